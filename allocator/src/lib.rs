@@ -1,0 +1,1 @@
+//! Ratewright's allocator: network utility maximisation for every active flowlet, and the service around it.

@@ -1,0 +1,1 @@
+//! Ratewright for operators: the local lab out of network namespaces, topology tools, certificates, status.

@@ -1,0 +1,191 @@
+//! Pacing back ends: how flowlets are noticed in the kernel and how a rate gets to a socket.
+//!
+//! | module | mechanism | detects | paces |
+//! |---|---|---|---|
+//! | [`struct_ops`] | a BPF TCP congestion control around the kernel's cubic | in its own hooks | TCP's internal pacing |
+//! | [`sock_ops`] | a cgroup sock_ops program | socket callbacks | `SO_MAX_PACING_RATE` |
+//! | [`tc_htb`] | a clsact classifier | packets by 5-tuple | one HTB class per flow |
+//! | [`probe`] | tries what this kernel offers, and says why not | | |
+//!
+//! Every back end keeps the promise of flowtune §6 (fault-tolerance): a rate carries its expiry into
+//! the kernel, and once it has passed the socket is plain TCP again, whether or not the daemon lives.
+
+use std::os::fd::BorrowedFd;
+
+use ratewright_topology::ecmp::FiveTuple;
+
+/// Which mechanism a back end uses; the names that `--backend` takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BackendKind {
+    /// BPF struct_ops congestion control.
+    StructOps,
+    /// BPF sock_ops with `SO_MAX_PACING_RATE`.
+    SockOps,
+    /// tc HTB classes chosen by a clsact BPF program.
+    TcHtb,
+}
+
+/// Index of a connection in the back end's bounded flow table (`0..max_flows`, below 2^20).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slot(pub u32);
+
+/// A connection as the kernel names it. `use_count` tells apart successive connections in one slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Conn {
+    /// Where the connection's rate lives.
+    pub slot: Slot,
+    /// How many connections had this slot before; a stale handle is ignored by the back end.
+    pub use_count: u32,
+}
+
+/// What policy can match on, read from the socket when its flowlet starts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FlowFacts {
+    /// Local address is the source: the flow is what this host sends.
+    pub tuple: FiveTuple,
+    /// cgroup v2 id of the socket (0 if unknown).
+    pub cgroup_id: u64,
+    /// `SO_MARK` of the socket.
+    pub mark: u32,
+    /// The six DSCP bits of the socket's TOS or traffic class.
+    pub dscp: u8,
+    /// The application's own `SO_MAX_PACING_RATE` in bytes/s, if it set one: a demand limit.
+    pub app_max_bytes_per_s: Option<u64>,
+}
+
+/// What happened to a connection, in the order in which the kernel saw it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FlowEventKind {
+    /// A send backlog of at least the minimum flowlet size began: a flowlet starts.
+    Start(FlowFacts),
+    /// The backlog is empty and everything was acknowledged.
+    Idle,
+    /// The backlog is back before the daemon reported an end.
+    Resume,
+    /// The socket closed; the slot is free once this was drained.
+    Close,
+    /// The first transmission under a valid rate after `Start`: nanoseconds since the first byte was written.
+    FirstPaced {
+        /// From the write of the flowlet's first byte to its first paced transmission.
+        latency_ns: u64,
+    },
+}
+
+/// One event from the kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FlowEvent {
+    /// The connection.
+    pub conn: Conn,
+    /// CLOCK_MONOTONIC nanoseconds at which the kernel saw it.
+    pub at_ns: u64,
+    /// What happened.
+    pub kind: FlowEventKind,
+}
+
+/// Counters of a back end since its start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct BackendStats {
+    /// Connections that hold a slot now.
+    pub connections: u64,
+    /// Connections that found the flow table full and run as plain TCP.
+    pub table_full: u64,
+    /// Events that the kernel could not queue for the daemon.
+    pub events_lost: u64,
+    /// Connections that were taken over when the back end started.
+    pub adopted: u64,
+    /// Times that a lease ran out in the kernel and the socket went back to plain TCP.
+    pub expired: u64,
+}
+
+/// Why a back end cannot start or cannot do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum BackendError {
+    /// The mechanism is not to be had on this machine.
+    #[error("{mechanism} is not available here: {reason}")]
+    Unavailable {
+        /// The mechanism's name.
+        mechanism: &'static str,
+        /// What was missing, and what to do about it.
+        reason: String,
+    },
+    /// A system call or BPF operation failed.
+    #[error("{what}: {source}")]
+    System {
+        /// What was attempted.
+        what: String,
+        /// The error of the system.
+        source: std::io::Error,
+    },
+}
+
+/// What a back end is started with.
+#[derive(Debug, Clone)]
+pub struct BackendConfig {
+    /// Names the daemon's kernel objects; unique per network namespace and daemon, at most 8 characters [a-z0-9].
+    pub instance: String,
+    /// Bound of the flow table.
+    pub max_flows: u32,
+    /// A flowlet is reported once this many bytes of it were written.
+    pub min_flowlet_bytes: u64,
+    /// cgroup v2 directory whose sockets are paced (sock_ops).
+    pub cgroup: Option<std::path::PathBuf>,
+    /// Network device whose egress is paced (tc_htb).
+    pub device: Option<String>,
+    /// Shut-down gives connections back; these CC names are left alone by take-over (struct_ops).
+    pub take_over: bool,
+}
+
+/// Detection and pacing for the network namespace that the daemon runs in.
+///
+/// Not `Send`: it lives on the daemon's one I/O thread. Times are CLOCK_MONOTONIC nanoseconds.
+/// Rates are wire rates at Ethernet level; a back end that paces payload converts.
+pub trait PacingBackend {
+    /// Which mechanism this is.
+    fn kind(&self) -> BackendKind;
+
+    /// Readable when events wait.
+    fn event_fd(&self) -> BorrowedFd<'_>;
+
+    /// Moves all waiting events to `out`, oldest first. Never blocks.
+    ///
+    /// # Errors
+    /// When the kernel refuses; events that were already moved stay in `out`.
+    fn poll_events(&mut self, now_ns: u64, out: &mut Vec<FlowEvent>) -> Result<(), BackendError>;
+
+    /// When `poll_events` should run even if the descriptor stays quiet (back ends that scan), if ever.
+    fn next_poll_ns(&self) -> Option<u64>;
+
+    /// Paces `conn` at `rate_bps` until `expires_ns`. A stale `conn` is ignored.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn set_rate(&mut self, conn: Conn, rate_bps: u64, expires_ns: u64) -> Result<(), BackendError>;
+
+    /// Moves the expiry of all connections that have a rate.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn renew(&mut self, expires_ns: u64) -> Result<(), BackendError>;
+
+    /// Takes the rate away: `conn` goes on as plain TCP from that rate.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn clear(&mut self, conn: Conn) -> Result<(), BackendError>;
+
+    /// Takes all rates away (kill switch).
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn clear_all(&mut self) -> Result<(), BackendError>;
+
+    /// Counters.
+    fn stats(&self) -> BackendStats;
+
+    /// Gives every connection back to the kernel's own congestion control and removes what was installed.
+    ///
+    /// # Errors
+    /// When something could not be undone; the rest was.
+    fn shut_down(&mut self) -> Result<(), BackendError>;
+}
