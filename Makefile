@@ -1,0 +1,50 @@
+# `make lab` and `make test` are the two commands of the README; both set up what they need.
+CARGO ?= cargo
+# Where cargo puts what it builds (CARGO_TARGET_DIR, or target/).
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+SCENARIO ?= fairness
+LAB_ARGS ?=
+FUZZ_SECONDS ?= 15
+ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
+
+.PHONY: lab test setup setup-test build fmt clippy doc deny nextest fuzz bench clean-lab
+
+## lab: set up, build, and run the fairness scenario (SCENARIO=coflow|failover|mixed for the others)
+lab: build
+	$(ROOT) $(TARGET)/debug/ratewright lab $(SCENARIO) --json lab-out/$(SCENARIO).json $(LAB_ARGS)
+
+build: setup
+	$(CARGO) build --locked -p ratewright-allocator -p ratewright-endpointd -p ratewright-lab --bins
+
+## test: set up, then format, clippy, docs, licences, all tests, a short fuzz run
+test: setup-test fmt clippy doc deny nextest fuzz
+
+setup:
+	@scripts/setup.sh run
+
+setup-test:
+	@scripts/setup.sh test
+
+fmt: setup-test
+	$(CARGO) fmt --all --check
+
+clippy: setup-test
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+
+doc: setup-test
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --document-private-items
+
+deny: setup-test
+	$(CARGO) deny --locked check licenses bans sources
+
+nextest: setup-test
+	$(CARGO) build --locked --workspace --bins
+	$(CARGO) nextest run --locked --workspace
+	$(CARGO) test --locked --workspace --doc
+
+fuzz: setup-test
+	scripts/fuzz.sh $(FUZZ_SECONDS)
+
+## bench: criterion benchmarks (release profile)
+bench: setup
+	$(CARGO) bench --locked -p ratewright-benches

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Installs what a build, the lab and the tests need on Debian or Ubuntu; does nothing where it is there.
+# usage: scripts/setup.sh [run|test]     (run: build and lab; test: also the test tools)
+set -euo pipefail
+what=${1:-run}
+
+say() { printf 'setup: %s\n' "$*"; }
+die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+
+command -v cargo >/dev/null || die "no Rust toolchain: install one from https://rustup.rs, then run this again"
+
+# package -> a file or command that shows that it is there
+missing=()
+need() { # need PACKAGE CHECK...
+  local package=$1; shift
+  "$@" >/dev/null 2>&1 || missing+=("$package")
+}
+need clang          command -v clang
+need libelf-dev     test -e /usr/include/libelf.h
+need zlib1g-dev     test -e /usr/include/zlib.h
+need pkg-config     command -v pkg-config
+need make           command -v make
+need gcc            command -v cc
+need libc6-dev      test -e /usr/include/stdlib.h
+need linux-libc-dev test -e /usr/include/linux/bpf.h
+need protobuf-compiler command -v protoc
+need iproute2       command -v tc
+need git            command -v git
+
+if [ ${#missing[@]} -gt 0 ]; then
+  command -v apt-get >/dev/null || die "please install these with your package manager: ${missing[*]}"
+  sudo=
+  if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null || die "run as root, or install these first: ${missing[*]}"
+    sudo=sudo
+  fi
+  say "installing ${missing[*]}"
+  export DEBIAN_FRONTEND=noninteractive
+  $sudo apt-get update -qq
+  $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+fi
+
+if [ "$what" = test ]; then
+  # Built once, kept by cargo in its own bin folder.
+  for tool in cargo-nextest cargo-deny; do
+    if ! command -v "$tool" >/dev/null && [ ! -x "${CARGO_HOME:-$HOME/.cargo}/bin/$tool" ]; then
+      say "building $tool (once)"
+      cargo install --quiet --locked "$tool" --target-dir "${TMPDIR:-/tmp}/ratewright-tools-$(id -u)"
+    fi
+  done
+fi
