@@ -1,1 +1,32 @@
-//! Datacenter topologies for Ratewright: hosts, racks, links, Clos builders, ECMP paths, failures and block partitions.
+//! Datacenter topologies for Ratewright: hosts, racks, links, Clos builders, ECMP paths,
+//! failures and block partitions. No flows, no time, no sockets.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`ids`] | the dense ids of hosts, racks, switches and links |
+//! | [`model`] | what a host, rack, switch and directed link is |
+//! | [`builders`] | big switch, two-tier Clos, fat tree, three-tier Clos, and their addresses |
+//! | [`Topology`] | the whole network, its epoch, failures, repairs and capacity changes |
+//! | [`ecmp`] | the 5-tuple hash that picks one of several equal paths |
+//! | [`path`] | the links of a flow, by hash or by explicit route |
+//! | [`units`] | capacities and delays as people write them |
+
+pub mod builders;
+pub mod ecmp;
+mod error;
+pub mod ids;
+mod lookup;
+pub mod model;
+pub mod path;
+mod shape;
+mod topology;
+pub mod units;
+
+pub use builders::{Addressing, BigSwitch, FatTree, ThreeTierClos, TwoTierClos};
+pub use ecmp::{EcmpConfig, FiveTuple, flow_hash};
+pub use error::{BuildError, TopologyError};
+pub use ids::{HostId, LinkId, RackId, SwitchId};
+pub use ipnet::IpNet;
+pub use model::{Direction, Host, Link, Node, Rack, Switch, TopologyKind};
+pub use path::{Path, PathChoice, PathError};
+pub use topology::Topology;

@@ -1,0 +1,55 @@
+//! Longest-prefix lookup from an address to its host.
+
+use std::net::IpAddr;
+
+use indexmap::IndexMap;
+use ipnet::IpNet;
+
+use crate::ids::HostId;
+use crate::model::Host;
+
+/// One table per prefix length, the longest first. Networks use one or two lengths per family,
+/// so a lookup is one or two hash probes.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct PrefixTable {
+    v4: Vec<(u8, IndexMap<IpNet, HostId>)>,
+    v6: Vec<(u8, IndexMap<IpNet, HostId>)>,
+}
+
+impl PrefixTable {
+    pub(crate) fn new(hosts: &[Host]) -> Self {
+        let mut table = Self::default();
+        for host in hosts {
+            for prefix in &host.prefixes {
+                table.insert(prefix.trunc(), host.id);
+            }
+        }
+        table
+    }
+
+    fn insert(&mut self, prefix: IpNet, host: HostId) {
+        let family = match prefix {
+            IpNet::V4(_) => &mut self.v4,
+            IpNet::V6(_) => &mut self.v6,
+        };
+        let length = prefix.prefix_len();
+        let at = family.partition_point(|(l, _)| *l > length);
+        if family.get(at).is_none_or(|(l, _)| *l != length) {
+            family.insert(at, (length, IndexMap::new()));
+        }
+        family[at].1.insert(prefix, host);
+    }
+
+    pub(crate) fn get(&self, address: IpAddr) -> Option<HostId> {
+        let address = address.to_canonical();
+        let family = if address.is_ipv4() {
+            &self.v4
+        } else {
+            &self.v6
+        };
+        family.iter().find_map(|(length, hosts)| {
+            let prefix = IpNet::new(address, *length).ok()?.trunc();
+            hosts.get(&prefix).copied()
+        })
+    }
+}

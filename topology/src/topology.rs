@@ -1,0 +1,284 @@
+//! The whole network and what can change in it.
+
+use std::net::IpAddr;
+
+use indexmap::IndexMap;
+
+use crate::builders::Parameters;
+use crate::ecmp::EcmpConfig;
+use crate::ids::{HostId, LinkId, RackId, SwitchId};
+use crate::lookup::PrefixTable;
+use crate::model::{Host, Link, Node, Rack, Switch, TopologyKind};
+use crate::shape::Shape;
+use crate::units::MAX_CAPACITY_BPS;
+
+/// A network of hosts, switches and directed links, with its version.
+///
+/// Ids are indices: `links()[id.index()].id == id`, and likewise for hosts, racks and switches.
+/// The set of hosts and links never changes; their state does, and each change raises
+/// [`epoch`](Self::epoch).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Topology {
+    pub(crate) parameters: Parameters,
+    pub(crate) shape: Shape,
+    pub(crate) epoch: u32,
+    pub(crate) hosts: Vec<Host>,
+    pub(crate) racks: Vec<Rack>,
+    pub(crate) switches: Vec<Switch>,
+    pub(crate) links: Vec<Link>,
+    names: IndexMap<String, Node>,
+    prefixes: PrefixTable,
+    /// Per link: itself and the switches at its ends are up.
+    usable: Vec<bool>,
+    unusable: usize,
+}
+
+impl Topology {
+    pub(crate) fn assemble(
+        parameters: Parameters,
+        shape: Shape,
+        hosts: Vec<Host>,
+        racks: Vec<Rack>,
+        switches: Vec<Switch>,
+        links: Vec<Link>,
+    ) -> Self {
+        let usable = vec![true; links.len()];
+        let mut topology = Self {
+            parameters,
+            shape,
+            epoch: 1,
+            hosts,
+            racks,
+            switches,
+            links,
+            names: IndexMap::new(),
+            prefixes: PrefixTable::default(),
+            usable,
+            unusable: 0,
+        };
+        topology.refresh();
+        topology
+    }
+
+    /// Rebuilds what is derived from hosts, switches and links.
+    pub(crate) fn refresh(&mut self) {
+        self.names = self
+            .hosts
+            .iter()
+            .map(|h| (h.name.clone(), Node::Host(h.id)))
+            .chain(
+                self.switches
+                    .iter()
+                    .map(|s| (s.name.clone(), Node::Switch(s.id))),
+            )
+            .collect();
+        self.prefixes = PrefixTable::new(&self.hosts);
+        self.refresh_usable();
+    }
+
+    fn refresh_usable(&mut self) {
+        let end_up = |node: Node| match node {
+            Node::Host(_) => true,
+            Node::Switch(id) => self.switches[id.index()].up,
+        };
+        self.usable = self
+            .links
+            .iter()
+            .map(|l| l.up && end_up(l.from) && end_up(l.to))
+            .collect();
+        self.unusable = self.usable.iter().filter(|u| !**u).count();
+    }
+
+    /// The version: 1 when built, raised by every change.
+    #[must_use]
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Makes this topology the successor of `previous`, which it replaces in a running service:
+    /// its epoch will be higher than any that the previous one had.
+    pub fn succeed(&mut self, previous: &Self) {
+        self.epoch = self.epoch.max(previous.epoch.wrapping_add(1));
+    }
+
+    /// The family of the network.
+    #[must_use]
+    pub fn kind(&self) -> TopologyKind {
+        self.parameters.kind()
+    }
+
+    /// What the network was built from.
+    #[must_use]
+    pub fn parameters(&self) -> &Parameters {
+        &self.parameters
+    }
+
+    /// All hosts; the index is the id.
+    #[must_use]
+    pub fn hosts(&self) -> &[Host] {
+        &self.hosts
+    }
+
+    /// All racks; the index is the id.
+    #[must_use]
+    pub fn racks(&self) -> &[Rack] {
+        &self.racks
+    }
+
+    /// All switches; the index is the id.
+    #[must_use]
+    pub fn switches(&self) -> &[Switch] {
+        &self.switches
+    }
+
+    /// All directed links; the index is the id.
+    #[must_use]
+    pub fn links(&self) -> &[Link] {
+        &self.links
+    }
+
+    /// The number of pods; 1 where the topology has none.
+    #[must_use]
+    pub fn pods(&self) -> u32 {
+        self.shape.pods
+    }
+
+    /// The host of this name.
+    #[must_use]
+    pub fn host_by_name(&self, name: &str) -> Option<HostId> {
+        match self.node_by_name(name) {
+            Some(Node::Host(id)) => Some(id),
+            _ => None,
+        }
+    }
+
+    /// The switch of this name.
+    #[must_use]
+    pub fn switch_by_name(&self, name: &str) -> Option<SwitchId> {
+        match self.node_by_name(name) {
+            Some(Node::Switch(id)) => Some(id),
+            _ => None,
+        }
+    }
+
+    /// The rack of this name.
+    #[must_use]
+    pub fn rack_by_name(&self, name: &str) -> Option<RackId> {
+        self.racks.iter().find(|r| r.name == name).map(|r| r.id)
+    }
+
+    /// The host or switch of this name; hosts and switches share one name space.
+    #[must_use]
+    pub fn node_by_name(&self, name: &str) -> Option<Node> {
+        self.names.get(name).copied()
+    }
+
+    /// The name of a host or switch.
+    ///
+    /// # Panics
+    /// If the id is of another topology.
+    #[must_use]
+    pub fn node_name(&self, node: Node) -> &str {
+        match node {
+            Node::Host(id) => &self.hosts[id.index()].name,
+            Node::Switch(id) => &self.switches[id.index()].name,
+        }
+    }
+
+    /// The host whose prefix covers the address; the longest wins. An IPv4-mapped IPv6 address
+    /// counts as IPv4.
+    #[must_use]
+    pub fn host_by_addr(&self, address: IpAddr) -> Option<HostId> {
+        self.prefixes.get(address)
+    }
+
+    /// The link from one node to another.
+    #[must_use]
+    pub fn link_between(&self, from: Node, to: Node) -> Option<LinkId> {
+        self.links
+            .iter()
+            .find(|l| l.from == from && l.to == to)
+            .map(|l| l.id)
+    }
+
+    /// The link by which a host sends.
+    #[must_use]
+    pub fn host_uplink(&self, host: HostId) -> LinkId {
+        self.shape.host_up(host)
+    }
+
+    /// The link by which a host receives.
+    #[must_use]
+    pub fn host_downlink(&self, host: HostId) -> LinkId {
+        self.shape.host_down(host)
+    }
+
+    /// How flows are spread over equal paths.
+    #[must_use]
+    pub fn ecmp(&self) -> EcmpConfig {
+        self.parameters.ecmp()
+    }
+
+    /// What the link can carry now: 0 if it or a switch at its end is down, or if there is no
+    /// such link.
+    #[must_use]
+    pub fn effective_capacity_bps(&self, link: LinkId) -> u64 {
+        if self.is_usable(link) {
+            self.links[link.index()].capacity_bps
+        } else {
+            0
+        }
+    }
+
+    /// Whether the link and the switches at its ends are up; false if there is no such link.
+    #[must_use]
+    pub fn is_usable(&self, link: LinkId) -> bool {
+        self.usable.get(link.index()).copied().unwrap_or(false)
+    }
+
+    /// Whether all links and switches are up.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.unusable == 0
+    }
+
+    /// Fails or repairs a link. True, and a new epoch, if that changed anything; false if the
+    /// link was in that state already or does not exist.
+    pub fn set_link_up(&mut self, link: LinkId, up: bool) -> bool {
+        let changed = self
+            .links
+            .get_mut(link.index())
+            .is_some_and(|l| std::mem::replace(&mut l.up, up) != up);
+        self.changed(changed)
+    }
+
+    /// Fails or repairs a switch, and with it all its links. True, and a new epoch, if that
+    /// changed anything; false if the switch was in that state already or does not exist.
+    pub fn set_switch_up(&mut self, switch: SwitchId, up: bool) -> bool {
+        let changed = self
+            .switches
+            .get_mut(switch.index())
+            .is_some_and(|s| std::mem::replace(&mut s.up, up) != up);
+        self.changed(changed)
+    }
+
+    /// Changes the capacity of a link. True, and a new epoch, if that changed anything; false if
+    /// the link had that capacity already or does not exist, or if the capacity is 0 (a link
+    /// that carries nothing has [failed](Self::set_link_up)) or above [`MAX_CAPACITY_BPS`].
+    pub fn set_capacity_bps(&mut self, link: LinkId, capacity_bps: u64) -> bool {
+        let valid = (1..=MAX_CAPACITY_BPS).contains(&capacity_bps);
+        let changed = valid
+            && self.links.get_mut(link.index()).is_some_and(|l| {
+                std::mem::replace(&mut l.capacity_bps, capacity_bps) != capacity_bps
+            });
+        self.changed(changed)
+    }
+
+    fn changed(&mut self, changed: bool) -> bool {
+        if changed {
+            self.epoch = self.epoch.wrapping_add(1);
+            self.refresh_usable();
+        }
+        changed
+    }
+}
