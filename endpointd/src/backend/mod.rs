@@ -10,6 +10,8 @@
 //! Every back end keeps the promise of flowtune §6 (fault-tolerance): a rate carries its expiry into
 //! the kernel, and once it has passed the socket is plain TCP again, whether or not the daemon lives.
 
+pub mod ring;
+
 use std::os::fd::BorrowedFd;
 
 use ratewright_topology::ecmp::FiveTuple;
@@ -117,6 +119,16 @@ pub enum BackendError {
         /// The error of the system.
         source: std::io::Error,
     },
+}
+
+impl BackendError {
+    /// An error of libbpf, with its whole chain of causes.
+    pub(crate) fn bpf(what: impl Into<String>, error: &libbpf_rs::Error) -> Self {
+        Self::System {
+            what: what.into(),
+            source: std::io::Error::other(format!("{error:#}")),
+        }
+    }
 }
 
 /// What a back end is started with.

@@ -1,0 +1,52 @@
+//! Compiles every `bpf/*.bpf.c` with clang and generates its Rust skeleton `$OUT_DIR/<stem>.skel.rs`.
+//!
+//! Needs clang (14 or newer), libelf and zlib; not the running kernel's BTF: the few kernel types in
+//! use are declared in `bpf/kernel.h` and relocated when the program is loaded (CO-RE).
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::path::PathBuf;
+
+use libbpf_cargo::SkeletonBuilder;
+
+fn main() {
+    let manifest = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("set by cargo"));
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo"));
+    let arch = env::var("CARGO_CFG_TARGET_ARCH").expect("set by cargo");
+    let clang = env::var_os("CLANG").unwrap_or_else(|| OsString::from("clang"));
+    println!("cargo::rerun-if-env-changed=CLANG");
+    println!("cargo::rerun-if-changed=bpf");
+
+    let mut entries: Vec<PathBuf> = fs::read_dir(manifest.join("bpf"))
+        .expect("endpointd/bpf is part of the source")
+        .map(|entry| entry.expect("readable directory").path())
+        .collect();
+    entries.sort();
+    for source in entries {
+        println!("cargo::rerun-if-changed={}", source.display());
+        let Some(stem) = source
+            .file_name()
+            .and_then(|name| name.to_str())
+            .and_then(|name| name.strip_suffix(".bpf.c"))
+        else {
+            continue;
+        };
+        SkeletonBuilder::new()
+            .source(&source)
+            .clang(&clang)
+            .clang_args([
+                OsString::from("-Wall"),
+                OsString::from("-Werror"),
+                // Atomics that return the old value.
+                OsString::from("-mcpu=v3"),
+                OsString::from("-I"),
+                manifest.join("bpf").into_os_string(),
+                // Debian's place of <asm/types.h>; other distributions have it in /usr/include.
+                OsString::from("-idirafter"),
+                OsString::from(format!("/usr/include/{arch}-linux-gnu")),
+            ])
+            .build_and_generate(out.join(format!("{stem}.skel.rs")))
+            .unwrap_or_else(|error| panic!("{stem}.bpf.c: {error:?}"));
+    }
+}
