@@ -9,6 +9,7 @@
 //! | [`Topology`] | the whole network, its epoch, failures, repairs and capacity changes |
 //! | [`ecmp`] | the 5-tuple hash that picks one of several equal paths |
 //! | [`path`] | the links of a flow, by hash or by explicit route |
+//! | [`partition`] | blocks of whole racks for the parallel allocator |
 //! | [`units`] | capacities and delays as people write them |
 
 pub mod builders;
@@ -17,6 +18,7 @@ mod error;
 pub mod ids;
 mod lookup;
 pub mod model;
+pub mod partition;
 pub mod path;
 mod shape;
 mod topology;
@@ -28,5 +30,6 @@ pub use error::{BuildError, TopologyError};
 pub use ids::{HostId, LinkId, RackId, SwitchId};
 pub use ipnet::IpNet;
 pub use model::{Direction, Host, Link, Node, Rack, Switch, TopologyKind};
+pub use partition::{Block, LinkBlock, Partition, PartitionError};
 pub use path::{Path, PathChoice, PathError};
 pub use topology::Topology;
