@@ -1,0 +1,24 @@
+//! Pinning the calling thread to a core.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::mem;
+
+/// Pins the calling thread to one core.
+///
+/// # Errors
+/// What the kernel says: no such core, or none of this process's.
+pub(super) fn pin_current_thread(core: usize) -> io::Result<()> {
+    if core >= libc::CPU_SETSIZE as usize {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    // SAFETY: `cpu_set_t` is a plain array of integers, for which all-zero is a valid (empty) set;
+    // `CPU_SET` writes inside it because `core` is below CPU_SETSIZE; the kernel reads
+    // `size_of_val(&set)` bytes from a pointer that outlives the call; pid 0 is the calling thread.
+    let result = unsafe {
+        let mut set: libc::cpu_set_t = mem::zeroed();
+        libc::CPU_SET(core, &mut set);
+        libc::sched_setaffinity(0, size_of_val(&set), &raw const set)
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

@@ -1,0 +1,12 @@
+//! The one place of the engine that reads a clock.
+
+use std::time::Instant;
+
+/// Now, on the monotonic clock.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the engine thread is I/O code: it paces itself and measures its iterations"
+)]
+pub(super) fn now() -> Instant {
+    Instant::now()
+}

@@ -1,0 +1,115 @@
+//! The flow table: dense arrays, so that an iteration walks memory in order, and an index by key.
+//!
+//! Ending a flow moves the last one into its place. Handles are never given out: the key is the
+//! handle, and it carries a generation of its own (see [`FlowKey`]).
+
+use rustc_hash::FxHashMap;
+
+use super::{FlowKey, FlowSpec, LinkPath};
+use crate::num::Flows;
+
+/// A rate that was never told to anyone.
+pub(super) const UNTOLD: f64 = -1.0;
+
+/// All flows, as a structure of arrays in internal units.
+#[derive(Debug, Default)]
+pub(super) struct FlowTable {
+    index: FxHashMap<FlowKey, u32>,
+    pub(super) keys: Vec<FlowKey>,
+    pub(super) paths: Vec<LinkPath>,
+    pub(super) classes: Vec<u8>,
+    pub(super) weights: Vec<f64>,
+    /// Demand or class bound, whichever is smaller.
+    pub(super) demands: Vec<f64>,
+    /// `demands` or the path's smallest capacity, whichever is smaller.
+    pub(super) caps: Vec<f64>,
+    /// What the prices suggest.
+    pub(super) rates: Vec<f64>,
+    /// What fits.
+    pub(super) normalized: Vec<f64>,
+    /// What was last told to the endpoint, or [`UNTOLD`].
+    pub(super) told: Vec<f64>,
+}
+
+impl FlowTable {
+    pub(super) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    pub(super) fn find(&self, key: FlowKey) -> Option<usize> {
+        self.index.get(&key).map(|&slot| slot as usize)
+    }
+
+    /// Adds a flow, or replaces the one of the same key; its rate counts as untold either way.
+    pub(super) fn put(&mut self, spec: &FlowSpec, weight: f64, demand: f64, cap: f64) {
+        if let Some(slot) = self.find(spec.key) {
+            self.paths[slot].clone_from(&spec.links);
+            self.classes[slot] = spec.class;
+            self.weights[slot] = weight;
+            self.demands[slot] = demand;
+            self.caps[slot] = cap;
+            self.told[slot] = UNTOLD;
+            return;
+        }
+        // `max_flows` keeps the table far below 2³² slots.
+        self.index.insert(spec.key, self.keys.len() as u32);
+        self.keys.push(spec.key);
+        self.paths.push(spec.links.clone());
+        self.classes.push(spec.class);
+        self.weights.push(weight);
+        self.demands.push(demand);
+        self.caps.push(cap);
+        self.rates.push(0.0);
+        self.normalized.push(0.0);
+        self.told.push(UNTOLD);
+    }
+
+    /// Removes the flow at `slot`; the last one takes its place.
+    pub(super) fn remove(&mut self, slot: usize) {
+        self.index.remove(&self.keys[slot]);
+        self.keys.swap_remove(slot);
+        self.paths.swap_remove(slot);
+        self.classes.swap_remove(slot);
+        self.weights.swap_remove(slot);
+        self.demands.swap_remove(slot);
+        self.caps.swap_remove(slot);
+        self.rates.swap_remove(slot);
+        self.normalized.swap_remove(slot);
+        self.told.swap_remove(slot);
+        if let Some(&moved) = self.keys.get(slot) {
+            self.index.insert(moved, slot as u32);
+        }
+    }
+
+    /// Removes every flow of a session: walks the table, which a lost session is rare enough for.
+    pub(super) fn remove_session(&mut self, session: u32) -> usize {
+        let before = self.len();
+        let mut slot = 0;
+        while slot < self.len() {
+            if self.keys[slot].session() == session {
+                self.remove(slot);
+            } else {
+                slot += 1;
+            }
+        }
+        before - self.len()
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    pub(super) fn view(&self) -> Flows<'_> {
+        Flows {
+            paths: &self.paths,
+            classes: &self.classes,
+            weights: &self.weights,
+            caps: &self.caps,
+        }
+    }
+}
+
+/// The smallest capacity on a path.
+pub(super) fn path_capacity(path: &[u32], capacities: &[f64]) -> f64 {
+    path.iter().fold(f64::INFINITY, |m, &link| m.min(capacities[link as usize]))
+}

@@ -1,0 +1,59 @@
+//! What the engine thread publishes about itself.
+
+use super::{IterationReport, Optimality};
+
+/// One link's use after the last iteration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+pub struct LinkLoad {
+    /// The link.
+    pub link: u32,
+    /// The sum of the rates over it, in bit/s.
+    pub load_bps: f64,
+    /// What may be handed out on it, in bit/s.
+    pub capacity_bps: f64,
+}
+
+impl LinkLoad {
+    /// Load over capacity; 0 for a link without capacity, over which nothing is sent.
+    #[must_use]
+    pub fn utilization(&self) -> f64 {
+        if self.capacity_bps > 0.0 { self.load_bps / self.capacity_bps } else { 0.0 }
+    }
+}
+
+/// A snapshot of the engine thread. Counters start at 0 with the thread.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EngineStats {
+    /// Iterations so far.
+    pub iterations: u64,
+    /// Events applied so far.
+    pub events_applied: u64,
+    /// Starts refused because the flow table was full.
+    pub events_refused_full: u64,
+    /// Ends and reroutes of flows that are not known.
+    pub events_refused_unknown_flow: u64,
+    /// Events refused for a bad number, path, link or class.
+    pub events_refused_invalid: u64,
+    /// Rate updates handed to the ring so far.
+    pub updates_sent: u64,
+    /// Rate updates that a newer one of the same flow replaced while the ring was full.
+    pub updates_superseded: u64,
+    /// Flows whose newest rate waits for room in the ring.
+    pub updates_waiting: usize,
+    /// Duration of the last iteration, events included.
+    pub last_iteration_ns: u64,
+    /// Median duration of recent iterations.
+    pub p50_iteration_ns: u64,
+    /// 99th percentile of the duration of recent iterations.
+    pub p99_iteration_ns: u64,
+    /// What the last iteration reported.
+    pub last_report: IterationReport,
+    /// Flows in the table.
+    pub flows: usize,
+    /// Distance from the optimum, measured at most once a second and when the engine settles.
+    pub optimality: Optimality,
+    /// The most loaded links by utilisation, fullest first.
+    pub top_links: Vec<LinkLoad>,
+    /// Nothing moves and the thread sleeps until the next event.
+    pub settled: bool,
+}

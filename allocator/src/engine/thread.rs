@@ -1,0 +1,151 @@
+//! The engine on its own OS thread: events in through one ring, rate updates out through another.
+//!
+//! The thread iterates while rates move (on a timer, or back to back) and parks when they have
+//! settled and no event waits, so an idle allocator costs nothing. It never blocks on its consumer:
+//! while the update ring is full it keeps the newest rate of each flow and offers it again later.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use rtrb::{Consumer, Producer, PushError, RingBuffer};
+
+use super::{EngineEvent, EngineStats, RateEngine, RateUpdate};
+
+mod worker;
+
+/// When the engine iterates while rates move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interval {
+    /// Once per this many nanoseconds. An event that finds the engine at rest is served at once.
+    Timer(u64),
+    /// Without a pause.
+    BackToBack,
+}
+
+/// How the engine thread runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineThreadConfig {
+    /// When to iterate.
+    pub interval: Interval,
+    /// The core to pin the thread to.
+    pub pin_core: Option<usize>,
+    /// Events that can wait, at least 1.
+    pub event_ring: usize,
+    /// Rate updates that can wait, at least 1.
+    pub update_ring: usize,
+}
+
+impl Default for EngineThreadConfig {
+    fn default() -> Self {
+        Self {
+            interval: Interval::Timer(100_000),
+            pin_core: None,
+            event_ring: 1 << 16,
+            update_ring: 1 << 16,
+        }
+    }
+}
+
+/// What both sides see.
+struct Shared {
+    stats: ArcSwap<EngineStats>,
+    /// The thread is about to park, or parked: it wants to be woken by the next event.
+    idle: AtomicBool,
+    stop: AtomicBool,
+}
+
+/// The engine thread's one producer of events and one consumer of updates.
+///
+/// Dropping it stops the thread, as [`EngineHandle::shutdown`] does.
+pub struct EngineHandle {
+    events: Producer<EngineEvent>,
+    updates: Consumer<RateUpdate>,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Starts the engine on a thread of its own. `wake` is called on that thread after updates were
+/// pushed; it must not block.
+///
+/// # Panics
+/// If the operating system cannot start a thread.
+pub fn spawn(
+    engine: Box<dyn RateEngine>,
+    cfg: EngineThreadConfig,
+    wake: impl Fn() + Send + 'static,
+) -> EngineHandle {
+    let (event_tx, event_rx) = RingBuffer::new(cfg.event_ring.max(1));
+    let (update_tx, update_rx) = RingBuffer::new(cfg.update_ring.max(1));
+    let shared = Arc::new(Shared {
+        stats: ArcSwap::default(),
+        idle: AtomicBool::new(false),
+        stop: AtomicBool::new(false),
+    });
+    let worker = worker::Worker::new(engine, cfg, event_rx, update_tx, Arc::clone(&shared), wake);
+    let thread = thread::Builder::new()
+        .name("rate-engine".to_owned())
+        .spawn(move || worker.run())
+        .expect("the operating system starts a thread for the engine");
+    EngineHandle { events: event_tx, updates: update_rx, shared, thread: Some(thread) }
+}
+
+impl EngineHandle {
+    /// Hands an event to the engine and wakes it if it rests.
+    ///
+    /// # Errors
+    /// The ring is full: the event comes back, to be offered again once the engine has caught up.
+    pub fn push(&mut self, event: EngineEvent) -> Result<(), EngineEvent> {
+        self.events.push(event).map_err(|PushError::Full(event)| event)?;
+        // Pairs with the fence in the worker: either it sees this event before it parks, or this
+        // sees that it is idle and wakes it.
+        fence(Ordering::SeqCst);
+        if self.shared.idle.load(Ordering::Relaxed) {
+            self.unpark();
+        }
+        Ok(())
+    }
+
+    /// The next rate update, if one waits.
+    pub fn pop_update(&mut self) -> Option<RateUpdate> {
+        self.updates.pop().ok()
+    }
+
+    /// The newest snapshot of the thread's figures.
+    #[must_use]
+    pub fn stats(&self) -> Arc<EngineStats> {
+        self.shared.stats.load_full()
+    }
+
+    /// Stops the thread and waits for it. Events and updates still in the rings are dropped.
+    pub fn shutdown(mut self) {
+        self.stop();
+    }
+
+    fn unpark(&self) {
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+    }
+
+    fn stop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        self.unpark();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the engine thread had panicked");
+        }
+    }
+}
+
+impl Drop for EngineHandle {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// The thread of an engine at rest waits this long at most where it has something left to do later.
+const LONG_PARK: Duration = Duration::from_secs(3600);

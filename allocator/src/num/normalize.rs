@@ -1,0 +1,91 @@
+//! Normalisers: from the rates that prices suggest to rates that fit (flowtune §3.1).
+//!
+//! While prices converge, links are momentarily over-allocated. A normaliser scales rates so that
+//! no link is, at any iteration. With the ratio r_l = Σ x_s / c_l of each link:
+//!
+//! - **U-NORM** divides every rate by the largest ratio in the network: fair, and wasteful.
+//! - **F-NORM** divides each rate by the largest ratio on the flow's own path.
+//!
+//! Why F-NORM never over-allocates although it scales *up* where the whole path is under-used: a
+//! flow on link l is divided by at least r_l, so the link's load is at most Σ x_s / r_l = c_l. A
+//! clamp to the demand after that only takes load away.
+
+use super::Problem;
+
+/// A way to make rates fit.
+pub trait Normalizer: Send {
+    /// Fits `rates` into the capacities; `normalized` has the same length. Returns the largest
+    /// ratio of load to capacity that was met.
+    fn normalize(&mut self, problem: &Problem<'_>, rates: &[f64], normalized: &mut [f64]) -> f64;
+}
+
+/// Load over capacity. A link without capacity counts as infinitely loaded if it has any load.
+fn ratio(load: f64, capacity: f64) -> f64 {
+    if load <= 0.0 {
+        0.0
+    } else if capacity > 0.0 {
+        load / capacity
+    } else {
+        f64::INFINITY
+    }
+}
+
+/// Turns loads into ratios, in place; returns the largest finite one.
+fn ratios(problem: &Problem<'_>, rates: &[f64], scratch: &mut Vec<f64>) -> f64 {
+    scratch.resize(problem.capacities.len(), 0.0);
+    problem.loads(rates, scratch);
+    let mut largest: f64 = 0.0;
+    for (load, &capacity) in scratch.iter_mut().zip(problem.capacities) {
+        *load = ratio(*load, capacity);
+        if load.is_finite() {
+            largest = largest.max(*load);
+        }
+    }
+    largest
+}
+
+/// Whether a path crosses a link without capacity.
+fn is_cut(problem: &Problem<'_>, path: &[u32]) -> bool {
+    path.iter().any(|&link| problem.capacities[link as usize] <= 0.0)
+}
+
+/// F-NORM (flowtune §3.1, (6)): each flow by the fullest link of its own path, then to its cap.
+#[derive(Clone, Debug, Default)]
+pub struct FNorm {
+    ratios: Vec<f64>,
+}
+
+impl Normalizer for FNorm {
+    fn normalize(&mut self, problem: &Problem<'_>, rates: &[f64], normalized: &mut [f64]) -> f64 {
+        let largest = ratios(problem, rates, &mut self.ratios);
+        let flows = problem.flows;
+        for (((out, &rate), path), &cap) in
+            normalized.iter_mut().zip(rates).zip(flows.paths).zip(flows.caps)
+        {
+            let fullest = path.iter().fold(0.0, |m: f64, &l| m.max(self.ratios[l as usize]));
+            *out = if rate > 0.0 && fullest.is_finite() { (rate / fullest).min(cap) } else { 0.0 };
+        }
+        largest
+    }
+}
+
+/// U-NORM (flowtune §3.1, (5)): every flow by the fullest link of the network, then to its cap.
+/// Flows over a link without capacity get nothing and do not hold the others back.
+#[derive(Clone, Debug, Default)]
+pub struct UNorm {
+    ratios: Vec<f64>,
+}
+
+impl Normalizer for UNorm {
+    fn normalize(&mut self, problem: &Problem<'_>, rates: &[f64], normalized: &mut [f64]) -> f64 {
+        let largest = ratios(problem, rates, &mut self.ratios);
+        let flows = problem.flows;
+        for (((out, &rate), path), &cap) in
+            normalized.iter_mut().zip(rates).zip(flows.paths).zip(flows.caps)
+        {
+            let usable = rate > 0.0 && largest > 0.0 && !is_cut(problem, path);
+            *out = if usable { (rate / largest).min(cap) } else { 0.0 };
+        }
+        largest
+    }
+}

@@ -1,0 +1,68 @@
+//! The problem as the optimisers see it: slices, nothing owned.
+
+use arrayvec::ArrayVec;
+
+use super::utility::ClassTable;
+
+/// The longest path: three links up and three down.
+pub const MAX_PATH_LINKS: usize = 6;
+
+/// Rates inside `num` are in units of 1 Gbit/s.
+///
+/// A price of 1, where every link starts (flowtune §2), then means that one log flow of weight 1 is
+/// worth 1 Gbit/s. The unit is fixed and not taken from the topology because it is part of the
+/// objective: where classes of different utilities meet, it decides what they are worth to each other.
+pub const RATE_UNIT_BPS: f64 = 1e9;
+
+/// The directed links of one flow.
+pub type Path = ArrayVec<u32, MAX_PATH_LINKS>;
+
+/// Flows as a structure of arrays, all of one length.
+#[derive(Clone, Copy, Debug)]
+pub struct Flows<'a> {
+    /// The links each crosses.
+    pub paths: &'a [Path],
+    /// Class ids, all of them defined in [`Problem::classes`].
+    pub classes: &'a [u8],
+    /// Weights: the flow's own times its class's.
+    pub weights: &'a [f64],
+    /// The most each can get: the smallest of its demand, its class's bound and its path's capacity.
+    pub caps: &'a [f64],
+}
+
+impl Flows<'_> {
+    /// How many.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.paths.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.paths.is_empty()
+    }
+}
+
+/// max Σ w_s U_s(x_s) over 0 ≤ x_s ≤ cap_s, so that Σ x_s ≤ c_l on every link (flowtune §2, (1) and (2)).
+#[derive(Clone, Copy, Debug)]
+pub struct Problem<'a> {
+    /// c_l by link, 0 for a failed link.
+    pub capacities: &'a [f64],
+    /// What rates are worth.
+    pub classes: &'a ClassTable,
+    /// The flows.
+    pub flows: Flows<'a>,
+}
+
+impl Problem<'_> {
+    /// Σ x over every link.
+    pub fn loads(&self, rates: &[f64], loads: &mut [f64]) {
+        loads.fill(0.0);
+        for (path, &rate) in self.flows.paths.iter().zip(rates) {
+            for &link in path {
+                loads[link as usize] += rate;
+            }
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! What a flow's rate is worth: the utilities that the optimiser maximises, and the classes of flows.
+//!
+//! Rates are in Gbit/s here and prices in utility per Gbit/s (see [`RATE_UNIT_BPS`](super::RATE_UNIT_BPS)).
+
+use std::fmt;
+use std::sync::Arc;
+
+/// A strictly concave, increasing, differentiable function of a rate above zero (flowtune §2).
+///
+/// NED needs no more than these: it inverts the marginal utility to find a rate, and takes the
+/// slope of that inverse to know how strongly rates react to a price.
+pub trait Utility: fmt::Debug + Send + Sync {
+    /// U(x).
+    fn value(&self, rate: f64) -> f64;
+    /// U'(x) > 0, strictly decreasing.
+    fn marginal(&self, rate: f64) -> f64;
+    /// x = U'⁻¹(p): the rate that is worth its price. Infinite for a price of 0.
+    fn rate_at(&self, price: f64) -> f64;
+    /// dx/dp = (U'⁻¹)'(p) < 0.
+    fn rate_slope_at(&self, price: f64) -> f64;
+}
+
+/// log x: proportional fairness (Kelly).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Log;
+
+impl Utility for Log {
+    fn value(&self, rate: f64) -> f64 {
+        rate.ln()
+    }
+    fn marginal(&self, rate: f64) -> f64 {
+        rate.recip()
+    }
+    fn rate_at(&self, price: f64) -> f64 {
+        price.recip()
+    }
+    fn rate_slope_at(&self, price: f64) -> f64 {
+        -(price * price).recip()
+    }
+}
+
+/// x^(1−α)/(1−α): α-fairness (Mo and Walrand). Near 0 it is total throughput, at 1 proportional
+/// fairness, at 2 minimum potential delay, and towards infinity max-min fairness.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AlphaFair {
+    alpha: f64,
+}
+
+impl AlphaFair {
+    /// The smallest α that is taken: below it the inverse of the marginal utility overflows.
+    pub const MIN_ALPHA: f64 = 0.1;
+    /// The largest α that is taken: 64 is max-min fairness for every practical purpose.
+    pub const MAX_ALPHA: f64 = 64.0;
+
+    /// α-fairness for `MIN_ALPHA` ≤ α ≤ `MAX_ALPHA`.
+    #[must_use]
+    pub fn new(alpha: f64) -> Option<Self> {
+        (Self::MIN_ALPHA..=Self::MAX_ALPHA).contains(&alpha).then_some(Self { alpha })
+    }
+
+    /// α.
+    #[must_use]
+    pub fn alpha(&self) -> f64 {
+        self.alpha
+    }
+}
+
+impl Utility for AlphaFair {
+    fn value(&self, rate: f64) -> f64 {
+        if self.alpha == 1.0 {
+            rate.ln()
+        } else {
+            rate.powf(1.0 - self.alpha) / (1.0 - self.alpha)
+        }
+    }
+    fn marginal(&self, rate: f64) -> f64 {
+        rate.powf(-self.alpha)
+    }
+    fn rate_at(&self, price: f64) -> f64 {
+        price.powf(-self.alpha.recip())
+    }
+    fn rate_slope_at(&self, price: f64) -> f64 {
+        -self.rate_at(price) / (self.alpha * price)
+    }
+}
+
+/// The utilities that a class can have. The built-in ones are cases of their own so that the hot
+/// loop calls through no pointer.
+#[derive(Clone, Debug)]
+pub enum UtilityKind {
+    /// [`Log`].
+    Log,
+    /// [`AlphaFair`].
+    Alpha(AlphaFair),
+    /// One written by the user of this library.
+    Custom(Arc<dyn Utility>),
+}
+
+impl Utility for UtilityKind {
+    #[inline]
+    fn value(&self, rate: f64) -> f64 {
+        match self {
+            Self::Log => Log.value(rate),
+            Self::Alpha(u) => u.value(rate),
+            Self::Custom(u) => u.value(rate),
+        }
+    }
+    #[inline]
+    fn marginal(&self, rate: f64) -> f64 {
+        match self {
+            Self::Log => Log.marginal(rate),
+            Self::Alpha(u) => u.marginal(rate),
+            Self::Custom(u) => u.marginal(rate),
+        }
+    }
+    #[inline]
+    fn rate_at(&self, price: f64) -> f64 {
+        match self {
+            Self::Log => Log.rate_at(price),
+            Self::Alpha(u) => u.rate_at(price),
+            Self::Custom(u) => u.rate_at(price),
+        }
+    }
+    #[inline]
+    fn rate_slope_at(&self, price: f64) -> f64 {
+        match self {
+            Self::Log => Log.rate_slope_at(price),
+            Self::Alpha(u) => u.rate_slope_at(price),
+            Self::Custom(u) => u.rate_slope_at(price),
+        }
+    }
+}
+
+/// A class of flows: what their rates are worth.
+#[derive(Clone, Debug)]
+pub struct Class {
+    /// The utility of a flow of weight 1.
+    pub utility: UtilityKind,
+    /// Multiplies the utility of every flow of the class, on top of the flow's own weight. On a
+    /// shared bottleneck, log flows get rates in proportion to weight, α-fair ones to weight^(1/α).
+    pub weight: f64,
+    /// The most that any flow of the class gets, in bit/s; infinite if there is no such bound.
+    pub max_rate_bps: f64,
+}
+
+impl Default for Class {
+    fn default() -> Self {
+        Self { utility: UtilityKind::Log, weight: 1.0, max_rate_bps: f64::INFINITY }
+    }
+}
+
+/// A class that cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+pub enum ClassError {
+    /// A weight that is not a finite number above zero.
+    #[error("class {id}: weight {weight} is not a finite number above zero")]
+    Weight {
+        /// The class.
+        id: u8,
+        /// Its weight.
+        weight: f64,
+    },
+    /// A bound that is not above zero.
+    #[error("class {id}: max_rate_bps {max_rate_bps} is not above zero")]
+    MaxRate {
+        /// The class.
+        id: u8,
+        /// Its bound.
+        max_rate_bps: f64,
+    },
+    /// Two classes of one id.
+    #[error("class {id} is defined twice")]
+    Duplicate {
+        /// The class.
+        id: u8,
+    },
+}
+
+/// The classes by id.
+#[derive(Clone, Debug)]
+pub struct ClassTable {
+    classes: Vec<Option<Class>>,
+}
+
+impl Default for ClassTable {
+    /// One class, id 0: log, weight 1, no bound.
+    fn default() -> Self {
+        Self { classes: vec![Some(Class::default())] }
+    }
+}
+
+impl ClassTable {
+    /// A table of the given classes; ids may have holes.
+    ///
+    /// # Errors
+    /// A class with a weight or bound that makes no sense, or an id that comes twice.
+    pub fn new(classes: impl IntoIterator<Item = (u8, Class)>) -> Result<Self, ClassError> {
+        let mut table = Self { classes: Vec::new() };
+        for (id, class) in classes {
+            if !(class.weight.is_finite() && class.weight > 0.0) {
+                return Err(ClassError::Weight { id, weight: class.weight });
+            }
+            if !(class.max_rate_bps > 0.0) {
+                return Err(ClassError::MaxRate { id, max_rate_bps: class.max_rate_bps });
+            }
+            let index = usize::from(id);
+            if table.classes.len() <= index {
+                table.classes.resize_with(index + 1, || None);
+            }
+            if table.classes[index].replace(class).is_some() {
+                return Err(ClassError::Duplicate { id });
+            }
+        }
+        Ok(table)
+    }
+
+    /// The class of that id.
+    #[must_use]
+    pub fn get(&self, id: u8) -> Option<&Class> {
+        self.classes.get(usize::from(id))?.as_ref()
+    }
+
+    /// The utility of flows of class `id`, which has been checked to exist.
+    #[inline]
+    pub(crate) fn utility(&self, id: u8) -> &UtilityKind {
+        match self.classes.get(usize::from(id)) {
+            Some(Some(class)) => &class.utility,
+            _ => &UtilityKind::Log,
+        }
+    }
+}

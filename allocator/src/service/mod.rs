@@ -1,0 +1,1 @@
+//! The service around the engine: configuration, transport, sessions, admin and metrics.
