@@ -1,1 +1,27 @@
-//! The service around the engine: configuration, transport, sessions, admin and metrics.
+//! The service: hosts' sessions over QUIC, the engine behind them, and what operators see and turn.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`config`] | the configuration file, checked strictly |
+//! | [`clock`] | the one place that reads clocks |
+//! | [`tls`] | certificates |
+//! | [`hub`] | sessions, flows, topology, kill switch: sans-IO |
+//! | [`shard`] | the service thread: the QUIC endpoint, the hub and the engine's rings |
+//! | [`timed`] | an engine with a histogram of its iteration times |
+//! | [`command`], [`status`], [`health`] | what the admin server asks and what it is told |
+//! | [`admin`] | HTTP for operators and monitoring |
+//! | [`daemon`] | puts the parts together: start, reload, stop |
+//!
+//! Threads: the service thread (tokio, current-thread) does all I/O with hosts; the engine thread
+//! computes rates; the admin thread answers HTTP. A datagram goes transport → hub → event ring →
+//! engine → update ring → hub → transport without waiting for a timer anywhere.
+
+pub mod admin;
+pub mod clock;
+pub mod command;
+pub mod config;
+pub mod health;
+pub mod shard;
+pub mod status;
+pub mod timed;
+pub mod tls;

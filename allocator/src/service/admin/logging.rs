@@ -1,0 +1,89 @@
+//! The log filter, which can be changed at run time.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tracing_subscriber::filter::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Registry, fmt, reload};
+
+/// Handle on the process's log filter.
+#[derive(Clone)]
+pub struct LogControl {
+    current: Arc<Mutex<String>>,
+    handle: Option<reload::Handle<EnvFilter, Registry>>,
+}
+
+/// A log filter that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{filter:?} is not a log filter: {reason}; examples: \"info\", \"warn,ratewright_allocator=debug\""
+)]
+pub struct LogFilterError {
+    /// What was given.
+    pub filter: String,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+impl std::fmt::Debug for LogControl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LogControl")
+            .field("current", &self.current())
+            .finish_non_exhaustive()
+    }
+}
+
+fn parse(filter: &str) -> Result<EnvFilter, LogFilterError> {
+    let error = |reason: String| LogFilterError {
+        filter: filter.to_owned(),
+        reason,
+    };
+    if filter.trim().is_empty() {
+        return Err(error("it is empty".to_owned()));
+    }
+    EnvFilter::try_new(filter).map_err(|source| error(source.to_string()))
+}
+
+impl LogControl {
+    /// Installs the process's logger: to standard error, without colours.
+    pub fn install(filter: &str) -> Result<Self, LogFilterError> {
+        let (layer, handle) = reload::Layer::new(parse(filter)?);
+        let installed = tracing_subscriber::registry()
+            .with(layer)
+            .with(
+                fmt::layer()
+                    .with_writer(std::io::stderr)
+                    .with_ansi(false)
+                    .with_target(false),
+            )
+            .try_init()
+            .is_ok();
+        Ok(Self {
+            current: Arc::new(Mutex::new(filter.to_owned())),
+            // A logger that someone else installed (tests) is left as it is.
+            handle: installed.then_some(handle),
+        })
+    }
+
+    /// The filter in force.
+    pub fn current(&self) -> String {
+        self.current
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Puts another filter in force.
+    pub fn set(&self, filter: &str) -> Result<(), LogFilterError> {
+        let parsed = parse(filter)?;
+        if let Some(handle) = &self.handle {
+            handle.reload(parsed).map_err(|source| LogFilterError {
+                filter: filter.to_owned(),
+                reason: source.to_string(),
+            })?;
+        }
+        filter.clone_into(&mut self.current.lock().unwrap_or_else(PoisonError::into_inner));
+        Ok(())
+    }
+}

@@ -1,0 +1,251 @@
+//! A snapshot as Prometheus metrics. Base units; labels are reasons from a fixed set, never a peer or a flow.
+
+use std::fmt::Write as _;
+
+use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+
+use crate::service::status::{EngineFigures, Reasons, Snapshot};
+
+/// Installs the process's metrics recorder.
+///
+/// # Errors
+/// Another recorder is installed already.
+pub fn install() -> Result<PrometheusHandle, metrics_exporter_prometheus::BuildError> {
+    let handle = PrometheusBuilder::new().install_recorder()?;
+    describe();
+    Ok(handle)
+}
+
+fn describe() {
+    for (name, unit, text) in [
+        (
+            "ratewright_allocator_sessions",
+            Unit::Count,
+            "Hosts with a session.",
+        ),
+        (
+            "ratewright_allocator_flows",
+            Unit::Count,
+            "Flows that get rates.",
+        ),
+        (
+            "ratewright_allocator_flows_left_alone",
+            Unit::Count,
+            "Flows that are known and left to plain TCP.",
+        ),
+        (
+            "ratewright_allocator_released",
+            Unit::Count,
+            "1 while the kill switch is on.",
+        ),
+        (
+            "ratewright_allocator_topology_epoch",
+            Unit::Count,
+            "Version of the topology.",
+        ),
+        (
+            "ratewright_allocator_links_down",
+            Unit::Count,
+            "Links that carry nothing because they or a switch failed.",
+        ),
+        (
+            "ratewright_allocator_max_link_load_ratio",
+            Unit::Count,
+            "Largest allocated load over derated capacity of any link; above 1 is over-allocation.",
+        ),
+        (
+            "ratewright_allocator_optimizer_overload_ratio",
+            Unit::Count,
+            "Largest load over capacity before normalisation in the last iteration.",
+        ),
+        (
+            "ratewright_allocator_optimality_gap_ratio",
+            Unit::Count,
+            "Relative duality gap of the last iteration: distance from the optimum.",
+        ),
+    ] {
+        describe_gauge!(name, unit, text);
+    }
+    for (name, text) in [
+        (
+            "ratewright_allocator_flowlet_starts_total",
+            "Flowlet starts taken.",
+        ),
+        (
+            "ratewright_allocator_flowlet_ends_total",
+            "Flowlet ends taken.",
+        ),
+        (
+            "ratewright_allocator_reroutes_total",
+            "Flows that found another path after a change of the topology.",
+        ),
+        (
+            "ratewright_allocator_flows_left_alone_total",
+            "Flows left to plain TCP, by reason.",
+        ),
+        (
+            "ratewright_allocator_rate_updates_total",
+            "Rates handed to sessions.",
+        ),
+        (
+            "ratewright_allocator_rate_updates_stale_total",
+            "Rates whose flow was gone.",
+        ),
+        (
+            "ratewright_allocator_engine_events_total",
+            "Events that the engine applied.",
+        ),
+        (
+            "ratewright_allocator_engine_events_refused_total",
+            "Events that the engine refused.",
+        ),
+        (
+            "ratewright_allocator_datagrams_received_total",
+            "Datagrams taken from hosts.",
+        ),
+        (
+            "ratewright_allocator_datagrams_sent_total",
+            "Datagrams handed to the transport.",
+        ),
+        (
+            "ratewright_allocator_datagrams_dropped_total",
+            "Datagrams that changed nothing, by reason.",
+        ),
+        (
+            "ratewright_allocator_control_errors_total",
+            "Control messages that broke the protocol, by reason.",
+        ),
+        (
+            "ratewright_allocator_sessions_opened_total",
+            "Sessions accepted.",
+        ),
+        (
+            "ratewright_allocator_sessions_refused_total",
+            "Sessions refused, by reason.",
+        ),
+        (
+            "ratewright_allocator_sessions_closed_total",
+            "Sessions that ended, by reason.",
+        ),
+        (
+            "ratewright_allocator_connections_rejected_total",
+            "Connections that never became a session, by reason.",
+        ),
+        (
+            "ratewright_allocator_telemetry_messages_total",
+            "Telemetry messages taken.",
+        ),
+        (
+            "ratewright_allocator_reloads_total",
+            "Configurations loaded at run time, by result.",
+        ),
+    ] {
+        describe_counter!(name, Unit::Count, text);
+    }
+}
+
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "gauges are floating point by definition"
+)]
+fn set(name: &'static str, value: u64) {
+    gauge!(name).set(value as f64);
+}
+
+fn by_reason(name: &'static str, reasons: &Reasons) {
+    for (reason, count) in reasons.iter() {
+        counter!(name, "reason" => reason).absolute(count);
+    }
+}
+
+/// Hands a snapshot to the recorder.
+pub fn publish(snapshot: &Snapshot) {
+    let Snapshot {
+        status,
+        counts,
+        engine,
+    } = snapshot;
+    set(
+        "ratewright_allocator_sessions",
+        status.sessions.len() as u64,
+    );
+    set("ratewright_allocator_flows", status.flows);
+    set(
+        "ratewright_allocator_flows_left_alone",
+        status.flows_left_alone,
+    );
+    set("ratewright_allocator_released", u64::from(status.released));
+    set("ratewright_allocator_topology_epoch", status.topology_epoch);
+    set(
+        "ratewright_allocator_links_down",
+        status.links_down.len() as u64,
+    );
+    gauge!("ratewright_allocator_max_link_load_ratio").set(status.optimality.max_link_load);
+    gauge!("ratewright_allocator_optimizer_overload_ratio").set(engine.max_overload);
+    if let Some(gap) = status.optimality.relative_gap {
+        gauge!("ratewright_allocator_optimality_gap_ratio").set(gap);
+    }
+    gauge!("ratewright_allocator_build_info", "version" => status.version).set(1.0);
+
+    counter!("ratewright_allocator_flowlet_starts_total").absolute(counts.starts);
+    counter!("ratewright_allocator_flowlet_ends_total").absolute(counts.ends);
+    counter!("ratewright_allocator_reroutes_total").absolute(counts.reroutes);
+    counter!("ratewright_allocator_rate_updates_total").absolute(counts.updates);
+    counter!("ratewright_allocator_rate_updates_stale_total").absolute(counts.updates_stale);
+    counter!("ratewright_allocator_engine_events_total").absolute(engine.events);
+    counter!("ratewright_allocator_engine_events_refused_total").absolute(engine.events_refused);
+    counter!("ratewright_allocator_datagrams_received_total").absolute(counts.datagrams_received);
+    counter!("ratewright_allocator_datagrams_sent_total").absolute(counts.datagrams_sent);
+    counter!("ratewright_allocator_sessions_opened_total").absolute(counts.sessions_opened);
+    counter!("ratewright_allocator_telemetry_messages_total").absolute(counts.telemetry);
+    by_reason(
+        "ratewright_allocator_flows_left_alone_total",
+        &counts.flows_left_alone,
+    );
+    by_reason(
+        "ratewright_allocator_datagrams_dropped_total",
+        &counts.datagrams_dropped,
+    );
+    by_reason(
+        "ratewright_allocator_control_errors_total",
+        &counts.control_errors,
+    );
+    by_reason(
+        "ratewright_allocator_sessions_refused_total",
+        &counts.sessions_refused,
+    );
+    by_reason(
+        "ratewright_allocator_sessions_closed_total",
+        &counts.sessions_closed,
+    );
+    by_reason(
+        "ratewright_allocator_connections_rejected_total",
+        &counts.connections_rejected,
+    );
+    for (result, count) in counts.reloads.iter() {
+        counter!("ratewright_allocator_reloads_total", "result" => result).absolute(count);
+    }
+}
+
+/// The iteration times as a Prometheus histogram. The engine keeps the buckets itself, at no cost of a
+/// recorder in its loop, so they are written here and not by the exporter.
+pub fn append_iteration_histogram(engine: &EngineFigures, text: &mut String) {
+    const NAME: &str = "ratewright_allocator_iteration_seconds";
+    let write = |text: &mut String| -> std::fmt::Result {
+        writeln!(
+            text,
+            "# HELP {NAME} Duration of one iteration of the optimiser."
+        )?;
+        writeln!(text, "# TYPE {NAME} histogram")?;
+        for (bound, count) in &engine.iteration_buckets {
+            writeln!(text, "{NAME}_bucket{{le=\"{bound}\"}} {count}")?;
+        }
+        writeln!(text, "{NAME}_bucket{{le=\"+Inf\"}} {}", engine.iterations)?;
+        writeln!(text, "{NAME}_sum {}", engine.iteration_seconds_sum)?;
+        writeln!(text, "{NAME}_count {}\n", engine.iterations)
+    };
+    if let Err(error) = write(text) {
+        unreachable!("writing to a String cannot fail: {error}");
+    }
+}

@@ -1,0 +1,16 @@
+//! The admin HTTP server, on a thread and runtime of its own so that it answers whatever the service does.
+//!
+//! | module | what |
+//! |---|---|
+//! | `routes` | the endpoints |
+//! | `listen` | TCP or Unix socket |
+//! | [`logging`] | the log filter that can be changed at run time |
+//! | [`metrics`] | a snapshot as Prometheus text |
+
+mod listen;
+pub mod logging;
+pub mod metrics;
+mod routes;
+
+pub use listen::{AdminError, AdminServer, spawn};
+pub use routes::AdminState;

@@ -1,0 +1,217 @@
+//! The endpoints. Every answer about the service is asked of its thread when the request comes, so that
+//! an idle service computes nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use metrics_exporter_prometheus::PrometheusHandle;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use tokio::sync::{mpsc, oneshot};
+
+use super::logging::LogControl;
+use super::metrics;
+use crate::service::command::{
+    Command, LinkChange, SwitchChange, TopologyChange, TopologyChangeError,
+};
+use crate::service::health::Health;
+use crate::service::status::{ReleaseReport, Snapshot};
+
+/// The service thread answers within microseconds; one that does not answer in this time is stuck.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How often the progress of the kill switch is looked at while a request waits for it.
+const RELEASE_POLL: Duration = Duration::from_millis(5);
+
+/// Largest request body.
+const MAX_BODY_BYTES: usize = 64 * 1024;
+
+/// What the endpoints need.
+#[derive(Debug, Clone)]
+pub struct AdminState {
+    /// To the service thread.
+    pub commands: mpsc::Sender<Command>,
+    /// Liveness and readiness.
+    pub health: Arc<Health>,
+    /// The log filter.
+    pub log: LogControl,
+    /// Renders what the `metrics` macros collected.
+    pub prometheus: PrometheusHandle,
+}
+
+/// The service thread did not answer.
+struct Stuck;
+
+impl IntoResponse for Stuck {
+    fn into_response(self) -> Response {
+        (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the service thread does not answer\n",
+        )
+            .into_response()
+    }
+}
+
+impl AdminState {
+    async fn ask<T>(
+        &self,
+        command: impl FnOnce(oneshot::Sender<T>) -> Command,
+    ) -> Result<T, Stuck> {
+        let (sender, receiver) = oneshot::channel();
+        let asked = async {
+            self.commands
+                .send(command(sender))
+                .await
+                .map_err(|_| Stuck)?;
+            receiver.await.map_err(|_| Stuck)
+        };
+        tokio::time::timeout(ANSWER_TIMEOUT, asked)
+            .await
+            .map_err(|_| Stuck)?
+    }
+
+    async fn snapshot(&self) -> Result<Box<Snapshot>, Stuck> {
+        self.ask(Command::Snapshot).await
+    }
+}
+
+pub(super) fn router(state: AdminState) -> Router {
+    Router::new()
+        .route("/live", get(live))
+        .route("/ready", get(ready))
+        .route("/metrics", get(metrics_text))
+        .route("/status", get(status))
+        .route("/log-level", get(log_level).put(set_log_level))
+        .route("/release", post(release))
+        .route("/resume", post(resume))
+        .route("/topology/link", post(topology_link))
+        .route("/topology/switch", post(topology_switch))
+        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .with_state(state)
+}
+
+async fn live(State(state): State<AdminState>) -> Result<Response, Stuck> {
+    if state.health.engine_died() {
+        return Ok((StatusCode::SERVICE_UNAVAILABLE, "the engine thread died\n").into_response());
+    }
+    state.ask(Command::Ping).await?;
+    Ok("live\n".into_response())
+}
+
+async fn ready(State(state): State<AdminState>) -> Response {
+    let missing = state.health.not_ready();
+    if missing.is_empty() {
+        "ready\n".into_response()
+    } else {
+        (
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!("not ready: {}\n", missing.join(", ")),
+        )
+            .into_response()
+    }
+}
+
+async fn metrics_text(State(state): State<AdminState>) -> Result<Response, Stuck> {
+    let snapshot = state.snapshot().await?;
+    metrics::publish(&snapshot);
+    let mut text = state.prometheus.render();
+    metrics::append_iteration_histogram(&snapshot.engine, &mut text);
+    Ok((
+        [(
+            header::CONTENT_TYPE,
+            "text/plain; version=0.0.4; charset=utf-8",
+        )],
+        text,
+    )
+        .into_response())
+}
+
+async fn status(State(state): State<AdminState>) -> Result<Response, Stuck> {
+    Ok(Json(state.snapshot().await?.status).into_response())
+}
+
+async fn log_level(State(state): State<AdminState>) -> String {
+    format!("{}\n", state.log.current())
+}
+
+async fn set_log_level(State(state): State<AdminState>, body: String) -> Response {
+    let filter = body.trim();
+    match state.log.set(filter) {
+        Ok(()) => {
+            tracing::info!(filter, "log filter changed");
+            format!("{filter}\n").into_response()
+        }
+        Err(error) => (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
+    }
+}
+
+/// Turns the switch on, then waits for the hosts' word, for a little more than a lease: after a lease,
+/// the rates of those that did not answer have run out, which is as good.
+async fn release(State(state): State<AdminState>) -> Result<Json<ReleaseReport>, Stuck> {
+    let mut report = state.ask(|reply| Command::SetReleased(true, reply)).await?;
+    let polls = (Duration::from_millis(report.lease_ms) + ANSWER_TIMEOUT).as_millis()
+        / RELEASE_POLL.as_millis();
+    for _ in 0..polls {
+        if report.waiting.is_empty() || !report.released {
+            break;
+        }
+        tokio::time::sleep(RELEASE_POLL).await;
+        report = state.ask(Command::ReleaseReport).await?;
+    }
+    Ok(Json(report))
+}
+
+async fn resume(State(state): State<AdminState>) -> Result<Json<ReleaseReport>, Stuck> {
+    Ok(Json(
+        state
+            .ask(|reply| Command::SetReleased(false, reply))
+            .await?,
+    ))
+}
+
+fn refusal(status: StatusCode, error: impl std::fmt::Display) -> Response {
+    (status, Json(json!({ "error": error.to_string() }))).into_response()
+}
+
+fn parse<T: DeserializeOwned>(body: &[u8], example: &str) -> Result<T, Box<Response>> {
+    serde_json::from_slice(body).map_err(|error| {
+        Box::new(refusal(
+            StatusCode::BAD_REQUEST,
+            format!("{error}; expected a body like {example}"),
+        ))
+    })
+}
+
+async fn change(state: &AdminState, change: TopologyChange) -> Result<Response, Stuck> {
+    let answer = state
+        .ask(|reply| Command::ChangeTopology(change, reply))
+        .await?;
+    Ok(match answer {
+        Ok(report) => Json(report).into_response(),
+        Err(error @ (TopologyChangeError::Nothing | TopologyChangeError::Capacity(_))) => {
+            refusal(StatusCode::BAD_REQUEST, error)
+        }
+        Err(error) => refusal(StatusCode::NOT_FOUND, error),
+    })
+}
+
+async fn topology_link(State(state): State<AdminState>, body: Bytes) -> Result<Response, Stuck> {
+    match parse::<LinkChange>(&body, r#"{"from":"leaf1","to":"spine1","up":false}"#) {
+        Ok(link) => change(&state, TopologyChange::Link(link)).await,
+        Err(response) => Ok(*response),
+    }
+}
+
+async fn topology_switch(State(state): State<AdminState>, body: Bytes) -> Result<Response, Stuck> {
+    match parse::<SwitchChange>(&body, r#"{"name":"spine1","up":false}"#) {
+        Ok(switch) => change(&state, TopologyChange::Switch(switch)).await,
+        Err(response) => Ok(*response),
+    }
+}

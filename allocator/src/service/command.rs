@@ -1,0 +1,98 @@
+//! What the admin server asks of the service thread.
+
+use serde::Deserialize;
+use tokio::sync::oneshot;
+
+use super::status::{ReleaseReport, Snapshot};
+
+/// A request with the place for its answer.
+#[derive(Debug)]
+pub enum Command {
+    /// Answer, to show that the thread is alive.
+    Ping(oneshot::Sender<()>),
+    /// Take a snapshot.
+    Snapshot(oneshot::Sender<Box<Snapshot>>),
+    /// Turn the kill switch.
+    SetReleased(bool, oneshot::Sender<ReleaseReport>),
+    /// How far the kill switch has got.
+    ReleaseReport(oneshot::Sender<ReleaseReport>),
+    /// A link or switch failed, came back or changed its capacity.
+    ChangeTopology(
+        TopologyChange,
+        oneshot::Sender<Result<TopologyReport, TopologyChangeError>>,
+    ),
+}
+
+/// A notification of the network's state (flowtune §6, network failure).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TopologyChange {
+    /// `POST /topology/link`.
+    Link(LinkChange),
+    /// `POST /topology/switch`.
+    Switch(SwitchChange),
+}
+
+/// The body of `POST /topology/link`: the link's ends by name, and what changed.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkChange {
+    /// One end.
+    pub from: String,
+    /// The other end.
+    pub to: String,
+    /// The link works, or not.
+    pub up: Option<bool>,
+    /// What it can carry.
+    pub capacity_bps: Option<u64>,
+    /// Only the direction `from` to `to`; else both.
+    #[serde(default)]
+    pub one_way: bool,
+}
+
+/// The body of `POST /topology/switch`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SwitchChange {
+    /// The switch's name.
+    pub name: String,
+    /// It works, or not.
+    pub up: bool,
+}
+
+/// What a notification did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct TopologyReport {
+    /// The topology's version after it.
+    pub topology_epoch: u64,
+    /// Links whose capacity is another now.
+    pub links_changed: usize,
+    /// Flows that take another path now.
+    pub flows_rerouted: usize,
+    /// Flows that have no path now.
+    pub flows_unroutable: usize,
+}
+
+/// Why a notification was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TopologyChangeError {
+    /// No host or switch of that name.
+    #[error("no host or switch is named {0:?}")]
+    UnknownNode(String),
+    /// No switch of that name.
+    #[error("no switch is named {0:?}")]
+    UnknownSwitch(String),
+    /// The two are not neighbours.
+    #[error("no link from {from:?} to {to:?}")]
+    UnknownLink {
+        /// One end.
+        from: String,
+        /// The other end.
+        to: String,
+    },
+    /// Nothing to change.
+    #[error("nothing to change: give \"up\" (true or false) or \"capacity_bps\"")]
+    Nothing,
+    /// A capacity that cannot be.
+    #[error("capacity_bps = {0}: must be 1000 or more; say \"up\": false for a link that failed")]
+    Capacity(u64),
+}

@@ -1,0 +1,416 @@
+//! From the raw shape to a [`Config`]: every value checked, every complaint with its line.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use toml::Spanned;
+
+use super::error::{ConfigError, line_of};
+use super::raw::{Field, RawAllocation, RawClass, RawConfig, RawLimits, RawTls};
+use super::{AdminAddress, Allocation, Class, Config, Limits, MAX_CLASS_ID, TlsFiles, Utility};
+use crate::num::utility::AlphaFair;
+
+/// What is needed to say where a value stands.
+pub(super) struct Checker<'a> {
+    pub(super) text: &'a str,
+    pub(super) origin: &'a str,
+    pub(super) folder: &'a Path,
+}
+
+impl Checker<'_> {
+    pub(super) fn config(&self, raw: RawConfig) -> Result<Config, ConfigError> {
+        let listen = self.need(
+            raw.listen,
+            "listen",
+            r#"the UDP address of the service, such as listen = "10.0.0.1:7600""#,
+        )?;
+        let admin = self.need(
+            raw.admin,
+            "admin",
+            r#"the address of the admin HTTP server, such as admin = "127.0.0.1:9600" or admin = "unix:/run/ratewright/admin.sock""#,
+        )?;
+        let topology = self.need(
+            raw.topology,
+            "topology",
+            r#"the topology file, such as topology = "topology.toml""#,
+        )?;
+        let limits = self.limits(raw.limits)?;
+        Ok(Config {
+            listen: self.socket_address("listen", &listen)?,
+            admin: self.admin(&admin)?,
+            topology: self.path("topology", &topology)?,
+            log: raw
+                .log
+                .map_or_else(|| "info".to_owned(), Spanned::into_inner),
+            tls: self.tls(raw.tls)?,
+            allocation: self.allocation(raw.allocation)?,
+            limits,
+            classes: self.classes(raw.class)?,
+        })
+    }
+
+    fn need<T>(
+        &self,
+        field: Field<T>,
+        key: &str,
+        expected: &str,
+    ) -> Result<Spanned<T>, ConfigError> {
+        field.ok_or_else(|| ConfigError::Missing {
+            origin: self.origin.to_owned(),
+            key: key.to_owned(),
+            expected: expected.to_owned(),
+        })
+    }
+
+    /// The complaint about a value that stands in the text.
+    fn wrong<T>(&self, key: &str, value: &Spanned<T>, expected: impl Into<String>) -> ConfigError {
+        let span = value.span();
+        let found = self
+            .text
+            .get(span.clone())
+            .unwrap_or("?")
+            .lines()
+            .next()
+            .unwrap_or("")
+            .to_owned();
+        ConfigError::Value {
+            origin: self.origin.to_owned(),
+            line: line_of(self.text, span.start),
+            key: key.to_owned(),
+            found,
+            expected: expected.into(),
+        }
+    }
+
+    fn socket_address(
+        &self,
+        key: &str,
+        value: &Spanned<String>,
+    ) -> Result<SocketAddr, ConfigError> {
+        value.get_ref().parse().map_err(|_| {
+            self.wrong(
+                key,
+                value,
+                r#"must be an IP address and a port, such as "10.0.0.1:7600" or "[::]:7600""#,
+            )
+        })
+    }
+
+    fn admin(&self, value: &Spanned<String>) -> Result<AdminAddress, ConfigError> {
+        if let Some(path) = value.get_ref().strip_prefix("unix:") {
+            // The length of sun_path in sockaddr_un, with its final zero.
+            if path.is_empty() || path.len() > 107 {
+                return Err(self.wrong("admin", value, "a Unix socket's path has 1 to 107 bytes"));
+            }
+            return Ok(AdminAddress::Unix(self.folder.join(path)));
+        }
+        let address = value.get_ref().parse().map_err(|_| {
+            self.wrong("admin", value, r#"must be an IP address and a port, such as "127.0.0.1:9600", or "unix:" and a path"#)
+        })?;
+        Ok(AdminAddress::Tcp(address))
+    }
+
+    fn path(&self, key: &str, value: &Spanned<String>) -> Result<PathBuf, ConfigError> {
+        if value.get_ref().is_empty() {
+            return Err(self.wrong(key, value, "must name a file"));
+        }
+        Ok(self.folder.join(value.get_ref()))
+    }
+
+    fn tls(&self, raw: RawTls) -> Result<TlsFiles, ConfigError> {
+        let ca = self.need(
+            raw.ca,
+            "tls.ca",
+            r#"the PEM file of the authority, such as ca = "ca.pem""#,
+        )?;
+        let cert = self.need(
+            raw.cert,
+            "tls.cert",
+            r#"the allocator's PEM certificate, such as cert = "allocator.pem""#,
+        )?;
+        let key = self.need(
+            raw.key,
+            "tls.key",
+            r#"the certificate's PEM key, such as key = "allocator.key""#,
+        )?;
+        Ok(TlsFiles {
+            ca: self.path("tls.ca", &ca)?,
+            cert: self.path("tls.cert", &cert)?,
+            key: self.path("tls.key", &key)?,
+        })
+    }
+
+    /// A number inside bounds, or the default.
+    fn within<T: PartialOrd + Copy>(
+        &self,
+        field: Field<T>,
+        default: T,
+        key: &str,
+        good: impl Fn(T) -> bool,
+        expected: &str,
+    ) -> Result<T, ConfigError> {
+        match field {
+            None => Ok(default),
+            Some(value) if good(*value.get_ref()) => Ok(value.into_inner()),
+            Some(value) => Err(self.wrong(key, &value, expected)),
+        }
+    }
+
+    fn allocation(&self, raw: RawAllocation) -> Result<Allocation, ConfigError> {
+        let default = Allocation::default();
+        let back_to_back = raw
+            .back_to_back
+            .as_ref()
+            .is_some_and(|value| *value.get_ref());
+        let interval_us = match (&raw.interval_us, back_to_back) {
+            (Some(value), true) => {
+                return Err(self.wrong(
+                    "allocation.interval_us",
+                    value,
+                    "cannot stand beside back_to_back = true; keep one of them",
+                ));
+            }
+            (_, true) => None,
+            (_, false) => Some(self.within(
+                raw.interval_us,
+                default.interval_us.unwrap_or(100),
+                "allocation.interval_us",
+                |us| (1..=1_000_000).contains(&us),
+                "must be 1 to 1000000 microseconds; 100 is the default",
+            )?),
+        };
+        let gamma = self.within(
+            raw.gamma,
+            default.gamma,
+            "allocation.gamma",
+            |gamma| gamma > 0.0 && gamma <= 1.0,
+            "must be more than 0 and at most 1; 0.4 is the default, and above 0.6 prices may oscillate",
+        )?;
+        let threshold = self.within(
+            raw.threshold,
+            default.threshold,
+            "allocation.threshold",
+            |share| (0.0..=0.2).contains(&share),
+            "must be from 0 to 0.2; 0.01 (a change of 1 %) is the default",
+        )?;
+        let mice_reserve = self.within(
+            raw.mice_reserve,
+            default.mice_reserve,
+            "allocation.mice_reserve",
+            |share| (0.0..=0.5).contains(&share),
+            "must be from 0 to 0.5, a share of every link's capacity",
+        )?;
+        let lease_ms = self.within(
+            raw.lease_ms,
+            default.lease_ms,
+            "allocation.lease_ms",
+            |ms| (10..=10_000).contains(&ms),
+            "must be 10 to 10000 milliseconds; 300 is the default",
+        )?;
+        let least_liveness = lease_ms * 2;
+        let liveness_ms = self.within(
+            raw.liveness_ms,
+            default.liveness_ms.max(least_liveness),
+            "allocation.liveness_ms",
+            |ms| ms >= least_liveness && ms <= 60_000,
+            &format!("must be from two leases ({least_liveness}) to 60000 milliseconds"),
+        )?;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let pin_core = match raw.pin_core {
+            Some(core) if *core.get_ref() >= cores => {
+                return Err(self.wrong(
+                    "allocation.pin_core",
+                    &core,
+                    format!("must be below {cores}, the number of cores here"),
+                ));
+            }
+            core => core.map(Spanned::into_inner),
+        };
+        let start_released = raw.start_released.is_some_and(Spanned::into_inner);
+        Ok(Allocation {
+            interval_us,
+            gamma,
+            threshold,
+            mice_reserve,
+            lease_ms,
+            liveness_ms,
+            pin_core,
+            start_released,
+        })
+    }
+
+    /// A count that is at least one and at most `most`.
+    fn count(
+        &self,
+        field: Field<u64>,
+        default: u32,
+        key: &str,
+        most: u32,
+    ) -> Result<u32, ConfigError> {
+        let value = self.within(
+            field,
+            u64::from(default),
+            key,
+            |count| count >= 1 && count <= u64::from(most),
+            &format!("must be 1 to {most}; {default} is the default"),
+        )?;
+        Ok(u32::try_from(value).unwrap_or(most))
+    }
+
+    fn limits(&self, raw: RawLimits) -> Result<Limits, ConfigError> {
+        let default = Limits::default();
+        Ok(Limits {
+            max_sessions: self.count(
+                raw.max_sessions,
+                default.max_sessions,
+                "limits.max_sessions",
+                100_000,
+            )?,
+            max_flows_per_session: self.count(
+                raw.max_flows_per_session,
+                default.max_flows_per_session,
+                "limits.max_flows_per_session",
+                1 << 20,
+            )?,
+            max_flows: self.count(
+                raw.max_flows,
+                default.max_flows,
+                "limits.max_flows",
+                50_000_000,
+            )?,
+            max_starts_per_s: self.count(
+                raw.max_starts_per_s,
+                default.max_starts_per_s,
+                "limits.max_starts_per_s",
+                100_000_000,
+            )?,
+        })
+    }
+
+    fn classes(&self, raw: Vec<Spanned<RawClass>>) -> Result<Vec<Class>, ConfigError> {
+        if raw.is_empty() {
+            return Ok(vec![Class::default()]);
+        }
+        let mut classes: Vec<Class> = Vec::with_capacity(raw.len());
+        for entry in raw {
+            let class = self.class(entry.into_inner(), &classes)?;
+            classes.push(class);
+        }
+        classes.sort_by_key(|class| class.id);
+        if classes[0].id != 0 {
+            return Err(ConfigError::Missing {
+                origin: self.origin.to_owned(),
+                key: "class 0".to_owned(),
+                expected: "flows without a policy use it; add a [[class]] with id = 0".to_owned(),
+            });
+        }
+        Ok(classes)
+    }
+
+    fn class(&self, raw: RawClass, before: &[Class]) -> Result<Class, ConfigError> {
+        let id_field = self.need(
+            raw.id,
+            "class.id",
+            "every [[class]] has an id from 0 to 127, such as id = 1",
+        )?;
+        let id = match u8::try_from(*id_field.get_ref()) {
+            Ok(id) if id <= MAX_CLASS_ID => id,
+            _ => {
+                return Err(self.wrong(
+                    "class.id",
+                    &id_field,
+                    format!("must be 0 to {MAX_CLASS_ID}"),
+                ));
+            }
+        };
+        if let Some(other) = before.iter().find(|class| class.id == id) {
+            return Err(self.wrong(
+                "class.id",
+                &id_field,
+                format!("is already class {:?}; ids must differ", other.name),
+            ));
+        }
+        let name_field = self.need(
+            raw.name,
+            "class.name",
+            r#"every [[class]] has a name, such as name = "bulk""#,
+        )?;
+        if name_field.get_ref().is_empty()
+            || before
+                .iter()
+                .any(|class| class.name == *name_field.get_ref())
+        {
+            return Err(self.wrong(
+                "class.name",
+                &name_field,
+                "must be a name that no other class has",
+            ));
+        }
+        let utility = self.utility(id, raw.utility, raw.alpha)?;
+        let weight = self.within(
+            raw.weight,
+            1.0,
+            "class.weight",
+            |weight: f64| (1e-3..=1e3).contains(&weight),
+            "must be from 0.001 to 1000; 1 is the default",
+        )?;
+        let max_rate_bps = match raw.max_rate_bps {
+            Some(rate) if *rate.get_ref() < 8_000 => {
+                return Err(self.wrong(
+                    "class.max_rate_bps",
+                    &rate,
+                    "must be at least 8000 bits per second",
+                ));
+            }
+            rate => rate.map(Spanned::into_inner),
+        };
+        Ok(Class {
+            id,
+            name: name_field.into_inner(),
+            utility,
+            weight,
+            max_rate_bps,
+        })
+    }
+
+    fn utility(
+        &self,
+        id: u8,
+        name: Field<String>,
+        alpha: Field<f64>,
+    ) -> Result<Utility, ConfigError> {
+        let Some(name) = name.filter(|name| name.get_ref() != "log") else {
+            return match alpha {
+                None => Ok(Utility::Log),
+                Some(alpha) => Err(self.wrong(
+                    "class.alpha",
+                    &alpha,
+                    r#"needs utility = "alpha" beside it"#,
+                )),
+            };
+        };
+        if name.get_ref() != "alpha" {
+            return Err(self.wrong("class.utility", &name, r#"must be "log" or "alpha""#));
+        }
+        match alpha {
+            Some(alpha) if AlphaFair::new(*alpha.get_ref()).is_some() => {
+                Ok(Utility::Alpha(alpha.into_inner()))
+            }
+            Some(alpha) => {
+                let (least, most) = (AlphaFair::MIN_ALPHA, AlphaFair::MAX_ALPHA);
+                Err(self.wrong(
+                    "class.alpha",
+                    &alpha,
+                    format!("must be from {least} to {most}; 1 is the same as log"),
+                ))
+            }
+            None => Err(ConfigError::Missing {
+                origin: self.origin.to_owned(),
+                key: "class.alpha".to_owned(),
+                expected: format!(
+                    r#"class {id} has utility = "alpha"; add its exponent, such as alpha = 2.0"#
+                ),
+            }),
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! A commented configuration with every key, for `ratewright-allocator example-config`.
+
+/// A configuration with every key at its default, commented.
+pub fn example_config() -> String {
+    EXAMPLE.to_owned()
+}
+
+const EXAMPLE: &str = r#"# Configuration of ratewright-allocator. Paths are relative to this file's folder.
+
+# UDP address of the QUIC service that the hosts' daemons connect to. (restart to change)
+listen = "0.0.0.0:7600"
+# Admin HTTP: /live /ready /metrics /status, and the kill switch. An address, or "unix:PATH". (restart to change)
+admin = "127.0.0.1:9600"
+# The network: hosts, links, capacities (`ratewright topology build` writes one).
+topology = "topology.toml"
+# Log filter at start; PUT /log-level changes it at run time.
+log = "info"
+
+[tls]
+# Authority that signed the hosts' certificates. A host's certificate names it (SAN DNS = host name).
+ca = "ca.pem"
+# The allocator's own certificate (SAN DNS = "ratewright-allocator") and key.
+cert = "allocator.pem"
+key = "allocator.key"
+
+[allocation]
+# Time between two iterations while rates move; nothing runs when they stand still.
+interval_us = 100
+# back_to_back = true       # instead of interval_us: iterate without pause while rates move
+# Step size of the price update.
+gamma = 0.4
+# Rates are sent when they moved by more than this share; capacities are derated by as much.
+threshold = 0.01
+# Share of every link that is left to flows too short to be reported.
+mice_reserve = 0.0
+# A rate holds this long at an endpoint without word from the allocator; then it is plain TCP.
+lease_ms = 300
+# A session without a datagram for this long is dropped, and its flows' shares are handed out.
+liveness_ms = 1000
+# pin_core = 1              # core of the engine thread
+# Start with the kill switch on: every host stays on plain TCP until POST /resume.
+start_released = false
+
+[limits]
+max_sessions = 4096
+max_flows_per_session = 16384
+max_flows = 1000000
+# Flowlet starts that are taken from one session in a second; datagrams beyond wait.
+max_starts_per_s = 200000
+
+# Flow classes. Class 0 holds every flow without a policy.
+[[class]]
+id = 0
+name = "default"
+utility = "log"             # proportional fairness; or "alpha" with alpha = 2.0
+weight = 1.0
+# max_rate_bps = 1000000000 # no flow of the class gets more
+"#;

@@ -1,0 +1,208 @@
+//! Configuration of the allocator: a TOML file, checked strictly.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`error`] | what is wrong: file, line, key, what would be right |
+//! | `raw` | the file's shape for serde |
+//! | `check` | from the raw shape to a [`Config`], every value checked |
+//! | [`example`] | a commented file with every key and its default |
+//!
+//! Paths in the file are relative to the file's own folder.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+mod check;
+pub mod error;
+pub mod example;
+mod raw;
+#[cfg(test)]
+mod tests;
+
+pub use error::ConfigError;
+pub use example::example_config;
+
+/// Highest class id that a start record can carry.
+pub const MAX_CLASS_ID: u8 = 127;
+
+/// A checked configuration.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// UDP address of the QUIC service.
+    pub listen: SocketAddr,
+    /// Where the admin HTTP server listens.
+    pub admin: AdminAddress,
+    /// The topology file.
+    pub topology: PathBuf,
+    /// Log filter at start (the syntax of `RUST_LOG`).
+    pub log: String,
+    /// Certificates.
+    pub tls: TlsFiles,
+    /// How rates are computed.
+    pub allocation: Allocation,
+    /// Bounds on what peers can make us hold.
+    pub limits: Limits,
+    /// Flow classes, ordered by id.
+    pub classes: Vec<Class>,
+}
+
+/// Where the admin HTTP server listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AdminAddress {
+    /// A TCP address.
+    Tcp(SocketAddr),
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+impl std::fmt::Display for AdminAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "{address}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// PEM files of the service's identity and of the authority that signs the hosts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// Authority of both the allocator's and the hosts' certificates.
+    pub ca: PathBuf,
+    /// The allocator's certificate chain.
+    pub cert: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+}
+
+/// How rates are computed and how long they hold.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Allocation {
+    /// Time between two iterations while rates move; `None`: back to back.
+    pub interval_us: Option<u64>,
+    /// Step size of the price update (flowtune §3).
+    pub gamma: f64,
+    /// Relative change of a rate below which no update is sent; capacities are derated by it.
+    pub threshold: f64,
+    /// Share of every link that is left to flows too short to be reported (flowtune §6).
+    pub mice_reserve: f64,
+    /// How long a rate holds at an endpoint without word from us.
+    pub lease_ms: u64,
+    /// A session without a datagram for this long is dropped.
+    pub liveness_ms: u64,
+    /// Core of the engine thread.
+    pub pin_core: Option<usize>,
+    /// Start with the kill switch on.
+    pub start_released: bool,
+}
+
+/// Bounds on what peers can make us hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Hosts with a session.
+    pub max_sessions: u32,
+    /// Flows of one session.
+    pub max_flows_per_session: u32,
+    /// Flows of all sessions.
+    pub max_flows: u32,
+    /// Flowlet starts of one session that are taken in a second, on average.
+    pub max_starts_per_s: u32,
+}
+
+/// The utility of a class's flows.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Utility {
+    /// w log x: weighted proportional fairness.
+    Log,
+    /// w x^(1-α)/(1-α): α-fairness.
+    Alpha(f64),
+}
+
+/// A flow class.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Class {
+    /// What a start record carries.
+    pub id: u8,
+    /// What operators and policy files call it.
+    pub name: String,
+    /// What fair means inside the class.
+    pub utility: Utility,
+    /// Multiplies every flow's own weight.
+    pub weight: f64,
+    /// No flow of the class gets more than this.
+    pub max_rate_bps: Option<u64>,
+}
+
+impl Config {
+    /// Reads and checks a file.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        let folder = path.parent().unwrap_or_else(|| Path::new(""));
+        Self::from_toml_str(&text, &path.display().to_string(), folder)
+    }
+
+    /// Checks a text; `origin` names it in errors, `folder` is what relative paths start from.
+    pub fn from_toml_str(text: &str, origin: &str, folder: &Path) -> Result<Self, ConfigError> {
+        let raw =
+            toml::from_str(text).map_err(|source| error::syntax_error(text, origin, &source))?;
+        check::Checker {
+            text,
+            origin,
+            folder,
+        }
+        .config(raw)
+    }
+
+    /// Keys that differ from `other` and take effect only at the next start.
+    pub fn restart_keys_changed(&self, other: &Self) -> Vec<&'static str> {
+        let mut keys = Vec::new();
+        if self.listen != other.listen {
+            keys.push("listen");
+        }
+        if self.admin != other.admin {
+            keys.push("admin");
+        }
+        keys
+    }
+}
+
+impl Default for Allocation {
+    fn default() -> Self {
+        Self {
+            interval_us: Some(100),
+            gamma: 0.4,
+            threshold: 0.01,
+            mice_reserve: 0.0,
+            lease_ms: 300,
+            liveness_ms: 1_000,
+            pin_core: None,
+            start_released: false,
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_sessions: 4_096,
+            max_flows_per_session: 16_384,
+            max_flows: 1_000_000,
+            max_starts_per_s: 200_000,
+        }
+    }
+}
+
+impl Default for Class {
+    fn default() -> Self {
+        Self {
+            id: 0,
+            name: "default".to_owned(),
+            utility: Utility::Log,
+            weight: 1.0,
+            max_rate_bps: None,
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The file's shape as serde sees it: every key optional, every value with its place in the text.
+
+use serde::Deserialize;
+use toml::Spanned;
+
+/// A value that may be absent, with its place in the text.
+pub(super) type Field<T> = Option<Spanned<T>>;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawConfig {
+    pub(super) listen: Field<String>,
+    pub(super) admin: Field<String>,
+    pub(super) topology: Field<String>,
+    pub(super) log: Field<String>,
+    #[serde(default)]
+    pub(super) tls: RawTls,
+    #[serde(default)]
+    pub(super) allocation: RawAllocation,
+    #[serde(default)]
+    pub(super) limits: RawLimits,
+    #[serde(default)]
+    pub(super) class: Vec<Spanned<RawClass>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawTls {
+    pub(super) ca: Field<String>,
+    pub(super) cert: Field<String>,
+    pub(super) key: Field<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawAllocation {
+    pub(super) interval_us: Field<u64>,
+    pub(super) back_to_back: Field<bool>,
+    pub(super) gamma: Field<f64>,
+    pub(super) threshold: Field<f64>,
+    pub(super) mice_reserve: Field<f64>,
+    pub(super) lease_ms: Field<u64>,
+    pub(super) liveness_ms: Field<u64>,
+    pub(super) pin_core: Field<usize>,
+    pub(super) start_released: Field<bool>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawLimits {
+    pub(super) max_sessions: Field<u64>,
+    pub(super) max_flows_per_session: Field<u64>,
+    pub(super) max_flows: Field<u64>,
+    pub(super) max_starts_per_s: Field<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawClass {
+    pub(super) id: Field<u64>,
+    pub(super) name: Field<String>,
+    pub(super) utility: Field<String>,
+    pub(super) alpha: Field<f64>,
+    pub(super) weight: Field<f64>,
+    pub(super) max_rate_bps: Field<u64>,
+}

@@ -1,0 +1,217 @@
+//! Every complaint names the line, the key and what would be right; the example is what the defaults are.
+
+use std::path::{Path, PathBuf};
+
+use super::{AdminAddress, Allocation, Class, Config, Limits, Utility, example_config};
+
+const GOOD: &str = r#"listen = "10.0.0.1:7600"
+admin = "unix:admin.sock"
+topology = "topology.toml"
+[tls]
+ca = "ca.pem"
+cert = "allocator.pem"
+key = "allocator.key"
+"#;
+
+fn parse(text: &str) -> Result<Config, String> {
+    Config::from_toml_str(text, "a.toml", Path::new("/etc/rw")).map_err(|error| error.to_string())
+}
+
+fn complaint(text: &str) -> String {
+    parse(text).expect_err("the text is wrong")
+}
+
+#[test]
+fn a_short_file_gets_the_defaults_and_paths_of_its_folder() {
+    let config = parse(GOOD).expect("good");
+    assert_eq!(config.allocation, Allocation::default());
+    assert_eq!(config.limits, Limits::default());
+    assert_eq!(config.classes, vec![Class::default()]);
+    assert_eq!(config.topology, PathBuf::from("/etc/rw/topology.toml"));
+    assert_eq!(config.tls.key, PathBuf::from("/etc/rw/allocator.key"));
+    assert_eq!(
+        config.admin,
+        AdminAddress::Unix(PathBuf::from("/etc/rw/admin.sock"))
+    );
+}
+
+#[test]
+fn the_example_holds_exactly_the_defaults() {
+    let config = parse(&example_config()).expect("the example is good");
+    assert_eq!(config.allocation, Allocation::default());
+    assert_eq!(config.limits, Limits::default());
+    assert_eq!(config.classes, vec![Class::default()]);
+}
+
+#[test]
+fn classes_come_in_the_order_of_their_ids() {
+    let text = format!(
+        "{GOOD}[[class]]\nid = 3\nname = \"bulk\"\nutility = \"alpha\"\nalpha = 2.0\nweight = 0.5\nmax_rate_bps = 1000000\n\
+         [[class]]\nid = 0\nname = \"default\"\n"
+    );
+    let classes = parse(&text).expect("good").classes;
+    assert_eq!(
+        classes.iter().map(|class| class.id).collect::<Vec<_>>(),
+        vec![0, 3]
+    );
+    assert_eq!(classes[1].utility, Utility::Alpha(2.0));
+    assert_eq!(classes[1].max_rate_bps, Some(1_000_000));
+}
+
+#[test]
+fn every_mistake_gets_its_line_its_key_and_what_would_be_right() {
+    let allocation = |body: &str| format!("{GOOD}[allocation]\n{body}\n");
+    let class =
+        |body: &str| format!("{GOOD}[[class]]\nid = 0\nname = \"default\"\n[[class]]\n{body}\n");
+    let table: Vec<(String, &str)> = vec![
+        (
+            String::new(),
+            "a.toml: listen is missing: the UDP address of the service, such as listen = \"10.0.0.1:7600\"",
+        ),
+        (
+            GOOD.replace("listen = \"10.0.0.1:7600\"", "listen = \"h1\""),
+            "a.toml:1: listen = \"h1\": must be an IP address and a port",
+        ),
+        (
+            GOOD.replace("unix:admin.sock", "nowhere"),
+            "a.toml:2: admin = \"nowhere\": must be an IP address and a port, such as \"127.0.0.1:9600\", or \"unix:\"",
+        ),
+        (
+            GOOD.replace("unix:admin.sock", "unix:"),
+            "a.toml:2: admin = \"unix:\": a Unix socket's path has 1 to 107 bytes",
+        ),
+        (
+            GOOD.replace("topology.toml", ""),
+            "a.toml:3: topology = \"\": must name a file",
+        ),
+        (
+            GOOD.replace("ca = \"ca.pem\"\n", ""),
+            "a.toml: tls.ca is missing: the PEM file of the authority",
+        ),
+        (
+            GOOD.replace("key = ", "kay = "),
+            "a.toml:7: unknown field `kay`, expected one of `ca`, `cert`, `key` (in `kay = \"allocator.key\"`)",
+        ),
+        (
+            format!("speed = 1\n{GOOD}"),
+            "a.toml:1: unknown field `speed`, expected one of `listen`",
+        ),
+        (format!("{GOOD}[["), "a.toml:8: "),
+        (
+            allocation("gamma = 1.5"),
+            "a.toml:9: allocation.gamma = 1.5: must be more than 0 and at most 1; 0.4 is the default",
+        ),
+        (
+            allocation("gamma = nan"),
+            "a.toml:9: allocation.gamma = nan: must be more than 0",
+        ),
+        (
+            allocation("gamma = \"fast\""),
+            "a.toml:9: invalid type: string \"fast\", expected f64 (in `gamma = \"fast\"`)",
+        ),
+        (
+            allocation("interval_us = 0"),
+            "a.toml:9: allocation.interval_us = 0: must be 1 to 1000000 microseconds",
+        ),
+        (
+            allocation("back_to_back = true\ninterval_us = 10"),
+            "a.toml:10: allocation.interval_us = 10: cannot stand beside back_to_back",
+        ),
+        (
+            allocation("threshold = 0.5"),
+            "a.toml:9: allocation.threshold = 0.5: must be from 0 to 0.2",
+        ),
+        (
+            allocation("mice_reserve = -0.1"),
+            "a.toml:9: allocation.mice_reserve = -0.1: must be from 0 to 0.5",
+        ),
+        (
+            allocation("lease_ms = 5"),
+            "a.toml:9: allocation.lease_ms = 5: must be 10 to 10000 milliseconds",
+        ),
+        (
+            allocation("lease_ms = 500\nliveness_ms = 600"),
+            "a.toml:10: allocation.liveness_ms = 600: must be from two leases (1000)",
+        ),
+        (
+            allocation("pin_core = 100000"),
+            "a.toml:9: allocation.pin_core = 100000: must be below ",
+        ),
+        (
+            format!("{GOOD}[limits]\nmax_flows = 0\n"),
+            "a.toml:9: limits.max_flows = 0: must be 1 to 50000000; 1000000 is the default",
+        ),
+        (
+            format!("{GOOD}[limits]\nmax_flows_per_session = 2000000\n"),
+            "a.toml:9: limits.max_flows_per_session = 2000000: must be 1 to 1048576",
+        ),
+        (class("name = \"x\""), "a.toml: class.id is missing"),
+        (
+            class("id = 200\nname = \"x\""),
+            "a.toml:12: class.id = 200: must be 0 to 127",
+        ),
+        (
+            class("id = 0\nname = \"x\""),
+            "a.toml:12: class.id = 0: is already class \"default\"",
+        ),
+        (
+            class("id = 1\nname = \"default\""),
+            "a.toml:13: class.name = \"default\": must be a name that no other class has",
+        ),
+        (
+            class("id = 1\nname = \"x\"\nutility = \"max\""),
+            "a.toml:14: class.utility = \"max\": must be \"log\" or \"alpha\"",
+        ),
+        (
+            class("id = 1\nname = \"x\"\nutility = \"alpha\""),
+            "a.toml: class.alpha is missing: class 1 has utility = \"alpha\"",
+        ),
+        (
+            class("id = 1\nname = \"x\"\nalpha = 2.0"),
+            "a.toml:14: class.alpha = 2.0: needs utility = \"alpha\"",
+        ),
+        (
+            class("id = 1\nname = \"x\"\nutility = \"alpha\"\nalpha = 0.0"),
+            "a.toml:15: class.alpha = 0.0: must be from 0.1 to 64",
+        ),
+        (
+            class("id = 1\nname = \"x\"\nweight = 0.0"),
+            "a.toml:14: class.weight = 0.0: must be from 0.001 to 1000",
+        ),
+        (
+            class("id = 1\nname = \"x\"\nmax_rate_bps = 1"),
+            "a.toml:14: class.max_rate_bps = 1: must be at least 8000",
+        ),
+        (
+            format!("{GOOD}[[class]]\nid = 1\nname = \"x\"\n"),
+            "a.toml: class 0 is missing: flows without a policy use it",
+        ),
+    ];
+    for (text, expected) in table {
+        let found = complaint(&text);
+        assert!(
+            found.starts_with(expected),
+            "expected {expected:?}\n   found {found:?}"
+        );
+        assert!(!found.contains('\n'), "one line: {found:?}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named() {
+    let error = Config::load(Path::new("/nonexistent/a.toml")).expect_err("no such file");
+    assert!(
+        error
+            .to_string()
+            .starts_with("/nonexistent/a.toml: cannot be read: "),
+        "{error}"
+    );
+}
+
+#[test]
+fn addresses_cannot_change_without_a_restart() {
+    let old = parse(GOOD).expect("good");
+    let new = parse(&GOOD.replace("7600", "7601").replace("admin.sock", "b.sock")).expect("good");
+    assert_eq!(new.restart_keys_changed(&old), vec!["listen", "admin"]);
+    assert!(old.restart_keys_changed(&old).is_empty());
+}

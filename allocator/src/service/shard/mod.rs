@@ -1,0 +1,4 @@
+//! The service thread.
+
+pub mod transport;
+pub mod window;

@@ -1,0 +1,66 @@
+//! The QUIC endpoint and its settings.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::Duration;
+
+use quinn::crypto::rustls::QuicServerConfig;
+use quinn::{EndpointConfig, IdleTimeout, ServerConfig, TokioRuntime, TransportConfig, VarInt};
+
+use super::window::FixedWindowConfig;
+
+/// Ack-eliciting bytes in flight on one connection. A host's whole flow table fits several times.
+const WINDOW_BYTES: u64 = 8 << 20;
+
+/// Datagrams that wait for a slow reader or sender. Beyond it the oldest are dropped, which the
+/// protocol repairs with newer state.
+const DATAGRAM_BUFFER_BYTES: usize = 1 << 20;
+
+/// Before the first measurement. Datacenter round trips are far below; this covers the handshake's
+/// cryptography on a busy core.
+const INITIAL_RTT: Duration = Duration::from_millis(20);
+
+/// A connection that hears nothing for this long is gone. The session's own liveness is shorter.
+const IDLE_TIMEOUT_MS: u32 = 5_000;
+
+/// Keeps the connection up while a handshake is done but the host says nothing.
+const KEEP_ALIVE: Duration = Duration::from_secs(2);
+
+/// Handshakes that wait for this endpoint at most.
+const MAX_INCOMING: usize = 4_096;
+
+/// Settings of every connection.
+pub fn transport_config() -> TransportConfig {
+    let mut transport = TransportConfig::default();
+    transport
+        .max_concurrent_bidi_streams(VarInt::from_u32(1))
+        .max_concurrent_uni_streams(VarInt::from_u32(0))
+        .max_idle_timeout(Some(IdleTimeout::from(VarInt::from_u32(IDLE_TIMEOUT_MS))))
+        .keep_alive_interval(Some(KEEP_ALIVE))
+        .initial_rtt(INITIAL_RTT)
+        .datagram_receive_buffer_size(Some(DATAGRAM_BUFFER_BYTES))
+        .datagram_send_buffer_size(DATAGRAM_BUFFER_BYTES)
+        .congestion_controller_factory(Arc::new(FixedWindowConfig {
+            window_bytes: WINDOW_BYTES,
+        }));
+    transport
+}
+
+/// What the endpoint serves new connections with.
+pub fn server_config(tls: Arc<QuicServerConfig>) -> ServerConfig {
+    let mut config = ServerConfig::with_crypto(tls);
+    config.transport_config(Arc::new(transport_config()));
+    config.max_incoming(MAX_INCOMING);
+    config
+}
+
+/// Binds the endpoint. Must be called on the service thread's runtime.
+pub fn bind(listen: SocketAddr, tls: Arc<QuicServerConfig>) -> std::io::Result<quinn::Endpoint> {
+    let socket = UdpSocket::bind(listen)?;
+    quinn::Endpoint::new(
+        EndpointConfig::default(),
+        Some(server_config(tls)),
+        socket,
+        Arc::new(TokioRuntime),
+    )
+}

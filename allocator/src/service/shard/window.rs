@@ -1,0 +1,62 @@
+//! The congestion controller of control connections: a fixed window.
+//!
+//! Control traffic is a small share of a link (flowtune §5.3: about 1 %), shares its bottleneck with
+//! the very traffic that it regulates, and is limited by the protocol itself: per flow only the newest
+//! state is sent, and what is lost is sent again with exponential back-off. A loss-driven window would
+//! hold rate updates back exactly when queues overflow and new rates are needed most.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Instant;
+
+use quinn::congestion::{Controller, ControllerFactory};
+
+/// Builds [`FixedWindow`]s.
+#[derive(Debug, Clone, Copy)]
+pub struct FixedWindowConfig {
+    /// Ack-eliciting bytes that may be in flight.
+    pub window_bytes: u64,
+}
+
+impl ControllerFactory for FixedWindowConfig {
+    fn build(self: Arc<Self>, _now: Instant, _current_mtu: u16) -> Box<dyn Controller> {
+        Box::new(FixedWindow {
+            window_bytes: self.window_bytes,
+        })
+    }
+}
+
+/// A congestion window that no event moves.
+#[derive(Debug, Clone, Copy)]
+pub struct FixedWindow {
+    window_bytes: u64,
+}
+
+impl Controller for FixedWindow {
+    fn on_congestion_event(
+        &mut self,
+        _now: Instant,
+        _sent: Instant,
+        _persistent: bool,
+        _lost_bytes: u64,
+    ) {
+    }
+
+    fn on_mtu_update(&mut self, _new_mtu: u16) {}
+
+    fn window(&self) -> u64 {
+        self.window_bytes
+    }
+
+    fn clone_box(&self) -> Box<dyn Controller> {
+        Box::new(*self)
+    }
+
+    fn initial_window(&self) -> u64 {
+        self.window_bytes
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}

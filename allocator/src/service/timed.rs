@@ -1,0 +1,132 @@
+//! An engine with a histogram of its iteration times, for Prometheus.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::engine::{
+    EngineError, EngineEvent, IterationReport, Optimality, RateEngine, RateUpdate,
+};
+
+use super::clock;
+
+/// The lowest bucket's upper bound; each of the others doubles it.
+const FIRST_BOUND_NS: u64 = 1_000;
+
+/// Buckets up to about one second.
+const BUCKETS: usize = 21;
+
+/// Iteration times since the start: written by the engine thread, read by anyone.
+#[derive(Debug, Default)]
+pub struct IterationHistogram {
+    buckets: [AtomicU64; BUCKETS],
+    iterations: AtomicU64,
+    sum_ns: AtomicU64,
+}
+
+impl IterationHistogram {
+    fn record(&self, duration_ns: u64) {
+        // The index of the first bound that is not below the duration: ceil(log2(duration / first)).
+        let units = duration_ns.div_ceil(FIRST_BOUND_NS).max(1);
+        let index = units.next_power_of_two().trailing_zeros() as usize;
+        if let Some(bucket) = self.buckets.get(index) {
+            bucket.fetch_add(1, Ordering::Relaxed);
+        }
+        self.sum_ns.fetch_add(duration_ns, Ordering::Relaxed);
+        self.iterations.fetch_add(1, Ordering::Release);
+    }
+
+    /// Iterations since the start.
+    pub fn iterations(&self) -> u64 {
+        self.iterations.load(Ordering::Acquire)
+    }
+
+    /// Time spent in iterations, in seconds.
+    #[allow(
+        clippy::cast_precision_loss,
+        reason = "a sum of durations, read as seconds"
+    )]
+    pub fn seconds_sum(&self) -> f64 {
+        self.sum_ns.load(Ordering::Relaxed) as f64 / 1e9
+    }
+
+    /// Upper bounds in seconds with cumulative counts, as Prometheus wants them.
+    #[allow(clippy::cast_precision_loss, reason = "bounds are far below 2^53 ns")]
+    pub fn cumulative(&self) -> Vec<(f64, u64)> {
+        let mut total = 0;
+        (0..BUCKETS)
+            .map(|index| {
+                total += self.buckets[index].load(Ordering::Relaxed);
+                ((FIRST_BOUND_NS << index) as f64 / 1e9, total)
+            })
+            .collect()
+    }
+}
+
+/// The engine inside, its iterations timed.
+pub struct TimedEngine {
+    inner: Box<dyn RateEngine>,
+    histogram: Arc<IterationHistogram>,
+}
+
+impl TimedEngine {
+    /// Times the iterations of `inner`.
+    pub fn new(inner: Box<dyn RateEngine>, histogram: Arc<IterationHistogram>) -> Self {
+        Self { inner, histogram }
+    }
+}
+
+impl RateEngine for TimedEngine {
+    fn apply(&mut self, event: EngineEvent) -> Result<(), EngineError> {
+        self.inner.apply(event)
+    }
+
+    fn iterate(&mut self) -> IterationReport {
+        let before_ns = clock::now_ns();
+        let report = self.inner.iterate();
+        self.histogram.record(clock::now_ns() - before_ns);
+        report
+    }
+
+    fn drain_updates(&mut self, sink: &mut dyn FnMut(RateUpdate)) {
+        self.inner.drain_updates(sink);
+    }
+
+    fn link_loads(&self, loads_bps: &mut Vec<f64>) {
+        self.inner.link_loads(loads_bps);
+    }
+
+    fn link_capacities(&self, capacities_bps: &mut Vec<f64>) {
+        self.inner.link_capacities(capacities_bps);
+    }
+
+    fn optimality(&self) -> Optimality {
+        self.inner.optimality()
+    }
+
+    fn flow_count(&self) -> usize {
+        self.inner.flow_count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::IterationHistogram;
+
+    #[test]
+    fn a_duration_counts_in_every_bucket_from_the_first_that_holds_it() {
+        let histogram = IterationHistogram::default();
+        for duration_ns in [0, 1_000, 1_001, 2_000, 5_000_000_000] {
+            histogram.record(duration_ns);
+        }
+        let buckets = histogram.cumulative();
+        assert_eq!(buckets[0], (1e-6, 2), "0 and 1000 ns are at most 1 µs");
+        assert_eq!(buckets[1], (2e-6, 4), "1001 and 2000 ns are at most 2 µs");
+        assert_eq!(
+            buckets.last().map(|bucket| bucket.1),
+            Some(4),
+            "five seconds are beyond the last bound"
+        );
+        assert_eq!(histogram.iterations(), 5);
+        assert!((histogram.seconds_sum() - 5.000_004_001).abs() < 1e-12);
+    }
+}

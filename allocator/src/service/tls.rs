@@ -1,0 +1,147 @@
+//! Certificates: our own for the hosts, the authority that signs theirs, and the names in a peer's.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use quinn::crypto::rustls::QuicServerConfig;
+use rustls::RootCertStore;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use x509_parser::extensions::GeneralName;
+
+use super::config::TlsFiles;
+
+/// The protocol name that both ends offer during the handshake.
+pub const ALPN: &[u8] = b"ratewright/1";
+
+/// The name that hosts expect in the allocator's certificate.
+pub const SERVER_NAME: &str = "ratewright-allocator";
+
+/// Why certificates cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file is not there, or has no PEM section of the kind that is needed.
+    #[error("{}: no usable {what}: {reason}", path.display())]
+    Pem {
+        /// The file.
+        path: PathBuf,
+        /// Certificate or private key.
+        what: &'static str,
+        /// What the reader said.
+        reason: String,
+    },
+    /// The allocator's certificate does not carry the name that hosts check.
+    #[error("{}: the certificate names {found}, hosts expect the DNS name {SERVER_NAME:?} among its subject alternative names", path.display())]
+    Name {
+        /// The file.
+        path: PathBuf,
+        /// The names that it has.
+        found: String,
+    },
+    /// The pieces do not fit together.
+    #[error("{}: {reason}", path.display())]
+    Unusable {
+        /// The file at fault.
+        path: PathBuf,
+        /// What the TLS library said.
+        reason: String,
+    },
+}
+
+fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let error = |reason: String| TlsError::Pem {
+        path: path.to_owned(),
+        what: "certificate",
+        reason,
+    };
+    let certificates = CertificateDer::pem_file_iter(path)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|source| error(source.to_string()))?;
+    if certificates.is_empty() {
+        return Err(error("the file has no CERTIFICATE section".to_owned()));
+    }
+    Ok(certificates)
+}
+
+/// Reads the files and builds the QUIC server's side of TLS: ring, TLS 1.3, client certificates required.
+pub fn load(files: &TlsFiles) -> Result<Arc<QuicServerConfig>, TlsError> {
+    let unusable = |path: &Path, reason: String| TlsError::Unusable {
+        path: path.to_owned(),
+        reason,
+    };
+    let mut roots = RootCertStore::empty();
+    for certificate in read_certificates(&files.ca)? {
+        roots
+            .add(certificate)
+            .map_err(|source| unusable(&files.ca, source.to_string()))?;
+    }
+    let chain = read_certificates(&files.cert)?;
+    let names = dns_names(&chain[0]);
+    if !names.iter().any(|name| name == SERVER_NAME) {
+        let found = if names.is_empty() {
+            "nothing".to_owned()
+        } else {
+            names.join(", ")
+        };
+        return Err(TlsError::Name {
+            path: files.cert.clone(),
+            found,
+        });
+    }
+    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|source| TlsError::Pem {
+        path: files.key.clone(),
+        what: "private key",
+        reason: source.to_string(),
+    })?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+        .build()
+        .map_err(|source| unusable(&files.ca, source.to_string()))?;
+    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(|source| unusable(&files.cert, source.to_string()))?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(chain, key)
+        .map_err(|source| {
+            unusable(
+                &files.key,
+                format!("does not fit {}: {source}", files.cert.display()),
+            )
+        })?;
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    // Every connection shows its certificate: one that was replaced or withdrawn lives on in no ticket.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    QuicServerConfig::try_from(config)
+        .map(Arc::new)
+        .map_err(|source| unusable(&files.cert, source.to_string()))
+}
+
+/// The DNS names among a certificate's subject alternative names.
+pub fn dns_names(certificate: &CertificateDer<'_>) -> Vec<String> {
+    let Ok((_, parsed)) = x509_parser::parse_x509_certificate(certificate) else {
+        return Vec::new();
+    };
+    let Ok(Some(names)) = parsed.subject_alternative_name() else {
+        return Vec::new();
+    };
+    names
+        .value
+        .general_names
+        .iter()
+        .filter_map(|name| match name {
+            GeneralName::DNSName(name) => Some((*name).to_owned()),
+            _ => None,
+        })
+        .collect()
+}
+
+/// The DNS names in the certificate that the peer of a connection showed.
+pub fn peer_names(connection: &quinn::Connection) -> Vec<String> {
+    connection
+        .peer_identity()
+        .and_then(|identity| identity.downcast::<Vec<CertificateDer<'static>>>().ok())
+        .and_then(|chain| chain.first().map(dns_names))
+        .unwrap_or_default()
+}
