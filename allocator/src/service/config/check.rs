@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 
 use super::error::{ConfigError, line_of};
-use super::raw::{Field, RawAllocation, RawClass, RawConfig, RawLimits, RawTls};
-use super::{AdminAddress, Allocation, Class, Config, Limits, MAX_CLASS_ID, TlsFiles, Utility};
-use crate::num::utility::AlphaFair;
+use super::raw::{Field, RawAllocation, RawConfig, RawLimits, RawTls};
+use super::{AdminAddress, Allocation, Config, Limits, TlsFiles};
 
 /// What is needed to say where a value stands.
 pub(super) struct Checker<'a> {
@@ -49,7 +48,7 @@ impl Checker<'_> {
         })
     }
 
-    fn need<T>(
+    pub(super) fn need<T>(
         &self,
         field: Field<T>,
         key: &str,
@@ -63,7 +62,12 @@ impl Checker<'_> {
     }
 
     /// The complaint about a value that stands in the text.
-    fn wrong<T>(&self, key: &str, value: &Spanned<T>, expected: impl Into<String>) -> ConfigError {
+    pub(super) fn wrong<T>(
+        &self,
+        key: &str,
+        value: &Spanned<T>,
+        expected: impl Into<String>,
+    ) -> ConfigError {
         let span = value.span();
         let found = self
             .text
@@ -141,7 +145,7 @@ impl Checker<'_> {
     }
 
     /// A number inside bounds, or the default.
-    fn within<T: PartialOrd + Copy>(
+    pub(super) fn within<T: PartialOrd + Copy>(
         &self,
         field: Field<T>,
         default: T,
@@ -285,132 +289,5 @@ impl Checker<'_> {
                 100_000_000,
             )?,
         })
-    }
-
-    fn classes(&self, raw: Vec<Spanned<RawClass>>) -> Result<Vec<Class>, ConfigError> {
-        if raw.is_empty() {
-            return Ok(vec![Class::default()]);
-        }
-        let mut classes: Vec<Class> = Vec::with_capacity(raw.len());
-        for entry in raw {
-            let class = self.class(entry.into_inner(), &classes)?;
-            classes.push(class);
-        }
-        classes.sort_by_key(|class| class.id);
-        if classes[0].id != 0 {
-            return Err(ConfigError::Missing {
-                origin: self.origin.to_owned(),
-                key: "class 0".to_owned(),
-                expected: "flows without a policy use it; add a [[class]] with id = 0".to_owned(),
-            });
-        }
-        Ok(classes)
-    }
-
-    fn class(&self, raw: RawClass, before: &[Class]) -> Result<Class, ConfigError> {
-        let id_field = self.need(
-            raw.id,
-            "class.id",
-            "every [[class]] has an id from 0 to 127, such as id = 1",
-        )?;
-        let id = match u8::try_from(*id_field.get_ref()) {
-            Ok(id) if id <= MAX_CLASS_ID => id,
-            _ => {
-                return Err(self.wrong(
-                    "class.id",
-                    &id_field,
-                    format!("must be 0 to {MAX_CLASS_ID}"),
-                ));
-            }
-        };
-        if let Some(other) = before.iter().find(|class| class.id == id) {
-            return Err(self.wrong(
-                "class.id",
-                &id_field,
-                format!("is already class {:?}; ids must differ", other.name),
-            ));
-        }
-        let name_field = self.need(
-            raw.name,
-            "class.name",
-            r#"every [[class]] has a name, such as name = "bulk""#,
-        )?;
-        if name_field.get_ref().is_empty()
-            || before
-                .iter()
-                .any(|class| class.name == *name_field.get_ref())
-        {
-            return Err(self.wrong(
-                "class.name",
-                &name_field,
-                "must be a name that no other class has",
-            ));
-        }
-        let utility = self.utility(id, raw.utility, raw.alpha)?;
-        let weight = self.within(
-            raw.weight,
-            1.0,
-            "class.weight",
-            |weight: f64| (1e-3..=1e3).contains(&weight),
-            "must be from 0.001 to 1000; 1 is the default",
-        )?;
-        let max_rate_bps = match raw.max_rate_bps {
-            Some(rate) if *rate.get_ref() < 8_000 => {
-                return Err(self.wrong(
-                    "class.max_rate_bps",
-                    &rate,
-                    "must be at least 8000 bits per second",
-                ));
-            }
-            rate => rate.map(Spanned::into_inner),
-        };
-        Ok(Class {
-            id,
-            name: name_field.into_inner(),
-            utility,
-            weight,
-            max_rate_bps,
-        })
-    }
-
-    fn utility(
-        &self,
-        id: u8,
-        name: Field<String>,
-        alpha: Field<f64>,
-    ) -> Result<Utility, ConfigError> {
-        let Some(name) = name.filter(|name| name.get_ref() != "log") else {
-            return match alpha {
-                None => Ok(Utility::Log),
-                Some(alpha) => Err(self.wrong(
-                    "class.alpha",
-                    &alpha,
-                    r#"needs utility = "alpha" beside it"#,
-                )),
-            };
-        };
-        if name.get_ref() != "alpha" {
-            return Err(self.wrong("class.utility", &name, r#"must be "log" or "alpha""#));
-        }
-        match alpha {
-            Some(alpha) if AlphaFair::new(*alpha.get_ref()).is_some() => {
-                Ok(Utility::Alpha(alpha.into_inner()))
-            }
-            Some(alpha) => {
-                let (least, most) = (AlphaFair::MIN_ALPHA, AlphaFair::MAX_ALPHA);
-                Err(self.wrong(
-                    "class.alpha",
-                    &alpha,
-                    format!("must be from {least} to {most}; 1 is the same as log"),
-                ))
-            }
-            None => Err(ConfigError::Missing {
-                origin: self.origin.to_owned(),
-                key: "class.alpha".to_owned(),
-                expected: format!(
-                    r#"class {id} has utility = "alpha"; add its exponent, such as alpha = 2.0"#
-                ),
-            }),
-        }
     }
 }

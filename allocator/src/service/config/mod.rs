@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`error`] | what is wrong: file, line, key, what would be right |
 //! | `raw` | the file's shape for serde |
-//! | `check` | from the raw shape to a [`Config`], every value checked |
+//! | `check`, `classes` | from the raw shape to a [`Config`], every value checked |
 //! | [`example`] | a commented file with every key and its default |
 //!
 //! Paths in the file are relative to the file's own folder.
@@ -13,12 +13,14 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 mod check;
+mod classes;
 pub mod error;
 pub mod example;
 mod raw;
 #[cfg(test)]
 mod tests;
 
+pub use classes::class_table;
 pub use error::ConfigError;
 pub use example::example_config;
 
