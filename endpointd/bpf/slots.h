@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 */
+/*
+ * The slot table of the fallback back ends `sock_ops` and `tc_htb`: what user space writes and what
+ * a program writes are apart, so that neither overwrites the other. `src/backend/slots.rs` holds the
+ * same layouts.
+ */
+#ifndef RATEWRIGHT_SLOTS_H
+#define RATEWRIGHT_SLOTS_H
+
+#include <linux/types.h>
+
+#define RW_NO_SLOT (~0U)
+
+/* Where the flowlet of a slot stands. */
+enum rw_phase {
+	/* Nothing that user space knows of. */
+	RW_PHASE_QUIET = 0,
+	/* START or RESUME was reported. */
+	RW_PHASE_ACTIVE = 1,
+	/* IDLE was reported, and user space has not ended the flowlet. */
+	RW_PHASE_RESTING = 2,
+	/* tc_htb: a FIN or RST was sent; the connection may still retransmit. */
+	RW_PHASE_CLOSING = 3,
+	/* The slot has no user. */
+	RW_PHASE_FREE = 4,
+};
+
+/* Written by user space: the expiry last when a rate appears, first when it goes. */
+struct rw_slot_rate {
+	/* On the wire, Ethernet header included. */
+	__u64 wire_bytes_per_s;
+	/* 0: no rate. */
+	__u64 expires_ns;
+	/* Which user of the slot the rate is for. */
+	__u32 use_count;
+	/* How often user space ended a flowlet of this slot. */
+	__u32 clears;
+	__u64 unused;
+};
+
+/* Written by the program; tc_htb's user space also turns ACTIVE into RESTING. */
+struct rw_slot_state {
+	/* When the program last saw the connection do something. */
+	__u64 last_ns;
+	/* Connections that had the slot so far, the present one included. */
+	__u32 uses;
+	/* enum rw_phase. */
+	__u32 phase;
+};
+
+struct rw_slot_counters {
+	/* Slots in use now. */
+	__u64 connections;
+	__u64 table_full;
+	__u64 events_lost;
+	__u64 adopted;
+	__u64 expired;
+	/* sock_ops: a socket took the transmit timestamp flag. */
+	__u64 timestamps;
+};
+
+#endif /* RATEWRIGHT_SLOTS_H */

@@ -1,0 +1,590 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0
+/*
+ * Back end `sock_ops`: a cgroup program that notices flowlets in a socket's callbacks and paces it
+ * with SO_MAX_PACING_RATE.
+ *
+ *   callback                           used for
+ *   ACTIVE/PASSIVE_ESTABLISHED         the socket's storage and its callback flags
+ *   HDR_OPT_LEN (no byte is reserved)  at each write and at each transmission: start, rate, expiry
+ *   RTT                                once a round: rate, expiry
+ *   TSTAMP_SENDMSG, TSTAMP_ACK         the last byte of a write was acknowledged: end
+ *   STATE                              close
+ *
+ * The timestamp callbacks may not set socket options; the others hold the socket's lock and may.
+ * A rate whose lease has run out is lifted by the program itself, so that a daemon that was killed
+ * leaves plain TCP behind (flowtune §6, fault-tolerance).
+ */
+#include "kernel.h"
+#include "flow.h"
+#include "slots.h"
+
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_endian.h>
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+/* Not in the headers of every build machine. */
+#define RW_TSTAMP_ACK_CB 19
+#define RW_TSTAMP_SENDMSG_CB 20
+#define RW_TCP_BPF_SOCK_OPS_CB_FLAGS 1008
+#define RW_SK_BPF_CB_FLAGS 1009
+#define RW_SK_BPF_CB_TX_TIMESTAMPING 1
+#define RW_TCP_TIME_WAIT 6
+#define RW_TCP_NEW_SYN_RECV 12
+#define RW_ETH_HEADER 14
+
+#define RW_CB_FLAGS                                                                     \
+	(BPF_SOCK_OPS_RTT_CB_FLAG | BPF_SOCK_OPS_STATE_CB_FLAG |                        \
+	 BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG)
+
+#define NO_LIMIT (~0ULL)
+/* SO_MAX_PACING_RATE has 32 bits here, and all of them set mean "none". */
+#define MAX_PACING (~0U - 1)
+
+/* What user space sets before loading. */
+const volatile __u64 rw_netns_cookie = 0;
+const volatile __u64 rw_cgroup_id = 0;
+const volatile __u64 rw_min_flowlet_bytes = 1;
+
+/* Per socket. */
+struct so_sock {
+	/* write_seq when the backlog was last seen empty. */
+	__u32 base_seq;
+	__u32 slot;
+	__u32 use_count;
+	/* `rw_slot_rate.clears` when the flowlet was reported. */
+	__u32 clears;
+	/* When the flowlet's first write was seen. */
+	__u64 first_ns;
+	/* The application's own maximum while ours is in force. */
+	__u64 app_max;
+	/* What this program set last, in bytes/s; 0: nothing is in force. */
+	__u64 applied;
+	__u8 phase;
+	__u8 first_paced_due;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct so_sock);
+} so_socks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct rw_slot_rate);
+} so_rates SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct rw_slot_state);
+} so_states SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct rw_slot_counters);
+} so_counts SEC(".maps");
+
+/* First in, first out: a slot rests as long as possible before it is used again. */
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, 1);
+	__type(value, __u32);
+} so_free SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+} so_events SEC(".maps");
+
+struct bpf_sock_ops_kern {
+	__u8 op;
+} __attribute__((preserve_access_index));
+
+struct cgroup_subsys_state___rw {
+	struct cgroup___rw *cgroup;
+	struct cgroup_subsys_state___rw *parent;
+} __attribute__((preserve_access_index));
+
+struct cgroup___rw {
+	struct cgroup_subsys_state___rw self;
+	struct kernfs_node *kn;
+} __attribute__((preserve_access_index));
+
+extern void *bpf_cast_to_kern_ctx(void *ctx) __weak __ksym;
+extern int bpf_sock_ops_enable_tx_tstamp(struct bpf_sock_ops_kern *skops, __u64 flags) __weak __ksym;
+
+static __always_inline struct rw_slot_counters *counters(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&so_counts, &zero);
+}
+
+#define COUNT(member)                                                                   \
+	do {                                                                            \
+		struct rw_slot_counters *counts = counters();                                \
+		if (counts)                                                             \
+			__sync_fetch_and_add(&counts->member, 1);                       \
+	} while (0)
+
+static __always_inline void map_v4(__u8 *out, __be32 address)
+{
+	__u32 *words = (__u32 *)out;
+
+	words[0] = 0;
+	words[1] = 0;
+	words[2] = bpf_htonl(0xffff);
+	words[3] = address;
+}
+
+static __always_inline void fill_facts(struct rw_event *event, struct tcp_sock *tp)
+{
+	struct inet_sock *inet = &tp->inet_conn.icsk_inet;
+	struct sock *sk = &inet->sk;
+
+	event->src_port = sk->__sk_common.skc_num;
+	event->dst_port = bpf_ntohs(sk->__sk_common.skc_dport);
+	event->mark = sk->sk_mark;
+	event->cgroup_id = BPF_CORE_READ(sk, sk_cgrp_data.cgroup, kn, id);
+	event->dscp = inet->tos >> 2;
+	if (sk->__sk_common.skc_family == RW_AF_INET6) {
+		__u32 *src = (__u32 *)event->src_addr;
+		__u32 *dst = (__u32 *)event->dst_addr;
+
+		src[0] = sk->__sk_common.skc_v6_rcv_saddr.in6_u.u6_addr32[0];
+		src[1] = sk->__sk_common.skc_v6_rcv_saddr.in6_u.u6_addr32[1];
+		src[2] = sk->__sk_common.skc_v6_rcv_saddr.in6_u.u6_addr32[2];
+		src[3] = sk->__sk_common.skc_v6_rcv_saddr.in6_u.u6_addr32[3];
+		dst[0] = sk->__sk_common.skc_v6_daddr.in6_u.u6_addr32[0];
+		dst[1] = sk->__sk_common.skc_v6_daddr.in6_u.u6_addr32[1];
+		dst[2] = sk->__sk_common.skc_v6_daddr.in6_u.u6_addr32[2];
+		dst[3] = sk->__sk_common.skc_v6_daddr.in6_u.u6_addr32[3];
+		/* A mapped address travels as IPv4 and is marked by the IPv4 field. */
+		if (src[0] || src[1] || src[2] != bpf_htonl(0xffff))
+			event->dscp = BPF_CORE_READ(inet, pinet6, tclass) >> 2;
+	} else {
+		map_v4(event->src_addr, sk->__sk_common.skc_rcv_saddr);
+		map_v4(event->dst_addr, sk->__sk_common.skc_daddr);
+	}
+}
+
+/* Queues an event; returns whether it found room. `tp` is only read for START. */
+static __always_inline bool emit(struct so_sock *st, struct tcp_sock *tp, __u8 kind, __u64 now,
+				 __u64 value)
+{
+	struct rw_event *event = bpf_ringbuf_reserve(&so_events, sizeof(*event), 0);
+
+	if (!event) {
+		COUNT(events_lost);
+		return false;
+	}
+	__builtin_memset(event, 0, sizeof(*event));
+	event->at_ns = now;
+	event->slot = st->slot;
+	event->use_count = st->use_count;
+	event->kind = kind;
+	event->value = value;
+	if (tp)
+		fill_facts(event, tp);
+	bpf_ringbuf_submit(event, 0);
+	return true;
+}
+
+/* The application's own maximum, whoever's is in force now. */
+static __always_inline __u64 application_max(struct so_sock *st, struct tcp_sock *tp)
+{
+	__u64 present = tp->inet_conn.icsk_inet.sk.sk_max_pacing_rate;
+
+	/* A value that this program did not set is the application's newest wish. */
+	if (st->applied && present == st->applied)
+		return st->app_max;
+	return present;
+}
+
+static __always_inline bool take_slot(struct so_sock *st)
+{
+	struct rw_slot_state *state;
+	__u32 slot;
+
+	if (bpf_map_pop_elem(&so_free, &slot))
+		return false;
+	state = bpf_map_lookup_elem(&so_states, &slot);
+	if (!state)
+		return false;
+	st->use_count = state->uses;
+	state->uses += 1;
+	state->phase = RW_PHASE_QUIET;
+	st->slot = slot;
+	COUNT(connections);
+	return true;
+}
+
+static __always_inline void give_slot(struct so_sock *st, __u64 now)
+{
+	struct rw_slot_state *state;
+	struct rw_slot_counters *counts;
+	__u32 slot = st->slot;
+
+	if (slot == RW_NO_SLOT)
+		return;
+	state = bpf_map_lookup_elem(&so_states, &slot);
+	if (state) {
+		state->phase = RW_PHASE_FREE;
+		state->last_ns = now;
+	}
+	emit(st, 0, RW_EVENT_CLOSE, now, 0);
+	st->slot = RW_NO_SLOT;
+	bpf_map_push_elem(&so_free, &slot, 0);
+	counts = counters();
+	if (counts)
+		__sync_fetch_and_add(&counts->connections, -1);
+}
+
+static __always_inline void set_phase(struct so_sock *st, struct rw_slot_state *state, __u8 phase)
+{
+	st->phase = phase;
+	if (state)
+		state->phase = phase;
+}
+
+/* Follows the backlog: what is between snd_una and write_seq is not acknowledged yet. */
+static __always_inline void detect(struct so_sock *st, struct tcp_sock *tp, __u64 now)
+{
+	__u32 write_seq = tp->write_seq;
+	struct rw_slot_state *state = 0;
+	struct rw_slot_rate *rate = 0;
+	__u32 slot = st->slot;
+
+	if (slot != RW_NO_SLOT) {
+		state = bpf_map_lookup_elem(&so_states, &slot);
+		rate = bpf_map_lookup_elem(&so_rates, &slot);
+		if (state)
+			state->last_ns = now;
+	}
+	if (write_seq == tp->snd_una) {
+		if (st->phase == RW_PHASE_ACTIVE) {
+			/* Even if the event is lost: user space then compares with the state. */
+			set_phase(st, state, RW_PHASE_RESTING);
+			emit(st, 0, RW_EVENT_IDLE, now, 0);
+		}
+		st->base_seq = write_seq;
+		st->first_ns = now;
+		return;
+	}
+	if (st->phase == RW_PHASE_ACTIVE)
+		return;
+	if (st->phase == RW_PHASE_RESTING) {
+		if (rate && rate->clears == st->clears) {
+			if (emit(st, 0, RW_EVENT_RESUME, now, 0))
+				set_phase(st, state, RW_PHASE_ACTIVE);
+			return;
+		}
+		set_phase(st, state, RW_PHASE_QUIET);
+	}
+	if (write_seq - st->base_seq < rw_min_flowlet_bytes)
+		return;
+	if (slot == RW_NO_SLOT) {
+		if (!take_slot(st)) {
+			/* Counted once for each flowlet: the next try waits for an empty backlog. */
+			COUNT(table_full);
+			st->base_seq = write_seq;
+			return;
+		}
+		slot = st->slot;
+		state = bpf_map_lookup_elem(&so_states, &slot);
+		rate = bpf_map_lookup_elem(&so_rates, &slot);
+		if (state)
+			state->last_ns = now;
+	}
+	if (!emit(st, tp, RW_EVENT_START, now, application_max(st, tp)))
+		return;
+	if (rate)
+		st->clears = rate->clears;
+	st->first_paced_due = 1;
+	set_phase(st, state, RW_PHASE_ACTIVE);
+}
+
+/* Bytes of payload per second that fill `wire` bytes per second in segments of full size. */
+static __always_inline __u64 payload_rate(struct tcp_sock *tp, __u64 wire)
+{
+	__u64 mss = tp->mss_cache;
+	__u64 header = RW_ETH_HEADER + tp->tcp_header_len;
+
+	header += tp->inet_conn.icsk_inet.sk.__sk_common.skc_family == RW_AF_INET6 ? 40 : 20;
+	return mss ? wire * mss / (mss + header) : wire;
+}
+
+static __always_inline int set_max(void *target, __u64 bytes_per_s)
+{
+	__u32 value = bytes_per_s > MAX_PACING ? ~0U : (__u32)bytes_per_s;
+
+	return bpf_setsockopt(target, RW_SOL_SOCKET, RW_SO_MAX_PACING_RATE, &value, sizeof(value));
+}
+
+/* Gives the socket back the application's own maximum. */
+static __always_inline void lift(void *target, struct so_sock *st, struct tcp_sock *tp)
+{
+	__u64 wish = application_max(st, tp);
+
+	if (st->applied && !set_max(target, wish))
+		st->applied = 0;
+}
+
+/* Puts the slot's rate in force, or lifts it. `target`: what bpf_setsockopt takes here. */
+static __always_inline void pace(void *target, struct so_sock *st, struct tcp_sock *tp, __u64 now,
+				 bool transmits)
+{
+	struct rw_slot_rate *rate;
+	__u64 expires, wish, limit;
+	__u32 slot = st->slot;
+
+	if (slot == RW_NO_SLOT)
+		return;
+	rate = bpf_map_lookup_elem(&so_rates, &slot);
+	if (!rate)
+		return;
+	expires = *(volatile __u64 *)&rate->expires_ns;
+	if (!expires || now >= expires || rate->use_count != st->use_count) {
+		if (!st->applied)
+			return;
+		if (expires && rate->use_count == st->use_count)
+			COUNT(expired);
+		lift(target, st, tp);
+		return;
+	}
+	wish = application_max(st, tp);
+	limit = payload_rate(tp, *(volatile __u64 *)&rate->wire_bytes_per_s);
+	if (!limit)
+		limit = 1;
+	if (limit > wish)
+		limit = wish;
+	if (limit > MAX_PACING)
+		limit = NO_LIMIT;
+	if (limit != st->applied || tp->inet_conn.icsk_inet.sk.sk_max_pacing_rate != limit) {
+		if (set_max(target, limit))
+			return;
+		st->app_max = wish;
+		st->applied = limit;
+	}
+	if (transmits && st->first_paced_due) {
+		st->first_paced_due = 0;
+		emit(st, 0, RW_EVENT_FIRST_PACED, now, now - st->first_ns);
+	}
+}
+
+/* Starts to follow a socket; its present backlog counts as the flowlet's first bytes. */
+static __always_inline struct so_sock *follow(void *sk, struct tcp_sock *tp, __u64 now)
+{
+	struct so_sock fresh = {
+		.base_seq = tp->snd_una,
+		.slot = RW_NO_SLOT,
+		.first_ns = now,
+	};
+
+	return bpf_sk_storage_get(&so_socks, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE);
+}
+
+static __always_inline void on_established(struct bpf_sock_ops *ctx)
+{
+	__u32 flags = RW_SK_BPF_CB_TX_TIMESTAMPING;
+	struct bpf_sock *sk = ctx->sk;
+	struct tcp_sock *tp;
+
+	if (!sk || bpf_get_netns_cookie(ctx) != rw_netns_cookie)
+		return;
+	tp = bpf_skc_to_tcp_sock(sk);
+	if (!tp || !follow(sk, tp, bpf_ktime_get_ns()))
+		return;
+	bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags | RW_CB_FLAGS);
+	/* Older kernels have no transmit timestamps: user space then looks for ends (rw_adopt). */
+	if (!bpf_setsockopt(ctx, RW_SOL_SOCKET, RW_SK_BPF_CB_FLAGS, &flags, sizeof(flags))) {
+		struct rw_slot_counters *counts = counters();
+
+		if (counts && !counts->timestamps)
+			counts->timestamps = 1;
+	}
+}
+
+SEC("sockops")
+int rw_sock_ops(struct bpf_sock_ops *ctx)
+{
+	struct so_sock *st;
+	struct bpf_sock *sk;
+	struct tcp_sock *tp;
+	__u32 op = ctx->op;
+	__u64 now;
+
+	switch (op) {
+	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
+	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
+		on_established(ctx);
+		return 1;
+	case BPF_SOCK_OPS_HDR_OPT_LEN_CB:
+	case BPF_SOCK_OPS_RTT_CB:
+	case BPF_SOCK_OPS_STATE_CB:
+	case RW_TSTAMP_SENDMSG_CB:
+	case RW_TSTAMP_ACK_CB:
+		break;
+	default:
+		return 1;
+	}
+	sk = ctx->sk;
+	if (!sk)
+		return 1;
+	st = bpf_sk_storage_get(&so_socks, sk, 0, 0);
+	if (!st)
+		return 1;
+	now = bpf_ktime_get_ns();
+	if (op == BPF_SOCK_OPS_STATE_CB && ctx->args[1] == RW_TCP_CLOSE) {
+		give_slot(st, now);
+		return 1;
+	}
+	tp = bpf_skc_to_tcp_sock(sk);
+	if (!tp)
+		return 1;
+	detect(st, tp, now);
+	if (op == RW_TSTAMP_SENDMSG_CB) {
+		/* Only a reported flowlet's end is waited for. */
+		if (st->phase == RW_PHASE_ACTIVE && bpf_sock_ops_enable_tx_tstamp &&
+		    bpf_cast_to_kern_ctx)
+			bpf_sock_ops_enable_tx_tstamp(bpf_cast_to_kern_ctx(ctx), 0);
+		return 1;
+	}
+	if (op == RW_TSTAMP_ACK_CB)
+		return 1;
+	/* A write's look at the options has no packet; a transmission's has. */
+	pace(ctx, st, tp, now, op == BPF_SOCK_OPS_HDR_OPT_LEN_CB && ctx->skb_len);
+	return 1;
+}
+
+/* Whether the socket's cgroup is the configured one or below it. */
+static __always_inline bool in_cgroup(struct sock *sk)
+{
+	struct cgroup___rw *cgroup = (void *)BPF_CORE_READ(sk, sk_cgrp_data.cgroup);
+	int depth;
+
+	for (depth = 0; depth < 32 && cgroup; depth++) {
+		struct cgroup_subsys_state___rw *parent;
+
+		if (BPF_CORE_READ(cgroup, kn, id) == rw_cgroup_id)
+			return true;
+		parent = BPF_CORE_READ(cgroup, self.parent);
+		cgroup = parent ? BPF_CORE_READ(parent, cgroup) : 0;
+	}
+	return false;
+}
+
+/* Takes over sockets that were there before, and looks again at those that are followed. */
+SEC("iter/tcp")
+int rw_adopt(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *skc = ctx->sk_common;
+	struct so_sock *st;
+	struct tcp_sock *tp;
+	__u64 now;
+	int flags = 0;
+
+	if (!skc)
+		return 0;
+	tp = bpf_skc_to_tcp_sock(skc);
+	if (!tp)
+		return 0;
+	switch (skc->skc_state) {
+	case RW_TCP_LISTEN:
+	case RW_TCP_CLOSE:
+	case RW_TCP_TIME_WAIT:
+	case RW_TCP_NEW_SYN_RECV:
+	case 2: /* SYN_SENT: will be seen when established. */
+	case 3: /* SYN_RECV: likewise. */
+		return 0;
+	}
+	now = bpf_ktime_get_ns();
+	st = bpf_sk_storage_get(&so_socks, tp, 0, 0);
+	if (!st) {
+		if (!in_cgroup((struct sock *)tp))
+			return 0;
+		st = follow(tp, tp, now);
+		if (!st)
+			return 0;
+		if (bpf_getsockopt(tp, RW_SOL_TCP, RW_TCP_BPF_SOCK_OPS_CB_FLAGS, &flags,
+				   sizeof(flags)))
+			flags = 0;
+		flags |= RW_CB_FLAGS;
+		bpf_setsockopt(tp, RW_SOL_TCP, RW_TCP_BPF_SOCK_OPS_CB_FLAGS, &flags, sizeof(flags));
+		flags = RW_SK_BPF_CB_TX_TIMESTAMPING;
+		bpf_setsockopt(tp, RW_SOL_SOCKET, RW_SK_BPF_CB_FLAGS, &flags, sizeof(flags));
+		COUNT(adopted);
+	}
+	detect(st, tp, now);
+	pace(tp, st, tp, now, false);
+	return 0;
+}
+
+/* Reports running flowlets again, for a daemon that is new to them. */
+SEC("iter/tcp")
+int rw_report(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *skc = ctx->sk_common;
+	struct so_sock *st;
+	struct tcp_sock *tp;
+	struct rw_slot_state *state;
+	__u32 slot;
+
+	if (!skc)
+		return 0;
+	tp = bpf_skc_to_tcp_sock(skc);
+	if (!tp)
+		return 0;
+	st = bpf_sk_storage_get(&so_socks, tp, 0, 0);
+	if (!st)
+		return 0;
+	slot = st->slot;
+	state = slot == RW_NO_SLOT ? 0 : bpf_map_lookup_elem(&so_states, &slot);
+	set_phase(st, state, RW_PHASE_QUIET);
+	/* The bytes of the flowlet so far were enough for the daemon before. */
+	st->base_seq = tp->write_seq - (__u32)rw_min_flowlet_bytes;
+	st->first_ns = bpf_ktime_get_ns();
+	COUNT(adopted);
+	return 0;
+}
+
+/* Gives every followed socket back: its own maximum, no callbacks, no storage. */
+SEC("iter/tcp")
+int rw_release(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *skc = ctx->sk_common;
+	struct so_sock *st;
+	struct tcp_sock *tp;
+	int flags = 0;
+
+	if (!skc)
+		return 0;
+	tp = bpf_skc_to_tcp_sock(skc);
+	if (!tp)
+		return 0;
+	st = bpf_sk_storage_get(&so_socks, tp, 0, 0);
+	if (!st)
+		return 0;
+	lift(tp, st, tp);
+	if (!bpf_getsockopt(tp, RW_SOL_TCP, RW_TCP_BPF_SOCK_OPS_CB_FLAGS, &flags, sizeof(flags))) {
+		flags &= ~RW_CB_FLAGS;
+		bpf_setsockopt(tp, RW_SOL_TCP, RW_TCP_BPF_SOCK_OPS_CB_FLAGS, &flags, sizeof(flags));
+	}
+	flags = 0;
+	bpf_setsockopt(tp, RW_SOL_SOCKET, RW_SK_BPF_CB_FLAGS, &flags, sizeof(flags));
+	give_slot(st, bpf_ktime_get_ns());
+	bpf_sk_storage_delete(&so_socks, tp);
+	return 0;
+}

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0
+/*
+ * Back end `tc_htb`: a clsact egress classifier that notices flowlets in the packets of a device
+ * and sends those of a paced connection to its HTB class.
+ *
+ * There is no socket's view here: a flowlet starts when enough payload has left without a pause,
+ * and user space ends it when `last_ns` is old. While a slot's lease is valid, its packets carry
+ * the class in skb->priority; afterwards they take the default class, which nothing limits, whether
+ * or not the daemon lives (flowtune §6, fault-tolerance).
+ */
+#include <linux/types.h>
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/ip.h>
+#include <linux/tcp.h>
+
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_endian.h>
+
+#include "flow.h"
+#include "slots.h"
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+/* linux/pkt_cls.h: let the next filter decide as if this one were not there. */
+#define RW_TC_ACT_UNSPEC (-1)
+#define RW_IPPROTO_TCP 6
+#define RW_ETH_P_8021Q 0x8100
+#define RW_ETH_P_8021AD 0x88A8
+#define RW_IP_FRAGMENT 0x3fff
+
+/* What user space sets before loading. */
+const volatile __u64 rw_min_flowlet_bytes = 1;
+/* A pause of this length before the minimum is reached begins a new flowlet. */
+const volatile __u64 rw_gap_ns = 5000000;
+/* Class of slot s: minor number rw_first_minor + s under the qdisc's handle. */
+const volatile __u32 rw_qdisc_handle = 0;
+const volatile __u32 rw_first_minor = 0;
+
+struct th_key {
+	/* IPv4 as ::ffff:a.b.c.d. */
+	__u8 src_addr[16];
+	__u8 dst_addr[16];
+	/* Network byte order. */
+	__be16 src_port;
+	__be16 dst_port;
+};
+
+/* What only the program and the reclaim need of a slot. */
+struct th_flow {
+	struct th_key key;
+	/* `rw_slot_rate.clears` when the flowlet was reported. */
+	__u32 clears;
+	__u64 first_ns;
+	__u64 bytes;
+	__u8 first_paced_due;
+	/* The last packet went to the slot's class. */
+	__u8 paced;
+	__u8 unused[6];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct th_key);
+	__type(value, __u32);
+} th_slots SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct th_flow);
+} th_flows SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct rw_slot_rate);
+} th_rates SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct rw_slot_state);
+} th_states SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct rw_slot_counters);
+} th_counts SEC(".maps");
+
+/* First in, first out: a slot rests as long as possible before it is used again. */
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, 1);
+	__type(value, __u32);
+} th_free SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+} th_events SEC(".maps");
+
+struct ipv6_header {
+	__be32 version_class_label;
+	__be16 payload_len;
+	__u8 next_header;
+	__u8 hop_limit;
+	__u32 src_addr[4];
+	__u32 dst_addr[4];
+};
+
+/* A packet, as far as this program looks. */
+struct packet {
+	struct th_key key;
+	__u32 payload_bytes;
+	__u8 dscp;
+	__u8 syn;
+	__u8 closes;
+};
+
+#define COUNT(member)                                                                   \
+	do {                                                                            \
+		__u32 zero = 0;                                                         \
+		struct rw_slot_counters *counts = bpf_map_lookup_elem(&th_counts, &zero); \
+		if (counts)                                                             \
+			__sync_fetch_and_add(&counts->member, 1);                       \
+	} while (0)
+
+/* Whether the packet is TCP and not a fragment. */
+static __always_inline int parse(struct __sk_buff *skb, struct packet *packet)
+{
+	__u32 offset = ETH_HLEN;
+	__be16 protocol = (__be16)skb->protocol;
+	__u32 *src = (__u32 *)packet->key.src_addr;
+	__u32 *dst = (__u32 *)packet->key.dst_addr;
+	struct tcphdr tcp;
+	__u32 header;
+	int tags;
+
+	for (tags = 0; tags < 2; tags++) {
+		if (protocol != bpf_htons(RW_ETH_P_8021Q) && protocol != bpf_htons(RW_ETH_P_8021AD))
+			break;
+		if (bpf_skb_load_bytes(skb, offset + 2, &protocol, sizeof(protocol)))
+			return 0;
+		offset += 4;
+	}
+	if (protocol == bpf_htons(ETH_P_IP)) {
+		struct iphdr ip;
+
+		if (bpf_skb_load_bytes(skb, offset, &ip, sizeof(ip)))
+			return 0;
+		if (ip.protocol != RW_IPPROTO_TCP || ip.frag_off & bpf_htons(RW_IP_FRAGMENT))
+			return 0;
+		src[0] = 0;
+		src[1] = 0;
+		src[2] = bpf_htonl(0xffff);
+		src[3] = ip.saddr;
+		dst[0] = 0;
+		dst[1] = 0;
+		dst[2] = bpf_htonl(0xffff);
+		dst[3] = ip.daddr;
+		packet->dscp = ip.tos >> 2;
+		offset += ip.ihl * 4;
+	} else if (protocol == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6_header ip;
+
+		if (bpf_skb_load_bytes(skb, offset, &ip, sizeof(ip)))
+			return 0;
+		if (ip.next_header != RW_IPPROTO_TCP)
+			return 0;
+		__builtin_memcpy(src, ip.src_addr, sizeof(ip.src_addr));
+		__builtin_memcpy(dst, ip.dst_addr, sizeof(ip.dst_addr));
+		packet->dscp = (bpf_ntohl(ip.version_class_label) >> 22) & 0x3f;
+		offset += sizeof(ip);
+	} else {
+		return 0;
+	}
+	if (bpf_skb_load_bytes(skb, offset, &tcp, sizeof(tcp)))
+		return 0;
+	packet->key.src_port = tcp.source;
+	packet->key.dst_port = tcp.dest;
+	packet->syn = tcp.syn;
+	packet->closes = tcp.fin || tcp.rst;
+	header = offset + tcp.doff * 4;
+	packet->payload_bytes = skb->len > header ? skb->len - header : 0;
+	return 1;
+}
+
+/* Queues an event; returns whether it found room. `packet` only for START. */
+static __always_inline int emit(struct __sk_buff *skb, struct packet *packet, __u32 slot,
+				__u32 use_count, __u8 kind, __u64 now, __u64 value)
+{
+	struct rw_event *event = bpf_ringbuf_reserve(&th_events, sizeof(*event), 0);
+
+	if (!event) {
+		COUNT(events_lost);
+		return 0;
+	}
+	__builtin_memset(event, 0, sizeof(*event));
+	event->at_ns = now;
+	event->slot = slot;
+	event->use_count = use_count;
+	event->kind = kind;
+	event->value = value;
+	if (packet) {
+		__builtin_memcpy(event->src_addr, packet->key.src_addr, sizeof(event->src_addr));
+		__builtin_memcpy(event->dst_addr, packet->key.dst_addr, sizeof(event->dst_addr));
+		event->src_port = bpf_ntohs(packet->key.src_port);
+		event->dst_port = bpf_ntohs(packet->key.dst_port);
+		event->mark = skb->mark;
+		event->dscp = packet->dscp;
+		/* Of the sending socket, where it is in this namespace; else 0. */
+		event->cgroup_id = bpf_skb_cgroup_id(skb);
+	}
+	bpf_ringbuf_submit(event, 0);
+	return 1;
+}
+
+/* The slot of a connection that has none yet. */
+static __always_inline __u32 take_slot(struct packet *packet)
+{
+	struct th_flow fresh = { .key = packet->key };
+	struct rw_slot_state *state;
+	__u32 slot;
+
+	if (bpf_map_pop_elem(&th_free, &slot)) {
+		COUNT(table_full);
+		return RW_NO_SLOT;
+	}
+	state = bpf_map_lookup_elem(&th_states, &slot);
+	if (!state)
+		return RW_NO_SLOT;
+	/* Another CPU may have been faster with the same connection. */
+	if (bpf_map_update_elem(&th_slots, &packet->key, &slot, BPF_NOEXIST)) {
+		__u32 *present;
+
+		bpf_map_push_elem(&th_free, &slot, 0);
+		present = bpf_map_lookup_elem(&th_slots, &packet->key);
+		return present ? *present : RW_NO_SLOT;
+	}
+	bpf_map_update_elem(&th_flows, &slot, &fresh, BPF_ANY);
+	state->uses += 1;
+	state->phase = RW_PHASE_QUIET;
+	COUNT(connections);
+	return slot;
+}
+
+/* Follows the flowlet of a slot through one packet. */
+static __always_inline void detect(struct __sk_buff *skb, struct packet *packet, __u32 slot,
+				   struct th_flow *flow, struct rw_slot_state *state,
+				   struct rw_slot_rate *rate, __u64 now)
+{
+	__u32 use_count = state->uses - 1;
+	__u64 quiet_ns = now - state->last_ns;
+	__u32 phase = state->phase;
+
+	if (packet->closes) {
+		state->phase = RW_PHASE_CLOSING;
+		state->last_ns = now;
+		return;
+	}
+	if (!packet->payload_bytes)
+		return;
+	state->last_ns = now;
+	if (phase == RW_PHASE_ACTIVE || phase == RW_PHASE_CLOSING)
+		return;
+	if (phase == RW_PHASE_RESTING) {
+		if (rate->clears == flow->clears) {
+			if (emit(skb, 0, slot, use_count, RW_EVENT_RESUME, now, 0))
+				state->phase = RW_PHASE_ACTIVE;
+			return;
+		}
+		state->phase = RW_PHASE_QUIET;
+		flow->bytes = 0;
+	}
+	if (!flow->bytes || quiet_ns > rw_gap_ns) {
+		flow->bytes = 0;
+		flow->first_ns = now;
+	}
+	flow->bytes += packet->payload_bytes;
+	if (flow->bytes < rw_min_flowlet_bytes)
+		return;
+	/* No socket, so no SO_MAX_PACING_RATE of the application. */
+	if (!emit(skb, packet, slot, use_count, RW_EVENT_START, now, ~0ULL))
+		return;
+	flow->clears = rate->clears;
+	flow->first_paced_due = 1;
+	state->phase = RW_PHASE_ACTIVE;
+}
+
+SEC("tc")
+int rw_tc_htb(struct __sk_buff *skb)
+{
+	struct packet packet = {};
+	struct rw_slot_state *state;
+	struct rw_slot_rate *rate;
+	struct th_flow *flow;
+	__u64 now, expires;
+	__u32 slot;
+	__u32 *found;
+
+	if (!parse(skb, &packet))
+		return RW_TC_ACT_UNSPEC;
+	found = bpf_map_lookup_elem(&th_slots, &packet.key);
+	if (found) {
+		slot = *found;
+	} else {
+		if (!packet.payload_bytes || packet.closes)
+			return RW_TC_ACT_UNSPEC;
+		slot = take_slot(&packet);
+	}
+	state = bpf_map_lookup_elem(&th_states, &slot);
+	rate = bpf_map_lookup_elem(&th_rates, &slot);
+	flow = bpf_map_lookup_elem(&th_flows, &slot);
+	if (!state || !rate || !flow)
+		return RW_TC_ACT_UNSPEC;
+	now = bpf_ktime_get_ns();
+	if (packet.syn && state->phase != RW_PHASE_QUIET) {
+		/* The same ports again: another connection. */
+		emit(skb, 0, slot, state->uses - 1, RW_EVENT_CLOSE, now, 0);
+		state->uses += 1;
+		state->phase = RW_PHASE_QUIET;
+		flow->bytes = 0;
+		flow->first_paced_due = 0;
+	}
+	detect(skb, &packet, slot, flow, state, rate, now);
+	expires = *(volatile __u64 *)&rate->expires_ns;
+	if (!expires || rate->use_count != state->uses - 1) {
+		flow->paced = 0;
+		return RW_TC_ACT_UNSPEC;
+	}
+	if (now >= expires) {
+		if (flow->paced) {
+			flow->paced = 0;
+			COUNT(expired);
+		}
+		return RW_TC_ACT_UNSPEC;
+	}
+	skb->priority = rw_qdisc_handle | (rw_first_minor + slot);
+	flow->paced = 1;
+	if (flow->first_paced_due && packet.payload_bytes) {
+		flow->first_paced_due = 0;
+		emit(skb, 0, slot, state->uses - 1, RW_EVENT_FIRST_PACED, now, now - flow->first_ns);
+	}
+	return RW_TC_ACT_UNSPEC;
+}
