@@ -110,8 +110,8 @@ impl BuildError {
 pub struct FileError {
     /// The file, or what else the text came from.
     pub origin: String,
-    /// The line, counted from 1.
-    pub line: usize,
+    /// The line, counted from 1, where one can be named.
+    pub line: Option<usize>,
     /// The key at fault, where one can be named.
     pub key: Option<String>,
     /// What is wrong, and what would be right.
@@ -120,7 +120,10 @@ pub struct FileError {
 
 impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}", self.origin, self.line, self.message)
+        match self.line {
+            Some(line) => write!(f, "{}:{line}: {}", self.origin, self.message),
+            None => write!(f, "{}: {}", self.origin, self.message),
+        }
     }
 }
 

@@ -15,6 +15,7 @@
 pub mod builders;
 pub mod ecmp;
 mod error;
+mod file;
 pub mod ids;
 mod lookup;
 pub mod model;
@@ -24,9 +25,9 @@ mod shape;
 mod topology;
 pub mod units;
 
-pub use builders::{Addressing, BigSwitch, FatTree, ThreeTierClos, TwoTierClos};
+pub use builders::{Addressing, BigSwitch, FatTree, Parameters, ThreeTierClos, TwoTierClos};
 pub use ecmp::{EcmpConfig, FiveTuple, flow_hash};
-pub use error::{BuildError, TopologyError};
+pub use error::{BuildError, FileError, TopologyError};
 pub use ids::{HostId, LinkId, RackId, SwitchId};
 pub use ipnet::IpNet;
 pub use model::{Direction, Host, Link, Node, Rack, Switch, TopologyKind};

@@ -1,4 +1,4 @@
-//! Blocks of whole racks for the parallel allocator (flowtune §5).
+//! Blocks of whole racks for the parallel allocator (flowtune §4).
 //!
 //! A link that goes up from the racks of a block belongs to the upward LinkBlock of that block,
 //! one that comes down to them to its downward LinkBlock. In three tiers, blocks follow the pods:

@@ -75,6 +75,26 @@ impl Shape {
         self.agg_up(self.pods + pod, agg, core)
     }
 
+    /// The other direction of the same cable.
+    pub(crate) fn reverse(&self, link: LinkId) -> LinkId {
+        let mut first = 0;
+        let cables = [
+            self.hosts,
+            self.racks() * self.aggs,
+            self.pods * self.aggs * self.cores_per_agg,
+        ];
+        for count in cables {
+            if link.0 < first + count {
+                return LinkId(link.0 + count);
+            }
+            if link.0 < first + 2 * count {
+                return LinkId(link.0 - count);
+            }
+            first += 2 * count;
+        }
+        link
+    }
+
     /// How many directed links there are, in u64 so that it can be checked before building.
     pub(crate) fn link_count(&self) -> u64 {
         let aggs = u64::from(self.aggs);

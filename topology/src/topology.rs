@@ -201,6 +201,12 @@ impl Topology {
             .map(|l| l.id)
     }
 
+    /// The link of the same cable that goes the other way.
+    #[must_use]
+    pub fn reverse_link(&self, link: LinkId) -> LinkId {
+        self.shape.reverse(link)
+    }
+
     /// The link by which a host sends.
     #[must_use]
     pub fn host_uplink(&self, host: HostId) -> LinkId {

@@ -213,7 +213,10 @@ impl BigSwitch {
                 )],
                 addressing: &self.addressing,
             },
-            Parameters::BigSwitch(self.clone()),
+            Parameters::BigSwitch(Self {
+                hosts_per_rack: hosts_per_rack(self.hosts_per_rack, &self.rack_sizes),
+                ..self.clone()
+            }),
         )
     }
 }
@@ -241,7 +244,10 @@ impl TwoTierClos {
                 ],
                 addressing: &self.addressing,
             },
-            Parameters::TwoTierClos(self.clone()),
+            Parameters::TwoTierClos(Self {
+                hosts_per_rack: hosts_per_rack(self.hosts_per_rack, &self.rack_sizes),
+                ..self.clone()
+            }),
         )
     }
 }
@@ -326,9 +332,18 @@ impl ThreeTierClos {
                 ],
                 addressing: &self.addressing,
             },
-            Parameters::ThreeTierClos(self.clone()),
+            Parameters::ThreeTierClos(Self {
+                hosts_per_rack: hosts_per_rack(self.hosts_per_rack, &self.rack_sizes),
+                ..self.clone()
+            }),
         )
     }
+}
+
+/// Beside a list of sizes the uniform size says nothing; it is kept as their maximum, so that
+/// equal networks have equal parameters.
+fn hosts_per_rack(uniform: u32, rack_sizes: &[u32]) -> u32 {
+    rack_sizes.iter().copied().max().unwrap_or(uniform)
 }
 
 /// What a topology was built from.

@@ -1,0 +1,236 @@
+//! The lists `[[link]]` and `[[failed]]`: links that differ, and what is down at the start.
+
+use std::ops::Range;
+
+use indexmap::IndexMap;
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::Source;
+use super::values::{Capacity, Delay, Scaled};
+use crate::error::FileError;
+use crate::ids::{LinkId, SwitchId};
+use crate::model::Node;
+use crate::topology::Topology;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LinkEntry {
+    from: Spanned<String>,
+    to: Spanned<String>,
+    capacity: Option<Capacity>,
+    capacity_gbps: Option<Scaled<1_000_000_000>>,
+    capacity_mbps: Option<Scaled<1_000_000>>,
+    delay: Option<Delay>,
+    #[serde(default)]
+    both_ways: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FailedEntry {
+    switch: Option<Spanned<String>>,
+    from: Option<Spanned<String>>,
+    to: Option<Spanned<String>>,
+    #[serde(default)]
+    both_ways: bool,
+}
+
+/// Sets capacities and delays of single links.
+pub(super) fn apply(
+    topology: &mut Topology,
+    source: &Source<'_>,
+    entries: &[Spanned<LinkEntry>],
+) -> Result<(), FileError> {
+    if entries.is_empty() {
+        return Ok(());
+    }
+    topology.refresh();
+    let links = Links::new(topology);
+    let mut seen: IndexMap<LinkId, Range<usize>> = IndexMap::new();
+    for spanned in entries {
+        let entry = spanned.get_ref();
+        let error = |message: &str| source.error(Some(entry.from.span()), Some("link"), message);
+        let capacities = [
+            entry.capacity.map(|c| c.0),
+            entry.capacity_gbps.map(|c| c.0),
+            entry.capacity_mbps.map(|c| c.0),
+        ];
+        let mut given = capacities.into_iter().flatten();
+        let capacity_bps = given.next();
+        if given.next().is_some() {
+            return Err(error(
+                "the capacity is given twice; keep one of `capacity`, `capacity_gbps`, `capacity_mbps`",
+            ));
+        }
+        if capacity_bps.is_none() && entry.delay.is_none() {
+            return Err(error(
+                "this entry changes nothing; add `capacity` or `delay`, or leave it out",
+            ));
+        }
+        for id in links.resolve(topology, source, &entry.from, &entry.to, entry.both_ways)? {
+            if let Some(earlier) = seen.insert(id, entry.from.span()) {
+                let message = format!(
+                    "the link from {:?} to {:?} is listed already at line {}; keep one entry",
+                    entry.from.get_ref(),
+                    entry.to.get_ref(),
+                    source.line(earlier.start)
+                );
+                return Err(error(&message));
+            }
+            let link = &mut topology.links[id.index()];
+            link.capacity_bps = capacity_bps.unwrap_or(link.capacity_bps);
+            link.delay_ns = entry.delay.map_or(link.delay_ns, |d| d.0);
+        }
+    }
+    Ok(())
+}
+
+/// Takes links and switches down.
+pub(super) fn apply_failed(
+    topology: &mut Topology,
+    source: &Source<'_>,
+    entries: &[Spanned<FailedEntry>],
+) -> Result<(), FileError> {
+    if entries.is_empty() {
+        return Ok(());
+    }
+    topology.refresh();
+    let links = Links::new(topology);
+    for spanned in entries {
+        match spanned.get_ref() {
+            FailedEntry {
+                switch: Some(name),
+                from: None,
+                to: None,
+                both_ways: false,
+            } => {
+                let id = switch(topology, source, name)?;
+                if !std::mem::replace(&mut topology.switches[id.index()].up, false) {
+                    let message = format!(
+                        "switch {:?} is listed as failed already; keep one entry",
+                        name.get_ref()
+                    );
+                    return Err(source.error(Some(name.span()), Some("switch"), message));
+                }
+            }
+            FailedEntry {
+                switch: None,
+                from: Some(from),
+                to: Some(to),
+                both_ways,
+            } => {
+                for id in links.resolve(topology, source, from, to, *both_ways)? {
+                    if !std::mem::replace(&mut topology.links[id.index()].up, false) {
+                        let (from_name, to_name) = (from.get_ref(), to.get_ref());
+                        let message = format!(
+                            "the link between {from_name:?} and {to_name:?} is listed as failed already; keep one entry"
+                        );
+                        return Err(source.error(Some(from.span()), Some("failed"), message));
+                    }
+                }
+            }
+            entry => {
+                let first = [&entry.switch, &entry.from, &entry.to]
+                    .into_iter()
+                    .flatten()
+                    .map(Spanned::span)
+                    .next();
+                let message = "an entry of [[failed]] is either a `switch`, or a link `from` … `to` … (with `both_ways` for both directions)";
+                return Err(source.error(first.or(Some(spanned.span())), Some("failed"), message));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn switch(
+    topology: &Topology,
+    source: &Source<'_>,
+    name: &Spanned<String>,
+) -> Result<SwitchId, FileError> {
+    topology.switch_by_name(name.get_ref()).ok_or_else(|| {
+        let message = format!(
+            "there is no switch {:?}; {}",
+            name.get_ref(),
+            switch_names(topology)
+        );
+        source.error(Some(name.span()), Some("switch"), message)
+    })
+}
+
+/// "switches are leaf1 to leaf4, spine1 to spine2", first and last of each tier.
+fn switch_names(topology: &Topology) -> String {
+    let tier = |tier: u8| {
+        let mut of_tier = topology.switches().iter().filter(move |s| s.tier == tier);
+        let first = of_tier.next()?;
+        Some(match of_tier.next_back() {
+            Some(last) => format!("{} to {}", first.name, last.name),
+            None => first.name.clone(),
+        })
+    };
+    let tiers: Vec<String> = (1..=3).filter_map(tier).collect();
+    format!("the switches are {}", tiers.join(", "))
+}
+
+/// Links by their ends.
+struct Links(IndexMap<(Node, Node), LinkId>);
+
+impl Links {
+    fn new(topology: &Topology) -> Self {
+        Self(
+            topology
+                .links()
+                .iter()
+                .map(|l| ((l.from, l.to), l.id))
+                .collect(),
+        )
+    }
+
+    fn resolve(
+        &self,
+        topology: &Topology,
+        source: &Source<'_>,
+        from: &Spanned<String>,
+        to: &Spanned<String>,
+        both_ways: bool,
+    ) -> Result<impl Iterator<Item = LinkId> + use<>, FileError> {
+        let node = |name: &Spanned<String>, key| {
+            topology.node_by_name(name.get_ref()).ok_or_else(|| {
+                let message = format!(
+                    "there is no host or switch {:?}; {}",
+                    name.get_ref(),
+                    switch_names(topology)
+                );
+                source.error(Some(name.span()), Some(key), message)
+            })
+        };
+        let (a, b) = (node(from, "from")?, node(to, "to")?);
+        let Some(forth) = self.0.get(&(a, b)).copied() else {
+            let neighbours: Vec<&str> = topology
+                .links()
+                .iter()
+                .filter(|l| l.from == a)
+                .map(|l| topology.node_name(l.to))
+                .collect();
+            let message = format!(
+                "there is no link from {:?} to {:?}; links from {:?} lead to {}",
+                from.get_ref(),
+                to.get_ref(),
+                from.get_ref(),
+                list(&neighbours)
+            );
+            return Err(source.error(Some(to.span()), Some("to"), message));
+        };
+        let back = self.0.get(&(b, a)).copied().filter(|_| both_ways);
+        Ok(std::iter::once(forth).chain(back))
+    }
+}
+
+/// All of a short list; the ends of a long one.
+fn list(names: &[&str]) -> String {
+    match names {
+        [first, .., last] if names.len() > 8 => format!("{first} to {last}"),
+        _ => names.join(", "),
+    }
+}

@@ -1,0 +1,232 @@
+//! The topology file: TOML, read strictly.
+//!
+//! ```toml
+//! kind = "two_tier_clos"        # big_switch, two_tier_clos, fat_tree or three_tier_clos
+//!
+//! [parameters]
+//! racks = 2
+//! hosts_per_rack = 2            # or rack_sizes = [2, 2]
+//! spines = 2
+//! host_capacity = "10Gbit/s"
+//! fabric_capacity = "40Gbit/s"
+//! host_delay = "2us"            # optional, as are fabric_delay, ipv4_base, ipv6_base
+//!
+//! [ecmp]                        # optional
+//! seed = 7
+//! symmetric = true
+//!
+//! [[host]]                      # optional: renames h1, h2, … in order, or the one that it `replaces`
+//! name = "db1"
+//! prefixes = ["192.168.0.1", "fd00:1::/64"]
+//!
+//! [[link]]                      # optional: one link that differs
+//! from = "leaf1"
+//! to = "spine2"
+//! capacity = "10Gbit/s"         # or capacity_gbps = 10, capacity_mbps = 10000
+//! both_ways = true
+//!
+//! [[failed]]                    # optional: what is down at the start
+//! switch = "spine1"             # or from = "leaf1", to = "spine1"
+//! ```
+//!
+//! Unknown keys are errors, and every error names the file, the line, and what would be right.
+
+mod hosts;
+mod links;
+mod parameters;
+mod prefixes;
+mod values;
+mod write;
+
+use std::ops::Range;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::ecmp::EcmpConfig;
+use crate::error::{FileError, TopologyError};
+use crate::model::TopologyKind;
+use crate::topology::Topology;
+use hosts::HostEntry;
+use links::{FailedEntry, LinkEntry};
+
+impl Topology {
+    /// Reads a topology from the text of a file; `origin` names the file in errors.
+    ///
+    /// # Errors
+    /// If the text is no TOML, has unknown keys, or describes no valid network.
+    pub fn from_toml_str(text: &str, origin: &str) -> Result<Self, TopologyError> {
+        let source = Source { text, origin };
+        Ok(read(&source)?)
+    }
+
+    /// Reads a topology file.
+    ///
+    /// # Errors
+    /// As [`from_toml_str`](Self::from_toml_str), and if the file cannot be read.
+    pub fn load(path: &Path) -> Result<Self, TopologyError> {
+        let text = std::fs::read_to_string(path).map_err(|source| TopologyError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::from_toml_str(&text, &path.display().to_string())
+    }
+}
+
+/// The text at hand, for errors that point into it.
+struct Source<'a> {
+    text: &'a str,
+    origin: &'a str,
+}
+
+impl Source<'_> {
+    fn error(
+        &self,
+        span: Option<Range<usize>>,
+        key: Option<&str>,
+        message: impl Into<String>,
+    ) -> FileError {
+        let line = span.map(|s| self.line(s.start));
+        FileError {
+            origin: self.origin.to_owned(),
+            line,
+            key: key.map(str::to_owned),
+            message: message.into(),
+        }
+    }
+
+    fn line(&self, offset: usize) -> usize {
+        let before = self
+            .text
+            .as_bytes()
+            .get(..offset)
+            .unwrap_or(self.text.as_bytes());
+        1 + before.iter().filter(|b| **b == b'\n').count()
+    }
+
+    fn toml_error(&self, error: &toml::de::Error) -> FileError {
+        self.error(error.span(), None, error.message().trim())
+    }
+}
+
+/// The whole file; `P` is the parameter table of the kind.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File<P> {
+    #[serde(rename = "kind")]
+    _kind: String,
+    parameters: P,
+    #[serde(default)]
+    nested_prefixes: bool,
+    #[serde(default)]
+    ecmp: EcmpTable,
+    #[serde(default)]
+    host: Vec<Spanned<HostEntry>>,
+    #[serde(default)]
+    link: Vec<Spanned<LinkEntry>>,
+    #[serde(default)]
+    failed: Vec<Spanned<FailedEntry>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct EcmpTable {
+    #[serde(default)]
+    seed: u32,
+    #[serde(default)]
+    symmetric: bool,
+}
+
+fn read(source: &Source<'_>) -> Result<Topology, FileError> {
+    let document = DeTable::parse(source.text).map_err(|e| source.toml_error(&e))?;
+    match kind(source, document.get_ref())? {
+        TopologyKind::BigSwitch => {
+            read_kind::<parameters::BigSwitchTable>(source, document.get_ref())
+        }
+        TopologyKind::TwoTierClos => {
+            read_kind::<parameters::TwoTierTable>(source, document.get_ref())
+        }
+        TopologyKind::FatTree => read_kind::<parameters::FatTreeTable>(source, document.get_ref()),
+        TopologyKind::ThreeTierClos => {
+            read_kind::<parameters::ThreeTierTable>(source, document.get_ref())
+        }
+    }
+}
+
+fn kind(source: &Source<'_>, document: &DeTable<'_>) -> Result<TopologyKind, FileError> {
+    let names = TopologyKind::ALL
+        .map(|k| format!("{:?}", k.as_str()))
+        .join(", ");
+    let Some((_, value)) = find(document, "kind") else {
+        return Err(source.error(
+            Some(0..0),
+            Some("kind"),
+            format!("`kind` is missing; set it to one of {names}"),
+        ));
+    };
+    let found = match value.get_ref() {
+        DeValue::String(name) => TopologyKind::ALL.into_iter().find(|k| k.as_str() == name),
+        _ => None,
+    };
+    found.ok_or_else(|| {
+        let text = source.text.get(value.span()).unwrap_or_default();
+        source.error(
+            Some(value.span()),
+            Some("kind"),
+            format!("`kind` is {text}; it must be one of {names}"),
+        )
+    })
+}
+
+fn read_kind<P: DeserializeOwned + parameters::Table>(
+    source: &Source<'_>,
+    document: &DeTable<'_>,
+) -> Result<Topology, FileError> {
+    let Some((key, value)) = find(document, "parameters") else {
+        let message = format!(
+            "the table [parameters] is missing; add it with {}",
+            P::REQUIRED
+        );
+        return Err(source.error(Some(0..0), Some("parameters"), message));
+    };
+    let header = key.span();
+    let file: File<P> = toml::from_str(source.text).map_err(|e| source.toml_error(&e))?;
+    let ecmp = EcmpConfig {
+        seed: file.ecmp.seed,
+        symmetric: file.ecmp.symmetric,
+    };
+    let parameters =
+        file.parameters
+            .into_parameters(ecmp)
+            .map_err(|parameters::Missing { key, example }| {
+                let message = format!(
+                    "`{key}` is missing in [parameters]; add it, such as {key} = {example}"
+                );
+                source.error(Some(header.clone()), Some(key), message)
+            })?;
+    let mut topology = parameters.build().map_err(|e| {
+        let span = match value.get_ref() {
+            DeValue::Table(table) => find(table, e.key()).map(|(_, v)| v.span()),
+            _ => None,
+        };
+        source.error(Some(span.unwrap_or(header)), Some(e.key()), e.to_string())
+    })?;
+    let spans = hosts::apply(&mut topology, source, &file.host)?;
+    prefixes::check(topology.hosts(), source, &spans, file.nested_prefixes)?;
+    links::apply(&mut topology, source, &file.link)?;
+    links::apply_failed(&mut topology, source, &file.failed)?;
+    topology.refresh();
+    Ok(topology)
+}
+
+type Entry<'t, 'a> = (
+    &'t Spanned<toml::de::DeString<'a>>,
+    &'t Spanned<DeValue<'a>>,
+);
+
+fn find<'t, 'a>(table: &'t DeTable<'a>, key: &str) -> Option<Entry<'t, 'a>> {
+    table.iter().find(|(k, _)| k.get_ref() == key)
+}

@@ -1,0 +1,86 @@
+//! No two hosts share addresses, unless the file says that prefixes may nest.
+
+use std::ops::Range;
+
+use ipnet::IpNet;
+
+use super::Source;
+use super::hosts::PrefixSpans;
+use crate::error::FileError;
+use crate::ids::HostId;
+use crate::model::Host;
+
+/// A prefix, its host, and its place in the host's list.
+type Placed = (IpNet, HostId, usize);
+
+/// The first pair of prefixes of which the first covers the second, in address order. With
+/// `nested`, only equal ones count, and those of one host.
+pub(super) fn overlap(hosts: &[Host], nested: bool) -> Option<(Placed, Placed)> {
+    let mut all: Vec<Placed> = hosts
+        .iter()
+        .flat_map(|h| h.prefixes.iter().enumerate().map(|(i, p)| (*p, h.id, i)))
+        .collect();
+    all.sort_by_key(|(p, host, i)| (p.network(), p.prefix_len(), *host, *i));
+    // The prefixes that cover the one at hand, the shortest first.
+    let mut covering: Vec<Placed> = Vec::new();
+    for placed in all {
+        while covering
+            .last()
+            .is_some_and(|outer| !outer.0.contains(&placed.0))
+        {
+            covering.pop();
+        }
+        let clash = covering
+            .iter()
+            .find(|outer| !nested || outer.0 == placed.0 || outer.1 == placed.1);
+        if let Some(outer) = clash {
+            return Some((*outer, placed));
+        }
+        covering.push(placed);
+    }
+    None
+}
+
+pub(super) fn check(
+    hosts: &[Host],
+    source: &Source<'_>,
+    spans: &PrefixSpans,
+    nested: bool,
+) -> Result<(), FileError> {
+    let Some((outer, inner)) = overlap(hosts, nested) else {
+        return Ok(());
+    };
+    // Blame what stands later in the file; generated prefixes stand nowhere and never clash
+    // among themselves.
+    let span = |p: Placed| -> Option<Range<usize>> { spans.get(&(p.1, p.2)).cloned() };
+    let (culprit, other) = if span(outer).map(|s| s.start) > span(inner).map(|s| s.start) {
+        (outer, inner)
+    } else {
+        (inner, outer)
+    };
+    let name = |p: Placed| &hosts[p.1.index()].name;
+    let message = if culprit.1 == other.1 {
+        format!(
+            "host {:?} lists {} beside {}, which covers the same addresses; keep one",
+            name(culprit),
+            culprit.0,
+            other.0
+        )
+    } else if culprit.0 == other.0 {
+        format!(
+            "prefix {} of host {:?} belongs to host {:?} already; give each host its own",
+            culprit.0,
+            name(culprit),
+            name(other)
+        )
+    } else {
+        format!(
+            "prefix {} of host {:?} overlaps {} of host {:?}; give each host its own, or set `nested_prefixes = true` to let the longest win",
+            culprit.0,
+            name(culprit),
+            other.0,
+            name(other)
+        )
+    };
+    Err(source.error(span(culprit), Some("prefixes"), message))
+}

@@ -1,0 +1,200 @@
+//! Writes a topology so that reading it gives the same network in the same state.
+
+use std::fmt::{self, Write};
+
+use super::prefixes::overlap;
+use crate::builders::{Addressing, Parameters};
+use crate::model::{Direction, Link};
+use crate::topology::Topology;
+use crate::units::{format_capacity_bps, format_delay_ns};
+
+impl Topology {
+    /// The topology as a file. All but the epoch comes back when it is read.
+    #[must_use]
+    pub fn to_toml_string(&self) -> String {
+        let mut out = String::new();
+        self.write(&mut out)
+            .expect("writing to a string does not fail");
+        out
+    }
+
+    fn write(&self, out: &mut String) -> fmt::Result {
+        writeln!(out, "kind = \"{}\"", self.kind())?;
+        if overlap(self.hosts(), false).is_some() {
+            writeln!(out, "nested_prefixes = true")?;
+        }
+        writeln!(out, "\n[parameters]")?;
+        parameters(out, self.parameters())?;
+        let ecmp = self.ecmp();
+        writeln!(
+            out,
+            "\n[ecmp]\nseed = {}\nsymmetric = {}",
+            ecmp.seed, ecmp.symmetric
+        )?;
+        // What was built is known to build again; without it, everything counts as changed.
+        let built = self.parameters().build().ok();
+        self.write_hosts(out, built.as_ref())?;
+        self.write_links(out, built.as_ref())?;
+        self.write_failed(out)
+    }
+
+    fn write_hosts(&self, out: &mut String, built: Option<&Self>) -> fmt::Result {
+        for host in self.hosts() {
+            let original = built.map(|b| &b.hosts()[host.id.index()]);
+            let renamed = original.filter(|o| o.name != host.name);
+            let moved = original.is_none_or(|o| o.prefixes != host.prefixes);
+            if renamed.is_none() && !moved {
+                continue;
+            }
+            writeln!(out, "\n[[host]]\nname = \"{}\"", host.name)?;
+            if let Some(original) = renamed {
+                writeln!(out, "replaces = \"{}\"", original.name)?;
+            }
+            if moved {
+                let prefixes: Vec<String> =
+                    host.prefixes.iter().map(|p| format!("\"{p}\"")).collect();
+                writeln!(out, "prefixes = [{}]", prefixes.join(", "))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_links(&self, out: &mut String, built: Option<&Self>) -> fmt::Result {
+        // What differs from the parameters, per link.
+        let changes = |link: &Link| {
+            let original = built.map(|b| &b.links()[link.id.index()]);
+            let capacity = (original.map(|o| o.capacity_bps) != Some(link.capacity_bps))
+                .then_some(link.capacity_bps);
+            let delay =
+                (original.map(|o| o.delay_ns) != Some(link.delay_ns)).then_some(link.delay_ns);
+            (capacity, delay)
+        };
+        self.write_pairs(
+            out,
+            "link",
+            |link| Some(changes(link)).filter(|c| *c != (None, None)),
+            |out, (capacity, delay)| {
+                if let Some(capacity_bps) = capacity {
+                    writeln!(out, "capacity = \"{}\"", format_capacity_bps(capacity_bps))?;
+                }
+                if let Some(delay_ns) = delay {
+                    writeln!(out, "delay = \"{}\"", format_delay_ns(delay_ns))?;
+                }
+                Ok(())
+            },
+        )
+    }
+
+    fn write_failed(&self, out: &mut String) -> fmt::Result {
+        for switch in self.switches().iter().filter(|s| !s.up) {
+            writeln!(out, "\n[[failed]]\nswitch = \"{}\"", switch.name)?;
+        }
+        self.write_pairs(
+            out,
+            "failed",
+            |link| (!link.up).then_some(()),
+            |_, ()| Ok(()),
+        )
+    }
+
+    /// One entry for each link that has something to say, or one for both directions if they
+    /// say the same.
+    fn write_pairs<T: PartialEq>(
+        &self,
+        out: &mut String,
+        list: &str,
+        say: impl Fn(&Link) -> Option<T>,
+        body: impl Fn(&mut String, T) -> fmt::Result,
+    ) -> fmt::Result {
+        for link in self.links() {
+            let Some(what) = say(link) else { continue };
+            let both = say(&self.links()[self.reverse_link(link.id).index()])
+                .is_some_and(|other| other == what);
+            if both && link.direction == Direction::Down {
+                continue;
+            }
+            writeln!(out, "\n[[{list}]]")?;
+            writeln!(
+                out,
+                "from = \"{}\"\nto = \"{}\"",
+                self.node_name(link.from),
+                self.node_name(link.to)
+            )?;
+            body(out, what)?;
+            if both {
+                writeln!(out, "both_ways = true")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn parameters(out: &mut String, parameters: &Parameters) -> fmt::Result {
+    let sizes = |out: &mut String, per_rack: u32, sizes: &[u32]| {
+        if sizes.is_empty() {
+            writeln!(out, "hosts_per_rack = {per_rack}")
+        } else {
+            writeln!(out, "rack_sizes = {sizes:?}")
+        }
+    };
+    let links = |out: &mut String, name: &str, capacity_bps: u64, delay_ns: u64| {
+        writeln!(
+            out,
+            "{name}capacity = \"{}\"",
+            format_capacity_bps(capacity_bps)
+        )?;
+        writeln!(out, "{name}delay = \"{}\"", format_delay_ns(delay_ns))
+    };
+    match parameters {
+        Parameters::BigSwitch(p) => {
+            writeln!(out, "racks = {}", p.racks)?;
+            sizes(out, p.hosts_per_rack, &p.rack_sizes)?;
+            links(out, "host_", p.host_capacity_bps, p.host_delay_ns)?;
+            bases(out, &p.addressing)
+        }
+        Parameters::TwoTierClos(p) => {
+            writeln!(out, "racks = {}", p.racks)?;
+            sizes(out, p.hosts_per_rack, &p.rack_sizes)?;
+            writeln!(out, "spines = {}", p.spines)?;
+            links(out, "host_", p.host_capacity_bps, p.host_delay_ns)?;
+            links(out, "fabric_", p.fabric_capacity_bps, p.fabric_delay_ns)?;
+            bases(out, &p.addressing)
+        }
+        Parameters::FatTree(p) => {
+            writeln!(out, "k = {}", p.k)?;
+            links(out, "", p.capacity_bps, p.delay_ns)?;
+            bases(out, &p.addressing)
+        }
+        Parameters::ThreeTierClos(p) => {
+            writeln!(
+                out,
+                "pods = {}\nracks_per_pod = {}",
+                p.pods, p.racks_per_pod
+            )?;
+            sizes(out, p.hosts_per_rack, &p.rack_sizes)?;
+            writeln!(
+                out,
+                "aggs_per_pod = {}\ncores = {}",
+                p.aggs_per_pod, p.cores
+            )?;
+            links(out, "host_", p.host_capacity_bps, p.host_delay_ns)?;
+            links(out, "fabric_", p.fabric_capacity_bps, p.fabric_delay_ns)?;
+            links(out, "core_", p.core_capacity_bps, p.core_delay_ns)?;
+            bases(out, &p.addressing)
+        }
+    }
+}
+
+fn bases(out: &mut String, addressing: &Addressing) -> fmt::Result {
+    let text = |base: Option<String>| base.unwrap_or_else(|| "none".into());
+    writeln!(
+        out,
+        "ipv4_base = \"{}\"",
+        text(addressing.ipv4_base.map(|b| b.to_string()))
+    )?;
+    writeln!(
+        out,
+        "ipv6_base = \"{}\"",
+        text(addressing.ipv6_base.map(|b| b.to_string()))
+    )
+}
