@@ -1,1 +1,73 @@
-//! Ratewright's control protocol: hot-path records, control messages and the sans-IO session state machines of both ends.
+//! Ratewright's control protocol: hot-path records, control messages and the
+//! sans-IO session state machines of both ends (flowtune §5.1, §6).
+//!
+//! # Map
+//!
+//! | module | what is in it |
+//! |---|---|
+//! | [`client`] | [`ClientSession`](client::ClientSession), the endpoint daemon's end, and its [events](client::ClientEvent) |
+//! | [`server`] | [`ServerSession`](server::ServerSession), the allocator's end, one per connection, and its [events](server::ServerEvent) |
+//! | [`server::registry`] | which session speaks for a host when two claim to |
+//! | [`records`] | the fixed records: [`StartRecord`] 16 B, [`EndRecord`] 4 B, [`RateRecord`] 6 B, and [`FlowId`] |
+//! | [`codes`] | [`RateCode`] (16 bits, rounds down) and [`WeightCode`] (8 bits) |
+//! | [`datagram`] | the datagram's header and the check of its layout |
+//! | [`control`] | messages of the reliable stream and their framing |
+//! | [`telemetry`] | measurements for the allocator's feeds |
+//! | [`sequence`], [`recovery`] | sequence numbers, acknowledgements, loss detection |
+//! | [`error`], [`counters`] | why something was turned down, and how often |
+//!
+//! # How the two ends stay equal
+//!
+//! Nothing here reads a clock, opens a socket or starts a thread: every method
+//! takes `now_ns`, nanoseconds of the caller's monotonic clock. A session runs
+//! over one reliable stream (control frames) and an unreliable datagram path.
+//!
+//! Each end holds the **newest state** of each flow and what the peer is known
+//! to hold. When a datagram is lost, the slots that it spoke of are looked at
+//! again, and what is sent is their newest state, and only if it differs from
+//! what the peer acknowledged. Each slot remembers the datagram that its state
+//! came from, so an older one that arrives late changes nothing. Once the
+//! network is quiet both ends hold the same flows and the same rates.
+//!
+//! **Lifetimes** need no synchronised clocks: see [`Header::ack`]. What a
+//! server says holds for the lease after the client sent the newest datagram
+//! that the server had received when it spoke.
+//!
+//! Every table, queue and message has a bound; what passes one is refused with
+//! a typed error or counted.
+//!
+//! # How to drive a session
+//!
+//! After every call that hands something in, and after every timeout:
+//! `poll_control` until `None`, `poll_datagram` until `false`, `poll_event`
+//! until `None`; then wait until `next_timeout` and call `on_timeout`. A start
+//! or a rate is in the very next datagram; only bare acknowledgements wait, for
+//! `ack_delay_ns`, for company.
+//!
+//! [`Header::ack`]: datagram::Header::ack
+
+pub mod client;
+pub mod codes;
+pub mod control;
+pub mod counters;
+pub mod datagram;
+pub mod error;
+mod link;
+mod queue;
+pub mod records;
+pub mod recovery;
+pub mod sequence;
+pub mod server;
+pub mod telemetry;
+
+pub use codes::{RateCode, WeightCode};
+pub use counters::Counters;
+pub use error::{DatagramError, SessionError};
+pub use records::{EndRecord, FlowId, FlowPath, RateRecord, StartRecord};
+
+/// The protocol's version: the first byte of every datagram and a field of
+/// Hello and Welcome. Peers of different versions refuse each other.
+pub const VERSION: u8 = 1;
+
+/// The protocol's name in the TLS handshake (ALPN).
+pub const ALPN: &[u8] = b"ratewright/1";

@@ -1,0 +1,683 @@
+//! The endpoint daemon's end of a session.
+//!
+//! The caller reports flowlets with [`start`](ClientSession::start) and
+//! [`end`](ClientSession::end), hands in what arrives, and after every call
+//! takes control frames, datagrams and events until there are none, then waits
+//! for input or for [`next_timeout`](ClientSession::next_timeout).
+//!
+//! ```text
+//!                 connected()             Welcome
+//!  Disconnected ─────────────► Connecting ───────► Established
+//!       ▲  ▲                    │    │                │  │
+//!       │  └── disconnected() ──┴────┼────────────────┘  │
+//!       └── handshake timeout, silence (SessionLost) ────┘
+//!                                    Refused ──► Refused (until connected())
+//! ```
+//!
+//! Flows outlive sessions: each session begins by sending those that are
+//! active. Rates do not: a rate of an earlier session is never surfaced.
+
+use std::collections::VecDeque;
+
+use crate::VERSION;
+use crate::control::{ControlMessage, Hello, Refusal, TopologySnapshot, Welcome};
+use crate::counters::Counters;
+use crate::datagram::{Datagram, HEADER_BYTES, MIN_DATAGRAM_BYTES, Sender, flags};
+use crate::error::{DatagramError, SessionError};
+use crate::link::{Contents, Link, LinkConfig};
+use crate::queue::ControlQueue;
+use crate::records::{EndRecord, FlowId, MAX_SLOTS, StartRecord};
+use crate::recovery::{Outcome, RecoveryConfig};
+use crate::telemetry::Telemetry;
+
+use self::lease::Lease;
+use self::slots::{Pending, SlotTable};
+
+mod lease;
+mod slots;
+
+pub use self::slots::FlowState;
+
+/// A client's settings.
+#[derive(Debug, Clone)]
+pub struct ClientConfig {
+    /// The host's name in the topology and in the certificate.
+    pub host_name: String,
+    /// Grows with every start of the daemon on this host, e.g. the wall-clock
+    /// time of the start.
+    pub incarnation: u64,
+    /// Name and version of the daemon, for status pages.
+    pub software: String,
+    /// Slots of the flow table; flows are on slots `0..max_flows`.
+    pub max_flows: u32,
+    /// Longest time for which an acknowledgement waits for company.
+    pub ack_delay_ns: u64,
+    /// Floor of the retransmission timeout.
+    pub min_rto_ns: u64,
+    /// Retransmission timeout before the first round trip is measured.
+    pub initial_rto_ns: u64,
+    /// Ceiling of the retransmission timeout, back-off included.
+    pub max_rto_ns: u64,
+    /// Ack-eliciting datagrams in flight at most.
+    pub max_in_flight: usize,
+    /// Time from `connected` to the server's Welcome at most.
+    pub handshake_timeout_ns: u64,
+    /// Bytes of control messages that may wait to be written.
+    pub max_control_bytes: usize,
+    /// Sequence number of each session's first datagram, at least 1.
+    pub first_seq: u32,
+}
+
+impl Default for ClientConfig {
+    fn default() -> Self {
+        Self {
+            host_name: String::new(),
+            incarnation: 0,
+            software: concat!("ratewright ", env!("CARGO_PKG_VERSION")).to_owned(),
+            max_flows: 16_384,
+            ack_delay_ns: 1_000_000,
+            min_rto_ns: 2_000_000,
+            initial_rto_ns: 20_000_000,
+            max_rto_ns: 200_000_000,
+            max_in_flight: 256,
+            handshake_timeout_ns: 3_000_000_000,
+            max_control_bytes: 1 << 20,
+            first_seq: 1,
+        }
+    }
+}
+
+/// Why a session ended without the server's word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LossReason {
+    /// The server did not answer the Hello in time.
+    HandshakeTimeout,
+    /// Nothing valid was heard from the server for the liveness time.
+    Silence,
+}
+
+/// What the caller of a [`ClientSession`] is to act on.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ClientEvent {
+    /// The server accepted the session.
+    Established(Box<Welcome>),
+    /// The topology has changed.
+    Topology(TopologySnapshot),
+    /// A flow's rate, to be applied until `expires_ns` on the caller's clock,
+    /// or until the next [`LeaseRenewed`](Self::LeaseRenewed). A rate of 0
+    /// means that the flow has no allocation: plain TCP.
+    Rate {
+        /// The flow; it is active.
+        flow: FlowId,
+        /// Its rate.
+        rate_bps: u64,
+        /// When the rate ceases to hold.
+        expires_ns: u64,
+    },
+    /// All rates of this session now hold until `expires_ns`.
+    LeaseRenewed {
+        /// When they cease to hold.
+        expires_ns: u64,
+    },
+    /// The kill switch. `true`: take all pacing off, then call
+    /// [`ClientSession::confirm_release`]; rates follow again after `false`.
+    Released(bool),
+    /// The server refused or ended the session. Without `retry`, another
+    /// attempt is pointless until an operator has acted.
+    Refused(Refusal),
+    /// The session is over; reconnect.
+    SessionLost(LossReason),
+}
+
+#[derive(Debug)]
+enum State {
+    Disconnected,
+    Connecting { deadline_ns: u64 },
+    Established(Box<Live>),
+    Refused,
+}
+
+/// What exists only while a session is established.
+#[derive(Debug)]
+struct Live {
+    link: Link,
+    lease: Lease,
+    liveness_ns: u64,
+    last_heard_ns: u64,
+    /// When the last ack-eliciting datagram was sent.
+    last_eliciting_ns: Option<u64>,
+    /// A timeout passed: ask for a sign of life at once.
+    probe: bool,
+}
+
+impl Live {
+    /// When a keep-alive is due: often enough, while flows hold rates, that
+    /// three can be lost within a lease.
+    fn keep_alive_ns(&self, active: u32) -> Option<u64> {
+        if !self.link.log.has_room() {
+            return None;
+        }
+        let Some(last_ns) = self.last_eliciting_ns.filter(|_| !self.probe) else {
+            return Some(0);
+        };
+        let lease_ns = self.lease.duration_ns();
+        let interval_ns = if active > 0 { lease_ns / 4 } else { lease_ns };
+        Some(last_ns.saturating_add(interval_ns.max(1)))
+    }
+}
+
+/// The endpoint daemon's end of a session; see the [module](self).
+#[derive(Debug)]
+pub struct ClientSession {
+    config: ClientConfig,
+    state: State,
+    attempt: u64,
+    slots: SlotTable,
+    control: ControlQueue,
+    /// Established, Refused and SessionLost, in order.
+    events: VecDeque<ClientEvent>,
+    topology: Option<TopologySnapshot>,
+    released: bool,
+    /// Orders release states: twice the server's sequence number that carried
+    /// one, less one if it came by the stream, ahead of that datagram.
+    release_key: u64,
+    release_changed: bool,
+    lease_renewed: bool,
+    /// Ends of the datagram being built.
+    ends: Vec<u32>,
+    counters: Counters,
+}
+
+impl ClientSession {
+    /// A session without a transport.
+    pub fn new(mut config: ClientConfig) -> Self {
+        config.max_flows = config.max_flows.min(MAX_SLOTS);
+        config.first_seq = config.first_seq.max(1);
+        Self {
+            slots: SlotTable::new(config.max_flows),
+            control: ControlQueue::new(config.max_control_bytes),
+            config,
+            state: State::Disconnected,
+            attempt: 0,
+            events: VecDeque::new(),
+            topology: None,
+            released: false,
+            release_key: 0,
+            release_changed: false,
+            lease_renewed: false,
+            ends: Vec::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// The transport is up: introduces the client and waits for the Welcome.
+    pub fn connected(&mut self, now_ns: u64) {
+        self.close();
+        self.attempt += 1;
+        self.state = State::Connecting {
+            deadline_ns: now_ns.saturating_add(self.config.handshake_timeout_ns),
+        };
+        let hello = ControlMessage::Hello(Hello {
+            version: u32::from(VERSION),
+            host_name: self.config.host_name.clone(),
+            incarnation: self.config.incarnation,
+            attempt: self.attempt,
+            software: self.config.software.clone(),
+            max_flows: self.config.max_flows,
+            ack_delay_ns: self.config.ack_delay_ns,
+            first_seq: self.config.first_seq,
+        });
+        if let Ok(frame) = hello.to_frame() {
+            self.counters.control_sent += 1;
+            self.control.push_unbounded(frame);
+        }
+    }
+
+    /// The transport is down. Flows are kept for the next session; rates that
+    /// were surfaced run out by themselves.
+    pub fn disconnected(&mut self, _now_ns: u64) {
+        self.close();
+        self.state = State::Disconnected;
+    }
+
+    fn close(&mut self) {
+        self.slots.close();
+        self.control.clear();
+        self.topology = None;
+        self.release_key = 0;
+        self.lease_renewed = false;
+        self.state = State::Disconnected;
+    }
+
+    /// Reports a flowlet, or new parameters of one that is active. A new
+    /// flowlet on a slot ends the older one.
+    pub fn start(&mut self, _now_ns: u64, record: StartRecord) -> Result<(), SessionError> {
+        let limit = self.slots.limit();
+        match self.slots.start(record) {
+            Ok(true) if self.is_established() && record.flow().slot() >= limit => {
+                self.counters.flows_beyond_peer_table += 1;
+            }
+            Ok(_) => {}
+            Err(error) => {
+                self.counters.starts_refused += 1;
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reports that a flowlet is over.
+    pub fn end(&mut self, _now_ns: u64, flow: FlowId) -> Result<(), SessionError> {
+        self.slots.end(flow)
+    }
+
+    /// Takes the body of one control frame.
+    pub fn on_control(&mut self, now_ns: u64, body: &[u8]) -> Result<(), SessionError> {
+        let result =
+            ControlMessage::decode(body).and_then(|message| self.control_message(now_ns, message));
+        match result {
+            Ok(()) => self.counters.control_received += 1,
+            Err(_) => self.counters.control_invalid += 1,
+        }
+        result
+    }
+
+    fn control_message(
+        &mut self,
+        now_ns: u64,
+        message: ControlMessage,
+    ) -> Result<(), SessionError> {
+        match (&mut self.state, message) {
+            (State::Connecting { .. }, ControlMessage::Welcome(welcome)) => {
+                self.establish(now_ns, welcome);
+                Ok(())
+            }
+            (
+                State::Connecting { .. } | State::Established(_),
+                ControlMessage::Refused(refusal),
+            ) => {
+                self.close();
+                self.state = State::Refused;
+                self.events.push_back(ClientEvent::Refused(refusal));
+                Ok(())
+            }
+            (State::Established(live), ControlMessage::Topology(topology)) => {
+                live.last_heard_ns = now_ns;
+                self.topology = Some(topology);
+                Ok(())
+            }
+            (State::Established(live), ControlMessage::ReleaseState { released, next_seq }) => {
+                live.last_heard_ns = now_ns;
+                let key = next_seq.saturating_mul(2).saturating_sub(1);
+                self.release_state(released, key);
+                Ok(())
+            }
+            (State::Disconnected | State::Refused, _) => Err(SessionError::Closed),
+            (State::Connecting { .. }, _) => Err(SessionError::NotEstablished("this message")),
+            (State::Established(_), _) => Err(SessionError::Unexpected(
+                "a second Welcome, or a message for a server",
+            )),
+        }
+    }
+
+    fn establish(&mut self, now_ns: u64, welcome: Welcome) {
+        let recovery = RecoveryConfig {
+            max_in_flight: self.config.max_in_flight,
+            min_rto_ns: self.config.min_rto_ns,
+            initial_rto_ns: self.config.initial_rto_ns,
+            max_rto_ns: self.config.max_rto_ns,
+            peer_ack_delay_ns: welcome.ack_delay_ns,
+        };
+        let link = Link::new(LinkConfig {
+            sender: Sender::Client,
+            session: welcome.session,
+            epoch: welcome.epoch,
+            first_seq: self.config.first_seq,
+            peer_first_seq: welcome.first_seq,
+            ack_delay_ns: self.config.ack_delay_ns,
+            recovery,
+        });
+        let beyond = self.slots.open(welcome.max_flows);
+        self.counters.flows_beyond_peer_table += u64::from(beyond);
+        self.state = State::Established(Box::new(Live {
+            link,
+            lease: Lease::new(welcome.lease_ns, u64::from(self.config.first_seq)),
+            liveness_ns: welcome.liveness_ns,
+            last_heard_ns: now_ns,
+            last_eliciting_ns: None,
+            probe: false,
+        }));
+        let released = welcome.released;
+        self.events
+            .push_back(ClientEvent::Established(Box::new(welcome)));
+        self.release_state(released, 0);
+    }
+
+    /// Takes a release state, unless a newer one is known.
+    fn release_state(&mut self, released: bool, key: u64) {
+        if key < self.release_key {
+            return;
+        }
+        self.release_key = key;
+        if released != self.released {
+            self.released = released;
+            self.release_changed = true;
+            if released {
+                self.slots.withdraw_all();
+            } else {
+                self.slots.announce_all();
+            }
+        }
+    }
+
+    /// Confirms that [`ClientEvent::Released`] was carried out: the server is
+    /// told the state that holds here and how many flows are still paced.
+    pub fn confirm_release(&mut self, paced_flows: u32) -> Result<(), SessionError> {
+        if !self.is_established() {
+            return Err(SessionError::NotEstablished("confirm_release"));
+        }
+        self.control.push(&ControlMessage::ReleaseAck {
+            released: self.released,
+            paced_flows,
+        })?;
+        self.counters.control_sent += 1;
+        Ok(())
+    }
+
+    /// Queues measurements. When too much waits already they are dropped,
+    /// counted and refused with [`SessionError::Backlog`].
+    pub fn send_telemetry(&mut self, telemetry: Telemetry) -> Result<(), SessionError> {
+        if !self.is_established() {
+            return Err(SessionError::NotEstablished("send_telemetry"));
+        }
+        telemetry.validate()?;
+        self.control
+            .push(&ControlMessage::Telemetry(telemetry))
+            .inspect_err(|_| self.counters.telemetry_dropped += 1)?;
+        self.counters.control_sent += 1;
+        Ok(())
+    }
+
+    /// Takes one datagram. An error is counted by its reason and changes
+    /// nothing else.
+    pub fn on_datagram(&mut self, now_ns: u64, bytes: &[u8]) -> Result<(), DatagramError> {
+        let result = self.datagram(now_ns, bytes);
+        if let Err(reason) = result {
+            self.counters.dropped(reason);
+        }
+        result
+    }
+
+    fn datagram(&mut self, now_ns: u64, bytes: &[u8]) -> Result<(), DatagramError> {
+        let State::Established(live) = &mut self.state else {
+            return Err(DatagramError::NotEstablished);
+        };
+        let datagram = Datagram::parse(bytes, Sender::Server)?;
+        let arrived = live.link.check(&datagram)?;
+        // A server sends nothing before it has heard something to answer.
+        let ack = arrived.ack.ok_or(DatagramError::Malformed)?;
+        let limit = self.slots.limit();
+        for record in datagram.rates {
+            let slot = record.flow().slot();
+            if slot >= limit {
+                return Err(DatagramError::SlotOutOfRange { slot, limit });
+            }
+        }
+        let expires_ns = live
+            .lease
+            .expiry_of(ack)
+            .filter(|&expires_ns| expires_ns > now_ns)
+            .ok_or(DatagramError::Expired)?;
+
+        let eliciting = datagram.header.has(flags::ACK_ELICITING);
+        live.link.received(now_ns, arrived, eliciting);
+        live.last_heard_ns = now_ns;
+        let slots = &mut self.slots;
+        let bitmap = datagram.header.ack_bitmap.get();
+        self.counters.datagrams_lost +=
+            live.link
+                .log
+                .on_ack(now_ns, ack, bitmap, |seq, slot, outcome| match outcome {
+                    Outcome::Acked => slots.acked(seq, slot),
+                    Outcome::Lost => slots.lost(seq, slot),
+                });
+        self.lease_renewed |= live.lease.renew(expires_ns);
+        self.counters.datagrams_received += 1;
+        self.counters.datagram_bytes_received += bytes.len() as u64;
+        self.counters.rates_received += datagram.rates.len() as u64;
+        self.release_state(
+            datagram.header.has(flags::RELEASED),
+            arrived.seq.saturating_mul(2),
+        );
+        for record in datagram.rates {
+            let taken = self.slots.rate(
+                record.flow(),
+                record.rate(),
+                arrived.seq,
+                ack,
+                !self.released,
+            );
+            self.counters.records_stale += u64::from(!taken);
+        }
+        Ok(())
+    }
+
+    /// The next frame to write on the stream.
+    pub fn poll_control(&mut self) -> Option<Vec<u8>> {
+        self.control.pop()
+    }
+
+    /// Builds the next datagram of at most `max_bytes`, which must be at least
+    /// [`MIN_DATAGRAM_BYTES`]. True: `out` holds it; call again.
+    pub fn poll_datagram(&mut self, now_ns: u64, max_bytes: usize, out: &mut Vec<u8>) -> bool {
+        out.clear();
+        let State::Established(live) = &mut self.state else {
+            return false;
+        };
+        if max_bytes < MIN_DATAGRAM_BYTES {
+            return false;
+        }
+        let has_room = live.link.log.has_room();
+        let mut contents = Contents::default();
+        let mut free = max_bytes - HEADER_BYTES;
+        let seq = live.link.next_seq();
+        self.ends.clear();
+        while let Some(pending) = self.slots.peek_pending() {
+            if !has_room {
+                self.counters.in_flight_full += 1;
+                break;
+            }
+            match pending {
+                Pending::Start(record) => {
+                    if free < StartRecord::BYTES || contents.starts == u16::MAX {
+                        break;
+                    }
+                    free -= StartRecord::BYTES;
+                    if out.is_empty() {
+                        out.resize(HEADER_BYTES, 0);
+                    }
+                    out.extend_from_slice(zerocopy::IntoBytes::as_bytes(&record));
+                    contents.starts += 1;
+                }
+                Pending::End(flow) => {
+                    if free < EndRecord::BYTES || contents.ends == u16::MAX {
+                        break;
+                    }
+                    free -= EndRecord::BYTES;
+                    self.ends.push(flow.0);
+                    contents.ends += 1;
+                }
+            }
+            let slot = self.slots.sent_pending(seq);
+            live.link.log.push_slot(slot);
+        }
+        let records = u32::from(contents.starts) + u32::from(contents.ends);
+        let keep_alive = live
+            .keep_alive_ns(self.slots.active())
+            .is_some_and(|due_ns| due_ns <= now_ns);
+        contents.eliciting = records > 0 || keep_alive;
+        if !contents.eliciting && !live.link.ack_due(now_ns) {
+            return false;
+        }
+        if out.is_empty() {
+            out.resize(HEADER_BYTES, 0);
+        }
+        for &flow in &self.ends {
+            out.extend_from_slice(zerocopy::IntoBytes::as_bytes(&EndRecord::new(FlowId(flow))));
+        }
+        live.link.seal(out, contents);
+        live.lease.sent(seq, now_ns);
+        if contents.eliciting {
+            live.link.log.push(seq, now_ns, records);
+            live.last_eliciting_ns = Some(now_ns);
+            live.probe = false;
+        }
+        self.counters.datagrams_sent += 1;
+        self.counters.datagram_bytes_sent += out.len() as u64;
+        self.counters.starts_sent += u64::from(contents.starts);
+        self.counters.ends_sent += u64::from(contents.ends);
+        if records == 0 {
+            if contents.eliciting {
+                self.counters.keep_alives_sent += 1;
+            } else {
+                self.counters.acks_sent += 1;
+            }
+        }
+        true
+    }
+
+    /// When to call [`on_timeout`](Self::on_timeout) and to poll again, if
+    /// nothing else happens before.
+    pub fn next_timeout(&self) -> Option<u64> {
+        match &self.state {
+            State::Disconnected | State::Refused => None,
+            State::Connecting { deadline_ns } => Some(*deadline_ns),
+            State::Established(live) => [
+                Some(live.last_heard_ns.saturating_add(live.liveness_ns)),
+                live.link.ack_deadline(),
+                live.link.log.deadline(),
+                live.keep_alive_ns(self.slots.active()),
+            ]
+            .into_iter()
+            .flatten()
+            .min(),
+        }
+    }
+
+    /// Time has passed.
+    pub fn on_timeout(&mut self, now_ns: u64) {
+        let lost = match &mut self.state {
+            State::Disconnected | State::Refused => return,
+            State::Connecting { deadline_ns } => {
+                (*deadline_ns <= now_ns).then_some(LossReason::HandshakeTimeout)
+            }
+            State::Established(live) => {
+                let slots = &mut self.slots;
+                let lost = live
+                    .link
+                    .log
+                    .on_timeout(now_ns, |seq, slot| slots.lost(seq, slot));
+                if lost > 0 {
+                    live.probe = true;
+                    self.counters.timeouts += 1;
+                    self.counters.datagrams_lost += lost;
+                }
+                let silent_since = live.last_heard_ns.saturating_add(live.liveness_ns);
+                (silent_since <= now_ns).then_some(LossReason::Silence)
+            }
+        };
+        if let Some(reason) = lost {
+            self.close();
+            self.events.push_back(ClientEvent::SessionLost(reason));
+        }
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<ClientEvent> {
+        if let Some(event) = self.events.pop_front() {
+            return Some(event);
+        }
+        if let Some(topology) = self.topology.take() {
+            return Some(ClientEvent::Topology(topology));
+        }
+        if self.release_changed {
+            self.release_changed = false;
+            return Some(ClientEvent::Released(self.released));
+        }
+        let State::Established(live) = &mut self.state else {
+            return None;
+        };
+        if self.released {
+            return None;
+        }
+        if self.lease_renewed {
+            self.lease_renewed = false;
+            return Some(ClientEvent::LeaseRenewed {
+                expires_ns: live.lease.expires_ns(),
+            });
+        }
+        self.slots
+            .pop_rate()
+            .map(|(flow, rate_bps)| ClientEvent::Rate {
+                flow,
+                rate_bps,
+                expires_ns: live.lease.expires_ns(),
+            })
+    }
+
+    /// Whether [`poll_event`](Self::poll_event) has something.
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+            || self.topology.is_some()
+            || self.release_changed
+            || (self.is_established()
+                && !self.released
+                && (self.lease_renewed || self.slots.has_events()))
+    }
+
+    /// Whether a session is established.
+    pub fn is_established(&self) -> bool {
+        matches!(self.state, State::Established(_))
+    }
+
+    /// Whether the kill switch is on, as far as this end knows.
+    pub fn is_released(&self) -> bool {
+        self.released
+    }
+
+    /// When the rates of this session cease to hold; 0 before the first.
+    pub fn lease_expires_ns(&self) -> u64 {
+        match &self.state {
+            State::Established(live) => live.lease.expires_ns(),
+            _ => 0,
+        }
+    }
+
+    /// The smoothed round-trip time to the server.
+    pub fn srtt_ns(&self) -> Option<u64> {
+        match &self.state {
+            State::Established(live) => live.link.log.rtt().srtt_ns(),
+            _ => None,
+        }
+    }
+
+    /// The active flows.
+    pub fn flows(&self) -> impl Iterator<Item = FlowState> + '_ {
+        self.slots.iter()
+    }
+
+    /// Number of active flows.
+    pub fn flow_count(&self) -> u32 {
+        self.slots.active()
+    }
+
+    /// What was counted so far.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &ClientConfig {
+        &self.config
+    }
+}

@@ -1,0 +1,322 @@
+//! The client's flow table: the newest state of each slot, what the server is
+//! known to hold of it, and its rate.
+
+use std::collections::VecDeque;
+
+use crate::codes::RateCode;
+use crate::error::SessionError;
+use crate::records::{FlowId, StartRecord};
+
+/// A flowlet is active on the slot.
+const ACTIVE: u8 = 1;
+/// The newest state is to be sent.
+const NEEDED: u8 = 1 << 1;
+/// The slot waits in the send queue.
+const QUEUED: u8 = 1 << 2;
+/// The server is known to hold no flow of this slot.
+const PEER_IDLE: u8 = 1 << 3;
+/// The newest state that was sent is "no flow".
+const SENT_IDLE: u8 = 1 << 4;
+/// A rate was received for the active flowlet in this session.
+const HAS_RATE: u8 = 1 << 5;
+/// The slot waits in the queue of rate events.
+const EVENT_QUEUED: u8 = 1 << 6;
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    record: StartRecord,
+    rate: RateCode,
+    flags: u8,
+    /// The newest datagram that spoke of this slot; 0 for none.
+    sent_seq: u64,
+    /// The first datagram that carried this flowlet's start; 0 for none. A
+    /// server datagram that does not acknowledge as far cannot mean it.
+    start_seq: u64,
+    /// The server datagram that the newest rate came from.
+    rate_seq: u64,
+}
+
+/// State of one active flow, as [`flows`](super::ClientSession::flows) shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowState {
+    /// What was reported, or will be.
+    pub record: StartRecord,
+    /// The newest rate received in this session.
+    pub rate_bps: Option<u64>,
+}
+
+/// What is to be sent of a slot.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Pending {
+    Start(StartRecord),
+    End(FlowId),
+}
+
+/// All slots and the two queues over them.
+#[derive(Debug)]
+pub(super) struct SlotTable {
+    slots: Vec<Slot>,
+    max_flows: u32,
+    /// Slots that the established session carries; 0 without one.
+    limit: u32,
+    active: u32,
+    send_queue: VecDeque<u32>,
+    event_queue: VecDeque<u32>,
+}
+
+impl Slot {
+    const fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    const fn set(&mut self, flag: u8, on: bool) {
+        if on {
+            self.flags |= flag;
+        } else {
+            self.flags &= !flag;
+        }
+    }
+}
+
+impl SlotTable {
+    pub(super) fn new(max_flows: u32) -> Self {
+        Self {
+            slots: Vec::new(),
+            max_flows,
+            limit: 0,
+            active: 0,
+            send_queue: VecDeque::new(),
+            event_queue: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn active(&self) -> u32 {
+        self.active
+    }
+
+    /// Slots that the established session carries.
+    pub(super) fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// Sets a flow's newest state. True: it differs and is to be sent.
+    pub(super) fn start(&mut self, record: StartRecord) -> Result<bool, SessionError> {
+        let flow = record.flow();
+        let index = flow.slot() as usize;
+        if flow.slot() >= self.max_flows {
+            return Err(SessionError::TableFull {
+                flow,
+                max_flows: self.max_flows,
+            });
+        }
+        if index >= self.slots.len() {
+            let empty = Slot {
+                record,
+                rate: RateCode::NONE,
+                flags: PEER_IDLE,
+                sent_seq: 0,
+                start_seq: 0,
+                rate_seq: 0,
+            };
+            self.slots.resize(index + 1, empty);
+        }
+        let slot = &mut self.slots[index];
+        if slot.has(ACTIVE) && slot.record == record {
+            return Ok(false);
+        }
+        if !slot.has(ACTIVE) || slot.record.flow() != flow {
+            self.active += u32::from(!slot.has(ACTIVE));
+            slot.start_seq = 0;
+            slot.set(ACTIVE, true);
+            slot.set(HAS_RATE, false);
+        }
+        slot.record = record;
+        self.need(flow.slot());
+        Ok(true)
+    }
+
+    /// Ends a flow.
+    pub(super) fn end(&mut self, flow: FlowId) -> Result<(), SessionError> {
+        let slot = self
+            .slots
+            .get_mut(flow.slot() as usize)
+            .filter(|slot| slot.has(ACTIVE) && slot.record.flow() == flow)
+            .ok_or(SessionError::UnknownFlow(flow))?;
+        slot.set(ACTIVE, false);
+        slot.set(HAS_RATE, false);
+        self.active -= 1;
+        self.need(flow.slot());
+        Ok(())
+    }
+
+    /// Queues a slot for sending.
+    fn need(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        slot.set(NEEDED, true);
+        if index < self.limit && !slot.has(QUEUED) {
+            slot.set(QUEUED, true);
+            self.send_queue.push_back(index);
+        }
+    }
+
+    /// A new session begins: the server holds nothing, everything that is
+    /// active is to be sent. Returns the number of active flows that lie
+    /// beyond what the session carries.
+    pub(super) fn open(&mut self, limit: u32) -> u32 {
+        self.close();
+        self.limit = limit.min(self.max_flows);
+        let mut beyond = 0;
+        for index in 0..self.slots.len() as u32 {
+            if self.slots[index as usize].has(ACTIVE) {
+                self.need(index);
+                beyond += u32::from(index >= self.limit);
+            }
+        }
+        beyond
+    }
+
+    /// The session is over: forgets what the server held and the rates.
+    pub(super) fn close(&mut self) {
+        self.limit = 0;
+        self.send_queue.clear();
+        self.event_queue.clear();
+        for slot in &mut self.slots {
+            slot.flags = (slot.flags & ACTIVE) | PEER_IDLE;
+            slot.sent_seq = 0;
+            slot.start_seq = 0;
+            slot.rate_seq = 0;
+        }
+    }
+
+    /// The next slot whose state is to be sent, without taking it.
+    pub(super) fn peek_pending(&mut self) -> Option<Pending> {
+        while let Some(&index) = self.send_queue.front() {
+            let slot = &mut self.slots[index as usize];
+            let active = slot.has(ACTIVE);
+            if slot.has(NEEDED) && (active || !slot.has(PEER_IDLE)) {
+                return Some(if active {
+                    Pending::Start(slot.record)
+                } else {
+                    Pending::End(slot.record.flow())
+                });
+            }
+            slot.set(NEEDED, false);
+            slot.set(QUEUED, false);
+            self.send_queue.pop_front();
+        }
+        None
+    }
+
+    /// Takes the slot that [`peek_pending`](Self::peek_pending) showed, as
+    /// sent in datagram `seq`.
+    pub(super) fn sent_pending(&mut self, seq: u64) -> u32 {
+        let Some(index) = self.send_queue.pop_front() else {
+            unreachable!("a slot was peeked at")
+        };
+        let slot = &mut self.slots[index as usize];
+        let active = slot.has(ACTIVE);
+        slot.set(NEEDED | QUEUED | PEER_IDLE, false);
+        slot.set(SENT_IDLE, !active);
+        slot.sent_seq = seq;
+        if active && slot.start_seq == 0 {
+            slot.start_seq = seq;
+        }
+        index
+    }
+
+    /// Datagram `seq`, which spoke of the slot, arrived.
+    pub(super) fn acked(&mut self, seq: u64, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        if slot.sent_seq == seq {
+            // Nothing newer was sent, and the server keeps the newest.
+            slot.set(PEER_IDLE, slot.has(SENT_IDLE));
+        }
+    }
+
+    /// Datagram `seq`, which spoke of the slot, is given up.
+    pub(super) fn lost(&mut self, seq: u64, index: u32) {
+        if self.slots[index as usize].sent_seq == seq {
+            self.need(index);
+        }
+    }
+
+    /// Takes a rate from server datagram `seq`, which acknowledged client
+    /// datagrams up to `ack`. False: newer state has overtaken it.
+    pub(super) fn rate(
+        &mut self,
+        flow: FlowId,
+        rate: RateCode,
+        seq: u64,
+        ack: u64,
+        announce: bool,
+    ) -> bool {
+        let Some(slot) = self.slots.get_mut(flow.slot() as usize) else {
+            return false;
+        };
+        let current = slot.has(ACTIVE)
+            && slot.record.flow() == flow
+            && slot.start_seq != 0
+            && ack >= slot.start_seq
+            && seq > slot.rate_seq;
+        if !current {
+            return false;
+        }
+        slot.rate = rate;
+        slot.rate_seq = seq;
+        slot.set(HAS_RATE, true);
+        if announce {
+            self.announce(flow.slot());
+        }
+        true
+    }
+
+    fn announce(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        if !slot.has(EVENT_QUEUED) {
+            slot.set(EVENT_QUEUED, true);
+            self.event_queue.push_back(index);
+        }
+    }
+
+    /// Announces the rates of all flows again.
+    pub(super) fn announce_all(&mut self) {
+        for index in 0..self.slots.len() as u32 {
+            if self.slots[index as usize].has(HAS_RATE) {
+                self.announce(index);
+            }
+        }
+    }
+
+    /// Drops the rate events that nobody has taken.
+    pub(super) fn withdraw_all(&mut self) {
+        for index in self.event_queue.drain(..) {
+            self.slots[index as usize].set(EVENT_QUEUED, false);
+        }
+    }
+
+    /// The next flow with a new rate.
+    pub(super) fn pop_rate(&mut self) -> Option<(FlowId, u64)> {
+        while let Some(index) = self.event_queue.pop_front() {
+            let slot = &mut self.slots[index as usize];
+            slot.set(EVENT_QUEUED, false);
+            if slot.has(HAS_RATE) {
+                return Some((slot.record.flow(), slot.rate.decode()));
+            }
+        }
+        None
+    }
+
+    pub(super) fn has_events(&self) -> bool {
+        !self.event_queue.is_empty()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = FlowState> + '_ {
+        self.slots
+            .iter()
+            .filter(|slot| slot.has(ACTIVE))
+            .map(|slot| FlowState {
+                record: slot.record,
+                rate_bps: slot.has(HAS_RATE).then(|| slot.rate.decode()),
+            })
+    }
+}

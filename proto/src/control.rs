@@ -1,0 +1,209 @@
+//! The reliable stream: framing, and the messages with their checks.
+//!
+//! A frame is a varint length and a protobuf `ControlMessage`. Everything that
+//! is read from the wire is checked on the way into the types of this module;
+//! what they hold can be relied on.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use prost::Message as _;
+
+use crate::error::SessionError;
+use crate::telemetry::Telemetry;
+
+/// The messages as generated from `control.proto`, unchecked.
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    unused_qualifications,
+    clippy::derive_partial_eq_without_eq
+)]
+pub mod wire {
+    include!(concat!(env!("OUT_DIR"), "/ratewright.v1.rs"));
+}
+
+mod convert;
+mod frame;
+
+pub use frame::{FrameDecoder, MAX_FRAME_BYTES, encode_frame};
+
+/// Longest host name, software name, class name or refusal reason.
+pub const MAX_TEXT_BYTES: usize = 1024;
+
+/// One message of the control stream.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ControlMessage {
+    /// Client → server, first.
+    Hello(Hello),
+    /// Server → client, the answer.
+    Welcome(Welcome),
+    /// Server → client: the session is over.
+    Refused(Refusal),
+    /// Server → client: the topology has changed.
+    Topology(TopologySnapshot),
+    /// Server → client: the kill switch.
+    ReleaseState {
+        /// Hosts run plain TCP.
+        released: bool,
+        /// Sequence number of the first datagram sent in this state.
+        next_seq: u64,
+    },
+    /// Client → server: a release state was carried out.
+    ReleaseAck {
+        /// The state.
+        released: bool,
+        /// Flows that the host still paces.
+        paced_flows: u32,
+    },
+    /// Client → server: measurements.
+    Telemetry(Telemetry),
+}
+
+impl ControlMessage {
+    /// Decodes and checks one frame's body.
+    pub fn decode(body: &[u8]) -> Result<Self, SessionError> {
+        let message = wire::ControlMessage::decode(body)
+            .map_err(|error| SessionError::Decode(error.to_string()))?;
+        message
+            .body
+            .ok_or_else(|| SessionError::Decode("empty, or of an unknown kind".to_owned()))?
+            .try_into()
+    }
+
+    /// The message as one frame, length included.
+    pub fn to_frame(&self) -> Result<Vec<u8>, SessionError> {
+        encode_frame(&wire::ControlMessage {
+            body: Some(self.into()),
+        })
+    }
+}
+
+/// A client's introduction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hello {
+    /// Protocol version.
+    pub version: u32,
+    /// Name of the host in the topology.
+    pub host_name: String,
+    /// Grows with every start of the daemon on the host.
+    pub incarnation: u64,
+    /// Grows with every connection of one incarnation.
+    pub attempt: u64,
+    /// Name and version of the client's software.
+    pub software: String,
+    /// Slots of the client's flow table.
+    pub max_flows: u32,
+    /// Longest delay of the client's acknowledgements.
+    pub ack_delay_ns: u64,
+    /// Sequence number of the client's first datagram.
+    pub first_seq: u32,
+}
+
+/// What an accepted client learns.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Welcome {
+    /// Incarnation of the allocator.
+    pub epoch: u64,
+    /// The session's number, in every datagram's header.
+    pub session: u32,
+    /// The client's host in the topology.
+    pub host_id: u32,
+    /// Lifetime of an allocation.
+    pub lease_ns: u64,
+    /// Silence after which either side gives the session up.
+    pub liveness_ns: u64,
+    /// Slots of the server's flow table for this session.
+    pub max_flows: u32,
+    /// Longest delay of the server's acknowledgements.
+    pub ack_delay_ns: u64,
+    /// Sequence number of the server's first datagram.
+    pub first_seq: u32,
+    /// The kill switch is on.
+    pub released: bool,
+    /// Relative rate change below which the allocator sends no update.
+    pub threshold: f64,
+    /// The hosts and how flows are hashed onto paths.
+    pub topology: TopologySnapshot,
+    /// The flow classes that policies may name.
+    pub classes: Vec<ClassInfo>,
+}
+
+/// A flow class.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClassInfo {
+    /// The id in start records, 0 to 127.
+    pub id: u8,
+    /// The name in policies.
+    pub name: String,
+}
+
+/// The part of the topology that an endpoint needs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TopologySnapshot {
+    /// Raised by every change.
+    pub version: u32,
+    /// Seed of the fabric's ECMP hash.
+    pub ecmp_seed: u32,
+    /// Both directions of a connection hash alike.
+    pub ecmp_symmetric: bool,
+    /// All hosts.
+    pub hosts: Vec<HostInfo>,
+}
+
+/// A host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostInfo {
+    /// The id in start records.
+    pub id: u32,
+    /// The name.
+    pub name: String,
+    /// The addresses that belong to it.
+    pub prefixes: Vec<IpNet>,
+}
+
+impl TopologySnapshot {
+    /// The host whose prefix holds `addr`, by longest match.
+    pub fn host_by_addr(&self, addr: IpAddr) -> Option<&HostInfo> {
+        self.hosts
+            .iter()
+            .flat_map(|host| host.prefixes.iter().map(move |prefix| (prefix, host)))
+            .filter(|(prefix, _)| prefix.contains(&addr))
+            .max_by_key(|(prefix, _)| prefix.prefix_len())
+            .map(|(_, host)| host)
+    }
+}
+
+/// Why a session is refused or ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RefusalCode {
+    /// The peers speak different protocol versions.
+    VersionMismatch,
+    /// The topology has no host of that name.
+    UnknownHost,
+    /// Another session of the same host is alive.
+    DuplicateHost,
+    /// The certificate is another host's.
+    CertificateMismatch,
+    /// The allocator is shutting down.
+    Draining,
+    /// The allocator has no room for another session.
+    TableFull,
+    /// A newer session of the same host has taken over.
+    Superseded,
+    /// The peer broke the protocol.
+    ProtocolError,
+    /// A code that this version does not know.
+    Unknown(i32),
+}
+
+/// A refusal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// The kind.
+    pub code: RefusalCode,
+    /// For people.
+    pub reason: String,
+    /// Whether another attempt may succeed without an operator's action.
+    pub retry: bool,
+}

@@ -1,0 +1,360 @@
+//! Between the checked types and the generated ones.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::IpNet;
+
+use super::wire::control_message::Body;
+use super::{
+    ClassInfo, ControlMessage, Hello, HostInfo, MAX_TEXT_BYTES, Refusal, RefusalCode,
+    TopologySnapshot, Welcome, wire,
+};
+use crate::VERSION;
+use crate::error::SessionError;
+use crate::records::MAX_SLOTS;
+
+/// Longest lease, liveness or acknowledgement delay: one hour. Keeps sums of
+/// times far from overflow.
+const MAX_DURATION_NS: u64 = 3_600_000_000_000;
+
+fn invalid(field: &'static str, problem: impl Into<String>) -> SessionError {
+    SessionError::Invalid {
+        field,
+        problem: problem.into(),
+    }
+}
+
+fn text(field: &'static str, value: String) -> Result<String, SessionError> {
+    if value.len() > MAX_TEXT_BYTES {
+        return Err(invalid(
+            field,
+            format!("{} bytes; the bound is {MAX_TEXT_BYTES}", value.len()),
+        ));
+    }
+    Ok(value)
+}
+
+fn duration(field: &'static str, value_ns: u64) -> Result<u64, SessionError> {
+    if value_ns > MAX_DURATION_NS {
+        return Err(invalid(field, format!("{value_ns} ns is over an hour")));
+    }
+    Ok(value_ns)
+}
+
+fn slots(field: &'static str, value: u32) -> Result<u32, SessionError> {
+    if value > MAX_SLOTS {
+        return Err(invalid(
+            field,
+            format!("{value}; flow ids name {MAX_SLOTS} slots"),
+        ));
+    }
+    Ok(value)
+}
+
+impl TryFrom<Body> for ControlMessage {
+    type Error = SessionError;
+
+    fn try_from(body: Body) -> Result<Self, SessionError> {
+        Ok(match body {
+            Body::Hello(hello) => Self::Hello(hello.try_into()?),
+            Body::Welcome(welcome) => Self::Welcome(welcome.try_into()?),
+            Body::Refused(refused) => Self::Refused(refused.into()),
+            Body::Topology(topology) => Self::Topology(topology.try_into()?),
+            Body::ReleaseState(state) => Self::ReleaseState {
+                released: state.released,
+                next_seq: state.next_seq,
+            },
+            Body::ReleaseAck(ack) => Self::ReleaseAck {
+                released: ack.released,
+                paced_flows: ack.paced_flows,
+            },
+            Body::Telemetry(telemetry) => Self::Telemetry(telemetry.try_into()?),
+        })
+    }
+}
+
+impl From<&ControlMessage> for Body {
+    fn from(message: &ControlMessage) -> Self {
+        match message {
+            ControlMessage::Hello(hello) => Self::Hello(hello.into()),
+            ControlMessage::Welcome(welcome) => Self::Welcome(welcome.into()),
+            ControlMessage::Refused(refusal) => Self::Refused(refusal.into()),
+            ControlMessage::Topology(topology) => Self::Topology(topology.into()),
+            &ControlMessage::ReleaseState { released, next_seq } => {
+                Self::ReleaseState(wire::ReleaseState { released, next_seq })
+            }
+            &ControlMessage::ReleaseAck {
+                released,
+                paced_flows,
+            } => Self::ReleaseAck(wire::ReleaseAck {
+                released,
+                paced_flows,
+            }),
+            ControlMessage::Telemetry(telemetry) => Self::Telemetry(telemetry.into()),
+        }
+    }
+}
+
+impl TryFrom<wire::Hello> for Hello {
+    type Error = SessionError;
+
+    fn try_from(hello: wire::Hello) -> Result<Self, SessionError> {
+        // Of another version only the version is looked at.
+        if hello.version == u32::from(VERSION) {
+            slots("Hello.max_flows", hello.max_flows)?;
+            duration("Hello.ack_delay_ns", hello.ack_delay_ns)?;
+            if hello.host_name.is_empty() {
+                return Err(invalid("Hello.host_name", "empty"));
+            }
+        }
+        Ok(Self {
+            version: hello.version,
+            host_name: text("Hello.host_name", hello.host_name)?,
+            incarnation: hello.incarnation,
+            attempt: hello.attempt,
+            software: text("Hello.software", hello.software)?,
+            max_flows: hello.max_flows,
+            ack_delay_ns: hello.ack_delay_ns,
+            first_seq: hello.first_seq,
+        })
+    }
+}
+
+impl From<&Hello> for wire::Hello {
+    fn from(hello: &Hello) -> Self {
+        Self {
+            version: hello.version,
+            host_name: hello.host_name.clone(),
+            incarnation: hello.incarnation,
+            attempt: hello.attempt,
+            software: hello.software.clone(),
+            max_flows: hello.max_flows,
+            ack_delay_ns: hello.ack_delay_ns,
+            first_seq: hello.first_seq,
+        }
+    }
+}
+
+impl TryFrom<wire::Welcome> for Welcome {
+    type Error = SessionError;
+
+    fn try_from(welcome: wire::Welcome) -> Result<Self, SessionError> {
+        if welcome.version != u32::from(VERSION) {
+            return Err(invalid(
+                "Welcome.version",
+                format!("{}; this side speaks {VERSION}", welcome.version),
+            ));
+        }
+        if welcome.lease_ns == 0 || welcome.liveness_ns == 0 {
+            return Err(invalid("Welcome.lease_ns, liveness_ns", "zero"));
+        }
+        if !(welcome.threshold >= 0.0 && welcome.threshold < 1.0) {
+            return Err(invalid(
+                "Welcome.threshold",
+                format!("{} is not within 0..1", welcome.threshold),
+            ));
+        }
+        let topology = welcome
+            .topology
+            .ok_or_else(|| invalid("Welcome.topology", "missing"))?
+            .try_into()?;
+        let classes = welcome
+            .classes
+            .into_iter()
+            .map(|class| {
+                let id = u8::try_from(class.id).ok().filter(|&id| id < 128);
+                Ok(ClassInfo {
+                    id: id.ok_or_else(|| {
+                        invalid("FlowClass.id", format!("{} is not within 0..128", class.id))
+                    })?,
+                    name: text("FlowClass.name", class.name)?,
+                })
+            })
+            .collect::<Result<_, SessionError>>()?;
+        Ok(Self {
+            epoch: welcome.epoch,
+            session: welcome.session,
+            host_id: welcome.host_id,
+            lease_ns: duration("Welcome.lease_ns", welcome.lease_ns)?,
+            liveness_ns: duration("Welcome.liveness_ns", welcome.liveness_ns)?,
+            max_flows: slots("Welcome.max_flows", welcome.max_flows)?,
+            ack_delay_ns: duration("Welcome.ack_delay_ns", welcome.ack_delay_ns)?,
+            first_seq: welcome.first_seq,
+            released: welcome.released,
+            threshold: welcome.threshold,
+            topology,
+            classes,
+        })
+    }
+}
+
+impl From<&Welcome> for wire::Welcome {
+    fn from(welcome: &Welcome) -> Self {
+        Self {
+            version: u32::from(VERSION),
+            epoch: welcome.epoch,
+            session: welcome.session,
+            host_id: welcome.host_id,
+            lease_ns: welcome.lease_ns,
+            liveness_ns: welcome.liveness_ns,
+            max_flows: welcome.max_flows,
+            ack_delay_ns: welcome.ack_delay_ns,
+            first_seq: welcome.first_seq,
+            released: welcome.released,
+            threshold: welcome.threshold,
+            topology: Some((&welcome.topology).into()),
+            classes: welcome
+                .classes
+                .iter()
+                .map(|class| wire::FlowClass {
+                    id: u32::from(class.id),
+                    name: class.name.clone(),
+                })
+                .collect(),
+        }
+    }
+}
+
+impl TryFrom<wire::Topology> for TopologySnapshot {
+    type Error = SessionError;
+
+    fn try_from(topology: wire::Topology) -> Result<Self, SessionError> {
+        let hosts = topology
+            .hosts
+            .into_iter()
+            .map(|host| {
+                Ok(HostInfo {
+                    id: host.id,
+                    name: text("TopologyHost.name", host.name)?,
+                    prefixes: host
+                        .prefixes
+                        .iter()
+                        .map(prefix_from_wire)
+                        .collect::<Result<_, _>>()?,
+                })
+            })
+            .collect::<Result<_, SessionError>>()?;
+        Ok(Self {
+            version: topology.version,
+            ecmp_seed: topology.ecmp_seed,
+            ecmp_symmetric: topology.ecmp_symmetric,
+            hosts,
+        })
+    }
+}
+
+impl From<&TopologySnapshot> for wire::Topology {
+    fn from(topology: &TopologySnapshot) -> Self {
+        Self {
+            version: topology.version,
+            ecmp_seed: topology.ecmp_seed,
+            ecmp_symmetric: topology.ecmp_symmetric,
+            hosts: topology
+                .hosts
+                .iter()
+                .map(|host| wire::TopologyHost {
+                    id: host.id,
+                    name: host.name.clone(),
+                    prefixes: host.prefixes.iter().map(prefix_to_wire).collect(),
+                })
+                .collect(),
+        }
+    }
+}
+
+fn prefix_from_wire(prefix: &wire::Prefix) -> Result<IpNet, SessionError> {
+    let address = if let Ok(octets) = <[u8; 4]>::try_from(prefix.address.as_slice()) {
+        IpAddr::V4(Ipv4Addr::from(octets))
+    } else if let Ok(octets) = <[u8; 16]>::try_from(prefix.address.as_slice()) {
+        IpAddr::V6(Ipv6Addr::from(octets))
+    } else {
+        return Err(invalid(
+            "Prefix.address",
+            format!("{} bytes; 4 or 16 are right", prefix.address.len()),
+        ));
+    };
+    u8::try_from(prefix.length)
+        .ok()
+        .and_then(|length| IpNet::new(address, length).ok())
+        .ok_or_else(|| {
+            invalid(
+                "Prefix.length",
+                format!("{} bits of the address {address}", prefix.length),
+            )
+        })
+}
+
+fn prefix_to_wire(prefix: &IpNet) -> wire::Prefix {
+    wire::Prefix {
+        address: match prefix.addr() {
+            IpAddr::V4(address) => address.octets().to_vec(),
+            IpAddr::V6(address) => address.octets().to_vec(),
+        },
+        length: u32::from(prefix.prefix_len()),
+    }
+}
+
+impl From<wire::Refused> for Refusal {
+    fn from(refused: wire::Refused) -> Self {
+        let mut reason = refused.reason;
+        if reason.len() > MAX_TEXT_BYTES {
+            let end = (0..=MAX_TEXT_BYTES)
+                .rev()
+                .find(|&end| reason.is_char_boundary(end));
+            reason.truncate(end.unwrap_or(0));
+        }
+        Self {
+            code: refused.code.into(),
+            reason,
+            retry: refused.retry,
+        }
+    }
+}
+
+impl From<&Refusal> for wire::Refused {
+    fn from(refusal: &Refusal) -> Self {
+        Self {
+            code: refusal.code.into(),
+            reason: refusal.reason.clone(),
+            retry: refusal.retry,
+        }
+    }
+}
+
+impl From<i32> for RefusalCode {
+    fn from(code: i32) -> Self {
+        use wire::RefusalCode as Wire;
+        match Wire::try_from(code) {
+            Ok(Wire::VersionMismatch) => Self::VersionMismatch,
+            Ok(Wire::UnknownHost) => Self::UnknownHost,
+            Ok(Wire::DuplicateHost) => Self::DuplicateHost,
+            Ok(Wire::CertificateMismatch) => Self::CertificateMismatch,
+            Ok(Wire::Draining) => Self::Draining,
+            Ok(Wire::TableFull) => Self::TableFull,
+            Ok(Wire::Superseded) => Self::Superseded,
+            Ok(Wire::ProtocolError) => Self::ProtocolError,
+            Ok(Wire::Unspecified) | Err(_) => Self::Unknown(code),
+        }
+    }
+}
+
+impl From<RefusalCode> for i32 {
+    fn from(code: RefusalCode) -> Self {
+        use wire::RefusalCode as Wire;
+        let wire = match code {
+            RefusalCode::VersionMismatch => Wire::VersionMismatch,
+            RefusalCode::UnknownHost => Wire::UnknownHost,
+            RefusalCode::DuplicateHost => Wire::DuplicateHost,
+            RefusalCode::CertificateMismatch => Wire::CertificateMismatch,
+            RefusalCode::Draining => Wire::Draining,
+            RefusalCode::TableFull => Wire::TableFull,
+            RefusalCode::Superseded => Wire::Superseded,
+            RefusalCode::ProtocolError => Wire::ProtocolError,
+            RefusalCode::Unknown(code) => return code,
+        };
+        wire.into()
+    }
+}
+
+#[cfg(test)]
+mod tests;

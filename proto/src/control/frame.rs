@@ -1,0 +1,86 @@
+//! Length-delimited frames on the reliable stream.
+
+use prost::Message as _;
+
+use super::wire;
+use crate::error::SessionError;
+
+/// The largest frame body.
+pub const MAX_FRAME_BYTES: usize = 1 << 20;
+/// A length below 2^21 takes three bytes as a varint.
+const MAX_PREFIX_BYTES: usize = 3;
+
+/// Encodes `message` with its length in front.
+pub fn encode_frame(message: &wire::ControlMessage) -> Result<Vec<u8>, SessionError> {
+    let bytes = message.encoded_len();
+    if bytes > MAX_FRAME_BYTES {
+        return Err(SessionError::FrameTooLarge {
+            bytes,
+            max: MAX_FRAME_BYTES,
+        });
+    }
+    Ok(message.encode_length_delimited_to_vec())
+}
+
+/// Cuts a byte stream into frame bodies. Holds at most one frame and what was
+/// pushed last.
+#[derive(Debug, Default)]
+pub struct FrameDecoder {
+    buffer: Vec<u8>,
+    /// Bytes at the front of `buffer` that were handed out already.
+    consumed: usize,
+}
+
+impl FrameDecoder {
+    /// An empty decoder.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes bytes read from the stream.
+    pub fn push(&mut self, bytes: &[u8]) {
+        if self.consumed > 0 {
+            self.buffer.drain(..self.consumed);
+            self.consumed = 0;
+        }
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The next complete frame's body. An error is final: the stream cannot be
+    /// cut into frames any more and is to be closed.
+    pub fn next_frame(&mut self) -> Result<Option<&[u8]>, SessionError> {
+        let waiting = &self.buffer[self.consumed..];
+        let mut length = 0usize;
+        for (index, &byte) in waiting.iter().take(MAX_PREFIX_BYTES).enumerate() {
+            length |= usize::from(byte & 0x7f) << (7 * index);
+            if byte & 0x80 != 0 {
+                continue;
+            }
+            if length > MAX_FRAME_BYTES {
+                return Err(too_large(length));
+            }
+            let start = self.consumed + index + 1;
+            return Ok(match self.buffer.get(start..start + length) {
+                Some(body) => {
+                    self.consumed = start + length;
+                    Some(body)
+                }
+                None => None,
+            });
+        }
+        if waiting.len() >= MAX_PREFIX_BYTES {
+            return Err(too_large(length | 1 << (7 * MAX_PREFIX_BYTES)));
+        }
+        Ok(None)
+    }
+}
+
+fn too_large(bytes: usize) -> SessionError {
+    SessionError::FrameTooLarge {
+        bytes,
+        max: MAX_FRAME_BYTES,
+    }
+}
+
+#[cfg(test)]
+mod tests;

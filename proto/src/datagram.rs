@@ -1,0 +1,144 @@
+//! A datagram: one fixed header, then start, end and rate records.
+//!
+//! A client sends starts and ends, a server rates; a datagram without records
+//! is an acknowledgement or a keep-alive. All integers are little endian.
+
+use zerocopy::byteorder::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::VERSION;
+use crate::error::DatagramError;
+use crate::records::{EndRecord, RateRecord, StartRecord};
+
+/// Bytes of the header.
+pub const HEADER_BYTES: usize = size_of::<Header>();
+
+/// The smallest bound on a datagram's size under which sessions make progress:
+/// a header and one record of any kind, rounded up.
+pub const MIN_DATAGRAM_BYTES: usize = 64;
+
+/// Header flags.
+pub mod flags {
+    /// The receiver owes an acknowledgement.
+    pub const ACK_ELICITING: u8 = 1;
+    /// Acknowledgement fields are valid.
+    pub const HAS_ACK: u8 = 1 << 1;
+    /// Sent by the server.
+    pub const FROM_SERVER: u8 = 1 << 2;
+    /// The kill switch is on (server only).
+    pub const RELEASED: u8 = 1 << 3;
+    /// All flags that this version knows.
+    pub const ALL: u8 = ACK_ELICITING | HAS_ACK | FROM_SERVER | RELEASED;
+}
+
+/// The fixed header: 32 bytes.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct Header {
+    /// Protocol version, [`VERSION`].
+    pub version: u8,
+    /// See [`flags`].
+    pub flags: u8,
+    /// Start records that follow the header.
+    pub starts: U16,
+    /// End records after the starts.
+    pub ends: U16,
+    /// Rate records after the ends.
+    pub rates: U16,
+    /// The session, as the server's Welcome named it.
+    pub session: U32,
+    /// Low half of the allocator's epoch.
+    pub epoch: U32,
+    /// Low half of this datagram's sequence number.
+    pub seq: U32,
+    /// Low half of the newest sequence number received from the peer. In a
+    /// server's datagram this is also what the lease counts from: the
+    /// contents are valid until the lease after the client sent that one.
+    pub ack: U32,
+    /// Bit `i`: `ack − 1 − i` was received as well.
+    pub ack_bitmap: U64,
+}
+
+const _: () = assert!(HEADER_BYTES == 32);
+
+impl Header {
+    /// Whether all bits of `flag` are set.
+    pub fn has(&self, flag: u8) -> bool {
+        self.flags & flag == flag
+    }
+}
+
+/// A datagram whose layout has been checked, borrowed from its bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Datagram<'a> {
+    /// The header.
+    pub header: &'a Header,
+    /// Starts (from a client).
+    pub starts: &'a [StartRecord],
+    /// Ends (from a client).
+    pub ends: &'a [EndRecord],
+    /// Rates (from a server).
+    pub rates: &'a [RateRecord],
+}
+
+/// Which end sent a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sender {
+    /// The endpoint daemon.
+    Client,
+    /// The allocator.
+    Server,
+}
+
+impl<'a> Datagram<'a> {
+    /// Checks the layout of a datagram that `sender` is to have sent.
+    pub fn parse(bytes: &'a [u8], sender: Sender) -> Result<Self, DatagramError> {
+        let length = |want| DatagramError::Length {
+            got: bytes.len(),
+            want,
+        };
+        // The version comes first: another version's header may be shorter.
+        match bytes.first() {
+            None => return Err(length(HEADER_BYTES)),
+            Some(&got) if got != VERSION => {
+                return Err(DatagramError::Version { got, want: VERSION });
+            }
+            Some(_) => {}
+        }
+        let Ok((header, rest)) = Header::ref_from_prefix(bytes) else {
+            return Err(length(HEADER_BYTES));
+        };
+        let from_server = header.has(flags::FROM_SERVER);
+        let (starts, ends, rates) = (header.starts.get(), header.ends.get(), header.rates.get());
+        let well_placed = match sender {
+            Sender::Client => !from_server && rates == 0 && !header.has(flags::RELEASED),
+            Sender::Server => from_server && starts == 0 && ends == 0,
+        };
+        if !well_placed || header.flags & !flags::ALL != 0 {
+            return Err(DatagramError::Malformed);
+        }
+        let (starts, ends, rates) = (usize::from(starts), usize::from(ends), usize::from(rates));
+        let want = HEADER_BYTES
+            + starts * StartRecord::BYTES
+            + ends * EndRecord::BYTES
+            + rates * RateRecord::BYTES;
+        let split = || {
+            let (starts, rest) = <[StartRecord]>::ref_from_prefix_with_elems(rest, starts).ok()?;
+            let (ends, rest) = <[EndRecord]>::ref_from_prefix_with_elems(rest, ends).ok()?;
+            let rates = <[RateRecord]>::ref_from_bytes_with_elems(rest, rates).ok()?;
+            Some((starts, ends, rates))
+        };
+        let (starts, ends, rates) = split().ok_or_else(|| length(want))?;
+        Ok(Self {
+            header,
+            starts,
+            ends,
+            rates,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+//! What both ends do alike with datagrams: numbering, acknowledging, and
+//! checking that an arriving one belongs here.
+
+use zerocopy::IntoBytes;
+
+use crate::VERSION;
+use crate::datagram::{Datagram, HEADER_BYTES, Header, Sender, flags};
+use crate::error::DatagramError;
+use crate::recovery::{RecoveryConfig, SentLog};
+use crate::sequence::{Arrival, RecvWindow, expand};
+
+/// Ack-eliciting datagrams after which an acknowledgement is not held back:
+/// four acknowledgements can be lost before the window forgets a datagram.
+const ACK_EVERY: u32 = 16;
+
+/// What names a session on the wire.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LinkConfig {
+    pub(crate) sender: Sender,
+    pub(crate) session: u32,
+    pub(crate) epoch: u64,
+    pub(crate) first_seq: u32,
+    pub(crate) peer_first_seq: u32,
+    pub(crate) ack_delay_ns: u64,
+    pub(crate) recovery: RecoveryConfig,
+}
+
+/// Numbering and acknowledgements of one established session.
+#[derive(Debug)]
+pub(crate) struct Link {
+    config: LinkConfig,
+    next_seq: u64,
+    recv: RecvWindow,
+    /// Ack-eliciting datagrams received since the last acknowledgement.
+    unacked: u32,
+    ack_deadline: Option<u64>,
+    pub(crate) log: SentLog,
+}
+
+/// An arriving datagram that belongs to this session and is new.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrived {
+    pub(crate) seq: u64,
+    /// The newest of our datagrams that the peer had received.
+    pub(crate) ack: Option<u64>,
+}
+
+/// Counts and flags of a datagram to be built.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Contents {
+    pub(crate) starts: u16,
+    pub(crate) ends: u16,
+    pub(crate) rates: u16,
+    pub(crate) eliciting: bool,
+    pub(crate) released: bool,
+}
+
+impl Link {
+    pub(crate) fn new(config: LinkConfig) -> Self {
+        Self {
+            next_seq: u64::from(config.first_seq),
+            recv: RecvWindow::default(),
+            unacked: 0,
+            ack_deadline: None,
+            log: SentLog::new(config.recovery),
+            config,
+        }
+    }
+
+    /// The sequence number that the next datagram will get.
+    pub(crate) fn next_seq(&self) -> u64 {
+        self.next_seq
+    }
+
+    /// Whether the peer has been heard on the datagram path.
+    pub(crate) fn has_received(&self) -> bool {
+        self.recv.largest().is_some()
+    }
+
+    /// When an acknowledgement is due at the latest.
+    pub(crate) fn ack_deadline(&self) -> Option<u64> {
+        self.ack_deadline
+    }
+
+    /// Whether an acknowledgement is due.
+    pub(crate) fn ack_due(&self, now_ns: u64) -> bool {
+        self.ack_deadline.is_some_and(|deadline| deadline <= now_ns)
+    }
+
+    /// Checks a datagram against the session; changes nothing.
+    pub(crate) fn check(&self, datagram: &Datagram<'_>) -> Result<Arrived, DatagramError> {
+        let header = datagram.header;
+        if header.session.get() != self.config.session
+            || header.epoch.get() != self.config.epoch as u32
+        {
+            return Err(DatagramError::WrongSession);
+        }
+        let peer_first = u64::from(self.config.peer_first_seq);
+        let seq = expand(
+            header.seq.get(),
+            self.recv.largest().unwrap_or(peer_first),
+        );
+        if seq < peer_first {
+            return Err(DatagramError::Malformed);
+        }
+        match self.recv.classify(seq) {
+            Arrival::New => {}
+            Arrival::Duplicate => return Err(DatagramError::Duplicate),
+            Arrival::TooOld => return Err(DatagramError::TooOld),
+        }
+        let ack = header
+            .has(flags::HAS_ACK)
+            .then(|| expand(header.ack.get(), self.next_seq));
+        if ack.is_some_and(|ack| ack >= self.next_seq || ack < u64::from(self.config.first_seq)) {
+            return Err(DatagramError::AckOfUnsent);
+        }
+        Ok(Arrived { seq, ack })
+    }
+
+    /// Notes an accepted datagram.
+    pub(crate) fn received(&mut self, now_ns: u64, arrived: Arrived, eliciting: bool) {
+        self.recv.insert(arrived.seq);
+        if !eliciting {
+            return;
+        }
+        self.unacked += 1;
+        let due_ns = if self.unacked >= ACK_EVERY {
+            now_ns
+        } else {
+            now_ns.saturating_add(self.config.ack_delay_ns)
+        };
+        self.ack_deadline = Some(self.ack_deadline.map_or(due_ns, |before| before.min(due_ns)));
+    }
+
+    /// Writes the header over the first bytes of `out`, which holds the
+    /// records behind a gap of [`HEADER_BYTES`], and returns the datagram's
+    /// sequence number. Whatever had to be acknowledged now is.
+    pub(crate) fn seal(&mut self, out: &mut [u8], contents: Contents) -> u64 {
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        self.unacked = 0;
+        self.ack_deadline = None;
+        let set = |on: bool, flag: u8| if on { flag } else { 0 };
+        let header = Header {
+            version: VERSION,
+            flags: set(contents.eliciting, flags::ACK_ELICITING)
+                | set(self.recv.largest().is_some(), flags::HAS_ACK)
+                | set(self.config.sender == Sender::Server, flags::FROM_SERVER)
+                | set(contents.released, flags::RELEASED),
+            starts: contents.starts.into(),
+            ends: contents.ends.into(),
+            rates: contents.rates.into(),
+            session: self.config.session.into(),
+            epoch: (self.config.epoch as u32).into(),
+            seq: (seq as u32).into(),
+            ack: (self.recv.largest().unwrap_or(0) as u32).into(),
+            ack_bitmap: self.recv.bitmap().into(),
+        };
+        out[..HEADER_BYTES].copy_from_slice(header.as_bytes());
+        seq
+    }
+}

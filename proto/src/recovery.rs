@@ -1,0 +1,267 @@
+//! Round-trip times, the log of datagrams in flight, and loss detection.
+//!
+//! A datagram is lost when one sent three or more later has been acknowledged,
+//! or when nothing has been heard of it for a retransmission timeout, which
+//! doubles with every timeout in a row. What was lost is not sent again: the
+//! session is told which slots the datagram spoke of and sends their newest
+//! state (flowtune §5.1, Protocol).
+
+use std::collections::VecDeque;
+
+use crate::sequence::ACK_WINDOW;
+
+/// Datagrams that must have been acknowledged past one to call it lost.
+pub const REORDER_THRESHOLD: u64 = 3;
+/// Doublings of the timeout at most.
+const MAX_BACKOFF: u32 = 6;
+
+/// Smoothed round-trip time and its variation (RFC 6298).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RttEstimate {
+    srtt_ns: Option<u64>,
+    rttvar_ns: u64,
+}
+
+impl RttEstimate {
+    /// Takes a sample.
+    pub fn sample(&mut self, rtt_ns: u64) {
+        match self.srtt_ns {
+            None => {
+                self.srtt_ns = Some(rtt_ns);
+                self.rttvar_ns = rtt_ns / 2;
+            }
+            Some(srtt) => {
+                let error = srtt.abs_diff(rtt_ns);
+                self.rttvar_ns = self.rttvar_ns - self.rttvar_ns / 4 + error / 4;
+                self.srtt_ns = Some(srtt - srtt / 8 + rtt_ns / 8);
+            }
+        }
+    }
+
+    /// The smoothed round-trip time, once one was measured.
+    pub fn srtt_ns(&self) -> Option<u64> {
+        self.srtt_ns
+    }
+
+    /// Time after which an unacknowledged datagram is given up, without
+    /// back-off.
+    fn timeout_ns(&self, initial_ns: u64) -> u64 {
+        self.srtt_ns.map_or(initial_ns, |srtt| {
+            srtt.saturating_add(4 * self.rttvar_ns.min(u64::MAX / 8))
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    InFlight,
+    Resolved,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    seq: u64,
+    sent_ns: u64,
+    /// Entries of `slots` that belong to this datagram.
+    slots: u32,
+    fate: Fate,
+}
+
+/// Whether a datagram of the log arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The peer has acknowledged it.
+    Acked,
+    /// It is given up.
+    Lost,
+}
+
+/// Bounds and floors of the log.
+#[derive(Clone, Copy, Debug)]
+pub struct RecoveryConfig {
+    /// Ack-eliciting datagrams in flight at most.
+    pub max_in_flight: usize,
+    /// Floor of the timeout.
+    pub min_rto_ns: u64,
+    /// Timeout before the first round-trip sample.
+    pub initial_rto_ns: u64,
+    /// Ceiling of the timeout, back-off included.
+    pub max_rto_ns: u64,
+    /// Longest time for which the peer holds back an acknowledgement.
+    pub peer_ack_delay_ns: u64,
+}
+
+/// The ack-eliciting datagrams in flight and the slots that each spoke of.
+#[derive(Debug)]
+pub struct SentLog {
+    config: RecoveryConfig,
+    sent: VecDeque<Sent>,
+    slots: VecDeque<u32>,
+    in_flight: usize,
+    largest_acked: Option<u64>,
+    rtt: RttEstimate,
+    backoff: u32,
+}
+
+impl SentLog {
+    /// An empty log.
+    pub fn new(config: RecoveryConfig) -> Self {
+        Self {
+            config,
+            sent: VecDeque::new(),
+            slots: VecDeque::new(),
+            in_flight: 0,
+            largest_acked: None,
+            rtt: RttEstimate::default(),
+            backoff: 0,
+        }
+    }
+
+    /// Whether another ack-eliciting datagram may be sent.
+    pub fn has_room(&self) -> bool {
+        self.sent.len() < self.config.max_in_flight
+    }
+
+    /// Ack-eliciting datagrams that are neither acknowledged nor lost.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// The round-trip estimate.
+    pub fn rtt(&self) -> &RttEstimate {
+        &self.rtt
+    }
+
+    /// Notes a slot of the datagram that is being built.
+    pub fn push_slot(&mut self, slot: u32) {
+        self.slots.push_back(slot);
+    }
+
+    /// Notes an ack-eliciting datagram with the last `slots` pushed slots.
+    pub fn push(&mut self, seq: u64, sent_ns: u64, slots: u32) {
+        self.sent.push_back(Sent {
+            seq,
+            sent_ns,
+            slots,
+            fate: Fate::InFlight,
+        });
+        self.in_flight += 1;
+    }
+
+    fn rto_ns(&self) -> u64 {
+        self.rtt
+            .timeout_ns(self.config.initial_rto_ns)
+            .saturating_add(self.config.peer_ack_delay_ns)
+            .max(self.config.min_rto_ns)
+            .saturating_mul(1 << self.backoff)
+            .min(self.config.max_rto_ns.max(self.config.min_rto_ns))
+    }
+
+    /// When [`on_timeout`](Self::on_timeout) has work to do.
+    pub fn deadline(&self) -> Option<u64> {
+        // The front is in flight: resolved datagrams do not stay there.
+        let oldest = self.sent.front()?;
+        Some(oldest.sent_ns.saturating_add(self.rto_ns()))
+    }
+
+    /// Takes an acknowledgement of `largest` and, by bit `i` of `bitmap`, of
+    /// `largest − 1 − i`. Calls `resolve(seq, slot, outcome)` for every slot of
+    /// every datagram that was acknowledged or, by that, lost. Returns the
+    /// number of datagrams lost.
+    pub fn on_ack(
+        &mut self,
+        now_ns: u64,
+        largest: u64,
+        bitmap: u64,
+        mut resolve: impl FnMut(u64, u32, Outcome),
+    ) -> u64 {
+        let advanced = self.largest_acked.is_none_or(|before| largest > before);
+        if advanced {
+            self.largest_acked = Some(largest);
+        }
+        let newest = self.largest_acked.unwrap_or(largest);
+        let mut lost = 0;
+        let mut progress = false;
+        let mut slot_at = 0;
+        for entry in &mut self.sent {
+            if entry.seq > newest {
+                break;
+            }
+            let slots = slot_at..slot_at + entry.slots as usize;
+            slot_at = slots.end;
+            if entry.fate == Fate::Resolved {
+                continue;
+            }
+            let acked = entry.seq == largest
+                || entry.seq < largest
+                    && largest - 1 - entry.seq < ACK_WINDOW
+                    && bitmap >> (largest - 1 - entry.seq) & 1 == 1;
+            let outcome = if acked {
+                progress = true;
+                if entry.seq == largest && advanced {
+                    self.rtt.sample(now_ns.saturating_sub(entry.sent_ns));
+                }
+                Outcome::Acked
+            } else if entry.seq + REORDER_THRESHOLD <= newest {
+                lost += 1;
+                Outcome::Lost
+            } else {
+                continue;
+            };
+            entry.fate = Fate::Resolved;
+            self.in_flight -= 1;
+            for &slot in self.slots.range(slots) {
+                resolve(entry.seq, slot, outcome);
+            }
+        }
+        if progress {
+            self.backoff = 0;
+        }
+        self.retire();
+        lost
+    }
+
+    /// Gives up every datagram whose timeout has passed, and doubles the next
+    /// timeout. Calls `resolve(seq, slot)` for their slots; returns their
+    /// number.
+    pub fn on_timeout(&mut self, now_ns: u64, mut resolve: impl FnMut(u64, u32)) -> u64 {
+        let rto_ns = self.rto_ns();
+        let mut lost = 0;
+        let mut slot_at = 0;
+        for entry in &mut self.sent {
+            if entry.sent_ns.saturating_add(rto_ns) > now_ns {
+                break;
+            }
+            let slots = slot_at..slot_at + entry.slots as usize;
+            slot_at = slots.end;
+            if entry.fate == Fate::Resolved {
+                continue;
+            }
+            entry.fate = Fate::Resolved;
+            self.in_flight -= 1;
+            lost += 1;
+            for &slot in self.slots.range(slots) {
+                resolve(entry.seq, slot);
+            }
+        }
+        if lost > 0 {
+            self.backoff = (self.backoff + 1).min(MAX_BACKOFF);
+        }
+        self.retire();
+        lost
+    }
+
+    /// Forgets the resolved datagrams at the front.
+    fn retire(&mut self) {
+        while let Some(front) = self.sent.front() {
+            if front.fate == Fate::InFlight {
+                break;
+            }
+            self.slots.drain(..front.slots as usize);
+            self.sent.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

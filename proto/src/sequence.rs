@@ -1,0 +1,89 @@
+//! Sequence numbers: 64 bits inside, 32 on the wire, and the window of what
+//! has been received.
+
+/// Datagrams behind the newest that an acknowledgement can still name.
+pub const ACK_WINDOW: u64 = 64;
+
+/// The number closest to `near` whose low 32 bits are `wire`.
+pub fn expand(wire: u32, near: u64) -> u64 {
+    let delta = wire.wrapping_sub(near as u32) as i32;
+    // Below zero there is no sequence number: the one a lap ahead is meant.
+    near.checked_add_signed(i64::from(delta))
+        .unwrap_or(u64::from(wire))
+}
+
+/// What an arriving sequence number is to the [`RecvWindow`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// Not seen before.
+    New,
+    /// Seen before.
+    Duplicate,
+    /// So old that it cannot be told apart from a duplicate.
+    TooOld,
+}
+
+/// The newest sequence number received and which of the 64 before it were.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RecvWindow {
+    largest: Option<u64>,
+    /// Bit `i`: `largest − 1 − i` was received.
+    bitmap: u64,
+}
+
+impl RecvWindow {
+    /// The newest sequence number received.
+    pub fn largest(&self) -> Option<u64> {
+        self.largest
+    }
+
+    /// Bit `i` says that `largest − 1 − i` was received.
+    pub fn bitmap(&self) -> u64 {
+        self.bitmap
+    }
+
+    /// What `seq` would be; changes nothing.
+    pub fn classify(&self, seq: u64) -> Arrival {
+        match self.largest {
+            None => Arrival::New,
+            Some(largest) if seq > largest => Arrival::New,
+            Some(largest) if seq == largest => Arrival::Duplicate,
+            Some(largest) => {
+                let behind = largest - 1 - seq;
+                if behind >= ACK_WINDOW {
+                    Arrival::TooOld
+                } else if self.bitmap >> behind & 1 == 1 {
+                    Arrival::Duplicate
+                } else {
+                    Arrival::New
+                }
+            }
+        }
+    }
+
+    /// Notes that `seq`, classified as new, was received.
+    pub fn insert(&mut self, seq: u64) {
+        match self.largest {
+            None => self.largest = Some(seq),
+            Some(largest) if seq > largest => {
+                let shift = seq - largest;
+                self.bitmap = match shift {
+                    1..64 => (self.bitmap << shift) | (1 << (shift - 1)),
+                    64 => 1 << 63,
+                    _ => 0,
+                };
+                self.largest = Some(seq);
+            }
+            Some(largest) if seq < largest => {
+                let behind = largest - 1 - seq;
+                if behind < ACK_WINDOW {
+                    self.bitmap |= 1 << behind;
+                }
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,595 @@
+//! The allocator's end of a session: one [`ServerSession`] per transport
+//! connection.
+//!
+//! ```text
+//!  new() ─► AwaitingHello ─Hello─► Deciding ─accept()─► Established
+//!               │                     │                     │
+//!               └─ version differs ───┴── refuse() ─────────┤
+//!               └─ timeout, silence (PeerLost) ─────────────┴──► Closed
+//! ```
+//!
+//! The caller hands in what arrives, decides on [`ServerEvent::Hello`] (with
+//! the [`registry`] and its own checks), sets rates, and after every call takes
+//! control frames, datagrams and events until there are none. Once
+//! [`is_closed`](ServerSession::is_closed), it writes the frames that are left
+//! and closes the transport.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use prost::Message as _;
+use zerocopy::IntoBytes as _;
+
+use crate::VERSION;
+use crate::codes::RateCode;
+use crate::control::{
+    ClassInfo, ControlMessage, Hello, MAX_FRAME_BYTES, Refusal, RefusalCode, TopologySnapshot,
+    Welcome, wire,
+};
+use crate::counters::Counters;
+use crate::datagram::{Datagram, HEADER_BYTES, MIN_DATAGRAM_BYTES, Sender, flags};
+use crate::error::{DatagramError, SessionError};
+use crate::link::{Contents, Link, LinkConfig};
+use crate::queue::ControlQueue;
+use crate::records::{FlowId, MAX_SLOTS, RateRecord, StartRecord};
+use crate::recovery::{Outcome, RecoveryConfig};
+use crate::telemetry::Telemetry;
+
+use self::slots::{SlotTable, Taken};
+
+pub mod registry;
+mod slots;
+
+/// A server's settings, the same for all its sessions.
+#[derive(Debug, Clone)]
+pub struct ServerConfig {
+    /// Incarnation of the allocator.
+    pub epoch: u64,
+    /// Lifetime of an allocation.
+    pub lease_ns: u64,
+    /// Silence after which either side gives a session up; several leases, for
+    /// an idle client speaks once per lease.
+    pub liveness_ns: u64,
+    /// Slots of a session's flow table.
+    pub max_flows: u32,
+    /// Longest time for which an acknowledgement waits for company.
+    pub ack_delay_ns: u64,
+    /// Floor of the retransmission timeout.
+    pub min_rto_ns: u64,
+    /// Retransmission timeout before the first round trip is measured.
+    pub initial_rto_ns: u64,
+    /// Ceiling of the retransmission timeout, back-off included.
+    pub max_rto_ns: u64,
+    /// Ack-eliciting datagrams in flight at most.
+    pub max_in_flight: usize,
+    /// Time from `new` to the client's Hello at most.
+    pub handshake_timeout_ns: u64,
+    /// Bytes of control messages that may wait to be written.
+    pub max_control_bytes: usize,
+    /// Telemetry messages and release confirmations that may wait for the
+    /// caller.
+    pub max_events: usize,
+    /// Sequence number of each session's first datagram, at least 1.
+    pub first_seq: u32,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            epoch: 1,
+            lease_ns: 300_000_000,
+            liveness_ns: 1_500_000_000,
+            max_flows: 16_384,
+            ack_delay_ns: 1_000_000,
+            min_rto_ns: 2_000_000,
+            initial_rto_ns: 20_000_000,
+            max_rto_ns: 200_000_000,
+            max_in_flight: 256,
+            handshake_timeout_ns: 3_000_000_000,
+            max_control_bytes: 1 << 20,
+            max_events: 1024,
+            first_seq: 1,
+        }
+    }
+}
+
+/// What the service tells a client that it accepts.
+#[derive(Debug, Clone)]
+pub struct Admission {
+    /// The session's number; no two sessions of an epoch share one.
+    pub session: u32,
+    /// The client's host in the topology.
+    pub host_id: u32,
+    /// The topology.
+    pub topology: Arc<TopologySnapshot>,
+    /// The flow classes.
+    pub classes: Vec<ClassInfo>,
+    /// Relative rate change below which no update is sent.
+    pub threshold: f64,
+    /// The kill switch is on.
+    pub released: bool,
+}
+
+/// Why a client is given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PeerLoss {
+    /// No Hello in time.
+    HandshakeTimeout,
+    /// Nothing valid was heard for the liveness time.
+    Silence,
+}
+
+/// What the caller of a [`ServerSession`] is to act on.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ServerEvent {
+    /// A client introduces itself: call [`ServerSession::accept`] or
+    /// [`ServerSession::refuse`].
+    Hello(Hello),
+    /// A flowlet began.
+    Start(StartRecord),
+    /// An active flowlet has new parameters.
+    Update(StartRecord),
+    /// A flowlet ended.
+    End(FlowId),
+    /// The client has carried a release state out.
+    ReleaseAck {
+        /// The state.
+        released: bool,
+        /// Flows that the host still paces.
+        paced_flows: u32,
+    },
+    /// Measurements.
+    Telemetry(Telemetry),
+    /// The session refused the client by itself (another protocol version).
+    Refused(Refusal),
+    /// The client is given up; the session is closed.
+    PeerLost(PeerLoss),
+}
+
+#[derive(Debug)]
+enum State {
+    AwaitingHello { deadline_ns: u64 },
+    Deciding(Box<Hello>),
+    Established(Box<Link>),
+    Closed,
+}
+
+/// The allocator's end of a session; see the [module](self).
+#[derive(Debug)]
+pub struct ServerSession {
+    config: Arc<ServerConfig>,
+    state: State,
+    slots: SlotTable,
+    last_heard_ns: u64,
+    control: ControlQueue,
+    /// Latest-state messages that wait to be written.
+    topology: Option<Arc<TopologySnapshot>>,
+    release_pending: bool,
+    released: bool,
+    /// A datagram is to carry the new release state at once.
+    announce_release: bool,
+    /// Hello, Refused and PeerLost, then the bounded kinds, in order.
+    events: VecDeque<ServerEvent>,
+    counters: Counters,
+}
+
+impl ServerSession {
+    /// A session that waits for the client's Hello.
+    pub fn new(now_ns: u64, config: Arc<ServerConfig>) -> Self {
+        let deadline_ns = now_ns.saturating_add(config.handshake_timeout_ns);
+        Self {
+            state: State::AwaitingHello { deadline_ns },
+            slots: SlotTable::new(config.max_flows.min(MAX_SLOTS)),
+            last_heard_ns: now_ns,
+            control: ControlQueue::new(config.max_control_bytes),
+            config,
+            topology: None,
+            release_pending: false,
+            released: false,
+            announce_release: false,
+            events: VecDeque::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Accepts the client that said Hello.
+    pub fn accept(&mut self, now_ns: u64, admission: Admission) -> Result<(), SessionError> {
+        let State::Deciding(hello) = &self.state else {
+            return Err(SessionError::Unexpected("accept without a Hello"));
+        };
+        let config = &self.config;
+        let first_seq = config.first_seq.max(1);
+        let link = Link::new(LinkConfig {
+            sender: Sender::Server,
+            session: admission.session,
+            epoch: config.epoch,
+            first_seq,
+            peer_first_seq: hello.first_seq,
+            ack_delay_ns: config.ack_delay_ns,
+            recovery: RecoveryConfig {
+                max_in_flight: config.max_in_flight,
+                min_rto_ns: config.min_rto_ns,
+                initial_rto_ns: config.initial_rto_ns,
+                max_rto_ns: config.max_rto_ns,
+                peer_ack_delay_ns: hello.ack_delay_ns,
+            },
+        });
+        let welcome = ControlMessage::Welcome(Welcome {
+            epoch: config.epoch,
+            session: admission.session,
+            host_id: admission.host_id,
+            lease_ns: config.lease_ns,
+            liveness_ns: config.liveness_ns,
+            max_flows: config.max_flows.min(MAX_SLOTS),
+            ack_delay_ns: config.ack_delay_ns,
+            first_seq,
+            released: admission.released,
+            threshold: admission.threshold,
+            topology: Arc::unwrap_or_clone(admission.topology),
+            classes: admission.classes,
+        });
+        self.control.push_unbounded(welcome.to_frame()?);
+        self.counters.control_sent += 1;
+        self.released = admission.released;
+        self.last_heard_ns = now_ns;
+        self.state = State::Established(Box::new(link));
+        Ok(())
+    }
+
+    /// Ends the session, before or after it was accepted, and tells the client
+    /// why and whether to try again.
+    pub fn refuse(&mut self, refusal: Refusal) {
+        if matches!(self.state, State::Closed) {
+            return;
+        }
+        self.close();
+        if let Ok(frame) = ControlMessage::Refused(refusal).to_frame() {
+            self.control.push_unbounded(frame);
+            self.counters.control_sent += 1;
+        }
+    }
+
+    fn close(&mut self) {
+        self.state = State::Closed;
+        self.topology = None;
+        self.release_pending = false;
+    }
+
+    /// Takes the body of one control frame.
+    pub fn on_control(&mut self, now_ns: u64, body: &[u8]) -> Result<(), SessionError> {
+        let result =
+            ControlMessage::decode(body).and_then(|message| self.control_message(now_ns, message));
+        match result {
+            Ok(()) => self.counters.control_received += 1,
+            Err(_) => self.counters.control_invalid += 1,
+        }
+        result
+    }
+
+    fn control_message(
+        &mut self,
+        now_ns: u64,
+        message: ControlMessage,
+    ) -> Result<(), SessionError> {
+        match (&self.state, message) {
+            (State::Closed, _) => return Err(SessionError::Closed),
+            (State::AwaitingHello { .. }, ControlMessage::Hello(hello)) => self.hello(hello),
+            (State::AwaitingHello { .. } | State::Deciding(_), _) => {
+                return Err(SessionError::NotEstablished("this message"));
+            }
+            (
+                State::Established(_),
+                ControlMessage::ReleaseAck {
+                    released,
+                    paced_flows,
+                },
+            ) => self.bounded_event(ServerEvent::ReleaseAck {
+                released,
+                paced_flows,
+            }),
+            (State::Established(_), ControlMessage::Telemetry(telemetry)) => {
+                self.bounded_event(ServerEvent::Telemetry(telemetry));
+            }
+            (State::Established(_), _) => {
+                return Err(SessionError::Unexpected(
+                    "a second Hello, or a message for a client",
+                ));
+            }
+        }
+        self.last_heard_ns = now_ns;
+        Ok(())
+    }
+
+    fn hello(&mut self, hello: Hello) {
+        if hello.version == u32::from(VERSION) {
+            self.state = State::Deciding(Box::new(hello.clone()));
+            self.events.push_back(ServerEvent::Hello(hello));
+            return;
+        }
+        let refusal = Refusal {
+            code: RefusalCode::VersionMismatch,
+            reason: format!(
+                "the daemon speaks protocol version {}, this allocator version {VERSION}",
+                hello.version
+            ),
+            retry: false,
+        };
+        self.events.push_back(ServerEvent::Refused(refusal.clone()));
+        self.refuse(refusal);
+    }
+
+    fn bounded_event(&mut self, event: ServerEvent) {
+        if self.events.len() < self.config.max_events {
+            self.events.push_back(event);
+        } else {
+            self.counters.telemetry_dropped += 1;
+        }
+    }
+
+    /// Takes one datagram. An error is counted by its reason and changes
+    /// nothing else.
+    pub fn on_datagram(&mut self, now_ns: u64, bytes: &[u8]) -> Result<(), DatagramError> {
+        let result = self.datagram(now_ns, bytes);
+        if let Err(reason) = result {
+            self.counters.dropped(reason);
+        }
+        result
+    }
+
+    fn datagram(&mut self, now_ns: u64, bytes: &[u8]) -> Result<(), DatagramError> {
+        let State::Established(link) = &mut self.state else {
+            return Err(DatagramError::NotEstablished);
+        };
+        let datagram = Datagram::parse(bytes, Sender::Client)?;
+        let arrived = link.check(&datagram)?;
+
+        link.received(now_ns, arrived, datagram.header.has(flags::ACK_ELICITING));
+        self.last_heard_ns = now_ns;
+        let slots = &mut self.slots;
+        if let Some(ack) = arrived.ack {
+            let bitmap = datagram.header.ack_bitmap.get();
+            self.counters.datagrams_lost +=
+                link.log
+                    .on_ack(now_ns, ack, bitmap, |seq, slot, outcome| match outcome {
+                        Outcome::Acked => slots.acked(seq, slot),
+                        Outcome::Lost => slots.lost(seq, slot),
+                    });
+        }
+        self.counters.datagrams_received += 1;
+        self.counters.datagram_bytes_received += bytes.len() as u64;
+        self.counters.starts_received += datagram.starts.len() as u64;
+        self.counters.ends_received += datagram.ends.len() as u64;
+        let starts = datagram.starts.iter().map(|&record| slots.start(record, arrived.seq));
+        let mut stale = 0;
+        let mut refused = 0;
+        let mut count = |taken| match taken {
+            Taken::Yes => {}
+            Taken::Stale => stale += 1,
+            Taken::Refused => refused += 1,
+        };
+        starts.for_each(&mut count);
+        let ends = datagram.ends.iter().map(|&record| slots.end(record, arrived.seq));
+        ends.for_each(&mut count);
+        self.counters.records_stale += stale;
+        self.counters.starts_refused += refused;
+        Ok(())
+    }
+
+    /// Sets a flow's rate, rounded down to a [`RateCode`]. `Ok(true)`: there is
+    /// something to send. A flow that the client has just ended is
+    /// [`SessionError::UnknownFlow`], which is no fault.
+    pub fn set_rate(
+        &mut self,
+        _now_ns: u64,
+        flow: FlowId,
+        rate_bps: u64,
+    ) -> Result<bool, SessionError> {
+        self.slots
+            .set_rate(flow, RateCode::encode(rate_bps))
+            .ok_or(SessionError::UnknownFlow(flow))
+    }
+
+    /// Sends a new topology; one that still waits to be written is replaced.
+    pub fn set_topology(&mut self, topology: Arc<TopologySnapshot>) -> Result<(), SessionError> {
+        if !self.is_established() {
+            return Err(SessionError::NotEstablished("set_topology"));
+        }
+        let bytes = wire::Topology::from(&*topology).encoded_len();
+        // Room for the message around it.
+        if bytes + 16 > MAX_FRAME_BYTES {
+            return Err(SessionError::FrameTooLarge {
+                bytes,
+                max: MAX_FRAME_BYTES,
+            });
+        }
+        self.topology = Some(topology);
+        Ok(())
+    }
+
+    /// Turns the kill switch on or off for this client. The state goes out in
+    /// every datagram's header, at once, and on the stream.
+    pub fn set_released(&mut self, released: bool) {
+        if self.released != released && self.is_established() {
+            self.released = released;
+            self.release_pending = true;
+            self.announce_release = true;
+        }
+    }
+
+    /// The next frame to write on the stream.
+    pub fn poll_control(&mut self) -> Option<Vec<u8>> {
+        if let Some(frame) = self.control.pop() {
+            return Some(frame);
+        }
+        let State::Established(link) = &self.state else {
+            return None;
+        };
+        let message = if self.release_pending {
+            self.release_pending = false;
+            ControlMessage::ReleaseState {
+                released: self.released,
+                next_seq: link.next_seq(),
+            }
+        } else {
+            ControlMessage::Topology(Arc::unwrap_or_clone(self.topology.take()?))
+        };
+        self.counters.control_sent += 1;
+        message.to_frame().ok()
+    }
+
+    /// Builds the next datagram of at most `max_bytes`, which must be at least
+    /// [`MIN_DATAGRAM_BYTES`]. True: `out` holds it; call again.
+    pub fn poll_datagram(&mut self, now_ns: u64, max_bytes: usize, out: &mut Vec<u8>) -> bool {
+        out.clear();
+        let State::Established(link) = &mut self.state else {
+            return false;
+        };
+        // Before the client was heard there is nothing that a lease could
+        // count from.
+        if max_bytes < MIN_DATAGRAM_BYTES || !link.has_received() {
+            return false;
+        }
+        let has_room = link.log.has_room();
+        let seq = link.next_seq();
+        let mut rates = 0u16;
+        while let Some(record) = self.slots.peek_rate() {
+            if !has_room {
+                self.counters.in_flight_full += 1;
+                break;
+            }
+            if out.is_empty() {
+                out.resize(HEADER_BYTES, 0);
+            }
+            if out.len() + RateRecord::BYTES > max_bytes || rates == u16::MAX {
+                break;
+            }
+            out.extend_from_slice(record.as_bytes());
+            rates += 1;
+            let slot = self.slots.sent_rate(seq);
+            link.log.push_slot(slot);
+        }
+        if rates == 0 && !link.ack_due(now_ns) && !self.announce_release {
+            return false;
+        }
+        if out.is_empty() {
+            out.resize(HEADER_BYTES, 0);
+        }
+        self.announce_release = false;
+        let contents = Contents {
+            rates,
+            eliciting: rates > 0,
+            released: self.released,
+            ..Contents::default()
+        };
+        link.seal(out, contents);
+        if contents.eliciting {
+            link.log.push(seq, now_ns, u32::from(rates));
+        } else {
+            self.counters.acks_sent += 1;
+        }
+        self.counters.datagrams_sent += 1;
+        self.counters.datagram_bytes_sent += out.len() as u64;
+        self.counters.rates_sent += u64::from(rates);
+        true
+    }
+
+    /// When to call [`on_timeout`](Self::on_timeout) and to poll again, if
+    /// nothing else happens before.
+    pub fn next_timeout(&self) -> Option<u64> {
+        let silence_ns = self.last_heard_ns.saturating_add(self.config.liveness_ns);
+        match &self.state {
+            State::AwaitingHello { deadline_ns } => Some(*deadline_ns),
+            State::Deciding(_) | State::Closed => None,
+            State::Established(link) => [
+                Some(silence_ns),
+                link.ack_deadline(),
+                link.log.deadline(),
+            ]
+            .into_iter()
+            .flatten()
+            .min(),
+        }
+    }
+
+    /// Time has passed.
+    pub fn on_timeout(&mut self, now_ns: u64) {
+        let lost = match &mut self.state {
+            State::AwaitingHello { deadline_ns } => {
+                (*deadline_ns <= now_ns).then_some(PeerLoss::HandshakeTimeout)
+            }
+            State::Deciding(_) | State::Closed => return,
+            State::Established(link) => {
+                let slots = &mut self.slots;
+                let lost = link
+                    .log
+                    .on_timeout(now_ns, |seq, slot| slots.lost(seq, slot));
+                self.counters.timeouts += u64::from(lost > 0);
+                self.counters.datagrams_lost += lost;
+                let silence_ns = self.last_heard_ns.saturating_add(self.config.liveness_ns);
+                (silence_ns <= now_ns).then_some(PeerLoss::Silence)
+            }
+        };
+        if let Some(reason) = lost {
+            self.close();
+            self.events.push_back(ServerEvent::PeerLost(reason));
+        }
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<ServerEvent> {
+        self.events
+            .pop_front()
+            .or_else(|| self.slots.pop_event().filter(|_| self.is_established()))
+    }
+
+    /// Whether [`poll_event`](Self::poll_event) has something.
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty() || (self.is_established() && self.slots.has_events())
+    }
+
+    /// Whether the client was accepted and is not given up.
+    pub fn is_established(&self) -> bool {
+        matches!(self.state, State::Established(_))
+    }
+
+    /// Whether the session is over: write what
+    /// [`poll_control`](Self::poll_control) still has, then close.
+    pub fn is_closed(&self) -> bool {
+        matches!(self.state, State::Closed)
+    }
+
+    /// Whether the kill switch is on for this client.
+    pub fn is_released(&self) -> bool {
+        self.released
+    }
+
+    /// When something valid was last heard from the client.
+    pub fn last_heard_ns(&self) -> u64 {
+        self.last_heard_ns
+    }
+
+    /// The smoothed round-trip time to the client.
+    pub fn srtt_ns(&self) -> Option<u64> {
+        match &self.state {
+            State::Established(link) => link.log.rtt().srtt_ns(),
+            _ => None,
+        }
+    }
+
+    /// The client's active flows and their newest rates.
+    pub fn flows(&self) -> impl Iterator<Item = (StartRecord, u64)> + '_ {
+        self.slots
+            .iter()
+            .map(|(record, rate)| (record, rate.decode()))
+    }
+
+    /// Number of the client's active flows.
+    pub fn flow_count(&self) -> u32 {
+        self.slots.active()
+    }
+
+    /// What was counted so far.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
