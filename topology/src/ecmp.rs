@@ -1,7 +1,8 @@
 //! Which of several equal paths a flow takes: a seeded hash of its 5-tuple.
 //!
 //! The hash is small and portable, because switches compute it as well: the lab's leaf switch
-//! has a twin of it in BPF C. Both are held to the same known answers.
+//! has a twin of it in BPF C. Both are held to the same
+//! [`KNOWN_ANSWERS`].
 //!
 //! ```text
 //! words = src addr (4 words), dst addr (4 words), (src port << 16) | dst port, protocol
@@ -89,4 +90,75 @@ pub fn flow_hash(seed: u32, symmetric: bool, tuple: &FiveTuple) -> u32 {
     h ^= h >> 13;
     h = h.wrapping_mul(0x85EB_CA6B);
     h ^ (h >> 16)
+}
+
+/// A hash as it must come out, for this function and for its twins in other languages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KnownAnswer {
+    /// Start value.
+    pub seed: u32,
+    /// Whether both directions hash alike.
+    pub symmetric: bool,
+    /// Source address.
+    pub src: &'static str,
+    /// Destination address.
+    pub dst: &'static str,
+    /// Source port.
+    pub src_port: u16,
+    /// Destination port.
+    pub dst_port: u16,
+    /// IP protocol number.
+    pub protocol: u8,
+    /// What [`flow_hash`] returns.
+    pub hash: u32,
+}
+
+#[rustfmt::skip]
+macro_rules! known {
+    ($($seed:literal $symmetric:literal $src:literal $src_port:literal $dst:literal $dst_port:literal $protocol:literal => $hash:literal)*) => {
+        [$(KnownAnswer {
+            seed: $seed, symmetric: $symmetric, src: $src, dst: $dst,
+            src_port: $src_port, dst_port: $dst_port, protocol: $protocol, hash: $hash,
+        }),*]
+    };
+}
+
+/// Worked out by an independent implementation (Python integers).
+pub const KNOWN_ANSWERS: [KnownAnswer; 10] = known! {
+    // One TCP connection, both directions, then with the symmetric option.
+    0 false "10.0.1.1" 40000 "10.0.2.1" 5201 6 => 0x32fafa59
+    0 false "10.0.2.1" 5201 "10.0.1.1" 40000 6 => 0xecb8516e
+    0 true "10.0.1.1" 40000 "10.0.2.1" 5201 6 => 0x32fafa59
+    0 true "10.0.2.1" 5201 "10.0.1.1" 40000 6 => 0x32fafa59
+    // Another seed.
+    7 false "10.0.1.1" 40000 "10.0.2.1" 5201 6 => 0x5577928e
+    // Equal addresses: the ports decide the order.
+    0xdeadbeef true "10.0.1.1" 2 "10.0.1.1" 1 17 => 0x99268d35
+    // IPv6.
+    0 false "fd00:0:0:1::1" 40000 "fd00:0:0:2::1" 5201 6 => 0x41d29766
+    0xffffffff true "fd00:0:0:2::1" 65535 "fd00:0:0:1::1" 0 6 => 0x9d0221fe
+    // The ends of the ranges.
+    1 false "0.0.0.0" 0 "255.255.255.255" 65535 255 => 0x456c3538
+    // An IPv4-mapped address hashes like the IPv4 address.
+    0 true "::ffff:10.0.1.1" 40000 "10.0.2.1" 5201 6 => 0x32fafa59
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_come_out_as_known() {
+        for known in KNOWN_ANSWERS {
+            let tuple = FiveTuple {
+                src: known.src.parse().unwrap(),
+                dst: known.dst.parse().unwrap(),
+                src_port: known.src_port,
+                dst_port: known.dst_port,
+                protocol: known.protocol,
+            };
+            let hash = flow_hash(known.seed, known.symmetric, &tuple);
+            assert_eq!(hash, known.hash, "{known:?} hashed to {hash:#010x}");
+        }
+    }
 }

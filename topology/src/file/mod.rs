@@ -198,22 +198,20 @@ fn read_kind<P: DeserializeOwned + parameters::Table>(
         seed: file.ecmp.seed,
         symmetric: file.ecmp.symmetric,
     };
-    let parameters =
-        file.parameters
-            .into_parameters(ecmp)
-            .map_err(|parameters::Missing { key, example }| {
-                let message = format!(
-                    "`{key}` is missing in [parameters]; add it, such as {key} = {example}"
-                );
-                source.error(Some(header.clone()), Some(key), message)
-            })?;
-    let mut topology = parameters.build().map_err(|e| {
-        let span = match value.get_ref() {
-            DeValue::Table(table) => find(table, e.key()).map(|(_, v)| v.span()),
+    let place = |key: &str| {
+        let at_key = match value.get_ref() {
+            DeValue::Table(table) => find(table, key).map(|(_, v)| v.span()),
             _ => None,
         };
-        source.error(Some(span.unwrap_or(header)), Some(e.key()), e.to_string())
-    })?;
+        Some(at_key.unwrap_or_else(|| header.clone()))
+    };
+    let parameters = file
+        .parameters
+        .into_parameters(ecmp)
+        .map_err(|w| source.error(place(w.key), Some(w.key), w.message))?;
+    let mut topology = parameters
+        .build()
+        .map_err(|e| source.error(place(e.key()), Some(e.key()), e.to_string()))?;
     let spans = hosts::apply(&mut topology, source, &file.host)?;
     prefixes::check(topology.hosts(), source, &spans, file.nested_prefixes)?;
     links::apply(&mut topology, source, &file.link)?;

@@ -7,16 +7,24 @@ use super::values::{Base, Capacity, Delay};
 use crate::builders::{Addressing, BigSwitch, FatTree, Parameters, ThreeTierClos, TwoTierClos};
 use crate::ecmp::EcmpConfig;
 
-/// A key that must be there and is not.
-pub(super) struct Missing {
+/// A key that is missing, or that must not stand beside another.
+pub(super) struct Wrong {
     pub(super) key: &'static str,
-    pub(super) example: &'static str,
+    pub(super) message: String,
+}
+
+impl Wrong {
+    fn missing(key: &'static str, example: &str) -> Self {
+        let message =
+            format!("`{key}` is missing in [parameters]; add it, such as {key} = {example}");
+        Self { key, message }
+    }
 }
 
 pub(super) trait Table {
     /// The keys that must be there, for a message.
     const REQUIRED: &'static str;
-    fn into_parameters(self, ecmp: EcmpConfig) -> Result<Parameters, Missing>;
+    fn into_parameters(self, ecmp: EcmpConfig) -> Result<Parameters, Wrong>;
 }
 
 #[derive(Deserialize)]
@@ -34,7 +42,7 @@ pub(super) struct BigSwitchTable {
 impl Table for BigSwitchTable {
     const REQUIRED: &'static str = "`racks`, `hosts_per_rack` or `rack_sizes`, and `host_capacity`";
 
-    fn into_parameters(self, ecmp: EcmpConfig) -> Result<Parameters, Missing> {
+    fn into_parameters(self, ecmp: EcmpConfig) -> Result<Parameters, Wrong> {
         let defaults = BigSwitch::default();
         Ok(Parameters::BigSwitch(BigSwitch {
             racks: count(self.racks, "racks")?,
@@ -66,7 +74,7 @@ pub(super) struct TwoTierTable {
 impl Table for TwoTierTable {
     const REQUIRED: &'static str = "`racks`, `hosts_per_rack` or `rack_sizes`, `spines`, `host_capacity` and `fabric_capacity`";
 
-    fn into_parameters(self, ecmp: EcmpConfig) -> Result<Parameters, Missing> {
+    fn into_parameters(self, ecmp: EcmpConfig) -> Result<Parameters, Wrong> {
         let defaults = TwoTierClos::default();
         Ok(Parameters::TwoTierClos(TwoTierClos {
             racks: count(self.racks, "racks")?,
@@ -96,7 +104,7 @@ pub(super) struct FatTreeTable {
 impl Table for FatTreeTable {
     const REQUIRED: &'static str = "`k` and `capacity`";
 
-    fn into_parameters(self, ecmp: EcmpConfig) -> Result<Parameters, Missing> {
+    fn into_parameters(self, ecmp: EcmpConfig) -> Result<Parameters, Wrong> {
         Ok(Parameters::FatTree(FatTree {
             k: count(self.k, "k")?,
             capacity_bps: capacity(self.capacity, "capacity")?,
@@ -129,7 +137,7 @@ pub(super) struct ThreeTierTable {
 impl Table for ThreeTierTable {
     const REQUIRED: &'static str = "`pods`, `racks_per_pod`, `hosts_per_rack` or `rack_sizes`, `aggs_per_pod`, `cores`, `host_capacity`, `fabric_capacity` and `core_capacity`";
 
-    fn into_parameters(self, ecmp: EcmpConfig) -> Result<Parameters, Missing> {
+    fn into_parameters(self, ecmp: EcmpConfig) -> Result<Parameters, Wrong> {
         let defaults = ThreeTierClos::default();
         Ok(Parameters::ThreeTierClos(ThreeTierClos {
             pods: count(self.pods, "pods")?,
@@ -150,20 +158,23 @@ impl Table for ThreeTierTable {
     }
 }
 
-fn count(value: Option<u32>, key: &'static str) -> Result<u32, Missing> {
-    value.ok_or(Missing { key, example: "4" })
+fn count(value: Option<u32>, key: &'static str) -> Result<u32, Wrong> {
+    value.ok_or_else(|| Wrong::missing(key, "4"))
 }
 
-fn capacity(value: Option<Capacity>, key: &'static str) -> Result<u64, Missing> {
-    value.map(|c| c.0).ok_or(Missing {
-        key,
-        example: "\"10Gbit/s\"",
-    })
+fn capacity(value: Option<Capacity>, key: &'static str) -> Result<u64, Wrong> {
+    value
+        .map(|c| c.0)
+        .ok_or_else(|| Wrong::missing(key, "\"10Gbit/s\""))
 }
 
 /// Needed only where the sizes of the racks are not listed; beside a list it would say nothing.
-fn hosts_per_rack(value: Option<u32>, rack_sizes: Option<&[u32]>) -> Result<u32, Missing> {
+fn hosts_per_rack(value: Option<u32>, rack_sizes: Option<&[u32]>) -> Result<u32, Wrong> {
     match (value, rack_sizes) {
+        (Some(_), Some(_)) => Err(Wrong {
+            key: "hosts_per_rack",
+            message: "`hosts_per_rack` and `rack_sizes` are both given; keep one of them".into(),
+        }),
         (None, Some(sizes)) => Ok(sizes.iter().copied().max().unwrap_or(0)),
         (value, _) => count(value, "hosts_per_rack"),
     }

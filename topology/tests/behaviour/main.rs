@@ -1,0 +1,10 @@
+//! Behaviour of topologies across modules: paths, spreading, failures, files, counts, blocks.
+
+mod addresses;
+mod bad_files;
+mod counts;
+mod nets;
+mod partition;
+mod paths;
+mod round_trip;
+mod spreading;
