@@ -6,7 +6,7 @@
 use rustc_hash::FxHashMap;
 
 use super::{FlowKey, FlowSpec, LinkPath};
-use crate::num::Flows;
+use crate::num::{Flows, Limit};
 
 /// A rate that was never told to anyone.
 pub(super) const UNTOLD: f64 = -1.0;
@@ -22,7 +22,7 @@ pub(super) struct FlowTable {
     /// Demand or class bound, whichever is smaller.
     pub(super) demands: Vec<f64>,
     /// `demands` or the path's smallest capacity, whichever is smaller.
-    pub(super) caps: Vec<f64>,
+    pub(super) limits: Vec<Limit>,
     /// What the prices suggest.
     pub(super) rates: Vec<f64>,
     /// What fits.
@@ -41,13 +41,13 @@ impl FlowTable {
     }
 
     /// Adds a flow, or replaces the one of the same key; its rate counts as untold either way.
-    pub(super) fn put(&mut self, spec: &FlowSpec, weight: f64, demand: f64, cap: f64) {
+    pub(super) fn put(&mut self, spec: &FlowSpec, weight: f64, demand: f64, limit: Limit) {
         if let Some(slot) = self.find(spec.key) {
             self.paths[slot].clone_from(&spec.links);
             self.classes[slot] = spec.class;
             self.weights[slot] = weight;
             self.demands[slot] = demand;
-            self.caps[slot] = cap;
+            self.limits[slot] = limit;
             self.told[slot] = UNTOLD;
             return;
         }
@@ -58,7 +58,7 @@ impl FlowTable {
         self.classes.push(spec.class);
         self.weights.push(weight);
         self.demands.push(demand);
-        self.caps.push(cap);
+        self.limits.push(limit);
         self.rates.push(0.0);
         self.normalized.push(0.0);
         self.told.push(UNTOLD);
@@ -72,7 +72,7 @@ impl FlowTable {
         self.classes.swap_remove(slot);
         self.weights.swap_remove(slot);
         self.demands.swap_remove(slot);
-        self.caps.swap_remove(slot);
+        self.limits.swap_remove(slot);
         self.rates.swap_remove(slot);
         self.normalized.swap_remove(slot);
         self.told.swap_remove(slot);
@@ -104,12 +104,7 @@ impl FlowTable {
             paths: &self.paths,
             classes: &self.classes,
             weights: &self.weights,
-            caps: &self.caps,
+            limits: &self.limits,
         }
     }
-}
-
-/// The smallest capacity on a path.
-pub(super) fn path_capacity(path: &[u32], capacities: &[f64]) -> f64 {
-    path.iter().fold(f64::INFINITY, |m, &link| m.min(capacities[link as usize]))
 }

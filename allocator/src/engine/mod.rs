@@ -30,7 +30,7 @@ pub mod thread;
 mod tests;
 
 pub use error::EngineError;
-pub use reference::{EngineConfig, ReferenceEngine};
+pub use reference::{EngineConfig, ReferenceEngine, StepRule};
 pub use stats::{EngineStats, LinkLoad};
 
 pub use crate::num::optimality::Optimality;
@@ -139,6 +139,9 @@ pub struct IterationReport {
     pub max_relative_rate_change: f64,
     /// Largest load over capacity before normalisation: how far the optimiser overshot.
     pub max_overload: f64,
+    /// The optimiser's own distance from the optimum: the largest relative excess of a link, or room
+    /// left on a link that charges for it.
+    pub residual: f64,
     /// Nothing is to be gained from another iteration until the next event.
     pub settled: bool,
 }

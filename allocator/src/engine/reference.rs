@@ -1,20 +1,37 @@
 //! The reference engine: f64, one thread, every step spelled out.
 
-use super::flows::{FlowTable, UNTOLD, path_capacity};
+use super::flows::{FlowTable, UNTOLD};
 use super::{
     EngineError, EngineEvent, FlowKey, FlowSpec, IterationReport, LinkPath, MAX_PATH_LINKS,
     Optimality, RateEngine, RateUpdate,
 };
-use crate::num::ned::Ned;
-use crate::num::normalize::{FNorm, Normalizer};
 use crate::num::utility::ClassTable;
-use crate::num::{Optimizer, Problem, RATE_UNIT_BPS, optimality};
+use crate::num::{
+    FNorm, GuardedNed, Limit, Ned, Normalizer, Optimizer, Problem, RATE_UNIT_BPS, optimality,
+    path_capacity,
+};
+
+/// Which price update the engine runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StepRule {
+    /// [`GuardedNed`]: converges where the plain rule does not.
+    #[default]
+    Guarded,
+    /// [`Ned`]: Algorithm 1 of the paper to the letter, for comparison.
+    Paper,
+}
+
+/// The engine rests after this many iterations in which no rate passed the threshold, converged or
+/// not: whatever still moves, no endpoint would hear of it.
+const PATIENCE: u32 = 1000;
 
 /// How the engine allocates.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
-    /// NED's step (flowtune §2, (4)).
+    /// NED's step γ (flowtune §2, (4)). With the guarded rule, the shortest step of a link.
     pub gamma: f64,
+    /// The price update.
+    pub step_rule: StepRule,
     /// A rate is told again when it has moved by more than this share (flowtune §5.3.2). All
     /// capacities are derated by the same share, so that rates not yet told never overfill a link.
     pub threshold: f64,
@@ -24,7 +41,9 @@ pub struct EngineConfig {
     pub max_flows: usize,
     /// What rates are worth.
     pub classes: ClassTable,
-    /// The engine has settled when no rate moves by more than this share in an iteration.
+    /// The engine has settled when an iteration moves no rate by more than this share, no link is
+    /// over- or under-used by more than this share of its capacity without reason, and every rate
+    /// that passed the threshold is told.
     pub settle_tolerance: f64,
 }
 
@@ -32,11 +51,12 @@ impl Default for EngineConfig {
     fn default() -> Self {
         Self {
             gamma: 0.4,
+            step_rule: StepRule::default(),
             threshold: 0.01,
             mice_reserve: 0.0,
             max_flows: 1 << 20,
             classes: ClassTable::default(),
-            settle_tolerance: 1e-6,
+            settle_tolerance: 1e-5,
         }
     }
 }
@@ -58,18 +78,19 @@ impl EngineConfig {
 }
 
 /// NED, F-NORM and the threshold filter over one flow table.
-#[derive(Debug)]
 pub struct ReferenceEngine {
     config: EngineConfig,
     /// Derated, in internal units.
     capacities: Vec<f64>,
     flows: FlowTable,
-    optimizer: Ned,
+    optimizer: Box<dyn Optimizer>,
     normalizer: FNorm,
     previous: Vec<f64>,
-    /// Capacities changed since caps were computed.
-    caps_stale: bool,
-    /// Slots whose rate has passed the threshold in the last iteration.
+    /// Capacities changed since the flows' limits were computed.
+    limits_stale: bool,
+    /// Iterations since the problem changed or a rate last passed the threshold.
+    quiet: u32,
+    /// Rates that passed the threshold in the last iteration.
     moved: Vec<RateUpdate>,
 }
 
@@ -81,13 +102,17 @@ impl ReferenceEngine {
     pub fn new(config: EngineConfig, capacities_bps: &[f64]) -> Result<Self, EngineError> {
         config.check()?;
         let mut engine = Self {
-            optimizer: Ned::new(config.gamma, 0),
+            optimizer: match config.step_rule {
+                StepRule::Guarded => Box::new(GuardedNed::new(config.gamma, 0)),
+                StepRule::Paper => Box::new(Ned::new(config.gamma, 0)),
+            },
             normalizer: FNorm::default(),
             config,
             capacities: Vec::new(),
             flows: FlowTable::default(),
             previous: Vec::new(),
-            caps_stale: false,
+            limits_stale: false,
+            quiet: 0,
             moved: Vec::new(),
         };
         engine.reset(capacities_bps)?;
@@ -126,6 +151,7 @@ impl ReferenceEngine {
         self.optimizer.reset(capacities.len());
         self.capacities = capacities;
         self.flows.clear();
+        self.limits_stale = false;
         self.moved.clear();
         Ok(())
     }
@@ -162,9 +188,18 @@ impl ReferenceEngine {
             return Err(EngineError::Full { max_flows });
         }
         let demand = spec.demand_bps.min(class.max_rate_bps) / RATE_UNIT_BPS;
-        let cap = demand.min(path_capacity(&spec.links, &self.capacities));
-        self.flows.put(spec, weight, demand, cap);
+        let path_capacity = path_capacity(&spec.links, &self.capacities);
+        let limit = Limit::new(&class.utility, weight, demand, path_capacity);
+        self.flows.put(spec, weight, demand, limit);
         Ok(())
+    }
+
+    fn update_limit(&mut self, slot: usize) {
+        let flows = &mut self.flows;
+        let utility = self.config.classes.utility(flows.classes[slot]);
+        let capacity = path_capacity(&flows.paths[slot], &self.capacities);
+        flows.limits[slot] =
+            Limit::new(utility, flows.weights[slot], flows.demands[slot], capacity);
     }
 
     fn slot_of(&self, key: FlowKey) -> Result<usize, EngineError> {
@@ -194,6 +229,7 @@ impl ReferenceEngine {
 
 impl RateEngine for ReferenceEngine {
     fn apply(&mut self, event: EngineEvent) -> Result<(), EngineError> {
+        self.quiet = 0;
         match event {
             EngineEvent::Start(spec) => self.start(&spec),
             EngineEvent::End(key) => {
@@ -204,9 +240,8 @@ impl RateEngine for ReferenceEngine {
             EngineEvent::Reroute { key, links } => {
                 let slot = self.slot_of(key)?;
                 self.check_path(key, &links)?;
-                let capacity = path_capacity(&links, &self.capacities);
-                self.flows.caps[slot] = self.flows.demands[slot].min(capacity);
                 self.flows.paths[slot] = links;
+                self.update_limit(slot);
                 Ok(())
             }
             EngineEvent::Capacity { link, capacity_bps } => {
@@ -216,7 +251,7 @@ impl RateEngine for ReferenceEngine {
                     .capacities
                     .get_mut(link as usize)
                     .ok_or(EngineError::UnknownLink { link, links })? = capacity;
-                self.caps_stale = true;
+                self.limits_stale = true;
                 Ok(())
             }
             EngineEvent::DropSession(session) => {
@@ -228,11 +263,8 @@ impl RateEngine for ReferenceEngine {
     }
 
     fn iterate(&mut self) -> IterationReport {
-        if std::mem::take(&mut self.caps_stale) {
-            let flows = &mut self.flows;
-            for ((cap, path), &demand) in flows.caps.iter_mut().zip(&flows.paths).zip(&flows.demands) {
-                *cap = demand.min(path_capacity(path, &self.capacities));
-            }
+        if std::mem::take(&mut self.limits_stale) {
+            (0..self.flows.len()).for_each(|slot| self.update_limit(slot));
         }
         let mut rates = std::mem::take(&mut self.flows.rates);
         let mut normalized = std::mem::take(&mut self.flows.normalized);
@@ -242,7 +274,7 @@ impl RateEngine for ReferenceEngine {
             classes: &self.config.classes,
             flows: self.flows.view(),
         };
-        self.optimizer.iterate(&problem, &mut rates);
+        let residual = self.optimizer.iterate(&problem, &mut rates);
         let max_overload = self.normalizer.normalize(&problem, &rates, &mut normalized);
         let change = self.previous.iter().zip(&normalized).fold(0.0, |m: f64, (&old, &new)| {
             if old == new { m } else { m.max((new - old).abs() / new.max(old)) }
@@ -250,12 +282,16 @@ impl RateEngine for ReferenceEngine {
         self.flows.rates = rates;
         self.flows.normalized = normalized;
         self.filter();
+        self.quiet = if self.moved.is_empty() { self.quiet.saturating_add(1) } else { 0 };
+        let tolerance = self.config.settle_tolerance;
+        let converged = change <= tolerance && residual <= tolerance && self.moved.is_empty();
         IterationReport {
             flows: self.flows.len(),
             updates: self.moved.len(),
             max_relative_rate_change: change,
             max_overload,
-            settled: change <= self.config.settle_tolerance,
+            residual,
+            settled: self.flows.len() == 0 || converged || self.quiet >= PATIENCE,
         }
     }
 

@@ -1,19 +1,73 @@
-//! Network utility maximisation over slices.
+//! Network utility maximisation: pure arithmetic over slices, no threads, no I/O, and no
+//! allocation once the buffers have grown to the problem's size.
+//!
+//! # The problem (flowtune §2)
+//!
+//! Flows s have rates x_s, utilities w_s U_s and paths L(s); links l have capacities c_l:
+//!
+//! ```text
+//! maximise    Σ_s w_s U_s(x_s)
+//! subject to  Σ_{s over l} x_s ≤ c_l     for every link l
+//!             0 ≤ x_s ≤ d_s              for every flow s
+//! ```
+//!
+//! U_s is strictly concave, increasing and differentiable: log x (proportional fairness),
+//! x^(1−α)/(1−α) (α-fairness), or one's own ([`utility`]).
+//!
+//! # Its dual (flowtune appendix A)
+//!
+//! With a price p_l ≥ 0 per link and the path price q_s = Σ_{l∈L(s)} p_l, the problem falls apart
+//! into one per flow, and what is left is to find the prices that minimise
+//!
+//! ```text
+//! D(p) = Σ_s max_{0≤x≤d_s} (w_s U_s(x) − q_s x) + Σ_l p_l c_l
+//! ```
+//!
+//! Its gradient is −G_l = c_l − Σ x_s; the diagonal of its Hessian is −H_l = −Σ ∂x_s/∂p_l.
+//!
+//! # One iteration
+//!
+//! | step | formula | where |
+//! |---|---|---|
+//! | rate update | x_s = min(cap_s, (U'_s)⁻¹(q_s / w_s)) | [`Ned`], [`GuardedNed`] |
+//! | price update | p_l ← max(0, p_l − γ G_l / H_l) | [`Ned`]; its safeguarded form in [`guarded`] |
+//! | normalisation | x̄_s = min(cap_s, x_s / max_{l∈L(s)} (Σx / c_l)) | [`FNorm`]; [`UNorm`] |
+//!
+//! cap_s is the smallest of the flow's demand and its path's capacities. For log utilities
+//! x = w/q and ∂x/∂p = −w/q²; for α-fair ones x = (w/q)^(1/α) and ∂x/∂p = −x / (α q).
+//! Prices start at 1 once, when a topology is loaded, and survive every change of flows and capacities.
+//!
+//! What the two price updates do on random Clos traffic, and where the plain one fails, stands in
+//! [`guarded`]. How far rates are from the optimum is measured by [`optimality`], whose bound needs
+//! no solver: D(p) of any prices is at least the utility of any feasible rates.
 
-pub mod ned;
-pub mod normalize;
+pub mod guarded;
+mod ned;
+mod normalize;
 pub mod optimality;
 mod problem;
 pub mod utility;
 
-pub use problem::{Flows, MAX_PATH_LINKS, Path, Problem, RATE_UNIT_BPS};
+#[cfg(test)]
+mod tests;
+
+pub use guarded::GuardedNed;
+pub use ned::Ned;
+pub use normalize::{FNorm, Normalizer, UNorm};
+pub use problem::{Flows, Limit, MAX_PATH_LINKS, Path, Problem, RATE_UNIT_BPS, path_capacity};
 
 /// An iterative optimiser of link prices.
 pub trait Optimizer: Send {
     /// One iteration: rates from prices, then prices from rates. `rates` has one entry per flow.
-    fn iterate(&mut self, problem: &Problem<'_>, rates: &mut [f64]);
+    ///
+    /// Returns the residual of the optimality conditions by which the prices just moved: the largest
+    /// excess of a link over its capacity, or room on a link that charges for it, relative to its
+    /// capacity and, for room, to how much of its flows' path prices the link makes up.
+    fn iterate(&mut self, problem: &Problem<'_>, rates: &mut [f64]) -> f64;
+
     /// The prices by link, after the last iteration.
     fn prices(&self) -> &[f64];
+
     /// Forgets everything: a new topology with that many links.
     fn reset(&mut self, links: usize);
 }

@@ -1,58 +1,85 @@
-//! Newton-Exact-Diagonal, the optimiser of flowtune §2.
+//! Newton-Exact-Diagonal as the paper has it: flowtune §2, Algorithm 1.
+//!
+//! This is the yardstick. What the engine runs by default is [`GuardedNed`](super::GuardedNed),
+//! whose module says where and why the plain rule fails.
 
 use super::utility::Utility;
 use super::{Optimizer, Problem};
 
 /// Algorithm 1 of the paper.
+///
+/// Rate update: x_s = U'⁻¹(Σ p / w), clamped to the flow's cap. Price update:
+/// p ← max(0, p − γ G / H) with G = Σ x − c and H = Σ ∂x/∂p, where a flow at its cap has ∂x/∂p = 0.
+/// A link on which no flow reacts (H = 0) has its price raised or lowered by the factor 1 ± γ; a
+/// link without flows, or without capacity, keeps its price.
 #[derive(Clone, Debug)]
 pub struct Ned {
     gamma: f64,
     prices: Vec<f64>,
-    /// Per link: Σ x and Σ dx/dp.
-    loads: Vec<(f64, f64)>,
+    sums: Vec<Sums>,
+}
+
+/// What a link adds up over its flows.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    load: f64,
+    /// H = Σ ∂x/∂p ≤ 0.
+    slope: f64,
 }
 
 impl Ned {
     /// An optimiser for `links` links with the step `gamma`. Prices start at 1.
     #[must_use]
     pub fn new(gamma: f64, links: usize) -> Self {
-        Self { gamma, prices: vec![1.0; links], loads: vec![(0.0, 0.0); links] }
+        Self { gamma, prices: vec![1.0; links], sums: vec![Sums::default(); links] }
     }
-}
 
-impl Optimizer for Ned {
-    fn iterate(&mut self, problem: &Problem<'_>, rates: &mut [f64]) {
+    fn update_rates(&mut self, problem: &Problem<'_>, rates: &mut [f64]) {
         let flows = problem.flows;
-        self.loads.fill((0.0, 0.0));
+        self.sums.fill(Sums::default());
         for (s, rate) in rates.iter_mut().enumerate() {
-            let (cap, weight, path) = (flows.caps[s], flows.weights[s], &flows.paths[s]);
+            let (cap, weight) = (flows.limits[s].cap, flows.weights[s]);
             if cap <= 0.0 {
                 *rate = 0.0;
                 continue;
             }
             let utility = problem.classes.utility(flows.classes[s]);
-            let price = path.iter().map(|&l| self.prices[l as usize]).sum::<f64>() / weight;
+            let price = problem.path_price(s, &self.prices) / weight;
             let free = utility.rate_at(price);
             let slope = if free < cap { utility.rate_slope_at(price) / weight } else { 0.0 };
             *rate = free.min(cap);
-            for &link in path {
-                let (load, reaction) = &mut self.loads[link as usize];
-                *load += *rate;
-                *reaction += slope;
+            for &link in &flows.paths[s] {
+                let sums = &mut self.sums[link as usize];
+                sums.load += *rate;
+                sums.slope += slope;
             }
         }
-        for ((price, &(load, reaction)), &capacity) in
-            self.prices.iter_mut().zip(&self.loads).zip(problem.capacities)
+    }
+}
+
+impl Optimizer for Ned {
+    fn iterate(&mut self, problem: &Problem<'_>, rates: &mut [f64]) -> f64 {
+        self.update_rates(problem, rates);
+        let mut residual: f64 = 0.0;
+        for ((price, sums), &capacity) in
+            self.prices.iter_mut().zip(&self.sums).zip(problem.capacities)
         {
-            let excess = load - capacity;
-            if reaction < 0.0 {
-                *price = (*price - self.gamma * excess / reaction).max(0.0);
+            if sums.load <= 0.0 || capacity <= 0.0 {
+                continue;
+            }
+            let excess = sums.load - capacity;
+            if excess > 0.0 || *price > 0.0 {
+                residual = residual.max(excess.abs() / capacity);
+            }
+            if sums.slope < 0.0 {
+                *price = (*price - self.gamma * excess / sums.slope).max(0.0);
             } else if excess > 0.0 {
                 *price *= 1.0 + self.gamma;
-            } else if load > 0.0 {
+            } else {
                 *price *= 1.0 - self.gamma;
             }
         }
+        residual
     }
 
     fn prices(&self) -> &[f64] {

@@ -59,11 +59,11 @@ impl Normalizer for FNorm {
     fn normalize(&mut self, problem: &Problem<'_>, rates: &[f64], normalized: &mut [f64]) -> f64 {
         let largest = ratios(problem, rates, &mut self.ratios);
         let flows = problem.flows;
-        for (((out, &rate), path), &cap) in
-            normalized.iter_mut().zip(rates).zip(flows.paths).zip(flows.caps)
+        for (((out, &rate), path), limit) in
+            normalized.iter_mut().zip(rates).zip(flows.paths).zip(flows.limits)
         {
             let fullest = path.iter().fold(0.0, |m: f64, &l| m.max(self.ratios[l as usize]));
-            *out = if rate > 0.0 && fullest.is_finite() { (rate / fullest).min(cap) } else { 0.0 };
+            *out = if rate > 0.0 && fullest.is_finite() { (rate / fullest).min(limit.cap) } else { 0.0 };
         }
         largest
     }
@@ -80,11 +80,11 @@ impl Normalizer for UNorm {
     fn normalize(&mut self, problem: &Problem<'_>, rates: &[f64], normalized: &mut [f64]) -> f64 {
         let largest = ratios(problem, rates, &mut self.ratios);
         let flows = problem.flows;
-        for (((out, &rate), path), &cap) in
-            normalized.iter_mut().zip(rates).zip(flows.paths).zip(flows.caps)
+        for (((out, &rate), path), limit) in
+            normalized.iter_mut().zip(rates).zip(flows.paths).zip(flows.limits)
         {
             let usable = rate > 0.0 && largest > 0.0 && !is_cut(problem, path);
-            *out = if usable { (rate / largest).min(cap) } else { 0.0 };
+            *out = if usable { (rate / largest).min(limit.cap) } else { 0.0 };
         }
         largest
     }

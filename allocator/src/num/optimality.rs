@@ -39,12 +39,12 @@ pub fn measure(
     let mut score = 0.0;
     let mut rated_flows = 0;
     for s in 0..flows.len() {
-        let (cap, weight, rate) = (flows.caps[s], flows.weights[s], normalized[s]);
+        let (cap, weight, rate) = (flows.limits[s].cap, flows.weights[s], normalized[s]);
         if cap <= 0.0 {
             continue;
         }
         let utility = problem.classes.utility(flows.classes[s]);
-        let path_price: f64 = flows.paths[s].iter().map(|&l| prices[l as usize]).sum();
+        let path_price = problem.path_price(s, prices);
         let priced = utility.rate_at(path_price / weight).min(cap);
         for &link in &flows.paths[s] {
             loads[link as usize] += priced;
@@ -61,7 +61,8 @@ pub fn measure(
     let mut idle_charges = 0.0;
     let mut overload: f64 = 0.0;
     for ((&load, &price), &capacity) in loads.iter().zip(prices).zip(problem.capacities) {
-        if capacity > 0.0 {
+        // The price of a link that nobody uses means nothing: it waits for the next flow.
+        if capacity > 0.0 && load > 0.0 {
             charges += price * capacity;
             idle_charges += price * (capacity - load).max(0.0);
             overload = overload.max(load / capacity - 1.0);

@@ -1,0 +1,267 @@
+//! NED with a guarded step: what the engine runs.
+//!
+//! [`Ned`](super::Ned) takes a Newton step per link, p ← p − γ G / H, with one γ for all links. On
+//! the way to the optimum that goes wrong in five ways, each of which a link meets in daily work:
+//!
+//! 1. *Links that share flows overshoot together.* If one flow crosses k full links, each of them
+//!    answers the whole excess, and the sum of k steps of γ diverges once kγ ≥ 2.
+//! 2. *Far from the optimum the linear step is wrong.* A price that is k times too low grows by the
+//!    factor 1 + γ per iteration; one that is a few times too high jumps to 0.
+//! 3. *A flow at its cap has no slope.* Alone on a link it is always there, so H = 0 when the second
+//!    flow comes.
+//! 4. *Slopes switch at the demand.* A flow that alternates between its demand and just below makes H
+//!    alternate between two values, and the price with it, for ever.
+//! 5. *One γ is too long for one link and too short for another.*
+//!
+//! The guarded step has the same fixed points, since G = 0 or (p = 0 and G ≤ 0) stops it, and cures
+//! them one by one. Per link, with the load y, with E = Σ e_s x_s where e_s = −q_s x'(q_s) / x_s is
+//! the elasticity of the flow's rate in its path price q_s, and with the mean path price
+//! q̄ = E / |H| of its flows:
+//!
+//! ```text
+//! p ← (p + δ q̄) · (y / c) ^ (g · y / E) − δ q̄,    not below p / 32
+//! ```
+//!
+//! - To first order this is p + g G (p + δ q̄) / E. For a flow whose price is all on this link it is
+//!   Newton's step; with the flow's price spread over k links each takes its share of it (1).
+//!   It is the minimiser of a separable bound of the dual function (for δ = 0 and log utilities it is
+//!   expectation maximisation, which never overshoots); δ = 0.25 lets the price of a link that costs
+//!   nothing yet leave 0, and reach 0 again in finite time.
+//! - As a power, it is exact for one bottleneck from any distance, for every α (2).
+//! - A flow at its path's capacity counts with the slope that it has at that point (3).
+//! - A flow at its demand counts with the slope just beyond it, times (q / knee)⁴ (4).
+//! - g is the link's own: it starts at 2.5 γ, grows by 1.2 while the excess keeps its sign, up to
+//!   7.5 γ, and shrinks by 0.6, down to γ, when the sign flips (5). With γ = 0.4 and paths of up to
+//!   six links the shortest step is within the bound of local stability, g (1 + 6δ) < 2.
+//! - Where all flows are far inside their demands and still too many, the price is lifted to where
+//!   the first of them reacts.
+//!
+//! Measured against plain NED (γ = 0.4) from cold prices, the largest number of iterations after which every
+//! rate stays within 10⁻⁴ of the optimum, over 30 random instances of 60 flows each, weights 1, 2, 4
+//! ("never": some instance not within 2,000):
+//!
+//! | instances | plain | guarded |
+//! |---|---|---|
+//! | two-tier Clos, log | never | 199 |
+//! | the same, a third of the flows with demands | never | 284 |
+//! | the same, link capacities 0.1 : 1 : 4 | never | 718 |
+//! | the same, α of 0.5, 1, 2, 8 mixed | never | 1,584 |
+//! | six random links of 30 equal ones per flow, log, demands | 205 | 148 |
+//! | six random links of 30 of 1 Tbit/s per flow, α = 8 | never | 60 |
+//!
+//! and the iterations after which all rates by prices are within 1 %, when 1 to 8 senders to one
+//! receiver start and stop one by one: never (0.1 Gbit/s and 1 Tbit/s links) or 9 (10 Gbit/s) for
+//! the plain rule, at most 8 for the guarded one.
+
+use super::utility::Utility;
+use super::{Limit, Optimizer, Problem};
+
+/// δ: what a link may charge of its flows' path prices before it has a price of its own.
+const SHIFT: f64 = 0.25;
+/// A link's first step, in γ.
+const FIRST_STEP: f64 = 2.5;
+/// A link's longest step, in γ.
+const LONGEST_STEP: f64 = 7.5;
+/// A step grows by this while the excess keeps its sign.
+const GROW: f64 = 1.2;
+/// A step shrinks by this when the excess changes its sign.
+const SHRINK: f64 = 0.6;
+/// The largest |ln| of the factor by which a price moves in one iteration, before the shift.
+const LARGEST_EXPONENT: f64 = 2.0;
+/// A price falls to no less than this share of itself in one iteration.
+const LARGEST_FALL: f64 = 1.0 / 32.0;
+/// A price below this share of its flows' path prices is 0.
+const NEGLIGIBLE: f64 = 1e-10;
+/// A flow at its demand reacts to prices only above this share of its knee.
+const KNEE_RANGE: f64 = 0.25;
+/// What a lifted price gets beyond the first knee, relative to it.
+const LIFT_BEYOND: f64 = 0.05;
+/// The fall of the price of a link whose flows all rest at their demands, and fit.
+const UNFELT_FALL: f64 = 0.25;
+
+/// NED with the guarded step of this module.
+#[derive(Clone, Debug)]
+pub struct GuardedNed {
+    gamma: f64,
+    prices: Vec<f64>,
+    sums: Vec<Sums>,
+    steps: Vec<Step>,
+    /// Links that need a lift in this iteration, and by how much.
+    lifts: Vec<(u32, f64)>,
+}
+
+/// What a link adds up over its flows.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    /// y = Σ x.
+    load: f64,
+    /// |H| = Σ −∂x/∂p.
+    reaction: f64,
+    /// E = Σ e x.
+    elastic: f64,
+}
+
+/// A link's own step length.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    length: f64,
+    /// y / c − 1 of the last iteration.
+    excess: f64,
+}
+
+impl GuardedNed {
+    /// An optimiser for `links` links; `gamma` is the shortest step. Prices start at 1.
+    #[must_use]
+    pub fn new(gamma: f64, links: usize) -> Self {
+        Self {
+            gamma,
+            prices: vec![1.0; links],
+            sums: vec![Sums::default(); links],
+            steps: vec![Step { length: FIRST_STEP * gamma, excess: 0.0 }; links],
+            lifts: Vec::new(),
+        }
+    }
+
+    fn update_rates(&mut self, problem: &Problem<'_>, rates: &mut [f64]) {
+        let flows = problem.flows;
+        self.sums.fill(Sums::default());
+        for (s, rate) in rates.iter_mut().enumerate() {
+            let limit = &flows.limits[s];
+            if limit.cap <= 0.0 {
+                *rate = 0.0;
+                continue;
+            }
+            let price = problem.path_price(s, &self.prices);
+            let (reaction, elastic);
+            (*rate, reaction, elastic) = if price >= limit.knee {
+                let utility = problem.classes.utility(flows.classes[s]);
+                respond(utility, flows.weights[s], price, limit.cap)
+            } else {
+                respond_at_cap(limit, price)
+            };
+            for &link in &flows.paths[s] {
+                let sums = &mut self.sums[link as usize];
+                sums.load += *rate;
+                sums.reaction += reaction;
+                sums.elastic += elastic;
+            }
+        }
+    }
+
+    fn update_prices(&mut self, problem: &Problem<'_>) -> f64 {
+        let mut residual: f64 = 0.0;
+        self.lifts.clear();
+        for (link, &capacity) in problem.capacities.iter().enumerate() {
+            let sums = self.sums[link];
+            if sums.load <= 0.0 || capacity <= 0.0 {
+                continue;
+            }
+            let price = &mut self.prices[link];
+            let fill = sums.load / capacity;
+            let excess = fill - 1.0;
+            let length = self.steps[link].next(excess, self.gamma);
+            if sums.elastic > 0.0 && sums.reaction > 0.0 {
+                let mean_path_price = sums.elastic / sums.reaction;
+                let felt = (*price / mean_path_price).min(1.0);
+                residual = residual.max(excess).max(-excess * felt);
+                let shift = SHIFT * mean_path_price;
+                let factor = power(fill, length * sums.load / sums.elastic);
+                let next = ((*price + shift) * factor - shift).max(*price * LARGEST_FALL);
+                *price = if next < NEGLIGIBLE * mean_path_price { 0.0 } else { next };
+            } else if excess > 0.0 {
+                residual = residual.max(excess);
+                self.lifts.push((link as u32, f64::INFINITY));
+            } else {
+                *price *= UNFELT_FALL;
+            }
+        }
+        residual
+    }
+
+    /// Lifts the price of overloaded links on which no flow reacts to where the first one does.
+    /// Another walk over the flows, in the rare iteration that needs one.
+    fn lift_prices(&mut self, problem: &Problem<'_>) {
+        for s in 0..problem.flows.len() {
+            let knee = problem.flows.limits[s].knee;
+            for link in &problem.flows.paths[s] {
+                if let Ok(index) = self.lifts.binary_search_by_key(link, |&(l, _)| l) {
+                    let missing = (knee - problem.path_price(s, &self.prices)).max(0.0);
+                    let lift = &mut self.lifts[index].1;
+                    *lift = lift.min(missing + LIFT_BEYOND * knee);
+                }
+            }
+        }
+        for &(link, lift) in &self.lifts {
+            if lift.is_finite() {
+                self.prices[link as usize] += lift;
+            }
+        }
+    }
+}
+
+impl Step {
+    /// The step for this excess, and its sign remembered for the next.
+    fn next(&mut self, excess: f64, gamma: f64) -> f64 {
+        let turn = excess * self.excess;
+        if turn < 0.0 {
+            self.length = (self.length * SHRINK).max(gamma);
+        } else if turn > 0.0 {
+            self.length = (self.length * GROW).min(LONGEST_STEP * gamma);
+        }
+        self.excess = excess;
+        self.length
+    }
+}
+
+/// Rate, −dx/dp and elastic load of a flow at a path price above its knee.
+#[inline]
+fn respond(utility: &impl Utility, weight: f64, price: f64, cap: f64) -> (f64, f64, f64) {
+    let scaled = price / weight;
+    let rate = utility.rate_at(scaled).min(cap);
+    let reaction = -utility.rate_slope_at(scaled) / weight;
+    if reaction.is_finite() { (rate, reaction, reaction * price) } else { (rate, 0.0, 0.0) }
+}
+
+/// The same for a flow at its cap.
+#[inline]
+fn respond_at_cap(limit: &Limit, price: f64) -> (f64, f64, f64) {
+    let elastic = limit.reaction * limit.knee;
+    if !limit.by_demand {
+        return (limit.cap, limit.reaction, elastic);
+    }
+    let nearness = price / limit.knee;
+    if nearness < KNEE_RANGE || !nearness.is_finite() {
+        return (limit.cap, 0.0, 0.0);
+    }
+    let elastic = elastic * nearness.powi(4);
+    (limit.cap, elastic / price, elastic)
+}
+
+/// base ^ exponent, within e^±[`LARGEST_EXPONENT`]. Near 1, where a network at rest spends its
+/// iterations, by series: the terms left out are below 10⁻⁸ of the step.
+#[inline]
+fn power(base: f64, exponent: f64) -> f64 {
+    let d = base - 1.0;
+    let ln = if d.abs() < 0.01 { d * (1.0 - d * (0.5 - d * (1.0 / 3.0 - d * 0.25))) } else { base.ln() };
+    let z = (exponent * ln).clamp(-LARGEST_EXPONENT, LARGEST_EXPONENT);
+    if z.abs() < 0.01 { 1.0 + z * (1.0 + z * (0.5 + z * (1.0 / 6.0 + z / 24.0))) } else { z.exp() }
+}
+
+impl Optimizer for GuardedNed {
+    fn iterate(&mut self, problem: &Problem<'_>, rates: &mut [f64]) -> f64 {
+        self.update_rates(problem, rates);
+        let residual = self.update_prices(problem);
+        if !self.lifts.is_empty() {
+            self.lift_prices(problem);
+        }
+        residual
+    }
+
+    fn prices(&self) -> &[f64] {
+        &self.prices
+    }
+
+    fn reset(&mut self, links: usize) {
+        *self = Self::new(self.gamma, links);
+    }
+}

@@ -1,0 +1,1 @@
+//! Behaviour of utilities, normalisers and measures.
