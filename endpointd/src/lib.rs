@@ -1,3 +1,25 @@
-//! Ratewright's endpoint daemon: flowlet detection and socket pacing in the kernel, and the client session to the allocator.
+//! Ratewright's endpoint daemon: flowlet detection and socket pacing in the kernel, and the client
+//! session to the allocator.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`backend`] | mechanisms that notice flowlets and pace sockets, behind one trait |
+//! | [`flows`] | the flow book: kernel events to session starts and ends, rates to the back end; sans-IO |
+//! | [`policy`] | class, weight and cap of a flow by cgroup, port, DSCP and mark |
+//! | [`session_io`] | the QUIC connection to the allocator: mutual TLS, reconnects |
+//! | [`daemon`] | the one I/O loop that joins the three |
+//! | [`status`], [`metrics`], [`admin`], [`first_paced`] | what operators see |
+//! | [`config`] | the configuration file |
+//! | [`clock`] | the one place that reads the time |
 
+pub mod admin;
 pub mod backend;
+pub mod clock;
+pub mod config;
+pub mod daemon;
+pub mod first_paced;
+pub mod flows;
+pub mod metrics;
+pub mod policy;
+pub mod session_io;
+pub mod status;

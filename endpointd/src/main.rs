@@ -1,2 +1,221 @@
-//! placeholder
-fn main() {}
+//! `ratewright-endpointd`: paces this host's TCP connections at the rates that the allocator gives.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::{Parser, Subcommand};
+use ratewright_endpointd::admin::{self, Listener, LogFilter};
+use ratewright_endpointd::backend::{self, BackendKind};
+use ratewright_endpointd::config::{BackendChoice, Config, EXAMPLE};
+use ratewright_endpointd::daemon::{Command, Daemon, DaemonError, Exit};
+use ratewright_endpointd::session_io::tls::client_config;
+use ratewright_endpointd::status::backend_name;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Registry, reload};
+
+/// The environment variable that sets the log filter at start.
+const LOG_VARIABLE: &str = "RATEWRIGHT_LOG";
+/// The configuration cannot be used.
+const EXIT_CONFIG: u8 = 2;
+/// The allocator will not have this host; a restart alone does not help.
+const EXIT_REFUSED: u8 = 3;
+
+/// Paces this host's TCP connections at the rates that the allocator gives.
+#[derive(Parser)]
+#[command(version, about)]
+struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Run the daemon.
+    Run {
+        /// The configuration file.
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+        /// The pacing mechanism, instead of the configuration's.
+        #[arg(long, value_name = "MECHANISM")]
+        backend: Option<BackendChoice>,
+    },
+    /// Check a configuration and its certificates, and say what is wrong.
+    CheckConfig {
+        /// The configuration file.
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+    },
+    /// Show which pacing mechanisms this kernel offers, which one would be used, and why not the others.
+    Probe,
+    /// Print a commented configuration.
+    ExampleConfig,
+}
+
+fn main() -> ExitCode {
+    match act(Arguments::parse().action) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("ratewright-endpointd: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn act(action: Action) -> anyhow::Result<ExitCode> {
+    match action {
+        Action::Run { config, backend } => run(config, backend),
+        Action::CheckConfig { config: path } => {
+            let checked = Config::load(&path).map_err(anyhow::Error::from).and_then(|config| {
+                client_config(&config.tls, &config.session).context("[tls]")?;
+                Ok(config)
+            });
+            match checked {
+                Ok(config) => {
+                    println!("{}: valid; host {}, {} policy rules", path.display(), config.host, config.policy.len());
+                    Ok(ExitCode::SUCCESS)
+                }
+                Err(error) => {
+                    eprintln!("{error:#}");
+                    Ok(ExitCode::from(EXIT_CONFIG))
+                }
+            }
+        }
+        Action::Probe => {
+            print!("{}", probe_table());
+            Ok(ExitCode::SUCCESS)
+        }
+        Action::ExampleConfig => {
+            print!("{EXAMPLE}");
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn run(path: PathBuf, choice: Option<BackendChoice>) -> anyhow::Result<ExitCode> {
+    let log = start_logging()?;
+    let config = match Config::load(&path) {
+        Ok(config) => config,
+        Err(error) => {
+            eprintln!("{error}");
+            return Ok(ExitCode::from(EXIT_CONFIG));
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let local = tokio::task::LocalSet::new();
+    local.block_on(&runtime, serve(path, config, choice, log))
+}
+
+async fn serve(
+    path: PathBuf,
+    config: Config,
+    choice: Option<BackendChoice>,
+    log: Arc<dyn LogFilter>,
+) -> anyhow::Result<ExitCode> {
+    let (requests, asked) = admin::channel();
+    if let Some(address) = &config.admin {
+        let listener =
+            Listener::bind(address).await.with_context(|| format!("cannot bind the admin interface {address:?}"))?;
+        tokio::task::spawn_local(listener.serve(admin::router(requests, Some(log))));
+    }
+    let (commands, commanded) = mpsc::channel(4);
+    // The signals are caught before the back end installs anything that is to be undone.
+    let mut stop = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
+    let mut reload = signal(SignalKind::hangup())?;
+    tokio::task::spawn_local(async move {
+        let [terminate, interrupt] = &mut stop;
+        loop {
+            let command = tokio::select! {
+                _ = terminate.recv() => Command::Stop,
+                _ = interrupt.recv() => Command::Stop,
+                _ = reload.recv() => match Config::load(&path) {
+                    Ok(config) => Command::Reload(Box::new(config)),
+                    Err(error) => {
+                        tracing::error!(%error, "the configuration was not reloaded; the old one stays");
+                        continue;
+                    }
+                },
+            };
+            if commands.send(command).await.is_err() {
+                return;
+            }
+        }
+    });
+
+    let kind = choice.unwrap_or(config.pacing.backend).kind();
+    let backend = backend::open(kind, &config.backend_config())?;
+    tracing::info!(
+        host = config.host,
+        backend = backend_name(backend.kind()),
+        adopted = backend.stats().adopted,
+        "the daemon starts"
+    );
+    match Daemon::new(config, backend)?.run(commanded, asked).await {
+        Ok(Exit::Stopped) => {
+            tracing::info!("stopped; all connections were given back");
+            Ok(ExitCode::SUCCESS)
+        }
+        Ok(Exit::Superseded(reason)) => {
+            tracing::info!(reason, "another daemon of this host took over; all connections were given back");
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(error @ (DaemonError::Refused { .. } | DaemonError::Certificate(_))) => {
+            tracing::error!("{error}; all connections were given back");
+            Ok(ExitCode::from(EXIT_REFUSED))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The log filter of the process, behind the admin interface.
+struct Filter(reload::Handle<EnvFilter, Registry>);
+
+impl LogFilter for Filter {
+    fn get(&self) -> String {
+        self.0.with_current(EnvFilter::to_string).unwrap_or_default()
+    }
+
+    fn set(&self, filter: &str) -> Result<(), String> {
+        let filter = EnvFilter::try_new(filter).map_err(|error| error.to_string())?;
+        self.0.reload(filter).map_err(|error| error.to_string())
+    }
+}
+
+fn start_logging() -> anyhow::Result<Arc<dyn LogFilter>> {
+    let filter = match std::env::var(LOG_VARIABLE) {
+        Ok(text) => EnvFilter::try_new(&text).with_context(|| format!("{LOG_VARIABLE}={text}"))?,
+        Err(_) => EnvFilter::new("info"),
+    };
+    let (layer, handle) = reload::Layer::new(filter);
+    tracing_subscriber::registry()
+        .with(layer)
+        .with(tracing_subscriber::fmt::layer().with_writer(std::io::stderr))
+        .try_init()
+        .context("cannot set up logging")?;
+    Ok(Arc::new(Filter(handle)))
+}
+
+/// One line for each mechanism, the best one first.
+fn probe_table() -> String {
+    let results = backend::probe::probe();
+    let chosen: Option<BackendKind> = results.iter().find(|result| result.usable).map(|result| result.kind);
+    let mut table = format!("{:<12} {:<7} {:<7} {}\n", "mechanism", "usable", "chosen", "why not");
+    let yes = |condition: bool| if condition { "yes" } else { "no" };
+    for result in &results {
+        table += &format!(
+            "{:<12} {:<7} {:<7} {}\n",
+            backend_name(result.kind),
+            yes(result.usable),
+            yes(chosen == Some(result.kind)),
+            result.reasons.join("; ")
+        );
+    }
+    if chosen.is_none() {
+        table += "no mechanism is usable: connections stay plain TCP\n";
+    }
+    table
+}

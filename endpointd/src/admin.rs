@@ -1,0 +1,182 @@
+//! The admin interface: a small HTTP server on the daemon's own thread.
+//!
+//! | request | answer |
+//! |---|---|
+//! | `GET /live` | 200 while the loop turns |
+//! | `GET /ready` | 200 while a session is established, else 503 and why not |
+//! | `GET /metrics` | Prometheus text |
+//! | `GET /status` | JSON, see [`crate::status::Status`] |
+//! | `GET /first-paced` | JSON array of recent samples in microseconds |
+//! | `GET`, `PUT /log-level` | the filter, as `info` or `ratewright_endpointd=debug` |
+//!
+//! Handlers ask the daemon's loop over a channel, so that an answer is also a proof that it turns.
+
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::config::AdminAddress;
+use crate::status::Status;
+
+/// Requests that wait for the loop at once; more are refused.
+const QUEUE: usize = 64;
+
+/// What a handler asks the daemon's loop.
+#[derive(Debug)]
+pub enum AdminRequest {
+    /// The status.
+    Status(oneshot::Sender<Box<Status>>),
+    /// The metrics' text.
+    Metrics(oneshot::Sender<String>),
+    /// Recent first-paced samples, in microseconds.
+    FirstPaced(oneshot::Sender<Vec<u32>>),
+}
+
+/// Reads and sets the log filter of the process.
+pub trait LogFilter: Send + Sync {
+    /// The filter now.
+    fn get(&self) -> String;
+    /// Sets it.
+    ///
+    /// # Errors
+    /// With what is wrong with the text.
+    fn set(&self, filter: &str) -> Result<(), String>;
+}
+
+#[derive(Clone)]
+struct Admin {
+    requests: mpsc::Sender<AdminRequest>,
+    log: Option<Arc<dyn LogFilter>>,
+}
+
+/// Makes the channel between the handlers and the loop.
+#[must_use]
+pub fn channel() -> (mpsc::Sender<AdminRequest>, mpsc::Receiver<AdminRequest>) {
+    mpsc::channel(QUEUE)
+}
+
+/// The routes.
+#[must_use]
+pub fn router(requests: mpsc::Sender<AdminRequest>, log: Option<Arc<dyn LogFilter>>) -> Router {
+    Router::new()
+        .route("/live", get(live))
+        .route("/ready", get(ready))
+        .route("/metrics", get(metrics))
+        .route("/status", get(status))
+        .route("/first-paced", get(first_paced))
+        .route("/log-level", get(get_log).put(put_log))
+        .with_state(Admin { requests, log })
+}
+
+/// A listener that is bound.
+#[derive(Debug)]
+pub enum Listener {
+    /// TCP.
+    Tcp(TcpListener),
+    /// Unix socket.
+    Unix(UnixListener),
+}
+
+impl Listener {
+    /// Binds. A socket file that is left from an earlier run is replaced; only the owner may connect.
+    ///
+    /// # Errors
+    /// When the address cannot be bound, or the path is taken by something that is no socket.
+    pub async fn bind(address: &AdminAddress) -> std::io::Result<Self> {
+        match address {
+            AdminAddress::Tcp(address) => TcpListener::bind(address).await.map(Self::Tcp),
+            AdminAddress::Unix(path) => {
+                if std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
+                    std::fs::remove_file(path)?;
+                }
+                let listener = UnixListener::bind(path)?;
+                std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+                Ok(Self::Unix(listener))
+            }
+        }
+    }
+
+    /// Serves until the task is dropped.
+    pub async fn serve(self, router: Router) {
+        let served = match self {
+            Self::Tcp(listener) => axum::serve(listener, router).await,
+            Self::Unix(listener) => axum::serve(listener, router).await,
+        };
+        if let Err(error) = served {
+            tracing::error!(%error, "the admin interface stopped");
+        }
+    }
+}
+
+impl Admin {
+    async fn ask<T>(&self, request: impl FnOnce(oneshot::Sender<T>) -> AdminRequest) -> Result<T, Response> {
+        let busy = || (StatusCode::SERVICE_UNAVAILABLE, "the daemon's loop does not answer\n").into_response();
+        let (answer, answered) = oneshot::channel();
+        self.requests.try_send(request(answer)).map_err(|_| busy())?;
+        answered.await.map_err(|_| busy())
+    }
+}
+
+async fn live(State(admin): State<Admin>) -> Response {
+    match admin.ask(AdminRequest::Status).await {
+        Ok(_) => "live\n".into_response(),
+        Err(busy) => busy,
+    }
+}
+
+async fn ready(State(admin): State<Admin>) -> Response {
+    match admin.ask(AdminRequest::Status).await {
+        Ok(status) if status.is_ready() => "ready\n".into_response(),
+        Ok(status) => {
+            let why = status.session.last_error.as_deref().unwrap_or("no session with the allocator yet");
+            (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {why}\n")).into_response()
+        }
+        Err(busy) => busy,
+    }
+}
+
+async fn metrics(State(admin): State<Admin>) -> Response {
+    match admin.ask(AdminRequest::Metrics).await {
+        Ok(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
+        Err(busy) => busy,
+    }
+}
+
+async fn status(State(admin): State<Admin>) -> Response {
+    match admin.ask(AdminRequest::Status).await {
+        Ok(status) => axum::Json(status).into_response(),
+        Err(busy) => busy,
+    }
+}
+
+async fn first_paced(State(admin): State<Admin>) -> Response {
+    match admin.ask(AdminRequest::FirstPaced).await {
+        Ok(samples) => axum::Json(samples).into_response(),
+        Err(busy) => busy,
+    }
+}
+
+async fn get_log(State(admin): State<Admin>) -> Response {
+    match admin.log {
+        Some(log) => (log.get() + "\n").into_response(),
+        None => StatusCode::NOT_FOUND.into_response(),
+    }
+}
+
+async fn put_log(State(admin): State<Admin>, filter: String) -> Response {
+    let Some(log) = admin.log else { return StatusCode::NOT_FOUND.into_response() };
+    match log.set(filter.trim()) {
+        Ok(()) => {
+            tracing::info!(filter = filter.trim(), "the log filter was changed");
+            (log.get() + "\n").into_response()
+        }
+        Err(problem) => (StatusCode::BAD_REQUEST, problem + "\n").into_response(),
+    }
+}

@@ -1,0 +1,341 @@
+//! The daemon's configuration: TOML, strict, with every error naming the key and what would be right.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::backend::{BackendConfig, BackendKind};
+use crate::policy::RuleConfig;
+
+/// A commented configuration with every key, as `example-config` prints it.
+pub const EXAMPLE: &str = include_str!("example.toml");
+
+/// Flow handles carry 20 bits of slot number.
+const MAX_FLOWS_LIMIT: u32 = 1 << 20;
+/// At most this many policy rules: they are tried in order for every flowlet.
+const MAX_RULES: usize = 256;
+
+/// Why a configuration is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("{path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The error of the system.
+        source: std::io::Error,
+    },
+    /// Not TOML, an unknown key, or a value of the wrong type.
+    #[error("{origin}: {source}")]
+    Syntax {
+        /// The file.
+        origin: String,
+        /// Line, column and what is wrong.
+        source: Box<toml::de::Error>,
+    },
+    /// A value that cannot be used.
+    #[error("{origin}: `{key}`: {problem}")]
+    Value {
+        /// The file.
+        origin: String,
+        /// Path of the key, as `pacing.max_flows`.
+        key: String,
+        /// What is wrong, and what would be right.
+        problem: String,
+    },
+}
+
+/// Everything the daemon is told.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// This host's name in the topology and in its certificate.
+    pub host: String,
+    /// The allocator's addresses, `host:port`, tried in order.
+    pub allocator: Vec<String>,
+    /// Where the admin interface listens; nowhere if absent.
+    #[serde(default)]
+    pub admin: Option<AdminAddress>,
+    /// Certificates.
+    pub tls: TlsConfig,
+    /// The session with the allocator.
+    #[serde(default)]
+    pub session: SessionConfig,
+    /// Detection and pacing.
+    #[serde(default)]
+    pub pacing: PacingConfig,
+    /// The policy, first match wins.
+    #[serde(default)]
+    pub policy: Vec<RuleConfig>,
+}
+
+/// `[tls]`: PEM files; relative paths are relative to the configuration's folder.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsConfig {
+    /// The authority that signed the allocator's certificate.
+    pub ca: PathBuf,
+    /// This host's certificate chain.
+    pub cert: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// The name that the allocator's certificate must carry.
+    #[serde(default = "default_server_name")]
+    pub server_name: String,
+}
+
+fn default_server_name() -> String {
+    "ratewright-allocator".to_owned()
+}
+
+/// `[session]`: timers of the connection to the allocator.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SessionConfig {
+    /// Local address to connect from; the kernel chooses if absent.
+    pub bind: Option<IpAddr>,
+    /// An attempt to connect is given up after this long.
+    pub handshake_timeout_ms: u64,
+    /// First pause after a failed attempt; doubles from there, with jitter.
+    pub retry_min_ms: u64,
+    /// Longest pause between attempts.
+    pub retry_max_ms: u64,
+    /// The transport closes after this long without a packet from the allocator.
+    pub idle_timeout_ms: u64,
+    /// Round-trip time assumed until one was measured.
+    pub initial_rtt_us: u64,
+}
+
+impl Default for SessionConfig {
+    fn default() -> Self {
+        Self {
+            bind: None,
+            handshake_timeout_ms: 250,
+            retry_min_ms: 20,
+            retry_max_ms: 150,
+            idle_timeout_ms: 3_000,
+            initial_rtt_us: 1_000,
+        }
+    }
+}
+
+/// `[pacing]`: which back end, and what counts as a flowlet.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PacingConfig {
+    /// The mechanism, or `auto` for the best that this kernel offers.
+    pub backend: BackendChoice,
+    /// A flowlet is reported once this many bytes of it were written; smaller ones never cost a message.
+    pub min_flowlet_bytes: u64,
+    /// A flowlet ends when its socket had nothing to send for this long.
+    pub idle_gap_us: u64,
+    /// Bound of the flow table.
+    pub max_flows: u32,
+    /// cgroup v2 directory whose sockets are paced (sock_ops).
+    pub cgroup: Option<PathBuf>,
+    /// Network device whose egress is paced (tc_htb).
+    pub device: Option<String>,
+    /// Whether connections that exist at start are taken over.
+    pub take_over: bool,
+    /// Names the daemon's kernel objects; derived from `host` if absent.
+    pub instance: Option<String>,
+}
+
+impl Default for PacingConfig {
+    fn default() -> Self {
+        Self {
+            backend: BackendChoice::Auto,
+            min_flowlet_bytes: 15_000,
+            idle_gap_us: 1_000,
+            max_flows: 16_384,
+            cgroup: None,
+            device: None,
+            take_over: true,
+            instance: None,
+        }
+    }
+}
+
+/// The value of `pacing.backend` and of `--backend`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
+pub enum BackendChoice {
+    /// The best usable one.
+    Auto,
+    /// BPF struct_ops congestion control.
+    StructOps,
+    /// BPF sock_ops with `SO_MAX_PACING_RATE`.
+    SockOps,
+    /// tc HTB classes.
+    TcHtb,
+}
+
+impl BackendChoice {
+    /// The mechanism, or `None` for the best usable one.
+    #[must_use]
+    pub fn kind(self) -> Option<BackendKind> {
+        match self {
+            Self::Auto => None,
+            Self::StructOps => Some(BackendKind::StructOps),
+            Self::SockOps => Some(BackendKind::SockOps),
+            Self::TcHtb => Some(BackendKind::TcHtb),
+        }
+    }
+}
+
+/// Where an HTTP listener stands.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum AdminAddress {
+    /// `address:port`.
+    Tcp(SocketAddr),
+    /// `unix:PATH`.
+    Unix(PathBuf),
+}
+
+impl TryFrom<String> for AdminAddress {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        match text.strip_prefix("unix:") {
+            Some("") => Err("`unix:` needs a path after it".to_owned()),
+            Some(path) => Ok(Self::Unix(PathBuf::from(path))),
+            None => text.parse().map(Self::Tcp).map_err(|_| {
+                format!("`{text}` is neither `address:port` nor `unix:PATH`, as in \"127.0.0.1:9601\"")
+            }),
+        }
+    }
+}
+
+impl Config {
+    /// Reads and checks a file.
+    ///
+    /// # Errors
+    /// When it cannot be read, is not valid TOML, has unknown keys or impossible values.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        let mut config = Self::from_toml_str(&text, &path.display().to_string())?;
+        let folder = path.parent().unwrap_or(Path::new("."));
+        let tls = &mut config.tls;
+        for file in [&mut tls.ca, &mut tls.cert, &mut tls.key] {
+            *file = folder.join(&*file);
+        }
+        Ok(config)
+    }
+
+    /// Reads and checks a text; `origin` names it in errors.
+    ///
+    /// # Errors
+    /// As for [`Config::load`].
+    pub fn from_toml_str(text: &str, origin: &str) -> Result<Self, ConfigError> {
+        let config: Self = toml::from_str(text).map_err(|source| ConfigError::Syntax {
+            origin: origin.to_owned(),
+            source: Box::new(source),
+        })?;
+        config.check(origin)?;
+        Ok(config)
+    }
+
+    fn check(&self, origin: &str) -> Result<(), ConfigError> {
+        let bad = |key: &str, problem: String| {
+            Err(ConfigError::Value { origin: origin.to_owned(), key: key.to_owned(), problem })
+        };
+        if self.host.is_empty() || self.host.len() > 253 {
+            return bad("host", "must be this host's name in the topology, 1 to 253 bytes".into());
+        }
+        if self.allocator.is_empty() {
+            return bad("allocator", "must list at least one `host:port`".into());
+        }
+        for address in &self.allocator {
+            let port = address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+            if port.is_none_or(|port| port == 0) {
+                return bad("allocator", format!("`{address}` is not `host:port`, as in \"10.0.0.1:7600\""));
+            }
+        }
+        let session = &self.session;
+        for (key, value, low, high) in [
+            ("session.handshake_timeout_ms", session.handshake_timeout_ms, 10, 60_000),
+            ("session.retry_min_ms", session.retry_min_ms, 1, 60_000),
+            ("session.retry_max_ms", session.retry_max_ms, session.retry_min_ms, 600_000),
+            ("session.idle_timeout_ms", session.idle_timeout_ms, 100, 600_000),
+            ("session.initial_rtt_us", session.initial_rtt_us, 10, 1_000_000),
+            ("pacing.idle_gap_us", self.pacing.idle_gap_us, 0, 10_000_000),
+            ("pacing.min_flowlet_bytes", self.pacing.min_flowlet_bytes, 0, 1 << 40),
+            ("pacing.max_flows", u64::from(self.pacing.max_flows), 1, u64::from(MAX_FLOWS_LIMIT)),
+        ] {
+            if value < low || value > high {
+                return bad(key, format!("{value} is outside {low}..={high}"));
+            }
+        }
+        if let Some(instance) = &self.pacing.instance
+            && !is_instance_name(instance)
+        {
+            return bad("pacing.instance", format!("`{instance}` must be 1 to 8 characters of a-z and 0-9"));
+        }
+        if self.policy.len() > MAX_RULES {
+            return bad("policy", format!("{} rules; at most {MAX_RULES} are allowed", self.policy.len()));
+        }
+        for (index, rule) in self.policy.iter().enumerate() {
+            if let Err(problem) = rule.check() {
+                return bad(&format!("policy[{index}].{}", problem.key), problem.problem);
+            }
+            if rule.matches_everything() && index + 1 < self.policy.len() {
+                return bad(
+                    &format!("policy[{index}]"),
+                    "matches every flow, so that the rules after it can never apply; put it last".into(),
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// What the back end is started with.
+    #[must_use]
+    pub fn backend_config(&self) -> BackendConfig {
+        let pacing = &self.pacing;
+        BackendConfig {
+            instance: pacing.instance.clone().unwrap_or_else(|| instance_name(&self.host)),
+            max_flows: pacing.max_flows,
+            min_flowlet_bytes: pacing.min_flowlet_bytes,
+            cgroup: pacing.cgroup.clone(),
+            device: pacing.device.clone(),
+            take_over: pacing.take_over,
+        }
+    }
+}
+
+fn is_instance_name(name: &str) -> bool {
+    (1..=8).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+}
+
+/// A short name for kernel objects: the host's own name where it fits, else its beginning and a hash.
+#[must_use]
+pub fn instance_name(host: &str) -> String {
+    if is_instance_name(host) {
+        return host.to_owned();
+    }
+    // FNV-1a; five digits of base 36 hold 60 million values.
+    let mut hash = host
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    let mut name: String = host
+        .chars()
+        .map(|letter| letter.to_ascii_lowercase())
+        .filter(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit())
+        .take(3)
+        .collect();
+    for _ in 0..5 {
+        let digit = u32::try_from(hash % 36).unwrap_or(0);
+        name.push(char::from_digit(digit, 36).unwrap_or('0'));
+        hash /= 36;
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,327 @@
+//! The daemon: one loop on one thread that joins the back end, the flow book and the session.
+//!
+//! Whatever wakes the loop, it then does all that follows from it before it waits again ([`Daemon::pump`]):
+//! kernel events become session records become a datagram, and a datagram's rates reach the kernel,
+//! in the same turn. Nothing waits for a tick. The timers are the protocol's own: an idle daemon
+//! wakes for its keep-alives and for nothing else.
+
+mod kernel;
+mod report;
+mod session;
+
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use ratewright_proto::control::{Refusal, RefusalCode, Welcome};
+use ratewright_proto::client::{ClientConfig, ClientSession};
+use sd_notify::NotifyState;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+use crate::admin::AdminRequest;
+use crate::backend::{BackendError, PacingBackend};
+use crate::clock;
+use crate::config::Config;
+use crate::first_paced::FirstPaced;
+use crate::flows::FlowBook;
+use crate::metrics::Metrics;
+use crate::policy::Policy;
+use crate::session_io::tls::{TlsError, client_config};
+use crate::session_io::{Link, LinkError, LinkEvent};
+use kernel::Kernel;
+
+/// Datagrams that are taken in one turn before what they caused is sent.
+const DATAGRAMS_PER_TURN: usize = 64;
+
+/// What the process tells the running daemon.
+#[derive(Debug)]
+pub enum Command {
+    /// Take the policy and the idle gap of this configuration.
+    Reload(Box<Config>),
+    /// Give everything back and end.
+    Stop,
+}
+
+/// How a daemon ended without an error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Exit {
+    /// It was told to.
+    Stopped,
+    /// Another daemon of this host has taken the session over.
+    Superseded(String),
+}
+
+/// Why a daemon ended.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// The certificates cannot be used.
+    #[error("[tls]: {0}")]
+    Tls(#[from] TlsError),
+    /// The metrics could not be set up.
+    #[error("metrics: {0}")]
+    Metrics(#[from] metrics_exporter_prometheus::BuildError),
+    /// The pacing back end failed.
+    #[error("back end: {0}")]
+    Backend(#[from] BackendError),
+    /// The runtime cannot watch the back end's descriptor.
+    #[error("cannot wait for the back end's events: {0}")]
+    Events(std::io::Error),
+    /// The allocator will not have this host, and asking again does not help.
+    #[error("the allocator refused this host ({code:?}): {reason}")]
+    Refused {
+        /// The kind.
+        code: RefusalCode,
+        /// The allocator's words.
+        reason: String,
+    },
+    /// No allocator accepts this host's certificate, or theirs are not what they should be.
+    #[error("no allocator could be authenticated: {0}")]
+    Certificate(LinkError),
+}
+
+/// What is known of the session.
+#[derive(Debug, Default)]
+struct Known {
+    welcome: Option<Welcome>,
+    topology_version: u32,
+    last_error: Option<String>,
+    /// The next failure to connect is worth a line from then on.
+    next_warning_ns: u64,
+    /// Attempts in a row that failed over certificates.
+    tls_failures: usize,
+    ever_established: bool,
+}
+
+/// The endpoint daemon.
+#[derive(Debug)]
+pub struct Daemon {
+    config: Config,
+    kernel: Kernel,
+    book: FlowBook,
+    session: ClientSession,
+    link: Link,
+    known: Known,
+    first_paced: FirstPaced,
+    metrics: Metrics,
+    started_ns: u64,
+    /// The datagram that is being built.
+    outgoing: Vec<u8>,
+}
+
+impl Daemon {
+    /// A daemon that is ready to [`run`](Self::run). Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// When the certificates cannot be read.
+    pub fn new(config: Config, backend: Box<dyn PacingBackend>) -> Result<Self, DaemonError> {
+        let client = client_config(&config.tls, &config.session)?;
+        let incarnation = clock::incarnation();
+        let session = ClientSession::new(ClientConfig {
+            host_name: config.host.clone(),
+            incarnation,
+            software: concat!("ratewright-endpointd ", env!("CARGO_PKG_VERSION")).to_owned(),
+            max_flows: config.pacing.max_flows,
+            handshake_timeout_ns: config.session.handshake_timeout_ms.saturating_mul(4_000_000),
+            ..ClientConfig::default()
+        });
+        let mut book = FlowBook::new(
+            config.pacing.max_flows,
+            config.pacing.idle_gap_us * 1_000,
+            Policy::new(&config.policy),
+        );
+        let kernel = Kernel::new(backend);
+        kernel.warn_of_missing(&book.refresh_cgroups(kernel.cgroup_mount()));
+        Ok(Self {
+            link: Link::new(&config.allocator, &config.tls.server_name, client, &config.session, incarnation),
+            config,
+            kernel,
+            book,
+            session,
+            known: Known::default(),
+            first_paced: FirstPaced::default(),
+            metrics: Metrics::new()?,
+            started_ns: clock::now_ns(),
+            outgoing: Vec::new(),
+        })
+    }
+
+    /// Runs until told to stop, or until the allocator says that there is no point. In either case
+    /// every connection is given back to the kernel's own congestion control. Must be called within
+    /// a `LocalSet`.
+    ///
+    /// # Errors
+    /// See [`DaemonError`].
+    pub async fn run(
+        mut self,
+        mut commands: mpsc::Receiver<Command>,
+        mut requests: mpsc::Receiver<AdminRequest>,
+    ) -> Result<Exit, DaemonError> {
+        let result = self.turn_until_end(&mut commands, &mut requests).await;
+        let _ = sd_notify::notify(&[NotifyState::Stopping]);
+        self.book.end_all();
+        self.pump();
+        self.link.close().await;
+        let undone = self.kernel.backend.shut_down();
+        let exit = result?;
+        undone?;
+        Ok(exit)
+    }
+
+    async fn turn_until_end(
+        &mut self,
+        commands: &mut mpsc::Receiver<Command>,
+        requests: &mut mpsc::Receiver<AdminRequest>,
+    ) -> Result<Exit, DaemonError> {
+        // The descriptor is duplicated, so that it cannot be closed under the runtime's feet.
+        let events: OwnedFd =
+            self.kernel.backend.event_fd().try_clone_to_owned().map_err(DaemonError::Events)?;
+        let events = AsyncFd::with_interest(events, Interest::READABLE).map_err(DaemonError::Events)?;
+        let mut watchdog = Watchdog::new();
+        let timer = sleep_until(Instant::now());
+        tokio::pin!(timer);
+        let mut armed_ns = None;
+        let _ = sd_notify::notify(&[NotifyState::Ready]);
+        self.on_kernel_events();
+        loop {
+            if let Some(refusal) = self.pump() {
+                return refused(refusal);
+            }
+            let deadline_ns = self.next_timeout();
+            if deadline_ns != armed_ns
+                && let Some(deadline_ns) = deadline_ns
+            {
+                timer.as_mut().reset(clock::instant_at(deadline_ns));
+            }
+            armed_ns = deadline_ns;
+            tokio::select! {
+                biased;
+                ready = events.readable() => {
+                    ready.map_err(DaemonError::Events)?.clear_ready();
+                    self.on_kernel_events();
+                }
+                event = self.link.next() => self.on_link_event(event)?,
+                () = &mut timer, if armed_ns.is_some() => {
+                    armed_ns = None;
+                    self.on_timeout();
+                }
+                command = commands.recv() => match command {
+                    Some(Command::Reload(config)) => self.reload(*config),
+                    Some(Command::Stop) | None => return Ok(Exit::Stopped),
+                },
+                Some(request) = requests.recv() => self.answer(request),
+                () = watchdog.due() => watchdog.feed(),
+            }
+        }
+    }
+
+    fn on_link_event(&mut self, event: LinkEvent) -> Result<(), DaemonError> {
+        match event {
+            LinkEvent::Datagram(datagram) => {
+                self.on_datagram(&datagram);
+                for _ in 1..DATAGRAMS_PER_TURN {
+                    let Some(datagram) = self.link.try_datagram() else { break };
+                    self.on_datagram(&datagram);
+                }
+                Ok(())
+            }
+            LinkEvent::Control(frame) => {
+                self.on_control(&frame);
+                Ok(())
+            }
+            LinkEvent::Connected => {
+                self.on_connected();
+                Ok(())
+            }
+            LinkEvent::Down(error) => self.on_down(error),
+        }
+    }
+
+    /// Does everything that follows from what has happened: session events and flow actions in
+    /// order, then what is to be sent. Returns a refusal that ends the daemon.
+    fn pump(&mut self) -> Option<Refusal> {
+        let now_ns = clock::now_ns();
+        loop {
+            while let Some(action) = self.book.poll_action() {
+                self.act(now_ns, &action);
+            }
+            let Some(event) = self.session.poll_event() else { break };
+            if let Some(refusal) = self.on_session_event(now_ns, event) {
+                return Some(refusal);
+            }
+        }
+        while let Some(frame) = self.session.poll_control() {
+            self.link.send_control(frame);
+        }
+        if let Some(max_bytes) = self.link.max_datagram_bytes() {
+            while self.session.poll_datagram(now_ns, max_bytes, &mut self.outgoing) {
+                self.link.send_datagram(&self.outgoing);
+            }
+        }
+        None
+    }
+
+    fn next_timeout(&self) -> Option<u64> {
+        [self.session.next_timeout(), self.book.next_timeout(), self.kernel.next_timeout()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn on_timeout(&mut self) {
+        let now_ns = clock::now_ns();
+        self.session.on_timeout(now_ns);
+        self.book.on_timeout(now_ns);
+        if self.kernel.next_timeout().is_some_and(|at_ns| at_ns <= now_ns) {
+            self.on_kernel_events();
+            self.refresh_cgroups_if_due(now_ns);
+        }
+    }
+
+    fn reload(&mut self, config: Config) {
+        self.config.policy.clone_from(&config.policy);
+        self.config.pacing.idle_gap_us = config.pacing.idle_gap_us;
+        if config != self.config {
+            tracing::warn!("only [[policy]] and pacing.idle_gap_us change at run time; restart for the rest");
+        }
+        self.book.set_idle_gap_ns(config.pacing.idle_gap_us * 1_000);
+        let mut policy = Policy::new(&config.policy);
+        self.kernel.warn_of_missing(&policy.refresh_cgroups(self.kernel.cgroup_mount()));
+        self.book.set_policy(policy);
+        tracing::info!(rules = config.policy.len(), "the policy was reloaded");
+    }
+}
+
+fn refused(refusal: Refusal) -> Result<Exit, DaemonError> {
+    let Refusal { code, reason, .. } = refusal;
+    match code {
+        RefusalCode::Superseded => Ok(Exit::Superseded(reason)),
+        code => Err(DaemonError::Refused { code, reason }),
+    }
+}
+
+/// Tells the service manager that the loop turns, where it asks for that.
+struct Watchdog {
+    every: Option<Duration>,
+    next: Instant,
+}
+
+impl Watchdog {
+    fn new() -> Self {
+        let every = sd_notify::watchdog_enabled().map(|limit| limit / 2);
+        Self { every, next: Instant::now() }
+    }
+
+    async fn due(&self) {
+        match self.every {
+            Some(_) => sleep_until(self.next).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn feed(&mut self) {
+        let _ = sd_notify::notify(&[NotifyState::Watchdog]);
+        self.next = Instant::now() + self.every.unwrap_or_default();
+    }
+}

@@ -1,0 +1,148 @@
+//! The daemon's side towards the kernel: events in, actions out.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use super::Daemon;
+use crate::backend::{BackendError, FlowEvent, FlowEventKind, PacingBackend};
+use crate::clock;
+use crate::flows::FlowAction;
+use crate::policy::cgroup;
+
+/// The cgroup tree is walked at most this often.
+const CGROUP_REFRESH_NS: u64 = 1_000_000_000;
+/// cgroups remembered as known; beyond it they are looked up again.
+const MAX_SEEN_CGROUPS: usize = 65_536;
+/// Errors of the back end are logged at most this often; all are counted.
+const LOG_EVERY_NS: u64 = 1_000_000_000;
+
+/// The back end, and what goes with it.
+pub(super) struct Kernel {
+    pub(super) backend: Box<dyn PacingBackend>,
+    pub(super) errors: u64,
+    next_log_ns: u64,
+    events: Vec<FlowEvent>,
+    cgroup_mount: PathBuf,
+    seen_cgroups: BTreeSet<u64>,
+    refreshed_ns: u64,
+    refresh_due_ns: Option<u64>,
+}
+
+impl std::fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Kernel").field("backend", &self.backend.kind()).finish_non_exhaustive()
+    }
+}
+
+impl Kernel {
+    pub(super) fn new(backend: Box<dyn PacingBackend>) -> Self {
+        Self {
+            backend,
+            errors: 0,
+            next_log_ns: 0,
+            events: Vec::new(),
+            cgroup_mount: cgroup::mount_point(),
+            seen_cgroups: BTreeSet::new(),
+            refreshed_ns: clock::now_ns(),
+            refresh_due_ns: None,
+        }
+    }
+
+    pub(super) fn cgroup_mount(&self) -> &Path {
+        &self.cgroup_mount
+    }
+
+    pub(super) fn warn_of_missing(&self, paths: &[PathBuf]) {
+        for path in paths {
+            tracing::warn!(
+                cgroup = %path.display(),
+                mount = %self.cgroup_mount.display(),
+                "the policy names a cgroup that does not exist yet"
+            );
+        }
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<u64> {
+        [self.backend.next_poll_ns(), self.refresh_due_ns].into_iter().flatten().min()
+    }
+
+    fn note(&mut self, now_ns: u64, what: &str, result: Result<(), BackendError>) {
+        let Err(error) = result else { return };
+        self.errors += 1;
+        if now_ns >= self.next_log_ns {
+            self.next_log_ns = now_ns + LOG_EVERY_NS;
+            tracing::warn!(%error, errors = self.errors, "the back end failed to {what}");
+        }
+    }
+}
+
+impl Daemon {
+    /// Takes all events that wait in the kernel.
+    pub(super) fn on_kernel_events(&mut self) {
+        let now_ns = clock::now_ns();
+        let mut events = std::mem::take(&mut self.kernel.events);
+        let polled = self.kernel.backend.poll_events(now_ns, &mut events);
+        self.kernel.note(now_ns, "read its events", polled);
+        for event in events.drain(..) {
+            match &event.kind {
+                FlowEventKind::FirstPaced { latency_ns } => {
+                    self.first_paced.record(*latency_ns);
+                    self.metrics.first_paced(*latency_ns);
+                }
+                FlowEventKind::Start(facts) => self.meet_cgroup(now_ns, facts.cgroup_id),
+                _ => {}
+            }
+            self.book.on_event(event);
+        }
+        self.kernel.events = events;
+    }
+
+    /// Does one thing that the flow book asks for.
+    pub(super) fn act(&mut self, now_ns: u64, action: &FlowAction) {
+        let backend = &mut self.kernel.backend;
+        let (what, result) = match *action {
+            FlowAction::Start(start) => {
+                if let Err(error) = self.session.start(now_ns, start) {
+                    tracing::debug!(%error, "a flowlet stays unreported");
+                    self.book.start_refused(start.flow());
+                }
+                return;
+            }
+            FlowAction::End(flow) => {
+                // A flow that the session had no room for is not in its table.
+                if let Err(error) = self.session.end(now_ns, flow) {
+                    tracing::debug!(%error, "an end was not needed");
+                }
+                return;
+            }
+            FlowAction::SetRate { conn, rate_bps, expires_ns } => {
+                ("set a rate", backend.set_rate(conn, rate_bps, expires_ns))
+            }
+            FlowAction::Renew { expires_ns } => ("renew its leases", backend.renew(expires_ns)),
+            FlowAction::Clear(conn) => ("give a connection back", backend.clear(conn)),
+            FlowAction::ClearAll => ("give all connections back", backend.clear_all()),
+        };
+        self.kernel.note(now_ns, what, result);
+    }
+
+    /// A cgroup that was never seen may be one that the policy names.
+    fn meet_cgroup(&mut self, now_ns: u64, id: u64) {
+        if !self.book.policy().uses_cgroups() || self.kernel.seen_cgroups.contains(&id) {
+            return;
+        }
+        if self.kernel.seen_cgroups.len() >= MAX_SEEN_CGROUPS {
+            self.kernel.seen_cgroups.clear();
+        }
+        self.kernel.seen_cgroups.insert(id);
+        self.kernel.refresh_due_ns.get_or_insert(self.kernel.refreshed_ns + CGROUP_REFRESH_NS);
+        self.refresh_cgroups_if_due(now_ns);
+    }
+
+    pub(super) fn refresh_cgroups_if_due(&mut self, now_ns: u64) {
+        if self.kernel.refresh_due_ns.is_some_and(|due_ns| due_ns <= now_ns) {
+            self.kernel.refresh_due_ns = None;
+            self.kernel.refreshed_ns = now_ns;
+            self.book.refresh_cgroups(&self.kernel.cgroup_mount);
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Answers to the admin interface.
+
+use std::collections::BTreeMap;
+
+use super::Daemon;
+use crate::admin::AdminRequest;
+use crate::clock;
+use crate::status::{SessionState, SessionStatus, Status};
+
+impl Daemon {
+    pub(super) fn answer(&self, request: AdminRequest) {
+        // A handler whose client has gone does not wait any more.
+        match request {
+            AdminRequest::Status(answer) => drop(answer.send(Box::new(self.status()))),
+            AdminRequest::Metrics(answer) => drop(answer.send(self.metrics.render(&self.status()))),
+            AdminRequest::FirstPaced(answer) => drop(answer.send(self.first_paced.recent_us())),
+        }
+    }
+
+    fn session_state(&self) -> SessionState {
+        if self.session.is_established() {
+            SessionState::Established
+        } else if self.link.is_up() {
+            SessionState::Registering
+        } else if self.link.address().is_some() {
+            SessionState::Connecting
+        } else {
+            SessionState::Disconnected
+        }
+    }
+
+    /// Everything that operators may see.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)] // times, shown in seconds
+    pub fn status(&self) -> Status {
+        let now_ns = clock::now_ns();
+        let welcome = self.known.welcome.as_ref();
+        let mut protocol = BTreeMap::new();
+        self.session.counters().for_each(|name, value| {
+            protocol.insert(name, value);
+        });
+        let epoch = welcome.map_or(0, |welcome| welcome.epoch);
+        let topology_epoch = self.known.topology_version;
+        Status {
+            host: self.config.host.clone(),
+            version: env!("CARGO_PKG_VERSION"),
+            uptime_s: now_ns.saturating_sub(self.started_ns) as f64 / 1e9,
+            backend: self.kernel.backend.kind(),
+            session: SessionStatus {
+                state: self.session_state(),
+                allocator: self.link.address().map(str::to_owned),
+                epoch,
+                topology_epoch,
+                session: welcome.map_or(0, |welcome| welcome.session),
+                host_id: welcome.map_or(0, |welcome| welcome.host_id),
+                lease_s: welcome.map_or(0.0, |welcome| welcome.lease_ns as f64 / 1e9),
+                rtt_s: self.link.rtt().map_or(0.0, |rtt| rtt.as_secs_f64()),
+                last_error: self.known.last_error.clone(),
+            },
+            epoch,
+            topology_epoch,
+            released: self.book.is_released(),
+            flows: self.book.flow_count(),
+            reported_flows: self.book.reported_count(),
+            paced_flows: self.book.paced_count(now_ns),
+            first_paced_us: self.first_paced.summary(),
+            policy_matches: self.book.policy().matches(),
+            counters: *self.book.counters(),
+            link: self.link.counters().clone(),
+            protocol,
+            backend_stats: self.kernel.backend.stats(),
+            backend_errors: self.kernel.errors,
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The daemon's side towards the allocator.
+
+use std::sync::Arc;
+
+use ratewright_proto::client::ClientEvent;
+use ratewright_proto::control::{Refusal, TopologySnapshot, Welcome};
+
+use super::{Daemon, DaemonError};
+use crate::clock;
+use crate::flows::{Destinations, Network};
+use crate::session_io::LinkError;
+
+/// While the allocator stays away, it is worth a line this often.
+const WARN_EVERY_NS: u64 = 10_000_000_000;
+
+impl Daemon {
+    pub(super) fn on_connected(&mut self) {
+        if self.link.max_datagram_bytes().is_none() {
+            self.note_failure("the peer does not take QUIC datagrams: is it an allocator?".to_owned());
+            self.link.give_up("datagrams are needed");
+            return;
+        }
+        self.session.connected(clock::now_ns());
+    }
+
+    pub(super) fn on_control(&mut self, frame: &[u8]) {
+        if let Err(error) = self.session.on_control(clock::now_ns(), frame) {
+            self.note_failure(format!("the allocator sent a bad control message: {error}"));
+            self.drop_session("bad control message");
+        }
+    }
+
+    pub(super) fn on_datagram(&mut self, datagram: &[u8]) {
+        // A refused datagram is counted by its reason, and changes nothing.
+        if let Err(error) = self.session.on_datagram(clock::now_ns(), datagram) {
+            tracing::debug!(%error, "a datagram was dropped");
+        }
+    }
+
+    /// An attempt failed, or the connection is gone. What is paced stays paced until its lease ends.
+    pub(super) fn on_down(&mut self, error: LinkError) -> Result<(), DaemonError> {
+        self.leave_session();
+        self.note_failure(error.to_string());
+        self.known.tls_failures = if error.is_tls() { self.known.tls_failures + 1 } else { 0 };
+        // Before the first session it is this host's set-up that is wrong, and somebody has to be
+        // told. Later it is the allocator's that has changed: keep trying.
+        if !self.known.ever_established && self.known.tls_failures >= self.link.address_count() {
+            return Err(DaemonError::Certificate(error));
+        }
+        Ok(())
+    }
+
+    /// Returns a refusal that ends the daemon.
+    pub(super) fn on_session_event(&mut self, now_ns: u64, event: ClientEvent) -> Option<Refusal> {
+        match event {
+            ClientEvent::Rate { flow, rate_bps, expires_ns } => {
+                self.book.on_rate(now_ns, flow, rate_bps, expires_ns);
+            }
+            ClientEvent::LeaseRenewed { expires_ns } => self.book.on_renewed(expires_ns),
+            ClientEvent::Established(welcome) => self.on_established(now_ns, *welcome),
+            ClientEvent::Topology(topology) => {
+                tracing::info!(version = topology.version, hosts = topology.hosts.len(), "the topology changed");
+                self.known.topology_version = topology.version;
+                if let Some(welcome) = &mut self.known.welcome {
+                    welcome.topology = topology;
+                    self.book.set_network(Arc::new(network(welcome)));
+                }
+            }
+            ClientEvent::Released(released) => {
+                tracing::warn!(released, "the allocator's kill switch was turned");
+                self.book.on_released(released);
+                self.confirm_release(now_ns);
+            }
+            ClientEvent::Refused(refusal) if refusal.retry => {
+                self.note_failure(format!("refused ({:?}): {}", refusal.code, refusal.reason));
+                self.drop_session("refused");
+            }
+            ClientEvent::Refused(refusal) => return Some(refusal),
+            ClientEvent::SessionLost(reason) => {
+                self.note_failure(format!("the allocator went silent ({reason:?})"));
+                self.drop_session("silence");
+            }
+        }
+        None
+    }
+
+    fn on_established(&mut self, now_ns: u64, welcome: Welcome) {
+        self.link.confirm();
+        tracing::info!(
+            allocator = self.link.address(),
+            epoch = welcome.epoch,
+            session = welcome.session,
+            host_id = welcome.host_id,
+            hosts = welcome.topology.hosts.len(),
+            lease_ms = welcome.lease_ns / 1_000_000,
+            flows = self.book.flow_count(),
+            "a session is established"
+        );
+        let network = network(&welcome);
+        for name in self.book.policy().class_names() {
+            if network.class_id(name).is_none() {
+                tracing::warn!(class = name, "the policy names a class that the allocator does not have; class 0 is used");
+            }
+        }
+        self.book.on_established(Arc::new(network), welcome.released);
+        let known = &mut self.known;
+        known.topology_version = welcome.topology.version;
+        known.ever_established = true;
+        known.tls_failures = 0;
+        known.last_error = None;
+        known.next_warning_ns = 0;
+        let released = welcome.released;
+        known.welcome = Some(welcome);
+        if released {
+            self.confirm_release(now_ns);
+        }
+    }
+
+    /// Carries out what the kill switch asks for, then says so.
+    fn confirm_release(&mut self, now_ns: u64) {
+        while let Some(action) = self.book.poll_action() {
+            self.act(now_ns, &action);
+        }
+        if let Err(error) = self.session.confirm_release(self.book.rated_count()) {
+            tracing::debug!(%error, "the kill switch was not confirmed");
+        }
+    }
+
+    /// Gives the connection up; the next attempt follows.
+    fn drop_session(&mut self, reason: &str) {
+        self.leave_session();
+        self.link.give_up(reason);
+    }
+
+    fn leave_session(&mut self) {
+        self.session.disconnected(clock::now_ns());
+        if self.known.welcome.take().is_some() {
+            self.link.counters_mut().sessions_lost += 1;
+        }
+    }
+
+    /// Remembers why there is no session, and says so in the log, but not at every attempt.
+    fn note_failure(&mut self, problem: String) {
+        let now_ns = clock::now_ns();
+        if now_ns >= self.known.next_warning_ns {
+            self.known.next_warning_ns = now_ns + WARN_EVERY_NS;
+            tracing::warn!("{problem}; sockets go on as plain TCP, trying again");
+        } else {
+            tracing::debug!("{problem}");
+        }
+        self.known.last_error = Some(problem);
+    }
+}
+
+/// What the flow book needs of a Welcome.
+fn network(welcome: &Welcome) -> Network {
+    let topology: &TopologySnapshot = &welcome.topology;
+    let prefixes =
+        topology.hosts.iter().flat_map(|host| host.prefixes.iter().map(move |prefix| (host.id, prefix)));
+    Network {
+        own_host: welcome.host_id,
+        destinations: Destinations::new(prefixes),
+        ecmp_seed: topology.ecmp_seed,
+        ecmp_symmetric: topology.ecmp_symmetric,
+        classes: welcome.classes.iter().map(|class| (class.id, class.name.clone())).collect(),
+    }
+}

@@ -1,0 +1,380 @@
+//! The flow book: from what the kernel sees of sockets to what the allocator knows, and back.
+//!
+//! ```text
+//!  back end ── Start/Idle/Resume/Close ──► FlowBook ── Start, End ──► session
+//!  back end ◄─ SetRate/Renew/Clear/ClearAll ── FlowBook ◄── rate, lease, released ── session
+//! ```
+//!
+//! Sans-IO: events go in with the time, [`FlowAction`]s come out of [`FlowBook::poll_action`] in
+//! the order in which they must be done. A socket that pauses for less than the gap stays one
+//! flowlet (flowtune §5.1: the module reports when a socket buffer goes from empty to non-empty and
+//! back; the gap keeps a chatty socket from costing two messages per write).
+//!
+//! Bounded: one entry per slot of the back end's table, one timer entry per flowlet.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ratewright_proto::{FlowId, StartRecord};
+
+use crate::backend::{Conn, FlowEvent, FlowEventKind, FlowFacts, Slot};
+use crate::policy::Policy;
+
+pub mod counters;
+pub mod network;
+mod rates;
+mod standing;
+
+pub use counters::FlowCounters;
+pub use network::{Destinations, Network};
+use standing::{Reason, Standing, standing};
+
+/// What is to be done next.
+#[derive(Debug, Clone, PartialEq)]
+pub enum FlowAction {
+    /// Tell the allocator of a flowlet, or of new parameters of one that it knows.
+    Start(StartRecord),
+    /// Tell the allocator that a flowlet is over.
+    End(FlowId),
+    /// Pace a connection.
+    SetRate {
+        /// Which.
+        conn: Conn,
+        /// Wire rate.
+        rate_bps: u64,
+        /// Until when.
+        expires_ns: u64,
+    },
+    /// Move the expiry of all connections that have a rate.
+    Renew {
+        /// Until when.
+        expires_ns: u64,
+    },
+    /// Give one connection back to plain TCP.
+    Clear(Conn),
+    /// Give all connections back to plain TCP.
+    ClearAll,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The socket has something to send.
+    Active,
+    /// It had nothing since then; the flowlet ends when the gap has passed.
+    Idle { since_ns: u64 },
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Rate {
+    expires_ns: u64,
+}
+
+#[derive(Debug)]
+struct Flowlet {
+    id: FlowId,
+    phase: Phase,
+    standing: Standing,
+    /// What the back end was given.
+    rate: Option<Rate>,
+}
+
+impl Flowlet {
+    fn is_reported(&self) -> bool {
+        matches!(self.standing, Standing::Reported(_))
+    }
+}
+
+/// An open connection.
+#[derive(Debug)]
+struct Record {
+    conn: Conn,
+    facts: FlowFacts,
+    flowlet: Option<Flowlet>,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    /// Of the latest flowlet on this slot.
+    generation: u32,
+    /// The latest connection that closed: what still comes of it is ignored.
+    closed: Option<u32>,
+    /// Whether the slot has an entry in the timer heap.
+    in_heap: bool,
+    record: Option<Record>,
+}
+
+/// The flows of this host.
+#[derive(Debug)]
+pub struct FlowBook {
+    max_flows: u32,
+    idle_gap_ns: u64,
+    policy: Policy,
+    network: Option<Arc<Network>>,
+    entries: Vec<Entry>,
+    idle: BinaryHeap<Reverse<(u64, u32)>>,
+    actions: VecDeque<FlowAction>,
+    counters: FlowCounters,
+    released: bool,
+    /// To where the back end's leases were moved last in this session.
+    renewed_to_ns: u64,
+    /// Flowlets that have a rate in the back end.
+    rated: u32,
+}
+
+impl FlowBook {
+    /// An empty book for a back end with slots `0..max_flows`.
+    #[must_use]
+    pub fn new(max_flows: u32, idle_gap_ns: u64, policy: Policy) -> Self {
+        Self {
+            max_flows,
+            idle_gap_ns,
+            policy,
+            network: None,
+            entries: Vec::new(),
+            idle: BinaryHeap::new(),
+            actions: VecDeque::new(),
+            counters: FlowCounters::default(),
+            released: false,
+            renewed_to_ns: 0,
+            rated: 0,
+        }
+    }
+
+    /// The next thing to do.
+    pub fn poll_action(&mut self) -> Option<FlowAction> {
+        self.actions.pop_front()
+    }
+
+    /// What happened to a connection.
+    pub fn on_event(&mut self, event: FlowEvent) {
+        let FlowEvent { conn, at_ns, kind } = event;
+        if conn.slot.0 >= self.max_flows {
+            self.counters.beyond_bound += 1;
+            return;
+        }
+        let index = conn.slot.0 as usize;
+        if index >= self.entries.len() {
+            self.entries.resize_with(index + 1, Entry::default);
+        }
+        if !self.is_current(conn) {
+            self.counters.stale_events += 1;
+            return;
+        }
+        match kind {
+            FlowEventKind::Start(facts) => self.on_start(conn, facts),
+            FlowEventKind::Idle => self.on_idle(conn.slot, at_ns),
+            FlowEventKind::Resume => self.on_resume(conn.slot),
+            FlowEventKind::Close => {
+                self.end_flowlet(conn.slot, false);
+                let entry = &mut self.entries[index];
+                entry.closed = Some(conn.use_count);
+                entry.record = None;
+                self.counters.closed += 1;
+            }
+            FlowEventKind::FirstPaced { .. } => self.counters.first_paced += 1,
+        }
+    }
+
+    /// Whether `conn` is not older than what the slot has seen. Closes a predecessor whose end got lost.
+    fn is_current(&mut self, conn: Conn) -> bool {
+        let entry = &self.entries[conn.slot.0 as usize];
+        let newer_than = |use_count: u32| conn.use_count.wrapping_sub(use_count).cast_signed() > 0;
+        if entry.closed.is_some_and(|closed| !newer_than(closed)) {
+            return false;
+        }
+        let Some(record) = &entry.record else { return true };
+        if record.conn.use_count == conn.use_count {
+            return true;
+        }
+        if !newer_than(record.conn.use_count) {
+            return false;
+        }
+        self.end_flowlet(conn.slot, true);
+        self.entries[conn.slot.0 as usize].record = None;
+        self.counters.closed += 1;
+        true
+    }
+
+    fn on_start(&mut self, conn: Conn, facts: FlowFacts) {
+        let entry = &mut self.entries[conn.slot.0 as usize];
+        match &mut entry.record {
+            Some(record) => record.facts = facts,
+            None => entry.record = Some(Record { conn, facts, flowlet: None }),
+        }
+        self.on_resume(conn.slot);
+    }
+
+    /// A backlog: the running flowlet goes on, or a new one begins.
+    fn on_resume(&mut self, slot: Slot) {
+        let entry = &mut self.entries[slot.0 as usize];
+        // A resume of a connection that never started was preceded by lost events: without facts
+        // there is no policy, and the next start brings them.
+        let Some(record) = &mut entry.record else {
+            self.counters.stale_events += 1;
+            return;
+        };
+        if let Some(flowlet) = &mut record.flowlet {
+            if flowlet.phase != Phase::Active {
+                flowlet.phase = Phase::Active;
+                self.counters.gaps_bridged += 1;
+            }
+            return;
+        }
+        entry.generation = entry.generation.wrapping_add(1);
+        let id = FlowId::new(slot.0, entry.generation);
+        record.flowlet = Some(Flowlet { id, phase: Phase::Active, standing: Standing::Unresolved, rate: None });
+        self.counters.flowlets_started += 1;
+        self.resolve(slot);
+    }
+
+    fn on_idle(&mut self, slot: Slot, at_ns: u64) {
+        let entry = &mut self.entries[slot.0 as usize];
+        let Some(flowlet) = entry.record.as_mut().and_then(|record| record.flowlet.as_mut()) else {
+            return;
+        };
+        flowlet.phase = Phase::Idle { since_ns: at_ns };
+        if !entry.in_heap {
+            entry.in_heap = true;
+            self.idle.push(Reverse((at_ns.saturating_add(self.idle_gap_ns), slot.0)));
+        }
+    }
+
+    /// When [`FlowBook::on_timeout`] has something to do.
+    #[must_use]
+    pub fn next_timeout(&self) -> Option<u64> {
+        self.idle.peek().map(|Reverse((at_ns, _))| *at_ns)
+    }
+
+    /// Ends the flowlets whose gap has passed.
+    pub fn on_timeout(&mut self, now_ns: u64) {
+        while let Some(&Reverse((at_ns, slot))) = self.idle.peek() {
+            if at_ns > now_ns {
+                return;
+            }
+            self.idle.pop();
+            let entry = &mut self.entries[slot as usize];
+            entry.in_heap = false;
+            let phase = entry.record.as_ref().and_then(|record| record.flowlet.as_ref()).map(|flowlet| flowlet.phase);
+            let Some(Phase::Idle { since_ns }) = phase else { continue };
+            let due_ns = since_ns.saturating_add(self.idle_gap_ns);
+            if due_ns > now_ns {
+                entry.in_heap = true;
+                self.idle.push(Reverse((due_ns, slot)));
+            } else {
+                self.end_flowlet(Slot(slot), true);
+            }
+        }
+    }
+
+    /// Ends a slot's flowlet, if it has one; `open` is whether its connection still exists.
+    fn end_flowlet(&mut self, slot: Slot, open: bool) {
+        let Some(record) = &mut self.entries[slot.0 as usize].record else { return };
+        let Some(flowlet) = record.flowlet.take() else { return };
+        self.counters.flowlets_ended += 1;
+        if flowlet.is_reported() {
+            self.actions.push_back(FlowAction::End(flowlet.id));
+        }
+        self.rated -= u32::from(flowlet.rate.is_some());
+        // The back end reports the next backlog as a start only once the flowlet was cleared, paced
+        // or not.
+        if open {
+            self.actions.push_back(FlowAction::Clear(record.conn));
+        }
+    }
+
+    /// Works out what the allocator should know of a slot's flowlet, and says so if that is new.
+    fn resolve(&mut self, slot: Slot) {
+        let entry = &mut self.entries[slot.0 as usize];
+        let (Some(network), Some(record)) = (&self.network, &mut entry.record) else { return };
+        let Some(flowlet) = &mut record.flowlet else { return };
+        let standing = standing(network, &mut self.policy, flowlet.id, &record.facts);
+        if standing == flowlet.standing {
+            return;
+        }
+        let was_reported = flowlet.is_reported();
+        flowlet.standing = standing;
+        self.counters.count(standing);
+        if let Standing::Reported(start) = standing {
+            self.actions.push_back(FlowAction::Start(start));
+        } else if was_reported {
+            self.actions.push_back(FlowAction::End(flowlet.id));
+            // Should it be reported again, then as another flowlet: this one is over for the allocator.
+            entry.generation = entry.generation.wrapping_add(1);
+            flowlet.id = FlowId::new(slot.0, entry.generation);
+            if flowlet.rate.take().is_some() {
+                self.rated -= 1;
+                self.actions.push_back(FlowAction::Clear(record.conn));
+            }
+        }
+    }
+
+    fn resolve_all(&mut self) {
+        for slot in 0..u32::try_from(self.entries.len()).unwrap_or(u32::MAX) {
+            self.resolve(Slot(slot));
+        }
+    }
+
+    /// The network changed: every flowlet is worked out again.
+    pub fn set_network(&mut self, network: Arc<Network>) {
+        self.network = Some(network);
+        self.resolve_all();
+    }
+
+    /// The policy changed: every flowlet is worked out again.
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.policy = policy;
+        self.resolve_all();
+    }
+
+    /// Looks the policy's cgroups up again; returns the paths that do not exist (yet).
+    pub fn refresh_cgroups(&mut self, mount: &Path) -> Vec<PathBuf> {
+        let missing = self.policy.refresh_cgroups(mount);
+        self.resolve_all();
+        missing
+    }
+
+    /// The policy.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Sets the gap for flowlets that go idle from now on.
+    pub fn set_idle_gap_ns(&mut self, idle_gap_ns: u64) {
+        self.idle_gap_ns = idle_gap_ns;
+    }
+
+    /// The session's own table is full: the flowlet goes on as plain TCP.
+    pub fn start_refused(&mut self, flow: FlowId) {
+        let Some(flowlet) = self.flowlet_mut(flow) else { return };
+        flowlet.standing = Standing::LeftAlone(Reason::Refused);
+        self.counters.count(Standing::LeftAlone(Reason::Refused));
+    }
+
+    /// Ends every flowlet: the daemon goes.
+    pub fn end_all(&mut self) {
+        for slot in 0..u32::try_from(self.entries.len()).unwrap_or(u32::MAX) {
+            self.end_flowlet(Slot(slot), false);
+        }
+    }
+
+    /// Counters since the start.
+    #[must_use]
+    pub fn counters(&self) -> &FlowCounters {
+        &self.counters
+    }
+
+    fn flowlet_mut(&mut self, flow: FlowId) -> Option<&mut Flowlet> {
+        let record = self.entries.get_mut(flow.slot() as usize)?.record.as_mut()?;
+        record.flowlet.as_mut().filter(|flowlet| flowlet.id == flow)
+    }
+
+    fn flowlets(&self) -> impl Iterator<Item = &Flowlet> {
+        self.entries.iter().filter_map(|entry| entry.record.as_ref()?.flowlet.as_ref())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,40 @@
+//! What the flow book counted.
+
+/// Counters since the start of the daemon.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct FlowCounters {
+    /// Flowlets that began.
+    pub flowlets_started: u64,
+    /// Flowlets that ended.
+    pub flowlets_ended: u64,
+    /// Pauses shorter than the gap: an end and a start that were not sent.
+    pub gaps_bridged: u64,
+    /// Connections that closed.
+    pub closed: u64,
+    /// Starts and changed parameters that were reported to the allocator.
+    pub reported: u64,
+    /// Flowlets that the policy leaves alone.
+    pub bypassed: u64,
+    /// Flowlets to an address that is no host of the topology: left alone.
+    pub unknown_destination: u64,
+    /// Flowlets to this host itself: left alone.
+    pub own_host: u64,
+    /// Flowlets that the session had no room for: left alone.
+    pub refused: u64,
+    /// Events of a slot beyond the bound of the flow table.
+    pub beyond_bound: u64,
+    /// Events of a connection that is gone, or that never started.
+    pub stale_events: u64,
+    /// Rates that went to the back end.
+    pub rates_applied: u64,
+    /// Rates of a flowlet that is over.
+    pub rates_stale: u64,
+    /// Rates whose lease had run out when they came.
+    pub rates_expired: u64,
+    /// Rates that were not applied because the kill switch was on.
+    pub rates_withheld: u64,
+    /// Times that the back end's leases were moved.
+    pub renewals: u64,
+    /// First paced transmissions that were seen.
+    pub first_paced: u64,
+}

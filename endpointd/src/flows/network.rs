@@ -1,0 +1,115 @@
+//! What the allocator told about the network: which address is which host, how ECMP hashes, which
+//! classes there are.
+
+use std::net::IpAddr;
+
+use indexmap::IndexMap;
+use ipnet::IpNet;
+use rustc_hash::FxBuildHasher;
+
+/// The prefixes of one length of one address family.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Level {
+    mask: u128,
+    length: u8,
+    hosts: IndexMap<u128, u32, FxBuildHasher>,
+}
+
+/// Longest-prefix match from an address to a host, as one hash table per prefix length: a datacenter
+/// has one or two lengths.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Destinations {
+    v4: Vec<Level>,
+    v6: Vec<Level>,
+}
+
+impl Destinations {
+    /// Builds the tables. Where two hosts claim one prefix, the first keeps it.
+    #[must_use]
+    pub fn new<'a>(prefixes: impl IntoIterator<Item = (u32, &'a IpNet)>) -> Self {
+        let mut table = Self::default();
+        for (host, prefix) in prefixes {
+            let (levels, address, length, width) = match prefix {
+                IpNet::V4(net) => {
+                    (&mut table.v4, u128::from(net.network().to_bits()), net.prefix_len(), 32_u8)
+                }
+                IpNet::V6(net) => (&mut table.v6, net.network().to_bits(), net.prefix_len(), 128),
+            };
+            let at = levels.partition_point(|level| level.length > length);
+            if levels.get(at).is_none_or(|level| level.length != length) {
+                // A shift by the whole width is the empty mask of the default route.
+                let mask = u128::MAX.checked_shl(u32::from(width - length)).unwrap_or(0);
+                levels.insert(at, Level { mask, length, hosts: IndexMap::default() });
+            }
+            levels[at].hosts.entry(address).or_insert(host);
+        }
+        table
+    }
+
+    /// The host that has the longest prefix of `address`.
+    #[must_use]
+    pub fn host_of(&self, address: IpAddr) -> Option<u32> {
+        let (levels, bits) = match address.to_canonical() {
+            IpAddr::V4(address) => (&self.v4, u128::from(address.to_bits())),
+            IpAddr::V6(address) => (&self.v6, address.to_bits()),
+        };
+        levels.iter().find_map(|level| level.hosts.get(&(bits & level.mask)).copied())
+    }
+}
+
+/// The network as the allocator describes it to this host.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Network {
+    /// This host.
+    pub own_host: u32,
+    /// Which address is which host.
+    pub destinations: Destinations,
+    /// Seed of the switches' ECMP hash.
+    pub ecmp_seed: u32,
+    /// Whether a flow and its ACKs hash alike.
+    pub ecmp_symmetric: bool,
+    /// The allocator's classes, by number and name.
+    pub classes: Vec<(u8, String)>,
+}
+
+impl Network {
+    /// The number of the class of that name.
+    #[must_use]
+    pub fn class_id(&self, name: &str) -> Option<u8> {
+        self.classes.iter().find(|(_, known)| known == name).map(|(id, _)| *id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_prefix_wins() {
+        let prefixes: Vec<(u32, IpNet)> = [
+            (1, "10.0.0.0/8"),
+            (2, "10.1.0.0/16"),
+            (3, "10.1.2.3/32"),
+            (4, "fd00::/8"),
+            (5, "fd00:0:0:5::/64"),
+            (6, "0.0.0.0/0"),
+            (7, "10.1.0.0/16"),
+        ]
+        .map(|(host, prefix)| (host, prefix.parse().unwrap()))
+        .into();
+        let table = Destinations::new(prefixes.iter().map(|(host, prefix)| (*host, prefix)));
+        for (address, host) in [
+            ("10.200.0.1", Some(1)),
+            ("10.1.9.9", Some(2)),
+            ("10.1.2.3", Some(3)),
+            ("::ffff:10.1.2.3", Some(3)),
+            ("fd12::1", Some(4)),
+            ("fd00:0:0:5::9", Some(5)),
+            ("192.0.2.1", Some(6)),
+            ("2001:db8::1", None),
+        ] {
+            assert_eq!(table.host_of(address.parse().unwrap()), host, "{address}");
+        }
+        assert_eq!(Destinations::default().host_of("10.0.0.1".parse().unwrap()), None);
+    }
+}

@@ -1,0 +1,324 @@
+//! The connection to the allocator: QUIC with mutual TLS, and reconnects.
+//!
+//! [`Link::next`] is the one thing to wait on: it connects, waits between attempts, and returns what
+//! arrives. It may be dropped and called again at any point without losing anything. The addresses
+//! are tried in order; after a round without success there is a pause ([`backoff`]).
+
+pub mod backoff;
+mod connection;
+pub mod tls;
+
+use std::future::Future;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use quinn::{ClientConfig, Endpoint, VarInt};
+use tokio::time::{Instant, Sleep};
+
+use crate::config::SessionConfig;
+use crate::status::LinkCounters;
+use backoff::Backoff;
+use connection::{Endpoints, Target, Up, open};
+
+/// How long a farewell may take.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// Why there is no connection, or none any more.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum LinkError {
+    /// The name has no address, or no socket could be opened.
+    #[error("{address}: {reason}")]
+    Address {
+        /// As configured.
+        address: String,
+        /// What went wrong.
+        reason: String,
+    },
+    /// Nobody answered.
+    #[error("{address}: no answer within {} ms", waited.as_millis())]
+    Timeout {
+        /// As configured.
+        address: String,
+        /// For how long.
+        waited: Duration,
+    },
+    /// One of the two certificates was refused.
+    #[error("{address}: TLS: {reason}")]
+    Tls {
+        /// As configured.
+        address: String,
+        /// What went wrong.
+        reason: String,
+    },
+    /// The connection broke or was closed.
+    #[error("{address}: {reason}")]
+    Lost {
+        /// As configured.
+        address: String,
+        /// What went wrong.
+        reason: String,
+    },
+}
+
+impl LinkError {
+    /// Whether certificates are at fault.
+    #[must_use]
+    pub fn is_tls(&self) -> bool {
+        matches!(self, Self::Tls { .. })
+    }
+
+    fn connection(address: &str, error: &quinn::ConnectionError) -> Self {
+        let address = address.to_owned();
+        let code = match error {
+            quinn::ConnectionError::TransportError(error) => u64::from(error.code),
+            quinn::ConnectionError::ConnectionClosed(frame) => u64::from(frame.error_code),
+            _ => 0,
+        };
+        // Codes 0x100 to 0x1ff carry a TLS alert (RFC 9001, section 4.8).
+        if (0x100..0x200).contains(&code) {
+            Self::Tls { address, reason: error.to_string() }
+        } else {
+            Self::Lost { address, reason: error.to_string() }
+        }
+    }
+}
+
+/// What [`Link::next`] reports.
+#[derive(Debug)]
+pub enum LinkEvent {
+    /// A connection is up; nothing was sent yet.
+    Connected,
+    /// A datagram.
+    Datagram(Bytes),
+    /// One frame of the control stream, without its length.
+    Control(Vec<u8>),
+    /// An attempt failed or the connection broke; the next attempt is under way or planned.
+    Down(LinkError),
+}
+
+type Attempt = Pin<Box<dyn Future<Output = Result<Up, LinkError>>>>;
+
+enum State {
+    Waiting(Pin<Box<Sleep>>),
+    Connecting(Attempt),
+    Up(Box<Up>),
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link").field("address", &self.address()).field("up", &self.is_up()).finish_non_exhaustive()
+    }
+}
+
+/// The connection, in whatever state it is.
+pub struct Link {
+    config: SessionConfig,
+    client: ClientConfig,
+    server_name: String,
+    addresses: Vec<String>,
+    /// Which address is tried next, and how many of this round were tried.
+    next_address: usize,
+    tried: usize,
+    backoff: Backoff,
+    endpoints: Endpoints,
+    state: State,
+    counters: LinkCounters,
+}
+
+impl Link {
+    /// A link that connects at the first [`Link::next`].
+    #[must_use]
+    pub fn new(addresses: &[String], server_name: &str, client: ClientConfig, config: &SessionConfig, seed: u64) -> Self {
+        let ms = Duration::from_millis;
+        Self {
+            backoff: Backoff::new(ms(config.retry_min_ms), ms(config.retry_max_ms), seed),
+            config: config.clone(),
+            client,
+            server_name: server_name.to_owned(),
+            addresses: addresses.to_vec(),
+            next_address: 0,
+            tried: 0,
+            endpoints: [None, None],
+            state: State::Waiting(Box::pin(tokio::time::sleep_until(Instant::now()))),
+            counters: LinkCounters::default(),
+        }
+    }
+
+    /// The next thing that happens. Cancel safe.
+    pub async fn next(&mut self) -> LinkEvent {
+        loop {
+            match &mut self.state {
+                State::Waiting(pause) => {
+                    pause.await;
+                    self.connect();
+                }
+                State::Connecting(attempt) => match attempt.await {
+                    Ok(up) => {
+                        self.state = State::Up(Box::new(up));
+                        return LinkEvent::Connected;
+                    }
+                    Err(error) => {
+                        self.counters.connect_failures += 1;
+                        self.retry();
+                        return LinkEvent::Down(error);
+                    }
+                },
+                State::Up(up) => match up.next().await {
+                    Ok(event) => return event,
+                    Err(error) => {
+                        self.retry();
+                        return LinkEvent::Down(error);
+                    }
+                },
+            }
+        }
+    }
+
+    /// A datagram that has already arrived, if there is one.
+    pub fn try_datagram(&mut self) -> Option<Bytes> {
+        let State::Up(up) = &mut self.state else { return None };
+        let read = pin!(up.connection.read_datagram());
+        match read.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Ok(datagram)) => Some(datagram),
+            // An error shows at the next `next`.
+            Poll::Ready(Err(_)) | Poll::Pending => None,
+        }
+    }
+
+    /// Gives a datagram to the transport, which sends it when this task yields.
+    pub fn send_datagram(&mut self, datagram: &[u8]) {
+        let State::Up(up) = &self.state else { return };
+        if up.connection.send_datagram(Bytes::copy_from_slice(datagram)).is_err() {
+            self.counters.datagrams_unsent += 1;
+        }
+    }
+
+    /// Writes framed bytes on the control stream, after those before.
+    pub fn send_control(&mut self, frame: Vec<u8>) {
+        if let State::Up(up) = &self.state {
+            // Fails only when the writer has seen the connection break; `next` sees it, too.
+            let _ = up.outgoing.send(frame);
+        }
+    }
+
+    /// The largest datagram, while a connection is up.
+    #[must_use]
+    pub fn max_datagram_bytes(&self) -> Option<usize> {
+        let State::Up(up) = &self.state else { return None };
+        up.connection.max_datagram_size()
+    }
+
+    /// Gives the connection up and connects again after a pause.
+    pub fn give_up(&mut self, reason: &str) {
+        if let State::Up(up) = &self.state {
+            up.connection.close(VarInt::from_u32(1), reason.as_bytes());
+            self.retry();
+        }
+    }
+
+    /// The session is established: the next failure starts with a short pause again.
+    pub fn confirm(&mut self) {
+        self.backoff.reset();
+        self.tried = 0;
+        self.counters.sessions_established += 1;
+    }
+
+    /// Says goodbye and waits, for a bounded time, until it was sent.
+    pub async fn close(&mut self) {
+        if let State::Up(up) = &self.state {
+            // What was handed over is sent before the close: the driver runs when this task yields.
+            for _ in 0..4 {
+                tokio::task::yield_now().await;
+            }
+            up.connection.close(VarInt::from_u32(0), b"the daemon stops");
+            for endpoint in self.endpoints.iter().flatten().flatten() {
+                let _ = tokio::time::timeout(CLOSE_TIMEOUT, endpoint.wait_idle()).await;
+            }
+        }
+    }
+
+    /// Counters.
+    pub fn counters_mut(&mut self) -> &mut LinkCounters {
+        &mut self.counters
+    }
+
+    /// Counters.
+    #[must_use]
+    pub fn counters(&self) -> &LinkCounters {
+        &self.counters
+    }
+
+    /// How many addresses there are.
+    #[must_use]
+    pub fn address_count(&self) -> usize {
+        self.addresses.len()
+    }
+
+    /// The address of the connection or of the attempt under way.
+    #[must_use]
+    pub fn address(&self) -> Option<&str> {
+        match &self.state {
+            State::Waiting(_) => None,
+            State::Connecting(_) => self.addresses.get(self.next_address).map(String::as_str),
+            State::Up(up) => Some(&up.address),
+        }
+    }
+
+    /// Whether a connection is up.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        matches!(self.state, State::Up(_))
+    }
+
+    /// Round-trip time, while a connection is up.
+    #[must_use]
+    pub fn rtt(&self) -> Option<Duration> {
+        let State::Up(up) = &self.state else { return None };
+        Some(up.connection.rtt())
+    }
+
+    /// Tries the next address: at once within a round, after a pause behind it.
+    fn retry(&mut self) {
+        self.next_address = (self.next_address + 1) % self.addresses.len();
+        self.tried += 1;
+        let mut pause = Duration::ZERO;
+        if self.tried >= self.addresses.len() {
+            self.tried = 0;
+            pause = self.backoff.next_pause();
+        }
+        self.state = State::Waiting(Box::pin(tokio::time::sleep(pause)));
+    }
+
+    fn connect(&mut self) {
+        self.counters.connect_attempts += 1;
+        let target = Target {
+            address: self.addresses[self.next_address].clone(),
+            server_name: self.server_name.clone(),
+            client: self.client.clone(),
+        };
+        let waited = Duration::from_millis(self.config.handshake_timeout_ms);
+        let endpoints = self.endpoints_for(&target.address);
+        self.state = State::Connecting(Box::pin(async move {
+            let timeout = LinkError::Timeout { address: target.address.clone(), waited };
+            tokio::time::timeout(waited, open(endpoints, target)).await.unwrap_or(Err(timeout))
+        }));
+    }
+
+    /// The sockets that the address may need, made when they are first needed.
+    fn endpoints_for(&mut self, address: &str) -> Endpoints {
+        let literal = address.parse::<SocketAddr>().ok();
+        let unspecified = [IpAddr::from(Ipv4Addr::UNSPECIFIED), IpAddr::from(Ipv6Addr::UNSPECIFIED)];
+        for (endpoint, any) in self.endpoints.iter_mut().zip(unspecified) {
+            let local = self.config.bind.unwrap_or(any);
+            let wanted = local.is_ipv4() == any.is_ipv4()
+                && literal.is_none_or(|literal| literal.is_ipv4() == any.is_ipv4());
+            if wanted && !matches!(endpoint, Some(Ok(_))) {
+                *endpoint = Some(Endpoint::client(SocketAddr::new(local, 0)).map_err(|error| error.to_string()));
+            }
+        }
+        self.endpoints.clone()
+    }
+}

@@ -1,0 +1,121 @@
+//! The daemon's state in one value: what `/status` shows and what the metrics are made of.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::backend::{BackendKind, BackendStats};
+use crate::first_paced::Summary;
+use crate::flows::FlowCounters;
+
+/// Where the session stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SessionState {
+    /// Waiting for the next attempt.
+    #[default]
+    Disconnected,
+    /// An attempt to connect is under way.
+    Connecting,
+    /// Connected; the allocator has not answered the registration yet.
+    Registering,
+    /// Rates can come.
+    Established,
+}
+
+/// What the connection to the allocator went through.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct LinkCounters {
+    /// Attempts to connect.
+    pub connect_attempts: u64,
+    /// Attempts that failed.
+    pub connect_failures: u64,
+    /// Sessions that were established.
+    pub sessions_established: u64,
+    /// Established sessions that were lost.
+    pub sessions_lost: u64,
+    /// Datagrams that the transport did not take.
+    pub datagrams_unsent: u64,
+}
+
+/// The session.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct SessionStatus {
+    /// Where it stands.
+    pub state: SessionState,
+    /// The allocator's address, of the connection or of the attempt.
+    pub allocator: Option<String>,
+    /// Incarnation of the allocator.
+    pub epoch: u64,
+    /// Version of the topology.
+    pub topology_epoch: u32,
+    /// Number of the session.
+    pub session: u32,
+    /// This host's number in the topology.
+    pub host_id: u32,
+    /// Lifetime of a rate, in seconds.
+    pub lease_s: f64,
+    /// Round-trip time as QUIC measures it, in seconds.
+    pub rtt_s: f64,
+    /// Why there is no session, where that is known.
+    pub last_error: Option<String>,
+}
+
+/// Everything.
+#[derive(Debug, Clone, Serialize)]
+pub struct Status {
+    /// This host.
+    pub host: String,
+    /// Version of the daemon.
+    pub version: &'static str,
+    /// Since the start, in seconds.
+    pub uptime_s: f64,
+    /// Which mechanism paces.
+    pub backend: BackendKind,
+    /// The session.
+    pub session: SessionStatus,
+    /// Incarnation of the allocator.
+    pub epoch: u64,
+    /// Version of the topology.
+    pub topology_epoch: u32,
+    /// Whether the kill switch is on.
+    pub released: bool,
+    /// Flowlets that run.
+    pub flows: usize,
+    /// Flowlets that the allocator knows.
+    pub reported_flows: usize,
+    /// Flowlets that are paced now.
+    pub paced_flows: usize,
+    /// From the first byte written to the first paced transmission.
+    pub first_paced_us: Summary,
+    /// How often each policy rule decided, in file order.
+    pub policy_matches: Vec<u64>,
+    /// Counters of the flow book.
+    pub counters: FlowCounters,
+    /// Counters of the connection.
+    pub link: LinkCounters,
+    /// Counters of the protocol.
+    pub protocol: BTreeMap<&'static str, u64>,
+    /// Counters of the back end.
+    pub backend_stats: BackendStats,
+    /// Operations that the back end refused.
+    pub backend_errors: u64,
+}
+
+impl Status {
+    /// Ready: a session is established, so that new flows get rates.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.session.state == SessionState::Established
+    }
+}
+
+/// The name of a mechanism, as `--backend` takes it.
+#[must_use]
+pub fn backend_name(kind: BackendKind) -> &'static str {
+    match kind {
+        BackendKind::StructOps => "struct_ops",
+        BackendKind::SockOps => "sock_ops",
+        BackendKind::TcHtb => "tc_htb",
+    }
+}
