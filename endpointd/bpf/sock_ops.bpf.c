@@ -46,6 +46,7 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 const volatile __u64 rw_netns_cookie = 0;
 const volatile __u64 rw_cgroup_id = 0;
 const volatile __u64 rw_min_flowlet_bytes = 1;
+const volatile __u32 rw_take_over = 1;
 
 /* Per socket. */
 struct so_sock {
@@ -513,7 +514,7 @@ int rw_adopt(struct bpf_iter__tcp *ctx)
 	now = bpf_ktime_get_ns();
 	st = bpf_sk_storage_get(&so_socks, tp, 0, 0);
 	if (!st) {
-		if (!in_cgroup((struct sock *)tp))
+		if (!rw_take_over || !in_cgroup((struct sock *)tp))
 			return 0;
 		st = follow(tp, tp, now);
 		if (!st)

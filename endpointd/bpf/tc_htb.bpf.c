@@ -66,6 +66,14 @@ struct {
 	__type(value, __u32);
 } th_slots SEC(".maps");
 
+/* Connections that found no slot, so that each is counted once. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct th_key);
+	__type(value, __u8);
+} th_refused SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -233,7 +241,10 @@ static __always_inline __u32 take_slot(struct packet *packet)
 	__u32 slot;
 
 	if (bpf_map_pop_elem(&th_free, &slot)) {
-		COUNT(table_full);
+		__u8 seen = 1;
+
+		if (!bpf_map_update_elem(&th_refused, &packet->key, &seen, BPF_NOEXIST))
+			COUNT(table_full);
 		return RW_NO_SLOT;
 	}
 	state = bpf_map_lookup_elem(&th_states, &slot);

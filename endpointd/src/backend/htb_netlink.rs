@@ -1,0 +1,432 @@
+//! HTB over rtnetlink: the few messages that the back end `tc_htb` needs, many to a system call.
+//!
+//! No crate speaks HTB's attributes, so they are written here: `struct tcmsg` and its attributes of
+//! `linux/rtnetlink.h`, `struct tc_htb_glob` and `struct tc_htb_opt` of `linux/pkt_sched.h`.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send, socket,
+};
+
+/// Parent of a device's root qdisc.
+const ROOT: u32 = 0xffff_ffff;
+/// Parent and handle of clsact, and its two hooks.
+const CLSACT: u32 = 0xffff_fff1;
+const CLSACT_HANDLE: u32 = 0xffff_0000;
+const CLSACT_INGRESS: u32 = 0xffff_fff2;
+const CLSACT_EGRESS: u32 = 0xffff_fff3;
+
+const NLMSG_HEADER: usize = 16;
+const TCMSG: usize = 20;
+
+const TCA_KIND: u16 = 1;
+const TCA_OPTIONS: u16 = 2;
+const TCA_HTB_PARMS: u16 = 1;
+const TCA_HTB_INIT: u16 = 2;
+const TCA_HTB_RATE64: u16 = 6;
+const TCA_HTB_CEIL64: u16 = 7;
+
+/// HTB's version as `tc_htb_glob` wants it.
+const HTB_VERSION: u32 = 3;
+/// The kernel then computes from the rate and needs no table of ours.
+const LINKLAYER_ETHERNET: u8 = 1;
+/// Bytes that a class may send in its turn when several are ready.
+const QUANTUM_BYTES: u32 = 65_536;
+/// A tick of the packet scheduler.
+const TICK_NS: u64 = 64;
+/// A batch is sent at this size at the latest; the socket's send buffer has room for three.
+const BATCH_BYTES: usize = 65_536;
+
+const CREATE: u16 = (libc::NLM_F_CREATE | libc::NLM_F_REPLACE) as u16;
+const NEW: u16 = (libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16;
+
+/// The root qdisc of a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RootQdisc {
+    /// As `tc qdisc show` calls it.
+    pub(super) kind: String,
+    /// Zero for one that the kernel made by itself.
+    pub(super) handle: u32,
+}
+
+/// A rate of a class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ClassRate {
+    /// Wire bytes per second.
+    pub(super) bytes_per_s: u64,
+    /// A class that was held up may catch up on this much time.
+    pub(super) burst_ns: u64,
+}
+
+/// A netlink socket for the qdiscs of one device.
+#[derive(Debug)]
+pub(super) struct HtbNetlink {
+    socket: OwnedFd,
+    ifindex: i32,
+    sequence: u32,
+    batch: Vec<u8>,
+    /// Where the last message of the batch begins.
+    last: usize,
+    reply: Vec<u8>,
+}
+
+fn put_u16(out: &mut Vec<u8>, value: u16) {
+    out.extend_from_slice(&value.to_ne_bytes());
+}
+
+fn put_u32(out: &mut Vec<u8>, value: u32) {
+    out.extend_from_slice(&value.to_ne_bytes());
+}
+
+fn get_u16(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..at + 2)?.try_into().ok().map(u16::from_ne_bytes)
+}
+
+fn get_u32(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes)
+}
+
+/// Appends an attribute whose payload `fill` writes.
+fn attribute(out: &mut Vec<u8>, kind: u16, fill: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    put_u16(out, 0);
+    put_u16(out, kind);
+    fill(out);
+    let length = u16::try_from(out.len() - start).expect("an attribute of a few bytes");
+    out[start..start + 2].copy_from_slice(&length.to_ne_bytes());
+    out.resize(out.len().next_multiple_of(4), 0);
+}
+
+fn kind_attribute(out: &mut Vec<u8>, kind: &str) {
+    attribute(out, TCA_KIND, |out| {
+        out.extend_from_slice(kind.as_bytes());
+        out.push(0);
+    });
+}
+
+/// `struct tc_ratespec`; the rate's low 32 bits saturate, a larger one has its own attribute.
+fn rate_spec(out: &mut Vec<u8>, bytes_per_s: u64) {
+    out.extend_from_slice(&[0, LINKLAYER_ETHERNET]);
+    put_u16(out, 0);
+    put_u16(out, 0);
+    put_u16(out, 0);
+    put_u32(out, u32::try_from(bytes_per_s).unwrap_or(u32::MAX));
+}
+
+/// `TCA_OPTIONS` of a class: `struct tc_htb_opt`, and the 64-bit rates where needed.
+fn class_options(out: &mut Vec<u8>, rate: ClassRate) {
+    let ticks = u32::try_from((rate.burst_ns / TICK_NS).max(1)).unwrap_or(u32::MAX);
+    attribute(out, TCA_OPTIONS, |out| {
+        attribute(out, TCA_HTB_PARMS, |out| {
+            rate_spec(out, rate.bytes_per_s);
+            rate_spec(out, rate.bytes_per_s);
+            // buffer, cbuffer, quantum, level, prio.
+            put_u32(out, ticks);
+            put_u32(out, ticks);
+            put_u32(out, QUANTUM_BYTES);
+            put_u32(out, 0);
+            put_u32(out, 0);
+        });
+        if rate.bytes_per_s > u64::from(u32::MAX) {
+            for kind in [TCA_HTB_RATE64, TCA_HTB_CEIL64] {
+                attribute(out, kind, |out| out.extend_from_slice(&rate.bytes_per_s.to_ne_bytes()));
+            }
+        }
+    });
+}
+
+/// The attribute `kind` among `attributes`.
+fn find_attribute(mut attributes: &[u8], kind: u16) -> Option<&[u8]> {
+    loop {
+        let length = usize::from(get_u16(attributes, 0)?);
+        let found = get_u16(attributes, 2)?;
+        let payload = attributes.get(4..length)?;
+        if found == kind {
+            return Some(payload);
+        }
+        attributes = attributes.get(length.next_multiple_of(4)..)?;
+    }
+}
+
+fn invalid(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
+}
+
+/// Splits the messages of a netlink datagram: type, sequence, payload.
+fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, u32, &[u8])> {
+    std::iter::from_fn(move || {
+        let length = usize::try_from(get_u32(bytes, 0)?).ok()?;
+        let kind = get_u16(bytes, 4)?;
+        let sequence = get_u32(bytes, 8)?;
+        let payload = bytes.get(NLMSG_HEADER..length)?;
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some((kind, sequence, payload))
+    })
+}
+
+/// The error of an `NLMSG_ERROR` payload; none for an acknowledgement.
+fn message_error(payload: &[u8]) -> Option<io::Error> {
+    match get_u32(payload, 0).map(u32::cast_signed) {
+        Some(0) => None,
+        Some(code) => Some(io::Error::from_raw_os_error(-code)),
+        None => Some(invalid("short netlink error")),
+    }
+}
+
+impl HtbNetlink {
+    /// A socket in this thread's network namespace for the device `ifindex`.
+    pub(super) fn new(ifindex: i32) -> io::Result<Self> {
+        let socket = socket(
+            AddressFamily::Netlink,
+            SockType::Raw,
+            SockFlag::SOCK_CLOEXEC,
+            SockProtocol::NetlinkRoute,
+        )?;
+        bind(socket.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
+        Ok(Self { socket, ifindex, sequence: 0, batch: Vec::new(), last: 0, reply: vec![0; 65_536] })
+    }
+
+    /// Appends a message on a qdisc, class or filter to the batch.
+    fn push(&mut self, kind: u16, flags: u16, handle: u32, parent: u32, fill: impl FnOnce(&mut Vec<u8>)) {
+        self.sequence = self.sequence.wrapping_add(1);
+        let start = self.batch.len();
+        self.last = start;
+        let out = &mut self.batch;
+        put_u32(out, 0);
+        put_u16(out, kind);
+        put_u16(out, flags | libc::NLM_F_REQUEST as u16);
+        put_u32(out, self.sequence);
+        put_u32(out, 0);
+        // struct tcmsg: family and padding, ifindex, handle, parent, info.
+        put_u32(out, 0);
+        put_u32(out, self.ifindex.cast_unsigned());
+        put_u32(out, handle);
+        put_u32(out, parent);
+        put_u32(out, 0);
+        fill(out);
+        let length = u32::try_from(out.len() - start).expect("a message of a few hundred bytes");
+        out[start..start + 4].copy_from_slice(&length.to_ne_bytes());
+    }
+
+    /// Whether messages wait.
+    pub(super) fn pending(&self) -> bool {
+        !self.batch.is_empty()
+    }
+
+    /// Sends what waits; the error is the first that the kernel reported, after all were tried.
+    /// Removing what is not there is no error.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        // Errors are always reported; an acknowledgement is only asked of the last.
+        let flags = self.last + 6;
+        let acknowledged =
+            get_u16(&self.batch, flags).ok_or_else(|| invalid("empty batch"))? | libc::NLM_F_ACK as u16;
+        self.batch[flags..flags + 2].copy_from_slice(&acknowledged.to_ne_bytes());
+        let sent = send(self.socket.as_raw_fd(), &self.batch, MsgFlags::empty());
+        self.batch.clear();
+        sent?;
+        let mut first = Ok(());
+        loop {
+            let received = recv(self.socket.as_raw_fd(), &mut self.reply, MsgFlags::empty())?;
+            for (kind, sequence, payload) in messages(&self.reply[..received]) {
+                if i32::from(kind) != libc::NLMSG_ERROR {
+                    continue;
+                }
+                match message_error(payload) {
+                    Some(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
+                    Some(error) if first.is_ok() => first = Err(error),
+                    _ => {}
+                }
+                if sequence == self.sequence {
+                    return first;
+                }
+            }
+        }
+    }
+
+    fn flush_if_large(&mut self) -> io::Result<()> {
+        if self.batch.len() >= BATCH_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    /// Asks for all objects of a kind on the device and calls `each` with handle, parent and
+    /// attributes.
+    fn dump(&mut self, kind: u16, parent: u32, mut each: impl FnMut(u32, u32, &[u8])) -> io::Result<()> {
+        self.flush()?;
+        self.push(kind, libc::NLM_F_DUMP as u16, 0, parent, |_| {});
+        let sent = send(self.socket.as_raw_fd(), &self.batch, MsgFlags::empty());
+        self.batch.clear();
+        sent?;
+        loop {
+            let received = recv(self.socket.as_raw_fd(), &mut self.reply, MsgFlags::empty())?;
+            for (kind, sequence, payload) in messages(&self.reply[..received]) {
+                if sequence != self.sequence {
+                    continue;
+                }
+                match i32::from(kind) {
+                    libc::NLMSG_DONE => return Ok(()),
+                    libc::NLMSG_ERROR => {
+                        return message_error(payload).map_or(Ok(()), Err);
+                    }
+                    _ => {}
+                }
+                let ours = get_u32(payload, 4) == Some(self.ifindex.cast_unsigned());
+                if let (true, Some(handle), Some(parent), Some(attributes)) =
+                    (ours, get_u32(payload, 8), get_u32(payload, 12), payload.get(TCMSG..))
+                {
+                    each(handle, parent, attributes);
+                }
+            }
+        }
+    }
+
+    /// The device's root qdisc, if it has one.
+    pub(super) fn root(&mut self) -> io::Result<Option<RootQdisc>> {
+        let mut found = None;
+        self.dump(libc::RTM_GETQDISC, 0, |handle, parent, attributes| {
+            if parent == ROOT {
+                let kind = find_attribute(attributes, TCA_KIND).unwrap_or_default();
+                let kind = String::from_utf8_lossy(kind).trim_end_matches('\0').to_owned();
+                found = Some(RootQdisc { kind, handle });
+            }
+        })?;
+        Ok(found)
+    }
+
+    /// Makes HTB with `handle` the root qdisc; what matches no class goes to `default_minor`.
+    pub(super) fn add_root(&mut self, handle: u32, default_minor: u32) -> io::Result<()> {
+        self.push(libc::RTM_NEWQDISC, CREATE, handle, ROOT, |out| {
+            kind_attribute(out, "htb");
+            attribute(out, TCA_OPTIONS, |out| {
+                attribute(out, TCA_HTB_INIT, |out| {
+                    // version, rate2quantum, defcls, debug, direct_pkts.
+                    for word in [HTB_VERSION, 10, default_minor, 0, 0] {
+                        put_u32(out, word);
+                    }
+                });
+            });
+        });
+        self.flush()
+    }
+
+    /// Removes the root qdisc with all its classes.
+    pub(super) fn delete_root(&mut self, handle: u32) -> io::Result<()> {
+        self.push(libc::RTM_DELQDISC, 0, handle, ROOT, |_| {});
+        self.flush()
+    }
+
+    /// Queues: a class of its own under the root qdisc, whose queue holds `queue_bytes`.
+    pub(super) fn add_class(&mut self, class: u32, rate: ClassRate, queue_bytes: u32) -> io::Result<()> {
+        self.push(libc::RTM_NEWTCLASS, CREATE, class, class & 0xffff_0000, |out| {
+            kind_attribute(out, "htb");
+            class_options(out, rate);
+        });
+        self.push(libc::RTM_NEWQDISC, NEW, 0, class, |out| {
+            kind_attribute(out, "bfifo");
+            attribute(out, TCA_OPTIONS, |out| put_u32(out, queue_bytes));
+        });
+        self.flush_if_large()
+    }
+
+    /// Queues: another rate for a class.
+    pub(super) fn change_class(&mut self, class: u32, rate: ClassRate) -> io::Result<()> {
+        self.push(libc::RTM_NEWTCLASS, 0, class, class & 0xffff_0000, |out| {
+            kind_attribute(out, "htb");
+            class_options(out, rate);
+        });
+        self.flush_if_large()
+    }
+
+    /// Queues: removal of a class; what it still holds is dropped.
+    pub(super) fn delete_class(&mut self, class: u32) -> io::Result<()> {
+        self.push(libc::RTM_DELTCLASS, 0, class, 0, |_| {});
+        self.flush_if_large()
+    }
+
+    /// The classes of the qdisc `handle`.
+    pub(super) fn classes(&mut self, handle: u32) -> io::Result<Vec<u32>> {
+        let mut found = Vec::new();
+        self.dump(libc::RTM_GETTCLASS, 0, |class, _, _| {
+            if class & 0xffff_0000 == handle {
+                found.push(class);
+            }
+        })?;
+        Ok(found)
+    }
+
+    /// Removes clsact from the device if no filter is left on it.
+    pub(super) fn delete_clsact_if_empty(&mut self) -> io::Result<()> {
+        let mut filters = 0usize;
+        for hook in [CLSACT_INGRESS, CLSACT_EGRESS] {
+            match self.dump(libc::RTM_GETTFILTER, hook, |_, _, _| filters += 1) {
+                // No clsact.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOENT)) => return Ok(()),
+                other => other?,
+            }
+        }
+        if filters == 0 {
+            self.push(libc::RTM_DELQDISC, 0, CLSACT_HANDLE, CLSACT, |_| {});
+            self.flush()?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_padded_but_their_length_is_not() {
+        let mut out = Vec::new();
+        kind_attribute(&mut out, "htb");
+        attribute(&mut out, 9, |out| out.extend_from_slice(b"abcde"));
+        assert_eq!(out.len(), 8 + 12);
+        assert_eq!(find_attribute(&out, TCA_KIND), Some(b"htb\0".as_slice()));
+        assert_eq!(find_attribute(&out, 9), Some(b"abcde".as_slice()));
+        assert_eq!(find_attribute(&out, 7), None);
+    }
+
+    #[test]
+    fn class_options_have_the_kernels_sizes() {
+        let options = |bytes_per_s| {
+            let mut out = Vec::new();
+            class_options(&mut out, ClassRate { bytes_per_s, burst_ns: 1_000_000 });
+            find_attribute(&out, TCA_OPTIONS).expect("just written").to_vec()
+        };
+        let slow = options(1_000_000);
+        let parms = find_attribute(&slow, TCA_HTB_PARMS).expect("always there");
+        // sizeof(struct tc_htb_opt).
+        assert_eq!(parms.len(), 44);
+        assert_eq!(get_u32(parms, 8), Some(1_000_000));
+        assert_eq!(get_u32(parms, 24), Some(15_625));
+        assert_eq!(find_attribute(&slow, TCA_HTB_RATE64), None);
+
+        let fast = options(10_000_000_000);
+        let parms = find_attribute(&fast, TCA_HTB_PARMS).expect("always there");
+        assert_eq!(get_u32(parms, 8), Some(u32::MAX));
+        assert_eq!(
+            find_attribute(&fast, TCA_HTB_RATE64),
+            Some(10_000_000_000u64.to_ne_bytes().as_slice())
+        );
+    }
+
+    #[test]
+    fn a_truncated_datagram_ends_the_messages() {
+        let mut bytes = Vec::new();
+        put_u32(&mut bytes, 20);
+        put_u16(&mut bytes, 2);
+        put_u16(&mut bytes, 0);
+        put_u32(&mut bytes, 7);
+        put_u32(&mut bytes, 0);
+        put_u32(&mut bytes, (-libc::ENOENT).cast_unsigned());
+        let whole: Vec<_> = messages(&bytes).map(|(kind, sequence, _)| (kind, sequence)).collect();
+        assert_eq!(whole, [(2, 7)]);
+        let (_, _, payload) = messages(&bytes).next().expect("one message");
+        assert_eq!(message_error(payload).and_then(|error| error.raw_os_error()), Some(libc::ENOENT));
+        assert_eq!(messages(&bytes[..19]).count(), 0);
+    }
+}

@@ -1,0 +1,148 @@
+//! Where kernel objects outlive the daemon: a directory in a BPF file system.
+//!
+//! `/sys/fs/bpf` is used where it is mounted; elsewhere a BPF file system of our own is mounted at
+//! `/run/ratewright/<instance>/bpf`. Both are looked up in the mount namespace of process 1: a daemon
+//! that runs in a private one (`ip netns exec` makes one, `PrivateMounts=` too) would otherwise lose
+//! the pins at the moment that they are for, when it is killed.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{Flock, FlockArg};
+use nix::mount::{MsFlags, mount, umount};
+use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
+
+use super::BackendError;
+use super::slots::system;
+
+/// The usual place of the BPF file system.
+const SYSTEM_BPFFS: &str = "/sys/fs/bpf";
+
+/// A directory for one back end of one instance, locked for as long as this value lives.
+#[derive(Debug)]
+pub(super) struct PinDir {
+    /// Held open: paths through it work in any mount namespace.
+    directory: Flock<File>,
+    place: PathBuf,
+    mounted_at: Option<PathBuf>,
+}
+
+/// Runs `work` where process 1 sees the file system; in this process's own view if that is refused
+/// (a container without the privilege).
+fn in_first_mount_namespace<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    std::thread::scope(|scope| {
+        scope
+            .spawn(|| {
+                if let (Ok(own), Ok(first)) =
+                    (fs::read_link("/proc/self/ns/mnt"), fs::read_link("/proc/1/ns/mnt"))
+                    && own != first
+                    && let Ok(namespace) = File::open("/proc/1/ns/mnt")
+                {
+                    // Only this thread moves; without its own fs_struct the kernel would refuse.
+                    let moved = unshare(CloneFlags::CLONE_FS)
+                        .and_then(|()| setns(&namespace, CloneFlags::CLONE_NEWNS));
+                    if let Err(error) = moved {
+                        tracing::warn!(%error, "pinning in the daemon's own mount namespace: pins may not outlive it");
+                    }
+                }
+                work()
+            })
+            .join()
+            .unwrap_or_else(|_| Err(io::Error::other("the mounting thread panicked")))
+    })
+}
+
+fn is_bpffs(path: &Path) -> bool {
+    statfs(path).is_ok_and(|status| status.filesystem_type() == BPF_FS_MAGIC)
+}
+
+impl PinDir {
+    /// Opens, making it first if need be, the directory of `backend` of `instance`.
+    ///
+    /// # Errors
+    /// When there is no BPF file system and none can be mounted, or when another daemon has the
+    /// directory.
+    pub(super) fn open(instance: &str, backend: &'static str) -> Result<Self, BackendError> {
+        let private = PathBuf::from(format!("/run/ratewright/{instance}/bpf"));
+        let (place, mounted_at, directory) = in_first_mount_namespace(|| {
+            let (place, mounted_at) = if is_bpffs(&private) {
+                (private.join(backend), Some(private.clone()))
+            } else if is_bpffs(Path::new(SYSTEM_BPFFS)) {
+                (Path::new(SYSTEM_BPFFS).join("ratewright").join(instance).join(backend), None)
+            } else {
+                fs::create_dir_all(&private)?;
+                mount(Some("bpf"), &private, Some("bpf"), MsFlags::empty(), Some("mode=700"))?;
+                (private.join(backend), Some(private.clone()))
+            };
+            fs::create_dir_all(&place)?;
+            let directory = File::open(&place)?;
+            Ok((place, mounted_at, directory))
+        })
+        .map_err(system("open a directory in a BPF file system (root is needed)"))?;
+        let directory = Flock::lock(directory, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| {
+            if errno == nix::errno::Errno::EWOULDBLOCK {
+                BackendError::Unavailable {
+                    mechanism: backend,
+                    reason: format!(
+                        "another daemon of the instance `{instance}` is running; stop it, or give this one another instance name"
+                    ),
+                }
+            } else {
+                BackendError::System { what: format!("lock {}", place.display()), source: errno.into() }
+            }
+        })?;
+        Ok(Self { directory, place, mounted_at })
+    }
+
+    /// Where `name` is or would be pinned; good in any mount namespace of this process.
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}/{name}", self.directory.as_raw_fd()))
+    }
+
+    /// Whether `name` is pinned.
+    pub(super) fn holds(&self, name: &str) -> bool {
+        self.path(name).exists()
+    }
+
+    /// Removes every pin.
+    pub(super) fn clear(&self) -> io::Result<()> {
+        for entry in fs::read_dir(self.path("."))? {
+            fs::remove_file(entry?.path())?;
+        }
+        Ok(())
+    }
+
+    /// Removes every pin and the directory, and unmounts what was mounted for it.
+    pub(super) fn remove(self) -> Result<(), BackendError> {
+        let failed = |place: &Path| system(format!("remove {}", place.display()));
+        self.clear().map_err(failed(&self.place))?;
+        let Self { directory, place, mounted_at } = self;
+        drop(directory);
+        in_first_mount_namespace(|| {
+            fs::remove_dir(&place)?;
+            // The parent belongs to the instance's other back ends as well.
+            let emptied = place.parent().is_some_and(|parent| {
+                fs::read_dir(parent).is_ok_and(|mut entries| {
+                    !entries.any(|entry| entry.is_ok_and(|entry| entry.path().is_dir()))
+                })
+            });
+            match mounted_at {
+                Some(mounted_at) if emptied => {
+                    umount(&mounted_at)?;
+                    fs::remove_dir(&mounted_at)?;
+                    // Other files of the instance may be beside it.
+                    let _ = mounted_at.parent().map(fs::remove_dir);
+                }
+                None if emptied => {
+                    let _ = place.parent().map(fs::remove_dir);
+                }
+                _ => {}
+            }
+            Ok(())
+        })
+        .map_err(failed(&place))
+    }
+}

@@ -1,0 +1,392 @@
+//! The slot table of the fallback back ends (`bpf/slots.h`): rates to the kernel by plain stores,
+//! and the book of the flowlets that the daemon was told of.
+
+use std::io;
+use std::sync::atomic::Ordering;
+
+use indexmap::IndexMap;
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use rustc_hash::FxBuildHasher;
+
+use super::sys::MappedArray;
+use super::{BackendError, BackendStats, Conn, FlowEvent, FlowEventKind, Slot};
+
+/// `struct rw_slot_rate`: size and member offsets.
+const RATE_BYTES: usize = 32;
+const RATE_WIRE: usize = 0;
+const RATE_EXPIRES: usize = 8;
+const RATE_USE_COUNT: usize = 16;
+const RATE_CLEARS: usize = 20;
+
+/// `struct rw_slot_state`: size and member offsets.
+const STATE_BYTES: usize = 16;
+const STATE_LAST: usize = 0;
+const STATE_USES: usize = 8;
+const STATE_PHASE: usize = 12;
+
+/// `struct rw_slot_counters`: size and member offsets.
+const COUNTER_BYTES: usize = 48;
+const COUNTER_CONNECTIONS: usize = 0;
+const COUNTER_TABLE_FULL: usize = 8;
+const COUNTER_EVENTS_LOST: usize = 16;
+const COUNTER_ADOPTED: usize = 24;
+const COUNTER_EXPIRED: usize = 32;
+const COUNTER_TIMESTAMPS: usize = 40;
+
+/// `enum rw_phase`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Nothing that the daemon knows of.
+    Quiet,
+    /// Start or resume was reported.
+    Active,
+    /// Idle was reported, and the daemon has not ended the flowlet.
+    Resting,
+    /// A FIN or RST was sent.
+    Closing,
+    /// The slot has no user.
+    Free,
+}
+
+impl Phase {
+    fn decode(word: u32) -> Self {
+        match word {
+            1 => Self::Active,
+            2 => Self::Resting,
+            3 => Self::Closing,
+            4 => Self::Free,
+            _ => Self::Quiet,
+        }
+    }
+
+    fn encode(self) -> u32 {
+        match self {
+            Self::Quiet => 0,
+            Self::Active => 1,
+            Self::Resting => 2,
+            Self::Closing => 3,
+            Self::Free => 4,
+        }
+    }
+}
+
+/// What the program last said of a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct SlotState {
+    /// When the connection last did something, CLOCK_MONOTONIC nanoseconds.
+    pub(super) last_ns: u64,
+    /// Where its flowlet stands.
+    pub(super) phase: Phase,
+    /// Which user of the slot has it now.
+    pub(super) use_count: u32,
+}
+
+/// A connection whose start was reported.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Known {
+    /// Which user of the slot.
+    pub(super) use_count: u32,
+    /// The last report was a start or a resume.
+    pub(super) active: bool,
+    /// A rate was set and neither cleared nor seen expired.
+    pub(super) wire_bytes_per_s: Option<u64>,
+}
+
+/// Maps of a back end with a slot table.
+pub(super) struct SlotMaps<'maps> {
+    /// `struct rw_slot_rate` by slot.
+    pub(super) rates: &'maps dyn MapCore,
+    /// `struct rw_slot_state` by slot.
+    pub(super) states: &'maps dyn MapCore,
+    /// One `struct rw_slot_counters`.
+    pub(super) counters: &'maps dyn MapCore,
+}
+
+/// The slot table, and what the daemon knows of it.
+#[derive(Debug)]
+pub(super) struct SlotTable {
+    rates: MappedArray,
+    states: MappedArray,
+    counters: MappedArray,
+    slots: u32,
+    known: IndexMap<u32, Known, FxBuildHasher>,
+    /// Counters as they were when this process began; the kernel's outlive it.
+    baseline: BackendStats,
+    resynced_lost: u64,
+}
+
+impl SlotTable {
+    /// Maps the table of `slots` entries.
+    pub(super) fn new(maps: &SlotMaps<'_>, slots: u32) -> Result<Self, BackendError> {
+        let map = |name: &str, map: &dyn MapCore, value: usize, entries: u32| {
+            MappedArray::new(map.as_fd(), value, index(entries)).map_err(|source| BackendError::System {
+                what: format!("map the BPF array of {name} into the daemon"),
+                source,
+            })
+        };
+        let mut table = Self {
+            rates: map("rates", maps.rates, RATE_BYTES, slots)?,
+            states: map("states", maps.states, STATE_BYTES, slots)?,
+            counters: map("counters", maps.counters, COUNTER_BYTES, 1)?,
+            slots,
+            known: IndexMap::default(),
+            baseline: BackendStats::default(),
+            resynced_lost: 0,
+        };
+        table.baseline = table.absolute_stats();
+        table.resynced_lost = table.baseline.events_lost;
+        Ok(table)
+    }
+
+    /// Makes every slot free, for a table that is new: fills the queue that the program takes from.
+    pub(super) fn free_all(&self, free: &MapHandle) -> Result<(), BackendError> {
+        for slot in 0..self.slots {
+            self.set_phase(slot, Phase::Free);
+            push_free(free, slot)?;
+        }
+        Ok(())
+    }
+
+    fn set_phase(&self, slot: u32, phase: Phase) {
+        self.states
+            .u32_at(index(slot) * STATE_BYTES + STATE_PHASE)
+            .store(phase.encode(), Ordering::Release);
+    }
+
+    /// Number of slots.
+    pub(super) fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    /// What the program last said of `slot`.
+    pub(super) fn state(&self, slot: u32) -> SlotState {
+        let base = index(slot) * STATE_BYTES;
+        SlotState {
+            last_ns: self.states.u64_at(base + STATE_LAST).load(Ordering::Acquire),
+            phase: Phase::decode(self.states.u32_at(base + STATE_PHASE).load(Ordering::Acquire)),
+            use_count: self.states.u32_at(base + STATE_USES).load(Ordering::Acquire).wrapping_sub(1),
+        }
+    }
+
+    /// Turns `from` into `to` unless the program was faster.
+    pub(super) fn exchange_phase(&self, slot: u32, from: Phase, to: Phase) -> bool {
+        self.states
+            .u32_at(index(slot) * STATE_BYTES + STATE_PHASE)
+            .compare_exchange(from.encode(), to.encode(), Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
+    }
+
+    /// Connections that were reported and not closed.
+    pub(super) fn known(&self) -> impl Iterator<Item = (u32, Known)> + '_ {
+        self.known.iter().map(|(slot, known)| (*slot, *known))
+    }
+
+    /// Whether some flowlet is running as far as the daemon knows.
+    pub(super) fn any_active(&self) -> bool {
+        self.known.values().any(|known| known.active)
+    }
+
+    /// The connection if it is the present user of its slot and was reported.
+    fn current(&self, conn: Conn) -> Option<Known> {
+        let known = *self.known.get(&conn.slot.0)?;
+        let state = self.state(conn.slot.0);
+        (known.use_count == conn.use_count
+            && state.use_count == conn.use_count
+            && state.phase != Phase::Free)
+            .then_some(known)
+    }
+
+    /// Whether `conn` is the present user of its slot and was reported.
+    pub(super) fn is_current(&self, conn: Conn) -> bool {
+        self.current(conn).is_some()
+    }
+
+    fn forget(&mut self, slot: u32) -> Option<Known> {
+        self.unset_rate(slot);
+        self.known.swap_remove(&slot)
+    }
+
+    fn unset_rate(&self, slot: u32) {
+        self.rates.u64_at(index(slot) * RATE_BYTES + RATE_EXPIRES).store(0, Ordering::Release);
+    }
+
+    /// Takes in events from the kernel and appends those that the daemon should see to `out`.
+    /// Reports on connections of an earlier daemon are dropped; a close that was lost is made up.
+    pub(super) fn note(&mut self, events: &mut Vec<FlowEvent>, out: &mut Vec<FlowEvent>) {
+        for event in events.drain(..) {
+            let Conn { slot: Slot(slot), use_count } = event.conn;
+            if slot >= self.slots {
+                continue;
+            }
+            let known = self.known.get(&slot).copied();
+            let same = known.is_some_and(|known| known.use_count == use_count);
+            match event.kind {
+                FlowEventKind::Start(_) => {
+                    if let (false, Some(old)) = (same, known) {
+                        self.forget(slot);
+                        out.push(closed(slot, old.use_count, event.at_ns));
+                    }
+                    let rate = known.filter(|_| same).and_then(|known| known.wire_bytes_per_s);
+                    let now = Known { use_count, active: true, wire_bytes_per_s: rate };
+                    self.known.insert(slot, now);
+                }
+                _ if !same => continue,
+                FlowEventKind::Idle => self.set_active(slot, false),
+                FlowEventKind::Resume => self.set_active(slot, true),
+                FlowEventKind::Close => {
+                    self.forget(slot);
+                }
+                FlowEventKind::FirstPaced { .. } => {}
+            }
+            out.push(event);
+        }
+    }
+
+    /// Remembers whether the last report on `slot` says that its flowlet runs.
+    pub(super) fn set_active(&mut self, slot: u32, active: bool) {
+        if let Some(known) = self.known.get_mut(&slot) {
+            known.active = active;
+        }
+    }
+
+    /// After events were lost: compares what the daemon knows with the kernel's state and reports the
+    /// difference.
+    pub(super) fn resync(&mut self, now_ns: u64, out: &mut Vec<FlowEvent>) {
+        let lost = self.counter(COUNTER_EVENTS_LOST);
+        if lost == self.resynced_lost {
+            return;
+        }
+        self.resynced_lost = lost;
+        let stale: Vec<(u32, Known)> = self.known().collect();
+        for (slot, known) in stale {
+            let state = self.state(slot);
+            if state.use_count != known.use_count || state.phase == Phase::Free {
+                self.forget(slot);
+                out.push(closed(slot, known.use_count, now_ns));
+            } else if known.active && state.phase == Phase::Resting {
+                self.set_active(slot, false);
+                let conn = Conn { slot: Slot(slot), use_count: known.use_count };
+                out.push(FlowEvent { conn, at_ns: state.last_ns, kind: FlowEventKind::Idle });
+            }
+        }
+    }
+
+    /// Sets a rate; `false` if `conn` is stale. A rate of zero is none.
+    pub(super) fn set_rate(&mut self, conn: Conn, wire_bytes_per_s: u64, expires_ns: u64) -> bool {
+        if self.current(conn).is_none() {
+            return false;
+        }
+        let slot = conn.slot.0;
+        let base = index(slot) * RATE_BYTES;
+        let expires = if wire_bytes_per_s == 0 { 0 } else { expires_ns };
+        let owner = self.rates.u32_at(base + RATE_USE_COUNT);
+        if owner.load(Ordering::Acquire) != conn.use_count {
+            // The earlier connection's expiry must not meet this one's rate.
+            self.rates.u64_at(base + RATE_EXPIRES).store(0, Ordering::Release);
+            owner.store(conn.use_count, Ordering::Release);
+        }
+        self.rates.u64_at(base + RATE_WIRE).store(wire_bytes_per_s, Ordering::Release);
+        self.rates.u64_at(base + RATE_EXPIRES).store(expires, Ordering::Release);
+        if let Some(known) = self.known.get_mut(&slot) {
+            known.wire_bytes_per_s = (expires != 0).then_some(wire_bytes_per_s);
+        }
+        true
+    }
+
+    /// Moves the expiry of every rate that has not run out.
+    pub(super) fn renew(&mut self, now_ns: u64, expires_ns: u64) {
+        for (slot, known) in &mut self.known {
+            if known.wire_bytes_per_s.is_none() {
+                continue;
+            }
+            let expiry = self.rates.u64_at(index(*slot) * RATE_BYTES + RATE_EXPIRES);
+            if expiry.load(Ordering::Acquire) > now_ns {
+                expiry.store(expires_ns, Ordering::Release);
+            } else {
+                known.wire_bytes_per_s = None;
+            }
+        }
+    }
+
+    /// Takes the rate of `conn` away and ends its flowlet; a stale `conn` is ignored.
+    pub(super) fn clear(&mut self, conn: Conn) {
+        if self.current(conn).is_some() {
+            self.clear_slot(conn.slot.0);
+        }
+    }
+
+    fn clear_slot(&mut self, slot: u32) {
+        self.unset_rate(slot);
+        self.rates.u32_at(index(slot) * RATE_BYTES + RATE_CLEARS).fetch_add(1, Ordering::AcqRel);
+        if let Some(known) = self.known.get_mut(&slot) {
+            known.wire_bytes_per_s = None;
+        }
+    }
+
+    /// Takes every rate away, those of an earlier daemon included.
+    pub(super) fn clear_all(&mut self) {
+        for slot in 0..self.slots {
+            if self.rates.u64_at(index(slot) * RATE_BYTES + RATE_EXPIRES).load(Ordering::Acquire) != 0 {
+                self.clear_slot(slot);
+            }
+        }
+    }
+
+    fn counter(&self, offset: usize) -> u64 {
+        self.counters.u64_at(offset).load(Ordering::Relaxed)
+    }
+
+    /// Whether a socket took the transmit timestamp flag.
+    pub(super) fn has_timestamps(&self) -> bool {
+        self.counter(COUNTER_TIMESTAMPS) != 0
+    }
+
+    /// Counts one connection less: user space took a slot back.
+    pub(super) fn count_released(&self) {
+        self.counters.u64_at(COUNTER_CONNECTIONS).fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn absolute_stats(&self) -> BackendStats {
+        BackendStats {
+            connections: self.counter(COUNTER_CONNECTIONS),
+            table_full: self.counter(COUNTER_TABLE_FULL),
+            events_lost: self.counter(COUNTER_EVENTS_LOST),
+            adopted: self.counter(COUNTER_ADOPTED),
+            expired: self.counter(COUNTER_EXPIRED),
+        }
+    }
+
+    /// Counters since this process began.
+    pub(super) fn stats(&self) -> BackendStats {
+        let now = self.absolute_stats();
+        BackendStats {
+            connections: now.connections,
+            table_full: now.table_full.wrapping_sub(self.baseline.table_full),
+            events_lost: now.events_lost.wrapping_sub(self.baseline.events_lost),
+            adopted: now.adopted.wrapping_sub(self.baseline.adopted),
+            expired: now.expired.wrapping_sub(self.baseline.expired),
+        }
+    }
+}
+
+/// A slot number as an index; slots are below 2^20.
+pub(super) fn index(slot: u32) -> usize {
+    usize::try_from(slot).expect("32 bits fit")
+}
+
+/// The close of a connection whose own report was lost.
+pub(super) fn closed(slot: u32, use_count: u32, at_ns: u64) -> FlowEvent {
+    FlowEvent { conn: Conn { slot: Slot(slot), use_count }, at_ns, kind: FlowEventKind::Close }
+}
+
+/// Gives `slot` to the queue that the program takes free slots from.
+pub(super) fn push_free(free: &MapHandle, slot: u32) -> Result<(), BackendError> {
+    free.update(&[], &slot.to_ne_bytes(), MapFlags::ANY)
+        .map_err(|error| BackendError::bpf("give a slot back to the flow table", &error))
+}
+
+/// A system error with what was attempted.
+pub(super) fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> BackendError {
+    let what = what.into();
+    move |source| BackendError::System { what, source }
+}

@@ -1,0 +1,288 @@
+//! Fallback back end: a cgroup sock_ops program and `SO_MAX_PACING_RATE` (`bpf/sock_ops.bpf.c`).
+//!
+//! It works with whatever congestion control a socket has, and with or without the fq qdisc. What it
+//! cannot do as well as the primary back end:
+//!
+//! - Rates are 32-bit bytes per second: above 34 Gbit/s a socket runs unlimited.
+//! - A raise waits for the next acknowledgement, and for the socket's congestion window.
+//! - An application's own maximum above 34 Gbit/s comes back as "none".
+//!
+//! Link and maps are pinned: when the daemon is killed, the program stays and lifts every rate whose
+//! lease has run out (flowtune §6). A restart finds the pins, swaps its own program into the link and
+//! goes on with the same table. Pins of another layout are released and replaced.
+
+use std::io::Read;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use libbpf_rs::query::LinkTypeInfo;
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{Iter, IterOpts, Link, Map, MapCore, MapHandle, OpenMapMut, ProgramMut};
+
+use super::cgroup::Cgroup;
+use super::pins::PinDir;
+use super::ring::EventRing;
+use super::slots::{SlotMaps, SlotTable, system};
+use super::sys::netns_cookie;
+use super::{BackendConfig, BackendError, BackendKind, BackendStats, Conn, FlowEvent, PacingBackend};
+use crate::clock;
+
+/// The generated loader of `bpf/sock_ops.bpf.c`.
+mod skeleton {
+    #![allow(missing_docs, unsafe_code, unreachable_pub, unused_qualifications, clippy::all, clippy::undocumented_unsafe_blocks, clippy::needless_pass_by_value)]
+    include!(concat!(env!("OUT_DIR"), "/sock_ops.skel.rs"));
+}
+use skeleton::SockOpsSkelBuilder;
+
+const NAME: &str = "sock_ops";
+/// Changes with the layout or meaning of any pinned map: pins of another version are not adopted.
+const LAYOUT: &str = "layout-1";
+const LINK_PIN: &str = "link";
+/// Reading this pin gives every socket of the reader's network namespace back, whatever the version.
+const RELEASE_PIN: &str = "release";
+/// How often running flowlets are looked at where transmit timestamps report their ends: a report
+/// can be lost with a full ring, no more.
+const CHECK_NS: u64 = 100_000_000;
+/// A flowlet is only looked at if nothing was heard of it for this long.
+const SILENT_NS: u64 = 50_000_000;
+/// How often where the kernel has no transmit timestamps.
+const SCAN_NS: u64 = 5_000_000;
+
+/// The back end.
+#[derive(Debug)]
+pub struct SockOps {
+    table: SlotTable,
+    ring: EventRing,
+    waiting: Vec<FlowEvent>,
+    adopt: Link,
+    release: Link,
+    link: Link,
+    pins: Option<PinDir>,
+    next_check_ns: u64,
+}
+
+fn bpf(what: &'static str) -> impl Fn(libbpf_rs::Error) -> BackendError {
+    move |error| BackendError::bpf(what, &error)
+}
+
+/// Runs an iterator's program over the sockets of this thread's network namespace.
+fn run_iterator(mut iterator: impl Read) -> Result<(), BackendError> {
+    let mut sink = [0u8; 512];
+    loop {
+        match iterator.read(&mut sink) {
+            Ok(0) => return Ok(()),
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(system("walk the TCP sockets")(error)),
+        }
+    }
+}
+
+fn run_link(link: &Link) -> Result<(), BackendError> {
+    run_iterator(Iter::new(link).map_err(bpf("start walking the TCP sockets"))?)
+}
+
+fn attach_iterator(program: &ProgramMut<'_>) -> Result<Link, BackendError> {
+    program.attach_iter_with_opts(IterOpts::None).map_err(bpf("attach a TCP socket iterator"))
+}
+
+/// Whether the pins are of this layout, this table size and this cgroup.
+fn adoptable(pins: &PinDir, slots: u32, cgroup: &Cgroup) -> bool {
+    let size_fits = MapHandle::from_pinned_path(pins.path("so_rates"))
+        .is_ok_and(|map| map.max_entries() == slots);
+    let cgroup_fits = Link::open(pins.path(LINK_PIN)).and_then(|link| link.info()).is_ok_and(|info| {
+        matches!(info.info, LinkTypeInfo::Cgroup(attached) if attached.cgroup_id == cgroup.id)
+    });
+    pins.holds(LAYOUT) && pins.holds(RELEASE_PIN) && size_fits && cgroup_fits
+}
+
+/// Undoes what pins say that an earlier daemon installed: its own program gives the sockets back.
+fn release_earlier(pins: &PinDir) -> Result<(), BackendError> {
+    if pins.holds(RELEASE_PIN) {
+        let release = std::fs::File::open(pins.path(RELEASE_PIN)).map_err(system("open the pinned release program"))?;
+        run_iterator(release)?;
+    }
+    pins.clear().map_err(system("remove the pins of an earlier daemon"))
+}
+
+impl SockOps {
+    /// Attaches the program to the cgroup of `cfg` and takes over or adopts what is there.
+    ///
+    /// # Errors
+    /// When cgroup v2, a BPF file system or the programs are not to be had.
+    pub fn open(cfg: &BackendConfig) -> Result<Self, BackendError> {
+        let cgroup = Cgroup::open(cfg.cgroup.as_deref())?;
+        let pins = PinDir::open(&cfg.instance, NAME)?;
+        let slots = cfg.max_flows;
+        let adopting = adoptable(&pins, slots, &cgroup);
+        if !adopting {
+            release_earlier(&pins)?;
+        }
+
+        let mut storage = MaybeUninit::uninit();
+        let mut open = SockOpsSkelBuilder::default()
+            .open(&mut storage)
+            .map_err(bpf("open the sock_ops programs"))?;
+        let rodata = open.maps.rodata_data.as_deref_mut().ok_or_else(|| BackendError::Unavailable {
+            mechanism: NAME,
+            reason: "the programs' constants are missing; this build is broken".to_owned(),
+        })?;
+        let probe = std::net::UdpSocket::bind("[::]:0")
+            .or_else(|_| std::net::UdpSocket::bind("0.0.0.0:0"))
+            .map_err(system("open a socket in this network namespace"))?;
+        rodata.rw_netns_cookie =
+            netns_cookie(probe.as_fd()).map_err(system("ask for the network namespace's cookie"))?;
+        rodata.rw_cgroup_id = cgroup.id;
+        rodata.rw_min_flowlet_bytes = cfg.min_flowlet_bytes.max(1);
+        rodata.rw_take_over = u32::from(cfg.take_over);
+
+        let prepare = |map: &mut OpenMapMut<'_>, name: &str, entries: Option<u32>| {
+            if adopting {
+                map.reuse_pinned_map(pins.path(name)).map_err(bpf("adopt a pinned map"))
+            } else {
+                entries.map_or(Ok(()), |entries| map.set_max_entries(entries)).map_err(bpf("size a map"))
+            }
+        };
+        prepare(&mut open.maps.so_socks, "so_socks", None)?;
+        prepare(&mut open.maps.so_rates, "so_rates", Some(slots))?;
+        prepare(&mut open.maps.so_states, "so_states", Some(slots))?;
+        prepare(&mut open.maps.so_counts, "so_counts", None)?;
+        prepare(&mut open.maps.so_free, "so_free", Some(slots))?;
+        prepare(&mut open.maps.so_events, "so_events", None)?;
+
+        let skel = open.load().map_err(|error| BackendError::Unavailable {
+            mechanism: NAME,
+            reason: format!("the kernel refused the programs ({error:#}); Linux 6.6 or newer, root and BTF (/sys/kernel/btf/vmlinux) are needed"),
+        })?;
+
+        let maps = SlotMaps {
+            rates: &skel.maps.so_rates,
+            states: &skel.maps.so_states,
+            counters: &skel.maps.so_counts,
+        };
+        let table = SlotTable::new(&maps, slots)?;
+        let ring = EventRing::new(&skel.maps.so_events)?;
+        let adopt = attach_iterator(&skel.progs.rw_adopt)?;
+        let mut release = attach_iterator(&skel.progs.rw_release)?;
+        if !adopting {
+            let free = MapHandle::try_from(&skel.maps.so_free).map_err(bpf("open the free list"))?;
+            table.free_all(&free)?;
+            let pin = |map: &Map<'_>, name: &str| {
+                let mut handle = MapHandle::try_from(map).map_err(bpf("open a map"))?;
+                handle.pin(pins.path(name)).map_err(bpf("pin a map"))
+            };
+            pin(&skel.maps.so_socks, "so_socks")?;
+            pin(&skel.maps.so_rates, "so_rates")?;
+            pin(&skel.maps.so_states, "so_states")?;
+            pin(&skel.maps.so_counts, "so_counts")?;
+            pin(&skel.maps.so_free, "so_free")?;
+            pin(&skel.maps.so_events, "so_events")?;
+            // A second name of a map, whose presence states the layout.
+            pin(&skel.maps.so_counts, LAYOUT)?;
+        }
+        // The newest release program is the one to leave behind.
+        if pins.holds(RELEASE_PIN) {
+            std::fs::remove_file(pins.path(RELEASE_PIN)).map_err(system("replace the pinned release program"))?;
+        }
+        release.pin(pins.path(RELEASE_PIN)).map_err(bpf("pin the release program"))?;
+        let link = if adopting {
+            let mut link = Link::open(pins.path(LINK_PIN)).map_err(bpf("open the pinned link"))?;
+            link.update_prog(&skel.progs.rw_sock_ops).map_err(bpf("swap the program of the pinned link"))?;
+            link
+        } else {
+            let mut link = skel
+                .progs
+                .rw_sock_ops
+                .attach_cgroup(cgroup.directory.as_raw_fd())
+                .map_err(|error| BackendError::Unavailable {
+                    mechanism: NAME,
+                    reason: format!("no program can be attached to the cgroup {} ({error:#})", cgroup.path.display()),
+                })?;
+            link.pin(pins.path(LINK_PIN)).map_err(bpf("pin the link"))?;
+            link
+        };
+
+        let mut backend =
+            Self { table, ring, waiting: Vec::new(), adopt, release, link, pins: Some(pins), next_check_ns: 0 };
+        if adopting {
+            // What was queued for the earlier daemon; running flowlets are reported anew.
+            backend.ring.drain(&mut backend.waiting)?;
+            backend.waiting.clear();
+            run_link(&attach_iterator(&skel.progs.rw_report)?)?;
+        }
+        run_link(&backend.adopt)?;
+        Ok(backend)
+    }
+
+    /// Whether running flowlets must be looked at, because their ends may not be reported.
+    fn check_due(&self, now_ns: u64) -> bool {
+        now_ns >= self.next_check_ns
+            && self.table.known().any(|(slot, known)| {
+                known.active
+                    && (!self.table.has_timestamps()
+                        || self.table.state(slot).last_ns.saturating_add(SILENT_NS) < now_ns)
+            })
+    }
+}
+
+impl PacingBackend for SockOps {
+    fn kind(&self) -> BackendKind {
+        BackendKind::SockOps
+    }
+
+    fn event_fd(&self) -> BorrowedFd<'_> {
+        self.ring.fd()
+    }
+
+    fn poll_events(&mut self, now_ns: u64, out: &mut Vec<FlowEvent>) -> Result<(), BackendError> {
+        if self.check_due(now_ns) {
+            run_link(&self.adopt)?;
+        }
+        if now_ns >= self.next_check_ns {
+            let pause = if self.table.has_timestamps() { CHECK_NS } else { SCAN_NS };
+            self.next_check_ns = now_ns + pause;
+        }
+        let drained = self.ring.drain(&mut self.waiting);
+        self.table.note(&mut self.waiting, out);
+        self.table.resync(now_ns, out);
+        drained
+    }
+
+    fn next_poll_ns(&self) -> Option<u64> {
+        self.table.any_active().then_some(self.next_check_ns)
+    }
+
+    fn set_rate(&mut self, conn: Conn, rate_bps: u64, expires_ns: u64) -> Result<(), BackendError> {
+        self.table.set_rate(conn, rate_bps / 8, expires_ns);
+        Ok(())
+    }
+
+    fn renew(&mut self, expires_ns: u64) -> Result<(), BackendError> {
+        self.table.renew(clock::now_ns(), expires_ns);
+        Ok(())
+    }
+
+    fn clear(&mut self, conn: Conn) -> Result<(), BackendError> {
+        self.table.clear(conn);
+        Ok(())
+    }
+
+    fn clear_all(&mut self) -> Result<(), BackendError> {
+        self.table.clear_all();
+        // Sockets that are about to be silent learn of it too.
+        run_link(&self.adopt)
+    }
+
+    fn stats(&self) -> BackendStats {
+        self.table.stats()
+    }
+
+    fn shut_down(&mut self) -> Result<(), BackendError> {
+        let Some(pins) = self.pins.take() else { return Ok(()) };
+        // First no new sockets, then the ones that are there.
+        let detached = self.link.detach().map_err(bpf("detach the program from its cgroup"));
+        let released = run_link(&self.release);
+        let removed = pins.remove();
+        detached.and(released).and(removed)
+    }
+}

@@ -1,0 +1,80 @@
+//! The two system calls of the fallback back ends that have no safe wrapper: mapping a BPF array
+//! and asking for the network namespace's cookie.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+/// A BPF array (`BPF_F_MMAPABLE`) mapped into this process: a store is seen by the programs without
+/// a system call.
+#[derive(Debug)]
+pub(super) struct MappedArray {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+impl MappedArray {
+    /// Maps `entries` values of `value_bytes` (a multiple of 8) of the array `map`.
+    pub(super) fn new(map: BorrowedFd<'_>, value_bytes: usize, entries: usize) -> io::Result<Self> {
+        assert!(value_bytes.is_multiple_of(8), "array values are padded to 8 bytes in the mapping");
+        let bytes = value_bytes * entries;
+        // SAFETY: a new mapping at an address that the kernel chooses touches no other memory.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                map.as_raw_fd(),
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
+        Ok(Self { start, bytes })
+    }
+
+    /// The 64-bit word at byte `offset`.
+    pub(super) fn u64_at(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset.is_multiple_of(8) && offset + 8 <= self.bytes, "inside the array");
+        // SAFETY: inside the mapping, which lives as long as `self`, and aligned (both asserted);
+        // the memory is shared with the kernel, so it is only ever accessed atomically.
+        unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(offset).cast()) }
+    }
+
+    /// The 32-bit word at byte `offset`.
+    pub(super) fn u32_at(&self, offset: usize) -> &AtomicU32 {
+        assert!(offset.is_multiple_of(4) && offset + 4 <= self.bytes, "inside the array");
+        // SAFETY: as in `u64_at`.
+        unsafe { AtomicU32::from_ptr(self.start.as_ptr().add(offset).cast()) }
+    }
+}
+
+impl Drop for MappedArray {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made by `new` with this start and length, and no reference into
+        // it outlives `self`.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// The cookie of the network namespace that `socket` is in.
+pub(super) fn netns_cookie(socket: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut cookie = 0u64;
+    let mut length = libc::socklen_t::try_from(size_of::<u64>()).expect("8 fits");
+    // SAFETY: the kernel writes at most `length` bytes to `cookie`, which has that many.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_NETNS_COOKIE,
+            (&raw mut cookie).cast(),
+            &raw mut length,
+        )
+    };
+    if result == 0 { Ok(cookie) } else { Err(io::Error::last_os_error()) }
+}

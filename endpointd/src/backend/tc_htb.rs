@@ -1,0 +1,438 @@
+//! Fallback back end: a clsact classifier and one HTB class per paced flow (`bpf/tc_htb.bpf.c`).
+//!
+//! It needs neither a cgroup nor the sender's socket, so it also paces what a device forwards (virtual
+//! machines, containers behind a bridge). HTB counts what the link carries: no rate is converted. What
+//! it cannot do as well as the others:
+//!
+//! - A flowlet's end is a pause in its packets: longer than 5 ms plus the time that two full bursts
+//!   take at the present rate. Windows further apart than that look like several flowlets.
+//! - An application's own `SO_MAX_PACING_RATE` is not known, nor is the cgroup of a forwarded flow.
+//! - HTB is one queue with one lock: a multi-queue device loses its parallelism.
+//! - IPv6 extension headers and fragments are left alone: those packets are not paced.
+//!
+//! The filter is attached by netlink, not by a link that ends with its descriptor: when the daemon is
+//! killed, filter and qdisc stay, and the program sends packets of a lapsed lease to the default class
+//! (flowtune §6). A restart replaces the filter in one step and keeps the qdisc; the running flows show
+//! themselves by their next packets.
+
+use std::fs::File;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use indexmap::IndexMap;
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, TC_EGRESS, TcHook, TcHookBuilder};
+use nix::fcntl::{Flock, FlockArg};
+use rustc_hash::FxBuildHasher;
+
+use super::htb_netlink::{ClassRate, HtbNetlink};
+use super::ring::EventRing;
+use super::slots::{Known, Phase, SlotMaps, SlotTable, closed, push_free, system};
+use super::sys::netns_cookie;
+use super::{BackendConfig, BackendError, BackendKind, BackendStats, Conn, FlowEvent, FlowEventKind, PacingBackend, Slot};
+use crate::clock;
+
+/// The generated loader of `bpf/tc_htb.bpf.c`.
+mod skeleton {
+    #![allow(missing_docs, unsafe_code, unreachable_pub, unused_qualifications, clippy::all, clippy::undocumented_unsafe_blocks, clippy::needless_pass_by_value)]
+    include!(concat!(env!("OUT_DIR"), "/tc_htb.skel.rs"));
+}
+use skeleton::TcHtbSkelBuilder;
+
+const NAME: &str = "tc_htb";
+/// Handle of our root qdisc ("RW"): tells it from one that the operator made.
+pub(super) const QDISC: u32 = 0x5257_0000;
+const DEFAULT_MINOR: u32 = 1;
+/// Class of slot 0; a class number has 16 bits, and the last one means "none".
+const FIRST_MINOR: u32 = 0x10;
+const MAX_SLOTS: u32 = 0xfffe - FIRST_MINOR;
+/// Our filter's place in the egress hook.
+const FILTER_HANDLE: u32 = 1;
+const FILTER_PRIORITY: u32 = 0x5257;
+
+/// The default class is limited by the device, not by HTB.
+const UNLIMITED: ClassRate = ClassRate { bytes_per_s: 50_000_000_000, burst_ns: 1_000_000 };
+/// A class that its timer served late may catch up on this much.
+const BURST_NS: u64 = 4_000_000;
+/// Queue of a paced class; local senders keep theirs far shorter (TCP small queues).
+const QUEUE_BYTES: u32 = 1 << 20;
+const DEFAULT_QUEUE_BYTES: u32 = 16 << 20;
+
+/// A pause that ends a flowlet whatever its rate.
+pub(super) const GAP_NS: u64 = 5_000_000;
+/// The largest burst that a sender hands over at once.
+const SENDER_BURST_BYTES: u64 = 65_536;
+/// How often running flowlets are looked at for a pause.
+const SCAN_NS: u64 = 2_000_000;
+/// How often the whole table is looked at for slots to take back.
+const SWEEP_NS: u64 = 50_000_000;
+/// After a FIN or RST a connection may still retransmit; its slot is taken back this much later.
+const LINGER_NS: u64 = 200_000_000;
+/// A connection without a running flowlet gives its slot back after this long,
+const QUIET_NS: u64 = 60_000_000_000;
+/// and after this long when the table is seven eighths full.
+const CROWDED_QUIET_NS: u64 = 1_000_000_000;
+
+/// The back end.
+#[derive(Debug)]
+pub struct TcHtb {
+    table: SlotTable,
+    ring: EventRing,
+    waiting: Vec<FlowEvent>,
+    netlink: HtbNetlink,
+    hook: TcHook,
+    /// Connection to slot, as the program sees it.
+    slots: MapHandle,
+    flows: MapHandle,
+    free: MapHandle,
+    /// Slots that have a class, with its rate.
+    classes: IndexMap<u32, u64, FxBuildHasher>,
+    /// Classes of an earlier daemon, and when they may go: until then they drain.
+    retired: Vec<u32>,
+    retired_until_ns: u64,
+    adopted: u64,
+    next_scan_ns: u64,
+    next_sweep_ns: u64,
+    installed: bool,
+    _lock: Flock<File>,
+}
+
+fn unavailable(reason: String) -> BackendError {
+    BackendError::Unavailable { mechanism: NAME, reason }
+}
+
+fn bpf(what: &'static str) -> impl Fn(libbpf_rs::Error) -> BackendError {
+    move |error| BackendError::bpf(what, &error)
+}
+
+fn class_of(slot: u32) -> u32 {
+    QDISC | (FIRST_MINOR + slot)
+}
+
+fn class_rate(bytes_per_s: u64) -> ClassRate {
+    ClassRate { bytes_per_s, burst_ns: BURST_NS }
+}
+
+/// One daemon per device: two would undo each other.
+fn lock_device(device: &str, ifindex: i32) -> Result<Flock<File>, BackendError> {
+    let socket = std::net::UdpSocket::bind("[::]:0")
+        .or_else(|_| std::net::UdpSocket::bind("0.0.0.0:0"))
+        .map_err(system("open a socket in this network namespace"))?;
+    let cookie = netns_cookie(socket.as_fd()).map_err(system("ask for the network namespace's cookie"))?;
+    let directory = "/run/ratewright";
+    std::fs::create_dir_all(directory).map_err(system(format!("create {directory}")))?;
+    let path = format!("{directory}/tc_htb-{cookie}-{ifindex}.lock");
+    let file = File::create(&path).map_err(system(format!("create {path}")))?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| {
+        if errno == nix::errno::Errno::EWOULDBLOCK {
+            unavailable(format!("another daemon paces the device {device}; stop it first"))
+        } else {
+            BackendError::System { what: format!("lock {path}"), source: errno.into() }
+        }
+    })
+}
+
+impl TcHtb {
+    /// Installs qdisc and filter on the device of `cfg`, or adopts those of an earlier daemon.
+    ///
+    /// # Errors
+    /// When the device is not named or not there, has a queue discipline of the operator's, or the
+    /// kernel lacks HTB, clsact or BPF classifiers.
+    pub fn open(cfg: &BackendConfig) -> Result<Self, BackendError> {
+        let device = cfg
+            .device
+            .as_deref()
+            .ok_or_else(|| unavailable("no device is named; set pacing.device to the one that faces the network".to_owned()))?;
+        if cfg.max_flows > MAX_SLOTS {
+            return Err(unavailable(format!(
+                "a qdisc has {MAX_SLOTS} classes for flows; set pacing.max_flows to at most that (it is {})",
+                cfg.max_flows
+            )));
+        }
+        let ifindex = nix::net::if_::if_nametoindex(device)
+            .map_err(|errno| unavailable(format!("there is no device {device} here ({errno}); ip link lists them")))?;
+        let ifindex = i32::try_from(ifindex).map_err(|_| unavailable(format!("{device} has no usable index")))?;
+        let lock = lock_device(device, ifindex)?;
+
+        let mut netlink = HtbNetlink::new(ifindex).map_err(system("open a netlink socket"))?;
+        let root = netlink.root().map_err(system(format!("read the queue disciplines of {device}")))?;
+        let adopting = match root {
+            Some(root) if root.kind == "htb" && root.handle == QDISC => true,
+            Some(root) if root.handle != 0 => {
+                return Err(unavailable(format!(
+                    "{device} has a queue discipline that someone configured ({} {:x}:); remove it (tc qdisc del dev {device} root) or name another device",
+                    root.kind,
+                    root.handle >> 16
+                )));
+            }
+            _ => false,
+        };
+
+        let mut storage = MaybeUninit::uninit();
+        let mut open =
+            TcHtbSkelBuilder::default().open(&mut storage).map_err(bpf("open the classifier program"))?;
+        let rodata = open
+            .maps
+            .rodata_data
+            .as_deref_mut()
+            .ok_or_else(|| unavailable("the program's constants are missing; this build is broken".to_owned()))?;
+        rodata.rw_min_flowlet_bytes = cfg.min_flowlet_bytes.max(1);
+        rodata.rw_gap_ns = GAP_NS;
+        rodata.rw_qdisc_handle = QDISC;
+        rodata.rw_first_minor = FIRST_MINOR;
+        let size = |result: libbpf_rs::Result<()>| result.map_err(bpf("size a map"));
+        size(open.maps.th_slots.set_max_entries(cfg.max_flows))?;
+        size(open.maps.th_flows.set_max_entries(cfg.max_flows))?;
+        size(open.maps.th_rates.set_max_entries(cfg.max_flows))?;
+        size(open.maps.th_states.set_max_entries(cfg.max_flows))?;
+        size(open.maps.th_free.set_max_entries(cfg.max_flows))?;
+        let skel = open.load().map_err(|error| {
+            unavailable(format!("the kernel refused the program ({error:#}); Linux 5.17 or newer and root are needed"))
+        })?;
+        let maps = SlotMaps {
+            rates: &skel.maps.th_rates,
+            states: &skel.maps.th_states,
+            counters: &skel.maps.th_counts,
+        };
+        let table = SlotTable::new(&maps, cfg.max_flows)?;
+        let handle = |map: &libbpf_rs::Map<'_>| MapHandle::try_from(map).map_err(bpf("open a map"));
+        let free = handle(&skel.maps.th_free)?;
+        table.free_all(&free)?;
+
+        let retired = if adopting {
+            let classes = netlink.classes(QDISC).map_err(system("read the classes of an earlier daemon"))?;
+            classes.into_iter().filter(|class| *class != QDISC | DEFAULT_MINOR).collect()
+        } else {
+            netlink.add_root(QDISC, DEFAULT_MINOR).map_err(|error| {
+                unavailable(format!("HTB cannot be installed on {device} ({error}); the kernel needs CONFIG_NET_SCH_HTB, the daemon CAP_NET_ADMIN"))
+            })?;
+            netlink
+                .add_class(QDISC | DEFAULT_MINOR, UNLIMITED, DEFAULT_QUEUE_BYTES)
+                .and_then(|()| netlink.flush())
+                .map_err(system("add HTB's default class"))?;
+            Vec::new()
+        };
+
+        let mut builder = TcHookBuilder::new(skel.progs.rw_tc_htb.as_fd());
+        builder.ifindex(ifindex).replace(true).handle(FILTER_HANDLE).priority(FILTER_PRIORITY);
+        let mut hook = builder.hook(TC_EGRESS);
+        let attached = hook.create().and_then(|mut hook| hook.attach());
+        let hook = match attached {
+            Ok(hook) => hook,
+            Err(error) => {
+                if !adopting {
+                    // Nothing of ours may stay behind; the attach error is the one to report.
+                    let _ = netlink.delete_root(QDISC);
+                }
+                return Err(unavailable(format!(
+                    "the classifier cannot be attached to {device} ({error:#}); the kernel needs CONFIG_NET_CLS_BPF and CONFIG_NET_SCH_INGRESS"
+                )));
+            }
+        };
+        // The old program is gone: what its classes hold drains at once, then they go.
+        let adopted = u64::try_from(retired.len()).unwrap_or(u64::MAX);
+        for class in &retired {
+            netlink.change_class(*class, UNLIMITED).map_err(system("release the classes of an earlier daemon"))?;
+        }
+        netlink.flush().map_err(system("release the classes of an earlier daemon"))?;
+
+        Ok(Self {
+            ring: EventRing::new(&skel.maps.th_events)?,
+            slots: handle(&skel.maps.th_slots)?,
+            flows: handle(&skel.maps.th_flows)?,
+            free,
+            table,
+            waiting: Vec::new(),
+            netlink,
+            hook,
+            classes: IndexMap::default(),
+            retired,
+            retired_until_ns: clock::now_ns() + LINGER_NS,
+            adopted,
+            next_scan_ns: 0,
+            next_sweep_ns: 0,
+            installed: true,
+            _lock: lock,
+        })
+    }
+
+    /// Ends running flowlets whose packets pause.
+    fn scan(&mut self, now_ns: u64, out: &mut Vec<FlowEvent>) {
+        let paused: Vec<(u32, Known, u64)> = self
+            .table
+            .known()
+            .filter(|(_, known)| known.active)
+            .filter_map(|(slot, known)| {
+                let state = self.table.state(slot);
+                let gap = GAP_NS
+                    + known.wire_bytes_per_s.map_or(0, |rate| {
+                        (2 * SENDER_BURST_BYTES).saturating_mul(1_000_000_000) / rate.max(1)
+                    });
+                (state.last_ns.saturating_add(gap) < now_ns).then_some((slot, known, state.last_ns))
+            })
+            .collect();
+        for (slot, known, last_ns) in paused {
+            if self.table.exchange_phase(slot, Phase::Active, Phase::Resting) {
+                self.table.set_active(slot, false);
+                let conn = Conn { slot: Slot(slot), use_count: known.use_count };
+                out.push(FlowEvent { conn, at_ns: last_ns, kind: FlowEventKind::Idle });
+            }
+        }
+    }
+
+    /// Takes back the slots of connections that are over or have been quiet for long.
+    fn sweep(&mut self, now_ns: u64, out: &mut Vec<FlowEvent>) -> Result<(), BackendError> {
+        let crowded = self.table.stats().connections > u64::from(self.table.slots()) / 8 * 7;
+        let quiet_ns = if crowded { CROWDED_QUIET_NS } else { QUIET_NS };
+        for slot in 0..self.table.slots() {
+            let state = self.table.state(slot);
+            let limit_ns = match state.phase {
+                Phase::Free | Phase::Active => continue,
+                Phase::Closing => LINGER_NS,
+                Phase::Quiet | Phase::Resting => quiet_ns,
+            };
+            if state.last_ns.saturating_add(limit_ns) < now_ns {
+                self.reclaim(slot, state.phase, now_ns, out)?;
+            }
+        }
+        if !self.retired.is_empty() && now_ns >= self.retired_until_ns {
+            for class in std::mem::take(&mut self.retired) {
+                self.netlink.delete_class(class).map_err(system("remove a class of an earlier daemon"))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn reclaim(&mut self, slot: u32, phase: Phase, now_ns: u64, out: &mut Vec<FlowEvent>) -> Result<(), BackendError> {
+        if !self.table.exchange_phase(slot, phase, Phase::Free) {
+            return Ok(());
+        }
+        // `struct th_flow` begins with the connection's key.
+        let flow = self
+            .flows
+            .lookup(&slot.to_ne_bytes(), MapFlags::ANY)
+            .map_err(bpf("read a slot's connection"))?;
+        let key_bytes = usize::try_from(self.slots.key_size()).unwrap_or(0);
+        if let Some(key) = flow.as_deref().and_then(|flow| flow.get(..key_bytes)) {
+            // Gone already if the connection was refused in between: that is as good.
+            let _ = self.slots.delete(key);
+        }
+        let known = self.table.known().find(|(known_slot, _)| *known_slot == slot).map(|(_, known)| known);
+        if let Some(known) = known {
+            let mut events = vec![closed(slot, known.use_count, now_ns)];
+            self.table.note(&mut events, out);
+        }
+        if self.classes.swap_remove(&slot).is_some() {
+            self.netlink.delete_class(class_of(slot)).map_err(system("remove a flow's class"))?;
+        }
+        self.table.count_released();
+        push_free(&self.free, slot)
+    }
+
+    fn flush(&mut self) -> Result<(), BackendError> {
+        self.netlink.flush().map_err(system("change HTB classes"))
+    }
+}
+
+impl PacingBackend for TcHtb {
+    fn kind(&self) -> BackendKind {
+        BackendKind::TcHtb
+    }
+
+    fn event_fd(&self) -> BorrowedFd<'_> {
+        self.ring.fd()
+    }
+
+    fn poll_events(&mut self, now_ns: u64, out: &mut Vec<FlowEvent>) -> Result<(), BackendError> {
+        let drained = self.ring.drain(&mut self.waiting);
+        self.table.note(&mut self.waiting, out);
+        self.table.resync(now_ns, out);
+        if now_ns >= self.next_scan_ns {
+            self.next_scan_ns = now_ns + SCAN_NS;
+            self.scan(now_ns, out);
+        }
+        if now_ns >= self.next_sweep_ns {
+            self.next_sweep_ns = now_ns + SWEEP_NS;
+            self.sweep(now_ns, out)?;
+        }
+        self.flush().and(drained)
+    }
+
+    /// Changed rates wait for the next `poll_events`, which this asks for at once.
+    fn next_poll_ns(&self) -> Option<u64> {
+        if self.netlink.pending() {
+            return Some(0);
+        }
+        let scan = self.table.any_active().then_some(self.next_scan_ns);
+        let occupied = self.table.stats().connections != 0 || !self.retired.is_empty();
+        let sweep = occupied.then_some(self.next_sweep_ns);
+        scan.into_iter().chain(sweep).min()
+    }
+
+    /// A flow's first rate makes its class at once; a later change is sent with others by the next
+    /// `poll_events`.
+    fn set_rate(&mut self, conn: Conn, rate_bps: u64, expires_ns: u64) -> Result<(), BackendError> {
+        let bytes_per_s = rate_bps / 8;
+        let slot = conn.slot.0;
+        if bytes_per_s == 0 || !self.table.is_current(conn) {
+            self.table.set_rate(conn, 0, 0);
+            return Ok(());
+        }
+        match self.classes.insert(slot, bytes_per_s) {
+            Some(present) if present == bytes_per_s => {}
+            Some(_) => self
+                .netlink
+                .change_class(class_of(slot), class_rate(bytes_per_s))
+                .map_err(system("change a flow's class"))?,
+            None => {
+                let class = class_of(slot);
+                let there = self.retired.iter().position(|retired| *retired == class);
+                let made = match there {
+                    // One that an earlier daemon left.
+                    Some(position) => {
+                        self.retired.swap_remove(position);
+                        self.netlink.change_class(class, class_rate(bytes_per_s))
+                    }
+                    None => self.netlink.add_class(class, class_rate(bytes_per_s), QUEUE_BYTES),
+                };
+                if let Err(error) = made.and_then(|()| self.netlink.flush()) {
+                    self.classes.swap_remove(&slot);
+                    return Err(system("add a flow's class")(error));
+                }
+            }
+        }
+        self.table.set_rate(conn, bytes_per_s, expires_ns);
+        Ok(())
+    }
+
+    fn renew(&mut self, expires_ns: u64) -> Result<(), BackendError> {
+        self.table.renew(clock::now_ns(), expires_ns);
+        Ok(())
+    }
+
+    fn clear(&mut self, conn: Conn) -> Result<(), BackendError> {
+        self.table.clear(conn);
+        Ok(())
+    }
+
+    fn clear_all(&mut self) -> Result<(), BackendError> {
+        self.table.clear_all();
+        Ok(())
+    }
+
+    fn stats(&self) -> BackendStats {
+        BackendStats { adopted: self.adopted, ..self.table.stats() }
+    }
+
+    fn shut_down(&mut self) -> Result<(), BackendError> {
+        if !std::mem::take(&mut self.installed) {
+            return Ok(());
+        }
+        self.table.clear_all();
+        let flushed = self.flush();
+        let detached = self.hook.detach().map_err(bpf("detach the classifier"));
+        let root = self.netlink.delete_root(QDISC).map_err(system("remove HTB"));
+        let clsact = self.netlink.delete_clsact_if_empty().map_err(system("remove clsact"));
+        flushed.and(detached).and(root).and(clsact)
+    }
+}
