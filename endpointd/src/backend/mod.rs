@@ -10,7 +10,15 @@
 //! Every back end keeps the promise of flowtune §6 (fault-tolerance): a rate carries its expiry into
 //! the kernel, and once it has passed the socket is plain TCP again, whether or not the daemon lives.
 
+mod cgroup;
+mod htb_netlink;
+mod pins;
 pub mod ring;
+mod slots;
+pub mod sock_ops;
+pub mod struct_ops;
+mod sys;
+pub mod tc_htb;
 
 use std::os::fd::BorrowedFd;
 

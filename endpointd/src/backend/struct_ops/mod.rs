@@ -1,0 +1,289 @@
+//! Pacing by a TCP congestion control of our own, written in BPF around the kernel's cubic
+//! (`bpf/struct_ops.bpf.c`).
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | `skel` | the generated skeleton |
+//! | `load` | kernel checks, loading, the congestion control's name |
+//! | `table` | memory shared with the program: rates are plain stores |
+//! | `take_over` | the namespace's default and its existing sockets, there and back |
+//! | `book` | which connections the daemon was told of, and what it is yet to be told |
+//!
+//! Nothing is pinned. When the daemon is killed, sockets and the namespace's default keep the
+//! program alive; leases run out and it is plain cubic. The next daemon takes those sockets over.
+//!
+//! A lease that ran out is never revived: rates carry a generation, and the first grant or renewal
+//! after a lapse starts a new one.
+
+mod book;
+mod load;
+mod skel;
+mod table;
+mod take_over;
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::Ordering;
+
+use libbpf_rs::{Link, MapCore, MapFlags};
+
+use self::book::Book;
+use self::load::Loaded;
+use self::skel::StructOpsSkel;
+use self::table::{Shared, SlotState, SlotTable};
+use super::ring::EventRing;
+use super::{
+    BackendConfig, BackendError, BackendKind, BackendStats, Conn, FlowEvent, PacingBackend, Slot,
+};
+use crate::clock::now_ns;
+
+/// The struct_ops back end.
+pub struct StructOps {
+    // Dropped in this order: the registration before the program, the mappings before the maps.
+    registration: Option<Link>,
+    first_write: Option<Link>,
+    ring: EventRing,
+    slots: SlotTable,
+    shared: Shared,
+    skel: StructOpsSkel<'static>,
+    name: String,
+    /// What the namespace's default was, while it is ours.
+    original_default: Option<String>,
+    book: Book,
+    raw: Vec<FlowEvent>,
+    events_lost: u64,
+    generation: u32,
+    /// Latest expiry that was ever granted: past it, every rate is dead.
+    granted_until_ns: u64,
+}
+
+impl std::fmt::Debug for StructOps {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("StructOps")
+            .field("name", &self.name)
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}
+
+impl StructOps {
+    /// Loads and registers the congestion control; with `config.take_over` makes it the default of
+    /// the calling thread's network namespace and switches the existing sockets to it.
+    ///
+    /// # Errors
+    /// [`BackendError::Unavailable`] when the kernel cannot run it, with the reason.
+    pub fn start(config: &BackendConfig) -> Result<Self, BackendError> {
+        let found = take_over::find_default()?;
+        let Loaded { mut skel, registration, first_write, name } =
+            load::load(config, &found.current, &found.original)?;
+        let ring = EventRing::new(&skel.maps.events)?;
+        let slots = SlotTable::map(skel.maps.slots.as_fd(), config.max_flows)?;
+        let data = skel.maps.bss_data.as_deref_mut().ok_or_else(|| BackendError::Unavailable {
+            mechanism: "struct_ops",
+            reason: "the program's data is not mapped".to_owned(),
+        })?;
+        let shared = table::shared(data);
+        let mut backend = Self {
+            registration: Some(registration),
+            first_write,
+            ring,
+            slots,
+            shared,
+            skel,
+            name,
+            original_default: None,
+            book: Book::new(config.max_flows),
+            raw: Vec::new(),
+            events_lost: 0,
+            generation: 1,
+            granted_until_ns: 0,
+        };
+        backend.shared.generation().store(1, Ordering::Release);
+        if config.take_over {
+            take_over::set_default(&backend.name)?;
+            backend.original_default = Some(found.original);
+            take_over::for_all_sockets(&backend.skel.progs.rw_take_over)?;
+            let failed = backend.shared.switch_failed().swap(0, Ordering::Relaxed);
+            if failed > 0 {
+                tracing::warn!(failed, "sockets could not be taken over");
+            }
+        }
+        Ok(backend)
+    }
+
+    /// Whether this kernel can run the back end: loads and registers it under a name of its own,
+    /// touches no socket and removes it again.
+    ///
+    /// # Errors
+    /// [`BackendError::Unavailable`] with the reason.
+    pub fn probe() -> Result<(), BackendError> {
+        let config = BackendConfig {
+            instance: format!("p{}", std::process::id() % 10_000_000),
+            max_flows: 1,
+            min_flowlet_bytes: 1,
+            cgroup: None,
+            device: None,
+            take_over: false,
+        };
+        load::load(&config, "", "cubic").map(drop)
+    }
+
+    /// The congestion control's name in this life.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether the time of a flowlet's first write is known (else that of its first transmission
+    /// stands in).
+    #[must_use]
+    pub fn sees_first_write(&self) -> bool {
+        self.first_write.is_some()
+    }
+
+    /// Starts a generation if every rate is dead, so that none of them is revived.
+    fn grant_until(&mut self, expires_ns: u64) {
+        if now_ns() >= self.granted_until_ns {
+            self.next_generation();
+        }
+        self.granted_until_ns = self.granted_until_ns.max(expires_ns);
+    }
+
+    fn next_generation(&mut self) {
+        self.generation = self.generation.wrapping_add(1);
+        self.shared.generation().store(u64::from(self.generation), Ordering::Release);
+    }
+
+    /// Tells the kernel that a slot which was taken from an idle connection is free.
+    fn release_slot(&self, slot: Slot) -> Result<(), BackendError> {
+        self.shared.connections().fetch_sub(1, Ordering::Relaxed);
+        self.skel
+            .maps
+            .free_slots
+            .update(&[], &slot.0.to_ne_bytes(), MapFlags::ANY)
+            .map_err(|error| BackendError::bpf("give a slot back", &error))
+    }
+
+    /// Events were lost: reads the slots of all known connections for what they would have said.
+    fn reconcile(&mut self, at_ns: u64, out: &mut Vec<FlowEvent>) {
+        let slots = &self.slots;
+        self.book.reconcile(at_ns, out, |conn| match slots.owner_of(conn.slot) {
+            Some((use_count, Some(state)))
+                if use_count == conn.use_count && state != SlotState::Free =>
+            {
+                Some(state == SlotState::Idle)
+            }
+            _ => None,
+        });
+    }
+}
+
+impl PacingBackend for StructOps {
+    fn kind(&self) -> BackendKind {
+        BackendKind::StructOps
+    }
+
+    fn event_fd(&self) -> BorrowedFd<'_> {
+        self.ring.fd()
+    }
+
+    fn poll_events(&mut self, now_ns: u64, out: &mut Vec<FlowEvent>) -> Result<(), BackendError> {
+        self.book.take_pending(out);
+        let drained = self.ring.drain(&mut self.raw);
+        for event in self.raw.drain(..) {
+            if let Some(revived) = self.book.admit(event, out) {
+                self.slots.set_ended(revived, false);
+            }
+        }
+        let lost = self.shared.events_lost().load(Ordering::Relaxed);
+        if lost != self.events_lost {
+            self.events_lost = lost;
+            self.reconcile(now_ns, out);
+        }
+        drained
+    }
+
+    fn next_poll_ns(&self) -> Option<u64> {
+        self.book.has_pending().then_some(0)
+    }
+
+    fn set_rate(&mut self, conn: Conn, rate_bps: u64, expires_ns: u64) -> Result<(), BackendError> {
+        if !self.book.knows(conn) {
+            return Ok(());
+        }
+        if rate_bps < 8 {
+            self.slots.withdraw(conn.slot);
+            return Ok(());
+        }
+        self.grant_until(expires_ns);
+        if self.book.set_ended(conn, false) {
+            self.slots.set_ended(conn, false);
+        }
+        self.slots.publish(conn, self.generation, rate_bps / 8, expires_ns);
+        Ok(())
+    }
+
+    fn renew(&mut self, expires_ns: u64) -> Result<(), BackendError> {
+        self.grant_until(expires_ns);
+        self.shared.expires_ns().store(expires_ns, Ordering::Release);
+        Ok(())
+    }
+
+    fn clear(&mut self, conn: Conn) -> Result<(), BackendError> {
+        if !self.book.knows(conn) {
+            return Ok(());
+        }
+        self.slots.withdraw(conn.slot);
+        self.slots.set_ended(conn, true);
+        self.book.set_ended(conn, true);
+        if !self.slots.reclaim(conn) {
+            return Ok(());
+        }
+        self.book.close(conn, now_ns());
+        self.release_slot(conn.slot)
+    }
+
+    fn clear_all(&mut self) -> Result<(), BackendError> {
+        self.next_generation();
+        Ok(())
+    }
+
+    fn stats(&self) -> BackendStats {
+        let read = |word: &std::sync::atomic::AtomicU64| word.load(Ordering::Relaxed);
+        BackendStats {
+            connections: read(self.shared.connections()),
+            table_full: read(self.shared.table_full()),
+            events_lost: read(self.shared.events_lost()),
+            adopted: read(self.shared.adopted()),
+            expired: read(self.shared.expired()),
+        }
+    }
+
+    fn shut_down(&mut self) -> Result<(), BackendError> {
+        self.next_generation();
+        let mut result = Ok(());
+        if let Some(original) = self.original_default.take() {
+            result = take_over::set_default(&original);
+            let walked = take_over::for_all_sockets(&self.skel.progs.rw_give_back);
+            let failed = self.shared.switch_failed().swap(0, Ordering::Relaxed);
+            result = result.and(walked);
+            if failed > 0 && result.is_ok() {
+                result = Err(BackendError::System {
+                    what: format!("give {failed} sockets back"),
+                    source: std::io::Error::other("the kernel refused"),
+                });
+            }
+        }
+        self.first_write = None;
+        self.registration = None;
+        result
+    }
+}
+
+impl Drop for StructOps {
+    fn drop(&mut self) {
+        if let Err(error) = self.shut_down() {
+            tracing::warn!("{error}");
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Memory shared with the kernel program: the flow table and the global words.
+//!
+//! A rate is published with a few plain stores; no system call. The layouts are those of
+//! `struct rw_slot` and `struct rw_shared` in `bpf/struct_ops.bpf.c`.
+#![allow(unsafe_code)]
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::backend::struct_ops::skel::types;
+use crate::backend::{BackendError, Conn, Slot};
+
+/// State of a slot, the low half of its owner word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub(super) enum SlotState {
+    /// Nobody has it.
+    Free = 0,
+    /// Its flowlet has data that is not acknowledged.
+    Active = 1,
+    /// Its flowlet has none.
+    Idle = 2,
+}
+
+/// The owner word: use count above, state below.
+fn owner_word(use_count: u32, state: SlotState) -> u64 {
+    u64::from(use_count) << 32 | u64::from(state as u32)
+}
+
+/// The flow table, mapped.
+#[derive(Debug)]
+pub(super) struct SlotTable {
+    base: NonNull<types::rw_slot>,
+    slots: u32,
+}
+
+const _: () = assert!(size_of::<types::rw_slot>() == 64);
+
+impl SlotTable {
+    /// Maps the table of `slots` entries behind the map's descriptor.
+    pub(super) fn map(fd: BorrowedFd<'_>, slots: u32) -> Result<Self, BackendError> {
+        let bytes = slots as usize * size_of::<types::rw_slot>();
+        // SAFETY: a new shared mapping of a BPF array map of at least `bytes` bytes; the kernel
+        // keeps the map alive while it is mapped.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                fd.as_raw_fd(),
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(BackendError::System {
+                what: "map the flow table".to_owned(),
+                source: std::io::Error::last_os_error(),
+            });
+        }
+        let base = NonNull::new(base.cast()).expect("mmap without MAP_FIXED is never at 0");
+        Ok(Self { base, slots })
+    }
+
+    /// One word of a slot, `None` beyond the table.
+    fn word(
+        &self,
+        slot: Slot,
+        field: fn(*mut types::rw_slot) -> *mut u64,
+    ) -> Option<&AtomicU64> {
+        if slot.0 >= self.slots {
+            return None;
+        }
+        // SAFETY: inside the mapping, 8-byte aligned, mapped as long as `self` lives, and accessed
+        // by both sides as a whole word only.
+        Some(unsafe { AtomicU64::from_ptr(field(self.base.as_ptr().add(slot.0 as usize))) })
+    }
+
+    fn owner(&self, slot: Slot) -> Option<&AtomicU64> {
+        // SAFETY: `field` is called with a pointer to a slot inside the mapping.
+        self.word(slot, |slot| unsafe { &raw mut (*slot).owner })
+    }
+
+    fn tag(&self, slot: Slot) -> Option<&AtomicU64> {
+        // SAFETY: as for `owner`.
+        self.word(slot, |slot| unsafe { &raw mut (*slot).tag })
+    }
+
+    fn ended(&self, slot: Slot) -> Option<&AtomicU64> {
+        // SAFETY: as for `owner`.
+        self.word(slot, |slot| unsafe { &raw mut (*slot).ended })
+    }
+
+    /// Publishes a rate: the tag last, so that the kernel never joins one connection's tag with
+    /// another's rate.
+    pub(super) fn publish(
+        &self,
+        conn: Conn,
+        generation: u32,
+        rate_bytes_per_s: u64,
+        expires_ns: u64,
+    ) {
+        // SAFETY: as for `owner`.
+        let rate = self.word(conn.slot, |slot| unsafe { &raw mut (*slot).rate_bytes_per_s });
+        // SAFETY: as for `owner`.
+        let expires = self.word(conn.slot, |slot| unsafe { &raw mut (*slot).expires_ns });
+        let (Some(rate), Some(expires), Some(tag)) = (rate, expires, self.tag(conn.slot)) else {
+            return;
+        };
+        rate.store(rate_bytes_per_s, Ordering::Release);
+        expires.store(expires_ns, Ordering::Release);
+        tag.store(u64::from(conn.use_count) << 32 | u64::from(generation), Ordering::Release);
+    }
+
+    /// Takes the rate away.
+    pub(super) fn withdraw(&self, slot: Slot) {
+        if let Some(tag) = self.tag(slot) {
+            tag.store(0, Ordering::Release);
+        }
+    }
+
+    /// Tells the kernel whether the daemon has ended the connection's flowlet.
+    pub(super) fn set_ended(&self, conn: Conn, ended: bool) {
+        if let Some(word) = self.ended(conn.slot) {
+            let value = if ended { u64::from(conn.use_count) << 32 | 1 } else { 0 };
+            word.store(value, Ordering::SeqCst);
+        }
+    }
+
+    /// Who has the slot, and its state (`None` for one that this version does not know).
+    pub(super) fn owner_of(&self, slot: Slot) -> Option<(u32, Option<SlotState>)> {
+        let word = self.owner(slot)?.load(Ordering::SeqCst);
+        let state = match word as u32 {
+            0 => Some(SlotState::Free),
+            1 => Some(SlotState::Active),
+            2 => Some(SlotState::Idle),
+            _ => None,
+        };
+        Some(((word >> 32) as u32, state))
+    }
+
+    /// Takes the slot from an idle connection. `false`: it is not idle, or somebody else's.
+    pub(super) fn reclaim(&self, conn: Conn) -> bool {
+        let next = conn.use_count.wrapping_add(1);
+        self.owner(conn.slot).is_some_and(|owner| {
+            owner
+                .compare_exchange(
+                    owner_word(conn.use_count, SlotState::Idle),
+                    owner_word(next, SlotState::Free),
+                    Ordering::SeqCst,
+                    Ordering::SeqCst,
+                )
+                .is_ok()
+        })
+    }
+}
+
+impl Drop for SlotTable {
+    fn drop(&mut self) {
+        let bytes = self.slots as usize * size_of::<types::rw_slot>();
+        // SAFETY: unmaps what `map` mapped; no reference into it outlives `self`.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), bytes) };
+    }
+}
+
+/// The program's global words.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shared {
+    base: NonNull<types::rw_shared>,
+}
+
+macro_rules! words {
+    ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
+        impl Shared {
+            $($(#[$doc])*
+            pub(super) fn $name(&self) -> &AtomicU64 {
+                // SAFETY: `new`'s contract; 8-byte aligned and accessed as a whole word only.
+                unsafe { AtomicU64::from_ptr(&raw mut (*self.base.as_ptr()).$name) }
+            })+
+        }
+    };
+}
+
+words! {
+    /// All rates of the current generation are valid until here at least.
+    expires_ns,
+    /// Rates of other generations are void.
+    generation,
+    /// Slots in use.
+    connections,
+    /// Flowlets that found no slot.
+    table_full,
+    /// Events that found no room.
+    events_lost,
+    /// Established connections that were taken over.
+    adopted,
+    /// Leases that ran out.
+    expired,
+    /// Sockets that could not be switched.
+    switch_failed,
+}
+
+/// The words in the skeleton's mapped data section. They stay mapped as long as the skeleton lives,
+/// and the back end drops the two together.
+pub(super) fn shared(data: &mut types::bss) -> Shared {
+    Shared { base: NonNull::from(&mut data.shared) }
+}
