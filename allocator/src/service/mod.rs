@@ -10,7 +10,7 @@
 //! | [`timed`] | an engine with a histogram of its iteration times |
 //! | [`command`], [`status`], [`health`] | what the admin server asks and what it is told |
 //! | [`admin`] | HTTP for operators and monitoring |
-//! | [`daemon`] | puts the parts together: start, reload, stop |
+//! | [`daemon`], [`systemd`] | puts the parts together: start, reload, stop |
 //!
 //! Threads: the service thread (tokio, current-thread) does all I/O with hosts; the engine thread
 //! computes rates; the admin thread answers HTTP. A datagram goes transport → hub → event ring →
@@ -20,8 +20,11 @@ pub mod admin;
 pub mod clock;
 pub mod command;
 pub mod config;
+pub mod daemon;
 pub mod health;
+pub mod hub;
 pub mod shard;
 pub mod status;
+pub mod systemd;
 pub mod timed;
 pub mod tls;

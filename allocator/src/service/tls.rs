@@ -12,9 +12,6 @@ use x509_parser::extensions::GeneralName;
 
 use super::config::TlsFiles;
 
-/// The protocol name that both ends offer during the handshake.
-pub const ALPN: &[u8] = b"ratewright/1";
-
 /// The name that hosts expect in the allocator's certificate.
 pub const SERVER_NAME: &str = "ratewright-allocator";
 
@@ -109,7 +106,7 @@ pub fn load(files: &TlsFiles) -> Result<Arc<QuicServerConfig>, TlsError> {
                 format!("does not fit {}: {source}", files.cert.display()),
             )
         })?;
-    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.alpn_protocols = vec![ratewright_proto::ALPN.to_vec()];
     // Every connection shows its certificate: one that was replaced or withdrawn lives on in no ticket.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;

@@ -34,8 +34,10 @@ threshold = 0.01
 # Share of every link that is left to flows too short to be reported.
 mice_reserve = 0.0
 # A rate holds this long at an endpoint without word from the allocator; then it is plain TCP.
+# (restart to change)
 lease_ms = 300
 # A session without a datagram for this long is dropped, and its flows' shares are handed out.
+# (restart to change)
 liveness_ms = 1000
 # pin_core = 1              # core of the engine thread
 # Start with the kill switch on: every host stays on plain TCP until POST /resume.

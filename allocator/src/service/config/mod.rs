@@ -167,6 +167,12 @@ impl Config {
         if self.admin != other.admin {
             keys.push("admin");
         }
+        if self.allocation.lease_ms != other.allocation.lease_ms {
+            keys.push("allocation.lease_ms");
+        }
+        if self.allocation.liveness_ms != other.allocation.liveness_ms {
+            keys.push("allocation.liveness_ms");
+        }
         keys
     }
 }

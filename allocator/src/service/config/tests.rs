@@ -214,4 +214,6 @@ fn addresses_cannot_change_without_a_restart() {
     let new = parse(&GOOD.replace("7600", "7601").replace("admin.sock", "b.sock")).expect("good");
     assert_eq!(new.restart_keys_changed(&old), vec!["listen", "admin"]);
     assert!(old.restart_keys_changed(&old).is_empty());
+    let new = parse(&format!("{GOOD}[allocation]\nlease_ms = 400\n")).expect("good");
+    assert_eq!(new.restart_keys_changed(&old), vec!["allocation.lease_ms"]);
 }

@@ -1,4 +1,313 @@
-//! The service thread.
+//! The service thread: the QUIC endpoint, the hub and the engine's rings, on one current-thread runtime.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`transport`], [`window`] | the QUIC endpoint, its settings and its congestion window |
+//! | `connection` | one task per connection: datagrams in, control stream |
+//! | `state` | what the tasks share, and the one place where things are sent |
+//! | [`engine_link`] | the engine thread as seen from here |
+//!
+//! A datagram is handed to the hub in its connection's task, which pushes the events to the engine
+//! and wakes it. The engine's wake-up runs the rates' task, which sends each touched session its
+//! datagrams. Neither waits for a timer. Timeouts of all sessions share one heap and one timer.
 
+use std::sync::Arc;
+
+use quinn::VarInt;
+use tokio::sync::mpsc;
+use tokio::task::{JoinError, JoinSet};
+
+use super::clock;
+use super::command::Command;
+use super::config::Config;
+use super::hub::{Hub, HubSettings};
+use super::tls::TlsError;
+use crate::engine::EngineError;
+use ratewright_proto::control::RefusalCode;
+use ratewright_topology::Topology;
+
+mod connection;
+pub mod engine_link;
+mod state;
 pub mod transport;
 pub mod window;
+
+use engine_link::{EngineFactory, EngineLink};
+use quinn::crypto::rustls::QuicServerConfig;
+use state::Shared;
+
+/// Handshakes in progress from which on a peer has to show that its address is its own.
+const UNVALIDATED_HANDSHAKES: usize = 256;
+
+/// Connections beyond the limit of sessions that may be in their handshake or at their end.
+const CONNECTION_SLACK: usize = 1_024;
+
+/// How long hosts are given to take the last word at shutdown.
+const DRAIN_TIME: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// Why the service cannot run, or cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ShardError {
+    /// The UDP address cannot be bound.
+    #[error("listen = \"{address}\": cannot bind: {source}")]
+    Bind {
+        /// The address.
+        address: std::net::SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The engine refused its settings.
+    #[error("the engine cannot start: {0}")]
+    Engine(#[from] EngineError),
+    /// The engine thread ended.
+    #[error("the engine thread died")]
+    EngineDied,
+    /// A task of the service panicked.
+    #[error("a task of the service panicked: {0}")]
+    Panicked(#[from] JoinError),
+    /// Certificates cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
+
+/// The service on the current runtime, which must be a current-thread one.
+pub struct Shard {
+    shared: Shared,
+    endpoint: quinn::Endpoint,
+    commands: mpsc::Receiver<Command>,
+    tasks: JoinSet<()>,
+    max_sessions: usize,
+    epoch: u64,
+}
+
+/// The hub's part of a configuration.
+fn hub_settings(config: &Config, epoch: u64) -> HubSettings {
+    HubSettings {
+        epoch,
+        lease_ns: config.allocation.lease_ms * 1_000_000,
+        liveness_ns: config.allocation.liveness_ms * 1_000_000,
+        threshold: config.allocation.threshold,
+        limits: config.limits,
+        classes: config.classes.clone(),
+    }
+}
+
+impl Shard {
+    /// Binds the endpoint and starts the engine.
+    ///
+    /// # Errors
+    /// See [`ShardError`].
+    pub fn start(
+        config: &Config,
+        topology: Topology,
+        tls: Arc<QuicServerConfig>,
+        factory: EngineFactory,
+        commands: mpsc::Receiver<Command>,
+    ) -> Result<Self, ShardError> {
+        let epoch = clock::incarnation();
+        let released = config.allocation.start_released;
+        let hub = Hub::new(hub_settings(config, epoch), topology, released);
+        let engine = EngineLink::start(factory, config, &hub.capacities_bps())?;
+        let endpoint = transport::bind(config.listen, tls).map_err(|source| ShardError::Bind {
+            address: config.listen,
+            source,
+        })?;
+        let signal = engine.signal();
+        let shared = Shared::new(hub, engine);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(hand_out_rates(shared.clone(), signal));
+        tasks.spawn(serve_timers(shared.clone()));
+        let max_sessions = config.limits.max_sessions as usize;
+        Ok(Self {
+            shared,
+            endpoint,
+            commands,
+            tasks,
+            max_sessions,
+            epoch,
+        })
+    }
+
+    /// The address that the endpoint is bound to.
+    ///
+    /// # Errors
+    /// The operating system does not say.
+    pub fn local_addr(&self) -> std::io::Result<std::net::SocketAddr> {
+        self.endpoint.local_addr()
+    }
+
+    /// This incarnation of the allocator.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Serves until something breaks. Cancel-safe: may be dropped and called again.
+    pub async fn serve(&mut self) -> ShardError {
+        loop {
+            tokio::select! {
+                incoming = self.endpoint.accept() => match incoming {
+                    Some(incoming) => self.take(incoming),
+                    // Only after `shut_down`, which takes the shard.
+                    None => std::future::pending().await,
+                },
+                Some(command) = self.commands.recv() => self.execute(command),
+                Some(ended) = self.tasks.join_next() => match ended {
+                    // Connections end; the rates' task ends when the engine did.
+                    Ok(()) if self.shared.lock().engine.signal().died() => {
+                        return ShardError::EngineDied;
+                    }
+                    Ok(()) => {}
+                    Err(error) => return ShardError::Panicked(error),
+                },
+            }
+        }
+    }
+
+    fn take(&mut self, incoming: quinn::Incoming) {
+        let connections = self.endpoint.open_connections();
+        let mut state = self.shared.lock();
+        let sessions = state.connection_count();
+        if connections >= self.max_sessions + CONNECTION_SLACK {
+            state
+                .hub
+                .counts_mut()
+                .connections_rejected
+                .count("overload");
+            drop(state);
+            incoming.refuse();
+        } else if connections >= sessions + UNVALIDATED_HANDSHAKES
+            && !incoming.remote_address_validated()
+        {
+            drop(state);
+            // Fails only where the address was validated, which was asked just now.
+            let _ = incoming.retry();
+        } else {
+            drop(state);
+            self.tasks
+                .spawn(connection::serve(self.shared.clone(), incoming));
+        }
+    }
+
+    /// Answers the admin server. An asker that is gone needs no answer.
+    fn execute(&self, command: Command) {
+        self.shared.run(|state, now_ns| match command {
+            Command::Ping(reply) => drop(reply.send(())),
+            Command::Snapshot(reply) => drop(reply.send(Box::new(state.snapshot(now_ns)))),
+            Command::SetReleased(released, reply) => {
+                let report = state.hub.set_released(now_ns, released);
+                tracing::warn!(released, hosts = report.hosts, "kill switch turned");
+                drop(reply.send(report));
+            }
+            Command::ReleaseReport(reply) => drop(reply.send(state.hub.release_report(now_ns))),
+            Command::ChangeTopology(change, reply) => {
+                let result = state.hub.change_topology(now_ns, &change);
+                match &result {
+                    Ok(report) => tracing::warn!(?change, ?report, "topology changed"),
+                    Err(error) => tracing::warn!(?change, %error, "topology notification refused"),
+                }
+                drop(reply.send(result));
+            }
+        });
+    }
+
+    /// Puts another configuration in force, and another topology if there is one. Everything was
+    /// checked before; only the engine may still refuse, and then nothing has changed.
+    ///
+    /// # Errors
+    /// See [`ShardError`].
+    pub fn reload(
+        &mut self,
+        old: &Config,
+        new: &Config,
+        topology: Option<Topology>,
+        tls: Arc<QuicServerConfig>,
+    ) -> Result<(), ShardError> {
+        let epoch = self.epoch;
+        let engine_differs = old.classes != new.classes
+            || old.allocation != new.allocation
+            || old.limits.max_flows != new.limits.max_flows;
+        self.shared.run(|state, now_ns| -> Result<(), ShardError> {
+            if engine_differs {
+                let capacities_bps = state.hub.capacities_bps();
+                state.engine.replace(new, &capacities_bps)?;
+                // What waits was meant for the engine before.
+                state.hub.engine_events().clear();
+            }
+            state.hub.reconfigure(hub_settings(new, epoch));
+            match topology {
+                Some(topology) => state.hub.replace_topology(now_ns, topology),
+                None if engine_differs => state.hub.restart_flows(now_ns),
+                None => {}
+            }
+            Ok(())
+        })?;
+        self.max_sessions = new.limits.max_sessions as usize;
+        self.endpoint
+            .set_server_config(Some(transport::server_config(tls)));
+        Ok(())
+    }
+
+    /// Counts a reload.
+    pub fn count_reload(&self, result: &'static str) {
+        self.shared.lock().hub.counts_mut().reloads.count(result);
+    }
+
+    /// Tells every host that the allocator goes, closes the connections and stops the engine.
+    pub async fn shut_down(mut self) {
+        self.endpoint.set_server_config(None);
+        self.shared.run(|state, now_ns| {
+            state.hub.refuse_all(
+                now_ns,
+                RefusalCode::Draining,
+                "the allocator is shutting down",
+            );
+        });
+        let drained = async {
+            while self.shared.lock().connection_count() > 0 {
+                if self.tasks.join_next().await.is_none() {
+                    break;
+                }
+            }
+        };
+        if tokio::time::timeout(DRAIN_TIME, drained).await.is_err() {
+            tracing::info!("some hosts did not take the last word in time");
+        }
+        self.endpoint.close(VarInt::from_u32(0), b"draining");
+        let _ = tokio::time::timeout(DRAIN_TIME, self.endpoint.wait_idle()).await;
+        self.tasks.abort_all();
+        self.shared.lock().engine.stop();
+    }
+}
+
+/// Hands out rates whenever the engine has some. Ends when the engine has died.
+async fn hand_out_rates(shared: Shared, signal: Arc<engine_link::EngineSignal>) {
+    loop {
+        signal.wait().await;
+        while shared.run(|state, now_ns| state.take_rates(now_ns)) {
+            tokio::task::yield_now().await;
+        }
+        if signal.died() {
+            return;
+        }
+    }
+}
+
+/// Serves the sessions' timeouts.
+async fn serve_timers(shared: Shared) {
+    let changed = shared.lock().timers_changed();
+    loop {
+        let next_ns = shared.lock().next_timer_ns();
+        match next_ns {
+            None => changed.notified().await,
+            Some(at_ns) => {
+                let at = tokio::time::Instant::from_std(clock::instant_at(at_ns));
+                tokio::select! {
+                    () = tokio::time::sleep_until(at) => {
+                        shared.run(|state, now_ns| state.on_timers(now_ns));
+                    }
+                    () = changed.notified() => {}
+                }
+            }
+        }
+    }
+}

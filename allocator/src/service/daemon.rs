@@ -1,0 +1,250 @@
+//! Puts the parts together: start, reload, stop.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use quinn::crypto::rustls::QuicServerConfig;
+use ratewright_topology::{Topology, TopologyError};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+
+use super::admin::logging::{LogControl, LogFilterError};
+use super::admin::{AdminError, AdminServer, AdminState, metrics, spawn};
+use super::config::{Config, ConfigError};
+use super::health::Health;
+use super::shard::engine_link::EngineFactory;
+use super::shard::{Shard, ShardError};
+use super::systemd;
+use super::tls::{self, TlsError};
+
+/// Requests of the admin server that may wait.
+const COMMAND_QUEUE: usize = 64;
+
+/// Why the allocator cannot start, or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// The configuration.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The topology.
+    #[error(transparent)]
+    Topology(#[from] TopologyError),
+    /// Certificates.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The admin server.
+    #[error(transparent)]
+    Admin(#[from] AdminError),
+    /// The service.
+    #[error(transparent)]
+    Shard(#[from] ShardError),
+    /// The log filter.
+    #[error("log: {0}")]
+    Log(#[from] LogFilterError),
+    /// The metrics recorder.
+    #[error("metrics: {0}")]
+    Metrics(String),
+    /// The operating system.
+    #[error("{0}")]
+    Os(#[from] std::io::Error),
+    /// A reload that would need a restart.
+    #[error("{path}: {keys} cannot change without a restart")]
+    NeedsRestart {
+        /// The configuration file.
+        path: String,
+        /// The keys.
+        keys: String,
+    },
+}
+
+/// A configuration with everything that it refers to, loaded and checked.
+pub struct Loaded {
+    /// The configuration.
+    pub config: Config,
+    /// Its topology.
+    pub topology: Topology,
+    /// Its certificates.
+    pub tls: Arc<QuicServerConfig>,
+}
+
+impl Loaded {
+    /// Loads and checks a configuration file and the files that it names.
+    ///
+    /// # Errors
+    /// See [`DaemonError`]: the first thing that is wrong.
+    pub fn load(path: &Path) -> Result<Self, DaemonError> {
+        let config = Config::load(path)?;
+        let topology = Topology::load(&config.topology)?;
+        let tls = tls::load(&config.tls)?;
+        Ok(Self {
+            config,
+            topology,
+            tls,
+        })
+    }
+
+    /// What is in force, in one line.
+    pub fn summary(&self) -> String {
+        format!(
+            "listen {}, admin {}, {} topology of {} hosts and {} links, {} class{}, lease {} ms",
+            self.config.listen,
+            self.config.admin,
+            self.topology.kind(),
+            self.topology.hosts().len(),
+            self.topology.links().len(),
+            self.config.classes.len(),
+            if self.config.classes.len() == 1 {
+                ""
+            } else {
+                "es"
+            },
+            self.config.allocation.lease_ms,
+        )
+    }
+}
+
+/// Runs the allocator until it is told to stop.
+///
+/// # Errors
+/// It cannot start, or a part of it died.
+pub fn run(path: &Path, factory: EngineFactory) -> Result<(), DaemonError> {
+    let loaded = Loaded::load(path)?;
+    let log = LogControl::install(&loaded.config.log)?;
+    let prometheus = metrics::install().map_err(|error| DaemonError::Metrics(error.to_string()))?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async move {
+        let health = Arc::new(Health::default());
+        health.set_topology_loaded();
+        let (command_sender, commands) = mpsc::channel(COMMAND_QUEUE);
+        let summary = loaded.summary();
+        let Loaded {
+            config,
+            topology,
+            tls,
+        } = loaded;
+        let shard = Shard::start(&config, topology.clone(), tls, factory, commands)?;
+        health.set_engine_running();
+        health.set_listening();
+        let admin = AdminState {
+            commands: command_sender,
+            health: Arc::clone(&health),
+            log: log.clone(),
+            prometheus,
+        };
+        let admin = spawn(&config.admin, admin)?;
+        tracing::info!(
+            version = env!("CARGO_PKG_VERSION"),
+            epoch = shard.epoch(),
+            listen = %shard.local_addr()?,
+            admin = %admin.address(),
+            "ready: {summary}"
+        );
+        let daemon = Daemon {
+            path: path.to_owned(),
+            config,
+            topology,
+            shard,
+            health,
+            log,
+            _admin: admin,
+        };
+        daemon.serve().await
+    })
+}
+
+/// The running allocator.
+struct Daemon {
+    path: PathBuf,
+    config: Config,
+    /// The topology as its file says, without failures that were notified since.
+    topology: Topology,
+    shard: Shard,
+    health: Arc<Health>,
+    log: LogControl,
+    _admin: AdminServer,
+}
+
+impl Daemon {
+    async fn serve(mut self) -> Result<(), DaemonError> {
+        let mut hangup = signal(SignalKind::hangup())?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut watchdog = systemd::watchdog_interval().map(tokio::time::interval);
+        systemd::ready();
+        loop {
+            tokio::select! {
+                error = self.shard.serve() => {
+                    if matches!(error, ShardError::EngineDied) {
+                        self.health.set_engine_died();
+                    }
+                    return Err(error.into());
+                }
+                () = received(&mut hangup) => self.reload(),
+                () = tick(watchdog.as_mut()) => systemd::watchdog(),
+                () = received(&mut terminate) => break,
+                () = received(&mut interrupt) => break,
+            }
+        }
+        tracing::info!("stopping");
+        systemd::stopping();
+        self.health.set_stopping();
+        self.shard.shut_down().await;
+        tracing::info!("stopped");
+        Ok(())
+    }
+
+    /// Loads everything anew. What is wrong is logged in one line, and what was in force stays.
+    fn reload(&mut self) {
+        systemd::reloading();
+        match self.try_reload() {
+            Ok(summary) => {
+                self.shard.count_reload("ok");
+                tracing::info!("reloaded: {summary}");
+            }
+            Err(error) => {
+                self.shard.count_reload("rejected");
+                tracing::error!("reload rejected, the old configuration stays in force: {error}");
+            }
+        }
+        systemd::ready();
+    }
+
+    fn try_reload(&mut self) -> Result<String, DaemonError> {
+        let loaded = Loaded::load(&self.path)?;
+        let keys = loaded.config.restart_keys_changed(&self.config);
+        if !keys.is_empty() {
+            let path = self.path.display().to_string();
+            return Err(DaemonError::NeedsRestart {
+                path,
+                keys: keys.join(", "),
+            });
+        }
+        let summary = loaded.summary();
+        // Failures that were notified since the start outlive a reload of the same topology.
+        let topology = (loaded.topology != self.topology).then(|| loaded.topology.clone());
+        if loaded.config.log != self.config.log {
+            self.log.set(&loaded.config.log)?;
+        }
+        self.shard
+            .reload(&self.config, &loaded.config, topology, loaded.tls)?;
+        self.config = loaded.config;
+        self.topology = loaded.topology;
+        Ok(summary)
+    }
+}
+
+/// Waits for a signal. One that can no longer come is waited for in vain.
+async fn received(signal: &mut Signal) {
+    if signal.recv().await.is_none() {
+        std::future::pending::<()>().await;
+    }
+}
+
+async fn tick(interval: Option<&mut tokio::time::Interval>) {
+    match interval {
+        Some(interval) => drop(interval.tick().await),
+        None => std::future::pending().await,
+    }
+}

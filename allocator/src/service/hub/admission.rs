@@ -1,0 +1,258 @@
+//! From a Hello to a session or a refusal, and the end of sessions.
+
+use std::sync::Arc;
+
+use ratewright_proto::control::{ClassInfo, Hello, Refusal, RefusalCode};
+use ratewright_proto::server::registry::{Claim, Decision, superseded};
+use ratewright_proto::server::{Admission, ServerEvent};
+
+use crate::engine::EngineEvent;
+
+use super::session::{Peer, Place, Release};
+use super::{Hub, reasons};
+
+impl Hub {
+    /// Takes one frame's body of a session's control stream.
+    pub fn on_control(&mut self, now_ns: u64, id: u32, body: &[u8]) {
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        if session.closing.is_some() {
+            return;
+        }
+        if let Err(error) = session.proto.on_control(now_ns, body) {
+            self.counts.control_errors.count(reasons::control(&error));
+            self.refuse(
+                now_ns,
+                id,
+                RefusalCode::ProtocolError,
+                error.to_string(),
+                false,
+            );
+        }
+        self.take_events(now_ns, id);
+    }
+
+    /// The control stream carries something that is not a frame.
+    pub fn on_broken_control(&mut self, now_ns: u64, id: u32, error: &str) {
+        self.counts.control_errors.count("framing");
+        self.refuse(
+            now_ns,
+            id,
+            RefusalCode::ProtocolError,
+            error.to_owned(),
+            false,
+        );
+    }
+
+    /// Acts on what a session's state machine found.
+    pub(super) fn take_events(&mut self, now_ns: u64, id: u32) {
+        while let Some(event) = self
+            .sessions
+            .get_mut(&id)
+            .and_then(|session| session.proto.poll_event())
+        {
+            match event {
+                ServerEvent::Hello(hello) => self.hello(now_ns, id, hello),
+                ServerEvent::Start(record) | ServerEvent::Update(record) => {
+                    self.start(now_ns, id, record);
+                }
+                ServerEvent::End(flow) => self.end(id, flow),
+                ServerEvent::ReleaseAck {
+                    released,
+                    paced_flows,
+                } => {
+                    self.release_acknowledged(id, released, paced_flows);
+                }
+                // Carried and checked by the protocol; no feed uses it yet.
+                ServerEvent::Telemetry(_) => self.counts.telemetry += 1,
+                ServerEvent::Refused(refusal) => {
+                    tracing::warn!(reason = refusal.reason, "session refused");
+                    self.ended(now_ns, id, reasons::refusal(refusal.code), true);
+                }
+                ServerEvent::PeerLost(loss) => {
+                    self.ended(now_ns, id, reasons::loss(loss), false);
+                }
+            }
+        }
+        self.touch(id);
+    }
+
+    /// Decides on a host that introduces itself.
+    fn hello(&mut self, now_ns: u64, id: u32, hello: Hello) {
+        let Some(session) = self.sessions.get(&id) else {
+            return;
+        };
+        let name = &hello.host_name;
+        if !session
+            .certificate_names
+            .iter()
+            .any(|certified| certified == name)
+        {
+            let certified = if session.certificate_names.is_empty() {
+                "no host".to_owned()
+            } else {
+                session.certificate_names.join(", ")
+            };
+            let reason = format!(
+                "the host calls itself {name:?}, its certificate names {certified}; the certificate \
+                 needs the host's name as a DNS subject alternative name"
+            );
+            return self.refuse(now_ns, id, RefusalCode::CertificateMismatch, reason, false);
+        }
+        let Some(host) = self.topology.host_by_name(name) else {
+            let reason = format!(
+                "the topology has no host {name:?} among its {}",
+                self.topology.hosts().len()
+            );
+            return self.refuse(now_ns, id, RefusalCode::UnknownHost, reason, false);
+        };
+        // The holder's own state machine knows best when it was last heard.
+        if let Some(holder) = self.registry.session_of(host.0)
+            && let Some(session) = self.sessions.get(&holder)
+        {
+            self.registry
+                .heard(session.proto.last_heard_ns(), host.0, holder);
+        }
+        let claim = Claim {
+            incarnation: hello.incarnation,
+            attempt: hello.attempt,
+        };
+        match self.registry.register(now_ns, host.0, id, claim) {
+            Decision::Refuse(refusal) => return self.refuse_with(now_ns, id, refusal),
+            Decision::Supersede { session } => self.refuse_with(now_ns, session, superseded()),
+            Decision::Accept => {}
+        }
+        let admission = Admission {
+            session: id,
+            host_id: host.0,
+            topology: Arc::clone(self.snapshot()),
+            classes: self
+                .settings
+                .classes
+                .iter()
+                .map(|class| ClassInfo {
+                    id: class.id,
+                    name: class.name.clone(),
+                })
+                .collect(),
+            threshold: self.settings.threshold,
+            released: self.is_released(),
+        };
+        let released = self.is_released();
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        if let Err(error) = session.proto.accept(now_ns, admission) {
+            self.registry.remove(host.0, id);
+            let reason = format!("the topology cannot be sent: {error}");
+            tracing::error!(host = name, %error, "cannot welcome a host");
+            return self.refuse(now_ns, id, RefusalCode::ProtocolError, reason, true);
+        }
+        session.release = if released {
+            Release::Waiting { since_ns: now_ns }
+        } else {
+            Release::No
+        };
+        tracing::info!(
+            host = name,
+            session = id,
+            software = hello.software,
+            "session established"
+        );
+        session.peer = Some(Peer { host, hello });
+        self.counts.sessions_opened += 1;
+    }
+
+    fn refuse(&mut self, now_ns: u64, id: u32, code: RefusalCode, reason: String, retry: bool) {
+        self.refuse_with(
+            now_ns,
+            id,
+            Refusal {
+                code,
+                reason,
+                retry,
+            },
+        );
+    }
+
+    /// Refuses a session, or ends an accepted one, with the host told why.
+    fn refuse_with(&mut self, now_ns: u64, id: u32, refusal: Refusal) {
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        if session.closing.is_some() {
+            return;
+        }
+        let host = session
+            .peer
+            .as_ref()
+            .map_or("unknown", |peer| &peer.hello.host_name);
+        tracing::warn!(
+            host,
+            session = id,
+            reason = refusal.reason,
+            "session refused"
+        );
+        let code = reasons::refusal(refusal.code);
+        session.proto.refuse(refusal);
+        self.ended(now_ns, id, code, true);
+    }
+
+    /// Ends every session and tells the hosts why; they may connect again.
+    pub fn refuse_all(&mut self, now_ns: u64, code: RefusalCode, reason: &str) {
+        let ids: Vec<u32> = self.sessions.keys().copied().collect();
+        for id in ids {
+            self.refuse(now_ns, id, code, reason.to_owned(), true);
+        }
+    }
+
+    /// A session is over: its flows leave the engine at once, its transport closes when what is
+    /// queued has been written.
+    fn ended(&mut self, now_ns: u64, id: u32, reason: &'static str, refused: bool) {
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        if session.closing.is_some() {
+            return;
+        }
+        session.closing = Some(reason);
+        if refused {
+            self.counts.sessions_refused.count(reason);
+        }
+        let had_flows = session
+            .flows
+            .values()
+            .any(|flow| flow.place == Place::Engine);
+        session.flows.clear();
+        self.placed -= std::mem::take(&mut session.placed);
+        if had_flows {
+            self.engine_events.push_back(EngineEvent::DropSession(id));
+        }
+        if let Some(peer) = session.peer.take() {
+            tracing::info!(
+                host = peer.hello.host_name,
+                session = id,
+                reason,
+                "session ended"
+            );
+            self.counts.sessions_closed.count(reason);
+            self.registry.remove(peer.host.0, id);
+            self.departed(now_ns, peer.hello.host_name);
+        } else if !refused {
+            self.counts.connections_rejected.count(reason);
+        }
+        self.touch(id);
+    }
+
+    /// Gives a session up without a word to its host.
+    pub fn give_up(&mut self, now_ns: u64, id: u32, reason: &'static str) {
+        self.ended(now_ns, id, reason, false);
+    }
+
+    /// A session's transport is gone. The session is forgotten.
+    pub fn closed(&mut self, now_ns: u64, id: u32, reason: &'static str) {
+        self.ended(now_ns, id, reason, false);
+        self.sessions.swap_remove(&id);
+    }
+}

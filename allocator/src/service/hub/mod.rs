@@ -1,0 +1,255 @@
+//! The hub: every session, every flow, the topology and the kill switch, without I/O or a clock.
+//!
+//! | module | what |
+//! |---|---|
+//! | `mod.rs` | the hub, and what a transport calls |
+//! | `session` | what is held per session |
+//! | `admission` | from a Hello to a session or a refusal |
+//! | `flows` | flowlet starts and ends to engine events, rates to sessions |
+//! | `network` | failures, repairs, a new topology |
+//! | `release` | the kill switch |
+//! | `report` | what is told about it all |
+//! | `reasons` | names of reasons in metrics |
+//!
+//! Work per datagram is proportional to its records; work per rate is constant. Sessions that have
+//! something to send stand in a list ([`Hub::take_touched`]), so nobody walks over the others.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+use ratewright_proto::control::TopologySnapshot;
+use ratewright_proto::server::registry::Registry;
+use ratewright_proto::server::{ServerConfig, ServerSession};
+use ratewright_topology::Topology;
+use rustc_hash::FxBuildHasher;
+
+use crate::engine::EngineEvent;
+
+use super::config::{Class, Limits, MAX_CLASS_ID};
+use super::status::Counts;
+
+mod admission;
+mod flows;
+mod network;
+mod reasons;
+mod release;
+mod report;
+mod session;
+#[cfg(test)]
+mod tests;
+
+pub use report::TransportFacts;
+pub use session::LeftAlone;
+use session::{Release, Session, StartBudget};
+
+/// Engine events that wait at most before datagrams are dropped (and come again, by the protocol).
+const MAX_ENGINE_BACKLOG: usize = 1 << 16;
+
+/// What the hub is told at start and at every reload.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HubSettings {
+    /// This incarnation of the allocator.
+    pub epoch: u64,
+    /// How long a rate holds without word from us.
+    pub lease_ns: u64,
+    /// A session that is silent for this long is dropped.
+    pub liveness_ns: u64,
+    /// Relative change of a rate below which no update is sent.
+    pub threshold: f64,
+    /// Bounds on what peers can make us hold.
+    pub limits: Limits,
+    /// Flow classes.
+    pub classes: Vec<Class>,
+}
+
+/// No session could be opened: as many as the limits allow are there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{max_sessions} sessions are open, which is the limit")]
+pub struct SessionsFull {
+    /// The limit.
+    pub max_sessions: u32,
+}
+
+/// Every session, every flow, the topology and the kill switch.
+pub struct Hub {
+    settings: HubSettings,
+    server_config: Arc<ServerConfig>,
+    topology: Topology,
+    /// What hosts are told of the topology.
+    snapshot: Arc<TopologySnapshot>,
+    class_known: [bool; MAX_CLASS_ID as usize + 1],
+    sessions: IndexMap<u32, Session, FxBuildHasher>,
+    registry: Registry,
+    last_session: u32,
+    /// Flows that have a place in the engine, over all sessions.
+    placed: u32,
+    engine_events: VecDeque<EngineEvent>,
+    touched: Vec<u32>,
+    released_ns: Option<u64>,
+    /// Hosts whose sessions ended within the last lease: they may still act on a rate.
+    departed: VecDeque<(String, u64)>,
+    counts: Counts,
+}
+
+impl Hub {
+    /// A hub without sessions. The engine is expected to know the topology's capacities.
+    pub fn new(settings: HubSettings, topology: Topology, released: bool) -> Self {
+        Self {
+            class_known: class_known(&settings.classes),
+            server_config: server_config(&settings),
+            registry: Registry::new(settings.liveness_ns),
+            settings,
+            snapshot: Arc::new(network::snapshot_of(&topology)),
+            topology,
+            sessions: IndexMap::default(),
+            last_session: 0,
+            placed: 0,
+            engine_events: VecDeque::new(),
+            touched: Vec::new(),
+            released_ns: released.then_some(0),
+            departed: VecDeque::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// Puts other settings in force. Flows are offered to the engine anew by
+    /// [`restart_flows`](Self::restart_flows), since classes may be others.
+    pub fn reconfigure(&mut self, settings: HubSettings) {
+        self.class_known = class_known(&settings.classes);
+        self.server_config = server_config(&settings);
+        for session in self.sessions.values_mut() {
+            session.starts.set_rate(settings.limits.max_starts_per_s);
+        }
+        self.settings = settings;
+    }
+
+    /// A transport connection is up. Its session takes no flows before it was accepted.
+    ///
+    /// # Errors
+    /// The limit of sessions is reached; the connection should be closed.
+    pub fn open(
+        &mut self,
+        now_ns: u64,
+        certificate_names: Vec<String>,
+    ) -> Result<u32, SessionsFull> {
+        let max_sessions = self.settings.limits.max_sessions;
+        if self.sessions.len() >= max_sessions as usize {
+            self.counts.connections_rejected.count("table_full");
+            return Err(SessionsFull { max_sessions });
+        }
+        let id = self.free_session_id();
+        let session = Session {
+            id,
+            proto: ServerSession::new(now_ns, Arc::clone(&self.server_config)),
+            certificate_names,
+            peer: None,
+            flows: IndexMap::default(),
+            placed: 0,
+            release: Release::No,
+            starts: StartBudget::new(self.settings.limits.max_starts_per_s, now_ns),
+            touched: false,
+            closing: None,
+        };
+        self.sessions.insert(id, session);
+        self.touch(id);
+        Ok(id)
+    }
+
+    /// Session numbers are not used twice before all others were: rates and datagrams of a session
+    /// that is over find nobody.
+    fn free_session_id(&mut self) -> u32 {
+        loop {
+            self.last_session = self.last_session.wrapping_add(1).max(1);
+            if !self.sessions.contains_key(&self.last_session) {
+                return self.last_session;
+            }
+        }
+    }
+
+    /// Puts a session on the list of those that have something to send.
+    fn touch(&mut self, id: u32) {
+        if let Some(session) = self.sessions.get_mut(&id)
+            && !std::mem::replace(&mut session.touched, true)
+        {
+            self.touched.push(id);
+        }
+    }
+
+    fn touch_all(&mut self) {
+        for session in self.sessions.values_mut() {
+            if !std::mem::replace(&mut session.touched, true) {
+                self.touched.push(session.id);
+            }
+        }
+    }
+
+    /// Appends the sessions that have something to send, or another timeout, and clears the list.
+    pub fn take_touched(&mut self, touched: &mut Vec<u32>) {
+        for id in self.touched.drain(..) {
+            if let Some(session) = self.sessions.get_mut(&id) {
+                session.touched = false;
+                touched.push(id);
+            }
+        }
+    }
+
+    /// Events that wait for the engine, in order.
+    pub fn engine_events(&mut self) -> &mut VecDeque<EngineEvent> {
+        &mut self.engine_events
+    }
+
+    /// The next frame for a session's control stream.
+    pub fn poll_control(&mut self, id: u32) -> Option<Vec<u8>> {
+        self.sessions.get_mut(&id)?.proto.poll_control()
+    }
+
+    /// The next datagram for a session, into `out`.
+    pub fn poll_datagram(
+        &mut self,
+        now_ns: u64,
+        id: u32,
+        max_bytes: usize,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        self.sessions
+            .get_mut(&id)
+            .is_some_and(|session| session.proto.poll_datagram(now_ns, max_bytes, out))
+    }
+
+    /// When a session wants [`on_timeout`](Self::on_timeout).
+    pub fn next_timeout(&self, id: u32) -> Option<u64> {
+        self.sessions.get(&id)?.proto.next_timeout()
+    }
+
+    /// A session's time has come.
+    pub fn on_timeout(&mut self, now_ns: u64, id: u32) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.proto.on_timeout(now_ns);
+            self.take_events(now_ns, id);
+        }
+    }
+
+    /// Why a session's transport is to be closed once its control frames are written.
+    pub fn closing(&self, id: u32) -> Option<&'static str> {
+        self.sessions.get(&id)?.closing
+    }
+}
+
+fn class_known(classes: &[Class]) -> [bool; MAX_CLASS_ID as usize + 1] {
+    let mut known = [false; MAX_CLASS_ID as usize + 1];
+    for class in classes {
+        known[usize::from(class.id)] = true;
+    }
+    known
+}
+
+fn server_config(settings: &HubSettings) -> Arc<ServerConfig> {
+    Arc::new(ServerConfig {
+        epoch: settings.epoch,
+        lease_ns: settings.lease_ns,
+        liveness_ns: settings.liveness_ns,
+        max_flows: settings.limits.max_flows_per_session,
+        ..ServerConfig::default()
+    })
+}

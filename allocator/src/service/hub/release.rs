@@ -1,0 +1,126 @@
+//! The kill switch: every host back on plain TCP, and the proof that it is.
+//!
+//! A host is released when it says so (its acknowledgement counts the flows it still paces), or at
+//! the latest one lease after it was told: no rate holds longer than that without word from us, and
+//! a released session gives no such word.
+
+use crate::service::status::ReleaseReport;
+
+use super::Hub;
+use super::session::{Release, Session};
+
+impl Hub {
+    /// Whether the kill switch is on.
+    pub fn is_released(&self) -> bool {
+        self.released_ns.is_some()
+    }
+
+    /// Turns the kill switch.
+    pub fn set_released(&mut self, now_ns: u64, released: bool) -> ReleaseReport {
+        if released != self.is_released() {
+            self.released_ns = released.then_some(now_ns);
+            for session in self
+                .sessions
+                .values_mut()
+                .filter(|session| session.peer.is_some())
+            {
+                session.proto.set_released(released);
+                session.release = if released {
+                    Release::Waiting { since_ns: now_ns }
+                } else {
+                    Release::No
+                };
+            }
+            self.touch_all();
+        }
+        self.release_report(now_ns)
+    }
+
+    /// A host says that it has carried out the kill switch's state.
+    pub(super) fn release_acknowledged(&mut self, id: u32, released: bool, paced_flows: u32) {
+        if let Some(session) = self.sessions.get_mut(&id)
+            && released
+            && paced_flows == 0
+            && matches!(session.release, Release::Waiting { .. })
+        {
+            session.release = Release::Acknowledged;
+        }
+    }
+
+    /// How far the kill switch has got.
+    pub fn release_report(&mut self, now_ns: u64) -> ReleaseReport {
+        self.forget_departed(now_ns);
+        let mut report = ReleaseReport {
+            released: self.is_released(),
+            lease_ms: self.settings.lease_ns / 1_000_000,
+            ..ReleaseReport::default()
+        };
+        let Some(since_ns) = self.released_ns else {
+            report.hosts = self
+                .sessions
+                .values()
+                .filter(|session| session.peer.is_some())
+                .count() as u64;
+            return report;
+        };
+        report.elapsed_ms = now_ns.saturating_sub(since_ns) / 1_000_000;
+        for session in self.sessions.values() {
+            let Some(peer) = &session.peer else {
+                continue;
+            };
+            report.hosts += 1;
+            match self.release_state(now_ns, session) {
+                "acknowledged" => report.acknowledged += 1,
+                "expired" => report.expired += 1,
+                _ => report.waiting.push(peer.hello.host_name.clone()),
+            }
+        }
+        // A host that left may act on its rates until they run out.
+        for (host, _) in &self.departed {
+            let is_back = self.sessions.values().any(|session| {
+                session
+                    .peer
+                    .as_ref()
+                    .is_some_and(|peer| peer.hello.host_name == *host)
+            });
+            if !is_back {
+                report.hosts += 1;
+                report.waiting.push(host.clone());
+            }
+        }
+        report
+    }
+
+    /// Where the kill switch stands at one host, in a word.
+    pub(super) fn release_state(&self, now_ns: u64, session: &Session) -> &'static str {
+        match session.release {
+            Release::No => "no",
+            Release::Acknowledged => "acknowledged",
+            Release::Waiting { since_ns }
+                if now_ns.saturating_sub(since_ns) >= self.settings.lease_ns =>
+            {
+                "expired"
+            }
+            Release::Waiting { .. } => "waiting",
+        }
+    }
+
+    /// Notes that a host's session ended.
+    pub(super) fn departed(&mut self, now_ns: u64, host: String) {
+        self.forget_departed(now_ns);
+        self.departed.push_back((host, now_ns));
+        let most = self.settings.limits.max_sessions as usize;
+        while self.departed.len() > most {
+            self.departed.pop_front();
+        }
+    }
+
+    fn forget_departed(&mut self, now_ns: u64) {
+        let lease_ns = self.settings.lease_ns;
+        while let Some((_, left_ns)) = self.departed.front()
+            && now_ns.saturating_sub(*left_ns) >= lease_ns
+        {
+            self.departed.pop_front();
+        }
+    }
+}

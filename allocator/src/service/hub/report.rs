@@ -1,0 +1,146 @@
+//! What is told about sessions, flows and links.
+
+use ratewright_topology::{LinkId, Topology};
+
+use crate::engine::EngineStats;
+use crate::service::status::{
+    Counts, IterationStatus, LinkStatus, OptimalityStatus, SessionStatus, Status,
+};
+
+use super::Hub;
+
+/// Links in `/status` at most.
+const MAX_LINKS: usize = 16;
+
+/// What the transport knows of a session.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TransportFacts {
+    /// Smoothed round-trip time, in microseconds.
+    pub rtt_us: u64,
+    /// Where it connects from.
+    pub address: String,
+}
+
+impl Hub {
+    /// Counts since the start.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Counts since the start, for what the transport counts.
+    pub fn counts_mut(&mut self) -> &mut Counts {
+        &mut self.counts
+    }
+
+    /// Flows that have a place in the engine.
+    pub fn flow_count(&self) -> u32 {
+        self.placed
+    }
+
+    /// The body of `/status`, except for what the process around the hub knows.
+    pub fn status(
+        &self,
+        now_ns: u64,
+        engine: &EngineStats,
+        transport: impl Fn(u32) -> TransportFacts,
+    ) -> Status {
+        let mut sessions: Vec<SessionStatus> = self
+            .sessions
+            .values()
+            .filter_map(|session| {
+                let peer = session.peer.as_ref()?;
+                let TransportFacts { rtt_us, address } = transport(session.id);
+                Some(SessionStatus {
+                    host: peer.hello.host_name.clone(),
+                    state: if session.closing.is_some() {
+                        "draining"
+                    } else {
+                        "established"
+                    },
+                    flows: u64::from(session.placed),
+                    released: self.release_state(now_ns, session),
+                    rtt_us,
+                    address,
+                    software: peer.hello.software.clone(),
+                })
+            })
+            .collect();
+        sessions.sort_by(|a, b| a.host.cmp(&b.host));
+        let known: u64 = self
+            .sessions
+            .values()
+            .map(|session| session.flows.len() as u64)
+            .sum();
+        Status {
+            version: env!("CARGO_PKG_VERSION"),
+            epoch: self.settings.epoch,
+            topology_epoch: u64::from(self.topology.epoch()),
+            released: self.is_released(),
+            sessions,
+            flows: u64::from(self.placed),
+            flows_left_alone: known - u64::from(self.placed),
+            iteration: iteration(engine),
+            optimality: optimality(engine),
+            links: engine
+                .top_links
+                .iter()
+                .take(MAX_LINKS)
+                .map(|load| LinkStatus {
+                    name: link_name(&self.topology, LinkId(load.link)),
+                    load_bps: load.load_bps,
+                    capacity_bps: load.capacity_bps,
+                    utilization: load.utilization(),
+                })
+                .collect(),
+            links_down: self
+                .topology
+                .links()
+                .iter()
+                .filter(|link| !self.topology.is_usable(link.id))
+                .map(|link| link_name(&self.topology, link.id))
+                .collect(),
+            hosts: self.topology.hosts().len() as u64,
+            lease_ms: self.settings.lease_ns / 1_000_000,
+            pinned_core: None,
+        }
+    }
+}
+
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "durations in nanoseconds, read as microseconds"
+)]
+fn iteration(engine: &EngineStats) -> IterationStatus {
+    IterationStatus {
+        count: engine.iterations,
+        p50_us: engine.p50_iteration_ns as f64 / 1e3,
+        p99_us: engine.p99_iteration_ns as f64 / 1e3,
+        settled: engine.settled,
+    }
+}
+
+fn optimality(engine: &EngineStats) -> OptimalityStatus {
+    let finite = |value: f64| value.is_finite().then_some(value);
+    OptimalityStatus {
+        relative_gap: finite(engine.optimality.relative_duality_gap),
+        kkt_residual: finite(engine.optimality.kkt_residual),
+        max_link_load: engine
+            .top_links
+            .first()
+            .map_or(0.0, |link| link.utilization()),
+    }
+}
+
+/// `from->to`, by the names of its ends.
+pub(super) fn link_name(topology: &Topology, link: LinkId) -> String {
+    topology.links().get(link.index()).map_or_else(
+        || format!("link {}", link.0),
+        |link| {
+            format!(
+                "{}->{}",
+                topology.node_name(link.from),
+                topology.node_name(link.to)
+            )
+        },
+    )
+}

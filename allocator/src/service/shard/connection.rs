@@ -1,0 +1,186 @@
+//! One connection: its datagrams, its control stream, its end.
+
+use std::time::Duration;
+
+use quinn::{Connection, Incoming, RecvStream, SendStream, VarInt};
+use ratewright_proto::control::FrameDecoder;
+use tokio::sync::Notify;
+
+use super::state::Shared;
+use crate::service::tls;
+
+/// A peer that does not take control bytes for this long is given up.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a last word may take to arrive before the connection is closed anyway.
+const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Datagrams that are taken in one go before what they brought about is sent.
+const DATAGRAM_BATCH: usize = 32;
+
+/// Bytes that are read from the control stream in one go.
+const READ_CHUNK_BYTES: usize = 64 * 1024;
+
+/// Serves a connection from its handshake to its end.
+pub(super) async fn serve(shared: Shared, incoming: Incoming) {
+    let address = incoming.remote_address();
+    let connection = match incoming.await {
+        Ok(connection) => connection,
+        Err(error) => {
+            tracing::warn!(%address, %error, "handshake failed");
+            shared
+                .lock()
+                .hub
+                .counts_mut()
+                .connections_rejected
+                .count("handshake");
+            return;
+        }
+    };
+    let names = tls::peer_names(&connection);
+    let opened = shared.run(|state, now_ns| state.open(now_ns, &connection, names));
+    let Some((id, outbox_ready)) = opened else {
+        tracing::warn!(%address, "no room for another session");
+        connection.close(VarInt::from_u32(1), b"no room for another session");
+        return;
+    };
+    let reason = tokio::select! {
+        reason = take_datagrams(&shared, id, &connection) => reason,
+        reason = serve_control(&shared, id, &connection, &outbox_ready) => reason,
+    };
+    connection.close(VarInt::from_u32(0), reason.as_bytes());
+    shared.run(|state, now_ns| state.close(now_ns, id, reason));
+}
+
+/// Takes datagrams until the connection ends.
+async fn take_datagrams(shared: &Shared, id: u32, connection: &Connection) -> &'static str {
+    loop {
+        let first = match connection.read_datagram().await {
+            Ok(datagram) => datagram,
+            Err(error) => return lost(&error),
+        };
+        let mut batch = arrayvec::ArrayVec::<_, DATAGRAM_BATCH>::new();
+        batch.push(first);
+        while !batch.is_full() {
+            tokio::select! {
+                biased;
+                next = connection.read_datagram() => match next {
+                    Ok(datagram) => batch.push(datagram),
+                    Err(error) => return lost(&error),
+                },
+                () = std::future::ready(()) => break,
+            }
+        }
+        shared.run(|state, now_ns| {
+            for datagram in &batch {
+                state.hub.on_datagram(now_ns, id, datagram);
+            }
+        });
+    }
+}
+
+/// Serves the control stream, which the peer opens, until the session ends.
+async fn serve_control(
+    shared: &Shared,
+    id: u32,
+    connection: &Connection,
+    outbox_ready: &Notify,
+) -> &'static str {
+    // A peer that never opens it says no Hello, for which the session's own timeout is.
+    let accepted = async {
+        tokio::select! {
+            biased;
+            accepted = connection.accept_bi() => accepted.map_err(|error| lost(&error)),
+            reason = closing(shared, id, outbox_ready) => Err(reason),
+        }
+    };
+    let (send, receive) = match accepted.await {
+        Ok(streams) => streams,
+        Err(reason) => return reason,
+    };
+    tokio::select! {
+        reason = read_control(shared, id, receive) => reason,
+        reason = write_control(shared, id, send, outbox_ready) => reason,
+    }
+}
+
+/// Waits until the session is to be closed.
+async fn closing(shared: &Shared, id: u32, outbox_ready: &Notify) -> &'static str {
+    loop {
+        if let Some(reason) = shared.lock().hub.closing(id) {
+            return reason;
+        }
+        outbox_ready.notified().await;
+    }
+}
+
+async fn read_control(shared: &Shared, id: u32, mut receive: RecvStream) -> &'static str {
+    let mut decoder = FrameDecoder::new();
+    loop {
+        match receive.read_chunk(READ_CHUNK_BYTES, true).await {
+            Ok(Some(chunk)) => decoder.push(&chunk.bytes),
+            Ok(None) => return "stream_finished",
+            Err(_) => return "stream_lost",
+        }
+        let broken = shared.run(|state, now_ns| {
+            loop {
+                match decoder.next_frame() {
+                    Ok(Some(body)) => state.hub.on_control(now_ns, id, body),
+                    Ok(None) => return false,
+                    Err(error) => {
+                        state.hub.on_broken_control(now_ns, id, &error.to_string());
+                        return true;
+                    }
+                }
+            }
+        });
+        if broken {
+            // The writer brings the refusal to the peer and ends the connection.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+async fn write_control(
+    shared: &Shared,
+    id: u32,
+    mut send: SendStream,
+    outbox_ready: &Notify,
+) -> &'static str {
+    loop {
+        while let Some(frame) = next_frame(shared, id) {
+            match tokio::time::timeout(WRITE_TIMEOUT, send.write_all(&frame)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => return "stream_lost",
+                Err(_) => return "does_not_read",
+            }
+        }
+        let reason = shared.lock().hub.closing(id);
+        if let Some(reason) = reason {
+            // The last word has to arrive before the connection goes.
+            if send.finish().is_ok() {
+                let _ = tokio::time::timeout(LAST_WORD_TIMEOUT, send.stopped()).await;
+            }
+            return reason;
+        }
+        outbox_ready.notified().await;
+    }
+}
+
+/// A function of its own, so that no lock is held while the frame is written.
+fn next_frame(shared: &Shared, id: u32) -> Option<Vec<u8>> {
+    shared.lock().next_frame(id)
+}
+
+/// Why a connection is gone, in a word for metrics.
+fn lost(error: &quinn::ConnectionError) -> &'static str {
+    use quinn::ConnectionError as E;
+    match error {
+        E::TimedOut => "timed_out",
+        E::ApplicationClosed(_) => "closed_by_host",
+        E::ConnectionClosed(_) => "closed_by_transport",
+        E::Reset => "reset",
+        E::LocallyClosed => "closed_by_us",
+        E::VersionMismatch | E::TransportError(_) | E::CidsExhausted => "transport_error",
+    }
+}

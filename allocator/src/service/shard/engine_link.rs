@@ -1,0 +1,200 @@
+//! The engine thread as the service sees it: its rings, its figures, and whether it still lives.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use tokio::sync::Notify;
+
+use crate::engine::thread::{EngineHandle, EngineThreadConfig, Interval, spawn};
+use crate::engine::{
+    EngineConfig, EngineError, EngineEvent, EngineStats, RateEngine, RateUpdate, ReferenceEngine,
+};
+use crate::service::config::{Config, class_table};
+use crate::service::timed::{IterationHistogram, TimedEngine};
+
+/// Makes an engine for a configuration and the links' capacities.
+pub type EngineFactory =
+    Arc<dyn Fn(&Config, &[f64]) -> Result<Box<dyn RateEngine>, EngineError> + Send + Sync>;
+
+/// The engine that the service runs.
+pub fn reference_engine() -> EngineFactory {
+    Arc::new(|config, capacities_bps| {
+        let engine = ReferenceEngine::new(
+            EngineConfig {
+                gamma: config.allocation.gamma,
+                threshold: config.allocation.threshold,
+                mice_reserve: config.allocation.mice_reserve,
+                max_flows: config.limits.max_flows as usize,
+                classes: class_table(&config.classes).unwrap_or_default(),
+                ..EngineConfig::default()
+            },
+            capacities_bps,
+        )?;
+        Ok(Box::new(engine))
+    })
+}
+
+/// Told by the engine thread: rates wait, or the thread has ended.
+#[derive(Debug, Default)]
+pub struct EngineSignal {
+    notify: Notify,
+    died: AtomicBool,
+}
+
+impl EngineSignal {
+    /// Waits until the engine thread has something to say.
+    pub async fn wait(&self) {
+        self.notify.notified().await;
+    }
+
+    /// The thread ended without having been asked to.
+    pub fn died(&self) -> bool {
+        self.died.load(Ordering::Acquire)
+    }
+}
+
+/// Lives on the engine thread inside its wake function, and is dropped with it when the thread ends.
+struct OnThread {
+    signal: Arc<EngineSignal>,
+    /// The service asked the thread to end.
+    expected: Arc<AtomicBool>,
+}
+
+impl OnThread {
+    fn wake(&self) {
+        self.signal.notify.notify_one();
+    }
+}
+
+impl Drop for OnThread {
+    fn drop(&mut self) {
+        if !self.expected.load(Ordering::Acquire) {
+            self.signal.died.store(true, Ordering::Release);
+            self.signal.notify.notify_one();
+        }
+    }
+}
+
+/// The running engine.
+pub(super) struct EngineLink {
+    handle: Option<EngineHandle>,
+    expected_end: Arc<AtomicBool>,
+    signal: Arc<EngineSignal>,
+    histogram: Arc<IterationHistogram>,
+    factory: EngineFactory,
+    pinned_core: Option<usize>,
+    /// Totals of the engines before this one.
+    events_before: AtomicU64,
+    refused_before: AtomicU64,
+}
+
+impl EngineLink {
+    /// Starts an engine thread.
+    pub(super) fn start(
+        factory: EngineFactory,
+        config: &Config,
+        capacities_bps: &[f64],
+    ) -> Result<Self, EngineError> {
+        let mut link = Self {
+            handle: None,
+            expected_end: Arc::default(),
+            signal: Arc::default(),
+            histogram: Arc::default(),
+            factory,
+            pinned_core: None,
+            events_before: AtomicU64::new(0),
+            refused_before: AtomicU64::new(0),
+        };
+        link.replace(config, capacities_bps)?;
+        Ok(link)
+    }
+
+    /// Ends the engine thread and starts another, which knows no flows.
+    pub(super) fn replace(
+        &mut self,
+        config: &Config,
+        capacities_bps: &[f64],
+    ) -> Result<(), EngineError> {
+        let inner = (self.factory)(config, capacities_bps)?;
+        self.stop();
+        let engine = TimedEngine::new(inner, Arc::clone(&self.histogram));
+        let on_thread = OnThread {
+            signal: Arc::clone(&self.signal),
+            expected: Arc::clone(&self.expected_end),
+        };
+        let interval = match config.allocation.interval_us {
+            Some(us) => Interval::Timer(us * 1_000),
+            None => Interval::BackToBack,
+        };
+        self.pinned_core = config.allocation.pin_core;
+        let thread = EngineThreadConfig {
+            interval,
+            pin_core: self.pinned_core,
+            ..EngineThreadConfig::default()
+        };
+        self.handle = Some(spawn(Box::new(engine), thread, move || on_thread.wake()));
+        Ok(())
+    }
+
+    /// Ends the engine thread.
+    pub(super) fn stop(&mut self) {
+        let (events, refused) = self.event_totals();
+        self.expected_end.store(true, Ordering::Release);
+        if let Some(handle) = self.handle.take() {
+            handle.shutdown();
+        }
+        self.events_before.store(events, Ordering::Relaxed);
+        self.refused_before.store(refused, Ordering::Relaxed);
+        self.expected_end = Arc::default();
+    }
+
+    pub(super) fn signal(&self) -> Arc<EngineSignal> {
+        Arc::clone(&self.signal)
+    }
+
+    /// Hands over events in order, as far as the ring has room. True if all went.
+    pub(super) fn push_all(&mut self, events: &mut VecDeque<EngineEvent>) -> bool {
+        let Some(handle) = &mut self.handle else {
+            events.clear();
+            return true;
+        };
+        while let Some(event) = events.pop_front() {
+            if let Err(event) = handle.push(event) {
+                events.push_front(event);
+                return false;
+            }
+        }
+        true
+    }
+
+    pub(super) fn pop_update(&mut self) -> Option<RateUpdate> {
+        self.handle.as_mut()?.pop_update()
+    }
+
+    pub(super) fn stats(&self) -> Arc<EngineStats> {
+        self.handle
+            .as_ref()
+            .map_or_else(Arc::default, EngineHandle::stats)
+    }
+
+    pub(super) fn histogram(&self) -> &IterationHistogram {
+        &self.histogram
+    }
+
+    pub(super) fn pinned_core(&self) -> Option<usize> {
+        self.pinned_core
+    }
+
+    /// Events applied and events refused, over all engines since the start.
+    pub(super) fn event_totals(&self) -> (u64, u64) {
+        let stats = self.stats();
+        let refused = stats.events_refused_full
+            + stats.events_refused_unknown_flow
+            + stats.events_refused_invalid;
+        (
+            self.events_before.load(Ordering::Relaxed) + stats.events_applied,
+            self.refused_before.load(Ordering::Relaxed) + refused,
+        )
+    }
+}

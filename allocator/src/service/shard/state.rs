@@ -1,0 +1,288 @@
+//! What the service thread's tasks share: the hub, the engine's rings, the connections, the timers.
+//!
+//! Everything runs on one thread; the lock is never contended. It is a lock and not a `RefCell` so
+//! that tasks can be spawned on the runtime itself, whose wake-ups cost no system call.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use indexmap::IndexMap;
+use quinn::SendDatagramError;
+use rustc_hash::FxBuildHasher;
+use tokio::sync::Notify;
+
+use super::engine_link::EngineLink;
+use crate::service::clock;
+use crate::service::hub::{Hub, TransportFacts};
+use crate::service::status::{EngineFigures, Snapshot};
+
+/// How soon events are offered again to an engine whose ring was full.
+const RING_RETRY_NS: u64 = 1_000_000;
+
+/// Rates that are handed out before the runtime gets to look at its sockets again.
+const MAX_RATES_PER_TURN: usize = 8_192;
+
+/// Control bytes that may wait for a peer that does not read them.
+const MAX_OUTBOX_BYTES: usize = 8 << 20;
+
+/// The timer entry of the engine's ring; sessions start at 1.
+const RING_TIMER: u32 = 0;
+
+/// The transport's side of a session.
+struct Link {
+    connection: quinn::Connection,
+    /// Control frames on their way to the stream.
+    outbox: VecDeque<Vec<u8>>,
+    outbox_bytes: usize,
+    /// Wakes the stream's writer.
+    outbox_ready: Arc<Notify>,
+    /// The time of this session's newest entry among the timers.
+    scheduled_ns: Option<u64>,
+}
+
+/// Everything of the service thread.
+pub(super) struct State {
+    pub(super) hub: Hub,
+    pub(super) engine: EngineLink,
+    links: IndexMap<u32, Link, FxBuildHasher>,
+    timers: BinaryHeap<Reverse<(u64, u32)>>,
+    timers_changed: Arc<Notify>,
+    ring_timer_ns: Option<u64>,
+    touched: Vec<u32>,
+    buffer: Vec<u8>,
+}
+
+/// The state, as tasks hold it.
+#[derive(Clone)]
+pub(super) struct Shared(Arc<Mutex<State>>);
+
+impl Shared {
+    pub(super) fn new(hub: Hub, engine: EngineLink) -> Self {
+        Self(Arc::new(Mutex::new(State {
+            hub,
+            engine,
+            links: IndexMap::default(),
+            timers: BinaryHeap::new(),
+            timers_changed: Arc::new(Notify::new()),
+            ring_timer_ns: None,
+            touched: Vec::new(),
+            buffer: Vec::new(),
+        })))
+    }
+
+    /// The state. A task that panicked while it held the lock ends the process anyway.
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls `work` with the state and the time, then sends whatever it brought about.
+    pub(super) fn run<T>(&self, work: impl FnOnce(&mut State, u64) -> T) -> T {
+        let mut state = self.lock();
+        let now_ns = clock::now_ns();
+        let result = work(&mut state, now_ns);
+        state.flush(now_ns);
+        result
+    }
+}
+
+impl State {
+    /// A session for a connection; nothing if the limit is reached.
+    pub(super) fn open(
+        &mut self,
+        now_ns: u64,
+        connection: &quinn::Connection,
+        certificate_names: Vec<String>,
+    ) -> Option<(u32, Arc<Notify>)> {
+        let id = self.hub.open(now_ns, certificate_names).ok()?;
+        let outbox_ready = Arc::new(Notify::new());
+        self.links.insert(
+            id,
+            Link {
+                connection: connection.clone(),
+                outbox: VecDeque::new(),
+                outbox_bytes: 0,
+                outbox_ready: Arc::clone(&outbox_ready),
+                scheduled_ns: None,
+            },
+        );
+        Some((id, outbox_ready))
+    }
+
+    /// The connection of a session is gone.
+    pub(super) fn close(&mut self, now_ns: u64, id: u32, reason: &'static str) {
+        self.links.swap_remove(&id);
+        self.hub.closed(now_ns, id, reason);
+    }
+
+    /// The next control frame to write, in order.
+    pub(super) fn next_frame(&mut self, id: u32) -> Option<Vec<u8>> {
+        let link = self.links.get_mut(&id)?;
+        let frame = link.outbox.pop_front()?;
+        link.outbox_bytes -= frame.len();
+        Some(frame)
+    }
+
+    /// Connections with a session.
+    pub(super) fn connection_count(&self) -> usize {
+        self.links.len()
+    }
+
+    /// Takes rates from the engine. True if more wait.
+    pub(super) fn take_rates(&mut self, now_ns: u64) -> bool {
+        for _ in 0..MAX_RATES_PER_TURN {
+            match self.engine.pop_update() {
+                Some(update) => self.hub.on_rate(now_ns, update),
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// Hands events to the engine, and sends what touched sessions have to say.
+    pub(super) fn flush(&mut self, now_ns: u64) {
+        if self.engine.push_all(self.hub.engine_events()) {
+            self.ring_timer_ns = None;
+        } else if self.ring_timer_ns.is_none() {
+            self.ring_timer_ns = Some(now_ns + RING_RETRY_NS);
+            self.add_timer(now_ns + RING_RETRY_NS, RING_TIMER);
+        }
+        let mut touched = std::mem::take(&mut self.touched);
+        self.hub.take_touched(&mut touched);
+        for &id in &touched {
+            self.send(now_ns, id);
+        }
+        touched.clear();
+        self.touched = touched;
+    }
+
+    fn send(&mut self, now_ns: u64, id: u32) {
+        let Some(link) = self.links.get_mut(&id) else {
+            return;
+        };
+        // No datagrams: the connection is closing, or its peer does not speak our protocol.
+        if let Some(max_bytes) = link.connection.max_datagram_size() {
+            while self
+                .hub
+                .poll_datagram(now_ns, id, max_bytes, &mut self.buffer)
+            {
+                let datagram = std::mem::take(&mut self.buffer);
+                match link.connection.send_datagram(datagram.into()) {
+                    Ok(()) => self.hub.counts_mut().datagrams_sent += 1,
+                    Err(SendDatagramError::TooLarge) => {
+                        // The path's MTU shrank between the two calls; the protocol sends it again.
+                        self.hub
+                            .counts_mut()
+                            .datagrams_dropped
+                            .count("too_large_to_send");
+                    }
+                    Err(
+                        SendDatagramError::ConnectionLost(_)
+                        | SendDatagramError::UnsupportedByPeer
+                        | SendDatagramError::Disabled,
+                    ) => break,
+                }
+            }
+        }
+        while let Some(frame) = self.hub.poll_control(id) {
+            link.outbox_bytes += frame.len();
+            link.outbox.push_back(frame);
+        }
+        if link.outbox_bytes > MAX_OUTBOX_BYTES {
+            self.hub.give_up(now_ns, id, "does_not_read");
+        }
+        if !link.outbox.is_empty() || self.hub.closing(id).is_some() {
+            link.outbox_ready.notify_one();
+        }
+        self.schedule(id);
+    }
+
+    /// Puts a session's next timeout among the timers, unless an entry wakes us before it anyway.
+    fn schedule(&mut self, id: u32) {
+        let Some(next_ns) = self.hub.next_timeout(id) else {
+            return;
+        };
+        if let Some(link) = self.links.get_mut(&id)
+            && link
+                .scheduled_ns
+                .is_none_or(|scheduled_ns| next_ns < scheduled_ns)
+        {
+            link.scheduled_ns = Some(next_ns);
+            self.add_timer(next_ns, id);
+        }
+    }
+
+    fn add_timer(&mut self, at_ns: u64, id: u32) {
+        let is_first = self.next_timer_ns().is_none_or(|first_ns| at_ns < first_ns);
+        self.timers.push(Reverse((at_ns, id)));
+        if is_first {
+            self.timers_changed.notify_one();
+        }
+    }
+
+    /// When the timers want to be looked at.
+    pub(super) fn next_timer_ns(&self) -> Option<u64> {
+        self.timers.peek().map(|Reverse((at_ns, _))| *at_ns)
+    }
+
+    /// Wakes the timers' task when an earlier entry came.
+    pub(super) fn timers_changed(&self) -> Arc<Notify> {
+        Arc::clone(&self.timers_changed)
+    }
+
+    /// Serves the timers that are due.
+    pub(super) fn on_timers(&mut self, now_ns: u64) {
+        while let Some(&Reverse((at_ns, id))) = self.timers.peek()
+            && at_ns <= now_ns
+        {
+            self.timers.pop();
+            if id == RING_TIMER {
+                self.ring_timer_ns = None;
+                continue;
+            }
+            let Some(link) = self.links.get_mut(&id) else {
+                continue;
+            };
+            if link.scheduled_ns == Some(at_ns) {
+                link.scheduled_ns = None;
+                if self
+                    .hub
+                    .next_timeout(id)
+                    .is_some_and(|due_ns| due_ns <= now_ns)
+                {
+                    self.hub.on_timeout(now_ns, id);
+                }
+                self.schedule(id);
+            }
+        }
+    }
+
+    /// Everything that the admin server wants to know.
+    pub(super) fn snapshot(&self, now_ns: u64) -> Snapshot {
+        let stats = self.engine.stats();
+        let histogram = self.engine.histogram();
+        let mut status = self.hub.status(now_ns, &stats, |id| {
+            self.links
+                .get(&id)
+                .map_or_else(TransportFacts::default, |link| TransportFacts {
+                    rtt_us: u64::try_from(link.connection.rtt().as_micros()).unwrap_or(u64::MAX),
+                    address: link.connection.remote_address().to_string(),
+                })
+        });
+        status.pinned_core = self.engine.pinned_core();
+        status.iteration.count = histogram.iterations();
+        let (events, events_refused) = self.engine.event_totals();
+        Snapshot {
+            status,
+            counts: self.hub.counts().clone(),
+            engine: EngineFigures {
+                events,
+                events_refused,
+                iterations: histogram.iterations(),
+                iteration_buckets: histogram.cumulative(),
+                iteration_seconds_sum: histogram.seconds_sum(),
+                max_overload: stats.last_report.max_overload,
+            },
+        }
+    }
+}
