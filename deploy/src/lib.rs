@@ -1,1 +1,26 @@
-//! Ratewright for operators: the local lab out of network namespaces, topology tools, certificates, status.
+//! Ratewright for operators, behind the `ratewright` program.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`lab`] | a datacenter on one machine: checks, sites, control plane |
+//! | [`scenario`] | what the lab does with it |
+//! | [`net`] | namespaces, links, queues, path choice |
+//! | [`traffic`] | plain TCP senders and receivers |
+//! | [`measure`] | what is measured, and the arithmetic on it |
+//! | [`report`], [`view`] | results afterwards, and the picture meanwhile |
+//! | [`reaper`], [`mod@proc`], [`clock`] | clean-up, processes, time |
+//! | [`certs`], [`status`], [`admin`] | the other subcommands |
+
+pub mod admin;
+pub mod certs;
+pub mod clock;
+pub mod lab;
+pub mod measure;
+pub mod net;
+pub mod proc;
+pub mod reaper;
+pub mod report;
+pub mod scenario;
+pub mod status;
+pub mod traffic;
+pub mod view;

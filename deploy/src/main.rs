@@ -1,2 +1,77 @@
-//! placeholder
-fn main() {}
+//! `ratewright`: the operator's program.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use ratewright_lab::certs::CertsCommand;
+use ratewright_lab::lab::options::LabOptions;
+use ratewright_lab::reaper::{self, Estate};
+use ratewright_lab::status::StatusCommand;
+use ratewright_lab::{lab, traffic};
+
+#[derive(Debug, Parser)]
+#[command(name = "ratewright", version, about = "Ratewright for operators: a local lab, topologies, certificates, status")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Build a datacenter on this machine, send real traffic through it, with and without Ratewright
+    Lab(LabOptions),
+    /// Certificates for the lab and for trying Ratewright out
+    #[command(subcommand)]
+    Certs(CertsCommand),
+    /// Show how an allocator is
+    Status(StatusCommand),
+    /// The lab's TCP sender
+    #[command(hide = true)]
+    LabTraffic,
+    /// The lab's TCP receiver
+    #[command(hide = true)]
+    LabSink {
+        /// Ports to listen on
+        ports: Vec<u16>,
+    },
+    /// Removes what a lab leaves behind when it dies
+    #[command(hide = true)]
+    LabWatchdog {
+        /// The lab's process
+        pid: u32,
+        /// cgroup v2 mount
+        cgroup_root: PathBuf,
+        /// Directory to remove
+        #[arg(long)]
+        run_dir: Option<PathBuf>,
+        /// Setting to restore
+        #[arg(long)]
+        allowed_cc: Option<String>,
+    },
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("ratewright: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<()> {
+    match command {
+        Command::Lab(options) => lab::run(options),
+        Command::Certs(command) => command.run(),
+        Command::Status(command) => command.run(),
+        Command::LabTraffic => traffic::sender::run(),
+        Command::LabSink { ports } => traffic::sink::run(&ports),
+        Command::LabWatchdog { pid, cgroup_root, run_dir, allowed_cc } => {
+            reaper::watch(&Estate { pid, cgroup_root, run_dir, allowed_cc });
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! A development certificate authority: for the lab and for trying Ratewright out. A real deployment
+//! brings certificates of its own authority, with the same names in them.
+
+use std::fs;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use std::io::Write;
+
+use anyhow::{Context, Result, bail};
+use clap::Subcommand;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+
+/// The name that the allocator's certificate carries.
+pub const ALLOCATOR_NAME: &str = "ratewright-allocator";
+
+/// `ratewright certs …`
+#[derive(Debug, Subcommand)]
+pub enum CertsCommand {
+    /// Creates a certificate authority: ca.pem and ca.key
+    Init {
+        /// Directory to create it in
+        #[arg(long)]
+        dir: PathBuf,
+    },
+    /// Issues certificates: NAME.pem and NAME.key for each name
+    Issue {
+        /// Directory with ca.pem and ca.key
+        #[arg(long)]
+        dir: PathBuf,
+        /// A host's name as in the topology, or "ratewright-allocator"; may be repeated
+        #[arg(long = "name", required = true)]
+        names: Vec<String>,
+    },
+}
+
+impl CertsCommand {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// When a file exists already, cannot be written, or the authority cannot be read.
+    pub fn run(&self) -> Result<()> {
+        match self {
+            CertsCommand::Init { dir } => init(dir)?,
+            CertsCommand::Issue { dir, names } => {
+                for name in names {
+                    issue(dir, name)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Creates an authority in `dir`.
+///
+/// # Errors
+/// When there is one already, or files cannot be written.
+pub fn init(dir: &Path) -> Result<()> {
+    fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
+    let mut params = CertificateParams::new(Vec::new()).context("certificate parameters")?;
+    params.distinguished_name = named("Ratewright development authority");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    let key = KeyPair::generate().context("generating the authority's key")?;
+    let certificate = params.self_signed(&key).context("signing the authority's certificate")?;
+    write_pair(dir, "ca", &certificate.pem(), &key.serialize_pem())
+}
+
+/// Issues a certificate for `name`, signed by the authority in `dir`, for both ends of a session.
+///
+/// # Errors
+/// When the authority cannot be read, the name is no DNS name, or files cannot be written.
+pub fn issue(dir: &Path, name: &str) -> Result<()> {
+    let read = |file: &str| {
+        let path = dir.join(file);
+        fs::read_to_string(&path)
+            .with_context(|| format!("reading {} (create it with `ratewright certs init`)", path.display()))
+    };
+    let key = KeyPair::from_pem(&read("ca.key")?).context("ca.key is not a private key")?;
+    let issuer = Issuer::from_ca_cert_pem(&read("ca.pem")?, key).context("ca.pem is not a certificate")?;
+    let mut params =
+        CertificateParams::new(vec![name.to_owned()]).with_context(|| format!("`{name}` is not a DNS name"))?;
+    params.distinguished_name = named(name);
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    let key = KeyPair::generate().context("generating a key")?;
+    let certificate = params.signed_by(&key, &issuer).with_context(|| format!("signing {name}'s certificate"))?;
+    write_pair(dir, name, &certificate.pem(), &key.serialize_pem())
+}
+
+fn named(common_name: &str) -> DistinguishedName {
+    let mut name = DistinguishedName::new();
+    name.push(DnType::CommonName, common_name);
+    name
+}
+
+/// Never overwrites: a lost authority cannot be brought back.
+fn write_pair(dir: &Path, name: &str, certificate: &str, key: &str) -> Result<()> {
+    if name.contains('/') {
+        bail!("`{name}` is not a name for a file");
+    }
+    for (file, mode, text) in [(format!("{name}.pem"), 0o644, certificate), (format!("{name}.key"), 0o600, key)] {
+        let path = dir.join(file);
+        fs::File::options()
+            .write(true)
+            .create_new(true)
+            .mode(mode)
+            .open(&path)
+            .and_then(|mut file| file.write_all(text.as_bytes()))
+            .with_context(|| format!("writing {}", path.display()))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_authority_issues_and_is_never_overwritten() {
+        let dir = tempfile::tempdir().unwrap();
+        init(dir.path()).unwrap();
+        issue(dir.path(), "h1").unwrap();
+        issue(dir.path(), ALLOCATOR_NAME).unwrap();
+        let error = init(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("ca.pem"), "{error}");
+        assert!(issue(dir.path(), "../h2").is_err());
+        assert!(fs::read_to_string(dir.path().join("h1.pem")).unwrap().starts_with("-----BEGIN CERTIFICATE"));
+    }
+
+    #[test]
+    fn without_an_authority_the_error_says_how_to_get_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = format!("{:#}", issue(dir.path(), "h1").unwrap_err());
+        assert!(error.contains("certs init"), "{error}");
+    }
+}

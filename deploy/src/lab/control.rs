@@ -1,0 +1,310 @@
+//! The control plane of a site: one allocator, one daemon per host, each a process of its own.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use ratewright_topology::ecmp::EcmpConfig;
+use ratewright_topology::{Addressing, BigSwitch, Topology, TwoTierClos};
+
+use super::Lab;
+use super::options::Backend;
+use super::site::{Site, ecmp_seed};
+use crate::net::plan::{HOSTS_V4, HOSTS_V6, Plan};
+use crate::proc::Process;
+use crate::{admin, certs};
+
+/// How long a rate holds without word from the allocator.
+pub const LEASE_MS: u64 = 300;
+/// How long a process may take until it is ready.
+const READY_PATIENCE: Duration = Duration::from_secs(15);
+const STOP_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The allocator and the daemons of a site.
+#[derive(Debug)]
+pub struct Control {
+    allocator: Option<Process>,
+    daemons: Vec<Option<Process>>,
+    dir: PathBuf,
+    hosts: usize,
+}
+
+impl Control {
+    /// Writes certificates and configurations, starts everything and waits until every daemon has
+    /// its session. `policy` is appended to each daemon's configuration.
+    ///
+    /// # Errors
+    /// When something cannot be written or started, or is not ready in time.
+    pub fn start(lab: &Lab, site: &mut Site, policy: &str) -> Result<Control> {
+        let plan = &site.network.plan;
+        let dir = site.dir.clone();
+        certs::init(&dir)?;
+        certs::issue(&dir, certs::ALLOCATOR_NAME)?;
+        let topology = topology_of(plan, ecmp_seed(lab))?;
+        write(&dir, "topology.toml", &topology.to_toml_string())?;
+        let mut control = Control { allocator: None, daemons: Vec::new(), dir, hosts: plan.hosts };
+        write(&control.dir, "allocator.toml", &control.allocator_config(plan))?;
+        for host in 0..plan.hosts {
+            let name = &plan.nodes[host].name;
+            certs::issue(&control.dir, name)?;
+            let config = control.daemon_config(lab, site, host, policy);
+            write(&control.dir, &format!("{name}.toml"), &config)?;
+        }
+        control.start_allocator(lab, site)?;
+        control.wait_allocator(lab)?;
+        control.daemons = (0..control.hosts).map(|_| None).collect();
+        for host in 0..control.hosts {
+            control.start_daemon(lab, site, host)?;
+        }
+        control.wait_ready(lab)?;
+        Ok(control)
+    }
+
+    /// Starts the allocator.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_allocator(&mut self, lab: &Lab, site: &Site) -> Result<()> {
+        let mut command = Command::new(&lab.binaries.allocator);
+        command.arg("--config").arg(self.dir.join("allocator.toml"));
+        let log = self.dir.join("allocator.log");
+        let place = site.place(site.network.plan.hosts);
+        self.allocator = Some(Process::start_logged("the allocator", command, &place, &log)?);
+        Ok(())
+    }
+
+    /// Starts the daemon of a host.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_daemon(&mut self, lab: &Lab, site: &Site, host: usize) -> Result<()> {
+        let name = &site.network.plan.nodes[host].name;
+        let mut command = Command::new(&lab.binaries.endpointd);
+        command.arg("--config").arg(self.dir.join(format!("{name}.toml")));
+        let log = self.dir.join(format!("endpointd-{name}.log"));
+        let process = Process::start_logged(&format!("the daemon of {name}"), command, &site.place(host), &log)?;
+        self.daemons[host] = Some(process);
+        Ok(())
+    }
+
+    /// SIGKILLs the allocator.
+    pub fn kill_allocator(&mut self) {
+        if let Some(mut process) = self.allocator.take() {
+            process.kill();
+        }
+    }
+
+    /// SIGKILLs the daemon of a host.
+    pub fn kill_daemon(&mut self, host: usize) {
+        if let Some(mut process) = self.daemons[host].take() {
+            process.kill();
+        }
+    }
+
+    /// Whether the host's daemon has a session with the allocator.
+    #[must_use]
+    pub fn daemon_is_ready(&self, host: usize) -> bool {
+        admin::get(&self.admin(&format!("h{}", host + 1)), "/ready").is_ok()
+    }
+
+    fn wait_allocator(&mut self, lab: &Lab) -> Result<()> {
+        let address = self.admin("allocator");
+        let ready = lab.wait_for(READY_PATIENCE, || {
+            self.check_alive()?;
+            Ok(admin::get(&address, "/live").is_ok())
+        })?;
+        if !ready {
+            bail!("the allocator is not live after {} s: see its log", READY_PATIENCE.as_secs());
+        }
+        Ok(())
+    }
+
+    fn wait_ready(&mut self, lab: &Lab) -> Result<()> {
+        for host in 0..self.hosts {
+            let ready = lab.wait_for(READY_PATIENCE, || {
+                self.check_alive()?;
+                Ok(self.daemon_is_ready(host))
+            })?;
+            if !ready {
+                bail!("the daemon of h{} has no session after {} s: see its log", host + 1, READY_PATIENCE.as_secs());
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails if a process of the control plane ended by itself.
+    ///
+    /// # Errors
+    /// Then.
+    pub fn check_alive(&mut self) -> Result<()> {
+        for process in self.allocator.iter_mut().chain(self.daemons.iter_mut().flatten()) {
+            if let Some(status) = process.exited() {
+                bail!("{} ended ({status}): see its log", process.name());
+            }
+        }
+        Ok(())
+    }
+
+    /// Which back end the daemons use, by the first daemon's own word.
+    #[must_use]
+    pub fn backend(&self) -> Option<String> {
+        let status = self.daemon_status(0)?;
+        find_string(&status, "backend").or_else(|| find_string(&status, "kind"))
+    }
+
+    /// The status of a host's daemon.
+    #[must_use]
+    pub fn daemon_status(&self, host: usize) -> Option<serde_json::Value> {
+        let body = admin::get(&self.admin(&format!("h{}", host + 1)), "/status").ok()?;
+        serde_json::from_str(&body).ok()
+    }
+
+    /// Write of a flowlet's first byte to its first paced transmission, all daemons' samples, in
+    /// microseconds.
+    #[must_use]
+    pub fn first_paced_us(&self) -> Vec<f64> {
+        (0..self.hosts)
+            .filter_map(|host| admin::get(&self.admin(&format!("h{}", host + 1)), "/first-paced").ok())
+            .filter_map(|body| serde_json::from_str::<Vec<f64>>(&body).ok())
+            .flatten()
+            .collect()
+    }
+
+    /// Ends daemons first, so that they give their sockets back, then the allocator.
+    pub fn stop(mut self) {
+        for daemon in self.daemons.iter().flatten() {
+            daemon.terminate();
+        }
+        for daemon in self.daemons.iter_mut().flatten() {
+            daemon.wait(STOP_PATIENCE);
+        }
+        if let Some(allocator) = &mut self.allocator {
+            allocator.terminate();
+            allocator.wait(STOP_PATIENCE);
+        }
+    }
+
+    fn admin(&self, name: &str) -> String {
+        format!("unix:{}", self.dir.join(format!("{name}.sock")).display())
+    }
+
+    fn allocator_config(&self, plan: &Plan) -> String {
+        format!(
+            "listen = \"{}\"\nadmin = \"{}\"\ntopology = \"topology.toml\"\n\n\
+             [tls]\nca = \"ca.pem\"\ncert = \"{name}.pem\"\nkey = \"{name}.key\"\n\n\
+             [allocation]\nlease_ms = {LEASE_MS}\n\n\
+             [[class]]\nid = 0\nname = \"default\"\nutility = \"log\"\nweight = 1.0\n",
+            plan.allocator_addr(),
+            self.admin("allocator"),
+            name = certs::ALLOCATOR_NAME,
+        )
+    }
+
+    fn daemon_config(&self, lab: &Lab, site: &Site, host: usize, policy: &str) -> String {
+        let plan = &site.network.plan;
+        let name = &plan.nodes[host].name;
+        let mut out = format!(
+            "host = \"{name}\"\nallocator = [\"{}\"]\nadmin = \"{}\"\n\n\
+             [tls]\nca = \"ca.pem\"\ncert = \"{name}.pem\"\nkey = \"{name}.key\"\n\n\
+             [pacing]\nbackend = \"{}\"\ninstance = \"{}\"\ncgroup = \"{}\"\n",
+            plan.allocator_addr(),
+            self.admin(name),
+            lab.options.backend.name(),
+            instance(host),
+            site.cgroup(host).display(),
+        );
+        if lab.options.backend == Backend::TcHtb {
+            let _ = writeln!(out, "device = \"{}\"", plan.links[host].lower.device);
+        }
+        out.push('\n');
+        out + policy
+    }
+}
+
+/// Congestion control names are global to the machine: each lab and host has its own.
+fn instance(host: usize) -> String {
+    format!("{:04x}h{}", std::process::id() & 0xffff, host + 1)
+}
+
+fn write(dir: &std::path::Path, file: &str, text: &str) -> Result<()> {
+    let path = dir.join(file);
+    std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
+}
+
+/// The topology file's content for a plan: same hosts, addresses, capacities and path hash.
+///
+/// # Errors
+/// When the plan is no topology (it always is).
+pub fn topology_of(plan: &Plan, seed: u32) -> Result<Topology> {
+    let addressing = Addressing {
+        ipv4_base: Some(HOSTS_V4.parse().context("the hosts' IPv4 base")?),
+        ipv6_base: Some(HOSTS_V6.parse().context("the hosts' IPv6 base")?),
+    };
+    let ecmp = EcmpConfig { seed, symmetric: true };
+    let hosts_per_rack = (plan.hosts / plan.racks) as u32;
+    let topology = if plan.spines == 0 {
+        BigSwitch {
+            racks: 1,
+            hosts_per_rack,
+            host_capacity_bps: plan.capacities.host_bps,
+            addressing,
+            ecmp,
+            ..BigSwitch::default()
+        }
+        .build()
+    } else {
+        TwoTierClos {
+            racks: plan.racks as u32,
+            hosts_per_rack,
+            spines: plan.spines as u32,
+            host_capacity_bps: plan.capacities.host_bps,
+            fabric_capacity_bps: plan.capacities.fabric_bps,
+            addressing,
+            ecmp,
+            ..TwoTierClos::default()
+        }
+        .build()
+    };
+    topology.context("building the topology")
+}
+
+/// The first string under `key`, at any depth.
+fn find_string(value: &serde_json::Value, key: &str) -> Option<String> {
+    let object = value.as_object()?;
+    match object.get(key) {
+        Some(serde_json::Value::String(text)) => Some(text.clone()),
+        _ => object.values().find_map(|child| find_string(child, key)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::plan::Capacities;
+
+    const CAPACITIES: Capacities =
+        Capacities { host_bps: 250_000_000, fabric_bps: 500_000_000, buffer_bytes: 65_536, shape_hosts: true };
+
+    /// The allocator maps addresses to hosts by the topology file: it must say what was built.
+    #[test]
+    fn the_topology_file_has_the_addresses_that_are_built() {
+        for plan in [Plan::big_switch(9, CAPACITIES), Plan::two_tier(2, 4, 2, CAPACITIES)] {
+            let topology = topology_of(&plan, 7).unwrap();
+            assert_eq!(topology.hosts().len(), plan.hosts);
+            for (host, node) in plan.nodes[..plan.hosts].iter().enumerate() {
+                let id = topology.host_by_name(&node.name).unwrap();
+                for v6 in [false, true] {
+                    assert_eq!(topology.host_by_addr(plan.host_addr(host, v6)), Some(id));
+                }
+            }
+            assert_eq!(topology.host_by_addr(plan.allocator_addr().ip()), None);
+        }
+    }
+
+    #[test]
+    fn an_instance_fits_the_bound_of_kernel_names() {
+        assert!(instance(63).len() <= 8);
+    }
+}

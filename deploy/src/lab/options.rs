@@ -1,0 +1,133 @@
+//! The command line of `ratewright lab`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+/// What is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ScenarioKind {
+    /// Senders to one receiver, starting one after another and ending likewise (flowtune §5.1 A)
+    Fairness,
+    /// Many parallel transfers to one receiver: completion times (flowtune §5.1 B)
+    Coflow,
+    /// The allocator is killed under load, then a daemon; both come back
+    Failover,
+    /// Cross traffic over a two-tier Clos; long flows of weights 1:2:4 and short ones
+    Mixed,
+}
+
+impl ScenarioKind {
+    /// The name on the command line and in results.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            ScenarioKind::Fairness => "fairness",
+            ScenarioKind::Coflow => "coflow",
+            ScenarioKind::Failover => "failover",
+            ScenarioKind::Mixed => "mixed",
+        }
+    }
+}
+
+/// How the daemons detect and pace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub enum Backend {
+    /// The best that this kernel offers
+    Auto,
+    /// A BPF congestion control
+    StructOps,
+    /// A BPF sock_ops program
+    SockOps,
+    /// tc HTB classes
+    TcHtb,
+}
+
+impl Backend {
+    /// The name in configuration files.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Backend::Auto => "auto",
+            Backend::StructOps => "struct_ops",
+            Backend::SockOps => "sock_ops",
+            Backend::TcHtb => "tc_htb",
+        }
+    }
+}
+
+/// `ratewright lab`
+#[derive(Debug, Clone, Args)]
+pub struct LabOptions {
+    /// What to run
+    #[arg(value_enum)]
+    pub scenario: ScenarioKind,
+    /// Write the results here; the plot lands beside it
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Stretch or shrink all times of the scenario
+    #[arg(long, default_value_t = 1.0, value_name = "X", value_parser = parse_scale)]
+    pub duration_scale: f64,
+    /// Hosts, the receiver included (fairness, coflow and failover); an even number for mixed
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(3..=64))]
+    pub hosts: Option<u16>,
+    /// Capacity of a host's link
+    #[arg(long, default_value_t = 250, value_name = "MBIT/S", value_parser = clap::value_parser!(u32).range(10..=10_000))]
+    pub link_mbps: u32,
+    /// Drop-tail buffer of a switch port
+    #[arg(long, default_value_t = 64, value_name = "KIB", value_parser = clap::value_parser!(u32).range(4..=65_536))]
+    pub buffer_kib: u32,
+    /// Runs of the coflow scenario, each with and without Ratewright
+    #[arg(long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub runs: u16,
+    /// Pacing back end of the daemons
+    #[arg(long, value_enum, default_value_t = Backend::Auto)]
+    pub backend: Backend,
+    /// Only the phase with Ratewright
+    #[arg(long)]
+    pub no_baseline: bool,
+    /// Only the phase without Ratewright
+    #[arg(long, conflicts_with = "no_baseline")]
+    pub only_baseline: bool,
+    /// Lines of progress instead of the live view
+    #[arg(long)]
+    pub plain: bool,
+    /// Seed of everything random: path hashes, cross traffic
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Keep the run directory with configurations, certificates and logs
+    #[arg(long)]
+    pub keep: bool,
+    /// Where ratewright-allocator and ratewright-endpointd are; default: beside this program
+    #[arg(long, value_name = "DIR")]
+    pub bin_dir: Option<PathBuf>,
+}
+
+impl LabOptions {
+    /// Where the results go.
+    #[must_use]
+    pub fn json_path(&self) -> PathBuf {
+        self.json.clone().unwrap_or_else(|| PathBuf::from(format!("lab-out/{}.json", self.scenario.name())))
+    }
+
+    /// Capacity of a host's link in bit/s.
+    #[must_use]
+    pub fn link_bps(&self) -> u64 {
+        u64::from(self.link_mbps) * 1_000_000
+    }
+
+    /// Number of hosts, or the scenario's own.
+    #[must_use]
+    pub fn hosts_or(&self, default: usize) -> usize {
+        self.hosts.map_or(default, usize::from)
+    }
+}
+
+fn parse_scale(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(scale) if (0.05..=100.0).contains(&scale) => Ok(scale),
+        Ok(_) => Err("must be between 0.05 and 100".to_owned()),
+        Err(e) => Err(e.to_string()),
+    }
+}

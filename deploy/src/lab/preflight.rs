@@ -1,0 +1,106 @@
+//! Checks before anything is built. A refusal is one line: what is missing and what to do.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use super::options::{Backend, LabOptions};
+use crate::net::{ns, tool};
+
+/// Programs of the control plane.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Binaries {
+    /// This program: it is the traffic programs as well.
+    pub lab: PathBuf,
+    /// ratewright-allocator.
+    pub allocator: PathBuf,
+    /// ratewright-endpointd.
+    pub endpointd: PathBuf,
+}
+
+/// Checks that the lab can run here.
+///
+/// # Errors
+/// A line that says what to do.
+pub fn check(options: &LabOptions) -> Result<Binaries> {
+    if options.scenario == super::options::ScenarioKind::Mixed && options.hosts.is_some_and(|n| n % 2 == 1 || n < 8) {
+        bail!("mixed needs an even number of hosts, at least 8: they stand in two racks");
+    }
+    if !nix::unistd::geteuid().is_root() {
+        bail!("the lab needs root, for network namespaces: run it with sudo");
+    }
+    for program in ["ip", "tc"] {
+        if !tool::is_installed(program) {
+            bail!("`{program}` is not installed: apt-get install iproute2");
+        }
+    }
+    let lab = std::env::current_exe().context("finding this program's own file")?;
+    let directory = match &options.bin_dir {
+        Some(directory) => directory.clone(),
+        None => lab.parent().map(Path::to_owned).unwrap_or_default(),
+    };
+    let binaries = Binaries {
+        lab,
+        allocator: directory.join("ratewright-allocator"),
+        endpointd: directory.join("ratewright-endpointd"),
+    };
+    check_kernel()?;
+    if !options.only_baseline {
+        check_control(options, &binaries)?;
+    }
+    Ok(binaries)
+}
+
+/// Builds one link with a queue in a throw-away namespace.
+fn check_kernel() -> Result<()> {
+    let cubic = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap_or_default();
+    if !cubic.split_whitespace().any(|name| name == "cubic") {
+        bail!("this kernel has no cubic congestion control, the lab's baseline: modprobe tcp_cubic");
+    }
+    let mounts = std::fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    if !mounts.split_whitespace().any(|word| word == "cgroup2") {
+        bail!("this kernel has no cgroup v2 (CONFIG_CGROUPS): boot one that has");
+    }
+    let name = format!("{}{}-probe", crate::reaper::PREFIX, std::process::id());
+    let probe = || -> Result<()> {
+        tool::run("ip", &["netns", "add", &name]).context("network namespaces (CONFIG_NET_NS)")?;
+        tool::run("ip", &["-n", &name, "link", "add", "name", "probe0", "type", "veth", "peer", "name", "probe1"])
+            .context("veth pairs (CONFIG_VETH)")?;
+        let qdisc = ["-n", &name, "qdisc", "add", "dev", "probe0", "root", "handle", "1:", "htb"];
+        tool::run("tc", &qdisc).context("the HTB queueing discipline (CONFIG_NET_SCH_HTB)")
+    };
+    let result = probe();
+    ns::delete(&name);
+    result.map_err(|error| {
+        let line = format!("{error:#}").replace('\n', " ");
+        anyhow::anyhow!("this kernel lacks what the lab is built of: {line}")
+    })
+}
+
+fn check_control(options: &LabOptions, binaries: &Binaries) -> Result<()> {
+    for program in [&binaries.allocator, &binaries.endpointd] {
+        if !program.is_file() {
+            bail!(
+                "{} is not there: build it (cargo build -p ratewright-allocator -p ratewright-endpointd), or say where \
+                 it is with --bin-dir",
+                program.display()
+            );
+        }
+    }
+    let mut command = Command::new(&binaries.endpointd);
+    command.arg("probe");
+    if options.backend != Backend::Auto {
+        command.args(["--backend", options.backend.name()]);
+    }
+    let output = command.output().with_context(|| format!("running {}", binaries.endpointd.display()))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(if output.stderr.is_empty() { &output.stdout } else { &output.stderr });
+        let reason = said.lines().last().unwrap_or("no reason given").trim();
+        bail!(
+            "the back end `{}` does not work on this kernel: {reason} (see `ratewright-endpointd probe`)",
+            options.backend.name()
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,136 @@
+//! Starts the lab's processes: inside a host's network namespace and control group, bound to the
+//! lab's life, with their output in files or pipes.
+
+#![allow(unsafe_code)] // pre_exec
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::clock;
+use crate::net::ns::Netns;
+
+/// Where a process is to run.
+#[derive(Debug)]
+pub struct Place<'a> {
+    /// Network namespace.
+    pub netns: &'a Netns,
+    /// cgroup v2 directory.
+    pub cgroup: &'a Path,
+}
+
+/// A child of the lab; killed when dropped.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    child: Child,
+}
+
+impl Process {
+    /// Starts `command` at `place`, its standard error appended to `log`.
+    ///
+    /// Must be called from the lab's main thread: the child dies with the thread that started it.
+    ///
+    /// # Errors
+    /// When the process cannot be started there.
+    pub fn start(name: &str, mut command: Command, place: &Place<'_>, log: &Path) -> Result<Process> {
+        let log_file = File::options()
+            .create(true)
+            .append(true)
+            .open(log)
+            .with_context(|| format!("opening log file {}", log.display()))?;
+        let procs = place.cgroup.join("cgroup.procs");
+        let procs = File::options().write(true).open(&procs).with_context(|| format!("opening {}", procs.display()))?;
+        let netns = place.netns.file().try_clone().context("keeping the network namespace open")?;
+        command.stderr(log_file).process_group(0);
+        // SAFETY: the closure runs between fork and exec and makes only async-signal-safe system
+        // calls (prctl, write, setns) on descriptors that it owns; it does not allocate.
+        unsafe {
+            command.pre_exec(move || enter(procs.as_raw_fd(), netns.as_raw_fd()));
+        }
+        let child = command.spawn().with_context(|| format!("starting {name} ({})", command.get_program().display()))?;
+        Ok(Process { name: name.to_owned(), child })
+    }
+
+    /// As [`Process::start`], with standard output in the log as well and no standard input.
+    ///
+    /// # Errors
+    /// As [`Process::start`].
+    pub fn start_logged(name: &str, mut command: Command, place: &Place<'_>, log: &Path) -> Result<Process> {
+        let out = File::options().create(true).append(true).open(log).with_context(|| format!("opening {}", log.display()))?;
+        command.stdin(Stdio::null()).stdout(out);
+        Process::start(name, command, place, log)
+    }
+
+    /// What the process is called in messages.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its pipes.
+    pub fn child(&mut self) -> &mut Child {
+        &mut self.child
+    }
+
+    /// The exit status if it has ended.
+    pub fn exited(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// Kills it at once, as a crash would, and reaps it.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Asks it to end (SIGTERM) without waiting.
+    pub fn terminate(&self) {
+        let _ = kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM);
+    }
+
+    /// Waits for it to end; kills it after `patience`. Returns its status if it ended by itself.
+    pub fn wait(&mut self, patience: Duration) -> Option<ExitStatus> {
+        let until = clock::now_ns() + patience.as_nanos() as u64;
+        while clock::now_ns() < until {
+            if let Some(status) = self.exited() {
+                return Some(status);
+            }
+            clock::sleep(Duration::from_millis(5));
+        }
+        self.kill();
+        None
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.exited().is_none() {
+            self.kill();
+        }
+    }
+}
+
+fn enter(procs: i32, netns: i32) -> io::Result<()> {
+    let check = |result: i64| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
+    // SAFETY: plain system calls; the descriptors are open, the buffer is one static byte.
+    unsafe {
+        check(i64::from(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL)))?;
+        check(libc::write(procs, b"0".as_ptr().cast(), 1) as i64)?;
+        check(i64::from(libc::setns(netns, libc::CLONE_NEWNET)))
+    }
+}

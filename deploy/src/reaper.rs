@@ -1,0 +1,146 @@
+//! Clean-up whatever happens: names of everything that a lab makes begin with `rwlab-<pid>-`, so
+//! that it can be found and removed by the lab itself, by its watchdog when the lab dies, and by the
+//! next lab when even the watchdog was killed.
+
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+use anyhow::{Context, Result};
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
+
+use crate::net::{cgroup, ns};
+
+/// What every name begins with.
+pub const PREFIX: &str = "rwlab-";
+
+/// The sysctl by which the first namespace allows others to make a congestion control their default.
+pub const ALLOWED_CC: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
+
+/// What a lab must remove.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Estate {
+    /// Process id of the lab.
+    pub pid: u32,
+    /// cgroup v2 mount.
+    pub cgroup_root: PathBuf,
+    /// Directory with logs, certificates and sockets; kept if `None`.
+    pub run_dir: Option<PathBuf>,
+    /// The setting [`ALLOWED_CC`] as it was, if the lab has changed it.
+    pub allowed_cc: Option<String>,
+}
+
+impl Estate {
+    /// What the names of namespaces begin with.
+    #[must_use]
+    pub fn prefix(&self) -> String {
+        format!("{PREFIX}{}-", self.pid)
+    }
+
+    /// The lab's cgroup directory.
+    #[must_use]
+    pub fn cgroup(&self) -> PathBuf {
+        self.cgroup_root.join(format!("{PREFIX}{}", self.pid))
+    }
+
+    /// Kills what still runs and removes everything. Doing it twice is harmless.
+    pub fn remove(&self) {
+        cgroup::destroy(&self.cgroup());
+        for name in ns::list(&self.prefix()) {
+            ns::delete(&name);
+        }
+        if let Some(directory) = &self.run_dir {
+            // A private cgroup2 mount lives in the run directory.
+            let _ = nix::mount::umount(&directory.join("cgroup2"));
+            let _ = std::fs::remove_dir_all(directory);
+        }
+        if let Some(before) = &self.allowed_cc
+            && ns::list(PREFIX).is_empty()
+        {
+            let _ = std::fs::write(ALLOWED_CC, before);
+        }
+    }
+}
+
+/// The watchdog: a process of its own that removes the estate once the lab's end of a pipe closes.
+#[derive(Debug)]
+pub struct Watchdog {
+    child: Child,
+    pipe: Option<ChildStdin>,
+}
+
+impl Watchdog {
+    /// Starts the watchdog out of this program's own executable.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(estate: &Estate) -> Result<Watchdog> {
+        let program = std::env::current_exe().context("finding this program's own file")?;
+        let mut command = Command::new(program);
+        command.arg("lab-watchdog").arg(estate.pid.to_string()).arg(&estate.cgroup_root);
+        if let Some(directory) = &estate.run_dir {
+            command.arg("--run-dir").arg(directory);
+        }
+        if let Some(before) = &estate.allowed_cc {
+            command.arg("--allowed-cc").arg(before);
+        }
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .context("starting the lab's watchdog")?;
+        let pipe = child.stdin.take();
+        Ok(Watchdog { child, pipe })
+    }
+
+    /// Lets the watchdog go; it finds nothing left to remove.
+    pub fn release(mut self) {
+        self.pipe = None;
+        let _ = self.child.wait();
+    }
+}
+
+/// The watchdog's own program.
+pub fn watch(estate: &Estate) {
+    let mut ignored = Vec::new();
+    // Ends with end of file when the lab is gone, in whichever way.
+    let _ = std::io::stdin().read_to_end(&mut ignored);
+    estate.remove();
+}
+
+/// Removes what labs left behind whose process and watchdog are dead; returns their process ids.
+#[must_use]
+pub fn remove_stale(cgroup_root: &Path) -> Vec<u32> {
+    let mut pids: Vec<u32> = ns::list(PREFIX).iter().filter_map(|name| pid_in(name)).collect();
+    if let Ok(entries) = std::fs::read_dir(cgroup_root) {
+        pids.extend(entries.filter_map(|e| pid_in(e.ok()?.file_name().to_str()?)));
+    }
+    pids.sort_unstable();
+    pids.dedup();
+    pids.retain(|pid| kill(Pid::from_raw(*pid as i32), None).is_err());
+    for pid in &pids {
+        Estate { pid: *pid, cgroup_root: cgroup_root.to_owned(), run_dir: None, allowed_cc: None }.remove();
+    }
+    pids
+}
+
+fn pid_in(name: &str) -> Option<u32> {
+    name.strip_prefix(PREFIX)?.split('-').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_tells_its_lab() {
+        assert_eq!(pid_in("rwlab-123-with-h1"), Some(123));
+        assert_eq!(pid_in("rwlab-123"), Some(123));
+        assert_eq!(pid_in("other-123"), None);
+        assert_eq!(pid_in("rwlab-x"), None);
+    }
+}

@@ -1,0 +1,51 @@
+//! The results file.
+
+use serde::Serialize;
+
+use crate::lab::options::LabOptions;
+use crate::scenario::Outcome;
+use crate::scenario::figures::Figures;
+
+/// The commit that this program was built from.
+pub const COMMIT: &str = env!("RATEWRIGHT_COMMIT");
+
+/// One object per run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Results {
+    /// The scenario's name.
+    pub scenario: &'static str,
+    /// The back end that the daemons used.
+    pub backend: String,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// Commit of the program.
+    pub commit: &'static str,
+    /// Capacity of a host's link.
+    pub link_mbps: u32,
+    /// Drop-tail buffer of a switch port.
+    pub buffer_kib: u32,
+    /// All times of the scenario were scaled by this.
+    pub duration_scale: f64,
+    /// With Ratewright; null if that phase was left out.
+    pub with: Option<Figures>,
+    /// The kernel's Cubic alone; null if that phase was left out.
+    pub without: Option<Figures>,
+}
+
+impl Results {
+    /// Collects a run's results.
+    #[must_use]
+    pub fn new(options: &LabOptions, outcome: &Outcome) -> Results {
+        Results {
+            scenario: options.scenario.name(),
+            backend: outcome.backend.clone(),
+            seed: options.seed,
+            commit: COMMIT,
+            link_mbps: options.link_mbps,
+            buffer_kib: options.buffer_kib,
+            duration_scale: options.duration_scale,
+            with: outcome.with.as_ref().map(|phase| phase.figures.clone()),
+            without: outcome.without.as_ref().map(|phase| phase.figures.clone()),
+        }
+    }
+}

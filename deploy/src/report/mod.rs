@@ -1,0 +1,50 @@
+//! Results of a run: a table and a histogram for people, JSON for programs, a plot for both.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`json`] | the results file |
+//! | [`table`] | the summary |
+//! | [`histogram`] | first-paced latencies as text |
+//! | [`plot`] | rates over time, with and without, side by side |
+//! | [`cdf`] | completion times, with and without |
+//! | [`style`] | colours and fonts of the plots |
+
+pub mod cdf;
+pub mod histogram;
+pub mod json;
+pub mod plot;
+pub mod style;
+pub mod table;
+
+use anyhow::{Context, Result};
+
+use crate::lab::Lab;
+use crate::lab::options::ScenarioKind;
+use crate::scenario::Outcome;
+
+/// Writes the results file and the plot and prints the summary.
+///
+/// # Errors
+/// When a file cannot be written.
+pub fn publish(lab: &Lab, outcome: &Outcome) -> Result<()> {
+    let path = lab.options.json_path();
+    if let Some(directory) = path.parent().filter(|d| !d.as_os_str().is_empty()) {
+        std::fs::create_dir_all(directory).with_context(|| format!("creating {}", directory.display()))?;
+    }
+    let results = json::Results::new(&lab.options, outcome);
+    let text = serde_json::to_string_pretty(&results).context("writing the results")?;
+    std::fs::write(&path, text + "\n").with_context(|| format!("writing {}", path.display()))?;
+    let picture = path.with_extension("svg");
+    match lab.options.scenario {
+        ScenarioKind::Coflow => cdf::draw(&picture, &lab.options, outcome)?,
+        _ => plot::draw(&picture, &lab.options, outcome)?,
+    }
+    println!("\n{}", table::summary(&lab.options, outcome));
+    if let Some(phase) = &outcome.with
+        && !phase.first_paced_us.is_empty()
+    {
+        println!("\n{}", histogram::text(&phase.first_paced_us));
+    }
+    println!("\nresults: {}\nplot:    {}", path.display(), picture.display());
+    Ok(())
+}

@@ -1,0 +1,197 @@
+//! The allocator is killed (SIGKILL) under load and comes back; then a daemon.
+//!
+//! flowtune §6: without the allocator, endpoints go on under TCP from their last rate. What is
+//! measured: link use throughout, when the sockets stopped being paced, when rates were fair again,
+//! and that no connection broke. Pacing is read from the kernel's own report about the sockets, not
+//! from a daemon.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use super::figures::{Figures, Outage, round};
+use super::{Outcome, many_to_one, phases};
+use crate::clock::{NS_PER_MS, now_ns};
+use crate::lab::Lab;
+use crate::lab::control::{Control, LEASE_MS};
+use crate::lab::options::Backend;
+use crate::lab::site::{End, FIRST_PORT, FlowSpec, PORTS, Site};
+use crate::measure::sockdiag::SockDiag;
+use crate::measure::stats::{median, minimum};
+use crate::measure::windows::{fair_from, settled_jain, utilization_active, utilization_windows};
+
+const DEFAULT_HOSTS: usize = 9;
+const SETTLE: Duration = Duration::from_millis(2_000);
+/// How long the killed process stays away, beyond the lease.
+const AWAY: Duration = Duration::from_millis(1_700);
+const STAGGER_NS: u64 = 20 * NS_PER_MS;
+const LEAD_NS: u64 = 200 * NS_PER_MS;
+const USE_WINDOW_NS: u64 = 100 * NS_PER_MS;
+/// Fair again: this index, in so many windows of 50 ms in a row.
+const FAIR: f64 = 0.99;
+const FAIR_WINDOWS: usize = 5;
+const RECOVERY_PATIENCE: Duration = Duration::from_secs(15);
+const DRAIN_PATIENCE: Duration = Duration::from_secs(20);
+const POLL_NS: u64 = 2 * NS_PER_MS;
+
+/// Runs both phases.
+///
+/// # Errors
+/// When a phase does not run to its end.
+pub fn run(lab: &Lab) -> Result<Outcome> {
+    let hosts = lab.options.hosts_or(DEFAULT_HOSTS);
+    phases(lab, |name| many_to_one(lab, name, hosts), "", |site, control| phase(lab, site, control))
+}
+
+fn phase(lab: &Lab, site: &mut Site, control: Option<&mut Control>) -> Result<Figures> {
+    let receiver = site.network.plan.hosts - 1;
+    let begin = now_ns() + LEAD_NS;
+    let mut flows = Vec::new();
+    for sender in 0..receiver {
+        flows.push(site.flow(FlowSpec {
+            label: format!("h{}", sender + 1),
+            from: sender,
+            to: receiver,
+            port: FIRST_PORT,
+            v6: false,
+            start_ns: begin + sender as u64 * STAGGER_NS,
+            end: End::Told,
+        })?);
+    }
+    let settled = begin + receiver as u64 * STAGGER_NS + lab.scaled(SETTLE).max(500 * NS_PER_MS);
+    lab.sleep_until(settled)?;
+    site.check_alive()?;
+
+    let mut figures = Figures::default();
+    if let Some(control) = control {
+        let all: Vec<usize> = (0..receiver).collect();
+        let allocator = outage(lab, site, control, Victim::Allocator, &all)?;
+        lab.sleep_until(now_ns() + lab.scaled(SETTLE))?;
+        let daemon = outage(lab, site, control, Victim::Daemon(0), &[0])?;
+        lab.sleep_until(now_ns() + lab.scaled(SETTLE))?;
+        let outages = vec![allocator, daemon];
+        figures.utilization_outage_min = minimum(&outages.iter().map(|o| o.utilization_min).collect::<Vec<_>>());
+        figures.fallback_ms = outages.iter().map(|o| o.fallback_ms).collect::<Option<Vec<_>>>().and_then(|v| max(&v));
+        figures.recovery_ms = outages.iter().map(|o| o.recovery_ms).collect::<Option<Vec<_>>>().and_then(|v| max(&v));
+        figures.outages = outages;
+    } else {
+        let same_time = 3 * lab.scaled(SETTLE) + 2 * (lab.scaled(AWAY) + LEASE_MS * NS_PER_MS);
+        lab.sleep_until(settled + same_time)?;
+        let recording = site.recording.lock();
+        let windows = utilization_windows(&recording.ports[0], settled, settled + same_time, USE_WINDOW_NS);
+        figures.utilization_outage_min = minimum(&windows).map(round);
+    }
+    for flow in flows {
+        site.stop_flow(flow)?;
+    }
+    if !site.wait_flows(lab, DRAIN_PATIENCE)? {
+        bail!("a flow did not end within {} s", DRAIN_PATIENCE.as_secs());
+    }
+    let recording = site.recording.lock();
+    figures.connections_lost = Some(recording.connections_lost());
+    figures.utilization_active = Some(round(utilization_active(&recording, &recording.ports[0])));
+    let indices: Vec<f64> = settled_jain(&recording).into_iter().map(|(_, index)| index).collect();
+    figures.jain_settled_median = median(&indices).map(round);
+    Ok(figures)
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Victim {
+    Allocator,
+    Daemon(usize),
+}
+
+impl Victim {
+    fn name(self) -> String {
+        match self {
+            Victim::Allocator => "allocator".to_owned(),
+            Victim::Daemon(host) => format!("daemon of h{}", host + 1),
+        }
+    }
+}
+
+/// Kills `victim`, waits for the lease and longer, starts it again and waits for fairness.
+/// `concerned`: the hosts whose sockets lose their rates.
+fn outage(lab: &Lab, site: &Site, control: &mut Control, victim: Victim, concerned: &[usize]) -> Result<Outage> {
+    // tc classes do not show in a socket's state.
+    let visible = lab.options.backend != Backend::TcHtb;
+    let mut kernels = concerned
+        .iter()
+        .map(|host| SockDiag::open(site.network.netns(*host)))
+        .collect::<Result<Vec<_>>>()
+        .context("looking at the hosts' sockets")?;
+    let name = victim.name();
+    if visible && !all_paced(&mut kernels)? {
+        site.recording.event(format!("before the kill of the {name}, not every socket is paced"));
+    }
+
+    let killed = now_ns();
+    match victim {
+        Victim::Allocator => control.kill_allocator(),
+        Victim::Daemon(host) => control.kill_daemon(host),
+    }
+    site.recording.event(format!("SIGKILL: {name}"));
+    let back = killed + LEASE_MS * NS_PER_MS + lab.scaled(AWAY).max(700 * NS_PER_MS);
+    let mut released = None;
+    while visible && released.is_none() && now_ns() < back {
+        if none_paced(&mut kernels)? {
+            released = Some(now_ns());
+            site.recording.event("sockets are on plain Cubic");
+        }
+        lab.sleep_until(now_ns() + POLL_NS)?;
+    }
+    lab.sleep_until(back)?;
+
+    let restarted = now_ns();
+    match victim {
+        Victim::Allocator => control.start_allocator(lab, site)?,
+        Victim::Daemon(host) => control.start_daemon(lab, site, host)?,
+    }
+    site.recording.event(format!("restart: {name}"));
+    let mut paced_again = (!visible).then_some(restarted);
+    let mut fair_again = None;
+    lab.wait_for(RECOVERY_PATIENCE, || {
+        control.check_alive()?;
+        if paced_again.is_none() && all_paced(&mut kernels)? {
+            paced_again = Some(now_ns());
+        }
+        if let Some(paced) = paced_again {
+            fair_again = fair_from(&site.recording.lock(), paced, now_ns() - 100 * NS_PER_MS, FAIR, FAIR_WINDOWS);
+        }
+        Ok(fair_again.is_some())
+    })?;
+    if fair_again.is_some() {
+        site.recording.event("rates are fair again");
+    }
+    let recording = site.recording.lock();
+    let until = fair_again.unwrap_or_else(now_ns);
+    let windows = utilization_windows(&recording.ports[0], killed, until, USE_WINDOW_NS);
+    let since_ms = |at: Option<u64>, from: u64| at.map(|at| round(at.saturating_sub(from) as f64 / NS_PER_MS as f64));
+    Ok(Outage {
+        killed: name,
+        utilization_min: minimum(&windows).map_or(0.0, round),
+        fallback_ms: since_ms(released, killed),
+        recovery_ms: since_ms(fair_again, restarted),
+    })
+}
+
+fn all_paced(kernels: &mut [SockDiag]) -> Result<bool> {
+    each(kernels, |limits| !limits.is_empty() && limits.iter().all(Option::is_some))
+}
+
+fn none_paced(kernels: &mut [SockDiag]) -> Result<bool> {
+    each(kernels, |limits| limits.iter().all(Option::is_none))
+}
+
+fn each(kernels: &mut [SockDiag], holds: impl Fn(&[Option<u64>]) -> bool) -> Result<bool> {
+    for kernel in kernels {
+        if !holds(&kernel.pacing_limits(FIRST_PORT..=FIRST_PORT + PORTS - 1)?) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn max(values: &[f64]) -> Option<f64> {
+    values.iter().copied().max_by(f64::total_cmp)
+}

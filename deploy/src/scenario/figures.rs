@@ -1,0 +1,148 @@
+//! The figures of a phase, as the results file has them. A figure that the scenario does not have is
+//! left out.
+
+use serde::Serialize;
+
+use crate::measure::stats::{median, minimum, percentile};
+
+/// One phase's figures.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Figures {
+    /// Least Jain's index of the settled 50 ms windows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jain_settled_min: Option<f64>,
+    /// Their median.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jain_settled_median: Option<f64>,
+    /// How many windows that were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jain_settled_windows: Option<usize>,
+    /// Share of the bottleneck that was used while any flow was active.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub utilization_active: Option<f64>,
+    /// From a flowlet's first byte to its first paced transmission.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_paced_us: Option<FirstPaced>,
+    /// Coflow completion times.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub completion_s: Option<Completion>,
+    /// Least link use over 100 ms while the allocator or a daemon was away.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub utilization_outage_min: Option<f64>,
+    /// Longest time from a kill until no socket concerned was paced any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fallback_ms: Option<f64>,
+    /// Longest time from a restart until rates were fair again, for good.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recovery_ms: Option<f64>,
+    /// Connections that broke.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connections_lost: Option<usize>,
+    /// The failures one by one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub outages: Vec<Outage>,
+    /// Rates of the long flows by weight.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weights: Option<Vec<WeightRate>>,
+    /// Completion times of the short flows in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub short_flow_ms: Option<Quantiles>,
+}
+
+/// `first_paced_us`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct FirstPaced {
+    /// Median in microseconds.
+    pub p50: f64,
+    /// 99th percentile in microseconds.
+    pub p99: f64,
+    /// How many flowlets.
+    pub count: usize,
+}
+
+impl FirstPaced {
+    /// Summarises samples; `None` for none.
+    #[must_use]
+    pub fn of(samples_us: &[f64]) -> Option<FirstPaced> {
+        Some(FirstPaced {
+            p50: round(median(samples_us)?),
+            p99: round(percentile(samples_us, 99.0)?),
+            count: samples_us.len(),
+        })
+    }
+}
+
+/// `completion_s`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Completion {
+    /// Median in seconds.
+    pub p50: f64,
+    /// 90th percentile in seconds.
+    pub p90: f64,
+    /// 95th percentile in seconds.
+    pub p95: f64,
+    /// How many runs.
+    pub runs: usize,
+    /// Every run, in order.
+    pub samples: Vec<f64>,
+    /// The same for the single transfers of all runs.
+    pub transfers: Quantiles,
+}
+
+/// Quantiles of a set of times.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Quantiles {
+    /// Least.
+    pub min: f64,
+    /// Median.
+    pub p50: f64,
+    /// 90th percentile.
+    pub p90: f64,
+    /// 95th percentile.
+    pub p95: f64,
+    /// How many.
+    pub count: usize,
+}
+
+impl Quantiles {
+    /// Summarises samples; `None` for none.
+    #[must_use]
+    pub fn of(samples: &[f64]) -> Option<Quantiles> {
+        let at = |p| percentile(samples, p).map(round);
+        Some(Quantiles {
+            min: round(minimum(samples)?),
+            p50: at(50.0)?,
+            p90: at(90.0)?,
+            p95: at(95.0)?,
+            count: samples.len(),
+        })
+    }
+}
+
+/// One failure of the failover scenario.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Outage {
+    /// What was killed.
+    pub killed: String,
+    /// Least link use over 100 ms from the kill to the recovery.
+    pub utilization_min: f64,
+    /// From the kill until no socket concerned was paced any more.
+    pub fallback_ms: Option<f64>,
+    /// From the restart until rates were fair for good.
+    pub recovery_ms: Option<f64>,
+}
+
+/// One element of `weights`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct WeightRate {
+    /// The policy's weight.
+    pub weight: f64,
+    /// Mean payload rate of the long flows of this weight.
+    pub rate_mbps: f64,
+}
+
+/// Rounds to four decimals, so that results can be read.
+#[must_use]
+pub fn round(value: f64) -> f64 {
+    (value * 10_000.0).round() / 10_000.0
+}

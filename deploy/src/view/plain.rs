@@ -1,0 +1,64 @@
+//! Progress in lines, for logs and pipes.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::{Live, moment};
+use crate::clock::{self, NS_PER_MS, NS_PER_S, now_ns};
+
+const EVERY_NS: u64 = NS_PER_S;
+/// More flows than this are summed up.
+const MAX_FLOWS_SHOWN: usize = 12;
+
+/// Prints until told to stop.
+pub fn show(live: &Live, stop: &AtomicBool) {
+    let begin = now_ns();
+    let (mut said, mut events) = (0, 0);
+    let mut phase = String::new();
+    let mut next = begin + EVERY_NS;
+    let line = |at_ns: u64, text: &str| println!("{:8.2} s  {text}", at_ns.saturating_sub(begin) as f64 / 1e9);
+    println!("{}", live.title);
+    loop {
+        let ending = stop.load(Ordering::Relaxed);
+        let stage = live.stage().clone();
+        for (at, text) in &stage.log[said..] {
+            line(*at, text);
+        }
+        said = stage.log.len();
+        if stage.phase != phase {
+            phase.clone_from(&stage.phase);
+            events = 0;
+        }
+        if let Some(recording) = &stage.recording {
+            let recording = recording.lock();
+            for (at, text) in &recording.events[events.min(recording.events.len())..] {
+                line(*at, text);
+            }
+            events = recording.events.len();
+            let now = now_ns();
+            if now >= next {
+                next = now + EVERY_NS;
+                let moment = moment(&recording, now);
+                if !moment.flows.is_empty() {
+                    line(now, &summary(&moment));
+                }
+            }
+        }
+        if ending {
+            return;
+        }
+        clock::sleep(Duration::from_nanos(100 * NS_PER_MS));
+    }
+}
+
+fn summary(moment: &super::Moment) -> String {
+    let rates = if moment.flows.len() <= MAX_FLOWS_SHOWN {
+        let each: Vec<String> = moment.flows.iter().map(|(label, rate)| format!("{label} {:.1}", rate / 1e6)).collect();
+        format!("{} Mbit/s", each.join("  "))
+    } else {
+        let total: f64 = moment.flows.iter().map(|(_, rate)| rate).sum();
+        format!("{} flows, {:.1} Mbit/s", moment.flows.len(), total / 1e6)
+    };
+    let jain = moment.jain.map_or(String::new(), |j| format!("  Jain {j:.3}"));
+    format!("{rates}  link {:.0} %{jain}", moment.utilization * 100.0)
+}
