@@ -6,17 +6,15 @@
 //! wakes for its keep-alives and for nothing else.
 
 mod kernel;
+mod readable;
 mod report;
 mod session;
 
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use ratewright_proto::control::{Refusal, RefusalCode, Welcome};
 use ratewright_proto::client::{ClientConfig, ClientSession};
 use sd_notify::NotifyState;
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
@@ -86,6 +84,9 @@ pub enum DaemonError {
 struct Known {
     welcome: Option<Welcome>,
     topology_version: u32,
+    /// When the allocator last sent anything valid, and for how long it may be silent.
+    last_heard_ns: u64,
+    patience_ns: u64,
     last_error: Option<String>,
     /// The next failure to connect is worth a line from then on.
     next_warning_ns: u64,
@@ -174,10 +175,7 @@ impl Daemon {
         commands: &mut mpsc::Receiver<Command>,
         requests: &mut mpsc::Receiver<AdminRequest>,
     ) -> Result<Exit, DaemonError> {
-        // The descriptor is duplicated, so that it cannot be closed under the runtime's feet.
-        let events: OwnedFd =
-            self.kernel.backend.event_fd().try_clone_to_owned().map_err(DaemonError::Events)?;
-        let events = AsyncFd::with_interest(events, Interest::READABLE).map_err(DaemonError::Events)?;
+        let events = readable::watch(self.kernel.backend.event_fd()).map_err(DaemonError::Events)?;
         let mut watchdog = Watchdog::new();
         let timer = sleep_until(Instant::now());
         tokio::pin!(timer);
@@ -263,7 +261,13 @@ impl Daemon {
     }
 
     fn next_timeout(&self) -> Option<u64> {
-        [self.session.next_timeout(), self.book.next_timeout(), self.kernel.next_timeout()]
+        let timeouts = [
+            self.session.next_timeout(),
+            self.silence_deadline(),
+            self.book.next_timeout(),
+            self.kernel.next_timeout(),
+        ];
+        timeouts
             .into_iter()
             .flatten()
             .min()
@@ -272,6 +276,9 @@ impl Daemon {
     fn on_timeout(&mut self) {
         let now_ns = clock::now_ns();
         self.session.on_timeout(now_ns);
+        if self.silence_deadline().is_some_and(|at_ns| at_ns <= now_ns) {
+            self.on_silence();
+        }
         self.book.on_timeout(now_ns);
         if self.kernel.next_timeout().is_some_and(|at_ns| at_ns <= now_ns) {
             self.on_kernel_events();

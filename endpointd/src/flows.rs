@@ -98,8 +98,10 @@ struct Record {
 struct Entry {
     /// Of the latest flowlet on this slot.
     generation: u32,
-    /// The latest connection that closed: what still comes of it is ignored.
-    closed: Option<u32>,
+    /// The newest connection that was heard of; what still comes of an older one is ignored.
+    newest: Option<u32>,
+    /// Whether that connection has closed.
+    closed: bool,
     /// Whether the slot has an entry in the timer heap.
     in_heap: bool,
     record: Option<Record>,
@@ -169,7 +171,7 @@ impl FlowBook {
             FlowEventKind::Close => {
                 self.end_flowlet(conn.slot, false);
                 let entry = &mut self.entries[index];
-                entry.closed = Some(conn.use_count);
+                entry.closed = true;
                 entry.record = None;
                 self.counters.closed += 1;
             }
@@ -177,23 +179,20 @@ impl FlowBook {
         }
     }
 
-    /// Whether `conn` is not older than what the slot has seen. Closes a predecessor whose end got lost.
+    /// Whether `conn` is open as far as is known. Closes a predecessor whose end got lost.
     fn is_current(&mut self, conn: Conn) -> bool {
-        let entry = &self.entries[conn.slot.0 as usize];
-        let newer_than = |use_count: u32| conn.use_count.wrapping_sub(use_count).cast_signed() > 0;
-        if entry.closed.is_some_and(|closed| !newer_than(closed)) {
-            return false;
+        let entry = &mut self.entries[conn.slot.0 as usize];
+        let age = entry.newest.map_or(1, |newest| conn.use_count.wrapping_sub(newest).cast_signed());
+        if age <= 0 {
+            return age == 0 && !entry.closed;
         }
-        let Some(record) = &entry.record else { return true };
-        if record.conn.use_count == conn.use_count {
-            return true;
+        entry.newest = Some(conn.use_count);
+        entry.closed = false;
+        if entry.record.is_some() {
+            self.end_flowlet(conn.slot, true);
+            self.entries[conn.slot.0 as usize].record = None;
+            self.counters.closed += 1;
         }
-        if !newer_than(record.conn.use_count) {
-            return false;
-        }
-        self.end_flowlet(conn.slot, true);
-        self.entries[conn.slot.0 as usize].record = None;
-        self.counters.closed += 1;
         true
     }
 

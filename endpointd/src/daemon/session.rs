@@ -10,6 +10,9 @@ use crate::clock;
 use crate::flows::{Destinations, Network};
 use crate::session_io::LinkError;
 
+/// After this many leases without a word the rates are long void, and a fresh session is the
+/// quickest way back.
+const PATIENCE_LEASES: u64 = 2;
 /// While the allocator stays away, it is worth a line this often.
 const WARN_EVERY_NS: u64 = 10_000_000_000;
 
@@ -24,17 +27,33 @@ impl Daemon {
     }
 
     pub(super) fn on_control(&mut self, frame: &[u8]) {
-        if let Err(error) = self.session.on_control(clock::now_ns(), frame) {
+        let now_ns = clock::now_ns();
+        self.known.last_heard_ns = now_ns;
+        if let Err(error) = self.session.on_control(now_ns, frame) {
             self.note_failure(format!("the allocator sent a bad control message: {error}"));
             self.drop_session("bad control message");
         }
     }
 
     pub(super) fn on_datagram(&mut self, datagram: &[u8]) {
-        // A refused datagram is counted by its reason, and changes nothing.
-        if let Err(error) = self.session.on_datagram(clock::now_ns(), datagram) {
-            tracing::debug!(%error, "a datagram was dropped");
+        let now_ns = clock::now_ns();
+        match self.session.on_datagram(now_ns, datagram) {
+            Ok(()) => self.known.last_heard_ns = now_ns,
+            // It was counted by its reason, and has changed nothing.
+            Err(error) => tracing::debug!(%error, "a datagram was dropped"),
         }
+    }
+
+    /// When the session is given up unless the allocator is heard before.
+    pub(super) fn silence_deadline(&self) -> Option<u64> {
+        let known = &self.known;
+        self.session.is_established().then(|| known.last_heard_ns.saturating_add(known.patience_ns))
+    }
+
+    pub(super) fn on_silence(&mut self) {
+        let waited_ms = self.known.patience_ns / 1_000_000;
+        self.note_failure(format!("nothing was heard from the allocator for {waited_ms} ms"));
+        self.drop_session("silence");
     }
 
     /// An attempt failed, or the connection is gone. What is paced stays paced until its lease ends.
@@ -105,6 +124,8 @@ impl Daemon {
         self.book.on_established(Arc::new(network), welcome.released);
         let known = &mut self.known;
         known.topology_version = welcome.topology.version;
+        known.last_heard_ns = now_ns;
+        known.patience_ns = welcome.lease_ns.saturating_mul(PATIENCE_LEASES);
         known.ever_established = true;
         known.tls_failures = 0;
         known.last_error = None;
