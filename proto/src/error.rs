@@ -66,6 +66,10 @@ pub enum SessionError {
         /// Slots of the table.
         max_flows: u32,
     },
+    /// The slot's last flowlet had this id and is over: a new one needs the
+    /// next generation.
+    #[error("flow {0} is over; a new flowlet on its slot needs the next generation")]
+    GenerationReused(FlowId),
     /// No flow of that id is active.
     #[error("flow {0} is not active")]
     UnknownFlow(FlowId),

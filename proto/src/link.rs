@@ -96,10 +96,7 @@ impl Link {
             return Err(DatagramError::WrongSession);
         }
         let peer_first = u64::from(self.config.peer_first_seq);
-        let seq = expand(
-            header.seq.get(),
-            self.recv.largest().unwrap_or(peer_first),
-        );
+        let seq = expand(header.seq.get(), self.recv.largest().unwrap_or(peer_first));
         if seq < peer_first {
             return Err(DatagramError::Malformed);
         }
@@ -129,7 +126,10 @@ impl Link {
         } else {
             now_ns.saturating_add(self.config.ack_delay_ns)
         };
-        self.ack_deadline = Some(self.ack_deadline.map_or(due_ns, |before| before.min(due_ns)));
+        self.ack_deadline = Some(
+            self.ack_deadline
+                .map_or(due_ns, |before| before.min(due_ns)),
+        );
     }
 
     /// Writes the header over the first bytes of `out`, which holds the

@@ -69,7 +69,7 @@ impl Lease {
     /// announcing, being a sixteenth of the lease later than announced last.
     pub(super) fn renew(&mut self, expires_ns: u64) -> bool {
         self.expires_ns = self.expires_ns.max(expires_ns);
-        let worth = self.expires_ns >= self.announced_ns + self.duration_ns / 16
+        let worth = self.expires_ns >= self.announced_ns.saturating_add(self.duration_ns / 16)
             && self.expires_ns > self.announced_ns;
         if worth {
             self.announced_ns = self.expires_ns;

@@ -19,6 +19,8 @@
 
 use std::collections::VecDeque;
 
+use zerocopy::IntoBytes as _;
+
 use crate::VERSION;
 use crate::control::{ControlMessage, Hello, Refusal, TopologySnapshot, Welcome};
 use crate::counters::Counters;
@@ -496,7 +498,7 @@ impl ClientSession {
                     if out.is_empty() {
                         out.resize(HEADER_BYTES, 0);
                     }
-                    out.extend_from_slice(zerocopy::IntoBytes::as_bytes(&record));
+                    out.extend_from_slice(record.as_bytes());
                     contents.starts += 1;
                 }
                 Pending::End(flow) => {
@@ -523,7 +525,7 @@ impl ClientSession {
             out.resize(HEADER_BYTES, 0);
         }
         for &flow in &self.ends {
-            out.extend_from_slice(zerocopy::IntoBytes::as_bytes(&EndRecord::new(FlowId(flow))));
+            out.extend_from_slice(EndRecord::new(FlowId(flow)).as_bytes());
         }
         live.link.seal(out, contents);
         live.lease.sent(seq, now_ns);

@@ -21,6 +21,8 @@ const SENT_IDLE: u8 = 1 << 4;
 const HAS_RATE: u8 = 1 << 5;
 /// The slot waits in the queue of rate events.
 const EVENT_QUEUED: u8 = 1 << 6;
+/// No flowlet was ever on the slot.
+const UNUSED: u8 = 1 << 7;
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
@@ -113,7 +115,7 @@ impl SlotTable {
             let empty = Slot {
                 record,
                 rate: RateCode::NONE,
-                flags: PEER_IDLE,
+                flags: PEER_IDLE | UNUSED,
                 sent_seq: 0,
                 start_seq: 0,
                 rate_seq: 0,
@@ -124,6 +126,10 @@ impl SlotTable {
         if slot.has(ACTIVE) && slot.record == record {
             return Ok(false);
         }
+        if !slot.has(ACTIVE | UNUSED) && slot.record.flow() == flow {
+            return Err(SessionError::GenerationReused(flow));
+        }
+        slot.set(UNUSED, false);
         if !slot.has(ACTIVE) || slot.record.flow() != flow {
             self.active += u32::from(!slot.has(ACTIVE));
             slot.start_seq = 0;
@@ -181,7 +187,7 @@ impl SlotTable {
         self.send_queue.clear();
         self.event_queue.clear();
         for slot in &mut self.slots {
-            slot.flags = (slot.flags & ACTIVE) | PEER_IDLE;
+            slot.flags = (slot.flags & (ACTIVE | UNUSED)) | PEER_IDLE;
             slot.sent_seq = 0;
             slot.start_seq = 0;
             slot.rate_seq = 0;

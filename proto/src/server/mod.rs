@@ -359,7 +359,10 @@ impl ServerSession {
         self.counters.datagram_bytes_received += bytes.len() as u64;
         self.counters.starts_received += datagram.starts.len() as u64;
         self.counters.ends_received += datagram.ends.len() as u64;
-        let starts = datagram.starts.iter().map(|&record| slots.start(record, arrived.seq));
+        let starts = datagram
+            .starts
+            .iter()
+            .map(|&record| slots.start(record, arrived.seq));
         let mut stale = 0;
         let mut refused = 0;
         let mut count = |taken| match taken {
@@ -368,7 +371,10 @@ impl ServerSession {
             Taken::Refused => refused += 1,
         };
         starts.for_each(&mut count);
-        let ends = datagram.ends.iter().map(|&record| slots.end(record, arrived.seq));
+        let ends = datagram
+            .ends
+            .iter()
+            .map(|&record| slots.end(record, arrived.seq));
         ends.for_each(&mut count);
         self.counters.records_stale += stale;
         self.counters.starts_refused += refused;
@@ -500,14 +506,12 @@ impl ServerSession {
         match &self.state {
             State::AwaitingHello { deadline_ns } => Some(*deadline_ns),
             State::Deciding(_) | State::Closed => None,
-            State::Established(link) => [
-                Some(silence_ns),
-                link.ack_deadline(),
-                link.log.deadline(),
-            ]
-            .into_iter()
-            .flatten()
-            .min(),
+            State::Established(link) => {
+                [Some(silence_ns), link.ack_deadline(), link.log.deadline()]
+                    .into_iter()
+                    .flatten()
+                    .min()
+            }
         }
     }
 

@@ -99,7 +99,11 @@ impl Registry {
 
     /// `session` is over. A session that has replaced it stays.
     pub fn remove(&mut self, host: u32, session: u32) {
-        if self.holders.get(&host).is_some_and(|h| h.session == session) {
+        if self
+            .holders
+            .get(&host)
+            .is_some_and(|h| h.session == session)
+        {
             self.holders.remove(&host);
         }
     }

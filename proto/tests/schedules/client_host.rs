@@ -1,0 +1,134 @@
+//! A host: the daemon's session and the flowlets that its applications have.
+
+use std::collections::BTreeMap;
+
+use ratewright_proto::client::{ClientConfig, ClientSession};
+use ratewright_proto::{FlowId, FlowPath, RateCode, StartRecord};
+
+use crate::clock::Clock;
+use crate::network::Connection;
+use crate::ops::SLOTS;
+use crate::oracle::Instance;
+
+/// The daemon process.
+pub(crate) struct ClientHost {
+    pub(crate) clock: Clock,
+    pub(crate) session: ClientSession,
+    pub(crate) up: bool,
+    pub(crate) incarnation: u64,
+    /// The connection that the daemon believes to have.
+    pub(crate) connection: Option<Connection>,
+    /// The allocator's epoch and the session, once established.
+    pub(crate) established: Option<(u64, u32)>,
+    pub(crate) released: bool,
+    pub(crate) topology_version: u32,
+    /// When the server sent the newest datagram of this session that was
+    /// accepted here.
+    pub(crate) newest_accepted_ns: u64,
+    /// The flowlets that applications have now: the truth.
+    pub(crate) flows: BTreeMap<u32, StartRecord>,
+    /// What the daemon would be pacing.
+    pub(crate) applied: BTreeMap<FlowId, u64>,
+    generations: [u32; SLOTS as usize],
+    next_instance: Instance,
+}
+
+fn session(incarnation: u64) -> ClientSession {
+    ClientSession::new(ClientConfig {
+        host_name: "h1".to_owned(),
+        incarnation,
+        max_flows: SLOTS,
+        max_in_flight: 8,
+        // Sequence numbers wrap on the wire within the first datagrams.
+        first_seq: u32::MAX - 5,
+        ..ClientConfig::default()
+    })
+}
+
+impl ClientHost {
+    pub(crate) fn new(clock: Clock, generation: u32) -> Self {
+        Self {
+            clock,
+            session: session(1),
+            up: true,
+            incarnation: 1,
+            connection: None,
+            established: None,
+            released: false,
+            topology_version: 0,
+            newest_accepted_ns: 0,
+            flows: BTreeMap::new(),
+            applied: BTreeMap::new(),
+            generations: [generation; SLOTS as usize],
+            next_instance: 1,
+        }
+    }
+
+    /// The identity of the flowlet that is on `flow`'s slot now.
+    pub(crate) fn instance_of(&self, flow: FlowId) -> Option<Instance> {
+        self.flows
+            .get(&flow.slot())
+            .filter(|record| record.flow() == flow)
+            .map(StartRecord::dst_host)
+    }
+
+    /// A flowlet begins. The destination tells flowlets apart for the oracle.
+    pub(crate) fn start(&mut self, now_ns: u64, slot: u32) -> Result<(), String> {
+        let generation = &mut self.generations[slot as usize];
+        *generation = (*generation + 1) % 4096;
+        let flow = FlowId::new(slot, *generation);
+        let record = StartRecord::new(flow, self.next_instance, FlowPath::Hash(slot));
+        self.next_instance += 1;
+        if let Some(before) = self.flows.insert(slot, record) {
+            self.applied.remove(&before.flow());
+        }
+        self.report(now_ns, record)
+    }
+
+    fn report(&mut self, now_ns: u64, record: StartRecord) -> Result<(), String> {
+        self.session
+            .start(self.clock.read(now_ns), record)
+            .map_err(|error| error.to_string())
+    }
+
+    pub(crate) fn end(&mut self, now_ns: u64, slot: u32) -> Result<(), String> {
+        let Some(record) = self.flows.remove(&slot) else {
+            return Ok(());
+        };
+        self.applied.remove(&record.flow());
+        self.session
+            .end(self.clock.read(now_ns), record.flow())
+            .map_err(|error| error.to_string())
+    }
+
+    pub(crate) fn update(&mut self, now_ns: u64, slot: u32, demand_bps: u64) -> Result<(), String> {
+        let Some(record) = self.flows.get_mut(&slot) else {
+            return Ok(());
+        };
+        *record = record.with_demand(RateCode::encode(demand_bps));
+        let record = *record;
+        self.report(now_ns, record)
+    }
+
+    /// The daemon dies. What it paced is dropped by the kernel's expiry.
+    pub(crate) fn die(&mut self) {
+        self.up = false;
+        self.connection = None;
+        self.established = None;
+        self.applied.clear();
+        self.released = false;
+        self.incarnation += 1;
+        self.session = session(self.incarnation);
+    }
+
+    /// The next incarnation finds the flowlets that are there.
+    pub(crate) fn revive(&mut self, now_ns: u64) -> Result<(), String> {
+        self.up = true;
+        for slot in 0..SLOTS {
+            if self.flows.contains_key(&slot) {
+                self.start(now_ns, slot)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,151 @@
+//! Both session state machines over a simulated network: more than ten
+//! thousand random schedules of flowlet starts and ends, rate changes, the kill
+//! switch, transport breaks and restarts of either side, with datagrams lost,
+//! duplicated, reordered and delayed beyond the lease.
+//!
+//! At every rate that the client surfaces the oracle checks that
+//! - the rate was computed in the epoch of the session that the client is in,
+//!   for the flowlet that now is on the slot;
+//! - it is not older than one that was surfaced before;
+//! - it is surfaced before its true expiry, which the oracle computes in global
+//!   time from the moment at which the server sent it;
+//! - the kill switch is off.
+//!
+//! When the network is quiet again, both sides must hold the same flows and the
+//! same rates, and nothing but keep-alives may be on the wire.
+//!
+//! A failing schedule is shrunk and printed.
+
+mod client_host;
+mod clock;
+mod network;
+mod ops;
+mod oracle;
+mod server_host;
+mod world;
+
+use std::cell::Cell;
+
+use proptest::collection::vec;
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
+
+use self::ops::{Kind, operation};
+use self::oracle::Coverage;
+use self::world::World;
+
+const SCHEDULES_PER_TEST: u32 = 2_500;
+
+/// Runs random schedules in which operations have the `kinds`' weights, and
+/// returns what they exercised.
+fn schedules(seed: u8, kinds: &[(u32, Kind)], longest: usize) -> Coverage {
+    let config = Config {
+        cases: SCHEDULES_PER_TEST,
+        failure_persistence: None,
+        max_shrink_iters: 4_000,
+        ..Config::default()
+    };
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[seed; 32]);
+    let mut runner = TestRunner::new_with_rng(config, rng);
+    let strategy = (proptest::num::u64::ANY, vec(operation(kinds), 1..longest));
+    let coverage = Cell::new(Coverage::default());
+    let outcome = runner.run(&strategy, |(seed, operations)| {
+        let mut world = World::new(seed);
+        world.run(&operations).map_err(TestCaseError::fail)?;
+        let mut total = coverage.get();
+        total.add(world.oracle.coverage);
+        coverage.set(total);
+        Ok(())
+    });
+    match outcome {
+        Ok(()) => coverage.get(),
+        Err(TestError::Fail(reason, (seed, operations))) => {
+            panic!("{reason}\nnetwork seed {seed}, operations {operations:#?}")
+        }
+        Err(TestError::Abort(reason)) => panic!("aborted: {reason}"),
+    }
+}
+
+/// Flowlets come and go, rates change, time passes.
+const FLOWS: [(u32, Kind); 5] = [
+    (8, Kind::Start),
+    (5, Kind::End),
+    (2, Kind::Update),
+    (8, Kind::Rate),
+    (8, Kind::Wait),
+];
+
+fn flows_and(more: &[(u32, Kind)]) -> Vec<(u32, Kind)> {
+    [&FLOWS, more].concat()
+}
+
+#[test]
+fn a_calm_network_delivers_everything() {
+    let coverage = schedules(1, &FLOWS, 200);
+    assert!(coverage.rates_surfaced > 5_000, "{coverage:?}");
+    assert_eq!(coverage.expired, 0, "{coverage:?}");
+}
+
+#[test]
+fn loss_duplication_and_reordering() {
+    let coverage = schedules(2, &flows_and(&[(4, Kind::Network)]), 400);
+    assert!(coverage.lost > 5_000, "{coverage:?}");
+    assert!(coverage.duplicates > 5_000, "{coverage:?}");
+    assert!(coverage.stale > 500, "{coverage:?}");
+}
+
+#[test]
+fn long_schedules_of_loss_and_delay_beyond_the_lease() {
+    let coverage = schedules(3, &flows_and(&[(1, Kind::Network)]), 600);
+    assert!(coverage.lost > 5_000, "{coverage:?}");
+    assert!(coverage.expired > 100, "{coverage:?}");
+}
+
+#[test]
+fn transport_breaks() {
+    let more = [(3, Kind::Network), (3, Kind::Break)];
+    let coverage = schedules(4, &flows_and(&more), 300);
+    assert!(coverage.sessions > 3_000, "{coverage:?}");
+    assert!(coverage.wrong_session > 100, "{coverage:?}");
+}
+
+#[test]
+fn client_restarts() {
+    let more = [(3, Kind::Network), (2, Kind::ClientRestart)];
+    let coverage = schedules(5, &flows_and(&more), 300);
+    assert!(coverage.sessions > 3_000, "{coverage:?}");
+}
+
+#[test]
+fn server_restarts() {
+    let more = [(3, Kind::Network), (2, Kind::ServerRestart)];
+    let coverage = schedules(6, &flows_and(&more), 300);
+    assert!(coverage.sessions > 3_000, "{coverage:?}");
+    assert!(coverage.wrong_session > 100, "{coverage:?}");
+}
+
+#[test]
+fn the_kill_switch_and_topology_changes() {
+    let more = [
+        (3, Kind::Network),
+        (3, Kind::Release),
+        (2, Kind::Topology),
+        (1, Kind::Break),
+    ];
+    let coverage = schedules(7, &flows_and(&more), 300);
+    assert!(coverage.releases > 1_000, "{coverage:?}");
+}
+
+#[test]
+fn everything_at_once() {
+    let more = [
+        (3, Kind::Network),
+        (1, Kind::Release),
+        (1, Kind::Topology),
+        (1, Kind::Break),
+        (1, Kind::ClientRestart),
+        (1, Kind::ServerRestart),
+    ];
+    let coverage = schedules(8, &flows_and(&more), 500);
+    assert!(coverage.sessions > 5_000, "{coverage:?}");
+    assert!(coverage.rates_surfaced > 5_000, "{coverage:?}");
+}

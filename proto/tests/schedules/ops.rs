@@ -1,0 +1,146 @@
+//! What a schedule is made of.
+
+use proptest::prelude::*;
+
+/// Slots that schedules use.
+pub(crate) const SLOTS: u32 = 6;
+
+/// One step of a schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    /// A flowlet begins on the slot; one that is there is replaced.
+    Start { slot: u32 },
+    /// The slot's flowlet ends.
+    End { slot: u32 },
+    /// The slot's flowlet gets another demand.
+    Update { slot: u32 },
+    /// The service computes a new rate for the slot's flow, as it knows it.
+    Rate { slot: u32, repeat: bool },
+    /// The operator's kill switch.
+    Release { on: bool },
+    /// The topology changes.
+    Topology,
+    /// From now on the network does this to datagrams.
+    Network(Weather),
+    /// The transport breaks; each side notices some time later.
+    Break { client_ms: u32, server_ms: u32 },
+    /// The daemon is replaced by a new incarnation.
+    ClientRestart { down_ms: u32 },
+    /// The allocator is replaced by a new incarnation.
+    ServerRestart { down_ms: u32, client_ms: u32 },
+    /// Time passes.
+    Wait { us: u32 },
+}
+
+/// How the network treats datagrams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Weather {
+    pub(crate) loss_percent: u32,
+    pub(crate) duplicate_percent: u32,
+    pub(crate) min_delay_us: u32,
+    /// Most datagrams take up to this long on top.
+    pub(crate) jitter_us: u32,
+    /// Some take this long.
+    pub(crate) straggler_percent: u32,
+    pub(crate) straggler_us: u32,
+}
+
+impl Weather {
+    /// What the network is like in the end.
+    pub(crate) const CALM: Self = Self {
+        loss_percent: 0,
+        duplicate_percent: 0,
+        min_delay_us: 50,
+        jitter_us: 10,
+        straggler_percent: 0,
+        straggler_us: 0,
+    };
+}
+
+/// The kinds of operations, for weights.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    Start,
+    End,
+    Update,
+    Rate,
+    Release,
+    Topology,
+    Network,
+    Break,
+    ClientRestart,
+    ServerRestart,
+    Wait,
+}
+
+fn weather() -> impl Strategy<Value = Weather> {
+    (
+        0..=30u32,
+        0..=20u32,
+        10..500u32,
+        prop_oneof![Just(0u32), 1..200u32, 200..20_000u32],
+        0..=20u32,
+        prop_oneof![1_000..50_000u32, 50_000..2_000_000u32],
+    )
+        .prop_map(
+            |(
+                loss_percent,
+                duplicate_percent,
+                min_delay_us,
+                jitter_us,
+                straggler_percent,
+                straggler_us,
+            )| Weather {
+                loss_percent,
+                duplicate_percent,
+                min_delay_us,
+                jitter_us,
+                straggler_percent,
+                straggler_us,
+            },
+        )
+}
+
+fn of_kind(kind: Kind) -> BoxedStrategy<Operation> {
+    let slot = 0..SLOTS;
+    // A side may notice a broken transport late, or only by silence.
+    let notice = || prop_oneof![0..5u32, 5..400u32, Just(5_000u32)];
+    match kind {
+        Kind::Start => slot.prop_map(|slot| Operation::Start { slot }).boxed(),
+        Kind::End => slot.prop_map(|slot| Operation::End { slot }).boxed(),
+        Kind::Update => slot.prop_map(|slot| Operation::Update { slot }).boxed(),
+        Kind::Rate => (slot, prop::bool::weighted(0.2))
+            .prop_map(|(slot, repeat)| Operation::Rate { slot, repeat })
+            .boxed(),
+        Kind::Release => any::<bool>()
+            .prop_map(|on| Operation::Release { on })
+            .boxed(),
+        Kind::Topology => Just(Operation::Topology).boxed(),
+        Kind::Network => weather().prop_map(Operation::Network).boxed(),
+        Kind::Break => (notice(), notice())
+            .prop_map(|(client_ms, server_ms)| Operation::Break {
+                client_ms,
+                server_ms,
+            })
+            .boxed(),
+        Kind::ClientRestart => (0..300u32)
+            .prop_map(|down_ms| Operation::ClientRestart { down_ms })
+            .boxed(),
+        Kind::ServerRestart => (0..300u32, notice())
+            .prop_map(|(down_ms, client_ms)| Operation::ServerRestart { down_ms, client_ms })
+            .boxed(),
+        Kind::Wait => prop_oneof![1..200u32, 200..5_000u32, 5_000..100_000u32]
+            .prop_map(|us| Operation::Wait { us })
+            .boxed(),
+    }
+}
+
+/// An operation, its kind chosen by weight.
+pub(crate) fn operation(kinds: &[(u32, Kind)]) -> impl Strategy<Value = Operation> + use<> {
+    prop::strategy::Union::new_weighted(
+        kinds
+            .iter()
+            .map(|&(weight, kind)| (weight, of_kind(kind)))
+            .collect(),
+    )
+}

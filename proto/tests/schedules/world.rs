@@ -1,0 +1,542 @@
+//! One host, one allocator, the network between them, and global time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rand::{RngExt as _, SeedableRng as _};
+use rand_pcg::Pcg64Mcg;
+use ratewright_proto::StartRecord;
+use ratewright_proto::client::ClientEvent;
+use ratewright_proto::control::FrameDecoder;
+
+use crate::client_host::ClientHost;
+use crate::clock::Clock;
+use crate::network::{Connection, Event, Network, Scheduled};
+use crate::ops::{Operation, Weather};
+use crate::oracle::{Oracle, Surfaced};
+use crate::server_host::{LEASE_NS, ServerHost};
+
+const MS: u64 = 1_000_000;
+/// Room for a few records: many datagrams, many of them partly filled.
+const MAX_DATAGRAM: usize = 80;
+/// Two clocks of ±100 ppm, and rounding.
+const LEASE_TOLERANCE_NS: u64 = LEASE_NS / 5_000 + 10;
+/// Longer than any straggler, any late notice and the liveness time.
+const QUIET_NS: u64 = 6_000 * MS;
+
+pub(crate) struct World {
+    now_ns: u64,
+    network: Network,
+    client: ClientHost,
+    server: ServerHost,
+    pub(crate) oracle: Oracle,
+    client_frames: FrameDecoder,
+    next_connection: Connection,
+    broken: BTreeSet<Connection>,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut rng = Pcg64Mcg::seed_from_u64(seed);
+        let mut clock = || Clock {
+            offset_ns: rng.random_range(1..1_000_000 * MS),
+            skew_ppm: rng.random_range(-100..=100),
+        };
+        let (client_clock, server_clock) = (clock(), clock());
+        // Close to the wrap, so that schedules pass it.
+        let generation = rng.random_range(4090..4096);
+        let mut world = Self {
+            now_ns: 1,
+            network: Network::new(rng),
+            client: ClientHost::new(client_clock, generation),
+            server: ServerHost::new(server_clock),
+            oracle: Oracle::default(),
+            client_frames: FrameDecoder::new(),
+            next_connection: 1,
+            broken: BTreeSet::new(),
+        };
+        world.network.schedule(1, 1, Event::Dial);
+        world
+    }
+
+    /// Plays the schedule, lets the network fall quiet and compares both ends.
+    pub(crate) fn run(&mut self, operations: &[Operation]) -> Result<(), String> {
+        self.advance(2 * MS)?;
+        for &operation in operations {
+            self.operate(operation)?;
+            self.pump()?;
+        }
+        self.network.weather = Weather::CALM;
+        self.advance(QUIET_NS)?;
+        self.compare()?;
+        let before = self.sent_records();
+        self.advance(1_000 * MS)?;
+        if self.sent_records() != before {
+            return Err("records are sent although nothing changes".to_owned());
+        }
+        self.compare()?;
+        self.cover();
+        Ok(())
+    }
+
+    fn operate(&mut self, operation: Operation) -> Result<(), String> {
+        match operation {
+            Operation::Start { slot } if self.client.up => self.client.start(self.now_ns, slot),
+            Operation::End { slot } if self.client.up => self.client.end(self.now_ns, slot),
+            Operation::Update { slot } if self.client.up => {
+                let demand_bps = self.network.rng.random_range(0..1_000_000_000_000);
+                self.client.update(self.now_ns, slot, demand_bps)
+            }
+            Operation::Start { .. } | Operation::End { .. } | Operation::Update { .. } => Ok(()),
+            Operation::Rate { slot, repeat } => {
+                self.server
+                    .rate(self.now_ns, slot, repeat, &mut self.oracle)
+            }
+            Operation::Release { on } => {
+                self.server.release(on);
+                Ok(())
+            }
+            Operation::Topology => self.server.change_topology(),
+            Operation::Network(weather) => {
+                self.network.weather = weather;
+                Ok(())
+            }
+            Operation::Break {
+                client_ms,
+                server_ms,
+            } => {
+                if let Some(connection) = self.client.connection {
+                    self.broken.insert(connection);
+                    self.later(client_ms, Event::ClientNotices(connection));
+                    self.later(server_ms, Event::ServerNotices(connection));
+                }
+                Ok(())
+            }
+            Operation::ClientRestart { down_ms } => {
+                if let Some(connection) = self.client.connection {
+                    self.broken.insert(connection);
+                    let notice_ms = self.network.rng.random_range(0..2_000);
+                    self.later(notice_ms, Event::ServerNotices(connection));
+                }
+                self.client.die();
+                self.later(down_ms, Event::ClientUp);
+                Ok(())
+            }
+            Operation::ServerRestart { down_ms, client_ms } => {
+                self.broken.extend(self.server.sessions.keys());
+                if let Some(connection) = self.client.connection {
+                    self.broken.insert(connection);
+                    self.later(client_ms, Event::ClientNotices(connection));
+                }
+                self.server.die();
+                self.later(down_ms, Event::ServerUp);
+                Ok(())
+            }
+            Operation::Wait { us } => self.advance(u64::from(us) * 1_000),
+        }
+    }
+
+    fn later(&mut self, ms: u32, event: Event) {
+        let at_ns = self.now_ns + u64::from(ms) * MS;
+        self.network.schedule(self.now_ns, at_ns, event);
+    }
+
+    /// Lets time pass, with everything that happens in it.
+    fn advance(&mut self, ns: u64) -> Result<(), String> {
+        let until_ns = self.now_ns + ns;
+        self.pump()?;
+        let mut standing = 0;
+        loop {
+            let client_ns = self
+                .client
+                .session
+                .next_timeout()
+                .map(|local| self.client.clock.when(local));
+            let server_ns = self
+                .server
+                .sessions
+                .values()
+                .filter_map(|served| served.session.next_timeout())
+                .min()
+                .map(|local| self.server.clock.when(local));
+            let next_ns = [self.network.next_at(), client_ns, server_ns]
+                .into_iter()
+                .flatten()
+                .min()
+                .filter(|&next_ns| next_ns <= until_ns);
+            let Some(next_ns) = next_ns else {
+                self.now_ns = until_ns;
+                return Ok(());
+            };
+            standing = if next_ns > self.now_ns {
+                0
+            } else {
+                standing + 1
+            };
+            if standing > 1_000 {
+                return Err(format!(
+                    "time stands still: client {client_ns:?}, server {server_ns:?}, now {}",
+                    self.now_ns
+                ));
+            }
+            self.now_ns = self.now_ns.max(next_ns);
+            if self.network.next_at().is_some_and(|at| at <= self.now_ns)
+                && let Some(scheduled) = self.network.pop()
+            {
+                self.happen(scheduled)?;
+            } else {
+                let (client_now, server_now) = self.clocks();
+                self.client.session.on_timeout(client_now);
+                for served in self.server.sessions.values_mut() {
+                    served.session.on_timeout(server_now);
+                }
+            }
+            self.pump()?;
+        }
+    }
+
+    fn clocks(&self) -> (u64, u64) {
+        (
+            self.client.clock.read(self.now_ns),
+            self.server.clock.read(self.now_ns),
+        )
+    }
+
+    fn happen(&mut self, scheduled: Scheduled) -> Result<(), String> {
+        let (client_now, server_now) = self.clocks();
+        match scheduled.event {
+            // Whatever connection a datagram left on, it reaches the session
+            // of today: sessions must tell their own from others'.
+            Event::ToClient(bytes) => {
+                if self.client.session.on_datagram(client_now, &bytes).is_ok() {
+                    let newest = &mut self.client.newest_accepted_ns;
+                    *newest = scheduled.sent_ns.max(*newest);
+                    if self.now_ns > scheduled.sent_ns + LEASE_NS + LEASE_TOLERANCE_NS {
+                        return Err("accepted a datagram beyond its lease".to_owned());
+                    }
+                }
+                Ok(())
+            }
+            Event::ToServer(connection, bytes) => {
+                let own = self
+                    .server
+                    .sessions
+                    .keys()
+                    .copied()
+                    .find(|&own| own == connection && !self.broken.contains(&own));
+                let target = own.or_else(|| self.server.sessions.keys().last().copied());
+                if let Some(target) = target
+                    && let Some(served) = self.server.sessions.get_mut(&target)
+                    && served.session.on_datagram(server_now, &bytes).is_ok()
+                {
+                    self.server.heard(self.now_ns, target);
+                }
+                Ok(())
+            }
+            Event::StreamToClient(connection, bytes) => {
+                if self.client.connection != Some(connection) || self.broken.contains(&connection) {
+                    return Ok(());
+                }
+                self.client_frames.push(&bytes);
+                while let Some(body) = self.client_frames.next_frame().map_err(|e| e.to_string())? {
+                    self.client
+                        .session
+                        .on_control(client_now, body)
+                        .map_err(|error| format!("client: {error}"))?;
+                }
+                Ok(())
+            }
+            Event::StreamToServer(connection, bytes) => {
+                let Some(served) = self.server.sessions.get_mut(&connection) else {
+                    return Ok(());
+                };
+                if self.broken.contains(&connection) || served.session.is_closed() {
+                    return Ok(());
+                }
+                served.frames.push(&bytes);
+                while let Some(body) = served.frames.next_frame().map_err(|e| e.to_string())? {
+                    served
+                        .session
+                        .on_control(server_now, body)
+                        .map_err(|error| format!("server: {error}"))?;
+                }
+                self.server.heard(self.now_ns, connection);
+                Ok(())
+            }
+            Event::ClientNotices(connection) => {
+                if self.client.connection == Some(connection) {
+                    self.client.session.disconnected(client_now);
+                    self.hang_up(10);
+                }
+                Ok(())
+            }
+            Event::ServerNotices(connection) => {
+                self.server.gone(connection);
+                Ok(())
+            }
+            Event::Dial => {
+                self.dial();
+                Ok(())
+            }
+            Event::ServerUp => {
+                self.server.up = true;
+                Ok(())
+            }
+            Event::ClientUp => {
+                if !self.client.up {
+                    self.client.revive(self.now_ns)?;
+                    self.dial();
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// The client gives its connection up and dials again later.
+    fn hang_up(&mut self, redial_ms: u32) {
+        if let Some(connection) = self.client.connection.take() {
+            self.broken.insert(connection);
+            let notice_ms = self.network.rng.random_range(0..400);
+            self.later(notice_ms, Event::ServerNotices(connection));
+        }
+        self.client.established = None;
+        self.later(redial_ms, Event::Dial);
+    }
+
+    fn dial(&mut self) {
+        if !self.client.up || self.client.connection.is_some() {
+            return;
+        }
+        if !self.server.up {
+            self.later(50, Event::Dial);
+            return;
+        }
+        let connection = self.next_connection;
+        self.next_connection += 1;
+        self.server.incoming(self.now_ns, connection);
+        self.client.connection = Some(connection);
+        self.client_frames = FrameDecoder::new();
+        let now = self.client.clock.read(self.now_ns);
+        self.client.session.connected(now);
+    }
+
+    /// Moves out everything that both ends have to say.
+    fn pump(&mut self) -> Result<(), String> {
+        let mut out = Vec::new();
+        let (client_now, server_now) = self.clocks();
+        while self.client_event()? {}
+        if let Some(connection) = self.client.connection {
+            while let Some(frame) = self.client.session.poll_control() {
+                let event = Event::StreamToServer(connection, frame);
+                self.network.stream(self.now_ns, connection, event);
+            }
+            while self
+                .client
+                .session
+                .poll_datagram(client_now, MAX_DATAGRAM, &mut out)
+            {
+                let event = Event::ToServer(connection, out.clone());
+                self.network.datagram(self.now_ns, &event);
+            }
+        }
+        let connections: Vec<_> = self.server.sessions.keys().copied().collect();
+        for connection in connections {
+            self.server
+                .events(self.now_ns, connection, &mut self.oracle)?;
+            let Some(served) = self.server.sessions.get_mut(&connection) else {
+                continue;
+            };
+            while let Some(frame) = served.session.poll_control() {
+                let event = Event::StreamToClient(connection, frame);
+                self.network.stream(self.now_ns, connection, event);
+            }
+            while served
+                .session
+                .poll_datagram(server_now, MAX_DATAGRAM, &mut out)
+            {
+                self.network
+                    .datagram(self.now_ns, &Event::ToClient(out.clone()));
+            }
+            if served.session.is_closed() {
+                self.server.gone(connection);
+                self.later(100, Event::ClientNotices(connection));
+            }
+        }
+        Ok(())
+    }
+
+    fn client_event(&mut self) -> Result<bool, String> {
+        let Some(event) = self.client.session.poll_event() else {
+            return Ok(false);
+        };
+        let now = self.client.clock.read(self.now_ns);
+        match event {
+            ClientEvent::Established(welcome) => {
+                self.client.established = Some((welcome.epoch, welcome.session));
+                self.client.topology_version = welcome.topology.version;
+                self.client.newest_accepted_ns = 0;
+                self.client.applied.clear();
+                self.oracle.coverage.sessions += 1;
+            }
+            ClientEvent::Topology(topology) => self.client.topology_version = topology.version,
+            ClientEvent::Released(on) => {
+                self.client.released = on;
+                if on {
+                    self.client.applied.clear();
+                    self.oracle.coverage.releases += 1;
+                }
+                self.client
+                    .session
+                    .confirm_release(self.client.applied.len() as u32)
+                    .or_else(|error| match self.client.session.is_established() {
+                        true => Err(error.to_string()),
+                        false => Ok(()),
+                    })?;
+            }
+            ClientEvent::Rate {
+                flow,
+                rate_bps,
+                expires_ns,
+            } => {
+                let Some(instance) = self.client.instance_of(flow) else {
+                    return Err(format!("a rate for {flow}, which is over"));
+                };
+                let Some((epoch, session)) = self.client.established else {
+                    return Err("a rate without a session".to_owned());
+                };
+                self.lease(expires_ns)?;
+                self.oracle.check(Surfaced {
+                    instance,
+                    epoch,
+                    session,
+                    rate_bps,
+                    now_ns: self.now_ns,
+                    expires_ns: self.client.clock.when(expires_ns),
+                    true_expiry_ns: self.true_expiry_ns(),
+                })?;
+                self.client.applied.insert(flow, rate_bps);
+            }
+            ClientEvent::LeaseRenewed { expires_ns } => self.lease(expires_ns)?,
+            ClientEvent::Refused(refusal) => {
+                if !refusal.retry {
+                    return Err(format!("refused for good: {refusal:?}"));
+                }
+                self.client.session.disconnected(now);
+                self.hang_up(50);
+            }
+            ClientEvent::SessionLost(_) => self.hang_up(10),
+        }
+        Ok(true)
+    }
+
+    fn true_expiry_ns(&self) -> u64 {
+        self.client.newest_accepted_ns + LEASE_NS + LEASE_TOLERANCE_NS
+    }
+
+    /// What must hold whenever a lease is surfaced.
+    fn lease(&self, expires_ns: u64) -> Result<(), String> {
+        if self.client.released {
+            return Err("a lease or a rate while released".to_owned());
+        }
+        let expires_ns = self.client.clock.when(expires_ns);
+        let true_ns = self.true_expiry_ns();
+        if expires_ns > true_ns {
+            return Err(format!("lease until {expires_ns}, true until {true_ns}"));
+        }
+        Ok(())
+    }
+
+    /// Both ends must agree.
+    fn compare(&self) -> Result<(), String> {
+        let client = &self.client;
+        let Some((epoch, _)) = client.established else {
+            return Err("no session, although the network is quiet".to_owned());
+        };
+        let served = client
+            .connection
+            .and_then(|connection| self.server.sessions.get(&connection))
+            .ok_or("the server has no session of the client's connection")?;
+        if epoch != self.server.epoch {
+            return Err(format!("epoch {epoch}, not {}", self.server.epoch));
+        }
+        if client.released != self.server.released {
+            return Err(format!("client released: {}", client.released));
+        }
+        if client.topology_version != self.server.topology.version {
+            return Err(format!("topology {}", client.topology_version));
+        }
+        let by_slot = |record: StartRecord| (record.flow().slot(), record);
+        let client_flows: BTreeMap<_, _> = client
+            .session
+            .flows()
+            .map(|flow| by_slot(flow.record))
+            .collect();
+        let server_flows: BTreeMap<_, _> = served
+            .session
+            .flows()
+            .map(|(record, _)| by_slot(record))
+            .collect();
+        if client_flows != client.flows
+            || server_flows != client.flows
+            || served.flows != client.flows
+        {
+            return Err(format!(
+                "flows: applications {:?}\nclient {client_flows:?}\nserver {server_flows:?}\n\
+                 service {:?}",
+                client.flows, served.flows
+            ));
+        }
+        let server_rates: BTreeMap<_, _> = served
+            .session
+            .flows()
+            .map(|(record, rate_bps)| (record.flow(), rate_bps))
+            .collect();
+        let client_rates: BTreeMap<_, _> = client
+            .session
+            .flows()
+            .map(|flow| (flow.record.flow(), flow.rate_bps.unwrap_or(0)))
+            .collect();
+        let service_rates: BTreeMap<_, _> = served
+            .rates
+            .iter()
+            .map(|(&flow, code)| (flow, code.decode()))
+            .collect();
+        let applied_right = client.released || client.applied == server_rates;
+        if server_rates != service_rates || client_rates != server_rates || !applied_right {
+            return Err(format!(
+                "rates: service {service_rates:?}\nserver {server_rates:?}\nclient \
+                 {client_rates:?}\napplied {:?}",
+                client.applied
+            ));
+        }
+        let now = client.clock.read(self.now_ns);
+        if !client.flows.is_empty() && client.session.lease_expires_ns() <= now {
+            return Err("the lease ran out, although the network is quiet".to_owned());
+        }
+        Ok(())
+    }
+
+    fn sent_records(&self) -> (u64, u64) {
+        let client = self.client.session.counters();
+        let server = self.server.sessions.values();
+        (
+            client.starts_sent + client.ends_sent + client.timeouts,
+            server
+                .map(|served| served.session.counters())
+                .map(|counters| counters.rates_sent + counters.timeouts)
+                .sum(),
+        )
+    }
+
+    fn cover(&mut self) {
+        let mut all = *self.client.session.counters();
+        for served in self.server.sessions.values() {
+            all.add(served.session.counters());
+        }
+        let coverage = &mut self.oracle.coverage;
+        coverage.expired += all.dropped_expired;
+        coverage.stale += all.records_stale;
+        coverage.lost += all.datagrams_lost;
+        coverage.wrong_session += all.dropped_wrong_session;
+        coverage.duplicates += all.dropped_duplicate;
+    }
+}
