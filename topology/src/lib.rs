@@ -10,6 +10,7 @@
 //! | [`ecmp`] | the 5-tuple hash that picks one of several equal paths |
 //! | [`path`] | the links of a flow, by hash or by explicit route |
 //! | [`partition`] | blocks of whole racks for the parallel allocator |
+//! | [`render`] | a text summary, an SVG picture, a DOT graph |
 //! | [`units`] | capacities and delays as people write them |
 
 pub mod builders;
@@ -21,6 +22,7 @@ mod lookup;
 pub mod model;
 pub mod partition;
 pub mod path;
+pub mod render;
 mod shape;
 mod topology;
 pub mod units;

@@ -6,5 +6,6 @@ mod counts;
 mod nets;
 mod partition;
 mod paths;
+mod pictures;
 mod round_trip;
 mod spreading;
