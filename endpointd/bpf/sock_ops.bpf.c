@@ -33,6 +33,12 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 #define RW_TCP_TIME_WAIT 6
 #define RW_TCP_NEW_SYN_RECV 12
 #define RW_ETH_HEADER 14
+/*
+ * A socket that is faster than its application empties its backlog many thousand times a second:
+ * one IDLE, and the RESUME to it, per socket and this time. User space looks at the state for what
+ * was left out (`SlotTable::settle`).
+ */
+#define RW_FLAP_NS 1000000
 
 #define RW_CB_FLAGS                                                                     \
 	(BPF_SOCK_OPS_RTT_CB_FLAG | BPF_SOCK_OPS_STATE_CB_FLAG |                        \
@@ -56,8 +62,12 @@ struct so_sock {
 	__u32 use_count;
 	/* `rw_slot_rate.clears` when the flowlet was reported. */
 	__u32 clears;
-	/* When the flowlet's first write was seen. */
+	/* When the first write since the backlog was empty was seen, and the reported flowlet's. */
 	__u64 first_ns;
+	__u64 start_ns;
+	/* When the backlog became empty, and when that was last reported. */
+	__u64 rest_ns;
+	__u64 idle_ns;
 	/* The application's own maximum while ours is in force. */
 	__u64 app_max;
 	/* What this program set last, in bytes/s; 0: nothing is in force. */
@@ -271,24 +281,29 @@ static __always_inline void detect(struct so_sock *st, struct tcp_sock *tp, __u6
 	if (slot != RW_NO_SLOT) {
 		state = bpf_map_lookup_elem(&so_states, &slot);
 		rate = bpf_map_lookup_elem(&so_rates, &slot);
-		if (state)
+		if (state && st->phase == RW_PHASE_ACTIVE)
 			state->last_ns = now;
 	}
 	if (write_seq == tp->snd_una) {
-		if (st->phase == RW_PHASE_ACTIVE) {
-			/* Even if the event is lost: user space then compares with the state. */
-			set_phase(st, state, RW_PHASE_RESTING);
-			emit(st, 0, RW_EVENT_IDLE, now, 0);
-		}
 		st->base_seq = write_seq;
 		st->first_ns = now;
+		if (st->phase != RW_PHASE_ACTIVE)
+			return;
+		/* Even if the event is lost: user space then compares with the state. */
+		set_phase(st, state, RW_PHASE_RESTING);
+		st->rest_ns = now;
+		if (now - st->idle_ns >= RW_FLAP_NS) {
+			st->idle_ns = now;
+			emit(st, 0, RW_EVENT_IDLE, now, 0);
+		}
 		return;
 	}
 	if (st->phase == RW_PHASE_ACTIVE)
 		return;
 	if (st->phase == RW_PHASE_RESTING) {
 		if (rate && rate->clears == st->clears) {
-			if (emit(st, 0, RW_EVENT_RESUME, now, 0))
+			if ((st->rest_ns != st->idle_ns && now - st->rest_ns < RW_FLAP_NS) ||
+			    emit(st, 0, RW_EVENT_RESUME, now, 0))
 				set_phase(st, state, RW_PHASE_ACTIVE);
 			return;
 		}
@@ -314,6 +329,7 @@ static __always_inline void detect(struct so_sock *st, struct tcp_sock *tp, __u6
 	if (rate)
 		st->clears = rate->clears;
 	st->first_paced_due = 1;
+	st->start_ns = st->first_ns;
 	set_phase(st, state, RW_PHASE_ACTIVE);
 }
 
@@ -381,7 +397,7 @@ static __always_inline void pace(void *target, struct so_sock *st, struct tcp_so
 	}
 	if (transmits && st->first_paced_due) {
 		st->first_paced_due = 0;
-		emit(st, 0, RW_EVENT_FIRST_PACED, now, now - st->first_ns);
+		emit(st, 0, RW_EVENT_FIRST_PACED, now, now - st->start_ns);
 	}
 }
 

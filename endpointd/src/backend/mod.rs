@@ -12,7 +12,9 @@
 
 mod cgroup;
 mod htb_netlink;
+mod open;
 mod pins;
+pub mod probe;
 pub mod ring;
 mod slots;
 pub mod sock_ops;
@@ -21,6 +23,8 @@ mod sys;
 pub mod tc_htb;
 
 use std::os::fd::BorrowedFd;
+
+pub use open::open;
 
 use ratewright_topology::ecmp::FiveTuple;
 

@@ -113,7 +113,16 @@ pub(super) struct SlotTable {
     /// Counters as they were when this process began; the kernel's outlive it.
     baseline: BackendStats,
     resynced_lost: u64,
+    /// When the newest resume happened, and when to look for idle reports that were left out.
+    last_resume_ns: u64,
+    settle_ns: Option<u64>,
 }
+
+/// A program leaves idle reports out within 1 ms of the one before (`RW_FLAP_NS`). A backlog that has
+/// been empty for longer than this without a report was left out,
+const UNREPORTED_NS: u64 = 2_000_000;
+/// and one that was left out shows after this time from the resume that followed the report.
+const SETTLE_NS: u64 = 4_000_000;
 
 impl SlotTable {
     /// Maps the table of `slots` entries.
@@ -132,6 +141,8 @@ impl SlotTable {
             known: IndexMap::default(),
             baseline: BackendStats::default(),
             resynced_lost: 0,
+            last_resume_ns: 0,
+            settle_ns: None,
         };
         table.baseline = table.absolute_stats();
         table.resynced_lost = table.baseline.events_lost;
@@ -160,12 +171,7 @@ impl SlotTable {
 
     /// What the program last said of `slot`.
     pub(super) fn state(&self, slot: u32) -> SlotState {
-        let base = index(slot) * STATE_BYTES;
-        SlotState {
-            last_ns: self.states.u64_at(base + STATE_LAST).load(Ordering::Acquire),
-            phase: Phase::decode(self.states.u32_at(base + STATE_PHASE).load(Ordering::Acquire)),
-            use_count: self.states.u32_at(base + STATE_USES).load(Ordering::Acquire).wrapping_sub(1),
-        }
+        decode_state(&self.states, slot)
     }
 
     /// Turns `from` into `to` unless the program was faster.
@@ -231,8 +237,18 @@ impl SlotTable {
                     self.known.insert(slot, now);
                 }
                 _ if !same => continue,
-                FlowEventKind::Idle => self.set_active(slot, false),
-                FlowEventKind::Resume => self.set_active(slot, true),
+                FlowEventKind::Idle => {
+                    if !self.set_active(slot, false) {
+                        continue;
+                    }
+                }
+                FlowEventKind::Resume => {
+                    self.last_resume_ns = event.at_ns;
+                    self.settle_ns.get_or_insert(event.at_ns + SETTLE_NS);
+                    if !self.set_active(slot, true) {
+                        continue;
+                    }
+                }
                 FlowEventKind::Close => {
                     self.forget(slot);
                 }
@@ -242,10 +258,43 @@ impl SlotTable {
         }
     }
 
-    /// Remembers whether the last report on `slot` says that its flowlet runs.
-    pub(super) fn set_active(&mut self, slot: u32, active: bool) {
-        if let Some(known) = self.known.get_mut(&slot) {
-            known.active = active;
+    /// Remembers whether the last report on `slot` says that its flowlet runs; `false` if that was
+    /// known before.
+    pub(super) fn set_active(&mut self, slot: u32, active: bool) -> bool {
+        self.known
+            .get_mut(&slot)
+            .is_some_and(|known| std::mem::replace(&mut known.active, active) != active)
+    }
+
+    /// When [`SlotTable::settle`] has something to do.
+    pub(super) fn next_settle_ns(&self) -> Option<u64> {
+        self.settle_ns
+    }
+
+    /// Reports the ends that the program left out because a socket's backlog came and went faster
+    /// than the daemon wants to hear of.
+    pub(super) fn settle(&mut self, now_ns: u64, out: &mut Vec<FlowEvent>) {
+        if self.settle_ns.is_none_or(|settle_ns| now_ns < settle_ns) {
+            return;
+        }
+        let again = self.last_resume_ns.saturating_add(SETTLE_NS) > now_ns;
+        self.settle_ns = again.then_some(now_ns + SETTLE_NS);
+        self.report_resting(now_ns.saturating_sub(UNREPORTED_NS), out);
+    }
+
+    /// Reports idle those known as running whose backlog has been empty since before `before_ns`.
+    fn report_resting(&mut self, before_ns: u64, out: &mut Vec<FlowEvent>) {
+        for (slot, known) in &mut self.known {
+            let state = decode_state(&self.states, *slot);
+            if known.active
+                && state.use_count == known.use_count
+                && state.phase == Phase::Resting
+                && state.last_ns < before_ns
+            {
+                known.active = false;
+                let conn = Conn { slot: Slot(*slot), use_count: known.use_count };
+                out.push(FlowEvent { conn, at_ns: state.last_ns, kind: FlowEventKind::Idle });
+            }
         }
     }
 
@@ -257,18 +306,19 @@ impl SlotTable {
             return;
         }
         self.resynced_lost = lost;
-        let stale: Vec<(u32, Known)> = self.known().collect();
-        for (slot, known) in stale {
-            let state = self.state(slot);
-            if state.use_count != known.use_count || state.phase == Phase::Free {
-                self.forget(slot);
-                out.push(closed(slot, known.use_count, now_ns));
-            } else if known.active && state.phase == Phase::Resting {
-                self.set_active(slot, false);
-                let conn = Conn { slot: Slot(slot), use_count: known.use_count };
-                out.push(FlowEvent { conn, at_ns: state.last_ns, kind: FlowEventKind::Idle });
-            }
+        let gone: Vec<(u32, u32)> = self
+            .known()
+            .filter(|(slot, known)| {
+                let state = self.state(*slot);
+                state.use_count != known.use_count || state.phase == Phase::Free
+            })
+            .map(|(slot, known)| (slot, known.use_count))
+            .collect();
+        for (slot, use_count) in gone {
+            self.forget(slot);
+            out.push(closed(slot, use_count, now_ns));
         }
+        self.report_resting(u64::MAX, out);
     }
 
     /// Sets a rate; `false` if `conn` is stale. A rate of zero is none.
@@ -366,6 +416,15 @@ impl SlotTable {
             adopted: now.adopted.wrapping_sub(self.baseline.adopted),
             expired: now.expired.wrapping_sub(self.baseline.expired),
         }
+    }
+}
+
+fn decode_state(states: &MappedArray, slot: u32) -> SlotState {
+    let base = index(slot) * STATE_BYTES;
+    SlotState {
+        last_ns: states.u64_at(base + STATE_LAST).load(Ordering::Acquire),
+        phase: Phase::decode(states.u32_at(base + STATE_PHASE).load(Ordering::Acquire)),
+        use_count: states.u32_at(base + STATE_USES).load(Ordering::Acquire).wrapping_sub(1),
     }
 }
 

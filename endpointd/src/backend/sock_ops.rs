@@ -14,6 +14,7 @@
 use std::io::Read;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::path::PathBuf;
 
 use libbpf_rs::query::LinkTypeInfo;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
@@ -103,6 +104,25 @@ fn release_earlier(pins: &PinDir) -> Result<(), BackendError> {
         run_iterator(release)?;
     }
     pins.clear().map_err(system("remove the pins of an earlier daemon"))
+}
+
+/// An empty cgroup that goes away with this value.
+struct TrialCgroup(PathBuf);
+
+impl TrialCgroup {
+    fn new(parent: &Cgroup, instance: &str) -> Result<Self, BackendError> {
+        let path = parent.path.join(format!("ratewright-{instance}"));
+        std::fs::create_dir(&path).map_err(system(format!("create the cgroup {}", path.display())))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for TrialCgroup {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir(&self.0) {
+            tracing::warn!(%error, cgroup = %self.0.display(), "the trial cgroup stays behind");
+        }
+    }
 }
 
 impl SockOps {
@@ -214,6 +234,31 @@ impl SockOps {
         Ok(backend)
     }
 
+    /// Whether this kernel can run the back end: installs it on an empty cgroup made for it and
+    /// removes it again.
+    ///
+    /// # Errors
+    /// [`BackendError::Unavailable`] with the reason.
+    pub fn probe() -> Result<(), BackendError> {
+        if !nix::unistd::geteuid().is_root() {
+            return Err(BackendError::Unavailable {
+                mechanism: NAME,
+                reason: "needs root (CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN and CAP_SYS_ADMIN)".to_owned(),
+            });
+        }
+        let instance = format!("p{}", std::process::id() % 10_000_000);
+        let cgroup = TrialCgroup::new(&Cgroup::open(None)?, &instance)?;
+        let config = BackendConfig {
+            instance,
+            max_flows: 1,
+            min_flowlet_bytes: 1,
+            cgroup: Some(cgroup.0.clone()),
+            device: None,
+            take_over: false,
+        };
+        Self::open(&config)?.shut_down()
+    }
+
     /// Whether running flowlets must be looked at, because their ends may not be reported.
     fn check_due(&self, now_ns: u64) -> bool {
         now_ns >= self.next_check_ns
@@ -245,11 +290,13 @@ impl PacingBackend for SockOps {
         let drained = self.ring.drain(&mut self.waiting);
         self.table.note(&mut self.waiting, out);
         self.table.resync(now_ns, out);
+        self.table.settle(now_ns, out);
         drained
     }
 
     fn next_poll_ns(&self) -> Option<u64> {
-        self.table.any_active().then_some(self.next_check_ns)
+        let check = self.table.any_active().then_some(self.next_check_ns);
+        check.into_iter().chain(self.table.next_settle_ns()).min()
     }
 
     fn set_rate(&mut self, conn: Conn, rate_bps: u64, expires_ns: u64) -> Result<(), BackendError> {

@@ -15,20 +15,20 @@
 //! (flowtune §6). A restart replaces the filter in one step and keeps the qdisc; the running flows show
 //! themselves by their next packets.
 
-use std::fs::File;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use indexmap::IndexMap;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, TC_EGRESS, TcHook, TcHookBuilder};
-use nix::fcntl::{Flock, FlockArg};
+use nix::sched::{CloneFlags, unshare};
 use rustc_hash::FxBuildHasher;
 
 use super::htb_netlink::{ClassRate, HtbNetlink};
 use super::ring::EventRing;
 use super::slots::{Known, Phase, SlotMaps, SlotTable, closed, push_free, system};
-use super::sys::netns_cookie;
 use super::{BackendConfig, BackendError, BackendKind, BackendStats, Conn, FlowEvent, FlowEventKind, PacingBackend, Slot};
 use crate::clock;
 
@@ -94,7 +94,7 @@ pub struct TcHtb {
     next_scan_ns: u64,
     next_sweep_ns: u64,
     installed: bool,
-    _lock: Flock<File>,
+    _lock: UnixDatagram,
 }
 
 fn unavailable(reason: String) -> BackendError {
@@ -113,21 +113,16 @@ fn class_rate(bytes_per_s: u64) -> ClassRate {
     ClassRate { bytes_per_s, burst_ns: BURST_NS }
 }
 
-/// One daemon per device: two would undo each other.
-fn lock_device(device: &str, ifindex: i32) -> Result<Flock<File>, BackendError> {
-    let socket = std::net::UdpSocket::bind("[::]:0")
-        .or_else(|_| std::net::UdpSocket::bind("0.0.0.0:0"))
-        .map_err(system("open a socket in this network namespace"))?;
-    let cookie = netns_cookie(socket.as_fd()).map_err(system("ask for the network namespace's cookie"))?;
-    let directory = "/run/ratewright";
-    std::fs::create_dir_all(directory).map_err(system(format!("create {directory}")))?;
-    let path = format!("{directory}/tc_htb-{cookie}-{ifindex}.lock");
-    let file = File::create(&path).map_err(system(format!("create {path}")))?;
-    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| {
-        if errno == nix::errno::Errno::EWOULDBLOCK {
+/// One daemon per device: two would undo each other. An abstract socket name is the namespace's own
+/// and goes with the process, however that ends.
+fn lock_device(device: &str, ifindex: i32) -> Result<UnixDatagram, BackendError> {
+    let name = format!("ratewright-{NAME}-{ifindex}");
+    let address = SocketAddr::from_abstract_name(name).map_err(system("name the device's lock"))?;
+    UnixDatagram::bind_addr(&address).map_err(|error| {
+        if error.kind() == std::io::ErrorKind::AddrInUse {
             unavailable(format!("another daemon paces the device {device}; stop it first"))
         } else {
-            BackendError::System { what: format!("lock {path}"), source: errno.into() }
+            system(format!("lock the device {device}"))(error)
         }
     })
 }
@@ -254,6 +249,32 @@ impl TcHtb {
             installed: true,
             _lock: lock,
         })
+    }
+
+    /// Whether this kernel can run the back end: installs it on the loopback device of a new network
+    /// namespace, which goes away with it.
+    ///
+    /// # Errors
+    /// [`BackendError::Unavailable`] with the reason.
+    pub fn probe() -> Result<(), BackendError> {
+        if !nix::unistd::geteuid().is_root() {
+            return Err(unavailable("needs root (CAP_BPF, CAP_NET_ADMIN and CAP_SYS_ADMIN)".to_owned()));
+        }
+        std::thread::spawn(|| {
+            unshare(CloneFlags::CLONE_NEWNET)
+                .map_err(|errno| system("make a network namespace to try in")(errno.into()))?;
+            let config = BackendConfig {
+                instance: "probe".to_owned(),
+                max_flows: 1,
+                min_flowlet_bytes: 1,
+                cgroup: None,
+                device: Some("lo".to_owned()),
+                take_over: false,
+            };
+            Self::open(&config)?.shut_down()
+        })
+        .join()
+        .unwrap_or_else(|_| Err(unavailable("the trial panicked; this is a defect".to_owned())))
     }
 
     /// Ends running flowlets whose packets pause.

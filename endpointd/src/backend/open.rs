@@ -1,0 +1,82 @@
+//! The back end that a daemon runs with: the one that was asked for, or the first that works.
+
+use super::probe::plain_reason;
+use super::sock_ops::SockOps;
+use super::struct_ops::StructOps;
+use super::tc_htb::TcHtb;
+use super::{BackendConfig, BackendError, BackendKind, PacingBackend};
+
+/// From the best to the last resort.
+const PREFERENCE: [BackendKind; 3] = [BackendKind::StructOps, BackendKind::SockOps, BackendKind::TcHtb];
+
+/// Installs the back end `kind`, or without one the first of struct_ops, sock_ops and tc_htb that
+/// can be installed.
+///
+/// # Errors
+/// When `kind`, or every one, is refused; the reasons of all that were tried are in the error.
+pub fn open(kind: Option<BackendKind>, config: &BackendConfig) -> Result<Box<dyn PacingBackend>, BackendError> {
+    if let Some(kind) = kind {
+        return open_kind(kind, config);
+    }
+    first_usable(&PREFERENCE, |kind| open_kind(kind, config))
+}
+
+fn open_kind(kind: BackendKind, config: &BackendConfig) -> Result<Box<dyn PacingBackend>, BackendError> {
+    Ok(match kind {
+        BackendKind::StructOps => Box::new(StructOps::open(config)?),
+        BackendKind::SockOps => Box::new(SockOps::open(config)?),
+        BackendKind::TcHtb => Box::new(TcHtb::open(config)?),
+    })
+}
+
+fn name(kind: BackendKind) -> &'static str {
+    match kind {
+        BackendKind::StructOps => "struct_ops",
+        BackendKind::SockOps => "sock_ops",
+        BackendKind::TcHtb => "tc_htb",
+    }
+}
+
+fn first_usable<T>(
+    kinds: &[BackendKind],
+    mut open: impl FnMut(BackendKind) -> Result<T, BackendError>,
+) -> Result<T, BackendError> {
+    let mut reasons = Vec::new();
+    for kind in kinds {
+        match open(*kind) {
+            Ok(opened) => return Ok(opened),
+            Err(error) => {
+                let reason = plain_reason(&error);
+                tracing::warn!(backend = name(*kind), reason, "this back end cannot be used");
+                reasons.push(format!("{}: {reason}", name(*kind)));
+            }
+        }
+    }
+    Err(BackendError::Unavailable { mechanism: "pacing", reason: reasons.join("; ") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refuse(kind: BackendKind) -> BackendError {
+        BackendError::Unavailable { mechanism: name(kind), reason: format!("no {}", name(kind)) }
+    }
+
+    #[test]
+    fn the_first_that_works_is_taken() {
+        let taken = first_usable(&PREFERENCE, |kind| {
+            if kind == BackendKind::StructOps { Err(refuse(kind)) } else { Ok(kind) }
+        });
+        assert_eq!(taken.ok(), Some(BackendKind::SockOps));
+    }
+
+    #[test]
+    fn when_none_works_every_reason_is_given() {
+        let error = first_usable::<()>(&PREFERENCE, |kind| Err(refuse(kind))).expect_err("all refuse");
+        let text = error.to_string();
+        for part in ["struct_ops: no struct_ops", "sock_ops: no sock_ops", "tc_htb: no tc_htb"] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+}

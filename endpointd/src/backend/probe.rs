@@ -1,0 +1,60 @@
+//! Which back ends this kernel can run: each is really tried, on something that is thrown away, and
+//! what is missing is said in plain words.
+
+use super::sock_ops::SockOps;
+use super::struct_ops::StructOps;
+use super::tc_htb::TcHtb;
+use super::{BackendError, BackendKind};
+
+/// What came of trying one mechanism.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct ProbeResult {
+    /// The mechanism.
+    pub kind: BackendKind,
+    /// It could be installed and removed again.
+    pub usable: bool,
+    /// Why not, and what to do about it; empty if usable.
+    pub reasons: Vec<String>,
+}
+
+/// Tries every mechanism, the one that is preferred first. Touches no existing socket, cgroup or
+/// device:
+///
+/// - struct_ops: a congestion control under a name of its own is registered and removed;
+/// - sock_ops: the program is attached to an empty cgroup made for it;
+/// - tc_htb: qdisc and filter are put on the loopback device of a new network namespace.
+#[must_use]
+pub fn probe() -> Vec<ProbeResult> {
+    vec![
+        result(BackendKind::StructOps, StructOps::probe()),
+        result(BackendKind::SockOps, SockOps::probe()),
+        result(BackendKind::TcHtb, TcHtb::probe()),
+    ]
+}
+
+fn result(kind: BackendKind, tried: Result<(), BackendError>) -> ProbeResult {
+    ProbeResult { kind, usable: tried.is_ok(), reasons: tried.err().iter().map(plain_reason).collect() }
+}
+
+/// The reason without the mechanism's name before it; the table has that already.
+pub(super) fn plain_reason(error: &BackendError) -> String {
+    match error {
+        BackendError::Unavailable { reason, .. } => reason.clone(),
+        system @ BackendError::System { .. } => system.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_told_without_repeating_the_mechanism() {
+        let refused =
+            BackendError::Unavailable { mechanism: "sock_ops", reason: "no cgroup v2; mount it".to_owned() };
+        let told = result(BackendKind::SockOps, Err(refused));
+        assert!(!told.usable);
+        assert_eq!(told.reasons, ["no cgroup v2; mount it"]);
+        assert!(result(BackendKind::TcHtb, Ok(())).reasons.is_empty());
+    }
+}
