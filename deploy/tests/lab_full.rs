@@ -1,0 +1,51 @@
+//! The whole system: allocator and daemons as processes, real traffic through real namespaces. Short
+//! runs with robust bounds; SPECIFICATION.md names the commands that show the promised figures.
+
+mod common;
+
+use common::{number, require_control_plane, results};
+
+#[test]
+fn rates_are_fairer_than_cubics_and_the_link_stays_full() {
+    require_control_plane();
+    let value = results(&["fairness", "--hosts", "5", "--duration-scale", "0.8"]);
+    let with = number(&value, &["with", "jain_settled_median"]);
+    let without = number(&value, &["without", "jain_settled_median"]);
+    assert!(with > without, "with {with}, without {without}");
+    assert!(with > 0.98, "{with}");
+    assert!(number(&value, &["with", "utilization_active"]) > 0.9);
+    assert!(number(&value, &["with", "first_paced_us", "count"]) >= 4.0);
+    assert!(value["backend"].is_string() && value["commit"].is_string() && value["seed"].is_u64());
+}
+
+#[test]
+fn nothing_is_lost_when_the_allocator_and_a_daemon_are_killed() {
+    require_control_plane();
+    let value = results(&["failover", "--hosts", "5", "--duration-scale", "0.4", "--no-baseline"]);
+    assert_eq!(number(&value, &["with", "connections_lost"]), 0.0);
+    assert!(number(&value, &["with", "utilization_outage_min"]) > 0.7);
+    let fallback = number(&value, &["with", "fallback_ms"]);
+    assert!(fallback < 450.0, "one lease of 300 ms, and what a busy test machine adds: {fallback}");
+    assert!(number(&value, &["with", "recovery_ms"]) < 5_000.0);
+}
+
+#[test]
+fn weights_show_in_the_rates() {
+    require_control_plane();
+    let value = results(&["mixed", "--duration-scale", "0.5", "--no-baseline"]);
+    let rate = |i: usize| number(&value["with"]["weights"][i], &["rate_mbps"]);
+    for (heavy, light) in [(1, 0), (2, 1)] {
+        let ratio = rate(heavy) / rate(light);
+        assert!((1.5..2.6).contains(&ratio), "weights 2 : 1 give {ratio}");
+    }
+}
+
+#[test]
+fn every_transfer_of_a_coflow_completes() {
+    require_control_plane();
+    let value = results(&["coflow", "--hosts", "5", "--runs", "2", "--duration-scale", "0.3"]);
+    for phase in ["with", "without"] {
+        assert_eq!(number(&value, &[phase, "completion_s", "transfers", "count"]), 200.0);
+        assert_eq!(number(&value, &[phase, "connections_lost"]), 0.0);
+    }
+}
