@@ -133,7 +133,7 @@ impl std::error::Error for FileError {}
 #[derive(Debug, thiserror::Error)]
 pub enum TopologyError {
     /// The file could not be read.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: cannot be read", path.display())]
     Read {
         /// The file.
         path: PathBuf,

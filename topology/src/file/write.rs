@@ -190,11 +190,11 @@ fn bases(out: &mut String, addressing: &Addressing) -> fmt::Result {
     writeln!(
         out,
         "ipv4_base = \"{}\"",
-        text(addressing.ipv4_base.map(|b| b.to_string()))
+        text(addressing.ipv4_base.map(|b| b.trunc().to_string()))
     )?;
     writeln!(
         out,
         "ipv6_base = \"{}\"",
-        text(addressing.ipv6_base.map(|b| b.to_string()))
+        text(addressing.ipv6_base.map(|b| b.trunc().to_string()))
     )
 }
