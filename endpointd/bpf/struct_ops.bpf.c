@@ -42,6 +42,8 @@ const volatile __u32 netns_inum = 0;
 const volatile char cc_name[RW_TCP_CA_NAME_MAX] = "rw";
 /* What sockets without a remembered congestion control go back to. */
 const volatile char default_cc[RW_TCP_CA_NAME_MAX] = "cubic";
+/* Only remembered here, for the daemon that comes after one which was killed. */
+const volatile __u32 tso_rtt_log = 0;
 
 /* Shared with user space, which maps it. */
 struct rw_shared {
@@ -75,7 +77,11 @@ struct rw_slot {
 	/* Written by user space: (use count << 32) | 1 when it has ended the flowlet. */
 	__u64 ended;
 	__u64 owner;
-	__u64 unused[3];
+	/* The kernel's own: for how long the flow could have sent and did not (below 0: sent ahead). */
+	__s64 behind_ns;
+	/* Up to when, and up to which `bytes_sent`, `behind_ns` counts. */
+	__u64 counted_ns;
+	__u64 counted_bytes;
 };
 
 struct {
@@ -160,6 +166,15 @@ _Static_assert(PRIV_OFFSET + sizeof(struct rw_flow) <= PRIV_SIZE, "the private a
 #define CWND_JITTER_US 1000
 /* Below this, TSO bursts of two segments would be longer than 2 ms. */
 #define ONE_SEGMENT_BYTES_PER_S 1500000
+/*
+ * The kernel's pacing forgets what a late timer cost once that is more than half a burst. A flow
+ * makes up for at most 2^21 ns (2 ms) of its rate, within 2^24 ns: with an eighth more at most.
+ */
+#define BEHIND_MAX_NS (1LL << 21)
+#define CATCH_UP_SHIFT 24
+/* What a socket may buffer under a rate: an application waits that long for a processor. */
+#define SNDBUF_US 20000
+#define SNDBUF_MAX_FACTOR 100
 /* One full segment in about a third of a second: the longest that a raise can have to wait. */
 #define MIN_PAYLOAD_BYTES_PER_S 4096
 
@@ -402,6 +417,26 @@ static __noinline void new_rate(struct tcp_sock *tp, __u64 wire)
 	}
 }
 
+/* The pacing rate that makes the flow send what `payload` allows, in spite of late timers. */
+static __always_inline __u64 catch_up(struct tcp_sock *tp, struct rw_slot *slot, __u64 payload,
+				      __u64 now)
+{
+	__s64 behind = slot->behind_ns;
+
+	behind += now - slot->counted_ns;
+	behind -= (tp->bytes_sent - slot->counted_bytes) * NSEC_PER_SEC / payload;
+	if (behind > BEHIND_MAX_NS)
+		behind = BEHIND_MAX_NS;
+	if (behind < -(__s64)NSEC_PER_SEC)
+		behind = -(__s64)NSEC_PER_SEC;
+	slot->behind_ns = behind;
+	slot->counted_ns = now;
+	slot->counted_bytes = tp->bytes_sent;
+	if (behind < -BEHIND_MAX_NS)
+		behind = -BEHIND_MAX_NS;
+	return payload + (((__s64)payload * behind) >> CATCH_UP_SHIFT);
+}
+
 /* Applies what user space says about the flow's rate. */
 static __always_inline void refresh(struct tcp_sock *tp, struct rw_flow *flow)
 {
@@ -427,9 +462,14 @@ static __always_inline void refresh(struct tcp_sock *tp, struct rw_flow *flow)
 		}
 		return;
 	}
+	if (!(flow->flags & FLOW_LEASED)) {
+		slot->behind_ns = 0;
+		slot->counted_ns = now;
+		slot->counted_bytes = tp->bytes_sent;
+	}
 	if (wire != flow->wire_bytes_per_s || flow->mss != (__u16)tp->mss_cache)
 		new_rate(tp, wire);
-	payload = flow->payload_bytes_per_s;
+	payload = catch_up(tp, slot, flow->payload_bytes_per_s, now);
 	most = sk->sk_max_pacing_rate;
 	sk->sk_pacing_rate = payload < most ? payload : most;
 	if (may_set_cwnd(tp))
@@ -602,6 +642,23 @@ void BPF_PROG(rw_pkts_acked, struct sock *sk, const struct ack_sample *sample)
 		end_flowlet(tp);
 }
 
+/* Twice the window, as TCP does, would be a fraction of a millisecond at low round trips. */
+SEC("struct_ops/sndbuf_expand")
+__u32 BPF_PROG(rw_sndbuf_expand, struct sock *sk)
+{
+	struct tcp_sock *tp = (struct tcp_sock *)sk;
+	struct rw_flow *flow = flow_of(tp);
+	__u32 window = tp->snd_cwnd > MIN_CWND ? tp->snd_cwnd : MIN_CWND;
+	__u32 factor;
+
+	if (!(flow->flags & FLOW_LEASED))
+		return 2;
+	factor = 2 * segments(flow->payload_bytes_per_s, SNDBUF_US, tp->mss_cache) / window;
+	if (factor < 2)
+		return 2;
+	return factor > SNDBUF_MAX_FACTOR ? SNDBUF_MAX_FACTOR : factor;
+}
+
 SEC("struct_ops/min_tso_segs")
 __u32 BPF_PROG(rw_min_tso_segs, struct sock *sk)
 {
@@ -628,6 +685,7 @@ struct tcp_congestion_ops rw_cc = {
 	.cong_avoid = (void *)rw_cong_avoid,
 	.pkts_acked = (void *)rw_pkts_acked,
 	.min_tso_segs = (void *)rw_min_tso_segs,
+	.sndbuf_expand = (void *)rw_sndbuf_expand,
 	/* May be the default of a network namespace. */
 	.flags = RW_TCP_CONG_NON_RESTRICTED,
 	.name = "rw",

@@ -29,7 +29,10 @@ impl Book {
     pub(super) fn new(slots: u32) -> Self {
         let mut known = Vec::new();
         known.resize_with(slots as usize, || None);
-        Self { known, pending: Vec::new() }
+        Self {
+            known,
+            pending: Vec::new(),
+        }
     }
 
     fn find(&mut self, conn: Conn) -> Option<&mut Known> {
@@ -49,14 +52,19 @@ impl Book {
 
     /// Notes that the daemon has ended (or taken up) the flowlet; whether that is news.
     pub(super) fn set_ended(&mut self, conn: Conn, ended: bool) -> bool {
-        self.find(conn).is_some_and(|known| std::mem::replace(&mut known.ended, ended) != ended)
+        self.find(conn)
+            .is_some_and(|known| std::mem::replace(&mut known.ended, ended) != ended)
     }
 
     /// The connection lost its slot: the daemon hears of it with the next poll.
     pub(super) fn close(&mut self, conn: Conn, at_ns: u64) {
         if self.find(conn).is_some() {
             self.known[conn.slot.0 as usize] = None;
-            self.pending.push(FlowEvent { conn, at_ns, kind: FlowEventKind::Close });
+            self.pending.push(FlowEvent {
+                conn,
+                at_ns,
+                kind: FlowEventKind::Close,
+            });
         }
     }
 
@@ -79,8 +87,15 @@ impl Book {
                 let entry = self.known.get_mut(conn.slot.0 as usize)?;
                 if let Some(old) = entry.take() {
                     // Its close was lost.
-                    let conn = Conn { use_count: old.use_count, ..conn };
-                    out.push(FlowEvent { conn, at_ns: event.at_ns, kind: FlowEventKind::Close });
+                    let conn = Conn {
+                        use_count: old.use_count,
+                        ..conn
+                    };
+                    out.push(FlowEvent {
+                        conn,
+                        at_ns: event.at_ns,
+                        kind: FlowEventKind::Close,
+                    });
                 }
                 *entry = Some(Box::new(Known {
                     use_count: conn.use_count,
@@ -135,7 +150,10 @@ impl Book {
     ) {
         for (slot, entry) in (0u32..).zip(&mut self.known) {
             let Some(known) = entry else { continue };
-            let conn = Conn { slot: crate::backend::Slot(slot), use_count: known.use_count };
+            let conn = Conn {
+                slot: crate::backend::Slot(slot),
+                use_count: known.use_count,
+            };
             let kind = match idle_now(conn) {
                 None => FlowEventKind::Close,
                 Some(idle) if idle == known.idle || known.ended => continue,

@@ -22,11 +22,18 @@ fn facts() -> FlowFacts {
 }
 
 fn conn(use_count: u32) -> Conn {
-    Conn { slot: Slot(0), use_count }
+    Conn {
+        slot: Slot(0),
+        use_count,
+    }
 }
 
 fn event(use_count: u32, kind: FlowEventKind) -> FlowEvent {
-    FlowEvent { conn: conn(use_count), at_ns: 0, kind }
+    FlowEvent {
+        conn: conn(use_count),
+        at_ns: 0,
+        kind,
+    }
 }
 
 fn admit_all(book: &mut Book, events: &[FlowEvent]) -> Vec<FlowEvent> {
@@ -53,12 +60,22 @@ fn events_of_one_connection_pass_in_order() {
 #[test]
 fn a_backlog_that_returns_as_the_daemon_ends_it_is_a_new_flowlet() {
     let mut book = Book::new(1);
-    admit_all(&mut book, &[event(0, FlowEventKind::Start(facts())), event(0, FlowEventKind::Idle)]);
+    admit_all(
+        &mut book,
+        &[
+            event(0, FlowEventKind::Start(facts())),
+            event(0, FlowEventKind::Idle),
+        ],
+    );
     // The kernel's Resume is on its way when the daemon ends the flowlet.
     assert!(book.set_ended(conn(0), true));
     let mut out = Vec::new();
     let revoked = book.admit(event(0, FlowEventKind::Resume), &mut out);
-    assert_eq!(revoked, Some(conn(0)), "the kernel must report the flowlet's end again");
+    assert_eq!(
+        revoked,
+        Some(conn(0)),
+        "the kernel must report the flowlet's end again"
+    );
     assert_eq!(out, [event(0, FlowEventKind::Start(facts()))]);
 }
 
@@ -86,7 +103,10 @@ fn stale_handles_and_slots_beyond_the_table_are_ignored() {
     let mut book = Book::new(1);
     admit_all(&mut book, &[event(1, FlowEventKind::Start(facts()))]);
     assert!(!book.knows(conn(0)));
-    assert!(!book.knows(Conn { slot: Slot(7), use_count: 0 }));
+    assert!(!book.knows(Conn {
+        slot: Slot(7),
+        use_count: 0
+    }));
     assert!(!book.set_ended(conn(0), true));
     assert_eq!(admit_all(&mut book, &[event(0, FlowEventKind::Idle)]), []);
 }
@@ -156,7 +176,11 @@ impl Kernel {
             return;
         }
         self.active = false;
-        if self.ended { self.free(keep) } else { self.push(FlowEventKind::Idle, keep) }
+        if self.ended {
+            self.free(keep)
+        } else {
+            self.push(FlowEventKind::Idle, keep)
+        }
     }
 }
 

@@ -3,12 +3,13 @@
 use std::mem::MaybeUninit;
 use std::os::unix::fs::MetadataExt;
 
-use libbpf_rs::btf::{Btf, HasSize};
 use libbpf_rs::btf::types::Struct;
+use libbpf_rs::btf::{Btf, HasSize};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, OpenObject};
 
 use super::skel::{OpenStructOpsSkel, StructOpsSkel, StructOpsSkelBuilder};
+use super::take_over::{Found, NO_TSO_RTT_LOG, Settings};
 use crate::backend::{BackendConfig, BackendError};
 
 /// Length of a congestion control's name in the kernel, with its final zero.
@@ -45,19 +46,28 @@ pub(super) fn kernel_name(name: &str) -> [i8; NAME_MAX] {
 }
 
 fn unavailable(reason: impl Into<String>) -> BackendError {
-    BackendError::Unavailable { mechanism: "struct_ops", reason: reason.into() }
+    BackendError::Unavailable {
+        mechanism: "struct_ops",
+        reason: reason.into(),
+    }
 }
 
 /// Checks what can be checked without loading anything.
 pub(super) fn check_kernel() -> Result<(), BackendError> {
     if !nix::unistd::geteuid().is_root() {
-        return Err(unavailable("needs root (CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN)"));
+        return Err(unavailable(
+            "needs root (CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN)",
+        ));
     }
     let btf = Btf::from_vmlinux().map_err(|error| {
-        unavailable(format!("the kernel has no BTF (CONFIG_DEBUG_INFO_BTF): {error:#}"))
+        unavailable(format!(
+            "the kernel has no BTF (CONFIG_DEBUG_INFO_BTF): {error:#}"
+        ))
     })?;
     let Some(cubic) = btf.type_by_name::<Struct<'_>>("bictcp") else {
-        return Err(unavailable("cubic is not built into the kernel (CONFIG_TCP_CONG_CUBIC=y)"));
+        return Err(unavailable(
+            "cubic is not built into the kernel (CONFIG_TCP_CONG_CUBIC=y)",
+        ));
     };
     if cubic.size() > CUBIC_STATE_MAX {
         return Err(unavailable(format!(
@@ -70,9 +80,11 @@ pub(super) fn check_kernel() -> Result<(), BackendError> {
 
 /// Inode of the calling thread's network namespace.
 fn netns_inode() -> Result<u32, BackendError> {
-    let meta = std::fs::metadata("/proc/thread-self/ns/net").map_err(|source| {
-        BackendError::System { what: "stat /proc/thread-self/ns/net".to_owned(), source }
-    })?;
+    let meta =
+        std::fs::metadata("/proc/thread-self/ns/net").map_err(|source| BackendError::System {
+            what: "stat /proc/thread-self/ns/net".to_owned(),
+            source,
+        })?;
     u32::try_from(meta.ino()).map_err(|_| BackendError::System {
         what: "network namespace inode".to_owned(),
         source: std::io::ErrorKind::InvalidData.into(),
@@ -82,25 +94,42 @@ fn netns_inode() -> Result<u32, BackendError> {
 /// Ring buffer size: room for two events per flow, a power of two of pages.
 fn ring_bytes(max_flows: u32) -> u32 {
     const EVENT: u32 = 88;
-    max_flows.saturating_mul(2 * EVENT).clamp(64 << 10, 16 << 20).next_power_of_two()
+    max_flows
+        .saturating_mul(2 * EVENT)
+        .clamp(64 << 10, 16 << 20)
+        .next_power_of_two()
 }
 
 fn configure(
     open: &mut OpenStructOpsSkel<'_>,
     config: &BackendConfig,
     name: &str,
-    default_cc: &str,
+    original: &Settings,
 ) -> Result<(), BackendError> {
     let size = |error| BackendError::bpf("size the flow table", &error);
-    open.maps.slots.set_max_entries(config.max_flows).map_err(size)?;
-    open.maps.free_slots.set_max_entries(config.max_flows).map_err(size)?;
-    open.maps.events.set_max_entries(ring_bytes(config.max_flows)).map_err(size)?;
-    let rodata = open.maps.rodata_data.as_mut().ok_or_else(|| unavailable("no read-only data"))?;
+    open.maps
+        .slots
+        .set_max_entries(config.max_flows)
+        .map_err(size)?;
+    open.maps
+        .free_slots
+        .set_max_entries(config.max_flows)
+        .map_err(size)?;
+    open.maps
+        .events
+        .set_max_entries(ring_bytes(config.max_flows))
+        .map_err(size)?;
+    let rodata = open
+        .maps
+        .rodata_data
+        .as_mut()
+        .ok_or_else(|| unavailable("no read-only data"))?;
     rodata.min_flowlet_bytes = config.min_flowlet_bytes.max(1);
     rodata.max_flows = config.max_flows;
     rodata.netns_inum = netns_inode()?;
     rodata.cc_name = kernel_name(name);
-    rodata.default_cc = kernel_name(default_cc);
+    rodata.default_cc = kernel_name(&original.default_cc);
+    rodata.tso_rtt_log = original.tso_rtt_log.unwrap_or(NO_TSO_RTT_LOG);
     open.struct_ops.rw_cc_mut().name = kernel_name(name);
     Ok(())
 }
@@ -109,14 +138,14 @@ fn configure(
 fn load_once(
     config: &BackendConfig,
     name: &str,
-    default_cc: &str,
+    original: &Settings,
     trace_writes: bool,
 ) -> Result<StructOpsSkel<'static>, libbpf_rs::Error> {
     // The skeleton borrows this for its whole life and drops the object inside it; what is left
     // behind is one pointer per load.
     let object: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
     let mut open = StructOpsSkelBuilder::default().open(object)?;
-    configure(&mut open, config, name, default_cc)
+    configure(&mut open, config, name, original)
         .map_err(|error| libbpf_rs::Error::from(std::io::Error::other(error.to_string())))?;
     open.progs.rw_first_write.set_autoload(trace_writes);
     open.load()
@@ -125,31 +154,29 @@ fn load_once(
 /// Names of all congestion controls that are registered on this machine.
 fn registered() -> Result<Vec<String>, BackendError> {
     let path = "/proc/sys/net/ipv4/tcp_available_congestion_control";
-    let text = std::fs::read_to_string(path)
-        .map_err(|source| BackendError::System { what: format!("read {path}"), source })?;
+    let text = std::fs::read_to_string(path).map_err(|source| BackendError::System {
+        what: format!("read {path}"),
+        source,
+    })?;
     Ok(text.split_whitespace().map(str::to_owned).collect())
 }
 
-/// Loads the program and registers it under the first free name. `taken` is a name that sockets of
-/// an earlier life may still have, though nobody owns it any more.
-pub(super) fn load(
-    config: &BackendConfig,
-    taken: &str,
-    default_cc: &str,
-) -> Result<Loaded, BackendError> {
+/// Loads the program and registers it under the first free name. The namespace's present default is
+/// not free: sockets of a killed daemon still have it, though it is no longer registered.
+pub(super) fn load(config: &BackendConfig, found: &Found) -> Result<Loaded, BackendError> {
     check_kernel()?;
     let registered = registered()?;
     let mut last = unavailable("every name for the congestion control is taken");
     for suffix in SUFFIXES {
         let name = format!("{NAME_PREFIX}{}{suffix}", config.instance);
-        if name == taken || registered.contains(&name) {
+        if name == found.current_cc || registered.contains(&name) {
             continue;
         }
-        let mut skel = match load_once(config, &name, default_cc, true) {
+        let mut skel = match load_once(config, &name, &found.original, true) {
             Ok(skel) => skel,
             Err(error) => {
                 tracing::debug!("no first-write tracepoint: {error:#}");
-                load_once(config, &name, default_cc, false)
+                load_once(config, &name, &found.original, false)
                     .map_err(|error| unavailable(format!("the kernel refused it: {error:#}")))?
             }
         };
@@ -157,7 +184,12 @@ pub(super) fn load(
         match skel.maps.rw_cc.attach_struct_ops() {
             Ok(registration) => {
                 let first_write = skel.progs.rw_first_write.attach().ok();
-                return Ok(Loaded { skel, registration, first_write, name });
+                return Ok(Loaded {
+                    skel,
+                    registration,
+                    first_write,
+                    name,
+                });
             }
             Err(error) => last = BackendError::bpf(format!("register {name}"), &error),
         }

@@ -30,6 +30,7 @@ use self::book::Book;
 use self::load::Loaded;
 use self::skel::StructOpsSkel;
 use self::table::{Shared, SlotState, SlotTable};
+use self::take_over::Settings;
 use super::ring::EventRing;
 use super::{
     BackendConfig, BackendError, BackendKind, BackendStats, Conn, FlowEvent, PacingBackend, Slot,
@@ -46,8 +47,8 @@ pub struct StructOps {
     shared: Shared,
     skel: StructOpsSkel<'static>,
     name: String,
-    /// What the namespace's default was, while it is ours.
-    original_default: Option<String>,
+    /// What the namespace's settings were, while they are ours.
+    original: Option<Settings>,
     book: Book,
     raw: Vec<FlowEvent>,
     events_lost: u64,
@@ -72,16 +73,24 @@ impl StructOps {
     ///
     /// # Errors
     /// [`BackendError::Unavailable`] when the kernel cannot run it, with the reason.
-    pub fn start(config: &BackendConfig) -> Result<Self, BackendError> {
-        let found = take_over::find_default()?;
-        let Loaded { mut skel, registration, first_write, name } =
-            load::load(config, &found.current, &found.original)?;
+    pub fn open(config: &BackendConfig) -> Result<Self, BackendError> {
+        let found = take_over::find_settings()?;
+        let Loaded {
+            mut skel,
+            registration,
+            first_write,
+            name,
+        } = load::load(config, &found)?;
         let ring = EventRing::new(&skel.maps.events)?;
         let slots = SlotTable::map(skel.maps.slots.as_fd(), config.max_flows)?;
-        let data = skel.maps.bss_data.as_deref_mut().ok_or_else(|| BackendError::Unavailable {
-            mechanism: "struct_ops",
-            reason: "the program's data is not mapped".to_owned(),
-        })?;
+        let data = skel
+            .maps
+            .bss_data
+            .as_deref_mut()
+            .ok_or_else(|| BackendError::Unavailable {
+                mechanism: "struct_ops",
+                reason: "the program's data is not mapped".to_owned(),
+            })?;
         let shared = table::shared(data);
         let mut backend = Self {
             registration: Some(registration),
@@ -91,7 +100,7 @@ impl StructOps {
             shared,
             skel,
             name,
-            original_default: None,
+            original: None,
             book: Book::new(config.max_flows),
             raw: Vec::new(),
             events_lost: 0,
@@ -100,8 +109,9 @@ impl StructOps {
         };
         backend.shared.generation().store(1, Ordering::Release);
         if config.take_over {
-            take_over::set_default(&backend.name)?;
-            backend.original_default = Some(found.original);
+            let paced = found.original.paced(&backend.name);
+            backend.original = Some(found.original);
+            paced.apply()?;
             take_over::for_all_sockets(&backend.skel.progs.rw_take_over)?;
             let failed = backend.shared.switch_failed().swap(0, Ordering::Relaxed);
             if failed > 0 {
@@ -125,7 +135,7 @@ impl StructOps {
             device: None,
             take_over: false,
         };
-        load::load(&config, "", "cubic").map(drop)
+        load::load(&config, &take_over::find_settings()?).map(drop)
     }
 
     /// The congestion control's name in this life.
@@ -151,7 +161,9 @@ impl StructOps {
 
     fn next_generation(&mut self) {
         self.generation = self.generation.wrapping_add(1);
-        self.shared.generation().store(u64::from(self.generation), Ordering::Release);
+        self.shared
+            .generation()
+            .store(u64::from(self.generation), Ordering::Release);
     }
 
     /// Tells the kernel that a slot which was taken from an idle connection is free.
@@ -167,14 +179,15 @@ impl StructOps {
     /// Events were lost: reads the slots of all known connections for what they would have said.
     fn reconcile(&mut self, at_ns: u64, out: &mut Vec<FlowEvent>) {
         let slots = &self.slots;
-        self.book.reconcile(at_ns, out, |conn| match slots.owner_of(conn.slot) {
-            Some((use_count, Some(state)))
-                if use_count == conn.use_count && state != SlotState::Free =>
-            {
-                Some(state == SlotState::Idle)
-            }
-            _ => None,
-        });
+        self.book
+            .reconcile(at_ns, out, |conn| match slots.owner_of(conn.slot) {
+                Some((use_count, Some(state)))
+                    if use_count == conn.use_count && state != SlotState::Free =>
+                {
+                    Some(state == SlotState::Idle)
+                }
+                _ => None,
+            });
     }
 }
 
@@ -219,13 +232,16 @@ impl PacingBackend for StructOps {
         if self.book.set_ended(conn, false) {
             self.slots.set_ended(conn, false);
         }
-        self.slots.publish(conn, self.generation, rate_bps / 8, expires_ns);
+        self.slots
+            .publish(conn, self.generation, rate_bps / 8, expires_ns);
         Ok(())
     }
 
     fn renew(&mut self, expires_ns: u64) -> Result<(), BackendError> {
         self.grant_until(expires_ns);
-        self.shared.expires_ns().store(expires_ns, Ordering::Release);
+        self.shared
+            .expires_ns()
+            .store(expires_ns, Ordering::Release);
         Ok(())
     }
 
@@ -262,8 +278,8 @@ impl PacingBackend for StructOps {
     fn shut_down(&mut self) -> Result<(), BackendError> {
         self.next_generation();
         let mut result = Ok(());
-        if let Some(original) = self.original_default.take() {
-            result = take_over::set_default(&original);
+        if let Some(original) = self.original.take() {
+            result = original.apply();
             let walked = take_over::for_all_sockets(&self.skel.progs.rw_give_back);
             let failed = self.shared.switch_failed().swap(0, Ordering::Relaxed);
             result = result.and(walked);

@@ -64,11 +64,7 @@ impl SlotTable {
     }
 
     /// One word of a slot, `None` beyond the table.
-    fn word(
-        &self,
-        slot: Slot,
-        field: fn(*mut types::rw_slot) -> *mut u64,
-    ) -> Option<&AtomicU64> {
+    fn word(&self, slot: Slot, field: fn(*mut types::rw_slot) -> *mut u64) -> Option<&AtomicU64> {
         if slot.0 >= self.slots {
             return None;
         }
@@ -102,7 +98,9 @@ impl SlotTable {
         expires_ns: u64,
     ) {
         // SAFETY: as for `owner`.
-        let rate = self.word(conn.slot, |slot| unsafe { &raw mut (*slot).rate_bytes_per_s });
+        let rate = self.word(conn.slot, |slot| unsafe {
+            &raw mut (*slot).rate_bytes_per_s
+        });
         // SAFETY: as for `owner`.
         let expires = self.word(conn.slot, |slot| unsafe { &raw mut (*slot).expires_ns });
         let (Some(rate), Some(expires), Some(tag)) = (rate, expires, self.tag(conn.slot)) else {
@@ -110,7 +108,10 @@ impl SlotTable {
         };
         rate.store(rate_bytes_per_s, Ordering::Release);
         expires.store(expires_ns, Ordering::Release);
-        tag.store(u64::from(conn.use_count) << 32 | u64::from(generation), Ordering::Release);
+        tag.store(
+            u64::from(conn.use_count) << 32 | u64::from(generation),
+            Ordering::Release,
+        );
     }
 
     /// Takes the rate away.
@@ -123,7 +124,11 @@ impl SlotTable {
     /// Tells the kernel whether the daemon has ended the connection's flowlet.
     pub(super) fn set_ended(&self, conn: Conn, ended: bool) {
         if let Some(word) = self.ended(conn.slot) {
-            let value = if ended { u64::from(conn.use_count) << 32 | 1 } else { 0 };
+            let value = if ended {
+                u64::from(conn.use_count) << 32 | 1
+            } else {
+                0
+            };
             word.store(value, Ordering::SeqCst);
         }
     }
@@ -204,5 +209,7 @@ words! {
 /// The words in the skeleton's mapped data section. They stay mapped as long as the skeleton lives,
 /// and the back end drops the two together.
 pub(super) fn shared(data: &mut types::bss) -> Shared {
-    Shared { base: NonNull::from(&mut data.shared) }
+    Shared {
+        base: NonNull::from(&mut data.shared),
+    }
 }

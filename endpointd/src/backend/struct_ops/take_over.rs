@@ -8,59 +8,111 @@ use std::mem::offset_of;
 use libbpf_rs::query::MapInfoIter;
 use libbpf_rs::{Iter, MapCore, MapFlags, MapHandle, ProgramMut};
 
+use zerocopy::FromBytes;
+
 use super::load::{NAME_MAX, NAME_PREFIX};
 use super::skel::types;
 use crate::backend::BackendError;
 
+/// The namespace's default congestion control.
 const DEFAULT_CC: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
-/// The default when nobody remembers a better one.
+/// By how much a short round trip lets TCP send larger bursts than a millisecond of its rate; 0:
+/// not at all. Kernels before 5.18 do not have it.
+const TSO_RTT_LOG: &str = "/proc/sys/net/ipv4/tcp_tso_rtt_log";
+
+/// The defaults when nobody remembers better ones.
 const FALLBACK_CC: &str = "cubic";
+const FALLBACK_TSO_RTT_LOG: u32 = 9;
 
-fn read_default() -> Result<String, BackendError> {
-    fs::read_to_string(DEFAULT_CC).map(|text| text.trim().to_owned()).map_err(|source| {
-        BackendError::System { what: format!("read {DEFAULT_CC}"), source }
-    })
-}
-
-/// Sets the namespace's default congestion control.
-pub(super) fn set_default(name: &str) -> Result<(), BackendError> {
-    fs::write(DEFAULT_CC, name).map_err(|source| BackendError::System {
-        what: format!("write {name} to {DEFAULT_CC}"),
+fn write(path: &str, value: &str) -> Result<(), BackendError> {
+    fs::write(path, value).map_err(|source| BackendError::System {
+        what: format!("write {value} to {path}"),
         source,
     })
 }
 
-/// The namespace's default congestion control as a new daemon finds it.
+/// What a daemon changes of the namespace's settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Found {
-    /// What is set now: one of ours if a daemon died here.
-    pub(super) current: String,
-    /// What to go back to at the end.
-    pub(super) original: String,
+pub(super) struct Settings {
+    /// The default congestion control.
+    pub(super) default_cc: String,
+    /// Size of bursts over short paths, where the kernel has that setting.
+    pub(super) tso_rtt_log: Option<u32>,
 }
 
-/// Reads the default. After a crash it is the dead daemon's; what that one had found is in its
+impl Settings {
+    /// What is set now.
+    fn read() -> Result<Self, BackendError> {
+        let default_cc = fs::read_to_string(DEFAULT_CC).map_err(|source| BackendError::System {
+            what: format!("read {DEFAULT_CC}"),
+            source,
+        })?;
+        let tso_rtt_log = fs::read_to_string(TSO_RTT_LOG).ok();
+        Ok(Self {
+            default_cc: default_cc.trim().to_owned(),
+            tso_rtt_log: tso_rtt_log.and_then(|text| text.trim().parse().ok()),
+        })
+    }
+
+    /// What a daemon needs whose congestion control is `name`: with bursts of 64 kB, as TCP sends
+    /// them over short paths at any rate, pacing would fill the shallow buffers that it is to spare.
+    pub(super) fn paced(&self, name: &str) -> Self {
+        Self {
+            default_cc: name.to_owned(),
+            tso_rtt_log: self.tso_rtt_log.map(|_| 0),
+        }
+    }
+
+    /// Sets them.
+    pub(super) fn apply(&self) -> Result<(), BackendError> {
+        let bursts = match self.tso_rtt_log {
+            Some(value) => write(TSO_RTT_LOG, &value.to_string()),
+            None => Ok(()),
+        };
+        write(DEFAULT_CC, &self.default_cc).and(bursts)
+    }
+}
+
+/// The namespace's settings as a new daemon finds them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Found {
+    /// The default congestion control of now: one of ours if a daemon died here.
+    pub(super) current_cc: String,
+    /// What to go back to at the end.
+    pub(super) original: Settings,
+}
+
+/// Reads the settings. After a crash they are the dead daemon's; what that one had found is in its
 /// program's read-only data, which lives as long as a socket uses the program.
-pub(super) fn find_default() -> Result<Found, BackendError> {
-    let current = read_default()?;
-    let original = if current.starts_with(NAME_PREFIX) {
-        remembered(&current).unwrap_or_else(|| FALLBACK_CC.to_owned())
+pub(super) fn find_settings() -> Result<Found, BackendError> {
+    let current = Settings::read()?;
+    let original = if current.default_cc.starts_with(NAME_PREFIX) {
+        remembered(&current.default_cc).unwrap_or_else(|| Settings {
+            default_cc: FALLBACK_CC.to_owned(),
+            tso_rtt_log: current.tso_rtt_log.map(|_| FALLBACK_TSO_RTT_LOG),
+        })
     } else {
         current.clone()
     };
-    Ok(Found { current, original })
+    Ok(Found {
+        current_cc: current.default_cc,
+        original,
+    })
 }
 
 /// A name inside a copy of the program's read-only data.
 fn name_at(rodata: &[u8], offset: usize) -> Option<String> {
     let bytes = rodata.get(offset..offset + NAME_MAX)?;
-    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    let end = bytes
+        .iter()
+        .position(|&byte| byte == 0)
+        .unwrap_or(bytes.len());
     String::from_utf8(bytes[..end].to_vec()).ok()
 }
 
 /// What the daemon whose congestion control is `name` would have gone back to.
-fn remembered(name: &str) -> Option<String> {
+fn remembered(name: &str) -> Option<Settings> {
     MapInfoIter::default()
         .filter(|info| {
             info.value_size as usize == size_of::<types::rodata>()
@@ -70,10 +122,19 @@ fn remembered(name: &str) -> Option<String> {
             let map = MapHandle::from_map_id(info.id).ok()?;
             let rodata = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok()??;
             let ours = name_at(&rodata, offset_of!(types::rodata, cc_name))? == name;
-            let original = name_at(&rodata, offset_of!(types::rodata, default_cc))?;
-            (ours && !original.is_empty()).then_some(original)
+            let default_cc = name_at(&rodata, offset_of!(types::rodata, default_cc))?;
+            let (log, _) =
+                u32::read_from_prefix(rodata.get(offset_of!(types::rodata, tso_rtt_log)..)?)
+                    .ok()?;
+            (ours && !default_cc.is_empty()).then(|| Settings {
+                default_cc,
+                tso_rtt_log: (log != NO_TSO_RTT_LOG).then_some(log),
+            })
         })
 }
+
+/// In the program's read-only data: the kernel has no such setting.
+pub(super) const NO_TSO_RTT_LOG: u32 = u32::MAX;
 
 /// Runs one of the two passes over the sockets of the calling thread's network namespace.
 pub(super) fn for_all_sockets(program: &ProgramMut<'_>) -> Result<(), BackendError> {
@@ -81,10 +142,11 @@ pub(super) fn for_all_sockets(program: &ProgramMut<'_>) -> Result<(), BackendErr
     let link = program.attach().map_err(failed)?;
     let mut pass = Iter::new(&link).map_err(failed)?;
     let mut output = Vec::new();
-    pass.read_to_end(&mut output).map_err(|source| BackendError::System {
-        what: "walk the namespace's TCP sockets".to_owned(),
-        source,
-    })?;
+    pass.read_to_end(&mut output)
+        .map_err(|source| BackendError::System {
+            what: "walk the namespace's TCP sockets".to_owned(),
+            source,
+        })?;
     Ok(())
 }
 

@@ -1,0 +1,247 @@
+//! Two network namespaces joined by a veth, and plain TCP applications inside them.
+//!
+//! Nothing here knows of pacing: senders and receivers use the standard library only.
+#![allow(dead_code, clippy::disallowed_methods, missing_docs)]
+
+pub mod backend;
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nix::sched::{CloneFlags, setns};
+use ratewright_endpointd::clock::now_ns;
+
+pub fn run(command: &str) -> String {
+    let mut words = command.split_whitespace();
+    let program = words.next().expect("a program");
+    let output = Command::new(program)
+        .args(words)
+        .output()
+        .unwrap_or_else(|error| panic!("{program} is needed (package iproute2): {error}"));
+    assert!(
+        output.status.success(),
+        "`{command}` failed: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// A network namespace by name; threads can enter it.
+#[derive(Debug, Clone)]
+pub struct Namespace(pub String);
+
+impl Namespace {
+    pub fn enter(&self) {
+        let file = File::open(format!("/run/netns/{}", self.0)).expect("namespace exists");
+        setns(file, CloneFlags::CLONE_NEWNET).expect("enter the namespace (root)");
+    }
+
+    pub fn spawn<T: Send + 'static>(
+        &self,
+        body: impl FnOnce() -> T + Send + 'static,
+    ) -> JoinHandle<T> {
+        let namespace = self.clone();
+        std::thread::spawn(move || {
+            namespace.enter();
+            body()
+        })
+    }
+
+    pub fn run(&self, command: &str) -> String {
+        run(&format!("ip netns exec {} {command}", self.0))
+    }
+}
+
+/// Namespaces `left` (senders, the back end) and `right` (receivers); removed when dropped.
+#[derive(Debug)]
+pub struct Pair {
+    pub left: Namespace,
+    pub right: Namespace,
+    /// Unique within the machine, at most 7 characters.
+    pub tag: String,
+}
+
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+pub const LEFT_V4: &str = "10.123.0.1";
+pub const RIGHT_V4: &str = "10.123.0.2";
+pub const RIGHT_V6: &str = "fd00:123::2";
+
+impl Pair {
+    pub fn new() -> Self {
+        assert!(
+            nix::unistd::geteuid().is_root(),
+            "these tests need root: run them with sudo"
+        );
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let tag = format!("{:x}{number}", std::process::id());
+        let left = Namespace(format!("rwt{tag}l"));
+        let right = Namespace(format!("rwt{tag}r"));
+        let (l, r) = (&left.0, &right.0);
+        run(&format!("ip netns add {l}"));
+        run(&format!("ip netns add {r}"));
+        let pair = Self {
+            left: left.clone(),
+            right: right.clone(),
+            tag,
+        };
+        run(&format!(
+            "ip -n {l} link add v0 type veth peer name v0 netns {r}"
+        ));
+        for (namespace, v4, v6) in [(l, LEFT_V4, "fd00:123::1"), (r, RIGHT_V4, RIGHT_V6)] {
+            run(&format!("ip -n {namespace} addr add {v4}/24 dev v0"));
+            run(&format!("ip -n {namespace} addr add {v6}/64 dev v0 nodad"));
+            run(&format!("ip -n {namespace} link set lo up"));
+            run(&format!("ip -n {namespace} link set v0 up"));
+        }
+        pair
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        for namespace in [&self.left, &self.right] {
+            let _ = Command::new("ip")
+                .args(["netns", "del", &namespace.0])
+                .status();
+        }
+    }
+}
+
+/// What a receiver saw: time and running total after each read.
+pub type Trace = Vec<(u64, u64)>;
+
+/// Accepts `connections` connections on `address`, reads each to its end on a thread of its own.
+pub struct Receiver {
+    pub address: SocketAddr,
+    threads: mpsc::Receiver<JoinHandle<Trace>>,
+    accept: JoinHandle<()>,
+}
+
+impl Receiver {
+    pub fn start(namespace: &Namespace, ip: &str, connections: usize) -> Self {
+        let ip: IpAddr = ip.parse().expect("an address");
+        let (ready, bound) = mpsc::channel();
+        let (push, threads) = mpsc::channel();
+        let inner = namespace.clone();
+        let accept = namespace.spawn(move || {
+            let listener = TcpListener::bind((ip, 0)).expect("bind");
+            ready
+                .send(listener.local_addr().expect("bound"))
+                .expect("test waits");
+            for _ in 0..connections {
+                let (stream, _) = listener.accept().expect("accept");
+                push.send(inner.spawn(move || receive(stream)))
+                    .expect("test waits");
+            }
+        });
+        Self {
+            address: bound.recv().expect("bound"),
+            threads,
+            accept,
+        }
+    }
+
+    /// Waits for the senders to finish.
+    pub fn finish(self) -> Vec<Trace> {
+        self.accept.join().expect("accept");
+        self.threads
+            .iter()
+            .map(|thread| thread.join().expect("receiver"))
+            .collect()
+    }
+}
+
+fn receive(mut stream: TcpStream) -> Trace {
+    let mut buffer = vec![0u8; 1 << 16];
+    let mut total = 0;
+    let mut trace = Vec::with_capacity(1 << 16);
+    while let Ok(count) = stream.read(&mut buffer) {
+        if count == 0 {
+            break;
+        }
+        total += count as u64;
+        trace.push((now_ns(), total));
+    }
+    trace
+}
+
+/// Payload rate in bit/s over [from, to).
+pub fn payload_rate_bps(trace: &Trace, from_ns: u64, to_ns: u64) -> f64 {
+    // Between the first and last read inside the window, so that its ends do not cut a burst.
+    let inside: Vec<_> = trace
+        .iter()
+        .filter(|(at, _)| (from_ns..to_ns).contains(at))
+        .collect();
+    let (first, last) = (inside.first().expect("data"), inside.last().expect("data"));
+    (last.1 - first.1) as f64 * 8e9 / (last.0 - first.0) as f64
+}
+
+/// Bytes on the wire per payload byte of full segments: MSS 1448 (timestamps) over IPv4, 1428 over
+/// IPv6; Ethernet, IP and TCP headers with the timestamp option.
+pub const WIRE_V4: f64 = (1448.0 + 14.0 + 20.0 + 32.0) / 1448.0;
+pub const WIRE_V6: f64 = (1428.0 + 14.0 + 40.0 + 32.0) / 1428.0;
+
+/// Payload that arrived in [from, to).
+pub fn bytes_between(trace: &Trace, from_ns: u64, to_ns: u64) -> u64 {
+    let before = |at_ns| {
+        trace
+            .iter()
+            .take_while(|(at, _)| *at < at_ns)
+            .last()
+            .map_or(0, |x| x.1)
+    };
+    before(to_ns) - before(from_ns)
+}
+
+/// A bulk sender that writes until told to stop.
+pub struct Sender {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Sender {
+    pub fn start(namespace: &Namespace, to: SocketAddr) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = namespace.spawn(move || {
+            let mut stream = TcpStream::connect(to).expect("connect");
+            let block = vec![7u8; 1 << 16];
+            while !stopped.load(Ordering::Relaxed) {
+                stream.write_all(&block).expect("write");
+            }
+        });
+        Self { stop, thread }
+    }
+
+    pub fn stop(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().expect("sender");
+    }
+}
+
+pub fn sleep(time: Duration) {
+    std::thread::sleep(time);
+}
+
+/// Runs `step` until it returns something, for at most `limit`.
+pub fn wait_for<T>(what: &str, limit: Duration, mut step: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(value) = step() {
+            return value;
+        }
+        assert!(
+            start.elapsed() < limit,
+            "{what} did not happen within {limit:?}"
+        );
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}

@@ -1,0 +1,277 @@
+//! The struct_ops back end paces plain TCP at the wire rate that it is given, follows changes at
+//! once, and is plain TCP again when the lease runs out (flowtune §6, fault-tolerance).
+
+mod netns;
+
+use std::time::Duration;
+
+use netns::backend::{Driver, FOREVER_NS, MBIT};
+use netns::{
+    Pair, RIGHT_V4, RIGHT_V6, Receiver, Sender, Trace, WIRE_V4, WIRE_V6, bytes_between,
+    payload_rate_bps, sleep,
+};
+use ratewright_endpointd::backend::{FlowEventKind, PacingBackend};
+use ratewright_endpointd::clock::now_ns;
+
+const MS: u64 = 1_000_000;
+
+/// Runs one bulk flow through `steps` of (Mbit/s, milliseconds); returns when each began.
+fn run_steps(address: &str, steps: &[(u64, u64)]) -> (Vec<u64>, Trace) {
+    let pair = Pair::new();
+    let mut driver = Driver::open(&pair);
+    let receiver = Receiver::start(&pair.right, address, 1);
+    let sender = Sender::start(&pair.left, receiver.address);
+    let conn = driver.started();
+    let mut begins = Vec::new();
+    for (mbit, ms) in steps {
+        begins.push(now_ns());
+        driver.set(conn, *mbit, FOREVER_NS);
+        sleep(Duration::from_millis(*ms));
+    }
+    begins.push(now_ns());
+    driver.backend.clear(conn).expect("clear");
+    sender.stop();
+    (begins, receiver.finish().remove(0))
+}
+
+fn assert_rates(steps: &[(u64, u64)], begins: &[u64], trace: &Trace, wire: f64) {
+    for (index, (mbit, _)) in steps.iter().enumerate() {
+        // The first 100 ms of a step belong to the change.
+        let payload = payload_rate_bps(trace, begins[index] + 100 * MS, begins[index + 1]);
+        let error = payload * wire / (mbit * MBIT) as f64 - 1.0;
+        println!("{mbit} Mbit/s: {:+.3} %", error * 100.0);
+        assert!(
+            error.abs() < 0.01,
+            "{mbit} Mbit/s is off by {:.2} %",
+            error * 100.0
+        );
+    }
+}
+
+#[test]
+fn wire_rates_are_kept_within_one_percent() {
+    let steps = [(50, 1600), (500, 1600), (2000, 1600)];
+    let (begins, trace) = run_steps(RIGHT_V4, &steps);
+    assert_rates(&steps, &begins, &trace, WIRE_V4);
+}
+
+#[test]
+fn wire_rates_over_ipv6_count_its_larger_header() {
+    let steps = [(500, 1600)];
+    let (begins, trace) = run_steps(RIGHT_V6, &steps);
+    assert_rates(&steps, &begins, &trace, WIRE_V6);
+}
+
+/// A segment of a slow flow takes 2.4 ms at 5 Mbit/s, so that is the coarsest that a reaction can be.
+#[test]
+fn changes_of_rate_are_seen_by_the_receiver_within_milliseconds() {
+    let steps = [(50, 300), (500, 300), (5, 300), (500, 300)];
+    let (begins, trace) = run_steps(RIGHT_V4, &steps);
+    for raise in [1, 3] {
+        // What 50 Mbit/s would never deliver: 250 kB in 10 ms.
+        let from = begins[raise];
+        let start = bytes_between(&trace, 0, from);
+        let (at, _) = trace
+            .iter()
+            .find(|(_, total)| *total > start + 250_000)
+            .expect("data");
+        println!(
+            "250 kB at 500 Mbit/s (4.2 ms) after {:.2} ms",
+            (at - from) as f64 / 1e6
+        );
+        assert!(
+            at - from < 20 * MS,
+            "the raise took {} us",
+            (at - from) / 1000
+        );
+    }
+    // After the drop: at most what was on its way, one burst of a millisecond.
+    let after = bytes_between(&trace, begins[2] + 5 * MS, begins[2] + 105 * MS);
+    println!("5 Mbit/s: {after} bytes in 100 ms");
+    assert!(
+        after < 100_000,
+        "{after} bytes in 100 ms, 62,500 are allowed for"
+    );
+}
+
+#[test]
+fn an_expired_lease_is_plain_cubic_within_milliseconds() {
+    let pair = Pair::new();
+    let mut driver = Driver::open(&pair);
+    let receiver = Receiver::start(&pair.right, RIGHT_V4, 1);
+    let sender = Sender::start(&pair.left, receiver.address);
+    let conn = driver.started();
+    let expires = now_ns() + 400 * MS;
+    driver.set(conn, 50, expires);
+    sleep(Duration::from_millis(500));
+    let sockets = pair.left.run("ss -tin");
+    sleep(Duration::from_millis(100));
+    assert_eq!(driver.backend.stats().expired, 1);
+    sender.stop();
+    let trace = receiver.finish().remove(0);
+    let paced = payload_rate_bps(&trace, expires - 200 * MS, expires - MS) * WIRE_V4;
+    assert!(
+        (45e6..55e6).contains(&paced),
+        "paced at {paced} until the lease ended"
+    );
+    // Five times what the rate allows in 5 ms.
+    let goal = bytes_between(&trace, 0, expires) + 5 * 50_000_000 / 8 * 5 / 1000;
+    let (at, _) = trace.iter().find(|(_, total)| *total > goal).expect("data");
+    let reads: Vec<_> = trace
+        .iter()
+        .filter(|(at, _)| *at > expires - 2 * MS)
+        .take(12)
+        .map(|(at, total)| (*at as i64 - expires as i64, total))
+        .collect();
+    println!(
+        "past 5x the rate {:.2} ms after the expiry: {reads:?}",
+        (at - expires) as f64 / 1e6
+    );
+    assert!(
+        at - expires < 20 * MS,
+        "plain TCP only after {} us",
+        (at - expires) / 1000
+    );
+    let rate = payload_rate_bps(&trace, expires + 20 * MS, expires + 100 * MS);
+    println!("afterwards {:.0} Mbit/s; {sockets}", rate / 1e6);
+    assert!(rate > 5.0 * 50e6, "{rate} bit/s after the lease");
+}
+
+/// A lease that ran out stays dead: renewing the others does not bring its rate back.
+#[test]
+fn renewal_extends_live_rates_and_revives_none() {
+    let pair = Pair::new();
+    let mut driver = Driver::open(&pair);
+    let receiver = Receiver::start(&pair.right, RIGHT_V4, 1);
+    let sender = Sender::start(&pair.left, receiver.address);
+    let conn = driver.started();
+    let begin = now_ns();
+    driver.set(conn, 50, begin + 200 * MS);
+    driver.backend.renew(begin + 600 * MS).expect("renew");
+    sleep(Duration::from_millis(800));
+    driver.backend.renew(FOREVER_NS).expect("renew");
+    sleep(Duration::from_millis(200));
+    let end = now_ns();
+    sender.stop();
+    let trace = receiver.finish().remove(0);
+    let renewed = payload_rate_bps(&trace, begin + 250 * MS, begin + 590 * MS) * WIRE_V4;
+    assert!(
+        (48e6..52e6).contains(&renewed),
+        "{renewed} bit/s under the renewed lease"
+    );
+    let dead = payload_rate_bps(&trace, end - 150 * MS, end);
+    assert!(
+        dead > 5.0 * 50e6,
+        "{dead} bit/s: the renewal revived a dead rate"
+    );
+}
+
+#[test]
+fn clearing_all_rates_releases_every_socket_at_once() {
+    let pair = Pair::new();
+    let mut driver = Driver::open(&pair);
+    let receiver = Receiver::start(&pair.right, RIGHT_V4, 2);
+    let senders = [(); 2].map(|()| Sender::start(&pair.left, receiver.address));
+    for conn in driver.starts(2) {
+        driver.set(conn, 50, FOREVER_NS);
+    }
+    sleep(Duration::from_millis(300));
+    let released = now_ns();
+    driver.backend.clear_all().expect("clear all");
+    driver.backend.renew(FOREVER_NS).expect("renew");
+    sleep(Duration::from_millis(200));
+    let end = now_ns();
+    assert_eq!(driver.backend.stats().expired, 0, "a release is no expiry");
+    senders.into_iter().for_each(Sender::stop);
+    for trace in receiver.finish() {
+        let before = payload_rate_bps(&trace, released - 200 * MS, released);
+        let after = payload_rate_bps(&trace, released + 20 * MS, end);
+        assert!((45e6..55e6).contains(&before), "{before} bit/s while paced");
+        assert!(after > 5.0 * 50e6, "{after} bit/s after the release");
+    }
+}
+
+/// At 100 kbit/s a segment takes 121 ms: slow, but it must neither stall nor run away.
+#[test]
+fn very_low_rates_flow_on() {
+    let pair = Pair::new();
+    let mut driver = Driver::open(&pair);
+    let receiver = Receiver::start(&pair.right, RIGHT_V4, 1);
+    let sender = Sender::start(&pair.left, receiver.address);
+    let conn = driver.started();
+    driver.set(conn, 1, FOREVER_NS);
+    sleep(Duration::from_millis(100));
+    let one = now_ns();
+    sleep(Duration::from_millis(1000));
+    driver
+        .backend
+        .set_rate(conn, 100_000, FOREVER_NS)
+        .expect("set a rate");
+    let tenth = now_ns();
+    sleep(Duration::from_millis(1500));
+    let end = now_ns();
+    driver.set(conn, 1000, FOREVER_NS);
+    sleep(Duration::from_millis(300));
+    sender.stop();
+    let trace = receiver.finish().remove(0);
+    let megabit = payload_rate_bps(&trace, one, tenth) * WIRE_V4;
+    assert!(
+        (0.95e6..1.05e6).contains(&megabit),
+        "{megabit} bit/s of 1 Mbit/s"
+    );
+    let slow = bytes_between(&trace, tenth + 150 * MS, end);
+    assert!(
+        (5 * 1448..=16 * 1448).contains(&slow),
+        "{slow} bytes in 1.35 s at 100 kbit/s"
+    );
+    let raised = bytes_between(&trace, end, end + 300 * MS);
+    assert!(
+        raised > 5_000_000,
+        "{raised} bytes within 300 ms of the raise to 1 Gbit/s"
+    );
+}
+
+#[test]
+fn forty_flows_each_keep_their_own_rate() {
+    let pair = Pair::new();
+    let mut driver = Driver::open(&pair);
+    let receiver = Receiver::start(&pair.right, RIGHT_V4, 40);
+    let senders: Vec<_> = (0..40)
+        .map(|_| Sender::start(&pair.left, receiver.address))
+        .collect();
+    let mut rates = Vec::new();
+    for (index, conn) in (1..).zip(driver.starts(40)) {
+        driver.set(conn, index, FOREVER_NS);
+        rates.push(index as f64 * 1e6);
+    }
+    sleep(Duration::from_millis(300));
+    let from = now_ns();
+    sleep(Duration::from_millis(2000));
+    let to = now_ns();
+    assert_eq!(driver.count(|kind| matches!(kind, FlowEventKind::Close)), 0);
+    driver.backend.clear_all().expect("clear all");
+    senders.into_iter().for_each(Sender::stop);
+    let traces = receiver.finish();
+    let mut got: Vec<_> = traces
+        .iter()
+        .map(|trace| payload_rate_bps(trace, from, to) * WIRE_V4)
+        .collect();
+    got.sort_by(f64::total_cmp);
+    println!(
+        "{:.2?}",
+        got.iter().map(|got| got / 1e6).collect::<Vec<_>>()
+    );
+    let mut errors: Vec<_> = got
+        .iter()
+        .zip(&rates)
+        .map(|(got, rate)| (got / rate - 1.0).abs())
+        .collect();
+    errors.sort_by(f64::total_cmp);
+    println!(
+        "errors: median {:.2} %, max {:.2} %",
+        errors[20] * 100.0,
+        errors[39] * 100.0
+    );
+    assert!(errors[20] < 0.01, "median error {}", errors[20]);
+    assert!(errors[39] < 0.04, "largest error {}", errors[39]);
+}
