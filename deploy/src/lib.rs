@@ -9,7 +9,7 @@
 //! | [`measure`] | what is measured, and the arithmetic on it |
 //! | [`report`], [`view`] | results afterwards, and the picture meanwhile |
 //! | [`reaper`], [`mod@proc`], [`clock`] | clean-up, processes, time |
-//! | [`certs`], [`status`], [`admin`] | the other subcommands |
+//! | [`certs`], [`status`], [`admin`], [`topology_cmd`] | the other subcommands |
 
 pub mod admin;
 pub mod certs;
@@ -22,5 +22,6 @@ pub mod reaper;
 pub mod report;
 pub mod scenario;
 pub mod status;
+pub mod topology_cmd;
 pub mod traffic;
 pub mod view;

@@ -9,6 +9,7 @@ use ratewright_lab::certs::CertsCommand;
 use ratewright_lab::lab::options::LabOptions;
 use ratewright_lab::reaper::{self, Estate};
 use ratewright_lab::status::StatusCommand;
+use ratewright_lab::topology_cmd::TopologyCommand;
 use ratewright_lab::{lab, traffic};
 
 #[derive(Debug, Parser)]
@@ -22,6 +23,8 @@ struct Cli {
 enum Command {
     /// Build a datacenter on this machine, send real traffic through it, with and without Ratewright
     Lab(LabOptions),
+    /// Build, check and show topology files
+    Topology(TopologyCommand),
     /// Certificates for the lab and for trying Ratewright out
     #[command(subcommand)]
     Certs(CertsCommand),
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<()> {
     match command {
         Command::Lab(options) => lab::run(options),
+        Command::Topology(command) => command.run(),
         Command::Certs(command) => command.run(),
         Command::Status(command) => command.run(),
         Command::LabTraffic => traffic::sender::run(),

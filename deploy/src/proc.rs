@@ -127,8 +127,13 @@ impl Drop for Process {
 
 fn enter(procs: i32, netns: i32) -> io::Result<()> {
     let check = |result: i64| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
-    // SAFETY: plain system calls; the descriptors are open, the buffer is one static byte.
+    // SAFETY: plain system calls; the descriptors are open, the buffer is one static byte, the signal
+    // set is initialised by sigemptyset before it is used.
     unsafe {
+        // The lab waits for its signals on a thread and blocks them elsewhere; a child must not inherit that.
+        let mut none = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        check(i64::from(libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut())))?;
         check(i64::from(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL)))?;
         check(libc::write(procs, b"0".as_ptr().cast(), 1) as i64)?;
         check(i64::from(libc::setns(netns, libc::CLONE_NEWNET)))

@@ -82,7 +82,7 @@ impl Control {
     pub fn start_daemon(&mut self, lab: &Lab, site: &Site, host: usize) -> Result<()> {
         let name = &site.network.plan.nodes[host].name;
         let mut command = Command::new(&lab.binaries.endpointd);
-        command.arg("--config").arg(self.dir.join(format!("{name}.toml")));
+        command.arg("run").arg("--config").arg(self.dir.join(format!("{name}.toml")));
         let log = self.dir.join(format!("endpointd-{name}.log"));
         let process = Process::start_logged(&format!("the daemon of {name}"), command, &site.place(host), &log)?;
         self.daemons[host] = Some(process);
