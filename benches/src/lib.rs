@@ -1,1 +1,93 @@
-//! Criterion benchmarks of Ratewright's hot paths.
+//! Criterion benchmarks of Ratewright's hot paths, and the networks and traffic that they share.
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use ratewright_allocator::engine::{
+    EngineConfig, EngineEvent, FlowKey, FlowSpec, RateEngine, ReferenceEngine,
+};
+use ratewright_topology::{HostId, PathChoice, Topology, TwoTierClos};
+
+/// A network and its number of flows, as in the paper's table of allocator speeds.
+#[derive(Clone, Copy, Debug)]
+pub struct Size {
+    /// Hosts, a multiple of 16.
+    pub hosts: u32,
+    /// Flows between random hosts.
+    pub flows: u32,
+}
+
+/// The sizes that the benchmarks run.
+pub const SIZES: [Size; 3] = [
+    Size {
+        hosts: 384,
+        flows: 3_072,
+    },
+    Size {
+        hosts: 1_536,
+        flows: 12_288,
+    },
+    Size {
+        hosts: 4_608,
+        flows: 49_152,
+    },
+];
+
+/// A two-tier Clos of full bisection: racks of 16 hosts at 10 Gbit/s, 4 spines at 40 Gbit/s.
+#[must_use]
+pub fn clos(size: Size) -> Topology {
+    let shape = TwoTierClos {
+        racks: size.hosts / 16,
+        hosts_per_rack: 16,
+        spines: 4,
+        ..TwoTierClos::default()
+    };
+    shape.build().expect("a valid network")
+}
+
+/// A log flow between two random hosts on a random path.
+#[must_use]
+pub fn random_flow(topology: &Topology, rng: &mut Pcg64Mcg, key: u64) -> FlowSpec {
+    let hosts = topology.hosts().len() as u32;
+    let src = rng.random_range(0..hosts);
+    let dst = (src + rng.random_range(1..hosts)) % hosts;
+    let path = topology
+        .path(HostId(src), HostId(dst), PathChoice::Hash(rng.random()))
+        .expect("all links are up");
+    FlowSpec {
+        key: FlowKey(key),
+        links: path.iter().map(|link| link.0).collect(),
+        class: 0,
+        weight: 1.0,
+        demand_bps: f64::INFINITY,
+    }
+}
+
+/// A seeded generator: the same traffic in every run.
+#[must_use]
+pub fn rng() -> Pcg64Mcg {
+    Pcg64Mcg::seed_from_u64(1)
+}
+
+/// The reference engine with all flows of that size, after 200 iterations.
+#[must_use]
+pub fn warm_engine(topology: &Topology, size: Size) -> ReferenceEngine {
+    let capacities: Vec<f64> = topology
+        .links()
+        .iter()
+        .map(|l| topology.effective_capacity_bps(l.id) as f64)
+        .collect();
+    let mut engine =
+        ReferenceEngine::new(EngineConfig::default(), &capacities).expect("valid settings");
+    let mut rng = rng();
+    for key in 0..u64::from(size.flows) {
+        let spec = random_flow(topology, &mut rng, key);
+        engine
+            .apply(EngineEvent::Start(spec))
+            .expect("a valid flow");
+    }
+    for _ in 0..200 {
+        engine.iterate();
+        engine.drain_updates(&mut |_| {});
+    }
+    engine
+}

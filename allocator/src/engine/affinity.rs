@@ -20,5 +20,9 @@ pub(super) fn pin_current_thread(core: usize) -> io::Result<()> {
         libc::CPU_SET(core, &mut set);
         libc::sched_setaffinity(0, size_of_val(&set), &raw const set)
     };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }

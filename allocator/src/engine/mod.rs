@@ -3,6 +3,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `mod.rs` | the vocabulary: events in, rate updates out, the [`RateEngine`] trait |
+//! | `config` | how the engine allocates, and which settings make sense |
 //! | `error` | what an event can be refused for |
 //! | `reference` | [`ReferenceEngine`]: f64 NED + F-NORM + threshold filter, single-threaded |
 //! | `flows` | its flow table: dense arrays, O(1) start and end |
@@ -20,6 +21,7 @@ use arrayvec::ArrayVec;
 
 mod affinity;
 mod clock;
+mod config;
 mod error;
 mod flows;
 mod reference;
@@ -29,8 +31,9 @@ pub mod thread;
 #[cfg(test)]
 mod tests;
 
+pub use config::{EngineConfig, StepRule};
 pub use error::EngineError;
-pub use reference::{EngineConfig, ReferenceEngine, StepRule};
+pub use reference::ReferenceEngine;
 pub use stats::{EngineStats, LinkLoad};
 
 pub use crate::num::optimality::Optimality;

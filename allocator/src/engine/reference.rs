@@ -2,80 +2,17 @@
 
 use super::flows::{FlowTable, UNTOLD};
 use super::{
-    EngineError, EngineEvent, FlowKey, FlowSpec, IterationReport, LinkPath, MAX_PATH_LINKS,
-    Optimality, RateEngine, RateUpdate,
+    EngineConfig, EngineError, EngineEvent, FlowKey, FlowSpec, IterationReport, LinkPath,
+    MAX_PATH_LINKS, Optimality, RateEngine, RateUpdate, StepRule,
 };
-use crate::num::utility::ClassTable;
 use crate::num::{
     FNorm, GuardedNed, Limit, Ned, Normalizer, Optimizer, Problem, RATE_UNIT_BPS, optimality,
     path_capacity,
 };
 
-/// Which price update the engine runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum StepRule {
-    /// [`GuardedNed`]: converges where the plain rule does not.
-    #[default]
-    Guarded,
-    /// [`Ned`]: Algorithm 1 of the paper to the letter, for comparison.
-    Paper,
-}
-
 /// The engine rests after this many iterations in which no rate passed the threshold, converged or
 /// not: whatever still moves, no endpoint would hear of it.
 const PATIENCE: u32 = 1000;
-
-/// How the engine allocates.
-#[derive(Clone, Debug)]
-pub struct EngineConfig {
-    /// NED's step γ (flowtune §2, (4)). With the guarded rule, the shortest step of a link.
-    pub gamma: f64,
-    /// The price update.
-    pub step_rule: StepRule,
-    /// A rate is told again when it has moved by more than this share (flowtune §5.3.2). All
-    /// capacities are derated by the same share, so that rates not yet told never overfill a link.
-    pub threshold: f64,
-    /// The share of every link that is kept for flowlets that never ask (flowtune §6).
-    pub mice_reserve: f64,
-    /// The bound of the flow table.
-    pub max_flows: usize,
-    /// What rates are worth.
-    pub classes: ClassTable,
-    /// The engine has settled when an iteration moves no rate by more than this share, no link is
-    /// over- or under-used by more than this share of its capacity without reason, and every rate
-    /// that passed the threshold is told.
-    pub settle_tolerance: f64,
-}
-
-impl Default for EngineConfig {
-    fn default() -> Self {
-        Self {
-            gamma: 0.4,
-            step_rule: StepRule::default(),
-            threshold: 0.01,
-            mice_reserve: 0.0,
-            max_flows: 1 << 20,
-            classes: ClassTable::default(),
-            settle_tolerance: 1e-5,
-        }
-    }
-}
-
-impl EngineConfig {
-    fn check(&self) -> Result<(), EngineError> {
-        let within = |name, value: f64, ok: bool, expected| {
-            if ok { Ok(()) } else { Err(EngineError::BadSetting { name, value, expected }) }
-        };
-        within("gamma", self.gamma, self.gamma > 0.0 && self.gamma < 2.0, "above 0 and below 2")?;
-        let share = |v: f64| (0.0..=0.5).contains(&v);
-        within("threshold", self.threshold, share(self.threshold), "0 to 0.5")?;
-        within("mice_reserve", self.mice_reserve, share(self.mice_reserve), "0 to 0.5")?;
-        let tolerance = self.settle_tolerance;
-        within("settle_tolerance", tolerance, tolerance > 0.0 && tolerance < 0.1, "above 0 and below 0.1")?;
-        let bound = self.max_flows;
-        within("max_flows", bound as f64, bound > 0 && bound <= 1 << 30, "1 to 2^30")
-    }
-}
 
 /// NED, F-NORM and the threshold filter over one flow table.
 pub struct ReferenceEngine {
@@ -128,7 +65,9 @@ impl ReferenceEngine {
     /// The rate of a flow after the last iteration, whether it was told or not.
     #[must_use]
     pub fn rate_bps(&self, key: FlowKey) -> Option<f64> {
-        self.flows.find(key).map(|slot| self.flows.normalized[slot] * RATE_UNIT_BPS)
+        self.flows
+            .find(key)
+            .map(|slot| self.flows.normalized[slot] * RATE_UNIT_BPS)
     }
 
     /// The prices by link, in utility per Gbit/s.
@@ -146,8 +85,10 @@ impl ReferenceEngine {
     }
 
     fn reset(&mut self, capacities_bps: &[f64]) -> Result<(), EngineError> {
-        let capacities =
-            capacities_bps.iter().map(|&c| self.derated(c)).collect::<Result<Vec<_>, _>>()?;
+        let capacities = capacities_bps
+            .iter()
+            .map(|&c| self.derated(c))
+            .collect::<Result<Vec<_>, _>>()?;
         self.optimizer.reset(capacities.len());
         self.capacities = capacities;
         self.flows.clear();
@@ -162,7 +103,10 @@ impl ReferenceEngine {
         }
         for (i, &link) in links.iter().enumerate() {
             if link as usize >= self.capacities.len() {
-                return Err(EngineError::UnknownLink { link, links: self.capacities.len() });
+                return Err(EngineError::UnknownLink {
+                    link,
+                    links: self.capacities.len(),
+                });
             }
             if links[..i].contains(&link) {
                 return Err(EngineError::BadPath(key));
@@ -180,7 +124,7 @@ impl ReferenceEngine {
         if !(spec.weight > 0.0 && weight.is_finite() && weight > 0.0) {
             return Err(EngineError::BadWeight(spec.weight));
         }
-        if !(spec.demand_bps >= 0.0) {
+        if spec.demand_bps.is_nan() || spec.demand_bps < 0.0 {
             return Err(EngineError::BadDemand(spec.demand_bps));
         }
         let max_flows = self.config.max_flows;
@@ -210,10 +154,18 @@ impl ReferenceEngine {
         self.moved.clear();
         let threshold = self.config.threshold;
         let flows = &mut self.flows;
-        for ((&key, &rate), told) in flows.keys.iter().zip(&flows.normalized).zip(&mut flows.told) {
+        for ((&key, &rate), told) in flows
+            .keys
+            .iter()
+            .zip(&flows.normalized)
+            .zip(&mut flows.told)
+        {
             if *told == UNTOLD || (rate - *told).abs() > threshold * *told {
                 *told = rate;
-                self.moved.push(RateUpdate { key, rate_bps: rate * RATE_UNIT_BPS });
+                self.moved.push(RateUpdate {
+                    key,
+                    rate_bps: rate * RATE_UNIT_BPS,
+                });
             }
         }
     }
@@ -276,13 +228,25 @@ impl RateEngine for ReferenceEngine {
         };
         let residual = self.optimizer.iterate(&problem, &mut rates);
         let max_overload = self.normalizer.normalize(&problem, &rates, &mut normalized);
-        let change = self.previous.iter().zip(&normalized).fold(0.0, |m: f64, (&old, &new)| {
-            if old == new { m } else { m.max((new - old).abs() / new.max(old)) }
-        });
+        let change = self
+            .previous
+            .iter()
+            .zip(&normalized)
+            .fold(0.0, |m: f64, (&old, &new)| {
+                if old == new {
+                    m
+                } else {
+                    m.max((new - old).abs() / new.max(old))
+                }
+            });
         self.flows.rates = rates;
         self.flows.normalized = normalized;
         self.filter();
-        self.quiet = if self.moved.is_empty() { self.quiet.saturating_add(1) } else { 0 };
+        self.quiet = if self.moved.is_empty() {
+            self.quiet.saturating_add(1)
+        } else {
+            0
+        };
         let tolerance = self.config.settle_tolerance;
         let converged = change <= tolerance && residual <= tolerance && self.moved.is_empty();
         IterationReport {

@@ -17,7 +17,11 @@ impl LinkLoad {
     /// Load over capacity; 0 for a link without capacity, over which nothing is sent.
     #[must_use]
     pub fn utilization(&self) -> f64 {
-        if self.capacity_bps > 0.0 { self.load_bps / self.capacity_bps } else { 0.0 }
+        if self.capacity_bps > 0.0 {
+            self.load_bps / self.capacity_bps
+        } else {
+            0.0
+        }
     }
 }
 

@@ -89,7 +89,12 @@ pub fn spawn(
         .name("rate-engine".to_owned())
         .spawn(move || worker.run())
         .expect("the operating system starts a thread for the engine");
-    EngineHandle { events: event_tx, updates: update_rx, shared, thread: Some(thread) }
+    EngineHandle {
+        events: event_tx,
+        updates: update_rx,
+        shared,
+        thread: Some(thread),
+    }
 }
 
 impl EngineHandle {
@@ -98,7 +103,9 @@ impl EngineHandle {
     /// # Errors
     /// The ring is full: the event comes back, to be offered again once the engine has caught up.
     pub fn push(&mut self, event: EngineEvent) -> Result<(), EngineEvent> {
-        self.events.push(event).map_err(|PushError::Full(event)| event)?;
+        self.events
+            .push(event)
+            .map_err(|PushError::Full(event)| event)?;
         // Pairs with the fence in the worker: either it sees this event before it parks, or this
         // sees that it is idle and wakes it.
         fence(Ordering::SeqCst);

@@ -36,22 +36,34 @@
 //! - Where all flows are far inside their demands and still too many, the price is lifted to where
 //!   the first of them reacts.
 //!
-//! Measured against plain NED (γ = 0.4) from cold prices, the largest number of iterations after which every
-//! rate stays within 10⁻⁴ of the optimum, over 30 random instances of 60 flows each, weights 1, 2, 4
-//! ("never": some instance not within 2,000):
+//! Measured against plain NED (γ = 0.4) from cold prices: the largest number of iterations after
+//! which every rate stays within 10⁻⁴ of the optimum, over 30 random instances of 60 flows each with
+//! weights 1, 2, 4, and how many of them stayed further away for 2,000 iterations
+//! (`tests/num_convergence.rs` prints these figures):
 //!
 //! | instances | plain | guarded |
 //! |---|---|---|
-//! | two-tier Clos, log | never | 199 |
-//! | the same, a third of the flows with demands | never | 284 |
-//! | the same, link capacities 0.1 : 1 : 4 | never | 718 |
-//! | the same, α of 0.5, 1, 2, 8 mixed | never | 1,584 |
-//! | six random links of 30 equal ones per flow, log, demands | 205 | 148 |
-//! | six random links of 30 of 1 Tbit/s per flow, α = 8 | never | 60 |
+//! | two-tier Clos, log | 6 of 30 fail | 253 |
+//! | the same, a third of the flows with demands | 7 of 30 fail | 278 |
+//! | the same, link capacities 0.1 : 1 : 4 | all fail | 714 |
+//! | the same, α of 0.5, 1, 2, 8 mixed | all fail | 612 |
+//! | six of 30 random links per flow, log, demands | 185 | 121 |
+//! | six of 30 random 1 Tbit/s links per flow, α = 8 | all fail | 41 |
 //!
-//! and the iterations after which all rates by prices are within 1 %, when 1 to 8 senders to one
-//! receiver start and stop one by one: never (0.1 Gbit/s and 1 Tbit/s links) or 9 (10 Gbit/s) for
-//! the plain rule, at most 8 for the guarded one.
+//! When 1 to 8 senders to one receiver start and stop one by one, the guarded rule has all rates
+//! within 1 % after at most 8 iterations at any speed from 100 Mbit/s to 1 Tbit/s, the plain one
+//! after at most 15.
+//!
+//! On a two-tier Clos of 384 hosts, after 1 % of 3,072 flows were replaced at converged prices, the
+//! 99th percentile of the normalised rates' errors:
+//!
+//! | iterations | 1 | 2 | 5 | 10 | 20 | 50 |
+//! |---|---|---|---|---|---|---|
+//! | plain, γ = 0.4 | 28 % | 14.7 % | 7.1 % | 4.0 % | 2.0 % | 0.5 % |
+//! | plain, γ = 0.6 | 28 % | 14.8 % | 5.5 % | 2.8 % | 1.2 % | 0.2 % |
+//! | plain, γ = 0.8 | 28 % | 15.7 % | 26 % | 12 % | 74 % | 96 % |
+//! | plain, γ = 1.0 | 28 % | 18 % | 30 % | 66 % | 48 % | 48 % |
+//! | guarded, γ = 0.4 | 28 % | 14.3 % | 7.5 % | 3.2 % | 1.1 % | 0.1 % |
 
 use super::utility::Utility;
 use super::{Limit, Optimizer, Problem};
@@ -117,7 +129,13 @@ impl GuardedNed {
             gamma,
             prices: vec![1.0; links],
             sums: vec![Sums::default(); links],
-            steps: vec![Step { length: FIRST_STEP * gamma, excess: 0.0 }; links],
+            steps: vec![
+                Step {
+                    length: FIRST_STEP * gamma,
+                    excess: 0.0
+                };
+                links
+            ],
             lifts: Vec::new(),
         }
     }
@@ -167,7 +185,11 @@ impl GuardedNed {
                 let shift = SHIFT * mean_path_price;
                 let factor = power(fill, length * sums.load / sums.elastic);
                 let next = ((*price + shift) * factor - shift).max(*price * LARGEST_FALL);
-                *price = if next < NEGLIGIBLE * mean_path_price { 0.0 } else { next };
+                *price = if next < NEGLIGIBLE * mean_path_price {
+                    0.0
+                } else {
+                    next
+                };
             } else if excess > 0.0 {
                 residual = residual.max(excess);
                 self.lifts.push((link as u32, f64::INFINITY));
@@ -219,7 +241,11 @@ fn respond(utility: &impl Utility, weight: f64, price: f64, cap: f64) -> (f64, f
     let scaled = price / weight;
     let rate = utility.rate_at(scaled).min(cap);
     let reaction = -utility.rate_slope_at(scaled) / weight;
-    if reaction.is_finite() { (rate, reaction, reaction * price) } else { (rate, 0.0, 0.0) }
+    if reaction.is_finite() {
+        (rate, reaction, reaction * price)
+    } else {
+        (rate, 0.0, 0.0)
+    }
 }
 
 /// The same for a flow at its cap.
@@ -242,9 +268,17 @@ fn respond_at_cap(limit: &Limit, price: f64) -> (f64, f64, f64) {
 #[inline]
 fn power(base: f64, exponent: f64) -> f64 {
     let d = base - 1.0;
-    let ln = if d.abs() < 0.01 { d * (1.0 - d * (0.5 - d * (1.0 / 3.0 - d * 0.25))) } else { base.ln() };
+    let ln = if d.abs() < 0.01 {
+        d * (1.0 - d * (0.5 - d * (1.0 / 3.0 - d * 0.25)))
+    } else {
+        base.ln()
+    };
     let z = (exponent * ln).clamp(-LARGEST_EXPONENT, LARGEST_EXPONENT);
-    if z.abs() < 0.01 { 1.0 + z * (1.0 + z * (0.5 + z * (1.0 / 6.0 + z / 24.0))) } else { z.exp() }
+    if z.abs() < 0.01 {
+        1.0 + z * (1.0 + z * (0.5 + z * (1.0 / 6.0 + z / 24.0)))
+    } else {
+        z.exp()
+    }
 }
 
 impl Optimizer for GuardedNed {
@@ -259,6 +293,10 @@ impl Optimizer for GuardedNed {
 
     fn prices(&self) -> &[f64] {
         &self.prices
+    }
+
+    fn warm_start(&mut self, prices: &[f64]) {
+        self.prices.copy_from_slice(prices);
     }
 
     fn reset(&mut self, links: usize) {

@@ -68,6 +68,9 @@ pub trait Optimizer: Send {
     /// The prices by link, after the last iteration.
     fn prices(&self) -> &[f64];
 
+    /// Goes on from other prices, one per link: a hand-over, or a restart.
+    fn warm_start(&mut self, prices: &[f64]);
+
     /// Forgets everything: a new topology with that many links.
     fn reset(&mut self, links: usize);
 }

@@ -10,8 +10,9 @@ use super::{Optimizer, Problem};
 ///
 /// Rate update: x_s = U'⁻¹(Σ p / w), clamped to the flow's cap. Price update:
 /// p ← max(0, p − γ G / H) with G = Σ x − c and H = Σ ∂x/∂p, where a flow at its cap has ∂x/∂p = 0.
-/// A link on which no flow reacts (H = 0) has its price raised or lowered by the factor 1 ± γ; a
-/// link without flows, or without capacity, keeps its price.
+/// The paper leaves open what to do where no flow reacts (H = 0): here, too full a link takes the step
+/// that it would take if one log flow of its whole capacity reacted, and the price of any other falls
+/// by the factor 1 − γ. A link without flows, or without capacity, keeps its price.
 #[derive(Clone, Debug)]
 pub struct Ned {
     gamma: f64,
@@ -31,7 +32,11 @@ impl Ned {
     /// An optimiser for `links` links with the step `gamma`. Prices start at 1.
     #[must_use]
     pub fn new(gamma: f64, links: usize) -> Self {
-        Self { gamma, prices: vec![1.0; links], sums: vec![Sums::default(); links] }
+        Self {
+            gamma,
+            prices: vec![1.0; links],
+            sums: vec![Sums::default(); links],
+        }
     }
 
     fn update_rates(&mut self, problem: &Problem<'_>, rates: &mut [f64]) {
@@ -46,7 +51,11 @@ impl Ned {
             let utility = problem.classes.utility(flows.classes[s]);
             let price = problem.path_price(s, &self.prices) / weight;
             let free = utility.rate_at(price);
-            let slope = if free < cap { utility.rate_slope_at(price) / weight } else { 0.0 };
+            let slope = if free < cap {
+                utility.rate_slope_at(price) / weight
+            } else {
+                0.0
+            };
             *rate = free.min(cap);
             for &link in &flows.paths[s] {
                 let sums = &mut self.sums[link as usize];
@@ -61,8 +70,11 @@ impl Optimizer for Ned {
     fn iterate(&mut self, problem: &Problem<'_>, rates: &mut [f64]) -> f64 {
         self.update_rates(problem, rates);
         let mut residual: f64 = 0.0;
-        for ((price, sums), &capacity) in
-            self.prices.iter_mut().zip(&self.sums).zip(problem.capacities)
+        for ((price, sums), &capacity) in self
+            .prices
+            .iter_mut()
+            .zip(&self.sums)
+            .zip(problem.capacities)
         {
             if sums.load <= 0.0 || capacity <= 0.0 {
                 continue;
@@ -74,9 +86,9 @@ impl Optimizer for Ned {
             if sums.slope < 0.0 {
                 *price = (*price - self.gamma * excess / sums.slope).max(0.0);
             } else if excess > 0.0 {
-                *price *= 1.0 + self.gamma;
+                *price += self.gamma * excess / (capacity * capacity);
             } else {
-                *price *= 1.0 - self.gamma;
+                *price *= (1.0 - self.gamma).max(0.0);
             }
         }
         residual
@@ -84,6 +96,10 @@ impl Optimizer for Ned {
 
     fn prices(&self) -> &[f64] {
         &self.prices
+    }
+
+    fn warm_start(&mut self, prices: &[f64]) {
+        self.prices.copy_from_slice(prices);
     }
 
     fn reset(&mut self, links: usize) {

@@ -46,7 +46,8 @@ fn ratios(problem: &Problem<'_>, rates: &[f64], scratch: &mut Vec<f64>) -> f64 {
 
 /// Whether a path crosses a link without capacity.
 fn is_cut(problem: &Problem<'_>, path: &[u32]) -> bool {
-    path.iter().any(|&link| problem.capacities[link as usize] <= 0.0)
+    path.iter()
+        .any(|&link| problem.capacities[link as usize] <= 0.0)
 }
 
 /// F-NORM (flowtune §3.1, (6)): each flow by the fullest link of its own path, then to its cap.
@@ -59,11 +60,20 @@ impl Normalizer for FNorm {
     fn normalize(&mut self, problem: &Problem<'_>, rates: &[f64], normalized: &mut [f64]) -> f64 {
         let largest = ratios(problem, rates, &mut self.ratios);
         let flows = problem.flows;
-        for (((out, &rate), path), limit) in
-            normalized.iter_mut().zip(rates).zip(flows.paths).zip(flows.limits)
+        for (((out, &rate), path), limit) in normalized
+            .iter_mut()
+            .zip(rates)
+            .zip(flows.paths)
+            .zip(flows.limits)
         {
-            let fullest = path.iter().fold(0.0, |m: f64, &l| m.max(self.ratios[l as usize]));
-            *out = if rate > 0.0 && fullest.is_finite() { (rate / fullest).min(limit.cap) } else { 0.0 };
+            let fullest = path
+                .iter()
+                .fold(0.0, |m: f64, &l| m.max(self.ratios[l as usize]));
+            *out = if rate > 0.0 && fullest.is_finite() {
+                (rate / fullest).min(limit.cap)
+            } else {
+                0.0
+            };
         }
         largest
     }
@@ -80,11 +90,18 @@ impl Normalizer for UNorm {
     fn normalize(&mut self, problem: &Problem<'_>, rates: &[f64], normalized: &mut [f64]) -> f64 {
         let largest = ratios(problem, rates, &mut self.ratios);
         let flows = problem.flows;
-        for (((out, &rate), path), limit) in
-            normalized.iter_mut().zip(rates).zip(flows.paths).zip(flows.limits)
+        for (((out, &rate), path), limit) in normalized
+            .iter_mut()
+            .zip(rates)
+            .zip(flows.paths)
+            .zip(flows.limits)
         {
             let usable = rate > 0.0 && largest > 0.0 && !is_cut(problem, path);
-            *out = if usable { (rate / largest).min(limit.cap) } else { 0.0 };
+            *out = if usable {
+                (rate / largest).min(limit.cap)
+            } else {
+                0.0
+            };
         }
         largest
     }

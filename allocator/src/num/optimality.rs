@@ -38,8 +38,8 @@ pub fn measure(
     let mut worth = 0.0;
     let mut score = 0.0;
     let mut rated_flows = 0;
-    for s in 0..flows.len() {
-        let (cap, weight, rate) = (flows.limits[s].cap, flows.weights[s], normalized[s]);
+    for (s, &rate) in normalized.iter().enumerate() {
+        let (cap, weight) = (flows.limits[s].cap, flows.weights[s]);
         if cap <= 0.0 {
             continue;
         }

@@ -39,7 +39,12 @@ impl Limit {
     pub fn new(utility: &impl Utility, weight: f64, demand: f64, path_capacity: f64) -> Self {
         let cap = demand.min(path_capacity);
         if cap <= 0.0 {
-            return Self { cap: 0.0, knee: f64::INFINITY, reaction: 0.0, by_demand: true };
+            return Self {
+                cap: 0.0,
+                knee: f64::INFINITY,
+                reaction: 0.0,
+                by_demand: true,
+            };
         }
         let marginal = utility.marginal(cap);
         Self {
@@ -102,12 +107,17 @@ impl Problem<'_> {
 
     /// Σ p over a flow's path.
     pub(super) fn path_price(&self, flow: usize, prices: &[f64]) -> f64 {
-        self.flows.paths[flow].iter().map(|&link| prices[link as usize]).sum()
+        self.flows.paths[flow]
+            .iter()
+            .map(|&link| prices[link as usize])
+            .sum()
     }
 }
 
 /// The smallest capacity on a path.
 #[must_use]
 pub fn path_capacity(path: &[u32], capacities: &[f64]) -> f64 {
-    path.iter().fold(f64::INFINITY, |least, &link| least.min(capacities[link as usize]))
+    path.iter().fold(f64::INFINITY, |least, &link| {
+        least.min(capacities[link as usize])
+    })
 }

@@ -55,7 +55,9 @@ impl AlphaFair {
     /// α-fairness for `MIN_ALPHA` ≤ α ≤ `MAX_ALPHA`.
     #[must_use]
     pub fn new(alpha: f64) -> Option<Self> {
-        (Self::MIN_ALPHA..=Self::MAX_ALPHA).contains(&alpha).then_some(Self { alpha })
+        (Self::MIN_ALPHA..=Self::MAX_ALPHA)
+            .contains(&alpha)
+            .then_some(Self { alpha })
     }
 
     /// α.
@@ -145,7 +147,11 @@ pub struct Class {
 
 impl Default for Class {
     fn default() -> Self {
-        Self { utility: UtilityKind::Log, weight: 1.0, max_rate_bps: f64::INFINITY }
+        Self {
+            utility: UtilityKind::Log,
+            weight: 1.0,
+            max_rate_bps: f64::INFINITY,
+        }
     }
 }
 
@@ -185,7 +191,9 @@ pub struct ClassTable {
 impl Default for ClassTable {
     /// One class, id 0: log, weight 1, no bound.
     fn default() -> Self {
-        Self { classes: vec![Some(Class::default())] }
+        Self {
+            classes: vec![Some(Class::default())],
+        }
     }
 }
 
@@ -195,13 +203,21 @@ impl ClassTable {
     /// # Errors
     /// A class with a weight or bound that makes no sense, or an id that comes twice.
     pub fn new(classes: impl IntoIterator<Item = (u8, Class)>) -> Result<Self, ClassError> {
-        let mut table = Self { classes: Vec::new() };
+        let mut table = Self {
+            classes: Vec::new(),
+        };
         for (id, class) in classes {
             if !(class.weight.is_finite() && class.weight > 0.0) {
-                return Err(ClassError::Weight { id, weight: class.weight });
+                return Err(ClassError::Weight {
+                    id,
+                    weight: class.weight,
+                });
             }
-            if !(class.max_rate_bps > 0.0) {
-                return Err(ClassError::MaxRate { id, max_rate_bps: class.max_rate_bps });
+            if class.max_rate_bps.is_nan() || class.max_rate_bps <= 0.0 {
+                return Err(ClassError::MaxRate {
+                    id,
+                    max_rate_bps: class.max_rate_bps,
+                });
             }
             let index = usize::from(id);
             if table.classes.len() <= index {

@@ -12,7 +12,8 @@ use rustc_hash::FxBuildHasher;
 
 use super::{EngineThreadConfig, Interval, LONG_PARK, Shared};
 use crate::engine::{
-    EngineError, EngineEvent, EngineStats, FlowKey, LinkLoad, RateEngine, RateUpdate, affinity, clock,
+    EngineError, EngineEvent, EngineStats, FlowKey, LinkLoad, RateEngine, RateUpdate, affinity,
+    clock,
 };
 
 /// Links in a snapshot.
@@ -66,7 +67,10 @@ impl<W: Fn() + Send + 'static> Worker<W> {
             shared,
             wake,
             waiting: IndexMap::default(),
-            stats: EngineStats { settled: true, ..EngineStats::default() },
+            stats: EngineStats {
+                settled: true,
+                ..EngineStats::default()
+            },
             times: Times::new(now),
             published: now,
             measured: now,
@@ -171,6 +175,7 @@ impl<W: Fn() + Send + 'static> Worker<W> {
         if sent > 0 {
             waiting.drain(..sent);
             stats.updates_sent += sent as u64;
+            self.stale = true;
             (self.wake)();
         }
         stats.updates_waiting = waiting.len();
@@ -223,11 +228,17 @@ impl<W: Fn() + Send + 'static> Worker<W> {
         self.engine.link_capacities(&mut self.capacities_bps);
         let mut links: Vec<LinkLoad> = (0u32..)
             .zip(self.loads_bps.iter().zip(&self.capacities_bps))
-            .map(|(link, (&load_bps, &capacity_bps))| LinkLoad { link, load_bps, capacity_bps })
+            .map(|(link, (&load_bps, &capacity_bps))| LinkLoad {
+                link,
+                load_bps,
+                capacity_bps,
+            })
             .filter(|link| link.load_bps > 0.0)
             .collect();
         let fullest = |a: &LinkLoad, b: &LinkLoad| {
-            b.utilization().total_cmp(&a.utilization()).then(a.link.cmp(&b.link))
+            b.utilization()
+                .total_cmp(&a.utilization())
+                .then(a.link.cmp(&b.link))
         };
         if links.len() > TOP_LINKS {
             links.select_nth_unstable_by(TOP_LINKS - 1, fullest);
@@ -248,7 +259,11 @@ struct Times {
 impl Times {
     fn new(now: Instant) -> Self {
         let empty = Histogram::new(2).expect("two significant digits are valid");
-        Self { current: empty.clone(), previous: empty, began: now }
+        Self {
+            current: empty.clone(),
+            previous: empty,
+            began: now,
+        }
     }
 
     fn record(&mut self, now: Instant, ns: u64) {

@@ -1,0 +1,219 @@
+//! Whatever happens, no link is ever over-allocated.
+
+mod num_support;
+
+use num_support::{capacities_bps, flow, random_path, rng, three_tiers, two_tiers};
+use proptest::prelude::*;
+use rand::RngExt;
+use ratewright_allocator::engine::{
+    EngineConfig, EngineEvent, FlowKey, FlowSpec, RateEngine, ReferenceEngine,
+};
+use ratewright_allocator::num::utility::{AlphaFair, Class, ClassTable, UtilityKind};
+use ratewright_topology::Topology;
+
+/// One thing that happens to the network. Numbers are picks, taken modulo what there is.
+#[derive(Clone, Debug)]
+enum Operation {
+    Start {
+        key: u64,
+        class: u8,
+        weight: f64,
+        demand_bps: f64,
+    },
+    End {
+        key: u64,
+    },
+    Reroute {
+        key: u64,
+    },
+    Capacity {
+        link: u32,
+        factor: f64,
+    },
+    DropSession {
+        session: u32,
+    },
+    Iterate,
+}
+
+const SESSIONS: u32 = 4;
+const KEYS: u64 = 120;
+
+fn key_of(pick: u64) -> FlowKey {
+    FlowKey::new(pick as u32 % SESSIONS, pick as u32)
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    let weight = prop_oneof![Just(1.0), Just(4.0), 0.01..100.0f64];
+    let demand = prop_oneof![2 => Just(f64::INFINITY), 1 => 0.0..2e10f64, 1 => Just(0.0)];
+    let factor = prop_oneof![Just(0.0), Just(1.0), Just(1.0), 0.001..3.0f64];
+    prop_oneof![
+        8 => (0..KEYS, 0..5u8, weight, demand)
+            .prop_map(|(key, class, weight, demand_bps)| Operation::Start { key, class, weight, demand_bps }),
+        4 => (0..KEYS).prop_map(|key| Operation::End { key }),
+        1 => (0..KEYS).prop_map(|key| Operation::Reroute { key }),
+        2 => (0..512u32, factor).prop_map(|(link, factor)| Operation::Capacity { link, factor }),
+        1 => (0..SESSIONS * 8).prop_map(|session| Operation::DropSession { session }),
+        10 => Just(Operation::Iterate),
+    ]
+}
+
+fn engine(capacities_bps: &[f64]) -> ReferenceEngine {
+    let alpha = |a| Class {
+        utility: UtilityKind::Alpha(AlphaFair::new(a).expect("a valid α")),
+        ..Class::default()
+    };
+    let bounded = Class {
+        max_rate_bps: 1e9,
+        weight: 2.0,
+        ..Class::default()
+    };
+    let classes = [
+        (0, Class::default()),
+        (1, alpha(0.5)),
+        (2, alpha(2.0)),
+        (3, alpha(8.0)),
+        (4, bounded),
+    ];
+    let classes = ClassTable::new(classes).expect("valid classes");
+    let config = EngineConfig {
+        classes,
+        ..EngineConfig::default()
+    };
+    ReferenceEngine::new(config, capacities_bps).expect("a valid engine")
+}
+
+/// The rates of all live flows sum to no more than the derated capacity on every link, and each is
+/// a number between 0 and the flow's demand.
+fn check(engine: &ReferenceEngine, flows: &[Option<FlowSpec>], capacities_bps: &[f64]) {
+    let mut loads = vec![0.0; capacities_bps.len()];
+    for spec in flows.iter().flatten() {
+        let rate = engine.rate_bps(spec.key).expect("a live flow has a rate");
+        assert!(
+            rate >= 0.0 && rate <= spec.demand_bps * (1.0 + 1e-12),
+            "{spec:?}: {rate}"
+        );
+        for &link in &spec.links {
+            loads[link as usize] += rate;
+        }
+    }
+    for (link, (&load, &capacity)) in loads.iter().zip(capacities_bps).enumerate() {
+        let derated = capacity * engine.derating();
+        assert!(
+            load <= derated * (1.0 + 1e-9),
+            "link {link}: {load} over {derated}"
+        );
+    }
+    let mut reported = Vec::new();
+    engine.link_loads(&mut reported);
+    for (a, b) in reported.iter().zip(&loads) {
+        assert!(
+            (a - b).abs() <= 1e-9 * b.max(1.0),
+            "loads as reported and as summed: {a} {b}"
+        );
+    }
+}
+
+fn run(topology: &Topology, seed: u64, operations: &[Operation]) {
+    let full_bps = capacities_bps(topology);
+    let mut capacities_bps = full_bps.clone();
+    let mut engine = engine(&capacities_bps);
+    let mut flows: Vec<Option<FlowSpec>> = vec![None; KEYS as usize];
+    let mut rng = rng(seed);
+    for operation in operations {
+        match *operation {
+            Operation::Start {
+                key,
+                class,
+                weight,
+                demand_bps,
+            } => {
+                let base = flow(key_of(key).0, &random_path(topology, &mut rng));
+                let spec = FlowSpec {
+                    class,
+                    weight,
+                    demand_bps,
+                    ..base
+                };
+                flows[key as usize] = Some(spec.clone());
+                engine
+                    .apply(EngineEvent::Start(spec))
+                    .expect("a valid flow");
+            }
+            Operation::End { key } => {
+                let ended = engine.apply(EngineEvent::End(key_of(key)));
+                assert_eq!(ended.is_ok(), flows[key as usize].take().is_some());
+            }
+            Operation::Reroute { key } => {
+                if let Some(spec) = &mut flows[key as usize] {
+                    spec.links = random_path(topology, &mut rng);
+                    let links = spec.links.clone();
+                    engine
+                        .apply(EngineEvent::Reroute {
+                            key: spec.key,
+                            links,
+                        })
+                        .expect("a valid way");
+                }
+            }
+            Operation::Capacity { link, factor } => {
+                let link = link % full_bps.len() as u32;
+                let capacity_bps = full_bps[link as usize] * factor;
+                capacities_bps[link as usize] = capacity_bps;
+                engine
+                    .apply(EngineEvent::Capacity { link, capacity_bps })
+                    .expect("a valid capacity");
+            }
+            Operation::DropSession { session } => {
+                if session < SESSIONS {
+                    flows
+                        .iter_mut()
+                        .for_each(|f| *f = f.take().filter(|f| f.key.session() != session));
+                }
+                engine
+                    .apply(EngineEvent::DropSession(session))
+                    .expect("always fine");
+            }
+            Operation::Iterate => {
+                let iterations = rng.random_range(1..4);
+                for _ in 0..iterations {
+                    engine.iterate();
+                    check(&engine, &flows, &capacities_bps);
+                }
+            }
+        }
+    }
+    // Once it is quiet, it converges, and what it says of itself is true.
+    for _ in 0..3000 {
+        engine.iterate();
+    }
+    check(&engine, &flows, &capacities_bps);
+    let measured = engine.optimality();
+    assert!(
+        measured.relative_duality_gap.is_finite() && measured.relative_duality_gap < 1e-2,
+        "{measured:?}"
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Starts, ends, replacements, reroutes, capacity changes, failures, repairs, lost sessions,
+    /// in any order, on two tiers: checked after every iteration.
+    #[test]
+    fn no_link_is_over_allocated_on_two_tiers(
+        seed in any::<u64>(),
+        operations in proptest::collection::vec(operation(), 1..300),
+    ) {
+        run(&two_tiers(15_000_000_000), seed, &operations);
+    }
+
+    /// The same on three tiers.
+    #[test]
+    fn no_link_is_over_allocated_on_three_tiers(
+        seed in any::<u64>(),
+        operations in proptest::collection::vec(operation(), 1..300),
+    ) {
+        run(&three_tiers(15_000_000_000), seed, &operations);
+    }
+}

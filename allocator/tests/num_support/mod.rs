@@ -1,0 +1,170 @@
+//! Random problems on real topologies, for the tests of `num` and `engine`.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "every test binary takes what it needs of this module"
+)]
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use ratewright_allocator::engine::{FlowKey, FlowSpec, LinkPath};
+use ratewright_allocator::num::utility::{ClassTable, Utility};
+use ratewright_allocator::num::{Flows, Limit, Path, Problem, RATE_UNIT_BPS, path_capacity};
+use ratewright_topology::{HostId, PathChoice, ThreeTierClos, Topology, TwoTierClos};
+
+/// A generator of fixed algorithm: a seed means the same problem everywhere.
+pub fn rng(seed: u64) -> Pcg64Mcg {
+    Pcg64Mcg::seed_from_u64(seed)
+}
+
+/// Four racks of four hosts at 10 Gbit/s, two spines, leaf–spine links of `fabric_bps`.
+pub fn two_tiers(fabric_bps: u64) -> Topology {
+    let shape = TwoTierClos {
+        fabric_capacity_bps: fabric_bps,
+        ..TwoTierClos::default()
+    };
+    shape.build().expect("a valid network")
+}
+
+/// Two pods of two racks of four hosts at 10 Gbit/s, fabric and core links of `fabric_bps`.
+pub fn three_tiers(fabric_bps: u64) -> Topology {
+    let shape = ThreeTierClos {
+        fabric_capacity_bps: fabric_bps,
+        core_capacity_bps: fabric_bps,
+        ..ThreeTierClos::default()
+    };
+    shape.build().expect("a valid network")
+}
+
+/// What every link can carry, in bit/s.
+pub fn capacities_bps(topology: &Topology) -> Vec<f64> {
+    topology
+        .links()
+        .iter()
+        .map(|l| topology.effective_capacity_bps(l.id) as f64)
+        .collect()
+}
+
+/// The links between two different random hosts, on a random path.
+pub fn random_path(topology: &Topology, rng: &mut Pcg64Mcg) -> LinkPath {
+    let hosts = topology.hosts().len() as u32;
+    let src = rng.random_range(0..hosts);
+    let dst = (src + rng.random_range(1..hosts)) % hosts;
+    let choice = PathChoice::Hash(rng.random());
+    let path = topology
+        .path(HostId(src), HostId(dst), choice)
+        .expect("all links are up");
+    path.iter().map(|link| link.0).collect()
+}
+
+/// A flow of class 0 and weight 1 that takes what it gets.
+pub fn flow(key: u64, links: &[u32]) -> FlowSpec {
+    FlowSpec {
+        key: FlowKey(key),
+        links: links.iter().copied().collect(),
+        class: 0,
+        weight: 1.0,
+        demand_bps: f64::INFINITY,
+    }
+}
+
+/// Owns what a [`Problem`] borrows.
+pub struct Instance {
+    pub capacities: Vec<f64>,
+    pub classes: ClassTable,
+    pub paths: Vec<Path>,
+    pub class_ids: Vec<u8>,
+    pub weights: Vec<f64>,
+    /// In Gbit/s.
+    pub demands: Vec<f64>,
+    pub limits: Vec<Limit>,
+}
+
+impl Instance {
+    /// The problem of these flows over links of these capacities (in bit/s), in internal units.
+    pub fn new(classes: ClassTable, capacities_bps: &[f64], specs: &[FlowSpec]) -> Self {
+        let capacities: Vec<f64> = capacities_bps.iter().map(|c| c / RATE_UNIT_BPS).collect();
+        let mut instance = Self {
+            capacities,
+            classes,
+            paths: Vec::new(),
+            class_ids: Vec::new(),
+            weights: Vec::new(),
+            demands: Vec::new(),
+            limits: Vec::new(),
+        };
+        for spec in specs {
+            let class = instance
+                .classes
+                .get(spec.class)
+                .expect("a defined class")
+                .clone();
+            let weight = class.weight * spec.weight;
+            let demand = spec.demand_bps.min(class.max_rate_bps) / RATE_UNIT_BPS;
+            let room = path_capacity(&spec.links, &instance.capacities);
+            instance.paths.push(spec.links.clone());
+            instance.class_ids.push(spec.class);
+            instance.weights.push(weight);
+            instance.demands.push(demand);
+            instance
+                .limits
+                .push(Limit::new(&class.utility, weight, demand, room));
+        }
+        instance
+    }
+
+    pub fn problem(&self) -> Problem<'_> {
+        Problem {
+            capacities: &self.capacities,
+            classes: &self.classes,
+            flows: Flows {
+                paths: &self.paths,
+                classes: &self.class_ids,
+                weights: &self.weights,
+                limits: &self.limits,
+            },
+        }
+    }
+
+    /// Σ w U(x).
+    pub fn utility(&self, rates: &[f64]) -> f64 {
+        let class = |s: usize| {
+            self.classes
+                .get(self.class_ids[s])
+                .expect("a defined class")
+        };
+        rates
+            .iter()
+            .enumerate()
+            .map(|(s, &x)| self.weights[s] * class(s).utility.value(x))
+            .sum()
+    }
+}
+
+/// The largest relative difference of two rate vectors.
+pub fn largest_error(rates: &[f64], truth: &[f64]) -> f64 {
+    rates.iter().zip(truth).fold(0.0, |m, (a, b)| {
+        let error = (a / b - 1.0).abs();
+        if error > m || error.is_nan() {
+            error
+        } else {
+            m
+        }
+    })
+}
+
+/// The largest ratio of load to capacity; infinite if anything flows over a link without capacity.
+pub fn fullest(problem: &Problem<'_>, rates: &[f64]) -> f64 {
+    let mut loads = vec![0.0; problem.capacities.len()];
+    problem.loads(rates, &mut loads);
+    loads
+        .iter()
+        .zip(problem.capacities)
+        .fold(0.0, |m, (&load, &capacity)| {
+            if load == 0.0 {
+                m
+            } else {
+                f64::max(m, load / capacity)
+            }
+        })
+}
