@@ -20,6 +20,9 @@ use crate::service::status::{EngineFigures, Snapshot};
 /// How soon events are offered again to an engine whose ring was full.
 const RING_RETRY_NS: u64 = 1_000_000;
 
+/// A session that is polled and wants its timeout at once all the same waits this long.
+const MIN_TIMER_NS: u64 = 100_000;
+
 /// Rates that are handed out before the runtime gets to look at its sockets again.
 const MAX_RATES_PER_TURN: usize = 8_192;
 
@@ -194,14 +197,15 @@ impl State {
         if !link.outbox.is_empty() || self.hub.closing(id).is_some() {
             link.outbox_ready.notify_one();
         }
-        self.schedule(id);
+        self.schedule(now_ns, id);
     }
 
     /// Puts a session's next timeout among the timers, unless an entry wakes us before it anyway.
-    fn schedule(&mut self, id: u32) {
+    fn schedule(&mut self, now_ns: u64, id: u32) {
         let Some(next_ns) = self.hub.next_timeout(id) else {
             return;
         };
+        let next_ns = next_ns.max(now_ns + MIN_TIMER_NS);
         if let Some(link) = self.links.get_mut(&id)
             && link
                 .scheduled_ns
@@ -243,16 +247,19 @@ impl State {
             let Some(link) = self.links.get_mut(&id) else {
                 continue;
             };
-            if link.scheduled_ns == Some(at_ns) {
-                link.scheduled_ns = None;
-                if self
-                    .hub
-                    .next_timeout(id)
-                    .is_some_and(|due_ns| due_ns <= now_ns)
-                {
-                    self.hub.on_timeout(now_ns, id);
-                }
-                self.schedule(id);
+            if link.scheduled_ns != Some(at_ns) {
+                continue;
+            }
+            link.scheduled_ns = None;
+            if self
+                .hub
+                .next_timeout(id)
+                .is_some_and(|due_ns| due_ns <= now_ns)
+            {
+                // The session is touched by it, so that it is polled and then scheduled anew.
+                self.hub.on_timeout(now_ns, id);
+            } else {
+                self.schedule(now_ns, id);
             }
         }
     }

@@ -1,0 +1,316 @@
+//! The hub against real client state machines and a real engine, in memory: no sockets, no clock.
+
+mod flows;
+mod network;
+mod release;
+mod sessions;
+
+use std::collections::BTreeMap;
+
+use ratewright_proto::client::{ClientConfig, ClientEvent, ClientSession};
+use ratewright_proto::control::{FrameDecoder, Refusal};
+use ratewright_proto::{FlowId, FlowPath, StartRecord};
+use ratewright_topology::{Topology, TwoTierClos};
+
+use super::{Hub, HubSettings};
+use crate::engine::{EngineConfig, EngineEvent, RateEngine, ReferenceEngine};
+use crate::service::config::{Class, Limits};
+
+const LEASE_NS: u64 = 300_000_000;
+const DATAGRAM_BYTES: usize = 1_200;
+
+/// 4 racks of 4 hosts (h1 to h16), 2 spines, 10 Gbit/s at the hosts, 40 above.
+fn clos() -> Topology {
+    TwoTierClos::default()
+        .build()
+        .expect("the default topology is good")
+}
+
+fn settings() -> HubSettings {
+    HubSettings {
+        epoch: 7,
+        lease_ns: LEASE_NS,
+        liveness_ns: 1_000_000_000,
+        threshold: 0.01,
+        limits: Limits::default(),
+        classes: vec![Class::default()],
+    }
+}
+
+/// A host's daemon, as far as the protocol goes.
+struct Host {
+    session: ClientSession,
+    /// Its session at the hub, while its transport is up.
+    id: Option<u32>,
+    decoder: FrameDecoder,
+    rates: BTreeMap<FlowId, u64>,
+    refused: Option<Refusal>,
+    established: bool,
+    released: bool,
+    topology_version: u32,
+    /// Acknowledges the kill switch.
+    answers_release: bool,
+    /// Its datagrams and frames reach the hub, and the hub's reach it.
+    connected: bool,
+}
+
+/// The hub, its engine, and hosts by name.
+struct World {
+    hub: Hub,
+    engine: ReferenceEngine,
+    hosts: BTreeMap<String, Host>,
+    now_ns: u64,
+}
+
+impl World {
+    fn new(settings: HubSettings) -> Self {
+        let hub = Hub::new(settings, clos(), false);
+        let engine = ReferenceEngine::new(EngineConfig::default(), &hub.capacities_bps())
+            .expect("the settings are good");
+        Self {
+            hub,
+            engine,
+            hosts: BTreeMap::new(),
+            now_ns: 1_000_000_000_000,
+        }
+    }
+
+    /// A world in which these hosts have sessions.
+    fn with_hosts(settings: HubSettings, names: &[&str]) -> Self {
+        let mut world = Self::new(settings);
+        for name in names {
+            world.connect(name, name, 1, &[name]);
+        }
+        world.settle();
+        for name in names {
+            assert!(world.hosts[*name].established, "{name} has a session");
+        }
+        world
+    }
+
+    /// Connects `host` under a `key` of the test's, with certificate names of the test's choice.
+    fn connect(&mut self, key: &str, host: &str, incarnation: u64, certificate: &[&str]) {
+        let mut session = ClientSession::new(ClientConfig {
+            host_name: host.to_owned(),
+            incarnation,
+            ..ClientConfig::default()
+        });
+        session.connected(self.now_ns);
+        let names = certificate.iter().map(|name| (*name).to_owned()).collect();
+        let id = self.hub.open(self.now_ns, names).expect("there is room");
+        let host = Host {
+            session,
+            id: Some(id),
+            decoder: FrameDecoder::new(),
+            rates: BTreeMap::new(),
+            refused: None,
+            established: false,
+            released: false,
+            topology_version: 0,
+            answers_release: true,
+            connected: true,
+        };
+        self.hosts.insert(key.to_owned(), host);
+    }
+
+    fn host(&mut self, name: &str) -> &mut Host {
+        self.hosts.get_mut(name).expect("the test connected it")
+    }
+
+    /// Starts a flow of `host` to `destination` on a slot; its hash is the slot.
+    fn start(&mut self, host: &str, slot: u32, destination: &str) -> FlowId {
+        let to = self
+            .hub
+            .topology()
+            .host_by_name(destination)
+            .expect("it is in the topology")
+            .0;
+        let flow = FlowId::new(slot, 1);
+        self.start_record(host, StartRecord::new(flow, to, FlowPath::Hash(slot)));
+        flow
+    }
+
+    fn start_record(&mut self, host: &str, record: StartRecord) {
+        let now_ns = self.now_ns;
+        self.host(host)
+            .session
+            .start(now_ns, record)
+            .expect("the slot is in the table");
+    }
+
+    fn end(&mut self, host: &str, flow: FlowId) {
+        let now_ns = self.now_ns;
+        self.host(host)
+            .session
+            .end(now_ns, flow)
+            .expect("the flow is active");
+    }
+
+    fn rate(&self, host: &str, flow: FlowId) -> Option<u64> {
+        self.hosts[host]
+            .rates
+            .get(&flow)
+            .copied()
+            .filter(|&rate| rate > 0)
+    }
+
+    /// Carries everything that waits to the other side, once.
+    fn exchange(&mut self) {
+        let mut datagram = Vec::new();
+        let now_ns = self.now_ns;
+        for host in self.hosts.values_mut().filter(|host| host.connected) {
+            let Some(id) = host.id else {
+                continue;
+            };
+            let mut decoder = FrameDecoder::new();
+            while let Some(frame) = host.session.poll_control() {
+                decoder.push(&frame);
+            }
+            while let Some(body) = decoder.next_frame().expect("our own frames are good") {
+                self.hub.on_control(now_ns, id, body);
+            }
+            while host
+                .session
+                .poll_datagram(now_ns, DATAGRAM_BYTES, &mut datagram)
+            {
+                self.hub.on_datagram(now_ns, id, &datagram);
+            }
+        }
+        self.drive_engine();
+        for host in self.hosts.values_mut().filter(|host| host.connected) {
+            let Some(id) = host.id else {
+                continue;
+            };
+            while let Some(frame) = self.hub.poll_control(id) {
+                host.decoder.push(&frame);
+            }
+            while let Some(body) = host
+                .decoder
+                .next_frame()
+                .expect("the hub's frames are good")
+            {
+                host.session
+                    .on_control(now_ns, body)
+                    .expect("the hub keeps to the protocol");
+            }
+            while self
+                .hub
+                .poll_datagram(now_ns, id, DATAGRAM_BYTES, &mut datagram)
+            {
+                let _ = host.session.on_datagram(now_ns, &datagram);
+            }
+            host.take_events();
+            if self.hub.closing(id).is_some() {
+                self.hub.closed(now_ns, id, "test");
+                host.session.disconnected(now_ns);
+                host.id = None;
+            }
+        }
+    }
+
+    fn drive_engine(&mut self) {
+        for event in std::mem::take(self.hub.engine_events()) {
+            let ends = matches!(event, EngineEvent::End(_));
+            let result = self.engine.apply(event);
+            assert!(
+                result.is_ok() || ends,
+                "the hub sends what the engine takes: {result:?}"
+            );
+        }
+        for _ in 0..300 {
+            let settled = self.engine.iterate().settled;
+            let (hub, now_ns) = (&mut self.hub, self.now_ns);
+            self.engine
+                .drain_updates(&mut |update| hub.on_rate(now_ns, update));
+            if settled {
+                break;
+            }
+        }
+    }
+
+    /// Lets `duration_ns` pass in steps of a millisecond.
+    fn pass(&mut self, duration_ns: u64) {
+        let end_ns = self.now_ns + duration_ns;
+        while self.now_ns < end_ns {
+            self.now_ns += 1_000_000;
+            let now_ns = self.now_ns;
+            for host in self.hosts.values_mut() {
+                if host
+                    .session
+                    .next_timeout()
+                    .is_some_and(|at_ns| at_ns <= now_ns)
+                {
+                    host.session.on_timeout(now_ns);
+                }
+                if let Some(id) = host.id
+                    && self
+                        .hub
+                        .next_timeout(id)
+                        .is_some_and(|at_ns| at_ns <= now_ns)
+                {
+                    self.hub.on_timeout(now_ns, id);
+                }
+            }
+            self.exchange();
+        }
+    }
+
+    /// Lets enough time pass for everything to be said.
+    fn settle(&mut self) {
+        self.pass(20_000_000);
+    }
+
+    /// No link carries more than it can, by what the hosts were told.
+    fn assert_no_link_overfull(&self) {
+        let topology = self.hub.topology();
+        let mut loads = vec![0; topology.links().len()];
+        for (name, host) in &self.hosts {
+            let source = topology
+                .host_by_name(name)
+                .expect("keys are host names here");
+            for state in host.session.flows() {
+                if let Ok(links) = super::flows::links(topology, source, &state.record) {
+                    let rate = state.rate_bps.unwrap_or(0);
+                    links.iter().for_each(|&link| loads[link as usize] += rate);
+                }
+            }
+        }
+        for (link, load) in topology.links().iter().zip(loads) {
+            assert!(
+                load <= topology.effective_capacity_bps(link.id),
+                "{link:?} carries {load}"
+            );
+        }
+    }
+}
+
+impl Host {
+    fn take_events(&mut self) {
+        while let Some(event) = self.session.poll_event() {
+            match event {
+                ClientEvent::Established(welcome) => {
+                    self.established = true;
+                    self.released = welcome.released;
+                    self.topology_version = welcome.topology.version;
+                }
+                ClientEvent::Topology(topology) => self.topology_version = topology.version,
+                ClientEvent::Rate { flow, rate_bps, .. } => drop(self.rates.insert(flow, rate_bps)),
+                ClientEvent::Released(released) => {
+                    self.released = released;
+                    if released {
+                        self.rates.clear();
+                    }
+                    if self.answers_release {
+                        self.session.confirm_release(0).expect("it has a session");
+                    }
+                }
+                ClientEvent::Refused(refusal) => {
+                    self.established = false;
+                    self.refused = Some(refusal);
+                }
+                ClientEvent::SessionLost(_) => self.established = false,
+                ClientEvent::LeaseRenewed { .. } => {}
+            }
+        }
+    }
+}

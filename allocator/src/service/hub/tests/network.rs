@@ -1,0 +1,199 @@
+//! Links and switches fail and come back (flowtune §6); another topology is loaded.
+
+use ratewright_proto::control::RefusalCode;
+use ratewright_proto::{FlowId, FlowPath, StartRecord};
+use ratewright_topology::TwoTierClos;
+
+use super::{World, settings};
+use crate::service::command::{LinkChange, SwitchChange, TopologyChange, TopologyChangeError};
+
+fn link(from: &str, to: &str, up: Option<bool>, capacity_bps: Option<u64>) -> TopologyChange {
+    let (from, to) = (from.to_owned(), to.to_owned());
+    TopologyChange::Link(LinkChange {
+        from,
+        to,
+        up,
+        capacity_bps,
+        one_way: false,
+    })
+}
+
+fn switch(name: &str, up: bool) -> TopologyChange {
+    TopologyChange::Switch(SwitchChange {
+        name: name.to_owned(),
+        up,
+    })
+}
+
+#[test]
+fn flows_go_around_a_failed_spine_and_come_back() {
+    let mut world = World::with_hosts(settings(), &["h1"]);
+    let (even, odd) = (world.start("h1", 0, "h16"), world.start("h1", 1, "h16"));
+    world.settle();
+    let now_ns = world.now_ns;
+    let report = world
+        .hub
+        .change_topology(now_ns, &switch("spine1", false))
+        .expect("it is there");
+    assert_eq!(report.links_changed, 8, "four leaves, both directions");
+    assert_eq!(
+        report.flows_rerouted, 1,
+        "the flow over spine1; the other stays"
+    );
+    assert_eq!(report.flows_unroutable, 0);
+    world.settle();
+    world.assert_no_link_overfull();
+    for flow in [even, odd] {
+        assert!(world.rate("h1", flow).expect("rated") > 4_500_000_000);
+    }
+    let now_ns = world.now_ns;
+    let again = world
+        .hub
+        .change_topology(now_ns, &switch("spine1", true))
+        .expect("it is there");
+    assert_eq!(again.flows_rerouted, 1);
+    assert!(again.topology_epoch > report.topology_epoch);
+    world.settle();
+    world.assert_no_link_overfull();
+}
+
+#[test]
+fn a_flow_without_a_path_has_no_rate_until_there_is_one() {
+    let mut world = World::with_hosts(settings(), &["h1", "h2"]);
+    let (cut, other) = (world.start("h1", 0, "h16"), world.start("h2", 0, "h15"));
+    world.settle();
+    let now_ns = world.now_ns;
+    let down = link("h16", "leaf4", Some(false), None);
+    let report = world
+        .hub
+        .change_topology(now_ns, &down)
+        .expect("it is there");
+    assert_eq!((report.links_changed, report.flows_unroutable), (2, 1));
+    world.settle();
+    assert_eq!(
+        world.rate("h1", cut),
+        None,
+        "its host was told that there is no rate"
+    );
+    assert!(world.rate("h2", other).is_some());
+    assert_eq!(world.hub.counts().flows_left_alone.get("unroutable"), 1);
+    let now_ns = world.now_ns;
+    world
+        .hub
+        .change_topology(now_ns, &link("leaf4", "h16", Some(true), None))
+        .expect("it is there");
+    world.settle();
+    assert!(world.rate("h1", cut).expect("rated again") > 9_000_000_000);
+}
+
+#[test]
+fn a_smaller_capacity_is_kept_to() {
+    let mut world = World::with_hosts(settings(), &["h1"]);
+    let flow = world.start("h1", 0, "h16");
+    world.settle();
+    let now_ns = world.now_ns;
+    let slower = link("leaf4", "h16", None, Some(1_000_000_000));
+    assert_eq!(
+        world
+            .hub
+            .change_topology(now_ns, &slower)
+            .expect("there")
+            .links_changed,
+        2
+    );
+    world.settle();
+    let rate = world.rate("h1", flow).expect("rated");
+    assert!(rate <= 1_000_000_000 && rate > 970_000_000, "{rate}");
+}
+
+#[test]
+fn a_notification_about_nothing_we_know_changes_nothing() {
+    let mut world = World::with_hosts(settings(), &["h1"]);
+    let epoch = world.hub.topology().epoch();
+    let table = [
+        (
+            link("h99", "leaf1", Some(false), None),
+            "no host or switch is named \"h99\"",
+        ),
+        (
+            link("h1", "leaf2", Some(false), None),
+            "no link from \"h1\" to \"leaf2\"",
+        ),
+        (
+            link("h1", "leaf1", None, None),
+            "nothing to change: give \"up\" (true or false) or \"capacity_bps\"",
+        ),
+        (
+            link("h1", "leaf1", None, Some(0)),
+            "capacity_bps = 0: must be 1000 or more; say \"up\": false for a link that failed",
+        ),
+        (switch("h1", false), "no switch is named \"h1\""),
+    ];
+    for (change, expected) in table {
+        let now_ns = world.now_ns;
+        let error: TopologyChangeError = world
+            .hub
+            .change_topology(now_ns, &change)
+            .expect_err("refused");
+        assert_eq!(error.to_string(), expected);
+    }
+    assert_eq!(world.hub.topology().epoch(), epoch);
+    assert!(world.hub.engine_events().is_empty());
+}
+
+#[test]
+fn another_topology_of_the_same_hosts_keeps_sessions_and_flows() {
+    let mut world = World::with_hosts(settings(), &["h1"]);
+    let flow = world.start("h1", 0, "h16");
+    world.settle();
+    let version = world.hosts["h1"].topology_version;
+    let slower = TwoTierClos {
+        host_capacity_bps: 2_000_000_000,
+        ..TwoTierClos::default()
+    };
+    let now_ns = world.now_ns;
+    world
+        .hub
+        .replace_topology(now_ns, slower.build().expect("good"));
+    world.settle();
+    assert!(world.hosts["h1"].established);
+    assert!(
+        world.hosts["h1"].topology_version > version,
+        "the host was told of the new version"
+    );
+    let rate = world.rate("h1", flow).expect("rated");
+    assert!(rate <= 2_000_000_000 && rate > 1_900_000_000, "{rate}");
+}
+
+#[test]
+fn hosts_that_are_renumbered_connect_anew() {
+    let mut world = World::with_hosts(settings(), &["h1", "h16"]);
+    world.start("h1", 0, "h16");
+    world.settle();
+    let smaller = TwoTierClos {
+        racks: 2,
+        ..TwoTierClos::default()
+    };
+    let now_ns = world.now_ns;
+    world
+        .hub
+        .replace_topology(now_ns, smaller.build().expect("good"));
+    world.settle();
+    for name in ["h1", "h16"] {
+        let refused = world.hosts[name].refused.clone().expect("it was told");
+        assert_eq!(
+            (refused.code, refused.retry),
+            (RefusalCode::Draining, true),
+            "{name}"
+        );
+    }
+    world.connect("h1", "h1", 1, &["h1"]);
+    let to = world.hub.topology().host_by_name("h8").expect("there").0;
+    let flow = FlowId::new(0, 1);
+    world.start_record("h1", StartRecord::new(flow, to, FlowPath::Hash(0)));
+    world.settle();
+    assert!(
+        world.rate("h1", flow).is_some(),
+        "the engine knows the new network"
+    );
+}

@@ -1,0 +1,90 @@
+//! The kill switch: every host on plain TCP within one lease, and the proof.
+
+use super::{LEASE_NS, World, settings};
+
+#[test]
+fn every_host_that_answers_is_released_at_once() {
+    let mut world = World::with_hosts(settings(), &["h1", "h2"]);
+    let flow = world.start("h1", 0, "h16");
+    world.settle();
+    assert!(world.rate("h1", flow).is_some());
+    let now_ns = world.now_ns;
+    let report = world.hub.set_released(now_ns, true);
+    assert_eq!((report.hosts, report.waiting.len()), (2, 2));
+    world.settle();
+    let now_ns = world.now_ns;
+    let report = world.hub.release_report(now_ns);
+    assert_eq!(
+        (report.released, report.acknowledged, report.waiting.len()),
+        (true, 2, 0)
+    );
+    assert!(world.hosts["h1"].released);
+    assert_eq!(world.rate("h1", flow), None);
+
+    let another = world.start("h1", 1, "h16");
+    world.pass(LEASE_NS);
+    assert_eq!(
+        world.rate("h1", another),
+        None,
+        "no rate is handed out while the switch is on"
+    );
+
+    let now_ns = world.now_ns;
+    world.hub.set_released(now_ns, false);
+    world.settle();
+    assert!(!world.hosts["h1"].released);
+    assert!(world.rate("h1", flow).is_some() && world.rate("h1", another).is_some());
+}
+
+#[test]
+fn a_host_that_does_not_answer_is_free_after_a_lease() {
+    let mut world = World::with_hosts(settings(), &["h1", "h2"]);
+    world.host("h2").answers_release = false;
+    let now_ns = world.now_ns;
+    world.hub.set_released(now_ns, true);
+    world.pass(LEASE_NS - 20_000_000);
+    let now_ns = world.now_ns;
+    assert_eq!(
+        world.hub.release_report(now_ns).waiting,
+        vec!["h2".to_owned()]
+    );
+    world.pass(40_000_000);
+    let now_ns = world.now_ns;
+    let report = world.hub.release_report(now_ns);
+    assert_eq!((report.acknowledged, report.expired), (1, 1));
+    assert!(report.waiting.is_empty());
+}
+
+#[test]
+fn a_host_that_left_just_before_is_waited_for() {
+    let mut world = World::with_hosts(settings(), &["h1", "h2"]);
+    world.start("h1", 0, "h16");
+    world.settle();
+    let id = world.host("h1").id.take().expect("connected");
+    let now_ns = world.now_ns;
+    world.hub.closed(now_ns, id, "timed_out");
+    let report = world.hub.set_released(now_ns, true);
+    assert!(
+        report.waiting.contains(&"h1".to_owned()),
+        "it may act on its rate for a lease"
+    );
+    world.pass(LEASE_NS);
+    let now_ns = world.now_ns;
+    assert!(world.hub.release_report(now_ns).waiting.is_empty());
+}
+
+#[test]
+fn a_host_that_connects_while_the_switch_is_on_is_told() {
+    let mut world = World::new(settings());
+    let now_ns = world.now_ns;
+    world.hub.set_released(now_ns, true);
+    world.connect("h1", "h1", 1, &["h1"]);
+    let flow = world.start("h1", 0, "h16");
+    world.settle();
+    assert!(world.hosts["h1"].released);
+    assert_eq!(world.rate("h1", flow), None);
+    let now_ns = world.now_ns;
+    world.hub.set_released(now_ns, false);
+    world.settle();
+    assert!(world.rate("h1", flow).is_some());
+}

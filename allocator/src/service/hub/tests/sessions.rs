@@ -1,0 +1,160 @@
+//! Who gets a session, who is refused and what that says, and what happens when a session ends.
+
+use ratewright_proto::control::RefusalCode;
+
+use super::{World, settings};
+use crate::service::config::Limits;
+
+/// The refusal that a host of this name and certificate meets.
+fn refusal(
+    world: &mut World,
+    key: &str,
+    host: &str,
+    incarnation: u64,
+    names: &[&str],
+) -> (RefusalCode, String) {
+    world.connect(key, host, incarnation, names);
+    world.settle();
+    let host = world.host(key);
+    assert!(!host.established);
+    let refusal = host.refused.clone().expect("it was refused");
+    (refusal.code, refusal.reason)
+}
+
+#[test]
+fn a_host_that_the_topology_does_not_have_is_refused_by_name() {
+    let mut world = World::new(settings());
+    let (code, reason) = refusal(&mut world, "x", "h99", 1, &["h99"]);
+    assert_eq!(code, RefusalCode::UnknownHost);
+    assert_eq!(reason, "the topology has no host \"h99\" among its 16");
+    assert_eq!(world.hub.counts().sessions_refused.get("unknown_host"), 1);
+}
+
+#[test]
+fn a_host_is_who_its_certificate_says() {
+    let mut world = World::new(settings());
+    let (code, reason) = refusal(&mut world, "x", "h1", 1, &["h2", "h2.example"]);
+    assert_eq!(code, RefusalCode::CertificateMismatch);
+    assert!(
+        reason.starts_with("the host calls itself \"h1\", its certificate names h2, h2.example;"),
+        "{reason}"
+    );
+    let (code, reason) = refusal(&mut world, "y", "h1", 1, &[]);
+    assert_eq!(code, RefusalCode::CertificateMismatch);
+    assert!(reason.contains("its certificate names no host"), "{reason}");
+    assert_eq!(
+        world
+            .hub
+            .counts()
+            .sessions_refused
+            .get("certificate_mismatch"),
+        2
+    );
+    assert_eq!(world.hub.counts().sessions_opened, 0);
+}
+
+#[test]
+fn a_second_daemon_of_a_living_host_is_refused_unless_it_is_newer() {
+    let mut world = World::new(settings());
+    world.connect("first", "h1", 5, &["h1"]);
+    world.settle();
+    let (code, _) = refusal(&mut world, "older", "h1", 4, &["h1"]);
+    assert_eq!(code, RefusalCode::DuplicateHost);
+    assert!(world.host("first").established, "the first is left alone");
+
+    world.connect("newer", "h1", 6, &["h1"]);
+    world.settle();
+    assert!(world.host("newer").established);
+    let superseded = world
+        .host("first")
+        .refused
+        .clone()
+        .expect("the first was told");
+    assert_eq!(superseded.code, RefusalCode::Superseded);
+    assert!(!superseded.retry);
+}
+
+#[test]
+fn a_session_that_ends_frees_its_share_at_once() {
+    let mut world = World::with_hosts(settings(), &["h1", "h2"]);
+    let (first, second) = (world.start("h1", 0, "h16"), world.start("h2", 0, "h16"));
+    world.settle();
+    let half = world.rate("h2", second).expect("rated");
+    assert!(half < 5_000_000_000);
+    assert!(world.rate("h1", first).is_some());
+
+    let id = world.host("h1").id.take().expect("connected");
+    world.host("h1").connected = false;
+    let now_ns = world.now_ns;
+    world.hub.closed(now_ns, id, "closed_by_host");
+    world.settle();
+    assert!(world.rate("h2", second).expect("rated") > 9_000_000_000);
+    assert_eq!(world.hub.flow_count(), 1);
+    assert_eq!(world.hub.counts().sessions_closed.get("closed_by_host"), 1);
+}
+
+#[test]
+fn a_silent_host_is_given_up_after_the_liveness_time() {
+    let mut world = World::with_hosts(settings(), &["h1", "h2"]);
+    world.start("h1", 0, "h16");
+    world.settle();
+    world.host("h1").connected = false;
+    world.pass(1_100_000_000);
+    let id = world.host("h1").id.expect("its transport is up");
+    assert_eq!(world.hub.closing(id), Some("silent"));
+    assert_eq!(world.hub.flow_count(), 0);
+    assert!(
+        world.host("h2").established,
+        "an idle host that says so lives"
+    );
+}
+
+#[test]
+fn sessions_beyond_the_limit_are_not_opened() {
+    let limits = Limits {
+        max_sessions: 2,
+        ..Limits::default()
+    };
+    let mut world = World::with_hosts(
+        super::HubSettings {
+            limits,
+            ..settings()
+        },
+        &["h1", "h2"],
+    );
+    let now_ns = world.now_ns;
+    let error = world
+        .hub
+        .open(now_ns, vec!["h3".to_owned()])
+        .expect_err("there is no room");
+    assert_eq!(error.to_string(), "2 sessions are open, which is the limit");
+    assert_eq!(world.hub.counts().connections_rejected.get("table_full"), 1);
+}
+
+#[test]
+fn a_frame_that_breaks_the_protocol_ends_its_session_only() {
+    let mut world = World::with_hosts(settings(), &["h1", "h2"]);
+    let (id, now_ns) = (world.host("h1").id.expect("connected"), world.now_ns);
+    world.hub.on_control(now_ns, id, &[0xff; 40]);
+    world.settle();
+    let refused = world.host("h1").refused.clone().expect("it was told");
+    assert_eq!(refused.code, RefusalCode::ProtocolError);
+    assert_eq!(world.hub.counts().control_errors.get("undecodable"), 1);
+    assert!(world.host("h2").established);
+}
+
+#[test]
+fn draining_tells_every_host_to_come_back() {
+    let mut world = World::with_hosts(settings(), &["h1", "h2"]);
+    let now_ns = world.now_ns;
+    world.hub.refuse_all(
+        now_ns,
+        RefusalCode::Draining,
+        "the allocator is shutting down",
+    );
+    world.settle();
+    for name in ["h1", "h2"] {
+        let refused = world.host(name).refused.clone().expect("it was told");
+        assert_eq!((refused.code, refused.retry), (RefusalCode::Draining, true));
+    }
+}

@@ -1,0 +1,134 @@
+//! What an operator meets on the command line: checked configurations, and one clear line for each mistake.
+
+mod service_support;
+
+use service_support::process::Site;
+
+#[test]
+fn a_good_configuration_is_said_to_be_good_in_one_line() {
+    let site = Site::new();
+    let (ok, out, err) = site.run(&["check-config", "--config", "allocator.toml"]);
+    assert!(ok, "{err}");
+    assert_eq!(
+        out,
+        "allocator.toml: ok: listen 127.0.0.1:0, admin unix:admin.sock, two_tier_clos topology of 16 hosts \
+         and 48 links, 1 class, lease 300 ms\n"
+    );
+}
+
+#[test]
+fn every_mistake_is_one_line_and_a_failure() {
+    let site = Site::new();
+    let good = site.config("127.0.0.1:0", "");
+    site.write("broken.toml", "kind = 3\n");
+    site.write("empty.pem", "");
+    site.authority
+        .sign(&["h1"])
+        .write(site.path(), "h1.pem", "h1.key");
+    let table = [
+        (
+            good.replace("listen", "lisen"),
+            "wrong.toml:1: unknown field `lisen`",
+        ),
+        (
+            format!("{good}[allocation]\ngamma = 7\n"),
+            "wrong.toml:9: allocation.gamma = 7: must be more than 0",
+        ),
+        (
+            good.replace("topology.toml", "nowhere.toml"),
+            "nowhere.toml: ",
+        ),
+        (
+            good.replace("topology.toml", "broken.toml"),
+            "broken.toml:1: ",
+        ),
+        (
+            good.replace("ca.pem", "empty.pem"),
+            "empty.pem: no usable certificate: the file has no CERTIFICATE section",
+        ),
+        (
+            good.replace("ca.pem", "nowhere.pem"),
+            "nowhere.pem: no usable certificate: ",
+        ),
+        (
+            good.replace("allocator.key", "empty.pem"),
+            "empty.pem: no usable private key: ",
+        ),
+        (
+            good.replace("allocator.key", "h1.key"),
+            "h1.key: does not fit allocator.pem: ",
+        ),
+        (
+            good.replace("allocator.pem", "h1.pem")
+                .replace("allocator.key", "h1.key"),
+            "h1.pem: the certificate names h1, hosts expect the DNS name \"ratewright-allocator\"",
+        ),
+    ];
+    for (text, expected) in table {
+        site.write("wrong.toml", &text);
+        for task in [
+            &["check-config", "--config", "wrong.toml"][..],
+            &["run", "--config", "wrong.toml"][..],
+        ] {
+            let (ok, out, err) = site.run(task);
+            assert!(!ok && out.is_empty(), "{task:?} takes it: {expected}");
+            assert!(
+                err.starts_with(&format!("ratewright-allocator: {expected}")),
+                "expected {expected}\n   found {err}"
+            );
+            assert_eq!(err.lines().count(), 1, "{err}");
+        }
+    }
+}
+
+#[test]
+fn the_example_is_a_configuration() {
+    let site = Site::new();
+    let (ok, example, _) = site.run(&["example-config"]);
+    assert!(ok);
+    site.write("example.toml", &example);
+    let (ok, out, err) = site.run(&["check-config", "--config", "example.toml"]);
+    assert!(ok, "{err}");
+    assert!(
+        out.starts_with("example.toml: ok: listen 0.0.0.0:7600"),
+        "{out}"
+    );
+}
+
+#[test]
+fn without_a_configuration_it_says_how_to_get_one() {
+    let site = Site::new();
+    let (ok, _, err) = site.run(&["run"]);
+    assert!(!ok);
+    assert!(
+        err.contains("--config FILE is missing") && err.contains("example-config"),
+        "{err}"
+    );
+}
+
+#[test]
+fn an_address_in_use_is_named() {
+    let site = Site::new();
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let address = socket.local_addr().expect("bound").to_string();
+    site.write("allocator.toml", &site.config(&address, ""));
+    let (ok, _, err) = site.run(&["--config", "allocator.toml"]);
+    assert!(!ok);
+    assert!(
+        err.starts_with(&format!(
+            "ratewright-allocator: listen = \"{address}\": cannot bind: "
+        )),
+        "{err}"
+    );
+
+    std::fs::write(site.path().join("admin.sock"), "mine").expect("writable");
+    site.write("allocator.toml", &site.config("127.0.0.1:0", ""));
+    let (ok, _, err) = site.run(&["--config", "allocator.toml"]);
+    assert!(!ok);
+    assert!(
+        err.contains(
+            "admin = \"unix:admin.sock\": cannot listen: the file is there and is no socket"
+        ),
+        "{err}"
+    );
+}

@@ -1,0 +1,423 @@
+//! What operators do to a running allocator, on the real binary: kill switch, reload, notifications,
+//! log level, probes, stopping; and what it costs while nothing happens.
+
+mod service_support;
+
+use std::os::unix::net::UnixDatagram;
+use std::time::Duration;
+
+use ratewright_proto::FlowId;
+use ratewright_proto::control::RefusalCode;
+use ratewright_topology::TwoTierClos;
+use serde_json::{Value, json};
+use service_support::host::Host;
+use service_support::process::{Allocator, Site};
+use service_support::{PATIENCE, pause, wait_for};
+
+fn post(allocator: &Allocator, path: &str, body: &Value) -> (u16, Value) {
+    let (code, text) = allocator.request("POST", path, &body.to_string());
+    (
+        code,
+        serde_json::from_str(&text).unwrap_or(Value::String(text)),
+    )
+}
+
+fn host(site: &Site, allocator: &Allocator, name: &str) -> Host {
+    Host::connect(&site.authority, allocator.listen, name).established()
+}
+
+#[test]
+fn the_kill_switch_releases_every_host_within_a_lease_and_shows_it() {
+    let site = Site::new();
+    let allocator = site.start();
+    let (one, two) = (host(&site, &allocator, "h1"), host(&site, &allocator, "h2"));
+    two.view().mute_release = true;
+    let flow = one.start(0, "h16");
+    one.wait_rate(flow, 9_700_000_000..=10_000_000_000);
+
+    let (code, report) = post(&allocator, "/release", &json!(null));
+    assert_eq!(code, 200);
+    assert_eq!(report["released"], true);
+    assert_eq!(
+        (
+            &report["hosts"],
+            &report["acknowledged"],
+            &report["expired"]
+        ),
+        (&json!(2), &json!(1), &json!(1))
+    );
+    assert_eq!(report["waiting"], json!([]));
+    let elapsed_ms = report["elapsed_ms"].as_u64().expect("a number");
+    assert!(
+        (300..600).contains(&elapsed_ms),
+        "one lease of 300 ms, not {elapsed_ms}"
+    );
+    assert!(one.view().released && two.view().released);
+    assert_eq!(one.rate(flow), None);
+    let status = allocator.status();
+    assert_eq!(status["released"], true);
+    assert_eq!(status["sessions"][0]["released"], "acknowledged");
+    assert_eq!(status["sessions"][1]["released"], "expired");
+    assert_eq!(allocator.metric("ratewright_allocator_released"), 1.0);
+    pause(Duration::from_millis(400));
+    assert_eq!(
+        one.rate(flow),
+        None,
+        "no rate is given while the switch is on"
+    );
+
+    two.view().mute_release = false;
+    let (code, report) = post(&allocator, "/resume", &json!(null));
+    assert_eq!((code, &report["released"]), (200, &json!(false)));
+    one.wait_rate(flow, 9_700_000_000..=10_000_000_000);
+    assert_eq!(allocator.status()["sessions"][0]["released"], "no");
+}
+
+#[test]
+fn a_bad_reload_keeps_the_old_configuration_and_a_good_one_takes_effect() {
+    let site = Site::new();
+    let allocator = site.start();
+    let one = host(&site, &allocator, "h1");
+    let flow = one.start(0, "h16");
+    one.wait_rate(flow, 9_700_000_000..=10_000_000_000);
+    let reloads = |result: &str| {
+        allocator.metric(&format!(
+            "ratewright_allocator_reloads_total{{result=\"{result}\"}}"
+        ))
+    };
+
+    let mut rejected = 0.0;
+    let good = site.config("127.0.0.1:0", "");
+    for (text, complaint) in [
+        (
+            good.replace("listen", "lisen"),
+            "allocator.toml:1: unknown field `lisen`",
+        ),
+        (
+            good.replace("127.0.0.1:0", "127.0.0.1:1"),
+            "allocator.toml: listen cannot change without a restart",
+        ),
+        (
+            good.replace("ca.pem", "nowhere.pem"),
+            "nowhere.pem: no usable certificate",
+        ),
+    ] {
+        site.write("allocator.toml", &text);
+        allocator.signal("HUP");
+        rejected += 1.0;
+        wait_for("the reload is rejected", PATIENCE, || {
+            reloads("rejected") == rejected
+        });
+        let log = allocator.log();
+        let line = log.lines().last().expect("a line");
+        assert!(
+            line.contains("reload rejected, the old configuration stays in force: "),
+            "{line}"
+        );
+        assert!(line.contains(complaint), "{line}");
+    }
+    assert!(one.is_up() && one.rate(flow).is_some());
+    host(&site, &allocator, "h2");
+
+    // A cap on the class: the engine is another one, and knows every flow.
+    let class = "[[class]]\nid = 0\nname = \"default\"\nmax_rate_bps = 1000000000\n";
+    site.write("allocator.toml", &site.config("127.0.0.1:0", class));
+    allocator.signal("HUP");
+    wait_for("the reload is taken", PATIENCE, || reloads("ok") == 1.0);
+    one.wait_rate(flow, 970_000_000..=1_000_000_000);
+
+    site.write("allocator.toml", &good);
+    let topology = TwoTierClos {
+        host_capacity_bps: 5_000_000_000,
+        ..TwoTierClos::default()
+    };
+    site.write(
+        "topology.toml",
+        &topology.build().expect("good").to_toml_string(),
+    );
+    let version = one.view().topology_version;
+    allocator.signal("HUP");
+    wait_for("the reload is taken", PATIENCE, || reloads("ok") == 2.0);
+    one.wait_rate(flow, 4_850_000_000..=5_000_000_000);
+    wait_for("the host learns the new version", PATIENCE, || {
+        one.view().topology_version > version
+    });
+    assert_eq!(allocator.status()["sessions"][0]["host"], "h1");
+}
+
+#[test]
+fn certificates_are_renewed_by_a_reload() {
+    let site = Site::new();
+    let allocator = site.start();
+    let before = host(&site, &allocator, "h1");
+    let authority = service_support::certificates::Authority::new();
+    site.write("ca.pem", &authority.pem);
+    authority
+        .sign(&["ratewright-allocator"])
+        .write(site.path(), "allocator.pem", "allocator.key");
+    allocator.signal("HUP");
+    wait_for("the reload is taken", PATIENCE, || {
+        allocator.log().contains("reloaded: ")
+    });
+    Host::connect(&authority, allocator.listen, "h2").established();
+    let stale = Host::connect(&site.authority, allocator.listen, "h3");
+    wait_for("the old authority is not taken", PATIENCE, || {
+        !stale.is_up()
+    });
+    assert!(before.is_up(), "a session that stands is left alone");
+}
+
+#[test]
+fn failures_that_are_notified_move_flows_away() {
+    let site = Site::new();
+    let allocator = site.start();
+    let one = host(&site, &allocator, "h1");
+    let (even, odd) = (one.start(0, "h16"), one.start(1, "h16"));
+    one.wait_rate(even, 4_800_000_000..=5_000_000_000);
+    let epoch = |status: &Value| status["topology_epoch"].as_u64().expect("a number");
+    let before = epoch(&allocator.status());
+
+    let (code, report) = post(
+        &allocator,
+        "/topology/switch",
+        &json!({"name": "spine1", "up": false}),
+    );
+    assert_eq!(code, 200, "{report}");
+    assert_eq!(
+        (&report["links_changed"], &report["flows_rerouted"]),
+        (&json!(8), &json!(1))
+    );
+    let status = allocator.status();
+    assert!(epoch(&status) > before);
+    assert_eq!(status["links_down"].as_array().expect("a list").len(), 8);
+
+    let (code, report) = post(
+        &allocator,
+        "/topology/link",
+        &json!({"from": "leaf4", "to": "h16", "capacity_bps": 2_000_000_000u64}),
+    );
+    assert_eq!(code, 200, "{report}");
+    for flow in [even, odd] {
+        one.wait_rate(flow, 950_000_000..=1_000_000_000);
+    }
+    let (code, _) = post(
+        &allocator,
+        "/topology/link",
+        &json!({"from": "leaf4", "to": "h16", "up": false}),
+    );
+    assert_eq!(code, 200);
+    wait_for("the flows have no rate", PATIENCE, || {
+        one.rate(even).is_none() && one.rate(odd).is_none()
+    });
+
+    // A reload of the same file leaves what was notified as it is.
+    allocator.signal("HUP");
+    wait_for("the reload is taken", PATIENCE, || {
+        allocator.log().contains("reloaded: ")
+    });
+    assert_eq!(
+        allocator.status()["links_down"]
+            .as_array()
+            .expect("a list")
+            .len(),
+        10
+    );
+
+    for (path, body, code, complaint) in [
+        (
+            "/topology/link",
+            json!({"from": "leaf4", "to": "h99", "up": false}),
+            404,
+            "no host or switch is named \"h99\"",
+        ),
+        (
+            "/topology/link",
+            json!({"from": "h1", "to": "h2", "up": false}),
+            404,
+            "no link from \"h1\" to \"h2\"",
+        ),
+        (
+            "/topology/link",
+            json!({"from": "h1", "to": "leaf1"}),
+            400,
+            "nothing to change",
+        ),
+        (
+            "/topology/link",
+            json!({"from": "h1"}),
+            400,
+            "missing field `to`",
+        ),
+        (
+            "/topology/switch",
+            json!({"name": "h1", "up": false}),
+            404,
+            "no switch is named \"h1\"",
+        ),
+        (
+            "/topology/switch",
+            json!({"name": "h1", "up": false, "why": 1}),
+            400,
+            "unknown field `why`",
+        ),
+    ] {
+        let (found, answer) = post(&allocator, path, &body);
+        assert_eq!(found, code, "{answer}");
+        assert!(
+            answer["error"]
+                .as_str()
+                .expect("text")
+                .starts_with(complaint),
+            "{answer}"
+        );
+    }
+}
+
+#[test]
+fn probes_metrics_and_the_log_level_answer() {
+    let site = Site::new();
+    let allocator = site.start();
+    assert_eq!(
+        allocator.request("GET", "/live", ""),
+        (200, "live\n".to_owned())
+    );
+    assert_eq!(
+        allocator.request("GET", "/ready", ""),
+        (200, "ready\n".to_owned())
+    );
+    assert_eq!(allocator.request("GET", "/nothing", "").0, 404);
+    assert_eq!(allocator.request("GET", "/release", "").0, 405);
+
+    assert_eq!(allocator.request("GET", "/log-level", "").1, "info\n");
+    let (code, text) = allocator.request("PUT", "/log-level", "no such=filter=x");
+    assert_eq!(code, 400);
+    assert!(text.contains("is not a log filter"), "{text}");
+    assert_eq!(
+        allocator
+            .request("PUT", "/log-level", "warn,ratewright_allocator=debug")
+            .0,
+        200
+    );
+    assert_eq!(
+        allocator.request("GET", "/log-level", "").1,
+        "warn,ratewright_allocator=debug\n"
+    );
+
+    let one = host(&site, &allocator, "h1");
+    let flow = one.start(0, "h16");
+    one.wait_rate(flow, 9_700_000_000..=10_000_000_000);
+    let (_, text) = allocator.request("GET", "/metrics", "");
+    assert!(
+        text.contains("# TYPE ratewright_allocator_iteration_seconds histogram"),
+        "{text}"
+    );
+    assert!(allocator.metric("ratewright_allocator_iteration_seconds_count") >= 1.0);
+    assert_eq!(allocator.metric("ratewright_allocator_flows"), 1.0);
+    assert_eq!(allocator.metric("ratewright_allocator_sessions"), 1.0);
+    assert!(allocator.metric("ratewright_allocator_rate_updates_total") >= 1.0);
+    assert!(
+        !text.contains("h16") && !text.contains("h1\""),
+        "no label names a host: {text}"
+    );
+}
+
+#[test]
+fn stopping_tells_the_hosts_and_leaves_nothing_behind() {
+    let site = Site::new();
+    for signal in ["TERM", "INT"] {
+        let mut allocator = site.start();
+        let one = host(&site, &allocator, "h1");
+        let mute = host(&site, &allocator, "h2");
+        allocator.signal(signal);
+        let refusal = one.refusal();
+        assert_eq!((refusal.code, refusal.retry), (RefusalCode::Draining, true));
+        assert_eq!(mute.refusal().code, RefusalCode::Draining);
+        assert_eq!(allocator.wait().code(), Some(0), "{}", allocator.log());
+        assert!(!site.path().join("admin.sock").exists());
+    }
+}
+
+#[test]
+fn a_killed_allocator_is_replaced_by_one_of_a_later_epoch() {
+    let site = Site::new();
+    let mut first = site.start();
+    let one = host(&site, &first, "h1");
+    let epoch = one.view().welcome.as_ref().expect("established").epoch;
+    first.signal("KILL");
+    first.wait();
+    assert!(
+        site.path().join("admin.sock").exists(),
+        "a killed process cannot clean up"
+    );
+    let second = site.start();
+    let one = host(&site, &second, "h1");
+    assert!(one.view().welcome.as_ref().expect("established").epoch > epoch);
+}
+
+#[test]
+fn systemd_hears_of_start_reload_and_stop() {
+    let site = Site::new();
+    let path = site.path().join("notify.sock");
+    let systemd = UnixDatagram::bind(&path).expect("a socket");
+    systemd.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    let hear = || {
+        let mut buffer = [0; 256];
+        let length = systemd.recv(&mut buffer).expect("it speaks");
+        String::from_utf8_lossy(&buffer[..length]).into_owned()
+    };
+    let path = path.to_str().expect("text");
+    let mut allocator = site.start_with(&[("NOTIFY_SOCKET", path), ("WATCHDOG_USEC", "400000")]);
+    assert!(hear().starts_with("READY=1"));
+    assert!(hear().starts_with("WATCHDOG=1"));
+    allocator.signal("HUP");
+    let mut heard = String::new();
+    while !heard.starts_with("RELOADING=1") {
+        heard = hear();
+    }
+    assert!(heard.contains("MONOTONIC_USEC="), "{heard}");
+    while !heard.starts_with("READY=1") {
+        heard = hear();
+    }
+    allocator.signal("TERM");
+    while !heard.starts_with("STOPPING=1") {
+        heard = hear();
+    }
+    assert_eq!(allocator.wait().code(), Some(0));
+}
+
+/// User and system time of a process, in seconds.
+fn cpu_seconds(pid: u32) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+    let fields: Vec<&str> = stat
+        .rsplit(')')
+        .next()
+        .expect("a name")
+        .split_whitespace()
+        .collect();
+    let ticks: u64 =
+        fields[11].parse::<u64>().expect("utime") + fields[12].parse::<u64>().expect("stime");
+    ticks as f64 / 100.0
+}
+
+#[test]
+fn nine_idle_hosts_cost_next_to_nothing() {
+    let site = Site::new();
+    let allocator = site.start();
+    let hosts: Vec<Host> = (1..10)
+        .map(|number| host(&site, &allocator, &format!("h{number}")))
+        .collect();
+    for host in &hosts {
+        let flow = host.start(0, "h16");
+        wait_for("a rate", PATIENCE, || host.rate(flow).is_some());
+        host.end(FlowId::new(0, 1));
+    }
+    wait_for("nothing moves", PATIENCE, || {
+        allocator.status()["flows"] == 0
+    });
+    pause(Duration::from_millis(300));
+    let before = cpu_seconds(allocator.pid());
+    pause(Duration::from_secs(2));
+    let share = (cpu_seconds(allocator.pid()) - before) / 2.0;
+    assert!(share < 0.03, "{:.1} % of a core", share * 100.0);
+    assert!(hosts.iter().all(Host::is_up));
+}

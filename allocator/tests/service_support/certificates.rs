@@ -1,0 +1,55 @@
+//! A certificate authority of the test's own.
+
+use std::path::Path;
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+
+/// An authority that signs allocators and hosts.
+pub(crate) struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pub(crate) pem: String,
+}
+
+/// A certificate with its key, both PEM.
+pub(crate) struct Identity {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
+}
+
+impl Authority {
+    pub(crate) fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).expect("no names are good names");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("the system has randomness");
+        let pem = params
+            .self_signed(&key)
+            .expect("the parameters are good")
+            .pem();
+        Self {
+            issuer: Issuer::new(params, key),
+            pem,
+        }
+    }
+
+    /// A certificate of these DNS names.
+    pub(crate) fn sign(&self, names: &[&str]) -> Identity {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let key = KeyPair::generate().expect("the system has randomness");
+        let params = CertificateParams::new(names).expect("the names are good");
+        let certificate = params
+            .signed_by(&key, &self.issuer)
+            .expect("the authority signs")
+            .pem();
+        Identity {
+            certificate,
+            key: key.serialize_pem(),
+        }
+    }
+}
+
+impl Identity {
+    pub(crate) fn write(&self, folder: &Path, certificate: &str, key: &str) {
+        std::fs::write(folder.join(certificate), &self.certificate).expect("writable");
+        std::fs::write(folder.join(key), &self.key).expect("writable");
+    }
+}

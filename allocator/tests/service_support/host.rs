@@ -1,0 +1,361 @@
+//! A host: the production client state machine over a real QUIC connection, on a thread of its own.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use quinn::crypto::rustls::QuicClientConfig;
+use ratewright_proto::client::{ClientConfig, ClientEvent, ClientSession};
+use ratewright_proto::control::{FrameDecoder, Refusal, Welcome};
+use ratewright_proto::{FlowId, FlowPath, StartRecord};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::sync::Notify;
+
+use super::certificates::{Authority, Identity};
+use super::{PATIENCE, wait_for};
+
+/// What a test sees of a host.
+#[derive(Default)]
+pub(crate) struct View {
+    pub(crate) welcome: Option<Welcome>,
+    pub(crate) rates: BTreeMap<FlowId, u64>,
+    pub(crate) refused: Option<Refusal>,
+    pub(crate) released: bool,
+    pub(crate) topology_version: u32,
+    /// Why the connection ended.
+    pub(crate) ended: Option<String>,
+    /// Set by the test: acknowledge no release.
+    pub(crate) mute_release: bool,
+    session: Option<ClientSession>,
+    /// Datagrams to send as they are.
+    raw: Vec<Vec<u8>>,
+    /// Bytes to write on the control stream as they are.
+    raw_control: Vec<u8>,
+    stop: bool,
+}
+
+/// A host with its connection.
+pub(crate) struct Host {
+    view: Arc<Mutex<View>>,
+    wake: Arc<Notify>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[allow(clippy::disallowed_methods, reason = "the test's one clock")]
+fn now_ns() -> u64 {
+    static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    let start = *START.get_or_init(Instant::now);
+    1_000_000_000 + start.elapsed().as_nanos() as u64
+}
+
+fn client_config(authority: &Authority, identity: &Identity) -> quinn::ClientConfig {
+    let mut roots = rustls::RootCertStore::empty();
+    let ca = CertificateDer::from_pem_slice(authority.pem.as_bytes()).expect("PEM");
+    roots.add(ca).expect("an authority");
+    let chain = CertificateDer::from_pem_slice(identity.certificate.as_bytes()).expect("PEM");
+    let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).expect("PEM");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut tls = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .expect("TLS 1.3")
+        .with_root_certificates(roots)
+        .with_client_auth_cert(vec![chain], key)
+        .expect("they fit");
+    tls.alpn_protocols = vec![ratewright_proto::ALPN.to_vec()];
+    quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).expect("QUIC")))
+}
+
+impl Host {
+    /// Connects as `name` with a certificate of that name.
+    pub(crate) fn connect(authority: &Authority, allocator: SocketAddr, name: &str) -> Self {
+        let config = ClientConfig {
+            host_name: name.to_owned(),
+            incarnation: 1,
+            ..ClientConfig::default()
+        };
+        Self::connect_as(authority, &authority.sign(&[name]), allocator, config)
+    }
+
+    /// Connects with a configuration and certificate of the test's choice; returns once the connection
+    /// is up or has failed.
+    pub(crate) fn connect_as(
+        authority: &Authority,
+        identity: &Identity,
+        allocator: SocketAddr,
+        config: ClientConfig,
+    ) -> Self {
+        Self::open(authority, identity, allocator, config, None)
+    }
+
+    /// Connects with a first frame of the test's choice in place of a Hello.
+    pub(crate) fn connect_raw(
+        authority: &Authority,
+        identity: &Identity,
+        allocator: SocketAddr,
+        first_frame: Vec<u8>,
+    ) -> Self {
+        Self::open(
+            authority,
+            identity,
+            allocator,
+            ClientConfig::default(),
+            Some(first_frame),
+        )
+    }
+
+    fn open(
+        authority: &Authority,
+        identity: &Identity,
+        allocator: SocketAddr,
+        config: ClientConfig,
+        first_frame: Option<Vec<u8>>,
+    ) -> Self {
+        let quic = client_config(authority, identity);
+        let view = Arc::new(Mutex::new(View::default()));
+        let wake = Arc::new(Notify::new());
+        let (thread_view, thread_wake) = (Arc::clone(&view), Arc::clone(&wake));
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("a runtime");
+            runtime.block_on(async move {
+                let reason = drive(
+                    &thread_view,
+                    &thread_wake,
+                    quic,
+                    allocator,
+                    config,
+                    first_frame,
+                )
+                .await;
+                thread_view.lock().expect("unpoisoned").ended = Some(reason);
+            });
+        });
+        let host = Self {
+            view,
+            wake,
+            thread: Some(thread),
+        };
+        wait_for("the connection is up or has failed", PATIENCE, || {
+            let view = host.view();
+            view.session.is_some() || view.ended.is_some()
+        });
+        host
+    }
+
+    pub(crate) fn view(&self) -> MutexGuard<'_, View> {
+        self.view.lock().expect("unpoisoned")
+    }
+
+    /// Waits until the host has a session.
+    pub(crate) fn established(self) -> Self {
+        wait_for("the host has a session", PATIENCE, || {
+            self.view().welcome.is_some()
+        });
+        self
+    }
+
+    /// Waits for a refusal.
+    pub(crate) fn refusal(&self) -> Refusal {
+        wait_for("the host is refused", PATIENCE, || {
+            self.view().refused.is_some()
+        });
+        self.view().refused.clone().expect("refused")
+    }
+
+    /// Starts a flow to the host of that name; its hash is its slot.
+    pub(crate) fn start(&self, slot: u32, destination: &str) -> FlowId {
+        let to = {
+            let view = self.view();
+            let topology = &view.welcome.as_ref().expect("established").topology;
+            topology
+                .hosts
+                .iter()
+                .find(|host| host.name == destination)
+                .expect("there")
+                .id
+        };
+        let flow = FlowId::new(slot, 1);
+        self.start_record(StartRecord::new(flow, to, FlowPath::Hash(slot)));
+        flow
+    }
+
+    pub(crate) fn start_record(&self, record: StartRecord) {
+        self.session(|session| session.start(now_ns(), record).expect("a good record"));
+    }
+
+    pub(crate) fn end(&self, flow: FlowId) {
+        self.session(|session| session.end(now_ns(), flow).expect("an active flow"));
+    }
+
+    fn session(&self, act: impl FnOnce(&mut ClientSession)) {
+        act(self.view().session.as_mut().expect("connected"));
+        self.wake.notify_one();
+    }
+
+    /// Sends a datagram as it is.
+    pub(crate) fn send_raw(&self, datagram: Vec<u8>) {
+        self.view().raw.push(datagram);
+        self.wake.notify_one();
+    }
+
+    /// Writes on the control stream as it is.
+    pub(crate) fn write_raw(&self, bytes: &[u8]) {
+        self.view().raw_control.extend_from_slice(bytes);
+        self.wake.notify_one();
+    }
+
+    pub(crate) fn rate(&self, flow: FlowId) -> Option<u64> {
+        self.view()
+            .rates
+            .get(&flow)
+            .copied()
+            .filter(|&rate| rate > 0)
+    }
+
+    /// Waits until a flow's rate is within these bounds (bit/s).
+    pub(crate) fn wait_rate(&self, flow: FlowId, bounds: std::ops::RangeInclusive<u64>) {
+        wait_for(
+            &format!("{flow} has a rate in {bounds:?}"),
+            PATIENCE,
+            || self.rate(flow).is_some_and(|rate| bounds.contains(&rate)),
+        );
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.view().ended.is_none()
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.view.lock().expect("unpoisoned").stop = true;
+        self.wake.notify_one();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn drive(
+    view: &Mutex<View>,
+    wake: &Notify,
+    quic: quinn::ClientConfig,
+    allocator: SocketAddr,
+    config: ClientConfig,
+    first_frame: Option<Vec<u8>>,
+) -> String {
+    let endpoint =
+        quinn::Endpoint::client(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a socket");
+    let connecting = endpoint
+        .connect_with(quic, allocator, "ratewright-allocator")
+        .expect("a good address");
+    let connection = match connecting.await {
+        Ok(connection) => connection,
+        Err(error) => return error.to_string(),
+    };
+    let (mut send, mut receive) = match connection.open_bi().await {
+        Ok(streams) => streams,
+        Err(error) => return error.to_string(),
+    };
+    let mut session = ClientSession::new(config);
+    session.connected(now_ns());
+    if let Some(frame) = first_frame {
+        while session.poll_control().is_some() {}
+        view.lock().expect("unpoisoned").raw_control = frame;
+    }
+    view.lock().expect("unpoisoned").session = Some(session);
+    let mut decoder = FrameDecoder::new();
+    loop {
+        let (frames, timeout_ns, stop) = poll(view, &connection);
+        for frame in frames {
+            if let Err(error) = send.write_all(&frame).await {
+                return error.to_string();
+            }
+        }
+        if stop {
+            connection.close(0u32.into(), b"the test is over");
+            endpoint.wait_idle().await;
+            return "the test is over".to_owned();
+        }
+        let sleep =
+            Duration::from_nanos(timeout_ns.map_or(u64::MAX / 4, |at| at.saturating_sub(now_ns())));
+        tokio::select! {
+            datagram = connection.read_datagram() => match datagram {
+                Ok(bytes) => with(view, |session| { let _ = session.on_datagram(now_ns(), &bytes); }),
+                Err(error) => return error.to_string(),
+            },
+            chunk = receive.read_chunk(65_536, true) => match chunk {
+                Ok(Some(chunk)) => {
+                    decoder.push(&chunk.bytes);
+                    while let Some(body) = decoder.next_frame().expect("good frames") {
+                        with(view, |session| drop(session.on_control(now_ns(), body)));
+                    }
+                }
+                // What is left to read are its last datagrams and the close.
+                Ok(None) => {
+                    poll(view, &connection);
+                    return connection.closed().await.to_string();
+                }
+                Err(error) => return error.to_string(),
+            },
+            () = tokio::time::sleep(sleep) => with(view, |session| session.on_timeout(now_ns())),
+            () = wake.notified() => {}
+        }
+    }
+}
+
+fn with(view: &Mutex<View>, act: impl FnOnce(&mut ClientSession)) {
+    act(view
+        .lock()
+        .expect("unpoisoned")
+        .session
+        .as_mut()
+        .expect("connected"));
+}
+
+/// Sends the datagrams that wait, notes the events, and returns what goes on the stream.
+fn poll(view: &Mutex<View>, connection: &quinn::Connection) -> (Vec<Vec<u8>>, Option<u64>, bool) {
+    let mut view = view.lock().expect("unpoisoned");
+    let view = &mut *view;
+    let session = view.session.as_mut().expect("connected");
+    while let Some(event) = session.poll_event() {
+        match event {
+            ClientEvent::Established(welcome) => {
+                view.released = welcome.released;
+                view.topology_version = welcome.topology.version;
+                view.welcome = Some(*welcome);
+            }
+            ClientEvent::Topology(topology) => view.topology_version = topology.version,
+            ClientEvent::Rate { flow, rate_bps, .. } => drop(view.rates.insert(flow, rate_bps)),
+            ClientEvent::Released(released) => {
+                view.released = released;
+                if released {
+                    view.rates.clear();
+                }
+                if !view.mute_release {
+                    session.confirm_release(0).expect("it has a session");
+                }
+            }
+            ClientEvent::Refused(refusal) => view.refused = Some(refusal),
+            ClientEvent::SessionLost(_) | ClientEvent::LeaseRenewed { .. } => {}
+        }
+    }
+    let mut datagram = Vec::new();
+    let max_bytes = connection.max_datagram_size().unwrap_or(1_100);
+    while session.poll_datagram(now_ns(), max_bytes, &mut datagram) {
+        let _ = connection.send_datagram(std::mem::take(&mut datagram).into());
+    }
+    for raw in view.raw.drain(..) {
+        let _ = connection.send_datagram(raw.into());
+    }
+    let mut frames: Vec<Vec<u8>> = std::iter::from_fn(|| session.poll_control()).collect();
+    if !view.raw_control.is_empty() {
+        frames.push(std::mem::take(&mut view.raw_control));
+    }
+    (frames, session.next_timeout(), view.stop)
+}

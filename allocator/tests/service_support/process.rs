@@ -1,0 +1,195 @@
+//! The real binary, started on loopback with files in a folder of its own.
+
+use std::io::{Read as _, Write as _};
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use ratewright_topology::TwoTierClos;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::certificates::Authority;
+use super::{PATIENCE, wait_for};
+
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_ratewright-allocator");
+
+/// A folder with everything that an allocator needs.
+pub(crate) struct Site {
+    pub(crate) folder: TempDir,
+    pub(crate) authority: Authority,
+}
+
+impl Site {
+    /// 4 racks of 4 hosts (h1 to h16), 2 spines, 10 Gbit/s at the hosts.
+    pub(crate) fn new() -> Self {
+        let folder = TempDir::new().expect("a temporary folder");
+        let authority = Authority::new();
+        let site = Self { folder, authority };
+        site.write("ca.pem", &site.authority.pem);
+        site.authority.sign(&["ratewright-allocator"]).write(
+            site.path(),
+            "allocator.pem",
+            "allocator.key",
+        );
+        let topology = TwoTierClos::default().build().expect("good");
+        site.write("topology.toml", &topology.to_toml_string());
+        site.write("allocator.toml", &site.config("127.0.0.1:0", ""));
+        site
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path().join(name), text).expect("writable");
+    }
+
+    /// A configuration that listens on `listen`, with `more` appended.
+    pub(crate) fn config(&self, listen: &str, more: &str) -> String {
+        format!(
+            "listen = \"{listen}\"\nadmin = \"unix:admin.sock\"\ntopology = \"topology.toml\"\n\
+             [tls]\nca = \"ca.pem\"\ncert = \"allocator.pem\"\nkey = \"allocator.key\"\n{more}"
+        )
+    }
+
+    /// Runs a subcommand to its end: whether it succeeded, and its output.
+    pub(crate) fn run(&self, arguments: &[&str]) -> (bool, String, String) {
+        let output = Command::new(BINARY)
+            .args(arguments)
+            .current_dir(self.path())
+            .output()
+            .expect("the binary runs");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+        (
+            output.status.success(),
+            text(output.stdout),
+            text(output.stderr),
+        )
+    }
+
+    /// Starts the allocator and waits until it is ready.
+    pub(crate) fn start(&self) -> Allocator {
+        self.start_with(&[])
+    }
+
+    /// The same, with more in its environment.
+    pub(crate) fn start_with(&self, environment: &[(&str, &str)]) -> Allocator {
+        let log = self.path().join("log");
+        let stderr = std::fs::File::create(&log).expect("writable");
+        let child = Command::new(BINARY)
+            .args(["--config", "allocator.toml"])
+            .current_dir(self.path())
+            .envs(environment.iter().copied())
+            .stdout(Stdio::null())
+            .stderr(stderr)
+            .spawn()
+            .expect("the binary starts");
+        let mut allocator = Allocator {
+            child,
+            log,
+            admin: self.path().join("admin.sock"),
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        };
+        wait_for("the allocator says that it is ready", PATIENCE, || {
+            assert!(
+                allocator.child.try_wait().expect("a child").is_none(),
+                "{}",
+                allocator.log()
+            );
+            allocator.log().contains("ready: ")
+        });
+        let text = allocator.log();
+        let address = text
+            .split("listen=")
+            .nth(1)
+            .and_then(|rest| rest.split_whitespace().next());
+        allocator.listen = address.expect("it says where").parse().expect("an address");
+        allocator
+    }
+}
+
+/// A running allocator; killed when dropped.
+pub(crate) struct Allocator {
+    child: Child,
+    log: PathBuf,
+    admin: PathBuf,
+    pub(crate) listen: SocketAddr,
+}
+
+impl Allocator {
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let status = Command::new("kill")
+            .args([format!("-{name}"), self.child.id().to_string()])
+            .status()
+            .expect("kill runs");
+        assert!(status.success());
+    }
+
+    /// Waits for the process to end.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        let mut status = None;
+        wait_for("the allocator ends", PATIENCE, || {
+            status = self.child.try_wait().expect("a child");
+            status.is_some()
+        });
+        status.expect("it ended")
+    }
+
+    /// One request to the admin server: status code and body.
+    pub(crate) fn request(&self, method: &str, path: &str, body: &str) -> (u16, String) {
+        let mut stream = UnixStream::connect(&self.admin).expect("the admin server listens");
+        stream
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .expect("a timeout");
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nhost: admin\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .expect("it reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("it answers");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("HTTP");
+        let code = head
+            .split(' ')
+            .nth(1)
+            .and_then(|code| code.parse().ok())
+            .expect("a status");
+        (code, body.to_owned())
+    }
+
+    pub(crate) fn status(&self) -> Value {
+        let (code, body) = self.request("GET", "/status", "");
+        assert_eq!(code, 200, "{body}");
+        serde_json::from_str(&body).expect("JSON")
+    }
+
+    /// The value of a metric, labels included in `name`; 0 where it is not there.
+    pub(crate) fn metric(&self, name: &str) -> f64 {
+        let (code, body) = self.request("GET", "/metrics", "");
+        assert_eq!(code, 200, "{body}");
+        body.lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+            .unwrap_or(0.0)
+    }
+}
+
+impl Drop for Allocator {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
