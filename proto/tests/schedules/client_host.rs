@@ -25,20 +25,24 @@ pub(crate) struct ClientHost {
     /// When the server sent the newest datagram of this session that was
     /// accepted here.
     pub(crate) newest_accepted_ns: u64,
+    /// When the server sent the newest thing that was accepted here, stream or
+    /// datagram.
+    pub(crate) newest_told_ns: u64,
     /// The flowlets that applications have now: the truth.
     pub(crate) flows: BTreeMap<u32, StartRecord>,
     /// What the daemon would be pacing.
     pub(crate) applied: BTreeMap<FlowId, u64>,
     generations: [u32; SLOTS as usize],
     next_instance: Instance,
+    max_in_flight: usize,
 }
 
-fn session(incarnation: u64) -> ClientSession {
+fn session(incarnation: u64, max_in_flight: usize) -> ClientSession {
     ClientSession::new(ClientConfig {
         host_name: "h1".to_owned(),
         incarnation,
         max_flows: SLOTS,
-        max_in_flight: 8,
+        max_in_flight,
         // Sequence numbers wrap on the wire within the first datagrams.
         first_seq: u32::MAX - 5,
         ..ClientConfig::default()
@@ -46,10 +50,11 @@ fn session(incarnation: u64) -> ClientSession {
 }
 
 impl ClientHost {
-    pub(crate) fn new(clock: Clock, generation: u32) -> Self {
+    pub(crate) fn new(clock: Clock, generation: u32, max_in_flight: usize) -> Self {
         Self {
             clock,
-            session: session(1),
+            session: session(1, max_in_flight),
+            max_in_flight,
             up: true,
             incarnation: 1,
             connection: None,
@@ -57,6 +62,7 @@ impl ClientHost {
             released: false,
             topology_version: 0,
             newest_accepted_ns: 0,
+            newest_told_ns: 0,
             flows: BTreeMap::new(),
             applied: BTreeMap::new(),
             generations: [generation; SLOTS as usize],
@@ -118,7 +124,7 @@ impl ClientHost {
         self.applied.clear();
         self.released = false;
         self.incarnation += 1;
-        self.session = session(self.incarnation);
+        self.session = session(self.incarnation, self.max_in_flight);
     }
 
     /// The next incarnation finds the flowlets that are there.

@@ -15,7 +15,7 @@ pub(crate) enum Operation {
     /// The slot's flowlet gets another demand.
     Update { slot: u32 },
     /// The service computes a new rate for the slot's flow, as it knows it.
-    Rate { slot: u32, repeat: bool },
+    Rate { slot: u32, choice: Choice },
     /// The operator's kill switch.
     Release { on: bool },
     /// The topology changes.
@@ -30,6 +30,17 @@ pub(crate) enum Operation {
     ServerRestart { down_ms: u32, client_ms: u32 },
     /// Time passes.
     Wait { us: u32 },
+}
+
+/// Which rate the service comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// One that the schedule has not seen.
+    Fresh,
+    /// The same as before.
+    Same,
+    /// The one before, or that of an earlier flow on the slot.
+    Earlier,
 }
 
 /// How the network treats datagrams.
@@ -109,8 +120,15 @@ fn of_kind(kind: Kind) -> BoxedStrategy<Operation> {
         Kind::Start => slot.prop_map(|slot| Operation::Start { slot }).boxed(),
         Kind::End => slot.prop_map(|slot| Operation::End { slot }).boxed(),
         Kind::Update => slot.prop_map(|slot| Operation::Update { slot }).boxed(),
-        Kind::Rate => (slot, prop::bool::weighted(0.2))
-            .prop_map(|(slot, repeat)| Operation::Rate { slot, repeat })
+        Kind::Rate => (
+            slot,
+            prop_oneof![
+                4 => Just(Choice::Fresh),
+                1 => Just(Choice::Same),
+                2 => Just(Choice::Earlier),
+            ],
+        )
+            .prop_map(|(slot, choice)| Operation::Rate { slot, choice })
             .boxed(),
         Kind::Release => any::<bool>()
             .prop_map(|on| Operation::Release { on })

@@ -11,7 +11,7 @@ use ratewright_proto::{FlowId, RateCode, StartRecord};
 
 use crate::clock::Clock;
 use crate::network::Connection;
-use crate::ops::SLOTS;
+use crate::ops::{Choice, SLOTS};
 use crate::oracle::Oracle;
 
 pub(crate) const LEASE_NS: u64 = 300_000_000;
@@ -28,8 +28,8 @@ pub(crate) struct Served {
     pub(crate) flows: BTreeMap<u32, StartRecord>,
     /// The rates that the service has set.
     pub(crate) rates: BTreeMap<FlowId, RateCode>,
-    /// The rate before the newest.
-    earlier: BTreeMap<FlowId, RateCode>,
+    /// The rate before the newest, of each slot.
+    earlier: BTreeMap<u32, RateCode>,
 }
 
 /// The allocator's process.
@@ -38,6 +38,8 @@ pub(crate) struct ServerHost {
     pub(crate) up: bool,
     pub(crate) epoch: u64,
     pub(crate) released: bool,
+    /// Every state of the kill switch and since when.
+    release_history: Vec<(u64, bool)>,
     pub(crate) topology: Arc<TopologySnapshot>,
     pub(crate) sessions: BTreeMap<Connection, Served>,
     registry: Registry,
@@ -46,32 +48,33 @@ pub(crate) struct ServerHost {
     next_code: u16,
 }
 
-fn config(epoch: u64) -> Arc<ServerConfig> {
+fn config(epoch: u64, max_in_flight: usize) -> Arc<ServerConfig> {
     Arc::new(ServerConfig {
         epoch,
         lease_ns: LEASE_NS,
         liveness_ns: LIVENESS_NS,
         max_flows: SLOTS,
-        max_in_flight: 8,
+        max_in_flight,
         first_seq: u32::MAX - 3,
         ..ServerConfig::default()
     })
 }
 
 impl ServerHost {
-    pub(crate) fn new(clock: Clock) -> Self {
+    pub(crate) fn new(clock: Clock, max_in_flight: usize) -> Self {
         Self {
             clock,
             up: true,
             epoch: 1,
             released: false,
+            release_history: vec![(0, false)],
             topology: Arc::new(TopologySnapshot {
                 version: 1,
                 ..TopologySnapshot::default()
             }),
             sessions: BTreeMap::new(),
             registry: Registry::new(LIVENESS_NS),
-            config: config(1),
+            config: config(1, max_in_flight),
             next_session: 1,
             next_code: 8_000,
         }
@@ -79,14 +82,14 @@ impl ServerHost {
 
     /// The process dies and leaves nothing. Session numbers begin anew, so
     /// that only the epoch tells the sessions of the incarnations apart.
-    pub(crate) fn die(&mut self) {
+    pub(crate) fn die(&mut self, now_ns: u64) {
         self.up = false;
         self.sessions.clear();
         self.registry = Registry::new(LIVENESS_NS);
         self.epoch += 1;
-        self.config = config(self.epoch);
+        self.config = config(self.epoch, self.config.max_in_flight);
         self.next_session = 1;
-        self.released = false;
+        self.release(now_ns, false);
     }
 
     /// A transport connection comes in.
@@ -113,7 +116,7 @@ impl ServerHost {
         &mut self,
         now_ns: u64,
         slot: u32,
-        repeat: bool,
+        choice: Choice,
         oracle: &mut Oracle,
     ) -> Result<(), String> {
         let connections: Vec<_> = self.sessions.keys().copied().collect();
@@ -126,14 +129,15 @@ impl ServerHost {
                 continue;
             };
             let flow = record.flow();
-            let code = match served.earlier.get(&flow) {
-                // Sometimes back to where it came from.
-                Some(&before) if repeat => before,
-                _ => fresh,
+            let code = match choice {
+                Choice::Fresh => None,
+                Choice::Same => served.rates.get(&flow),
+                Choice::Earlier => served.earlier.get(&slot),
             };
+            let code = code.copied().unwrap_or(fresh);
             oracle.decided(record.dst_host(), self.epoch, served.number, code);
             if let Some(before) = served.rates.insert(flow, code) {
-                served.earlier.insert(flow, before);
+                served.earlier.insert(slot, before);
             }
             let now = self.clock.read(now_ns);
             served
@@ -171,8 +175,13 @@ impl ServerHost {
                     if let Some(before) = served.flows.insert(slot, record) {
                         return Err(format!("{record:?} began while {before:?} was on"));
                     }
-                    // The engine answers every start with a rate.
-                    self.rate(now_ns, slot, false, oracle)?;
+                    // The engine answers every start with a rate, which may
+                    // be that of the flow before.
+                    let choice = match record.dst_host() % 3 {
+                        0 => Choice::Earlier,
+                        _ => Choice::Fresh,
+                    };
+                    self.rate(now_ns, slot, choice, oracle)?;
                 }
                 ServerEvent::Update(record) => {
                     let before = served.flows.insert(record.flow().slot(), record);
@@ -185,8 +194,9 @@ impl ServerHost {
                     if before.is_none_or(|before| before.flow() != flow) {
                         return Err(format!("{flow} ended, but {before:?} was on"));
                     }
-                    served.rates.remove(&flow);
-                    served.earlier.remove(&flow);
+                    if let Some(code) = served.rates.remove(&flow) {
+                        served.earlier.insert(flow.slot(), code);
+                    }
                 }
                 ServerEvent::ReleaseAck { .. } | ServerEvent::Telemetry(_) => {}
                 ServerEvent::Refused(refusal) => return Err(format!("refused: {refusal:?}")),
@@ -247,11 +257,21 @@ impl ServerHost {
         }
     }
 
-    pub(crate) fn release(&mut self, on: bool) {
+    pub(crate) fn release(&mut self, now_ns: u64, on: bool) {
         self.released = on;
+        self.release_history.push((now_ns, on));
         for served in self.sessions.values_mut() {
             served.session.set_released(on);
         }
+    }
+
+    /// The kill switch as it was at `at_ns`.
+    pub(crate) fn released_at(&self, at_ns: u64) -> bool {
+        let since = self
+            .release_history
+            .iter()
+            .rfind(|(since_ns, _)| *since_ns <= at_ns);
+        since.is_some_and(|&(_, on)| on)
     }
 
     pub(crate) fn change_topology(&mut self) -> Result<(), String> {

@@ -44,11 +44,12 @@ impl World {
         let (client_clock, server_clock) = (clock(), clock());
         // Close to the wrap, so that schedules pass it.
         let generation = rng.random_range(4090..4096);
+        let max_in_flight = rng.random_range(1..=8);
         let mut world = Self {
             now_ns: 1,
             network: Network::new(rng),
-            client: ClientHost::new(client_clock, generation),
-            server: ServerHost::new(server_clock),
+            client: ClientHost::new(client_clock, generation, max_in_flight),
+            server: ServerHost::new(server_clock, max_in_flight),
             oracle: Oracle::default(),
             client_frames: FrameDecoder::new(),
             next_connection: 1,
@@ -62,6 +63,8 @@ impl World {
     pub(crate) fn run(&mut self, operations: &[Operation]) -> Result<(), String> {
         self.advance(2 * MS)?;
         for &operation in operations {
+            // What was sent before the operation was sent at another time.
+            self.now_ns += 1;
             self.operate(operation)?;
             self.pump()?;
         }
@@ -87,12 +90,12 @@ impl World {
                 self.client.update(self.now_ns, slot, demand_bps)
             }
             Operation::Start { .. } | Operation::End { .. } | Operation::Update { .. } => Ok(()),
-            Operation::Rate { slot, repeat } => {
+            Operation::Rate { slot, choice } => {
                 self.server
-                    .rate(self.now_ns, slot, repeat, &mut self.oracle)
+                    .rate(self.now_ns, slot, choice, &mut self.oracle)
             }
             Operation::Release { on } => {
-                self.server.release(on);
+                self.server.release(self.now_ns, on);
                 Ok(())
             }
             Operation::Topology => self.server.change_topology(),
@@ -127,7 +130,7 @@ impl World {
                     self.broken.insert(connection);
                     self.later(client_ms, Event::ClientNotices(connection));
                 }
-                self.server.die();
+                self.server.die(self.now_ns);
                 self.later(down_ms, Event::ServerUp);
                 Ok(())
             }
@@ -210,6 +213,7 @@ impl World {
                 if self.client.session.on_datagram(client_now, &bytes).is_ok() {
                     let newest = &mut self.client.newest_accepted_ns;
                     *newest = scheduled.sent_ns.max(*newest);
+                    self.kill_switch(scheduled.sent_ns)?;
                     if self.now_ns > scheduled.sent_ns + LEASE_NS + LEASE_TOLERANCE_NS {
                         return Err("accepted a datagram beyond its lease".to_owned());
                     }
@@ -243,7 +247,7 @@ impl World {
                         .on_control(client_now, body)
                         .map_err(|error| format!("client: {error}"))?;
                 }
-                Ok(())
+                self.kill_switch(scheduled.sent_ns)
             }
             Event::StreamToServer(connection, bytes) => {
                 let Some(served) = self.server.sessions.get_mut(&connection) else {
@@ -291,6 +295,19 @@ impl World {
         }
     }
 
+    /// Something that the server sent at `sent_ns` was accepted: the client
+    /// must know the newest state of the kill switch that any such message
+    /// told.
+    fn kill_switch(&mut self, sent_ns: u64) -> Result<(), String> {
+        let newest = &mut self.client.newest_told_ns;
+        *newest = sent_ns.max(*newest);
+        let told = self.server.released_at(*newest);
+        if self.client.session.is_established() && self.client.session.is_released() != told {
+            return Err(format!("was told released = {told}, took a stale state"));
+        }
+        Ok(())
+    }
+
     /// The client gives its connection up and dials again later.
     fn hang_up(&mut self, redial_ms: u32) {
         if let Some(connection) = self.client.connection.take() {
@@ -315,6 +332,7 @@ impl World {
         self.server.incoming(self.now_ns, connection);
         self.client.connection = Some(connection);
         self.client_frames = FrameDecoder::new();
+        self.client.newest_told_ns = 0;
         let now = self.client.clock.read(self.now_ns);
         self.client.session.connected(now);
     }
