@@ -16,8 +16,8 @@ const TCP_ESTABLISHED: u32 = 1 << 1;
 const NLMSG_HEADER: usize = 16;
 /// `struct inet_diag_msg` without attributes.
 const DIAG_MESSAGE: usize = 72;
-/// Offset of `tcpi_max_pacing_rate` in `struct tcp_info`.
-const MAX_PACING_AT: usize = 112;
+/// Offset of `tcpi_pacing_rate` in `struct tcp_info`.
+const PACING_AT: usize = 104;
 /// Offset of the destination port in `struct inet_diag_msg` (`id.idiag_dport`).
 const DPORT_AT: usize = 6;
 
@@ -43,13 +43,13 @@ impl SockDiag {
         Ok(SockDiag { socket: socket.context("opening a sock_diag socket")? })
     }
 
-    /// Pacing limits in byte/s of the established sockets towards one of `ports`; `None` in an
-    /// element means that the socket is not limited.
+    /// Pacing rates in bit/s of the established sockets towards one of `ports`: what the kernel would
+    /// pace by, whether it is a rate that was handed out or one that follows the congestion window.
     ///
     /// # Errors
     /// When the kernel does not answer.
-    pub fn pacing_limits(&mut self, ports: std::ops::RangeInclusive<u16>) -> Result<Vec<Option<u64>>> {
-        let mut limits = Vec::new();
+    pub fn pacing_rates_bps(&mut self, ports: std::ops::RangeInclusive<u16>) -> Result<Vec<f64>> {
+        let mut rates = Vec::new();
         for family in [libc::AF_INET, libc::AF_INET6] {
             self.socket.write_all(&request(family as u8)).context("asking sock_diag")?;
             let mut buffer = vec![0u8; 64 * 1024];
@@ -63,12 +63,12 @@ impl SockDiag {
                     if kind == libc::NLMSG_DONE || kind == libc::NLMSG_ERROR || size < NLMSG_HEADER || size > message.len() {
                         break 'answer;
                     }
-                    limits.extend(limit_in(&message[NLMSG_HEADER..size], &ports));
+                    rates.extend(rate_in(&message[NLMSG_HEADER..size], &ports));
                     at += size.next_multiple_of(4);
                 }
             }
         }
-        Ok(limits)
+        Ok(rates)
     }
 }
 
@@ -90,8 +90,8 @@ fn request(family: u8) -> Vec<u8> {
     out
 }
 
-/// The limit of the socket in one `inet_diag_msg`, if its destination port is in range.
-fn limit_in(message: &[u8], ports: &std::ops::RangeInclusive<u16>) -> Option<Option<u64>> {
+/// The rate of the socket in one `inet_diag_msg`, if its destination port is in range.
+fn rate_in(message: &[u8], ports: &std::ops::RangeInclusive<u16>) -> Option<f64> {
     let port = u16::from_be_bytes([*message.get(DPORT_AT)?, *message.get(DPORT_AT + 1)?]);
     if !ports.contains(&port) {
         return None;
@@ -101,10 +101,8 @@ fn limit_in(message: &[u8], ports: &std::ops::RangeInclusive<u16>) -> Option<Opt
         let size = usize::from(u16::from_ne_bytes([message[at], message[at + 1]]));
         let kind = u16::from_ne_bytes([message[at + 2], message[at + 3]]);
         if kind == INET_DIAG_INFO {
-            let value = message.get(at + 4 + MAX_PACING_AT..at + 12 + MAX_PACING_AT)?;
-            let limit = u64::from_ne_bytes(value.try_into().ok()?);
-            // The kernel keeps "no limit" as all ones, in 32 or 64 bits.
-            return Some((limit != u64::MAX && limit != u64::from(u32::MAX)).then_some(limit));
+            let value = message.get(at + 4 + PACING_AT..at + 12 + PACING_AT)?;
+            return Some(u64::from_ne_bytes(value.try_into().ok()?) as f64 * 8.0);
         }
         at += size.max(4).next_multiple_of(4);
     }

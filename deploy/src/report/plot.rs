@@ -169,7 +169,7 @@ fn draw_rates(
     }
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::UpperRight)
+        .position(SeriesLabelPosition::UpperMiddle)
         .background_style(WHITE.mix(0.85))
         .border_style(GRID)
         .label_font(style::font(12, INK))

@@ -5,6 +5,7 @@
 //! and that no connection broke. Pacing is read from the kernel's own report about the sockets, not
 //! from a daemon.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -33,6 +34,12 @@ const FAIR_WINDOWS: usize = 5;
 const RECOVERY_PATIENCE: Duration = Duration::from_secs(15);
 const DRAIN_PATIENCE: Duration = Duration::from_secs(20);
 const POLL_NS: u64 = 2 * NS_PER_MS;
+/// Sinks report every 50 ms.
+const REPORT_LAG_NS: u64 = 80 * NS_PER_MS;
+/// Samples in a row, 10 ms apart, with every rate in force, until pacing counts as recovered.
+const PACED_SAMPLES: usize = 5;
+/// TCP payload in an Ethernet frame: 1448 of 1514 bytes, with timestamps.
+const PAYLOAD_SHARE: f64 = 1448.0 / 1514.0;
 
 /// Runs both phases.
 ///
@@ -113,16 +120,10 @@ impl Victim {
 /// Kills `victim`, waits for the lease and longer, starts it again and waits for fairness.
 /// `concerned`: the hosts whose sockets lose their rates.
 fn outage(lab: &Lab, site: &Site, control: &mut Control, victim: Victim, concerned: &[usize]) -> Result<Outage> {
-    // tc classes do not show in a socket's state.
-    let visible = lab.options.backend != Backend::TcHtb;
-    let mut kernels = concerned
-        .iter()
-        .map(|host| SockDiag::open(site.network.netns(*host)))
-        .collect::<Result<Vec<_>>>()
-        .context("looking at the hosts' sockets")?;
     let name = victim.name();
-    if visible && !all_paced(&mut kernels)? {
-        site.recording.event(format!("before the kill of the {name}, not every socket is paced"));
+    let mut pacing = Pacing::open(lab, site, concerned)?;
+    if !pacing.all_in_force()? {
+        site.recording.event(format!("before the kill of the {name}, not every socket has its rate"));
     }
 
     let killed = now_ns();
@@ -133,8 +134,8 @@ fn outage(lab: &Lab, site: &Site, control: &mut Control, victim: Victim, concern
     site.recording.event(format!("SIGKILL: {name}"));
     let back = killed + LEASE_MS * NS_PER_MS + lab.scaled(AWAY).max(700 * NS_PER_MS);
     let mut released = None;
-    while visible && released.is_none() && now_ns() < back {
-        if none_paced(&mut kernels)? {
+    while released.is_none() && now_ns() < back {
+        if pacing.all_left()? {
             released = Some(now_ns());
             site.recording.event("sockets are on plain Cubic");
         }
@@ -148,21 +149,19 @@ fn outage(lab: &Lab, site: &Site, control: &mut Control, victim: Victim, concern
         Victim::Daemon(host) => control.start_daemon(lab, site, host)?,
     }
     site.recording.event(format!("restart: {name}"));
-    let mut paced_again = (!visible).then_some(restarted);
+    let mut paced = 0;
     let mut fair_again = None;
     lab.wait_for(RECOVERY_PATIENCE, || {
         control.check_alive()?;
-        if paced_again.is_none() && all_paced(&mut kernels)? {
-            paced_again = Some(now_ns());
-        }
-        if let Some(paced) = paced_again {
-            fair_again = fair_from(&site.recording.lock(), paced, now_ns() - 100 * NS_PER_MS, FAIR, FAIR_WINDOWS);
+        if paced < PACED_SAMPLES {
+            paced = if pacing.all_in_force()? { paced + 1 } else { 0 };
+        } else {
+            let until = now_ns() - REPORT_LAG_NS;
+            fair_again = fair_from(&site.recording.lock(), restarted, until, FAIR, FAIR_WINDOWS);
         }
         Ok(fair_again.is_some())
     })?;
-    if fair_again.is_some() {
-        site.recording.event("rates are fair again");
-    }
+    site.recording.event(if fair_again.is_some() { "rates are fair again" } else { "rates are not fair again" });
     let recording = site.recording.lock();
     let until = fair_again.unwrap_or_else(now_ns);
     let windows = utilization_windows(&recording.ports[0], killed, until, USE_WINDOW_NS);
@@ -175,21 +174,52 @@ fn outage(lab: &Lab, site: &Site, control: &mut Control, victim: Victim, concern
     })
 }
 
-fn all_paced(kernels: &mut [SockDiag]) -> Result<bool> {
-    each(kernels, |limits| !limits.is_empty() && limits.iter().all(Option::is_some))
+/// Watches how the kernel paces the flows, without asking a daemon.
+///
+/// While a rate is in force, the kernel paces within a few percent of the flow's fair share of the
+/// bottleneck; a socket on plain Cubic has a pacing rate that follows its window and leaves that band
+/// with the next acknowledgement. Rates that tc enforces do not show: nothing is measured then.
+struct Pacing {
+    kernels: Vec<SockDiag>,
+    left: Vec<bool>,
+    band: RangeInclusive<f64>,
 }
 
-fn none_paced(kernels: &mut [SockDiag]) -> Result<bool> {
-    each(kernels, |limits| limits.iter().all(Option::is_none))
-}
-
-fn each(kernels: &mut [SockDiag], holds: impl Fn(&[Option<u64>]) -> bool) -> Result<bool> {
-    for kernel in kernels {
-        if !holds(&kernel.pacing_limits(FIRST_PORT..=FIRST_PORT + PORTS - 1)?) {
-            return Ok(false);
-        }
+impl Pacing {
+    fn open(lab: &Lab, site: &Site, hosts: &[usize]) -> Result<Pacing> {
+        let visible = lab.options.backend != Backend::TcHtb;
+        let hosts = if visible { hosts } else { &[] };
+        let kernels = hosts
+            .iter()
+            .map(|host| SockDiag::open(site.network.netns(*host)))
+            .collect::<Result<Vec<_>>>()
+            .context("looking at the hosts' sockets")?;
+        let plan = &site.network.plan;
+        let share = plan.capacities.host_bps as f64 / (plan.hosts - 1) as f64 * PAYLOAD_SHARE;
+        Ok(Pacing { left: vec![false; kernels.len()], kernels, band: share * 0.88..=share * 1.1 })
     }
-    Ok(true)
+
+    fn in_force(&mut self, index: usize) -> Result<bool> {
+        let rates = self.kernels[index].pacing_rates_bps(FIRST_PORT..=FIRST_PORT + PORTS - 1)?;
+        Ok(!rates.is_empty() && rates.iter().all(|rate| self.band.contains(rate)))
+    }
+
+    fn all_in_force(&mut self) -> Result<bool> {
+        for index in 0..self.kernels.len() {
+            if !self.in_force(index)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether every socket has been seen to pace by something else than the rate that it had.
+    fn all_left(&mut self) -> Result<bool> {
+        for index in 0..self.kernels.len() {
+            self.left[index] = self.left[index] || !self.in_force(index)?;
+        }
+        Ok(!self.left.is_empty() && self.left.iter().all(|left| *left))
+    }
 }
 
 fn max(values: &[f64]) -> Option<f64> {
