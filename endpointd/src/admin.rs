@@ -63,7 +63,6 @@ pub fn channel() -> (mpsc::Sender<AdminRequest>, mpsc::Receiver<AdminRequest>) {
 }
 
 /// The routes.
-#[must_use]
 pub fn router(requests: mpsc::Sender<AdminRequest>, log: Option<Arc<dyn LogFilter>>) -> Router {
     Router::new()
         .route("/live", get(live))
@@ -93,7 +92,8 @@ impl Listener {
         match address {
             AdminAddress::Tcp(address) => TcpListener::bind(address).await.map(Self::Tcp),
             AdminAddress::Unix(path) => {
-                if std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
+                if std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
+                {
                     std::fs::remove_file(path)?;
                 }
                 let listener = UnixListener::bind(path)?;
@@ -116,10 +116,21 @@ impl Listener {
 }
 
 impl Admin {
-    async fn ask<T>(&self, request: impl FnOnce(oneshot::Sender<T>) -> AdminRequest) -> Result<T, Response> {
-        let busy = || (StatusCode::SERVICE_UNAVAILABLE, "the daemon's loop does not answer\n").into_response();
+    async fn ask<T>(
+        &self,
+        request: impl FnOnce(oneshot::Sender<T>) -> AdminRequest,
+    ) -> Result<T, Response> {
+        let busy = || {
+            (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "the daemon's loop does not answer\n",
+            )
+                .into_response()
+        };
         let (answer, answered) = oneshot::channel();
-        self.requests.try_send(request(answer)).map_err(|_| busy())?;
+        self.requests
+            .try_send(request(answer))
+            .map_err(|_| busy())?;
         answered.await.map_err(|_| busy())
     }
 }
@@ -135,8 +146,16 @@ async fn ready(State(admin): State<Admin>) -> Response {
     match admin.ask(AdminRequest::Status).await {
         Ok(status) if status.is_ready() => "ready\n".into_response(),
         Ok(status) => {
-            let why = status.session.last_error.as_deref().unwrap_or("no session with the allocator yet");
-            (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {why}\n")).into_response()
+            let why = status
+                .session
+                .last_error
+                .as_deref()
+                .unwrap_or("no session with the allocator yet");
+            (
+                StatusCode::SERVICE_UNAVAILABLE,
+                format!("not ready: {why}\n"),
+            )
+                .into_response()
         }
         Err(busy) => busy,
     }
@@ -171,7 +190,9 @@ async fn get_log(State(admin): State<Admin>) -> Response {
 }
 
 async fn put_log(State(admin): State<Admin>, filter: String) -> Response {
-    let Some(log) = admin.log else { return StatusCode::NOT_FOUND.into_response() };
+    let Some(log) = admin.log else {
+        return StatusCode::NOT_FOUND.into_response();
+    };
     match log.set(filter.trim()) {
         Ok(()) => {
             tracing::info!(filter = filter.trim(), "the log filter was changed");

@@ -1,5 +1,7 @@
 //! The daemon's configuration: TOML, strict, with every error naming the key and what would be right.
 
+mod instance;
+
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
@@ -7,6 +9,7 @@ use serde::Deserialize;
 
 use crate::backend::{BackendConfig, BackendKind};
 use crate::policy::RuleConfig;
+use instance::{instance_name, is_instance_name};
 
 /// A commented configuration with every key, as `example-config` prints it.
 pub const EXAMPLE: &str = include_str!("example.toml");
@@ -204,7 +207,9 @@ impl TryFrom<String> for AdminAddress {
             Some("") => Err("`unix:` needs a path after it".to_owned()),
             Some(path) => Ok(Self::Unix(PathBuf::from(path))),
             None => text.parse().map(Self::Tcp).map_err(|_| {
-                format!("`{text}` is neither `address:port` nor `unix:PATH`, as in \"127.0.0.1:9601\"")
+                format!(
+                    "`{text}` is neither `address:port` nor `unix:PATH`, as in \"127.0.0.1:9601\""
+                )
             }),
         }
     }
@@ -216,8 +221,10 @@ impl Config {
     /// # Errors
     /// When it cannot be read, is not valid TOML, has unknown keys or impossible values.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
         let mut config = Self::from_toml_str(&text, &path.display().to_string())?;
         let folder = path.parent().unwrap_or(Path::new("."));
         let tls = &mut config.tls;
@@ -242,30 +249,72 @@ impl Config {
 
     fn check(&self, origin: &str) -> Result<(), ConfigError> {
         let bad = |key: &str, problem: String| {
-            Err(ConfigError::Value { origin: origin.to_owned(), key: key.to_owned(), problem })
+            Err(ConfigError::Value {
+                origin: origin.to_owned(),
+                key: key.to_owned(),
+                problem,
+            })
         };
         if self.host.is_empty() || self.host.len() > 253 {
-            return bad("host", "must be this host's name in the topology, 1 to 253 bytes".into());
+            return bad(
+                "host",
+                "must be this host's name in the topology, 1 to 253 bytes".into(),
+            );
         }
         if self.allocator.is_empty() {
             return bad("allocator", "must list at least one `host:port`".into());
         }
         for address in &self.allocator {
-            let port = address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+            let port = address
+                .rsplit_once(':')
+                .and_then(|(_, port)| port.parse::<u16>().ok());
             if port.is_none_or(|port| port == 0) {
-                return bad("allocator", format!("`{address}` is not `host:port`, as in \"10.0.0.1:7600\""));
+                return bad(
+                    "allocator",
+                    format!("`{address}` is not `host:port`, as in \"10.0.0.1:7600\""),
+                );
             }
         }
         let session = &self.session;
         for (key, value, low, high) in [
-            ("session.handshake_timeout_ms", session.handshake_timeout_ms, 10, 60_000),
+            (
+                "session.handshake_timeout_ms",
+                session.handshake_timeout_ms,
+                10,
+                60_000,
+            ),
             ("session.retry_min_ms", session.retry_min_ms, 1, 60_000),
-            ("session.retry_max_ms", session.retry_max_ms, session.retry_min_ms, 600_000),
-            ("session.idle_timeout_ms", session.idle_timeout_ms, 100, 600_000),
-            ("session.initial_rtt_us", session.initial_rtt_us, 10, 1_000_000),
+            (
+                "session.retry_max_ms",
+                session.retry_max_ms,
+                session.retry_min_ms,
+                600_000,
+            ),
+            (
+                "session.idle_timeout_ms",
+                session.idle_timeout_ms,
+                100,
+                600_000,
+            ),
+            (
+                "session.initial_rtt_us",
+                session.initial_rtt_us,
+                10,
+                1_000_000,
+            ),
             ("pacing.idle_gap_us", self.pacing.idle_gap_us, 0, 10_000_000),
-            ("pacing.min_flowlet_bytes", self.pacing.min_flowlet_bytes, 0, 1 << 40),
-            ("pacing.max_flows", u64::from(self.pacing.max_flows), 1, u64::from(MAX_FLOWS_LIMIT)),
+            (
+                "pacing.min_flowlet_bytes",
+                self.pacing.min_flowlet_bytes,
+                0,
+                1 << 40,
+            ),
+            (
+                "pacing.max_flows",
+                u64::from(self.pacing.max_flows),
+                1,
+                u64::from(MAX_FLOWS_LIMIT),
+            ),
         ] {
             if value < low || value > high {
                 return bad(key, format!("{value} is outside {low}..={high}"));
@@ -274,10 +323,19 @@ impl Config {
         if let Some(instance) = &self.pacing.instance
             && !is_instance_name(instance)
         {
-            return bad("pacing.instance", format!("`{instance}` must be 1 to 8 characters of a-z and 0-9"));
+            return bad(
+                "pacing.instance",
+                format!("`{instance}` must be 1 to 8 characters of a-z and 0-9"),
+            );
         }
         if self.policy.len() > MAX_RULES {
-            return bad("policy", format!("{} rules; at most {MAX_RULES} are allowed", self.policy.len()));
+            return bad(
+                "policy",
+                format!(
+                    "{} rules; at most {MAX_RULES} are allowed",
+                    self.policy.len()
+                ),
+            );
         }
         for (index, rule) in self.policy.iter().enumerate() {
             if let Err(problem) = rule.check() {
@@ -286,7 +344,8 @@ impl Config {
             if rule.matches_everything() && index + 1 < self.policy.len() {
                 return bad(
                     &format!("policy[{index}]"),
-                    "matches every flow, so that the rules after it can never apply; put it last".into(),
+                    "matches every flow, so that the rules after it can never apply; put it last"
+                        .into(),
                 );
             }
         }
@@ -298,7 +357,10 @@ impl Config {
     pub fn backend_config(&self) -> BackendConfig {
         let pacing = &self.pacing;
         BackendConfig {
-            instance: pacing.instance.clone().unwrap_or_else(|| instance_name(&self.host)),
+            instance: pacing
+                .instance
+                .clone()
+                .unwrap_or_else(|| instance_name(&self.host)),
             max_flows: pacing.max_flows,
             min_flowlet_bytes: pacing.min_flowlet_bytes,
             cgroup: pacing.cgroup.clone(),
@@ -306,35 +368,6 @@ impl Config {
             take_over: pacing.take_over,
         }
     }
-}
-
-fn is_instance_name(name: &str) -> bool {
-    (1..=8).contains(&name.len())
-        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
-}
-
-/// A short name for kernel objects: the host's own name where it fits, else its beginning and a hash.
-#[must_use]
-pub fn instance_name(host: &str) -> String {
-    if is_instance_name(host) {
-        return host.to_owned();
-    }
-    // FNV-1a; five digits of base 36 hold 60 million values.
-    let mut hash = host
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
-    let mut name: String = host
-        .chars()
-        .map(|letter| letter.to_ascii_lowercase())
-        .filter(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit())
-        .take(3)
-        .collect();
-    for _ in 0..5 {
-        let digit = u32::try_from(hash % 36).unwrap_or(0);
-        name.push(char::from_digit(digit, 36).unwrap_or('0'));
-        hash /= 36;
-    }
-    name
 }
 
 #[cfg(test)]

@@ -12,8 +12,8 @@ mod session;
 
 use std::time::Duration;
 
-use ratewright_proto::control::{Refusal, RefusalCode, Welcome};
 use ratewright_proto::client::{ClientConfig, ClientSession};
+use ratewright_proto::control::{Refusal, RefusalCode, Welcome};
 use sd_notify::NotifyState;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
@@ -124,7 +124,10 @@ impl Daemon {
             incarnation,
             software: concat!("ratewright-endpointd ", env!("CARGO_PKG_VERSION")).to_owned(),
             max_flows: config.pacing.max_flows,
-            handshake_timeout_ns: config.session.handshake_timeout_ms.saturating_mul(4_000_000),
+            handshake_timeout_ns: config
+                .session
+                .handshake_timeout_ms
+                .saturating_mul(4_000_000),
             ..ClientConfig::default()
         });
         let mut book = FlowBook::new(
@@ -135,7 +138,13 @@ impl Daemon {
         let kernel = Kernel::new(backend);
         kernel.warn_of_missing(&book.refresh_cgroups(kernel.cgroup_mount()));
         Ok(Self {
-            link: Link::new(&config.allocator, &config.tls.server_name, client, &config.session, incarnation),
+            link: Link::new(
+                &config.allocator,
+                &config.tls.server_name,
+                client,
+                &config.session,
+                incarnation,
+            ),
             config,
             kernel,
             book,
@@ -175,7 +184,8 @@ impl Daemon {
         commands: &mut mpsc::Receiver<Command>,
         requests: &mut mpsc::Receiver<AdminRequest>,
     ) -> Result<Exit, DaemonError> {
-        let events = readable::watch(self.kernel.backend.event_fd()).map_err(DaemonError::Events)?;
+        let events =
+            readable::watch(self.kernel.backend.event_fd()).map_err(DaemonError::Events)?;
         let mut watchdog = Watchdog::new();
         let timer = sleep_until(Instant::now());
         tokio::pin!(timer);
@@ -205,7 +215,7 @@ impl Daemon {
                     self.on_timeout();
                 }
                 command = commands.recv() => match command {
-                    Some(Command::Reload(config)) => self.reload(*config),
+                    Some(Command::Reload(config)) => self.reload(&config),
                     Some(Command::Stop) | None => return Ok(Exit::Stopped),
                 },
                 Some(request) = requests.recv() => self.answer(request),
@@ -219,7 +229,9 @@ impl Daemon {
             LinkEvent::Datagram(datagram) => {
                 self.on_datagram(&datagram);
                 for _ in 1..DATAGRAMS_PER_TURN {
-                    let Some(datagram) = self.link.try_datagram() else { break };
+                    let Some(datagram) = self.link.try_datagram() else {
+                        break;
+                    };
                     self.on_datagram(&datagram);
                 }
                 Ok(())
@@ -244,7 +256,9 @@ impl Daemon {
             while let Some(action) = self.book.poll_action() {
                 self.act(now_ns, &action);
             }
-            let Some(event) = self.session.poll_event() else { break };
+            let Some(event) = self.session.poll_event() else {
+                break;
+            };
             if let Some(refusal) = self.on_session_event(now_ns, event) {
                 return Some(refusal);
             }
@@ -253,7 +267,10 @@ impl Daemon {
             self.link.send_control(frame);
         }
         if let Some(max_bytes) = self.link.max_datagram_bytes() {
-            while self.session.poll_datagram(now_ns, max_bytes, &mut self.outgoing) {
+            while self
+                .session
+                .poll_datagram(now_ns, max_bytes, &mut self.outgoing)
+            {
                 self.link.send_datagram(&self.outgoing);
             }
         }
@@ -267,10 +284,7 @@ impl Daemon {
             self.book.next_timeout(),
             self.kernel.next_timeout(),
         ];
-        timeouts
-            .into_iter()
-            .flatten()
-            .min()
+        timeouts.into_iter().flatten().min()
     }
 
     fn on_timeout(&mut self) {
@@ -280,21 +294,28 @@ impl Daemon {
             self.on_silence();
         }
         self.book.on_timeout(now_ns);
-        if self.kernel.next_timeout().is_some_and(|at_ns| at_ns <= now_ns) {
+        if self
+            .kernel
+            .next_timeout()
+            .is_some_and(|at_ns| at_ns <= now_ns)
+        {
             self.on_kernel_events();
             self.refresh_cgroups_if_due(now_ns);
         }
     }
 
-    fn reload(&mut self, config: Config) {
+    fn reload(&mut self, config: &Config) {
         self.config.policy.clone_from(&config.policy);
         self.config.pacing.idle_gap_us = config.pacing.idle_gap_us;
-        if config != self.config {
-            tracing::warn!("only [[policy]] and pacing.idle_gap_us change at run time; restart for the rest");
+        if *config != self.config {
+            tracing::warn!(
+                "only [[policy]] and pacing.idle_gap_us change at run time; restart for the rest"
+            );
         }
         self.book.set_idle_gap_ns(config.pacing.idle_gap_us * 1_000);
         let mut policy = Policy::new(&config.policy);
-        self.kernel.warn_of_missing(&policy.refresh_cgroups(self.kernel.cgroup_mount()));
+        self.kernel
+            .warn_of_missing(&policy.refresh_cgroups(self.kernel.cgroup_mount()));
         self.book.set_policy(policy);
         tracing::info!(rules = config.policy.len(), "the policy was reloaded");
     }
@@ -317,7 +338,10 @@ struct Watchdog {
 impl Watchdog {
     fn new() -> Self {
         let every = sd_notify::watchdog_enabled().map(|limit| limit / 2);
-        Self { every, next: Instant::now() }
+        Self {
+            every,
+            next: Instant::now(),
+        }
     }
 
     async fn due(&self) {

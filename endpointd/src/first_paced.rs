@@ -35,7 +35,8 @@ impl Default for FirstPaced {
     fn default() -> Self {
         Self {
             // Three significant digits from 1 µs to a minute: about 200 KiB.
-            all_ns: Histogram::new_with_bounds(1_000, LARGEST_NS, 3).expect("constant bounds are valid"),
+            all_ns: Histogram::new_with_bounds(1_000, LARGEST_NS, 3)
+                .expect("constant bounds are valid"),
             recent_us: VecDeque::new(),
         }
     }
@@ -50,7 +51,8 @@ impl FirstPaced {
             self.recent_us.pop_front();
         }
         // At most 60,000,000.
-        self.recent_us.push_back(u32::try_from(latency_ns / 1_000).unwrap_or(u32::MAX));
+        self.recent_us
+            .push_back(u32::try_from(latency_ns / 1_000).unwrap_or(u32::MAX));
     }
 
     /// The recent samples in microseconds, oldest first.
@@ -88,8 +90,16 @@ mod tests {
         }
         let summary = samples.summary();
         assert_eq!(summary.count, 1_000);
-        for (value, exact) in [(summary.p50, 500.0), (summary.p90, 900.0), (summary.p99, 990.0), (summary.max, 1000.0)] {
-            assert!((value / exact - 1.0_f64).abs() < 2e-3, "{value} for {exact}");
+        for (value, exact) in [
+            (summary.p50, 500.0),
+            (summary.p90, 900.0),
+            (summary.p99, 990.0),
+            (summary.max, 1000.0),
+        ] {
+            assert!(
+                (value / exact - 1.0_f64).abs() < 2e-3,
+                "{value} for {exact}"
+            );
         }
     }
 

@@ -14,7 +14,6 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ratewright_proto::{FlowId, StartRecord};
@@ -29,7 +28,7 @@ mod standing;
 
 pub use counters::FlowCounters;
 pub use network::{Destinations, Network};
-use standing::{Reason, Standing, standing};
+use standing::Standing;
 
 /// What is to be done next.
 #[derive(Debug, Clone, PartialEq)]
@@ -182,7 +181,9 @@ impl FlowBook {
     /// Whether `conn` is open as far as is known. Closes a predecessor whose end got lost.
     fn is_current(&mut self, conn: Conn) -> bool {
         let entry = &mut self.entries[conn.slot.0 as usize];
-        let age = entry.newest.map_or(1, |newest| conn.use_count.wrapping_sub(newest).cast_signed());
+        let age = entry.newest.map_or(1, |newest| {
+            conn.use_count.wrapping_sub(newest).cast_signed()
+        });
         if age <= 0 {
             return age == 0 && !entry.closed;
         }
@@ -200,7 +201,13 @@ impl FlowBook {
         let entry = &mut self.entries[conn.slot.0 as usize];
         match &mut entry.record {
             Some(record) => record.facts = facts,
-            None => entry.record = Some(Record { conn, facts, flowlet: None }),
+            None => {
+                entry.record = Some(Record {
+                    conn,
+                    facts,
+                    flowlet: None,
+                });
+            }
         }
         self.on_resume(conn.slot);
     }
@@ -223,20 +230,30 @@ impl FlowBook {
         }
         entry.generation = entry.generation.wrapping_add(1);
         let id = FlowId::new(slot.0, entry.generation);
-        record.flowlet = Some(Flowlet { id, phase: Phase::Active, standing: Standing::Unresolved, rate: None });
+        record.flowlet = Some(Flowlet {
+            id,
+            phase: Phase::Active,
+            standing: Standing::Unresolved,
+            rate: None,
+        });
         self.counters.flowlets_started += 1;
         self.resolve(slot);
     }
 
     fn on_idle(&mut self, slot: Slot, at_ns: u64) {
         let entry = &mut self.entries[slot.0 as usize];
-        let Some(flowlet) = entry.record.as_mut().and_then(|record| record.flowlet.as_mut()) else {
+        let Some(flowlet) = entry
+            .record
+            .as_mut()
+            .and_then(|record| record.flowlet.as_mut())
+        else {
             return;
         };
         flowlet.phase = Phase::Idle { since_ns: at_ns };
         if !entry.in_heap {
             entry.in_heap = true;
-            self.idle.push(Reverse((at_ns.saturating_add(self.idle_gap_ns), slot.0)));
+            self.idle
+                .push(Reverse((at_ns.saturating_add(self.idle_gap_ns), slot.0)));
         }
     }
 
@@ -255,8 +272,14 @@ impl FlowBook {
             self.idle.pop();
             let entry = &mut self.entries[slot as usize];
             entry.in_heap = false;
-            let phase = entry.record.as_ref().and_then(|record| record.flowlet.as_ref()).map(|flowlet| flowlet.phase);
-            let Some(Phase::Idle { since_ns }) = phase else { continue };
+            let phase = entry
+                .record
+                .as_ref()
+                .and_then(|record| record.flowlet.as_ref())
+                .map(|flowlet| flowlet.phase);
+            let Some(Phase::Idle { since_ns }) = phase else {
+                continue;
+            };
             let due_ns = since_ns.saturating_add(self.idle_gap_ns);
             if due_ns > now_ns {
                 entry.in_heap = true;
@@ -269,8 +292,12 @@ impl FlowBook {
 
     /// Ends a slot's flowlet, if it has one; `open` is whether its connection still exists.
     fn end_flowlet(&mut self, slot: Slot, open: bool) {
-        let Some(record) = &mut self.entries[slot.0 as usize].record else { return };
-        let Some(flowlet) = record.flowlet.take() else { return };
+        let Some(record) = &mut self.entries[slot.0 as usize].record else {
+            return;
+        };
+        let Some(flowlet) = record.flowlet.take() else {
+            return;
+        };
         self.counters.flowlets_ended += 1;
         if flowlet.is_reported() {
             self.actions.push_back(FlowAction::End(flowlet.id));
@@ -283,57 +310,6 @@ impl FlowBook {
         }
     }
 
-    /// Works out what the allocator should know of a slot's flowlet, and says so if that is new.
-    fn resolve(&mut self, slot: Slot) {
-        let entry = &mut self.entries[slot.0 as usize];
-        let (Some(network), Some(record)) = (&self.network, &mut entry.record) else { return };
-        let Some(flowlet) = &mut record.flowlet else { return };
-        let standing = standing(network, &mut self.policy, flowlet.id, &record.facts);
-        if standing == flowlet.standing {
-            return;
-        }
-        let was_reported = flowlet.is_reported();
-        flowlet.standing = standing;
-        self.counters.count(standing);
-        if let Standing::Reported(start) = standing {
-            self.actions.push_back(FlowAction::Start(start));
-        } else if was_reported {
-            self.actions.push_back(FlowAction::End(flowlet.id));
-            // Should it be reported again, then as another flowlet: this one is over for the allocator.
-            entry.generation = entry.generation.wrapping_add(1);
-            flowlet.id = FlowId::new(slot.0, entry.generation);
-            if flowlet.rate.take().is_some() {
-                self.rated -= 1;
-                self.actions.push_back(FlowAction::Clear(record.conn));
-            }
-        }
-    }
-
-    fn resolve_all(&mut self) {
-        for slot in 0..u32::try_from(self.entries.len()).unwrap_or(u32::MAX) {
-            self.resolve(Slot(slot));
-        }
-    }
-
-    /// The network changed: every flowlet is worked out again.
-    pub fn set_network(&mut self, network: Arc<Network>) {
-        self.network = Some(network);
-        self.resolve_all();
-    }
-
-    /// The policy changed: every flowlet is worked out again.
-    pub fn set_policy(&mut self, policy: Policy) {
-        self.policy = policy;
-        self.resolve_all();
-    }
-
-    /// Looks the policy's cgroups up again; returns the paths that do not exist (yet).
-    pub fn refresh_cgroups(&mut self, mount: &Path) -> Vec<PathBuf> {
-        let missing = self.policy.refresh_cgroups(mount);
-        self.resolve_all();
-        missing
-    }
-
     /// The policy.
     #[must_use]
     pub fn policy(&self) -> &Policy {
@@ -343,13 +319,6 @@ impl FlowBook {
     /// Sets the gap for flowlets that go idle from now on.
     pub fn set_idle_gap_ns(&mut self, idle_gap_ns: u64) {
         self.idle_gap_ns = idle_gap_ns;
-    }
-
-    /// The session's own table is full: the flowlet goes on as plain TCP.
-    pub fn start_refused(&mut self, flow: FlowId) {
-        let Some(flowlet) = self.flowlet_mut(flow) else { return };
-        flowlet.standing = Standing::LeftAlone(Reason::Refused);
-        self.counters.count(Standing::LeftAlone(Reason::Refused));
     }
 
     /// Ends every flowlet: the daemon goes.
@@ -366,12 +335,18 @@ impl FlowBook {
     }
 
     fn flowlet_mut(&mut self, flow: FlowId) -> Option<&mut Flowlet> {
-        let record = self.entries.get_mut(flow.slot() as usize)?.record.as_mut()?;
+        let record = self
+            .entries
+            .get_mut(flow.slot() as usize)?
+            .record
+            .as_mut()?;
         record.flowlet.as_mut().filter(|flowlet| flowlet.id == flow)
     }
 
     fn flowlets(&self) -> impl Iterator<Item = &Flowlet> {
-        self.entries.iter().filter_map(|entry| entry.record.as_ref()?.flowlet.as_ref())
+        self.entries
+            .iter()
+            .filter_map(|entry| entry.record.as_ref()?.flowlet.as_ref())
     }
 }
 

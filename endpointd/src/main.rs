@@ -70,13 +70,20 @@ fn act(action: Action) -> anyhow::Result<ExitCode> {
     match action {
         Action::Run { config, backend } => run(config, backend),
         Action::CheckConfig { config: path } => {
-            let checked = Config::load(&path).map_err(anyhow::Error::from).and_then(|config| {
-                client_config(&config.tls, &config.session).context("[tls]")?;
-                Ok(config)
-            });
+            let checked = Config::load(&path)
+                .map_err(anyhow::Error::from)
+                .and_then(|config| {
+                    client_config(&config.tls, &config.session).context("[tls]")?;
+                    Ok(config)
+                });
             match checked {
                 Ok(config) => {
-                    println!("{}: valid; host {}, {} policy rules", path.display(), config.host, config.policy.len());
+                    println!(
+                        "{}: valid; host {}, {} policy rules",
+                        path.display(),
+                        config.host,
+                        config.policy.len()
+                    );
                     Ok(ExitCode::SUCCESS)
                 }
                 Err(error) => {
@@ -105,7 +112,9 @@ fn run(path: PathBuf, choice: Option<BackendChoice>) -> anyhow::Result<ExitCode>
             return Ok(ExitCode::from(EXIT_CONFIG));
         }
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     let local = tokio::task::LocalSet::new();
     local.block_on(&runtime, serve(path, config, choice, log))
 }
@@ -118,13 +127,17 @@ async fn serve(
 ) -> anyhow::Result<ExitCode> {
     let (requests, asked) = admin::channel();
     if let Some(address) = &config.admin {
-        let listener =
-            Listener::bind(address).await.with_context(|| format!("cannot bind the admin interface {address:?}"))?;
+        let listener = Listener::bind(address)
+            .await
+            .with_context(|| format!("cannot bind the admin interface {address:?}"))?;
         tokio::task::spawn_local(listener.serve(admin::router(requests, Some(log))));
     }
     let (commands, commanded) = mpsc::channel(4);
     // The signals are caught before the back end installs anything that is to be undone.
-    let mut stop = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
+    let mut stop = [
+        signal(SignalKind::terminate())?,
+        signal(SignalKind::interrupt())?,
+    ];
     let mut reload = signal(SignalKind::hangup())?;
     tokio::task::spawn_local(async move {
         let [terminate, interrupt] = &mut stop;
@@ -160,7 +173,10 @@ async fn serve(
             Ok(ExitCode::SUCCESS)
         }
         Ok(Exit::Superseded(reason)) => {
-            tracing::info!(reason, "another daemon of this host took over; all connections were given back");
+            tracing::info!(
+                reason,
+                "another daemon of this host took over; all connections were given back"
+            );
             Ok(ExitCode::SUCCESS)
         }
         Err(error @ (DaemonError::Refused { .. } | DaemonError::Certificate(_))) => {
@@ -176,7 +192,9 @@ struct Filter(reload::Handle<EnvFilter, Registry>);
 
 impl LogFilter for Filter {
     fn get(&self) -> String {
-        self.0.with_current(EnvFilter::to_string).unwrap_or_default()
+        self.0
+            .with_current(EnvFilter::to_string)
+            .unwrap_or_default()
     }
 
     fn set(&self, filter: &str) -> Result<(), String> {
@@ -202,17 +220,25 @@ fn start_logging() -> anyhow::Result<Arc<dyn LogFilter>> {
 /// One line for each mechanism, the best one first.
 fn probe_table() -> String {
     let results = backend::probe::probe();
-    let chosen: Option<BackendKind> = results.iter().find(|result| result.usable).map(|result| result.kind);
-    let mut table = format!("{:<12} {:<7} {:<7} {}\n", "mechanism", "usable", "chosen", "why not");
+    let chosen: Option<BackendKind> = results
+        .iter()
+        .find(|result| result.usable)
+        .map(|result| result.kind);
+    let mut table = format!(
+        "{:<12} {:<7} {:<7} {}\n",
+        "mechanism", "usable", "chosen", "why not"
+    );
     let yes = |condition: bool| if condition { "yes" } else { "no" };
     for result in &results {
-        table += &format!(
-            "{:<12} {:<7} {:<7} {}\n",
+        let line = format!(
+            "{:<12} {:<7} {:<7} {}",
             backend_name(result.kind),
             yes(result.usable),
             yes(chosen == Some(result.kind)),
             result.reasons.join("; ")
         );
+        table += line.trim_end();
+        table.push('\n');
     }
     if chosen.is_none() {
         table += "no mechanism is usable: connections stay plain TCP\n";

@@ -3,7 +3,10 @@
 //! Counters and gauges are taken from the [`Status`] when they are asked for, so that nothing is
 //! counted twice; only the histogram is fed as it happens.
 
-use metrics::{Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use metrics::{
+    Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge,
+    histogram,
+};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusRecorder};
 
 use crate::flows::FlowCounters;
@@ -11,8 +14,9 @@ use crate::status::{SessionState, Status, backend_name};
 
 const FIRST_PACED: &str = "ratewright_endpointd_first_paced_seconds";
 /// Upper ends of the histogram's buckets, in seconds.
-const BUCKETS: [f64; 14] =
-    [5e-5, 1e-4, 1.5e-4, 2e-4, 3e-4, 5e-4, 7.5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 5e-2, 0.25, 1.0];
+const BUCKETS: [f64; 14] = [
+    5e-5, 1e-4, 1.5e-4, 2e-4, 3e-4, 5e-4, 7.5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 5e-2, 0.25, 1.0,
+];
 /// Samples wait in the recorder until they are sorted into buckets; this many at most.
 const UPKEEP_EVERY: u32 = 1_024;
 
@@ -40,7 +44,11 @@ impl Metrics {
             );
             histogram!(FIRST_PACED)
         });
-        Ok(Self { recorder, first_paced, since_upkeep: 0 })
+        Ok(Self {
+            recorder,
+            first_paced,
+            since_upkeep: 0,
+        })
     }
 
     /// Adds a first paced transmission.
@@ -76,33 +84,141 @@ fn publish_counters(status: &Status) {
     let backend = &status.backend_stats;
     let link = &status.link;
     let table: [(&'static str, &'static str, u64); 27] = [
-        ("flowlets_started_total", "Flowlets that began", flows.flowlets_started),
-        ("flowlets_ended_total", "Flowlets that ended", flows.flowlets_ended),
-        ("gaps_bridged_total", "Pauses too short to end a flowlet", flows.gaps_bridged),
-        ("connections_closed_total", "Connections that closed", flows.closed),
-        ("flowlets_reported_total", "Starts and changes reported to the allocator", flows.reported),
-        ("flowlets_bypassed_total", "Flowlets that the policy leaves alone", flows.bypassed),
-        ("flowlets_unknown_destination_total", "Flowlets to no host of the topology", flows.unknown_destination),
-        ("flowlets_own_host_total", "Flowlets to this host itself", flows.own_host),
-        ("flowlets_refused_total", "Flowlets beyond the session's bound", flows.refused),
-        ("events_beyond_bound_total", "Kernel events beyond the flow table", flows.beyond_bound),
-        ("events_stale_total", "Kernel events of connections that are gone", flows.stale_events),
-        ("rates_applied_total", "Rates handed to the kernel", flows.rates_applied),
-        ("rates_stale_total", "Rates of flowlets that were over", flows.rates_stale),
-        ("rates_expired_total", "Rates that came after their lease", flows.rates_expired),
-        ("rates_withheld_total", "Rates not applied because of the kill switch", flows.rates_withheld),
-        ("lease_renewals_total", "Times that the kernel's leases were moved", flows.renewals),
-        ("connect_attempts_total", "Attempts to connect to the allocator", link.connect_attempts),
-        ("connect_failures_total", "Attempts that failed", link.connect_failures),
-        ("sessions_established_total", "Sessions established", link.sessions_established),
-        ("sessions_lost_total", "Established sessions lost", link.sessions_lost),
-        ("datagrams_unsent_total", "Datagrams that the transport did not take", link.datagrams_unsent),
-        ("backend_errors_total", "Operations that the back end refused", status.backend_errors),
-        ("backend_table_full_total", "Connections that found the flow table full", backend.table_full),
-        ("backend_events_lost_total", "Events that the kernel could not queue", backend.events_lost),
-        ("backend_adopted_total", "Connections taken over at start", backend.adopted),
-        ("backend_leases_expired_total", "Leases that ran out in the kernel", backend.expired),
-        ("first_paced_total", "First paced transmissions", flows.first_paced),
+        (
+            "flowlets_started_total",
+            "Flowlets that began",
+            flows.flowlets_started,
+        ),
+        (
+            "flowlets_ended_total",
+            "Flowlets that ended",
+            flows.flowlets_ended,
+        ),
+        (
+            "gaps_bridged_total",
+            "Pauses too short to end a flowlet",
+            flows.gaps_bridged,
+        ),
+        (
+            "connections_closed_total",
+            "Connections that closed",
+            flows.closed,
+        ),
+        (
+            "flowlets_reported_total",
+            "Starts and changes reported to the allocator",
+            flows.reported,
+        ),
+        (
+            "flowlets_bypassed_total",
+            "Flowlets that the policy leaves alone",
+            flows.bypassed,
+        ),
+        (
+            "flowlets_unknown_destination_total",
+            "Flowlets to no host of the topology",
+            flows.unknown_destination,
+        ),
+        (
+            "flowlets_own_host_total",
+            "Flowlets to this host itself",
+            flows.own_host,
+        ),
+        (
+            "flowlets_refused_total",
+            "Flowlets beyond the session's bound",
+            flows.refused,
+        ),
+        (
+            "events_beyond_bound_total",
+            "Kernel events beyond the flow table",
+            flows.beyond_bound,
+        ),
+        (
+            "events_stale_total",
+            "Kernel events of connections that are gone",
+            flows.stale_events,
+        ),
+        (
+            "rates_applied_total",
+            "Rates handed to the kernel",
+            flows.rates_applied,
+        ),
+        (
+            "rates_stale_total",
+            "Rates of flowlets that were over",
+            flows.rates_stale,
+        ),
+        (
+            "rates_expired_total",
+            "Rates that came after their lease",
+            flows.rates_expired,
+        ),
+        (
+            "rates_withheld_total",
+            "Rates not applied because of the kill switch",
+            flows.rates_withheld,
+        ),
+        (
+            "lease_renewals_total",
+            "Times that the kernel's leases were moved",
+            flows.renewals,
+        ),
+        (
+            "connect_attempts_total",
+            "Attempts to connect to the allocator",
+            link.connect_attempts,
+        ),
+        (
+            "connect_failures_total",
+            "Attempts that failed",
+            link.connect_failures,
+        ),
+        (
+            "sessions_established_total",
+            "Sessions established",
+            link.sessions_established,
+        ),
+        (
+            "sessions_lost_total",
+            "Established sessions lost",
+            link.sessions_lost,
+        ),
+        (
+            "datagrams_unsent_total",
+            "Datagrams that the transport did not take",
+            link.datagrams_unsent,
+        ),
+        (
+            "backend_errors_total",
+            "Operations that the back end refused",
+            status.backend_errors,
+        ),
+        (
+            "backend_table_full_total",
+            "Connections that found the flow table full",
+            backend.table_full,
+        ),
+        (
+            "backend_events_lost_total",
+            "Events that the kernel could not queue",
+            backend.events_lost,
+        ),
+        (
+            "backend_adopted_total",
+            "Connections taken over at start",
+            backend.adopted,
+        ),
+        (
+            "backend_leases_expired_total",
+            "Leases that ran out in the kernel",
+            backend.expired,
+        ),
+        (
+            "first_paced_total",
+            "First paced transmissions",
+            flows.first_paced,
+        ),
     ];
     for (name, help, value) in table {
         let name = format!("ratewright_endpointd_{name}");
@@ -110,7 +226,10 @@ fn publish_counters(status: &Status) {
         counter!(name).absolute(value);
     }
     for (event, value) in &status.protocol {
-        describe_counter!("ratewright_endpointd_protocol_events_total", "Events of the control protocol, by kind");
+        describe_counter!(
+            "ratewright_endpointd_protocol_events_total",
+            "Events of the control protocol, by kind"
+        );
         counter!("ratewright_endpointd_protocol_events_total", "event" => *event).absolute(*value);
     }
 }
@@ -121,15 +240,47 @@ fn publish_gauges(status: &Status) {
     let established = session.state == SessionState::Established;
     let table: [(&'static str, &'static str, f64); 10] = [
         ("flows", "Flowlets that run", status.flows as f64),
-        ("reported_flows", "Flowlets that the allocator knows", status.reported_flows as f64),
-        ("paced_flows", "Flowlets paced now", status.paced_flows as f64),
-        ("backend_connections", "Connections that hold a slot", status.backend_stats.connections as f64),
-        ("released", "1 while the kill switch is on", f64::from(u8::from(status.released))),
-        ("session_established", "1 while a session is established", f64::from(u8::from(established))),
-        ("topology_epoch", "Version of the topology", f64::from(status.topology_epoch)),
+        (
+            "reported_flows",
+            "Flowlets that the allocator knows",
+            status.reported_flows as f64,
+        ),
+        (
+            "paced_flows",
+            "Flowlets paced now",
+            status.paced_flows as f64,
+        ),
+        (
+            "backend_connections",
+            "Connections that hold a slot",
+            status.backend_stats.connections as f64,
+        ),
+        (
+            "released",
+            "1 while the kill switch is on",
+            f64::from(u8::from(status.released)),
+        ),
+        (
+            "session_established",
+            "1 while a session is established",
+            f64::from(u8::from(established)),
+        ),
+        (
+            "topology_epoch",
+            "Version of the topology",
+            f64::from(status.topology_epoch),
+        ),
         ("lease_seconds", "Lifetime of a rate", session.lease_s),
-        ("session_rtt_seconds", "Round-trip time to the allocator", session.rtt_s),
-        ("uptime_seconds", "Since the daemon started", status.uptime_s),
+        (
+            "session_rtt_seconds",
+            "Round-trip time to the allocator",
+            session.rtt_s,
+        ),
+        (
+            "uptime_seconds",
+            "Since the daemon started",
+            status.uptime_s,
+        ),
     ];
     for (name, help, value) in table {
         let name = format!("ratewright_endpointd_{name}");
@@ -137,6 +288,9 @@ fn publish_gauges(status: &Status) {
         gauge!(name).set(value);
     }
     let kind = backend_name(status.backend);
-    describe_gauge!("ratewright_endpointd_info", "Always 1; version and pacing mechanism");
+    describe_gauge!(
+        "ratewright_endpointd_info",
+        "Always 1; version and pacing mechanism"
+    );
     gauge!("ratewright_endpointd_info", "version" => status.version, "backend" => kind).set(1.0);
 }

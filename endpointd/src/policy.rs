@@ -47,7 +47,9 @@ impl Policy {
             config: config.clone(),
             matched: 0,
         };
-        Self { rules: rules.iter().map(compile).collect() }
+        Self {
+            rules: rules.iter().map(compile).collect(),
+        }
     }
 
     /// Looks up the ids of the rules' cgroups under `mount`; returns the paths that do not exist (yet).
@@ -73,10 +75,12 @@ impl Policy {
 
     /// The classes that rules give by name.
     pub fn class_names(&self) -> impl Iterator<Item = &str> {
-        self.rules.iter().filter_map(|rule| match &rule.config.class {
-            Some(ClassRef::Name(name)) => Some(name.as_str()),
-            _ => None,
-        })
+        self.rules
+            .iter()
+            .filter_map(|rule| match &rule.config.class {
+                Some(ClassRef::Name(name)) => Some(name.as_str()),
+                _ => None,
+            })
     }
 
     /// How often each rule decided, in file order.
@@ -87,8 +91,14 @@ impl Policy {
 
     /// The first rule that matches decides.
     pub fn decide(&mut self, facts: &FlowFacts) -> Treatment {
-        let found = self.rules.iter_mut().enumerate().find(|(_, rule)| rule.applies(facts));
-        let Some((index, rule)) = found else { return Treatment::default() };
+        let found = self
+            .rules
+            .iter_mut()
+            .enumerate()
+            .find(|(_, rule)| rule.applies(facts));
+        let Some((index, rule)) = found else {
+            return Treatment::default();
+        };
         rule.matched += 1;
         Treatment {
             class: rule.config.class.clone(),
@@ -103,11 +113,18 @@ impl Policy {
 impl Rule {
     fn applies(&self, facts: &FlowFacts) -> bool {
         let config = &self.config;
-        config.src_port.is_none_or(|range| range.contains(facts.tuple.src_port))
-            && config.dst_port.is_none_or(|range| range.contains(facts.tuple.dst_port))
+        config
+            .src_port
+            .is_none_or(|range| range.contains(facts.tuple.src_port))
+            && config
+                .dst_port
+                .is_none_or(|range| range.contains(facts.tuple.dst_port))
             && config.dscp.is_none_or(|dscp| dscp == facts.dscp)
             && config.mark.is_none_or(|mark| mark.matches(facts.mark))
-            && self.cgroups.as_ref().is_none_or(|ids| ids.contains(facts.cgroup_id))
+            && self
+                .cgroups
+                .as_ref()
+                .is_none_or(|ids| ids.contains(facts.cgroup_id))
     }
 }
 

@@ -79,9 +79,15 @@ impl LinkError {
         };
         // Codes 0x100 to 0x1ff carry a TLS alert (RFC 9001, section 4.8).
         if (0x100..0x200).contains(&code) {
-            Self::Tls { address, reason: error.to_string() }
+            Self::Tls {
+                address,
+                reason: error.to_string(),
+            }
         } else {
-            Self::Lost { address, reason: error.to_string() }
+            Self::Lost {
+                address,
+                reason: error.to_string(),
+            }
         }
     }
 }
@@ -109,7 +115,10 @@ enum State {
 
 impl std::fmt::Debug for Link {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Link").field("address", &self.address()).field("up", &self.is_up()).finish_non_exhaustive()
+        f.debug_struct("Link")
+            .field("address", &self.address())
+            .field("up", &self.is_up())
+            .finish_non_exhaustive()
     }
 }
 
@@ -131,7 +140,13 @@ pub struct Link {
 impl Link {
     /// A link that connects at the first [`Link::next`].
     #[must_use]
-    pub fn new(addresses: &[String], server_name: &str, client: ClientConfig, config: &SessionConfig, seed: u64) -> Self {
+    pub fn new(
+        addresses: &[String],
+        server_name: &str,
+        client: ClientConfig,
+        config: &SessionConfig,
+        seed: u64,
+    ) -> Self {
         let ms = Duration::from_millis;
         Self {
             backoff: Backoff::new(ms(config.retry_min_ms), ms(config.retry_max_ms), seed),
@@ -179,7 +194,9 @@ impl Link {
 
     /// A datagram that has already arrived, if there is one.
     pub fn try_datagram(&mut self) -> Option<Bytes> {
-        let State::Up(up) = &mut self.state else { return None };
+        let State::Up(up) = &mut self.state else {
+            return None;
+        };
         let read = pin!(up.connection.read_datagram());
         match read.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Ok(datagram)) => Some(datagram),
@@ -191,7 +208,11 @@ impl Link {
     /// Gives a datagram to the transport, which sends it when this task yields.
     pub fn send_datagram(&mut self, datagram: &[u8]) {
         let State::Up(up) = &self.state else { return };
-        if up.connection.send_datagram(Bytes::copy_from_slice(datagram)).is_err() {
+        if up
+            .connection
+            .send_datagram(Bytes::copy_from_slice(datagram))
+            .is_err()
+        {
             self.counters.datagrams_unsent += 1;
         }
     }
@@ -207,7 +228,9 @@ impl Link {
     /// The largest datagram, while a connection is up.
     #[must_use]
     pub fn max_datagram_bytes(&self) -> Option<usize> {
-        let State::Up(up) = &self.state else { return None };
+        let State::Up(up) = &self.state else {
+            return None;
+        };
         up.connection.max_datagram_size()
     }
 
@@ -233,7 +256,8 @@ impl Link {
             for _ in 0..4 {
                 tokio::task::yield_now().await;
             }
-            up.connection.close(VarInt::from_u32(0), b"the daemon stops");
+            up.connection
+                .close(VarInt::from_u32(0), b"the daemon stops");
             for endpoint in self.endpoints.iter().flatten().flatten() {
                 let _ = tokio::time::timeout(CLOSE_TIMEOUT, endpoint.wait_idle()).await;
             }
@@ -276,7 +300,9 @@ impl Link {
     /// Round-trip time, while a connection is up.
     #[must_use]
     pub fn rtt(&self) -> Option<Duration> {
-        let State::Up(up) = &self.state else { return None };
+        let State::Up(up) = &self.state else {
+            return None;
+        };
         Some(up.connection.rtt())
     }
 
@@ -302,21 +328,31 @@ impl Link {
         let waited = Duration::from_millis(self.config.handshake_timeout_ms);
         let endpoints = self.endpoints_for(&target.address);
         self.state = State::Connecting(Box::pin(async move {
-            let timeout = LinkError::Timeout { address: target.address.clone(), waited };
-            tokio::time::timeout(waited, open(endpoints, target)).await.unwrap_or(Err(timeout))
+            let timeout = LinkError::Timeout {
+                address: target.address.clone(),
+                waited,
+            };
+            tokio::time::timeout(waited, open(endpoints, target))
+                .await
+                .unwrap_or(Err(timeout))
         }));
     }
 
     /// The sockets that the address may need, made when they are first needed.
     fn endpoints_for(&mut self, address: &str) -> Endpoints {
         let literal = address.parse::<SocketAddr>().ok();
-        let unspecified = [IpAddr::from(Ipv4Addr::UNSPECIFIED), IpAddr::from(Ipv6Addr::UNSPECIFIED)];
+        let unspecified = [
+            IpAddr::from(Ipv4Addr::UNSPECIFIED),
+            IpAddr::from(Ipv6Addr::UNSPECIFIED),
+        ];
         for (endpoint, any) in self.endpoints.iter_mut().zip(unspecified) {
             let local = self.config.bind.unwrap_or(any);
             let wanted = local.is_ipv4() == any.is_ipv4()
                 && literal.is_none_or(|literal| literal.is_ipv4() == any.is_ipv4());
             if wanted && !matches!(endpoint, Some(Ok(_))) {
-                *endpoint = Some(Endpoint::client(SocketAddr::new(local, 0)).map_err(|error| error.to_string()));
+                *endpoint = Some(
+                    Endpoint::client(SocketAddr::new(local, 0)).map_err(|error| error.to_string()),
+                );
             }
         }
         self.endpoints.clone()

@@ -22,13 +22,22 @@ fn the_example_is_valid_and_shows_the_defaults() {
     let all: String = EXAMPLE
         .lines()
         .map(|line| match line.strip_prefix("# ") {
-            Some(rest) if rest.split_once(" = ").is_some_and(|(key, _)| !key.contains(' ')) => rest,
+            Some(rest)
+                if rest
+                    .split_once(" = ")
+                    .is_some_and(|(key, _)| !key.contains(' ')) =>
+            {
+                rest
+            }
             _ => line,
         })
         .fold(String::new(), |text, line| text + line + "\n");
     assert!(all.contains("\nmax_flows = 16384\n"));
     let all = Config::from_toml_str(&all, "example").unwrap();
-    assert_eq!(all.session.retry_max_ms, SessionConfig::default().retry_max_ms);
+    assert_eq!(
+        all.session.retry_max_ms,
+        SessionConfig::default().retry_max_ms
+    );
     assert_eq!(all.pacing.max_flows, PacingConfig::default().max_flows);
     assert_eq!(all.pacing.device.as_deref(), Some("eth0"));
 }
@@ -39,7 +48,10 @@ fn minimal_configuration_has_defaults() {
     assert_eq!(config.admin, None);
     assert_eq!(config.tls.server_name, "ratewright-allocator");
     let backend = config.backend_config();
-    assert_eq!((backend.instance.as_str(), backend.max_flows), ("h1", 16_384));
+    assert_eq!(
+        (backend.instance.as_str(), backend.max_flows),
+        ("h1", 16_384)
+    );
 }
 
 #[test]
@@ -51,7 +63,10 @@ fn tls_files_are_relative_to_the_configuration() {
     assert_eq!(config.tls.ca, folder.path().join("ca.pem"));
     assert_eq!(config.tls.cert, Path::new("/etc/h1.pem"));
     let missing = Config::load(&folder.path().join("absent.toml")).unwrap_err();
-    assert!(missing.to_string().contains("absent.toml: No such file"), "{missing}");
+    assert!(
+        missing.to_string().contains("absent.toml: No such file"),
+        "{missing}"
+    );
 }
 
 #[test]
@@ -59,37 +74,80 @@ fn wrong_values_name_file_key_and_remedy() {
     let table = [
         ("", "host = \"\"", "`host`"),
         ("", "allocator = []", "`allocator`: must list"),
-        ("", "allocator = [\"10.0.0.1\"]", "`10.0.0.1` is not `host:port`"),
-        ("", "admin = \"localhost\"", "neither `address:port` nor `unix:PATH`"),
+        (
+            "",
+            "allocator = [\"10.0.0.1\"]",
+            "`10.0.0.1` is not `host:port`",
+        ),
+        (
+            "",
+            "admin = \"localhost\"",
+            "neither `address:port` nor `unix:PATH`",
+        ),
         ("", "admin = \"unix:\"", "needs a path"),
-        ("session", "retry_min_ms = 0", "`session.retry_min_ms`: 0 is outside 1..=60000"),
-        ("session", "retry_max_ms = 5", "`session.retry_max_ms`: 5 is outside 20..="),
+        (
+            "session",
+            "retry_min_ms = 0",
+            "`session.retry_min_ms`: 0 is outside 1..=60000",
+        ),
+        (
+            "session",
+            "retry_max_ms = 5",
+            "`session.retry_max_ms`: 5 is outside 20..=",
+        ),
         ("session", "handshake_timeout_ms = -1", "invalid value"),
-        ("session", "idle_timeout_ms = 1", "`session.idle_timeout_ms`"),
+        (
+            "session",
+            "idle_timeout_ms = 1",
+            "`session.idle_timeout_ms`",
+        ),
         ("session", "initial_rtt_us = 0", "`session.initial_rtt_us`"),
-        ("pacing", "max_flows = 0", "`pacing.max_flows`: 0 is outside 1..=1048576"),
+        (
+            "pacing",
+            "max_flows = 0",
+            "`pacing.max_flows`: 0 is outside 1..=1048576",
+        ),
         ("pacing", "max_flows = 2000000", "`pacing.max_flows`"),
         ("pacing", "backend = \"magic\"", "unknown variant `magic`"),
-        ("pacing", "instance = \"Too_Long_Name\"", "`pacing.instance`"),
+        (
+            "pacing",
+            "instance = \"Too_Long_Name\"",
+            "`pacing.instance`",
+        ),
         ("pacing", "idle_gap_us = 100000000", "`pacing.idle_gap_us`"),
         ("pacing", "idle_gap = 1", "unknown field `idle_gap`"),
-        ("[policy]", "weight = 2.0\n[[policy]]\nweight = 1.0", "`policy[0]`: matches every flow"),
-        ("[policy]", "dscp = 99", "`policy[0].dscp`: 99 is outside 0..=63"),
+        (
+            "[policy]",
+            "weight = 2.0\n[[policy]]\nweight = 1.0",
+            "`policy[0]`: matches every flow",
+        ),
+        (
+            "[policy]",
+            "dscp = 99",
+            "`policy[0].dscp`: 99 is outside 0..=63",
+        ),
     ];
     for (section, line, expected) in table {
         let key = line.split(' ').next().unwrap();
         let text = if section.is_empty() {
-            let rest: String =
-                MINIMAL.lines().filter(|line| !line.starts_with(key)).map(|line| format!("{line}\n")).collect();
+            let rest: String = MINIMAL
+                .lines()
+                .filter(|line| !line.starts_with(key))
+                .map(|line| format!("{line}\n"))
+                .collect();
             format!("{line}\n{rest}")
         } else {
             format!("{MINIMAL}[{section}]\n{line}\n")
         };
-        let error = Config::from_toml_str(&text, "endpointd.toml").unwrap_err().to_string();
+        let error = Config::from_toml_str(&text, "endpointd.toml")
+            .unwrap_err()
+            .to_string();
         assert!(error.starts_with("endpointd.toml: "), "{error}");
         assert!(error.contains(expected), "{line}: {error}");
     }
-    let syntax = Config::from_toml_str("host = \n", "x.toml").unwrap_err().to_string();
+    let syntax = Config::from_toml_str("host = \n", "x.toml")
+        .unwrap_err()
+        .to_string();
     assert!(syntax.contains("line 1"), "{syntax}");
 }
 
@@ -103,10 +161,16 @@ fn too_many_rules_are_refused() {
 #[test]
 fn instance_names_fit_the_kernel_and_differ() {
     assert_eq!(instance_name("h12"), "h12");
-    let names: Vec<_> = ["rack1-host1.dc", "rack1-host2.dc", "RACK", "", "ünï-cödé-hö"]
-        .iter()
-        .map(|host| instance_name(host))
-        .collect();
+    let names: Vec<_> = [
+        "rack1-host1.dc",
+        "rack1-host2.dc",
+        "RACK",
+        "",
+        "ünï-cödé-hö",
+    ]
+    .iter()
+    .map(|host| instance_name(host))
+    .collect();
     for (index, name) in names.iter().enumerate() {
         assert!(is_instance_name(name), "{name}");
         assert!(!names[..index].contains(name), "{names:?}");

@@ -30,7 +30,9 @@ pub(super) struct Kernel {
 
 impl std::fmt::Debug for Kernel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Kernel").field("backend", &self.backend.kind()).finish_non_exhaustive()
+        f.debug_struct("Kernel")
+            .field("backend", &self.backend.kind())
+            .finish_non_exhaustive()
     }
 }
 
@@ -63,7 +65,10 @@ impl Kernel {
     }
 
     pub(super) fn next_timeout(&self) -> Option<u64> {
-        [self.backend.next_poll_ns(), self.refresh_due_ns].into_iter().flatten().min()
+        [self.backend.next_poll_ns(), self.refresh_due_ns]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn note(&mut self, now_ns: u64, what: &str, result: Result<(), BackendError>) {
@@ -115,9 +120,11 @@ impl Daemon {
                 }
                 return;
             }
-            FlowAction::SetRate { conn, rate_bps, expires_ns } => {
-                ("set a rate", backend.set_rate(conn, rate_bps, expires_ns))
-            }
+            FlowAction::SetRate {
+                conn,
+                rate_bps,
+                expires_ns,
+            } => ("set a rate", backend.set_rate(conn, rate_bps, expires_ns)),
             FlowAction::Renew { expires_ns } => ("renew its leases", backend.renew(expires_ns)),
             FlowAction::Clear(conn) => ("give a connection back", backend.clear(conn)),
             FlowAction::ClearAll => ("give all connections back", backend.clear_all()),
@@ -134,12 +141,18 @@ impl Daemon {
             self.kernel.seen_cgroups.clear();
         }
         self.kernel.seen_cgroups.insert(id);
-        self.kernel.refresh_due_ns.get_or_insert(self.kernel.refreshed_ns + CGROUP_REFRESH_NS);
+        self.kernel
+            .refresh_due_ns
+            .get_or_insert(self.kernel.refreshed_ns + CGROUP_REFRESH_NS);
         self.refresh_cgroups_if_due(now_ns);
     }
 
     pub(super) fn refresh_cgroups_if_due(&mut self, now_ns: u64) {
-        if self.kernel.refresh_due_ns.is_some_and(|due_ns| due_ns <= now_ns) {
+        if self
+            .kernel
+            .refresh_due_ns
+            .is_some_and(|due_ns| due_ns <= now_ns)
+        {
             self.kernel.refresh_due_ns = None;
             self.kernel.refreshed_ns = now_ns;
             self.book.refresh_cgroups(&self.kernel.cgroup_mount);

@@ -19,7 +19,9 @@ const WARN_EVERY_NS: u64 = 10_000_000_000;
 impl Daemon {
     pub(super) fn on_connected(&mut self) {
         if self.link.max_datagram_bytes().is_none() {
-            self.note_failure("the peer does not take QUIC datagrams: is it an allocator?".to_owned());
+            self.note_failure(
+                "the peer does not take QUIC datagrams: is it an allocator?".to_owned(),
+            );
             self.link.give_up("datagrams are needed");
             return;
         }
@@ -47,12 +49,16 @@ impl Daemon {
     /// When the session is given up unless the allocator is heard before.
     pub(super) fn silence_deadline(&self) -> Option<u64> {
         let known = &self.known;
-        self.session.is_established().then(|| known.last_heard_ns.saturating_add(known.patience_ns))
+        self.session
+            .is_established()
+            .then(|| known.last_heard_ns.saturating_add(known.patience_ns))
     }
 
     pub(super) fn on_silence(&mut self) {
         let waited_ms = self.known.patience_ns / 1_000_000;
-        self.note_failure(format!("nothing was heard from the allocator for {waited_ms} ms"));
+        self.note_failure(format!(
+            "nothing was heard from the allocator for {waited_ms} ms"
+        ));
         self.drop_session("silence");
     }
 
@@ -60,7 +66,11 @@ impl Daemon {
     pub(super) fn on_down(&mut self, error: LinkError) -> Result<(), DaemonError> {
         self.leave_session();
         self.note_failure(error.to_string());
-        self.known.tls_failures = if error.is_tls() { self.known.tls_failures + 1 } else { 0 };
+        self.known.tls_failures = if error.is_tls() {
+            self.known.tls_failures + 1
+        } else {
+            0
+        };
         // Before the first session it is this host's set-up that is wrong, and somebody has to be
         // told. Later it is the allocator's that has changed: keep trying.
         if !self.known.ever_established && self.known.tls_failures >= self.link.address_count() {
@@ -72,13 +82,21 @@ impl Daemon {
     /// Returns a refusal that ends the daemon.
     pub(super) fn on_session_event(&mut self, now_ns: u64, event: ClientEvent) -> Option<Refusal> {
         match event {
-            ClientEvent::Rate { flow, rate_bps, expires_ns } => {
+            ClientEvent::Rate {
+                flow,
+                rate_bps,
+                expires_ns,
+            } => {
                 self.book.on_rate(now_ns, flow, rate_bps, expires_ns);
             }
             ClientEvent::LeaseRenewed { expires_ns } => self.book.on_renewed(expires_ns),
             ClientEvent::Established(welcome) => self.on_established(now_ns, *welcome),
             ClientEvent::Topology(topology) => {
-                tracing::info!(version = topology.version, hosts = topology.hosts.len(), "the topology changed");
+                tracing::info!(
+                    version = topology.version,
+                    hosts = topology.hosts.len(),
+                    "the topology changed"
+                );
                 self.known.topology_version = topology.version;
                 if let Some(welcome) = &mut self.known.welcome {
                     welcome.topology = topology;
@@ -118,10 +136,14 @@ impl Daemon {
         let network = network(&welcome);
         for name in self.book.policy().class_names() {
             if network.class_id(name).is_none() {
-                tracing::warn!(class = name, "the policy names a class that the allocator does not have; class 0 is used");
+                tracing::warn!(
+                    class = name,
+                    "the policy names a class that the allocator does not have; class 0 is used"
+                );
             }
         }
-        self.book.on_established(Arc::new(network), welcome.released);
+        self.book
+            .on_established(Arc::new(network), welcome.released);
         let known = &mut self.known;
         known.topology_version = welcome.topology.version;
         known.last_heard_ns = now_ns;
@@ -176,13 +198,19 @@ impl Daemon {
 /// What the flow book needs of a Welcome.
 fn network(welcome: &Welcome) -> Network {
     let topology: &TopologySnapshot = &welcome.topology;
-    let prefixes =
-        topology.hosts.iter().flat_map(|host| host.prefixes.iter().map(move |prefix| (host.id, prefix)));
+    let prefixes = topology
+        .hosts
+        .iter()
+        .flat_map(|host| host.prefixes.iter().map(move |prefix| (host.id, prefix)));
     Network {
         own_host: welcome.host_id,
         destinations: Destinations::new(prefixes),
         ecmp_seed: topology.ecmp_seed,
         ecmp_symmetric: topology.ecmp_symmetric,
-        classes: welcome.classes.iter().map(|class| (class.id, class.name.clone())).collect(),
+        classes: welcome
+            .classes
+            .iter()
+            .map(|class| (class.id, class.name.clone()))
+            .collect(),
     }
 }

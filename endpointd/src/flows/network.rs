@@ -30,16 +30,33 @@ impl Destinations {
         let mut table = Self::default();
         for (host, prefix) in prefixes {
             let (levels, address, length, width) = match prefix {
-                IpNet::V4(net) => {
-                    (&mut table.v4, u128::from(net.network().to_bits()), net.prefix_len(), 32_u8)
-                }
-                IpNet::V6(net) => (&mut table.v6, net.network().to_bits(), net.prefix_len(), 128),
+                IpNet::V4(net) => (
+                    &mut table.v4,
+                    u128::from(net.network().to_bits()),
+                    net.prefix_len(),
+                    32_u8,
+                ),
+                IpNet::V6(net) => (
+                    &mut table.v6,
+                    net.network().to_bits(),
+                    net.prefix_len(),
+                    128,
+                ),
             };
             let at = levels.partition_point(|level| level.length > length);
             if levels.get(at).is_none_or(|level| level.length != length) {
                 // A shift by the whole width is the empty mask of the default route.
-                let mask = u128::MAX.checked_shl(u32::from(width - length)).unwrap_or(0);
-                levels.insert(at, Level { mask, length, hosts: IndexMap::default() });
+                let mask = u128::MAX
+                    .checked_shl(u32::from(width - length))
+                    .unwrap_or(0);
+                levels.insert(
+                    at,
+                    Level {
+                        mask,
+                        length,
+                        hosts: IndexMap::default(),
+                    },
+                );
             }
             levels[at].hosts.entry(address).or_insert(host);
         }
@@ -53,7 +70,9 @@ impl Destinations {
             IpAddr::V4(address) => (&self.v4, u128::from(address.to_bits())),
             IpAddr::V6(address) => (&self.v6, address.to_bits()),
         };
-        levels.iter().find_map(|level| level.hosts.get(&(bits & level.mask)).copied())
+        levels
+            .iter()
+            .find_map(|level| level.hosts.get(&(bits & level.mask)).copied())
     }
 }
 
@@ -76,7 +95,10 @@ impl Network {
     /// The number of the class of that name.
     #[must_use]
     pub fn class_id(&self, name: &str) -> Option<u8> {
-        self.classes.iter().find(|(_, known)| known == name).map(|(id, _)| *id)
+        self.classes
+            .iter()
+            .find(|(_, known)| known == name)
+            .map(|(id, _)| *id)
     }
 }
 
@@ -110,6 +132,9 @@ mod tests {
         ] {
             assert_eq!(table.host_of(address.parse().unwrap()), host, "{address}");
         }
-        assert_eq!(Destinations::default().host_of("10.0.0.1".parse().unwrap()), None);
+        assert_eq!(
+            Destinations::default().host_of("10.0.0.1".parse().unwrap()),
+            None
+        );
     }
 }

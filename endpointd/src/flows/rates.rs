@@ -26,7 +26,10 @@ impl FlowBook {
             self.counters.rates_withheld += 1;
             return;
         }
-        let record = self.entries.get_mut(flow.slot() as usize).and_then(|entry| entry.record.as_mut());
+        let record = self
+            .entries
+            .get_mut(flow.slot() as usize)
+            .and_then(|entry| entry.record.as_mut());
         let reported = record.and_then(|record| {
             let flowlet = record.flowlet.as_mut()?;
             (flowlet.id == flow && flowlet.is_reported()).then_some((record.conn, flowlet))
@@ -41,7 +44,11 @@ impl FlowBook {
         if rate_bps > 0 {
             self.rated += u32::from(!was_rated);
             self.counters.rates_applied += 1;
-            self.actions.push_back(FlowAction::SetRate { conn, rate_bps, expires_ns });
+            self.actions.push_back(FlowAction::SetRate {
+                conn,
+                rate_bps,
+                expires_ns,
+            });
         } else if was_rated {
             self.rated -= 1;
             self.actions.push_back(FlowAction::Clear(conn));
@@ -69,7 +76,11 @@ impl FlowBook {
 
     fn take_back_all(&mut self) {
         for entry in &mut self.entries {
-            if let Some(flowlet) = entry.record.as_mut().and_then(|record| record.flowlet.as_mut()) {
+            if let Some(flowlet) = entry
+                .record
+                .as_mut()
+                .and_then(|record| record.flowlet.as_mut())
+            {
                 flowlet.rate = None;
             }
         }
@@ -93,7 +104,9 @@ impl FlowBook {
     /// Flowlets that the allocator was told of.
     #[must_use]
     pub fn reported_count(&self) -> usize {
-        self.flowlets().filter(|flowlet| flowlet.is_reported()).count()
+        self.flowlets()
+            .filter(|flowlet| flowlet.is_reported())
+            .count()
     }
 
     /// Flowlets whose rate holds at `now_ns`.

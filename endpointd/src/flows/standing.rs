@@ -1,10 +1,13 @@
 //! What the allocator should know of a flow: policy, destination, path and demand put together.
 
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
 use ratewright_proto::{FlowId, FlowPath, RateCode, StartRecord, WeightCode};
 use ratewright_topology::ecmp::flow_hash;
 
-use super::{FlowCounters, Network};
-use crate::backend::FlowFacts;
+use super::{FlowAction, FlowBook, FlowCounters, Network};
+use crate::backend::{FlowFacts, Slot};
 use crate::policy::{ClassRef, Policy};
 
 /// The smallest limit that a demand says: a code of "none" would mean that there is no limit.
@@ -45,7 +48,12 @@ impl FlowCounters {
 }
 
 /// Works out the standing of a flow.
-pub(super) fn standing(network: &Network, policy: &mut Policy, id: FlowId, facts: &FlowFacts) -> Standing {
+pub(super) fn standing(
+    network: &Network,
+    policy: &mut Policy,
+    id: FlowId,
+    facts: &FlowFacts,
+) -> Standing {
     let treatment = policy.decide(facts);
     if treatment.bypass {
         return Standing::LeftAlone(Reason::Bypassed);
@@ -63,13 +71,88 @@ pub(super) fn standing(network: &Network, policy: &mut Policy, id: FlowId, facts
         Some(ClassRef::Name(name)) => network.class_id(&name).unwrap_or(0),
     };
     let app_max_bps = facts.app_max_bytes_per_s.map(|rate| rate.saturating_mul(8));
-    let limit_bps = [treatment.max_rate_bps, app_max_bps].into_iter().flatten().min();
-    let demand = limit_bps.map_or(RateCode::NONE, |bps| RateCode::encode(bps.max(SMALLEST_DEMAND_BPS)));
+    let limit_bps = [treatment.max_rate_bps, app_max_bps]
+        .into_iter()
+        .flatten()
+        .min();
+    let demand = limit_bps.map_or(RateCode::NONE, |bps| {
+        RateCode::encode(bps.max(SMALLEST_DEMAND_BPS))
+    });
     let hash = flow_hash(network.ecmp_seed, network.ecmp_symmetric, &facts.tuple);
     Standing::Reported(
         StartRecord::new(id, dst_host, FlowPath::Hash(hash))
             .with_class(class)
-            .with_weight(treatment.weight.map_or(WeightCode::CLASS_DEFAULT, WeightCode::encode))
+            .with_weight(
+                treatment
+                    .weight
+                    .map_or(WeightCode::CLASS_DEFAULT, WeightCode::encode),
+            )
             .with_demand(demand),
     )
+}
+
+impl FlowBook {
+    /// Works out what the allocator should know of a slot's flowlet, and says so if that is new.
+    pub(super) fn resolve(&mut self, slot: Slot) {
+        let entry = &mut self.entries[slot.0 as usize];
+        let (Some(network), Some(record)) = (&self.network, &mut entry.record) else {
+            return;
+        };
+        let Some(flowlet) = &mut record.flowlet else {
+            return;
+        };
+        let standing = standing(network, &mut self.policy, flowlet.id, &record.facts);
+        if standing == flowlet.standing {
+            return;
+        }
+        let was_reported = flowlet.is_reported();
+        flowlet.standing = standing;
+        self.counters.count(standing);
+        if let Standing::Reported(start) = standing {
+            self.actions.push_back(FlowAction::Start(start));
+        } else if was_reported {
+            self.actions.push_back(FlowAction::End(flowlet.id));
+            // Should it be reported again, then as another flowlet: this one is over for the allocator.
+            entry.generation = entry.generation.wrapping_add(1);
+            flowlet.id = FlowId::new(slot.0, entry.generation);
+            if flowlet.rate.take().is_some() {
+                self.rated -= 1;
+                self.actions.push_back(FlowAction::Clear(record.conn));
+            }
+        }
+    }
+
+    fn resolve_all(&mut self) {
+        for slot in 0..u32::try_from(self.entries.len()).unwrap_or(u32::MAX) {
+            self.resolve(Slot(slot));
+        }
+    }
+
+    /// The network changed: every flowlet is worked out again.
+    pub fn set_network(&mut self, network: Arc<Network>) {
+        self.network = Some(network);
+        self.resolve_all();
+    }
+
+    /// The policy changed: every flowlet is worked out again.
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.policy = policy;
+        self.resolve_all();
+    }
+
+    /// Looks the policy's cgroups up again; returns the paths that do not exist (yet).
+    pub fn refresh_cgroups(&mut self, mount: &Path) -> Vec<PathBuf> {
+        let missing = self.policy.refresh_cgroups(mount);
+        self.resolve_all();
+        missing
+    }
+
+    /// The session's own table is full: the flowlet goes on as plain TCP.
+    pub fn start_refused(&mut self, flow: FlowId) {
+        let Some(flowlet) = self.flowlet_mut(flow) else {
+            return;
+        };
+        flowlet.standing = Standing::LeftAlone(Reason::Refused);
+        self.counters.count(Standing::LeftAlone(Reason::Refused));
+    }
 }

@@ -1,5 +1,6 @@
 //! The book against hand-made sequences; random ones are in `tests/random.rs`.
 
+mod changes;
 mod random;
 
 use std::net::IpAddr;
@@ -14,8 +15,10 @@ const GAP_NS: u64 = 1_000_000;
 const LEASE_NS: u64 = 300_000_000;
 
 fn network(hosts: &[(u32, &str)]) -> Arc<Network> {
-    let prefixes: Vec<(u32, ipnet::IpNet)> =
-        hosts.iter().map(|(id, prefix)| (*id, prefix.parse().unwrap())).collect();
+    let prefixes: Vec<(u32, ipnet::IpNet)> = hosts
+        .iter()
+        .map(|(id, prefix)| (*id, prefix.parse().unwrap()))
+        .collect();
     Arc::new(Network {
         own_host: 1,
         destinations: Destinations::new(prefixes.iter().map(|(id, prefix)| (*id, prefix))),
@@ -46,7 +49,10 @@ fn facts(dst: &str, dst_port: u16) -> FlowFacts {
 }
 
 fn conn(slot: u32, use_count: u32) -> Conn {
-    Conn { slot: Slot(slot), use_count }
+    Conn {
+        slot: Slot(slot),
+        use_count,
+    }
 }
 
 fn event(book: &mut FlowBook, conn: Conn, at_ns: u64, kind: FlowEventKind) {
@@ -81,24 +87,36 @@ fn start(book: &mut FlowBook, conn: Conn, dst: &str) -> StartRecord {
 
 #[test]
 fn a_start_is_reported_with_host_path_and_treatment() {
-    let mut book = established("[[policy]]\ndst_port = 5201\nclass = \"gold\"\nweight = 2.0\nmax_rate_mbps = 100.0\n");
+    let mut book = established(
+        "[[policy]]\ndst_port = 5201\nclass = \"gold\"\nweight = 2.0\nmax_rate_mbps = 100.0\n",
+    );
     let report = start(&mut book, conn(3, 9), "10.0.3.77");
     let hash = flow_hash(7, true, &facts("10.0.3.77", 5_201).tuple);
-    assert_eq!((report.flow().slot(), report.dst_host(), report.path()), (3, 3, ratewright_proto::FlowPath::Hash(hash)));
-    assert_eq!((report.class(), report.weight()), (2, WeightCode::encode(2.0)));
+    assert_eq!(
+        (report.flow().slot(), report.dst_host(), report.path()),
+        (3, 3, ratewright_proto::FlowPath::Hash(hash))
+    );
+    assert_eq!(
+        (report.class(), report.weight()),
+        (2, WeightCode::encode(2.0))
+    );
     assert_eq!(report.demand(), RateCode::encode(100_000_000));
 }
 
 #[test]
 fn the_applications_own_limit_is_a_demand() {
     let mut book = established("[[policy]]\nmax_rate_mbps = 100.0\n");
-    for (app_bytes_per_s, demand_bps) in [(1_000_000, 8_000_000), (1 << 40, 100_000_000), (0, 2_000)] {
+    for (app_bytes_per_s, demand_bps) in
+        [(1_000_000, 8_000_000), (1 << 40, 100_000_000), (0, 2_000)]
+    {
         let mut facts = facts("10.0.2.1", 80);
         facts.app_max_bytes_per_s = Some(app_bytes_per_s);
         event(&mut book, conn(1, 0), 0, FlowEventKind::Start(facts));
         event(&mut book, conn(1, 0), 0, FlowEventKind::Idle);
         book.on_timeout(GAP_NS);
-        let FlowAction::Start(report) = actions(&mut book)[0] else { panic!() };
+        let FlowAction::Start(report) = actions(&mut book)[0] else {
+            panic!()
+        };
         assert_eq!(report.demand(), RateCode::encode(demand_bps));
         assert!(!report.demand().is_none());
     }
@@ -107,14 +125,39 @@ fn the_applications_own_limit_is_a_demand() {
 #[test]
 fn what_is_not_for_the_allocator_is_left_alone_and_counted() {
     let mut book = established("[[policy]]\ndst_port = 22\nbypass = true\n");
-    event(&mut book, conn(0, 0), 0, FlowEventKind::Start(facts("10.0.2.1", 22)));
-    event(&mut book, conn(1, 0), 0, FlowEventKind::Start(facts("192.0.2.1", 80)));
-    event(&mut book, conn(2, 0), 0, FlowEventKind::Start(facts("10.0.1.1", 80)));
-    event(&mut book, conn(8, 0), 0, FlowEventKind::Start(facts("10.0.2.1", 80)));
+    event(
+        &mut book,
+        conn(0, 0),
+        0,
+        FlowEventKind::Start(facts("10.0.2.1", 22)),
+    );
+    event(
+        &mut book,
+        conn(1, 0),
+        0,
+        FlowEventKind::Start(facts("192.0.2.1", 80)),
+    );
+    event(
+        &mut book,
+        conn(2, 0),
+        0,
+        FlowEventKind::Start(facts("10.0.1.1", 80)),
+    );
+    event(
+        &mut book,
+        conn(8, 0),
+        0,
+        FlowEventKind::Start(facts("10.0.2.1", 80)),
+    );
     assert_eq!(actions(&mut book), []);
     let counters = book.counters();
     assert_eq!(
-        (counters.bypassed, counters.unknown_destination, counters.own_host, counters.beyond_bound),
+        (
+            counters.bypassed,
+            counters.unknown_destination,
+            counters.own_host,
+            counters.beyond_bound
+        ),
         (1, 1, 1, 1)
     );
     assert_eq!((book.flow_count(), book.reported_count()), (3, 0));
@@ -135,12 +178,20 @@ fn a_pause_shorter_than_the_gap_is_bridged_and_a_longer_one_ends_the_flowlet() {
     assert_eq!(actions(&mut book), []);
     assert_eq!(book.next_timeout(), Some(300 + GAP_NS));
     book.on_timeout(300 + GAP_NS);
-    assert_eq!(actions(&mut book), [FlowAction::End(first.flow()), FlowAction::Clear(conn(0, 0))]);
-    assert_eq!((book.next_timeout(), book.counters().gaps_bridged), (None, 1));
+    assert_eq!(
+        actions(&mut book),
+        [FlowAction::End(first.flow()), FlowAction::Clear(conn(0, 0))]
+    );
+    assert_eq!(
+        (book.next_timeout(), book.counters().gaps_bridged),
+        (None, 1)
+    );
 
     // A resume that crossed the end on its way starts the next flowlet with what is known.
     event(&mut book, conn(0, 0), 400 + GAP_NS, FlowEventKind::Resume);
-    let [FlowAction::Start(second)] = actions(&mut book)[..] else { panic!() };
+    let [FlowAction::Start(second)] = actions(&mut book)[..] else {
+        panic!()
+    };
     assert_eq!(second.flow(), first.flow().next_generation());
 }
 
@@ -153,13 +204,20 @@ fn a_close_ends_at_once_and_what_comes_later_is_ignored() {
     event(&mut book, conn(0, 4), 10, FlowEventKind::Idle);
     event(&mut book, conn(0, 4), 20, FlowEventKind::Close);
     assert_eq!(actions(&mut book), [FlowAction::End(report.flow())]);
-    for kind in [FlowEventKind::Close, FlowEventKind::Start(facts("10.0.2.1", 1)), FlowEventKind::Resume] {
+    for kind in [
+        FlowEventKind::Close,
+        FlowEventKind::Start(facts("10.0.2.1", 1)),
+        FlowEventKind::Resume,
+    ] {
         event(&mut book, conn(0, 4), 30, kind);
     }
     book.on_rate(40, report.flow(), 1_000_000, LEASE_NS);
     book.on_timeout(u64::MAX);
     assert_eq!(actions(&mut book), []);
-    assert_eq!((book.counters().stale_events, book.counters().rates_stale), (3, 1));
+    assert_eq!(
+        (book.counters().stale_events, book.counters().rates_stale),
+        (3, 1)
+    );
     assert_eq!(book.rated_count(), 0);
 }
 
@@ -167,10 +225,23 @@ fn a_close_ends_at_once_and_what_comes_later_is_ignored() {
 fn the_next_connection_on_a_slot_ends_one_whose_close_got_lost() {
     let mut book = established("");
     let lost = start(&mut book, conn(0, u32::MAX), "10.0.2.1");
-    event(&mut book, conn(0, 0), 10, FlowEventKind::Start(facts("10.0.2.1", 80)));
+    event(
+        &mut book,
+        conn(0, 0),
+        10,
+        FlowEventKind::Start(facts("10.0.2.1", 80)),
+    );
     let actions = actions(&mut book);
-    assert_eq!(actions[..2], [FlowAction::End(lost.flow()), FlowAction::Clear(conn(0, u32::MAX))]);
-    assert!(matches!(actions[2], FlowAction::Start(next) if next.flow() == lost.flow().next_generation()));
+    assert_eq!(
+        actions[..2],
+        [
+            FlowAction::End(lost.flow()),
+            FlowAction::Clear(conn(0, u32::MAX))
+        ]
+    );
+    assert!(
+        matches!(actions[2], FlowAction::Start(next) if next.flow() == lost.flow().next_generation())
+    );
 }
 
 #[test]
@@ -182,10 +253,17 @@ fn rates_are_applied_to_the_live_flowlet_only() {
     book.on_rate(60, report.flow(), 3_000_000, 60);
     assert_eq!(
         actions(&mut book),
-        [FlowAction::SetRate { conn: conn(0, 0), rate_bps: 1_000_000, expires_ns: 50 }]
+        [FlowAction::SetRate {
+            conn: conn(0, 0),
+            rate_bps: 1_000_000,
+            expires_ns: 50
+        }]
     );
     assert_eq!((book.paced_count(49), book.paced_count(50)), (1, 0));
-    assert_eq!((book.counters().rates_stale, book.counters().rates_expired), (1, 1));
+    assert_eq!(
+        (book.counters().rates_stale, book.counters().rates_expired),
+        (1, 1)
+    );
     // No capacity on its path: plain TCP finds out what still gets through.
     book.on_rate(10, report.flow(), 0, 50);
     assert_eq!(actions(&mut book), [FlowAction::Clear(conn(0, 0))]);
@@ -205,9 +283,22 @@ fn leases_are_renewed_only_where_there_is_a_rate() {
     }
     assert_eq!(
         actions(&mut book),
-        [FlowAction::Renew { expires_ns: LEASE_NS + 1 }, FlowAction::Renew { expires_ns: LEASE_NS + 9 }]
+        [
+            FlowAction::Renew {
+                expires_ns: LEASE_NS + 1
+            },
+            FlowAction::Renew {
+                expires_ns: LEASE_NS + 9
+            }
+        ]
     );
-    assert_eq!((book.paced_count(LEASE_NS + 8), book.paced_count(LEASE_NS + 9)), (1, 0));
+    assert_eq!(
+        (
+            book.paced_count(LEASE_NS + 8),
+            book.paced_count(LEASE_NS + 9)
+        ),
+        (1, 0)
+    );
 }
 
 #[test]
@@ -228,7 +319,11 @@ fn no_rate_is_applied_while_the_kill_switch_is_on() {
     book.on_rate(3, report.flow(), 3_000_000, LEASE_NS);
     assert_eq!(
         actions(&mut book),
-        [FlowAction::SetRate { conn: conn(0, 0), rate_bps: 3_000_000, expires_ns: LEASE_NS }]
+        [FlowAction::SetRate {
+            conn: conn(0, 0),
+            rate_bps: 3_000_000,
+            expires_ns: LEASE_NS
+        }]
     );
 }
 
@@ -243,63 +338,4 @@ fn a_new_session_never_extends_the_rates_of_the_old_one() {
     // The session keeps the flowlet and sends it again by itself: only the rate is taken back.
     assert_eq!(actions(&mut book), [FlowAction::ClearAll]);
     assert_eq!((book.paced_count(1), book.reported_count()), (0, 1));
-}
-
-#[test]
-fn flows_wait_for_the_first_session_and_follow_the_topology() {
-    let mut book = FlowBook::new(8, GAP_NS, Policy::default());
-    event(&mut book, conn(0, 0), 0, FlowEventKind::Start(facts("10.0.2.1", 80)));
-    event(&mut book, conn(1, 0), 0, FlowEventKind::Start(facts("10.0.4.1", 80)));
-    assert_eq!(actions(&mut book), []);
-    book.on_established(usual(), false);
-    let [FlowAction::ClearAll, FlowAction::Start(known)] = actions(&mut book)[..] else { panic!() };
-    book.on_rate(1, known.flow(), 1_000_000, LEASE_NS);
-    actions(&mut book);
-
-    // Host 2 gets another number, 10.0.4.1 becomes a host.
-    book.set_network(network(&[(1, "10.0.1.1/32"), (9, "10.0.2.1/32"), (4, "10.0.4.1/32")]));
-    let [FlowAction::Start(moved), FlowAction::Start(new)] = actions(&mut book)[..] else { panic!() };
-    assert_eq!((moved.flow(), moved.dst_host(), new.dst_host()), (known.flow(), 9, 4));
-
-    // It disappears from the topology: ended for the allocator, plain TCP in the kernel.
-    book.set_network(network(&[(1, "10.0.1.1/32"), (4, "10.0.4.1/32")]));
-    assert_eq!(actions(&mut book), [FlowAction::End(known.flow()), FlowAction::Clear(conn(0, 0))]);
-    // And comes back, as another flowlet.
-    book.set_network(usual());
-    let actions = actions(&mut book);
-    assert!(actions.contains(&FlowAction::Start(StartRecord::new(
-        known.flow().next_generation(),
-        2,
-        known.path()
-    ))));
-}
-
-#[test]
-fn a_full_session_leaves_the_flow_alone_until_something_changes() {
-    let mut book = established("");
-    let report = start(&mut book, conn(0, 0), "10.0.2.1");
-    book.start_refused(report.flow());
-    assert_eq!((book.reported_count(), book.counters().refused), (0, 1));
-    event(&mut book, conn(0, 0), 1, FlowEventKind::Close);
-    assert_eq!(actions(&mut book), []);
-}
-
-#[test]
-fn a_new_policy_applies_to_running_flows() {
-    let mut book = established("");
-    let report = start(&mut book, conn(0, 0), "10.0.2.1");
-    let rule: RuleConfig = toml::from_str("weight = 4.0").unwrap();
-    book.set_policy(Policy::new(&[rule]));
-    let [FlowAction::Start(changed)] = actions(&mut book)[..] else { panic!() };
-    assert_eq!((changed.flow(), changed.weight()), (report.flow(), WeightCode::encode(4.0)));
-}
-
-#[test]
-fn the_end_of_the_daemon_ends_every_flowlet() {
-    let mut book = established("");
-    let first = start(&mut book, conn(0, 0), "10.0.2.1");
-    let second = start(&mut book, conn(5, 0), "10.0.2.1");
-    book.end_all();
-    book.end_all();
-    assert_eq!(actions(&mut book), [FlowAction::End(first.flow()), FlowAction::End(second.flow())]);
 }

@@ -28,12 +28,16 @@ impl CgroupIds {
         let mut todo = vec![root];
         while let Some(directory) = todo.pop() {
             // A cgroup that vanishes during the walk has no sockets to match.
-            let Ok(metadata) = std::fs::symlink_metadata(&directory) else { continue };
+            let Ok(metadata) = std::fs::symlink_metadata(&directory) else {
+                continue;
+            };
             if !metadata.is_dir() || ids.len() >= MAX_CGROUPS {
                 continue;
             }
             ids.insert(metadata.ino());
-            let Ok(entries) = std::fs::read_dir(&directory) else { continue };
+            let Ok(entries) = std::fs::read_dir(&directory) else {
+                continue;
+            };
             todo.extend(
                 entries
                     .flatten()
@@ -87,7 +91,10 @@ mod tests {
         let absolute = mount.path().join("batch");
         for path in [Path::new("batch"), Path::new("/batch"), &absolute] {
             let ids = CgroupIds::below(mount.path(), path);
-            assert!(ids.contains(id("batch")) && ids.contains(id("batch/job1/step")), "{path:?}");
+            assert!(
+                ids.contains(id("batch")) && ids.contains(id("batch/job1/step")),
+                "{path:?}"
+            );
             assert!(!ids.contains(id("web")) && !ids.contains(id("batch/cgroup.procs")));
         }
         assert!(CgroupIds::below(mount.path(), Path::new("absent")).is_empty());

@@ -65,10 +65,19 @@ impl RuleConfig {
         {
             return bad("max_rate_mbps", format!("{rate} is outside 0.1..=10000000"));
         }
-        if self.bypass && (self.class.is_some() || self.weight.is_some() || self.max_rate_mbps.is_some()) {
-            return bad("bypass", "a flow that is left alone has no class, weight or max_rate_mbps".into());
+        if self.bypass
+            && (self.class.is_some() || self.weight.is_some() || self.max_rate_mbps.is_some())
+        {
+            return bad(
+                "bypass",
+                "a flow that is left alone has no class, weight or max_rate_mbps".into(),
+            );
         }
-        if self.cgroup.as_ref().is_some_and(|path| path.as_os_str().is_empty()) {
+        if self
+            .cgroup
+            .as_ref()
+            .is_some_and(|path| path.as_os_str().is_empty())
+        {
             return bad("cgroup", "must be a path below the cgroup v2 mount".into());
         }
         Ok(())
@@ -146,7 +155,9 @@ impl TryFrom<toml::Value> for PortRange {
         };
         match range {
             Some((first, last)) if first > 0 && first <= last => Ok(Self { first, last }),
-            _ => Err(format!("{value} is not a port: write 1 to 65535, or a range such as \"5000-5100\"")),
+            _ => Err(format!(
+                "{value} is not a port: write 1 to 65535, or a range such as \"5000-5100\""
+            )),
         }
     }
 }
@@ -183,8 +194,12 @@ impl TryFrom<toml::Value> for MarkMatch {
         };
         match parsed {
             Some((value, mask)) if value & !mask == 0 => Ok(Self { value, mask }),
-            Some(_) => Err(format!("{value} can never match: the value has bits outside the mask")),
-            None => Err(format!("{value} is not a mark: write a number, or \"value/mask\" such as \"0x10/0xf0\"")),
+            Some(_) => Err(format!(
+                "{value} can never match: the value has bits outside the mask"
+            )),
+            None => Err(format!(
+                "{value} is not a mark: write a number, or \"value/mask\" such as \"0x10/0xf0\""
+            )),
         }
     }
 }

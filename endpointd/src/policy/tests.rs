@@ -69,7 +69,10 @@ fn the_first_rule_that_matches_decides() {
     }
     assert_eq!(policy.matches(), [1, 2, 1, 2, 1]);
     let gold = policy.decide(&table[1].0);
-    assert_eq!((gold.class, gold.weight), (Some(ClassRef::Name("gold".into())), Some(4.0)));
+    assert_eq!(
+        (gold.class, gold.weight),
+        (Some(ClassRef::Name("gold".into())), Some(4.0))
+    );
     assert_eq!(policy.decide(&table[4].0).max_rate_bps, Some(2_500_000));
     assert!(policy.decide(&table[0].0).bypass);
     assert_eq!(policy.decide(&table[7].0), Treatment::default());
@@ -81,7 +84,10 @@ fn a_cgroup_matches_once_it_exists() {
     let mount = tempfile::tempdir().unwrap();
     let mut policy = Policy::new(&rules("[[policy]]\ncgroup = \"batch\"\nweight = 0.5\n"));
     assert!(policy.uses_cgroups());
-    assert_eq!(policy.refresh_cgroups(mount.path()), [std::path::PathBuf::from("batch")]);
+    assert_eq!(
+        policy.refresh_cgroups(mount.path()),
+        [std::path::PathBuf::from("batch")]
+    );
     // Id 0 means that the back end could not tell: it matches no cgroup rule.
     assert_eq!(policy.decide(&facts(1, 2, 0, 0, 0)).rule, None);
 

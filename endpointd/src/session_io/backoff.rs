@@ -15,7 +15,12 @@ impl Backoff {
     /// Pauses from `min` (at most) to `max` (at most); `seed` makes hosts differ.
     #[must_use]
     pub fn new(min: Duration, max: Duration, seed: u64) -> Self {
-        Self { min, max, ceiling: min, random: seed }
+        Self {
+            min,
+            max,
+            ceiling: min,
+            random: seed,
+        }
     }
 
     /// The next pause: between half the ceiling and the ceiling, which doubles.
@@ -51,7 +56,10 @@ mod tests {
         let mut backoff = Backoff::new(ms(20), ms(150), 1);
         for ceiling in [20, 40, 80, 150, 150] {
             let pause = backoff.next_pause();
-            assert!(pause >= ms(ceiling) / 2 && pause <= ms(ceiling), "{pause:?} for {ceiling} ms");
+            assert!(
+                pause >= ms(ceiling) / 2 && pause <= ms(ceiling),
+                "{pause:?} for {ceiling} ms"
+            );
         }
         backoff.reset();
         assert!(backoff.next_pause() <= ms(20));
@@ -59,7 +67,8 @@ mod tests {
 
     #[test]
     fn hosts_differ() {
-        let pause = |seed| Backoff::new(Duration::from_secs(1), Duration::from_secs(1), seed).next_pause();
+        let pause =
+            |seed| Backoff::new(Duration::from_secs(1), Duration::from_secs(1), seed).next_pause();
         assert!(pause(1) != pause(2) && pause(2) != pause(3));
     }
 }

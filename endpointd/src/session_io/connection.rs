@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-use quinn::{ClientConfig, Connection, ConnectionError, Endpoint, ReadError, RecvStream, SendStream};
+use quinn::{
+    ClientConfig, Connection, ConnectionError, Endpoint, ReadError, RecvStream, SendStream,
+};
 use ratewright_proto::control::FrameDecoder;
 use tokio::sync::mpsc;
 
@@ -34,11 +36,21 @@ pub(super) struct Up {
 
 /// Resolves the address, shakes hands and opens the control stream.
 pub(super) async fn open(endpoints: Endpoints, target: Target) -> Result<Up, LinkError> {
-    let Target { address, server_name, client } = target;
-    let unusable = |reason: String| LinkError::Address { address: address.clone(), reason };
+    let Target {
+        address,
+        server_name,
+        client,
+    } = target;
+    let unusable = |reason: String| LinkError::Address {
+        address: address.clone(),
+        reason,
+    };
     let found: Vec<SocketAddr> = match address.parse() {
         Ok(literal) => vec![literal],
-        Err(_) => tokio::net::lookup_host(&address).await.map_err(|error| unusable(error.to_string()))?.collect(),
+        Err(_) => tokio::net::lookup_host(&address)
+            .await
+            .map_err(|error| unusable(error.to_string()))?
+            .collect(),
     };
     let mut problem = "no address of a family that this host can use".to_owned();
     for remote in found {
@@ -82,7 +94,10 @@ async fn write_all(mut stream: SendStream, mut queue: mpsc::UnboundedReceiver<Ve
 impl Up {
     /// What arrives next; control frames before datagrams, which may build on them. Cancel safe.
     pub(super) async fn next(&mut self) -> Result<LinkEvent, LinkError> {
-        let lost = |reason: String| LinkError::Lost { address: self.address.clone(), reason };
+        let lost = |reason: String| LinkError::Lost {
+            address: self.address.clone(),
+            reason,
+        };
         loop {
             if let Some(frame) = self.frames.pop_front() {
                 return Ok(LinkEvent::Control(frame));

@@ -37,14 +37,22 @@ pub enum TlsError {
 }
 
 fn file_error<E: ToString>(path: &Path, what: &'static str) -> impl FnOnce(E) -> TlsError {
-    move |reason| TlsError::File { path: path.to_owned(), what, reason: reason.to_string() }
+    move |reason| TlsError::File {
+        path: path.to_owned(),
+        what,
+        reason: reason.to_string(),
+    }
 }
 
 fn certificates(path: &Path, what: &'static str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let found = CertificateDer::pem_file_iter(path)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
         .map_err(file_error(path, what))?;
-    if found.is_empty() { Err(file_error(path, what)("the file has none")) } else { Ok(found) }
+    if found.is_empty() {
+        Err(file_error(path, what)("the file has none"))
+    } else {
+        Ok(found)
+    }
 }
 
 /// Reads the certificates and builds the client's configuration: TLS 1.3 with both sides
@@ -58,14 +66,16 @@ pub fn client_config(tls: &TlsConfig, session: &SessionConfig) -> Result<ClientC
         roots.add(certificate)?;
     }
     let chain = certificates(&tls.cert, "certificate")?;
-    let key = PrivateKeyDer::from_pem_file(&tls.key).map_err(file_error(&tls.key, "private key"))?;
+    let key =
+        PrivateKeyDer::from_pem_file(&tls.key).map_err(file_error(&tls.key, "private key"))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = rustls::ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_root_certificates(roots)
         .with_client_auth_cert(chain, key)?;
     config.alpn_protocols = vec![ALPN.to_vec()];
-    let crypto = QuicClientConfig::try_from(config).map_err(|error| rustls::Error::General(error.to_string()))?;
+    let crypto = QuicClientConfig::try_from(config)
+        .map_err(|error| rustls::Error::General(error.to_string()))?;
 
     let mut transport = TransportConfig::default();
     // The protocol keeps the session alive itself: with rates, a few times per lease.

@@ -10,21 +10,49 @@ const SLOTS: u32 = 4;
 
 #[derive(Debug, Clone)]
 enum Step {
-    Event { slot: u32, use_count: u32, kind: u8 },
-    Advance { by_ns: u64 },
-    Rate { slot: u32, generations_back: u32, bps: u64, lease_ns: u64 },
-    Renew { lease_ns: u64 },
+    Event {
+        slot: u32,
+        use_count: u32,
+        kind: u8,
+    },
+    Advance {
+        by_ns: u64,
+    },
+    Rate {
+        slot: u32,
+        generations_back: u32,
+        bps: u64,
+        lease_ns: u64,
+    },
+    Renew {
+        lease_ns: u64,
+    },
     Released(bool),
     Established,
     Network(u8),
-    Refuse { slot: u32 },
+    Refuse {
+        slot: u32,
+    },
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let event = (0..SLOTS + 1, 0..4_u32, 0..5_u8)
-        .prop_map(|(slot, use_count, kind)| Step::Event { slot, use_count, kind });
-    let rate = (0..SLOTS, 0..2_u32, prop_oneof![Just(0), 1_u64..1_000_000_000], 0..2 * LEASE_NS)
-        .prop_map(|(slot, generations_back, bps, lease_ns)| Step::Rate { slot, generations_back, bps, lease_ns });
+    let event = (0..SLOTS + 1, 0..4_u32, 0..5_u8).prop_map(|(slot, use_count, kind)| Step::Event {
+        slot,
+        use_count,
+        kind,
+    });
+    let rate = (
+        0..SLOTS,
+        0..2_u32,
+        prop_oneof![Just(0), 1_u64..1_000_000_000],
+        0..2 * LEASE_NS,
+    )
+        .prop_map(|(slot, generations_back, bps, lease_ns)| Step::Rate {
+            slot,
+            generations_back,
+            bps,
+            lease_ns,
+        });
     let step = prop_oneof![
         8 => event,
         3 => (0..2 * GAP_NS).prop_map(|by_ns| Step::Advance { by_ns }),
@@ -60,10 +88,21 @@ impl World {
                     assert!(self.ended.insert(flow.0), "{flow} ended twice");
                     assert_eq!(self.known.remove(&flow.slot()), Some(flow));
                 }
-                FlowAction::SetRate { conn, rate_bps, expires_ns } => {
+                FlowAction::SetRate {
+                    conn,
+                    rate_bps,
+                    expires_ns,
+                } => {
                     assert!(rate_bps > 0 && expires_ns > now_ns && !book.is_released());
-                    assert_eq!(self.newest.get(&conn.slot.0), Some(&conn.use_count), "a stale connection is paced");
-                    assert!(self.known.contains_key(&conn.slot.0), "paced, but unknown to the allocator");
+                    assert_eq!(
+                        self.newest.get(&conn.slot.0),
+                        Some(&conn.use_count),
+                        "a stale connection is paced"
+                    );
+                    assert!(
+                        self.known.contains_key(&conn.slot.0),
+                        "paced, but unknown to the allocator"
+                    );
                     self.paced.insert(conn.slot.0, conn.use_count);
                 }
                 FlowAction::Renew { .. } => assert!(!book.is_released() && !self.paced.is_empty()),
@@ -76,7 +115,10 @@ impl World {
             }
         }
         for slot in self.paced.keys() {
-            assert!(self.known.contains_key(slot), "slot {slot} is paced without a live flowlet");
+            assert!(
+                self.known.contains_key(slot),
+                "slot {slot} is paced without a live flowlet"
+            );
         }
         assert_eq!(self.paced.len(), book.rated_count() as usize);
         assert_eq!(self.known.len(), book.reported_count());
@@ -139,7 +181,7 @@ proptest! {
                 Step::Network(which) => book.set_network(networks()[usize::from(which)].clone()),
                 Step::Refuse { slot } => {
                     if let Some(flow) = world.known.get(&slot).copied()
-                        && world.paced.get(&slot).is_none()
+                        && !world.paced.contains_key(&slot)
                     {
                         book.start_refused(flow);
                         world.known.remove(&slot);

@@ -1,0 +1,103 @@
+//! Allocators that will not have this host, and certificates that do not fit.
+
+mod daemon_support;
+
+use std::time::Duration;
+
+use daemon_support::allocator::Allocator;
+use daemon_support::backend::recorder;
+use daemon_support::{Authority, Running, certificates, config, on_one_thread, until};
+use ratewright_endpointd::config::{Config, TlsConfig};
+use ratewright_endpointd::daemon::{DaemonError, Exit};
+use ratewright_proto::control::RefusalCode;
+
+async fn refused(code: RefusalCode) -> Result<Exit, DaemonError> {
+    let folder = certificates();
+    let allocator = Allocator::start(folder.path(), 1, None);
+    allocator.script.borrow_mut().refuse = Some(code);
+    let (backend, kernel) = recorder();
+    let ended = Running::start(config(folder.path(), &[allocator.address], ""), backend)
+        .ended()
+        .await;
+    assert!(
+        kernel.calls.borrow().shut_down,
+        "connections are given back"
+    );
+    ended
+}
+
+#[test]
+fn a_refusal_without_hope_ends_the_daemon() {
+    on_one_thread(async {
+        for code in [
+            RefusalCode::VersionMismatch,
+            RefusalCode::UnknownHost,
+            RefusalCode::DuplicateHost,
+        ] {
+            let error = refused(code).await.unwrap_err();
+            assert!(matches!(&error, DaemonError::Refused { code: found, .. } if *found == code));
+            assert!(
+                error.to_string().contains("because the test says so"),
+                "{error}"
+            );
+        }
+        assert!(matches!(
+            refused(RefusalCode::Superseded).await.unwrap(),
+            Exit::Superseded(_)
+        ));
+    });
+}
+
+#[test]
+fn a_refusal_with_hope_is_tried_again() {
+    on_one_thread(async {
+        let folder = certificates();
+        let allocator = Allocator::start(folder.path(), 1, None);
+        allocator.script.borrow_mut().refuse = Some(RefusalCode::Draining);
+        let (backend, _kernel) = recorder();
+        let daemon = Running::start(config(folder.path(), &[allocator.address], ""), backend);
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let status = daemon.status().await;
+        assert!(status.link.connect_attempts > 1, "{:?}", status.link);
+        assert!(status.session.last_error.unwrap().contains("Draining"));
+        allocator.script.borrow_mut().refuse = None;
+        until("the session is established", || {
+            allocator.script.borrow().sessions == 1
+        })
+        .await;
+        daemon.stop().await.unwrap();
+    });
+}
+
+#[test]
+fn wrong_certificates_on_either_side_end_the_daemon_with_one_clear_line() {
+    on_one_thread(async {
+        // This host's certificate comes from an authority that the allocator does not know.
+        let folder = certificates();
+        let allocator = Allocator::start(folder.path(), 1, None);
+        let stranger = Authority::new();
+        stranger.issue(folder.path(), "h1", "h1");
+        let (backend, kernel) = recorder();
+        let error = Running::start(config(folder.path(), &[allocator.address], ""), backend)
+            .ended()
+            .await
+            .unwrap_err();
+        assert!(matches!(error, DaemonError::Certificate(_)), "{error}");
+        assert!(kernel.calls.borrow().shut_down);
+
+        // The allocator's certificate carries another name.
+        let folder = certificates();
+        let allocator = Allocator::start(folder.path(), 1, None);
+        let (backend, _kernel) = recorder();
+        let config: Config = config(folder.path(), &[allocator.address], "");
+        let tls = TlsConfig {
+            server_name: "other".to_owned(),
+            ..config.tls.clone()
+        };
+        let error = Running::start(Config { tls, ..config }, backend)
+            .ended()
+            .await
+            .unwrap_err();
+        assert!(matches!(error, DaemonError::Certificate(_)), "{error}");
+    });
+}

@@ -1,0 +1,162 @@
+//! What the daemon's tests share: certificates, a back end that records, and a scripted allocator.
+
+#![allow(dead_code, unreachable_pub)] // a module of several test programs; each uses its part
+
+pub mod allocator;
+pub mod backend;
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use ratewright_endpointd::admin::{self, AdminRequest};
+use ratewright_endpointd::backend::{Conn, FlowFacts, Slot};
+use ratewright_endpointd::config::Config;
+use ratewright_endpointd::daemon::{Command, Daemon, DaemonError, Exit};
+use ratewright_endpointd::status::Status;
+use ratewright_topology::ecmp::FiveTuple;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+/// A certificate authority that writes PEM files.
+pub struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    pub fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+    }
+
+    pub fn write(&self, path: &Path) {
+        std::fs::write(path, self.0.pem()).unwrap();
+    }
+
+    /// Writes `NAME.pem` and `NAME.key`.
+    pub fn issue(&self, folder: &Path, file: &str, dns_name: &str) {
+        let mut params = CertificateParams::new(vec![dns_name.to_owned()]).unwrap();
+        params.extended_key_usages = vec![
+            ExtendedKeyUsagePurpose::ClientAuth,
+            ExtendedKeyUsagePurpose::ServerAuth,
+        ];
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.0).unwrap();
+        std::fs::write(folder.join(format!("{file}.pem")), certificate.pem()).unwrap();
+        std::fs::write(folder.join(format!("{file}.key")), key.serialize_pem()).unwrap();
+    }
+}
+
+/// A folder with the usual certificates: one authority, host `h1`, the allocator.
+pub fn certificates() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new();
+    authority.write(&folder.path().join("ca.pem"));
+    authority.issue(folder.path(), "h1", "h1");
+    authority.issue(folder.path(), "allocator", "ratewright-allocator");
+    folder
+}
+
+pub fn config(folder: &Path, allocators: &[std::net::SocketAddr], rules: &str) -> Config {
+    let allocators: Vec<String> = allocators
+        .iter()
+        .map(|address| format!("\"{address}\""))
+        .collect();
+    let text = format!(
+        "host = \"h1\"\nallocator = [{}]\n[tls]\nca = \"ca.pem\"\ncert = \"h1.pem\"\nkey = \"h1.key\"\n\
+         [pacing]\nmax_flows = 64\n{rules}",
+        allocators.join(", ")
+    );
+    let path = folder.join("endpointd.toml");
+    std::fs::write(&path, text).unwrap();
+    Config::load(&path).unwrap()
+}
+
+pub fn facts(dst: &str, dst_port: u16) -> FlowFacts {
+    FlowFacts {
+        tuple: FiveTuple {
+            src: "10.0.1.1".parse().unwrap(),
+            dst: dst.parse::<IpAddr>().unwrap(),
+            src_port: 40_000,
+            dst_port,
+            protocol: 6,
+        },
+        cgroup_id: 0,
+        mark: 0,
+        dscp: 0,
+        app_max_bytes_per_s: None,
+    }
+}
+
+pub fn conn(slot: u32) -> Conn {
+    Conn {
+        slot: Slot(slot),
+        use_count: 1,
+    }
+}
+
+/// A daemon that runs on the test's own thread.
+pub struct Running {
+    pub commands: mpsc::Sender<Command>,
+    pub requests: mpsc::Sender<AdminRequest>,
+    task: JoinHandle<Result<Exit, DaemonError>>,
+}
+
+impl Running {
+    pub fn start(config: Config, backend: backend::Recorder) -> Self {
+        let daemon = Daemon::new(config, Box::new(backend)).unwrap();
+        let (commands, commanded) = mpsc::channel(4);
+        let (requests, asked) = admin::channel();
+        Self {
+            commands,
+            requests,
+            task: tokio::task::spawn_local(daemon.run(commanded, asked)),
+        }
+    }
+
+    pub async fn status(&self) -> Box<Status> {
+        let (answer, answered) = oneshot::channel();
+        self.requests
+            .send(AdminRequest::Status(answer))
+            .await
+            .unwrap();
+        answered.await.unwrap()
+    }
+
+    pub async fn stop(self) -> Result<Exit, DaemonError> {
+        self.commands.send(Command::Stop).await.unwrap();
+        self.ended().await
+    }
+
+    pub async fn ended(self) -> Result<Exit, DaemonError> {
+        tokio::time::timeout(Duration::from_secs(10), self.task)
+            .await
+            .expect("the daemon ends")
+            .unwrap()
+    }
+}
+
+/// Waits until `condition` holds; fails with `what` after ten seconds.
+pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    for _ in 0..10_000 {
+        if condition() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    panic!("timed out waiting until {what}");
+}
+
+/// Runs a test on one thread, as the daemon runs.
+pub fn on_one_thread(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    tokio::task::LocalSet::new().block_on(&runtime, test);
+}
+
+pub type Shared<T> = Rc<std::cell::RefCell<T>>;
