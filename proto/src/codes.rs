@@ -12,7 +12,7 @@ const UNIT_BPS: u64 = 1_000;
 ///
 /// Code 0 is "no rate". Every other code stands for
 /// `(2048 + m) · 2^e / 2048` kbit/s, rounded down to whole bits per second,
-/// from 1 kbit/s to 4.29 Pbit/s. [`encode`](Self::encode) rounds down, so that
+/// from 1 kbit/s to 4.29 Tbit/s. [`encode`](Self::encode) rounds down, so that
 /// the wire never carries more than what was allocated.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct RateCode(pub u16);

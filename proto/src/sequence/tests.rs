@@ -1,1 +1,73 @@
-//! Tests.
+use std::collections::BTreeSet;
+
+use super::*;
+
+#[test]
+fn expansion_finds_the_nearest_number() {
+    for near in [
+        0u64,
+        1,
+        5,
+        0x7fff_ffff,
+        0xffff_fff0,
+        0x1_0000_0000,
+        0x7_ffff_fffe,
+    ] {
+        for delta in [-1_000_000i64, -70, -1, 0, 1, 70, 1_000_000] {
+            let Some(seq) = near.checked_add_signed(delta) else {
+                continue;
+            };
+            assert_eq!(expand(seq as u32, near), seq, "{near:#x} {delta}");
+        }
+    }
+}
+
+/// The window against a set of everything that was received.
+#[test]
+fn the_window_remembers_sixty_four_numbers_behind_the_newest() {
+    // A fixed walk that jumps ahead, falls behind and repeats itself.
+    let mut step = 1u64;
+    let mut window = RecvWindow::default();
+    let mut seen = BTreeSet::new();
+    let mut at = 1_000u64;
+    for round in 0..20_000u64 {
+        step = step
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let jump = (step >> 33) % 100;
+        at = match round % 5 {
+            0..3 => at + jump % 4,
+            3 => at.saturating_sub(jump).max(1),
+            _ => at + jump / 90 * 70,
+        };
+        let largest = seen.last().copied();
+        let expected = match largest {
+            Some(largest) if at < largest && largest - at > ACK_WINDOW => Arrival::TooOld,
+            _ if seen.contains(&at) => Arrival::Duplicate,
+            _ => Arrival::New,
+        };
+        assert_eq!(window.classify(at), expected, "{at}, newest {largest:?}");
+        if expected == Arrival::New {
+            window.insert(at);
+            seen.insert(at);
+        }
+        let newest = *seen.last().unwrap();
+        assert_eq!(window.largest(), Some(newest));
+        for bit in 0..ACK_WINDOW {
+            let received = (newest - 1)
+                .checked_sub(bit)
+                .is_some_and(|seq| seen.contains(&seq));
+            assert_eq!(window.bitmap() >> bit & 1 == 1, received, "bit {bit}");
+        }
+    }
+}
+
+#[test]
+fn jumps_of_the_windows_size_keep_or_drop_the_last_bit() {
+    for (jump, bitmap) in [(1, 1), (63, 1 << 62), (64, 1 << 63), (65, 0), (1 << 40, 0)] {
+        let mut window = RecvWindow::default();
+        window.insert(10);
+        window.insert(10 + jump);
+        assert_eq!(window.bitmap(), bitmap, "jump {jump}");
+    }
+}

@@ -1,1 +1,218 @@
-//! Tests.
+use super::*;
+use crate::telemetry::{CreditState, LinkInt, ReceiverCount, Telemetry};
+
+fn topology() -> TopologySnapshot {
+    TopologySnapshot {
+        version: 4,
+        ecmp_seed: 0xabcd,
+        ecmp_symmetric: true,
+        hosts: vec![
+            HostInfo {
+                id: 1,
+                name: "h1".to_owned(),
+                prefixes: vec![
+                    "10.0.0.1/32".parse().unwrap(),
+                    "fd00::1:0/112".parse().unwrap(),
+                ],
+            },
+            HostInfo {
+                id: 2,
+                name: "rest".to_owned(),
+                prefixes: vec!["10.0.0.0/8".parse().unwrap()],
+            },
+        ],
+    }
+}
+
+fn welcome() -> Welcome {
+    Welcome {
+        epoch: u64::MAX,
+        session: 77,
+        host_id: 1,
+        lease_ns: 300_000_000,
+        liveness_ns: 1_500_000_000,
+        max_flows: 16_384,
+        ack_delay_ns: 1_000_000,
+        first_seq: 1,
+        released: true,
+        threshold: 0.01,
+        topology: topology(),
+        classes: vec![ClassInfo {
+            id: 127,
+            name: "bulk".to_owned(),
+        }],
+    }
+}
+
+fn hello() -> Hello {
+    Hello {
+        version: u32::from(VERSION),
+        host_name: "h1".to_owned(),
+        incarnation: 5,
+        attempt: 2,
+        software: "test 1".to_owned(),
+        max_flows: 16_384,
+        ack_delay_ns: 1_000_000,
+        first_seq: 1,
+    }
+}
+
+fn round_trip(message: &ControlMessage) {
+    let frame = message.to_frame().unwrap();
+    let mut decoder = crate::control::FrameDecoder::new();
+    decoder.push(&frame);
+    let body = decoder.next_frame().unwrap().unwrap();
+    assert_eq!(&ControlMessage::decode(body).unwrap(), message);
+}
+
+#[test]
+fn every_message_survives_a_round_trip() {
+    let refusal = |code| {
+        ControlMessage::Refused(Refusal {
+            code,
+            reason: "because".to_owned(),
+            retry: false,
+        })
+    };
+    for message in [
+        ControlMessage::Hello(hello()),
+        ControlMessage::Welcome(welcome()),
+        refusal(RefusalCode::VersionMismatch),
+        refusal(RefusalCode::UnknownHost),
+        refusal(RefusalCode::DuplicateHost),
+        refusal(RefusalCode::CertificateMismatch),
+        refusal(RefusalCode::Draining),
+        refusal(RefusalCode::TableFull),
+        refusal(RefusalCode::Superseded),
+        refusal(RefusalCode::ProtocolError),
+        refusal(RefusalCode::Unknown(99)),
+        ControlMessage::Topology(topology()),
+        ControlMessage::ReleaseState {
+            released: true,
+            next_seq: u64::MAX,
+        },
+        ControlMessage::ReleaseAck {
+            released: false,
+            paced_flows: 12,
+        },
+        ControlMessage::Telemetry(Telemetry {
+            receivers: vec![ReceiverCount {
+                receiver: 1,
+                active_senders: 3,
+                lookahead_senders: 1,
+                senders: vec![4, 5],
+                age_ns: 6,
+            }],
+            credits: vec![CreditState {
+                sender: 1,
+                receiver: 2,
+                granted_bytes: 10,
+                consumed_bytes: 3,
+                accumulated_bytes: 7,
+                csn_marked_packets: 1,
+                packets: 2,
+                sender_bucket_bytes: 8,
+                global_bucket_bytes: 9,
+                age_ns: 11,
+            }],
+            links: vec![LinkInt {
+                link: 1,
+                queue_bytes: 2,
+                tx_bytes: 3,
+                timestamp_ns: 4,
+                bandwidth_bps: 5,
+                age_ns: 6,
+            }],
+        }),
+    ] {
+        round_trip(&message);
+    }
+}
+
+#[test]
+fn addresses_find_their_host_by_the_longest_prefix() {
+    let topology = topology();
+    let host = |text: &str| {
+        let addr = text.parse().unwrap();
+        topology.host_by_addr(addr).map(|host| host.id)
+    };
+    assert_eq!(host("10.0.0.1"), Some(1));
+    assert_eq!(host("10.0.0.2"), Some(2));
+    assert_eq!(host("fd00::1:7"), Some(1));
+    assert_eq!(host("192.0.2.1"), None);
+    assert_eq!(host("fd00::2:7"), None);
+}
+
+fn field_of(body: Body) -> &'static str {
+    match ControlMessage::try_from(body) {
+        Err(SessionError::Invalid { field, .. }) => field,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn impossible_values_are_refused_by_field() {
+    let bad_welcome = |change: fn(&mut wire::Welcome)| {
+        let mut wire = wire::Welcome::from(&welcome());
+        change(&mut wire);
+        field_of(Body::Welcome(wire))
+    };
+    assert_eq!(bad_welcome(|w| w.version = 9), "Welcome.version");
+    assert_eq!(bad_welcome(|w| w.lease_ns = u64::MAX), "Welcome.lease_ns");
+    assert_eq!(
+        bad_welcome(|w| w.lease_ns = 0),
+        "Welcome.lease_ns, liveness_ns"
+    );
+    assert_eq!(bad_welcome(|w| w.max_flows = u32::MAX), "Welcome.max_flows");
+    assert_eq!(bad_welcome(|w| w.threshold = f64::NAN), "Welcome.threshold");
+    assert_eq!(bad_welcome(|w| w.threshold = 1.0), "Welcome.threshold");
+    assert_eq!(bad_welcome(|w| w.topology = None), "Welcome.topology");
+    assert_eq!(bad_welcome(|w| w.classes[0].id = 128), "FlowClass.id");
+    let bad_prefix = |address: &[u8], length| {
+        let mut wire = wire::Topology::from(&topology());
+        wire.hosts[0].prefixes[0] = wire::Prefix {
+            address: address.to_vec(),
+            length,
+        };
+        field_of(Body::Topology(wire))
+    };
+    assert_eq!(bad_prefix(&[10, 0, 0], 8), "Prefix.address");
+    assert_eq!(bad_prefix(&[10, 0, 0, 1], 33), "Prefix.length");
+    assert_eq!(bad_prefix(&[0; 16], 129), "Prefix.length");
+    let bad_hello = |change: fn(&mut wire::Hello)| {
+        let mut wire = wire::Hello::from(&hello());
+        change(&mut wire);
+        field_of(Body::Hello(wire))
+    };
+    assert_eq!(bad_hello(|h| h.host_name.clear()), "Hello.host_name");
+    assert_eq!(
+        bad_hello(|h| h.host_name = "x".repeat(2_000)),
+        "Hello.host_name"
+    );
+    assert_eq!(bad_hello(|h| h.max_flows = u32::MAX), "Hello.max_flows");
+    assert_eq!(
+        bad_hello(|h| h.ack_delay_ns = u64::MAX),
+        "Hello.ack_delay_ns"
+    );
+}
+
+#[test]
+fn a_refusals_reason_is_cut_at_the_bound_between_characters() {
+    let wire = wire::Refused {
+        reason: "é".repeat(MAX_TEXT_BYTES),
+        ..wire::Refused::default()
+    };
+    let refusal = Refusal::from(wire);
+    assert!(refusal.reason.len() <= MAX_TEXT_BYTES);
+    assert!(refusal.reason.chars().all(|c| c == 'é'));
+}
+
+#[test]
+fn bytes_that_are_no_message_are_refused() {
+    for body in [[].as_slice(), &[0xff; 40], &[0x0a, 0x05, 1], &[0x7a, 0]] {
+        assert!(matches!(
+            ControlMessage::decode(body),
+            Err(SessionError::Decode(_))
+        ));
+    }
+}
