@@ -21,9 +21,37 @@ use crate::net::ns::Netns;
 /// Priority of the lab's processes: before ordinary ones, as on machines of their own.
 const NICE: i32 = -10;
 
+/// What a process does, which decides the cores that it may use.
+///
+/// The kernel moves a packet through all of the lab's namespaces on the core of the process that sent
+/// it, in long runs that nothing interrupts. A real host's daemon and a real allocator share no core
+/// with the whole network; so data keeps to the first half of the cores and control to the rest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Work {
+    /// Sends and receives data.
+    Data,
+    /// The allocator, a daemon.
+    Control,
+}
+
+impl Work {
+    /// The cores for this work on a machine with `count`: all of them if there is only one.
+    #[must_use]
+    pub fn cores(self, count: usize) -> std::ops::Range<usize> {
+        let half = count.div_ceil(2);
+        match self {
+            _ if count < 2 => 0..count,
+            Work::Data => 0..half,
+            Work::Control => half..count,
+        }
+    }
+}
+
 /// Where a process is to run.
 #[derive(Debug)]
 pub struct Place<'a> {
+    /// What it does.
+    pub work: Work,
     /// Network namespace.
     pub netns: &'a Netns,
     /// cgroup v2 directory.
@@ -53,11 +81,12 @@ impl Process {
         let procs = place.cgroup.join("cgroup.procs");
         let procs = File::options().write(true).open(&procs).with_context(|| format!("opening {}", procs.display()))?;
         let netns = place.netns.file().try_clone().context("keeping the network namespace open")?;
+        let cores = place.work.cores(std::thread::available_parallelism().map_or(1, usize::from));
         command.stderr(log_file).process_group(0);
         // SAFETY: the closure runs between fork and exec and makes only async-signal-safe system
         // calls (prctl, write, setns) on descriptors that it owns; it does not allocate.
         unsafe {
-            command.pre_exec(move || enter(procs.as_raw_fd(), netns.as_raw_fd()));
+            command.pre_exec(move || enter(procs.as_raw_fd(), netns.as_raw_fd(), &cores));
         }
         let child = command.spawn().with_context(|| format!("starting {name} ({})", command.get_program().display()))?;
         Ok(Process { name: name.to_owned(), child })
@@ -128,7 +157,7 @@ impl Drop for Process {
     }
 }
 
-fn enter(procs: i32, netns: i32) -> io::Result<()> {
+fn enter(procs: i32, netns: i32, cores: &std::ops::Range<usize>) -> io::Result<()> {
     let check = |result: i64| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
     // SAFETY: plain system calls; the descriptors are open, the buffer is one static byte, the signal
     // set is initialised by sigemptyset before it is used.
@@ -139,8 +168,26 @@ fn enter(procs: i32, netns: i32) -> io::Result<()> {
         check(i64::from(libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut())))?;
         // Other work on the machine must not look like a property of the network. As root this cannot fail.
         libc::setpriority(libc::PRIO_PROCESS, 0, NICE);
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        for core in cores.clone().take(libc::CPU_SETSIZE as usize) {
+            libc::CPU_SET(core, &mut set);
+        }
+        // Where cores are restricted from outside, theirs are used.
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
         check(i64::from(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL)))?;
         check(libc::write(procs, b"0".as_ptr().cast(), 1) as i64)?;
         check(i64::from(libc::setns(netns, libc::CLONE_NEWNET)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_and_control_share_cores_only_where_there_is_one() {
+        assert_eq!((Work::Data.cores(1), Work::Control.cores(1)), (0..1, 0..1));
+        assert_eq!((Work::Data.cores(2), Work::Control.cores(2)), (0..1, 1..2));
+        assert_eq!((Work::Data.cores(5), Work::Control.cores(5)), (0..3, 3..5));
     }
 }

@@ -13,7 +13,7 @@ use super::Lab;
 use super::options::Backend;
 use super::site::{Site, ecmp_seed};
 use crate::net::plan::{HOSTS_V4, HOSTS_V6, Plan};
-use crate::proc::Process;
+use crate::proc::{Process, Work};
 use crate::{admin, certs};
 
 /// How long a rate holds without word from the allocator.
@@ -70,7 +70,7 @@ impl Control {
         let mut command = Command::new(&lab.binaries.allocator);
         command.arg("--config").arg(self.dir.join("allocator.toml"));
         let log = self.dir.join("allocator.log");
-        let place = site.place(site.network.plan.hosts);
+        let place = site.place(site.network.plan.hosts, Work::Control);
         self.allocator = Some(Process::start_logged("the allocator", command, &place, &log)?);
         Ok(())
     }
@@ -84,7 +84,7 @@ impl Control {
         let mut command = Command::new(&lab.binaries.endpointd);
         command.arg("run").arg("--config").arg(self.dir.join(format!("{name}.toml")));
         let log = self.dir.join(format!("endpointd-{name}.log"));
-        let process = Process::start_logged(&format!("the daemon of {name}"), command, &site.place(host), &log)?;
+        let process = Process::start_logged(&format!("the daemon of {name}"), command, &site.place(host, Work::Control), &log)?;
         self.daemons[host] = Some(process);
         Ok(())
     }

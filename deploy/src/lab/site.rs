@@ -15,7 +15,7 @@ use crate::measure::recording::Shared;
 use crate::net::build::Network;
 use crate::net::ns;
 use crate::net::plan::Plan;
-use crate::proc::{Place, Process};
+use crate::proc::{Place, Process, Work};
 use crate::traffic::protocol::{self, FlowPlan, Report};
 
 /// Ports that sinks listen on: data flows by weight class, and short flows.
@@ -117,8 +117,8 @@ impl Site {
 
     /// Where a node's processes run.
     #[must_use]
-    pub fn place(&self, node: usize) -> Place<'_> {
-        Place { netns: self.network.netns(node), cgroup: &self.cgroups[node] }
+    pub fn place(&self, node: usize, work: Work) -> Place<'_> {
+        Place { work, netns: self.network.netns(node), cgroup: &self.cgroups[node] }
     }
 
     /// The cgroup of a node.
@@ -226,7 +226,7 @@ impl Site {
         if what == "lab-sink" {
             command.args((FIRST_PORT..FIRST_PORT + PORTS).map(|port| port.to_string()));
         }
-        let mut process = Process::start(&name, command, &self.place(host), &log)?;
+        let mut process = Process::start(&name, command, &self.place(host, Work::Data), &log)?;
         let input = process.child().stdin.take();
         let output = process.child().stdout.take().context("a child without standard output")?;
         let recording = self.recording.clone();
