@@ -30,7 +30,12 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 #define RW_TCP_BPF_SOCK_OPS_CB_FLAGS 1008
 #define RW_SK_BPF_CB_FLAGS 1009
 #define RW_SK_BPF_CB_TX_TIMESTAMPING 1
+#define RW_TCP_SYN_SENT 2
+#define RW_TCP_SYN_RECV 3
+#define RW_TCP_FIN_WAIT1 4
 #define RW_TCP_TIME_WAIT 6
+#define RW_TCP_LAST_ACK 9
+#define RW_TCP_CLOSING 11
 #define RW_TCP_NEW_SYN_RECV 12
 #define RW_ETH_HEADER 14
 /*
@@ -74,6 +79,8 @@ struct so_sock {
 	__u64 applied;
 	__u8 phase;
 	__u8 first_paced_due;
+	/* A valid rate was seen, and its end not yet. */
+	__u8 rated;
 };
 
 struct {
@@ -270,7 +277,21 @@ static __always_inline void set_phase(struct so_sock *st, struct rw_slot_state *
 		state->phase = phase;
 }
 
-/* Follows the backlog: what is between snd_una and write_seq is not acknowledged yet. */
+/* Bytes that are written and not acknowledged; a FIN takes a sequence number and is none. */
+static __always_inline __u32 backlog(struct tcp_sock *tp)
+{
+	__u32 unacked = tp->write_seq - tp->snd_una;
+
+	switch (tp->inet_conn.icsk_inet.sk.__sk_common.skc_state) {
+	case RW_TCP_FIN_WAIT1:
+	case RW_TCP_LAST_ACK:
+	case RW_TCP_CLOSING:
+		return unacked ? unacked - 1 : 0;
+	}
+	return unacked;
+}
+
+/* Follows the backlog. */
 static __always_inline void detect(struct so_sock *st, struct tcp_sock *tp, __u64 now)
 {
 	__u32 write_seq = tp->write_seq;
@@ -284,7 +305,7 @@ static __always_inline void detect(struct so_sock *st, struct tcp_sock *tp, __u6
 		if (state && st->phase == RW_PHASE_ACTIVE)
 			state->last_ns = now;
 	}
-	if (write_seq == tp->snd_una) {
+	if (!backlog(tp)) {
 		st->base_seq = write_seq;
 		st->first_ns = now;
 		if (st->phase != RW_PHASE_ACTIVE)
@@ -374,13 +395,14 @@ static __always_inline void pace(void *target, struct so_sock *st, struct tcp_so
 		return;
 	expires = *(volatile __u64 *)&rate->expires_ns;
 	if (!expires || now >= expires || rate->use_count != st->use_count) {
-		if (!st->applied)
-			return;
-		if (expires && rate->use_count == st->use_count)
+		if (expires && rate->use_count == st->use_count && st->rated)
 			COUNT(expired);
-		lift(target, st, tp);
+		st->rated = 0;
+		if (st->applied)
+			lift(target, st, tp);
 		return;
 	}
+	st->rated = 1;
 	wish = application_max(st, tp);
 	limit = payload_rate(tp, *(volatile __u64 *)&rate->wire_bytes_per_s);
 	if (!limit)
@@ -389,7 +411,14 @@ static __always_inline void pace(void *target, struct so_sock *st, struct tcp_so
 		limit = wish;
 	if (limit > MAX_PACING)
 		limit = NO_LIMIT;
-	if (limit != st->applied || tp->inet_conn.icsk_inet.sk.sk_max_pacing_rate != limit) {
+	/*
+	 * A limit makes TCP pace by itself, at 1.2 to 2 windows per smoothed round-trip time at most. A
+	 * first round-trip time that is far too long (a neighbour had to be found) would then slow the
+	 * samples that correct it. So the limit waits until the socket could exceed it.
+	 */
+	if (!st->applied && tp->inet_conn.icsk_inet.sk.sk_pacing_rate < limit)
+		st->app_max = wish;
+	else if (limit != st->applied || tp->inet_conn.icsk_inet.sk.sk_max_pacing_rate != limit) {
 		if (set_max(target, limit))
 			return;
 		st->app_max = wish;
@@ -523,8 +552,8 @@ int rw_adopt(struct bpf_iter__tcp *ctx)
 	case RW_TCP_CLOSE:
 	case RW_TCP_TIME_WAIT:
 	case RW_TCP_NEW_SYN_RECV:
-	case 2: /* SYN_SENT: will be seen when established. */
-	case 3: /* SYN_RECV: likewise. */
+	case RW_TCP_SYN_SENT:
+	case RW_TCP_SYN_RECV:
 		return 0;
 	}
 	now = bpf_ktime_get_ns();

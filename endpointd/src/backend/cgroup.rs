@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::BackendError;
+use super::mounts::in_first_mount_namespace;
 
 /// A cgroup v2 directory.
 #[derive(Debug)]
@@ -21,7 +22,7 @@ fn unavailable(reason: String) -> BackendError {
     BackendError::Unavailable { mechanism: "sock_ops", reason }
 }
 
-/// Mount point of the cgroup v2 hierarchy in `mounts`, the text of `/proc/mounts`: on a hybrid
+/// Mount point of the cgroup v2 hierarchy in `mounts`, a mount table like `/proc/mounts`: on a hybrid
 /// machine it is not `/sys/fs/cgroup` itself.
 pub(super) fn unified_mount(mounts: &str) -> Option<PathBuf> {
     mounts.lines().find_map(|line| {
@@ -59,7 +60,14 @@ impl Cgroup {
     /// # Errors
     /// When there is no cgroup v2 hierarchy, or `configured` is not a directory in it.
     pub(super) fn open(configured: Option<&Path>) -> Result<Self, BackendError> {
-        let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
+        // The daemon's own view may hide the hierarchy (`ip netns exec` mounts another /sys).
+        Self::look(configured).or_else(|hidden| {
+            in_first_mount_namespace(|| Ok(Self::look(configured))).unwrap_or(Err(hidden))
+        })
+    }
+
+    fn look(configured: Option<&Path>) -> Result<Self, BackendError> {
+        let mounts = fs::read_to_string("/proc/thread-self/mounts").unwrap_or_default();
         let path = match (configured, unified_mount(&mounts)) {
             (Some(path), _) => path.to_owned(),
             (None, Some(mount)) => mount,

@@ -12,6 +12,7 @@
 
 mod cgroup;
 mod htb_netlink;
+mod mounts;
 mod open;
 mod pins;
 pub mod probe;

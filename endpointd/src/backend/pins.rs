@@ -1,9 +1,8 @@
 //! Where kernel objects outlive the daemon: a directory in a BPF file system.
 //!
 //! `/sys/fs/bpf` is used where it is mounted; elsewhere a BPF file system of our own is mounted at
-//! `/run/ratewright/<instance>/bpf`. Both are looked up in the mount namespace of process 1: a daemon
-//! that runs in a private one (`ip netns exec` makes one, `PrivateMounts=` too) would otherwise lose
-//! the pins at the moment that they are for, when it is killed.
+//! `/run/ratewright/<instance>/bpf`. Both are looked up in the mount namespace of process 1: pins in a
+//! private one would be gone at the moment that they are for, when the daemon is killed.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,10 +11,10 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
 use nix::mount::{MsFlags, mount, umount};
-use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 
 use super::BackendError;
+use super::mounts::in_first_mount_namespace;
 use super::slots::system;
 
 /// The usual place of the BPF file system.
@@ -28,31 +27,6 @@ pub(super) struct PinDir {
     directory: Flock<File>,
     place: PathBuf,
     mounted_at: Option<PathBuf>,
-}
-
-/// Runs `work` where process 1 sees the file system; in this process's own view if that is refused
-/// (a container without the privilege).
-fn in_first_mount_namespace<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
-    std::thread::scope(|scope| {
-        scope
-            .spawn(|| {
-                if let (Ok(own), Ok(first)) =
-                    (fs::read_link("/proc/self/ns/mnt"), fs::read_link("/proc/1/ns/mnt"))
-                    && own != first
-                    && let Ok(namespace) = File::open("/proc/1/ns/mnt")
-                {
-                    // Only this thread moves; without its own fs_struct the kernel would refuse.
-                    let moved = unshare(CloneFlags::CLONE_FS)
-                        .and_then(|()| setns(&namespace, CloneFlags::CLONE_NEWNS));
-                    if let Err(error) = moved {
-                        tracing::warn!(%error, "pinning in the daemon's own mount namespace: pins may not outlive it");
-                    }
-                }
-                work()
-            })
-            .join()
-            .unwrap_or_else(|_| Err(io::Error::other("the mounting thread panicked")))
-    })
 }
 
 fn is_bpffs(path: &Path) -> bool {

@@ -89,12 +89,15 @@ fn attach_iterator(program: &ProgramMut<'_>) -> Result<Link, BackendError> {
 
 /// Whether the pins are of this layout, this table size and this cgroup.
 fn adoptable(pins: &PinDir, slots: u32, cgroup: &Cgroup) -> bool {
+    if ![LAYOUT, RELEASE_PIN, LINK_PIN, "so_rates"].iter().all(|name| pins.holds(name)) {
+        return false;
+    }
     let size_fits = MapHandle::from_pinned_path(pins.path("so_rates"))
         .is_ok_and(|map| map.max_entries() == slots);
     let cgroup_fits = Link::open(pins.path(LINK_PIN)).and_then(|link| link.info()).is_ok_and(|info| {
         matches!(info.info, LinkTypeInfo::Cgroup(attached) if attached.cgroup_id == cgroup.id)
     });
-    pins.holds(LAYOUT) && pins.holds(RELEASE_PIN) && size_fits && cgroup_fits
+    size_fits && cgroup_fits
 }
 
 /// Undoes what pins say that an earlier daemon installed: its own program gives the sockets back.

@@ -1,0 +1,45 @@
+//! The file system as process 1 sees it.
+//!
+//! `ip netns exec` and units with `PrivateMounts=` give the daemon a mount namespace of its own: the
+//! cgroup hierarchy may be hidden there, and what is mounted there ends with the daemon.
+
+use std::fs::{self, File};
+use std::io;
+
+use nix::sched::{CloneFlags, setns, unshare};
+
+/// The mount namespace that outlives the daemon, if it is not its own: that of process 1, or where
+/// this process may not look at process 1 (some sandboxes), its parent's.
+fn outer_mount_namespace() -> Option<File> {
+    let own = fs::read_link("/proc/self/ns/mnt").ok()?;
+    let candidates = [1, nix::unistd::getppid().as_raw()];
+    let place = candidates
+        .into_iter()
+        .map(|process| format!("/proc/{process}/ns/mnt"))
+        .find(|place| fs::read_link(place).is_ok())?;
+    let differs = fs::read_link(&place).is_ok_and(|namespace| namespace != own);
+    differs.then(|| File::open(place).ok()).flatten()
+}
+
+/// Runs `work` where process 1 sees the file system; in this process's own view where that is not
+/// to be had (a container without the privilege).
+pub(super) fn in_first_mount_namespace<T: Send>(
+    work: impl FnOnce() -> io::Result<T> + Send,
+) -> io::Result<T> {
+    std::thread::scope(|scope| {
+        scope
+            .spawn(|| {
+                if let Some(namespace) = outer_mount_namespace() {
+                    // Only this thread moves; without its own fs_struct the kernel would refuse.
+                    let moved = unshare(CloneFlags::CLONE_FS)
+                        .and_then(|()| setns(&namespace, CloneFlags::CLONE_NEWNS));
+                    if let Err(error) = moved {
+                        tracing::warn!(%error, "staying in the daemon's own mount namespace: what it pins may not outlive it");
+                    }
+                }
+                work()
+            })
+            .join()
+            .unwrap_or_else(|_| Err(io::Error::other("the mounting thread panicked")))
+    })
+}

@@ -1,0 +1,391 @@
+//! What both fallback back ends must do, written once: each check takes the function that opens the
+//! back end.
+#![allow(dead_code, unreachable_pub, clippy::disallowed_methods, missing_docs)]
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use ratewright_endpointd::backend::{
+    BackendConfig, BackendError, Conn, FlowEvent, FlowEventKind, FlowFacts, PacingBackend,
+};
+use ratewright_endpointd::clock::now_ns;
+
+use crate::netns::{Namespace, Pair, Receiver, Trace, payload_rate_bps, wait_for};
+
+pub mod owner;
+pub mod sockopt;
+
+pub const MS: u64 = 1_000_000;
+pub const MBIT: u64 = 1_000_000;
+/// A lease that outlives any test.
+pub const FOREVER_NS: u64 = u64::MAX / 2;
+
+pub type Open = fn(&BackendConfig) -> Result<Box<dyn PacingBackend>, BackendError>;
+
+/// Flows of two tests at once would take each other's processor time; nextest also knows
+/// (`.config/nextest.toml`), plain `cargo test` does not.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub fn config(pair: &Pair) -> BackendConfig {
+    BackendConfig {
+        instance: pair.tag.clone(),
+        max_flows: 1024,
+        min_flowlet_bytes: 15_000,
+        cgroup: None,
+        device: Some("v0".to_owned()),
+        take_over: true,
+    }
+}
+
+/// A pair of namespaces whose connections use cubic from their first packet, whatever the machine's
+/// default is: one that began under bbr keeps TCP's internal pacing for life.
+pub fn cubic_pair() -> Pair {
+    let pair = Pair::new();
+    let allowed = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
+    let list = std::fs::read_to_string(allowed).expect("readable");
+    if !list.split_whitespace().any(|name| name == "cubic") {
+        std::fs::write(allowed, format!("{} cubic", list.trim())).expect("allow cubic in namespaces (root)");
+    }
+    pair.left.run("sysctl -qw net.ipv4.tcp_congestion_control=cubic");
+    pair
+}
+
+/// A bulk sender; writes until told to stop.
+pub struct Bulk {
+    stop: Arc<AtomicBool>,
+    written: Arc<AtomicU64>,
+    thread: JoinHandle<()>,
+}
+
+impl Bulk {
+    pub fn start(namespace: &Namespace, to: SocketAddr) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let written = Arc::new(AtomicU64::new(0));
+        let (stopped, count) = (Arc::clone(&stop), Arc::clone(&written));
+        let thread = namespace.spawn(move || {
+            let mut stream = TcpStream::connect(to).expect("connect");
+            let block = vec![7u8; 1 << 16];
+            while !stopped.load(Ordering::Relaxed) {
+                stream.write_all(&block).expect("the connection lives");
+                count.fetch_add(block.len() as u64, Ordering::Relaxed);
+            }
+        });
+        Self { stop, written, thread }
+    }
+
+    /// Ends the connection; returns the bytes that were written to it.
+    pub fn stop(self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().expect("sender");
+        self.written.load(Ordering::Relaxed)
+    }
+}
+
+/// A back end in the calling thread's namespace, and all it has said so far.
+pub struct Driver {
+    pub backend: Box<dyn PacingBackend>,
+    pub events: Vec<FlowEvent>,
+}
+
+impl Driver {
+    pub fn open(open: Open, pair: &Pair) -> Self {
+        Self::with(open, pair, &config(pair))
+    }
+
+    pub fn with(open: Open, pair: &Pair, config: &BackendConfig) -> Self {
+        pair.left.enter();
+        let backend = open(config).unwrap_or_else(|error| panic!("{error}"));
+        Self { backend, events: Vec::new() }
+    }
+
+    pub fn poll(&mut self) {
+        self.backend.poll_events(now_ns(), &mut self.events).expect("poll");
+    }
+
+    /// Polls for `time`, as the daemon's loop would.
+    pub fn run_for(&mut self, time: Duration) {
+        let end = now_ns() + u64::try_from(time.as_nanos()).expect("short");
+        while now_ns() < end {
+            self.poll();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    pub fn until<T>(&mut self, what: &str, found: impl Fn(&[FlowEvent]) -> Option<T>) -> T {
+        wait_for(what, Duration::from_secs(10), || {
+            self.poll();
+            found(&self.events)
+        })
+    }
+
+    pub fn starts(&mut self, count: usize) -> Vec<(Conn, FlowFacts)> {
+        self.until(&format!("{count} starts"), |events| {
+            let starts: Vec<_> = events
+                .iter()
+                .filter_map(|event| match &event.kind {
+                    FlowEventKind::Start(facts) => Some((event.conn, facts.clone())),
+                    _ => None,
+                })
+                .collect();
+            (starts.len() >= count).then_some(starts)
+        })
+    }
+
+    pub fn started(&mut self) -> Conn {
+        self.starts(1)[0].0
+    }
+
+    pub fn set(&mut self, conn: Conn, mbit: u64, expires_ns: u64) {
+        self.backend.set_rate(conn, mbit * MBIT, expires_ns).expect("set a rate");
+        self.poll();
+    }
+
+    pub fn kinds_of(&self, conn: Conn) -> Vec<&FlowEventKind> {
+        self.events.iter().filter(|event| event.conn == conn).map(|event| &event.kind).collect()
+    }
+}
+
+/// Mbit/s on the wire between two times, seen at the receiver.
+pub fn wire_mbit(trace: &Trace, from_ns: u64, to_ns: u64, wire_per_payload: f64) -> f64 {
+    payload_rate_bps(trace, from_ns, to_ns) * wire_per_payload / 1e6
+}
+
+/// A bulk flow keeps each of `rates_mbit` within 2 %.
+pub fn rates_are_kept(open: Open, address: &str, wire_per_payload: f64, rates_mbit: &[u64]) {
+    let _alone = alone();
+    let pair = cubic_pair();
+    let mut driver = Driver::open(open, &pair);
+    let receiver = Receiver::start(&pair.right, address, 1);
+    let sender = Bulk::start(&pair.left, receiver.address);
+    let conn = driver.started();
+    let mut steps = Vec::new();
+    for rate in rates_mbit {
+        driver.set(conn, *rate, FOREVER_NS);
+        let begin = now_ns();
+        driver.run_for(Duration::from_millis(1600));
+        // The first 100 ms belong to the change.
+        steps.push((*rate, begin + 100 * MS, now_ns()));
+    }
+    driver.backend.clear(conn).expect("clear");
+    sender.stop();
+    let trace = receiver.finish().remove(0);
+    for (rate, from, to) in steps {
+        let error = wire_mbit(&trace, from, to, wire_per_payload) / rate as f64 - 1.0;
+        println!("{address} {rate} Mbit/s: {:+.3} %", error * 100.0);
+        assert!(error.abs() < 0.02, "{rate} Mbit/s is off by {:.2} %", error * 100.0);
+    }
+    driver.backend.shut_down().expect("shut down");
+}
+
+/// A lapsed lease leaves plain TCP, `settle_ms` after it at the latest; it is counted; a renewal does
+/// not bring the rate back, a new rate does.
+pub fn an_expired_rate_is_lifted(open: Open, wire_per_payload: f64, settle_ms: u64) {
+    let _alone = alone();
+    let pair = cubic_pair();
+    let mut driver = Driver::open(open, &pair);
+    let receiver = Receiver::start(&pair.right, crate::netns::RIGHT_V4, 1);
+    let sender = Bulk::start(&pair.left, receiver.address);
+    let conn = driver.started();
+
+    let mut expiry = now_ns() + 300 * MS;
+    driver.set(conn, 50, expiry);
+    driver.run_for(Duration::from_millis(200));
+    // In time: the rate goes on.
+    expiry = now_ns() + 400 * MS;
+    driver.backend.renew(expiry).expect("renew");
+    let paced_from = now_ns() - 100 * MS;
+    while now_ns() < expiry + 200 * MS {
+        driver.run_for(Duration::from_millis(5));
+    }
+    // Too late: nothing to extend.
+    driver.backend.renew(now_ns() + 60_000 * MS).expect("renew");
+    driver.run_for(Duration::from_millis(200));
+    let free_to = now_ns();
+    assert_eq!(driver.backend.stats().expired, 1, "one rate ran out");
+    driver.set(conn, 50, FOREVER_NS);
+    let again = now_ns();
+    driver.run_for(Duration::from_millis(600));
+    let end = now_ns();
+    driver.backend.clear(conn).expect("clear");
+    sender.stop();
+    let trace = receiver.finish().remove(0);
+
+    let paced = wire_mbit(&trace, paced_from, expiry, wire_per_payload);
+    let free = wire_mbit(&trace, expiry + settle_ms * MS, free_to, wire_per_payload);
+    let paced_again = wire_mbit(&trace, again + 100 * MS, end, wire_per_payload);
+    println!("paced {paced:.1}, after expiry {free:.0}, paced again {paced_again:.1} Mbit/s");
+    assert!((paced / 50.0 - 1.0).abs() < 0.05, "paced at {paced} Mbit/s while the lease was valid");
+    assert!(free > 500.0, "still slow after the lease: {free} Mbit/s");
+    assert!((paced_again / 50.0 - 1.0).abs() < 0.05, "a new rate counts: {paced_again} Mbit/s");
+    driver.backend.shut_down().expect("shut down");
+}
+
+/// Writes in bursts with pauses: start, idle, resume, idle and close, in that order, each once.
+pub fn starts_and_ends_are_seen(open: Open, address: &str) {
+    let _alone = alone();
+    let pair = cubic_pair();
+    let mut driver = Driver::open(open, &pair);
+    let receiver = Receiver::start(&pair.right, address, 1);
+    let to = receiver.address;
+    let (say, heard) = std::sync::mpsc::channel::<usize>();
+    let writer = pair.left.spawn(move || {
+        let mut stream = TcpStream::connect(to).expect("connect");
+        let local = stream.local_addr().expect("connected");
+        for bytes in heard {
+            stream.write_all(&vec![1u8; bytes]).expect("write");
+        }
+        local
+    });
+    let expect = |driver: &mut Driver, kinds: &[&str]| {
+        wait_for(&format!("the events {kinds:?}"), Duration::from_secs(5), || {
+            driver.poll();
+            (outline(&driver.events).len() >= kinds.len()).then_some(())
+        });
+        driver.run_for(Duration::from_millis(20));
+        assert_eq!(outline(&driver.events), kinds);
+    };
+
+    // A mouse is nobody's business.
+    say.send(5_000).expect("writer");
+    driver.run_for(Duration::from_millis(30));
+    assert!(driver.events.is_empty(), "{:?}", driver.events);
+    say.send(60_000).expect("writer");
+    expect(&mut driver, &["start", "idle"]);
+    let (conn, facts) = driver.starts(1).remove(0);
+    assert_eq!((facts.tuple.dst, facts.tuple.dst_port), (to.ip(), to.port()));
+    assert_eq!(facts.tuple.protocol, 6);
+    assert_eq!(facts.app_max_bytes_per_s, None);
+    // Back before the daemon ended the flowlet.
+    say.send(60_000).expect("writer");
+    expect(&mut driver, &["start", "idle", "resume", "idle"]);
+    // The daemon ends it: what comes next is a new flowlet, which must again be large enough.
+    driver.backend.clear(conn).expect("clear");
+    say.send(5_000).expect("writer");
+    driver.run_for(Duration::from_millis(30));
+    say.send(60_000).expect("writer");
+    expect(&mut driver, &["start", "idle", "resume", "idle", "start", "idle"]);
+    drop(say);
+    let local = writer.join().expect("writer");
+    assert_eq!((facts.tuple.src, facts.tuple.src_port), (local.ip(), local.port()));
+    expect(&mut driver, &["start", "idle", "resume", "idle", "start", "idle", "close"]);
+    assert!(driver.events.iter().all(|event| event.conn == conn), "one connection, one handle");
+    assert_eq!(driver.backend.stats().connections, 0);
+    // A handle of a closed connection is stale.
+    driver.backend.set_rate(conn, 50 * MBIT, FOREVER_NS).expect("ignored");
+    driver.backend.clear(conn).expect("ignored");
+    let received: u64 = receiver.finish().iter().filter_map(|trace| trace.last()).map(|last| last.1).sum();
+    assert_eq!(received, 5_000 + 60_000 + 60_000 + 5_000 + 60_000);
+    driver.backend.shut_down().expect("shut down");
+}
+
+/// What happened, without transmissions and without pauses below 2 ms: the backlog can be empty for
+/// a moment while a large write is still being copied.
+fn outline(events: &[FlowEvent]) -> Vec<&'static str> {
+    let mut kept: Vec<&FlowEvent> = Vec::new();
+    for event in events {
+        match (&event.kind, kept.last()) {
+            (FlowEventKind::FirstPaced { .. }, _) => {}
+            (FlowEventKind::Resume, Some(idle)) if event.at_ns - idle.at_ns < 2 * MS => {
+                kept.pop();
+            }
+            _ => kept.push(event),
+        }
+    }
+    kept.iter().map(|event| name(&event.kind)).collect()
+}
+
+fn name(kind: &FlowEventKind) -> &'static str {
+    match kind {
+        FlowEventKind::Start(_) => "start",
+        FlowEventKind::Idle => "idle",
+        FlowEventKind::Resume => "resume",
+        FlowEventKind::Close => "close",
+        FlowEventKind::FirstPaced { .. } => "first paced",
+    }
+}
+
+/// More connections than slots: the rest run as plain TCP and are counted, every byte arrives, and
+/// the slots come back.
+pub fn the_table_is_bounded(open: Open) {
+    const SLOTS: usize = 4;
+    const FLOWS: usize = 10;
+    let _alone = alone();
+    let pair = cubic_pair();
+    let limited = BackendConfig { max_flows: SLOTS as u32, ..config(&pair) };
+    let mut driver = Driver::with(open, &pair, &limited);
+    let receiver = Receiver::start(&pair.right, crate::netns::RIGHT_V4, FLOWS);
+    let mut open_streams = Vec::new();
+    for _ in 0..FLOWS {
+        let to = receiver.address;
+        let stream = pair.left.spawn(move || {
+            let mut stream = TcpStream::connect(to).expect("connect");
+            stream.write_all(&[3u8; 40_000]).expect("write");
+            stream
+        });
+        open_streams.push(stream.join().expect("connected"));
+    }
+    driver.starts(SLOTS);
+    driver.run_for(Duration::from_millis(50));
+    assert_eq!(driver.starts(SLOTS).len(), SLOTS, "no more starts than slots");
+    let slots: std::collections::BTreeSet<_> = driver.starts(SLOTS).iter().map(|start| start.0.slot).collect();
+    assert_eq!(slots.len(), SLOTS, "each its own");
+    let stats = driver.backend.stats();
+    assert_eq!((stats.connections, stats.table_full), (SLOTS as u64, (FLOWS - SLOTS) as u64));
+    drop(open_streams);
+    wait_for("free slots", Duration::from_secs(5), || {
+        driver.poll();
+        (driver.backend.stats().connections == 0).then_some(())
+    });
+    let received: u64 = receiver.finish().iter().filter_map(|trace| trace.last()).map(|last| last.1).sum();
+    assert_eq!(received, (FLOWS * 40_000) as u64);
+
+    // The next connection has a slot that one of these had.
+    driver.events.clear();
+    let receiver = Receiver::start(&pair.right, crate::netns::RIGHT_V4, 1);
+    let sender = Bulk::start(&pair.left, receiver.address);
+    let conn = driver.started();
+    assert_eq!(conn.use_count, 1, "the second user of its slot");
+    driver.set(conn, 100, FOREVER_NS);
+    driver.until("a paced transmission", |events| {
+        events.iter().any(|event| matches!(event.kind, FlowEventKind::FirstPaced { .. })).then_some(())
+    });
+    driver.backend.clear_all().expect("clear all");
+    sender.stop();
+    receiver.finish();
+    driver.backend.shut_down().expect("shut down");
+}
+
+/// The kill switch lifts every rate at once.
+pub fn clearing_all_lifts_every_rate(open: Open, wire_per_payload: f64) {
+    let _alone = alone();
+    let pair = cubic_pair();
+    let mut driver = Driver::open(open, &pair);
+    let receiver = Receiver::start(&pair.right, crate::netns::RIGHT_V4, 2);
+    let senders = [(); 2].map(|()| Bulk::start(&pair.left, receiver.address));
+    for (conn, _) in driver.starts(2) {
+        driver.set(conn, 20, FOREVER_NS);
+    }
+    driver.run_for(Duration::from_millis(400));
+    let cleared = now_ns();
+    driver.backend.clear_all().expect("clear all");
+    driver.run_for(Duration::from_millis(400));
+    let end = now_ns();
+    for sender in senders {
+        sender.stop();
+    }
+    for trace in receiver.finish() {
+        let paced = wire_mbit(&trace, cleared - 250 * MS, cleared, wire_per_payload);
+        let free = wire_mbit(&trace, cleared + 100 * MS, end, wire_per_payload);
+        println!("20 Mbit/s: {paced:.1}, cleared: {free:.0}");
+        assert!((paced / 20.0 - 1.0).abs() < 0.10, "paced at {paced} Mbit/s");
+        assert!(free > 200.0, "still slow: {free} Mbit/s");
+    }
+    driver.backend.shut_down().expect("shut down");
+}

@@ -1,0 +1,133 @@
+//! A process that owns a back end and is killed with SIGKILL.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use ratewright_endpointd::backend::BackendConfig;
+use ratewright_endpointd::clock::now_ns;
+
+use super::{Bulk, Driver, MS, Open, alone, cubic_pair, wire_mbit};
+use crate::netns::{Pair, RIGHT_V4, Receiver, wait_for};
+
+/// Tells the process that it is the owner, and of which instance.
+const ROLE: &str = "RATEWRIGHT_TEST_OWNER";
+const LEASE_NS: u64 = 300 * MS;
+pub const RATE_MBIT: u64 = 50;
+
+/// The owner's part, under the name `owner_process` in each test binary; nothing without the role.
+pub fn play(open: Open) {
+    let Ok(instance) = std::env::var(ROLE) else { return };
+    let config = BackendConfig {
+        instance,
+        max_flows: 1024,
+        min_flowlet_bytes: 15_000,
+        cgroup: None,
+        device: Some("v0".to_owned()),
+        take_over: true,
+    };
+    let backend = open(&config).unwrap_or_else(|error| panic!("{error}"));
+    let mut driver = Driver { backend, events: Vec::new() };
+    println!("\nopened");
+    let conn = driver.started();
+    driver.set(conn, RATE_MBIT, now_ns() + LEASE_NS);
+    println!("\npaced");
+    loop {
+        driver.run_for(Duration::from_millis(50));
+        driver.backend.renew(now_ns() + LEASE_NS).expect("renew");
+    }
+}
+
+struct Owner {
+    process: Child,
+    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
+}
+
+impl Owner {
+    /// Through `ip netns exec`, which gives it a mount namespace of its own: what it mounts there is
+    /// gone when it dies.
+    fn start(pair: &Pair) -> Self {
+        let program = std::env::current_exe().expect("a test binary");
+        let mut process = Command::new("ip")
+            .args(["netns", "exec", &pair.left.0])
+            .arg(program)
+            .args(["--exact", "owner_process", "--nocapture", "--test-threads=1"])
+            .env(ROLE, &pair.tag)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("start the owner");
+        let lines = BufReader::new(process.stdout.take().expect("piped")).lines();
+        Self { process, lines }
+    }
+
+    fn wait_for(&mut self, word: &str) {
+        let said = self.lines.by_ref().map_while(Result::ok).any(|line| line == word);
+        assert!(said, "the owner ended before it said `{word}`");
+    }
+
+    fn kill(&mut self) {
+        self.process.kill().expect("SIGKILL");
+        self.process.wait().expect("killed");
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Its flow is paced until the lease of the killed owner has run out, unpaced `settle_ms` later, and
+/// alive throughout; a new owner adopts what is there, paces the running flow again, and leaves
+/// nothing behind when it shuts down.
+pub fn a_killed_owner_leaves_plain_tcp_and_a_restart_adopts(
+    open: Open,
+    wire_per_payload: f64,
+    settle_ms: u64,
+    left_behind: fn(&Pair) -> Vec<String>,
+) {
+    let _alone = alone();
+    let pair = cubic_pair();
+    let mut owner = Owner::start(&pair);
+    owner.wait_for("opened");
+    let receiver = Receiver::start(&pair.right, RIGHT_V4, 1);
+    let sender = Bulk::start(&pair.left, receiver.address);
+    owner.wait_for("paced");
+    std::thread::sleep(Duration::from_millis(500));
+    let killed = now_ns();
+    owner.kill();
+    // The last renewal came before the kill.
+    let lapsed = now_ns() + LEASE_NS;
+    wait_for("the lease's end", Duration::from_secs(2), || (now_ns() > lapsed).then_some(()));
+    std::thread::sleep(Duration::from_millis(400));
+    let restarted = now_ns();
+    assert!(!left_behind(&pair).is_empty(), "the kernel's part outlives the owner");
+
+    let mut driver = Driver::open(open, &pair);
+    assert_eq!(driver.backend.stats().adopted, 1, "one connection was taken over");
+    let conn = driver.started();
+    driver.set(conn, RATE_MBIT, super::FOREVER_NS);
+    let paced_again = now_ns();
+    driver.run_for(Duration::from_millis(800));
+    let end = now_ns();
+    driver.backend.shut_down().expect("shut down");
+    assert_eq!(left_behind(&pair), Vec::<String>::new(), "a clean shut-down leaves nothing");
+    std::thread::sleep(Duration::from_millis(300));
+    let after = now_ns();
+    let written = sender.stop();
+    let trace = receiver.finish().remove(0);
+
+    let rate = |from, to| wire_mbit(&trace, from, to, wire_per_payload);
+    let owned = rate(killed - 350 * MS, killed);
+    let dead = rate(lapsed + settle_ms * MS, restarted);
+    let adopted = rate(paced_again + 100 * MS, end);
+    let given_back = rate(end + 100 * MS, after);
+    println!("owned {owned:.1}, killed and lapsed {dead:.0}, adopted {adopted:.1}, given back {given_back:.0} Mbit/s");
+    let paced = |mbit: f64| (mbit / RATE_MBIT as f64 - 1.0).abs() < 0.05;
+    assert!(paced(owned), "{owned} Mbit/s under the owner");
+    assert!(dead > 500.0, "{dead} Mbit/s after the owner's last lease");
+    assert!(paced(adopted), "{adopted} Mbit/s under the next owner");
+    assert!(given_back > 500.0, "{given_back} Mbit/s after the shut-down");
+    assert_eq!(trace.last().map(|last| last.1), Some(written), "not a byte is lost");
+}

@@ -1,0 +1,176 @@
+//! The tc_htb back end: one HTB class per paced flow, chosen by a clsact program (flowtune §5.1, §6).
+
+mod fallback;
+mod netns;
+
+use std::time::Duration;
+
+use fallback::{Bulk, Driver, FOREVER_NS, MS, alone, config, cubic_pair, wire_mbit};
+use netns::{Pair, RIGHT_V4, RIGHT_V6, Receiver, WIRE_V4, WIRE_V6};
+use ratewright_endpointd::backend::tc_htb::TcHtb;
+use ratewright_endpointd::backend::{BackendConfig, BackendError, PacingBackend};
+use ratewright_endpointd::clock::now_ns;
+
+fn open(config: &BackendConfig) -> Result<Box<dyn PacingBackend>, BackendError> {
+    Ok(Box::new(TcHtb::open(config)?))
+}
+
+/// What a lapsed class still holds drains at its rate: TCP keeps about two bursts of 64 KiB there,
+/// 21 ms at 50 Mbit/s.
+const SETTLE_MS: u64 = 100;
+
+/// Our queue disciplines on the device.
+fn left_behind(pair: &Pair) -> Vec<String> {
+    pair.left
+        .run("tc qdisc show dev v0")
+        .lines()
+        .filter(|line| line.contains("htb") || line.contains("clsact") || line.contains("bfifo"))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn owner_process() {
+    fallback::owner::play(open);
+}
+
+#[test]
+fn wire_rates_are_kept_within_two_percent() {
+    fallback::rates_are_kept(open, RIGHT_V4, WIRE_V4, &[50, 300]);
+}
+
+#[test]
+fn wire_rates_over_ipv6_are_kept_within_two_percent() {
+    fallback::rates_are_kept(open, RIGHT_V6, WIRE_V6, &[300, 50]);
+}
+
+#[test]
+fn an_expired_rate_is_lifted_within_100_ms() {
+    fallback::an_expired_rate_is_lifted(open, WIRE_V4, SETTLE_MS);
+}
+
+#[test]
+fn a_killed_owner_leaves_plain_tcp_and_a_restart_adopts() {
+    fallback::owner::a_killed_owner_leaves_plain_tcp_and_a_restart_adopts(open, WIRE_V4, SETTLE_MS, left_behind);
+}
+
+#[test]
+fn starts_and_ends_are_seen() {
+    fallback::starts_and_ends_are_seen(open, RIGHT_V4);
+}
+
+#[test]
+fn starts_and_ends_are_seen_over_ipv6() {
+    fallback::starts_and_ends_are_seen(open, RIGHT_V6);
+}
+
+#[test]
+fn the_table_is_bounded() {
+    fallback::the_table_is_bounded(open);
+}
+
+#[test]
+fn clearing_all_lifts_every_rate() {
+    fallback::clearing_all_lifts_every_rate(open, WIRE_V4);
+}
+
+#[test]
+fn twelve_flows_each_keep_their_own_rate_through_batched_changes() {
+    const FLOWS: usize = 12;
+    let _alone = alone();
+    let pair = cubic_pair();
+    let mut driver = Driver::open(open, &pair);
+    let receiver = Receiver::start(&pair.right, RIGHT_V4, FLOWS);
+    // One after the other, so that flow and receiver's trace have the same place.
+    let senders: Vec<_> = (0..FLOWS)
+        .map(|index| {
+            let sender = Bulk::start(&pair.left, receiver.address);
+            let (conn, _) = driver.starts(index + 1)[index];
+            driver.set(conn, 5, FOREVER_NS);
+            sender
+        })
+        .collect();
+    let conns: Vec<_> = driver.starts(FLOWS).iter().map(|start| start.0).collect();
+    for (index, conn) in conns.iter().enumerate() {
+        let bps = (index as u64 + 1) * 3 * fallback::MBIT;
+        driver.backend.set_rate(*conn, bps, FOREVER_NS).expect("set a rate");
+    }
+    assert_eq!(driver.backend.next_poll_ns(), Some(0), "the batch waits for one poll");
+    driver.poll();
+    driver.run_for(Duration::from_millis(300));
+    let from = now_ns();
+    driver.run_for(Duration::from_millis(2_000));
+    let to = now_ns();
+    driver.backend.clear_all().expect("clear all");
+    for sender in senders {
+        sender.stop();
+    }
+    for (index, trace) in receiver.finish().iter().enumerate() {
+        let wanted = (index as f64 + 1.0) * 3.0;
+        let error = wire_mbit(trace, from, to, WIRE_V4) / wanted - 1.0;
+        println!("{wanted} Mbit/s: {:+.2} %", error * 100.0);
+        assert!(error.abs() < 0.05, "{wanted} Mbit/s is off by {:.1} %", error * 100.0);
+    }
+    driver.backend.shut_down().expect("shut down");
+    assert_eq!(left_behind(&pair), Vec::<String>::new());
+}
+
+#[test]
+fn an_operators_queue_discipline_is_not_touched() {
+    let _alone = alone();
+    let pair = cubic_pair();
+    pair.left.run("tc qdisc add dev v0 root handle 1: tbf rate 1gbit burst 128k latency 10ms");
+    let before = pair.left.run("tc qdisc show dev v0");
+    pair.left.enter();
+    let error = open(&config(&pair)).err().expect("refused").to_string();
+    assert!(error.contains("tbf 1:") && error.contains("tc qdisc del dev v0 root"), "{error}");
+    assert_eq!(pair.left.run("tc qdisc show dev v0"), before);
+}
+
+#[test]
+fn an_operators_filters_stay_when_the_back_end_goes() {
+    let _alone = alone();
+    let pair = cubic_pair();
+    pair.left.run("tc qdisc add dev v0 clsact");
+    pair.left.run("tc filter add dev v0 ingress protocol all prio 7 u32 match u32 0 0");
+    pair.left.enter();
+    let mut backend = open(&config(&pair)).unwrap_or_else(|error| panic!("{error}"));
+    backend.shut_down().expect("shut down");
+    assert!(pair.left.run("tc filter show dev v0 ingress").contains("pref 7"));
+    assert!(!pair.left.run("tc qdisc show dev v0").contains("htb"));
+}
+
+#[test]
+fn a_second_daemon_a_missing_device_and_too_many_flows_are_refused() {
+    let _alone = alone();
+    let pair = cubic_pair();
+    pair.left.enter();
+    let good = config(&pair);
+    let refused = |config: &BackendConfig| open(config).err().expect("refused").to_string();
+    let nameless = refused(&BackendConfig { device: None, ..good.clone() });
+    assert!(nameless.contains("pacing.device"), "{nameless}");
+    let missing = refused(&BackendConfig { device: Some("nodev0".to_owned()), ..good.clone() });
+    assert!(missing.contains("nodev0") && missing.contains("ip link"), "{missing}");
+    let crowd = refused(&BackendConfig { max_flows: 1 << 20, ..good.clone() });
+    assert!(crowd.contains("pacing.max_flows"), "{crowd}");
+    let mut first = open(&good).unwrap_or_else(|error| panic!("{error}"));
+    let second = refused(&good);
+    assert!(second.contains("another daemon paces the device v0"), "{second}");
+    first.shut_down().expect("shut down");
+}
+
+#[test]
+fn a_rate_over_4_gib_per_second_is_set_in_64_bits() {
+    let _alone = alone();
+    let pair = cubic_pair();
+    let mut driver = Driver::open(open, &pair);
+    let receiver = Receiver::start(&pair.right, RIGHT_V4, 1);
+    let sender = Bulk::start(&pair.left, receiver.address);
+    let conn = driver.started();
+    driver.set(conn, 40_000, now_ns() + 60_000 * MS);
+    let shown = pair.left.run("tc class show dev v0 classid 5257:10");
+    assert!(shown.contains("rate 40Gbit ceil 40Gbit"), "{shown}");
+    sender.stop();
+    receiver.finish();
+    driver.backend.shut_down().expect("shut down");
+}
