@@ -10,7 +10,7 @@ fn claim(incarnation: u64, attempt: u64) -> Claim {
     }
 }
 
-fn is_duplicate(decision: Decision) -> bool {
+fn is_duplicate(decision: &Decision) -> bool {
     matches!(
         decision,
         Decision::Refuse(Refusal {
@@ -43,7 +43,7 @@ fn an_older_or_equal_claim_waits_until_the_holder_falls_silent() {
     registry.register(0, HOST, 1, claim(5, 2));
     registry.heard(500, HOST, 1);
     for older in [claim(5, 2), claim(5, 1), claim(4, 9)] {
-        assert!(is_duplicate(registry.register(1_499, HOST, 2, older)));
+        assert!(is_duplicate(&registry.register(1_499, HOST, 2, older)));
     }
     assert_eq!(registry.session_of(HOST), Some(1));
     let decision = registry.register(1_500, HOST, 2, claim(4, 9));

@@ -1,0 +1,19 @@
+//! Arbitrary datagrams to a server in the middle of a session.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use ratewright_fuzz::{Pair, aim};
+
+fuzz_target!(|datagrams: Vec<Vec<u8>>| {
+    let mut pair = Pair::busy();
+    for mut bytes in datagrams {
+        let before = *pair.server.counters();
+        let result = pair.server.on_datagram(pair.now_ns, &bytes);
+        let dropped = pair.server.counters().since(&before).dropped_total();
+        assert_eq!(dropped, u64::from(result.is_err()));
+        aim(&mut bytes);
+        let _ = pair.server.on_datagram(pair.now_ns, &bytes);
+        pair.check();
+        pair.now_ns += 100_000;
+    }
+});

@@ -1,0 +1,19 @@
+//! Arbitrary topology files: an error or a topology, and a topology can be
+//! written and read again.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use ratewright_topology::Topology;
+
+fuzz_target!(|text: &str| {
+    match Topology::from_toml_str(text, "fuzz.toml") {
+        Ok(topology) => {
+            let written = topology.to_toml_string();
+            let again = Topology::from_toml_str(&written, "written.toml")
+                .expect("what was written can be read");
+            assert_eq!(again.hosts().len(), topology.hosts().len());
+            assert_eq!(again.links().len(), topology.links().len());
+        }
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+});

@@ -1,0 +1,192 @@
+//! What goes over the stream: registration, refusal, the kill switch, the
+//! topology, telemetry.
+
+use std::sync::Arc;
+
+use crate::pair::{MS, Pair, admission, bodies, start};
+use ratewright_proto::client::{ClientConfig, ClientEvent, LossReason};
+use ratewright_proto::control::{ControlMessage, Refusal, RefusalCode, TopologySnapshot};
+use ratewright_proto::server::{Admission, PeerLoss, ServerConfig, ServerEvent};
+use ratewright_proto::telemetry::{LinkInt, Telemetry};
+use ratewright_proto::{FlowId, RateCode, SessionError, VERSION};
+
+#[test]
+fn a_handshake_that_stalls_is_given_up() {
+    let mut pair = Pair::unconnected(ClientConfig::default(), ServerConfig::default());
+    pair.client.connected(pair.now_ns);
+    pair.now_ns += 3_000 * MS;
+    pair.client.on_timeout(pair.now_ns);
+    pair.server.on_timeout(pair.now_ns);
+    let lost = ClientEvent::SessionLost(LossReason::HandshakeTimeout);
+    assert_eq!(pair.client_events(), [lost]);
+    let lost = ServerEvent::PeerLost(PeerLoss::HandshakeTimeout);
+    assert_eq!(pair.server_events(), [lost]);
+}
+
+#[test]
+fn a_client_of_another_version_is_told_both_versions() {
+    let mut pair = Pair::unconnected(ClientConfig::default(), ServerConfig::default());
+    pair.client.connected(pair.now_ns);
+    let body = &bodies(std::iter::from_fn(|| pair.client.poll_control()))[0];
+    let Ok(ControlMessage::Hello(mut hello)) = ControlMessage::decode(body) else {
+        panic!("no Hello");
+    };
+    hello.version = 9;
+    let frame = ControlMessage::Hello(hello).to_frame().unwrap();
+    let body = &bodies(std::iter::once(frame))[0];
+    pair.server.on_control(pair.now_ns, body).unwrap();
+    assert!(pair.server.is_closed());
+    assert!(matches!(
+        pair.server_events()[..],
+        [ServerEvent::Refused(_)]
+    ));
+    pair.server_stream();
+    let [ClientEvent::Refused(refusal)] = &pair.client_events()[..] else {
+        panic!("not refused");
+    };
+    assert_eq!(refusal.code, RefusalCode::VersionMismatch);
+    assert!(!refusal.retry);
+    assert!(refusal.reason.contains("version 9"), "{}", refusal.reason);
+    let own = format!("version {VERSION}");
+    assert!(refusal.reason.contains(&own), "{}", refusal.reason);
+}
+
+#[test]
+fn a_refusal_ends_an_established_session() {
+    let mut pair = Pair::new();
+    pair.client_events();
+    pair.client.start(pair.now_ns, start(0, 0)).unwrap();
+    let refusal = Refusal {
+        code: RefusalCode::Draining,
+        reason: "shutting down".to_owned(),
+        retry: true,
+    };
+    pair.server.refuse(refusal.clone());
+    assert!(pair.server.is_closed());
+    pair.server_stream();
+    assert_eq!(pair.client_events(), [ClientEvent::Refused(refusal)]);
+    assert_eq!(pair.client_datagram(), None);
+    // The flow waits for the next session.
+    assert_eq!(pair.client.flow_count(), 1);
+}
+
+#[test]
+fn the_kill_switch_withholds_rates_and_gives_them_back() {
+    let mut pair = Pair::new();
+    let flow = FlowId::new(0, 0);
+    let rate = (flow, RateCode::encode(3_000_000).decode());
+    pair.client.start(pair.now_ns, start(0, 0)).unwrap();
+    pair.settle();
+    pair.server.set_rate(pair.now_ns, flow, 1_000_000).unwrap();
+    pair.settle();
+    pair.client_events();
+    pair.server.set_released(true);
+    // By the datagram alone: the stream may be slow.
+    pair.settle();
+    assert_eq!(pair.client_events(), [ClientEvent::Released(true)]);
+    pair.client.confirm_release(0).unwrap();
+    pair.client_stream();
+    let ack = ServerEvent::ReleaseAck {
+        released: true,
+        paced_flows: 0,
+    };
+    assert!(pair.server_events().contains(&ack));
+    pair.server.set_rate(pair.now_ns, flow, 3_000_000).unwrap();
+    pair.settle();
+    pair.server_stream();
+    assert_eq!(pair.client_events(), []);
+    pair.server.set_released(false);
+    // By the stream alone: the datagram is lost.
+    pair.server_datagram().expect("a datagram at once");
+    pair.server_stream();
+    let events = pair.client_events();
+    assert_eq!(events[0], ClientEvent::Released(false));
+    let last = events.last().cloned();
+    assert!(
+        matches!(last, Some(ClientEvent::Rate { flow, rate_bps, .. }) if (flow, rate_bps) == rate),
+        "{events:?}"
+    );
+}
+
+#[test]
+fn a_client_that_joins_under_the_kill_switch_is_released() {
+    let mut pair = Pair::unconnected(ClientConfig::default(), ServerConfig::default());
+    pair.client.connected(pair.now_ns);
+    pair.client_stream();
+    let released = Admission {
+        released: true,
+        ..admission()
+    };
+    pair.server.accept(pair.now_ns, released).unwrap();
+    pair.server_stream();
+    let events = pair.client_events();
+    assert!(matches!(
+        events[..],
+        [ClientEvent::Established(_), ClientEvent::Released(true)]
+    ));
+}
+
+#[test]
+fn only_the_newest_topology_waits() {
+    let mut pair = Pair::new();
+    pair.client_events();
+    for version in [2, 3, 4] {
+        let topology = TopologySnapshot {
+            version,
+            ..TopologySnapshot::default()
+        };
+        pair.server.set_topology(Arc::new(topology)).unwrap();
+    }
+    pair.server_stream();
+    let events = pair.client_events();
+    assert!(
+        matches!(&events[..], [ClientEvent::Topology(topology)] if topology.version == 4),
+        "{events:?}"
+    );
+}
+
+#[test]
+fn telemetry_arrives_checked_and_waits_within_bounds() {
+    let message = |bandwidth_bps| Telemetry {
+        links: vec![LinkInt {
+            bandwidth_bps,
+            ..LinkInt::default()
+        }],
+        ..Telemetry::default()
+    };
+    let config = ClientConfig {
+        max_control_bytes: 1_000,
+        ..ClientConfig::default()
+    };
+    let mut pair = Pair::with(config, ServerConfig::default());
+    assert!(matches!(
+        pair.client.send_telemetry(message(0)),
+        Err(SessionError::Invalid { .. })
+    ));
+    pair.client.send_telemetry(message(7)).unwrap();
+    pair.client_stream();
+    assert_eq!(pair.server_events(), [ServerEvent::Telemetry(message(7))]);
+    let refused = (0..1_000)
+        .filter(|_| pair.client.send_telemetry(message(7)).is_err())
+        .count();
+    assert!(refused > 500);
+    assert_eq!(pair.client.counters().telemetry_dropped, refused as u64);
+}
+
+#[test]
+fn control_messages_out_of_turn_are_refused_and_counted() {
+    let mut pair = Pair::new();
+    let hello = {
+        let mut other = Pair::unconnected(ClientConfig::default(), ServerConfig::default());
+        other.client.connected(0);
+        bodies(std::iter::from_fn(|| other.client.poll_control())).remove(0)
+    };
+    let second = pair.server.on_control(pair.now_ns, &hello);
+    assert!(matches!(second, Err(SessionError::Unexpected(_))));
+    let wrong_way = pair.client.on_control(pair.now_ns, &hello);
+    assert!(matches!(wrong_way, Err(SessionError::Unexpected(_))));
+    assert!(pair.server.on_control(pair.now_ns, b"\xff").is_err());
+    assert_eq!(pair.server.counters().control_invalid, 2);
+    assert_eq!(pair.client.counters().control_invalid, 1);
+    assert!(pair.server.is_established() && pair.client.is_established());
+}

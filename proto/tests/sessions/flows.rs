@@ -1,0 +1,223 @@
+//! Flowlets and rates.
+
+use crate::pair::{LEASE_NS, Pair, start};
+use ratewright_proto::client::ClientEvent;
+use ratewright_proto::datagram::HEADER_BYTES;
+use ratewright_proto::server::{ServerConfig, ServerEvent};
+use ratewright_proto::{FlowId, RateCode, SessionError};
+
+#[test]
+fn a_start_and_its_rate_are_in_the_very_next_datagrams() {
+    let mut pair = Pair::new();
+    pair.client_events();
+    let record = start(0, 0);
+    pair.client.start(pair.now_ns, record).unwrap();
+    let bytes = pair.client_datagram().expect("a datagram at once");
+    assert_eq!(bytes.len(), HEADER_BYTES + 16);
+    pair.server.on_datagram(pair.now_ns, &bytes).unwrap();
+    assert_eq!(pair.server_events(), [ServerEvent::Start(record)]);
+    assert_eq!(
+        pair.server.set_rate(pair.now_ns, record.flow(), 5_000_000),
+        Ok(true)
+    );
+    let bytes = pair.server_datagram().expect("a datagram at once");
+    assert_eq!(bytes.len(), HEADER_BYTES + 6);
+    pair.client.on_datagram(pair.now_ns, &bytes).unwrap();
+    let expires_ns = pair.now_ns + LEASE_NS;
+    let expected = ClientEvent::Rate {
+        flow: record.flow(),
+        rate_bps: RateCode::encode(5_000_000).decode(),
+        expires_ns,
+    };
+    assert!(pair.client_events().contains(&expected));
+    pair.client.end(pair.now_ns, record.flow()).unwrap();
+    let bytes = pair.client_datagram().expect("a datagram at once");
+    assert_eq!(bytes.len(), HEADER_BYTES + 4);
+    pair.server.on_datagram(pair.now_ns, &bytes).unwrap();
+    assert_eq!(pair.server_events(), [ServerEvent::End(record.flow())]);
+}
+
+#[test]
+fn acknowledgements_wait_for_company() {
+    let mut pair = Pair::new();
+    pair.client.start(pair.now_ns, start(0, 0)).unwrap();
+    let bytes = pair.client_datagram().unwrap();
+    pair.server.on_datagram(pair.now_ns, &bytes).unwrap();
+    assert_eq!(pair.server_datagram(), None);
+    let due_ns = pair.now_ns + ServerConfig::default().ack_delay_ns;
+    assert_eq!(pair.server.next_timeout(), Some(due_ns));
+    pair.now_ns = due_ns;
+    assert_eq!(
+        pair.server_datagram().map(|bytes| bytes.len()),
+        Some(HEADER_BYTES)
+    );
+    assert_eq!(pair.server_datagram(), None);
+}
+
+#[test]
+fn a_flowlet_that_ends_before_it_was_sent_costs_nothing() {
+    let mut pair = Pair::new();
+    pair.client.start(pair.now_ns, start(0, 0)).unwrap();
+    pair.client.end(pair.now_ns, FlowId::new(0, 0)).unwrap();
+    assert_eq!(pair.client_datagram(), None);
+}
+
+#[test]
+fn a_rate_that_the_client_has_acknowledged_is_not_sent_again() {
+    let mut pair = Pair::new();
+    let flow = FlowId::new(0, 0);
+    pair.client.start(pair.now_ns, start(0, 0)).unwrap();
+    pair.settle();
+    assert_eq!(pair.server.set_rate(pair.now_ns, flow, 1_000_000), Ok(true));
+    pair.settle();
+    // The same to within the code's resolution.
+    assert_eq!(
+        pair.server.set_rate(pair.now_ns, flow, 1_000_001),
+        Ok(false)
+    );
+    // Away and back before anything was sent (flowtune §5.1, Protocol).
+    assert_eq!(pair.server.set_rate(pair.now_ns, flow, 2_000_000), Ok(true));
+    assert_eq!(
+        pair.server.set_rate(pair.now_ns, flow, 1_000_000),
+        Ok(false)
+    );
+    assert_eq!(pair.server_datagram(), None);
+}
+
+#[test]
+fn what_was_lost_is_replaced_by_the_newest_state() {
+    let mut pair = Pair::new();
+    let flow = FlowId::new(0, 0);
+    pair.client.start(pair.now_ns, start(0, 0)).unwrap();
+    pair.settle();
+    pair.client_events();
+    pair.server.set_rate(pair.now_ns, flow, 1_000_000).unwrap();
+    pair.server_datagram().expect("sent, and lost");
+    pair.server.set_rate(pair.now_ns, flow, 2_000_000).unwrap();
+    pair.server_datagram().expect("sent, and lost");
+    let timeout_ns = pair.server.next_timeout().unwrap();
+    pair.now_ns = timeout_ns;
+    pair.server.on_timeout(pair.now_ns);
+    let bytes = pair.server_datagram().expect("sent again");
+    assert_eq!(bytes.len(), HEADER_BYTES + 6, "once, not twice");
+    pair.client.on_datagram(pair.now_ns, &bytes).unwrap();
+    assert_eq!(pair.rates(), [(flow, RateCode::encode(2_000_000).decode())]);
+}
+
+#[test]
+fn a_rate_that_was_lost_and_set_again_is_sent_again() {
+    let mut pair = Pair::new();
+    let flow = FlowId::new(0, 0);
+    pair.client.start(pair.now_ns, start(0, 0)).unwrap();
+    pair.settle();
+    pair.server.set_rate(pair.now_ns, flow, 1_000_000).unwrap();
+    pair.server_datagram().expect("sent, and lost");
+    // On its way: not sent twice.
+    assert_eq!(
+        pair.server.set_rate(pair.now_ns, flow, 1_000_000),
+        Ok(false)
+    );
+    pair.now_ns = pair.server.next_timeout().unwrap();
+    pair.server.on_timeout(pair.now_ns);
+    pair.server.set_rate(pair.now_ns, flow, 1_000_000).unwrap();
+    assert!(pair.server_datagram().is_some());
+}
+
+/// The client went through all generations between two polls of the server.
+#[test]
+fn an_end_and_a_start_under_the_same_id_are_both_told() {
+    let mut pair = Pair::new();
+    pair.client.start(pair.now_ns, start(2, 7)).unwrap();
+    pair.settle();
+    pair.server_events();
+    pair.client.end(pair.now_ns, FlowId::new(2, 7)).unwrap();
+    pair.settle();
+    for generation in 8..4096 + 7 {
+        let flow = FlowId::new(2, generation % 4096);
+        pair.client
+            .start(pair.now_ns, start(2, generation % 4096))
+            .unwrap();
+        pair.client.end(pair.now_ns, flow).unwrap();
+    }
+    pair.client.start(pair.now_ns, start(2, 7)).unwrap();
+    pair.settle();
+    assert_eq!(
+        pair.server_events(),
+        [
+            ServerEvent::End(FlowId::new(2, 7)),
+            ServerEvent::Start(start(2, 7))
+        ]
+    );
+}
+
+#[test]
+fn a_new_generation_ends_the_older_flowlet() {
+    let mut pair = Pair::new();
+    pair.client.start(pair.now_ns, start(5, 4095)).unwrap();
+    pair.settle();
+    pair.server_events();
+    pair.client.start(pair.now_ns, start(5, 0)).unwrap();
+    pair.settle();
+    assert_eq!(
+        pair.server_events(),
+        [
+            ServerEvent::End(FlowId::new(5, 4095)),
+            ServerEvent::Start(start(5, 0))
+        ]
+    );
+}
+
+#[test]
+fn an_update_keeps_the_flow() {
+    let mut pair = Pair::new();
+    pair.client.start(pair.now_ns, start(1, 0)).unwrap();
+    pair.settle();
+    pair.server_events();
+    let limited = start(1, 0).with_demand(RateCode::encode(9_000_000));
+    pair.client.start(pair.now_ns, limited).unwrap();
+    pair.client.start(pair.now_ns, limited).unwrap();
+    pair.settle();
+    assert_eq!(pair.server_events(), [ServerEvent::Update(limited)]);
+}
+
+/// 4,096 flowlets later the same flow id comes round; a rate that was sent for
+/// the first of them must not be taken for it.
+#[test]
+fn a_rate_delayed_over_a_wrap_of_the_generation_is_stale() {
+    let mut pair = Pair::new();
+    let flow = FlowId::new(2, 7);
+    pair.client.start(pair.now_ns, start(2, 7)).unwrap();
+    pair.settle();
+    pair.client_events();
+    pair.server.set_rate(pair.now_ns, flow, 1_000_000).unwrap();
+    let delayed = pair.server_datagram().unwrap();
+    // All within the lease, unheard by the server.
+    for generation in 8..4096 + 7 {
+        let flow = FlowId::new(2, generation % 4096);
+        pair.client
+            .start(pair.now_ns, start(2, generation % 4096))
+            .unwrap();
+        pair.client.end(pair.now_ns, flow).unwrap();
+    }
+    pair.client.start(pair.now_ns, start(2, 7)).unwrap();
+    pair.client_datagram().expect("the newest start");
+    pair.client.on_datagram(pair.now_ns, &delayed).unwrap();
+    assert_eq!(pair.rates(), []);
+    assert_eq!(pair.client.counters().records_stale, 1);
+}
+
+#[test]
+fn an_ended_flow_id_needs_the_next_generation() {
+    let mut pair = Pair::new();
+    pair.client.start(pair.now_ns, start(0, 3)).unwrap();
+    pair.client.end(pair.now_ns, FlowId::new(0, 3)).unwrap();
+    assert_eq!(
+        pair.client.start(pair.now_ns, start(0, 3)),
+        Err(SessionError::GenerationReused(FlowId::new(0, 3)))
+    );
+    pair.client.start(pair.now_ns, start(0, 4)).unwrap();
+    assert_eq!(
+        pair.client.end(pair.now_ns, FlowId::new(0, 3)),
+        Err(SessionError::UnknownFlow(FlowId::new(0, 3)))
+    );
+}

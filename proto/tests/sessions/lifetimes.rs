@@ -1,0 +1,110 @@
+//! Leases, keep-alives and liveness.
+
+use crate::pair::{LEASE_NS, Pair, start};
+use ratewright_proto::client::{ClientEvent, LossReason};
+use ratewright_proto::server::{PeerLoss, ServerConfig, ServerEvent};
+use ratewright_proto::{DatagramError, FlowId};
+
+#[test]
+fn a_datagram_delayed_beyond_the_lease_is_neither_applied_nor_acknowledged() {
+    let mut pair = Pair::new();
+    let flow = FlowId::new(0, 0);
+    pair.client.start(pair.now_ns, start(0, 0)).unwrap();
+    let bytes = pair.client_datagram().unwrap();
+    let sent_ns = pair.now_ns;
+    pair.server.on_datagram(sent_ns, &bytes).unwrap();
+    pair.server.set_rate(sent_ns, flow, 1_000_000).unwrap();
+    let delayed = pair.server_datagram().unwrap();
+    pair.client_events();
+    for (late_ns, result) in [
+        (LEASE_NS, Err(DatagramError::Expired)),
+        (2 * LEASE_NS, Err(DatagramError::Expired)),
+        (LEASE_NS - 1, Ok(())),
+    ] {
+        let got = pair.client.on_datagram(sent_ns + late_ns, &delayed);
+        assert_eq!(got, result, "{late_ns} ns late");
+    }
+    assert_eq!(pair.client.counters().dropped_expired, 2);
+}
+
+#[test]
+fn keep_alives_hold_the_lease_and_silence_lets_it_run_out() {
+    let mut pair = Pair::new();
+    pair.client.start(pair.now_ns, start(0, 0)).unwrap();
+    pair.settle();
+    pair.server
+        .set_rate(pair.now_ns, FlowId::new(0, 0), 1_000_000)
+        .unwrap();
+    pair.settle();
+    for _ in 0..20 {
+        pair.now_ns += LEASE_NS / 4;
+        pair.client.on_timeout(pair.now_ns);
+        pair.settle();
+        let renewed = pair
+            .client_events()
+            .iter()
+            .any(|event| matches!(event, ClientEvent::LeaseRenewed { .. }));
+        assert!(renewed);
+        assert!(pair.client.lease_expires_ns() > pair.now_ns + LEASE_NS / 2);
+    }
+    // Nothing but one keep-alive and one answer per quarter of a lease.
+    let sent = pair.client.counters().keep_alives_sent;
+    assert!((20..30).contains(&sent), "{sent}");
+}
+
+#[test]
+fn a_lost_keep_alive_is_repeated_well_within_the_lease() {
+    let mut pair = Pair::new();
+    pair.client.start(pair.now_ns, start(0, 0)).unwrap();
+    pair.settle();
+    pair.now_ns += LEASE_NS / 4;
+    pair.client_datagram().expect("a keep-alive, lost");
+    let lost_ns = pair.now_ns;
+    pair.now_ns = pair.client.next_timeout().unwrap();
+    assert!(pair.now_ns < lost_ns + LEASE_NS / 4);
+    pair.client.on_timeout(pair.now_ns);
+    pair.client_datagram().expect("another one at once");
+}
+
+#[test]
+fn an_idle_client_speaks_once_per_lease() {
+    let mut pair = Pair::new();
+    let before = pair.client.counters().datagrams_sent;
+    let start_ns = pair.now_ns;
+    while pair.now_ns < start_ns + 10 * LEASE_NS {
+        let next = [pair.client.next_timeout(), pair.server.next_timeout()];
+        pair.now_ns = next.into_iter().flatten().min().unwrap();
+        pair.client.on_timeout(pair.now_ns);
+        pair.server.on_timeout(pair.now_ns);
+        while let Some(bytes) = pair.client_datagram() {
+            pair.server.on_datagram(pair.now_ns, &bytes).unwrap();
+        }
+        while let Some(bytes) = pair.server_datagram() {
+            pair.client.on_datagram(pair.now_ns, &bytes).unwrap();
+        }
+    }
+    let sent = pair.client.counters().datagrams_sent - before;
+    assert!((9..=12).contains(&sent), "{sent} in ten leases");
+}
+
+#[test]
+fn silence_ends_the_session_on_both_sides() {
+    let mut pair = Pair::new();
+    pair.client_events();
+    let liveness_ns = ServerConfig::default().liveness_ns;
+    pair.now_ns += liveness_ns;
+    pair.client.on_timeout(pair.now_ns);
+    pair.server.on_timeout(pair.now_ns);
+    assert_eq!(
+        pair.client_events(),
+        [ClientEvent::SessionLost(LossReason::Silence)]
+    );
+    assert_eq!(
+        pair.server_events(),
+        [ServerEvent::PeerLost(PeerLoss::Silence)]
+    );
+    assert!(!pair.client.is_established());
+    assert!(pair.server.is_closed());
+    assert_eq!(pair.client.next_timeout(), None);
+    assert_eq!(pair.server.next_timeout(), None);
+}

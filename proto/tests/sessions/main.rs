@@ -1,0 +1,8 @@
+//! What a pair of sessions does in cases that can be told one by one.
+
+mod bounds;
+mod control;
+mod flows;
+mod lifetimes;
+mod malformed;
+mod pair;
