@@ -52,6 +52,9 @@ enum Command {
         /// Setting to restore
         #[arg(long)]
         allowed_cc: Option<String>,
+        /// Terminal to restore
+        #[arg(long)]
+        terminal: Option<PathBuf>,
     },
 }
 
@@ -73,8 +76,8 @@ fn run(command: Command) -> Result<()> {
         Command::Status(command) => command.run(),
         Command::LabTraffic => traffic::sender::run(),
         Command::LabSink { ports } => traffic::sink::run(&ports),
-        Command::LabWatchdog { pid, cgroup_root, run_dir, allowed_cc } => {
-            reaper::watch(&Estate { pid, cgroup_root, run_dir, allowed_cc });
+        Command::LabWatchdog { pid, cgroup_root, run_dir, allowed_cc, terminal } => {
+            reaper::watch(&Estate { pid, cgroup_root, run_dir, allowed_cc }, terminal.as_deref());
             Ok(())
         }
     }

@@ -2,13 +2,15 @@
 //! that it can be found and removed by the lab itself, by its watchdog when the lab dies, and by the
 //! next lab when even the watchdog was killed.
 
-use std::io::Read;
+use std::fs::File;
+use std::io::{IsTerminal, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
 use anyhow::{Context, Result};
-use nix::sys::signal::kill;
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::termios::{SetArg, tcgetattr, tcsetattr};
 use nix::unistd::Pid;
 
 use crate::net::{cgroup, ns};
@@ -64,6 +66,9 @@ impl Estate {
     }
 }
 
+/// What a lab says to its watchdog when it ends by itself.
+const LEAVE: &[u8] = b"done\n";
+
 /// The watchdog: a process of its own that removes the estate once the lab's end of a pipe closes.
 #[derive(Debug)]
 pub struct Watchdog {
@@ -86,6 +91,11 @@ impl Watchdog {
         if let Some(before) = &estate.allowed_cc {
             command.arg("--allowed-cc").arg(before);
         }
+        if std::io::stdout().is_terminal()
+            && let Ok(terminal) = nix::unistd::ttyname(std::io::stdout())
+        {
+            command.arg("--terminal").arg(terminal);
+        }
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -99,16 +109,34 @@ impl Watchdog {
 
     /// Lets the watchdog go; it finds nothing left to remove.
     pub fn release(mut self) {
-        self.pipe = None;
+        if let Some(mut pipe) = self.pipe.take() {
+            let _ = pipe.write_all(LEAVE);
+        }
         let _ = self.child.wait();
     }
 }
 
-/// The watchdog's own program.
-pub fn watch(estate: &Estate) {
-    let mut ignored = Vec::new();
-    // Ends with end of file when the lab is gone, in whichever way.
-    let _ = std::io::stdin().read_to_end(&mut ignored);
+/// The watchdog's own program. `terminal` is the lab's, if it shows its live view on one.
+pub fn watch(estate: &Estate, terminal: Option<&Path>) {
+    let before = terminal.and_then(|path| {
+        let file = File::options().read(true).write(true).open(path).ok()?;
+        let settings = tcgetattr(&file).ok()?;
+        Some((file, settings))
+    });
+    // A process that is not in the terminal's foreground would be stopped for restoring it.
+    let mut background = SigSet::empty();
+    background.add(Signal::SIGTTOU);
+    let _ = background.thread_block();
+    let mut message = Vec::new();
+    // Ends with end of file when the lab is gone, in whichever way; it takes its leave if it can.
+    let _ = std::io::stdin().read_to_end(&mut message);
+    if message.is_empty()
+        && let Some((mut file, settings)) = before
+    {
+        // The lab was killed in the middle of its live view: main screen, cursor, line editing.
+        let _ = file.write_all(b"\x1b[?1049l\x1b[?25h");
+        let _ = tcsetattr(&file, SetArg::TCSANOW, &settings);
+    }
     estate.remove();
 }
 

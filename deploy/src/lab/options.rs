@@ -72,9 +72,9 @@ pub struct LabOptions {
     /// Hosts, the receiver included (fairness, coflow and failover); an even number for mixed
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(3..=64))]
     pub hosts: Option<u16>,
-    /// Capacity of a host's link
-    #[arg(long, default_value_t = 250, value_name = "MBIT/S", value_parser = clap::value_parser!(u32).range(10..=10_000))]
-    pub link_mbps: u32,
+    /// Capacity of a host's link; default: 250, or 100 for mixed, whose packets cross more switches
+    #[arg(long, value_name = "MBIT/S", value_parser = clap::value_parser!(u32).range(10..=10_000))]
+    pub link_mbps: Option<u32>,
     /// Drop-tail buffer of a switch port
     #[arg(long, default_value_t = 64, value_name = "KIB", value_parser = clap::value_parser!(u32).range(4..=65_536))]
     pub buffer_kib: u32,
@@ -111,10 +111,19 @@ impl LabOptions {
         self.json.clone().unwrap_or_else(|| PathBuf::from(format!("lab-out/{}.json", self.scenario.name())))
     }
 
+    /// Capacity of a host's link in Mbit/s: what two cores carry with the control plane beside it.
+    #[must_use]
+    pub fn link_mbps(&self) -> u32 {
+        self.link_mbps.unwrap_or(match self.scenario {
+            ScenarioKind::Mixed => 100,
+            ScenarioKind::Fairness | ScenarioKind::Coflow | ScenarioKind::Failover => 250,
+        })
+    }
+
     /// Capacity of a host's link in bit/s.
     #[must_use]
     pub fn link_bps(&self) -> u64 {
-        u64::from(self.link_mbps) * 1_000_000
+        u64::from(self.link_mbps()) * 1_000_000
     }
 
     /// Number of hosts, or the scenario's own.

@@ -30,7 +30,7 @@ fn render(file: &Path, options: &LabOptions, outcome: &Outcome) -> Result<(), Bo
     let subtitle = format!(
         "{} runs each, alternating · {} Mbit/s links, {} KiB drop-tail buffers · {}",
         options.runs,
-        options.link_mbps,
+        options.link_mbps(),
         options.buffer_kib,
         super::json::COMMIT
     );

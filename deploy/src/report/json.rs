@@ -41,7 +41,7 @@ impl Results {
             backend: outcome.backend.clone(),
             seed: options.seed,
             commit: COMMIT,
-            link_mbps: options.link_mbps,
+            link_mbps: options.link_mbps(),
             buffer_kib: options.buffer_kib,
             duration_scale: options.duration_scale,
             with: outcome.with.as_ref().map(|phase| phase.figures.clone()),

@@ -18,8 +18,8 @@ use crate::scenario::{Outcome, Phase};
 use crate::traffic::protocol::BIN_NS;
 
 const WIDTH: u32 = 1_400;
-const HEIGHT: u32 = 640;
-const HEAD: u32 = 64;
+const HEIGHT: u32 = 664;
+const HEAD: u32 = 88;
 const STRIP: u32 = 170;
 /// Rates are averaged over this.
 const SMOOTHING_NS: u64 = 50 * NS_PER_MS;
@@ -43,7 +43,7 @@ fn render(file: &Path, options: &LabOptions, outcome: &Outcome) -> Result<(), Bo
     head.draw(&Text::new(title(options), (24, 14), style::font(22, INK)))?;
     let subtitle = format!(
         "payload received per flow, 50 ms averages · {} Mbit/s links, {} KiB drop-tail buffers · {}",
-        options.link_mbps,
+        options.link_mbps(),
         options.buffer_kib,
         super::json::COMMIT
     );
@@ -54,12 +54,13 @@ fn render(file: &Path, options: &LabOptions, outcome: &Outcome) -> Result<(), Bo
         .into_iter()
         .filter_map(|(name, phase)| Some((name, phase.as_ref()?)))
         .collect();
+    draw_legend(&head, &phases)?;
     let span_s = phases.iter().map(|(_, phase)| Series::of(&phase.recording).span_s).fold(1.0, f64::max);
     let panels = body.split_evenly((1, phases.len().max(1)));
     for (panel, (name, phase)) in panels.iter().zip(&phases) {
         let (rates, strip) = panel.split_vertically(HEIGHT - HEAD - STRIP);
         let series = Series::of(&phase.recording);
-        draw_rates(&rates, name, &series, span_s, f64::from(options.link_mbps))?;
+        draw_rates(&rates, name, &series, span_s, f64::from(options.link_mbps()))?;
         draw_strip(&strip, &series, span_s)?;
     }
     root.present()?;
@@ -160,21 +161,23 @@ fn draw_rates(
             chart.draw_series(std::iter::once(Text::new(text.clone(), (*at + span_s * 0.004, y), style::font(11, INK))))?;
         }
     }
-    for (i, (label, points)) in series.rates.iter().enumerate() {
+    for (i, points) in series.rates.values().enumerate() {
         let colour = style::colour(i);
-        chart
-            .draw_series(LineSeries::new(points.iter().copied(), style::line(colour, 2)))?
-            .label(label)
-            .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + 16, y)], style::line(colour, 3)));
+        let points = points.iter().map(|(at, rate)| (*at, rate.min(top)));
+        chart.draw_series(LineSeries::new(points, style::line(colour, 2)))?;
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperMiddle)
-        .background_style(WHITE.mix(0.85))
-        .border_style(GRID)
-        .label_font(style::font(12, INK))
-        .margin(8)
-        .draw()?;
+    Ok(())
+}
+
+/// One row under the title: a flow has the same colour in both panels.
+fn draw_legend(head: &Area<'_>, phases: &[(&str, &Phase)]) -> Result<(), Box<dyn std::error::Error>> {
+    let labels = phases.first().map(|(_, phase)| Series::of(&phase.recording).rates).unwrap_or_default();
+    let mut x = 24;
+    for (i, label) in labels.keys().enumerate() {
+        head.draw(&PathElement::new(vec![(x, 74), (x + 18, 74)], style::line(style::colour(i), 4)))?;
+        head.draw(&Text::new(label.clone(), (x + 24, 68), style::font(12, INK)))?;
+        x += 44 + label.chars().count() as i32 * 7;
+    }
     Ok(())
 }
 

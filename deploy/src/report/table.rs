@@ -43,7 +43,7 @@ pub fn summary(options: &LabOptions, outcome: &Outcome) -> Table {
             .into_iter()
             .filter_map(|(name, phase)| Some((name, phase.as_ref()?)))
             .collect();
-    let title = format!("{}, {} Mbit/s links", options.scenario.name(), options.link_mbps);
+    let title = format!("{}, {} Mbit/s links", options.scenario.name(), options.link_mbps());
     table.set_header(std::iter::once(title).chain(phases.iter().map(|(name, _)| (*name).to_owned())));
     for (name, show) in ROWS {
         let cells: Vec<Option<String>> = phases.iter().map(|(_, phase)| show(&phase.figures)).collect();

@@ -43,7 +43,7 @@ impl Live {
         let title = format!(
             "ratewright lab {} · links {} Mbit/s · buffers {} KiB",
             options.scenario.name(),
-            options.link_mbps,
+            options.link_mbps(),
             options.buffer_kib
         );
         Live { title, stage: Mutex::default() }

@@ -13,8 +13,7 @@ const MAX_FLOWS_SHOWN: usize = 12;
 /// Prints until told to stop.
 pub fn show(live: &Live, stop: &AtomicBool) {
     let begin = now_ns();
-    let (mut said, mut events) = (0, 0);
-    let mut phase = String::new();
+    let (mut said, mut last_event_ns) = (0, begin);
     let mut next = begin + EVERY_NS;
     let line = |at_ns: u64, text: &str| println!("{:8.2} s  {text}", at_ns.saturating_sub(begin) as f64 / 1e9);
     println!("{}", live.title);
@@ -25,16 +24,12 @@ pub fn show(live: &Live, stop: &AtomicBool) {
             line(*at, text);
         }
         said = stage.log.len();
-        if stage.phase != phase {
-            phase.clone_from(&stage.phase);
-            events = 0;
-        }
         if let Some(recording) = &stage.recording {
             let recording = recording.lock();
-            for (at, text) in &recording.events[events.min(recording.events.len())..] {
+            for (at, text) in recording.events.iter().filter(|(at, _)| *at > last_event_ns) {
                 line(*at, text);
             }
-            events = recording.events.len();
+            last_event_ns = recording.events.iter().map(|(at, _)| *at).fold(last_event_ns, u64::max);
             let now = now_ns();
             if now >= next {
                 next = now + EVERY_NS;
