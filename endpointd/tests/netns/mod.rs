@@ -1,7 +1,8 @@
 //! Two network namespaces joined by a veth, and plain TCP applications inside them.
 //!
 //! Nothing here knows of pacing: senders and receivers use the standard library only.
-#![allow(dead_code, clippy::disallowed_methods, missing_docs)]
+#![allow(dead_code, unreachable_pub, clippy::disallowed_methods, missing_docs)]
+// Shared by several test binaries, none of which uses all of it.
 
 pub mod backend;
 
@@ -72,6 +73,7 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 
 pub const LEFT_V4: &str = "10.123.0.1";
 pub const RIGHT_V4: &str = "10.123.0.2";
+pub const LEFT_V6: &str = "fd00:123::1";
 pub const RIGHT_V6: &str = "fd00:123::2";
 
 impl Pair {
@@ -184,6 +186,26 @@ pub fn payload_rate_bps(trace: &Trace, from_ns: u64, to_ns: u64) -> f64 {
     (last.1 - first.1) as f64 * 8e9 / (last.0 - first.0) as f64
 }
 
+/// The median payload rate in bit/s over windows of 50 ms: on a busy machine, neither the pauses of
+/// a sender or receiver that waits for a processor nor what follows them are the pacing's.
+pub fn settled_rate_bps(trace: &Trace, from_ns: u64, to_ns: u64) -> f64 {
+    const WINDOW_NS: usize = 50_000_000;
+    // Each window reaches from a read to a read, so that its ends do not cut a burst.
+    let marks: Vec<_> = (from_ns..to_ns)
+        .step_by(WINDOW_NS)
+        .filter_map(|mark| trace.get(trace.partition_point(|(at, _)| *at < mark)))
+        .filter(|(at, _)| *at < to_ns)
+        .collect();
+    let mut rates: Vec<_> = marks
+        .windows(2)
+        .filter(|pair| pair[1].0 > pair[0].0)
+        .map(|pair| (pair[1].1 - pair[0].1) as f64 * 8e9 / (pair[1].0 - pair[0].0) as f64)
+        .collect();
+    rates.sort_by(f64::total_cmp);
+    assert!(!rates.is_empty(), "no data between {from_ns} and {to_ns}");
+    rates[rates.len() / 2]
+}
+
 /// Bytes on the wire per payload byte of full segments: MSS 1448 (timestamps) over IPv4, 1428 over
 /// IPv6; Ethernet, IP and TCP headers with the timestamp option.
 pub const WIRE_V4: f64 = (1448.0 + 14.0 + 20.0 + 32.0) / 1448.0;
@@ -244,4 +266,49 @@ pub fn wait_for<T>(what: &str, limit: Duration, mut step: impl FnMut() -> Option
         );
         std::thread::sleep(Duration::from_micros(200));
     }
+}
+
+/// Sets a `SOL_SOCKET` option of 32 bits.
+#[allow(unsafe_code)]
+pub fn set_u32(fd: std::os::fd::RawFd, option: i32, value: u32) {
+    // SAFETY: the option's value is four bytes, and `value` lives through the call.
+    let code = unsafe {
+        libc::setsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            option,
+            std::ptr::from_ref(&value).cast(),
+            4,
+        )
+    };
+    assert_eq!(
+        code,
+        0,
+        "setsockopt({option}): {}",
+        std::io::Error::last_os_error()
+    );
+}
+
+/// Reads a `SOL_SOCKET` option of 32 bits.
+#[allow(unsafe_code)]
+pub fn get_u32(fd: std::os::fd::RawFd, option: i32) -> u32 {
+    let mut value = 0u32;
+    let mut size = 4;
+    // SAFETY: `value` has room for the four bytes that `size` says.
+    let code = unsafe {
+        libc::getsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            option,
+            std::ptr::from_mut(&mut value).cast(),
+            &raw mut size,
+        )
+    };
+    assert_eq!(
+        code,
+        0,
+        "getsockopt({option}): {}",
+        std::io::Error::last_os_error()
+    );
+    value
 }

@@ -114,10 +114,7 @@ fn name_at(rodata: &[u8], offset: usize) -> Option<String> {
 /// What the daemon whose congestion control is `name` would have gone back to.
 fn remembered(name: &str) -> Option<Settings> {
     MapInfoIter::default()
-        .filter(|info| {
-            info.value_size as usize == size_of::<types::rodata>()
-                && info.name.as_encoded_bytes().ends_with(b".rodata")
-        })
+        .filter(|info| info.name.as_encoded_bytes().ends_with(b".rodata"))
         .find_map(|info| {
             let map = MapHandle::from_map_id(info.id).ok()?;
             let rodata = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok()??;

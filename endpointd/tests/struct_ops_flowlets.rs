@@ -1,0 +1,514 @@
+//! The struct_ops back end reports each flowlet's start and end once, with what policy needs, and
+//! mice not at all (flowtune §6: small flowlets run at once and cost no message).
+
+mod netns;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use netns::backend::{Driver, FOREVER_NS, config};
+use netns::{LEFT_V4, LEFT_V6, Namespace, Pair, RIGHT_V4, RIGHT_V6, sleep};
+use nix::sys::socket::{setsockopt, sockopt};
+use ratewright_endpointd::backend::{Conn, FlowEventKind, FlowFacts, PacingBackend};
+use ratewright_endpointd::clock::now_ns;
+
+/// Reads everything and answers every `message` bytes with one byte.
+struct Echo {
+    address: SocketAddr,
+    _thread: JoinHandle<()>,
+}
+
+impl Echo {
+    fn start(namespace: &Namespace, ip: &str, message: usize) -> Self {
+        let (ready, bound) = mpsc::channel();
+        let ip: std::net::IpAddr = ip.parse().expect("an address");
+        let inner = namespace.clone();
+        let thread = namespace.spawn(move || {
+            let listener = TcpListener::bind((ip, 0)).expect("bind");
+            ready
+                .send(listener.local_addr().expect("bound"))
+                .expect("test waits");
+            while let Ok((mut stream, _)) = listener.accept() {
+                inner.spawn(move || {
+                    let mut buffer = vec![0; message];
+                    while stream.read_exact(&mut buffer).is_ok() {
+                        if stream.write_all(&[1]).is_err() {
+                            break;
+                        }
+                    }
+                });
+            }
+        });
+        Self {
+            address: bound.recv().expect("bound"),
+            _thread: thread,
+        }
+    }
+}
+
+/// A connection in the left namespace, driven by the test.
+struct Client {
+    stream: TcpStream,
+}
+
+impl Client {
+    fn connect(address: SocketAddr) -> Self {
+        // The test thread is in the left namespace already.
+        let stream = TcpStream::connect(address).expect("connect");
+        stream.set_nodelay(true).expect("nodelay");
+        Self { stream }
+    }
+
+    /// Sends one message and waits for its answer: the pipe is empty afterwards.
+    fn exchange(&mut self, bytes: usize) {
+        self.stream.write_all(&vec![5; bytes]).expect("write");
+        self.stream.read_exact(&mut [0]).expect("answer");
+    }
+}
+
+fn kinds(driver: &Driver) -> (usize, usize, usize, usize) {
+    (
+        driver.count(|kind| matches!(kind, FlowEventKind::Start(_))),
+        driver.count(|kind| matches!(kind, FlowEventKind::Idle)),
+        driver.count(|kind| matches!(kind, FlowEventKind::Resume)),
+        driver.count(|kind| matches!(kind, FlowEventKind::Close)),
+    )
+}
+
+fn last_facts(driver: &Driver) -> FlowFacts {
+    driver
+        .events
+        .iter()
+        .rev()
+        .find_map(|event| match &event.kind {
+            FlowEventKind::Start(facts) => Some(facts.clone()),
+            _ => None,
+        })
+        .expect("a start")
+}
+
+const LARGE: usize = 40_000;
+
+#[test]
+fn three_hundred_flowlets_start_and_end_three_hundred_times() {
+    let pair = Pair::new();
+    let mut driver = Driver::open(&pair);
+    let echo = Echo::start(&pair.right, RIGHT_V4, LARGE);
+    let mut client = Client::connect(echo.address);
+    for number in 1..=300 {
+        client.exchange(LARGE);
+        let idle = driver.until("the flowlet's end", |events| {
+            let last = events.last()?;
+            (events.len() % 3 == 2 && last.kind == FlowEventKind::Idle).then_some(last.conn)
+        });
+        driver.backend.clear(idle).expect("clear");
+        driver.until("the slot's return", |events| {
+            (events.len() == 3 * number).then_some(())
+        });
+    }
+    assert_eq!(kinds(&driver), (300, 300, 0, 300));
+    assert_eq!(driver.backend.stats().connections, 0);
+    assert_eq!(driver.backend.stats().events_lost, 0);
+    // Start, Idle, Close in turn, each flowlet in a slot's next use.
+    for events in driver.events.chunks(3) {
+        assert!(matches!(events[0].kind, FlowEventKind::Start(_)));
+        assert!(events.iter().all(|event| event.conn == events[0].conn));
+        assert!(events[0].at_ns <= events[1].at_ns && events[1].at_ns <= events[2].at_ns);
+    }
+}
+
+#[test]
+fn a_write_and_an_immediate_close_start_and_close() {
+    let pair = Pair::new();
+    let mut driver = Driver::open(&pair);
+    let echo = Echo::start(&pair.right, RIGHT_V4, 1 << 30);
+    for _ in 0..60 {
+        let mut client = Client::connect(echo.address);
+        client.stream.write_all(&[5; LARGE]).expect("write");
+    }
+    driver.until("all closes", |events| {
+        let closes = events
+            .iter()
+            .filter(|event| event.kind == FlowEventKind::Close)
+            .count();
+        (closes >= 60).then_some(())
+    });
+    let (starts, _, _, closes) = kinds(&driver);
+    assert_eq!((starts, closes), (60, 60));
+    assert_eq!(driver.backend.stats().connections, 0);
+}
+
+#[test]
+fn mice_are_silent() {
+    let pair = Pair::new();
+    let mut driver = Driver::open(&pair);
+    let echo = Echo::start(&pair.right, RIGHT_V4, 14_000);
+    let mut client = Client::connect(echo.address);
+    for _ in 0..200 {
+        client.exchange(14_000);
+    }
+    sleep(Duration::from_millis(20));
+    driver.poll();
+    assert_eq!(driver.events, []);
+    assert_eq!(driver.backend.stats().connections, 0);
+    // The same connection with one larger message is no mouse any more.
+    client.stream.write_all(&[5; 16_000]).expect("write");
+    driver.started();
+}
+
+#[test]
+fn a_flowlet_is_reported_from_within_its_first_window() {
+    let pair = Pair::new();
+    let mut driver = Driver::open(&pair);
+    let echo = Echo::start(&pair.right, RIGHT_V4, 1 << 30);
+    let mut client = Client::connect(echo.address);
+    let written = now_ns();
+    client.stream.write_all(&[5; 1 << 20]).expect("write");
+    driver.started();
+    let after = driver.events[0].at_ns - written;
+    println!("reported {} us after write()", after / 1000);
+    assert!(
+        after < 5_000_000,
+        "reported only {} us after write()",
+        after / 1000
+    );
+}
+
+#[test]
+fn a_pause_is_idle_and_resume_until_the_daemon_ends_the_flowlet() {
+    let pair = Pair::new();
+    let mut driver = Driver::open(&pair);
+    let echo = Echo::start(&pair.right, RIGHT_V4, LARGE);
+    let mut client = Client::connect(echo.address);
+    for _ in 0..5 {
+        client.exchange(LARGE);
+    }
+    driver.until("the fifth end", |events| {
+        let idles = events
+            .iter()
+            .filter(|event| event.kind == FlowEventKind::Idle)
+            .count();
+        (idles == 5).then_some(())
+    });
+    assert_eq!(kinds(&driver), (1, 5, 4, 0));
+    let conn = driver.events[0].conn;
+    driver.backend.clear(conn).expect("clear");
+    client.exchange(LARGE);
+    driver.until("a new start", |events| {
+        let starts = events
+            .iter()
+            .filter(|event| matches!(event.kind, FlowEventKind::Start(_)));
+        (starts.count() == 2).then_some(())
+    });
+}
+
+/// The daemon ends flowlets (or lets them bypass) while they send: no more is heard of them until
+/// they are over, and the next backlog is a new flowlet.
+#[test]
+fn a_flowlet_that_was_ended_while_it_sends_gives_its_slot_back_when_it_is_over() {
+    let pair = Pair::new();
+    let mut driver = Driver::open(&pair);
+    let echo = Echo::start(&pair.right, RIGHT_V4, 400_000);
+    let mut client = Client::connect(echo.address);
+    let conn = {
+        client.stream.write_all(&[5; 200_000]).expect("write");
+        let conn = driver.started();
+        driver.set(conn, 20, FOREVER_NS);
+        // 200 kB at 20 Mbit/s take 80 ms.
+        client.stream.write_all(&[5; 200_000]).expect("write");
+        conn
+    };
+    let (_, idles, ..) = kinds(&driver);
+    driver.backend.clear(conn).expect("clear");
+    client.stream.read_exact(&mut [0]).expect("answer");
+    driver.until("the slot's return", |events| {
+        events
+            .iter()
+            .find(|event| event.kind == FlowEventKind::Close)
+            .map(|_| ())
+    });
+    let (starts, idles_after, ..) = kinds(&driver);
+    // A flowlet that happened to pause between the two writes may be a new one.
+    assert!(
+        starts <= 2 && idles_after <= idles + 1,
+        "{:?}",
+        driver.events
+    );
+    client.exchange(400_000);
+    driver.until("a new start", |events| {
+        let last = events
+            .iter()
+            .rev()
+            .find(|event| matches!(event.kind, FlowEventKind::Start(_)));
+        last.filter(|event| event.conn != conn).map(|_| ())
+    });
+}
+
+#[test]
+fn starts_carry_what_policy_matches_on() {
+    let pair = Pair::new();
+    let mut driver = Driver::open(&pair);
+    for (ip, left) in [(RIGHT_V4, LEFT_V4), (RIGHT_V6, LEFT_V6)] {
+        let echo = Echo::start(&pair.right, ip, LARGE);
+        let mut client = Client::connect(echo.address);
+        setsockopt(&client.stream.as_fd(), sockopt::Mark, &77).expect("mark");
+        if ip == RIGHT_V4 {
+            setsockopt(&client.stream.as_fd(), sockopt::Ipv4Tos, &(46 << 2)).expect("tos");
+        } else {
+            setsockopt(&client.stream.as_fd(), sockopt::Ipv6TClass, &(46 << 2)).expect("tclass");
+        }
+        let before = kinds(&driver).0;
+        client.exchange(LARGE);
+        driver.starts(before + 1);
+        let facts = last_facts(&driver);
+        let local = client.stream.local_addr().expect("bound");
+        assert_eq!(facts.tuple.src.to_string(), left);
+        assert_eq!(facts.tuple.dst.to_string(), ip);
+        assert_eq!(facts.tuple.src_port, local.port());
+        assert_eq!(facts.tuple.dst_port, echo.address.port());
+        assert_eq!(facts.tuple.protocol, 6);
+        assert_eq!((facts.mark, facts.dscp), (77, 46));
+        assert_eq!(facts.app_max_bytes_per_s, None);
+        assert_eq!(facts.cgroup_id, own_cgroup());
+    }
+}
+
+/// A v6 socket that talks to a v4 address is a v4 flow.
+#[test]
+fn mapped_addresses_are_ipv4() {
+    let pair = Pair::new();
+    let mut driver = Driver::open(&pair);
+    let echo = Echo::start(&pair.right, RIGHT_V4, LARGE);
+    let mapped = format!("[::ffff:{RIGHT_V4}]:{}", echo.address.port());
+    let mut client = Client::connect(mapped.parse().expect("address"));
+    client.exchange(LARGE);
+    driver.started();
+    let facts = last_facts(&driver);
+    assert_eq!(facts.tuple.src.to_string(), LEFT_V4);
+    assert_eq!(facts.tuple.dst.to_string(), RIGHT_V4);
+}
+
+/// This process's cgroup v2, as an id; 0 without a cgroup2 mount that shows it.
+fn own_cgroup() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/cgroup").expect("procfs");
+    let path = text
+        .lines()
+        .find_map(|line| line.strip_prefix("0::"))
+        .expect("cgroup v2");
+    let mounts = std::fs::read_to_string("/proc/mounts").expect("procfs");
+    let mount = mounts
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split(' ').skip(1);
+            let (mount, kind) = (words.next()?, words.next()?);
+            (kind == "cgroup2").then_some(mount)
+        })
+        .next()
+        .expect("a cgroup2 mount");
+    std::fs::metadata(format!("{mount}{path}"))
+        .expect("cgroup")
+        .ino()
+}
+
+/// An application's own maximum is reported as its demand, holds below a larger rate, and is still
+/// there afterwards.
+#[test]
+fn an_applications_own_maximum_is_respected_and_survives() {
+    let pair = Pair::new();
+    let mut driver = Driver::open(&pair);
+    let receiver = netns::Receiver::start(&pair.right, RIGHT_V4, 1);
+    let mut client = Client::connect(receiver.address);
+    set_max_pacing(&client.stream, 2_500_000);
+    let writer = std::thread::spawn(move || {
+        let end = now_ns() + 1_200_000_000;
+        while now_ns() < end {
+            client.stream.write_all(&[5; 1 << 16]).expect("write");
+        }
+        client
+    });
+    let conn = driver.started();
+    assert_eq!(last_facts(&driver).app_max_bytes_per_s, Some(2_500_000));
+    driver.set(conn, 500, now_ns() + 500_000_000);
+    let begin = now_ns();
+    sleep(Duration::from_millis(450));
+    let end = now_ns();
+    let client = writer.join().expect("writer");
+    assert_eq!(get_max_pacing(&client.stream), 2_500_000);
+    drop(client);
+    let trace = receiver.finish().remove(0);
+    let rate = netns::settled_rate_bps(&trace, begin + 50_000_000, end) / 8.0;
+    assert!(
+        (2.4e6..2.6e6).contains(&rate),
+        "{rate} bytes/s, the application's maximum is 2.5e6"
+    );
+    let after = netns::settled_rate_bps(&trace, end + 150_000_000, end + 600_000_000) / 8.0;
+    assert!(
+        (2.3e6..2.7e6).contains(&after),
+        "{after} bytes/s after the lease"
+    );
+}
+
+fn set_max_pacing(stream: &TcpStream, bytes_per_s: u32) {
+    use std::os::fd::AsRawFd;
+    netns::set_u32(stream.as_raw_fd(), libc::SO_MAX_PACING_RATE, bytes_per_s);
+}
+
+fn get_max_pacing(stream: &TcpStream) -> u64 {
+    use std::os::fd::AsRawFd;
+    u64::from(netns::get_u32(stream.as_raw_fd(), libc::SO_MAX_PACING_RATE))
+}
+
+#[test]
+fn a_full_table_leaves_flows_on_plain_tcp_until_a_slot_is_free() {
+    let pair = Pair::new();
+    let mut config = config(&pair.tag);
+    config.max_flows = 2;
+    let mut driver = Driver::with(&pair, &config);
+    let echo = Echo::start(&pair.right, RIGHT_V4, LARGE);
+    let mut clients: Vec<_> = (0..5).map(|_| Client::connect(echo.address)).collect();
+    for client in &mut clients {
+        client.exchange(LARGE);
+    }
+    driver.starts(2);
+    sleep(Duration::from_millis(20));
+    driver.poll();
+    assert_eq!(kinds(&driver).0, 2, "two slots");
+    let stats = driver.backend.stats();
+    assert_eq!((stats.connections, stats.table_full), (2, 3));
+    // A connection gives its slot back; the third takes it with its next flowlet.
+    drop(clients.remove(0));
+    driver.until("the close", |events| {
+        events
+            .iter()
+            .find(|event| event.kind == FlowEventKind::Close)
+            .map(|_| ())
+    });
+    clients[1].exchange(LARGE);
+    let conns = driver.starts(3);
+    assert_eq!(
+        conns[2],
+        Conn {
+            slot: conns[0].slot,
+            use_count: conns[0].use_count + 1
+        }
+    );
+    // A handle of the slot's earlier user does nothing.
+    driver.set(conns[0], 1, FOREVER_NS);
+    let begin = now_ns();
+    for _ in 0..20 {
+        clients[1].exchange(LARGE);
+    }
+    assert!(
+        now_ns() - begin < 2_000_000_000,
+        "800 kB at 1 Mbit/s would take 6 s"
+    );
+}
+
+/// Loopback and own addresses are on no link.
+#[test]
+fn traffic_within_the_host_is_left_alone() {
+    let pair = Pair::new();
+    let mut driver = Driver::open(&pair);
+    for ip in ["127.0.0.1", LEFT_V4, "::1", LEFT_V6] {
+        let echo = Echo::start(&pair.left, ip, LARGE);
+        Client::connect(echo.address).exchange(LARGE);
+    }
+    sleep(Duration::from_millis(20));
+    driver.poll();
+    assert_eq!(driver.events, []);
+}
+
+/// With a ring that overflows nothing is lost for good: starts are repeated, and the slots tell of
+/// ends and closes that found no room.
+#[test]
+fn lost_events_are_made_up_for() {
+    let pair = Pair::new();
+    let mut config = config(&pair.tag);
+    config.max_flows = 64;
+    let mut driver = Driver::with(&pair, &config);
+    let echo = Echo::start(&pair.right, RIGHT_V4, LARGE);
+    let mut clients: Vec<_> = (0..8).map(|_| Client::connect(echo.address)).collect();
+    // 64 KiB hold some 740 events; nobody reads them.
+    for _ in 0..100 {
+        for client in &mut clients {
+            client.exchange(LARGE);
+        }
+    }
+    assert!(
+        driver.backend.stats().events_lost > 0,
+        "{:?}",
+        driver.backend.stats()
+    );
+    let survivors = clients.split_off(4);
+    drop(clients);
+    sleep(Duration::from_millis(50));
+    driver.poll();
+    driver.poll();
+    let mut state = std::collections::BTreeMap::new();
+    for event in &driver.events {
+        match event.kind {
+            FlowEventKind::Start(_) | FlowEventKind::Resume => state.insert(event.conn.slot, true),
+            FlowEventKind::Idle => state.insert(event.conn.slot, false),
+            FlowEventKind::Close => state.remove(&event.conn.slot),
+            FlowEventKind::FirstPaced { .. } => None,
+        };
+    }
+    assert_eq!(state.len(), survivors.len(), "{state:?}");
+    assert!(state.values().all(|active| !active), "{state:?}");
+    assert_eq!(driver.backend.stats().connections, 4);
+}
+
+/// From the write of a flowlet's first byte to its first paced segment. The test answers a start as
+/// soon as it polls, every 200 us.
+#[test]
+fn first_paced_is_told_once_per_flowlet_with_its_latency() {
+    let pair = Pair::new();
+    // A link that is slower than the senders, so that none of them is idle when its rate comes.
+    netns::run(&format!(
+        "tc -n {} qdisc add dev v0 root tbf rate 500mbit burst 128k limit 4m",
+        pair.left.0
+    ));
+    let mut driver = Driver::open(&pair);
+    let receiver = netns::Receiver::start(&pair.right, RIGHT_V4, 20);
+    let senders: Vec<_> = (0..20)
+        .map(|_| netns::Sender::start(&pair.left, receiver.address))
+        .collect();
+    let mut granted = 0;
+    netns::wait_for("20 first paced", Duration::from_secs(10), || {
+        driver.poll();
+        for event in driver.events[granted..].to_vec() {
+            granted += 1;
+            if matches!(event.kind, FlowEventKind::Start(_)) {
+                driver.set(event.conn, 20, FOREVER_NS);
+            }
+        }
+        (driver.count(|kind| matches!(kind, FlowEventKind::FirstPaced { .. })) == 20).then_some(())
+    });
+    for conn in driver.starts(20) {
+        driver.set(conn, 30, FOREVER_NS);
+    }
+    sleep(Duration::from_millis(100));
+    driver.poll();
+    let mut latencies: Vec<_> = driver
+        .events
+        .iter()
+        .filter_map(|event| match event.kind {
+            FlowEventKind::FirstPaced { latency_ns } => Some(latency_ns / 1000),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(latencies.len(), 20, "once per flowlet");
+    latencies.sort_unstable();
+    println!("first paced after {latencies:?} us");
+    assert!(
+        latencies.iter().all(|us| (1..10_000_000).contains(us)),
+        "{latencies:?}"
+    );
+    driver.backend.clear_all().expect("clear all");
+    senders.into_iter().for_each(netns::Sender::stop);
+}

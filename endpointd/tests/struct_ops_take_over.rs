@@ -1,0 +1,314 @@
+//! The struct_ops back end takes existing connections over and gives them back, and a daemon that
+//! is killed leaves them flowing: paced until the lease ends, then plain TCP, then the next
+//! daemon's (flowtune §6, fault-tolerance).
+
+mod netns;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use netns::backend::{Driver, FOREVER_NS, MBIT, config};
+use netns::{
+    Namespace, Pair, RIGHT_V4, Receiver, Sender, WIRE_V4, bytes_between, payload_rate_bps,
+    settled_rate_bps, sleep, wait_for,
+};
+use ratewright_endpointd::backend::PacingBackend;
+use ratewright_endpointd::clock::now_ns;
+
+const MS: u64 = 1_000_000;
+
+fn sysctl(namespace: &Namespace, name: &str) -> String {
+    namespace
+        .run(&format!("cat /proc/sys/net/ipv4/{name}"))
+        .trim()
+        .to_owned()
+}
+
+/// The congestion controls of the namespace's established connections.
+fn congestion_controls(namespace: &Namespace) -> Vec<String> {
+    let text = namespace.run("ss -tin state established");
+    let known = |word: &&str| word.starts_with("rw_") || ["cubic", "bbr", "reno"].contains(word);
+    let mut found: Vec<_> = text
+        .split_whitespace()
+        .filter(known)
+        .map(str::to_owned)
+        .collect();
+    found.sort();
+    found
+}
+
+#[test]
+fn settings_and_sockets_are_taken_over_and_given_back() {
+    let pair = Pair::new();
+    netns::run(&format!(
+        "ip netns exec {} sysctl -qw net.ipv4.tcp_congestion_control=reno",
+        pair.left.0
+    ));
+    let bursts = sysctl(&pair.left, "tcp_tso_rtt_log");
+    let receiver = Receiver::start(&pair.right, RIGHT_V4, 3);
+    let before: Vec<_> = (0..2)
+        .map(|_| Sender::start(&pair.left, receiver.address))
+        .collect();
+    wait_for("two connections", Duration::from_secs(5), || {
+        (congestion_controls(&pair.left) == ["reno", "reno"]).then_some(())
+    });
+    let mut driver = Driver::open(&pair);
+    let name = driver.backend.name().to_owned();
+    assert_eq!(name, format!("rw_{}", pair.tag));
+    assert_eq!(driver.backend.stats().adopted, 2);
+    assert_eq!(sysctl(&pair.left, "tcp_congestion_control"), name);
+    for conn in driver.starts(2) {
+        driver.set(conn, 50, FOREVER_NS);
+    }
+    let after = Sender::start(&pair.left, receiver.address);
+    let third = driver.starts(3)[2];
+    driver.set(third, 50, FOREVER_NS);
+    assert_eq!(congestion_controls(&pair.left), vec![name.clone(); 3]);
+    sleep(Duration::from_millis(200));
+    let begin = now_ns();
+    sleep(Duration::from_millis(500));
+    let end = now_ns();
+    driver.backend.shut_down().expect("shut down");
+    assert_eq!(sysctl(&pair.left, "tcp_congestion_control"), "reno");
+    assert_eq!(sysctl(&pair.left, "tcp_tso_rtt_log"), bursts);
+    assert_eq!(congestion_controls(&pair.left), ["reno", "reno", "reno"]);
+    drop(driver);
+    let available = sysctl(&pair.left, "tcp_available_congestion_control");
+    assert!(
+        !available.split_whitespace().any(|word| word == name),
+        "{available}"
+    );
+    sleep(Duration::from_millis(200));
+    let last = now_ns();
+    before.into_iter().chain([after]).for_each(Sender::stop);
+    for trace in receiver.finish() {
+        let paced = settled_rate_bps(&trace, begin, end) * WIRE_V4;
+        assert!((49e6..51e6).contains(&paced), "{paced} bit/s of 50 Mbit/s");
+        let free = payload_rate_bps(&trace, end + 50 * MS, last);
+        assert!(free > 5.0 * 50e6, "{free} bit/s after shut-down");
+    }
+}
+
+#[test]
+fn sockets_go_back_to_what_each_of_them_had() {
+    let pair = Pair::new();
+    let receiver = Receiver::start(&pair.right, RIGHT_V4, 2);
+    let mut senders = Vec::new();
+    for name in ["reno", "cubic"] {
+        netns::run(&format!(
+            "ip netns exec {} sysctl -qw net.ipv4.tcp_congestion_control={name}",
+            pair.left.0
+        ));
+        senders.push(Sender::start(&pair.left, receiver.address));
+        wait_for("the connection", Duration::from_secs(5), || {
+            congestion_controls(&pair.left)
+                .contains(&name.to_owned())
+                .then_some(())
+        });
+    }
+    let driver = Driver::open(&pair);
+    assert_eq!(driver.backend.stats().adopted, 2);
+    let ours = vec![driver.backend.name().to_owned(); 2];
+    assert_eq!(congestion_controls(&pair.left), ours);
+    // Dropping without `shut_down` gives back, too.
+    drop(driver);
+    assert_eq!(congestion_controls(&pair.left), ["cubic", "reno"]);
+    senders.into_iter().for_each(Sender::stop);
+    receiver.finish();
+}
+
+#[test]
+fn without_take_over_nothing_is_touched() {
+    let pair = Pair::new();
+    let default = sysctl(&pair.left, "tcp_congestion_control");
+    let receiver = Receiver::start(&pair.right, RIGHT_V4, 1);
+    let sender = Sender::start(&pair.left, receiver.address);
+    wait_for("the connection", Duration::from_secs(5), || {
+        (congestion_controls(&pair.left) == [default.clone()]).then_some(())
+    });
+    let mut plain = config(&pair.tag);
+    plain.take_over = false;
+    let driver = Driver::with(&pair, &plain);
+    assert_eq!(driver.backend.stats().adopted, 0);
+    assert_eq!(sysctl(&pair.left, "tcp_congestion_control"), default);
+    assert_eq!(congestion_controls(&pair.left), [default]);
+    sender.stop();
+    receiver.finish();
+}
+
+#[test]
+fn two_daemons_of_one_name_get_two_congestion_controls() {
+    let pair = Pair::new();
+    let other = Pair::new();
+    let first = Driver::open(&pair);
+    let mut same = config(&pair.tag);
+    same.take_over = false;
+    let second = Driver::with(&other, &same);
+    assert_ne!(first.backend.name(), second.backend.name());
+    assert!(second.backend.name().starts_with(first.backend.name()));
+}
+
+const DAEMON_NAMESPACE: &str = "RATEWRIGHT_TEST_NAMESPACE";
+const DAEMON_TAG: &str = "RATEWRIGHT_TEST_TAG";
+
+/// Not a test by itself: the process that the other tests kill. It paces the first flow that it
+/// sees at 50 Mbit/s under a lease of 400 ms, says when that ends, and waits for its death.
+#[test]
+fn daemon_process() {
+    let Ok(namespace) = std::env::var(DAEMON_NAMESPACE) else {
+        return;
+    };
+    Namespace(namespace).enter();
+    let mut driver = Driver::here(&config(&std::env::var(DAEMON_TAG).expect("tag")));
+    let conn = driver.started();
+    let expires = now_ns() + 400 * MS;
+    driver
+        .backend
+        .set_rate(conn, 50 * MBIT, expires)
+        .expect("rate");
+    println!("\nlease {expires} {}", driver.backend.name());
+    sleep(Duration::from_secs(60));
+}
+
+struct Daemon {
+    child: Child,
+    expires: u64,
+    name: String,
+}
+
+impl Daemon {
+    fn start(pair: &Pair) -> Self {
+        let mut child = Command::new(std::env::current_exe().expect("own path"))
+            .args(["--exact", "daemon_process", "--nocapture"])
+            .env(DAEMON_NAMESPACE, &pair.left.0)
+            .env(DAEMON_TAG, &pair.tag)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("start the daemon process");
+        let output = BufReader::new(child.stdout.take().expect("piped"));
+        let line = output
+            .lines()
+            .map(|line| line.expect("output"))
+            .find(|line| line.starts_with("lease "))
+            .expect("the daemon process paces a flow");
+        let words: Vec<_> = line.split(' ').collect();
+        Self {
+            child,
+            expires: words[1].parse().expect("a time"),
+            name: words[2].to_owned(),
+        }
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().expect("SIGKILL");
+        self.child.wait().expect("reaped");
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_killed_daemons_sockets_flow_on_and_are_the_next_daemons() {
+    let pair = Pair::new();
+    let original = sysctl(&pair.left, "tcp_congestion_control");
+    let bursts = sysctl(&pair.left, "tcp_tso_rtt_log");
+    let receiver = Receiver::start(&pair.right, RIGHT_V4, 2);
+    let sender = Sender::start(&pair.left, receiver.address);
+    let mut daemon = Daemon::start(&pair);
+    sleep(Duration::from_millis(100));
+    daemon.kill();
+    let killed = now_ns();
+    let expires = daemon.expires;
+    assert!(
+        killed < expires - 100 * MS,
+        "killed {} ms before the expiry",
+        (expires - killed) / MS
+    );
+    sleep(Duration::from_nanos(expires - killed + 200 * MS));
+    // Nobody owns it, but everything works: the old socket, and a new one.
+    assert_eq!(congestion_controls(&pair.left), [daemon.name.clone()]);
+    let late = Sender::start(&pair.left, receiver.address);
+    sleep(Duration::from_millis(200));
+    assert_eq!(
+        congestion_controls(&pair.left),
+        vec![daemon.name.clone(); 2]
+    );
+
+    let mut driver = Driver::open(&pair);
+    assert_eq!(driver.backend.stats().adopted, 2);
+    let name = driver.backend.name().to_owned();
+    assert_ne!(name, daemon.name);
+    assert_eq!(congestion_controls(&pair.left), vec![name; 2]);
+    for conn in driver.starts(2) {
+        driver.set(conn, 50, FOREVER_NS);
+    }
+    sleep(Duration::from_millis(100));
+    let begin = now_ns();
+    sleep(Duration::from_millis(300));
+    let end = now_ns();
+    driver.backend.shut_down().expect("shut down");
+    assert_eq!(sysctl(&pair.left, "tcp_congestion_control"), original);
+    assert_eq!(sysctl(&pair.left, "tcp_tso_rtt_log"), bursts);
+    assert_eq!(congestion_controls(&pair.left), vec![original; 2]);
+    sender.stop();
+    late.stop();
+    let mut traces = receiver.finish();
+    traces.sort_by_key(|trace| trace[0].0);
+    let first = &traces[0];
+    let orphaned = settled_rate_bps(first, killed, expires - MS) * WIRE_V4;
+    assert!(
+        (45e6..55e6).contains(&orphaned),
+        "{orphaned} bit/s between death and expiry"
+    );
+    let goal = bytes_between(first, 0, expires) + 5 * 50_000_000 / 8 * 5 / 1000;
+    let (at, _) = first.iter().find(|(_, total)| *total > goal).expect("data");
+    println!(
+        "plain TCP {:.2} ms after the dead daemon's lease ended",
+        (at - expires) as f64 / 1e6
+    );
+    assert!(
+        at - expires < 50 * MS,
+        "plain TCP only after {} us",
+        (at - expires) / 1000
+    );
+    for trace in &traces {
+        let adopted = settled_rate_bps(trace, begin, end) * WIRE_V4;
+        assert!(
+            (48e6..52e6).contains(&adopted),
+            "{adopted} bit/s under the next daemon"
+        );
+    }
+}
+
+/// A socket on plain TCP with nothing to send when the daemon starts is reported with its next
+/// flowlet, and one in the middle of its flowlet at once.
+#[test]
+fn a_flowlet_in_progress_is_reported_soon_after_take_over() {
+    let pair = Pair::new();
+    // A slow link: the flowlet is in progress for seconds.
+    netns::run(&format!(
+        "tc -n {} qdisc add dev v0 root tbf rate 20mbit burst 32k limit 1m",
+        pair.left.0
+    ));
+    let receiver = Receiver::start(&pair.right, RIGHT_V4, 1);
+    let sender = Sender::start(&pair.left, receiver.address);
+    sleep(Duration::from_millis(300));
+    let mut driver = Driver::open(&pair);
+    let taken = now_ns();
+    driver.started();
+    // Often within take-over itself, before `open` returns.
+    let after = driver.events[0].at_ns.saturating_sub(taken);
+    assert!(
+        after < 100 * MS,
+        "reported only {} us after take-over",
+        after / 1000
+    );
+    sender.stop();
+    receiver.finish();
+}
