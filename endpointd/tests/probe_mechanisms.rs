@@ -15,7 +15,11 @@ fn traces() -> Vec<String> {
         }
     }
     let mounts = std::fs::read_to_string("/proc/mounts").expect("mounted");
-    for root in mounts.lines().filter(|line| line.contains(" cgroup2 ")).filter_map(|line| line.split(' ').nth(1)) {
+    for root in mounts
+        .lines()
+        .filter(|line| line.contains(" cgroup2 "))
+        .filter_map(|line| line.split(' ').nth(1))
+    {
         for entry in std::fs::read_dir(root).into_iter().flatten().flatten() {
             found.push(entry.path().display().to_string());
         }
@@ -33,13 +37,23 @@ fn this_kernel_has_all_three_and_the_trial_leaves_nothing() {
     let before = traces();
     let results = probe();
     let kinds: Vec<_> = results.iter().map(|result| result.kind).collect();
-    assert_eq!(kinds, [BackendKind::StructOps, BackendKind::SockOps, BackendKind::TcHtb]);
+    assert_eq!(
+        kinds,
+        [
+            BackendKind::StructOps,
+            BackendKind::SockOps,
+            BackendKind::TcHtb
+        ]
+    );
     for result in &results {
         assert_eq!(result.usable, result.reasons.is_empty(), "{result:?}");
         assert!(result.usable, "{result:?}");
     }
     assert_eq!(traces(), before);
-    assert!(!pair.left.run("tc qdisc show dev v0").contains("htb"), "no device of this namespace was touched");
+    assert!(
+        !pair.left.run("tc qdisc show dev v0").contains("htb"),
+        "no device of this namespace was touched"
+    );
 }
 
 #[test]
@@ -54,12 +68,20 @@ fn the_back_end_that_was_asked_for_is_opened() {
         device: Some("v0".to_owned()),
         take_over: false,
     };
-    for kind in [BackendKind::StructOps, BackendKind::SockOps, BackendKind::TcHtb] {
+    for kind in [
+        BackendKind::StructOps,
+        BackendKind::SockOps,
+        BackendKind::TcHtb,
+    ] {
         let mut backend = open(Some(kind), &config).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(backend.kind(), kind);
         backend.shut_down().expect("shut down");
     }
     let mut best = open(None, &config).unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(best.kind(), BackendKind::StructOps, "the preferred one works here");
+    assert_eq!(
+        best.kind(),
+        BackendKind::StructOps,
+        "the preferred one works here"
+    );
     best.shut_down().expect("shut down");
 }

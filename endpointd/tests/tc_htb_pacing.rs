@@ -51,7 +51,12 @@ fn an_expired_rate_is_lifted_within_100_ms() {
 
 #[test]
 fn a_killed_owner_leaves_plain_tcp_and_a_restart_adopts() {
-    fallback::owner::a_killed_owner_leaves_plain_tcp_and_a_restart_adopts(open, WIRE_V4, SETTLE_MS, left_behind);
+    fallback::owner::a_killed_owner_leaves_plain_tcp_and_a_restart_adopts(
+        open,
+        WIRE_V4,
+        SETTLE_MS,
+        left_behind,
+    );
 }
 
 #[test]
@@ -92,10 +97,17 @@ fn twelve_flows_each_keep_their_own_rate_through_batched_changes() {
         .collect();
     let conns: Vec<_> = driver.starts(FLOWS).iter().map(|start| start.0).collect();
     for (index, conn) in conns.iter().enumerate() {
-        let bps = (index as u64 + 1) * 3 * fallback::MBIT;
-        driver.backend.set_rate(*conn, bps, FOREVER_NS).expect("set a rate");
+        let bps = (index as u64 + 1) * 10 * fallback::MBIT;
+        driver
+            .backend
+            .set_rate(*conn, bps, FOREVER_NS)
+            .expect("set a rate");
     }
-    assert_eq!(driver.backend.next_poll_ns(), Some(0), "the batch waits for one poll");
+    assert_eq!(
+        driver.backend.next_poll_ns(),
+        Some(0),
+        "the batch waits for one poll"
+    );
     driver.poll();
     driver.run_for(Duration::from_millis(300));
     let from = now_ns();
@@ -106,10 +118,14 @@ fn twelve_flows_each_keep_their_own_rate_through_batched_changes() {
         sender.stop();
     }
     for (index, trace) in receiver.finish().iter().enumerate() {
-        let wanted = (index as f64 + 1.0) * 3.0;
+        let wanted = (index as f64 + 1.0) * 10.0;
         let error = wire_mbit(trace, from, to, WIRE_V4) / wanted - 1.0;
         println!("{wanted} Mbit/s: {:+.2} %", error * 100.0);
-        assert!(error.abs() < 0.05, "{wanted} Mbit/s is off by {:.1} %", error * 100.0);
+        assert!(
+            error.abs() < 0.05,
+            "{wanted} Mbit/s is off by {:.1} %",
+            error * 100.0
+        );
     }
     driver.backend.shut_down().expect("shut down");
     assert_eq!(left_behind(&pair), Vec::<String>::new());
@@ -119,11 +135,15 @@ fn twelve_flows_each_keep_their_own_rate_through_batched_changes() {
 fn an_operators_queue_discipline_is_not_touched() {
     let _alone = alone();
     let pair = cubic_pair();
-    pair.left.run("tc qdisc add dev v0 root handle 1: tbf rate 1gbit burst 128k latency 10ms");
+    pair.left
+        .run("tc qdisc add dev v0 root handle 1: tbf rate 1gbit burst 128k latency 10ms");
     let before = pair.left.run("tc qdisc show dev v0");
     pair.left.enter();
     let error = open(&config(&pair)).err().expect("refused").to_string();
-    assert!(error.contains("tbf 1:") && error.contains("tc qdisc del dev v0 root"), "{error}");
+    assert!(
+        error.contains("tbf 1:") && error.contains("tc qdisc del dev v0 root"),
+        "{error}"
+    );
     assert_eq!(pair.left.run("tc qdisc show dev v0"), before);
 }
 
@@ -132,11 +152,16 @@ fn an_operators_filters_stay_when_the_back_end_goes() {
     let _alone = alone();
     let pair = cubic_pair();
     pair.left.run("tc qdisc add dev v0 clsact");
-    pair.left.run("tc filter add dev v0 ingress protocol all prio 7 u32 match u32 0 0");
+    pair.left
+        .run("tc filter add dev v0 ingress protocol all prio 7 u32 match u32 0 0");
     pair.left.enter();
     let mut backend = open(&config(&pair)).unwrap_or_else(|error| panic!("{error}"));
     backend.shut_down().expect("shut down");
-    assert!(pair.left.run("tc filter show dev v0 ingress").contains("pref 7"));
+    assert!(
+        pair.left
+            .run("tc filter show dev v0 ingress")
+            .contains("pref 7")
+    );
     assert!(!pair.left.run("tc qdisc show dev v0").contains("htb"));
 }
 
@@ -147,15 +172,30 @@ fn a_second_daemon_a_missing_device_and_too_many_flows_are_refused() {
     pair.left.enter();
     let good = config(&pair);
     let refused = |config: &BackendConfig| open(config).err().expect("refused").to_string();
-    let nameless = refused(&BackendConfig { device: None, ..good.clone() });
+    let nameless = refused(&BackendConfig {
+        device: None,
+        ..good.clone()
+    });
     assert!(nameless.contains("pacing.device"), "{nameless}");
-    let missing = refused(&BackendConfig { device: Some("nodev0".to_owned()), ..good.clone() });
-    assert!(missing.contains("nodev0") && missing.contains("ip link"), "{missing}");
-    let crowd = refused(&BackendConfig { max_flows: 1 << 20, ..good.clone() });
+    let missing = refused(&BackendConfig {
+        device: Some("nodev0".to_owned()),
+        ..good.clone()
+    });
+    assert!(
+        missing.contains("nodev0") && missing.contains("ip link"),
+        "{missing}"
+    );
+    let crowd = refused(&BackendConfig {
+        max_flows: 1 << 20,
+        ..good.clone()
+    });
     assert!(crowd.contains("pacing.max_flows"), "{crowd}");
     let mut first = open(&good).unwrap_or_else(|error| panic!("{error}"));
     let second = refused(&good);
-    assert!(second.contains("another daemon paces the device v0"), "{second}");
+    assert!(
+        second.contains("another daemon paces the device v0"),
+        "{second}"
+    );
     first.shut_down().expect("shut down");
 }
 

@@ -19,7 +19,10 @@ pub(super) struct Cgroup {
 }
 
 fn unavailable(reason: String) -> BackendError {
-    BackendError::Unavailable { mechanism: "sock_ops", reason }
+    BackendError::Unavailable {
+        mechanism: "sock_ops",
+        reason,
+    }
 }
 
 /// Mount point of the cgroup v2 hierarchy in `mounts`, a mount table like `/proc/mounts`: on a hybrid
@@ -38,7 +41,9 @@ fn unescape(field: &str) -> String {
     let mut rest = field;
     while let Some(at) = rest.find('\\') {
         out.push_str(&rest[..at]);
-        let code = rest.get(at + 1..at + 4).and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        let code = rest
+            .get(at + 1..at + 4)
+            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
         match code {
             Some(byte) => {
                 out.push(char::from(byte));
@@ -93,7 +98,11 @@ impl Cgroup {
             .metadata()
             .map_err(|error| unavailable(format!("{name}: {error}")))?
             .ino();
-        Ok(Self { directory, path, id })
+        Ok(Self {
+            directory,
+            path,
+            id,
+        })
     }
 }
 
@@ -106,7 +115,10 @@ mod tests {
         let mounts = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\n\
                       cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n\
                       cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
-        assert_eq!(unified_mount(mounts), Some(PathBuf::from("/sys/fs/cgroup/unified")));
+        assert_eq!(
+            unified_mount(mounts),
+            Some(PathBuf::from("/sys/fs/cgroup/unified"))
+        );
         assert_eq!(unified_mount("proc /proc proc rw 0 0\n"), None);
     }
 

@@ -7,7 +7,8 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send, socket,
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send,
+    socket,
 };
 
 /// Parent of a device's root qdisc.
@@ -81,11 +82,19 @@ fn put_u32(out: &mut Vec<u8>, value: u32) {
 }
 
 fn get_u16(bytes: &[u8], at: usize) -> Option<u16> {
-    bytes.get(at..at + 2)?.try_into().ok().map(u16::from_ne_bytes)
+    bytes
+        .get(at..at + 2)?
+        .try_into()
+        .ok()
+        .map(u16::from_ne_bytes)
 }
 
 fn get_u32(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes)
+    bytes
+        .get(at..at + 4)?
+        .try_into()
+        .ok()
+        .map(u32::from_ne_bytes)
 }
 
 /// Appends an attribute whose payload `fill` writes.
@@ -131,7 +140,9 @@ fn class_options(out: &mut Vec<u8>, rate: ClassRate) {
         });
         if rate.bytes_per_s > u64::from(u32::MAX) {
             for kind in [TCA_HTB_RATE64, TCA_HTB_CEIL64] {
-                attribute(out, kind, |out| out.extend_from_slice(&rate.bytes_per_s.to_ne_bytes()));
+                attribute(out, kind, |out| {
+                    out.extend_from_slice(&rate.bytes_per_s.to_ne_bytes())
+                });
             }
         }
     });
@@ -185,11 +196,25 @@ impl HtbNetlink {
             SockProtocol::NetlinkRoute,
         )?;
         bind(socket.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
-        Ok(Self { socket, ifindex, sequence: 0, batch: Vec::new(), last: 0, reply: vec![0; 65_536] })
+        Ok(Self {
+            socket,
+            ifindex,
+            sequence: 0,
+            batch: Vec::new(),
+            last: 0,
+            reply: vec![0; 65_536],
+        })
     }
 
     /// Appends a message on a qdisc, class or filter to the batch.
-    fn push(&mut self, kind: u16, flags: u16, handle: u32, parent: u32, fill: impl FnOnce(&mut Vec<u8>)) {
+    fn push(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        handle: u32,
+        parent: u32,
+        fill: impl FnOnce(&mut Vec<u8>),
+    ) {
         self.sequence = self.sequence.wrapping_add(1);
         let start = self.batch.len();
         self.last = start;
@@ -223,8 +248,8 @@ impl HtbNetlink {
         }
         // Errors are always reported; an acknowledgement is only asked of the last.
         let flags = self.last + 6;
-        let acknowledged =
-            get_u16(&self.batch, flags).ok_or_else(|| invalid("empty batch"))? | libc::NLM_F_ACK as u16;
+        let acknowledged = get_u16(&self.batch, flags).ok_or_else(|| invalid("empty batch"))?
+            | libc::NLM_F_ACK as u16;
         self.batch[flags..flags + 2].copy_from_slice(&acknowledged.to_ne_bytes());
         let sent = send(self.socket.as_raw_fd(), &self.batch, MsgFlags::empty());
         self.batch.clear();
@@ -249,12 +274,21 @@ impl HtbNetlink {
     }
 
     fn flush_if_large(&mut self) -> io::Result<()> {
-        if self.batch.len() >= BATCH_BYTES { self.flush() } else { Ok(()) }
+        if self.batch.len() >= BATCH_BYTES {
+            self.flush()
+        } else {
+            Ok(())
+        }
     }
 
     /// Asks for all objects of a kind on the device and calls `each` with handle, parent and
     /// attributes.
-    fn dump(&mut self, kind: u16, parent: u32, mut each: impl FnMut(u32, u32, &[u8])) -> io::Result<()> {
+    fn dump(
+        &mut self,
+        kind: u16,
+        parent: u32,
+        mut each: impl FnMut(u32, u32, &[u8]),
+    ) -> io::Result<()> {
         self.flush()?;
         self.push(kind, libc::NLM_F_DUMP as u16, 0, parent, |_| {});
         let sent = send(self.socket.as_raw_fd(), &self.batch, MsgFlags::empty());
@@ -274,9 +308,12 @@ impl HtbNetlink {
                     _ => {}
                 }
                 let ours = get_u32(payload, 4) == Some(self.ifindex.cast_unsigned());
-                if let (true, Some(handle), Some(parent), Some(attributes)) =
-                    (ours, get_u32(payload, 8), get_u32(payload, 12), payload.get(TCMSG..))
-                {
+                if let (true, Some(handle), Some(parent), Some(attributes)) = (
+                    ours,
+                    get_u32(payload, 8),
+                    get_u32(payload, 12),
+                    payload.get(TCMSG..),
+                ) {
                     each(handle, parent, attributes);
                 }
             }
@@ -289,9 +326,20 @@ impl HtbNetlink {
         self.dump(libc::RTM_GETQDISC, 0, |handle, parent, attributes| {
             if parent == ROOT {
                 let kind = find_attribute(attributes, TCA_KIND).unwrap_or_default();
-                let kind = String::from_utf8_lossy(kind).trim_end_matches('\0').to_owned();
+                let kind = String::from_utf8_lossy(kind)
+                    .trim_end_matches('\0')
+                    .to_owned();
                 found = Some(RootQdisc { kind, handle });
             }
+        })?;
+        Ok(found)
+    }
+
+    /// Whether the device has clsact.
+    pub(super) fn has_clsact(&mut self) -> io::Result<bool> {
+        let mut found = false;
+        self.dump(libc::RTM_GETQDISC, 0, |_, parent, _| {
+            found |= parent == CLSACT
         })?;
         Ok(found)
     }
@@ -319,11 +367,22 @@ impl HtbNetlink {
     }
 
     /// Queues: a class of its own under the root qdisc, whose queue holds `queue_bytes`.
-    pub(super) fn add_class(&mut self, class: u32, rate: ClassRate, queue_bytes: u32) -> io::Result<()> {
-        self.push(libc::RTM_NEWTCLASS, CREATE, class, class & 0xffff_0000, |out| {
-            kind_attribute(out, "htb");
-            class_options(out, rate);
-        });
+    pub(super) fn add_class(
+        &mut self,
+        class: u32,
+        rate: ClassRate,
+        queue_bytes: u32,
+    ) -> io::Result<()> {
+        self.push(
+            libc::RTM_NEWTCLASS,
+            CREATE,
+            class,
+            class & 0xffff_0000,
+            |out| {
+                kind_attribute(out, "htb");
+                class_options(out, rate);
+            },
+        );
         self.push(libc::RTM_NEWQDISC, NEW, 0, class, |out| {
             kind_attribute(out, "bfifo");
             attribute(out, TCA_OPTIONS, |out| put_u32(out, queue_bytes));
@@ -363,7 +422,9 @@ impl HtbNetlink {
         for hook in [CLSACT_INGRESS, CLSACT_EGRESS] {
             match self.dump(libc::RTM_GETTFILTER, hook, |_, _, _| filters += 1) {
                 // No clsact.
-                Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOENT)) => return Ok(()),
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOENT)) => {
+                    return Ok(());
+                }
                 other => other?,
             }
         }
@@ -394,8 +455,16 @@ mod tests {
     fn class_options_have_the_kernels_sizes() {
         let options = |bytes_per_s| {
             let mut out = Vec::new();
-            class_options(&mut out, ClassRate { bytes_per_s, burst_ns: 1_000_000 });
-            find_attribute(&out, TCA_OPTIONS).expect("just written").to_vec()
+            class_options(
+                &mut out,
+                ClassRate {
+                    bytes_per_s,
+                    burst_ns: 1_000_000,
+                },
+            );
+            find_attribute(&out, TCA_OPTIONS)
+                .expect("just written")
+                .to_vec()
         };
         let slow = options(1_000_000);
         let parms = find_attribute(&slow, TCA_HTB_PARMS).expect("always there");
@@ -423,10 +492,15 @@ mod tests {
         put_u32(&mut bytes, 7);
         put_u32(&mut bytes, 0);
         put_u32(&mut bytes, (-libc::ENOENT).cast_unsigned());
-        let whole: Vec<_> = messages(&bytes).map(|(kind, sequence, _)| (kind, sequence)).collect();
+        let whole: Vec<_> = messages(&bytes)
+            .map(|(kind, sequence, _)| (kind, sequence))
+            .collect();
         assert_eq!(whole, [(2, 7)]);
         let (_, _, payload) = messages(&bytes).next().expect("one message");
-        assert_eq!(message_error(payload).and_then(|error| error.raw_os_error()), Some(libc::ENOENT));
+        assert_eq!(
+            message_error(payload).and_then(|error| error.raw_os_error()),
+            Some(libc::ENOENT)
+        );
         assert_eq!(messages(&bytes[..19]).count(), 0);
     }
 }

@@ -7,21 +7,31 @@ use super::tc_htb::TcHtb;
 use super::{BackendConfig, BackendError, BackendKind, PacingBackend};
 
 /// From the best to the last resort.
-const PREFERENCE: [BackendKind; 3] = [BackendKind::StructOps, BackendKind::SockOps, BackendKind::TcHtb];
+const PREFERENCE: [BackendKind; 3] = [
+    BackendKind::StructOps,
+    BackendKind::SockOps,
+    BackendKind::TcHtb,
+];
 
 /// Installs the back end `kind`, or without one the first of struct_ops, sock_ops and tc_htb that
 /// can be installed.
 ///
 /// # Errors
 /// When `kind`, or every one, is refused; the reasons of all that were tried are in the error.
-pub fn open(kind: Option<BackendKind>, config: &BackendConfig) -> Result<Box<dyn PacingBackend>, BackendError> {
+pub fn open(
+    kind: Option<BackendKind>,
+    config: &BackendConfig,
+) -> Result<Box<dyn PacingBackend>, BackendError> {
     if let Some(kind) = kind {
         return open_kind(kind, config);
     }
     first_usable(&PREFERENCE, |kind| open_kind(kind, config))
 }
 
-fn open_kind(kind: BackendKind, config: &BackendConfig) -> Result<Box<dyn PacingBackend>, BackendError> {
+fn open_kind(
+    kind: BackendKind,
+    config: &BackendConfig,
+) -> Result<Box<dyn PacingBackend>, BackendError> {
     Ok(match kind {
         BackendKind::StructOps => Box::new(StructOps::open(config)?),
         BackendKind::SockOps => Box::new(SockOps::open(config)?),
@@ -47,12 +57,19 @@ fn first_usable<T>(
             Ok(opened) => return Ok(opened),
             Err(error) => {
                 let reason = plain_reason(&error);
-                tracing::warn!(backend = name(*kind), reason, "this back end cannot be used");
+                tracing::warn!(
+                    backend = name(*kind),
+                    reason,
+                    "this back end cannot be used"
+                );
                 reasons.push(format!("{}: {reason}", name(*kind)));
             }
         }
     }
-    Err(BackendError::Unavailable { mechanism: "pacing", reason: reasons.join("; ") })
+    Err(BackendError::Unavailable {
+        mechanism: "pacing",
+        reason: reasons.join("; "),
+    })
 }
 
 #[cfg(test)]
@@ -60,22 +77,34 @@ mod tests {
     use super::*;
 
     fn refuse(kind: BackendKind) -> BackendError {
-        BackendError::Unavailable { mechanism: name(kind), reason: format!("no {}", name(kind)) }
+        BackendError::Unavailable {
+            mechanism: name(kind),
+            reason: format!("no {}", name(kind)),
+        }
     }
 
     #[test]
     fn the_first_that_works_is_taken() {
         let taken = first_usable(&PREFERENCE, |kind| {
-            if kind == BackendKind::StructOps { Err(refuse(kind)) } else { Ok(kind) }
+            if kind == BackendKind::StructOps {
+                Err(refuse(kind))
+            } else {
+                Ok(kind)
+            }
         });
         assert_eq!(taken.ok(), Some(BackendKind::SockOps));
     }
 
     #[test]
     fn when_none_works_every_reason_is_given() {
-        let error = first_usable::<()>(&PREFERENCE, |kind| Err(refuse(kind))).expect_err("all refuse");
+        let error =
+            first_usable::<()>(&PREFERENCE, |kind| Err(refuse(kind))).expect_err("all refuse");
         let text = error.to_string();
-        for part in ["struct_ops: no struct_ops", "sock_ops: no sock_ops", "tc_htb: no tc_htb"] {
+        for part in [
+            "struct_ops: no struct_ops",
+            "sock_ops: no sock_ops",
+            "tc_htb: no tc_htb",
+        ] {
             assert!(text.contains(part), "{text}");
         }
     }

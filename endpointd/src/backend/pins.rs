@@ -45,17 +45,31 @@ impl PinDir {
             let (place, mounted_at) = if is_bpffs(&private) {
                 (private.join(backend), Some(private.clone()))
             } else if is_bpffs(Path::new(SYSTEM_BPFFS)) {
-                (Path::new(SYSTEM_BPFFS).join("ratewright").join(instance).join(backend), None)
+                (
+                    Path::new(SYSTEM_BPFFS)
+                        .join("ratewright")
+                        .join(instance)
+                        .join(backend),
+                    None,
+                )
             } else {
                 fs::create_dir_all(&private)?;
-                mount(Some("bpf"), &private, Some("bpf"), MsFlags::empty(), Some("mode=700"))?;
+                mount(
+                    Some("bpf"),
+                    &private,
+                    Some("bpf"),
+                    MsFlags::empty(),
+                    Some("mode=700"),
+                )?;
                 (private.join(backend), Some(private.clone()))
             };
             fs::create_dir_all(&place)?;
             let directory = File::open(&place)?;
             Ok((place, mounted_at, directory))
         })
-        .map_err(system("open a directory in a BPF file system (root is needed)"))?;
+        .map_err(system(
+            "open a directory in a BPF file system (root is needed)",
+        ))?;
         let directory = Flock::lock(directory, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| {
             if errno == nix::errno::Errno::EWOULDBLOCK {
                 BackendError::Unavailable {
@@ -68,12 +82,19 @@ impl PinDir {
                 BackendError::System { what: format!("lock {}", place.display()), source: errno.into() }
             }
         })?;
-        Ok(Self { directory, place, mounted_at })
+        Ok(Self {
+            directory,
+            place,
+            mounted_at,
+        })
     }
 
     /// Where `name` is or would be pinned; good in any mount namespace of this process.
     pub(super) fn path(&self, name: &str) -> PathBuf {
-        PathBuf::from(format!("/proc/self/fd/{}/{name}", self.directory.as_raw_fd()))
+        PathBuf::from(format!(
+            "/proc/self/fd/{}/{name}",
+            self.directory.as_raw_fd()
+        ))
     }
 
     /// Whether `name` is pinned.
@@ -93,7 +114,11 @@ impl PinDir {
     pub(super) fn remove(self) -> Result<(), BackendError> {
         let failed = |place: &Path| system(format!("remove {}", place.display()));
         self.clear().map_err(failed(&self.place))?;
-        let Self { directory, place, mounted_at } = self;
+        let Self {
+            directory,
+            place,
+            mounted_at,
+        } = self;
         drop(directory);
         in_first_mount_namespace(|| {
             fs::remove_dir(&place)?;

@@ -33,7 +33,11 @@ pub fn probe() -> Vec<ProbeResult> {
 }
 
 fn result(kind: BackendKind, tried: Result<(), BackendError>) -> ProbeResult {
-    ProbeResult { kind, usable: tried.is_ok(), reasons: tried.err().iter().map(plain_reason).collect() }
+    ProbeResult {
+        kind,
+        usable: tried.is_ok(),
+        reasons: tried.err().iter().map(plain_reason).collect(),
+    }
 }
 
 /// The reason without the mechanism's name before it; the table has that already.
@@ -50,8 +54,10 @@ mod tests {
 
     #[test]
     fn a_refusal_is_told_without_repeating_the_mechanism() {
-        let refused =
-            BackendError::Unavailable { mechanism: "sock_ops", reason: "no cgroup v2; mount it".to_owned() };
+        let refused = BackendError::Unavailable {
+            mechanism: "sock_ops",
+            reason: "no cgroup v2; mount it".to_owned(),
+        };
         let told = result(BackendKind::SockOps, Err(refused));
         assert!(!told.usable);
         assert_eq!(told.reasons, ["no cgroup v2; mount it"]);

@@ -128,9 +128,11 @@ impl SlotTable {
     /// Maps the table of `slots` entries.
     pub(super) fn new(maps: &SlotMaps<'_>, slots: u32) -> Result<Self, BackendError> {
         let map = |name: &str, map: &dyn MapCore, value: usize, entries: u32| {
-            MappedArray::new(map.as_fd(), value, index(entries)).map_err(|source| BackendError::System {
-                what: format!("map the BPF array of {name} into the daemon"),
-                source,
+            MappedArray::new(map.as_fd(), value, index(entries)).map_err(|source| {
+                BackendError::System {
+                    what: format!("map the BPF array of {name} into the daemon"),
+                    source,
+                }
             })
         };
         let mut table = Self {
@@ -178,7 +180,12 @@ impl SlotTable {
     pub(super) fn exchange_phase(&self, slot: u32, from: Phase, to: Phase) -> bool {
         self.states
             .u32_at(index(slot) * STATE_BYTES + STATE_PHASE)
-            .compare_exchange(from.encode(), to.encode(), Ordering::AcqRel, Ordering::Acquire)
+            .compare_exchange(
+                from.encode(),
+                to.encode(),
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            )
             .is_ok()
     }
 
@@ -213,14 +220,19 @@ impl SlotTable {
     }
 
     fn unset_rate(&self, slot: u32) {
-        self.rates.u64_at(index(slot) * RATE_BYTES + RATE_EXPIRES).store(0, Ordering::Release);
+        self.rates
+            .u64_at(index(slot) * RATE_BYTES + RATE_EXPIRES)
+            .store(0, Ordering::Release);
     }
 
     /// Takes in events from the kernel and appends those that the daemon should see to `out`.
     /// Reports on connections of an earlier daemon are dropped; a close that was lost is made up.
     pub(super) fn note(&mut self, events: &mut Vec<FlowEvent>, out: &mut Vec<FlowEvent>) {
         for event in events.drain(..) {
-            let Conn { slot: Slot(slot), use_count } = event.conn;
+            let Conn {
+                slot: Slot(slot),
+                use_count,
+            } = event.conn;
             if slot >= self.slots {
                 continue;
             }
@@ -232,8 +244,14 @@ impl SlotTable {
                         self.forget(slot);
                         out.push(closed(slot, old.use_count, event.at_ns));
                     }
-                    let rate = known.filter(|_| same).and_then(|known| known.wire_bytes_per_s);
-                    let now = Known { use_count, active: true, wire_bytes_per_s: rate };
+                    let rate = known
+                        .filter(|_| same)
+                        .and_then(|known| known.wire_bytes_per_s);
+                    let now = Known {
+                        use_count,
+                        active: true,
+                        wire_bytes_per_s: rate,
+                    };
                     self.known.insert(slot, now);
                 }
                 _ if !same => continue,
@@ -292,8 +310,15 @@ impl SlotTable {
                 && state.last_ns < before_ns
             {
                 known.active = false;
-                let conn = Conn { slot: Slot(*slot), use_count: known.use_count };
-                out.push(FlowEvent { conn, at_ns: state.last_ns, kind: FlowEventKind::Idle });
+                let conn = Conn {
+                    slot: Slot(*slot),
+                    use_count: known.use_count,
+                };
+                out.push(FlowEvent {
+                    conn,
+                    at_ns: state.last_ns,
+                    kind: FlowEventKind::Idle,
+                });
             }
         }
     }
@@ -332,11 +357,17 @@ impl SlotTable {
         let owner = self.rates.u32_at(base + RATE_USE_COUNT);
         if owner.load(Ordering::Acquire) != conn.use_count {
             // The earlier connection's expiry must not meet this one's rate.
-            self.rates.u64_at(base + RATE_EXPIRES).store(0, Ordering::Release);
+            self.rates
+                .u64_at(base + RATE_EXPIRES)
+                .store(0, Ordering::Release);
             owner.store(conn.use_count, Ordering::Release);
         }
-        self.rates.u64_at(base + RATE_WIRE).store(wire_bytes_per_s, Ordering::Release);
-        self.rates.u64_at(base + RATE_EXPIRES).store(expires, Ordering::Release);
+        self.rates
+            .u64_at(base + RATE_WIRE)
+            .store(wire_bytes_per_s, Ordering::Release);
+        self.rates
+            .u64_at(base + RATE_EXPIRES)
+            .store(expires, Ordering::Release);
         if let Some(known) = self.known.get_mut(&slot) {
             known.wire_bytes_per_s = (expires != 0).then_some(wire_bytes_per_s);
         }
@@ -367,7 +398,9 @@ impl SlotTable {
 
     fn clear_slot(&mut self, slot: u32) {
         self.unset_rate(slot);
-        self.rates.u32_at(index(slot) * RATE_BYTES + RATE_CLEARS).fetch_add(1, Ordering::AcqRel);
+        self.rates
+            .u32_at(index(slot) * RATE_BYTES + RATE_CLEARS)
+            .fetch_add(1, Ordering::AcqRel);
         if let Some(known) = self.known.get_mut(&slot) {
             known.wire_bytes_per_s = None;
         }
@@ -376,7 +409,12 @@ impl SlotTable {
     /// Takes every rate away, those of an earlier daemon included.
     pub(super) fn clear_all(&mut self) {
         for slot in 0..self.slots {
-            if self.rates.u64_at(index(slot) * RATE_BYTES + RATE_EXPIRES).load(Ordering::Acquire) != 0 {
+            if self
+                .rates
+                .u64_at(index(slot) * RATE_BYTES + RATE_EXPIRES)
+                .load(Ordering::Acquire)
+                != 0
+            {
                 self.clear_slot(slot);
             }
         }
@@ -393,7 +431,9 @@ impl SlotTable {
 
     /// Counts one connection less: user space took a slot back.
     pub(super) fn count_released(&self) {
-        self.counters.u64_at(COUNTER_CONNECTIONS).fetch_sub(1, Ordering::Relaxed);
+        self.counters
+            .u64_at(COUNTER_CONNECTIONS)
+            .fetch_sub(1, Ordering::Relaxed);
     }
 
     fn absolute_stats(&self) -> BackendStats {
@@ -424,7 +464,10 @@ fn decode_state(states: &MappedArray, slot: u32) -> SlotState {
     SlotState {
         last_ns: states.u64_at(base + STATE_LAST).load(Ordering::Acquire),
         phase: Phase::decode(states.u32_at(base + STATE_PHASE).load(Ordering::Acquire)),
-        use_count: states.u32_at(base + STATE_USES).load(Ordering::Acquire).wrapping_sub(1),
+        use_count: states
+            .u32_at(base + STATE_USES)
+            .load(Ordering::Acquire)
+            .wrapping_sub(1),
     }
 }
 
@@ -435,7 +478,14 @@ pub(super) fn index(slot: u32) -> usize {
 
 /// The close of a connection whose own report was lost.
 pub(super) fn closed(slot: u32, use_count: u32, at_ns: u64) -> FlowEvent {
-    FlowEvent { conn: Conn { slot: Slot(slot), use_count }, at_ns, kind: FlowEventKind::Close }
+    FlowEvent {
+        conn: Conn {
+            slot: Slot(slot),
+            use_count,
+        },
+        at_ns,
+        kind: FlowEventKind::Close,
+    }
 }
 
 /// Gives `slot` to the queue that the program takes free slots from.

@@ -25,12 +25,22 @@ use super::pins::PinDir;
 use super::ring::EventRing;
 use super::slots::{SlotMaps, SlotTable, system};
 use super::sys::netns_cookie;
-use super::{BackendConfig, BackendError, BackendKind, BackendStats, Conn, FlowEvent, PacingBackend};
+use super::{
+    BackendConfig, BackendError, BackendKind, BackendStats, Conn, FlowEvent, PacingBackend,
+};
 use crate::clock;
 
 /// The generated loader of `bpf/sock_ops.bpf.c`.
 mod skeleton {
-    #![allow(missing_docs, unsafe_code, unreachable_pub, unused_qualifications, clippy::all, clippy::undocumented_unsafe_blocks, clippy::needless_pass_by_value)]
+    #![allow(
+        missing_docs,
+        unsafe_code,
+        unreachable_pub,
+        unused_qualifications,
+        clippy::all,
+        clippy::undocumented_unsafe_blocks,
+        clippy::needless_pass_by_value
+    )]
     include!(concat!(env!("OUT_DIR"), "/sock_ops.skel.rs"));
 }
 use skeleton::SockOpsSkelBuilder;
@@ -84,12 +94,17 @@ fn run_link(link: &Link) -> Result<(), BackendError> {
 }
 
 fn attach_iterator(program: &ProgramMut<'_>) -> Result<Link, BackendError> {
-    program.attach_iter_with_opts(IterOpts::None).map_err(bpf("attach a TCP socket iterator"))
+    program
+        .attach_iter_with_opts(IterOpts::None)
+        .map_err(bpf("attach a TCP socket iterator"))
 }
 
 /// Whether the pins are of this layout, this table size and this cgroup.
 fn adoptable(pins: &PinDir, slots: u32, cgroup: &Cgroup) -> bool {
-    if ![LAYOUT, RELEASE_PIN, LINK_PIN, "so_rates"].iter().all(|name| pins.holds(name)) {
+    if ![LAYOUT, RELEASE_PIN, LINK_PIN, "so_rates"]
+        .iter()
+        .all(|name| pins.holds(name))
+    {
         return false;
     }
     let size_fits = MapHandle::from_pinned_path(pins.path("so_rates"))
@@ -103,10 +118,12 @@ fn adoptable(pins: &PinDir, slots: u32, cgroup: &Cgroup) -> bool {
 /// Undoes what pins say that an earlier daemon installed: its own program gives the sockets back.
 fn release_earlier(pins: &PinDir) -> Result<(), BackendError> {
     if pins.holds(RELEASE_PIN) {
-        let release = std::fs::File::open(pins.path(RELEASE_PIN)).map_err(system("open the pinned release program"))?;
+        let release = std::fs::File::open(pins.path(RELEASE_PIN))
+            .map_err(system("open the pinned release program"))?;
         run_iterator(release)?;
     }
-    pins.clear().map_err(system("remove the pins of an earlier daemon"))
+    pins.clear()
+        .map_err(system("remove the pins of an earlier daemon"))
 }
 
 /// An empty cgroup that goes away with this value.
@@ -115,7 +132,8 @@ struct TrialCgroup(PathBuf);
 impl TrialCgroup {
     fn new(parent: &Cgroup, instance: &str) -> Result<Self, BackendError> {
         let path = parent.path.join(format!("ratewright-{instance}"));
-        std::fs::create_dir(&path).map_err(system(format!("create the cgroup {}", path.display())))?;
+        std::fs::create_dir(&path)
+            .map_err(system(format!("create the cgroup {}", path.display())))?;
         Ok(Self(path))
     }
 }
@@ -136,34 +154,63 @@ impl SockOps {
     pub fn open(cfg: &BackendConfig) -> Result<Self, BackendError> {
         let cgroup = Cgroup::open(cfg.cgroup.as_deref())?;
         let pins = PinDir::open(&cfg.instance, NAME)?;
+        let adopting = adoptable(&pins, cfg.max_flows, &cgroup);
+        match Self::install(cfg, &cgroup, &pins, adopting) {
+            Ok(backend) => Ok(Self {
+                pins: Some(pins),
+                ..backend
+            }),
+            Err(error) => {
+                // What an earlier daemon left stays as it is; half an installation does not.
+                if !adopting && let Err(left) = release_earlier(&pins).and_then(|()| pins.remove())
+                {
+                    tracing::warn!(error = %left, "pins stay behind");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn install(
+        cfg: &BackendConfig,
+        cgroup: &Cgroup,
+        pins: &PinDir,
+        adopting: bool,
+    ) -> Result<Self, BackendError> {
         let slots = cfg.max_flows;
-        let adopting = adoptable(&pins, slots, &cgroup);
         if !adopting {
-            release_earlier(&pins)?;
+            release_earlier(pins)?;
         }
 
         let mut storage = MaybeUninit::uninit();
         let mut open = SockOpsSkelBuilder::default()
             .open(&mut storage)
             .map_err(bpf("open the sock_ops programs"))?;
-        let rodata = open.maps.rodata_data.as_deref_mut().ok_or_else(|| BackendError::Unavailable {
-            mechanism: NAME,
-            reason: "the programs' constants are missing; this build is broken".to_owned(),
-        })?;
+        let rodata =
+            open.maps
+                .rodata_data
+                .as_deref_mut()
+                .ok_or_else(|| BackendError::Unavailable {
+                    mechanism: NAME,
+                    reason: "the programs' constants are missing; this build is broken".to_owned(),
+                })?;
         let probe = std::net::UdpSocket::bind("[::]:0")
             .or_else(|_| std::net::UdpSocket::bind("0.0.0.0:0"))
             .map_err(system("open a socket in this network namespace"))?;
-        rodata.rw_netns_cookie =
-            netns_cookie(probe.as_fd()).map_err(system("ask for the network namespace's cookie"))?;
+        rodata.rw_netns_cookie = netns_cookie(probe.as_fd())
+            .map_err(system("ask for the network namespace's cookie"))?;
         rodata.rw_cgroup_id = cgroup.id;
         rodata.rw_min_flowlet_bytes = cfg.min_flowlet_bytes.max(1);
         rodata.rw_take_over = u32::from(cfg.take_over);
 
         let prepare = |map: &mut OpenMapMut<'_>, name: &str, entries: Option<u32>| {
             if adopting {
-                map.reuse_pinned_map(pins.path(name)).map_err(bpf("adopt a pinned map"))
+                map.reuse_pinned_map(pins.path(name))
+                    .map_err(bpf("adopt a pinned map"))
             } else {
-                entries.map_or(Ok(()), |entries| map.set_max_entries(entries)).map_err(bpf("size a map"))
+                entries
+                    .map_or(Ok(()), |entries| map.set_max_entries(entries))
+                    .map_err(bpf("size a map"))
             }
         };
         prepare(&mut open.maps.so_socks, "so_socks", None)?;
@@ -188,7 +235,8 @@ impl SockOps {
         let adopt = attach_iterator(&skel.progs.rw_adopt)?;
         let mut release = attach_iterator(&skel.progs.rw_release)?;
         if !adopting {
-            let free = MapHandle::try_from(&skel.maps.so_free).map_err(bpf("open the free list"))?;
+            let free =
+                MapHandle::try_from(&skel.maps.so_free).map_err(bpf("open the free list"))?;
             table.free_all(&free)?;
             let pin = |map: &Map<'_>, name: &str| {
                 let mut handle = MapHandle::try_from(map).map_err(bpf("open a map"))?;
@@ -205,12 +253,16 @@ impl SockOps {
         }
         // The newest release program is the one to leave behind.
         if pins.holds(RELEASE_PIN) {
-            std::fs::remove_file(pins.path(RELEASE_PIN)).map_err(system("replace the pinned release program"))?;
+            std::fs::remove_file(pins.path(RELEASE_PIN))
+                .map_err(system("replace the pinned release program"))?;
         }
-        release.pin(pins.path(RELEASE_PIN)).map_err(bpf("pin the release program"))?;
+        release
+            .pin(pins.path(RELEASE_PIN))
+            .map_err(bpf("pin the release program"))?;
         let link = if adopting {
             let mut link = Link::open(pins.path(LINK_PIN)).map_err(bpf("open the pinned link"))?;
-            link.update_prog(&skel.progs.rw_sock_ops).map_err(bpf("swap the program of the pinned link"))?;
+            link.update_prog(&skel.progs.rw_sock_ops)
+                .map_err(bpf("swap the program of the pinned link"))?;
             link
         } else {
             let mut link = skel
@@ -219,14 +271,25 @@ impl SockOps {
                 .attach_cgroup(cgroup.directory.as_raw_fd())
                 .map_err(|error| BackendError::Unavailable {
                     mechanism: NAME,
-                    reason: format!("no program can be attached to the cgroup {} ({error:#})", cgroup.path.display()),
+                    reason: format!(
+                        "no program can be attached to the cgroup {} ({error:#})",
+                        cgroup.path.display()
+                    ),
                 })?;
             link.pin(pins.path(LINK_PIN)).map_err(bpf("pin the link"))?;
             link
         };
 
-        let mut backend =
-            Self { table, ring, waiting: Vec::new(), adopt, release, link, pins: Some(pins), next_check_ns: 0 };
+        let mut backend = Self {
+            table,
+            ring,
+            waiting: Vec::new(),
+            adopt,
+            release,
+            link,
+            pins: None,
+            next_check_ns: 0,
+        };
         if adopting {
             // What was queued for the earlier daemon; running flowlets are reported anew.
             backend.ring.drain(&mut backend.waiting)?;
@@ -246,7 +309,8 @@ impl SockOps {
         if !nix::unistd::geteuid().is_root() {
             return Err(BackendError::Unavailable {
                 mechanism: NAME,
-                reason: "needs root (CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN and CAP_SYS_ADMIN)".to_owned(),
+                reason: "needs root (CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN and CAP_SYS_ADMIN)"
+                    .to_owned(),
             });
         }
         let instance = format!("p{}", std::process::id() % 10_000_000);
@@ -287,7 +351,11 @@ impl PacingBackend for SockOps {
             run_link(&self.adopt)?;
         }
         if now_ns >= self.next_check_ns {
-            let pause = if self.table.has_timestamps() { CHECK_NS } else { SCAN_NS };
+            let pause = if self.table.has_timestamps() {
+                CHECK_NS
+            } else {
+                SCAN_NS
+            };
             self.next_check_ns = now_ns + pause;
         }
         let drained = self.ring.drain(&mut self.waiting);
@@ -328,9 +396,14 @@ impl PacingBackend for SockOps {
     }
 
     fn shut_down(&mut self) -> Result<(), BackendError> {
-        let Some(pins) = self.pins.take() else { return Ok(()) };
+        let Some(pins) = self.pins.take() else {
+            return Ok(());
+        };
         // First no new sockets, then the ones that are there.
-        let detached = self.link.detach().map_err(bpf("detach the program from its cgroup"));
+        let detached = self
+            .link
+            .detach()
+            .map_err(bpf("detach the program from its cgroup"));
         let released = run_link(&self.release);
         let removed = pins.remove();
         detached.and(released).and(removed)

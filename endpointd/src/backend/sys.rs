@@ -18,7 +18,10 @@ pub(super) struct MappedArray {
 impl MappedArray {
     /// Maps `entries` values of `value_bytes` (a multiple of 8) of the array `map`.
     pub(super) fn new(map: BorrowedFd<'_>, value_bytes: usize, entries: usize) -> io::Result<Self> {
-        assert!(value_bytes.is_multiple_of(8), "array values are padded to 8 bytes in the mapping");
+        assert!(
+            value_bytes.is_multiple_of(8),
+            "array values are padded to 8 bytes in the mapping"
+        );
         let bytes = value_bytes * entries;
         // SAFETY: a new mapping at an address that the kernel chooses touches no other memory.
         let start = unsafe {
@@ -40,7 +43,10 @@ impl MappedArray {
 
     /// The 64-bit word at byte `offset`.
     pub(super) fn u64_at(&self, offset: usize) -> &AtomicU64 {
-        assert!(offset.is_multiple_of(8) && offset + 8 <= self.bytes, "inside the array");
+        assert!(
+            offset.is_multiple_of(8) && offset + 8 <= self.bytes,
+            "inside the array"
+        );
         // SAFETY: inside the mapping, which lives as long as `self`, and aligned (both asserted);
         // the memory is shared with the kernel, so it is only ever accessed atomically.
         unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(offset).cast()) }
@@ -48,7 +54,10 @@ impl MappedArray {
 
     /// The 32-bit word at byte `offset`.
     pub(super) fn u32_at(&self, offset: usize) -> &AtomicU32 {
-        assert!(offset.is_multiple_of(4) && offset + 4 <= self.bytes, "inside the array");
+        assert!(
+            offset.is_multiple_of(4) && offset + 4 <= self.bytes,
+            "inside the array"
+        );
         // SAFETY: as in `u64_at`.
         unsafe { AtomicU32::from_ptr(self.start.as_ptr().add(offset).cast()) }
     }
@@ -76,5 +85,9 @@ pub(super) fn netns_cookie(socket: BorrowedFd<'_>) -> io::Result<u64> {
             &raw mut length,
         )
     };
-    if result == 0 { Ok(cookie) } else { Err(io::Error::last_os_error()) }
+    if result == 0 {
+        Ok(cookie)
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }

@@ -29,12 +29,23 @@ use rustc_hash::FxBuildHasher;
 use super::htb_netlink::{ClassRate, HtbNetlink};
 use super::ring::EventRing;
 use super::slots::{Known, Phase, SlotMaps, SlotTable, closed, push_free, system};
-use super::{BackendConfig, BackendError, BackendKind, BackendStats, Conn, FlowEvent, FlowEventKind, PacingBackend, Slot};
+use super::{
+    BackendConfig, BackendError, BackendKind, BackendStats, Conn, FlowEvent, FlowEventKind,
+    PacingBackend, Slot,
+};
 use crate::clock;
 
 /// The generated loader of `bpf/tc_htb.bpf.c`.
 mod skeleton {
-    #![allow(missing_docs, unsafe_code, unreachable_pub, unused_qualifications, clippy::all, clippy::undocumented_unsafe_blocks, clippy::needless_pass_by_value)]
+    #![allow(
+        missing_docs,
+        unsafe_code,
+        unreachable_pub,
+        unused_qualifications,
+        clippy::all,
+        clippy::undocumented_unsafe_blocks,
+        clippy::needless_pass_by_value
+    )]
     include!(concat!(env!("OUT_DIR"), "/tc_htb.skel.rs"));
 }
 use skeleton::TcHtbSkelBuilder;
@@ -51,7 +62,10 @@ const FILTER_HANDLE: u32 = 1;
 const FILTER_PRIORITY: u32 = 0x5257;
 
 /// The default class is limited by the device, not by HTB.
-const UNLIMITED: ClassRate = ClassRate { bytes_per_s: 50_000_000_000, burst_ns: 1_000_000 };
+const UNLIMITED: ClassRate = ClassRate {
+    bytes_per_s: 50_000_000_000,
+    burst_ns: 1_000_000,
+};
 /// A class that its timer served late may catch up on this much.
 const BURST_NS: u64 = 4_000_000;
 /// Queue of a paced class; local senders keep theirs far shorter (TCP small queues).
@@ -98,7 +112,10 @@ pub struct TcHtb {
 }
 
 fn unavailable(reason: String) -> BackendError {
-    BackendError::Unavailable { mechanism: NAME, reason }
+    BackendError::Unavailable {
+        mechanism: NAME,
+        reason,
+    }
 }
 
 fn bpf(what: &'static str) -> impl Fn(libbpf_rs::Error) -> BackendError {
@@ -110,7 +127,10 @@ fn class_of(slot: u32) -> u32 {
 }
 
 fn class_rate(bytes_per_s: u64) -> ClassRate {
-    ClassRate { bytes_per_s, burst_ns: BURST_NS }
+    ClassRate {
+        bytes_per_s,
+        burst_ns: BURST_NS,
+    }
 }
 
 /// One daemon per device: two would undo each other. An abstract socket name is the namespace's own
@@ -120,7 +140,9 @@ fn lock_device(device: &str, ifindex: i32) -> Result<UnixDatagram, BackendError>
     let address = SocketAddr::from_abstract_name(name).map_err(system("name the device's lock"))?;
     UnixDatagram::bind_addr(&address).map_err(|error| {
         if error.kind() == std::io::ErrorKind::AddrInUse {
-            unavailable(format!("another daemon paces the device {device}; stop it first"))
+            unavailable(format!(
+                "another daemon paces the device {device}; stop it first"
+            ))
         } else {
             system(format!("lock the device {device}"))(error)
         }
@@ -134,23 +156,31 @@ impl TcHtb {
     /// When the device is not named or not there, has a queue discipline of the operator's, or the
     /// kernel lacks HTB, clsact or BPF classifiers.
     pub fn open(cfg: &BackendConfig) -> Result<Self, BackendError> {
-        let device = cfg
-            .device
-            .as_deref()
-            .ok_or_else(|| unavailable("no device is named; set pacing.device to the one that faces the network".to_owned()))?;
+        let device = cfg.device.as_deref().ok_or_else(|| {
+            unavailable(
+                "no device is named; set pacing.device to the one that faces the network"
+                    .to_owned(),
+            )
+        })?;
         if cfg.max_flows > MAX_SLOTS {
             return Err(unavailable(format!(
                 "a qdisc has {MAX_SLOTS} classes for flows; set pacing.max_flows to at most that (it is {})",
                 cfg.max_flows
             )));
         }
-        let ifindex = nix::net::if_::if_nametoindex(device)
-            .map_err(|errno| unavailable(format!("there is no device {device} here ({errno}); ip link lists them")))?;
-        let ifindex = i32::try_from(ifindex).map_err(|_| unavailable(format!("{device} has no usable index")))?;
+        let ifindex = nix::net::if_::if_nametoindex(device).map_err(|errno| {
+            unavailable(format!(
+                "there is no device {device} here ({errno}); ip link lists them"
+            ))
+        })?;
+        let ifindex = i32::try_from(ifindex)
+            .map_err(|_| unavailable(format!("{device} has no usable index")))?;
         let lock = lock_device(device, ifindex)?;
 
         let mut netlink = HtbNetlink::new(ifindex).map_err(system("open a netlink socket"))?;
-        let root = netlink.root().map_err(system(format!("read the queue disciplines of {device}")))?;
+        let root = netlink
+            .root()
+            .map_err(system(format!("read the queue disciplines of {device}")))?;
         let adopting = match root {
             Some(root) if root.kind == "htb" && root.handle == QDISC => true,
             Some(root) if root.handle != 0 => {
@@ -164,13 +194,12 @@ impl TcHtb {
         };
 
         let mut storage = MaybeUninit::uninit();
-        let mut open =
-            TcHtbSkelBuilder::default().open(&mut storage).map_err(bpf("open the classifier program"))?;
-        let rodata = open
-            .maps
-            .rodata_data
-            .as_deref_mut()
-            .ok_or_else(|| unavailable("the program's constants are missing; this build is broken".to_owned()))?;
+        let mut open = TcHtbSkelBuilder::default()
+            .open(&mut storage)
+            .map_err(bpf("open the classifier program"))?;
+        let rodata = open.maps.rodata_data.as_deref_mut().ok_or_else(|| {
+            unavailable("the program's constants are missing; this build is broken".to_owned())
+        })?;
         rodata.rw_min_flowlet_bytes = cfg.min_flowlet_bytes.max(1);
         rodata.rw_gap_ns = GAP_NS;
         rodata.rw_qdisc_handle = QDISC;
@@ -195,8 +224,13 @@ impl TcHtb {
         table.free_all(&free)?;
 
         let retired = if adopting {
-            let classes = netlink.classes(QDISC).map_err(system("read the classes of an earlier daemon"))?;
-            classes.into_iter().filter(|class| *class != QDISC | DEFAULT_MINOR).collect()
+            let classes = netlink
+                .classes(QDISC)
+                .map_err(system("read the classes of an earlier daemon"))?;
+            classes
+                .into_iter()
+                .filter(|class| *class != QDISC | DEFAULT_MINOR)
+                .collect()
         } else {
             netlink.add_root(QDISC, DEFAULT_MINOR).map_err(|error| {
                 unavailable(format!("HTB cannot be installed on {device} ({error}); the kernel needs CONFIG_NET_SCH_HTB, the daemon CAP_NET_ADMIN"))
@@ -209,9 +243,17 @@ impl TcHtb {
         };
 
         let mut builder = TcHookBuilder::new(skel.progs.rw_tc_htb.as_fd());
-        builder.ifindex(ifindex).replace(true).handle(FILTER_HANDLE).priority(FILTER_PRIORITY);
+        builder
+            .ifindex(ifindex)
+            .replace(true)
+            .handle(FILTER_HANDLE)
+            .priority(FILTER_PRIORITY);
         let mut hook = builder.hook(TC_EGRESS);
-        let attached = hook.create().and_then(|mut hook| hook.attach());
+        let there = netlink
+            .has_clsact()
+            .map_err(system(format!("read the queue disciplines of {device}")))?;
+        let created = if there { Ok(hook) } else { hook.create() };
+        let attached = created.and_then(|mut hook| hook.attach());
         let hook = match attached {
             Ok(hook) => hook,
             Err(error) => {
@@ -227,9 +269,13 @@ impl TcHtb {
         // The old program is gone: what its classes hold drains at once, then they go.
         let adopted = u64::try_from(retired.len()).unwrap_or(u64::MAX);
         for class in &retired {
-            netlink.change_class(*class, UNLIMITED).map_err(system("release the classes of an earlier daemon"))?;
+            netlink
+                .change_class(*class, UNLIMITED)
+                .map_err(system("release the classes of an earlier daemon"))?;
         }
-        netlink.flush().map_err(system("release the classes of an earlier daemon"))?;
+        netlink
+            .flush()
+            .map_err(system("release the classes of an earlier daemon"))?;
 
         Ok(Self {
             ring: EventRing::new(&skel.maps.th_events)?,
@@ -258,7 +304,9 @@ impl TcHtb {
     /// [`BackendError::Unavailable`] with the reason.
     pub fn probe() -> Result<(), BackendError> {
         if !nix::unistd::geteuid().is_root() {
-            return Err(unavailable("needs root (CAP_BPF, CAP_NET_ADMIN and CAP_SYS_ADMIN)".to_owned()));
+            return Err(unavailable(
+                "needs root (CAP_BPF, CAP_NET_ADMIN and CAP_SYS_ADMIN)".to_owned(),
+            ));
         }
         std::thread::spawn(|| {
             unshare(CloneFlags::CLONE_NEWNET)
@@ -274,7 +322,11 @@ impl TcHtb {
             Self::open(&config)?.shut_down()
         })
         .join()
-        .unwrap_or_else(|_| Err(unavailable("the trial panicked; this is a defect".to_owned())))
+        .unwrap_or_else(|_| {
+            Err(unavailable(
+                "the trial panicked; this is a defect".to_owned(),
+            ))
+        })
     }
 
     /// Ends running flowlets whose packets pause.
@@ -293,10 +345,20 @@ impl TcHtb {
             })
             .collect();
         for (slot, known, last_ns) in paused {
-            if self.table.exchange_phase(slot, Phase::Active, Phase::Resting) {
+            if self
+                .table
+                .exchange_phase(slot, Phase::Active, Phase::Resting)
+            {
                 self.table.set_active(slot, false);
-                let conn = Conn { slot: Slot(slot), use_count: known.use_count };
-                out.push(FlowEvent { conn, at_ns: last_ns, kind: FlowEventKind::Idle });
+                let conn = Conn {
+                    slot: Slot(slot),
+                    use_count: known.use_count,
+                };
+                out.push(FlowEvent {
+                    conn,
+                    at_ns: last_ns,
+                    kind: FlowEventKind::Idle,
+                });
             }
         }
     }
@@ -318,13 +380,21 @@ impl TcHtb {
         }
         if !self.retired.is_empty() && now_ns >= self.retired_until_ns {
             for class in std::mem::take(&mut self.retired) {
-                self.netlink.delete_class(class).map_err(system("remove a class of an earlier daemon"))?;
+                self.netlink
+                    .delete_class(class)
+                    .map_err(system("remove a class of an earlier daemon"))?;
             }
         }
         Ok(())
     }
 
-    fn reclaim(&mut self, slot: u32, phase: Phase, now_ns: u64, out: &mut Vec<FlowEvent>) -> Result<(), BackendError> {
+    fn reclaim(
+        &mut self,
+        slot: u32,
+        phase: Phase,
+        now_ns: u64,
+        out: &mut Vec<FlowEvent>,
+    ) -> Result<(), BackendError> {
         if !self.table.exchange_phase(slot, phase, Phase::Free) {
             return Ok(());
         }
@@ -338,13 +408,19 @@ impl TcHtb {
             // Gone already if the connection was refused in between: that is as good.
             let _ = self.slots.delete(key);
         }
-        let known = self.table.known().find(|(known_slot, _)| *known_slot == slot).map(|(_, known)| known);
+        let known = self
+            .table
+            .known()
+            .find(|(known_slot, _)| *known_slot == slot)
+            .map(|(_, known)| known);
         if let Some(known) = known {
             let mut events = vec![closed(slot, known.use_count, now_ns)];
             self.table.note(&mut events, out);
         }
         if self.classes.swap_remove(&slot).is_some() {
-            self.netlink.delete_class(class_of(slot)).map_err(system("remove a flow's class"))?;
+            self.netlink
+                .delete_class(class_of(slot))
+                .map_err(system("remove a flow's class"))?;
         }
         self.table.count_released();
         push_free(&self.free, slot)
@@ -414,7 +490,9 @@ impl PacingBackend for TcHtb {
                         self.retired.swap_remove(position);
                         self.netlink.change_class(class, class_rate(bytes_per_s))
                     }
-                    None => self.netlink.add_class(class, class_rate(bytes_per_s), QUEUE_BYTES),
+                    None => self
+                        .netlink
+                        .add_class(class, class_rate(bytes_per_s), QUEUE_BYTES),
                 };
                 if let Err(error) = made.and_then(|()| self.netlink.flush()) {
                     self.classes.swap_remove(&slot);
@@ -442,7 +520,10 @@ impl PacingBackend for TcHtb {
     }
 
     fn stats(&self) -> BackendStats {
-        BackendStats { adopted: self.adopted, ..self.table.stats() }
+        BackendStats {
+            adopted: self.adopted,
+            ..self.table.stats()
+        }
     }
 
     fn shut_down(&mut self) -> Result<(), BackendError> {
@@ -452,8 +533,14 @@ impl PacingBackend for TcHtb {
         self.table.clear_all();
         let flushed = self.flush();
         let detached = self.hook.detach().map_err(bpf("detach the classifier"));
-        let root = self.netlink.delete_root(QDISC).map_err(system("remove HTB"));
-        let clsact = self.netlink.delete_clsact_if_empty().map_err(system("remove clsact"));
+        let root = self
+            .netlink
+            .delete_root(QDISC)
+            .map_err(system("remove HTB"));
+        let clsact = self
+            .netlink
+            .delete_clsact_if_empty()
+            .map_err(system("remove clsact"));
         flushed.and(detached).and(root).and(clsact)
     }
 }

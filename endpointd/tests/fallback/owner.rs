@@ -7,7 +7,7 @@ use std::time::Duration;
 use ratewright_endpointd::backend::BackendConfig;
 use ratewright_endpointd::clock::now_ns;
 
-use super::{Bulk, Driver, MS, Open, alone, cubic_pair, wire_mbit};
+use super::{Bulk, Driver, MS, Open, alone, cubic_pair, near, wire_mbit};
 use crate::netns::{Pair, RIGHT_V4, Receiver, wait_for};
 
 /// Tells the process that it is the owner, and of which instance.
@@ -17,7 +17,9 @@ pub const RATE_MBIT: u64 = 50;
 
 /// The owner's part, under the name `owner_process` in each test binary; nothing without the role.
 pub fn play(open: Open) {
-    let Ok(instance) = std::env::var(ROLE) else { return };
+    let Ok(instance) = std::env::var(ROLE) else {
+        return;
+    };
     let config = BackendConfig {
         instance,
         max_flows: 1024,
@@ -27,7 +29,10 @@ pub fn play(open: Open) {
         take_over: true,
     };
     let backend = open(&config).unwrap_or_else(|error| panic!("{error}"));
-    let mut driver = Driver { backend, events: Vec::new() };
+    let mut driver = Driver {
+        backend,
+        events: Vec::new(),
+    };
     println!("\nopened");
     let conn = driver.started();
     driver.set(conn, RATE_MBIT, now_ns() + LEASE_NS);
@@ -51,7 +56,12 @@ impl Owner {
         let mut process = Command::new("ip")
             .args(["netns", "exec", &pair.left.0])
             .arg(program)
-            .args(["--exact", "owner_process", "--nocapture", "--test-threads=1"])
+            .args([
+                "--exact",
+                "owner_process",
+                "--nocapture",
+                "--test-threads=1",
+            ])
             .env(ROLE, &pair.tag)
             .stdout(Stdio::piped())
             .spawn()
@@ -61,7 +71,11 @@ impl Owner {
     }
 
     fn wait_for(&mut self, word: &str) {
-        let said = self.lines.by_ref().map_while(Result::ok).any(|line| line == word);
+        let said = self
+            .lines
+            .by_ref()
+            .map_while(Result::ok)
+            .any(|line| line == word);
         assert!(said, "the owner ended before it said `{word}`");
     }
 
@@ -99,20 +113,33 @@ pub fn a_killed_owner_leaves_plain_tcp_and_a_restart_adopts(
     owner.kill();
     // The last renewal came before the kill.
     let lapsed = now_ns() + LEASE_NS;
-    wait_for("the lease's end", Duration::from_secs(2), || (now_ns() > lapsed).then_some(()));
+    wait_for("the lease's end", Duration::from_secs(2), || {
+        (now_ns() > lapsed).then_some(())
+    });
     std::thread::sleep(Duration::from_millis(400));
     let restarted = now_ns();
-    assert!(!left_behind(&pair).is_empty(), "the kernel's part outlives the owner");
+    assert!(
+        !left_behind(&pair).is_empty(),
+        "the kernel's part outlives the owner"
+    );
 
     let mut driver = Driver::open(open, &pair);
-    assert_eq!(driver.backend.stats().adopted, 1, "one connection was taken over");
+    assert_eq!(
+        driver.backend.stats().adopted,
+        1,
+        "one connection was taken over"
+    );
     let conn = driver.started();
     driver.set(conn, RATE_MBIT, super::FOREVER_NS);
     let paced_again = now_ns();
     driver.run_for(Duration::from_millis(800));
     let end = now_ns();
     driver.backend.shut_down().expect("shut down");
-    assert_eq!(left_behind(&pair), Vec::<String>::new(), "a clean shut-down leaves nothing");
+    assert_eq!(
+        left_behind(&pair),
+        Vec::<String>::new(),
+        "a clean shut-down leaves nothing"
+    );
     std::thread::sleep(Duration::from_millis(300));
     let after = now_ns();
     let written = sender.stop();
@@ -123,11 +150,20 @@ pub fn a_killed_owner_leaves_plain_tcp_and_a_restart_adopts(
     let dead = rate(lapsed + settle_ms * MS, restarted);
     let adopted = rate(paced_again + 100 * MS, end);
     let given_back = rate(end + 100 * MS, after);
-    println!("owned {owned:.1}, killed and lapsed {dead:.0}, adopted {adopted:.1}, given back {given_back:.0} Mbit/s");
-    let paced = |mbit: f64| (mbit / RATE_MBIT as f64 - 1.0).abs() < 0.05;
+    println!(
+        "owned {owned:.1}, killed and lapsed {dead:.0}, adopted {adopted:.1}, given back {given_back:.0} Mbit/s"
+    );
+    let paced = |mbit| near(mbit, RATE_MBIT as f64);
     assert!(paced(owned), "{owned} Mbit/s under the owner");
     assert!(dead > 500.0, "{dead} Mbit/s after the owner's last lease");
     assert!(paced(adopted), "{adopted} Mbit/s under the next owner");
-    assert!(given_back > 500.0, "{given_back} Mbit/s after the shut-down");
-    assert_eq!(trace.last().map(|last| last.1), Some(written), "not a byte is lost");
+    assert!(
+        given_back > 500.0,
+        "{given_back} Mbit/s after the shut-down"
+    );
+    assert_eq!(
+        trace.last().map(|last| last.1),
+        Some(written),
+        "not a byte is lost"
+    );
 }
