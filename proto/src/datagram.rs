@@ -1,7 +1,9 @@
 //! A datagram: one fixed header, then start, end and rate records.
 //!
 //! A client sends starts and ends, a server rates; a datagram without records
-//! is an acknowledgement or a keep-alive. All integers are little endian.
+//! is an acknowledgement or a keep-alive. All integers are little endian. Four
+//! flag bits are free; a transport that seals datagrams itself carries this
+//! layout as its plain text.
 
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

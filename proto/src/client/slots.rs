@@ -66,6 +66,9 @@ pub(super) struct SlotTable {
     event_queue: VecDeque<u32>,
 }
 
+/// What a flow costs, on top of its place in the queues.
+const _: () = assert!(size_of::<Slot>() <= 48);
+
 impl Slot {
     const fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0

@@ -24,7 +24,7 @@ use crate::VERSION;
 use crate::codes::RateCode;
 use crate::control::{
     ClassInfo, ControlMessage, Hello, MAX_FRAME_BYTES, Refusal, RefusalCode, TopologySnapshot,
-    Welcome, wire,
+    Welcome, encode_frame, wire,
 };
 use crate::counters::Counters;
 use crate::datagram::{Datagram, HEADER_BYTES, MIN_DATAGRAM_BYTES, Sender, flags};
@@ -430,17 +430,22 @@ impl ServerSession {
         let State::Established(link) = &self.state else {
             return None;
         };
-        let message = if self.release_pending {
+        let frame = if self.release_pending {
             self.release_pending = false;
-            ControlMessage::ReleaseState {
+            let state = ControlMessage::ReleaseState {
                 released: self.released,
                 next_seq: link.next_seq(),
-            }
+            };
+            state.to_frame()
         } else {
-            ControlMessage::Topology(Arc::unwrap_or_clone(self.topology.take()?))
+            let topology = self.topology.take()?;
+            encode_frame(&wire::ControlMessage {
+                body: Some(wire::control_message::Body::Topology((&*topology).into())),
+            })
         };
         self.counters.control_sent += 1;
-        message.to_frame().ok()
+        // Both were checked against the bound when they were set.
+        frame.ok()
     }
 
     /// Builds the next datagram of at most `max_bytes`, which must be at least

@@ -40,6 +40,9 @@ struct Slot {
     sent_seq: u64,
 }
 
+/// What a flow costs, on top of its place in the queues.
+const _: () = assert!(size_of::<Slot>() <= 48);
+
 impl Slot {
     const fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
