@@ -24,6 +24,8 @@ const PUBLISH_EVERY: Duration = Duration::from_millis(100);
 const MEASURE_EVERY: Duration = Duration::from_secs(1);
 /// Iteration times are looked at over one to two of these.
 const WINDOW: Duration = Duration::from_secs(5);
+/// Iterations longer than this count as this long.
+const LONGEST_NS: u64 = 60_000_000_000;
 /// A full update ring is tried again after this long by an engine that has settled.
 const RETRY_EVERY: Duration = Duration::from_millis(1);
 
@@ -90,13 +92,15 @@ impl<W: Fn() + Send + 'static> Worker<W> {
         let mut next_tick = clock::now();
         while !self.stopping() {
             let now = clock::now();
-            if !self.stats.settled && now < next_tick {
-                self.nap(next_tick - now);
-                continue;
-            }
-            if self.stats.settled && self.events.is_empty() {
-                self.rest(now);
-                continue;
+            if self.events.is_empty() {
+                if self.stats.settled {
+                    self.rest(now);
+                    continue;
+                }
+                if now < next_tick {
+                    self.park(next_tick - now);
+                    continue;
+                }
             }
             self.step(now);
             if let Interval::Timer(ns) = self.config.interval {
@@ -181,9 +185,14 @@ impl<W: Fn() + Send + 'static> Worker<W> {
         stats.updates_waiting = waiting.len();
     }
 
-    /// Sleeps until the next tick; events pile up meanwhile and are taken as one batch.
-    fn nap(&self, duration: Duration) {
-        thread::park_timeout(duration);
+    /// Sleeps until an event comes, for `pause` at most.
+    fn park(&self, pause: Duration) {
+        self.shared.idle.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if self.events.is_empty() && !self.stopping() {
+            thread::park_timeout(pause);
+        }
+        self.shared.idle.store(false, Ordering::Relaxed);
     }
 
     /// Nothing moves and nothing waits: does what was put off, or sleeps until an event comes.
@@ -200,12 +209,7 @@ impl<W: Fn() + Send + 'static> Worker<W> {
             (true, true) => PUBLISH_EVERY.saturating_sub(since),
             (true, false) => LONG_PARK,
         };
-        self.shared.idle.store(true, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-        if self.events.is_empty() && !self.stopping() {
-            thread::park_timeout(pause);
-        }
-        self.shared.idle.store(false, Ordering::Relaxed);
+        self.park(pause);
     }
 
     fn publish(&mut self, now: Instant, measure_after: Duration) {
@@ -258,7 +262,8 @@ struct Times {
 
 impl Times {
     fn new(now: Instant) -> Self {
-        let empty = Histogram::new(2).expect("two significant digits are valid");
+        // A fixed range: `saturating_record` does not widen a histogram that resizes.
+        let empty = Histogram::new_with_max(LONGEST_NS, 2).expect("two digits over a minute are valid");
         Self {
             current: empty.clone(),
             previous: empty,
