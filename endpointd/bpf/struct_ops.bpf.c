@@ -129,8 +129,8 @@ struct {
 #define FLOW_FIRST_PACED 8
 /* The flow table was full for this flowlet. */
 #define FLOW_FULL 16
-/* The peer is on this host. */
-#define FLOW_LOCAL 32
+/* Not ours: the peer is on this host, or the socket in another network namespace. */
+#define FLOW_ALIEN 32
 
 /*
  * Hot state of a socket. It lives behind cubic's own in the congestion control's private area;
@@ -335,7 +335,7 @@ static __noinline void report(struct tcp_sock *tp)
 
 static __always_inline void report_if_large(struct tcp_sock *tp, struct rw_flow *flow)
 {
-	if ((flow->flags & (FLOW_ACTIVE | FLOW_LOCAL)) == FLOW_ACTIVE && !flow->slot &&
+	if ((flow->flags & (FLOW_ACTIVE | FLOW_ALIEN)) == FLOW_ACTIVE && !flow->slot &&
 	    tp->write_seq - flow->start_seq >= min_flowlet_bytes)
 		report(tp);
 }
@@ -549,8 +549,9 @@ void BPF_PROG(rw_init, struct sock *sk)
 
 	cubictcp_init(sk);
 	shared.cc_key = tp->inet_conn.icsk_ca_ops->key;
-	if (is_local(sk))
-		flow->flags = FLOW_LOCAL;
+	/* New namespaces inherit the first one's default congestion control. */
+	if (is_local(sk) || sk->__sk_common.skc_net.net->ns.inum != netns_inum)
+		flow->flags = FLOW_ALIEN;
 	if (tp->snd_una != tp->write_seq) {
 		/* Taken over in the middle of a flowlet. */
 		flow->flags |= FLOW_ACTIVE;
@@ -706,7 +707,7 @@ int BPF_PROG(rw_first_write, struct sock *sk)
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (!tp || tp->inet_conn.icsk_ca_ops->key != shared.cc_key || !shared.cc_key)
 		return 0;
-	if (flow_of(tp)->flags & (FLOW_ACTIVE | FLOW_LOCAL))
+	if (flow_of(tp)->flags & (FLOW_ACTIVE | FLOW_ALIEN))
 		return 0;
 	rare = bpf_sk_storage_get(&cold, tp, NULL, BPF_SK_STORAGE_GET_F_CREATE);
 	if (rare && !rare->first_write_ns)

@@ -157,7 +157,8 @@ pub struct BackendConfig {
     pub cgroup: Option<std::path::PathBuf>,
     /// Network device whose egress is paced (tc_htb).
     pub device: Option<String>,
-    /// Shut-down gives connections back; these CC names are left alone by take-over (struct_ops).
+    /// Whether the namespace's default congestion control and its existing connections are taken over
+    /// (struct_ops); shut-down gives both back.
     pub take_over: bool,
 }
 

@@ -55,6 +55,14 @@ impl Namespace {
         })
     }
 
+    /// Sets `/proc/sys/net/ipv4/<name>`.
+    pub fn set_ipv4(&self, name: &str, value: &str) {
+        let (path, value) = (format!("/proc/sys/net/ipv4/{name}"), value.to_owned());
+        self.spawn(move || std::fs::write(path, value).expect("set"))
+            .join()
+            .expect("set");
+    }
+
     pub fn run(&self, command: &str) -> String {
         run(&format!("ip netns exec {} {command}", self.0))
     }

@@ -134,6 +134,12 @@ fn configure(
     Ok(())
 }
 
+/// libbpf's own messages go to the daemon's log, not to its standard error.
+#[allow(clippy::needless_pass_by_value)] // The signature is libbpf-rs's.
+fn log(_level: libbpf_rs::PrintLevel, text: String) {
+    tracing::debug!(target: "libbpf", "{}", text.trim_end());
+}
+
 /// Loads with or without the tracepoint that notes first writes.
 fn load_once(
     config: &BackendConfig,
@@ -164,6 +170,7 @@ fn registered() -> Result<Vec<String>, BackendError> {
 /// Loads the program and registers it under the first free name. The namespace's present default is
 /// not free: sockets of a killed daemon still have it, though it is no longer registered.
 pub(super) fn load(config: &BackendConfig, found: &Found) -> Result<Loaded, BackendError> {
+    libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Warn, log)));
     check_kernel()?;
     let registered = registered()?;
     let mut last = unavailable("every name for the congestion control is taken");
