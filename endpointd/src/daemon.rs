@@ -1,6 +1,6 @@
 //! The daemon: one loop on one thread that joins the back end, the flow book and the session.
 //!
-//! Whatever wakes the loop, it then does all that follows from it before it waits again ([`Daemon::pump`]):
+//! Whatever wakes the loop, it then does all that follows from it before it waits again (`pump`):
 //! kernel events become session records become a datagram, and a datagram's rates reach the kernel,
 //! in the same turn. Nothing waits for a tick. The timers are the protocol's own: an idle daemon
 //! wakes for its keep-alives and for nothing else.
@@ -22,10 +22,10 @@ use crate::admin::AdminRequest;
 use crate::backend::{BackendError, PacingBackend};
 use crate::clock;
 use crate::config::Config;
-use crate::first_paced::FirstPaced;
 use crate::flows::FlowBook;
 use crate::metrics::Metrics;
 use crate::policy::Policy;
+use crate::samples::Samples;
 use crate::session_io::tls::{TlsError, client_config};
 use crate::session_io::{Link, LinkError, LinkEvent};
 use kernel::Kernel;
@@ -104,7 +104,8 @@ pub struct Daemon {
     session: ClientSession,
     link: Link,
     known: Known,
-    first_paced: FirstPaced,
+    first_paced: Samples,
+    first_rate: Samples,
     metrics: Metrics,
     started_ns: u64,
     /// The datagram that is being built.
@@ -150,7 +151,8 @@ impl Daemon {
             book,
             session,
             known: Known::default(),
-            first_paced: FirstPaced::default(),
+            first_paced: Samples::default(),
+            first_rate: Samples::default(),
             metrics: Metrics::new()?,
             started_ns: clock::now_ns(),
             outgoing: Vec::new(),
@@ -159,7 +161,7 @@ impl Daemon {
 
     /// Runs until told to stop, or until the allocator says that there is no point. In either case
     /// every connection is given back to the kernel's own congestion control. Must be called within
-    /// a `LocalSet`.
+    /// a `LocalRuntime` or a `LocalSet`.
     ///
     /// # Errors
     /// See [`DaemonError`].

@@ -45,6 +45,8 @@ pub enum FlowAction {
         rate_bps: u64,
         /// Until when.
         expires_ns: u64,
+        /// For the first rate of a flowlet: how long after the kernel saw it begin.
+        waited_ns: Option<u64>,
     },
     /// Move the expiry of all connections that have a rate.
     Renew {
@@ -74,6 +76,8 @@ struct Rate {
 struct Flowlet {
     id: FlowId,
     phase: Phase,
+    /// When the kernel saw it begin, until it has its first rate.
+    began_ns: Option<u64>,
     standing: Standing,
     /// What the back end was given.
     rate: Option<Rate>,
@@ -164,9 +168,9 @@ impl FlowBook {
             return;
         }
         match kind {
-            FlowEventKind::Start(facts) => self.on_start(conn, facts),
+            FlowEventKind::Start(facts) => self.on_start(conn, at_ns, facts),
             FlowEventKind::Idle => self.on_idle(conn.slot, at_ns),
-            FlowEventKind::Resume => self.on_resume(conn.slot),
+            FlowEventKind::Resume => self.on_resume(conn.slot, at_ns),
             FlowEventKind::Close => {
                 self.end_flowlet(conn.slot, false);
                 let entry = &mut self.entries[index];
@@ -197,7 +201,7 @@ impl FlowBook {
         true
     }
 
-    fn on_start(&mut self, conn: Conn, facts: FlowFacts) {
+    fn on_start(&mut self, conn: Conn, at_ns: u64, facts: FlowFacts) {
         let entry = &mut self.entries[conn.slot.0 as usize];
         match &mut entry.record {
             Some(record) => record.facts = facts,
@@ -209,11 +213,11 @@ impl FlowBook {
                 });
             }
         }
-        self.on_resume(conn.slot);
+        self.on_resume(conn.slot, at_ns);
     }
 
     /// A backlog: the running flowlet goes on, or a new one begins.
-    fn on_resume(&mut self, slot: Slot) {
+    fn on_resume(&mut self, slot: Slot, at_ns: u64) {
         let entry = &mut self.entries[slot.0 as usize];
         // A resume of a connection that never started was preceded by lost events: without facts
         // there is no policy, and the next start brings them.
@@ -233,6 +237,7 @@ impl FlowBook {
         record.flowlet = Some(Flowlet {
             id,
             phase: Phase::Active,
+            began_ns: Some(at_ns),
             standing: Standing::Unresolved,
             rate: None,
         });

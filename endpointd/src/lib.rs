@@ -8,7 +8,7 @@
 //! | [`policy`] | class, weight and cap of a flow by cgroup, port, DSCP and mark |
 //! | [`session_io`] | the QUIC connection to the allocator: mutual TLS, reconnects |
 //! | [`daemon`] | the one I/O loop that joins the three |
-//! | [`status`], [`metrics`], [`admin`], [`first_paced`] | what operators see |
+//! | [`status`], [`metrics`], [`admin`], [`samples`] | what operators see |
 //! | [`config`] | the configuration file |
 //! | [`clock`] | the one place that reads the time |
 
@@ -17,9 +17,9 @@ pub mod backend;
 pub mod clock;
 pub mod config;
 pub mod daemon;
-pub mod first_paced;
 pub mod flows;
 pub mod metrics;
 pub mod policy;
+pub mod samples;
 pub mod session_io;
 pub mod status;

@@ -1,5 +1,6 @@
 //! `ratewright-endpointd`: paces this host's TCP connections at the rates that the allocator gives.
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use ratewright_endpointd::config::{BackendChoice, Config, EXAMPLE};
 use ratewright_endpointd::daemon::{Command, Daemon, DaemonError, Exit};
 use ratewright_endpointd::session_io::tls::client_config;
 use ratewright_endpointd::status::backend_name;
+use tokio::runtime::LocalOptions;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tracing_subscriber::layer::SubscriberExt;
@@ -112,11 +114,11 @@ fn run(path: PathBuf, choice: Option<BackendChoice>) -> anyhow::Result<ExitCode>
             return Ok(ExitCode::from(EXIT_CONFIG));
         }
     };
+    // Tasks that wake each other on a local runtime cost no system call, as they would on a `LocalSet`.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .build()?;
-    let local = tokio::task::LocalSet::new();
-    local.block_on(&runtime, serve(path, config, choice, log))
+        .build_local(LocalOptions::default())?;
+    runtime.block_on(async { tokio::task::spawn_local(serve(path, config, choice, log)).await? })
 }
 
 async fn serve(
@@ -211,7 +213,11 @@ fn start_logging() -> anyhow::Result<Arc<dyn LogFilter>> {
     let (layer, handle) = reload::Layer::new(filter);
     tracing_subscriber::registry()
         .with(layer)
-        .with(tracing_subscriber::fmt::layer().with_writer(std::io::stderr))
+        .with(
+            tracing_subscriber::fmt::layer()
+                .with_ansi(std::io::stderr().is_terminal())
+                .with_writer(std::io::stderr),
+        )
         .try_init()
         .context("cannot set up logging")?;
     Ok(Arc::new(Filter(handle)))

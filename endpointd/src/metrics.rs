@@ -13,6 +13,7 @@ use crate::flows::FlowCounters;
 use crate::status::{SessionState, Status, backend_name};
 
 const FIRST_PACED: &str = "ratewright_endpointd_first_paced_seconds";
+const FIRST_RATE: &str = "ratewright_endpointd_first_rate_seconds";
 /// Upper ends of the histogram's buckets, in seconds.
 const BUCKETS: [f64; 14] = [
     5e-5, 1e-4, 1.5e-4, 2e-4, 3e-4, 5e-4, 7.5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 5e-2, 0.25, 1.0,
@@ -24,6 +25,7 @@ const UPKEEP_EVERY: u32 = 1_024;
 pub struct Metrics {
     recorder: PrometheusRecorder,
     first_paced: Histogram,
+    first_rate: Histogram,
     since_upkeep: u32,
 }
 
@@ -34,27 +36,42 @@ impl Metrics {
     /// Never in practice: the buckets are a constant that is not empty.
     pub fn new() -> Result<Self, BuildError> {
         let recorder = PrometheusBuilder::new()
-            .set_buckets_for_metric(Matcher::Full(FIRST_PACED.to_owned()), &BUCKETS)?
+            .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &BUCKETS)?
             .build_recorder();
-        let first_paced = metrics::with_local_recorder(&recorder, || {
+        let (first_paced, first_rate) = metrics::with_local_recorder(&recorder, || {
             describe_histogram!(
                 FIRST_PACED,
                 Unit::Seconds,
                 "From the write of a flowlet's first byte to its first transmission under a rate"
             );
-            histogram!(FIRST_PACED)
+            describe_histogram!(
+                FIRST_RATE,
+                Unit::Seconds,
+                "From the kernel's seeing a flowlet begin to handing its first rate to the kernel"
+            );
+            (histogram!(FIRST_PACED), histogram!(FIRST_RATE))
         });
         Ok(Self {
             recorder,
             first_paced,
+            first_rate,
             since_upkeep: 0,
         })
     }
 
     /// Adds a first paced transmission.
-    #[allow(clippy::cast_precision_loss)] // nanoseconds of at most minutes
     pub fn first_paced(&mut self, latency_ns: u64) {
-        self.first_paced.record(latency_ns as f64 / 1e9);
+        self.first_paced.record(seconds(latency_ns));
+        self.sort_sometimes();
+    }
+
+    /// Adds a first rate.
+    pub fn first_rate(&mut self, latency_ns: u64) {
+        self.first_rate.record(seconds(latency_ns));
+        self.sort_sometimes();
+    }
+
+    fn sort_sometimes(&mut self) {
         self.since_upkeep += 1;
         if self.since_upkeep >= UPKEEP_EVERY {
             self.since_upkeep = 0;
@@ -77,6 +94,11 @@ impl std::fmt::Debug for Metrics {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Metrics").finish_non_exhaustive()
     }
+}
+
+#[allow(clippy::cast_precision_loss)] // nanoseconds of at most minutes
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
 }
 
 fn publish_counters(status: &Status) {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::backend::{BackendKind, BackendStats};
-use crate::first_paced::Summary;
 use crate::flows::FlowCounters;
+use crate::samples::Summary;
 
 /// Where the session stands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -88,6 +88,8 @@ pub struct Status {
     pub paced_flows: usize,
     /// From the first byte written to the first paced transmission.
     pub first_paced_us: Summary,
+    /// From the kernel's seeing a flowlet begin to handing its first rate to the kernel.
+    pub first_rate_us: Summary,
     /// How often each policy rule decided, in file order.
     pub policy_matches: Vec<u64>,
     /// Counters of the flow book.

@@ -122,6 +122,9 @@ fn from_start_to_rate_takes_well_under_a_millisecond() {
             "median {} µs of {took_us:?}",
             took_us[20]
         );
+        let first_rate = daemon.status().await.first_rate_us;
+        assert_eq!(first_rate.count, 40);
+        assert!(first_rate.p50 < 2_000.0, "{first_rate:?}");
         println!(
             "start to rate over loopback: median {} µs, worst {} µs",
             took_us[20], took_us[39]

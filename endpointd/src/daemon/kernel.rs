@@ -124,7 +124,14 @@ impl Daemon {
                 conn,
                 rate_bps,
                 expires_ns,
-            } => ("set a rate", backend.set_rate(conn, rate_bps, expires_ns)),
+                waited_ns,
+            } => {
+                if let Some(waited_ns) = waited_ns {
+                    self.first_rate.record(waited_ns);
+                    self.metrics.first_rate(waited_ns);
+                }
+                ("set a rate", backend.set_rate(conn, rate_bps, expires_ns))
+            }
             FlowAction::Renew { expires_ns } => ("renew its leases", backend.renew(expires_ns)),
             FlowAction::Clear(conn) => ("give a connection back", backend.clear(conn)),
             FlowAction::ClearAll => ("give all connections back", backend.clear_all()),

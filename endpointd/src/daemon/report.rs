@@ -64,6 +64,7 @@ impl Daemon {
             reported_flows: self.book.reported_count(),
             paced_flows: self.book.paced_count(now_ns),
             first_paced_us: self.first_paced.summary(),
+            first_rate_us: self.first_rate.summary(),
             policy_matches: self.book.policy().matches(),
             counters: *self.book.counters(),
             link: self.link.counters().clone(),

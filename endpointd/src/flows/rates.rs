@@ -39,6 +39,10 @@ impl FlowBook {
             return;
         };
         let was_rated = flowlet.rate.is_some();
+        let waited_ns = flowlet
+            .began_ns
+            .take()
+            .map(|began_ns| now_ns.saturating_sub(began_ns));
         // A path without capacity has no rate to give: plain TCP finds out what still gets through.
         flowlet.rate = (rate_bps > 0).then_some(Rate { expires_ns });
         if rate_bps > 0 {
@@ -48,6 +52,7 @@ impl FlowBook {
                 conn,
                 rate_bps,
                 expires_ns,
+                waited_ns,
             });
         } else if was_rated {
             self.rated -= 1;

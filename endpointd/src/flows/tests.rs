@@ -256,7 +256,8 @@ fn rates_are_applied_to_the_live_flowlet_only() {
         [FlowAction::SetRate {
             conn: conn(0, 0),
             rate_bps: 1_000_000,
-            expires_ns: 50
+            expires_ns: 50,
+            waited_ns: Some(5)
         }]
     );
     assert_eq!((book.paced_count(49), book.paced_count(50)), (1, 0));
@@ -322,7 +323,8 @@ fn no_rate_is_applied_while_the_kill_switch_is_on() {
         [FlowAction::SetRate {
             conn: conn(0, 0),
             rate_bps: 3_000_000,
-            expires_ns: LEASE_NS
+            expires_ns: LEASE_NS,
+            waited_ns: None
         }]
     );
 }

@@ -151,12 +151,12 @@ pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
 }
 
 /// Runs a test on one thread, as the daemon runs.
-pub fn on_one_thread(test: impl Future<Output = ()>) {
+pub fn on_one_thread(test: impl Future<Output = ()> + 'static) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .build()
+        .build_local(tokio::runtime::LocalOptions::default())
         .unwrap();
-    tokio::task::LocalSet::new().block_on(&runtime, test);
+    runtime.block_on(async { tokio::task::spawn_local(test).await.unwrap() });
 }
 
 pub type Shared<T> = Rc<std::cell::RefCell<T>>;

@@ -92,6 +92,7 @@ impl World {
                     conn,
                     rate_bps,
                     expires_ns,
+                    ..
                 } => {
                     assert!(rate_bps > 0 && expires_ns > now_ns && !book.is_released());
                     assert_eq!(

@@ -1,4 +1,4 @@
-//! How long flowlets wait from their first byte to their first paced transmission.
+//! Latencies: percentiles of all samples, and the recent samples one by one.
 
 use std::collections::VecDeque;
 
@@ -26,12 +26,12 @@ pub struct Summary {
 
 /// The samples: all of them in a histogram, the recent ones one by one.
 #[derive(Debug)]
-pub struct FirstPaced {
+pub struct Samples {
     all_ns: Histogram<u64>,
     recent_us: VecDeque<u32>,
 }
 
-impl Default for FirstPaced {
+impl Default for Samples {
     fn default() -> Self {
         Self {
             // Three significant digits from 1 µs to a minute: about 200 KiB.
@@ -42,7 +42,7 @@ impl Default for FirstPaced {
     }
 }
 
-impl FirstPaced {
+impl Samples {
     /// Adds a sample.
     pub fn record(&mut self, latency_ns: u64) {
         let latency_ns = latency_ns.min(LARGEST_NS);
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn percentiles_are_within_a_thousandth() {
-        let mut samples = FirstPaced::default();
+        let mut samples = Samples::default();
         assert_eq!(samples.summary(), Summary::default());
         for us in 1..=1_000_u64 {
             samples.record(us * 1_000);
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn recent_samples_are_bounded() {
-        let mut samples = FirstPaced::default();
+        let mut samples = Samples::default();
         for us in 0..RECENT_SAMPLES as u64 + 10 {
             samples.record(us * 1_000);
         }
