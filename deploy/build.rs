@@ -9,7 +9,8 @@ const SOURCE: &str = "bpf/ecmp.bpf.c";
 
 fn main() {
     println!("cargo::rerun-if-changed={SOURCE}");
-    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("ecmp.skel.rs");
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"))
+        .join("ecmp.skel.rs");
     let machine = std::env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets CARGO_CFG_TARGET_ARCH");
     let include = format!("-I/usr/include/{machine}-linux-gnu");
     SkeletonBuilder::new()
@@ -18,9 +19,17 @@ fn main() {
         .build_and_generate(&out)
         .expect("compiling bpf/ecmp.bpf.c with clang (Debian: apt install clang libelf-dev zlib1g-dev linux-libc-dev)");
 
-    let commit = Command::new("git").args(["rev-parse", "--short=12", "HEAD"]).output().ok();
-    let commit = commit.filter(|o| o.status.success()).and_then(|o| String::from_utf8(o.stdout).ok());
-    println!("cargo::rustc-env=RATEWRIGHT_COMMIT={}", commit.as_deref().map_or("unknown", str::trim));
+    let commit = Command::new("git")
+        .args(["rev-parse", "--short=12", "HEAD"])
+        .output()
+        .ok();
+    let commit = commit
+        .filter(|o| o.status.success())
+        .and_then(|o| String::from_utf8(o.stdout).ok());
+    println!(
+        "cargo::rustc-env=RATEWRIGHT_COMMIT={}",
+        commit.as_deref().map_or("unknown", str::trim)
+    );
     // HEAD moves with each commit; a tree without .git simply keeps "unknown".
     for file in ["../.git/HEAD", "../.git/logs/HEAD"] {
         if std::path::Path::new(file).exists() {

@@ -29,7 +29,10 @@ pub fn post(address: &str, path: &str) -> Result<String> {
 }
 
 fn request(method: Method, address: &str, path: &str) -> Result<String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("starting a runtime")?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("starting a runtime")?;
     runtime.block_on(async {
         tokio::time::timeout(PATIENCE, connect_and_send(method, address, path))
             .await
@@ -40,11 +43,15 @@ fn request(method: Method, address: &str, path: &str) -> Result<String> {
 async fn connect_and_send(method: Method, address: &str, path: &str) -> Result<String> {
     match address.strip_prefix("unix:") {
         Some(file) => {
-            let stream = UnixStream::connect(file).await.with_context(|| format!("connecting to {file}"))?;
+            let stream = UnixStream::connect(file)
+                .await
+                .with_context(|| format!("connecting to {file}"))?;
             send(stream, method, "localhost", path).await
         }
         None => {
-            let stream = TcpStream::connect(address).await.with_context(|| format!("connecting to {address}"))?;
+            let stream = TcpStream::connect(address)
+                .await
+                .with_context(|| format!("connecting to {address}"))?;
             send(stream, method, address, path).await
         }
     }
@@ -56,9 +63,14 @@ async fn send(
     host: &str,
     path: &str,
 ) -> Result<String> {
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection);
-    let request = Request::builder().method(method).uri(path).header(header::HOST, host).body(Empty::<Bytes>::new())?;
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header(header::HOST, host)
+        .body(Empty::<Bytes>::new())?;
     let response = sender.send_request(request).await?;
     let status = response.status();
     let body = response.into_body().collect().await?.to_bytes();

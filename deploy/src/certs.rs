@@ -10,8 +10,8 @@ use std::io::Write;
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose,
 };
 
 /// The name that the allocator's certificate carries.
@@ -66,7 +66,9 @@ pub fn init(dir: &Path) -> Result<()> {
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     let key = KeyPair::generate().context("generating the authority's key")?;
-    let certificate = params.self_signed(&key).context("signing the authority's certificate")?;
+    let certificate = params
+        .self_signed(&key)
+        .context("signing the authority's certificate")?;
     write_pair(dir, "ca", &certificate.pem(), &key.serialize_pem())
 }
 
@@ -77,18 +79,28 @@ pub fn init(dir: &Path) -> Result<()> {
 pub fn issue(dir: &Path, name: &str) -> Result<()> {
     let read = |file: &str| {
         let path = dir.join(file);
-        fs::read_to_string(&path)
-            .with_context(|| format!("reading {} (create it with `ratewright certs init`)", path.display()))
+        fs::read_to_string(&path).with_context(|| {
+            format!(
+                "reading {} (create it with `ratewright certs init`)",
+                path.display()
+            )
+        })
     };
     let key = KeyPair::from_pem(&read("ca.key")?).context("ca.key is not a private key")?;
-    let issuer = Issuer::from_ca_cert_pem(&read("ca.pem")?, key).context("ca.pem is not a certificate")?;
-    let mut params =
-        CertificateParams::new(vec![name.to_owned()]).with_context(|| format!("`{name}` is not a DNS name"))?;
+    let issuer =
+        Issuer::from_ca_cert_pem(&read("ca.pem")?, key).context("ca.pem is not a certificate")?;
+    let mut params = CertificateParams::new(vec![name.to_owned()])
+        .with_context(|| format!("`{name}` is not a DNS name"))?;
     params.distinguished_name = named(name);
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    params.extended_key_usages = vec![
+        ExtendedKeyUsagePurpose::ServerAuth,
+        ExtendedKeyUsagePurpose::ClientAuth,
+    ];
     let key = KeyPair::generate().context("generating a key")?;
-    let certificate = params.signed_by(&key, &issuer).with_context(|| format!("signing {name}'s certificate"))?;
+    let certificate = params
+        .signed_by(&key, &issuer)
+        .with_context(|| format!("signing {name}'s certificate"))?;
     write_pair(dir, name, &certificate.pem(), &key.serialize_pem())
 }
 
@@ -103,7 +115,10 @@ fn write_pair(dir: &Path, name: &str, certificate: &str, key: &str) -> Result<()
     if name.contains('/') {
         bail!("`{name}` is not a name for a file");
     }
-    for (file, mode, text) in [(format!("{name}.pem"), 0o644, certificate), (format!("{name}.key"), 0o600, key)] {
+    for (file, mode, text) in [
+        (format!("{name}.pem"), 0o644, certificate),
+        (format!("{name}.key"), 0o600, key),
+    ] {
         let path = dir.join(file);
         fs::File::options()
             .write(true)
@@ -129,7 +144,11 @@ mod tests {
         let error = init(dir.path()).unwrap_err().to_string();
         assert!(error.contains("ca.pem"), "{error}");
         assert!(issue(dir.path(), "../h2").is_err());
-        assert!(fs::read_to_string(dir.path().join("h1.pem")).unwrap().starts_with("-----BEGIN CERTIFICATE"));
+        assert!(
+            fs::read_to_string(dir.path().join("h1.pem"))
+                .unwrap()
+                .starts_with("-----BEGIN CERTIFICATE")
+        );
     }
 
     #[test]

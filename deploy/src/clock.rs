@@ -22,7 +22,11 @@ pub fn sleep_until_ns(at_ns: u64) {
     let at = TimeSpec::nanoseconds(at_ns as i64);
     while now_ns() < at_ns {
         // Interrupted by a signal: sleep on for the rest.
-        let _ = clock_nanosleep(ClockId::CLOCK_MONOTONIC, ClockNanosleepFlags::TIMER_ABSTIME, &at);
+        let _ = clock_nanosleep(
+            ClockId::CLOCK_MONOTONIC,
+            ClockNanosleepFlags::TIMER_ABSTIME,
+            &at,
+        );
     }
 }
 

@@ -13,7 +13,11 @@ use ratewright_lab::topology_cmd::TopologyCommand;
 use ratewright_lab::{lab, traffic};
 
 #[derive(Debug, Parser)]
-#[command(name = "ratewright", version, about = "Ratewright for operators: a local lab, topologies, certificates, status")]
+#[command(
+    name = "ratewright",
+    version,
+    about = "Ratewright for operators: a local lab, topologies, certificates, status"
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -76,8 +80,22 @@ fn run(command: Command) -> Result<()> {
         Command::Status(command) => command.run(),
         Command::LabTraffic => traffic::sender::run(),
         Command::LabSink { ports } => traffic::sink::run(&ports),
-        Command::LabWatchdog { pid, cgroup_root, run_dir, allowed_cc, terminal } => {
-            reaper::watch(&Estate { pid, cgroup_root, run_dir, allowed_cc }, terminal.as_deref());
+        Command::LabWatchdog {
+            pid,
+            cgroup_root,
+            run_dir,
+            allowed_cc,
+            terminal,
+        } => {
+            reaper::watch(
+                &Estate {
+                    pid,
+                    cgroup_root,
+                    run_dir,
+                    allowed_cc,
+                },
+                terminal.as_deref(),
+            );
             Ok(())
         }
     }

@@ -72,32 +72,60 @@ impl Process {
     ///
     /// # Errors
     /// When the process cannot be started there.
-    pub fn start(name: &str, mut command: Command, place: &Place<'_>, log: &Path) -> Result<Process> {
+    pub fn start(
+        name: &str,
+        mut command: Command,
+        place: &Place<'_>,
+        log: &Path,
+    ) -> Result<Process> {
         let log_file = File::options()
             .create(true)
             .append(true)
             .open(log)
             .with_context(|| format!("opening log file {}", log.display()))?;
         let procs = place.cgroup.join("cgroup.procs");
-        let procs = File::options().write(true).open(&procs).with_context(|| format!("opening {}", procs.display()))?;
-        let netns = place.netns.file().try_clone().context("keeping the network namespace open")?;
-        let cores = place.work.cores(std::thread::available_parallelism().map_or(1, usize::from));
+        let procs = File::options()
+            .write(true)
+            .open(&procs)
+            .with_context(|| format!("opening {}", procs.display()))?;
+        let netns = place
+            .netns
+            .file()
+            .try_clone()
+            .context("keeping the network namespace open")?;
+        let cores = place
+            .work
+            .cores(std::thread::available_parallelism().map_or(1, usize::from));
         command.stderr(log_file).process_group(0);
         // SAFETY: the closure runs between fork and exec and makes only async-signal-safe system
         // calls (prctl, write, setns) on descriptors that it owns; it does not allocate.
         unsafe {
             command.pre_exec(move || enter(procs.as_raw_fd(), netns.as_raw_fd(), &cores));
         }
-        let child = command.spawn().with_context(|| format!("starting {name} ({})", command.get_program().display()))?;
-        Ok(Process { name: name.to_owned(), child })
+        let child = command
+            .spawn()
+            .with_context(|| format!("starting {name} ({})", command.get_program().display()))?;
+        Ok(Process {
+            name: name.to_owned(),
+            child,
+        })
     }
 
     /// As [`Process::start`], with standard output in the log as well and no standard input.
     ///
     /// # Errors
     /// As [`Process::start`].
-    pub fn start_logged(name: &str, mut command: Command, place: &Place<'_>, log: &Path) -> Result<Process> {
-        let out = File::options().create(true).append(true).open(log).with_context(|| format!("opening {}", log.display()))?;
+    pub fn start_logged(
+        name: &str,
+        mut command: Command,
+        place: &Place<'_>,
+        log: &Path,
+    ) -> Result<Process> {
+        let out = File::options()
+            .create(true)
+            .append(true)
+            .open(log)
+            .with_context(|| format!("opening {}", log.display()))?;
         command.stdin(Stdio::null()).stdout(out);
         Process::start(name, command, place, log)
     }
@@ -158,14 +186,24 @@ impl Drop for Process {
 }
 
 fn enter(procs: i32, netns: i32, cores: &std::ops::Range<usize>) -> io::Result<()> {
-    let check = |result: i64| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
+    let check = |result: i64| {
+        if result < 0 {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(())
+        }
+    };
     // SAFETY: plain system calls; the descriptors are open, the buffer is one static byte, the signal
     // set is initialised by sigemptyset before it is used.
     unsafe {
         // The lab waits for its signals on a thread and blocks them elsewhere; a child must not inherit that.
         let mut none = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);
-        check(i64::from(libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut())))?;
+        check(i64::from(libc::sigprocmask(
+            libc::SIG_SETMASK,
+            &raw const none,
+            std::ptr::null_mut(),
+        )))?;
         // Other work on the machine must not look like a property of the network. As root this cannot fail.
         libc::setpriority(libc::PRIO_PROCESS, 0, NICE);
         let mut set: libc::cpu_set_t = std::mem::zeroed();
@@ -174,7 +212,10 @@ fn enter(procs: i32, netns: i32, cores: &std::ops::Range<usize>) -> io::Result<(
         }
         // Where cores are restricted from outside, theirs are used.
         libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
-        check(i64::from(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL)))?;
+        check(i64::from(libc::prctl(
+            libc::PR_SET_PDEATHSIG,
+            libc::SIGKILL,
+        )))?;
         check(libc::write(procs, b"0".as_ptr().cast(), 1) as i64)?;
         check(i64::from(libc::setns(netns, libc::CLONE_NEWNET)))
     }

@@ -84,7 +84,10 @@ impl Watchdog {
     pub fn start(estate: &Estate) -> Result<Watchdog> {
         let program = std::env::current_exe().context("finding this program's own file")?;
         let mut command = Command::new(program);
-        command.arg("lab-watchdog").arg(estate.pid.to_string()).arg(&estate.cgroup_root);
+        command
+            .arg("lab-watchdog")
+            .arg(estate.pid.to_string())
+            .arg(&estate.cgroup_root);
         if let Some(directory) = &estate.run_dir {
             command.arg("--run-dir").arg(directory);
         }
@@ -143,7 +146,10 @@ pub fn watch(estate: &Estate, terminal: Option<&Path>) {
 /// Removes what labs left behind whose process and watchdog are dead; returns their process ids.
 #[must_use]
 pub fn remove_stale(cgroup_root: &Path) -> Vec<u32> {
-    let mut pids: Vec<u32> = ns::list(PREFIX).iter().filter_map(|name| pid_in(name)).collect();
+    let mut pids: Vec<u32> = ns::list(PREFIX)
+        .iter()
+        .filter_map(|name| pid_in(name))
+        .collect();
     if let Ok(entries) = std::fs::read_dir(cgroup_root) {
         pids.extend(entries.filter_map(|e| pid_in(e.ok()?.file_name().to_str()?)));
     }
@@ -151,7 +157,13 @@ pub fn remove_stale(cgroup_root: &Path) -> Vec<u32> {
     pids.dedup();
     pids.retain(|pid| kill(Pid::from_raw(*pid as i32), None).is_err());
     for pid in &pids {
-        Estate { pid: *pid, cgroup_root: cgroup_root.to_owned(), run_dir: None, allowed_cc: None }.remove();
+        Estate {
+            pid: *pid,
+            cgroup_root: cgroup_root.to_owned(),
+            run_dir: None,
+            allowed_cc: None,
+        }
+        .remove();
     }
     pids
 }

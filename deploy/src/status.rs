@@ -53,11 +53,17 @@ fn collect(name: &str, value: &Value, scalars: &mut Table, lists: &mut Vec<(Stri
     match value {
         Value::Object(fields) => {
             for (key, child) in fields {
-                let name = if name.is_empty() { key.clone() } else { format!("{name}.{key}") };
+                let name = if name.is_empty() {
+                    key.clone()
+                } else {
+                    format!("{name}.{key}")
+                };
                 collect(&name, child, scalars, lists);
             }
         }
-        Value::Array(rows) if rows.iter().any(Value::is_object) => lists.push((name.to_owned(), rows.clone())),
+        Value::Array(rows) if rows.iter().any(Value::is_object) => {
+            lists.push((name.to_owned(), rows.clone()))
+        }
         other => {
             scalars.add_row([name.to_owned(), text(other)]);
         }
@@ -67,8 +73,11 @@ fn collect(name: &str, value: &Value, scalars: &mut Table, lists: &mut Vec<(Stri
 fn table_of(rows: &[Value]) -> Table {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED);
-    let columns: Vec<String> =
-        rows.first().and_then(Value::as_object).map(|row| row.keys().cloned().collect()).unwrap_or_default();
+    let columns: Vec<String> = rows
+        .first()
+        .and_then(Value::as_object)
+        .map(|row| row.keys().cloned().collect())
+        .unwrap_or_default();
     table.set_header(&columns);
     for row in rows {
         table.add_row(columns.iter().map(|column| text(&row[column.as_str()])));

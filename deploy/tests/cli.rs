@@ -7,7 +7,11 @@ use std::process::Output;
 use assert_cmd::Command;
 
 fn ratewright(args: &[&str]) -> Output {
-    Command::cargo_bin("ratewright").unwrap().args(args).output().unwrap()
+    Command::cargo_bin("ratewright")
+        .unwrap()
+        .args(args)
+        .output()
+        .unwrap()
 }
 
 /// One line on standard error, which holds every one of `parts`.
@@ -25,7 +29,14 @@ fn assert_refused(args: &[&str], parts: &[&str]) {
 fn missing_programs_are_named_with_the_way_to_get_them() {
     if nix::unistd::geteuid().is_root() {
         let args = ["lab", "fairness", "--plain", "--bin-dir", "/nonexistent"];
-        assert_refused(&args, &["/nonexistent/ratewright-allocator", "cargo build", "--bin-dir"]);
+        assert_refused(
+            &args,
+            &[
+                "/nonexistent/ratewright-allocator",
+                "cargo build",
+                "--bin-dir",
+            ],
+        );
     } else {
         assert_refused(&["lab", "fairness", "--plain"], &["root", "sudo"]);
     }
@@ -49,22 +60,41 @@ fn values_out_of_range_are_usage_errors() {
     ] {
         let output = ratewright(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");
-        assert!(String::from_utf8_lossy(&output.stderr).contains("error:"), "{args:?}");
+        assert!(
+            String::from_utf8_lossy(&output.stderr).contains("error:"),
+            "{args:?}"
+        );
     }
 }
 
 #[test]
 fn status_of_nobody_says_whom_it_asked() {
-    assert_refused(&["status", "unix:/nonexistent/admin.sock"], &["/nonexistent/admin.sock"]);
+    assert_refused(
+        &["status", "unix:/nonexistent/admin.sock"],
+        &["/nonexistent/admin.sock"],
+    );
 }
 
 #[test]
 fn certificates_are_issued_from_the_command_line() {
     let directory = tempfile::tempdir().unwrap();
     let dir = directory.path().to_str().unwrap();
-    assert_refused(&["certs", "issue", "--dir", dir, "--name", "h1"], &["certs init"]);
-    assert!(ratewright(&["certs", "init", "--dir", dir]).status.success());
-    assert!(ratewright(&["certs", "issue", "--dir", dir, "--name", "h1", "--name", "h2"]).status.success());
+    assert_refused(
+        &["certs", "issue", "--dir", dir, "--name", "h1"],
+        &["certs init"],
+    );
+    assert!(
+        ratewright(&["certs", "init", "--dir", dir])
+            .status
+            .success()
+    );
+    assert!(
+        ratewright(&[
+            "certs", "issue", "--dir", dir, "--name", "h1", "--name", "h2"
+        ])
+        .status
+        .success()
+    );
     for file in ["ca.pem", "ca.key", "h1.pem", "h1.key", "h2.pem", "h2.key"] {
         assert!(directory.path().join(file).is_file(), "{file}");
     }

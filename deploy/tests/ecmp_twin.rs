@@ -21,7 +21,22 @@ fn frame(tuple: &FiveTuple) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
     match (tuple.src, tuple.dst) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => {
-            frame.extend([0x08, 0x00, 0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, tuple.protocol, 0, 0]);
+            frame.extend([
+                0x08,
+                0x00,
+                0x45,
+                0,
+                0,
+                40,
+                0,
+                0,
+                0x40,
+                0,
+                64,
+                tuple.protocol,
+                0,
+                0,
+            ]);
             frame.extend(src.octets());
             frame.extend(dst.octets());
         }
@@ -40,16 +55,45 @@ fn frame(tuple: &FiveTuple) -> Vec<u8> {
 
 fn random_tuple(random: &mut Pcg64Mcg) -> FiveTuple {
     // Few distinct values, so that equal words, equal addresses and equal ports occur.
-    let v4 = |random: &mut Pcg64Mcg| IpAddr::V4(Ipv4Addr::new(10, 77, random.random_range(0..3), random.random_range(0..3)));
+    let v4 = |random: &mut Pcg64Mcg| {
+        IpAddr::V4(Ipv4Addr::new(
+            10,
+            77,
+            random.random_range(0..3),
+            random.random_range(0..3),
+        ))
+    };
     let v6 = |random: &mut Pcg64Mcg| {
         let mut words = [0u16; 8];
-        words.fill_with(|| if random.random() { random.random() } else { 0xfd77 });
+        words.fill_with(|| {
+            if random.random() {
+                random.random()
+            } else {
+                0xfd77
+            }
+        });
         IpAddr::V6(Ipv6Addr::from(words))
     };
-    let (src, dst) = if random.random() { (v4(random), v4(random)) } else { (v6(random), v6(random)) };
+    let (src, dst) = if random.random() {
+        (v4(random), v4(random))
+    } else {
+        (v6(random), v6(random))
+    };
     let protocol = [TCP, UDP, ICMP][random.random_range(0..3)];
-    let mut port = || if protocol == ICMP { 0 } else { random.random_range(0..5) * 13_000 };
-    FiveTuple { src, dst, src_port: port(), dst_port: port(), protocol }
+    let mut port = || {
+        if protocol == ICMP {
+            0
+        } else {
+            random.random_range(0..5) * 13_000
+        }
+    };
+    FiveTuple {
+        src,
+        dst,
+        src_port: port(),
+        dst_port: port(),
+        protocol,
+    }
 }
 
 #[test]
@@ -57,7 +101,12 @@ fn the_program_computes_the_same_hash_as_its_twin() {
     common::require_root();
     let mut random = Pcg64Mcg::seed_from_u64(1);
     for symmetric in [false, true] {
-        let config = LeafConfig { seed: 0xfeed, symmetric, spines: 3, mark_base: 0x100 };
+        let config = LeafConfig {
+            seed: 0xfeed,
+            symmetric,
+            spines: 3,
+            mark_base: 0x100,
+        };
         let program = EcmpProgram::load(config).unwrap();
         for _ in 0..2_000 {
             let tuple = random_tuple(&mut random);
@@ -66,7 +115,10 @@ fn the_program_computes_the_same_hash_as_its_twin() {
             assert_eq!(hash, expected, "{tuple:?}");
             assert_eq!(mark, 0x100 + expected % 3);
             if symmetric {
-                assert_eq!(program.test_run(&frame(&tuple.reversed())).unwrap().0, expected);
+                assert_eq!(
+                    program.test_run(&frame(&tuple.reversed())).unwrap().0,
+                    expected
+                );
             }
         }
     }
@@ -75,7 +127,13 @@ fn the_program_computes_the_same_hash_as_its_twin() {
 #[test]
 fn what_is_not_ip_is_left_to_the_main_table() {
     common::require_root();
-    let program = EcmpProgram::load(LeafConfig { seed: 1, symmetric: true, spines: 2, mark_base: 0x100 }).unwrap();
+    let program = EcmpProgram::load(LeafConfig {
+        seed: 1,
+        symmetric: true,
+        spines: 2,
+        mark_base: 0x100,
+    })
+    .unwrap();
     let mut arp = vec![0xff; 12];
     arp.extend([0x08, 0x06]);
     arp.extend([0; 46]);

@@ -21,11 +21,21 @@ fn rates_are_fairer_than_cubics_and_the_link_stays_full() {
 #[test]
 fn nothing_is_lost_when_the_allocator_and_a_daemon_are_killed() {
     require_control_plane();
-    let value = results(&["failover", "--hosts", "5", "--duration-scale", "0.4", "--no-baseline"]);
+    let value = results(&[
+        "failover",
+        "--hosts",
+        "5",
+        "--duration-scale",
+        "0.4",
+        "--no-baseline",
+    ]);
     assert_eq!(number(&value, &["with", "connections_lost"]), 0.0);
     assert!(number(&value, &["with", "utilization_outage_min"]) > 0.7);
     let fallback = number(&value, &["with", "fallback_ms"]);
-    assert!(fallback < 450.0, "one lease of 300 ms, and what a busy test machine adds: {fallback}");
+    assert!(
+        fallback < 450.0,
+        "one lease of 300 ms, and what a busy test machine adds: {fallback}"
+    );
     assert!(number(&value, &["with", "recovery_ms"]) < 5_000.0);
 }
 
@@ -43,9 +53,20 @@ fn weights_show_in_the_rates() {
 #[test]
 fn every_transfer_of_a_coflow_completes() {
     require_control_plane();
-    let value = results(&["coflow", "--hosts", "5", "--runs", "2", "--duration-scale", "0.3"]);
+    let value = results(&[
+        "coflow",
+        "--hosts",
+        "5",
+        "--runs",
+        "2",
+        "--duration-scale",
+        "0.3",
+    ]);
     for phase in ["with", "without"] {
-        assert_eq!(number(&value, &[phase, "completion_s", "transfers", "count"]), 200.0);
+        assert_eq!(
+            number(&value, &[phase, "completion_s", "transfers", "count"]),
+            200.0
+        );
         assert_eq!(number(&value, &[phase, "connections_lost"]), 0.0);
     }
 }

@@ -44,8 +44,17 @@ impl Control {
         certs::issue(&dir, certs::ALLOCATOR_NAME)?;
         let topology = topology_of(plan, ecmp_seed(lab))?;
         write(&dir, "topology.toml", &topology.to_toml_string())?;
-        let mut control = Control { allocator: None, daemons: Vec::new(), dir, hosts: plan.hosts };
-        write(&control.dir, "allocator.toml", &control.allocator_config(plan))?;
+        let mut control = Control {
+            allocator: None,
+            daemons: Vec::new(),
+            dir,
+            hosts: plan.hosts,
+        };
+        write(
+            &control.dir,
+            "allocator.toml",
+            &control.allocator_config(plan),
+        )?;
         for host in 0..plan.hosts {
             let name = &plan.nodes[host].name;
             certs::issue(&control.dir, name)?;
@@ -71,7 +80,12 @@ impl Control {
         command.arg("--config").arg(self.dir.join("allocator.toml"));
         let log = self.dir.join("allocator.log");
         let place = site.place(site.network.plan.hosts, Work::Control);
-        self.allocator = Some(Process::start_logged("the allocator", command, &place, &log)?);
+        self.allocator = Some(Process::start_logged(
+            "the allocator",
+            command,
+            &place,
+            &log,
+        )?);
         Ok(())
     }
 
@@ -82,9 +96,17 @@ impl Control {
     pub fn start_daemon(&mut self, lab: &Lab, site: &Site, host: usize) -> Result<()> {
         let name = &site.network.plan.nodes[host].name;
         let mut command = Command::new(&lab.binaries.endpointd);
-        command.arg("run").arg("--config").arg(self.dir.join(format!("{name}.toml")));
+        command
+            .arg("run")
+            .arg("--config")
+            .arg(self.dir.join(format!("{name}.toml")));
         let log = self.dir.join(format!("endpointd-{name}.log"));
-        let process = Process::start_logged(&format!("the daemon of {name}"), command, &site.place(host, Work::Control), &log)?;
+        let process = Process::start_logged(
+            &format!("the daemon of {name}"),
+            command,
+            &site.place(host, Work::Control),
+            &log,
+        )?;
         self.daemons[host] = Some(process);
         Ok(())
     }
@@ -116,7 +138,10 @@ impl Control {
             Ok(admin::get(&address, "/live").is_ok())
         })?;
         if !ready {
-            bail!("the allocator is not live after {} s: see its log", READY_PATIENCE.as_secs());
+            bail!(
+                "the allocator is not live after {} s: see its log",
+                READY_PATIENCE.as_secs()
+            );
         }
         Ok(())
     }
@@ -128,7 +153,11 @@ impl Control {
                 Ok(self.daemon_is_ready(host))
             })?;
             if !ready {
-                bail!("the daemon of h{} has no session after {} s: see its log", host + 1, READY_PATIENCE.as_secs());
+                bail!(
+                    "the daemon of h{} has no session after {} s: see its log",
+                    host + 1,
+                    READY_PATIENCE.as_secs()
+                );
             }
         }
         Ok(())
@@ -139,7 +168,11 @@ impl Control {
     /// # Errors
     /// Then.
     pub fn check_alive(&mut self) -> Result<()> {
-        for process in self.allocator.iter_mut().chain(self.daemons.iter_mut().flatten()) {
+        for process in self
+            .allocator
+            .iter_mut()
+            .chain(self.daemons.iter_mut().flatten())
+        {
             if let Some(status) = process.exited() {
                 bail!("{} ended ({status}): see its log", process.name());
             }
@@ -166,7 +199,9 @@ impl Control {
     #[must_use]
     pub fn first_paced_us(&self) -> Vec<f64> {
         (0..self.hosts)
-            .filter_map(|host| admin::get(&self.admin(&format!("h{}", host + 1)), "/first-paced").ok())
+            .filter_map(|host| {
+                admin::get(&self.admin(&format!("h{}", host + 1)), "/first-paced").ok()
+            })
             .filter_map(|body| serde_json::from_str::<Vec<f64>>(&body).ok())
             .flatten()
             .collect()
@@ -242,7 +277,10 @@ pub fn topology_of(plan: &Plan, seed: u32) -> Result<Topology> {
         ipv4_base: Some(HOSTS_V4.parse().context("the hosts' IPv4 base")?),
         ipv6_base: Some(HOSTS_V6.parse().context("the hosts' IPv6 base")?),
     };
-    let ecmp = EcmpConfig { seed, symmetric: true };
+    let ecmp = EcmpConfig {
+        seed,
+        symmetric: true,
+    };
     let hosts_per_rack = (plan.hosts / plan.racks) as u32;
     let topology = if plan.spines == 0 {
         BigSwitch {
@@ -284,13 +322,20 @@ mod tests {
     use super::*;
     use crate::net::plan::Capacities;
 
-    const CAPACITIES: Capacities =
-        Capacities { host_bps: 250_000_000, fabric_bps: 500_000_000, buffer_bytes: 65_536, shape_hosts: true };
+    const CAPACITIES: Capacities = Capacities {
+        host_bps: 250_000_000,
+        fabric_bps: 500_000_000,
+        buffer_bytes: 65_536,
+        shape_hosts: true,
+    };
 
     /// The allocator maps addresses to hosts by the topology file: it must say what was built.
     #[test]
     fn the_topology_file_has_the_addresses_that_are_built() {
-        for plan in [Plan::big_switch(9, CAPACITIES), Plan::two_tier(2, 4, 2, CAPACITIES)] {
+        for plan in [
+            Plan::big_switch(9, CAPACITIES),
+            Plan::two_tier(2, 4, 2, CAPACITIES),
+        ] {
             let topology = topology_of(&plan, 7).unwrap();
             assert_eq!(topology.hosts().len(), plan.hosts);
             for (host, node) in plan.nodes[..plan.hosts].iter().enumerate() {

@@ -108,7 +108,11 @@ impl Lab {
     ///
     /// # Errors
     /// When the user wants to leave, or the condition fails.
-    pub fn wait_for(&self, patience: Duration, mut condition: impl FnMut() -> Result<bool>) -> Result<bool> {
+    pub fn wait_for(
+        &self,
+        patience: Duration,
+        mut condition: impl FnMut() -> Result<bool>,
+    ) -> Result<bool> {
         let until = now_ns() + patience.as_nanos() as u64;
         while now_ns() < until {
             if condition()? {
@@ -129,7 +133,11 @@ pub fn run(options: LabOptions) -> Result<()> {
     let cancel = Cancel::default();
     catch_signals(&cancel)?;
 
-    let run_dir = tempfile::Builder::new().prefix("ratewright-lab-").tempdir().context("creating the run directory")?.keep();
+    let run_dir = tempfile::Builder::new()
+        .prefix("ratewright-lab-")
+        .tempdir()
+        .context("creating the run directory")?
+        .keep();
     let cgroup_root = crate::net::cgroup::root(&run_dir.join("cgroup2"))?;
     let stale = reaper::remove_stale(&cgroup_root);
     let estate = Estate {
@@ -141,10 +149,19 @@ pub fn run(options: LabOptions) -> Result<()> {
     let watchdog = Watchdog::start(&estate)?;
     let live = Arc::new(Live::new(&options));
     for pid in stale {
-        live.say(format!("removed what the lab of dead process {pid} had left behind"));
+        live.say(format!(
+            "removed what the lab of dead process {pid} had left behind"
+        ));
     }
     let view = View::start(&live, &cancel, options.plain);
-    let lab = Lab { options, binaries, run_dir, live, cancel, estate };
+    let lab = Lab {
+        options,
+        binaries,
+        run_dir,
+        live,
+        cancel,
+        estate,
+    };
     let outcome = scenario::run(&lab);
     view.finish();
 
@@ -170,13 +187,21 @@ fn keep_logs(lab: &Lab) -> PathBuf {
 }
 
 fn copy_logs(from: &Path, to: &Path) {
-    let Ok(entries) = std::fs::read_dir(from) else { return };
+    let Ok(entries) = std::fs::read_dir(from) else {
+        return;
+    };
     for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
         if path.is_dir() {
             copy_logs(&path, to);
-        } else if let (true, Some(name)) = (path.extension().is_some_and(|e| e == "log"), path.file_name()) {
+        } else if let (true, Some(name)) = (
+            path.extension().is_some_and(|e| e == "log"),
+            path.file_name(),
+        ) {
             let site = from.file_name().unwrap_or_default();
-            let _ = std::fs::copy(&path, to.join(format!("{}-{}", site.display(), name.display())));
+            let _ = std::fs::copy(
+                &path,
+                to.join(format!("{}-{}", site.display(), name.display())),
+            );
         }
     }
 }
@@ -184,12 +209,14 @@ fn copy_logs(from: &Path, to: &Path) {
 /// Cubic must be allowed as the default of a new namespace. Returns the setting as it was if it had
 /// to be changed.
 fn allow_cubic() -> Result<Option<String>> {
-    let before = std::fs::read_to_string(ALLOWED_CC).context("reading tcp_allowed_congestion_control")?;
+    let before =
+        std::fs::read_to_string(ALLOWED_CC).context("reading tcp_allowed_congestion_control")?;
     let before = before.trim().to_owned();
     if before.split_whitespace().any(|name| name == "cubic") {
         return Ok(None);
     }
-    std::fs::write(ALLOWED_CC, format!("{before} cubic")).context("allowing cubic in network namespaces")?;
+    std::fs::write(ALLOWED_CC, format!("{before} cubic"))
+        .context("allowing cubic in network namespaces")?;
     Ok(Some(before))
 }
 

@@ -108,7 +108,9 @@ impl LabOptions {
     /// Where the results go.
     #[must_use]
     pub fn json_path(&self) -> PathBuf {
-        self.json.clone().unwrap_or_else(|| PathBuf::from(format!("lab-out/{}.json", self.scenario.name())))
+        self.json
+            .clone()
+            .unwrap_or_else(|| PathBuf::from(format!("lab-out/{}.json", self.scenario.name())))
     }
 
     /// Capacity of a host's link in Mbit/s: what two cores carry with the control plane beside it.

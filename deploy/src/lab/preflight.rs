@@ -24,7 +24,9 @@ pub struct Binaries {
 /// # Errors
 /// A line that says what to do.
 pub fn check(options: &LabOptions) -> Result<Binaries> {
-    if options.scenario == super::options::ScenarioKind::Mixed && options.hosts.is_some_and(|n| n % 2 == 1 || n < 8) {
+    if options.scenario == super::options::ScenarioKind::Mixed
+        && options.hosts.is_some_and(|n| n % 2 == 1 || n < 8)
+    {
         bail!("mixed needs an even number of hosts, at least 8: they stand in two racks");
     }
     if !nix::unistd::geteuid().is_root() {
@@ -54,9 +56,12 @@ pub fn check(options: &LabOptions) -> Result<Binaries> {
 
 /// Builds one link with a queue in a throw-away namespace.
 fn check_kernel() -> Result<()> {
-    let cubic = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap_or_default();
+    let cubic = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
+        .unwrap_or_default();
     if !cubic.split_whitespace().any(|name| name == "cubic") {
-        bail!("this kernel has no cubic congestion control, the lab's baseline: modprobe tcp_cubic");
+        bail!(
+            "this kernel has no cubic congestion control, the lab's baseline: modprobe tcp_cubic"
+        );
     }
     let mounts = std::fs::read_to_string("/proc/filesystems").unwrap_or_default();
     if !mounts.split_whitespace().any(|word| word == "cgroup2") {
@@ -65,9 +70,17 @@ fn check_kernel() -> Result<()> {
     let name = format!("{}{}-probe", crate::reaper::PREFIX, std::process::id());
     let probe = || -> Result<()> {
         tool::run("ip", &["netns", "add", &name]).context("network namespaces (CONFIG_NET_NS)")?;
-        tool::run("ip", &["-n", &name, "link", "add", "name", "probe0", "type", "veth", "peer", "name", "probe1"])
-            .context("veth pairs (CONFIG_VETH)")?;
-        let qdisc = ["-n", &name, "qdisc", "add", "dev", "probe0", "root", "handle", "1:", "htb"];
+        tool::run(
+            "ip",
+            &[
+                "-n", &name, "link", "add", "name", "probe0", "type", "veth", "peer", "name",
+                "probe1",
+            ],
+        )
+        .context("veth pairs (CONFIG_VETH)")?;
+        let qdisc = [
+            "-n", &name, "qdisc", "add", "dev", "probe0", "root", "handle", "1:", "htb",
+        ];
         tool::run("tc", &qdisc).context("the HTB queueing discipline (CONFIG_NET_SCH_HTB)")
     };
     let result = probe();
@@ -93,9 +106,15 @@ fn check_control(options: &LabOptions, binaries: &Binaries) -> Result<()> {
     if options.backend != Backend::Auto {
         command.args(["--backend", options.backend.name()]);
     }
-    let output = command.output().with_context(|| format!("running {}", binaries.endpointd.display()))?;
+    let output = command
+        .output()
+        .with_context(|| format!("running {}", binaries.endpointd.display()))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(if output.stderr.is_empty() { &output.stdout } else { &output.stderr });
+        let said = String::from_utf8_lossy(if output.stderr.is_empty() {
+            &output.stdout
+        } else {
+            &output.stderr
+        });
         let reason = said.lines().last().unwrap_or("no reason given").trim();
         bail!(
             "the back end `{}` does not work on this kernel: {reason} (see `ratewright-endpointd probe`)",

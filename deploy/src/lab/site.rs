@@ -84,12 +84,22 @@ impl Site {
     ///
     /// # Errors
     /// When something cannot be built; the lab's clean-up removes the rest.
-    pub fn build(lab: &Lab, name: &'static str, plan: Plan, senders: &[usize], sinks: &[usize]) -> Result<Site> {
+    pub fn build(
+        lab: &Lab,
+        name: &'static str,
+        plan: Plan,
+        senders: &[usize],
+        sinks: &[usize],
+    ) -> Result<Site> {
         let dir = lab.run_dir.join(name);
         std::fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
-        let cgroups =
-            plan.nodes.iter().map(|node| lab.cgroup(name, &node.name)).collect::<Result<Vec<_>>>()?;
-        let network = Network::build(plan, &lab.prefix(name), ecmp_seed(lab)).context("building the network")?;
+        let cgroups = plan
+            .nodes
+            .iter()
+            .map(|node| lab.cgroup(name, &node.name))
+            .collect::<Result<Vec<_>>>()?;
+        let network = Network::build(plan, &lab.prefix(name), ecmp_seed(lab))
+            .context("building the network")?;
         let mut site = Site {
             name,
             network,
@@ -109,16 +119,24 @@ impl Site {
             let program = site.start_program(&lab.binaries.lab, *host, "lab-traffic")?;
             site.senders.insert(*host, program);
         }
-        let port = site.network.plan.host_addr(sinks.first().copied().unwrap_or(0), false);
+        let port = site
+            .network
+            .plan
+            .host_addr(sinks.first().copied().unwrap_or(0), false);
         lab.check()?;
-        site.wait_listening(lab).with_context(|| format!("waiting for the sink at {port}"))?;
+        site.wait_listening(lab)
+            .with_context(|| format!("waiting for the sink at {port}"))?;
         Ok(site)
     }
 
     /// Where a node's processes run.
     #[must_use]
     pub fn place(&self, node: usize, work: Work) -> Place<'_> {
-        Place { work, netns: self.network.netns(node), cgroup: &self.cgroups[node] }
+        Place {
+            work,
+            netns: self.network.netns(node),
+            cgroup: &self.cgroups[node],
+        }
     }
 
     /// The cgroup of a node.
@@ -134,8 +152,15 @@ impl Site {
     pub fn watch_ports(&mut self, hosts: &[usize]) -> Result<()> {
         for host in hosts {
             let link = &self.network.plan.links[*host];
-            let device = (link.upper.device.clone(), self.network.plan.capacities.host_bps);
-            let sampler = PortSampler::start(self.network.netns(link.upper.node), &[device], &self.recording)?;
+            let device = (
+                link.upper.device.clone(),
+                self.network.plan.capacities.host_bps,
+            );
+            let sampler = PortSampler::start(
+                self.network.netns(link.upper.node),
+                &[device],
+                &self.recording,
+            )?;
             self.samplers.push(sampler);
         }
         Ok(())
@@ -155,7 +180,16 @@ impl Site {
         };
         self.flows.insert(flow, spec.from);
         self.recording.lock().announce(flow, spec.label);
-        self.tell(spec.from, &protocol::Command::Start(FlowPlan { flow, to, start_ns: spec.start_ns, bytes, stop_ns }))?;
+        self.tell(
+            spec.from,
+            &protocol::Command::Start(FlowPlan {
+                flow,
+                to,
+                start_ns: spec.start_ns,
+                bytes,
+                stop_ns,
+            }),
+        )?;
         Ok(flow)
     }
 
@@ -169,11 +203,19 @@ impl Site {
     }
 
     fn tell(&mut self, host: usize, command: &protocol::Command) -> Result<()> {
-        let program = self.senders.get_mut(&host).context("no sender in this host")?;
-        let input = program.input.as_mut().context("the sender was told to end")?;
+        let program = self
+            .senders
+            .get_mut(&host)
+            .context("no sender in this host")?;
+        let input = program
+            .input
+            .as_mut()
+            .context("the sender was told to end")?;
         let mut line = serde_json::to_string(command).context("writing a command")?;
         line.push('\n');
-        input.write_all(line.as_bytes()).with_context(|| format!("the {} died: see its log", program.process.name()))
+        input
+            .write_all(line.as_bytes())
+            .with_context(|| format!("the {} died: see its log", program.process.name()))
     }
 
     /// Waits until every planned flow has ended or failed; false if not within `patience`.
@@ -185,7 +227,10 @@ impl Site {
         lab.wait_for(patience, || {
             self.check_alive()?;
             let recording = recording.lock();
-            Ok(recording.flows.values().all(|flow| flow.ended_ns.is_some() || flow.failed.is_some()))
+            Ok(recording
+                .flows
+                .values()
+                .all(|flow| flow.ended_ns.is_some() || flow.failed.is_some()))
         })
     }
 
@@ -205,7 +250,10 @@ impl Site {
     /// Ends traffic and measurement and removes the namespaces.
     pub fn tear_down(mut self) {
         self.samplers.clear();
-        for mut program in std::mem::take(&mut self.senders).into_values().chain(std::mem::take(&mut self.sinks).into_values()) {
+        for mut program in std::mem::take(&mut self.senders)
+            .into_values()
+            .chain(std::mem::take(&mut self.sinks).into_values())
+        {
             program.input = None;
             program.process.kill();
             if let Some(reader) = program.reader.take() {
@@ -222,13 +270,20 @@ impl Site {
         let name = format!("{what} of {node}");
         let log = self.dir.join(format!("{what}-{node}.log"));
         let mut command = Command::new(program);
-        command.arg(what).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+            .arg(what)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         if what == "lab-sink" {
             command.args((FIRST_PORT..FIRST_PORT + PORTS).map(|port| port.to_string()));
         }
         let mut process = Process::start(&name, command, &self.place(host, Work::Data), &log)?;
         let input = process.child().stdin.take();
-        let output = process.child().stdout.take().context("a child without standard output")?;
+        let output = process
+            .child()
+            .stdout
+            .take()
+            .context("a child without standard output")?;
         let recording = self.recording.clone();
         let read = move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
@@ -238,8 +293,15 @@ impl Site {
                 }
             }
         };
-        let reader = std::thread::Builder::new().name(what.to_owned()).spawn(read).context("starting a reader")?;
-        Ok(Program { process, input, reader: Some(reader) })
+        let reader = std::thread::Builder::new()
+            .name(what.to_owned())
+            .spawn(read)
+            .context("starting a reader")?;
+        Ok(Program {
+            process,
+            input,
+            reader: Some(reader),
+        })
     }
 
     fn wait_listening(&mut self, lab: &Lab) -> Result<()> {

@@ -29,16 +29,24 @@ impl PortSampler {
     ///
     /// # Errors
     /// When the namespace cannot be entered.
-    pub fn start(switch: &Netns, devices: &[(String, u64)], recording: &Shared) -> Result<PortSampler> {
-        let file = switch.within(|| File::open("/proc/thread-self/net/dev"))?.context("opening /proc/net/dev")?;
+    pub fn start(
+        switch: &Netns,
+        devices: &[(String, u64)],
+        recording: &Shared,
+    ) -> Result<PortSampler> {
+        let file = switch
+            .within(|| File::open("/proc/thread-self/net/dev"))?
+            .context("opening /proc/net/dev")?;
         let first = {
             let mut recording = recording.lock();
             let first = recording.ports.len();
-            recording.ports.extend(devices.iter().map(|(name, capacity)| PortRecord {
-                name: name.clone(),
-                capacity_bps: *capacity,
-                samples: Vec::new(),
-            }));
+            recording
+                .ports
+                .extend(devices.iter().map(|(name, capacity)| PortRecord {
+                    name: name.clone(),
+                    capacity_bps: *capacity,
+                    samples: Vec::new(),
+                }));
             first
         };
         let stop = Arc::new(AtomicBool::new(false));
@@ -62,8 +70,14 @@ impl PortSampler {
                 sleep_until_ns(next);
             }
         };
-        let thread = std::thread::Builder::new().name("ports".into()).spawn(sample).context("starting the port sampler")?;
-        Ok(PortSampler { stop, thread: Some(thread) })
+        let thread = std::thread::Builder::new()
+            .name("ports".into())
+            .spawn(sample)
+            .context("starting the port sampler")?;
+        Ok(PortSampler {
+            stop,
+            thread: Some(thread),
+        })
     }
 }
 

@@ -44,14 +44,16 @@ impl FlowRecord {
     /// Payload bytes from `from_ns` to `to_ns`, both on bin borders.
     #[must_use]
     pub fn bytes(&self, from_ns: u64, to_ns: u64) -> u64 {
-        let index = |ns: u64| ((ns / BIN_NS).saturating_sub(self.first_bin) as usize).min(self.bins.len());
+        let index =
+            |ns: u64| ((ns / BIN_NS).saturating_sub(self.first_bin) as usize).min(self.bins.len());
         self.bins[index(from_ns)..index(to_ns)].iter().sum()
     }
 
     /// Payload bit/s from `from_ns` to `to_ns`, both on bin borders.
     #[must_use]
     pub fn rate_bps(&self, from_ns: u64, to_ns: u64) -> f64 {
-        self.bytes(from_ns, to_ns) as f64 * 8.0 * NS_PER_S as f64 / to_ns.saturating_sub(from_ns).max(1) as f64
+        self.bytes(from_ns, to_ns) as f64 * 8.0 * NS_PER_S as f64
+            / to_ns.saturating_sub(from_ns).max(1) as f64
     }
 }
 
@@ -113,7 +115,13 @@ impl Recording {
     /// An empty recording that begins now.
     #[must_use]
     pub fn new() -> Recording {
-        Recording { begin_ns: now_ns(), flows: IndexMap::new(), ports: Vec::new(), events: Vec::new(), listening: 0 }
+        Recording {
+            begin_ns: now_ns(),
+            flows: IndexMap::new(),
+            ports: Vec::new(),
+            events: Vec::new(),
+            listening: 0,
+        }
     }
 
     /// Announces a flow under a name.
@@ -124,8 +132,12 @@ impl Recording {
     /// Takes in what a traffic program reported.
     pub fn take(&mut self, report: Report) {
         match report {
-            Report::Started { flow, at_ns } => self.flows.entry(flow).or_default().started_ns = Some(at_ns),
-            Report::Received { flow, at_ns, .. } => self.flows.entry(flow).or_default().ended_ns = Some(at_ns),
+            Report::Started { flow, at_ns } => {
+                self.flows.entry(flow).or_default().started_ns = Some(at_ns)
+            }
+            Report::Received { flow, at_ns, .. } => {
+                self.flows.entry(flow).or_default().ended_ns = Some(at_ns)
+            }
             Report::Failed { flow, at_ns, error } | Report::Lost { flow, at_ns, error } => {
                 let record = self.flows.entry(flow).or_default();
                 let label = record.label.clone();
@@ -146,7 +158,10 @@ impl Recording {
     /// How many connections broke.
     #[must_use]
     pub fn connections_lost(&self) -> usize {
-        self.flows.values().filter(|flow| flow.failed.is_some()).count()
+        self.flows
+            .values()
+            .filter(|flow| flow.failed.is_some())
+            .count()
     }
 }
 
@@ -178,7 +193,11 @@ mod tests {
 
     #[test]
     fn port_counters_are_interpolated() {
-        let port = PortRecord { name: "p".into(), capacity_bps: 8_000, samples: vec![(0, 0), (NS_PER_S, 1_000)] };
+        let port = PortRecord {
+            name: "p".into(),
+            capacity_bps: 8_000,
+            samples: vec![(0, 0), (NS_PER_S, 1_000)],
+        };
         assert!((port.bytes_at(NS_PER_S / 2) - 500.0).abs() < 1e-9);
         assert!((port.utilization(0, NS_PER_S) - 1.0).abs() < 1e-9);
         assert_eq!(port.bytes_at(2 * NS_PER_S), 1_000.0);
@@ -187,7 +206,12 @@ mod tests {
     #[test]
     fn bins_add_up_to_rates() {
         let mut recording = Recording::new();
-        recording.take(Report::Bins(vec![(1, 102, 10), (1, 104, 20), (1, 104, 5), (1, 100, 1)]));
+        recording.take(Report::Bins(vec![
+            (1, 102, 10),
+            (1, 104, 20),
+            (1, 104, 5),
+            (1, 100, 1),
+        ]));
         let flow = &recording.flows[&1];
         let rate = flow.rate_bps(100 * BIN_NS, 105 * BIN_NS);
         assert!((rate - 36.0 * 8.0 / 0.05).abs() < 1e-6);

@@ -36,11 +36,21 @@ impl SockDiag {
         let socket = host.within(|| {
             // SAFETY: plain system call; a non-negative result is a descriptor that nobody else owns.
             unsafe {
-                let fd = libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_SOCK_DIAG);
-                if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(File::from_raw_fd(fd)) }
+                let fd = libc::socket(
+                    libc::AF_NETLINK,
+                    libc::SOCK_RAW | libc::SOCK_CLOEXEC,
+                    libc::NETLINK_SOCK_DIAG,
+                );
+                if fd < 0 {
+                    Err(io::Error::last_os_error())
+                } else {
+                    Ok(File::from_raw_fd(fd))
+                }
             }
         })?;
-        Ok(SockDiag { socket: socket.context("opening a sock_diag socket")? })
+        Ok(SockDiag {
+            socket: socket.context("opening a sock_diag socket")?,
+        })
     }
 
     /// Pacing rates in bit/s of the established sockets towards one of `ports`: what the kernel would
@@ -51,16 +61,25 @@ impl SockDiag {
     pub fn pacing_rates_bps(&mut self, ports: std::ops::RangeInclusive<u16>) -> Result<Vec<f64>> {
         let mut rates = Vec::new();
         for family in [libc::AF_INET, libc::AF_INET6] {
-            self.socket.write_all(&request(family as u8)).context("asking sock_diag")?;
+            self.socket
+                .write_all(&request(family as u8))
+                .context("asking sock_diag")?;
             let mut buffer = vec![0u8; 64 * 1024];
             'answer: loop {
-                let length = self.socket.read(&mut buffer).context("reading from sock_diag")?;
+                let length = self
+                    .socket
+                    .read(&mut buffer)
+                    .context("reading from sock_diag")?;
                 let mut at = 0;
                 while at + NLMSG_HEADER <= length {
                     let message = &buffer[at..length];
                     let size = word(message, 0) as usize;
                     let kind = i32::from(u16::from_ne_bytes([message[4], message[5]]));
-                    if kind == libc::NLMSG_DONE || kind == libc::NLMSG_ERROR || size < NLMSG_HEADER || size > message.len() {
+                    if kind == libc::NLMSG_DONE
+                        || kind == libc::NLMSG_ERROR
+                        || size < NLMSG_HEADER
+                        || size > message.len()
+                    {
                         break 'answer;
                     }
                     rates.extend(rate_in(&message[NLMSG_HEADER..size], &ports));
@@ -84,7 +103,12 @@ fn request(family: u8) -> Vec<u8> {
     out.extend_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
     out.extend_from_slice(&((libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16).to_ne_bytes());
     out.extend_from_slice(&[0; 8]);
-    out.extend_from_slice(&[family, libc::IPPROTO_TCP as u8, 1 << (INET_DIAG_INFO - 1), 0]);
+    out.extend_from_slice(&[
+        family,
+        libc::IPPROTO_TCP as u8,
+        1 << (INET_DIAG_INFO - 1),
+        0,
+    ]);
     out.extend_from_slice(&TCP_ESTABLISHED.to_ne_bytes());
     out.resize(NLMSG_HEADER + REQUEST, 0);
     out

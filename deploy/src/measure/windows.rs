@@ -15,8 +15,12 @@ pub const SETTLING_NS: u64 = 100 * NS_PER_MS;
 /// definition, and would only flatter the median). Returns (window start, index).
 #[must_use]
 pub fn settled_jain(recording: &Recording) -> Vec<(u64, f64)> {
-    let mut changes: Vec<u64> =
-        recording.flows.values().flat_map(|f| [f.started_ns, f.ended_ns]).flatten().collect();
+    let mut changes: Vec<u64> = recording
+        .flows
+        .values()
+        .flat_map(|f| [f.started_ns, f.ended_ns])
+        .flatten()
+        .collect();
     changes.sort_unstable();
     let mut out = Vec::new();
     for pair in changes.windows(2) {
@@ -39,7 +43,9 @@ pub fn active_rates(recording: &Recording, from_ns: u64, to_ns: u64) -> Vec<f64>
     recording
         .flows
         .values()
-        .filter(|f| f.started_ns.is_some_and(|at| at <= from_ns) && f.ended_ns.is_none_or(|at| at >= to_ns))
+        .filter(|f| {
+            f.started_ns.is_some_and(|at| at <= from_ns) && f.ended_ns.is_none_or(|at| at >= to_ns)
+        })
         .map(|f| f.rate_bps(from_ns, to_ns))
         .collect()
 }
@@ -58,7 +64,13 @@ pub fn utilization_active(recording: &Recording, port: &PortRecord) -> f64 {
 /// Spans of time in which at least one flow was active, in order. A flow without an end lasts to the
 /// last sample of the ports.
 fn active_spans(recording: &Recording) -> Vec<(u64, u64)> {
-    let last = recording.ports.iter().filter_map(|p| p.samples.last()).map(|s| s.0).max().unwrap_or(0);
+    let last = recording
+        .ports
+        .iter()
+        .filter_map(|p| p.samples.last())
+        .map(|s| s.0)
+        .max()
+        .unwrap_or(0);
     let mut spans: Vec<(u64, u64)> = recording
         .flows
         .values()
@@ -86,7 +98,13 @@ pub fn utilization_windows(port: &PortRecord, from_ns: u64, to_ns: u64, width_ns
 /// First moment from `from_ns` on at which fairness holds: Jain's index of the active flows is at
 /// least `bound` in `sustained` windows of 50 ms in a row. Returns the start of the first of them.
 #[must_use]
-pub fn fair_from(recording: &Recording, from_ns: u64, to_ns: u64, bound: f64, sustained: usize) -> Option<u64> {
+pub fn fair_from(
+    recording: &Recording,
+    from_ns: u64,
+    to_ns: u64,
+    bound: f64,
+    sustained: usize,
+) -> Option<u64> {
     let fair_at = |from: u64| {
         let rates = active_rates(recording, from, from + FAIRNESS_WINDOW_NS);
         rates.len() >= 2 && jain(&rates) >= bound
@@ -110,9 +128,22 @@ mod tests {
     /// Two flows: one from 0 to 2 s at 10 bytes a bin, one from 1 s to 2 s at `second` bytes a bin.
     fn recording(second: u64) -> Recording {
         let mut recording = Recording::new();
-        let flow = |started, bins| FlowRecord { started_ns: Some(started), ended_ns: Some(2 * NS_PER_S), bins, ..Default::default() };
+        let flow = |started, bins| FlowRecord {
+            started_ns: Some(started),
+            ended_ns: Some(2 * NS_PER_S),
+            bins,
+            ..Default::default()
+        };
         recording.flows.insert(1, flow(0, vec![10; 200]));
-        recording.flows.insert(2, flow(NS_PER_S, (0..200).map(|bin| if bin < 100 { 0 } else { second }).collect()));
+        recording.flows.insert(
+            2,
+            flow(
+                NS_PER_S,
+                (0..200)
+                    .map(|bin| if bin < 100 { 0 } else { second })
+                    .collect(),
+            ),
+        );
         recording
     }
 
@@ -124,12 +155,19 @@ mod tests {
         assert_eq!(windows[0].0, 1_100 * NS_PER_MS);
         assert!(windows.iter().all(|(_, j)| (j - 1.0).abs() < 1e-12));
         // Shares 10 and 30: (40)² / (2 · 1000) = 0.8.
-        assert!(settled_jain(&recording(30)).iter().all(|(_, j)| (j - 0.8).abs() < 1e-12));
+        assert!(
+            settled_jain(&recording(30))
+                .iter()
+                .all(|(_, j)| (j - 0.8).abs() < 1e-12)
+        );
     }
 
     #[test]
     fn fairness_is_found_where_it_begins() {
-        assert_eq!(fair_from(&recording(10), 0, 2 * NS_PER_S, 0.99, 4), Some(NS_PER_S));
+        assert_eq!(
+            fair_from(&recording(10), 0, 2 * NS_PER_S, 0.99, 4),
+            Some(NS_PER_S)
+        );
         assert_eq!(fair_from(&recording(30), 0, 2 * NS_PER_S, 0.99, 4), None);
     }
 
@@ -139,8 +177,15 @@ mod tests {
         recording.flows.shift_remove(&1);
         // 1,000 byte/s for two seconds, on a link of 1,000 byte/s from 1 s to 2 s only.
         let samples = vec![(0, 0), (NS_PER_S, 100), (2 * NS_PER_S, 1_000)];
-        recording.ports.push(PortRecord { name: "p".into(), capacity_bps: 8_000, samples });
+        recording.ports.push(PortRecord {
+            name: "p".into(),
+            capacity_bps: 8_000,
+            samples,
+        });
         assert!((utilization_active(&recording, &recording.ports[0]) - 0.9).abs() < 1e-9);
-        assert_eq!(utilization_windows(&recording.ports[0], 0, 2 * NS_PER_S, NS_PER_S).len(), 2);
+        assert_eq!(
+            utilization_windows(&recording.ports[0], 0, 2 * NS_PER_S, NS_PER_S).len(),
+            2
+        );
     }
 }

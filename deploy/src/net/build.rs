@@ -36,9 +36,14 @@ impl Network {
             .map(|node| Netns::create(&format!("{prefix}{}", node.name), Some(&nursery)))
             .collect::<Result<Vec<_>>>()?;
         for (node, ns) in plan.nodes.iter().zip(&namespaces) {
-            ns.write_settings(&settings(node)).with_context(|| format!("settings of {}", node.name))?;
+            ns.write_settings(&settings(node))
+                .with_context(|| format!("settings of {}", node.name))?;
         }
-        let mut network = Network { plan, namespaces, _ecmp: Vec::new() };
+        let mut network = Network {
+            plan,
+            namespaces,
+            _ecmp: Vec::new(),
+        };
         network.connect()?;
         network.route()?;
         network.shape()?;
@@ -68,10 +73,25 @@ impl Network {
             );
         }
         self.run_ip(&batches, &[])?;
-        let mut batches: Vec<String> = self.plan.nodes.iter().map(|_| "link set lo up\n".to_owned()).collect();
+        let mut batches: Vec<String> = self
+            .plan
+            .nodes
+            .iter()
+            .map(|_| "link set lo up\n".to_owned())
+            .collect();
         for link in &self.plan.links {
-            address(&mut batches[link.lower.node], link, &link.lower.device, LOWER);
-            address(&mut batches[link.upper.node], link, &link.upper.device, UPPER);
+            address(
+                &mut batches[link.lower.node],
+                link,
+                &link.lower.device,
+                LOWER,
+            );
+            address(
+                &mut batches[link.upper.node],
+                link,
+                &link.upper.device,
+                UPPER,
+            );
         }
         self.run_ip(&batches, &[])
     }
@@ -79,24 +99,47 @@ impl Network {
     fn route(&self) -> Result<()> {
         for v6 in [false, true] {
             let address = |subnet: Subnet, end| {
-                if v6 { subnet.v6(end).to_string() } else { subnet.v4(end).to_string() }
+                if v6 {
+                    subnet.v6(end).to_string()
+                } else {
+                    subnet.v4(end).to_string()
+                }
             };
             let mut batches = vec![String::new(); self.namespaces.len()];
             for (node, batch) in batches.iter_mut().enumerate() {
                 for route in self.plan.routes(node) {
-                    let dest = route.dest.map_or_else(|| "default".to_owned(), |subnet| address(subnet, LOWER));
-                    let table = route.table.map_or_else(|| "main".to_owned(), |spine| table(spine).to_string());
-                    let _ = writeln!(batch, "route add {dest} via {} dev {} onlink table {table}", address(route.via, route.end), self.device(node, route.via));
+                    let dest = route
+                        .dest
+                        .map_or_else(|| "default".to_owned(), |subnet| address(subnet, LOWER));
+                    let table = route
+                        .table
+                        .map_or_else(|| "main".to_owned(), |spine| table(spine).to_string());
+                    let _ = writeln!(
+                        batch,
+                        "route add {dest} via {} dev {} onlink table {table}",
+                        address(route.via, route.end),
+                        self.device(node, route.via)
+                    );
                 }
-                let Role::Switch(Some(rack)) = self.plan.nodes[node].role else { continue };
+                let Role::Switch(Some(rack)) = self.plan.nodes[node].role else {
+                    continue;
+                };
                 if self.plan.spines == 0 {
                     continue;
                 }
                 for subnet in self.plan.leaf_direct(rack) {
-                    let _ = writeln!(batch, "rule add pref 100 to {} lookup main", address(subnet, LOWER));
+                    let _ = writeln!(
+                        batch,
+                        "rule add pref 100 to {} lookup main",
+                        address(subnet, LOWER)
+                    );
                 }
                 for spine in 0..self.plan.spines {
-                    let _ = writeln!(batch, "rule add pref 200 fwmark {0} lookup {0}", table(spine));
+                    let _ = writeln!(
+                        batch,
+                        "rule add pref 200 fwmark {0} lookup {0}",
+                        table(spine)
+                    );
                 }
             }
             self.run_ip(&batches, if v6 { &["-6"] } else { &[] })?;
@@ -125,20 +168,37 @@ impl Network {
         if self.plan.spines == 0 {
             return Ok(());
         }
-        let config = LeafConfig { seed, symmetric: true, spines: self.plan.spines as u32, mark_base: SPINE_MARK_BASE };
+        let config = LeafConfig {
+            seed,
+            symmetric: true,
+            spines: self.plan.spines as u32,
+            mark_base: SPINE_MARK_BASE,
+        };
         for rack in 0..self.plan.racks {
             let leaf = self.plan.links[self.plan.rack_hosts(rack).start].upper.node;
-            let ports: Vec<String> =
-                self.plan.rack_hosts(rack).map(|host| self.plan.links[host].upper.device.clone()).collect();
-            self._ecmp.push(EcmpProgram::attach(config, &self.namespaces[leaf], &ports)?);
+            let ports: Vec<String> = self
+                .plan
+                .rack_hosts(rack)
+                .map(|host| self.plan.links[host].upper.device.clone())
+                .collect();
+            self._ecmp
+                .push(EcmpProgram::attach(config, &self.namespaces[leaf], &ports)?);
         }
         Ok(())
     }
 
     /// The node's device on the link with this subnet.
     fn device(&self, node: usize, subnet: Subnet) -> &str {
-        let ends = self.plan.links.iter().filter(|l| l.subnet == subnet).flat_map(|l| [&l.lower, &l.upper]);
-        ends.filter(|port| port.node == node).map(|port| port.device.as_str()).next().unwrap_or("eth0")
+        let ends = self
+            .plan
+            .links
+            .iter()
+            .filter(|l| l.subnet == subnet)
+            .flat_map(|l| [&l.lower, &l.upper]);
+        ends.filter(|port| port.node == node)
+            .map(|port| port.device.as_str())
+            .next()
+            .unwrap_or("eth0")
     }
 
     fn run_ip(&self, batches: &[String], family: &[&str]) -> Result<()> {
@@ -160,16 +220,28 @@ fn table(spine: usize) -> u32 {
 /// Addresses, fixed neighbours and, at a switch, the route to the host.
 fn address(batch: &mut String, link: &Link, device: &str, end: u8) {
     let subnet = link.subnet;
-    let (v4_bits, v6_bits) = if matches!(subnet, Subnet::Fabric(_)) { (24, 64) } else { (32, 128) };
+    let (v4_bits, v6_bits) = if matches!(subnet, Subnet::Fabric(_)) {
+        (24, 64)
+    } else {
+        (32, 128)
+    };
     let gateway = matches!(subnet, Subnet::Edge { .. }) && end == UPPER;
     if !gateway {
         let _ = writeln!(batch, "addr add {}/{v4_bits} dev {device}", subnet.v4(end));
-        let _ = writeln!(batch, "addr add {}/{v6_bits} dev {device} nodad", subnet.v6(end));
+        let _ = writeln!(
+            batch,
+            "addr add {}/{v6_bits} dev {device} nodad",
+            subnet.v6(end)
+        );
     }
     let _ = writeln!(batch, "link set {device} up");
     let other = if end == UPPER { LOWER } else { UPPER };
     for peer in [subnet.v4(other).to_string(), subnet.v6(other).to_string()] {
-        let _ = writeln!(batch, "neigh replace {peer} lladdr {} dev {device} nud permanent", subnet.mac(other));
+        let _ = writeln!(
+            batch,
+            "neigh replace {peer} lladdr {} dev {device} nud permanent",
+            subnet.mac(other)
+        );
         if gateway {
             let _ = writeln!(batch, "route add {peer} dev {device}");
         }
@@ -195,7 +267,10 @@ fn settings(node: &Node) -> Vec<(&'static str, &'static str)> {
             ("net/ipv4/tcp_rmem", "4096 131072 6291456"),
         ]),
         Role::Switch(_) => {
-            settings.extend([("net/ipv4/ip_forward", "1"), ("net/ipv6/conf/all/forwarding", "1")]);
+            settings.extend([
+                ("net/ipv4/ip_forward", "1"),
+                ("net/ipv6/conf/all/forwarding", "1"),
+            ]);
         }
     }
     settings

@@ -29,10 +29,17 @@ pub fn root(fallback: &Path) -> Result<PathBuf> {
     if let Some(point) = mount_in(&mounts) {
         return Ok(point);
     }
-    std::fs::create_dir_all(fallback).with_context(|| format!("creating {}", fallback.display()))?;
+    std::fs::create_dir_all(fallback)
+        .with_context(|| format!("creating {}", fallback.display()))?;
     let none: Option<&str> = None;
-    nix::mount::mount(Some("none"), fallback, Some("cgroup2"), nix::mount::MsFlags::empty(), none)
-        .with_context(|| format!("mounting cgroup2 at {}", fallback.display()))?;
+    nix::mount::mount(
+        Some("none"),
+        fallback,
+        Some("cgroup2"),
+        nix::mount::MsFlags::empty(),
+        none,
+    )
+    .with_context(|| format!("mounting cgroup2 at {}", fallback.display()))?;
     Ok(fallback.to_owned())
 }
 
@@ -42,7 +49,8 @@ pub fn root(fallback: &Path) -> Result<PathBuf> {
 /// When it cannot be made, or the kernel does not make it a control group.
 pub fn create(parent: &Path, name: &str) -> Result<PathBuf> {
     let directory = parent.join(name);
-    std::fs::create_dir_all(&directory).with_context(|| format!("creating cgroup {}", directory.display()))?;
+    std::fs::create_dir_all(&directory)
+        .with_context(|| format!("creating cgroup {}", directory.display()))?;
     if !directory.join("cgroup.procs").exists() {
         bail!("{} is not a cgroup v2 directory", directory.display());
     }
@@ -61,7 +69,13 @@ fn processes(directory: &Path, out: &mut Vec<i32>) {
 
 fn children(directory: &Path) -> Vec<PathBuf> {
     std::fs::read_dir(directory)
-        .map(|entries| entries.filter_map(Result::ok).map(|e| e.path()).filter(|p| p.is_dir()).collect())
+        .map(|entries| {
+            entries
+                .filter_map(Result::ok)
+                .map(|e| e.path())
+                .filter(|p| p.is_dir())
+                .collect()
+        })
         .unwrap_or_default()
 }
 
@@ -94,7 +108,10 @@ mod tests {
     #[test]
     fn finds_the_unified_mount_among_version_1_mounts() {
         let mounts = "cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
-        assert_eq!(mount_in(mounts), Some(PathBuf::from("/sys/fs/cgroup/unified")));
+        assert_eq!(
+            mount_in(mounts),
+            Some(PathBuf::from("/sys/fs/cgroup/unified"))
+        );
         assert_eq!(mount_in("proc /proc proc rw 0 0\n"), None);
     }
 }

@@ -12,7 +12,14 @@ use std::os::fd::AsFd;
 
 use super::ns::Netns;
 
-#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, clippy::undocumented_unsafe_blocks, unused_qualifications)]
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::all,
+    clippy::pedantic,
+    clippy::undocumented_unsafe_blocks,
+    unused_qualifications
+)]
 mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/ecmp.skel.rs"));
 }
@@ -50,13 +57,21 @@ impl EcmpProgram {
     pub fn load(config: LeafConfig) -> Result<EcmpProgram> {
         // Lives as long as the process: a handful of leaves, a few kilobytes each.
         let object = Box::leak(Box::new(MaybeUninit::uninit()));
-        let mut open = EcmpSkelBuilder::default().open(object).context("opening the leaf's BPF program")?;
-        let settings = open.maps.rodata_data.as_deref_mut().context("the leaf's BPF program has no settings")?;
+        let mut open = EcmpSkelBuilder::default()
+            .open(object)
+            .context("opening the leaf's BPF program")?;
+        let settings = open
+            .maps
+            .rodata_data
+            .as_deref_mut()
+            .context("the leaf's BPF program has no settings")?;
         settings.hash_seed = config.seed;
         settings.symmetric = u32::from(config.symmetric);
         settings.spines = config.spines;
         settings.mark_base = config.mark_base;
-        let skel = open.load().context("loading the leaf's BPF program (needs root and CONFIG_NET_CLS_BPF)")?;
+        let skel = open
+            .load()
+            .context("loading the leaf's BPF program (needs root and CONFIG_NET_CLS_BPF)")?;
         Ok(EcmpProgram { skel })
     }
 
@@ -69,7 +84,8 @@ impl EcmpProgram {
         let fd = program.skel.progs.choose_spine.as_fd();
         leaf.within(|| -> Result<()> {
             for port in ports {
-                let index = nix::net::if_::if_nametoindex(port.as_str()).with_context(|| format!("port {port}"))?;
+                let index = nix::net::if_::if_nametoindex(port.as_str())
+                    .with_context(|| format!("port {port}"))?;
                 let mut hook = TcHookBuilder::new(fd)
                     .ifindex(index as i32)
                     .replace(true)
@@ -77,7 +93,8 @@ impl EcmpProgram {
                     .priority(1)
                     .hook(TC_INGRESS);
                 hook.create().with_context(|| format!("clsact on {port}"))?;
-                hook.attach().with_context(|| format!("attaching the leaf's classifier to {port}"))?;
+                hook.attach()
+                    .with_context(|| format!("attaching the leaf's classifier to {port}"))?;
             }
             Ok(())
         })??;
@@ -102,8 +119,19 @@ impl EcmpProgram {
             data_out: Some(&mut frame_out),
             ..Default::default()
         };
-        self.skel.progs.choose_spine.test_run(input).context("running the leaf's BPF program on a test packet")?;
-        let word = |at: usize| u32::from_ne_bytes([context[at], context[at + 1], context[at + 2], context[at + 3]]);
+        self.skel
+            .progs
+            .choose_spine
+            .test_run(input)
+            .context("running the leaf's BPF program on a test packet")?;
+        let word = |at: usize| {
+            u32::from_ne_bytes([
+                context[at],
+                context[at + 1],
+                context[at + 2],
+                context[at + 3],
+            ])
+        };
         Ok((word(CB_AT), word(MARK_AT)))
     }
 }

@@ -30,8 +30,12 @@ impl Netns {
             Some(parent) => parent.within(|| tool::run("ip", &["netns", "add", name]))??,
             None => tool::run("ip", &["netns", "add", name])?,
         }
-        let file = File::open(path_of(name)).with_context(|| format!("opening network namespace {name}"))?;
-        Ok(Netns { name: name.to_owned(), file })
+        let file = File::open(path_of(name))
+            .with_context(|| format!("opening network namespace {name}"))?;
+        Ok(Netns {
+            name: name.to_owned(),
+            file,
+        })
     }
 
     /// The name under /run/netns.
@@ -100,7 +104,9 @@ pub fn path_of(name: &str) -> PathBuf {
 /// Names of all namespaces that begin with `prefix`.
 #[must_use]
 pub fn list(prefix: &str) -> Vec<String> {
-    let Ok(entries) = std::fs::read_dir(NETNS_DIR) else { return Vec::new() };
+    let Ok(entries) = std::fs::read_dir(NETNS_DIR) else {
+        return Vec::new();
+    };
     let mut names: Vec<String> = entries
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
         .filter(|name| name.starts_with(prefix))

@@ -80,7 +80,9 @@ impl Subnet {
     #[must_use]
     pub fn v6(self, end: u8) -> Ipv6Addr {
         match self {
-            Subnet::Edge { rack, index } if end == LOWER => Ipv6Addr::new(0xfd77, 0, 0, rack.into(), 0, 0, 0, index.into()),
+            Subnet::Edge { rack, index } if end == LOWER => {
+                Ipv6Addr::new(0xfd77, 0, 0, rack.into(), 0, 0, 0, index.into())
+            }
             Subnet::Edge { .. } => Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1),
             Subnet::Fabric(n) => Ipv6Addr::new(0xfd78, 0, 0, n.into(), 0, 0, 0, end.into()),
         }
@@ -160,37 +162,60 @@ impl Plan {
     /// `racks` leaves with `hosts_per_rack` hosts each, every leaf linked to each of `spines` spines.
     /// The allocator sits at the first spine, as in flowtune §5.3, or at the only switch.
     #[must_use]
-    pub fn two_tier(racks: usize, hosts_per_rack: usize, spines: usize, capacities: Capacities) -> Plan {
+    pub fn two_tier(
+        racks: usize,
+        hosts_per_rack: usize,
+        spines: usize,
+        capacities: Capacities,
+    ) -> Plan {
         let hosts = (racks * hosts_per_rack).min(MAX_HOSTS);
         let node = |name: String, role| Node { name, role };
-        let mut nodes: Vec<Node> = (1..=hosts).map(|i| node(format!("h{i}"), Role::Host)).collect();
+        let mut nodes: Vec<Node> = (1..=hosts)
+            .map(|i| node(format!("h{i}"), Role::Host))
+            .collect();
         nodes.push(node("alloc".into(), Role::Allocator));
         let first_leaf = nodes.len();
         nodes.extend((0..racks).map(|rack| {
-            let name = if spines == 0 { "switch".to_owned() } else { format!("leaf{}", rack + 1) };
+            let name = if spines == 0 {
+                "switch".to_owned()
+            } else {
+                format!("leaf{}", rack + 1)
+            };
             node(name, Role::Switch(Some(rack)))
         }));
         let first_spine = nodes.len();
         nodes.extend((1..=spines).map(|i| node(format!("spine{i}"), Role::Switch(None))));
 
-        let shaping = |rate_bps, buffer_bytes| Shaping { rate_bps, buffer_bytes, control_port: ALLOCATOR_PORT };
+        let shaping = |rate_bps, buffer_bytes| Shaping {
+            rate_bps,
+            buffer_bytes,
+            control_port: ALLOCATOR_PORT,
+        };
         let port = |node: usize, device: String| Port { node, device };
         let mut links: Vec<Link> = (0..hosts)
             .map(|host| Link {
                 lower: port(host, "eth0".into()),
-                upper: port(first_leaf + host / hosts_per_rack.max(1), format!("p{}", host + 1)),
+                upper: port(
+                    first_leaf + host / hosts_per_rack.max(1),
+                    format!("p{}", host + 1),
+                ),
                 subnet: Subnet::Edge {
                     rack: (host / hosts_per_rack.max(1)) as u8 + 1,
                     index: (host % hosts_per_rack.max(1)) as u8 + 1,
                 },
-                shape_up: capacities.shape_hosts.then(|| shaping(capacities.host_bps, HOST_QUEUE_BYTES)),
+                shape_up: capacities
+                    .shape_hosts
+                    .then(|| shaping(capacities.host_bps, HOST_QUEUE_BYTES)),
                 shape_down: Some(shaping(capacities.host_bps, capacities.buffer_bytes)),
             })
             .collect();
         // The allocator's link is not a bottleneck of the experiments: it is left at veth speed.
         links.push(Link {
             lower: port(hosts, "eth0".into()),
-            upper: port(if spines == 0 { first_leaf } else { first_spine }, "alloc".into()),
+            upper: port(
+                if spines == 0 { first_leaf } else { first_spine },
+                "alloc".into(),
+            ),
             subnet: ALLOCATOR,
             shape_up: None,
             shape_down: None,
@@ -207,7 +232,14 @@ impl Plan {
                 });
             }
         }
-        Plan { nodes, links, hosts, racks, spines, capacities }
+        Plan {
+            nodes,
+            links,
+            hosts,
+            racks,
+            spines,
+            capacities,
+        }
     }
 
     /// Hosts of a rack, as indices.
@@ -233,14 +265,28 @@ impl Plan {
     #[must_use]
     pub fn host_addr(&self, host: usize, v6: bool) -> IpAddr {
         let subnet = self.links[host].subnet;
-        if v6 { subnet.v6(LOWER).into() } else { subnet.v4(LOWER).into() }
+        if v6 {
+            subnet.v6(LOWER).into()
+        } else {
+            subnet.v4(LOWER).into()
+        }
     }
 
     /// Routes of a node beyond its own links: (destination subnet, gateway's subnet and end, table).
     #[must_use]
     pub fn routes(&self, node: usize) -> Vec<Route> {
-        let to = |dest: Subnet, via: Subnet, end: u8| Route { dest: Some(dest), via, end, table: None };
-        let default = |via: Subnet, table| Route { dest: None, via, end: UPPER, table };
+        let to = |dest: Subnet, via: Subnet, end: u8| Route {
+            dest: Some(dest),
+            via,
+            end,
+            table: None,
+        };
+        let default = |via: Subnet, table| Route {
+            dest: None,
+            via,
+            end: UPPER,
+            table,
+        };
         match self.nodes[node].role {
             Role::Host | Role::Allocator => vec![default(self.links[node].subnet, None)],
             Role::Switch(Some(rack)) => (0..self.spines)
@@ -251,7 +297,13 @@ impl Plan {
                 let spine = node - (self.hosts + 1 + self.racks);
                 (0..self.racks)
                     .flat_map(|rack| self.rack_hosts(rack).map(move |host| (rack, host)))
-                    .map(|(rack, host)| to(self.links[host].subnet, self.fabric_link(rack, spine).subnet, LOWER))
+                    .map(|(rack, host)| {
+                        to(
+                            self.links[host].subnet,
+                            self.fabric_link(rack, spine).subnet,
+                            LOWER,
+                        )
+                    })
                     .collect()
             }
         }
@@ -260,7 +312,10 @@ impl Plan {
     /// Subnets that a leaf reaches without asking the spines' tables: its own hosts and the allocator.
     #[must_use]
     pub fn leaf_direct(&self, rack: usize) -> Vec<Subnet> {
-        self.rack_hosts(rack).map(|host| self.links[host].subnet).chain([ALLOCATOR]).collect()
+        self.rack_hosts(rack)
+            .map(|host| self.links[host].subnet)
+            .chain([ALLOCATOR])
+            .collect()
     }
 }
 
@@ -281,7 +336,12 @@ pub struct Route {
 mod tests {
     use super::*;
 
-    const CAPS: Capacities = Capacities { host_bps: 1, fabric_bps: 2, buffer_bytes: 3, shape_hosts: true };
+    const CAPS: Capacities = Capacities {
+        host_bps: 1,
+        fabric_bps: 2,
+        buffer_bytes: 3,
+        shape_hosts: true,
+    };
 
     #[test]
     fn a_big_switch_has_one_switch_and_a_default_route_per_host() {

@@ -33,7 +33,11 @@ impl Shaping {
     /// The `tc -batch` commands that shape the egress of `device`.
     #[must_use]
     pub fn commands(&self, device: &str) -> String {
-        let Shaping { rate_bps, buffer_bytes, control_port } = *self;
+        let Shaping {
+            rate_bps,
+            buffer_bytes,
+            control_port,
+        } = *self;
         let burst = (rate_bps / 8 * CATCH_UP_US / 1_000_000).max(4 * 1514);
         let control = rate_bps / 10;
         let mut out = String::new();
@@ -44,12 +48,21 @@ impl Shaping {
                  burst {burst} cburst {burst} quantum 3028 prio {prio}"
             );
         };
-        let _ = writeln!(out, "qdisc add dev {device} root handle 1: htb default {DATA_CLASS:x}");
+        let _ = writeln!(
+            out,
+            "qdisc add dev {device} root handle 1: htb default {DATA_CLASS:x}"
+        );
         class(&mut out, "1:", 1, rate_bps, 0);
         class(&mut out, "1:1", CONTROL_CLASS, control, 0);
         class(&mut out, "1:1", DATA_CLASS, rate_bps - control, 1);
-        let _ = writeln!(out, "qdisc add dev {device} parent 1:{CONTROL_CLASS:x} handle 10: pfifo limit 1000");
-        let _ = writeln!(out, "qdisc add dev {device} parent 1:{DATA_CLASS:x} handle 20: bfifo limit {buffer_bytes}");
+        let _ = writeln!(
+            out,
+            "qdisc add dev {device} parent 1:{CONTROL_CLASS:x} handle 10: pfifo limit 1000"
+        );
+        let _ = writeln!(
+            out,
+            "qdisc add dev {device} parent 1:{DATA_CLASS:x} handle 20: bfifo limit {buffer_bytes}"
+        );
         for direction in ["sport", "dport"] {
             let _ = writeln!(
                 out,
@@ -67,7 +80,12 @@ mod tests {
 
     #[test]
     fn the_two_classes_share_exactly_the_links_rate() {
-        let text = Shaping { rate_bps: 250_000_000, buffer_bytes: 65_536, control_port: 7600 }.commands("p1");
+        let text = Shaping {
+            rate_bps: 250_000_000,
+            buffer_bytes: 65_536,
+            control_port: 7600,
+        }
+        .commands("p1");
         assert!(text.contains("parent 1: classid 1:1 htb rate 250000000bit ceil 250000000bit"));
         assert!(text.contains("classid 1:10 htb rate 25000000bit ceil 250000000bit"));
         assert!(text.contains("classid 1:20 htb rate 225000000bit ceil 250000000bit"));

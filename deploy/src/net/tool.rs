@@ -30,10 +30,16 @@ pub fn run_with_input(program: &str, args: &[&str], input: &str) -> Result<()> {
         // A command that fails early closes its input; its exit status says so below.
         let _ = stdin.write_all(input.as_bytes());
     }
-    let output = child.wait_with_output().with_context(|| format!("waiting for `{program}`"))?;
+    let output = child
+        .wait_with_output()
+        .with_context(|| format!("waiting for `{program}`"))?;
     if !output.status.success() {
         let line = String::from_utf8_lossy(&output.stderr);
-        bail!("`{program} {}` failed: {}\n{input}", args.join(" "), line.trim());
+        bail!(
+            "`{program} {}` failed: {}\n{input}",
+            args.join(" "),
+            line.trim()
+        );
     }
     Ok(())
 }

@@ -22,11 +22,19 @@ pub fn draw(file: &Path, options: &LabOptions, outcome: &Outcome) -> Result<()> 
 /// A name, a colour, sorted times.
 type Distribution = (String, RGBColor, Vec<f64>);
 
-fn render(file: &Path, options: &LabOptions, outcome: &Outcome) -> Result<(), Box<dyn std::error::Error>> {
+fn render(
+    file: &Path,
+    options: &LabOptions,
+    outcome: &Outcome,
+) -> Result<(), Box<dyn std::error::Error>> {
     let root = SVGBackend::new(file, (1_400, 560)).into_drawing_area();
     root.fill(&WHITE)?;
     let (head, body) = root.split_vertically(64);
-    head.draw(&Text::new("coflow: many parallel transfers to one receiver", (24, 14), style::font(22, INK)))?;
+    head.draw(&Text::new(
+        "coflow: many parallel transfers to one receiver",
+        (24, 14),
+        style::font(22, INK),
+    ))?;
     let subtitle = format!(
         "{} runs each, alternating · {} Mbit/s links, {} KiB drop-tail buffers · {}",
         options.runs,
@@ -38,10 +46,13 @@ fn render(file: &Path, options: &LabOptions, outcome: &Outcome) -> Result<(), Bo
     let (left, right) = body.split_horizontally(700);
     let ours = format!("with Ratewright ({})", outcome.backend);
     let of = |times: fn(&Phase) -> Vec<f64>| -> Vec<Distribution> {
-        [("Cubic alone".to_owned(), BASELINE, &outcome.without), (ours.clone(), OURS, &outcome.with)]
-            .into_iter()
-            .filter_map(|(name, colour, phase)| Some((name, colour, sorted(times(phase.as_ref()?)))))
-            .collect()
+        [
+            ("Cubic alone".to_owned(), BASELINE, &outcome.without),
+            (ours.clone(), OURS, &outcome.with),
+        ]
+        .into_iter()
+        .filter_map(|(name, colour, phase)| Some((name, colour, sorted(times(phase.as_ref()?)))))
+        .collect()
     };
     draw_panel(&left, "whole coflows", &of(coflow_times))?;
     draw_panel(&right, "single transfers", &of(transfer_times))?;
@@ -50,12 +61,22 @@ fn render(file: &Path, options: &LabOptions, outcome: &Outcome) -> Result<(), Bo
 }
 
 fn coflow_times(phase: &Phase) -> Vec<f64> {
-    phase.figures.completion_s.as_ref().map(|c| c.samples.clone()).unwrap_or_default()
+    phase
+        .figures
+        .completion_s
+        .as_ref()
+        .map(|c| c.samples.clone())
+        .unwrap_or_default()
 }
 
 fn transfer_times(phase: &Phase) -> Vec<f64> {
     let seconds = |from: u64, to: u64| to.saturating_sub(from) as f64 / NS_PER_S as f64;
-    phase.recording.flows.values().filter_map(|f| Some(seconds(f.started_ns?, f.ended_ns?))).collect()
+    phase
+        .recording
+        .flows
+        .values()
+        .filter_map(|f| Some(seconds(f.started_ns?, f.ended_ns?)))
+        .collect()
 }
 
 fn sorted(mut values: Vec<f64>) -> Vec<f64> {
@@ -68,7 +89,11 @@ fn draw_panel(
     name: &str,
     distributions: &[Distribution],
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let longest = distributions.iter().filter_map(|(_, _, times)| times.last().copied()).fold(0.1, f64::max) * 1.05;
+    let longest = distributions
+        .iter()
+        .filter_map(|(_, _, times)| times.last().copied())
+        .fold(0.1, f64::max)
+        * 1.05;
     let mut chart = ChartBuilder::on(area)
         .caption(name, style::font(17, INK))
         .margin(14)
@@ -90,11 +115,16 @@ fn draw_panel(
     for (label, colour, times) in distributions {
         let colour = *colour;
         let step = 100.0 / times.len().max(1) as f64;
-        let stairs = times.iter().enumerate().flat_map(|(i, t)| [(*t, i as f64 * step), (*t, (i + 1) as f64 * step)]);
+        let stairs = times
+            .iter()
+            .enumerate()
+            .flat_map(|(i, t)| [(*t, i as f64 * step), (*t, (i + 1) as f64 * step)]);
         chart
             .draw_series(LineSeries::new(stairs, style::line(colour, 2)))?
             .label(label)
-            .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + 16, y)], style::line(colour, 3)));
+            .legend(move |(x, y)| {
+                PathElement::new(vec![(x, y), (x + 16, y)], style::line(colour, 3))
+            });
     }
     chart
         .configure_series_labels()

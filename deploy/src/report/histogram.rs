@@ -6,8 +6,20 @@ use std::fmt::Write as _;
 use crate::measure::stats::percentile;
 
 /// Upper bounds of the rows in microseconds.
-const BOUNDS_US: [f64; 12] =
-    [50.0, 100.0, 200.0, 300.0, 500.0, 750.0, 1_000.0, 2_000.0, 5_000.0, 10_000.0, 50_000.0, f64::INFINITY];
+const BOUNDS_US: [f64; 12] = [
+    50.0,
+    100.0,
+    200.0,
+    300.0,
+    500.0,
+    750.0,
+    1_000.0,
+    2_000.0,
+    5_000.0,
+    10_000.0,
+    50_000.0,
+    f64::INFINITY,
+];
 const BAR_CELLS: usize = 40;
 
 /// Counts per row: samples up to the row's bound and above the last row's.
@@ -15,7 +27,9 @@ const BAR_CELLS: usize = 40;
 pub fn rows(samples_us: &[f64]) -> Vec<usize> {
     let mut counts = vec![0; BOUNDS_US.len()];
     for sample in samples_us {
-        counts[BOUNDS_US.partition_point(|bound| bound < sample).min(BOUNDS_US.len() - 1)] += 1;
+        counts[BOUNDS_US
+            .partition_point(|bound| bound < sample)
+            .min(BOUNDS_US.len() - 1)] += 1;
     }
     counts
 }
@@ -35,16 +49,29 @@ pub fn text(samples_us: &[f64]) -> String {
         at(99.0)
     );
     for row in first..=last {
-        let label = if BOUNDS_US[row].is_finite() { format!("≤ {}", unit(BOUNDS_US[row])) } else { "more".to_owned() };
+        let label = if BOUNDS_US[row].is_finite() {
+            format!("≤ {}", unit(BOUNDS_US[row]))
+        } else {
+            "more".to_owned()
+        };
         let cells = (counts[row] * BAR_CELLS).div_ceil(most);
-        let _ = writeln!(out, "{label:>10} │{:<BAR_CELLS$}│ {}", "█".repeat(cells), counts[row]);
+        let _ = writeln!(
+            out,
+            "{label:>10} │{:<BAR_CELLS$}│ {}",
+            "█".repeat(cells),
+            counts[row]
+        );
     }
     out.truncate(out.trim_end().len());
     out
 }
 
 fn unit(us: f64) -> String {
-    if us < 1_000.0 { format!("{us:.0} µs") } else { format!("{:.0} ms", us / 1_000.0) }
+    if us < 1_000.0 {
+        format!("{us:.0} µs")
+    } else {
+        format!("{:.0} ms", us / 1_000.0)
+    }
 }
 
 #[cfg(test)]

@@ -29,7 +29,8 @@ use crate::scenario::Outcome;
 pub fn publish(lab: &Lab, outcome: &Outcome) -> Result<()> {
     let path = lab.options.json_path();
     if let Some(directory) = path.parent().filter(|d| !d.as_os_str().is_empty()) {
-        std::fs::create_dir_all(directory).with_context(|| format!("creating {}", directory.display()))?;
+        std::fs::create_dir_all(directory)
+            .with_context(|| format!("creating {}", directory.display()))?;
     }
     let results = json::Results::new(&lab.options, outcome);
     let text = serde_json::to_string_pretty(&results).context("writing the results")?;
@@ -45,6 +46,10 @@ pub fn publish(lab: &Lab, outcome: &Outcome) -> Result<()> {
     {
         println!("\n{}", histogram::text(&phase.first_paced_us));
     }
-    println!("\nresults: {}\nplot:    {}", path.display(), picture.display());
+    println!(
+        "\nresults: {}\nplot:    {}",
+        path.display(),
+        picture.display()
+    );
     Ok(())
 }

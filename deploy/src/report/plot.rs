@@ -10,7 +10,7 @@ use plotters::prelude::*;
 
 use super::style::{self, GRID, INK, MUTED, REFERENCE};
 use crate::clock::{NS_PER_MS, NS_PER_S};
-use crate::lab::options::LabOptions;
+use crate::lab::options::{LabOptions, ScenarioKind};
 use crate::measure::recording::Recording;
 use crate::measure::stats::jain;
 use crate::measure::windows::active_rates;
@@ -36,7 +36,11 @@ pub fn draw(file: &Path, options: &LabOptions, outcome: &Outcome) -> Result<()> 
     render(file, options, outcome).map_err(|error| anyhow!("drawing {}: {error}", file.display()))
 }
 
-fn render(file: &Path, options: &LabOptions, outcome: &Outcome) -> Result<(), Box<dyn std::error::Error>> {
+fn render(
+    file: &Path,
+    options: &LabOptions,
+    outcome: &Outcome,
+) -> Result<(), Box<dyn std::error::Error>> {
     let root = SVGBackend::new(file, (WIDTH, HEIGHT)).into_drawing_area();
     root.fill(&WHITE)?;
     let (head, body) = root.split_vertically(HEAD);
@@ -50,18 +54,35 @@ fn render(file: &Path, options: &LabOptions, outcome: &Outcome) -> Result<(), Bo
     head.draw(&Text::new(subtitle, (24, 42), style::font(13, MUTED)))?;
 
     let ours = format!("with Ratewright ({})", outcome.backend);
-    let phases: Vec<(&str, &Phase)> = [("Cubic alone", &outcome.without), (ours.as_str(), &outcome.with)]
-        .into_iter()
-        .filter_map(|(name, phase)| Some((name, phase.as_ref()?)))
-        .collect();
+    let phases: Vec<(&str, &Phase)> = [
+        ("Cubic alone", &outcome.without),
+        (ours.as_str(), &outcome.with),
+    ]
+    .into_iter()
+    .filter_map(|(name, phase)| Some((name, phase.as_ref()?)))
+    .collect();
     draw_legend(&head, &phases)?;
-    let span_s = phases.iter().map(|(_, phase)| Series::of(&phase.recording).span_s).fold(1.0, f64::max);
+    let span_s = phases
+        .iter()
+        .map(|(_, phase)| Series::of(&phase.recording).span_s)
+        .fold(1.0, f64::max);
     let panels = body.split_evenly((1, phases.len().max(1)));
     for (panel, (name, phase)) in panels.iter().zip(&phases) {
         let (rates, strip) = panel.split_vertically(HEIGHT - HEAD - STRIP);
         let series = Series::of(&phase.recording);
-        draw_rates(&rates, name, &series, span_s, f64::from(options.link_mbps()))?;
-        draw_strip(&strip, &series, span_s)?;
+        draw_rates(
+            &rates,
+            name,
+            &series,
+            span_s,
+            f64::from(options.link_mbps()),
+        )?;
+        draw_strip(
+            &strip,
+            &series,
+            span_s,
+            options.scenario != ScenarioKind::Mixed,
+        )?;
     }
     root.present()?;
     Ok(())
@@ -88,16 +109,33 @@ struct Series {
 
 impl Series {
     fn of(recording: &Recording) -> Series {
-        let begin = recording.flows.values().filter_map(|f| f.started_ns).min().unwrap_or(recording.begin_ns);
-        let end = recording.flows.values().filter_map(|f| f.ended_ns).max().unwrap_or(begin) + 100 * NS_PER_MS;
+        let begin = recording
+            .flows
+            .values()
+            .filter_map(|f| f.started_ns)
+            .min()
+            .unwrap_or(recording.begin_ns);
+        let end = recording
+            .flows
+            .values()
+            .filter_map(|f| f.ended_ns)
+            .max()
+            .unwrap_or(begin)
+            + 100 * NS_PER_MS;
         let seconds = |ns: u64| ns.saturating_sub(begin) as f64 / NS_PER_S as f64;
-        let windows: Vec<u64> =
-            (begin / BIN_NS * BIN_NS..end).step_by(SMOOTHING_NS as usize).collect();
+        let windows: Vec<u64> = (begin / BIN_NS * BIN_NS..end)
+            .step_by(SMOOTHING_NS as usize)
+            .collect();
         let mut rates: IndexMap<String, Vec<(f64, f64)>> = IndexMap::new();
         for flow in recording.flows.values() {
-            let (Some(from), to) = (flow.started_ns, flow.ended_ns.unwrap_or(end)) else { continue };
+            let (Some(from), to) = (flow.started_ns, flow.ended_ns.unwrap_or(end)) else {
+                continue;
+            };
             let line = rates.entry(flow.label.clone()).or_insert_with(|| {
-                windows.iter().map(|at| (seconds(at + SMOOTHING_NS / 2), 0.0)).collect()
+                windows
+                    .iter()
+                    .map(|at| (seconds(at + SMOOTHING_NS / 2), 0.0))
+                    .collect()
             });
             for (at, point) in windows.iter().zip(line) {
                 if at + SMOOTHING_NS > from && *at < to {
@@ -108,16 +146,33 @@ impl Series {
         let settled = |at: &u64| active_rates(recording, *at, at + SMOOTHING_NS);
         let jain = windows
             .iter()
-            .filter_map(|at| Some((seconds(*at), settled(at))).filter(|(_, rates)| rates.len() >= 2))
+            .filter_map(|at| {
+                Some((seconds(*at), settled(at))).filter(|(_, rates)| rates.len() >= 2)
+            })
             .map(|(at, rates)| (at, jain(&rates)))
             .collect();
         let utilization = recording
             .ports
             .first()
-            .map(|port| windows.iter().map(|at| (seconds(*at), port.utilization(*at, at + SMOOTHING_NS))).collect())
+            .map(|port| {
+                windows
+                    .iter()
+                    .map(|at| (seconds(*at), port.utilization(*at, at + SMOOTHING_NS)))
+                    .collect()
+            })
             .unwrap_or_default();
-        let events = recording.events.iter().map(|(at, text)| (seconds(*at), text.clone())).collect();
-        Series { span_s: seconds(end), rates, jain, utilization, events }
+        let events = recording
+            .events
+            .iter()
+            .map(|(at, text)| (seconds(*at), text.clone()))
+            .collect();
+        Series {
+            span_s: seconds(end),
+            rates,
+            jain,
+            utilization,
+            events,
+        }
     }
 }
 
@@ -151,37 +206,81 @@ fn draw_rates(
         vec![(0.0, capacity_mbps), (span_s, capacity_mbps)],
         style::line(REFERENCE, 1),
     )))?;
-    chart.draw_series(std::iter::once(Text::new("link capacity", (span_s * 0.005, capacity_mbps * 1.045), style::font(11, MUTED))))?;
+    chart.draw_series(std::iter::once(Text::new(
+        "link capacity",
+        (span_s * 0.005, capacity_mbps * 1.045),
+        style::font(11, MUTED),
+    )))?;
     let named = series.events.len() <= MAX_NAMED_EVENTS;
     for (i, (at, text)) in series.events.iter().enumerate() {
         let height = if named { top } else { capacity_mbps };
-        chart.draw_series(DashedLineSeries::new([(*at, 0.0), (*at, height)], 3, 4, style::line(REFERENCE, 1)))?;
+        chart.draw_series(DashedLineSeries::new(
+            [(*at, 0.0), (*at, height)],
+            3,
+            4,
+            style::line(REFERENCE, 1),
+        ))?;
         if named {
             let y = capacity_mbps * (0.97 - 0.06 * (i % 4) as f64);
-            chart.draw_series(std::iter::once(Text::new(text.clone(), (*at + span_s * 0.004, y), style::font(11, INK))))?;
+            chart.draw_series(std::iter::once(Text::new(
+                text.clone(),
+                (*at + span_s * 0.004, y),
+                style::font(11, INK),
+            )))?;
         }
     }
-    for (i, points) in series.rates.values().enumerate() {
-        let colour = style::colour(i);
+    for (i, (label, points)) in series.rates.iter().enumerate() {
+        let line = style_of(i, label);
         let points = points.iter().map(|(at, rate)| (*at, rate.min(top)));
-        chart.draw_series(LineSeries::new(points, style::line(colour, 2)))?;
+        chart.draw_series(LineSeries::new(points, line))?;
     }
     Ok(())
 }
 
+/// Flows in colours; the sum of short flows stays in the background.
+fn style_of(index: usize, label: &str) -> ShapeStyle {
+    if label.starts_with("short") {
+        style::line(REFERENCE, 1)
+    } else {
+        style::line(style::colour(index), 2)
+    }
+}
+
 /// One row under the title: a flow has the same colour in both panels.
-fn draw_legend(head: &Area<'_>, phases: &[(&str, &Phase)]) -> Result<(), Box<dyn std::error::Error>> {
-    let labels = phases.first().map(|(_, phase)| Series::of(&phase.recording).rates).unwrap_or_default();
+fn draw_legend(
+    head: &Area<'_>,
+    phases: &[(&str, &Phase)],
+) -> Result<(), Box<dyn std::error::Error>> {
+    let labels = phases
+        .first()
+        .map(|(_, phase)| Series::of(&phase.recording).rates)
+        .unwrap_or_default();
     let mut x = 24;
     for (i, label) in labels.keys().enumerate() {
-        head.draw(&PathElement::new(vec![(x, 74), (x + 18, 74)], style::line(style::colour(i), 4)))?;
-        head.draw(&Text::new(label.clone(), (x + 24, 68), style::font(12, INK)))?;
+        head.draw(&PathElement::new(
+            vec![(x, 74), (x + 18, 74)],
+            ShapeStyle {
+                stroke_width: 4,
+                ..style_of(i, label)
+            },
+        ))?;
+        head.draw(&Text::new(
+            label.clone(),
+            (x + 24, 68),
+            style::font(12, INK),
+        ))?;
         x += 44 + label.chars().count() as i32 * 7;
     }
     Ok(())
 }
 
-fn draw_strip(area: &Area<'_>, series: &Series, span_s: f64) -> Result<(), Box<dyn std::error::Error>> {
+/// `equal`: whether the flows are meant to have equal rates, so that Jain's index says something.
+fn draw_strip(
+    area: &Area<'_>,
+    series: &Series,
+    span_s: f64,
+    equal: bool,
+) -> Result<(), Box<dyn std::error::Error>> {
     let mut chart = ChartBuilder::on(area)
         .margin_left(14)
         .margin_right(20)
@@ -200,12 +299,20 @@ fn draw_strip(area: &Area<'_>, series: &Series, span_s: f64) -> Result<(), Box<d
         .x_labels(10)
         .y_labels(3)
         .draw()?;
-    let lines = [("link use (share of capacity)", &series.utilization, MUTED), ("Jain's index", &series.jain, style::OURS)];
-    for (label, points, colour) in lines {
+    let lines = [
+        ("link use (share of capacity)", &series.utilization, MUTED),
+        ("Jain's index", &series.jain, style::OURS),
+    ];
+    for (label, points, colour) in lines.into_iter().take(if equal { 2 } else { 1 }) {
         chart
-            .draw_series(LineSeries::new(points.iter().copied(), style::line(colour, 2)))?
+            .draw_series(LineSeries::new(
+                points.iter().copied(),
+                style::line(colour, 2),
+            ))?
             .label(label)
-            .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + 16, y)], style::line(colour, 3)));
+            .legend(move |(x, y)| {
+                PathElement::new(vec![(x, y), (x + 16, y)], style::line(colour, 3))
+            });
     }
     chart
         .configure_series_labels()

@@ -37,7 +37,9 @@ pub fn colour(index: usize) -> RGBColor {
 /// A text style.
 #[must_use]
 pub fn font(size: u32, colour: RGBColor) -> TextStyle<'static> {
-    ("DejaVu Sans, Helvetica, Arial, sans-serif", size).into_font().color(&colour)
+    ("DejaVu Sans, Helvetica, Arial, sans-serif", size)
+        .into_font()
+        .color(&colour)
 }
 
 /// A line style.

@@ -48,7 +48,8 @@ pub fn run(lab: &Lab) -> Result<Outcome> {
     }
     let mut backend = lab.options.backend.name().to_owned();
     if !lab.options.only_baseline {
-        lab.live.say("building the network for Ratewright; starting the allocator and the daemons");
+        lab.live
+            .say("building the network for Ratewright; starting the allocator and the daemons");
         let mut site = many_to_one(lab, "with", hosts)?;
         let control = Control::start(lab, &mut site, "")?;
         backend = control.backend().unwrap_or(backend);
@@ -61,18 +62,31 @@ pub fn run(lab: &Lab) -> Result<Outcome> {
             contender.run_once(lab, run)?;
         }
     }
-    let mut outcome = Outcome { backend, with: None, without: None };
+    let mut outcome = Outcome {
+        backend,
+        with: None,
+        without: None,
+    };
     for contender in contenders {
         let with = contender.control.is_some();
         let phase = contender.finish();
-        if with { outcome.with = Some(phase) } else { outcome.without = Some(phase) }
+        if with {
+            outcome.with = Some(phase)
+        } else {
+            outcome.without = Some(phase)
+        }
     }
     Ok(outcome)
 }
 
 impl Contender {
     fn new(site: Site, control: Option<Control>) -> Contender {
-        Contender { site, control, coflows_s: Vec::new(), transfers_s: Vec::new() }
+        Contender {
+            site,
+            control,
+            coflows_s: Vec::new(),
+            transfers_s: Vec::new(),
+        }
     }
 
     fn run_once(&mut self, lab: &Lab, run: usize) -> Result<()> {
@@ -80,8 +94,15 @@ impl Contender {
         let bytes_per_s = self.site.network.plan.capacities.host_bps / 8;
         let total = bytes_per_s as f64 * lab.scaled(RUN) as f64 / NS_PER_S as f64;
         let bytes = (total / (receiver * TRANSFERS) as f64) as u64;
-        let name = if self.control.is_some() { "with Ratewright" } else { "without Ratewright (Cubic)" };
-        lab.live.phase(&format!("run {} of {} {name}", run + 1, lab.options.runs), &self.site.recording);
+        let name = if self.control.is_some() {
+            "with Ratewright"
+        } else {
+            "without Ratewright (Cubic)"
+        };
+        lab.live.phase(
+            &format!("run {} of {} {name}", run + 1, lab.options.runs),
+            &self.site.recording,
+        );
 
         let start_ns = now_ns() + LEAD_NS;
         let mut flows = Vec::new();
@@ -109,19 +130,29 @@ impl Contender {
             let recording = self.site.recording.lock();
             let record = &recording.flows[&flow];
             let Some(ended) = record.ended_ns else {
-                bail!("a transfer of {} broke: {}", record.label, record.failed.as_deref().unwrap_or_default());
+                bail!(
+                    "a transfer of {} broke: {}",
+                    record.label,
+                    record.failed.as_deref().unwrap_or_default()
+                );
             };
             let took_s = ended.saturating_sub(start_ns) as f64 / NS_PER_S as f64;
             self.transfers_s.push(took_s);
             last = last.max(took_s);
         }
         self.coflows_s.push(last);
-        self.site.recording.event(format!("run {} {name}: {last:.3} s", run + 1));
+        self.site
+            .recording
+            .event(format!("run {} {name}: {last:.3} s", run + 1));
         lab.sleep_until(now_ns() + REST_NS)
     }
 
     fn finish(self) -> Phase {
-        let first_paced_us = self.control.as_ref().map(Control::first_paced_us).unwrap_or_default();
+        let first_paced_us = self
+            .control
+            .as_ref()
+            .map(Control::first_paced_us)
+            .unwrap_or_default();
         if let Some(control) = self.control {
             control.stop();
         }
@@ -129,7 +160,10 @@ impl Contender {
         self.site.tear_down();
         let at = |p| percentile(&self.coflows_s, p).map_or(0.0, round);
         let figures = Figures {
-            utilization_active: recording.ports.first().map(|port| round(utilization_active(&recording, port))),
+            utilization_active: recording
+                .ports
+                .first()
+                .map(|port| round(utilization_active(&recording, port))),
             completion_s: Quantiles::of(&self.transfers_s).map(|transfers| Completion {
                 p50: at(50.0),
                 p90: at(90.0),
@@ -142,6 +176,10 @@ impl Contender {
             first_paced_us: FirstPaced::of(&first_paced_us),
             ..Figures::default()
         };
-        Phase { figures, recording, first_paced_us }
+        Phase {
+            figures,
+            recording,
+            first_paced_us,
+        }
     }
 }

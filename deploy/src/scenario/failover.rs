@@ -47,7 +47,12 @@ const PAYLOAD_SHARE: f64 = 1448.0 / 1514.0;
 /// When a phase does not run to its end.
 pub fn run(lab: &Lab) -> Result<Outcome> {
     let hosts = lab.options.hosts_or(DEFAULT_HOSTS);
-    phases(lab, |name| many_to_one(lab, name, hosts), "", |site, control| phase(lab, site, control))
+    phases(
+        lab,
+        |name| many_to_one(lab, name, hosts),
+        "",
+        |site, control| phase(lab, site, control),
+    )
 }
 
 fn phase(lab: &Lab, site: &mut Site, control: Option<&mut Control>) -> Result<Figures> {
@@ -77,15 +82,33 @@ fn phase(lab: &Lab, site: &mut Site, control: Option<&mut Control>) -> Result<Fi
         let daemon = outage(lab, site, control, Victim::Daemon(0), &[0])?;
         lab.sleep_until(now_ns() + lab.scaled(SETTLE))?;
         let outages = vec![allocator, daemon];
-        figures.utilization_outage_min = minimum(&outages.iter().map(|o| o.utilization_min).collect::<Vec<_>>());
-        figures.fallback_ms = outages.iter().map(|o| o.fallback_ms).collect::<Option<Vec<_>>>().and_then(|v| max(&v));
-        figures.recovery_ms = outages.iter().map(|o| o.recovery_ms).collect::<Option<Vec<_>>>().and_then(|v| max(&v));
+        figures.utilization_outage_min = minimum(
+            &outages
+                .iter()
+                .map(|o| o.utilization_min)
+                .collect::<Vec<_>>(),
+        );
+        figures.fallback_ms = outages
+            .iter()
+            .map(|o| o.fallback_ms)
+            .collect::<Option<Vec<_>>>()
+            .and_then(|v| max(&v));
+        figures.recovery_ms = outages
+            .iter()
+            .map(|o| o.recovery_ms)
+            .collect::<Option<Vec<_>>>()
+            .and_then(|v| max(&v));
         figures.outages = outages;
     } else {
         let same_time = 3 * lab.scaled(SETTLE) + 2 * (lab.scaled(AWAY) + LEASE_MS * NS_PER_MS);
         lab.sleep_until(settled + same_time)?;
         let recording = site.recording.lock();
-        let windows = utilization_windows(&recording.ports[0], settled, settled + same_time, USE_WINDOW_NS);
+        let windows = utilization_windows(
+            &recording.ports[0],
+            settled,
+            settled + same_time,
+            USE_WINDOW_NS,
+        );
         figures.utilization_outage_min = minimum(&windows).map(round);
     }
     for flow in flows {
@@ -97,7 +120,10 @@ fn phase(lab: &Lab, site: &mut Site, control: Option<&mut Control>) -> Result<Fi
     let recording = site.recording.lock();
     figures.connections_lost = Some(recording.connections_lost());
     figures.utilization_active = Some(round(utilization_active(&recording, &recording.ports[0])));
-    let indices: Vec<f64> = settled_jain(&recording).into_iter().map(|(_, index)| index).collect();
+    let indices: Vec<f64> = settled_jain(&recording)
+        .into_iter()
+        .map(|(_, index)| index)
+        .collect();
     figures.jain_settled_median = median(&indices).map(round);
     Ok(figures)
 }
@@ -119,11 +145,19 @@ impl Victim {
 
 /// Kills `victim`, waits for the lease and longer, starts it again and waits for fairness.
 /// `concerned`: the hosts whose sockets lose their rates.
-fn outage(lab: &Lab, site: &Site, control: &mut Control, victim: Victim, concerned: &[usize]) -> Result<Outage> {
+fn outage(
+    lab: &Lab,
+    site: &Site,
+    control: &mut Control,
+    victim: Victim,
+    concerned: &[usize],
+) -> Result<Outage> {
     let name = victim.name();
     let mut pacing = Pacing::open(lab, site, concerned)?;
     if !pacing.all_in_force()? {
-        site.recording.event(format!("before the kill of the {name}, not every socket has its rate"));
+        site.recording.event(format!(
+            "before the kill of the {name}, not every socket has its rate"
+        ));
     }
 
     let killed = now_ns();
@@ -161,11 +195,17 @@ fn outage(lab: &Lab, site: &Site, control: &mut Control, victim: Victim, concern
         }
         Ok(fair_again.is_some())
     })?;
-    site.recording.event(if fair_again.is_some() { "rates are fair again" } else { "rates are not fair again" });
+    site.recording.event(if fair_again.is_some() {
+        "rates are fair again"
+    } else {
+        "rates are not fair again"
+    });
     let recording = site.recording.lock();
     let until = fair_again.unwrap_or_else(now_ns);
     let windows = utilization_windows(&recording.ports[0], killed, until, USE_WINDOW_NS);
-    let since_ms = |at: Option<u64>, from: u64| at.map(|at| round(at.saturating_sub(from) as f64 / NS_PER_MS as f64));
+    let since_ms = |at: Option<u64>, from: u64| {
+        at.map(|at| round(at.saturating_sub(from) as f64 / NS_PER_MS as f64))
+    };
     Ok(Outage {
         killed: name,
         utilization_min: minimum(&windows).map_or(0.0, round),
@@ -196,7 +236,11 @@ impl Pacing {
             .context("looking at the hosts' sockets")?;
         let plan = &site.network.plan;
         let share = plan.capacities.host_bps as f64 / (plan.hosts - 1) as f64 * PAYLOAD_SHARE;
-        Ok(Pacing { left: vec![false; kernels.len()], kernels, band: share * 0.88..=share * 1.1 })
+        Ok(Pacing {
+            left: vec![false; kernels.len()],
+            kernels,
+            band: share * 0.88..=share * 1.1,
+        })
     }
 
     fn in_force(&mut self, index: usize) -> Result<bool> {

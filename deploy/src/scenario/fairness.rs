@@ -28,7 +28,12 @@ const DRAIN_PATIENCE: Duration = Duration::from_secs(20);
 /// When a phase does not run to its end.
 pub fn run(lab: &Lab) -> Result<Outcome> {
     let hosts = lab.options.hosts_or(DEFAULT_HOSTS);
-    phases(lab, |name| many_to_one(lab, name, hosts), "", |site, control| phase(lab, site, control))
+    phases(
+        lab,
+        |name| many_to_one(lab, name, hosts),
+        "",
+        |site, control| phase(lab, site, control),
+    )
 }
 
 fn phase(lab: &Lab, site: &mut Site, control: Option<&mut Control>) -> Result<Figures> {
@@ -52,7 +57,11 @@ fn phase(lab: &Lab, site: &mut Site, control: Option<&mut Control>) -> Result<Fi
         lab.sleep_until(begin + change * step)?;
         site.check_alive()?;
         let n = change as usize % receiver + 1;
-        let verb = if (change as usize) < receiver { "starts" } else { "stops" };
+        let verb = if (change as usize) < receiver {
+            "starts"
+        } else {
+            "stops"
+        };
         site.recording.event(format!("h{n} {verb}"));
     }
     lab.sleep_until(end)?;
@@ -64,10 +73,21 @@ fn phase(lab: &Lab, site: &mut Site, control: Option<&mut Control>) -> Result<Fi
     }
     lab.sleep_until(now_ns() + 100 * NS_PER_MS)?;
     let recording = site.recording.lock();
-    if let Some((_, flow)) = recording.flows.iter().find(|(_, flow)| flow.failed.is_some()) {
-        bail!("the connection of {} broke: {}", flow.label, flow.failed.as_deref().unwrap_or_default());
+    if let Some((_, flow)) = recording
+        .flows
+        .iter()
+        .find(|(_, flow)| flow.failed.is_some())
+    {
+        bail!(
+            "the connection of {} broke: {}",
+            flow.label,
+            flow.failed.as_deref().unwrap_or_default()
+        );
     }
-    let indices: Vec<f64> = settled_jain(&recording).into_iter().map(|(_, index)| index).collect();
+    let indices: Vec<f64> = settled_jain(&recording)
+        .into_iter()
+        .map(|(_, index)| index)
+        .collect();
     Ok(Figures {
         jain_settled_min: minimum(&indices).map(round),
         jain_settled_median: median(&indices).map(round),

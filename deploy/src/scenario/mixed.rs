@@ -26,7 +26,11 @@ use crate::traffic::protocol::BIN_NS;
 const DEFAULT_HOSTS: usize = 8;
 const SPINES: usize = 2;
 /// Weights and the ports that stand for them.
-const WEIGHTS: [(f64, u16); 3] = [(1.0, FIRST_PORT), (2.0, FIRST_PORT + 1), (4.0, FIRST_PORT + 3)];
+const WEIGHTS: [(f64, u16); 3] = [
+    (1.0, FIRST_PORT),
+    (2.0, FIRST_PORT + 1),
+    (4.0, FIRST_PORT + 3),
+];
 const SHORT_PORT: u16 = FIRST_PORT + 4;
 const DURATION: Duration = Duration::from_secs(6);
 const LEAD_NS: u64 = 300 * NS_PER_MS;
@@ -51,9 +55,13 @@ pub fn run(lab: &Lab) -> Result<Outcome> {
         site.watch_ports(&[hosts - 1, hosts / 2 - 1])?;
         Ok(site)
     };
-    let policy: String =
-        WEIGHTS.iter().map(|(weight, port)| format!("[[policy]]\ndst_port = {port}\nweight = {weight:.1}\n\n")).collect();
-    phases(lab, build, &policy, |site, control| phase(lab, site, control))
+    let policy: String = WEIGHTS
+        .iter()
+        .map(|(weight, port)| format!("[[policy]]\ndst_port = {port}\nweight = {weight:.1}\n\n"))
+        .collect();
+    phases(lab, build, &policy, |site, control| {
+        phase(lab, site, control)
+    })
 }
 
 fn phase(lab: &Lab, site: &mut Site, control: Option<&mut Control>) -> Result<Figures> {
@@ -61,17 +69,32 @@ fn phase(lab: &Lab, site: &mut Site, control: Option<&mut Control>) -> Result<Fi
     let begin = now_ns() + LEAD_NS;
     let end = begin + lab.scaled(DURATION);
     let mut long = Vec::new();
-    for (group, (first_sender, receiver)) in [(0, hosts - 1), (hosts / 2, hosts / 2 - 1)].into_iter().enumerate() {
+    for (group, (first_sender, receiver)) in [(0, hosts - 1), (hosts / 2, hosts / 2 - 1)]
+        .into_iter()
+        .enumerate()
+    {
         for (i, (weight, port)) in WEIGHTS.into_iter().enumerate() {
             let from = first_sender + i;
             let label = format!("h{}→h{} weight {weight}", from + 1, receiver + 1);
             let v6 = group == 1;
-            let spec = FlowSpec { label, from, to: receiver, port, v6, start_ns: begin, end: End::At(end) };
+            let spec = FlowSpec {
+                label,
+                from,
+                to: receiver,
+                port,
+                v6,
+                start_ns: begin,
+                end: End::At(end),
+            };
             long.push((weight, site.flow(spec)?));
         }
     }
     let short = short_flows(lab, site, begin, end)?;
-    site.recording.event(format!("{} long flows and {} short ones begin", long.len(), short.len()));
+    site.recording.event(format!(
+        "{} long flows and {} short ones begin",
+        long.len(),
+        short.len()
+    ));
     lab.sleep_until(end)?;
     if !site.wait_flows(lab, DRAIN_PATIENCE)? {
         bail!("a flow did not end within {} s", DRAIN_PATIENCE.as_secs());
@@ -82,7 +105,12 @@ fn phase(lab: &Lab, site: &mut Site, control: Option<&mut Control>) -> Result<Fi
     let recording = site.recording.lock();
     let from = (begin + lab.scaled(SETTLING)).next_multiple_of(BIN_NS);
     Ok(Figures {
-        weights: Some(rates_by_weight(&recording, &long, from, end / BIN_NS * BIN_NS)),
+        weights: Some(rates_by_weight(
+            &recording,
+            &long,
+            from,
+            end / BIN_NS * BIN_NS,
+        )),
         utilization_active: Some(round(utilization_active(&recording, &recording.ports[0]))),
         connections_lost: Some(recording.connections_lost()),
         short_flow_ms: Quantiles::of(&completion_ms(&recording, &short)),
@@ -90,7 +118,12 @@ fn phase(lab: &Lab, site: &mut Site, control: Option<&mut Control>) -> Result<Fi
     })
 }
 
-fn rates_by_weight(recording: &Recording, long: &[(f64, u32)], from: u64, to: u64) -> Vec<WeightRate> {
+fn rates_by_weight(
+    recording: &Recording,
+    long: &[(f64, u32)],
+    from: u64,
+    to: u64,
+) -> Vec<WeightRate> {
     WEIGHTS
         .iter()
         .map(|(weight, _)| {
@@ -99,7 +132,10 @@ fn rates_by_weight(recording: &Recording, long: &[(f64, u32)], from: u64, to: u6
                 .filter(|(w, _)| w == weight)
                 .map(|(_, flow)| recording.flows[flow].rate_bps(from, to) / 1e6)
                 .collect();
-            WeightRate { weight: *weight, rate_mbps: round(mean(&rates).unwrap_or(0.0)) }
+            WeightRate {
+                weight: *weight,
+                rate_mbps: round(mean(&rates).unwrap_or(0.0)),
+            }
         })
         .collect()
 }
@@ -121,7 +157,8 @@ fn short_flows(lab: &Lab, site: &mut Site, begin: u64, end: u64) -> Result<Vec<u
     let (low, high) = SHORT_BYTES;
     // Mean of the log-uniform distribution.
     let mean_bytes = (high - low) / (high / low).ln();
-    let bytes_per_s = SHORT_LOAD * hosts as f64 * site.network.plan.capacities.host_bps as f64 / 8.0;
+    let bytes_per_s =
+        SHORT_LOAD * hosts as f64 * site.network.plan.capacities.host_bps as f64 / 8.0;
     let mean_gap_ns = mean_bytes / bytes_per_s * NS_PER_S as f64;
     let mut flows = Vec::new();
     let mut at = begin as f64;

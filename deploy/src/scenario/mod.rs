@@ -67,7 +67,13 @@ fn capacities(lab: &Lab) -> Capacities {
 /// One switch; all hosts but the last send to the last.
 fn many_to_one(lab: &Lab, name: &'static str, hosts: usize) -> Result<Site> {
     let senders: Vec<usize> = (0..hosts - 1).collect();
-    let mut site = Site::build(lab, name, Plan::big_switch(hosts, capacities(lab)), &senders, &[hosts - 1])?;
+    let mut site = Site::build(
+        lab,
+        name,
+        Plan::big_switch(hosts, capacities(lab)),
+        &senders,
+        &[hosts - 1],
+    )?;
     site.watch_ports(&[hosts - 1])?;
     Ok(site)
 }
@@ -80,11 +86,16 @@ fn phases(
     policy: &str,
     mut work: impl FnMut(&mut Site, Option<&mut Control>) -> Result<Figures>,
 ) -> Result<Outcome> {
-    let mut outcome = Outcome { backend: lab.options.backend.name().to_owned(), with: None, without: None };
+    let mut outcome = Outcome {
+        backend: lab.options.backend.name().to_owned(),
+        with: None,
+        without: None,
+    };
     if !lab.options.no_baseline {
         lab.live.say("building the network for the baseline");
         let mut site = build("base")?;
-        lab.live.phase("without Ratewright (Cubic)", &site.recording);
+        lab.live
+            .phase("without Ratewright (Cubic)", &site.recording);
         let figures = work(&mut site, None)?;
         outcome.without = Some(finish(site, figures, Vec::new()));
     }
@@ -94,7 +105,10 @@ fn phases(
         lab.live.say("starting the allocator and the daemons");
         let mut control = Control::start(lab, &mut site, policy)?;
         outcome.backend = control.backend().unwrap_or(outcome.backend);
-        lab.live.phase(&format!("with Ratewright ({})", outcome.backend), &site.recording);
+        lab.live.phase(
+            &format!("with Ratewright ({})", outcome.backend),
+            &site.recording,
+        );
         let figures = work(&mut site, Some(&mut control))?;
         // Daemons report in batches: what they measured last must have arrived.
         lab.sleep_until(crate::clock::now_ns() + Duration::from_millis(200).as_nanos() as u64)?;
@@ -109,5 +123,9 @@ fn finish(site: Site, mut figures: Figures, first_paced_us: Vec<f64>) -> Phase {
     let recording = site.recording.lock().clone();
     site.tear_down();
     figures.first_paced_us = FirstPaced::of(&first_paced_us);
-    Phase { figures, recording, first_paced_us }
+    Phase {
+        figures,
+        recording,
+        first_paced_us,
+    }
 }

@@ -114,11 +114,20 @@ mod tests {
 
     #[test]
     fn messages_survive_the_wire() {
-        let plan = FlowPlan { flow: 7, to: "[fd77::1]:5001".parse().unwrap(), start_ns: 1, bytes: Some(9), stop_ns: None };
+        let plan = FlowPlan {
+            flow: 7,
+            to: "[fd77::1]:5001".parse().unwrap(),
+            start_ns: 1,
+            bytes: Some(9),
+            stop_ns: None,
+        };
         let command = Command::Start(plan);
         let text = serde_json::to_string(&command).unwrap();
         assert_eq!(serde_json::from_str::<Command>(&text).unwrap(), command);
         let report = Report::Bins(vec![(1, 2, 3)]);
-        assert_eq!(serde_json::from_str::<Report>(&serde_json::to_string(&report).unwrap()).unwrap(), report);
+        assert_eq!(
+            serde_json::from_str::<Report>(&serde_json::to_string(&report).unwrap()).unwrap(),
+            report
+        );
     }
 }

@@ -57,10 +57,21 @@ pub fn run() -> Result<()> {
 fn flow(plan: &FlowPlan, stop: &AtomicBool) {
     sleep_until_ns(plan.start_ns);
     let flow = plan.flow;
-    say(&Report::Started { flow, at_ns: now_ns() });
+    say(&Report::Started {
+        flow,
+        at_ns: now_ns(),
+    });
     match transfer(plan, stop) {
-        Ok(bytes) => say(&Report::Finished { flow, at_ns: now_ns(), bytes }),
-        Err(error) => say(&Report::Failed { flow, at_ns: now_ns(), error: error.to_string() }),
+        Ok(bytes) => say(&Report::Finished {
+            flow,
+            at_ns: now_ns(),
+            bytes,
+        }),
+        Err(error) => say(&Report::Failed {
+            flow,
+            at_ns: now_ns(),
+            error: error.to_string(),
+        }),
     }
 }
 
@@ -83,10 +94,20 @@ fn transfer(plan: &FlowPlan, stop: &AtomicBool) -> io::Result<u64> {
     while !over(sent) {
         let chunk = (limit.max(HEADER_BYTES) - sent).min(WRITE_BYTES as u64) as usize;
         // Only the first bytes name the flow; what follows is payload of any content.
-        let from = if sent < HEADER_BYTES { sent as usize } else { 0 };
+        let from = if sent < HEADER_BYTES {
+            sent as usize
+        } else {
+            0
+        };
         match stream.write(&first[from..chunk.max(from + 1)]) {
             Ok(n) => sent += n as u64,
-            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted) => {}
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::WouldBlock
+                        | io::ErrorKind::TimedOut
+                        | io::ErrorKind::Interrupted
+                ) => {}
             Err(e) => return Err(e),
         }
     }

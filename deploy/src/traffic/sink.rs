@@ -46,7 +46,10 @@ pub fn run(ports: &[u16]) -> Result<()> {
 }
 
 fn spawn(work: impl FnOnce() + Send + 'static) -> Result<()> {
-    std::thread::Builder::new().stack_size(STACK_BYTES).spawn(work).context("starting a thread")?;
+    std::thread::Builder::new()
+        .stack_size(STACK_BYTES)
+        .spawn(work)
+        .context("starting a thread")?;
     Ok(())
 }
 
@@ -73,12 +76,17 @@ fn serve(mut stream: TcpStream, bins: &Bins) {
     if stream.read_exact(&mut header).is_err() {
         return;
     }
-    let word = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    let word = |at: usize| {
+        u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+    };
     let (magic, flow) = (word(0), word(4));
     if magic != FLOW_MAGIC {
         return;
     }
-    say(&Report::Accepted { flow, at_ns: clock::now_ns() });
+    say(&Report::Accepted {
+        flow,
+        at_ns: clock::now_ns(),
+    });
     count(bins, flow, header.len() as u64);
     let mut total = header.len() as u64;
     let mut buffer = vec![0u8; READ_BYTES];
@@ -86,14 +94,24 @@ fn serve(mut stream: TcpStream, bins: &Bins) {
         match stream.read(&mut buffer) {
             Ok(0) => {
                 report(bins);
-                return say(&Report::Received { flow, at_ns: clock::now_ns(), bytes: total });
+                return say(&Report::Received {
+                    flow,
+                    at_ns: clock::now_ns(),
+                    bytes: total,
+                });
             }
             Ok(n) => {
                 total += n as u64;
                 count(bins, flow, n as u64);
             }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return say(&Report::Lost { flow, at_ns: clock::now_ns(), error: e.to_string() }),
+            Err(e) => {
+                return say(&Report::Lost {
+                    flow,
+                    at_ns: clock::now_ns(),
+                    error: e.to_string(),
+                });
+            }
         }
     }
 }
@@ -102,7 +120,12 @@ fn count(bins: &Bins, flow: u32, bytes: u64) {
     let bin = clock::now_ns() / BIN_NS;
     let mut bins = bins.lock().unwrap_or_else(PoisonError::into_inner);
     // A flow's newest entry is near the end: at most one entry per flow and bin follows it.
-    match bins.iter_mut().rev().take_while(|(_, b, _)| *b == bin).find(|(f, _, _)| *f == flow) {
+    match bins
+        .iter_mut()
+        .rev()
+        .take_while(|(_, b, _)| *b == bin)
+        .find(|(f, _, _)| *f == flow)
+    {
         Some(entry) => entry.2 += bytes,
         None => bins.push((flow, bin, bytes)),
     }

@@ -46,7 +46,10 @@ impl Live {
             options.link_mbps(),
             options.buffer_kib
         );
-        Live { title, stage: Mutex::default() }
+        Live {
+            title,
+            stage: Mutex::default(),
+        }
     }
 
     /// A message.
@@ -88,19 +91,26 @@ const MOMENT_NS: u64 = 200 * NS_PER_MS;
 pub fn moment(recording: &Recording, now_ns: u64) -> Moment {
     let to = now_ns.saturating_sub(REPORT_LAG_NS) / BIN_NS * BIN_NS;
     let from = to.saturating_sub(MOMENT_NS);
-    let active = recording
-        .flows
-        .values()
-        .filter(|f| f.started_ns.is_some_and(|at| at < to) && f.ended_ns.is_none_or(|at| at > from) && f.failed.is_none());
+    let active = recording.flows.values().filter(|f| {
+        f.started_ns.is_some_and(|at| at < to)
+            && f.ended_ns.is_none_or(|at| at > from)
+            && f.failed.is_none()
+    });
     let mut flows: IndexMap<&str, f64> = IndexMap::new();
     for flow in active {
         *flows.entry(&flow.label).or_insert(0.0) += flow.rate_bps(from, to);
     }
     let rates: Vec<f64> = flows.values().copied().collect();
     Moment {
-        utilization: recording.ports.first().map_or(0.0, |port| port.utilization(from, to)),
+        utilization: recording
+            .ports
+            .first()
+            .map_or(0.0, |port| port.utilization(from, to)),
         jain: (rates.len() >= 2).then(|| jain(&rates)),
-        flows: flows.into_iter().map(|(label, rate)| (label.to_owned(), rate)).collect(),
+        flows: flows
+            .into_iter()
+            .map(|(label, rate)| (label.to_owned(), rate))
+            .collect(),
     }
 }
 
@@ -123,7 +133,13 @@ impl View {
                 plain::show(&live, &stopped);
             }
         };
-        View { stop, thread: std::thread::Builder::new().name("view".into()).spawn(show).ok() }
+        View {
+            stop,
+            thread: std::thread::Builder::new()
+                .name("view".into())
+                .spawn(show)
+                .ok(),
+        }
     }
 
     /// Ends the view and gives the terminal back.

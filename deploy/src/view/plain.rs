@@ -15,7 +15,9 @@ pub fn show(live: &Live, stop: &AtomicBool) {
     let begin = now_ns();
     let (mut said, mut last_event_ns) = (0, begin);
     let mut next = begin + EVERY_NS;
-    let line = |at_ns: u64, text: &str| println!("{:8.2} s  {text}", at_ns.saturating_sub(begin) as f64 / 1e9);
+    let line = |at_ns: u64, text: &str| {
+        println!("{:8.2} s  {text}", at_ns.saturating_sub(begin) as f64 / 1e9)
+    };
     println!("{}", live.title);
     loop {
         let ending = stop.load(Ordering::Relaxed);
@@ -26,10 +28,18 @@ pub fn show(live: &Live, stop: &AtomicBool) {
         said = stage.log.len();
         if let Some(recording) = &stage.recording {
             let recording = recording.lock();
-            for (at, text) in recording.events.iter().filter(|(at, _)| *at > last_event_ns) {
+            for (at, text) in recording
+                .events
+                .iter()
+                .filter(|(at, _)| *at > last_event_ns)
+            {
                 line(*at, text);
             }
-            last_event_ns = recording.events.iter().map(|(at, _)| *at).fold(last_event_ns, u64::max);
+            last_event_ns = recording
+                .events
+                .iter()
+                .map(|(at, _)| *at)
+                .fold(last_event_ns, u64::max);
             let now = now_ns();
             if now >= next {
                 next = now + EVERY_NS;
@@ -48,12 +58,18 @@ pub fn show(live: &Live, stop: &AtomicBool) {
 
 fn summary(moment: &super::Moment) -> String {
     let rates = if moment.flows.len() <= MAX_FLOWS_SHOWN {
-        let each: Vec<String> = moment.flows.iter().map(|(label, rate)| format!("{label} {:.1}", rate / 1e6)).collect();
+        let each: Vec<String> = moment
+            .flows
+            .iter()
+            .map(|(label, rate)| format!("{label} {:.1}", rate / 1e6))
+            .collect();
         format!("{} Mbit/s", each.join("  "))
     } else {
         let total: f64 = moment.flows.iter().map(|(_, rate)| rate).sum();
         format!("{} flows, {:.1} Mbit/s", moment.flows.len(), total / 1e6)
     };
-    let jain = moment.jain.map_or(String::new(), |j| format!("  Jain {j:.3}"));
+    let jain = moment
+        .jain
+        .map_or(String::new(), |j| format!("  Jain {j:.3}"));
     format!("{rates}  link {:.0} %{jain}", moment.utilization * 100.0)
 }

@@ -53,7 +53,13 @@ pub fn show(live: &Live, cancel: &Cancel, stop: &AtomicBool) -> io::Result<()> {
         history.push((now.utilization * 1000.0) as u64);
         let excess = history.len().saturating_sub(HISTORY);
         history.drain(..excess);
-        let picture = Picture { live, stage: &stage, now: &now, events: &events, history: &history };
+        let picture = Picture {
+            live,
+            stage: &stage,
+            now: &now,
+            events: &events,
+            history: &history,
+        };
         if let Err(error) = terminal.draw(|frame| picture.draw(frame)) {
             break Err(error);
         }
@@ -83,7 +89,9 @@ fn wants_to_leave() -> io::Result<bool> {
     if !event::poll(FRAME)? {
         return Ok(false);
     }
-    let Event::Key(key) = event::read()? else { return Ok(false) };
+    let Event::Key(key) = event::read()? else {
+        return Ok(false);
+    };
     let control_c = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
     Ok(control_c || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc))
 }
@@ -106,7 +114,10 @@ impl Picture<'_> {
         ])
         .areas(frame.area());
         let title = Line::from(vec![
-            Span::styled(self.live.title.clone(), Style::new().add_modifier(Modifier::BOLD)),
+            Span::styled(
+                self.live.title.clone(),
+                Style::new().add_modifier(Modifier::BOLD),
+            ),
             Span::raw("   q: leave"),
         ]);
         frame.render_widget(Paragraph::new(title), head);
@@ -116,12 +127,20 @@ impl Picture<'_> {
     }
 
     fn draw_gauges(&self, frame: &mut Frame<'_>, area: Rect) {
-        let [link, fairness, history] =
-            Layout::horizontal([Constraint::Percentage(35), Constraint::Percentage(25), Constraint::Percentage(40)]).areas(area);
+        let [link, fairness, history] = Layout::horizontal([
+            Constraint::Percentage(35),
+            Constraint::Percentage(25),
+            Constraint::Percentage(40),
+        ])
+        .areas(area);
         let used = self.now.utilization.clamp(0.0, 1.0);
         frame.render_widget(
             Gauge::default()
-                .block(Block::new().borders(Borders::ALL).title("bottleneck in use"))
+                .block(
+                    Block::new()
+                        .borders(Borders::ALL)
+                        .title("bottleneck in use"),
+                )
                 .gauge_style(Color::Blue)
                 .ratio(used)
                 .label(format!("{:.1} %", self.now.utilization * 100.0)),
@@ -131,14 +150,22 @@ impl Picture<'_> {
         frame.render_widget(
             Gauge::default()
                 .block(Block::new().borders(Borders::ALL).title("Jain's index"))
-                .gauge_style(if jain.is_some_and(|j| j >= 0.99) { Color::Green } else { Color::Yellow })
+                .gauge_style(if jain.is_some_and(|j| j >= 0.99) {
+                    Color::Green
+                } else {
+                    Color::Yellow
+                })
                 .ratio(jain.unwrap_or(0.0).clamp(0.0, 1.0))
                 .label(jain.map_or("–".to_owned(), |j| format!("{j:.4}"))),
             fairness,
         );
         frame.render_widget(
             Sparkline::default()
-                .block(Block::new().borders(Borders::ALL).title("link use, last 12 s"))
+                .block(
+                    Block::new()
+                        .borders(Borders::ALL)
+                        .title("link use, last 12 s"),
+                )
                 .max(1000)
                 .data(self.history),
             history,
@@ -146,11 +173,26 @@ impl Picture<'_> {
     }
 
     fn draw_rates(&self, frame: &mut Frame<'_>, area: Rect) {
-        let title = if self.stage.phase.is_empty() { "rates" } else { &self.stage.phase };
+        let title = if self.stage.phase.is_empty() {
+            "rates"
+        } else {
+            &self.stage.phase
+        };
         let block = Block::new().borders(Borders::ALL).title(title);
         let inner = block.inner(area);
-        let most = self.now.flows.iter().map(|(_, rate)| *rate).fold(1.0, f64::max);
-        let width = self.now.flows.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0);
+        let most = self
+            .now
+            .flows
+            .iter()
+            .map(|(_, rate)| *rate)
+            .fold(1.0, f64::max);
+        let width = self
+            .now
+            .flows
+            .iter()
+            .map(|(label, _)| label.chars().count())
+            .max()
+            .unwrap_or(0);
         let room = usize::from(inner.width).saturating_sub(width + 16);
         let lines: Vec<Line<'_>> = self
             .now
@@ -178,7 +220,12 @@ impl Picture<'_> {
         let lines: Vec<Line<'_>> = all
             .iter()
             .skip(all.len().saturating_sub(rows))
-            .map(|(at, text)| Line::raw(format!("{:7.2} s  {text}", at.saturating_sub(begin) as f64 / 1e9)))
+            .map(|(at, text)| {
+                Line::raw(format!(
+                    "{:7.2} s  {text}",
+                    at.saturating_sub(begin) as f64 / 1e9
+                ))
+            })
             .collect();
         frame.render_widget(Paragraph::new(lines).block(block), area);
     }

@@ -12,12 +12,17 @@ use serde_json::Value;
 /// Labs share two cores: tests that measure run one at a time, across processes.
 pub(crate) fn alone() -> Flock<File> {
     let file = File::create(std::env::temp_dir().join("ratewright-lab-tests.lock")).unwrap();
-    Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| error).unwrap()
+    Flock::lock(file, FlockArg::LockExclusive)
+        .map_err(|(_, error)| error)
+        .unwrap()
 }
 
 /// The lab needs root; a test that silently passes without would prove nothing.
 pub(crate) fn require_root() {
-    assert!(nix::unistd::geteuid().is_root(), "this test builds network namespaces: run it as root");
+    assert!(
+        nix::unistd::geteuid().is_root(),
+        "this test builds network namespaces: run it as root"
+    );
 }
 
 pub(crate) fn program() -> PathBuf {
@@ -28,13 +33,24 @@ pub(crate) fn program() -> PathBuf {
 pub(crate) fn require_control_plane() {
     for name in ["ratewright-allocator", "ratewright-endpointd"] {
         let file = program().with_file_name(name);
-        assert!(file.is_file(), "{} is missing: cargo build -p {name}", file.display());
+        assert!(
+            file.is_file(),
+            "{} is missing: cargo build -p {name}",
+            file.display()
+        );
     }
 }
 
 /// Runs `ratewright lab <args>` in lines, results into `json`.
 pub(crate) fn lab(args: &[&str], json: &Path) -> Output {
-    Command::new(program()).arg("lab").args(args).arg("--plain").arg("--json").arg(json).output().unwrap()
+    Command::new(program())
+        .arg("lab")
+        .args(args)
+        .arg("--plain")
+        .arg("--json")
+        .arg(json)
+        .output()
+        .unwrap()
 }
 
 /// Runs a lab that must succeed; returns its results.
@@ -51,12 +67,17 @@ pub(crate) fn results(args: &[&str]) -> Value {
         String::from_utf8_lossy(&output.stdout)
     );
     let picture = std::fs::read_to_string(json.with_extension("svg")).unwrap();
-    assert!(picture.starts_with("<svg") && picture.trim_end().ends_with("</svg>"), "the plot is whole");
+    assert!(
+        picture.starts_with("<svg") && picture.trim_end().ends_with("</svg>"),
+        "the plot is whole"
+    );
     serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap()
 }
 
 /// A number at a path of keys.
 pub(crate) fn number(value: &Value, path: &[&str]) -> f64 {
     let found = path.iter().fold(value, |value, key| &value[*key]);
-    found.as_f64().unwrap_or_else(|| panic!("{path:?} is {found}, not a number, in {value:#}"))
+    found
+        .as_f64()
+        .unwrap_or_else(|| panic!("{path:?} is {found}, not a number, in {value:#}"))
 }
