@@ -216,7 +216,7 @@ fn another_table_size_replaces_what_was_pinned() {
     first.set(conn, 20, FOREVER_NS);
     first.run_for(Duration::from_millis(200));
     // As a crash would: nothing is undone, the rate never expires.
-    drop(first);
+    first.crash();
     let larger = BackendConfig {
         max_flows: 2048,
         ..config(&pair)

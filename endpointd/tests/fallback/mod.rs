@@ -98,6 +98,16 @@ impl Bulk {
 pub struct Driver {
     pub backend: Box<dyn PacingBackend>,
     pub events: Vec<FlowEvent>,
+    crashed: bool,
+}
+
+impl Drop for Driver {
+    /// A test that fails leaves no program behind; twice does no harm.
+    fn drop(&mut self) {
+        if !self.crashed {
+            let _ = self.backend.shut_down();
+        }
+    }
 }
 
 impl Driver {
@@ -107,11 +117,22 @@ impl Driver {
 
     pub fn with(open: Open, pair: &Pair, config: &BackendConfig) -> Self {
         pair.left.enter();
+        Self::here(open, config)
+    }
+
+    /// In the namespace that the thread is in.
+    pub fn here(open: Open, config: &BackendConfig) -> Self {
         let backend = open(config).unwrap_or_else(|error| panic!("{error}"));
         Self {
             backend,
             events: Vec::new(),
+            crashed: false,
         }
+    }
+
+    /// The daemon is gone and has undone nothing.
+    pub fn crash(mut self) {
+        self.crashed = true;
     }
 
     pub fn poll(&mut self) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ratewright_endpointd::backend::BackendConfig;
 use ratewright_endpointd::clock::now_ns;
 
-use super::{Bulk, Driver, MS, Open, alone, cubic_pair, near, wire_mbit};
+use super::{Bulk, Driver, MS, Open, alone, config, cubic_pair, near, wire_mbit};
 use crate::netns::{Pair, RIGHT_V4, Receiver, wait_for};
 
 /// Tells the process that it is the owner, and of which instance.
@@ -28,11 +28,7 @@ pub fn play(open: Open) {
         device: Some("v0".to_owned()),
         take_over: true,
     };
-    let backend = open(&config).unwrap_or_else(|error| panic!("{error}"));
-    let mut driver = Driver {
-        backend,
-        events: Vec::new(),
-    };
+    let mut driver = Driver::here(open, &config);
     println!("\nopened");
     let conn = driver.started();
     driver.set(conn, RATE_MBIT, now_ns() + LEASE_NS);
@@ -85,6 +81,20 @@ impl Owner {
     }
 }
 
+/// When the test fails, what the killed owner left is removed as well.
+struct Sweep<'pair>(Open, &'pair Pair);
+
+impl Drop for Sweep<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.1.left.enter();
+            if let Ok(mut backend) = (self.0)(&config(self.1)) {
+                let _ = backend.shut_down();
+            }
+        }
+    }
+}
+
 impl Drop for Owner {
     fn drop(&mut self) {
         let _ = self.process.kill();
@@ -103,6 +113,7 @@ pub fn a_killed_owner_leaves_plain_tcp_and_a_restart_adopts(
 ) {
     let _alone = alone();
     let pair = cubic_pair();
+    let _sweep = Sweep(open, &pair);
     let mut owner = Owner::start(&pair);
     owner.wait_for("opened");
     let receiver = Receiver::start(&pair.right, RIGHT_V4, 1);
