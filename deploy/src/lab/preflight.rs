@@ -101,25 +101,63 @@ fn check_control(options: &LabOptions, binaries: &Binaries) -> Result<()> {
             );
         }
     }
-    let mut command = Command::new(&binaries.endpointd);
-    command.arg("probe");
-    if options.backend != Backend::Auto {
-        command.args(["--backend", options.backend.name()]);
-    }
-    let output = command
+    let output = Command::new(&binaries.endpointd)
+        .arg("probe")
         .output()
         .with_context(|| format!("running {}", binaries.endpointd.display()))?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(if output.stderr.is_empty() {
-            &output.stdout
-        } else {
-            &output.stderr
-        });
-        let reason = said.lines().last().unwrap_or("no reason given").trim();
-        bail!(
-            "the back end `{}` does not work on this kernel: {reason} (see `ratewright-endpointd probe`)",
-            options.backend.name()
-        );
+    let table = String::from_utf8_lossy(&output.stdout);
+    if let Err(reason) = usable(&table, options.backend) {
+        bail!("{reason} (see `ratewright-endpointd probe`)");
     }
     Ok(())
+}
+
+/// Reads the table that `ratewright-endpointd probe` prints: mechanism, usable, chosen, why not.
+fn usable(table: &str, backend: Backend) -> Result<(), String> {
+    let rows: Vec<Vec<&str>> = table
+        .lines()
+        .skip(1)
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    if backend == Backend::Auto {
+        let any = rows.iter().any(|row| row.get(1) == Some(&"yes"));
+        return if any {
+            Ok(())
+        } else {
+            Err("this kernel offers no pacing back end".to_owned())
+        };
+    }
+    match rows.iter().find(|row| row.first() == Some(&backend.name())) {
+        Some(row) if row.get(1) == Some(&"yes") => Ok(()),
+        Some(row) => {
+            let reason = row.get(3..).unwrap_or_default().join(" ");
+            Err(format!(
+                "the back end `{}` does not work on this kernel: {reason}",
+                backend.name()
+            ))
+        }
+        None => Err(format!(
+            "the probe does not know the back end `{}`",
+            backend.name()
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "mechanism    usable  chosen  why not\n\
+                         struct_ops   no      no      no BTF in this kernel\n\
+                         sock_ops     yes     yes     \n";
+
+    #[test]
+    fn a_back_end_that_does_not_work_is_refused_with_the_probes_reason() {
+        assert_eq!(usable(TABLE, Backend::Auto), Ok(()));
+        assert_eq!(usable(TABLE, Backend::SockOps), Ok(()));
+        let reason = usable(TABLE, Backend::StructOps).unwrap_err();
+        assert!(reason.contains("no BTF in this kernel"), "{reason}");
+        assert!(usable(TABLE, Backend::TcHtb).is_err());
+        assert!(usable("", Backend::Auto).is_err());
+    }
 }
