@@ -105,7 +105,10 @@ fn starts_in_rates_out() {
         );
         assert!(stats.last_iteration_ns > 0 && stats.p50_iteration_ns <= stats.p99_iteration_ns);
         // No iteration, with a clock read at each end, takes less than this.
-        assert!(stats.p50_iteration_ns >= 20, "quantiles are kept: {stats:?}");
+        assert!(
+            stats.p50_iteration_ns >= 20,
+            "quantiles are kept: {stats:?}"
+        );
         assert_eq!((stats.top_links[0].link, stats.top_links.len()), (8, 9));
         assert!(stats.top_links[0].utilization() > 0.999);
         assert!(

@@ -141,7 +141,7 @@ fn class_options(out: &mut Vec<u8>, rate: ClassRate) {
         if rate.bytes_per_s > u64::from(u32::MAX) {
             for kind in [TCA_HTB_RATE64, TCA_HTB_CEIL64] {
                 attribute(out, kind, |out| {
-                    out.extend_from_slice(&rate.bytes_per_s.to_ne_bytes())
+                    out.extend_from_slice(&rate.bytes_per_s.to_ne_bytes());
                 });
             }
         }
@@ -339,7 +339,7 @@ impl HtbNetlink {
     pub(super) fn has_clsact(&mut self) -> io::Result<bool> {
         let mut found = false;
         self.dump(libc::RTM_GETQDISC, 0, |_, parent, _| {
-            found |= parent == CLSACT
+            found |= parent == CLSACT;
         })?;
         Ok(found)
     }

@@ -263,7 +263,8 @@ struct Times {
 impl Times {
     fn new(now: Instant) -> Self {
         // A fixed range: `saturating_record` does not widen a histogram that resizes.
-        let empty = Histogram::new_with_max(LONGEST_NS, 2).expect("two digits over a minute are valid");
+        let empty =
+            Histogram::new_with_max(LONGEST_NS, 2).expect("two digits over a minute are valid");
         Self {
             current: empty.clone(),
             previous: empty,
