@@ -87,9 +87,13 @@ fn active_spans(recording: &Recording) -> Vec<(u64, u64)> {
     merged
 }
 
-/// Link use in consecutive windows of `width_ns` from `from_ns` to `to_ns`.
+/// Link use in consecutive windows of `width_ns` from `from_ns` to `to_ns`, as far as there are samples.
 #[must_use]
 pub fn utilization_windows(port: &PortRecord, from_ns: u64, to_ns: u64, width_ns: u64) -> Vec<f64> {
+    let to_ns = port
+        .samples
+        .last()
+        .map_or(from_ns, |(at, _)| to_ns.min(*at));
     (0..to_ns.saturating_sub(from_ns) / width_ns)
         .map(|i| port.utilization(from_ns + i * width_ns, from_ns + (i + 1) * width_ns))
         .collect()

@@ -42,6 +42,10 @@ const ROWS: &[(&str, Show)] = &[
     ("least link use over 100 ms during the outages", |f| {
         f.utilization_outage_min.map(percent)
     }),
+    ("least link use over 100 ms after the restarts", |f| {
+        let mins = f.outages.iter().filter_map(|o| o.utilization_recovery_min);
+        mins.min_by(f64::total_cmp).map(percent)
+    }),
     ("sockets back on plain Cubic after a kill", |f| {
         f.fallback_ms.map(|v| format!("{v:.0} ms"))
     }),

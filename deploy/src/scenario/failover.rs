@@ -202,13 +202,17 @@ fn outage(
     });
     let recording = site.recording.lock();
     let until = fair_again.unwrap_or_else(now_ns);
-    let windows = utilization_windows(&recording.ports[0], killed, until, USE_WINDOW_NS);
+    let least = |from, to| {
+        let windows = utilization_windows(&recording.ports[0], from, to, USE_WINDOW_NS);
+        minimum(&windows).map(round)
+    };
     let since_ms = |at: Option<u64>, from: u64| {
         at.map(|at| round(at.saturating_sub(from) as f64 / NS_PER_MS as f64))
     };
     Ok(Outage {
         killed: name,
-        utilization_min: minimum(&windows).map_or(0.0, round),
+        utilization_min: least(killed, restarted).unwrap_or(0.0),
+        utilization_recovery_min: least(restarted, until),
         fallback_ms: since_ms(released, killed),
         recovery_ms: since_ms(fair_again, restarted),
     })

@@ -26,7 +26,7 @@ pub struct Figures {
     /// Coflow completion times.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub completion_s: Option<Completion>,
-    /// Least link use over 100 ms while the allocator or a daemon was away.
+    /// Least link use over 100 ms while the allocator or a daemon was dead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub utilization_outage_min: Option<f64>,
     /// Longest time from a kill until no socket concerned was paced any more.
@@ -124,8 +124,10 @@ impl Quantiles {
 pub struct Outage {
     /// What was killed.
     pub killed: String,
-    /// Least link use over 100 ms from the kill to the recovery.
+    /// Least link use over 100 ms from the kill to the restart.
     pub utilization_min: f64,
+    /// Least link use over 100 ms from the restart until rates were fair for good.
+    pub utilization_recovery_min: Option<f64>,
     /// From the kill until no socket concerned was paced any more.
     pub fallback_ms: Option<f64>,
     /// From the restart until rates were fair for good.
