@@ -62,7 +62,7 @@ fn collect(name: &str, value: &Value, scalars: &mut Table, lists: &mut Vec<(Stri
             }
         }
         Value::Array(rows) if rows.iter().any(Value::is_object) => {
-            lists.push((name.to_owned(), rows.clone()))
+            lists.push((name.to_owned(), rows.clone()));
         }
         other => {
             scalars.add_row([name.to_owned(), text(other)]);

@@ -133,10 +133,10 @@ impl Recording {
     pub fn take(&mut self, report: Report) {
         match report {
             Report::Started { flow, at_ns } => {
-                self.flows.entry(flow).or_default().started_ns = Some(at_ns)
+                self.flows.entry(flow).or_default().started_ns = Some(at_ns);
             }
             Report::Received { flow, at_ns, .. } => {
-                self.flows.entry(flow).or_default().ended_ns = Some(at_ns)
+                self.flows.entry(flow).or_default().ended_ns = Some(at_ns);
             }
             Report::Failed { flow, at_ns, error } | Report::Lost { flow, at_ns, error } => {
                 let record = self.flows.entry(flow).or_default();

@@ -71,9 +71,9 @@ pub fn run(lab: &Lab) -> Result<Outcome> {
         let with = contender.control.is_some();
         let phase = contender.finish();
         if with {
-            outcome.with = Some(phase)
+            outcome.with = Some(phase);
         } else {
-            outcome.without = Some(phase)
+            outcome.without = Some(phase);
         }
     }
     Ok(outcome)

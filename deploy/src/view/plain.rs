@@ -16,7 +16,7 @@ pub fn show(live: &Live, stop: &AtomicBool) {
     let (mut said, mut last_event_ns) = (0, begin);
     let mut next = begin + EVERY_NS;
     let line = |at_ns: u64, text: &str| {
-        println!("{:8.2} s  {text}", at_ns.saturating_sub(begin) as f64 / 1e9)
+        println!("{:8.2} s  {text}", at_ns.saturating_sub(begin) as f64 / 1e9);
     };
     println!("{}", live.title);
     loop {
