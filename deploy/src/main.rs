@@ -53,9 +53,6 @@ enum Command {
         /// Directory to remove
         #[arg(long)]
         run_dir: Option<PathBuf>,
-        /// Setting to restore
-        #[arg(long)]
-        allowed_cc: Option<String>,
         /// Terminal to restore
         #[arg(long)]
         terminal: Option<PathBuf>,
@@ -84,7 +81,6 @@ fn run(command: Command) -> Result<()> {
             pid,
             cgroup_root,
             run_dir,
-            allowed_cc,
             terminal,
         } => {
             reaper::watch(
@@ -92,7 +88,6 @@ fn run(command: Command) -> Result<()> {
                     pid,
                     cgroup_root,
                     run_dir,
-                    allowed_cc,
                 },
                 terminal.as_deref(),
             );

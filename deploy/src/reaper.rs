@@ -19,7 +19,34 @@ use crate::net::{cgroup, ns};
 pub const PREFIX: &str = "rwlab-";
 
 /// The sysctl by which the first namespace allows others to make a congestion control their default.
-pub const ALLOWED_CC: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
+const ALLOWED_CC: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
+
+/// Remembers that setting as it was before the first of the labs that run now.
+const ALLOWED_CC_BEFORE: &str = "/run/ratewright-lab.allowed-congestion-control";
+
+/// Allows cubic as the default of a new namespace; the last lab to leave restores the setting.
+///
+/// # Errors
+/// When the setting cannot be read or written.
+pub fn allow_cubic() -> Result<()> {
+    let before =
+        std::fs::read_to_string(ALLOWED_CC).with_context(|| format!("reading {ALLOWED_CC}"))?;
+    let before = before.trim();
+    if !before.split_whitespace().any(|name| name == "cubic") {
+        std::fs::write(ALLOWED_CC_BEFORE, before)
+            .with_context(|| format!("writing {ALLOWED_CC_BEFORE}"))?;
+        std::fs::write(ALLOWED_CC, format!("{before} cubic"))
+            .context("allowing cubic in network namespaces")?;
+    }
+    Ok(())
+}
+
+fn restore_allowed() {
+    if let Ok(before) = std::fs::read_to_string(ALLOWED_CC_BEFORE) {
+        let _ = std::fs::write(ALLOWED_CC, before);
+        let _ = std::fs::remove_file(ALLOWED_CC_BEFORE);
+    }
+}
 
 /// What a lab must remove.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,8 +57,6 @@ pub struct Estate {
     pub cgroup_root: PathBuf,
     /// Directory with logs, certificates and sockets; kept if `None`.
     pub run_dir: Option<PathBuf>,
-    /// The setting [`ALLOWED_CC`] as it was, if the lab has changed it.
-    pub allowed_cc: Option<String>,
 }
 
 impl Estate {
@@ -58,10 +83,8 @@ impl Estate {
             let _ = nix::mount::umount(&directory.join("cgroup2"));
             let _ = std::fs::remove_dir_all(directory);
         }
-        if let Some(before) = &self.allowed_cc
-            && ns::list(PREFIX).is_empty()
-        {
-            let _ = std::fs::write(ALLOWED_CC, before);
+        if ns::list(PREFIX).is_empty() {
+            restore_allowed();
         }
     }
 }
@@ -90,9 +113,6 @@ impl Watchdog {
             .arg(&estate.cgroup_root);
         if let Some(directory) = &estate.run_dir {
             command.arg("--run-dir").arg(directory);
-        }
-        if let Some(before) = &estate.allowed_cc {
-            command.arg("--allowed-cc").arg(before);
         }
         if std::io::stdout().is_terminal()
             && let Ok(terminal) = nix::unistd::ttyname(std::io::stdout())
@@ -161,7 +181,6 @@ pub fn remove_stale(cgroup_root: &Path) -> Vec<u32> {
             pid: *pid,
             cgroup_root: cgroup_root.to_owned(),
             run_dir: None,
-            allowed_cc: None,
         }
         .remove();
     }

@@ -21,7 +21,7 @@ use anyhow::{Context, Result, bail};
 use nix::sys::signal::{SigSet, Signal};
 
 use crate::clock::{NS_PER_MS, now_ns, sleep_until_ns};
-use crate::reaper::{self, ALLOWED_CC, Estate, Watchdog};
+use crate::reaper::{self, Estate, Watchdog};
 use crate::report;
 use crate::scenario;
 use crate::view::{Live, View};
@@ -144,9 +144,9 @@ pub fn run(options: LabOptions) -> Result<()> {
         pid: std::process::id(),
         cgroup_root,
         run_dir: (!options.keep).then(|| run_dir.clone()),
-        allowed_cc: allow_cubic()?,
     };
     let watchdog = Watchdog::start(&estate)?;
+    reaper::allow_cubic()?;
     let live = Arc::new(Live::new(&options));
     for pid in stale {
         live.say(format!(
@@ -204,20 +204,6 @@ fn copy_logs(from: &Path, to: &Path) {
             );
         }
     }
-}
-
-/// Cubic must be allowed as the default of a new namespace. Returns the setting as it was if it had
-/// to be changed.
-fn allow_cubic() -> Result<Option<String>> {
-    let before =
-        std::fs::read_to_string(ALLOWED_CC).context("reading tcp_allowed_congestion_control")?;
-    let before = before.trim().to_owned();
-    if before.split_whitespace().any(|name| name == "cubic") {
-        return Ok(None);
-    }
-    std::fs::write(ALLOWED_CC, format!("{before} cubic"))
-        .context("allowing cubic in network namespaces")?;
-    Ok(Some(before))
 }
 
 /// SIGINT, SIGTERM and SIGHUP ask the lab to end. Must run before any thread starts.
