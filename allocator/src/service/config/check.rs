@@ -219,6 +219,13 @@ impl Checker<'_> {
             |ms| ms >= least_liveness && ms <= 60_000,
             &format!("must be from two leases ({least_liveness}) to 60000 milliseconds"),
         )?;
+        let start_grace_ms = self.within(
+            raw.start_grace_ms,
+            default.start_grace_ms,
+            "allocation.start_grace_ms",
+            |ms| ms <= 60_000,
+            "must be 0 to 60000 milliseconds; 300 is the default",
+        )?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let pin_core = match raw.pin_core {
             Some(core) if *core.get_ref() >= cores => {
@@ -238,6 +245,7 @@ impl Checker<'_> {
             mice_reserve,
             lease_ms,
             liveness_ms,
+            start_grace_ms,
             pin_core,
             start_released,
         })

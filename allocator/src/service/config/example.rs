@@ -39,6 +39,9 @@ lease_ms = 300
 # A session without a datagram for this long is dropped, and its flows' shares are handed out.
 # (restart to change)
 liveness_ms = 1000
+# After a start no rate is handed out for this long, so that the hosts are back before links are
+# shared out: the first to return would get them whole.
+start_grace_ms = 300
 # pin_core = 1              # core of the engine thread
 # Start with the kill switch on: every host stays on plain TCP until POST /resume.
 start_released = false

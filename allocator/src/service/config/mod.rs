@@ -92,6 +92,8 @@ pub struct Allocation {
     pub lease_ms: u64,
     /// A session without a datagram for this long is dropped.
     pub liveness_ms: u64,
+    /// From the start until rates are handed out, so that the hosts are back before links are shared out.
+    pub start_grace_ms: u64,
     /// Core of the engine thread.
     pub pin_core: Option<usize>,
     /// Start with the kill switch on.
@@ -186,6 +188,7 @@ impl Default for Allocation {
             mice_reserve: 0.0,
             lease_ms: 300,
             liveness_ms: 1_000,
+            start_grace_ms: 300,
             pin_core: None,
             start_released: false,
         }

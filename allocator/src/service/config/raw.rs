@@ -41,6 +41,7 @@ pub(super) struct RawAllocation {
     pub(super) mice_reserve: Field<f64>,
     pub(super) lease_ms: Field<u64>,
     pub(super) liveness_ms: Field<u64>,
+    pub(super) start_grace_ms: Field<u64>,
     pub(super) pin_core: Field<usize>,
     pub(super) start_released: Field<bool>,
 }

@@ -45,7 +45,7 @@ impl Hub {
     pub fn on_rate(&mut self, now_ns: u64, update: RateUpdate) {
         let flow_id = FlowId(update.key.flow_id());
         if let Some(session) = self.sessions.get_mut(&update.key.session())
-            && let Some(flow) = session.flows.get(&flow_id.slot())
+            && let Some(flow) = session.flows.get_mut(&flow_id.slot())
             && flow.id() == flow_id
             && flow.place == Place::Engine
             && session
@@ -55,7 +55,11 @@ impl Hub {
         {
             self.counts.updates += 1;
             let id = session.id;
-            self.touch(id);
+            if std::mem::replace(&mut flow.answered, true) {
+                self.touch(id);
+            } else {
+                self.touch_first(id);
+            }
         } else {
             self.counts.updates_stale += 1;
         }
@@ -77,7 +81,14 @@ impl Hub {
         }
         let place = self.place(now_ns, id, &record);
         if let Some(session) = self.sessions.get_mut(&id) {
-            session.flows.insert(slot, Flow { record, place });
+            session.flows.insert(
+                slot,
+                Flow {
+                    record,
+                    place,
+                    answered: false,
+                },
+            );
         }
     }
 

@@ -86,6 +86,8 @@ pub struct Hub {
     placed: u32,
     engine_events: VecDeque<EngineEvent>,
     touched: Vec<u32>,
+    /// Those of them with a flow that waits for its first rate.
+    touched_first: Vec<u32>,
     released_ns: Option<u64>,
     /// Hosts whose sessions ended within the last lease: they may still act on a rate.
     departed: VecDeque<(String, u64)>,
@@ -107,6 +109,7 @@ impl Hub {
             placed: 0,
             engine_events: VecDeque::new(),
             touched: Vec::new(),
+            touched_first: Vec::new(),
             released_ns: released.then_some(0),
             departed: VecDeque::new(),
             counts: Counts::default(),
@@ -176,6 +179,15 @@ impl Hub {
         }
     }
 
+    /// Touches a session ahead of all whose flows have a rate already: a flowlet's wait for its first
+    /// rate is what users feel, and every host that is told before it adds to that.
+    fn touch_first(&mut self, id: u32) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.touched = true;
+            self.touched_first.push(id);
+        }
+    }
+
     fn touch_all(&mut self) {
         for session in self.sessions.values_mut() {
             if !std::mem::replace(&mut session.touched, true) {
@@ -185,10 +197,12 @@ impl Hub {
     }
 
     /// Appends the sessions that have something to send, or another timeout, and clears the list.
+    /// Those with a flow that waits for its first rate come first.
     pub fn take_touched(&mut self, touched: &mut Vec<u32>) {
-        for id in self.touched.drain(..) {
-            if let Some(session) = self.sessions.get_mut(&id) {
-                session.touched = false;
+        for id in self.touched_first.drain(..).chain(self.touched.drain(..)) {
+            if let Some(session) = self.sessions.get_mut(&id)
+                && std::mem::take(&mut session.touched)
+            {
                 touched.push(id);
             }
         }

@@ -39,6 +39,8 @@ pub(super) struct Peer {
 pub(super) struct Flow {
     pub(super) record: StartRecord,
     pub(super) place: Place,
+    /// It has been given a rate since it started.
+    pub(super) answered: bool,
 }
 
 /// Where a flow stands.

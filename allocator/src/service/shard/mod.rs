@@ -12,6 +12,7 @@
 //! datagrams. Neither waits for a timer. Timeouts of all sessions share one heap and one timer.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use quinn::VarInt;
 use tokio::sync::mpsc;
@@ -43,7 +44,7 @@ const UNVALIDATED_HANDSHAKES: usize = 256;
 const CONNECTION_SLACK: usize = 1_024;
 
 /// How long hosts are given to take the last word at shutdown.
-const DRAIN_TIME: std::time::Duration = std::time::Duration::from_secs(1);
+const DRAIN_TIME: Duration = Duration::from_secs(1);
 
 /// Why the service cannot run, or cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -115,7 +116,8 @@ impl Shard {
         let signal = engine.signal();
         let shared = Shared::new(hub, engine);
         let mut tasks = JoinSet::new();
-        tasks.spawn(hand_out_rates(shared.clone(), signal));
+        let grace = Duration::from_millis(config.allocation.start_grace_ms);
+        tasks.spawn(hand_out_rates(shared.clone(), signal, grace));
         tasks.spawn(serve_timers(shared.clone()));
         let max_sessions = config.limits.max_sessions as usize;
         Ok(Self {
@@ -279,8 +281,10 @@ impl Shard {
     }
 }
 
-/// Hands out rates whenever the engine has some. Ends when the engine has died.
-async fn hand_out_rates(shared: Shared, signal: Arc<engine_link::EngineSignal>) {
+/// Hands out rates whenever the engine has some, once `grace` has passed: until then the engine keeps
+/// the newest rate of each flow. Ends when the engine has died.
+async fn hand_out_rates(shared: Shared, signal: Arc<engine_link::EngineSignal>, grace: Duration) {
+    tokio::time::sleep(grace).await;
     loop {
         signal.wait().await;
         while shared.run(|state, now_ns| state.take_rates(now_ns)) {
