@@ -65,6 +65,12 @@ impl Lease {
         kept.then(|| self.sent_ns[index].saturating_add(self.duration_ns))
     }
 
+    /// Whether what was announced last has run out, or is so close to it that
+    /// it may before a renewal is carried out.
+    pub(super) fn is_lapsing(&self, now_ns: u64) -> bool {
+        self.announced_ns != 0 && self.announced_ns <= now_ns.saturating_add(self.duration_ns / 16)
+    }
+
     /// A valid datagram holds until `expires_ns`. True: that is worth
     /// announcing, being a sixteenth of the lease later than announced last.
     pub(super) fn renew(&mut self, expires_ns: u64) -> bool {

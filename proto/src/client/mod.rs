@@ -116,7 +116,9 @@ pub enum ClientEvent {
         /// When the rate ceases to hold.
         expires_ns: u64,
     },
-    /// All rates of this session now hold until `expires_ns`.
+    /// All rates of this session that have not run out now hold until
+    /// `expires_ns`. If they had run out, each follows again as a
+    /// [`Rate`](Self::Rate).
     LeaseRenewed {
         /// When they cease to hold.
         expires_ns: u64,
@@ -443,6 +445,7 @@ impl ClientSession {
                     Outcome::Acked => slots.acked(seq, slot),
                     Outcome::Lost => slots.lost(seq, slot),
                 });
+        let lapsed = live.lease.is_lapsing(now_ns);
         self.lease_renewed |= live.lease.renew(expires_ns);
         self.counters.datagrams_received += 1;
         self.counters.datagram_bytes_received += bytes.len() as u64;
@@ -451,6 +454,11 @@ impl ClientSession {
             datagram.header.has(flags::RELEASED),
             arrived.seq.saturating_mul(2),
         );
+        if lapsed && !self.released {
+            // The kernel has let go of what it had, and no renewal brings it
+            // back: the rates that the server holds to are given anew.
+            self.slots.announce_all();
+        }
         for record in datagram.rates {
             let taken = self.slots.rate(
                 record.flow(),

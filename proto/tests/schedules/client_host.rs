@@ -32,6 +32,8 @@ pub(crate) struct ClientHost {
     pub(crate) flows: BTreeMap<u32, StartRecord>,
     /// What the daemon would be pacing.
     pub(crate) applied: BTreeMap<FlowId, u64>,
+    /// Until when that holds in the kernel, on this host's clock.
+    pub(crate) granted_until_ns: u64,
     generations: [u32; SLOTS as usize],
     next_instance: Instance,
     max_in_flight: usize,
@@ -65,9 +67,19 @@ impl ClientHost {
             newest_told_ns: 0,
             flows: BTreeMap::new(),
             applied: BTreeMap::new(),
+            granted_until_ns: 0,
             generations: [generation; SLOTS as usize],
             next_instance: 1,
         }
+    }
+
+    /// As the kernel does it: what ran out is dropped, and no later grant
+    /// revives it.
+    pub(crate) fn grant(&mut self, now_ns: u64, expires_ns: u64) {
+        if self.granted_until_ns <= self.clock.read(now_ns) {
+            self.applied.clear();
+        }
+        self.granted_until_ns = self.granted_until_ns.max(expires_ns);
     }
 
     /// The identity of the flowlet that is on `flow`'s slot now.

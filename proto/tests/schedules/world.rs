@@ -431,9 +431,13 @@ impl World {
                     expires_ns: self.client.clock.when(expires_ns),
                     true_expiry_ns: self.true_expiry_ns(),
                 })?;
+                self.client.grant(self.now_ns, expires_ns);
                 self.client.applied.insert(flow, rate_bps);
             }
-            ClientEvent::LeaseRenewed { expires_ns } => self.lease(expires_ns)?,
+            ClientEvent::LeaseRenewed { expires_ns } => {
+                self.lease(expires_ns)?;
+                self.client.grant(self.now_ns, expires_ns);
+            }
             ClientEvent::Refused(refusal) => {
                 if !refusal.retry {
                     return Err(format!("refused for good: {refusal:?}"));

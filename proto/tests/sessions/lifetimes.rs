@@ -52,6 +52,68 @@ fn keep_alives_hold_the_lease_and_silence_lets_it_run_out() {
     assert!((20..30).contains(&sent), "{sent}");
 }
 
+/// A pair with one flow at 1 Mbit/s, whose lease then ran out without a word.
+fn lapsed() -> Pair {
+    let mut pair = Pair::new();
+    pair.client.start(pair.now_ns, start(0, 0)).unwrap();
+    pair.settle();
+    pair.server
+        .set_rate(pair.now_ns, FlowId::new(0, 0), 1_000_000)
+        .unwrap();
+    pair.settle();
+    assert_eq!(pair.rates().len(), 1);
+    pair.now_ns = pair.client.lease_expires_ns() + LEASE_NS / 2;
+    pair.client.on_timeout(pair.now_ns);
+    pair
+}
+
+#[test]
+fn after_a_lapse_every_rate_is_given_again_behind_the_renewal() {
+    let mut pair = lapsed();
+    assert_eq!(pair.client_events(), [], "nothing is revived by itself");
+    pair.settle();
+    let expires_ns = pair.client.lease_expires_ns();
+    assert!(expires_ns > pair.now_ns);
+    let flow = FlowId::new(0, 0);
+    let rate_bps = pair.client.flows().next().unwrap().rate_bps.unwrap();
+    assert_eq!(
+        pair.client_events(),
+        [
+            ClientEvent::LeaseRenewed { expires_ns },
+            ClientEvent::Rate {
+                flow,
+                rate_bps,
+                expires_ns
+            }
+        ]
+    );
+    // And once is enough.
+    pair.now_ns += LEASE_NS / 4;
+    pair.client.on_timeout(pair.now_ns);
+    pair.settle();
+    assert_eq!(pair.rates(), []);
+}
+
+#[test]
+fn after_a_lapse_the_newest_rate_counts_and_ended_or_released_flows_get_none() {
+    let mut pair = lapsed();
+    let flow = FlowId::new(0, 0);
+    pair.server.set_rate(pair.now_ns, flow, 4_096_000).unwrap();
+    pair.settle();
+    let rates = pair.rates();
+    assert_eq!(rates.last(), Some(&(flow, 4_096_000)), "{rates:?}");
+
+    let mut pair = lapsed();
+    pair.client.end(pair.now_ns, flow).unwrap();
+    pair.settle();
+    assert_eq!(pair.rates(), []);
+
+    let mut pair = lapsed();
+    pair.server.set_released(true);
+    pair.settle();
+    assert_eq!(pair.rates(), []);
+}
+
 #[test]
 fn a_lost_keep_alive_is_repeated_well_within_the_lease() {
     let mut pair = Pair::new();
