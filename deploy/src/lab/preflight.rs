@@ -32,10 +32,9 @@ pub fn check(options: &LabOptions) -> Result<Binaries> {
     if !nix::unistd::geteuid().is_root() {
         bail!("the lab needs root, for network namespaces: run it with sudo");
     }
-    for program in ["ip", "tc"] {
-        if !tool::is_installed(program) {
-            bail!("`{program}` is not installed: apt-get install iproute2");
-        }
+    let missing = missing_tools(|program| tool::find(program).is_some());
+    if !missing.is_empty() {
+        bail!("not installed: {missing}; apt-get install iproute2");
     }
     let lab = std::env::current_exe().context("finding this program's own file")?;
     let directory = match &options.bin_dir {
@@ -52,6 +51,15 @@ pub fn check(options: &LabOptions) -> Result<Binaries> {
         check_control(options, &binaries)?;
     }
     Ok(binaries)
+}
+
+/// The system tools that are not there.
+fn missing_tools(is_there: impl Fn(&str) -> bool) -> String {
+    let missing: Vec<&str> = ["ip", "tc"]
+        .into_iter()
+        .filter(|program| !is_there(program))
+        .collect();
+    missing.join(", ")
 }
 
 /// Builds one link with a queue in a throw-away namespace.
@@ -150,6 +158,13 @@ mod tests {
     const TABLE: &str = "mechanism    usable  chosen  why not\n\
                          struct_ops   no      no      no BTF in this kernel\n\
                          sock_ops     yes     yes     \n";
+
+    #[test]
+    fn missing_tools_are_named() {
+        assert_eq!(missing_tools(|_| false), "ip, tc");
+        assert_eq!(missing_tools(|program| program == "ip"), "tc");
+        assert_eq!(missing_tools(|_| true), "");
+    }
 
     #[test]
     fn a_back_end_that_does_not_work_is_refused_with_the_probes_reason() {
