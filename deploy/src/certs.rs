@@ -47,6 +47,9 @@ impl CertsCommand {
             CertsCommand::Init { dir } => init(dir)?,
             CertsCommand::Issue { dir, names } => {
                 for name in names {
+                    check_dns_name(name)?;
+                }
+                for name in names {
                     issue(dir, name)?;
                 }
             }
@@ -77,6 +80,7 @@ pub fn init(dir: &Path) -> Result<()> {
 /// # Errors
 /// When the authority cannot be read, the name is no DNS name, or files cannot be written.
 pub fn issue(dir: &Path, name: &str) -> Result<()> {
+    check_dns_name(name)?;
     let read = |file: &str| {
         let path = dir.join(file);
         fs::read_to_string(&path).with_context(|| {
@@ -90,7 +94,7 @@ pub fn issue(dir: &Path, name: &str) -> Result<()> {
     let issuer =
         Issuer::from_ca_cert_pem(&read("ca.pem")?, key).context("ca.pem is not a certificate")?;
     let mut params = CertificateParams::new(vec![name.to_owned()])
-        .with_context(|| format!("`{name}` is not a DNS name"))?;
+        .with_context(|| format!("certificate parameters for {name}"))?;
     params.distinguished_name = named(name);
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![
@@ -104,6 +108,31 @@ pub fn issue(dir: &Path, name: &str) -> Result<()> {
     write_pair(dir, name, &certificate.pem(), &key.serialize_pem())
 }
 
+/// Only a DNS name can be read from a peer's certificate: labels of letters, digits and inner hyphens
+/// (RFC 1123, 2.1), at most 63 bytes each and 253 in all, the last one not a number. Underscores are
+/// taken, as topologies and TLS libraries do.
+fn check_dns_name(name: &str) -> Result<()> {
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && label
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+    };
+    let is_number = |label: &str| label.bytes().all(|byte| byte.is_ascii_digit());
+    let is_name = name.len() <= 253
+        && name.split('.').all(is_label)
+        && !name.rsplit('.').next().is_some_and(is_number);
+    if !is_name {
+        bail!(
+            "{name:?} is not a DNS name, which a certificate needs: letters, digits and hyphens in labels of up to 63 \
+             bytes, joined by dots, such as \"h1\" or \"h1.rack2.example\""
+        );
+    }
+    Ok(())
+}
+
 fn named(common_name: &str) -> DistinguishedName {
     let mut name = DistinguishedName::new();
     name.push(DnType::CommonName, common_name);
@@ -112,9 +141,6 @@ fn named(common_name: &str) -> DistinguishedName {
 
 /// Never overwrites: a lost authority cannot be brought back.
 fn write_pair(dir: &Path, name: &str, certificate: &str, key: &str) -> Result<()> {
-    if name.contains('/') {
-        bail!("`{name}` is not a name for a file");
-    }
     for (file, mode, text) in [
         (format!("{name}.pem"), 0o644, certificate),
         (format!("{name}.key"), 0o600, key),
@@ -143,12 +169,51 @@ mod tests {
         issue(dir.path(), ALLOCATOR_NAME).unwrap();
         let error = init(dir.path()).unwrap_err().to_string();
         assert!(error.contains("ca.pem"), "{error}");
-        assert!(issue(dir.path(), "../h2").is_err());
         assert!(
             fs::read_to_string(dir.path().join("h1.pem"))
                 .unwrap()
                 .starts_with("-----BEGIN CERTIFICATE")
         );
+    }
+
+    #[test]
+    fn a_certificate_is_issued_only_for_what_can_be_a_dns_name() {
+        for good in ["h1", "H1", "rack2-h1", "rack2_h1", "h1.rack2.example", "1a"] {
+            assert!(check_dns_name(good).is_ok(), "{good}");
+        }
+        let (long, longer) = ("a".repeat(64), vec!["a".repeat(60); 5].join("."));
+        for bad in [
+            "",
+            ".",
+            "..",
+            "../h2",
+            "a b",
+            "-h1",
+            "h1-",
+            "h1.",
+            ".h1",
+            "a..b",
+            "*.example",
+            "10.0.0.1",
+            "hôte",
+            &long,
+            &longer,
+        ] {
+            assert!(check_dns_name(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_issued_if_one_of_the_names_is_wrong() {
+        let dir = tempfile::tempdir().unwrap();
+        init(dir.path()).unwrap();
+        let command = CertsCommand::Issue {
+            dir: dir.path().to_owned(),
+            names: vec!["h1".to_owned(), "a b".to_owned()],
+        };
+        let error = format!("{:#}", command.run().unwrap_err());
+        assert!(error.starts_with("\"a b\" is not a DNS name"), "{error}");
+        assert!(!dir.path().join("h1.pem").exists());
     }
 
     #[test]
