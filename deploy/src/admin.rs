@@ -17,49 +17,36 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// # Errors
 /// When nobody answers within five seconds, or the answer is not a success.
 pub fn get(address: &str, path: &str) -> Result<String> {
-    request(Method::GET, address, path)
-}
-
-/// Sends `POST path`, without a body.
-///
-/// # Errors
-/// As [`get`].
-pub fn post(address: &str, path: &str) -> Result<String> {
-    request(Method::POST, address, path)
-}
-
-fn request(method: Method, address: &str, path: &str) -> Result<String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("starting a runtime")?;
     runtime.block_on(async {
-        tokio::time::timeout(PATIENCE, connect_and_send(method, address, path))
+        tokio::time::timeout(PATIENCE, connect_and_get(address, path))
             .await
             .with_context(|| format!("{address} does not answer"))?
     })
 }
 
-async fn connect_and_send(method: Method, address: &str, path: &str) -> Result<String> {
+async fn connect_and_get(address: &str, path: &str) -> Result<String> {
     match address.strip_prefix("unix:") {
         Some(file) => {
             let stream = UnixStream::connect(file)
                 .await
                 .with_context(|| format!("connecting to {file}"))?;
-            send(stream, method, "localhost", path).await
+            send(stream, "localhost", path).await
         }
         None => {
             let stream = TcpStream::connect(address)
                 .await
                 .with_context(|| format!("connecting to {address}"))?;
-            send(stream, method, address, path).await
+            send(stream, address, path).await
         }
     }
 }
 
 async fn send(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    method: Method,
     host: &str,
     path: &str,
 ) -> Result<String> {
@@ -67,7 +54,7 @@ async fn send(
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection);
     let request = Request::builder()
-        .method(method)
+        .method(Method::GET)
         .uri(path)
         .header(header::HOST, host)
         .body(Empty::<Bytes>::new())?;

@@ -12,7 +12,7 @@ use crate::admin;
 #[derive(Debug, Args)]
 pub struct StatusCommand {
     /// Admin interface of the allocator: address:port or unix:PATH
-    #[arg(default_value = "127.0.0.1:9600")]
+    #[arg(default_value = "unix:/run/ratewright-allocator/admin.sock")]
     admin: String,
     /// The answer as it is
     #[arg(long)]
