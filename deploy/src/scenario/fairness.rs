@@ -93,6 +93,7 @@ fn phase(lab: &Lab, site: &mut Site, control: Option<&mut Control>) -> Result<Fi
         jain_settled_median: median(&indices).map(round),
         jain_settled_windows: Some(indices.len()),
         utilization_active: Some(round(utilization_active(&recording, &recording.ports[0]))),
+        connections_lost: Some(recording.connections_lost()),
         ..Figures::default()
     })
 }

@@ -1,5 +1,5 @@
-//! The figures of a phase, as the results file has them. A figure that the scenario does not have is
-//! left out.
+//! The figures of a phase, as the results file has them. Every key is always there; a figure that the
+//! scenario does not have, or that could not be measured, is null.
 
 use serde::Serialize;
 
@@ -9,43 +9,30 @@ use crate::measure::stats::{median, minimum, percentile};
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Figures {
     /// Least Jain's index of the settled 50 ms windows.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub jain_settled_min: Option<f64>,
     /// Their median.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub jain_settled_median: Option<f64>,
     /// How many windows that were.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub jain_settled_windows: Option<usize>,
     /// Share of the bottleneck that was used while any flow was active.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub utilization_active: Option<f64>,
     /// From a flowlet's first byte to its first paced transmission.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub first_paced_us: Option<FirstPaced>,
     /// Coflow completion times.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub completion_s: Option<Completion>,
     /// Least link use over 100 ms while the allocator or a daemon was dead.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub utilization_outage_min: Option<f64>,
     /// Longest time from a kill until no socket concerned was paced any more.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub fallback_ms: Option<f64>,
     /// Longest time from a restart until rates were fair again, for good.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub recovery_ms: Option<f64>,
     /// Connections that broke.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub connections_lost: Option<usize>,
     /// The failures one by one.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub outages: Vec<Outage>,
     /// Rates of the long flows by weight.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub weights: Option<Vec<WeightRate>>,
     /// Completion times of the short flows in milliseconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub short_flow_ms: Option<Quantiles>,
 }
 
@@ -147,4 +134,28 @@ pub struct WeightRate {
 #[must_use]
 pub fn round(value: f64) -> f64 {
     (value * 10_000.0).round() / 10_000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_figure_has_its_key_whether_it_was_measured_or_not() {
+        let value = serde_json::to_value(Figures::default()).unwrap();
+        for key in [
+            "jain_settled_min",
+            "jain_settled_median",
+            "utilization_active",
+            "first_paced_us",
+            "completion_s",
+            "utilization_outage_min",
+            "fallback_ms",
+            "recovery_ms",
+            "connections_lost",
+            "weights",
+        ] {
+            assert_eq!(value.get(key), Some(&serde_json::Value::Null), "{key}");
+        }
+    }
 }
