@@ -36,8 +36,12 @@ const DRAIN_PATIENCE: Duration = Duration::from_secs(20);
 const POLL_NS: u64 = 2 * NS_PER_MS;
 /// Sinks report every 50 ms.
 const REPORT_LAG_NS: u64 = 80 * NS_PER_MS;
-/// Samples in a row, 10 ms apart, with every rate in force, until pacing counts as recovered.
+/// Samples in a row, 10 ms apart, with every rate in force, until pacing counts as there.
 const PACED_SAMPLES: usize = 5;
+/// How long rates may take to be in force before a kill.
+const PACED_PATIENCE: Duration = Duration::from_secs(5);
+/// Samples in a row, 2 ms apart, away from the former rate, until a socket counts as released.
+const LEFT_SAMPLES: usize = 10;
 /// TCP payload in an Ethernet frame: 1448 of 1514 bytes, with timestamps.
 const PAYLOAD_SHARE: f64 = 1448.0 / 1514.0;
 
@@ -154,10 +158,18 @@ fn outage(
 ) -> Result<Outage> {
     let name = victim.name();
     let mut pacing = Pacing::open(lab, site, concerned)?;
-    if !pacing.all_in_force()? {
-        site.recording.event(format!(
-            "before the kill of the {name}, not every socket has its rate"
-        ));
+    // A time until the sockets have left their rates means something only if they had them.
+    let mut paced = 0;
+    let in_force = lab.wait_for(PACED_PATIENCE, || {
+        control.check_alive()?;
+        paced = if pacing.all_in_force()? { paced + 1 } else { 0 };
+        Ok(paced >= PACED_SAMPLES)
+    })?;
+    if !in_force {
+        bail!(
+            "before the kill of the {name}, not every socket had its rate within {} s: no fallback can be measured",
+            PACED_PATIENCE.as_secs()
+        );
     }
 
     let killed = now_ns();
@@ -169,8 +181,8 @@ fn outage(
     let back = killed + LEASE_MS * NS_PER_MS + lab.scaled(AWAY).max(700 * NS_PER_MS);
     let mut released = None;
     while released.is_none() && now_ns() < back {
-        if pacing.all_left()? {
-            released = Some(now_ns());
+        released = pacing.all_left_since(now_ns())?;
+        if released.is_some() {
             site.recording.event("sockets are on plain Cubic");
         }
         lab.sleep_until(now_ns() + POLL_NS)?;
@@ -225,7 +237,7 @@ fn outage(
 /// with the next acknowledgement. Rates that tc enforces do not show: nothing is measured then.
 struct Pacing {
     kernels: Vec<SockDiag>,
-    left: Vec<bool>,
+    left: Vec<Departure>,
     band: RangeInclusive<f64>,
 }
 
@@ -241,7 +253,7 @@ impl Pacing {
         let plan = &site.network.plan;
         let share = plan.capacities.host_bps as f64 / (plan.hosts - 1) as f64 * PAYLOAD_SHARE;
         Ok(Pacing {
-            left: vec![false; kernels.len()],
+            left: vec![Departure::default(); kernels.len()],
             kernels,
             band: share * 0.88..=share * 1.1,
         })
@@ -261,15 +273,67 @@ impl Pacing {
         Ok(true)
     }
 
-    /// Whether every socket has been seen to pace by something else than the rate that it had.
-    fn all_left(&mut self) -> Result<bool> {
+    /// Takes a sample at `now`. Since when every socket has been pacing by something else than the rate
+    /// that it had; nothing while one has not, or not for long enough to tell.
+    fn all_left_since(&mut self, now: u64) -> Result<Option<u64>> {
         for index in 0..self.kernels.len() {
-            self.left[index] = self.left[index] || !self.in_force(index)?;
+            let in_force = self.in_force(index)?;
+            self.left[index].sample(now, in_force);
         }
-        Ok(!self.left.is_empty() && self.left.iter().all(|left| *left))
+        let since: Option<Vec<u64>> = self.left.iter().map(Departure::since).collect();
+        Ok(since.and_then(|since| since.into_iter().max()))
+    }
+}
+
+/// When a host's sockets left their rate for good: a single sample beside it is no departure.
+#[derive(Debug, Clone, Copy, Default)]
+struct Departure {
+    first_ns: Option<u64>,
+    samples: usize,
+}
+
+impl Departure {
+    fn sample(&mut self, now: u64, in_force: bool) {
+        if self.since().is_some() {
+            // Plain Cubic may come by the former rate again.
+            return;
+        }
+        if in_force {
+            *self = Self::default();
+        } else {
+            self.first_ns.get_or_insert(now);
+            self.samples += 1;
+        }
+    }
+
+    fn since(&self) -> Option<u64> {
+        self.first_ns.filter(|_| self.samples >= LEFT_SAMPLES)
     }
 }
 
 fn max(values: &[f64]) -> Option<f64> {
     values.iter().copied().max_by(f64::total_cmp)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_sustained_departure_counts_and_from_its_first_sample() {
+        let mut departure = Departure::default();
+        for now in 0..LEFT_SAMPLES as u64 - 1 {
+            departure.sample(now, false);
+        }
+        assert_eq!(departure.since(), None, "not for long enough");
+        departure.sample(20, true);
+        assert_eq!(departure.since(), None, "the rate is back in force");
+        for now in 0..LEFT_SAMPLES as u64 {
+            assert_eq!(departure.since(), None);
+            departure.sample(30 + now, false);
+        }
+        assert_eq!(departure.since(), Some(30));
+        departure.sample(60, true);
+        assert_eq!(departure.since(), Some(30), "once left, always left");
+    }
 }
