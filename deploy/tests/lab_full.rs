@@ -12,8 +12,9 @@ fn rates_are_fairer_than_cubics_and_the_link_stays_full() {
     let with = number(&value, &["with", "jain_settled_median"]);
     let without = number(&value, &["without", "jain_settled_median"]);
     assert!(with > without, "with {with}, without {without}");
-    assert!(with > 0.98, "{with}");
-    assert!(number(&value, &["with", "utilization_active"]) > 0.9);
+    assert!(with >= 0.99, "{with}");
+    let used = number(&value, &["with", "utilization_active"]);
+    assert!(used >= 0.95, "{used}");
     assert!(number(&value, &["with", "first_paced_us", "count"]) >= 4.0);
     assert!(value["backend"].is_string() && value["commit"].is_string() && value["seed"].is_u64());
 }
@@ -30,11 +31,12 @@ fn nothing_is_lost_when_the_allocator_and_a_daemon_are_killed() {
         "--no-baseline",
     ]);
     assert_eq!(number(&value, &["with", "connections_lost"]), 0.0);
-    assert!(number(&value, &["with", "utilization_outage_min"]) > 0.7);
+    let used = number(&value, &["with", "utilization_outage_min"]);
+    assert!(used >= 0.9, "{used}");
     let fallback = number(&value, &["with", "fallback_ms"]);
     assert!(
-        fallback < 450.0,
-        "one lease of 300 ms, and what a busy test machine adds: {fallback}"
+        fallback <= 600.0,
+        "a lease of 300 ms, and at most as much again on a busy test machine: {fallback}"
     );
     assert!(number(&value, &["with", "recovery_ms"]) < 5_000.0);
 }
@@ -46,7 +48,7 @@ fn weights_show_in_the_rates() {
     let rate = |i: usize| number(&value["with"]["weights"][i], &["rate_mbps"]);
     for (heavy, light) in [(1, 0), (2, 1)] {
         let ratio = rate(heavy) / rate(light);
-        assert!((1.5..2.6).contains(&ratio), "weights 2 : 1 give {ratio}");
+        assert!((1.7..=2.3).contains(&ratio), "weights 2 : 1 give {ratio}");
     }
 }
 
