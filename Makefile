@@ -7,7 +7,7 @@ LAB_ARGS ?=
 FUZZ_SECONDS ?= 15
 ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: lab test setup setup-test build fmt clippy doc deny nextest fuzz bench clean-lab
+.PHONY: lab test require-root setup setup-test build fmt clippy doc deny nextest fuzz bench clean-lab
 
 ## lab: set up, build, and run the fairness scenario (SCENARIO=coflow|failover|mixed for the others)
 lab: build
@@ -17,7 +17,12 @@ build: setup
 	$(CARGO) build --locked -p ratewright-allocator -p ratewright-endpointd -p ratewright-lab --bins
 
 ## test: set up, then format, clippy, docs, licences, all tests, a short fuzz run
-test: setup-test fmt clippy doc deny nextest fuzz
+test: require-root setup-test fmt clippy doc deny nextest fuzz
+
+# Said once here, and not by every test that builds network namespaces.
+require-root:
+	@if [ "$$(id -u)" != 0 ]; then \
+	  echo "make test: run it as root (sudo make test): the network-namespace and BPF tests need it" >&2; exit 1; fi
 
 setup:
 	@scripts/setup.sh run
