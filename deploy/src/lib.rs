@@ -9,9 +9,11 @@
 //! | [`measure`] | what is measured, and the arithmetic on it |
 //! | [`report`], [`view`] | results afterwards, and the picture meanwhile |
 //! | [`reaper`], [`mod@proc`], [`clock`] | clean-up, processes, time |
+//! | [`bench_cmd`] | measurements of the optimisers |
 //! | [`certs`], [`status`], [`admin`], [`topology_cmd`] | the other subcommands |
 
 pub mod admin;
+pub mod bench_cmd;
 pub mod certs;
 pub mod clock;
 pub mod lab;

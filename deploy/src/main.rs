@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use ratewright_lab::bench_cmd::BenchCommand;
 use ratewright_lab::certs::CertsCommand;
 use ratewright_lab::lab::options::LabOptions;
 use ratewright_lab::reaper::{self, Estate};
@@ -34,6 +35,9 @@ enum Command {
     Certs(CertsCommand),
     /// Show how an allocator is
     Status(StatusCommand),
+    /// Measure the optimisers on this machine
+    #[command(subcommand)]
+    Bench(BenchCommand),
     /// The lab's TCP sender
     #[command(hide = true)]
     LabTraffic,
@@ -75,6 +79,7 @@ fn run(command: Command) -> Result<()> {
         Command::Topology(command) => command.run(),
         Command::Certs(command) => command.run(),
         Command::Status(command) => command.run(),
+        Command::Bench(command) => command.run(),
         Command::LabTraffic => traffic::sender::run(),
         Command::LabSink { ports } => traffic::sink::run(&ports),
         Command::LabWatchdog {

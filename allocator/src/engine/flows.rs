@@ -41,7 +41,8 @@ impl FlowTable {
     }
 
     /// Adds a flow, or replaces the one of the same key; its rate counts as untold either way.
-    pub(super) fn put(&mut self, spec: &FlowSpec, weight: f64, demand: f64, limit: Limit) {
+    /// Returns its slot.
+    pub(super) fn put(&mut self, spec: &FlowSpec, weight: f64, demand: f64, limit: Limit) -> usize {
         if let Some(slot) = self.find(spec.key) {
             self.paths[slot].clone_from(&spec.links);
             self.classes[slot] = spec.class;
@@ -49,7 +50,7 @@ impl FlowTable {
             self.demands[slot] = demand;
             self.limits[slot] = limit;
             self.told[slot] = UNTOLD;
-            return;
+            return slot;
         }
         // `max_flows` keeps the table far below 2³² slots.
         self.index.insert(spec.key, self.keys.len() as u32);
@@ -62,6 +63,7 @@ impl FlowTable {
         self.rates.push(0.0);
         self.normalized.push(0.0);
         self.told.push(UNTOLD);
+        self.keys.len() - 1
     }
 
     /// Removes the flow at `slot`; the last one takes its place.
@@ -82,11 +84,17 @@ impl FlowTable {
     }
 
     /// Removes every flow of a session: walks the table, which a lost session is rare enough for.
-    pub(super) fn remove_session(&mut self, session: u32) -> usize {
+    /// `ends` sees each flow's slot before.
+    pub(super) fn remove_session(
+        &mut self,
+        session: u32,
+        mut ends: impl FnMut(&FlowTable, usize),
+    ) -> usize {
         let before = self.len();
         let mut slot = 0;
         while slot < self.len() {
             if self.keys[slot].session() == session {
+                ends(self, slot);
                 self.remove(slot);
             } else {
                 slot += 1;

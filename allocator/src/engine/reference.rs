@@ -5,9 +5,10 @@ use super::{
     EngineConfig, EngineError, EngineEvent, FlowKey, FlowSpec, IterationReport, LinkPath,
     MAX_PATH_LINKS, Optimality, RateEngine, RateUpdate, StepRule,
 };
+use crate::num::utility::ClassTable;
 use crate::num::{
-    FNorm, GuardedNed, Limit, Ned, Normalizer, Optimizer, Problem, RATE_UNIT_BPS, optimality,
-    path_capacity,
+    FNorm, FlowView, GuardedNed, Limit, Ned, Normalizer, Optimizer, Problem, RATE_UNIT_BPS,
+    optimality, path_capacity,
 };
 
 /// The engine rests after this many iterations in which no rate passed the threshold, converged or
@@ -134,7 +135,13 @@ impl ReferenceEngine {
         let demand = spec.demand_bps.min(class.max_rate_bps) / RATE_UNIT_BPS;
         let path_capacity = path_capacity(&spec.links, &self.capacities);
         let limit = Limit::new(&class.utility, weight, demand, path_capacity);
-        self.flows.put(spec, weight, demand, limit);
+        if let Some(slot) = self.flows.find(spec.key) {
+            let old = view(&self.flows, &self.config.classes, slot);
+            self.optimizer.flow_ended(&old);
+        }
+        let slot = self.flows.put(spec, weight, demand, limit);
+        let new = view(&self.flows, &self.config.classes, slot);
+        self.optimizer.flow_started(&new);
         Ok(())
     }
 
@@ -179,6 +186,16 @@ impl ReferenceEngine {
     }
 }
 
+/// The flow at `slot`, for the optimiser.
+fn view<'a>(flows: &'a FlowTable, classes: &'a ClassTable, slot: usize) -> FlowView<'a> {
+    FlowView {
+        path: &flows.paths[slot],
+        utility: classes.utility(flows.classes[slot]),
+        weight: flows.weights[slot],
+        limit: flows.limits[slot],
+    }
+}
+
 impl RateEngine for ReferenceEngine {
     fn apply(&mut self, event: EngineEvent) -> Result<(), EngineError> {
         self.quiet = 0;
@@ -186,14 +203,20 @@ impl RateEngine for ReferenceEngine {
             EngineEvent::Start(spec) => self.start(&spec),
             EngineEvent::End(key) => {
                 let slot = self.slot_of(key)?;
+                let old = view(&self.flows, &self.config.classes, slot);
+                self.optimizer.flow_ended(&old);
                 self.flows.remove(slot);
                 Ok(())
             }
             EngineEvent::Reroute { key, links } => {
                 let slot = self.slot_of(key)?;
                 self.check_path(key, &links)?;
+                let old = view(&self.flows, &self.config.classes, slot);
+                self.optimizer.flow_ended(&old);
                 self.flows.paths[slot] = links;
                 self.update_limit(slot);
+                let new = view(&self.flows, &self.config.classes, slot);
+                self.optimizer.flow_started(&new);
                 Ok(())
             }
             EngineEvent::Capacity { link, capacity_bps } => {
@@ -207,7 +230,10 @@ impl RateEngine for ReferenceEngine {
                 Ok(())
             }
             EngineEvent::DropSession(session) => {
-                self.flows.remove_session(session);
+                let (classes, optimizer) = (&self.config.classes, &mut self.optimizer);
+                self.flows.remove_session(session, |flows, slot| {
+                    optimizer.flow_ended(&view(flows, classes, slot));
+                });
                 Ok(())
             }
             EngineEvent::Reset { capacities } => self.reset(&capacities),

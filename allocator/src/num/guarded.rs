@@ -65,8 +65,9 @@
 //! | plain, γ = 1.0 | 28 % | 18 % | 30 % | 66 % | 48 % | 48 % |
 //! | guarded, γ = 0.4 | 28 % | 14.3 % | 7.5 % | 3.2 % | 1.1 % | 0.1 % |
 
-use super::utility::Utility;
-use super::{Limit, Optimizer, Problem};
+use super::arrivals::{Arrivals, FlowView};
+use super::response::{Response, respond};
+use super::{Optimizer, Problem};
 
 /// δ: what a link may charge of its flows' path prices before it has a price of its own.
 const SHIFT: f64 = 0.25;
@@ -78,14 +79,17 @@ const LONGEST_STEP: f64 = 7.5;
 const GROW: f64 = 1.2;
 /// A step shrinks by this when the excess changes its sign.
 const SHRINK: f64 = 0.6;
+/// An excess that grows by more than this factor, from below [`CALM`], comes from outside: what the
+/// link learned about its step at rest does not hold any more.
+const DISTURBED: f64 = 4.0;
+/// A link whose excess is below this share of its capacity is at rest.
+const CALM: f64 = 0.01;
 /// The largest |ln| of the factor by which a price moves in one iteration, before the shift.
 const LARGEST_EXPONENT: f64 = 2.0;
 /// A price falls to no less than this share of itself in one iteration.
 const LARGEST_FALL: f64 = 1.0 / 32.0;
 /// A price below this share of its flows' path prices is 0.
 const NEGLIGIBLE: f64 = 1e-10;
-/// A flow at its demand reacts to prices only above this share of its knee.
-const KNEE_RANGE: f64 = 0.25;
 /// What a lifted price gets beyond the first knee, relative to it.
 const LIFT_BEYOND: f64 = 0.05;
 /// The fall of the price of a link whose flows all rest at their demands, and fit.
@@ -95,22 +99,15 @@ const UNFELT_FALL: f64 = 0.25;
 #[derive(Clone, Debug)]
 pub struct GuardedNed {
     gamma: f64,
+    /// The share of a link's last move that it makes again if the excess still asks for it.
+    momentum: f64,
     prices: Vec<f64>,
-    sums: Vec<Sums>,
+    sums: Vec<Response>,
     steps: Vec<Step>,
     /// Links that need a lift in this iteration, and by how much.
     lifts: Vec<(u32, f64)>,
-}
-
-/// What a link adds up over its flows.
-#[derive(Clone, Copy, Debug, Default)]
-struct Sums {
-    /// y = Σ x.
-    load: f64,
-    /// |H| = Σ −∂x/∂p.
-    reaction: f64,
-    /// E = Σ e x.
-    elastic: f64,
+    /// Events since the last iteration; none: they are left to the iterations.
+    arrivals: Option<Arrivals>,
 }
 
 /// A link's own step length.
@@ -119,6 +116,8 @@ struct Step {
     length: f64,
     /// y / c − 1 of the last iteration.
     excess: f64,
+    /// By how much the price moved in the last iteration.
+    moved: f64,
 }
 
 impl GuardedNed {
@@ -127,41 +126,53 @@ impl GuardedNed {
     pub fn new(gamma: f64, links: usize) -> Self {
         Self {
             gamma,
+            momentum: 0.0,
             prices: vec![1.0; links],
-            sums: vec![Sums::default(); links],
+            sums: vec![Response::default(); links],
             steps: vec![
                 Step {
                     length: FIRST_STEP * gamma,
-                    excess: 0.0
+                    excess: 0.0,
+                    moved: 0.0,
                 };
                 links
             ],
             lifts: Vec::new(),
+            arrivals: Some(Arrivals::new(links)),
+        }
+    }
+
+    /// The same, without the price correction at starts and ends: for comparison.
+    #[must_use]
+    pub fn without_correction(gamma: f64, links: usize) -> Self {
+        Self {
+            arrivals: None,
+            ..Self::new(gamma, links)
+        }
+    }
+
+    /// The same, with heavy-ball momentum: a link makes this share of its last move again, as long as
+    /// the excess asks for it. For comparison.
+    #[must_use]
+    pub fn with_momentum(gamma: f64, momentum: f64, links: usize) -> Self {
+        Self {
+            momentum,
+            ..Self::new(gamma, links)
         }
     }
 
     fn update_rates(&mut self, problem: &Problem<'_>, rates: &mut [f64]) {
         let flows = problem.flows;
-        self.sums.fill(Sums::default());
+        self.sums.fill(Response::default());
         for (s, rate) in rates.iter_mut().enumerate() {
-            let limit = &flows.limits[s];
-            if limit.cap <= 0.0 {
+            if flows.limits[s].cap <= 0.0 {
                 *rate = 0.0;
                 continue;
             }
-            let price = problem.path_price(s, &self.prices);
-            let (reaction, elastic);
-            (*rate, reaction, elastic) = if price >= limit.knee {
-                let utility = problem.classes.utility(flows.classes[s]);
-                respond(utility, flows.weights[s], price, limit.cap)
-            } else {
-                respond_at_cap(limit, price)
-            };
+            let response = respond(problem, s, problem.path_price(s, &self.prices));
+            *rate = response.rate;
             for &link in &flows.paths[s] {
-                let sums = &mut self.sums[link as usize];
-                sums.load += *rate;
-                sums.reaction += reaction;
-                sums.elastic += elastic;
+                self.sums[link as usize].add(response);
             }
         }
     }
@@ -171,27 +182,37 @@ impl GuardedNed {
         self.lifts.clear();
         for (link, &capacity) in problem.capacities.iter().enumerate() {
             let sums = self.sums[link];
-            if sums.load <= 0.0 || capacity <= 0.0 {
+            if sums.rate <= 0.0 || capacity <= 0.0 {
                 continue;
             }
             let price = &mut self.prices[link];
-            let fill = sums.load / capacity;
-            let excess = fill - 1.0;
-            let length = self.steps[link].next(excess, self.gamma);
-            if sums.elastic > 0.0 && sums.reaction > 0.0 {
-                let mean_path_price = sums.elastic / sums.reaction;
-                let felt = (*price / mean_path_price).min(1.0);
+            if sums.reacts() {
+                // One division for all quotients of capacity, E and |H|.
+                let shared = (capacity * sums.elastic * sums.reaction).recip();
+                let excess = (sums.rate - capacity) * (sums.elastic * sums.reaction * shared);
+                let mean_path_price = sums.elastic * sums.elastic * (capacity * shared);
+                let felt = (*price * sums.reaction * sums.reaction * (capacity * shared)).min(1.0);
+                let exponent = sums.rate * sums.reaction * (capacity * shared);
                 residual = residual.max(excess).max(-excess * felt);
+                let length = self.steps[link].next(excess, self.gamma);
                 let shift = SHIFT * mean_path_price;
-                let factor = power(fill, length * sums.load / sums.elastic);
-                let next = ((*price + shift) * factor - shift).max(*price * LARGEST_FALL);
+                let factor = power(sums.rate, capacity, length * exponent);
+                let step = &mut self.steps[link];
+                let carried = if excess * step.moved > 0.0 {
+                    self.momentum * step.moved
+                } else {
+                    0.0
+                };
+                let next = (*price + shift) * factor - shift + carried;
+                let next = next.max(*price * LARGEST_FALL);
+                step.moved = next - *price;
                 *price = if next < NEGLIGIBLE * mean_path_price {
                     0.0
                 } else {
                     next
                 };
-            } else if excess > 0.0 {
-                residual = residual.max(excess);
+            } else if sums.rate > capacity {
+                residual = residual.max(sums.rate / capacity - 1.0);
                 self.lifts.push((link as u32, f64::INFINITY));
             } else {
                 *price *= UNFELT_FALL;
@@ -225,7 +246,9 @@ impl Step {
     /// The step for this excess, and its sign remembered for the next.
     fn next(&mut self, excess: f64, gamma: f64) -> f64 {
         let turn = excess * self.excess;
-        if turn < 0.0 {
+        if excess.abs() > DISTURBED * self.excess.abs() && self.excess.abs() < CALM {
+            self.length = FIRST_STEP * gamma;
+        } else if turn < 0.0 {
             self.length = (self.length * SHRINK).max(gamma);
         } else if turn > 0.0 {
             self.length = (self.length * GROW).min(LONGEST_STEP * gamma);
@@ -235,47 +258,23 @@ impl Step {
     }
 }
 
-/// Rate, −dx/dp and elastic load of a flow at a path price above its knee.
+/// (load / capacity) ^ exponent, within e^±[`LARGEST_EXPONENT`]. Where a network spends its
+/// iterations, with a ratio between a half and 2, by a series and a fraction, within 10⁻³ of the step:
+/// where the steps end does not depend on it, since 1 stays 1.
 #[inline]
-fn respond(utility: &impl Utility, weight: f64, price: f64, cap: f64) -> (f64, f64, f64) {
-    let scaled = price / weight;
-    let rate = utility.rate_at(scaled).min(cap);
-    let reaction = -utility.rate_slope_at(scaled) / weight;
-    if reaction.is_finite() {
-        (rate, reaction, reaction * price)
+fn power(load: f64, capacity: f64, exponent: f64) -> f64 {
+    let t = (load - capacity) / (load + capacity);
+    let ln = if t.abs() < 1.0 / 3.0 {
+        let t2 = t * t;
+        2.0 * t * (1.0 + t2 * (1.0 / 3.0 + t2 * 0.2))
     } else {
-        (rate, 0.0, 0.0)
-    }
-}
-
-/// The same for a flow at its cap.
-#[inline]
-fn respond_at_cap(limit: &Limit, price: f64) -> (f64, f64, f64) {
-    let elastic = limit.reaction * limit.knee;
-    if !limit.by_demand {
-        return (limit.cap, limit.reaction, elastic);
-    }
-    let nearness = price / limit.knee;
-    if nearness < KNEE_RANGE || !nearness.is_finite() {
-        return (limit.cap, 0.0, 0.0);
-    }
-    let elastic = elastic * nearness.powi(4);
-    (limit.cap, elastic / price, elastic)
-}
-
-/// base ^ exponent, within e^±[`LARGEST_EXPONENT`]. Near 1, where a network at rest spends its
-/// iterations, by series: the terms left out are below 10⁻⁸ of the step.
-#[inline]
-fn power(base: f64, exponent: f64) -> f64 {
-    let d = base - 1.0;
-    let ln = if d.abs() < 0.01 {
-        d * (1.0 - d * (0.5 - d * (1.0 / 3.0 - d * 0.25)))
-    } else {
-        base.ln()
+        (load / capacity).ln()
     };
     let z = (exponent * ln).clamp(-LARGEST_EXPONENT, LARGEST_EXPONENT);
-    if z.abs() < 0.01 {
-        1.0 + z * (1.0 + z * (0.5 + z * (1.0 / 6.0 + z / 24.0)))
+    if z.abs() < 1.0 {
+        let even = 1.0 + z * z * (1.0 / 12.0);
+        let odd = z * 0.5;
+        (even + odd) / (even - odd)
     } else {
         z.exp()
     }
@@ -283,6 +282,9 @@ fn power(base: f64, exponent: f64) -> f64 {
 
 impl Optimizer for GuardedNed {
     fn iterate(&mut self, problem: &Problem<'_>, rates: &mut [f64]) -> f64 {
+        if let Some(arrivals) = &mut self.arrivals {
+            arrivals.settle(problem.capacities, &mut self.prices);
+        }
         self.update_rates(problem, rates);
         let residual = self.update_prices(problem);
         if !self.lifts.is_empty() {
@@ -300,6 +302,22 @@ impl Optimizer for GuardedNed {
     }
 
     fn reset(&mut self, links: usize) {
-        *self = Self::new(self.gamma, links);
+        let arrivals = self.arrivals.is_some().then(|| Arrivals::new(links));
+        *self = Self {
+            arrivals,
+            ..Self::with_momentum(self.gamma, self.momentum, links)
+        };
+    }
+
+    fn flow_started(&mut self, flow: &FlowView<'_>) {
+        if let Some(arrivals) = &mut self.arrivals {
+            arrivals.start(flow, &self.prices, |link| self.sums[link]);
+        }
+    }
+
+    fn flow_ended(&mut self, flow: &FlowView<'_>) {
+        if let Some(arrivals) = &mut self.arrivals {
+            arrivals.end(flow, &self.prices, |link| self.sums[link]);
+        }
     }
 }

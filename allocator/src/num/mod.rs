@@ -41,20 +41,34 @@
 //! [`guarded`]. How far rates are from the optimum is measured by [`optimality`], whose bound needs
 //! no solver: D(p) of any prices is at least the utility of any feasible rates.
 
+pub mod arrivals;
+mod coordinate;
+pub mod experiment;
+mod gradient;
 pub mod guarded;
 mod ned;
+mod newton;
 mod normalize;
 pub mod optimality;
 mod problem;
+mod response;
+mod rt;
+mod truncated;
 pub mod utility;
 
 #[cfg(test)]
 mod tests;
 
+pub use arrivals::FlowView;
+pub use coordinate::{CoordinateDescent, LinkIndex};
+pub use gradient::{Fgm, Gradient, NewtonLike};
 pub use guarded::GuardedNed;
 pub use ned::Ned;
+pub use newton::{ExactNewton, TooManyLinks};
 pub use normalize::{FNorm, Normalizer, UNorm};
 pub use problem::{Flows, Limit, MAX_PATH_LINKS, Path, Problem, RATE_UNIT_BPS, path_capacity};
+pub use rt::{GradientRt, NedRt};
+pub use truncated::TruncatedNewton;
 
 /// An iterative optimiser of link prices.
 pub trait Optimizer: Send {
@@ -73,4 +87,11 @@ pub trait Optimizer: Send {
 
     /// Forgets everything: a new topology with that many links.
     fn reset(&mut self, links: usize);
+
+    /// A flow joins the problem before the next iteration. Optimisers that answer events at once
+    /// (see [`arrivals`]) want to know; to the others the next sums tell it.
+    fn flow_started(&mut self, _flow: &FlowView<'_>) {}
+
+    /// A flow leaves the problem before the next iteration.
+    fn flow_ended(&mut self, _flow: &FlowView<'_>) {}
 }

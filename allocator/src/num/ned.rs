@@ -3,6 +3,8 @@
 //! This is the yardstick. What the engine runs by default is [`GuardedNed`](super::GuardedNed),
 //! whose module says where and why the plain rule fails.
 
+use super::arrivals::{Arrivals, FlowView};
+use super::response::Response;
 use super::utility::Utility;
 use super::{Optimizer, Problem};
 
@@ -18,6 +20,7 @@ pub struct Ned {
     gamma: f64,
     prices: Vec<f64>,
     sums: Vec<Sums>,
+    arrivals: Option<Arrivals>,
 }
 
 /// What a link adds up over its flows.
@@ -28,6 +31,17 @@ struct Sums {
     slope: f64,
 }
 
+impl Sums {
+    /// As if all flows were log: elasticity 1.
+    fn response(self) -> Response {
+        Response {
+            rate: self.load,
+            reaction: -self.slope,
+            elastic: if self.slope < 0.0 { self.load } else { 0.0 },
+        }
+    }
+}
+
 impl Ned {
     /// An optimiser for `links` links with the step `gamma`. Prices start at 1.
     #[must_use]
@@ -36,6 +50,16 @@ impl Ned {
             gamma,
             prices: vec![1.0; links],
             sums: vec![Sums::default(); links],
+            arrivals: None,
+        }
+    }
+
+    /// The same, with prices that answer starts and ends at once (see [`arrivals`](super::arrivals)).
+    #[must_use]
+    pub fn with_correction(gamma: f64, links: usize) -> Self {
+        Self {
+            arrivals: Some(Arrivals::new(links)),
+            ..Self::new(gamma, links)
         }
     }
 
@@ -50,12 +74,8 @@ impl Ned {
             }
             let utility = problem.classes.utility(flows.classes[s]);
             let price = problem.path_price(s, &self.prices) / weight;
-            let free = utility.rate_at(price);
-            let slope = if free < cap {
-                utility.rate_slope_at(price) / weight
-            } else {
-                0.0
-            };
+            let (free, slope) = utility.rate_and_slope_at(price);
+            let slope = if free < cap { slope / weight } else { 0.0 };
             *rate = free.min(cap);
             for &link in &flows.paths[s] {
                 let sums = &mut self.sums[link as usize];
@@ -68,6 +88,9 @@ impl Ned {
 
 impl Optimizer for Ned {
     fn iterate(&mut self, problem: &Problem<'_>, rates: &mut [f64]) -> f64 {
+        if let Some(arrivals) = &mut self.arrivals {
+            arrivals.settle(problem.capacities, &mut self.prices);
+        }
         self.update_rates(problem, rates);
         let mut residual: f64 = 0.0;
         for ((price, sums), &capacity) in self
@@ -103,6 +126,22 @@ impl Optimizer for Ned {
     }
 
     fn reset(&mut self, links: usize) {
-        *self = Self::new(self.gamma, links);
+        let arrivals = self.arrivals.is_some().then(|| Arrivals::new(links));
+        *self = Self {
+            arrivals,
+            ..Self::new(self.gamma, links)
+        };
+    }
+
+    fn flow_started(&mut self, flow: &FlowView<'_>) {
+        if let Some(arrivals) = &mut self.arrivals {
+            arrivals.start(flow, &self.prices, |link| self.sums[link].response());
+        }
+    }
+
+    fn flow_ended(&mut self, flow: &FlowView<'_>) {
+        if let Some(arrivals) = &mut self.arrivals {
+            arrivals.end(flow, &self.prices, |link| self.sums[link].response());
+        }
     }
 }

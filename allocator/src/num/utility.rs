@@ -18,6 +18,10 @@ pub trait Utility: fmt::Debug + Send + Sync {
     fn rate_at(&self, price: f64) -> f64;
     /// dx/dp = (U'⁻¹)'(p) < 0.
     fn rate_slope_at(&self, price: f64) -> f64;
+    /// [`Self::rate_at`] and [`Self::rate_slope_at`], which often have most of their work in common.
+    fn rate_and_slope_at(&self, price: f64) -> (f64, f64) {
+        (self.rate_at(price), self.rate_slope_at(price))
+    }
 }
 
 /// log x: proportional fairness (Kelly).
@@ -36,6 +40,11 @@ impl Utility for Log {
     }
     fn rate_slope_at(&self, price: f64) -> f64 {
         -(price * price).recip()
+    }
+    #[inline]
+    fn rate_and_slope_at(&self, price: f64) -> (f64, f64) {
+        let rate = price.recip();
+        (rate, -rate * rate)
     }
 }
 
@@ -84,6 +93,10 @@ impl Utility for AlphaFair {
     fn rate_slope_at(&self, price: f64) -> f64 {
         -self.rate_at(price) / (self.alpha * price)
     }
+    fn rate_and_slope_at(&self, price: f64) -> (f64, f64) {
+        let rate = self.rate_at(price);
+        (rate, -rate / (self.alpha * price))
+    }
 }
 
 /// The utilities that a class can have. The built-in ones are cases of their own so that the hot
@@ -129,6 +142,14 @@ impl Utility for UtilityKind {
             Self::Log => Log.rate_slope_at(price),
             Self::Alpha(u) => u.rate_slope_at(price),
             Self::Custom(u) => u.rate_slope_at(price),
+        }
+    }
+    #[inline]
+    fn rate_and_slope_at(&self, price: f64) -> (f64, f64) {
+        match self {
+            Self::Log => Log.rate_and_slope_at(price),
+            Self::Alpha(u) => u.rate_and_slope_at(price),
+            Self::Custom(u) => u.rate_and_slope_at(price),
         }
     }
 }

@@ -1,0 +1,366 @@
+//! How fast rates are right again after some flows were replaced, by step rule.
+//!
+//! At converged prices a share of the flows is replaced by flows between other hosts. Then each rule
+//! iterates; after every iteration, F-NORM included, the rates that endpoints would get are compared
+//! with the optimum of the new flows. Time is counted in iterations of plain NED with F-NORM, on one
+//! thread, in the same code: a rule that is right after one iteration which takes four times as long
+//! has gained nothing. What a rule does at the events themselves counts; putting flows into tables and
+//! indices, which any rule needs, does not.
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use ratewright_topology::TwoTierClos;
+
+use super::rules::{PLAIN, Prelude, Rule};
+use super::scene::{Scene, SceneError};
+use super::{optimum, quantile};
+use crate::num::{CoordinateDescent, FNorm, Normalizer, Optimizer, Path};
+
+/// The residual up to which the optima are computed.
+const OPTIMUM_RESIDUAL: f64 = 1e-10;
+/// Iterations at the old optimum before flows are replaced, so that a rule knows its sums.
+const SETTLE: u32 = 10;
+/// Of the target: the time that it allows, in plain NED iterations.
+pub const TARGET_TIME: f64 = 2.0;
+/// Of the target: the 99th percentile of rate errors.
+pub const TARGET_P99_ERROR: f64 = 0.07;
+/// Of the target: throughput as a share of the optimum.
+pub const TARGET_THROUGHPUT: f64 = 0.99;
+
+/// What is run.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The network.
+    pub network: TwoTierClos,
+    /// Flows, all between random hosts.
+    pub flows: usize,
+    /// How many of them are replaced.
+    pub replaced: usize,
+    /// Iterations after that.
+    pub iterations: usize,
+    /// Random cases; figures are means over them.
+    pub cases: u32,
+    /// Runs of every case, of which the shortest times count.
+    pub repeats: u32,
+    /// Seed of the first case.
+    pub seed: u64,
+}
+
+impl Default for Setup {
+    /// 12,288 flows on 1,536 hosts in 96 racks, 1 % replaced.
+    fn default() -> Self {
+        Self {
+            network: TwoTierClos {
+                racks: 96,
+                ..super::flowlets::paper_network()
+            },
+            flows: 12_288,
+            replaced: 123,
+            iterations: 10,
+            cases: 3,
+            repeats: 15,
+            seed: 1,
+        }
+    }
+}
+
+/// A rule's rates after an iteration; means over the cases.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+pub struct Point {
+    /// Iterations since the events.
+    pub iteration: usize,
+    /// Time since the events, in iterations of plain NED.
+    pub time: f64,
+    /// The 99th percentile of |x / optimum − 1| after F-NORM.
+    pub p99_rate_error: f64,
+    /// Σ x after F-NORM over the optimum's.
+    pub throughput: f64,
+}
+
+/// A rule's figures.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct RuleFigures {
+    /// The rule.
+    pub rule: &'static str,
+    /// In a few words.
+    pub what: &'static str,
+    /// Time of an iteration that follows no events, in iterations of plain NED.
+    pub iteration_time: f64,
+    /// The last of `points` within the target's time; none if even the first is later.
+    pub in_time: Option<Point>,
+    /// Whether that meets the target.
+    pub meets_target: bool,
+    /// After each iteration.
+    pub points: Vec<Point>,
+}
+
+/// All rules' figures.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Convergence {
+    /// Hosts.
+    pub hosts: usize,
+    /// Directed links.
+    pub links: usize,
+    /// Flows.
+    pub flows: usize,
+    /// Flows replaced.
+    pub replaced: usize,
+    /// Random cases.
+    pub cases: u32,
+    /// An iteration of plain NED with F-NORM, in microseconds.
+    pub plain_iteration_us: f64,
+    /// The target.
+    pub target_time: f64,
+    /// The target.
+    pub target_p99_rate_error: f64,
+    /// The target.
+    pub target_throughput: f64,
+    /// By rule.
+    pub rules: Vec<RuleFigures>,
+}
+
+/// One random case.
+struct Case {
+    before: Scene,
+    after: Scene,
+    /// Index and path before and after.
+    replaced: Vec<usize>,
+    old_paths: Vec<Path>,
+    old_prices: Vec<f64>,
+    truth: Vec<f64>,
+}
+
+impl Case {
+    fn new(setup: &Setup, seed: u64) -> Result<Self, SceneError> {
+        let mut rng = Pcg64Mcg::seed_from_u64(seed);
+        let mut before = Scene::new(&setup.network)?;
+        let mut after = Scene::new(&setup.network)?;
+        for _ in 0..setup.flows {
+            let path = before.random_path(&mut rng)?;
+            before.push(path.clone());
+            after.push(path);
+        }
+        let mut replaced = Vec::with_capacity(setup.replaced);
+        let mut old_paths = Vec::with_capacity(setup.replaced);
+        while replaced.len() < setup.replaced.min(setup.flows) {
+            let flow = rng.random_range(0..setup.flows);
+            if !replaced.contains(&flow) {
+                replaced.push(flow);
+                old_paths.push(before.view(flow).path.iter().copied().collect());
+                after.replace(flow, after.random_path(&mut rng)?);
+            }
+        }
+        let mut solver = CoordinateDescent::new(before.links());
+        let mut truth = Vec::new();
+        optimum(&mut solver, &before.problem(), OPTIMUM_RESIDUAL, &mut truth);
+        let old_prices = solver.prices().to_vec();
+        optimum(&mut solver, &after.problem(), OPTIMUM_RESIDUAL, &mut truth);
+        Ok(Self {
+            before,
+            after,
+            replaced,
+            old_paths,
+            old_prices,
+            truth,
+        })
+    }
+
+    /// The links that the replaced flows left and joined, in order.
+    fn touched(&self) -> Vec<usize> {
+        let joined = self.replaced.iter().map(|&f| self.after.view(f).path);
+        let left = self.old_paths.iter().map(|p| &p[..]);
+        let mut links: Vec<usize> = joined.chain(left).flatten().map(|&l| l as usize).collect();
+        links.sort_unstable();
+        links.dedup();
+        links
+    }
+
+    /// Flows over each link.
+    fn counts(scene: &Scene) -> Vec<f64> {
+        let mut counts = vec![0.0; scene.links()];
+        for path in scene.problem().flows.paths {
+            path.iter().for_each(|&l| counts[l as usize] += 1.0);
+        }
+        counts
+    }
+}
+
+/// One run of a rule on a case: times since the events, in nanoseconds, and what was reached.
+struct Run {
+    /// After each iteration.
+    elapsed_ns: Vec<u64>,
+    points: Vec<Point>,
+}
+
+fn run(case: &Case, rule: &Rule, iterations: usize, clock: &mut dyn FnMut() -> u64) -> Run {
+    let links = case.before.links();
+    let mut optimizer = (rule.make)(links);
+    optimizer.warm_start(&case.old_prices);
+    let (before, after) = (case.before.problem(), case.after.problem());
+    let mut rates = vec![0.0; case.truth.len()];
+    let mut normalized = rates.clone();
+    let mut f_norm = FNorm::default();
+    for _ in 0..SETTLE {
+        optimizer.iterate(&before, &mut rates);
+        f_norm.normalize(&before, &rates, &mut normalized);
+    }
+    let touched = case.touched();
+    let (had, has) = (Case::counts(&case.before), Case::counts(&case.after));
+    let mut local = CoordinateDescent::new(links);
+    local.index(&after);
+    let mut prices = optimizer.prices().to_vec();
+
+    let started_ns = clock();
+    for &flow in &case.replaced {
+        optimizer.flow_ended(&case.before.view(flow));
+        optimizer.flow_started(&case.after.view(flow));
+    }
+    match rule.prelude {
+        Prelude::Nothing => {}
+        Prelude::ScalePrices => {
+            for &link in &touched {
+                if had[link] > 0.0 && has[link] > 0.0 {
+                    prices[link] *= has[link] / had[link];
+                }
+            }
+            optimizer.warm_start(&prices);
+        }
+        Prelude::SweepTouched(sweeps) => {
+            local.warm_start(&prices);
+            for _ in 0..sweeps {
+                local.sweep(&after, touched.iter().copied());
+            }
+            optimizer.warm_start(local.prices());
+        }
+        Prelude::InnerIterations(count) => {
+            for _ in 0..count {
+                optimizer.iterate(&after, &mut rates);
+            }
+        }
+    }
+    let mut spent_ns = clock() - started_ns;
+    let mut result = Run {
+        elapsed_ns: Vec::with_capacity(iterations),
+        points: Vec::with_capacity(iterations),
+    };
+    for iteration in 1..=iterations {
+        let begin_ns = clock();
+        optimizer.iterate(&after, &mut rates);
+        f_norm.normalize(&after, &rates, &mut normalized);
+        spent_ns += clock() - begin_ns;
+        result.elapsed_ns.push(spent_ns);
+        result
+            .points
+            .push(compare(iteration, &normalized, &case.truth));
+    }
+    result
+}
+
+fn compare(iteration: usize, rates: &[f64], truth: &[f64]) -> Point {
+    let error = |(x, t): (&f64, &f64)| (x / t - 1.0).abs();
+    let mut errors: Vec<f64> = rates.iter().zip(truth).map(error).collect();
+    Point {
+        iteration,
+        time: 0.0,
+        p99_rate_error: quantile(&mut errors, 0.99),
+        throughput: rates.iter().sum::<f64>() / truth.iter().sum::<f64>(),
+    }
+}
+
+/// The time of each iteration's end, each iteration at its shortest of all repeats, and the points.
+fn best_run(
+    case: &Case,
+    rule: &Rule,
+    setup: &Setup,
+    clock: &mut dyn FnMut() -> u64,
+) -> (Vec<f64>, Vec<Point>) {
+    let mut shortest = vec![u64::MAX; setup.iterations];
+    let mut points = Vec::new();
+    for _ in 0..setup.repeats.max(1) {
+        let run = run(case, rule, setup.iterations, clock);
+        let mut last = 0;
+        for (best, &elapsed) in shortest.iter_mut().zip(&run.elapsed_ns) {
+            *best = (*best).min(elapsed - last);
+            last = elapsed;
+        }
+        points = run.points;
+    }
+    let mut sum = 0.0;
+    let ends = shortest.iter().map(|&ns| {
+        sum += ns as f64;
+        sum
+    });
+    (ends.collect(), points)
+}
+
+/// Measures the rules. `clock` tells nanoseconds; `progress` hears of each rule.
+///
+/// # Errors
+/// A network that cannot be built.
+pub fn measure(
+    setup: &Setup,
+    rules: &[Rule],
+    clock: &mut dyn FnMut() -> u64,
+    progress: &mut dyn FnMut(&'static str),
+) -> Result<Convergence, SceneError> {
+    let cases = (0..u64::from(setup.cases.max(1)))
+        .map(|i| Case::new(setup, setup.seed.wrapping_add(i)))
+        .collect::<Result<Vec<_>, _>>()?;
+    let count = cases.len() as f64;
+    let mut unit_ns = f64::INFINITY;
+    for case in &cases {
+        let (ends, _) = best_run(case, &PLAIN, setup, clock);
+        let mut iterations = ends.clone();
+        for i in (1..ends.len()).rev() {
+            iterations[i] -= ends[i - 1];
+        }
+        unit_ns = unit_ns.min(iterations.into_iter().fold(f64::INFINITY, f64::min));
+    }
+    let mut figures = Vec::with_capacity(rules.len());
+    for rule in rules {
+        progress(rule.name);
+        let mut points = vec![Point::default(); setup.iterations];
+        for case in &cases {
+            let (ends, of_case) = best_run(case, rule, setup, clock);
+            for ((sum, end), point) in points.iter_mut().zip(ends).zip(of_case) {
+                sum.iteration = point.iteration;
+                sum.time += end / unit_ns / count;
+                sum.p99_rate_error += point.p99_rate_error / count;
+                sum.throughput += point.throughput / count;
+            }
+        }
+        figures.push(summarise(rule, points));
+    }
+    let first = &cases[0];
+    Ok(Convergence {
+        hosts: first.before.hosts(),
+        links: first.before.links(),
+        flows: setup.flows,
+        replaced: first.replaced.len(),
+        cases: setup.cases.max(1),
+        plain_iteration_us: unit_ns / 1e3,
+        target_time: TARGET_TIME,
+        target_p99_rate_error: TARGET_P99_ERROR,
+        target_throughput: TARGET_THROUGHPUT,
+        rules: figures,
+    })
+}
+
+fn summarise(rule: &Rule, points: Vec<Point>) -> RuleFigures {
+    let steady = match points.as_slice() {
+        [first, .., last] => (last.time - first.time) / (points.len() - 1) as f64,
+        [only] => only.time,
+        [] => 0.0,
+    };
+    let in_time = points.iter().rev().find(|p| p.time <= TARGET_TIME).copied();
+    let meets =
+        |p: Point| p.p99_rate_error <= TARGET_P99_ERROR && p.throughput >= TARGET_THROUGHPUT;
+    RuleFigures {
+        rule: rule.name,
+        what: rule.what,
+        iteration_time: steady,
+        in_time,
+        meets_target: in_time.is_some_and(meets),
+        points,
+    }
+}

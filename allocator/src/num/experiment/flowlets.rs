@@ -1,0 +1,144 @@
+//! Flowlets that come as a Poisson process and drain at their allocated rates (flowtune §5.3).
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use ratewright_topology::TwoTierClos;
+
+use super::scene::{Scene, SceneError};
+use super::web;
+use crate::num::{FNorm, Normalizer, Optimizer};
+
+/// The paper's network: 9 racks of 16 servers at 10 Gbit/s under 4 spines, full bisection.
+#[must_use]
+pub fn paper_network() -> TwoTierClos {
+    TwoTierClos {
+        racks: 9,
+        hosts_per_rack: 16,
+        spines: 4,
+        host_capacity_bps: 10_000_000_000,
+        fabric_capacity_bps: 40_000_000_000,
+        ..TwoTierClos::default()
+    }
+}
+
+/// What comes, and how often the allocator iterates.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stream {
+    /// Mean load of a server's link. 1: the bytes that arrive fill it exactly.
+    pub load: f64,
+    /// Time between two iterations.
+    pub interval_ns: u64,
+    /// Seed of arrivals, sizes and paths.
+    pub seed: u64,
+}
+
+/// A network under a stream of flowlets, with one optimiser in the loop: its rates after F-NORM
+/// drain the flowlets.
+pub struct Flowlets {
+    scene: Scene,
+    optimizer: Box<dyn Optimizer>,
+    normalizer: FNorm,
+    /// By flow, in bytes.
+    remaining: Vec<f64>,
+    rates: Vec<f64>,
+    normalized: Vec<f64>,
+    interval_ns: u64,
+    /// Mean time between two starts anywhere.
+    mean_gap_ns: f64,
+    now_ns: u64,
+    next_start_ns: f64,
+    rng: Pcg64Mcg,
+}
+
+impl Flowlets {
+    /// An empty network before its first flowlet.
+    ///
+    /// # Errors
+    /// A network that cannot be built.
+    pub fn new(
+        network: &TwoTierClos,
+        stream: Stream,
+        make: fn(usize) -> Box<dyn Optimizer>,
+    ) -> Result<Self, SceneError> {
+        let scene = Scene::new(network)?;
+        // Gbit/s is bits per nanosecond.
+        let mean_bits = web::mean_bytes() * 8.0;
+        let mean_gap_ns = mean_bits / (stream.load * scene.host_capacity());
+        let optimizer = make(scene.links());
+        Ok(Self {
+            scene,
+            optimizer,
+            normalizer: FNorm::default(),
+            remaining: Vec::new(),
+            rates: Vec::new(),
+            normalized: Vec::new(),
+            interval_ns: stream.interval_ns,
+            mean_gap_ns,
+            now_ns: 0,
+            next_start_ns: 0.0,
+            rng: Pcg64Mcg::seed_from_u64(stream.seed),
+        })
+    }
+
+    /// One interval: what came and ended in it reaches the allocator, which iterates once; then the
+    /// flowlets drain for an interval.
+    ///
+    /// # Errors
+    /// Hosts that cannot reach each other.
+    pub fn step(&mut self) -> Result<(), SceneError> {
+        self.drain();
+        self.now_ns += self.interval_ns;
+        while self.next_start_ns <= self.now_ns as f64 {
+            let path = self.scene.random_path(&mut self.rng)?;
+            self.scene.push(path);
+            self.remaining.push(web::sample_bytes(&mut self.rng));
+            let new = self.scene.view(self.scene.flows() - 1);
+            self.optimizer.flow_started(&new);
+            let uniform: f64 = self.rng.random();
+            self.next_start_ns -= self.mean_gap_ns * (1.0 - uniform).ln();
+        }
+        self.rates.resize(self.scene.flows(), 0.0);
+        self.normalized.resize(self.scene.flows(), 0.0);
+        let problem = self.scene.problem();
+        self.optimizer.iterate(&problem, &mut self.rates);
+        self.normalizer
+            .normalize(&problem, &self.rates, &mut self.normalized);
+        Ok(())
+    }
+
+    fn drain(&mut self) {
+        let bytes_per_gbps = self.interval_ns as f64 / 8.0;
+        let mut flow = 0;
+        while flow < self.remaining.len() {
+            let left = &mut self.remaining[flow];
+            *left -= self.normalized[flow] * bytes_per_gbps;
+            if *left > 0.0 {
+                flow += 1;
+                continue;
+            }
+            self.optimizer.flow_ended(&self.scene.view(flow));
+            self.scene.swap_remove(flow);
+            self.remaining.swap_remove(flow);
+            self.rates.swap_remove(flow);
+            self.normalized.swap_remove(flow);
+        }
+    }
+
+    /// The network and its flows.
+    #[must_use]
+    pub fn scene(&self) -> &Scene {
+        &self.scene
+    }
+
+    /// What the optimiser allocated, before normalisation, in Gbit/s.
+    #[must_use]
+    pub fn rates(&self) -> &[f64] {
+        &self.rates
+    }
+
+    /// The same after F-NORM: what flowlets drain at.
+    #[must_use]
+    pub fn normalized(&self) -> &[f64] {
+        &self.normalized
+    }
+}

@@ -1,0 +1,61 @@
+//! Numeric experiments with optimisers and normalisers (flowtune §5.4): seeded, deterministic, no
+//! clock of their own.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`scene`] | flows and links that an experiment changes, on a two-tier Clos |
+//! | [`web`] | sizes of a web server's flowlets |
+//! | [`flowlets`] | flowlets that come as a Poisson process and drain at their allocated rates |
+//! | [`over_allocation`] | experiment (L), fig. 16: what optimisers over-allocate |
+//! | [`normalizer`] | experiment (M), fig. 17: what normalisers leave of the optimal throughput |
+//! | [`convergence`] | how fast rates are right again after some flows were replaced, by step rule |
+
+pub mod convergence;
+pub mod flowlets;
+pub mod normalizer;
+pub mod over_allocation;
+pub mod rules;
+pub mod scene;
+pub mod web;
+
+#[cfg(test)]
+mod tests;
+
+use super::{CoordinateDescent, Optimizer, Problem};
+
+/// Sweeps after which an optimum is taken as it is.
+const MOST_SWEEPS: u32 = 20_000;
+
+/// The optimal rates of a problem, by coordinate descent from the solver's prices, to within
+/// `residual` of each link's capacity. Returns the residual that was reached.
+pub fn optimum(
+    solver: &mut CoordinateDescent,
+    problem: &Problem<'_>,
+    residual: f64,
+    rates: &mut Vec<f64>,
+) -> f64 {
+    solver.index(problem);
+    let mut reached = f64::INFINITY;
+    for _ in 0..MOST_SWEEPS {
+        reached = solver.sweep(problem, 0..problem.capacities.len());
+        if reached <= residual {
+            break;
+        }
+    }
+    rates.clear();
+    rates.resize(problem.flows.len(), 0.0);
+    solver.iterate(problem, rates);
+    reached
+}
+
+/// Names of experiments' optimisers, as the paper's figures have them.
+pub type Named = (&'static str, fn(usize) -> Box<dyn Optimizer>);
+
+/// The value at quantile `q` of unsorted values; 0 without any.
+fn quantile(values: &mut [f64], q: f64) -> f64 {
+    if values.is_empty() {
+        return 0.0;
+    }
+    let at = ((values.len() - 1) as f64 * q) as usize;
+    *values.select_nth_unstable_by(at, f64::total_cmp).1
+}

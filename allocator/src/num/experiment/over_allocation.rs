@@ -1,0 +1,91 @@
+//! Experiment (L), fig. 16: the total of what an optimiser allocates beyond capacities.
+
+use ratewright_topology::TwoTierClos;
+
+use super::Named;
+use super::flowlets::{Flowlets, Stream};
+use super::scene::SceneError;
+use crate::num::{Fgm, Gradient, GradientRt, GuardedNed, Ned, NedRt, NewtonLike};
+
+/// γ of NED, as in the paper.
+pub const NED_GAMMA: f64 = 0.4;
+/// γ of gradient projection: the largest that stays stable where one flow has four links to itself.
+pub const GRADIENT_GAMMA: f64 = 0.4;
+
+/// The optimisers of the figure, and ours.
+pub const OPTIMIZERS: [Named; 7] = [
+    ("NED", |links| Box::new(Ned::new(NED_GAMMA, links))),
+    ("NED-RT", |links| Box::new(NedRt::new(NED_GAMMA, links))),
+    ("Gradient", |links| {
+        Box::new(Gradient::new(GRADIENT_GAMMA, links))
+    }),
+    ("Gradient-RT", |links| {
+        Box::new(GradientRt::new(GRADIENT_GAMMA, links))
+    }),
+    ("FGM", |links| Box::new(Fgm::new(links))),
+    ("Newton-like", |links| {
+        Box::new(NewtonLike::new(NED_GAMMA, links))
+    }),
+    ("Ratewright", |links| {
+        Box::new(GuardedNed::new(NED_GAMMA, links))
+    }),
+];
+
+/// Iterations before the first that counts, and those that count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Length {
+    /// Left out: the network fills.
+    pub warm_up: u32,
+    /// Measured.
+    pub measured: u32,
+}
+
+/// One optimiser under one load.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct OverAllocation {
+    /// The optimiser.
+    pub optimizer: &'static str,
+    /// Mean load of a server's link.
+    pub load: f64,
+    /// Σ over links of what is allocated beyond the capacity: mean over iterations.
+    pub mean_gbps: f64,
+    /// Its 99th percentile.
+    pub p99_gbps: f64,
+    /// Flowlets at a time, mean.
+    pub mean_flows: f64,
+}
+
+/// Runs one optimiser under one load.
+///
+/// # Errors
+/// A network that cannot be built.
+pub fn run(
+    network: &TwoTierClos,
+    stream: Stream,
+    length: Length,
+    (name, make): Named,
+) -> Result<OverAllocation, SceneError> {
+    let mut flowlets = Flowlets::new(network, stream, make)?;
+    let mut loads = vec![0.0; flowlets.scene().links()];
+    let mut totals = Vec::with_capacity(length.measured as usize);
+    let mut flows = 0.0;
+    for iteration in 0..length.warm_up + length.measured {
+        flowlets.step()?;
+        if iteration < length.warm_up {
+            continue;
+        }
+        let problem = flowlets.scene().problem();
+        problem.loads(flowlets.rates(), &mut loads);
+        let beyond = |(load, capacity): (&f64, &f64)| (load - capacity).max(0.0);
+        totals.push(loads.iter().zip(problem.capacities).map(beyond).sum());
+        flows += flowlets.scene().flows() as f64;
+    }
+    let count = f64::from(length.measured.max(1));
+    Ok(OverAllocation {
+        optimizer: name,
+        load: stream.load,
+        mean_gbps: totals.iter().sum::<f64>() / count,
+        p99_gbps: super::quantile(&mut totals, 0.99),
+        mean_flows: flows / count,
+    })
+}

@@ -1,0 +1,150 @@
+//! The step rules that [`convergence`](super::convergence) compares.
+
+use super::over_allocation::NED_GAMMA;
+use crate::num::{CoordinateDescent, GuardedNed, Ned, NedRt, Optimizer, TruncatedNewton};
+
+/// What a rule does before the first iteration that follows events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prelude {
+    /// Nothing that its optimiser does not do by itself.
+    Nothing,
+    /// Prices of the touched links are scaled by how many flows they have now over how many they had.
+    ScalePrices,
+    /// So many sweeps of coordinate descent over the touched links.
+    SweepTouched(u32),
+    /// So many iterations whose rates nobody normalises.
+    InnerIterations(u32),
+}
+
+/// A step rule.
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    /// For tables and JSON.
+    pub name: &'static str,
+    /// In a few words.
+    pub what: &'static str,
+    /// Its optimiser, for that many links.
+    pub make: fn(usize) -> Box<dyn Optimizer>,
+    /// What it does first.
+    pub prelude: Prelude,
+}
+
+const fn rule(
+    name: &'static str,
+    what: &'static str,
+    make: fn(usize) -> Box<dyn Optimizer>,
+    prelude: Prelude,
+) -> Rule {
+    Rule {
+        name,
+        what,
+        make,
+        prelude,
+    }
+}
+
+/// The rule whose iteration is the unit of time.
+pub const PLAIN: Rule = rule(
+    "plain",
+    "NED as in the paper, γ = 0.4",
+    |links| Box::new(Ned::new(NED_GAMMA, links)),
+    Prelude::Nothing,
+);
+
+/// The rule that the engine runs.
+pub const ENGINE: Rule = rule(
+    "guarded-events",
+    "guarded step, prices answer events",
+    |links| Box::new(GuardedNed::new(NED_GAMMA, links)),
+    Prelude::Nothing,
+);
+
+/// All rules.
+pub const RULES: [Rule; 16] = [
+    PLAIN,
+    rule(
+        "plain-0.6",
+        "NED, γ = 0.6",
+        |links| Box::new(Ned::new(0.6, links)),
+        Prelude::Nothing,
+    ),
+    rule(
+        "plain-rt",
+        "NED in single precision (flows copied in every iteration)",
+        |links| Box::new(NedRt::new(NED_GAMMA, links)),
+        Prelude::Nothing,
+    ),
+    rule(
+        "guarded",
+        "per-link step control (guarded step) alone",
+        |links| Box::new(GuardedNed::without_correction(NED_GAMMA, links)),
+        Prelude::Nothing,
+    ),
+    rule(
+        "plain-scaled",
+        "touched prices times flows now / flows before, then NED",
+        |links| Box::new(Ned::new(NED_GAMMA, links)),
+        Prelude::ScalePrices,
+    ),
+    rule(
+        "plain-events",
+        "prices answer events, then NED",
+        |links| Box::new(Ned::with_correction(NED_GAMMA, links)),
+        Prelude::Nothing,
+    ),
+    rule(
+        "plain-0.6-events",
+        "prices answer events, then NED, γ = 0.6",
+        |links| Box::new(Ned::with_correction(0.6, links)),
+        Prelude::Nothing,
+    ),
+    ENGINE,
+    rule(
+        "guarded-events-momentum",
+        "the same, and 0.4 of a link's last move again",
+        |links| Box::new(GuardedNed::with_momentum(NED_GAMMA, 0.4, links)),
+        Prelude::Nothing,
+    ),
+    rule(
+        "guarded-events-inner",
+        "guarded step, prices answer events, one iteration more before the first F-NORM",
+        |links| Box::new(GuardedNed::new(NED_GAMMA, links)),
+        Prelude::InnerIterations(1),
+    ),
+    rule(
+        "plain-0.6-events-inner",
+        "NED, γ = 0.6, prices answer events, one iteration more before the first F-NORM",
+        |links| Box::new(Ned::with_correction(0.6, links)),
+        Prelude::InnerIterations(1),
+    ),
+    rule(
+        "local-1",
+        "one local sweep over the touched links, then NED",
+        |links| Box::new(Ned::new(NED_GAMMA, links)),
+        Prelude::SweepTouched(1),
+    ),
+    rule(
+        "local-3",
+        "three local sweeps over the touched links, then NED",
+        |links| Box::new(Ned::new(NED_GAMMA, links)),
+        Prelude::SweepTouched(3),
+    ),
+    rule(
+        "coordinate",
+        "coordinate descent over all links (Gauss–Seidel)",
+        |links| Box::new(CoordinateDescent::new(links)),
+        Prelude::Nothing,
+    ),
+    rule(
+        "truncated-1",
+        "Newton with off-diagonal terms, 1 conjugate gradient step",
+        |links| Box::new(TruncatedNewton::new(1.0, 1, links)),
+        Prelude::Nothing,
+    ),
+    rule(
+        "truncated-3",
+        "the same, 3 steps",
+        |links| Box::new(TruncatedNewton::new(1.0, 3, links)),
+        Prelude::Nothing,
+    ),
+];

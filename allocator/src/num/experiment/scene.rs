@@ -1,0 +1,155 @@
+//! Flows and links that an experiment changes.
+
+use rand::RngExt;
+use rand_pcg::Pcg64Mcg;
+use ratewright_topology::{BuildError, HostId, PathChoice, PathError, Topology, TwoTierClos};
+
+use crate::num::utility::{ClassTable, Utility as _, UtilityKind};
+use crate::num::{FlowView, Flows, Limit, Path, Problem, RATE_UNIT_BPS, path_capacity};
+
+/// A network that cannot be built, or in which hosts cannot reach each other.
+#[derive(Debug, thiserror::Error)]
+pub enum SceneError {
+    /// The network.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// A path.
+    #[error(transparent)]
+    Path(#[from] PathError),
+    /// Fewer than two hosts.
+    #[error("flows need two hosts, the network has {0}")]
+    TooFewHosts(usize),
+}
+
+/// Log flows of weight 1 without demands, over a network.
+#[derive(Debug)]
+pub struct Scene {
+    topology: Topology,
+    capacities: Vec<f64>,
+    classes: ClassTable,
+    paths: Vec<Path>,
+    class_ids: Vec<u8>,
+    weights: Vec<f64>,
+    limits: Vec<Limit>,
+}
+
+impl Scene {
+    /// No flows over this network.
+    ///
+    /// # Errors
+    /// A network that cannot be built, or has too few hosts.
+    pub fn new(network: &TwoTierClos) -> Result<Self, SceneError> {
+        let topology = network.build()?;
+        if topology.hosts().len() < 2 {
+            return Err(SceneError::TooFewHosts(topology.hosts().len()));
+        }
+        let capacities = topology
+            .links()
+            .iter()
+            .map(|l| topology.effective_capacity_bps(l.id) as f64 / RATE_UNIT_BPS)
+            .collect();
+        Ok(Self {
+            topology,
+            capacities,
+            classes: ClassTable::default(),
+            paths: Vec::new(),
+            class_ids: Vec::new(),
+            weights: Vec::new(),
+            limits: Vec::new(),
+        })
+    }
+
+    /// A path between two different random hosts, over a random spine.
+    ///
+    /// # Errors
+    /// Hosts that cannot reach each other.
+    pub fn random_path(&self, rng: &mut Pcg64Mcg) -> Result<Path, SceneError> {
+        let hosts = self.hosts() as u32;
+        let src = rng.random_range(0..hosts);
+        let dst = (src + rng.random_range(1..hosts)) % hosts;
+        let choice = PathChoice::Hash(rng.random());
+        let path = self.topology.path(HostId(src), HostId(dst), choice)?;
+        Ok(path.iter().map(|link| link.0).collect())
+    }
+
+    fn limit(&self, path: &Path) -> Limit {
+        let utility: &UtilityKind = self.classes.utility(0);
+        debug_assert!(utility.marginal(1.0) > 0.0, "class 0 is defined");
+        let room = path_capacity(path, &self.capacities);
+        Limit::new(utility, 1.0, f64::INFINITY, room)
+    }
+
+    /// Adds a flow.
+    pub fn push(&mut self, path: Path) {
+        self.limits.push(self.limit(&path));
+        self.paths.push(path);
+        self.class_ids.push(0);
+        self.weights.push(1.0);
+    }
+
+    /// Removes a flow; the last one takes its place.
+    pub fn swap_remove(&mut self, flow: usize) {
+        self.paths.swap_remove(flow);
+        self.class_ids.swap_remove(flow);
+        self.weights.swap_remove(flow);
+        self.limits.swap_remove(flow);
+    }
+
+    /// Gives a flow another path.
+    pub fn replace(&mut self, flow: usize, path: Path) {
+        self.limits[flow] = self.limit(&path);
+        self.paths[flow] = path;
+    }
+
+    /// The flow as an event names it.
+    #[must_use]
+    pub fn view(&self, flow: usize) -> FlowView<'_> {
+        FlowView {
+            path: &self.paths[flow],
+            utility: self.classes.utility(0),
+            weight: self.weights[flow],
+            limit: self.limits[flow],
+        }
+    }
+
+    /// The problem as it stands.
+    #[must_use]
+    pub fn problem(&self) -> Problem<'_> {
+        Problem {
+            capacities: &self.capacities,
+            classes: &self.classes,
+            flows: Flows {
+                paths: &self.paths,
+                classes: &self.class_ids,
+                weights: &self.weights,
+                limits: &self.limits,
+            },
+        }
+    }
+
+    /// How many flows.
+    #[must_use]
+    pub fn flows(&self) -> usize {
+        self.paths.len()
+    }
+
+    /// How many hosts.
+    #[must_use]
+    pub fn hosts(&self) -> usize {
+        self.topology.hosts().len()
+    }
+
+    /// How many links.
+    #[must_use]
+    pub fn links(&self) -> usize {
+        self.capacities.len()
+    }
+
+    /// What all hosts together can send, in Gbit/s.
+    #[must_use]
+    pub fn host_capacity(&self) -> f64 {
+        let edge = self.topology.links().iter().filter(|l| l.level == 1);
+        // Half of the edge links go up.
+        edge.map(|l| l.capacity_bps as f64).sum::<f64>() / 2.0 / RATE_UNIT_BPS
+    }
+}

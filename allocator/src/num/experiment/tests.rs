@@ -1,0 +1,1 @@
+//! Behaviour of the experiments on small networks.

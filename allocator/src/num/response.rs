@@ -1,0 +1,119 @@
+//! How a flow answers its path price: its rate, and how strongly the rate reacts.
+
+use super::utility::Utility;
+use super::{Limit, Problem};
+
+/// A flow's answer to a path price, or a link's sum of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Response {
+    /// x; for a link, its load y = Σ x.
+    pub(super) rate: f64,
+    /// −dx/dq; for a link, |H| = Σ −∂x/∂p.
+    pub(super) reaction: f64,
+    /// e x with the elasticity e = −q x'(q) / x; for a link, E = Σ e x.
+    pub(super) elastic: f64,
+}
+
+impl Response {
+    /// Adds another's answer to the sum.
+    #[inline]
+    pub(super) fn add(&mut self, other: Response) {
+        self.rate += other.rate;
+        self.reaction += other.reaction;
+        self.elastic += other.elastic;
+    }
+
+    /// Takes another's answer out of the sum. What rounding would leave below zero is zero.
+    pub(super) fn take(&mut self, other: Response) {
+        self.rate = (self.rate - other.rate).max(0.0);
+        self.reaction = (self.reaction - other.reaction).max(0.0);
+        self.elastic = (self.elastic - other.elastic).max(0.0);
+    }
+
+    /// Whether any flow in the sum reacts to prices.
+    #[inline]
+    pub(super) fn reacts(&self) -> bool {
+        self.elastic > 0.0 && self.reaction > 0.0
+    }
+}
+
+/// base ^ exponent; for log flows, whose sums have the elasticity 1 up to rounding, the base itself.
+#[inline]
+pub(super) fn power(base: f64, exponent: f64) -> f64 {
+    if (exponent - 1.0).abs() < 1e-9 {
+        base
+    } else {
+        base.powf(exponent)
+    }
+}
+
+/// A flow at its demand reacts to prices only above this share of its knee.
+const KNEE_RANGE: f64 = 0.25;
+
+/// The answer of flow `s` to the path price `price`. A flow at its path's capacity counts with the
+/// slope that it has at that point; one at its demand with the slope just beyond it, times
+/// (price / knee)⁴.
+#[inline]
+pub(super) fn respond(problem: &Problem<'_>, s: usize, price: f64) -> Response {
+    let flows = problem.flows;
+    let limit = &flows.limits[s];
+    if price >= limit.knee {
+        let utility = problem.classes.utility(flows.classes[s]);
+        respond_freely(utility, flows.weights[s], price, limit.cap)
+    } else {
+        respond_at_cap(limit, price)
+    }
+}
+
+/// The answer at a path price above the knee.
+#[inline]
+pub(super) fn respond_freely(
+    utility: &impl Utility,
+    weight: f64,
+    price: f64,
+    cap: f64,
+) -> Response {
+    let scaled = price / weight;
+    let (free, slope) = utility.rate_and_slope_at(scaled);
+    let rate = free.min(cap);
+    let reaction = -slope / weight;
+    if reaction.is_finite() {
+        Response {
+            rate,
+            reaction,
+            elastic: reaction * price,
+        }
+    } else {
+        Response {
+            rate,
+            ..Response::default()
+        }
+    }
+}
+
+/// The answer of a flow at its cap.
+#[inline]
+pub(super) fn respond_at_cap(limit: &Limit, price: f64) -> Response {
+    let rate = limit.cap;
+    let elastic = limit.reaction * limit.knee;
+    if !limit.by_demand {
+        return Response {
+            rate,
+            reaction: limit.reaction,
+            elastic,
+        };
+    }
+    let nearness = price / limit.knee;
+    if nearness < KNEE_RANGE || !nearness.is_finite() {
+        return Response {
+            rate,
+            ..Response::default()
+        };
+    }
+    let elastic = elastic * nearness.powi(4);
+    Response {
+        rate,
+        reaction: elastic / price,
+        elastic,
+    }
+}

@@ -1,0 +1,331 @@
+//! The `-RT` optimisers: single precision, flows packed for the walk, reciprocals by approximation
+//! (flowtune §5.4).
+//!
+//! Flows are copied into a layout of their own by [`PackedFlows::pack`]: a path is padded to four or
+//! six links with a link whose price is always 0, so that the walk has no inner loop of varying length
+//! and no bounds of it to check twice. Log flows, the common case, take 1/q from an estimate by bit
+//! arithmetic and two Newton steps, which multiply and add only. Flows of other utilities take a second
+//! walk through their utility's own f64 functions, so that a utility of one's own works here as well.
+//!
+//! What that costs in accuracy: rates within 10⁻³ of the f64 reference's at rest
+//! (`tests/num_optimizers.rs`). What it gains, the benchmark `optimizers` and `ratewright bench convergence` show.
+
+use super::utility::{Utility, UtilityKind};
+use super::{MAX_PATH_LINKS, Optimizer, Problem};
+
+/// Paths of up to this many links are packed short.
+const SHORT: usize = 4;
+
+/// A log flow.
+#[derive(Clone, Copy, Debug)]
+struct Packed<const N: usize> {
+    links: [u32; N],
+    weight: f32,
+    cap: f32,
+    flow: u32,
+}
+
+/// A problem's flows in the layout of the walk.
+#[derive(Clone, Debug, Default)]
+struct PackedFlows {
+    short: Vec<Packed<SHORT>>,
+    long: Vec<Packed<MAX_PATH_LINKS>>,
+    /// Flows whose utility is not log.
+    other: Vec<u32>,
+}
+
+impl PackedFlows {
+    fn pack(&mut self, problem: &Problem<'_>) {
+        self.short.clear();
+        self.long.clear();
+        self.other.clear();
+        let nowhere = problem.capacities.len() as u32;
+        let flows = problem.flows;
+        for (s, path) in flows.paths.iter().enumerate() {
+            let (cap, flow) = (flows.limits[s].cap as f32, s as u32);
+            let weight = flows.weights[s] as f32;
+            if cap <= 0.0 {
+                continue;
+            }
+            if !matches!(problem.classes.utility(flows.classes[s]), UtilityKind::Log) {
+                self.other.push(flow);
+            } else if path.len() <= SHORT {
+                let links = padded(path, nowhere);
+                self.short.push(Packed {
+                    links,
+                    weight,
+                    cap,
+                    flow,
+                });
+            } else {
+                let links = padded(path, nowhere);
+                self.long.push(Packed {
+                    links,
+                    weight,
+                    cap,
+                    flow,
+                });
+            }
+        }
+    }
+}
+
+fn padded<const N: usize>(path: &[u32], nowhere: u32) -> [u32; N] {
+    std::array::from_fn(|i| path.get(i).copied().unwrap_or(nowhere))
+}
+
+/// 1/x for a normal x > 0, within 2·10⁻⁵: an estimate from the bits (the exponent's negative, and a
+/// line through the mantissa) and two Newton steps.
+#[inline]
+fn reciprocal(x: f32) -> f32 {
+    let estimate = f32::from_bits(0x7EF3_11C7_u32.wrapping_sub(x.to_bits()));
+    let once = estimate * (2.0 - x * estimate);
+    once * (2.0 - x * once)
+}
+
+/// Below this path price every flow is at its cap.
+const LEAST_PRICE: f32 = 1e-20;
+
+/// What both optimisers share: prices, sums, the walk.
+#[derive(Clone, Debug)]
+struct Core {
+    packed: PackedFlows,
+    /// One more than there are links: the last one is always 0.
+    prices: Vec<f32>,
+    /// Load and slope by link.
+    sums: Vec<[f32; 2]>,
+    rates: Vec<f32>,
+    /// For [`Optimizer::prices`].
+    public: Vec<f64>,
+}
+
+impl Core {
+    fn new(links: usize) -> Self {
+        let mut prices = vec![1.0; links + 1];
+        prices[links] = 0.0;
+        Self {
+            packed: PackedFlows::default(),
+            prices,
+            sums: vec![[0.0; 2]; links + 1],
+            rates: Vec::new(),
+            public: vec![1.0; links],
+        }
+    }
+
+    fn load(&mut self, problem: &Problem<'_>) {
+        self.packed.pack(problem);
+        self.rates.clear();
+        self.rates.resize(problem.flows.len(), 0.0);
+    }
+
+    fn walk(&mut self, problem: &Problem<'_>) {
+        self.sums.fill([0.0; 2]);
+        let (prices, sums, rates) = (&self.prices, &mut self.sums, &mut self.rates);
+        walk_log(&self.packed.short, prices, sums, rates);
+        walk_log(&self.packed.long, prices, sums, rates);
+        let flows = problem.flows;
+        for &flow in &self.packed.other {
+            let s = flow as usize;
+            let (weight, cap) = (flows.weights[s], flows.limits[s].cap);
+            let path = &flows.paths[s];
+            let price: f32 = path.iter().map(|&l| prices[l as usize]).sum();
+            let price = f64::from(price) / weight;
+            let utility = problem.classes.utility(flows.classes[s]);
+            let free = utility.rate_at(price);
+            let slope = if free < cap {
+                utility.rate_slope_at(price) / weight
+            } else {
+                0.0
+            };
+            let rate = free.min(cap) as f32;
+            rates[s] = rate;
+            for &link in path {
+                let sum = &mut sums[link as usize];
+                sum[0] += rate;
+                sum[1] += slope as f32;
+            }
+        }
+    }
+
+    /// Prices by `step(price, load, slope, capacity)`; returns the residual.
+    fn update(&mut self, problem: &Problem<'_>, step: impl Fn(f32, f32, f32, f32) -> f32) -> f64 {
+        let mut residual: f32 = 0.0;
+        for ((price, sum), &capacity) in self
+            .prices
+            .iter_mut()
+            .zip(&self.sums)
+            .zip(problem.capacities)
+        {
+            let (load, capacity) = (sum[0], capacity as f32);
+            if load > 0.0 && capacity > 0.0 {
+                let excess = load - capacity;
+                if excess > 0.0 || *price > 0.0 {
+                    residual = residual.max(excess.abs() / capacity);
+                }
+                *price = step(*price, load, sum[1], capacity).max(0.0);
+            }
+        }
+        f64::from(residual)
+    }
+
+    fn publish(&mut self, rates: &mut [f64]) {
+        for (out, &rate) in rates.iter_mut().zip(&self.rates) {
+            *out = f64::from(rate);
+        }
+        for (out, &price) in self.public.iter_mut().zip(&self.prices) {
+            *out = f64::from(price);
+        }
+    }
+
+    fn warm_start(&mut self, prices: &[f64]) {
+        self.public.copy_from_slice(prices);
+        for (out, &price) in self.prices.iter_mut().zip(prices) {
+            *out = price as f32;
+        }
+    }
+}
+
+fn walk_log<const N: usize>(
+    flows: &[Packed<N>],
+    prices: &[f32],
+    sums: &mut [[f32; 2]],
+    rates: &mut [f32],
+) {
+    for flow in flows {
+        let price: f32 = flow.links.iter().map(|&l| prices[l as usize]).sum();
+        let inverse = reciprocal(price.max(LEAST_PRICE));
+        let free = flow.weight * inverse;
+        let (rate, slope) = if free < flow.cap {
+            (free, -free * inverse)
+        } else {
+            (flow.cap, 0.0)
+        };
+        rates[flow.flow as usize] = rate;
+        for &link in &flow.links {
+            let sum = &mut sums[link as usize];
+            sum[0] += rate;
+            sum[1] += slope;
+        }
+    }
+}
+
+/// Algorithm 1 of the paper, as [`Ned`](super::Ned), in single precision.
+#[derive(Clone, Debug)]
+pub struct NedRt {
+    gamma: f64,
+    core: Core,
+}
+
+impl NedRt {
+    /// An optimiser for `links` links with the step `gamma`. Prices start at 1.
+    #[must_use]
+    pub fn new(gamma: f64, links: usize) -> Self {
+        Self {
+            gamma,
+            core: Core::new(links),
+        }
+    }
+
+    /// Takes a problem's flows. To be called after every change of them, before [`Self::step`].
+    pub fn load(&mut self, problem: &Problem<'_>) {
+        self.core.load(problem);
+    }
+
+    /// One iteration over the flows of the last [`Self::load`]; returns the residual.
+    pub fn step(&mut self, problem: &Problem<'_>) -> f64 {
+        self.core.walk(problem);
+        let gamma = self.gamma as f32;
+        self.core.update(problem, |price, load, slope, capacity| {
+            let excess = load - capacity;
+            if slope < 0.0 {
+                price - gamma * excess / slope
+            } else if excess > 0.0 {
+                price + gamma * excess / (capacity * capacity)
+            } else {
+                price * (1.0 - gamma).max(0.0)
+            }
+        })
+    }
+
+    /// The rates of the last [`Self::step`], in Gbit/s.
+    #[must_use]
+    pub fn rates(&self) -> &[f32] {
+        &self.core.rates
+    }
+}
+
+/// Gradient projection, as [`Gradient`](super::Gradient), in single precision.
+#[derive(Clone, Debug)]
+pub struct GradientRt {
+    gamma: f64,
+    core: Core,
+}
+
+impl GradientRt {
+    /// An optimiser for `links` links with the step `gamma`. Prices start at 1.
+    #[must_use]
+    pub fn new(gamma: f64, links: usize) -> Self {
+        Self {
+            gamma,
+            core: Core::new(links),
+        }
+    }
+
+    /// Takes a problem's flows. To be called after every change of them, before [`Self::step`].
+    pub fn load(&mut self, problem: &Problem<'_>) {
+        self.core.load(problem);
+    }
+
+    /// One iteration over the flows of the last [`Self::load`]; returns the residual.
+    pub fn step(&mut self, problem: &Problem<'_>) -> f64 {
+        self.core.walk(problem);
+        let gamma = self.gamma as f32;
+        self.core.update(problem, |price, load, _, capacity| {
+            price + gamma * (load - capacity) / (capacity * capacity)
+        })
+    }
+}
+
+/// Both are optimisers in the same way: take the flows anew, step, hand out.
+macro_rules! optimizer {
+    ($name:ident) => {
+        impl Optimizer for $name {
+            fn iterate(&mut self, problem: &Problem<'_>, rates: &mut [f64]) -> f64 {
+                self.load(problem);
+                let residual = self.step(problem);
+                self.core.publish(rates);
+                residual
+            }
+
+            fn prices(&self) -> &[f64] {
+                &self.core.public
+            }
+
+            fn warm_start(&mut self, prices: &[f64]) {
+                self.core.warm_start(prices);
+            }
+
+            fn reset(&mut self, links: usize) {
+                self.core = Core::new(links);
+            }
+        }
+    };
+}
+
+optimizer!(NedRt);
+optimizer!(GradientRt);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reciprocal_is_within_its_bound() {
+        let mut x = 1e-18_f32;
+        while x < 1e18 {
+            let error = (reciprocal(x) * x - 1.0).abs();
+            assert!(error < 2e-5, "1/{x}: {error}");
+            x *= 1.003;
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! `ratewright bench convergence`: how fast rates are right again after flows were replaced.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, ensure};
+use clap::Args;
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use comfy_table::{CellAlignment, Table};
+use ratewright_allocator::num::experiment::convergence::{
+    Convergence, RuleFigures, Setup, TARGET_P99_ERROR, TARGET_THROUGHPUT, TARGET_TIME, measure,
+};
+use ratewright_allocator::num::experiment::flowlets::paper_network;
+use ratewright_allocator::num::experiment::rules::{ENGINE, PLAIN, RULES};
+use ratewright_topology::TwoTierClos;
+use serde::Serialize;
+
+use super::chart::{Chart, Line, Panel};
+use super::sweep::{announce, print_json};
+use crate::clock::now_ns;
+use crate::report::json::COMMIT;
+
+/// Options.
+#[derive(Debug, Clone, Args)]
+pub struct ConvergenceOptions {
+    /// Racks of 16 hosts
+    #[arg(long, default_value_t = 96)]
+    pub racks: u32,
+    /// Flows between random hosts
+    #[arg(long, default_value_t = 12_288)]
+    pub flows: usize,
+    /// Share of the flows that is replaced
+    #[arg(long, default_value_t = 0.01)]
+    pub share: f64,
+    /// Capacity of a leaf–spine link in Gbit/s; 40 is full bisection
+    #[arg(long, default_value_t = 40)]
+    pub fabric_gbps: u64,
+    /// Iterations after that
+    #[arg(long, default_value_t = 10)]
+    pub iterations: usize,
+    /// Random cases; figures are means over them
+    #[arg(long, default_value_t = 3)]
+    pub cases: u32,
+    /// Runs of every case, of which the shortest times count
+    #[arg(long, default_value_t = 15)]
+    pub repeats: u32,
+    /// Seed of the first case
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+    /// Draw the figure here
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+}
+
+/// The results file.
+#[derive(Debug, Clone, Serialize)]
+struct Results {
+    /// Commit of the program.
+    commit: &'static str,
+    /// Seed of the first case.
+    seed: u64,
+    #[serde(flatten)]
+    convergence: Convergence,
+}
+
+/// Runs the experiment and prints it.
+///
+/// # Errors
+/// When options make no sense or the figure cannot be written.
+pub fn run(options: &ConvergenceOptions) -> Result<()> {
+    ensure!(
+        options.share > 0.0 && options.share <= 1.0,
+        "--share is above 0 and at most 1"
+    );
+    ensure!(options.iterations > 0, "--iterations is 0");
+    ensure!(options.flows > 0, "--flows is 0");
+    let setup = Setup {
+        network: TwoTierClos {
+            racks: options.racks,
+            fabric_capacity_bps: options.fabric_gbps * 1_000_000_000,
+            ..paper_network()
+        },
+        flows: options.flows,
+        replaced: ((options.flows as f64 * options.share).round() as usize).max(1),
+        iterations: options.iterations,
+        cases: options.cases,
+        repeats: options.repeats,
+        seed: options.seed,
+    };
+    let result = measure(&setup, &RULES, &mut now_ns, &mut |_| ())?;
+    if let Some(file) = &options.svg {
+        chart(&result).draw(file)?;
+        announce(file);
+    }
+    if options.json {
+        return print_json(&Results {
+            commit: COMMIT,
+            seed: options.seed,
+            convergence: result,
+        });
+    }
+    println!("{}", table(&result));
+    println!(
+        "One iteration of plain NED with F-NORM: {:.1} µs. Target: within the time of {TARGET_TIME} of them, p99 rate error ≤ {:.0} % and throughput ≥ {TARGET_THROUGHPUT}.",
+        result.plain_iteration_us,
+        TARGET_P99_ERROR * 100.0
+    );
+    Ok(())
+}
+
+/// Iterations that the table shows.
+const SHOWN: [usize; 4] = [1, 2, 5, 10];
+
+fn table(result: &Convergence) -> Table {
+    let mut table = Table::new();
+    table.load_style(UTF8_FULL_CONDENSED);
+    let mut header = vec![
+        "rule".to_owned(),
+        "iteration\ncosts".to_owned(),
+        format!("within time {TARGET_TIME}:\np99 error, throughput"),
+    ];
+    header.extend(SHOWN.map(|i| format!("iteration {i}\nat time: p99 error, throughput")));
+    table.set_header(header);
+    for rule in &result.rules {
+        let mut row = vec![
+            format!("{}\n{}", rule.rule, rule.what),
+            format!("{:.2}", rule.iteration_time),
+            rule.in_time.map_or_else(
+                || "–".to_owned(),
+                |p| {
+                    let mark = if rule.meets_target { " ✓" } else { "" };
+                    format!(
+                        "{:.2} %, {:.4}{mark}",
+                        p.p99_rate_error * 100.0,
+                        p.throughput
+                    )
+                },
+            ),
+        ];
+        for shown in SHOWN {
+            let point = rule.points.iter().find(|p| p.iteration == shown);
+            row.push(point.map_or_else(String::new, |p| {
+                format!(
+                    "{:.2}: {:.2} %, {:.4}",
+                    p.time,
+                    p.p99_rate_error * 100.0,
+                    p.throughput
+                )
+            }));
+        }
+        table.add_row(row);
+    }
+    for column in 1..=2 + SHOWN.len() {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+/// Rules that are drawn, each in a colour and a stroke of its own.
+const DRAWN: [&str; 9] = [
+    "guarded-events",
+    "plain",
+    "guarded",
+    "plain-scaled",
+    "plain-0.6-events",
+    "guarded-events-inner",
+    "local-1",
+    "coordinate",
+    "truncated-3",
+];
+/// The right end of the time axis.
+const LAST_TIME: f64 = 8.0;
+
+fn chart(result: &Convergence) -> Chart {
+    let line = |rule: &RuleFigures, colour: usize, y: fn(f64, f64) -> f64| Line {
+        name: rule.rule.to_owned(),
+        colour,
+        dashed: rule.rule == PLAIN.name,
+        strong: rule.rule == ENGINE.name,
+        points: rule
+            .points
+            .iter()
+            .filter(|p| p.time <= LAST_TIME)
+            .map(|p| (p.time, y(p.p99_rate_error, p.throughput)))
+            .collect(),
+    };
+    let lines = |y: fn(f64, f64) -> f64| -> Vec<Line> {
+        DRAWN
+            .iter()
+            .enumerate()
+            .filter_map(|(colour, name)| {
+                let rule = result.rules.iter().find(|r| r.rule == *name)?;
+                Some(line(rule, colour, y))
+            })
+            .collect()
+    };
+    let panel = |title: &str, y_name, y, log, target: f64, text: String, lines| Panel {
+        title: title.to_owned(),
+        x_name: "time since the flows were replaced (iterations of plain NED with F-NORM)",
+        y_name,
+        x: (0.0, LAST_TIME + 0.2),
+        y,
+        log,
+        references: vec![(target, text)],
+        at_x: Some((TARGET_TIME, "target".to_owned())),
+        lines,
+    };
+    Chart {
+        title: format!(
+            "Rates after {} of {} flows were replaced, by step rule",
+            result.replaced, result.flows
+        ),
+        subtitle: format!(
+            "{} hosts, {} links, two-tier Clos · means over {} random cases · one plain iteration: {:.0} µs, one thread",
+            result.hosts, result.links, result.cases, result.plain_iteration_us
+        ),
+        panels: vec![
+            panel(
+                "99th percentile of rate errors after F-NORM",
+                "p99 of |rate / optimum − 1| (%)",
+                (0.5, 40.0),
+                true,
+                TARGET_P99_ERROR * 100.0,
+                "7 %".to_owned(),
+                lines(|error, _| error * 100.0),
+            ),
+            panel(
+                "Throughput after F-NORM",
+                "share of the optimal throughput",
+                (0.965, 1.001),
+                false,
+                TARGET_THROUGHPUT,
+                "0.99".to_owned(),
+                lines(|_, throughput| throughput),
+            ),
+        ],
+    }
+}

@@ -1,0 +1,46 @@
+//! `ratewright bench`: measures the optimisers.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`over_allocation`] | what optimisers over-allocate, against load |
+//! | [`normalizer`] | what normalisers leave of the optimal throughput, against load |
+//! | [`convergence`] | how fast rates are right again after flows were replaced, by step rule |
+//! | [`sweep`] | what the first two share: loads, lengths, threads |
+//! | [`chart`] | lines over an axis |
+
+pub mod chart;
+pub mod convergence;
+pub mod normalizer;
+pub mod over_allocation;
+pub mod sweep;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+use convergence::ConvergenceOptions;
+use sweep::SweepOptions;
+
+/// Measure the optimisers
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// What each optimiser allocates beyond capacities, against load (Flowtune, fig. 16)
+    OverAllocation(SweepOptions),
+    /// What U-NORM and F-NORM leave of the optimal throughput, against load (Flowtune, fig. 17)
+    Normalizer(SweepOptions),
+    /// How fast rates are right again after 1 % of the flows were replaced, by step rule
+    Convergence(ConvergenceOptions),
+}
+
+impl BenchCommand {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// When options make no sense or a file cannot be written.
+    pub fn run(self) -> Result<()> {
+        match self {
+            Self::OverAllocation(options) => over_allocation::run(&options),
+            Self::Normalizer(options) => normalizer::run(&options),
+            Self::Convergence(options) => convergence::run(&options),
+        }
+    }
+}
