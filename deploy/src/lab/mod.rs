@@ -5,12 +5,14 @@
 //! | [`options`] | the command line |
 //! | [`preflight`] | refuses with one clear line when something is missing |
 //! | [`site`] | one built network with its traffic programs and measurements |
+//! | [`turn`] | one lab at a time |
 //! | [`control`] | the allocator and the daemons of a site: starting, killing, asking |
 
 pub mod control;
 pub mod options;
 pub mod preflight;
 pub mod site;
+mod turn;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -130,6 +132,7 @@ impl Lab {
 /// When something is missing, or the scenario does not run to its end.
 pub fn run(options: LabOptions) -> Result<()> {
     let binaries = preflight::check(&options)?;
+    let _turn = turn::take()?;
     let cancel = Cancel::default();
     catch_signals(&cancel)?;
 
