@@ -12,7 +12,7 @@ pub mod control;
 pub mod options;
 pub mod preflight;
 pub mod site;
-mod turn;
+pub mod turn;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
