@@ -5,6 +5,7 @@
 //! and that no connection broke. Pacing is read from the kernel's own report about the sockets, not
 //! from a daemon.
 
+use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -40,8 +41,9 @@ const REPORT_LAG_NS: u64 = 80 * NS_PER_MS;
 const PACED_SAMPLES: usize = 5;
 /// How long rates may take to be in force before a kill.
 const PACED_PATIENCE: Duration = Duration::from_secs(5);
-/// Samples in a row, 2 ms apart, away from the former rate, until a socket counts as released.
-const LEFT_SAMPLES: usize = 10;
+/// A socket counts as released when so many of so many samples, 2 ms apart, are away from the former rate.
+const DEPARTURE_AWAY: usize = 8;
+const DEPARTURE_SAMPLES: usize = 10;
 /// TCP payload in an Ethernet frame: 1448 of 1514 bytes, with timestamps.
 const PAYLOAD_SHARE: f64 = 1448.0 / 1514.0;
 
@@ -285,29 +287,30 @@ impl Pacing {
     }
 }
 
-/// When a host's sockets left their rate for good: a single sample beside it is no departure.
-#[derive(Debug, Clone, Copy, Default)]
+/// When a host's sockets left their rate for good: a single sample beside it is no departure, and on
+/// its way Cubic may come by the former rate again.
+#[derive(Debug, Clone, Default)]
 struct Departure {
-    first_ns: Option<u64>,
-    samples: usize,
+    /// Times of the newest samples; `None` for those at the former rate.
+    recent: VecDeque<Option<u64>>,
+    since: Option<u64>,
 }
 
 impl Departure {
     fn sample(&mut self, now: u64, in_force: bool) {
-        if self.since().is_some() {
-            // Plain Cubic may come by the former rate again.
-            return;
+        if self.recent.len() == DEPARTURE_SAMPLES {
+            self.recent.pop_front();
         }
-        if in_force {
-            *self = Self::default();
-        } else {
-            self.first_ns.get_or_insert(now);
-            self.samples += 1;
+        self.recent.push_back((!in_force).then_some(now));
+        let mut away = self.recent.iter().flatten();
+        let first = away.next().copied();
+        if self.since.is_none() && 1 + away.count() >= DEPARTURE_AWAY {
+            self.since = first;
         }
     }
 
     fn since(&self) -> Option<u64> {
-        self.first_ns.filter(|_| self.samples >= LEFT_SAMPLES)
+        self.since
     }
 }
 
@@ -322,18 +325,24 @@ mod tests {
     #[test]
     fn only_sustained_departure_counts_and_from_its_first_sample() {
         let mut departure = Departure::default();
-        for now in 0..LEFT_SAMPLES as u64 - 1 {
-            departure.sample(now, false);
+        for now in 0..100 {
+            departure.sample(now, now % 3 != 0);
         }
-        assert_eq!(departure.since(), None, "not for long enough");
-        departure.sample(20, true);
-        assert_eq!(departure.since(), None, "the rate is back in force");
-        for now in 0..LEFT_SAMPLES as u64 {
-            assert_eq!(departure.since(), None);
-            departure.sample(30 + now, false);
+        assert_eq!(departure.since(), None, "strays while the rate is in force");
+        for now in 100..110 {
+            departure.sample(now, true);
         }
-        assert_eq!(departure.since(), Some(30));
-        departure.sample(60, true);
-        assert_eq!(departure.since(), Some(30), "once left, always left");
+        for now in 200..220 {
+            departure.sample(now, now == 203);
+        }
+        assert_eq!(
+            departure.since(),
+            Some(200),
+            "Cubic came by the former rate"
+        );
+        for now in 220..240 {
+            departure.sample(now, true);
+        }
+        assert_eq!(departure.since(), Some(200), "once left, always left");
     }
 }
