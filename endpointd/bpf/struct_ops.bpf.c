@@ -168,10 +168,12 @@ _Static_assert(PRIV_OFFSET + sizeof(struct rw_flow) <= PRIV_SIZE, "the private a
 #define ONE_SEGMENT_BYTES_PER_S 1500000
 /*
  * The kernel's pacing forgets what a late timer cost once that is more than half a burst. A flow
- * makes up for at most 2^21 ns (2 ms) of its rate, within 2^24 ns: with an eighth more at most.
+ * makes up for at most 2^20 ns (1 ms) of its rate, within 2^23 ns: with an eighth more at most. All
+ * flows of a link together may be late at once, where one processor serves them: what they make up
+ * for has to fit into a shallow buffer.
  */
-#define BEHIND_MAX_NS (1LL << 21)
-#define CATCH_UP_SHIFT 24
+#define BEHIND_MAX_NS (1LL << 20)
+#define CATCH_UP_SHIFT 23
 /* What a socket may buffer under a rate: an application waits that long for a processor. */
 #define SNDBUF_US 20000
 #define SNDBUF_MAX_FACTOR 100
