@@ -2,14 +2,63 @@
 
 use std::sync::Arc;
 
-use ratewright_proto::control::{ClassInfo, Hello, Refusal, RefusalCode};
+use ratewright_proto::SessionError;
+use ratewright_proto::control::{
+    ClassInfo, ControlMessage, FrameDecoder, Hello, Refusal, RefusalCode, TopologySnapshot, Welcome,
+};
 use ratewright_proto::server::registry::{Claim, Decision, superseded};
-use ratewright_proto::server::{Admission, ServerEvent};
+use ratewright_proto::server::{Admission, ServerConfig, ServerEvent};
+use ratewright_topology::Topology;
 
 use crate::engine::EngineEvent;
+use crate::service::config::Class;
 
+use super::network::snapshot_of;
 use super::session::{Peer, Place, Release};
-use super::{Hub, reasons};
+use super::{Hub, HubSettings, reasons};
+
+/// What hosts are told of the classes.
+pub(super) fn class_infos(classes: &[Class]) -> Vec<ClassInfo> {
+    classes
+        .iter()
+        .map(|class| ClassInfo {
+            id: class.id,
+            name: class.name.clone(),
+        })
+        .collect()
+}
+
+/// Whether hosts could be welcomed to this topology: the message fits a frame, and a host takes it.
+///
+/// # Errors
+/// What is wrong with the message.
+pub fn check_welcome(settings: &HubSettings, topology: &Topology) -> Result<(), SessionError> {
+    // Numbers that take the most room.
+    let welcome = Welcome {
+        epoch: u64::MAX,
+        session: u32::MAX,
+        host_id: u32::MAX,
+        lease_ns: settings.lease_ns,
+        liveness_ns: settings.liveness_ns,
+        max_flows: settings.limits.max_flows_per_session,
+        ack_delay_ns: ServerConfig::default().ack_delay_ns,
+        first_seq: u32::MAX,
+        released: true,
+        threshold: settings.threshold,
+        topology: TopologySnapshot {
+            version: u32::MAX,
+            ..snapshot_of(topology)
+        },
+        classes: class_infos(&settings.classes),
+    };
+    let frame = ControlMessage::Welcome(welcome).to_frame()?;
+    let mut decoder = FrameDecoder::new();
+    decoder.push(&frame);
+    if let Some(body) = decoder.next_frame()? {
+        ControlMessage::decode(body)?;
+    }
+    Ok(())
+}
 
 impl Hub {
     /// Takes one frame's body of a session's control stream.
@@ -123,19 +172,17 @@ impl Hub {
             Decision::Supersede { session } => self.refuse_with(now_ns, session, superseded()),
             Decision::Accept => {}
         }
+        let max_sessions = self.settings.limits.max_sessions;
+        if self.registry.len() > max_sessions as usize {
+            self.registry.remove(host.0, id);
+            let reason = format!("{max_sessions} hosts have a session, which is the limit");
+            return self.refuse(now_ns, id, RefusalCode::TableFull, reason, true);
+        }
         let admission = Admission {
             session: id,
             host_id: host.0,
             topology: Arc::clone(self.snapshot()),
-            classes: self
-                .settings
-                .classes
-                .iter()
-                .map(|class| ClassInfo {
-                    id: class.id,
-                    name: class.name.clone(),
-                })
-                .collect(),
+            classes: class_infos(&self.settings.classes),
             threshold: self.settings.threshold,
             released: self.is_released(),
         };

@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use indexmap::IndexMap;
-use ratewright_proto::control::TopologySnapshot;
+use ratewright_proto::control::{RefusalCode, TopologySnapshot};
 use ratewright_proto::server::registry::Registry;
 use ratewright_proto::server::{ServerConfig, ServerSession};
 use ratewright_topology::Topology;
@@ -39,6 +39,7 @@ mod session;
 #[cfg(test)]
 mod tests;
 
+pub use admission::check_welcome;
 pub use report::TransportFacts;
 pub use session::LeftAlone;
 use session::{Release, Session, StartBudget};
@@ -63,12 +64,16 @@ pub struct HubSettings {
     pub classes: Vec<Class>,
 }
 
-/// No session could be opened: as many as the limits allow are there.
+/// Transport connections that may wait for their Hello, or for their last word to arrive, beyond the
+/// limit of sessions: a host that comes when it is reached is told so.
+const MAX_WAITING: usize = 256;
+
+/// No session could be opened: the limit is reached, and as many connections wait as may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{max_sessions} sessions are open, which is the limit")]
+#[error("{connections} connections are open, which is the limit")]
 pub struct SessionsFull {
-    /// The limit.
-    pub max_sessions: u32,
+    /// How many.
+    pub connections: usize,
 }
 
 /// Every session, every flow, the topology and the kill switch.
@@ -117,8 +122,16 @@ impl Hub {
     }
 
     /// Puts other settings in force. Flows are offered to the engine anew by
-    /// [`restart_flows`](Self::restart_flows), since classes may be others.
-    pub fn reconfigure(&mut self, settings: HubSettings) {
+    /// [`restart_flows`](Self::restart_flows), since classes may be others. Hosts learn the classes when
+    /// they connect: if names or ids have changed, all sessions end and hosts connect anew, or their
+    /// flows would be put into classes that are others now.
+    pub fn reconfigure(&mut self, now_ns: u64, settings: HubSettings) {
+        if admission::class_infos(&settings.classes)
+            != admission::class_infos(&self.settings.classes)
+        {
+            let reason = "the classes have changed; connect again";
+            self.refuse_all(now_ns, RefusalCode::Draining, reason);
+        }
         self.class_known = class_known(&settings.classes);
         self.server_config = server_config(&settings);
         for session in self.sessions.values_mut() {
@@ -130,16 +143,16 @@ impl Hub {
     /// A transport connection is up. Its session takes no flows before it was accepted.
     ///
     /// # Errors
-    /// The limit of sessions is reached; the connection should be closed.
+    /// Too many are there; the connection should be closed.
     pub fn open(
         &mut self,
         now_ns: u64,
         certificate_names: Vec<String>,
     ) -> Result<u32, SessionsFull> {
-        let max_sessions = self.settings.limits.max_sessions;
-        if self.sessions.len() >= max_sessions as usize {
+        let connections = self.sessions.len();
+        if connections >= self.settings.limits.max_sessions as usize + MAX_WAITING {
             self.counts.connections_rejected.count("table_full");
-            return Err(SessionsFull { max_sessions });
+            return Err(SessionsFull { connections });
         }
         let id = self.free_session_id();
         let session = Session {

@@ -50,7 +50,7 @@ const DRAIN_TIME: Duration = Duration::from_secs(1);
 #[derive(Debug, thiserror::Error)]
 pub enum ShardError {
     /// The UDP address cannot be bound.
-    #[error("listen = \"{address}\": cannot bind: {source}")]
+    #[error("listen = \"{address}\": cannot bind")]
     Bind {
         /// The address.
         address: std::net::SocketAddr,
@@ -58,13 +58,13 @@ pub enum ShardError {
         source: std::io::Error,
     },
     /// The engine refused its settings.
-    #[error("the engine cannot start: {0}")]
+    #[error("the engine cannot start")]
     Engine(#[from] EngineError),
     /// The engine thread ended.
     #[error("the engine thread died")]
     EngineDied,
     /// A task of the service panicked.
-    #[error("a task of the service panicked: {0}")]
+    #[error("a task of the service panicked")]
     Panicked(#[from] JoinError),
     /// Certificates cannot be used.
     #[error(transparent)]
@@ -82,7 +82,7 @@ pub struct Shard {
 }
 
 /// The hub's part of a configuration.
-fn hub_settings(config: &Config, epoch: u64) -> HubSettings {
+pub(super) fn hub_settings(config: &Config, epoch: u64) -> HubSettings {
     HubSettings {
         epoch,
         lease_ns: config.allocation.lease_ms * 1_000_000,
@@ -235,7 +235,7 @@ impl Shard {
                 // What waits was meant for the engine before.
                 state.hub.engine_events().clear();
             }
-            state.hub.reconfigure(hub_settings(new, epoch));
+            state.hub.reconfigure(now_ns, hub_settings(new, epoch));
             match topology {
                 Some(topology) => state.hub.replace_topology(now_ns, topology),
                 None if engine_differs => state.hub.restart_flows(now_ns),

@@ -1,9 +1,11 @@
 //! Flowlets become rates; what cannot be rated is left alone and counted; floods lose nothing.
 
+use ratewright_proto::control::RefusalCode;
 use ratewright_proto::{FlowId, FlowPath, RateCode, StartRecord, WeightCode};
 
 use super::{World, settings};
-use crate::service::config::{Class, Limits};
+use crate::engine::{EngineConfig, ReferenceEngine};
+use crate::service::config::{Class, Limits, class_table};
 
 #[test]
 fn eight_senders_share_their_receivers_link_evenly() {
@@ -134,29 +136,63 @@ fn flows_that_cannot_be_rated_are_left_alone_and_counted() {
 }
 
 #[test]
-fn another_class_table_finds_flows_that_were_left_alone() {
-    let mut world = World::with_hosts(settings(), &["h1"]);
+fn hosts_connect_anew_when_classes_get_other_names_or_ids() {
+    let mut world = World::with_hosts(settings(), &["h1", "h2"]);
     let to = world.hub.topology().host_by_name("h16").expect("there").0;
     let flow = FlowId::new(0, 1);
-    world.start_record(
-        "h1",
-        StartRecord::new(flow, to, FlowPath::Hash(0)).with_class(2),
-    );
+    let record = StartRecord::new(flow, to, FlowPath::Hash(0)).with_class(2);
+    world.start_record("h1", record);
     world.settle();
-    assert_eq!(world.hub.flow_count(), 0);
+    assert_eq!(world.hub.flow_count(), 0, "nobody knows class 2");
     let bulk = Class {
         id: 2,
         name: "bulk".to_owned(),
         ..Class::default()
     };
-    world.hub.reconfigure(super::HubSettings {
-        classes: vec![Class::default(), bulk],
-        ..settings()
-    });
+    let classes = vec![Class::default(), bulk];
+    let config = EngineConfig {
+        classes: class_table(&classes).expect("good"),
+        ..EngineConfig::default()
+    };
+    world.engine =
+        ReferenceEngine::new(config, &world.hub.capacities_bps()).expect("the settings are good");
     let now_ns = world.now_ns;
-    world.hub.restart_flows(now_ns);
-    assert_eq!(world.hub.flow_count(), 1);
-    assert_eq!(world.hub.engine_events().len(), 1);
+    world.hub.reconfigure(
+        now_ns,
+        super::HubSettings {
+            classes,
+            ..settings()
+        },
+    );
+    world.settle();
+    for name in ["h1", "h2"] {
+        let refused = world.host(name).refused.clone().expect("it was told");
+        assert_eq!((refused.code, refused.retry), (RefusalCode::Draining, true));
+    }
+    world.connect("h1", "h1", 1, &["h1"]);
+    world.start_record("h1", record);
+    world.settle();
+    assert!(world.rate("h1", flow).is_some());
+}
+
+#[test]
+fn sessions_stay_when_classes_keep_their_names_and_ids() {
+    let mut world = World::with_hosts(settings(), &["h1"]);
+    let heavy = Class {
+        weight: 3.0,
+        max_rate_bps: Some(1_000_000_000),
+        ..Class::default()
+    };
+    let now_ns = world.now_ns;
+    world.hub.reconfigure(
+        now_ns,
+        super::HubSettings {
+            classes: vec![heavy],
+            ..settings()
+        },
+    );
+    world.settle();
+    assert!(world.host("h1").established);
 }
 
 #[test]

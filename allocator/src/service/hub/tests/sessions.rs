@@ -1,9 +1,12 @@
 //! Who gets a session, who is refused and what that says, and what happens when a session ends.
 
+use ratewright_proto::SessionError;
 use ratewright_proto::control::RefusalCode;
+use ratewright_topology::TwoTierClos;
 
 use super::{World, settings};
 use crate::service::config::Limits;
+use crate::service::hub::check_welcome;
 
 /// The refusal that a host of this name and certificate meets.
 fn refusal(
@@ -110,7 +113,7 @@ fn a_silent_host_is_given_up_after_the_liveness_time() {
 }
 
 #[test]
-fn sessions_beyond_the_limit_are_not_opened() {
+fn a_host_beyond_the_limit_is_told_so_and_may_come_again() {
     let limits = Limits {
         max_sessions: 2,
         ..Limits::default()
@@ -122,13 +125,68 @@ fn sessions_beyond_the_limit_are_not_opened() {
         },
         &["h1", "h2"],
     );
+    let (code, reason) = refusal(&mut world, "h3", "h3", 1, &["h3"]);
+    assert_eq!(code, RefusalCode::TableFull);
+    assert_eq!(reason, "2 hosts have a session, which is the limit");
+    assert!(world.host("h3").refused.clone().expect("refused").retry);
+    assert_eq!(world.hub.counts().sessions_refused.get("table_full"), 1);
+
+    // A host that has a session does not need room for its next one.
+    world.connect("h1 again", "h1", 2, &["h1"]);
+    world.settle();
+    assert!(world.host("h1 again").established);
+
+    let (id, now_ns) = (world.host("h2").id.expect("connected"), world.now_ns);
+    world.hub.closed(now_ns, id, "closed_by_host");
+    world.connect("h3", "h3", 1, &["h3"]);
+    world.settle();
+    assert!(world.host("h3").established, "there is room now");
+}
+
+#[test]
+fn connections_that_say_nothing_are_bounded() {
+    let limits = Limits {
+        max_sessions: 2,
+        ..Limits::default()
+    };
+    let mut world = World::new(super::HubSettings {
+        limits,
+        ..settings()
+    });
     let now_ns = world.now_ns;
-    let error = world
-        .hub
-        .open(now_ns, vec!["h3".to_owned()])
-        .expect_err("there is no room");
-    assert_eq!(error.to_string(), "2 sessions are open, which is the limit");
+    let opened = (0..1_000)
+        .take_while(|_| world.hub.open(now_ns, Vec::new()).is_ok())
+        .count();
+    assert_eq!(opened, 2 + 256);
     assert_eq!(world.hub.counts().connections_rejected.get("table_full"), 1);
+}
+
+#[test]
+fn a_topology_that_no_host_could_be_welcomed_to_is_found_out() {
+    let clos = |racks| TwoTierClos {
+        racks,
+        hosts_per_rack: 200,
+        ..TwoTierClos::default()
+    };
+    let small = clos(4).build().expect("good");
+    assert_eq!(check_welcome(&settings(), &small), Ok(()));
+    let large = clos(300).build().expect("good");
+    let error = check_welcome(&settings(), &large).expect_err("60,000 hosts in one frame");
+    assert!(
+        matches!(error, SessionError::FrameTooLarge { bytes, max } if bytes > max),
+        "{error}"
+    );
+    let named = super::HubSettings {
+        classes: vec![crate::service::config::Class {
+            name: "x".repeat(2_000),
+            ..Default::default()
+        }],
+        ..settings()
+    };
+    assert!(
+        check_welcome(&named, &small).is_err(),
+        "a name that hosts do not take"
+    );
 }
 
 #[test]
