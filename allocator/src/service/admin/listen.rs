@@ -6,6 +6,7 @@ use std::os::unix::net::{UnixListener as StdUnixListener, UnixStream as StdUnixS
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
+use super::guard::Hosts;
 use super::routes::{AdminState, router};
 use crate::service::config::AdminAddress;
 
@@ -21,7 +22,7 @@ pub enum AdminError {
         reason: String,
     },
     /// The thread or its runtime could not be made.
-    #[error("cannot start the admin thread: {0}")]
+    #[error("cannot start the admin thread")]
     Thread(#[from] std::io::Error),
 }
 
@@ -94,6 +95,7 @@ pub fn spawn(address: &AdminAddress, state: AdminState) -> Result<AdminServer, A
             )
         }
     };
+    let hosts = Hosts::of(address);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -101,7 +103,7 @@ pub fn spawn(address: &AdminAddress, state: AdminState) -> Result<AdminServer, A
         .name("admin".to_owned())
         .spawn(move || {
             let served = runtime.block_on(async move {
-                let app = router(state);
+                let app = router(state, hosts);
                 match listener {
                     Listener::Tcp(listener) => {
                         axum::serve(tokio::net::TcpListener::from_std(listener)?, app).await

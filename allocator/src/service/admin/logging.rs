@@ -7,6 +7,9 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Registry, fmt, reload};
 
+/// What a filter may look like.
+pub const EXAMPLES: &str = "examples: info; warn,ratewright_allocator=debug";
+
 /// Handle on the process's log filter.
 #[derive(Clone)]
 pub struct LogControl {
@@ -16,9 +19,7 @@ pub struct LogControl {
 
 /// A log filter that cannot be read.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "{filter:?} is not a log filter: {reason}; examples: \"info\", \"warn,ratewright_allocator=debug\""
-)]
+#[error("{filter:?} is not a log filter: {reason}; {EXAMPLES}")]
 pub struct LogFilterError {
     /// What was given.
     pub filter: String,
@@ -43,6 +44,14 @@ fn parse(filter: &str) -> Result<EnvFilter, LogFilterError> {
         return Err(error("it is empty".to_owned()));
     }
     EnvFilter::try_new(filter).map_err(|source| error(source.to_string()))
+}
+
+/// Says what is wrong with a filter, if anything.
+///
+/// # Errors
+/// Then.
+pub fn check(filter: &str) -> Result<(), LogFilterError> {
+    parse(filter).map(drop)
 }
 
 impl LogControl {

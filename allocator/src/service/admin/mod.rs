@@ -3,10 +3,12 @@
 //! | module | what |
 //! |---|---|
 //! | `routes` | the endpoints |
+//! | `guard` | no web page changes anything |
 //! | `listen` | TCP or Unix socket |
 //! | [`logging`] | the log filter that can be changed at run time |
 //! | [`metrics`] | a snapshot as Prometheus text |
 
+mod guard;
 mod listen;
 pub mod logging;
 pub mod metrics;

@@ -9,6 +9,7 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{StatusCode, header};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -16,6 +17,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 
+use super::guard::{Hosts, refuse_browsers};
 use super::logging::LogControl;
 use super::metrics;
 use crate::service::command::{
@@ -82,7 +84,7 @@ impl AdminState {
     }
 }
 
-pub(super) fn router(state: AdminState) -> Router {
+pub(super) fn router(state: AdminState, hosts: Hosts) -> Router {
     Router::new()
         .route("/live", get(live))
         .route("/ready", get(ready))
@@ -94,6 +96,7 @@ pub(super) fn router(state: AdminState) -> Router {
         .route("/topology/link", post(topology_link))
         .route("/topology/switch", post(topology_switch))
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .layer(from_fn_with_state(hosts, refuse_browsers))
         .with_state(state)
 }
 

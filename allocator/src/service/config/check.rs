@@ -8,6 +8,7 @@ use toml::Spanned;
 use super::error::{ConfigError, line_of};
 use super::raw::{Field, RawAllocation, RawConfig, RawLimits, RawTls};
 use super::{AdminAddress, Allocation, Config, Limits, TlsFiles};
+use crate::service::admin::logging;
 
 /// What is needed to say where a value stands.
 pub(super) struct Checker<'a> {
@@ -26,7 +27,7 @@ impl Checker<'_> {
         let admin = self.need(
             raw.admin,
             "admin",
-            r#"the address of the admin HTTP server, such as admin = "127.0.0.1:9600" or admin = "unix:/run/ratewright/admin.sock""#,
+            r#"the address of the admin HTTP server, such as admin = "unix:/run/ratewright-allocator/admin.sock" or admin = "127.0.0.1:9600""#,
         )?;
         let topology = self.need(
             raw.topology,
@@ -38,9 +39,7 @@ impl Checker<'_> {
             listen: self.socket_address("listen", &listen)?,
             admin: self.admin(&admin)?,
             topology: self.path("topology", &topology)?,
-            log: raw
-                .log
-                .map_or_else(|| "info".to_owned(), Spanned::into_inner),
+            log: self.log(raw.log)?,
             tls: self.tls(raw.tls)?,
             allocation: self.allocation(raw.allocation)?,
             limits,
@@ -112,6 +111,21 @@ impl Checker<'_> {
             self.wrong("admin", value, r#"must be an IP address and a port, such as "127.0.0.1:9600", or "unix:" and a path"#)
         })?;
         Ok(AdminAddress::Tcp(address))
+    }
+
+    fn log(&self, field: Field<String>) -> Result<String, ConfigError> {
+        let Some(value) = field else {
+            return Ok("info".to_owned());
+        };
+        if let Err(error) = logging::check(value.get_ref()) {
+            let expected = format!(
+                "is not a log filter: {}; {}",
+                error.reason,
+                logging::EXAMPLES
+            );
+            return Err(self.wrong("log", &value, expected));
+        }
+        Ok(value.into_inner())
     }
 
     fn path(&self, key: &str, value: &Spanned<String>) -> Result<PathBuf, ConfigError> {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file could not be read.
-    #[error("{}: cannot be read: {source}", path.display())]
+    #[error("{}: cannot be read", path.display())]
     Read {
         /// The file.
         path: PathBuf,

@@ -57,6 +57,16 @@ pub enum AdminAddress {
     Unix(PathBuf),
 }
 
+impl AdminAddress {
+    /// Whether only this machine can reach it.
+    pub fn is_local(&self) -> bool {
+        match self {
+            Self::Tcp(address) => address.ip().to_canonical().is_loopback(),
+            Self::Unix(_) => true,
+        }
+    }
+}
+
 impl std::fmt::Display for AdminAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -158,6 +168,19 @@ impl Config {
             folder,
         }
         .config(raw)
+    }
+
+    /// What is allowed and yet better not done, a line each.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if !self.admin.is_local() {
+            warnings.push(format!(
+                "admin = \"{}\": other machines may reach it, and whoever does can turn the kill switch and change \
+                 the topology; use a Unix socket or a loopback address",
+                self.admin
+            ));
+        }
+        warnings
     }
 
     /// Keys that differ from `other` and take effect only at the next start.

@@ -81,6 +81,10 @@ fn every_mistake_gets_its_line_its_key_and_what_would_be_right() {
             "a.toml:2: admin = \"unix:\": a Unix socket's path has 1 to 107 bytes",
         ),
         (
+            format!("log = \"=!!\"\n{GOOD}"),
+            "a.toml:1: log = \"=!!\": is not a log filter: ",
+        ),
+        (
             GOOD.replace("topology.toml", ""),
             "a.toml:3: topology = \"\": must name a file",
         ),
@@ -201,11 +205,11 @@ fn every_mistake_gets_its_line_its_key_and_what_would_be_right() {
 fn a_file_that_cannot_be_read_is_named() {
     let error = Config::load(Path::new("/nonexistent/a.toml")).expect_err("no such file");
     assert!(
-        error
-            .to_string()
-            .starts_with("/nonexistent/a.toml: cannot be read: "),
+        error.to_string().eq("/nonexistent/a.toml: cannot be read"),
         "{error}"
     );
+    let cause = std::error::Error::source(&error).expect("a cause");
+    assert!(cause.to_string().starts_with("No such file"), "{cause}");
 }
 
 #[test]
@@ -216,4 +220,33 @@ fn addresses_cannot_change_without_a_restart() {
     assert!(old.restart_keys_changed(&old).is_empty());
     let new = parse(&format!("{GOOD}[allocation]\nlease_ms = 400\n")).expect("good");
     assert_eq!(new.restart_keys_changed(&old), vec!["allocation.lease_ms"]);
+}
+
+#[test]
+fn an_admin_address_that_others_reach_is_warned_of() {
+    let warnings = |admin: &str| {
+        parse(&GOOD.replace("unix:admin.sock", admin))
+            .expect("good")
+            .warnings()
+    };
+    for local in [
+        "unix:admin.sock",
+        "127.0.0.1:9600",
+        "[::1]:9600",
+        "[::ffff:127.0.0.1]:9600",
+    ] {
+        assert!(warnings(local).is_empty(), "{local}");
+    }
+    for open in ["0.0.0.0:9600", "10.0.0.1:9600", "[::]:9600"] {
+        let warnings = warnings(open);
+        assert_eq!(warnings.len(), 1, "{open}");
+        assert!(warnings[0].starts_with(&format!("admin = \"{open}\": other machines")));
+        assert!(!warnings[0].contains('\n'));
+    }
+    assert!(
+        parse(&example_config())
+            .expect("good")
+            .warnings()
+            .is_empty()
+    );
 }
