@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 use ratewright_allocator::service::config::example_config;
-use ratewright_allocator::service::daemon::{self, Loaded};
+use ratewright_allocator::service::daemon::{self, Loaded, with_causes};
 use ratewright_allocator::service::shard::engine_link::reference_engine;
 
 /// Ratewright's allocator: computes the rate of every active flowlet and tells the hosts.
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     match execute(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("ratewright-allocator: {error:#}");
+            eprintln!("ratewright-allocator: {}", with_causes(error.as_ref()));
             ExitCode::FAILURE
         }
     }
@@ -55,7 +55,14 @@ fn execute(arguments: &Arguments) -> anyhow::Result<()> {
         Task::Run => daemon::run(config()?, reference_engine())?,
         Task::CheckConfig => {
             let path = config()?;
-            println!("{}: ok: {}", path.display(), Loaded::load(path)?.summary());
+            let loaded = Loaded::load(path)?;
+            for warning in loaded.config.warnings() {
+                eprintln!(
+                    "ratewright-allocator: {}: warning: {warning}",
+                    path.display()
+                );
+            }
+            println!("{}: ok: {}", path.display(), loaded.summary());
         }
         Task::ExampleConfig => print!("{}", example_config()),
     }

@@ -21,6 +21,10 @@ fn every_mistake_is_one_line_and_a_failure() {
     let site = Site::new();
     let good = site.config("127.0.0.1:0", "");
     site.write("broken.toml", "kind = 3\n");
+    site.write(
+        "large.toml",
+        "kind = \"big_switch\"\n[parameters]\nracks = 300\nhosts_per_rack = 200\nhost_capacity = \"10Gbit/s\"\n",
+    );
     site.write("empty.pem", "");
     site.authority
         .sign(&["h1"])
@@ -36,7 +40,15 @@ fn every_mistake_is_one_line_and_a_failure() {
         ),
         (
             good.replace("topology.toml", "nowhere.toml"),
-            "nowhere.toml: ",
+            "nowhere.toml: cannot be read: No such file",
+        ),
+        (
+            format!("log = \"=!!\"\n{good}"),
+            "wrong.toml:1: log = \"=!!\": is not a log filter: ",
+        ),
+        (
+            good.replace("topology.toml", "large.toml"),
+            "large.toml: hosts cannot be welcomed to it: a control frame of ",
         ),
         (
             good.replace("topology.toml", "broken.toml"),
@@ -76,9 +88,50 @@ fn every_mistake_is_one_line_and_a_failure() {
                 err.starts_with(&format!("ratewright-allocator: {expected}")),
                 "expected {expected}\n   found {err}"
             );
-            assert_eq!(err.lines().count(), 1, "{err}");
+            assert_one_line_once(&err);
         }
     }
+    for task in ["check-config", "run"] {
+        let (ok, _, err) = site.run(&[task, "--config", "/nonexistent.toml"]);
+        assert!(!ok);
+        assert!(
+            err.starts_with(
+                "ratewright-allocator: /nonexistent.toml: cannot be read: No such file"
+            ),
+            "{err}"
+        );
+        assert_one_line_once(&err);
+    }
+}
+
+/// One line, in which no cause stands twice.
+fn assert_one_line_once(err: &str) {
+    assert_eq!(err.lines().count(), 1, "{err}");
+    let parts: Vec<&str> = err.trim().split(": ").collect();
+    for (at, part) in parts.iter().enumerate() {
+        assert!(
+            !parts[..at].contains(part),
+            "{part:?} stands twice in {err}"
+        );
+    }
+}
+
+#[test]
+fn an_admin_address_that_others_reach_is_warned_of_in_one_line() {
+    let site = Site::new();
+    let open = site
+        .config("127.0.0.1:0", "")
+        .replace("unix:admin.sock", "0.0.0.0:0");
+    site.write("open.toml", &open);
+    let (ok, out, err) = site.run(&["check-config", "--config", "open.toml"]);
+    assert!(ok && out.starts_with("open.toml: ok: "), "{out}{err}");
+    assert!(
+        err.starts_with("ratewright-allocator: open.toml: warning: admin = \"0.0.0.0:0\": "),
+        "{err}"
+    );
+    assert_eq!(err.lines().count(), 1, "{err}");
+    let (_, _, err) = site.run(&["check-config", "--config", "allocator.toml"]);
+    assert_eq!(err, "");
 }
 
 #[test]
@@ -120,6 +173,7 @@ fn an_address_in_use_is_named() {
         )),
         "{err}"
     );
+    assert_one_line_once(&err);
 
     std::fs::write(site.path().join("admin.sock"), "mine").expect("writable");
     site.write("allocator.toml", &site.config("127.0.0.1:0", ""));

@@ -5,6 +5,7 @@ mod service_support;
 
 use std::time::Duration;
 
+use ratewright_proto::{FlowId, FlowPath, StartRecord};
 use ratewright_topology::TwoTierClos;
 use serde_json::{Value, json};
 use service_support::host::Host;
@@ -97,6 +98,14 @@ fn a_bad_reload_keeps_the_old_configuration_and_a_good_one_takes_effect() {
         (
             good.replace("ca.pem", "nowhere.pem"),
             "nowhere.pem: no usable certificate",
+        ),
+        (
+            format!("log = \"=!!\"\n{good}"),
+            "allocator.toml:1: log = \"=!!\": is not a log filter",
+        ),
+        (
+            good.replace("topology.toml", "nowhere.toml"),
+            "nowhere.toml: cannot be read: No such file",
         ),
     ] {
         site.write("allocator.toml", &text);
@@ -316,4 +325,39 @@ fn probes_metrics_and_the_log_level_answer() {
         !text.contains("h16") && !text.contains("h1\""),
         "no label names a host: {text}"
     );
+}
+
+#[test]
+fn a_reload_that_renames_classes_brings_hosts_back_with_the_new_ones() {
+    let site = Site::new();
+    let allocator = site.start();
+    let before = host(&site, &allocator, "h1");
+    let classes = "[[class]]\nid = 0\nname = \"default\"\n[[class]]\nid = 1\nname = \"bulk\"\n";
+    site.write("allocator.toml", &site.config("127.0.0.1:0", classes));
+    allocator.signal("HUP");
+    let refusal = before.refusal();
+    assert!(refusal.retry, "{refusal:?}");
+    assert_eq!(refusal.reason, "the classes have changed; connect again");
+    let after = host(&site, &allocator, "h1");
+    let record = StartRecord::new(FlowId::new(0, 1), 15, FlowPath::Hash(0)).with_class(1);
+    after.start_record(record);
+    after.wait_rate(record.flow(), 9_700_000_000..=10_000_000_000);
+}
+
+#[test]
+fn a_web_page_cannot_turn_the_kill_switch() {
+    let site = Site::new();
+    let allocator = site.start();
+    let refused = |headers: &str| {
+        let (code, text) = allocator.request_with("POST", "/release", headers, "");
+        assert_eq!(code, 403, "{text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+    };
+    refused("origin: https://page.example\r\n");
+    refused("origin: null\r\n");
+    assert_eq!(allocator.status()["released"], false);
+    let (code, _) =
+        allocator.request_with("GET", "/status", "origin: https://page.example\r\n", "");
+    assert_eq!(code, 200);
+    assert_eq!(post(&allocator, "/release", &json!(null)).0, 200);
 }

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use metrics_exporter_prometheus::BuildError;
 use quinn::crypto::rustls::QuicServerConfig;
+use ratewright_proto::SessionError;
 use ratewright_topology::{Topology, TopologyError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
@@ -12,15 +14,17 @@ use super::admin::logging::{LogControl, LogFilterError};
 use super::admin::{AdminError, AdminServer, AdminState, metrics, spawn};
 use super::config::{Config, ConfigError};
 use super::health::Health;
+use super::hub::check_welcome;
 use super::shard::engine_link::EngineFactory;
-use super::shard::{Shard, ShardError};
+use super::shard::{Shard, ShardError, hub_settings};
 use super::systemd;
 use super::tls::{self, TlsError};
 
 /// Requests of the admin server that may wait.
 const COMMAND_QUEUE: usize = 64;
 
-/// Why the allocator cannot start, or ended.
+/// Why the allocator cannot start, or ended. As everywhere here, an error's text leaves out what its source
+/// says: [`with_causes`] puts them together.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
     /// The configuration.
@@ -39,14 +43,22 @@ pub enum DaemonError {
     #[error(transparent)]
     Shard(#[from] ShardError),
     /// The log filter.
-    #[error("log: {0}")]
+    #[error(transparent)]
     Log(#[from] LogFilterError),
     /// The metrics recorder.
-    #[error("metrics: {0}")]
-    Metrics(String),
+    #[error("metrics")]
+    Metrics(#[from] BuildError),
     /// The operating system.
-    #[error("{0}")]
+    #[error("the operating system refuses")]
     Os(#[from] std::io::Error),
+    /// The topology, or the classes, make a message that no host takes.
+    #[error("{}: hosts cannot be welcomed to it", path.display())]
+    Unwelcome {
+        /// The topology file.
+        path: PathBuf,
+        /// What is wrong with the message.
+        source: SessionError,
+    },
     /// A reload that would need a restart.
     #[error("{path}: {keys} cannot change without a restart")]
     NeedsRestart {
@@ -55,6 +67,18 @@ pub enum DaemonError {
         /// The keys.
         keys: String,
     },
+}
+
+/// An error in one line, its causes after it.
+pub fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        next = cause.source();
+    }
+    text.replace('\n', " ")
 }
 
 /// A configuration with everything that it refers to, loaded and checked.
@@ -75,6 +99,11 @@ impl Loaded {
     pub fn load(path: &Path) -> Result<Self, DaemonError> {
         let config = Config::load(path)?;
         let topology = Topology::load(&config.topology)?;
+        let settings = hub_settings(&config, u64::MAX);
+        check_welcome(&settings, &topology).map_err(|source| DaemonError::Unwelcome {
+            path: config.topology.clone(),
+            source,
+        })?;
         let tls = tls::load(&config.tls)?;
         Ok(Self {
             config,
@@ -110,7 +139,10 @@ impl Loaded {
 pub fn run(path: &Path, factory: EngineFactory) -> Result<(), DaemonError> {
     let loaded = Loaded::load(path)?;
     let log = LogControl::install(&loaded.config.log)?;
-    let prometheus = metrics::install().map_err(|error| DaemonError::Metrics(error.to_string()))?;
+    for warning in loaded.config.warnings() {
+        tracing::warn!("{warning}");
+    }
+    let prometheus = metrics::install()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -205,7 +237,10 @@ impl Daemon {
             }
             Err(error) => {
                 self.shard.count_reload("rejected");
-                tracing::error!("reload rejected, the old configuration stays in force: {error}");
+                tracing::error!(
+                    "reload rejected, the old configuration stays in force: {}",
+                    with_causes(&error)
+                );
             }
         }
         systemd::ready();
@@ -224,11 +259,15 @@ impl Daemon {
         let summary = loaded.summary();
         // Failures that were notified since the start outlive a reload of the same topology.
         let topology = (loaded.topology != self.topology).then(|| loaded.topology.clone());
+        self.shard
+            .reload(&self.config, &loaded.config, topology, loaded.tls)?;
+        // Last, since the engine may refuse, and then nothing is to change. The filter was checked.
         if loaded.config.log != self.config.log {
             self.log.set(&loaded.config.log)?;
         }
-        self.shard
-            .reload(&self.config, &loaded.config, topology, loaded.tls)?;
+        for warning in loaded.config.warnings() {
+            tracing::warn!("{warning}");
+        }
         self.config = loaded.config;
         self.topology = loaded.topology;
         Ok(summary)

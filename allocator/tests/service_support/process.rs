@@ -149,13 +149,24 @@ impl Allocator {
 
     /// One request to the admin server: status code and body.
     pub(crate) fn request(&self, method: &str, path: &str, body: &str) -> (u16, String) {
+        self.request_with(method, path, "", body)
+    }
+
+    /// The same with more headers, a line each.
+    pub(crate) fn request_with(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &str,
+        body: &str,
+    ) -> (u16, String) {
         let mut stream = UnixStream::connect(&self.admin).expect("the admin server listens");
         stream
             .set_read_timeout(Some(Duration::from_secs(20)))
             .expect("a timeout");
         write!(
             stream,
-            "{method} {path} HTTP/1.1\r\nhost: admin\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+            "{method} {path} HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n{headers}content-length: {}\r\n\r\n{body}",
             body.len()
         )
         .expect("it reads");
