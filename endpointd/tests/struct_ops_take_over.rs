@@ -138,6 +138,46 @@ fn without_take_over_nothing_is_touched() {
 }
 
 #[test]
+fn a_daemon_that_goes_leaves_its_successor_s_take_over_alone() {
+    let pair = Pair::new();
+    let receiver = Receiver::start(&pair.right, RIGHT_V4, 1);
+    let sender = Sender::start(&pair.left, receiver.address);
+    wait_for("the connection", Duration::from_secs(5), || {
+        (!congestion_controls(&pair.left).is_empty()).then_some(())
+    });
+    let original = sysctl(&pair.left, "tcp_congestion_control");
+    let bursts = sysctl(&pair.left, "tcp_tso_rtt_log");
+    let mut first = Driver::open(&pair);
+    let mut second = Driver::open(&pair);
+    let name = second.backend.name().to_owned();
+    assert_ne!(first.backend.name(), name);
+    let paced_bursts = sysctl(&pair.left, "tcp_tso_rtt_log");
+    first.backend.shut_down().expect("shut down");
+    assert_eq!(sysctl(&pair.left, "tcp_congestion_control"), name);
+    assert_eq!(sysctl(&pair.left, "tcp_tso_rtt_log"), paced_bursts);
+    assert_eq!(congestion_controls(&pair.left), [name]);
+    second.backend.shut_down().expect("shut down");
+    assert_eq!(sysctl(&pair.left, "tcp_congestion_control"), original);
+    assert_eq!(sysctl(&pair.left, "tcp_tso_rtt_log"), bursts);
+    sender.stop();
+    receiver.finish();
+}
+
+#[test]
+fn an_operator_s_default_stays_when_a_daemon_goes() {
+    let pair = Pair::new();
+    let bursts = sysctl(&pair.left, "tcp_tso_rtt_log");
+    let mut driver = Driver::open(&pair);
+    netns::run(&format!(
+        "ip netns exec {} sysctl -qw net.ipv4.tcp_congestion_control=reno",
+        pair.left.0
+    ));
+    driver.backend.shut_down().expect("shut down");
+    assert_eq!(sysctl(&pair.left, "tcp_congestion_control"), "reno");
+    assert_eq!(sysctl(&pair.left, "tcp_tso_rtt_log"), bursts);
+}
+
+#[test]
 fn two_daemons_of_one_name_get_two_congestion_controls() {
     let pair = Pair::new();
     let other = Pair::new();

@@ -177,9 +177,9 @@ impl Kernel {
         }
         self.active = false;
         if self.ended {
-            self.free(keep)
+            self.free(keep);
         } else {
-            self.push(FlowEventKind::Idle, keep)
+            self.push(FlowEventKind::Idle, keep);
         }
     }
 }

@@ -279,7 +279,7 @@ impl PacingBackend for StructOps {
         self.next_generation();
         let mut result = Ok(());
         if let Some(original) = self.original.take() {
-            result = original.apply();
+            result = original.give_back(&self.name);
             let walked = take_over::for_all_sockets(&self.skel.progs.rw_give_back);
             let failed = self.shared.switch_failed().swap(0, Ordering::Relaxed);
             result = result.and(walked);

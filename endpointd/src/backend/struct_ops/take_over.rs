@@ -64,6 +64,27 @@ impl Settings {
         }
     }
 
+    /// Sets them in the place of those of a daemon whose congestion control is `name`, as far as they
+    /// are still its own: what another daemon or an operator has set since stays.
+    pub(super) fn give_back(&self, name: &str) -> Result<(), BackendError> {
+        let present = Self::read()?;
+        if present.default_cc == name {
+            self.apply()
+        } else if present.default_cc.starts_with(NAME_PREFIX) {
+            tracing::info!(
+                default = present.default_cc,
+                "another daemon has this namespace's settings; they stay"
+            );
+            Ok(())
+        } else {
+            Self {
+                default_cc: present.default_cc,
+                ..self.clone()
+            }
+            .apply()
+        }
+    }
+
     /// Sets them.
     pub(super) fn apply(&self) -> Result<(), BackendError> {
         let bursts = match self.tso_rtt_log {
