@@ -275,6 +275,10 @@ static __always_inline void detect(struct __sk_buff *skb, struct packet *packet,
 	__u32 phase = state->phase;
 
 	if (packet->closes) {
+		/* What follows are retransmissions at most: the flowlet is over now, not only when its slot
+		 * is taken back. */
+		if (phase == RW_PHASE_ACTIVE)
+			emit(skb, 0, slot, use_count, RW_EVENT_IDLE, now, 0);
 		state->phase = RW_PHASE_CLOSING;
 		state->last_ns = now;
 		return;

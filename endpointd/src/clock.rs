@@ -14,10 +14,16 @@ pub fn now_ns() -> u64 {
         + u64::try_from(now.tv_nsec()).unwrap_or(0)
 }
 
+/// The runtime's present instant, for its timers.
+#[must_use]
+pub fn instant_now() -> tokio::time::Instant {
+    tokio::time::Instant::now()
+}
+
 /// The runtime's instant for a CLOCK_MONOTONIC time; times that are past map to "now".
 #[must_use]
 pub fn instant_at(at_ns: u64) -> tokio::time::Instant {
-    tokio::time::Instant::now() + std::time::Duration::from_nanos(at_ns.saturating_sub(now_ns()))
+    instant_now() + std::time::Duration::from_nanos(at_ns.saturating_sub(now_ns()))
 }
 
 /// A number that no earlier life of this process on this machine had, and that grows from one to

@@ -137,7 +137,7 @@ impl Daemon {
             Policy::new(&config.policy),
         );
         let kernel = Kernel::new(backend);
-        kernel.warn_of_missing(&book.refresh_cgroups(kernel.cgroup_mount()));
+        kernel.warn_of_missing(&book.refresh_cgroups(kernel.cgroups()));
         Ok(Self {
             link: Link::new(
                 &config.allocator,
@@ -189,7 +189,7 @@ impl Daemon {
         let events =
             readable::watch(self.kernel.backend.event_fd()).map_err(DaemonError::Events)?;
         let mut watchdog = Watchdog::new();
-        let timer = sleep_until(Instant::now());
+        let timer = sleep_until(clock::instant_now());
         tokio::pin!(timer);
         let mut armed_ns = None;
         let _ = sd_notify::notify(&[NotifyState::Ready]);
@@ -265,6 +265,7 @@ impl Daemon {
                 return Some(refusal);
             }
         }
+        self.kernel.flush(now_ns);
         while let Some(frame) = self.session.poll_control() {
             self.link.send_control(frame);
         }
@@ -317,7 +318,7 @@ impl Daemon {
         self.book.set_idle_gap_ns(config.pacing.idle_gap_us * 1_000);
         let mut policy = Policy::new(&config.policy);
         self.kernel
-            .warn_of_missing(&policy.refresh_cgroups(self.kernel.cgroup_mount()));
+            .warn_of_missing(&policy.refresh_cgroups(self.kernel.cgroups()));
         self.book.set_policy(policy);
         tracing::info!(rules = config.policy.len(), "the policy was reloaded");
     }
@@ -342,7 +343,7 @@ impl Watchdog {
         let every = sd_notify::watchdog_enabled().map(|limit| limit / 2);
         Self {
             every,
-            next: Instant::now(),
+            next: clock::instant_now(),
         }
     }
 
@@ -355,6 +356,6 @@ impl Watchdog {
 
     fn feed(&mut self) {
         let _ = sd_notify::notify(&[NotifyState::Watchdog]);
-        self.next = Instant::now() + self.every.unwrap_or_default();
+        self.next = clock::instant_now() + self.every.unwrap_or_default();
     }
 }

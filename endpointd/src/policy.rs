@@ -7,7 +7,7 @@ pub mod cgroup;
 mod rule;
 
 use crate::backend::FlowFacts;
-use cgroup::CgroupIds;
+use cgroup::{CgroupIds, CgroupTree};
 pub use rule::{ClassRef, MarkMatch, PortRange, RuleConfig, RuleProblem};
 
 /// What the policy says about a flow.
@@ -52,12 +52,12 @@ impl Policy {
         }
     }
 
-    /// Looks up the ids of the rules' cgroups under `mount`; returns the paths that do not exist (yet).
-    pub fn refresh_cgroups(&mut self, mount: &std::path::Path) -> Vec<std::path::PathBuf> {
+    /// Looks up the ids of the rules' cgroups in `tree`; returns the paths that do not exist (yet).
+    pub fn refresh_cgroups(&mut self, tree: &CgroupTree) -> Vec<std::path::PathBuf> {
         let mut missing = Vec::new();
         for rule in &mut self.rules {
             if let Some(path) = &rule.config.cgroup {
-                let ids = CgroupIds::below(mount, path);
+                let ids = CgroupIds::below(tree, path);
                 if ids.is_empty() {
                     missing.push(path.clone());
                 }
@@ -83,29 +83,36 @@ impl Policy {
             })
     }
 
-    /// How often each rule decided, in file order.
+    /// How many flowlets each rule decided first, in file order.
     #[must_use]
     pub fn matches(&self) -> Vec<u64> {
         self.rules.iter().map(|rule| rule.matched).collect()
     }
 
     /// The first rule that matches decides.
-    pub fn decide(&mut self, facts: &FlowFacts) -> Treatment {
+    #[must_use]
+    pub fn decide(&self, facts: &FlowFacts) -> Treatment {
         let found = self
             .rules
-            .iter_mut()
+            .iter()
             .enumerate()
             .find(|(_, rule)| rule.applies(facts));
         let Some((index, rule)) = found else {
             return Treatment::default();
         };
-        rule.matched += 1;
         Treatment {
             class: rule.config.class.clone(),
             weight: rule.config.weight,
             max_rate_bps: rule.config.max_rate_bps(),
             bypass: rule.config.bypass,
             rule: Some(index),
+        }
+    }
+
+    /// Counts a flowlet for the rule that decided it.
+    pub fn count(&mut self, treatment: &Treatment) {
+        if let Some(rule) = treatment.rule.and_then(|index| self.rules.get_mut(index)) {
+            rule.matched += 1;
         }
     }
 }

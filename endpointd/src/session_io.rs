@@ -16,13 +16,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use quinn::{ClientConfig, Endpoint, VarInt};
-use tokio::time::{Instant, Sleep};
+use tokio::time::Sleep;
 
+use crate::clock;
 use crate::config::SessionConfig;
 use crate::status::LinkCounters;
 use backoff::Backoff;
 use connection::{Endpoints, Target, Up, open};
 
+/// Pauses after a refusal that takes an operator to undo: the allocator is there, and asking often
+/// only costs it time.
+const REFUSED_MIN: Duration = Duration::from_secs(1);
+const REFUSED_MAX: Duration = Duration::from_secs(10);
 /// How long a farewell may take.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(200);
 
@@ -132,6 +137,9 @@ pub struct Link {
     next_address: usize,
     tried: usize,
     backoff: Backoff,
+    /// Of the rounds with a refusal, and whether this is one.
+    refusals: Backoff,
+    refused: bool,
     endpoints: Endpoints,
     state: State,
     counters: LinkCounters,
@@ -150,6 +158,8 @@ impl Link {
         let ms = Duration::from_millis;
         Self {
             backoff: Backoff::new(ms(config.retry_min_ms), ms(config.retry_max_ms), seed),
+            refusals: Backoff::new(REFUSED_MIN, REFUSED_MAX, seed),
+            refused: false,
             config: config.clone(),
             client,
             server_name: server_name.to_owned(),
@@ -157,7 +167,7 @@ impl Link {
             next_address: 0,
             tried: 0,
             endpoints: [None, None],
-            state: State::Waiting(Box::pin(tokio::time::sleep_until(Instant::now()))),
+            state: State::Waiting(Box::pin(tokio::time::sleep_until(clock::instant_now()))),
             counters: LinkCounters::default(),
         }
     }
@@ -242,9 +252,18 @@ impl Link {
         }
     }
 
+    /// Gives a connection up on which the allocator has refused this host until an operator acts: if
+    /// no other address takes it, the pause is longer.
+    pub fn give_up_refused(&mut self) {
+        self.refused = true;
+        self.give_up("refused");
+    }
+
     /// The session is established: the next failure starts with a short pause again.
     pub fn confirm(&mut self) {
         self.backoff.reset();
+        self.refusals.reset();
+        self.refused = false;
         self.tried = 0;
         self.counters.sessions_established += 1;
     }
@@ -313,7 +332,11 @@ impl Link {
         let mut pause = Duration::ZERO;
         if self.tried >= self.addresses.len() {
             self.tried = 0;
-            pause = self.backoff.next_pause();
+            pause = if std::mem::take(&mut self.refused) {
+                self.refusals.next_pause()
+            } else {
+                self.backoff.next_pause()
+            };
         }
         self.state = State::Waiting(Box::pin(tokio::time::sleep(pause)));
     }

@@ -70,6 +70,70 @@ fn a_refusal_with_hope_is_tried_again() {
 }
 
 #[test]
+fn after_a_session_a_refusal_is_the_allocators_and_is_tried_again() {
+    on_one_thread(async {
+        for code in [
+            RefusalCode::UnknownHost,
+            RefusalCode::VersionMismatch,
+            RefusalCode::CertificateMismatch,
+        ] {
+            let folder = certificates();
+            let allocator = Allocator::start(folder.path(), 1, None);
+            let (backend, kernel) = recorder();
+            let daemon = Running::start(config(folder.path(), &[allocator.address], ""), backend);
+            until("a session is established", || {
+                allocator.script.borrow().sessions == 1
+            })
+            .await;
+            let address = allocator.vanish();
+            let allocator = Allocator::restart(folder.path(), 2, address).await;
+            allocator.script.borrow_mut().refuse = Some(code);
+            let refused = format!("{code:?}");
+            let mut status = daemon.status().await;
+            while !status
+                .session
+                .last_error
+                .is_some_and(|error| error.contains(&refused))
+            {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                status = daemon.status().await;
+            }
+            // Not at the pace of an allocator that is merely away.
+            let before = status.link.connect_attempts;
+            tokio::time::sleep(Duration::from_millis(400)).await;
+            let status = daemon.status().await;
+            assert_eq!(status.link.connect_attempts, before, "{code:?}");
+            assert!(!kernel.calls.borrow().shut_down);
+
+            allocator.script.borrow_mut().refuse = None;
+            until("the session is established again", || {
+                allocator.script.borrow().sessions == 1
+            })
+            .await;
+            daemon.stop().await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn after_a_session_a_successor_still_ends_the_daemon() {
+    on_one_thread(async {
+        let folder = certificates();
+        let allocator = Allocator::start(folder.path(), 1, None);
+        let (backend, _kernel) = recorder();
+        let daemon = Running::start(config(folder.path(), &[allocator.address], ""), backend);
+        until("a session is established", || {
+            allocator.script.borrow().sessions == 1
+        })
+        .await;
+        let address = allocator.vanish();
+        let allocator = Allocator::restart(folder.path(), 2, address).await;
+        allocator.script.borrow_mut().refuse = Some(RefusalCode::Superseded);
+        assert!(matches!(daemon.ended().await, Ok(Exit::Superseded(_))));
+    });
+}
+
+#[test]
 fn wrong_certificates_on_either_side_end_the_daemon_with_one_clear_line() {
     on_one_thread(async {
         // This host's certificate comes from an authority that the allocator does not know.

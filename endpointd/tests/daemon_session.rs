@@ -171,6 +171,65 @@ fn the_kill_switch_takes_all_rates_and_gives_them_back() {
 }
 
 #[test]
+fn a_release_that_the_kernel_refuses_is_not_confirmed_as_done() {
+    on_one_thread(async {
+        let folder = certificates();
+        let allocator = Allocator::start(folder.path(), 1, None);
+        let (backend, kernel) = recorder();
+        let daemon = Running::start(config(folder.path(), &[allocator.address], ""), backend);
+        for slot in 0..3 {
+            kernel.event(conn(slot), FlowEventKind::Start(facts("10.0.2.1", 80)));
+        }
+        until("the flows are paced", || {
+            kernel.calls.borrow().paced.len() == 3
+        })
+        .await;
+        kernel.calls.borrow_mut().refuse_clear_all = true;
+        allocator.script.borrow_mut().released = true;
+        until("the allocator knows", || {
+            allocator.script.borrow().release_acks == [(true, 3)]
+        })
+        .await;
+        // The leases run out all the same: nothing renews them any more.
+        tokio::time::sleep(Duration::from_nanos(2 * LEASE_NS)).await;
+        let now_ns = clock::now_ns();
+        let paced = kernel.calls.borrow().paced.clone();
+        assert!(
+            paced.values().all(|(_, expires_ns)| *expires_ns < now_ns),
+            "{paced:?}"
+        );
+        daemon.stop().await.unwrap();
+    });
+}
+
+#[test]
+fn flows_are_paced_again_when_the_lease_had_lapsed_inside_the_session() {
+    on_one_thread(async {
+        let folder = certificates();
+        let allocator = Allocator::start(folder.path(), 1, None);
+        let (backend, kernel) = recorder();
+        let daemon = Running::start(config(folder.path(), &[allocator.address], ""), backend);
+        kernel.event(conn(0), FlowEventKind::Start(facts("10.0.2.1", 80)));
+        until("the flow is paced", || kernel.rate_of(0).is_some()).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+
+        allocator.script.borrow_mut().mute = true;
+        let holds = || kernel.calls.borrow().paced[&0].1 > clock::now_ns();
+        until("the lease runs out", || !holds()).await;
+        allocator.script.borrow_mut().mute = false;
+        until("the flow is paced again", holds).await;
+        assert_eq!(kernel.rate_of(0), wire(100_000_000));
+        assert_eq!(
+            allocator.script.borrow().sessions,
+            1,
+            "in the same session, without another word of the flow"
+        );
+        assert_eq!(allocator.script.borrow().starts, 1);
+        daemon.stop().await.unwrap();
+    });
+}
+
+#[test]
 fn a_restarted_allocator_gets_the_flows_again() {
     on_one_thread(async {
         let folder = certificates();

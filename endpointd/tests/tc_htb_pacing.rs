@@ -8,7 +8,9 @@ use std::time::Duration;
 use fallback::{Bulk, Driver, FOREVER_NS, MS, alone, config, cubic_pair, wire_mbit};
 use netns::{Pair, RIGHT_V4, RIGHT_V6, Receiver, WIRE_V4, WIRE_V6};
 use ratewright_endpointd::backend::tc_htb::TcHtb;
-use ratewright_endpointd::backend::{BackendConfig, BackendError, PacingBackend};
+use ratewright_endpointd::backend::{
+    BackendConfig, BackendError, FlowEvent, FlowEventKind, PacingBackend,
+};
 use ratewright_endpointd::clock::now_ns;
 
 fn open(config: &BackendConfig) -> Result<Box<dyn PacingBackend>, BackendError> {
@@ -103,12 +105,9 @@ fn twelve_flows_each_keep_their_own_rate_through_batched_changes() {
             .set_rate(*conn, bps, FOREVER_NS)
             .expect("set a rate");
     }
-    assert_eq!(
-        driver.backend.next_poll_ns(),
-        Some(0),
-        "the batch waits for one poll"
-    );
-    driver.poll();
+    assert_eq!(driver.backend.next_poll_ns(), Some(0), "the batch waits");
+    driver.backend.flush().expect("one batch");
+    assert_ne!(driver.backend.next_poll_ns(), Some(0), "it was sent");
     driver.run_for(Duration::from_millis(300));
     let from = now_ns();
     driver.run_for(Duration::from_millis(2_000));
@@ -129,6 +128,35 @@ fn twelve_flows_each_keep_their_own_rate_through_batched_changes() {
     }
     driver.backend.shut_down().expect("shut down");
     assert_eq!(left_behind(&pair), Vec::<String>::new());
+}
+
+#[test]
+fn a_flowlet_ends_with_its_connection_not_with_its_slot() {
+    let _alone = alone();
+    let pair = cubic_pair();
+    let mut driver = Driver::open(open, &pair);
+    let receiver = Receiver::start(&pair.right, RIGHT_V4, 1);
+    let sender = Bulk::start(&pair.left, receiver.address);
+    let conn = driver.started();
+    driver.set(conn, 300, FOREVER_NS);
+    driver.run_for(Duration::from_millis(100));
+    sender.stop();
+    let at = |driver: &mut Driver, what: &str, kind: FlowEventKind| {
+        driver.until(what, |events| {
+            let of_it = |event: &&FlowEvent| event.conn == conn && event.kind == kind;
+            events.iter().rfind(of_it).map(|event| event.at_ns)
+        })
+    };
+    let closed_ns = at(&mut driver, "the close", FlowEventKind::Close);
+    let idle_ns = at(&mut driver, "the end", FlowEventKind::Idle);
+    // The slot lingers for retransmissions; the others' rates need not wait for that.
+    assert!(
+        idle_ns + 150 * MS < closed_ns,
+        "{} ms before the slot was taken back",
+        closed_ns.saturating_sub(idle_ns) / MS
+    );
+    receiver.finish();
+    driver.backend.shut_down().expect("shut down");
 }
 
 #[test]

@@ -9,11 +9,11 @@ use super::mounts::in_first_mount_namespace;
 
 /// A cgroup v2 directory.
 #[derive(Debug)]
-pub(super) struct Cgroup {
+pub(crate) struct Cgroup {
     /// Held open; a program is attached to it.
-    pub(super) directory: File,
+    pub(crate) directory: File,
     /// Where it is.
-    pub(super) path: PathBuf,
+    pub(crate) path: PathBuf,
     /// The kernel's number of the cgroup, which is its directory's inode.
     pub(super) id: u64,
 }
@@ -64,7 +64,7 @@ impl Cgroup {
     ///
     /// # Errors
     /// When there is no cgroup v2 hierarchy, or `configured` is not a directory in it.
-    pub(super) fn open(configured: Option<&Path>) -> Result<Self, BackendError> {
+    pub(crate) fn open(configured: Option<&Path>) -> Result<Self, BackendError> {
         // The daemon's own view may hide the hierarchy (`ip netns exec` mounts another /sys).
         Self::look(configured).or_else(|hidden| {
             in_first_mount_namespace(|| Ok(Self::look(configured))).unwrap_or(Err(hidden))

@@ -10,7 +10,7 @@
 //! Every back end keeps the promise of flowtune §6 (fault-tolerance): a rate carries its expiry into
 //! the kernel, and once it has passed the socket is plain TCP again, whether or not the daemon lives.
 
-mod cgroup;
+pub(crate) mod cgroup;
 mod htb_netlink;
 mod mounts;
 mod open;
@@ -25,7 +25,7 @@ pub mod tc_htb;
 
 use std::os::fd::BorrowedFd;
 
-pub use open::open;
+pub use open::{check, open};
 
 use ratewright_topology::ecmp::FiveTuple;
 
@@ -188,7 +188,17 @@ pub trait PacingBackend {
     /// When the kernel refuses.
     fn set_rate(&mut self, conn: Conn, rate_bps: u64, expires_ns: u64) -> Result<(), BackendError>;
 
-    /// Moves the expiry of all connections that have a rate.
+    /// Carries out what the calls before may have put off to do it together. Called at the end of
+    /// each of the daemon's turns.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn flush(&mut self) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    /// Moves the expiry of all connections that have a rate that holds. What has run out stays out:
+    /// it takes a new [`set_rate`](Self::set_rate).
     ///
     /// # Errors
     /// When the kernel refuses.

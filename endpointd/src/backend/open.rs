@@ -1,9 +1,10 @@
 //! The back end that a daemon runs with: the one that was asked for, or the first that works.
 
+use super::cgroup::Cgroup;
 use super::probe::plain_reason;
 use super::sock_ops::SockOps;
 use super::struct_ops::StructOps;
-use super::tc_htb::TcHtb;
+use super::tc_htb::{self, TcHtb};
 use super::{BackendConfig, BackendError, BackendKind, PacingBackend};
 
 /// From the best to the last resort.
@@ -26,6 +27,19 @@ pub fn open(
         return open_kind(kind, config);
     }
     first_usable(&PREFERENCE, |kind| open_kind(kind, config))
+}
+
+/// Whether what the configuration names for the back end `kind` is there; touches nothing. Without a
+/// `kind` there is nothing that has to be: another one is used.
+///
+/// # Errors
+/// With what is missing.
+pub fn check(kind: Option<BackendKind>, config: &BackendConfig) -> Result<(), BackendError> {
+    match (kind, &config.device) {
+        (Some(BackendKind::SockOps), _) => Cgroup::open(config.cgroup.as_deref()).map(drop),
+        (Some(BackendKind::TcHtb), Some(device)) => tc_htb::index_of(device).map(drop),
+        _ => Ok(()),
+    }
 }
 
 fn open_kind(

@@ -4,8 +4,9 @@
 //! machines, containers behind a bridge). HTB counts what the link carries: no rate is converted. What
 //! it cannot do as well as the others:
 //!
-//! - A flowlet's end is a pause in its packets: longer than 5 ms plus the time that two full bursts
-//!   take at the present rate. Windows further apart than that look like several flowlets.
+//! - A flowlet's end is the connection's (its FIN or RST), or a pause in its packets: longer than 5 ms
+//!   plus the time that two full bursts take at the present rate. Windows further apart than that look
+//!   like several flowlets.
 //! - An application's own `SO_MAX_PACING_RATE` is not known, nor is the cgroup of a forwarded flow.
 //! - HTB is one queue with one lock: a multi-queue device loses its parallelism.
 //! - IPv6 extension headers and fragments are left alone: those packets are not paced.
@@ -56,7 +57,8 @@ pub(super) const QDISC: u32 = 0x5257_0000;
 const DEFAULT_MINOR: u32 = 1;
 /// Class of slot 0; a class number has 16 bits, and the last one means "none".
 const FIRST_MINOR: u32 = 0x10;
-const MAX_SLOTS: u32 = 0xfffe - FIRST_MINOR;
+/// Flows that have a class of their own at most.
+pub(crate) const MAX_SLOTS: u32 = 0xfffe - FIRST_MINOR;
 /// Our filter's place in the egress hook.
 const FILTER_HANDLE: u32 = 1;
 const FILTER_PRIORITY: u32 = 0x5257;
@@ -149,6 +151,16 @@ fn lock_device(device: &str, ifindex: i32) -> Result<UnixDatagram, BackendError>
     })
 }
 
+/// The kernel's number of a device.
+pub(super) fn index_of(device: &str) -> Result<i32, BackendError> {
+    let index = nix::net::if_::if_nametoindex(device).map_err(|errno| {
+        unavailable(format!(
+            "there is no device {device} here ({errno}); ip link lists them"
+        ))
+    })?;
+    i32::try_from(index).map_err(|_| unavailable(format!("{device} has no usable index")))
+}
+
 impl TcHtb {
     /// Installs qdisc and filter on the device of `cfg`, or adopts those of an earlier daemon.
     ///
@@ -168,13 +180,7 @@ impl TcHtb {
                 cfg.max_flows
             )));
         }
-        let ifindex = nix::net::if_::if_nametoindex(device).map_err(|errno| {
-            unavailable(format!(
-                "there is no device {device} here ({errno}); ip link lists them"
-            ))
-        })?;
-        let ifindex = i32::try_from(ifindex)
-            .map_err(|_| unavailable(format!("{device} has no usable index")))?;
+        let ifindex = index_of(device)?;
         let lock = lock_device(device, ifindex)?;
 
         let mut netlink = HtbNetlink::new(ifindex).map_err(system("open a netlink socket"))?;
@@ -425,10 +431,6 @@ impl TcHtb {
         self.table.count_released();
         push_free(&self.free, slot)
     }
-
-    fn flush(&mut self) -> Result<(), BackendError> {
-        self.netlink.flush().map_err(system("change HTB classes"))
-    }
 }
 
 impl PacingBackend for TcHtb {
@@ -455,7 +457,6 @@ impl PacingBackend for TcHtb {
         self.flush().and(drained)
     }
 
-    /// Changed rates wait for the next `poll_events`, which this asks for at once.
     fn next_poll_ns(&self) -> Option<u64> {
         if self.netlink.pending() {
             return Some(0);
@@ -467,7 +468,7 @@ impl PacingBackend for TcHtb {
     }
 
     /// A flow's first rate makes its class at once; a later change is sent with others by the next
-    /// `poll_events`.
+    /// `flush`.
     fn set_rate(&mut self, conn: Conn, rate_bps: u64, expires_ns: u64) -> Result<(), BackendError> {
         let bytes_per_s = rate_bps / 8;
         let slot = conn.slot.0;
@@ -502,6 +503,10 @@ impl PacingBackend for TcHtb {
         }
         self.table.set_rate(conn, bytes_per_s, expires_ns);
         Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), BackendError> {
+        self.netlink.flush().map_err(system("change HTB classes"))
     }
 
     fn renew(&mut self, expires_ns: u64) -> Result<(), BackendError> {

@@ -1,13 +1,13 @@
 //! The daemon's side towards the kernel: events in, actions out.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::Daemon;
 use crate::backend::{BackendError, FlowEvent, FlowEventKind, PacingBackend};
 use crate::clock;
 use crate::flows::FlowAction;
-use crate::policy::cgroup;
+use crate::policy::cgroup::CgroupTree;
 
 /// The cgroup tree is walked at most this often.
 const CGROUP_REFRESH_NS: u64 = 1_000_000_000;
@@ -22,7 +22,7 @@ pub(super) struct Kernel {
     pub(super) errors: u64,
     next_log_ns: u64,
     events: Vec<FlowEvent>,
-    cgroup_mount: PathBuf,
+    cgroups: CgroupTree,
     seen_cgroups: BTreeSet<u64>,
     refreshed_ns: u64,
     refresh_due_ns: Option<u64>,
@@ -43,22 +43,22 @@ impl Kernel {
             errors: 0,
             next_log_ns: 0,
             events: Vec::new(),
-            cgroup_mount: cgroup::mount_point(),
+            cgroups: CgroupTree::system(),
             seen_cgroups: BTreeSet::new(),
             refreshed_ns: clock::now_ns(),
             refresh_due_ns: None,
         }
     }
 
-    pub(super) fn cgroup_mount(&self) -> &Path {
-        &self.cgroup_mount
+    pub(super) fn cgroups(&self) -> &CgroupTree {
+        &self.cgroups
     }
 
     pub(super) fn warn_of_missing(&self, paths: &[PathBuf]) {
         for path in paths {
             tracing::warn!(
                 cgroup = %path.display(),
-                mount = %self.cgroup_mount.display(),
+                mount = %self.cgroups.mount().display(),
                 "the policy names a cgroup that does not exist yet"
             );
         }
@@ -71,13 +71,21 @@ impl Kernel {
             .min()
     }
 
-    fn note(&mut self, now_ns: u64, what: &str, result: Result<(), BackendError>) {
-        let Err(error) = result else { return };
+    /// Counts a failure, and says so; whether there was none.
+    fn note(&mut self, now_ns: u64, what: &str, result: Result<(), BackendError>) -> bool {
+        let Err(error) = result else { return true };
         self.errors += 1;
         if now_ns >= self.next_log_ns {
             self.next_log_ns = now_ns + LOG_EVERY_NS;
             tracing::warn!(%error, errors = self.errors, "the back end failed to {what}");
         }
+        false
+    }
+
+    /// Carries out what the back end has put off.
+    pub(super) fn flush(&mut self, now_ns: u64) {
+        let flushed = self.backend.flush();
+        self.note(now_ns, "change rates", flushed);
     }
 }
 
@@ -102,8 +110,8 @@ impl Daemon {
         self.kernel.events = events;
     }
 
-    /// Does one thing that the flow book asks for.
-    pub(super) fn act(&mut self, now_ns: u64, action: &FlowAction) {
+    /// Does one thing that the flow book asks for; whether the kernel did it.
+    pub(super) fn act(&mut self, now_ns: u64, action: &FlowAction) -> bool {
         let backend = &mut self.kernel.backend;
         let (what, result) = match *action {
             FlowAction::Start(start) => {
@@ -111,14 +119,14 @@ impl Daemon {
                     tracing::debug!(%error, "a flowlet stays unreported");
                     self.book.start_refused(start.flow());
                 }
-                return;
+                return true;
             }
             FlowAction::End(flow) => {
                 // A flow that the session had no room for is not in its table.
                 if let Err(error) = self.session.end(now_ns, flow) {
                     tracing::debug!(%error, "an end was not needed");
                 }
-                return;
+                return true;
             }
             FlowAction::SetRate {
                 conn,
@@ -136,7 +144,7 @@ impl Daemon {
             FlowAction::Clear(conn) => ("give a connection back", backend.clear(conn)),
             FlowAction::ClearAll => ("give all connections back", backend.clear_all()),
         };
-        self.kernel.note(now_ns, what, result);
+        self.kernel.note(now_ns, what, result)
     }
 
     /// A cgroup that was never seen may be one that the policy names.
@@ -162,7 +170,7 @@ impl Daemon {
         {
             self.kernel.refresh_due_ns = None;
             self.kernel.refreshed_ns = now_ns;
-            self.book.refresh_cgroups(&self.kernel.cgroup_mount);
+            self.book.refresh_cgroups(&self.kernel.cgroups);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ratewright_proto::client::ClientEvent;
-use ratewright_proto::control::{Refusal, TopologySnapshot, Welcome};
+use ratewright_proto::control::{Refusal, RefusalCode, TopologySnapshot, Welcome};
 
 use super::{Daemon, DaemonError};
 use crate::clock;
@@ -105,12 +105,22 @@ impl Daemon {
             }
             ClientEvent::Released(released) => {
                 tracing::warn!(released, "the allocator's kill switch was turned");
+                let rated = self.book.rated_count();
                 self.book.on_released(released);
-                self.confirm_release(now_ns);
+                self.confirm_release(now_ns, rated);
             }
             ClientEvent::Refused(refusal) if refusal.retry => {
                 self.note_failure(format!("refused ({:?}): {}", refusal.code, refusal.reason));
                 self.drop_session("refused");
+            }
+            // What a running host is refused for is the allocator's doing: a topology or a version
+            // that somebody will put right.
+            ClientEvent::Refused(refusal)
+                if self.known.ever_established && refusal.code != RefusalCode::Superseded =>
+            {
+                self.note_failure(format!("refused ({:?}): {}", refusal.code, refusal.reason));
+                self.leave_session();
+                self.link.give_up_refused();
             }
             ClientEvent::Refused(refusal) => return Some(refusal),
             ClientEvent::SessionLost(reason) => {
@@ -142,6 +152,7 @@ impl Daemon {
                 );
             }
         }
+        let rated = self.book.rated_count();
         self.book
             .on_established(Arc::new(network), welcome.released);
         let known = &mut self.known;
@@ -155,16 +166,23 @@ impl Daemon {
         let released = welcome.released;
         known.welcome = Some(welcome);
         if released {
-            self.confirm_release(now_ns);
+            self.confirm_release(now_ns, rated);
         }
     }
 
-    /// Carries out what the kill switch asks for, then says so.
-    fn confirm_release(&mut self, now_ns: u64) {
+    /// Carries out what the kill switch asks for, then says so. If the kernel did not do it, the
+    /// `rated` flows of before, or some that are not known, are paced until their leases run out.
+    fn confirm_release(&mut self, now_ns: u64, rated: u32) {
+        let mut done = true;
         while let Some(action) = self.book.poll_action() {
-            self.act(now_ns, &action);
+            done &= self.act(now_ns, &action);
         }
-        if let Err(error) = self.session.confirm_release(self.book.rated_count()) {
+        let paced = if done {
+            self.book.rated_count()
+        } else {
+            rated.max(1)
+        };
+        if let Err(error) = self.session.confirm_release(paced) {
             tracing::debug!(%error, "the kill switch was not confirmed");
         }
     }

@@ -1,6 +1,6 @@
 //! What the allocator should know of a flow: policy, destination, path and demand put together.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use ratewright_proto::{FlowId, FlowPath, RateCode, StartRecord, WeightCode};
@@ -8,7 +8,8 @@ use ratewright_topology::ecmp::flow_hash;
 
 use super::{FlowAction, FlowBook, FlowCounters, Network};
 use crate::backend::{FlowFacts, Slot};
-use crate::policy::{ClassRef, Policy};
+use crate::policy::cgroup::CgroupTree;
+use crate::policy::{ClassRef, Policy, Treatment};
 
 /// The smallest limit that a demand says: a code of "none" would mean that there is no limit.
 const SMALLEST_DEMAND_BPS: u64 = 2_000;
@@ -50,11 +51,10 @@ impl FlowCounters {
 /// Works out the standing of a flow.
 pub(super) fn standing(
     network: &Network,
-    policy: &mut Policy,
+    treatment: &Treatment,
     id: FlowId,
     facts: &FlowFacts,
 ) -> Standing {
-    let treatment = policy.decide(facts);
     if treatment.bypass {
         return Standing::LeftAlone(Reason::Bypassed);
     }
@@ -64,11 +64,11 @@ pub(super) fn standing(
     if dst_host == network.own_host {
         return Standing::LeftAlone(Reason::OwnHost);
     }
-    let class = match treatment.class {
+    let class = match &treatment.class {
         None => 0,
-        Some(ClassRef::Id(id)) => id,
+        Some(ClassRef::Id(id)) => *id,
         // The daemon warns of names that the allocator does not have when a session begins.
-        Some(ClassRef::Name(name)) => network.class_id(&name).unwrap_or(0),
+        Some(ClassRef::Name(name)) => network.class_id(name).unwrap_or(0),
     };
     let app_max_bps = facts.app_max_bytes_per_s.map(|rate| rate.saturating_mul(8));
     let limit_bps = [treatment.max_rate_bps, app_max_bps]
@@ -101,7 +101,12 @@ impl FlowBook {
         let Some(flowlet) = &mut record.flowlet else {
             return;
         };
-        let standing = standing(network, &mut self.policy, flowlet.id, &record.facts);
+        let treatment = self.policy.decide(&record.facts);
+        if flowlet.standing == Standing::Unresolved {
+            // Once for each flowlet, however often it is worked out again.
+            self.policy.count(&treatment);
+        }
+        let standing = standing(network, &treatment, flowlet.id, &record.facts);
         if standing == flowlet.standing {
             return;
         }
@@ -141,8 +146,8 @@ impl FlowBook {
     }
 
     /// Looks the policy's cgroups up again; returns the paths that do not exist (yet).
-    pub fn refresh_cgroups(&mut self, mount: &Path) -> Vec<PathBuf> {
-        let missing = self.policy.refresh_cgroups(mount);
+    pub fn refresh_cgroups(&mut self, tree: &CgroupTree) -> Vec<PathBuf> {
+        let missing = self.policy.refresh_cgroups(tree);
         self.resolve_all();
         missing
     }

@@ -5,27 +5,81 @@
 //! was never seen.
 
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use crate::backend::cgroup::Cgroup;
+
+/// Where cgroup v2 is usually mounted.
+const USUAL_MOUNT: &str = "/sys/fs/cgroup";
+
 /// A rule's subtree is followed to at most this many cgroups.
 const MAX_CGROUPS: usize = 65_536;
+
+/// The cgroup v2 hierarchy. It is found as the back ends find it: also where the daemon's own mount
+/// namespace hides it, as under `ip netns exec`.
+#[derive(Debug)]
+pub struct CgroupTree {
+    /// Where it is mounted; rules may begin with it.
+    mount: PathBuf,
+    /// How this process gets there.
+    root: PathBuf,
+    /// Held open: paths through it work in any mount namespace.
+    _directory: Option<File>,
+}
+
+impl CgroupTree {
+    /// This machine's, or an empty one where there is none.
+    #[must_use]
+    pub fn system() -> Self {
+        match Cgroup::open(None) {
+            Ok(Cgroup {
+                directory, path, ..
+            }) => Self {
+                mount: path,
+                root: PathBuf::from(format!("/proc/self/fd/{}/.", directory.as_raw_fd())),
+                _directory: Some(directory),
+            },
+            Err(error) => {
+                tracing::debug!(%error, "policy rules by cgroup match nothing");
+                Self::at(Path::new(USUAL_MOUNT))
+            }
+        }
+    }
+
+    /// The directories below `mount`.
+    #[must_use]
+    pub fn at(mount: &Path) -> Self {
+        Self {
+            mount: mount.to_owned(),
+            root: mount.to_owned(),
+            _directory: None,
+        }
+    }
+
+    /// Where it is mounted.
+    #[must_use]
+    pub fn mount(&self) -> &Path {
+        &self.mount
+    }
+}
 
 /// The ids of a cgroup and of those below it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CgroupIds(BTreeSet<u64>);
 
 impl CgroupIds {
-    /// Walks `path`, which is below `mount` or starts with it; empty if it does not exist.
+    /// Walks `path`, which is below the mount point or starts with it; empty if it does not exist.
     #[must_use]
-    pub fn below(mount: &Path, path: &Path) -> Self {
-        let root = if path.starts_with(mount) {
-            path.to_owned()
-        } else {
-            mount.join(path.strip_prefix("/").unwrap_or(path))
-        };
+    pub fn below(tree: &CgroupTree, path: &Path) -> Self {
+        let inside = path
+            .strip_prefix(&tree.mount)
+            .or_else(|_| path.strip_prefix("/"))
+            .unwrap_or(path);
         let mut ids = BTreeSet::new();
-        let mut todo = vec![root];
+        let mut todo = vec![tree.root.join(inside)];
         while let Some(directory) = todo.pop() {
             // A cgroup that vanishes during the walk has no sockets to match.
             let Ok(metadata) = std::fs::symlink_metadata(&directory) else {
@@ -61,21 +115,6 @@ impl CgroupIds {
     }
 }
 
-/// Where cgroup v2 is mounted, from the process's mount table; `/sys/fs/cgroup` if it says nothing.
-#[must_use]
-pub fn mount_point() -> PathBuf {
-    let table = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    mount_point_in(&table).unwrap_or_else(|| PathBuf::from("/sys/fs/cgroup"))
-}
-
-fn mount_point_in(table: &str) -> Option<PathBuf> {
-    table.lines().find_map(|line| {
-        let mut fields = line.split(' ');
-        let target = fields.nth(1)?;
-        (fields.next()? == "cgroup2").then(|| PathBuf::from(target.replace("\\040", " ")))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -83,6 +122,7 @@ mod tests {
     #[test]
     fn a_path_stands_for_itself_and_everything_below() {
         let mount = tempfile::tempdir().unwrap();
+        let tree = CgroupTree::at(mount.path());
         std::fs::create_dir_all(mount.path().join("batch/job1/step")).unwrap();
         std::fs::create_dir_all(mount.path().join("web")).unwrap();
         std::fs::write(mount.path().join("batch/cgroup.procs"), "").unwrap();
@@ -90,20 +130,26 @@ mod tests {
 
         let absolute = mount.path().join("batch");
         for path in [Path::new("batch"), Path::new("/batch"), &absolute] {
-            let ids = CgroupIds::below(mount.path(), path);
+            let ids = CgroupIds::below(&tree, path);
             assert!(
                 ids.contains(id("batch")) && ids.contains(id("batch/job1/step")),
                 "{path:?}"
             );
             assert!(!ids.contains(id("web")) && !ids.contains(id("batch/cgroup.procs")));
         }
-        assert!(CgroupIds::below(mount.path(), Path::new("absent")).is_empty());
+        assert!(CgroupIds::below(&tree, Path::new("absent")).is_empty());
     }
 
     #[test]
-    fn the_mount_table_names_the_mount_point() {
-        let table = "proc /proc proc rw 0 0\ncgroup2 /run/my\\040cg cgroup2 rw 0 0\n";
-        assert_eq!(mount_point_in(table), Some(PathBuf::from("/run/my cg")));
-        assert_eq!(mount_point_in("tmpfs /tmp tmpfs rw 0 0\n"), None);
+    fn the_machine_s_own_tree_is_read_through_a_descriptor() {
+        let tree = CgroupTree::system();
+        if tree._directory.is_none() {
+            // No cgroup v2 on this machine: nothing is there, and nothing matches.
+            return;
+        }
+        let all = CgroupIds::below(&tree, Path::new("/"));
+        assert_eq!(CgroupIds::below(&tree, tree.mount()), all);
+        assert!(!all.is_empty());
+        assert!(CgroupIds::below(&tree, Path::new("ratewright-absent")).is_empty());
     }
 }

@@ -65,7 +65,9 @@ fn the_first_rule_that_matches_decides() {
         (facts(81, 443, 0, 0x20, 0), None),
     ];
     for (facts, rule) in &table {
-        assert_eq!(policy.decide(facts).rule, *rule, "{facts:?}");
+        let treatment = policy.decide(facts);
+        assert_eq!(treatment.rule, *rule, "{facts:?}");
+        policy.count(&treatment);
     }
     assert_eq!(policy.matches(), [1, 2, 1, 2, 1]);
     let gold = policy.decide(&table[1].0);
@@ -82,10 +84,11 @@ fn the_first_rule_that_matches_decides() {
 fn a_cgroup_matches_once_it_exists() {
     use std::os::unix::fs::MetadataExt;
     let mount = tempfile::tempdir().unwrap();
+    let tree = CgroupTree::at(mount.path());
     let mut policy = Policy::new(&rules("[[policy]]\ncgroup = \"batch\"\nweight = 0.5\n"));
     assert!(policy.uses_cgroups());
     assert_eq!(
-        policy.refresh_cgroups(mount.path()),
+        policy.refresh_cgroups(&tree),
         [std::path::PathBuf::from("batch")]
     );
     // Id 0 means that the back end could not tell: it matches no cgroup rule.
@@ -93,7 +96,7 @@ fn a_cgroup_matches_once_it_exists() {
 
     let job = mount.path().join("batch/job");
     std::fs::create_dir_all(&job).unwrap();
-    assert!(policy.refresh_cgroups(mount.path()).is_empty());
+    assert!(policy.refresh_cgroups(&tree).is_empty());
     let id = std::fs::metadata(&job).unwrap().ino();
     assert_eq!(policy.decide(&facts(1, 2, 0, 0, id)).weight, Some(0.5));
 }

@@ -28,6 +28,8 @@ pub struct Script {
     /// Every flow gets this.
     pub rate_bps: u64,
     pub released: bool,
+    /// No datagram leaves, as in a network that loses them all.
+    pub mute: bool,
     pub refuse: Option<RefusalCode>,
     pub topology: TopologySnapshot,
     /// Flows that are active, newest parameters.
@@ -172,7 +174,9 @@ async fn serve(connection: Connection, config: Arc<ServerConfig>, script: Shared
             }
         }
         while session.poll_datagram(now_ns, 1_200, &mut datagram) {
-            let _ = connection.send_datagram(datagram.clone().into());
+            if !script.borrow().mute {
+                let _ = connection.send_datagram(datagram.clone().into());
+            }
         }
         if session.is_closed() {
             // The client reads the reason and closes.

@@ -22,6 +22,8 @@ pub struct Calls {
     /// The largest expiry that a renewal brought.
     pub renewed_to_ns: u64,
     pub shut_down: bool,
+    /// The kernel refuses to take all rates away.
+    pub refuse_clear_all: bool,
 }
 
 /// The daemon's side.
@@ -103,8 +105,12 @@ impl PacingBackend for Recorder {
         let mut calls = self.calls.borrow_mut();
         calls.renewals += 1;
         calls.renewed_to_ns = calls.renewed_to_ns.max(expires_ns);
+        // What ran out stays out.
+        let now_ns = clock::now_ns();
         for (_, expiry) in calls.paced.values_mut() {
-            *expiry = expires_ns;
+            if *expiry > now_ns {
+                *expiry = expires_ns;
+            }
         }
         Ok(())
     }
@@ -118,8 +124,14 @@ impl PacingBackend for Recorder {
 
     fn clear_all(&mut self) -> Result<(), BackendError> {
         let mut calls = self.calls.borrow_mut();
-        calls.paced.clear();
         calls.clear_alls += 1;
+        if calls.refuse_clear_all {
+            return Err(BackendError::System {
+                what: "clear".to_owned(),
+                source: std::io::Error::other("the test says so"),
+            });
+        }
+        calls.paced.clear();
         Ok(())
     }
 
