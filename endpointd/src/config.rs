@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::backend::{BackendConfig, BackendKind};
+use crate::backend::{BackendConfig, BackendKind, tc_htb};
 use crate::policy::RuleConfig;
 use instance::{instance_name, is_instance_name};
 
@@ -23,20 +23,24 @@ const MAX_RULES: usize = 256;
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
-    #[error("{path}: {source}")]
+    #[error("{}: {reason}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
         /// The error of the system.
-        source: std::io::Error,
+        reason: String,
     },
     /// Not TOML, an unknown key, or a value of the wrong type.
-    #[error("{origin}: {source}")]
+    #[error("{origin}:{line}: {message} (in `{excerpt}`)")]
     Syntax {
         /// The file.
         origin: String,
-        /// Line, column and what is wrong.
-        source: Box<toml::de::Error>,
+        /// Line, counted from one.
+        line: usize,
+        /// What the parser found, and what it expected.
+        message: String,
+        /// The line's text.
+        excerpt: String,
     },
     /// A value that cannot be used.
     #[error("{origin}: `{key}`: {problem}")]
@@ -215,21 +219,46 @@ impl TryFrom<String> for AdminAddress {
     }
 }
 
+impl std::fmt::Display for AdminAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// A parser error on one line, with the line that it points at.
+fn syntax_error(text: &str, origin: &str, error: &toml::de::Error) -> ConfigError {
+    let start = error.span().map_or(0, |span| span.start).min(text.len());
+    let before = text.as_bytes()[..start].iter();
+    let line = 1 + before.filter(|&&byte| byte == b'\n').count();
+    ConfigError::Syntax {
+        origin: origin.to_owned(),
+        line,
+        message: error.message().replace('\n', ", "),
+        excerpt: text.lines().nth(line - 1).unwrap_or("").trim().to_owned(),
+    }
+}
+
 impl Config {
     /// Reads and checks a file.
     ///
     /// # Errors
     /// When it cannot be read, is not valid TOML, has unknown keys or impossible values.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
+        let text = std::fs::read_to_string(path).map_err(|error| ConfigError::Read {
             path: path.to_owned(),
-            source,
+            reason: error.to_string(),
         })?;
         let mut config = Self::from_toml_str(&text, &path.display().to_string())?;
         let folder = path.parent().unwrap_or(Path::new("."));
         let tls = &mut config.tls;
         for file in [&mut tls.ca, &mut tls.cert, &mut tls.key] {
             *file = folder.join(&*file);
+        }
+        if let Some(AdminAddress::Unix(socket)) = &mut config.admin {
+            *socket = folder.join(&*socket);
         }
         Ok(config)
     }
@@ -239,10 +268,8 @@ impl Config {
     /// # Errors
     /// As for [`Config::load`].
     pub fn from_toml_str(text: &str, origin: &str) -> Result<Self, ConfigError> {
-        let config: Self = toml::from_str(text).map_err(|source| ConfigError::Syntax {
-            origin: origin.to_owned(),
-            source: Box::new(source),
-        })?;
+        let config: Self =
+            toml::from_str(text).map_err(|error| syntax_error(text, origin, &error))?;
         config.check(origin)?;
         Ok(config)
     }
@@ -318,6 +345,24 @@ impl Config {
         ] {
             if value < low || value > high {
                 return bad(key, format!("{value} is outside {low}..={high}"));
+            }
+        }
+        if self.pacing.backend == BackendChoice::TcHtb {
+            if self.pacing.device.is_none() {
+                return bad(
+                    "pacing.device",
+                    "tc_htb needs the network device that faces the network, as in \"eth0\"".into(),
+                );
+            }
+            if self.pacing.max_flows > tc_htb::MAX_SLOTS {
+                return bad(
+                    "pacing.max_flows",
+                    format!(
+                        "{} is outside 1..={}, the classes that tc_htb has for flows",
+                        self.pacing.max_flows,
+                        tc_htb::MAX_SLOTS
+                    ),
+                );
             }
         }
         if let Some(instance) = &self.pacing.instance

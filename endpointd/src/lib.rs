@@ -10,6 +10,7 @@
 //! | [`daemon`] | the one I/O loop that joins the three |
 //! | [`status`], [`metrics`], [`admin`], [`samples`] | what operators see |
 //! | [`config`] | the configuration file |
+//! | [`instance_lock`] | one daemon for each network namespace |
 //! | [`clock`] | the one place that reads the time |
 
 pub mod admin;
@@ -18,6 +19,7 @@ pub mod clock;
 pub mod config;
 pub mod daemon;
 pub mod flows;
+pub mod instance_lock;
 pub mod metrics;
 pub mod policy;
 pub mod samples;

@@ -1,17 +1,19 @@
 //! `ratewright-endpointd`: paces this host's TCP connections at the rates that the allocator gives.
 
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 use ratewright_endpointd::admin::{self, Listener, LogFilter};
+use ratewright_endpointd::backend::probe::ProbeResult;
 use ratewright_endpointd::backend::{self, BackendKind};
 use ratewright_endpointd::config::{BackendChoice, Config, EXAMPLE};
 use ratewright_endpointd::daemon::{Command, Daemon, DaemonError, Exit};
-use ratewright_endpointd::session_io::tls::client_config;
+use ratewright_endpointd::instance_lock::InstanceLock;
+use ratewright_endpointd::session_io::tls::{check_host_name, client_config};
 use ratewright_endpointd::status::backend_name;
 use tokio::runtime::LocalOptions;
 use tokio::signal::unix::{SignalKind, signal};
@@ -62,22 +64,50 @@ fn main() -> ExitCode {
     match act(Arguments::parse().action) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("ratewright-endpointd: {error:#}");
+            complain(&error);
             ExitCode::FAILURE
         }
     }
+}
+
+/// Says what went wrong: one line, each cause once.
+fn complain(error: &anyhow::Error) {
+    eprintln!("ratewright-endpointd: {}", one_line(error));
+}
+
+/// An error with its causes, but for those that the text has already.
+fn one_line(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain() {
+        let text = cause.to_string();
+        if line.is_empty() {
+            line = text;
+        } else if !line.contains(&text) {
+            line = format!("{line}: {text}");
+        }
+    }
+    line.replace('\n', " ")
+}
+
+/// Reads a configuration and the files that it names.
+fn load(path: &Path) -> anyhow::Result<Config> {
+    let config = Config::load(path)?;
+    let tls = &config.tls;
+    check_host_name(tls, &config.host)
+        .and_then(|()| client_config(tls, &config.session))
+        .with_context(|| format!("{}: [tls]", path.display()))?;
+    Ok(config)
 }
 
 fn act(action: Action) -> anyhow::Result<ExitCode> {
     match action {
         Action::Run { config, backend } => run(config, backend),
         Action::CheckConfig { config: path } => {
-            let checked = Config::load(&path)
-                .map_err(anyhow::Error::from)
-                .and_then(|config| {
-                    client_config(&config.tls, &config.session).context("[tls]")?;
-                    Ok(config)
-                });
+            let checked = load(&path).and_then(|config| {
+                backend::check(config.pacing.backend.kind(), &config.backend_config())
+                    .with_context(|| format!("{}: [pacing]", path.display()))?;
+                Ok(config)
+            });
             match checked {
                 Ok(config) => {
                     println!(
@@ -89,14 +119,20 @@ fn act(action: Action) -> anyhow::Result<ExitCode> {
                     Ok(ExitCode::SUCCESS)
                 }
                 Err(error) => {
-                    eprintln!("{error:#}");
+                    complain(&error);
                     Ok(ExitCode::from(EXIT_CONFIG))
                 }
             }
         }
         Action::Probe => {
-            print!("{}", probe_table());
-            Ok(ExitCode::SUCCESS)
+            let results = backend::probe::probe();
+            print!("{}", probe_table(&results));
+            let any = results.iter().any(|result| result.usable);
+            Ok(if any {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::FAILURE
+            })
         }
         Action::ExampleConfig => {
             print!("{EXAMPLE}");
@@ -107,10 +143,10 @@ fn act(action: Action) -> anyhow::Result<ExitCode> {
 
 fn run(path: PathBuf, choice: Option<BackendChoice>) -> anyhow::Result<ExitCode> {
     let log = start_logging()?;
-    let config = match Config::load(&path) {
+    let config = match load(&path) {
         Ok(config) => config,
         Err(error) => {
-            eprintln!("{error}");
+            complain(&error);
             return Ok(ExitCode::from(EXIT_CONFIG));
         }
     };
@@ -127,11 +163,17 @@ async fn serve(
     choice: Option<BackendChoice>,
     log: Arc<dyn LogFilter>,
 ) -> anyhow::Result<ExitCode> {
+    // Before anything of a daemon that runs could be replaced.
+    let _lock = InstanceLock::take()
+        .context("cannot find out whether another daemon runs")?
+        .context(
+            "another ratewright-endpointd runs in this network namespace, and serves all of it; stop that one first",
+        )?;
     let (requests, asked) = admin::channel();
     if let Some(address) = &config.admin {
         let listener = Listener::bind(address)
             .await
-            .with_context(|| format!("cannot bind the admin interface {address:?}"))?;
+            .with_context(|| format!("admin = \"{address}\": cannot listen"))?;
         tokio::task::spawn_local(listener.serve(admin::router(requests, Some(log))));
     }
     let (commands, commanded) = mpsc::channel(4);
@@ -224,8 +266,7 @@ fn start_logging() -> anyhow::Result<Arc<dyn LogFilter>> {
 }
 
 /// One line for each mechanism, the best one first.
-fn probe_table() -> String {
-    let results = backend::probe::probe();
+fn probe_table(results: &[ProbeResult]) -> String {
     let chosen: Option<BackendKind> = results
         .iter()
         .find(|result| result.usable)
@@ -235,7 +276,7 @@ fn probe_table() -> String {
         "mechanism", "usable", "chosen", "why not"
     );
     let yes = |condition: bool| if condition { "yes" } else { "no" };
-    for result in &results {
+    for result in results {
         let line = format!(
             "{:<12} {:<7} {:<7} {}",
             backend_name(result.kind),

@@ -145,6 +145,33 @@ fn operators_see_the_state_and_set_the_log_level() {
 }
 
 #[test]
+fn a_socket_on_which_somebody_listens_is_not_replaced_and_goes_with_its_owner() {
+    use std::os::unix::fs::PermissionsExt;
+    on_one_thread(async {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("admin.sock");
+        let address = AdminAddress::Unix(path.clone());
+        let first = Listener::bind(&address).await.unwrap();
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o660);
+        let second = Listener::bind(&address).await.unwrap_err();
+        assert_eq!(second.to_string(), "another process listens on it");
+        assert!(UnixStream::connect(&path).await.is_ok());
+        drop(first);
+        assert!(!path.exists());
+
+        // A file that someone else has put there since is not ours to remove.
+        let first = Listener::bind(&address).await.unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let other = folder.path().join("other");
+        std::fs::write(&other, "data").unwrap();
+        std::fs::rename(&other, &path).unwrap();
+        drop(first);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "data");
+    });
+}
+
+#[test]
 fn a_path_that_is_no_socket_is_not_replaced() {
     on_one_thread(async {
         let folder = tempfile::tempdir().unwrap();

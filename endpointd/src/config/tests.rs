@@ -55,13 +55,17 @@ fn minimal_configuration_has_defaults() {
 }
 
 #[test]
-fn tls_files_are_relative_to_the_configuration() {
+fn files_are_relative_to_the_configuration() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("endpointd.toml");
     std::fs::write(&path, MINIMAL).unwrap();
     let config = Config::load(&path).unwrap();
     assert_eq!(config.tls.ca, folder.path().join("ca.pem"));
     assert_eq!(config.tls.cert, Path::new("/etc/h1.pem"));
+    std::fs::write(&path, format!("admin = \"unix:e.sock\"\n{MINIMAL}")).unwrap();
+    let config = Config::load(&path).unwrap();
+    let socket = folder.path().join("e.sock");
+    assert_eq!(config.admin, Some(AdminAddress::Unix(socket)));
     let missing = Config::load(&folder.path().join("absent.toml")).unwrap_err();
     assert!(
         missing.to_string().contains("absent.toml: No such file"),
@@ -142,13 +146,14 @@ fn wrong_values_name_file_key_and_remedy() {
         let error = Config::from_toml_str(&text, "endpointd.toml")
             .unwrap_err()
             .to_string();
-        assert!(error.starts_with("endpointd.toml: "), "{error}");
+        assert!(error.starts_with("endpointd.toml:"), "{error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
         assert!(error.contains(expected), "{line}: {error}");
     }
     let syntax = Config::from_toml_str("host = \n", "x.toml")
         .unwrap_err()
         .to_string();
-    assert!(syntax.contains("line 1"), "{syntax}");
+    assert!(syntax.starts_with("x.toml:1: "), "{syntax}");
 }
 
 #[test]
