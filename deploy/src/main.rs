@@ -67,7 +67,7 @@ fn main() -> ExitCode {
     match run(Cli::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("ratewright: {error:#}");
+            eprintln!("ratewright: {}", format!("{error:#}").replace('\n', " "));
             ExitCode::FAILURE
         }
     }

@@ -14,7 +14,7 @@ fn ratewright(args: &[&str]) -> Output {
         .unwrap()
 }
 
-/// One line on standard error, which holds every one of `parts`.
+/// One line on standard error, which holds every one of `parts` and no cause twice.
 fn assert_refused(args: &[&str], parts: &[&str]) {
     let output = ratewright(args);
     assert!(!output.status.success(), "{args:?} was accepted");
@@ -22,6 +22,13 @@ fn assert_refused(args: &[&str], parts: &[&str]) {
     assert_eq!(said.lines().count(), 1, "not one line: {said}");
     for part in parts {
         assert!(said.contains(part), "`{part}` is missing in: {said}");
+    }
+    let causes: Vec<&str> = said.trim().split(": ").collect();
+    for (at, cause) in causes.iter().enumerate() {
+        assert!(
+            !causes[..at].contains(cause),
+            "`{cause}` stands twice in: {said}"
+        );
     }
 }
 
@@ -72,6 +79,22 @@ fn status_of_nobody_says_whom_it_asked() {
     assert_refused(
         &["status", "unix:/nonexistent/admin.sock"],
         &["/nonexistent/admin.sock"],
+    );
+}
+
+#[test]
+fn files_that_are_not_there_are_named_once() {
+    assert_refused(
+        &["topology", "check", "/nonexistent/t.toml"],
+        &["ratewright: /nonexistent/t.toml: cannot be read: No such file"],
+    );
+    assert_refused(
+        &["certs", "issue", "--dir", "/nonexistent", "--name", "h1"],
+        &["/nonexistent/ca.key", "certs init", "No such file"],
+    );
+    assert_refused(
+        &["certs", "issue", "--dir", "/nonexistent", "--name", "a b"],
+        &["\"a b\" is not a DNS name"],
     );
 }
 
