@@ -7,6 +7,7 @@
 //! | `error` | what an event can be refused for |
 //! | `reference` | [`ReferenceEngine`]: f64 NED + F-NORM + threshold filter, single-threaded |
 //! | `flows` | its flow table: dense arrays, O(1) start and end |
+//! | `parallel` | the engine for many flows and cores: single precision, vector kernels, workers |
 //! | `thread` | the engine on its own OS thread, fed and drained by rings |
 //! | `stats` | what that thread publishes about itself |
 //! | `affinity`, `clock` | pinning a thread; reading the monotonic clock |
@@ -24,6 +25,7 @@ mod clock;
 mod config;
 mod error;
 mod flows;
+pub mod parallel;
 mod reference;
 mod stats;
 pub mod thread;

@@ -1,0 +1,383 @@
+//! The kernels for AVX-512.
+//!
+//! A FlowBlock's share of an iteration is three walks: prices and rooms of the upward halves of the
+//! paths, in upward order; the rest, in downward order, which fetches those pairs flow by flow and
+//! leaves the rates flow by flow at their upward places; and the sums of those, in upward order. Apart from
+//! the two transports, everything is arithmetic on whole registers (see `rows`).
+#![allow(unsafe_code)]
+
+use std::arch::x86_64::*;
+
+use super::{Pass, Scratch};
+use crate::engine::parallel::flow_block::FlowBlock;
+use crate::engine::parallel::lanes::{Halves, LANES, Lanes, Pairs, Table, Words};
+use crate::engine::parallel::link_block::{LinkBlock, Sums, UpdateReport, UpdateRule};
+use crate::engine::parallel::rows::ROW_FLOWS;
+
+/// Lanes that may hold a flow.
+const FLOW_LANES: __mmask16 = (1 << ROW_FLOWS) - 1;
+/// The bit of a host slot that says that it is in the third register of the table.
+const THIRD_REGISTER: i32 = 32;
+
+pub(super) fn detected() -> bool {
+    is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512vl")
+        && is_x86_feature_detected!("avx512dq")
+}
+
+/// See [`super::Kernels::update`].
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+pub(super) fn update(
+    links: &mut LinkBlock,
+    rule: UpdateRule,
+    contributions: &[&Sums],
+) -> UpdateReport {
+    links.update(rule, contributions)
+}
+
+/// See [`super::Kernels::run`].
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+pub(super) fn run(
+    pass: Pass,
+    block: &mut FlowBlock,
+    [up, down]: [&LinkBlock; 2],
+    [up_sums, down_sums]: [&mut Sums; 2],
+    scratch: &mut Scratch,
+) {
+    up_pairs(block, up, &mut scratch.pairs);
+    match (pass.normalize, pass.rates, block.is_plain()) {
+        (true, true, true) => down_rows::<true, true, true>(pass, block, down, down_sums, scratch),
+        (true, true, false) => {
+            down_rows::<true, true, false>(pass, block, down, down_sums, scratch)
+        }
+        (false, true, true) => {
+            down_rows::<false, true, true>(pass, block, down, down_sums, scratch)
+        }
+        (false, true, false) => {
+            down_rows::<false, true, false>(pass, block, down, down_sums, scratch);
+        }
+        (_, false, _) => down_rows::<true, false, true>(pass, block, down, down_sums, scratch),
+    }
+    match (pass.rates, block.is_plain()) {
+        (false, _) => {}
+        (true, true) => up_rates::<true>(block, up_sums, &scratch.rates),
+        (true, false) => up_rates::<false>(block, up_sums, &scratch.rates),
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn load(lanes: &Lanes) -> __m512 {
+    // SAFETY: `Lanes` is 64 readable bytes, aligned to 64.
+    unsafe { _mm512_load_ps(lanes.0.as_ptr()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn store(lanes: &mut Lanes, value: __m512) {
+    // SAFETY: `Lanes` is 64 writable bytes, aligned to 64.
+    unsafe { _mm512_store_ps(lanes.0.as_mut_ptr(), value) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn load_words(words: &Words) -> __m512i {
+    // SAFETY: `Words` is 64 readable bytes, aligned to 64.
+    unsafe { _mm512_load_si512(words.0.as_ptr().cast()) }
+}
+
+/// A link table in registers.
+#[derive(Clone, Copy)]
+struct Registers([__m512; 4]);
+
+impl Registers {
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn load(table: &Table) -> Self {
+        Self([
+            load(&table[0]),
+            load(&table[1]),
+            load(&table[2]),
+            load(&table[3]),
+        ])
+    }
+
+    /// The values at the host slots `hosts`, and at the fabric slots in the low bits of `words`.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn look_up(&self, hosts: __m512i, words: __m512i, third: __mmask16) -> (__m512, __m512) {
+        let host = _mm512_permutex2var_ps(self.0[0], hosts, self.0[1]);
+        (
+            _mm512_mask_permutexvar_ps(host, third, hosts, self.0[2]),
+            _mm512_permutexvar_ps(words, self.0[3]),
+        )
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn host_slots(words: __m512i) -> (__m512i, __mmask16) {
+    let hosts = _mm512_srli_epi32::<26>(words);
+    (
+        hosts,
+        _mm512_test_epi32_mask(hosts, _mm512_set1_epi32(THIRD_REGISTER)),
+    )
+}
+
+/// Sums over the flows of a table.
+struct Totals {
+    load: [__m512; 5],
+    reaction: [__m512; 5],
+}
+
+impl Totals {
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn new() -> Self {
+        Self {
+            load: [_mm512_setzero_ps(); 5],
+            reaction: [_mm512_setzero_ps(); 5],
+        }
+    }
+
+    /// Adds a row. With `PLAIN`, reactions are the squares of rates; `reactions` is not read.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn add<const PLAIN: bool>(&mut self, words: __m512i, rates: __m512, reactions: __m512) {
+        macro_rules! add {
+            ($which:literal, $shift:literal) => {
+                let lanes = _mm512_srli_epi32::<$shift>(words);
+                let rate = _mm512_permutexvar_ps(lanes, rates);
+                self.load[$which] = _mm512_add_ps(self.load[$which], rate);
+                self.reaction[$which] = if PLAIN {
+                    _mm512_fmadd_ps(rate, rate, self.reaction[$which])
+                } else {
+                    let reaction = _mm512_permutexvar_ps(lanes, reactions);
+                    _mm512_add_ps(self.reaction[$which], reaction)
+                };
+            };
+        }
+        add!(0, 4);
+        add!(1, 8);
+        add!(2, 12);
+        add!(3, 16);
+        add!(4, 20);
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn leave(&self, sums: &mut Sums, table: usize) {
+        leave(&mut sums.load[table], &self.load);
+        leave(&mut sums.reaction[table], &self.reaction);
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn leave(table: &mut Table, totals: &[__m512; 5]) {
+    for (i, lanes) in table.iter_mut().enumerate() {
+        let sum = _mm512_add_ps(load(lanes), totals[i]);
+        let sum = if i == 3 {
+            _mm512_add_ps(sum, totals[4])
+        } else {
+            sum
+        };
+        store(lanes, sum);
+    }
+}
+
+/// Prices and rooms of the upward halves of the paths.
+#[target_feature(enable = "avx512f")]
+fn up_pairs(block: &FlowBlock, links: &LinkBlock, pairs: &mut [Pairs]) {
+    let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    let high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    for (table, rows) in block.up.rows.iter().enumerate() {
+        let prices = Registers::load(&links.prices[table]);
+        let rooms = Registers::load(&links.rooms[table]);
+        for &row in rows {
+            let row = usize::from(row);
+            let words = load_words(&block.up.words[row]);
+            let (hosts, third) = host_slots(words);
+            let (host_price, fabric_price) = prices.look_up(hosts, words, third);
+            let (host_room, fabric_room) = rooms.look_up(hosts, words, third);
+            let price = _mm512_add_ps(host_price, fabric_price);
+            let room = _mm512_min_ps(host_room, fabric_room);
+            let out = pairs[row].0.as_flattened_mut().as_mut_ptr();
+            // SAFETY: `Pairs` is 128 writable bytes, aligned to 64.
+            unsafe {
+                _mm512_store_ps(out, _mm512_permutex2var_ps(price, low, room));
+                _mm512_store_ps(out.add(LANES), _mm512_permutex2var_ps(price, high, room));
+            }
+        }
+    }
+}
+
+/// The pairs at sixteen cells, as two registers of eight.
+///
+/// # Safety
+/// Every cell must be one of `pairs`.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn fetch(cells: &Halves, pairs: *const f64) -> (__m512, __m512) {
+    macro_rules! two {
+        ($i:expr) => {{
+            // SAFETY: the caller's promise; a pair is eight bytes.
+            unsafe {
+                let first = _mm_load_sd(pairs.add(usize::from(cells.0[$i])));
+                _mm_loadh_pd(first, pairs.add(usize::from(cells.0[$i + 1])))
+            }
+        }};
+    }
+    macro_rules! eight {
+        ($i:expr) => {{
+            let low = _mm256_insertf128_pd::<1>(_mm256_castpd128_pd256(two!($i)), two!($i + 2));
+            let high =
+                _mm256_insertf128_pd::<1>(_mm256_castpd128_pd256(two!($i + 4)), two!($i + 6));
+            _mm512_castpd_ps(_mm512_insertf64x4::<1>(_mm512_castpd256_pd512(low), high))
+        }};
+    }
+    (eight!(0), eight!(8))
+}
+
+/// F-NORM, threshold, new rates and their sums, table by table.
+#[target_feature(enable = "avx512f")]
+fn down_rows<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool>(
+    pass: Pass,
+    block: &mut FlowBlock,
+    links: &LinkBlock,
+    sums: &mut Sums,
+    scratch: &mut Scratch,
+) {
+    for table in 0..block.down.rows.len() {
+        if block.down.rows[table].is_empty() {
+            continue;
+        }
+        down_table::<NORMALIZE, RATES, PLAIN>(pass, block, links, table, scratch);
+        if RATES {
+            let cells = scratch.rates.as_mut_ptr().cast::<f32>();
+            let mut totals = Totals::new();
+            for &row in &block.down.rows[table] {
+                let row = usize::from(row);
+                deliver(
+                    &block.rate[row],
+                    &block.mate[row],
+                    cells,
+                    scratch.pairs.len(),
+                );
+            }
+            for &row in &block.down.rows[table] {
+                let row = usize::from(row);
+                let words = load_words(&block.down.words[row]);
+                let rates = load(&block.rate[row]);
+                let reactions = if PLAIN {
+                    rates
+                } else {
+                    load(&scratch.reactions[row])
+                };
+                totals.add::<PLAIN>(words, rates, reactions);
+            }
+            totals.leave(sums, table);
+        }
+    }
+}
+
+/// Leaves the rates of a row at their upward cells.
+#[inline(always)]
+fn deliver(rates: &Lanes, mates: &Halves, cells: *mut f32, rows: usize) {
+    for lane in 0..ROW_FLOWS as usize {
+        let cell = usize::from(mates.0[lane]);
+        debug_assert!(cell / LANES < rows);
+        // SAFETY: a FlowBlock's mates are cells of its upward rows, of which the scratch has at
+        // least as many as the block; empty cells point at cell 0, which exists and carries no flow.
+        unsafe { *cells.add(cell) = rates.0[lane] };
+    }
+}
+
+#[inline(never)]
+#[target_feature(enable = "avx512f")]
+fn down_table<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool>(
+    pass: Pass,
+    block: &mut FlowBlock,
+    links: &LinkBlock,
+    table: usize,
+    scratch: &mut Scratch,
+) {
+    let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    let odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+    let prices = Registers::load(&links.prices[table]);
+    let rooms = Registers::load(&links.rooms[table]);
+    let (two, threshold) = (_mm512_set1_ps(2.0), _mm512_set1_ps(pass.threshold));
+    let common_knee = _mm512_set1_ps(block.common_knee);
+    let pairs = scratch.pairs.as_ptr().cast::<f64>();
+    for &row in &block.down.rows[table] {
+        let row = usize::from(row);
+        // SAFETY: a FlowBlock's mates are cells of its upward rows (see `deliver`).
+        let (first, second) = unsafe { fetch(&block.mate[row], pairs) };
+        let words = load_words(&block.down.words[row]);
+        let (hosts, third) = host_slots(words);
+        let rate = &mut block.rate[row];
+        if NORMALIZE {
+            let (host, fabric) = rooms.look_up(hosts, words, third);
+            let room = _mm512_permutex2var_ps(first, odd, second);
+            let room = _mm512_min_ps(room, _mm512_min_ps(host, fabric));
+            let told = &mut block.told[row];
+            let fits = _mm512_mul_ps(load(rate), room);
+            let last = load(told);
+            let distance = _mm512_abs_ps(_mm512_sub_ps(fits, last));
+            let far = _mm512_mul_ps(threshold, last);
+            let moved = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(distance, far);
+            // SAFETY: `Lanes` is 64 writable bytes.
+            unsafe { _mm512_mask_storeu_ps(told.0.as_mut_ptr(), moved, fits) };
+            scratch.moved[row] = moved;
+        } else {
+            scratch.moved[row] = 0;
+        }
+        if RATES {
+            let (host, fabric) = prices.look_up(hosts, words, third);
+            let price = _mm512_permutex2var_ps(first, even, second);
+            let price = _mm512_add_ps(price, _mm512_add_ps(host, fabric));
+            let knee = if PLAIN {
+                common_knee
+            } else {
+                load(&block.knee[row])
+            };
+            let price = _mm512_max_ps(price, knee);
+            let guess = _mm512_rcp14_ps(price);
+            let share = _mm512_mul_ps(guess, _mm512_fnmadd_ps(price, guess, two));
+            if PLAIN {
+                store(rate, _mm512_maskz_mov_ps(FLOW_LANES, share));
+            } else {
+                let rates = _mm512_mul_ps(load(&block.weight[row]), share);
+                store(rate, rates);
+                store(&mut scratch.reactions[row], _mm512_mul_ps(rates, share));
+            }
+        }
+    }
+}
+
+/// Sums of the rates in upward order.
+#[target_feature(enable = "avx512f")]
+fn up_rates<const PLAIN: bool>(block: &FlowBlock, sums: &mut Sums, rates: &[Lanes]) {
+    for (table, rows) in block.up.rows.iter().enumerate() {
+        if rows.is_empty() {
+            continue;
+        }
+        let mut totals = Totals::new();
+        for &row in rows {
+            let row = usize::from(row);
+            let words = load_words(&block.up.words[row]);
+            let rates = load(&rates[row]);
+            let reactions = if PLAIN {
+                rates
+            } else {
+                _mm512_mul_ps(
+                    _mm512_mul_ps(rates, rates),
+                    load(&block.inverse_weight[row]),
+                )
+            };
+            totals.add::<PLAIN>(words, rates, reactions);
+        }
+        totals.leave(sums, table);
+    }
+}

@@ -1,0 +1,154 @@
+//! One FlowBlock's share of an iteration, for the instruction set at hand.
+
+use super::flow_block::FlowBlock;
+use super::lanes::{Lanes, Pairs};
+use super::link_block::{LinkBlock, Sums, UpdateReport, UpdateRule};
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod portable;
+
+/// An instruction set that the engine has kernels for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Simd {
+    /// Plain Rust.
+    Scalar,
+    /// Plain Rust, compiled for AVX2 and FMA.
+    Avx2,
+    /// 512-bit vectors.
+    Avx512,
+}
+
+impl Simd {
+    /// Those that this machine has, the best last.
+    #[must_use]
+    pub fn available() -> Vec<Self> {
+        let mut list = vec![Self::Scalar];
+        #[cfg(target_arch = "x86_64")]
+        {
+            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+                list.push(Self::Avx2);
+            }
+            if avx512::detected() {
+                list.push(Self::Avx512);
+            }
+        }
+        list
+    }
+
+    /// The best of this machine.
+    #[must_use]
+    pub fn best() -> Self {
+        Self::available().last().copied().unwrap_or(Self::Scalar)
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Scalar => "scalar",
+            Self::Avx2 => "avx2",
+            Self::Avx512 => "avx512",
+        }
+    }
+}
+
+/// What to do with each flow.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pass {
+    /// F-NORM of the rates as they are, with the rooms as they are, and the threshold.
+    pub(super) normalize: bool,
+    /// New rates from the prices, and their sums.
+    pub(super) rates: bool,
+    /// A rate is told when it moved by more than this share.
+    pub(super) threshold: f32,
+}
+
+/// A worker's buffers, by row.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    /// By upward row: price and room of the upward half of the path.
+    pub(super) pairs: Vec<Pairs>,
+    /// By upward row: rates.
+    pub(super) rates: Vec<Lanes>,
+    /// By downward row: reactions.
+    pub(super) reactions: Vec<Lanes>,
+    /// By downward row: lanes whose rate passed the threshold.
+    pub(super) moved: Vec<u16>,
+}
+
+impl Scratch {
+    fn fit(&mut self, block: &FlowBlock) {
+        let (up, down) = (block.up.len(), block.down.len());
+        if self.pairs.len() < up {
+            self.pairs.resize(up, Pairs::default());
+            self.rates.resize(up, Lanes::default());
+        }
+        if self.moved.len() < down {
+            self.reactions.resize(down, Lanes::default());
+            self.moved.resize(down, 0);
+        }
+    }
+}
+
+/// Kernels for an instruction set that has been found on this machine.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kernels(Simd);
+
+impl Kernels {
+    /// The kernels for `simd`, or the best that this machine has below it.
+    pub(super) fn new(simd: Simd) -> Self {
+        Self(simd.min(Simd::best()))
+    }
+
+    pub(super) fn simd(self) -> Simd {
+        self.0
+    }
+
+    /// Works on every flow of a FlowBlock, and adds what it sums up to the sums of its LinkBlocks.
+    #[allow(unsafe_code)]
+    pub(super) fn run(
+        self,
+        pass: Pass,
+        block: &mut FlowBlock,
+        links: [&LinkBlock; 2],
+        sums: [&mut Sums; 2],
+        scratch: &mut Scratch,
+    ) {
+        scratch.fit(block);
+        match self.0 {
+            Simd::Scalar => portable::run(pass, block, links, sums, scratch),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: `new` lets only what was detected through.
+            Simd::Avx2 => unsafe { avx2::run(pass, block, links, sums, scratch) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            Simd::Avx512 => unsafe { avx512::run(pass, block, links, sums, scratch) },
+            #[cfg(not(target_arch = "x86_64"))]
+            _ => portable::run(pass, block, links, sums, scratch),
+        }
+    }
+
+    /// Updates the prices of a LinkBlock.
+    #[allow(unsafe_code)]
+    pub(super) fn update(
+        self,
+        links: &mut LinkBlock,
+        rule: UpdateRule,
+        contributions: &[&Sums],
+    ) -> UpdateReport {
+        match self.0 {
+            Simd::Scalar => links.update(rule, contributions),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: `new` lets only what was detected through.
+            Simd::Avx2 => unsafe { avx2::update(links, rule, contributions) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            Simd::Avx512 => unsafe { avx512::update(links, rule, contributions) },
+            #[cfg(not(target_arch = "x86_64"))]
+            _ => links.update(rule, contributions),
+        }
+    }
+}

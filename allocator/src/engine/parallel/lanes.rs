@@ -1,0 +1,43 @@
+//! Sixteen values side by side: one cache line, one 512-bit register.
+
+use super::layout::TABLE_SLOTS;
+
+/// Values in a [`Lanes`].
+pub(super) const LANES: usize = 16;
+/// [`Lanes`] of a link table.
+pub(super) const TABLE_LANES: usize = TABLE_SLOTS / LANES;
+
+/// Sixteen `f32` in one cache line.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[repr(C, align(64))]
+pub(super) struct Lanes(pub(super) [f32; LANES]);
+
+/// Sixteen `u32` in one cache line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, align(64))]
+pub(super) struct Words(pub(super) [u32; LANES]);
+
+/// Sixteen `u16` in half a cache line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C, align(32))]
+pub(super) struct Halves(pub(super) [u16; LANES]);
+
+/// Sixteen (price, room) pairs in two cache lines.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C, align(64))]
+pub(super) struct Pairs(pub(super) [[f32; 2]; LANES]);
+
+/// One value for each slot of a link table.
+pub(super) type Table = [Lanes; TABLE_LANES];
+
+/// The value at a flat index.
+#[inline]
+pub(super) fn at(lanes: &[Lanes], index: usize) -> f32 {
+    lanes[index / LANES].0[index % LANES]
+}
+
+/// The value at a flat index, to be written.
+#[inline]
+pub(super) fn at_mut(lanes: &mut [Lanes], index: usize) -> &mut f32 {
+    &mut lanes[index / LANES].0[index % LANES]
+}

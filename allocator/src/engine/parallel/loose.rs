@@ -1,0 +1,169 @@
+//! Flows that fit no row: of other utilities than log, with a demand, over core links, or over links
+//! of which the layout knows nothing. They are worked on one by one, in f64, like the reference's.
+
+use super::flow_block::NO_FLOW;
+use super::layout::Layout;
+use super::link_block::{LinkBlock, Sums};
+use crate::engine::LinkPath;
+use crate::num::utility::{ClassTable, Utility};
+use crate::num::{Limit, Path};
+
+/// A flow at its demand reacts to prices only above this share of its knee; see
+/// [`GuardedNed`](crate::num::GuardedNed).
+const KNEE_RANGE: f64 = 0.25;
+/// What a lifted price gets beyond the first knee, relative to it.
+const LIFT_BEYOND: f64 = 0.05;
+
+/// One flow.
+#[derive(Clone, Debug)]
+pub(super) struct LooseFlow {
+    pub(super) flow: u32,
+    pub(super) class: u8,
+    pub(super) links: Path,
+    pub(super) weight: f64,
+    pub(super) demand: f64,
+    pub(super) limit: Limit,
+    pub(super) rate: f64,
+    pub(super) told: f64,
+}
+
+/// The flows of one worker.
+#[derive(Debug, Default)]
+pub(super) struct LooseFlows {
+    pub(super) flows: Vec<LooseFlow>,
+    /// (flow, its rate in Gbit/s) that passed the threshold.
+    pub(super) moved: Vec<(u32, f32)>,
+}
+
+impl LooseFlow {
+    /// Computes cap and knee anew after a change of the path or a capacity.
+    pub(super) fn set_limit(&mut self, classes: &ClassTable, capacity: f64) {
+        self.limit = Limit::new(
+            classes.utility(self.class),
+            self.weight,
+            self.demand,
+            capacity,
+        );
+    }
+
+    fn price(&self, layout: &Layout, blocks: &[impl std::ops::Deref<Target = LinkBlock>]) -> f64 {
+        let price = |&link: &u32| {
+            let place = layout.places[link as usize];
+            f64::from(blocks[place.link_block as usize].price(place.index as usize))
+        };
+        self.links.iter().map(price).sum()
+    }
+
+    /// Rate, reaction and elastic load at a path price.
+    fn respond(&self, classes: &ClassTable, price: f64) -> (f64, f64, f64) {
+        let limit = &self.limit;
+        if limit.cap <= 0.0 {
+            return (0.0, 0.0, 0.0);
+        }
+        if price >= limit.knee {
+            let utility = classes.utility(self.class);
+            let scaled = price / self.weight;
+            let rate = utility.rate_at(scaled).min(limit.cap);
+            let reaction = -utility.rate_slope_at(scaled) / self.weight;
+            return if reaction.is_finite() {
+                (rate, reaction, reaction * price)
+            } else {
+                (rate, 0.0, 0.0)
+            };
+        }
+        let elastic = limit.reaction * limit.knee;
+        if !limit.by_demand {
+            return (limit.cap, limit.reaction, elastic);
+        }
+        let nearness = price / limit.knee;
+        if nearness < KNEE_RANGE || !nearness.is_finite() {
+            return (limit.cap, 0.0, 0.0);
+        }
+        let elastic = elastic * nearness.powi(4);
+        (limit.cap, elastic / price, elastic)
+    }
+}
+
+impl LooseFlows {
+    /// New rates, and their sums.
+    pub(super) fn rates(
+        &mut self,
+        layout: &Layout,
+        classes: &ClassTable,
+        blocks: &[impl std::ops::Deref<Target = LinkBlock>],
+        sums: &mut [Sums],
+    ) {
+        for flow in &mut self.flows {
+            let (rate, reaction, elastic) = flow.respond(classes, flow.price(layout, blocks));
+            flow.rate = rate;
+            for &link in &flow.links {
+                let place = layout.places[link as usize];
+                sums[place.link_block as usize].add(
+                    place.index as usize,
+                    rate as f32,
+                    reaction as f32,
+                    (elastic - rate) as f32,
+                );
+            }
+        }
+    }
+
+    /// F-NORM, cap and threshold.
+    pub(super) fn normalize(
+        &mut self,
+        layout: &Layout,
+        blocks: &[impl std::ops::Deref<Target = LinkBlock>],
+        threshold: f64,
+    ) {
+        for flow in &mut self.flows {
+            let fits = flow.fitting_rate(layout, blocks);
+            if flow.told < 0.0 || (fits - flow.told).abs() > threshold * flow.told {
+                flow.told = fits;
+                debug_assert_ne!(flow.flow, NO_FLOW);
+                self.moved.push((flow.flow, fits as f32));
+            }
+        }
+    }
+
+    /// Lifts prices of links on which no flow reacts to where the first one does.
+    pub(super) fn lifts(
+        &self,
+        layout: &Layout,
+        blocks: &[impl std::ops::Deref<Target = LinkBlock>],
+        lifts: &mut Vec<(u32, f64)>,
+    ) {
+        for flow in &self.flows {
+            for &link in &flow.links {
+                let place = layout.places[link as usize];
+                if blocks[place.link_block as usize].is_stuck(place.index as usize) {
+                    let knee = flow.limit.knee;
+                    let missing = (knee - flow.price(layout, blocks)).max(0.0);
+                    lifts.push((link, missing + LIFT_BEYOND * knee));
+                }
+            }
+        }
+    }
+}
+
+impl LooseFlow {
+    /// The rate that F-NORM leaves.
+    pub(super) fn fitting_rate(
+        &self,
+        layout: &Layout,
+        blocks: &[impl std::ops::Deref<Target = LinkBlock>],
+    ) -> f64 {
+        if self.rate <= 0.0 || self.limit.cap <= 0.0 {
+            return 0.0;
+        }
+        let room = |&link: &u32| {
+            let place = layout.places[link as usize];
+            f64::from(blocks[place.link_block as usize].room(place.index as usize))
+        };
+        let least = self.links.iter().map(room).fold(f64::INFINITY, f64::min);
+        (self.rate * least).min(self.limit.cap)
+    }
+
+    pub(super) fn path(&self) -> &LinkPath {
+        &self.links
+    }
+}

@@ -1,0 +1,395 @@
+//! The engine for many flows and cores: FlowBlocks, LinkBlocks and workers (flowtune §4).
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `mod.rs` | [`ParallelEngine`]: events in, iterations, rates out |
+//! | `flows` | starts, ends, reroutes, capacities: where a flow goes, and what it takes to move it |
+//! | `layout` | which LinkBlock, table and slot each link of a topology is |
+//! | `rows` | one side of a FlowBlock, so laid out that links need no gathers and sums no scatters |
+//! | `flow_block` | the flows from one block of racks to another, in upward and in downward order |
+//! | `link_block` | prices, sums and the price update of a block's links |
+//! | `loose` | flows that fit no row, one by one |
+//! | `directory` | flows by key |
+//! | `kernels` | the walks over a FlowBlock, by instruction set |
+//! | `worker`, `gate` | what each worker does in an iteration, and how they hand over |
+//! | `view` | what the engine says about itself: loads, optimality, memory |
+//!
+//! An iteration is one walk over the flows: it normalises the rates of the iteration before (F-NORM)
+//! and tells those that moved, and computes new rates from the new prices. An iteration that follows
+//! an event walks once more and normalises its own rates at once, so that what is told fits the
+//! flows and capacities that there are now, and a new flow has its rate in the iteration after its start.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+use std::thread::JoinHandle;
+
+mod directory;
+mod flow_block;
+mod flows;
+mod gate;
+mod kernels;
+mod lanes;
+mod layout;
+mod link_block;
+mod loose;
+mod rows;
+mod view;
+mod worker;
+
+#[cfg(test)]
+mod tests;
+
+pub use kernels::Simd;
+pub use layout::Layout;
+pub use view::PhaseNanos;
+
+use self::directory::Directory;
+use self::flow_block::FlowBlock;
+use self::gate::Gate;
+use self::kernels::Kernels;
+use self::layout::TABLE_SLOTS;
+use self::link_block::{LinkBlock, Sums, UpdateReport, UpdateRule};
+use self::loose::LooseFlows;
+use self::worker::{Outbox, Plan, Shared, Worker, lock, write};
+use super::affinity::pin_current_thread;
+use super::{
+    EngineConfig, EngineError, EngineEvent, IterationReport, Optimality, RateEngine, RateUpdate,
+    StepRule,
+};
+use crate::num::RATE_UNIT_BPS;
+
+/// The engine rests after this many iterations in which no rate passed the threshold.
+const PATIENCE: u32 = 1000;
+/// Most workers: a home of a loose flow has 9 bits for its worker.
+const MAX_WORKERS: usize = 256;
+
+/// How a [`ParallelEngine`] uses the machine.
+#[derive(Clone, Debug)]
+pub struct ParallelOptions {
+    /// Threads that iterate, the caller's included; at most the square of the blocks.
+    pub workers: usize,
+    /// Cores to pin the workers to, the caller's thread excluded: the second worker to the second.
+    pub cores: Vec<usize>,
+    /// The instruction set; what the machine does not have is lowered to what it has.
+    pub simd: Simd,
+}
+
+impl Default for ParallelOptions {
+    fn default() -> Self {
+        Self {
+            workers: 1,
+            cores: Vec::new(),
+            simd: Simd::best(),
+        }
+    }
+}
+
+/// NED, F-NORM and the threshold filter, in single precision, on many cores.
+pub struct ParallelEngine {
+    config: EngineConfig,
+    options: ParallelOptions,
+    /// Derated, in Gbit/s, by link.
+    capacities: Vec<f64>,
+    directory: Directory,
+    shared: Arc<Shared>,
+    worker: Worker,
+    threads: Vec<JoinHandle<()>>,
+    /// Events since the last iteration.
+    changed: bool,
+    /// The last iteration's rates wait for their normalisation.
+    lagging: bool,
+    quiet: u32,
+    moved: Vec<RateUpdate>,
+    phases: PhaseNanos,
+}
+
+impl ParallelEngine {
+    /// An engine for the links of a layout, without flows.
+    ///
+    /// # Errors
+    /// A setting or a capacity out of range.
+    pub fn new(
+        config: EngineConfig,
+        options: ParallelOptions,
+        layout: Layout,
+        capacities_bps: &[f64],
+    ) -> Result<Self, EngineError> {
+        config.check()?;
+        let most = (layout.blocks as usize).pow(2).min(MAX_WORKERS);
+        if options.workers == 0 || options.workers > most {
+            return Err(EngineError::BadSetting {
+                name: "workers",
+                value: options.workers as f64,
+                expected: "1 to the square of the number of blocks, and to 256",
+            });
+        }
+        if layout.links() != capacities_bps.len() {
+            return Err(EngineError::BadSetting {
+                name: "capacities",
+                value: capacities_bps.len() as f64,
+                expected: "one for each link of the layout",
+            });
+        }
+        let derating = derating(&config);
+        let capacities = capacities_bps
+            .iter()
+            .map(|&capacity| derated(capacity, derating))
+            .collect::<Result<Vec<_>, _>>()?;
+        let shared = Arc::new(share(&config, &options, layout, &capacities));
+        let threads = (1..options.workers)
+            .map(|index| start_worker(&shared, index, options.cores.get(index).copied()))
+            .collect();
+        Ok(Self {
+            config,
+            options,
+            capacities,
+            directory: Directory::default(),
+            shared,
+            worker: Worker::new(0),
+            threads,
+            changed: true,
+            lagging: false,
+            quiet: 0,
+            moved: Vec::new(),
+            phases: PhaseNanos::default(),
+        })
+    }
+
+    /// The instruction set in use.
+    #[must_use]
+    pub fn simd(&self) -> Simd {
+        self.shared.kernels.simd()
+    }
+
+    fn reset(&mut self, capacities_bps: &[f64]) -> Result<(), EngineError> {
+        let layout = if capacities_bps.len() == self.capacities.len() {
+            self.shared.layout.clone()
+        } else {
+            Layout::unknown(capacities_bps.len())
+        };
+        let mut options = self.options.clone();
+        options.workers = options.workers.min((layout.blocks as usize).pow(2));
+        *self = Self::new(self.config.clone(), options, layout, capacities_bps)?;
+        Ok(())
+    }
+
+    fn run(&mut self, plan: Plan) -> UpdateReport {
+        self.shared.plan.store(plan as u8, Ordering::Relaxed);
+        self.shared.gate.enter(0);
+        if self.worker.iterate(&self.shared).is_err() {
+            let worker = self.shared.gate.panicked();
+            panic!("worker {worker:?} of the engine panicked");
+        }
+        let mut report = UpdateReport::default();
+        for (index, outbox) in self.shared.outboxes.iter().enumerate() {
+            let mut outbox = lock(outbox);
+            report.merge(outbox.report);
+            if index == 0 {
+                self.phases.add(&outbox.times);
+            }
+            let directory = &self.directory;
+            self.moved
+                .extend(outbox.moved.drain(..).map(|(flow, rate)| RateUpdate {
+                    key: directory.key(flow),
+                    rate_bps: f64::from(rate) * RATE_UNIT_BPS,
+                }));
+        }
+        if report.stuck {
+            self.lift_prices();
+        }
+        report
+    }
+
+    /// Lifts the prices of links that are too full and on which no flow reacts.
+    fn lift_prices(&mut self) {
+        let mut lifts: Vec<(u32, f64)> = Vec::new();
+        {
+            let blocks: Vec<_> = self.shared.link_blocks.iter().map(worker::read).collect();
+            for loose in &self.shared.loose {
+                lock(loose).lifts(&self.shared.layout, &blocks, &mut lifts);
+            }
+        }
+        lifts.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+        lifts.dedup_by_key(|lift| lift.0);
+        for (link, lift) in lifts.into_iter().filter(|(_, lift)| lift.is_finite()) {
+            let place = self.shared.layout.places[link as usize];
+            write(&self.shared.link_blocks[place.link_block as usize])
+                .add_price(place.index as usize, lift as f32);
+        }
+    }
+}
+
+impl Drop for ParallelEngine {
+    fn drop(&mut self) {
+        self.shared.gate.close();
+        for thread in self.threads.drain(..) {
+            // A worker that panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl RateEngine for ParallelEngine {
+    fn apply(&mut self, event: EngineEvent) -> Result<(), EngineError> {
+        self.quiet = 0;
+        self.changed = true;
+        match event {
+            EngineEvent::Start(spec) => self.start(&spec),
+            EngineEvent::End(key) => self.end(key),
+            EngineEvent::Reroute { key, links } => self.reroute(key, &links),
+            EngineEvent::Capacity { link, capacity_bps } => self.set_capacity(link, capacity_bps),
+            EngineEvent::DropSession(session) => {
+                self.drop_session(session);
+                Ok(())
+            }
+            EngineEvent::Reset { capacities } => self.reset(&capacities),
+        }
+    }
+
+    fn iterate(&mut self) -> IterationReport {
+        self.moved.clear();
+        let prompt = std::mem::take(&mut self.changed);
+        let report = self.run(if prompt { Plan::Prompt } else { Plan::Lagging });
+        self.lagging = !prompt;
+        let tolerance = self.config.settle_tolerance as f32;
+        let calm = report.change <= tolerance && report.residual <= tolerance;
+        if self.lagging && self.moved.is_empty() && (calm || self.quiet + 1 >= PATIENCE) {
+            self.run(Plan::Settle);
+            self.lagging = false;
+        }
+        self.quiet = if self.moved.is_empty() {
+            self.quiet.saturating_add(1)
+        } else {
+            0
+        };
+        let converged = calm && self.moved.is_empty() && !self.lagging;
+        IterationReport {
+            flows: self.directory.len(),
+            updates: self.moved.len(),
+            max_relative_rate_change: f64::from(report.change),
+            max_overload: f64::from(report.overload),
+            residual: f64::from(report.residual),
+            settled: self.directory.len() == 0 || converged || self.quiet >= PATIENCE,
+        }
+    }
+
+    fn drain_updates(&mut self, sink: &mut dyn FnMut(RateUpdate)) {
+        self.moved.drain(..).for_each(sink);
+    }
+
+    fn link_loads(&self, loads_bps: &mut Vec<f64>) {
+        self.write_loads(loads_bps);
+    }
+
+    fn link_capacities(&self, capacities_bps: &mut Vec<f64>) {
+        capacities_bps.clear();
+        capacities_bps.extend(self.capacities.iter().map(|c| c * RATE_UNIT_BPS));
+    }
+
+    fn optimality(&self) -> Optimality {
+        self.measure_optimality()
+    }
+
+    fn flow_count(&self) -> usize {
+        self.directory.len()
+    }
+}
+
+/// The share of a link that is handed out.
+fn derating(config: &EngineConfig) -> f64 {
+    (1.0 - config.threshold) * (1.0 - config.mice_reserve)
+}
+
+fn derated(capacity_bps: f64, derating: f64) -> Result<f64, EngineError> {
+    if capacity_bps.is_finite() && capacity_bps >= 0.0 {
+        Ok(capacity_bps * derating / RATE_UNIT_BPS)
+    } else {
+        Err(EngineError::BadCapacity(capacity_bps))
+    }
+}
+
+fn share(
+    config: &EngineConfig,
+    options: &ParallelOptions,
+    layout: Layout,
+    capacities: &[f64],
+) -> Shared {
+    let gamma = config.gamma as f32;
+    let blocks = layout.blocks as usize;
+    let mut links: Vec<LinkBlock> = layout
+        .shapes
+        .iter()
+        .map(|shape| LinkBlock::new(shape, gamma))
+        .collect();
+    for (block, shape) in links.iter_mut().zip(&layout.shapes) {
+        for (table, slot) in shape.empty_slot.iter().enumerate() {
+            if let Some(slot) = slot {
+                let slot = layout::HOST_SLOTS + usize::from(*slot);
+                block.empty_slot(table * TABLE_SLOTS + slot);
+            }
+        }
+    }
+    for (place, &capacity) in layout.places.iter().zip(capacities) {
+        links[place.link_block as usize].set_capacity(place.index as usize, capacity as f32);
+    }
+    let sums: Vec<Sums> = layout
+        .shapes
+        .iter()
+        .map(|shape| Sums::new(shape.tables))
+        .collect();
+    let tables = |block: usize| layout.shapes[block].tables;
+    let flow_blocks = (0..blocks * blocks)
+        .map(|index| {
+            let (up, down) = (index / blocks, blocks + index % blocks);
+            Mutex::new(FlowBlock::new(up, down, [tables(up), tables(down)]))
+        })
+        .collect();
+    let each = |_| Mutex::new(LooseFlows::default());
+    Shared {
+        workers: options.workers,
+        classes: config.classes.clone(),
+        rule: UpdateRule {
+            gamma,
+            guarded: config.step_rule == StepRule::Guarded,
+        },
+        threshold: config.threshold as f32,
+        kernels: Kernels::new(options.simd),
+        flow_blocks,
+        link_blocks: links.into_iter().map(RwLock::new).collect(),
+        sums: (0..options.workers)
+            .map(|_| RwLock::new(sums.clone()))
+            .collect(),
+        loose: (0..options.workers).map(each).collect(),
+        outboxes: (0..options.workers)
+            .map(|_| Mutex::new(Outbox::default()))
+            .collect(),
+        loose_count: AtomicU64::new(0),
+        gate: Gate::new(options.workers),
+        plan: AtomicU8::new(0),
+        timed: AtomicBool::new(false),
+        layout,
+    }
+}
+
+fn start_worker(shared: &Arc<Shared>, index: usize, core: Option<usize>) -> JoinHandle<()> {
+    let shared = Arc::clone(shared);
+    std::thread::spawn(move || {
+        struct Guard<'a>(&'a Gate, usize);
+        impl Drop for Guard<'_> {
+            fn drop(&mut self) {
+                if std::thread::panicking() {
+                    self.0.close_after_panic(self.1);
+                }
+            }
+        }
+        let _guard = Guard(&shared.gate, index);
+        if let Some(core) = core
+            && let Err(error) = pin_current_thread(core)
+        {
+            tracing::warn!(core, %error, "an engine worker runs unpinned");
+        }
+        shared.gate.enter(index);
+        let mut worker = Worker::new(index);
+        while worker.iterate(&shared).is_ok() {}
+    })
+}

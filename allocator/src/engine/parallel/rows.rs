@@ -1,0 +1,224 @@
+//! One side of a FlowBlock: its flows in rows of up to fifteen, laid out so that neither looking up
+//! their links nor adding up their rates needs a gather or a scatter.
+//!
+//! All flows of a row share one link table (a rack's 48 host links and 16 fabric links, four vector
+//! registers). No host occurs twice in a row, and no fabric link more than twice. So
+//!
+//! - looking up is permuting the table by the flows' slots;
+//! - adding up is permuting the rates by the inverse of that: for each of the table's registers,
+//!   which lane of the row carries this slot's flow, and once more for fabric links that occur twice.
+//!
+//! Both directions stand in one 32-bit word per lane:
+//!
+//! ```text
+//! bits  0..4   fabric slot of the flow in this lane
+//! bits  4..8   lane of the flow of host lane + 0      (15: none; lane 15 is always empty, its rate 0)
+//! bits  8..12  lane of the flow of host lane + 16
+//! bits 12..16  lane of the flow of host lane + 32
+//! bits 16..20  lane of a flow over fabric link `lane`
+//! bits 20..24  lane of a second flow over fabric link `lane`
+//! bits 26..32  host slot of the flow in this lane
+//! ```
+
+use super::lanes::{LANES, Words};
+use super::layout::HOST_SLOTS;
+
+/// Flows in a full row.
+pub(super) const ROW_FLOWS: u32 = 15;
+/// Rows of one side of a FlowBlock: cells are numbered with 16 bits.
+const MAX_ROWS: usize = 1 << 12;
+/// A new row takes its neighbours along, so that the rows of a table lie together.
+const RUN: usize = 2;
+
+const NO_LANE: u32 = 15;
+const FIRST_INVERSE: u32 = 4;
+const FABRIC_INVERSE: [u32; 2] = [16, 20];
+const HOST_SHIFT: u32 = 26;
+const EMPTY: Words = Words([0x00ff_fff0; LANES]);
+const EVERY_LANE: u16 = (1 << ROW_FLOWS) - 1;
+
+/// The slots of a flow in its link table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Slots {
+    /// Of the host's link, below 48.
+    pub(super) host: u8,
+    /// Of the fabric link, below 16.
+    pub(super) fabric: u8,
+    /// The fabric slot stands for no link: nothing is added up for it.
+    pub(super) no_fabric: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Occupancy {
+    hosts: u64,
+    fabric: [u16; 2],
+    table: u16,
+}
+
+/// Rows by link table.
+#[derive(Debug)]
+pub(super) struct RowSet {
+    /// The rows of each table, in the order in which they are worked on.
+    pub(super) rows: Vec<Vec<u16>>,
+    /// Look-up words by row.
+    pub(super) words: Vec<Words>,
+    /// Lanes in use by row.
+    pub(super) used: Vec<u16>,
+    occupancy: Vec<Occupancy>,
+    free: Vec<u16>,
+}
+
+/// Row and lane of a cell.
+#[inline]
+pub(super) const fn split(cell: u16) -> (usize, usize) {
+    (cell as usize / LANES, cell as usize % LANES)
+}
+
+impl RowSet {
+    /// No flows over `tables` link tables. Row 0 belongs to no table: empty cells point into it.
+    pub(super) fn new(tables: usize) -> Self {
+        Self {
+            rows: vec![Vec::new(); tables],
+            words: vec![EMPTY],
+            used: vec![0],
+            occupancy: vec![Occupancy::default()],
+            free: Vec::new(),
+        }
+    }
+
+    /// Rows that exist, row 0 included.
+    pub(super) fn len(&self) -> usize {
+        self.words.len()
+    }
+
+    /// Takes a cell for a flow; none if the side is full.
+    pub(super) fn insert(&mut self, table: usize, slots: Slots) -> Option<u16> {
+        let host = 1u64 << slots.host;
+        let fabric = if slots.no_fabric {
+            0
+        } else {
+            1u16 << slots.fabric
+        };
+        let fits = |row: &u16| {
+            let taken = &self.occupancy[usize::from(*row)];
+            self.used[usize::from(*row)] != EVERY_LANE
+                && taken.hosts & host == 0
+                && taken.fabric[0] & taken.fabric[1] & fabric == 0
+        };
+        let row = match self.rows[table].iter().copied().find(|row| fits(row)) {
+            Some(row) => row,
+            None => self.add_row(table)?,
+        };
+        let index = usize::from(row);
+        let lane = (!self.used[index]).trailing_zeros();
+        self.used[index] |= 1 << lane;
+        let taken = &mut self.occupancy[index];
+        taken.hosts |= host;
+        let words = &mut self.words[index].0;
+        let word = &mut words[lane as usize];
+        *word = *word & !(0x3f << HOST_SHIFT | 0xf)
+            | u32::from(slots.host) << HOST_SHIFT
+            | u32::from(slots.fabric);
+        set_lane(
+            words,
+            usize::from(slots.host) % LANES,
+            host_shift(slots.host),
+            lane,
+        );
+        if fabric != 0 {
+            let which = usize::from(taken.fabric[0] & fabric != 0);
+            taken.fabric[which] |= fabric;
+            set_lane(
+                words,
+                usize::from(slots.fabric),
+                FABRIC_INVERSE[which],
+                lane,
+            );
+        }
+        Some(row * LANES as u16 + lane as u16)
+    }
+
+    /// Gives a cell back.
+    pub(super) fn remove(&mut self, cell: u16) {
+        let (row, lane) = split(cell);
+        let table = self.table_of(cell);
+        let slots = self.slots(cell);
+        self.used[row] &= !(1 << lane);
+        let taken = &mut self.occupancy[row];
+        taken.hosts &= !(1 << slots.host);
+        let words = &mut self.words[row].0;
+        set_lane(
+            words,
+            usize::from(slots.host) % LANES,
+            host_shift(slots.host),
+            NO_LANE,
+        );
+        let fabric = usize::from(slots.fabric);
+        for (which, shift) in FABRIC_INVERSE.into_iter().enumerate() {
+            if words[fabric] >> shift & 0xf == lane as u32 {
+                set_lane(words, fabric, shift, NO_LANE);
+                taken.fabric[which] &= !(1 << fabric);
+            }
+        }
+        if self.used[row] == 0 {
+            // At most a rack's rows: a few dozen.
+            self.rows[table].retain(|&r| usize::from(r) != row);
+            self.free.push(row as u16);
+        }
+    }
+
+    /// The slots of the flow in a cell (`no_fabric` is not kept).
+    pub(super) fn slots(&self, cell: u16) -> Slots {
+        let (row, lane) = split(cell);
+        let word = self.words[row].0[lane];
+        Slots {
+            host: (word >> HOST_SHIFT) as u8,
+            fabric: (word & 0xf) as u8,
+            no_fabric: false,
+        }
+    }
+
+    /// The table of the flow in a cell.
+    pub(super) fn table_of(&self, cell: u16) -> usize {
+        usize::from(self.occupancy[split(cell).0].table)
+    }
+
+    /// Bytes that it takes.
+    pub(super) fn bytes(&self) -> usize {
+        let lists: usize = self.rows.iter().map(Vec::capacity).sum();
+        lists * 2
+            + self.rows.len() * size_of::<Vec<u16>>()
+            + self.words.capacity() * size_of::<Words>()
+            + self.used.capacity() * 2
+            + self.occupancy.capacity() * size_of::<Occupancy>()
+            + self.free.capacity() * 2
+    }
+
+    fn add_row(&mut self, table: usize) -> Option<u16> {
+        if self.free.is_empty() {
+            let first = self.len();
+            let last = (first + RUN).min(MAX_ROWS);
+            self.words.resize(last, EMPTY);
+            self.used.resize(last, 0);
+            self.occupancy.resize(last, Occupancy::default());
+            self.free.extend((first..last).rev().map(|row| row as u16));
+        }
+        let row = self.free.pop()?;
+        self.words[usize::from(row)] = EMPTY;
+        self.occupancy[usize::from(row)] = Occupancy {
+            table: table as u16,
+            ..Occupancy::default()
+        };
+        self.rows[table].push(row);
+        Some(row)
+    }
+}
+
+fn host_shift(host: u8) -> u32 {
+    debug_assert!(usize::from(host) < HOST_SLOTS);
+    FIRST_INVERSE + 4 * u32::from(host / LANES as u8)
+}
+
+fn set_lane(words: &mut [u32; LANES], slot: usize, shift: u32, lane: u32) {
+    words[slot] = words[slot] & !(0xf << shift) | lane << shift;
+}

@@ -1,0 +1,315 @@
+//! The parallel engine against the reference.
+
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseError;
+use ratewright_topology::{HostId, PathChoice, ThreeTierClos, Topology, TwoTierClos};
+
+use super::*;
+use crate::engine::{FlowKey, FlowSpec, LinkPath, ReferenceEngine};
+use crate::num::utility::{AlphaFair, Class, ClassTable, UtilityKind};
+
+const TOLERANCE: f64 = 1e-3;
+
+fn two_tiers(racks: u32, hosts_per_rack: u32, spines: u32) -> Topology {
+    TwoTierClos {
+        racks,
+        hosts_per_rack,
+        spines,
+        ..TwoTierClos::default()
+    }
+    .build()
+    .expect("a valid network")
+}
+
+fn capacities(topology: &Topology) -> Vec<f64> {
+    topology
+        .links()
+        .iter()
+        .map(|link| topology.effective_capacity_bps(link.id) as f64)
+        .collect()
+}
+
+fn classes() -> ClassTable {
+    let class = |utility| Class {
+        utility,
+        ..Class::default()
+    };
+    let alpha = AlphaFair::new(2.0).expect("a valid α");
+    ClassTable::new([
+        (0, class(UtilityKind::Log)),
+        (1, class(UtilityKind::Alpha(alpha))),
+    ])
+    .expect("valid classes")
+}
+
+fn config() -> EngineConfig {
+    EngineConfig {
+        classes: classes(),
+        ..EngineConfig::default()
+    }
+}
+
+fn path(topology: &Topology, source: u32, destination: u32, hash: u32) -> LinkPath {
+    let path = topology
+        .path(HostId(source), HostId(destination), PathChoice::Hash(hash))
+        .expect("a whole network");
+    path.iter().map(|link| link.0).collect()
+}
+
+fn parallel(topology: &Topology, blocks: u32, workers: usize, simd: Simd) -> ParallelEngine {
+    let layout = Layout::of(topology, blocks).expect("it can be cut so");
+    let options = ParallelOptions {
+        workers,
+        simd,
+        ..ParallelOptions::default()
+    };
+    ParallelEngine::new(config(), options, layout, &capacities(topology)).expect("valid")
+}
+
+fn reference(topology: &Topology) -> ReferenceEngine {
+    ReferenceEngine::new(config(), &capacities(topology)).expect("valid")
+}
+
+/// A flow as the generators know it.
+#[derive(Clone, Debug)]
+struct Sketch {
+    source: u32,
+    destination: u32,
+    hash: u32,
+    weight: f64,
+    class: u8,
+    demand_bps: f64,
+}
+
+fn sketches(hosts: u32, most: usize) -> impl Strategy<Value = Vec<Sketch>> {
+    let weight = prop_oneof![6 => Just(1.0), 1 => 0.25..8.0f64];
+    let class = prop_oneof![8 => Just(0u8), 1 => Just(1u8)];
+    let demand_bps = prop_oneof![6 => Just(f64::INFINITY), 1 => 1e8..2e9f64];
+    let sketch = (0..hosts, 1..hosts, any::<u32>(), weight, class, demand_bps).prop_map(
+        move |(source, step, hash, weight, class, demand_bps)| Sketch {
+            source,
+            destination: (source + step) % hosts,
+            hash,
+            weight,
+            class,
+            demand_bps,
+        },
+    );
+    prop::collection::vec(sketch, 1..most)
+}
+
+fn start(topology: &Topology, key: u64, sketch: &Sketch) -> EngineEvent {
+    EngineEvent::Start(FlowSpec {
+        key: FlowKey(key),
+        links: path(topology, sketch.source, sketch.destination, sketch.hash),
+        class: sketch.class,
+        weight: sketch.weight,
+        demand_bps: sketch.demand_bps,
+    })
+}
+
+fn settle(engine: &mut dyn RateEngine) -> bool {
+    (0..6_000).any(|_| engine.iterate().settled)
+}
+
+/// Same problem: the same rates within the tolerance, and no link over its capacity.
+fn compare(
+    parallel: &ParallelEngine,
+    reference: &ReferenceEngine,
+    keys: impl Iterator<Item = u64>,
+) -> Result<(), TestCaseError> {
+    for key in keys {
+        let (ours, exact) = (
+            parallel.rate_bps(FlowKey(key)),
+            reference.rate_bps(FlowKey(key)),
+        );
+        match (ours, exact) {
+            (Some(ours), Some(exact)) => prop_assert!(
+                (ours - exact).abs() <= TOLERANCE * exact.max(1.0),
+                "flow {key}: {ours} for {exact}"
+            ),
+            other => prop_assert_eq!(other, (None, None)),
+        }
+    }
+    fits(parallel)
+}
+
+fn fits(engine: &ParallelEngine) -> Result<(), TestCaseError> {
+    let (mut loads, mut capacities) = (Vec::new(), Vec::new());
+    engine.link_loads(&mut loads);
+    engine.link_capacities(&mut capacities);
+    for (link, (load, capacity)) in loads.iter().zip(&capacities).enumerate() {
+        prop_assert!(
+            *load <= capacity * (1.0 + 1e-5) + 1.0,
+            "link {link}: {load} of {capacity}"
+        );
+    }
+    Ok(())
+}
+
+fn engines(topology: &Topology) -> impl Iterator<Item = ParallelEngine> + '_ {
+    let shapes = [(1, 1), (2, 1), (2, 2), (2, 4), (4, 3)];
+    Simd::available().into_iter().flat_map(move |simd| {
+        shapes
+            .into_iter()
+            .map(move |(blocks, workers)| parallel(topology, blocks, workers, simd))
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    /// The same rates as the reference's, whatever the blocks, workers and instruction set, in
+    /// whichever order the flows arrived; and no link too full on the way.
+    #[test]
+    fn every_shape_and_order_finds_the_references_optimum(
+        flows in sketches(24, 150),
+        rotation in any::<prop::sample::Index>(),
+        spines in 1u32..5,
+    ) {
+        let topology = two_tiers(4, 6, spines);
+        let mut exact = reference(&topology);
+        for (key, flow) in (0..).zip(&flows) {
+            exact.apply(start(&topology, key, flow)).expect("valid");
+        }
+        prop_assume!(settle(&mut exact));
+        for mut engine in engines(&topology) {
+            let first = rotation.index(flows.len());
+            for key in (first..flows.len()).chain(0..first) {
+                engine.apply(start(&topology, key as u64, &flows[key])).expect("valid");
+            }
+            for _ in 0..10 {
+                engine.iterate();
+                fits(&engine)?;
+            }
+            prop_assert!(settle(&mut engine));
+            compare(&engine, &exact, 0..flows.len() as u64)?;
+        }
+    }
+
+    /// After starts, ends, failures and repairs in any order: the reference's fixed point.
+    #[test]
+    fn churn_ends_at_the_references_optimum(
+        flows in sketches(24, 120),
+        ended in prop::collection::vec(any::<prop::sample::Index>(), 0..60),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let topology = two_tiers(4, 6, 3);
+        let mut exact = reference(&topology);
+        let link = cut.index(topology.links().len()) as u32;
+        let events = |flows: &[Sketch]| {
+            let mut events = Vec::new();
+            for (key, flow) in (0..).zip(flows) {
+                events.push(start(&topology, key, flow));
+                if key % 7 == 3 {
+                    events.push(EngineEvent::Capacity { link, capacity_bps: 0.0 });
+                } else if key % 7 == 5 {
+                    events.push(EngineEvent::Capacity { link, capacity_bps: 4e9 });
+                }
+            }
+            events.push(EngineEvent::Capacity { link, capacity_bps: 3e9 });
+            for index in &ended {
+                events.push(EngineEvent::End(FlowKey(index.index(flows.len()) as u64)));
+            }
+            events
+        };
+        for event in events(&flows) {
+            let _ = exact.apply(event);
+        }
+        prop_assume!(settle(&mut exact));
+        for (blocks, workers) in [(1, 1), (4, 2), (4, 5)] {
+            let mut engine = parallel(&topology, blocks, workers, Simd::best());
+            for event in events(&flows) {
+                let _ = engine.apply(event);
+                engine.iterate();
+                fits(&engine)?;
+            }
+            prop_assert!(settle(&mut engine));
+            prop_assert_eq!(engine.flow_count(), exact.flow_count());
+            compare(&engine, &exact, 0..flows.len() as u64)?;
+        }
+    }
+}
+
+/// 60 hosts per rack: two tables share a rack's fabric links. 20 spines: not all of them fit.
+#[test]
+fn wide_racks_and_many_spines() {
+    for (hosts, spines) in [(60, 4), (5, 20), (60, 16)] {
+        let topology = two_tiers(4, hosts, spines);
+        let mut exact = reference(&topology);
+        let mut engine = parallel(&topology, 2, 2, Simd::best());
+        let total = 4 * hosts;
+        for key in 0..600u32 {
+            let sketch = Sketch {
+                source: key * 7 % total,
+                destination: (key * 7 + 1 + key * key % (total - 1)) % total,
+                hash: key.wrapping_mul(0x9e37_79b1),
+                weight: 1.0,
+                class: 0,
+                demand_bps: f64::INFINITY,
+            };
+            for engine in [&mut exact as &mut dyn RateEngine, &mut engine] {
+                engine
+                    .apply(start(&topology, u64::from(key), &sketch))
+                    .expect("valid");
+            }
+        }
+        assert!(settle(&mut exact) && settle(&mut engine));
+        compare(&engine, &exact, 0..600).expect("the same");
+    }
+}
+
+#[test]
+fn three_tiers_are_the_same_problem() {
+    let topology = ThreeTierClos::default().build().expect("valid");
+    let hosts = topology.hosts().len() as u32;
+    let mut exact = reference(&topology);
+    let mut engine = parallel(&topology, 2, 2, Simd::best());
+    for key in 0..400u32 {
+        let sketch = Sketch {
+            source: key * 5 % hosts,
+            destination: (key * 5 + 1 + key * key % (hosts - 1)) % hosts,
+            hash: key.wrapping_mul(0x9e37_79b1),
+            weight: 1.0,
+            class: 0,
+            demand_bps: f64::INFINITY,
+        };
+        for engine in [&mut exact as &mut dyn RateEngine, &mut engine] {
+            engine
+                .apply(start(&topology, u64::from(key), &sketch))
+                .expect("valid");
+        }
+    }
+    assert!(settle(&mut exact) && settle(&mut engine));
+    compare(&engine, &exact, 0..400).expect("the same");
+}
+
+/// A rate is told in the iteration after the start, and again only beyond the threshold.
+#[test]
+fn starts_are_answered_in_the_next_iteration() {
+    let topology = two_tiers(4, 6, 2);
+    let mut engine = parallel(&topology, 2, 2, Simd::best());
+    for key in 0..40u32 {
+        let sketch = Sketch {
+            source: key % 24,
+            destination: (key + 7) % 24,
+            hash: key,
+            weight: 1.0,
+            class: (key % 5 == 4).into(),
+            demand_bps: f64::INFINITY,
+        };
+        engine
+            .apply(start(&topology, u64::from(key), &sketch))
+            .expect("valid");
+        engine.iterate();
+        let mut told = false;
+        engine.drain_updates(&mut |update| told |= update.key == FlowKey(u64::from(key)));
+        assert!(told, "flow {key}");
+    }
+    assert!(settle(&mut engine));
+    engine.drain_updates(&mut |_| {});
+    engine.iterate();
+    let mut told = 0;
+    engine.drain_updates(&mut |_| told += 1);
+    assert_eq!(told, 0, "nothing moves any more");
+}

@@ -1,0 +1,210 @@
+//! What the engine says about itself.
+
+use std::sync::atomic::Ordering;
+
+use super::ParallelEngine;
+use super::directory::Home;
+use super::layout::{HOST_SLOTS, TABLE_SLOTS};
+use super::rows::split;
+use super::worker::{PhaseTimes, lock, read};
+use crate::engine::{FlowKey, LinkPath, Optimality};
+use crate::num::utility::UtilityKind;
+use crate::num::{Flows, Limit, Problem, RATE_UNIT_BPS, optimality, path_capacity};
+
+/// How long the first worker spent in the parts of its iterations, summed up, in ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PhaseNanos {
+    /// Rates of the last iteration normalised and told, new rates, their sums.
+    pub rate_update: u64,
+    /// Waiting for the sums of the others.
+    pub aggregation: u64,
+    /// Adding the sums of all workers up, and updating prices.
+    pub price_update: u64,
+    /// Waiting for the prices of the others.
+    pub distribution: u64,
+    /// The second walk of iterations that follow an event.
+    pub normalization: u64,
+}
+
+impl PhaseNanos {
+    pub(super) fn add(&mut self, times: &PhaseTimes) {
+        self.rate_update += times.rates_ns;
+        self.aggregation += times.aggregation_ns;
+        self.price_update += times.prices_ns;
+        self.distribution += times.distribution_ns;
+        self.normalization += times.normalization_ns;
+    }
+}
+
+/// What a flow is, in terms of links.
+struct FlowView {
+    path: LinkPath,
+    class: u8,
+    weight: f64,
+    limit: Limit,
+    /// Normalised, in Gbit/s.
+    rate: f64,
+}
+
+impl ParallelEngine {
+    /// Measures the parts of iterations from now on, or no longer. Starts the sums anew.
+    pub fn time_phases(&mut self, timed: bool) {
+        self.shared.timed.store(timed, Ordering::Relaxed);
+        self.phases = PhaseNanos::default();
+    }
+
+    /// The sums since [`time_phases`](Self::time_phases).
+    #[must_use]
+    pub fn phases(&self) -> PhaseNanos {
+        self.phases
+    }
+
+    /// The normalised rate of a flow after the last iteration, whether it was told or not.
+    #[must_use]
+    pub fn rate_bps(&self, key: FlowKey) -> Option<f64> {
+        let flow = self.directory.find(key)?;
+        let links_of = self.links_by_slot();
+        Some(self.view(flow, &links_of).rate * RATE_UNIT_BPS)
+    }
+
+    /// The prices by link, in utility per Gbit/s.
+    #[must_use]
+    pub fn prices(&self) -> Vec<f64> {
+        let blocks: Vec<_> = self.shared.link_blocks.iter().map(read).collect();
+        let price = |place: &super::layout::Place| {
+            f64::from(blocks[place.link_block as usize].price(place.index as usize))
+        };
+        self.shared.layout.places.iter().map(price).collect()
+    }
+
+    /// Flows that rows hold; the others are worked on one by one.
+    #[must_use]
+    pub fn flows_in_rows(&self) -> usize {
+        self.directory.len() - self.shared.loose_count.load(Ordering::Relaxed) as usize
+    }
+
+    /// Bytes that flows take: cells, look-up words, the index, and each worker's buffers.
+    #[must_use]
+    pub fn flow_bytes(&self) -> usize {
+        let blocks: usize = self
+            .shared
+            .flow_blocks
+            .iter()
+            .map(|block| lock(block).bytes())
+            .sum();
+        let loose: usize = self
+            .shared
+            .loose
+            .iter()
+            .map(|list| lock(list).flows.capacity() * size_of::<super::loose::LooseFlow>())
+            .sum();
+        blocks + loose + self.directory.bytes()
+    }
+
+    /// Links by LinkBlock and slot.
+    fn links_by_slot(&self) -> Vec<Vec<u32>> {
+        let layout = &self.shared.layout;
+        let mut links: Vec<Vec<u32>> = layout
+            .shapes
+            .iter()
+            .map(|shape| vec![u32::MAX; shape.tables * TABLE_SLOTS])
+            .collect();
+        for (link, place) in (0u32..).zip(&layout.places) {
+            links[place.link_block as usize][place.index as usize] = link;
+        }
+        for (links, shape) in links.iter_mut().zip(&layout.shapes) {
+            for &(copy, original) in &shape.copies {
+                links[copy as usize] = links[original as usize];
+            }
+        }
+        links
+    }
+
+    fn view(&self, flow: u32, links_of: &[Vec<u32>]) -> FlowView {
+        let (block, cell) = match self.directory.home(flow) {
+            Home::Cell { block, cell } => (block, cell),
+            Home::Loose { worker, index } => {
+                let blocks: Vec<_> = self.shared.link_blocks.iter().map(read).collect();
+                let list = lock(&self.shared.loose[usize::from(worker)]);
+                let flow = &list.flows[index as usize];
+                return FlowView {
+                    path: flow.links.clone(),
+                    class: flow.class,
+                    weight: flow.weight,
+                    limit: flow.limit,
+                    rate: flow.fitting_rate(&self.shared.layout, &blocks),
+                };
+            }
+        };
+        let block = lock(&self.shared.flow_blocks[usize::from(block)]);
+        let state = block.state(cell);
+        let (row, lane) = split(cell);
+        let up_cell = block.mate[row].0[lane];
+        let mut path = LinkPath::new();
+        let mut room = f32::INFINITY;
+        let ends = [
+            (block.up_block, &block.up, up_cell),
+            (block.down_block, &block.down, cell),
+        ];
+        for (side, (link_block, rows, cell)) in ends.into_iter().enumerate() {
+            let slots = rows.slots(cell);
+            let base = rows.table_of(cell) * TABLE_SLOTS;
+            let of_fabric = base + HOST_SLOTS + usize::from(slots.fabric);
+            let pair = [base + usize::from(slots.host), of_fabric];
+            let links = read(&self.shared.link_blocks[link_block]);
+            for index in if side == 0 { pair } else { [pair[1], pair[0]] } {
+                let link = links_of[link_block][index];
+                if link != u32::MAX {
+                    room = room.min(links.room(index));
+                    path.push(link);
+                }
+            }
+        }
+        let weight = f64::from(state.weight);
+        let capacity = path_capacity(&path, &self.capacities);
+        FlowView {
+            limit: Limit::new(&UtilityKind::Log, weight, f64::INFINITY, capacity),
+            path,
+            class: 0,
+            weight,
+            rate: f64::from(state.rate * room),
+        }
+    }
+
+    pub(super) fn write_loads(&self, loads_bps: &mut Vec<f64>) {
+        loads_bps.clear();
+        loads_bps.resize(self.capacities.len(), 0.0);
+        let links_of = self.links_by_slot();
+        for flow in self.directory.flows() {
+            let view = self.view(flow, &links_of);
+            for link in view.path {
+                loads_bps[link as usize] += view.rate * RATE_UNIT_BPS;
+            }
+        }
+    }
+
+    pub(super) fn measure_optimality(&self) -> Optimality {
+        let links_of = self.links_by_slot();
+        let flows: Vec<FlowView> = self
+            .directory
+            .flows()
+            .map(|flow| self.view(flow, &links_of))
+            .collect();
+        let paths: Vec<_> = flows.iter().map(|flow| flow.path.clone()).collect();
+        let classes: Vec<_> = flows.iter().map(|flow| flow.class).collect();
+        let weights: Vec<_> = flows.iter().map(|flow| flow.weight).collect();
+        let limits: Vec<_> = flows.iter().map(|flow| flow.limit).collect();
+        let rates: Vec<_> = flows.iter().map(|flow| flow.rate).collect();
+        let problem = Problem {
+            capacities: &self.capacities,
+            classes: &self.config.classes,
+            flows: Flows {
+                paths: &paths,
+                classes: &classes,
+                weights: &weights,
+                limits: &limits,
+            },
+        };
+        optimality::measure(&problem, &self.prices(), &rates, &mut Vec::new())
+    }
+}

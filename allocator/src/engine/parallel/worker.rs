@@ -1,0 +1,248 @@
+//! What the workers share, and what each does in an iteration.
+//!
+//! Every piece of shared state has a lock of its own that is free whenever the [`Gate`] says that the
+//! piece may be taken: locks state the protocol, the gate enforces it, and a mistake would be a wait
+//! and not a race.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use super::flow_block::FlowBlock;
+use super::gate::{Closed, Gate};
+use super::kernels::{Kernels, Pass, Scratch};
+use super::layout::Layout;
+use super::link_block::{LinkBlock, Sums, UpdateReport, UpdateRule};
+use super::loose::LooseFlows;
+use crate::engine::clock::now;
+use crate::num::utility::ClassTable;
+
+/// Rounds of the gate in an iteration: start, sums are complete, prices are complete, done.
+const ROUNDS: u64 = 4;
+
+/// What the workers do in the coming iteration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Plan {
+    /// Rates of the last iteration are normalised along with the computation of the next.
+    Lagging = 0,
+    /// The problem changed: new rates first, then they are normalised at once.
+    Prompt = 1,
+    /// Only normalise what is there.
+    Settle = 2,
+}
+
+/// Durations of a worker's parts of the last iteration, in ns.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PhaseTimes {
+    pub(super) rates_ns: u64,
+    pub(super) aggregation_ns: u64,
+    pub(super) prices_ns: u64,
+    pub(super) distribution_ns: u64,
+    pub(super) normalization_ns: u64,
+}
+
+/// What a worker leaves for the engine.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    /// (flow, rate in Gbit/s) that passed the threshold.
+    pub(super) moved: Vec<(u32, f32)>,
+    pub(super) report: UpdateReport,
+    pub(super) times: PhaseTimes,
+}
+
+/// What the workers share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) workers: usize,
+    pub(super) layout: Layout,
+    pub(super) classes: ClassTable,
+    pub(super) rule: UpdateRule,
+    pub(super) threshold: f32,
+    pub(super) kernels: Kernels,
+    /// Row by row: from block i to block j at i · B + j.
+    pub(super) flow_blocks: Vec<Mutex<FlowBlock>>,
+    /// Upward, then downward.
+    pub(super) link_blocks: Vec<RwLock<LinkBlock>>,
+    /// By worker and LinkBlock.
+    pub(super) sums: Vec<RwLock<Vec<Sums>>>,
+    pub(super) loose: Vec<Mutex<LooseFlows>>,
+    pub(super) outboxes: Vec<Mutex<Outbox>>,
+    pub(super) loose_count: AtomicU64,
+    pub(super) gate: Gate,
+    pub(super) plan: AtomicU8,
+    pub(super) timed: AtomicBool,
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(super) fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(super) fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One worker's own buffers.
+#[derive(Debug)]
+pub(super) struct Worker {
+    pub(super) index: usize,
+    pub(super) iteration: u64,
+    scratch: Scratch,
+}
+
+impl Worker {
+    pub(super) fn new(index: usize) -> Self {
+        Self {
+            index,
+            iteration: 0,
+            scratch: Scratch::default(),
+        }
+    }
+
+    /// One iteration, as the gate allows.
+    pub(super) fn iterate(&mut self, shared: &Shared) -> Result<(), Closed> {
+        let first = self.iteration * ROUNDS;
+        self.iteration += 1;
+        shared.gate.pass(self.index, first + 1)?;
+        let plan = match shared.plan.load(Ordering::Relaxed) {
+            0 => Plan::Lagging,
+            1 => Plan::Prompt,
+            _ => Plan::Settle,
+        };
+        let mut outbox = lock(&shared.outboxes[self.index]);
+        outbox.report = UpdateReport::default();
+        let mut clock = PhaseClock::new(shared.timed.load(Ordering::Relaxed));
+        let mut times = PhaseTimes::default();
+        if plan != Plan::Settle {
+            self.flows(shared, plan == Plan::Lagging, true, &mut outbox);
+            times.rates_ns = clock.lap();
+            shared.gate.pass(self.index, first + 2)?;
+            times.aggregation_ns = clock.lap();
+            self.prices(shared, &mut outbox.report);
+            times.prices_ns = clock.lap();
+        } else {
+            shared.gate.pass(self.index, first + 2)?;
+        }
+        shared.gate.pass(self.index, first + 3)?;
+        times.distribution_ns = clock.lap();
+        if plan != Plan::Lagging {
+            self.flows(shared, true, false, &mut outbox);
+            times.normalization_ns = clock.lap();
+        }
+        outbox.times = times;
+        drop(outbox);
+        shared.gate.pass(self.index, first + 4)
+    }
+
+    /// The worker's flows: F-NORM of the rates that there are, new rates, or both.
+    fn flows(&mut self, shared: &Shared, normalize: bool, rates: bool, outbox: &mut Outbox) {
+        let pass = Pass {
+            normalize,
+            rates,
+            threshold: shared.threshold,
+        };
+        let mut sums = write(&shared.sums[self.index]);
+        if rates {
+            sums.iter_mut().for_each(Sums::clear);
+        }
+        for index in shared.owned(self.index) {
+            let mut block = lock(&shared.flow_blocks[index]);
+            if block.flows() == 0 {
+                continue;
+            }
+            let (up, down) = (block.up_block, block.down_block);
+            let links = [
+                read(&shared.link_blocks[up]),
+                read(&shared.link_blocks[down]),
+            ];
+            let (ups, downs) = sums.split_at_mut(shared.layout.blocks as usize);
+            let of_block = [
+                &mut ups[up],
+                &mut downs[down - shared.layout.blocks as usize],
+            ];
+            let [up_sums, down_sums] = of_block;
+            if rates {
+                up_sums.empty = false;
+                down_sums.empty = false;
+            }
+            shared.kernels.run(
+                pass,
+                &mut block,
+                [&links[0], &links[1]],
+                [up_sums, down_sums],
+                &mut self.scratch,
+            );
+            if normalize {
+                collect(&block, &self.scratch.moved, &mut outbox.moved);
+            }
+        }
+        if shared.loose_count.load(Ordering::Relaxed) > 0 {
+            let mut loose = lock(&shared.loose[self.index]);
+            let blocks: Vec<_> = shared.link_blocks.iter().map(read).collect();
+            if normalize {
+                loose.normalize(&shared.layout, &blocks, f64::from(shared.threshold));
+                outbox.moved.append(&mut loose.moved);
+            }
+            if rates {
+                loose.rates(&shared.layout, &shared.classes, &blocks, &mut sums);
+            }
+        }
+    }
+
+    /// The price updates of the worker's LinkBlocks, from the sums of all workers.
+    fn prices(&self, shared: &Shared, report: &mut UpdateReport) {
+        let sums: Vec<_> = shared.sums.iter().map(read).collect();
+        for index in (self.index..shared.link_blocks.len()).step_by(shared.workers) {
+            let mut links = write(&shared.link_blocks[index]);
+            let mut list: Vec<&Sums> = sums
+                .iter()
+                .map(|of_worker| &of_worker[index])
+                .filter(|sums| !sums.empty)
+                .collect();
+            if list.is_empty() {
+                list.push(&sums[0][index]);
+            }
+            report.merge(shared.kernels.update(&mut links, shared.rule, &list));
+        }
+    }
+}
+
+/// Moves the flows whose rate passed the threshold into the outbox.
+fn collect(block: &FlowBlock, moved: &[u16], out: &mut Vec<(u32, f32)>) {
+    for (row, (&moved, &used)) in moved.iter().zip(&block.down.used).enumerate() {
+        let mut lanes = moved & used;
+        while lanes != 0 {
+            let lane = lanes.trailing_zeros() as usize;
+            lanes &= lanes - 1;
+            out.push((block.flow[row][lane], block.told[row].0[lane]));
+        }
+    }
+}
+
+impl Shared {
+    /// The FlowBlocks of a worker: consecutive ones, so that few workers share a LinkBlock.
+    fn owned(&self, worker: usize) -> std::ops::Range<usize> {
+        let blocks = self.flow_blocks.len();
+        worker * blocks / self.workers..(worker + 1) * blocks / self.workers
+    }
+}
+
+/// Laps, if anybody wants to know.
+struct PhaseClock(Option<std::time::Instant>);
+
+impl PhaseClock {
+    fn new(timed: bool) -> Self {
+        Self(timed.then(now))
+    }
+
+    fn lap(&mut self) -> u64 {
+        let Some(last) = &mut self.0 else { return 0 };
+        let end = now();
+        let lap = end.duration_since(*last).as_nanos() as u64;
+        *last = end;
+        lap
+    }
+}
