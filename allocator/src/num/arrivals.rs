@@ -147,7 +147,10 @@ impl Arrivals {
         // A flow that comes and goes between two iterations was in no sum. Where so many start that
         // it is not found, its end is taken for an older flow's: the next iteration puts that right.
         let same = |n: &Newcomer| {
-            n.path[..] == *flow.path && n.weight == flow.weight && n.limit == flow.limit
+            n.path.last() == flow.path.last()
+                && n.path[..] == *flow.path
+                && n.weight == flow.weight
+                && n.limit == flow.limit
         };
         let first = self.newcomers.len().saturating_sub(LOOK_BACK);
         if let Some(index) = self.newcomers[first..].iter().rposition(same) {
@@ -168,7 +171,7 @@ impl Arrivals {
         if links == 0 {
             return 0;
         }
-        for _ in 0..SWEEPS {
+        for sweep in 0..SWEEPS {
             self.touched
                 .iter_mut()
                 .for_each(|t| t.new = Response::default());
@@ -186,8 +189,11 @@ impl Arrivals {
                 }
             }
             for touched in &self.touched {
-                let link = touched.link as usize;
-                prices[link] = touched.solved(capacities[link], prices[link]);
+                // Where flows only ended, one step is exact for log flows.
+                if sweep == 0 || touched.new.rate > 0.0 {
+                    let link = touched.link as usize;
+                    prices[link] = touched.solved(capacities[link], prices[link]);
+                }
             }
         }
         for touched in self.touched.drain(..) {
@@ -201,7 +207,7 @@ impl Arrivals {
 impl Touched {
     /// The answer of the flows that stay, were this link's price `price`.
     fn stays_at(&self, price: f64) -> Response {
-        if !self.stays.reacts() {
+        if price == self.at || !self.stays.reacts() {
             return self.stays;
         }
         let mean = self.stays.elastic / self.stays.reaction;

@@ -27,7 +27,9 @@
 //!   It is the minimiser of a separable bound of the dual function (for δ = 0 and log utilities it is
 //!   expectation maximisation, which never overshoots); δ = 0.25 lets the price of a link that costs
 //!   nothing yet leave 0, and reach 0 again in finite time.
-//! - As a power, it is exact for one bottleneck from any distance, for every α (2).
+//! - As a power, it is exact for one bottleneck from any distance, for every α (2). What is computed
+//!   is a fraction that agrees with the power to second order, (a + b) / (a − b) with a = E (y + c) and
+//!   b = g y (y − c): one division where a power takes two functions.
 //! - A flow at its path's capacity counts with the slope that it has at that point (3).
 //! - A flow at its demand counts with the slope just beyond it, times (q / knee)⁴ (4).
 //! - g is the link's own: it starts at 2.5 γ, grows by 1.2 while the excess keeps its sign, up to
@@ -65,35 +67,22 @@
 //! | plain, γ = 1.0 | 28 % | 18 % | 30 % | 66 % | 48 % | 48 % |
 //! | guarded, γ = 0.4 | 28 % | 14.3 % | 7.5 % | 3.2 % | 1.1 % | 0.1 % |
 
+mod prices;
+
+use self::prices::Step;
 use super::arrivals::{Arrivals, FlowView};
 use super::response::{Response, respond};
 use super::{Optimizer, Problem};
 
-/// δ: what a link may charge of its flows' path prices before it has a price of its own.
-const SHIFT: f64 = 0.25;
+/// Passes more in an iteration that follows events. They find the answer of the links next to those
+/// that the events touched, before rates are told to anyone, at the cost of a rate update each.
+const INNER_PASSES: u32 = 1;
 /// A link's first step, in γ.
 const FIRST_STEP: f64 = 2.5;
-/// A link's longest step, in γ.
-const LONGEST_STEP: f64 = 7.5;
-/// A step grows by this while the excess keeps its sign.
-const GROW: f64 = 1.2;
-/// A step shrinks by this when the excess changes its sign.
-const SHRINK: f64 = 0.6;
-/// An excess that grows by more than this factor, from below [`CALM`], comes from outside: what the
-/// link learned about its step at rest does not hold any more.
-const DISTURBED: f64 = 4.0;
-/// A link whose excess is below this share of its capacity is at rest.
-const CALM: f64 = 0.01;
-/// The largest |ln| of the factor by which a price moves in one iteration, before the shift.
-const LARGEST_EXPONENT: f64 = 2.0;
-/// A price falls to no less than this share of itself in one iteration.
-const LARGEST_FALL: f64 = 1.0 / 32.0;
-/// A price below this share of its flows' path prices is 0.
-const NEGLIGIBLE: f64 = 1e-10;
-/// What a lifted price gets beyond the first knee, relative to it.
-const LIFT_BEYOND: f64 = 0.05;
-/// The fall of the price of a link whose flows all rest at their demands, and fit.
-const UNFELT_FALL: f64 = 0.25;
+/// Iterations that are soon after events.
+const FRESH: u8 = 3;
+/// An elasticity of 1 to within this is 1.
+const UNEVEN: f64 = 1e-12;
 
 /// NED with the guarded step of this module.
 #[derive(Clone, Debug)]
@@ -101,8 +90,16 @@ pub struct GuardedNed {
     gamma: f64,
     /// The share of a link's last move that it makes again if the excess still asks for it.
     momentum: f64,
+    /// Passes over the flows that an iteration makes first if events came before it.
+    inner: u32,
+    /// Iterations left that are soon after events.
+    fresh: u8,
+    /// Links of the longest path of any flow that started.
+    longest: usize,
     prices: Vec<f64>,
-    sums: Vec<Response>,
+    sums: Vec<Sums>,
+    /// E − y by link: 0 where all flows are log.
+    uneven: Vec<f64>,
     steps: Vec<Step>,
     /// Links that need a lift in this iteration, and by how much.
     lifts: Vec<(u32, f64)>,
@@ -110,14 +107,13 @@ pub struct GuardedNed {
     arrivals: Option<Arrivals>,
 }
 
-/// A link's own step length.
-#[derive(Clone, Copy, Debug)]
-struct Step {
-    length: f64,
-    /// y / c − 1 of the last iteration.
-    excess: f64,
-    /// By how much the price moved in the last iteration.
-    moved: f64,
+/// What every flow of a link adds to.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    /// y = Σ x.
+    load: f64,
+    /// |H| = Σ −∂x/∂p.
+    reaction: f64,
 }
 
 impl GuardedNed {
@@ -127,8 +123,12 @@ impl GuardedNed {
         Self {
             gamma,
             momentum: 0.0,
+            inner: INNER_PASSES,
+            fresh: 0,
+            longest: 0,
             prices: vec![1.0; links],
-            sums: vec![Response::default(); links],
+            sums: vec![Sums::default(); links],
+            uneven: vec![0.0; links],
             steps: vec![
                 Step {
                     length: FIRST_STEP * gamma,
@@ -161,9 +161,35 @@ impl GuardedNed {
         }
     }
 
+    /// The same, with this many passes more in an iteration that follows events: another answer to
+    /// [`Self::new`]'s one. For comparison.
+    #[must_use]
+    pub fn with_inner_passes(gamma: f64, inner: u32, links: usize) -> Self {
+        Self {
+            inner,
+            ..Self::new(gamma, links)
+        }
+    }
+
+    /// Rates from prices, prices from rates.
+    fn pass(
+        &mut self,
+        problem: &Problem<'_>,
+        rates: &mut [f64],
+        update_prices: fn(&mut Self, &Problem<'_>) -> f64,
+    ) -> f64 {
+        self.update_rates(problem, rates);
+        let residual = update_prices(self, problem);
+        if !self.lifts.is_empty() {
+            self.lift_prices(problem);
+        }
+        residual
+    }
+
     fn update_rates(&mut self, problem: &Problem<'_>, rates: &mut [f64]) {
         let flows = problem.flows;
-        self.sums.fill(Response::default());
+        self.sums.fill(Sums::default());
+        self.uneven.fill(0.0);
         for (s, rate) in rates.iter_mut().enumerate() {
             if flows.limits[s].cap <= 0.0 {
                 *rate = 0.0;
@@ -172,125 +198,47 @@ impl GuardedNed {
             let response = respond(problem, s, problem.path_price(s, &self.prices));
             *rate = response.rate;
             for &link in &flows.paths[s] {
-                self.sums[link as usize].add(response);
+                let sums = &mut self.sums[link as usize];
+                sums.load += response.rate;
+                sums.reaction += response.reaction;
             }
-        }
-    }
-
-    fn update_prices(&mut self, problem: &Problem<'_>) -> f64 {
-        let mut residual: f64 = 0.0;
-        self.lifts.clear();
-        for (link, &capacity) in problem.capacities.iter().enumerate() {
-            let sums = self.sums[link];
-            if sums.rate <= 0.0 || capacity <= 0.0 {
-                continue;
-            }
-            let price = &mut self.prices[link];
-            if sums.reacts() {
-                // One division for all quotients of capacity, E and |H|.
-                let shared = (capacity * sums.elastic * sums.reaction).recip();
-                let excess = (sums.rate - capacity) * (sums.elastic * sums.reaction * shared);
-                let mean_path_price = sums.elastic * sums.elastic * (capacity * shared);
-                let felt = (*price * sums.reaction * sums.reaction * (capacity * shared)).min(1.0);
-                let exponent = sums.rate * sums.reaction * (capacity * shared);
-                residual = residual.max(excess).max(-excess * felt);
-                let length = self.steps[link].next(excess, self.gamma);
-                let shift = SHIFT * mean_path_price;
-                let factor = power(sums.rate, capacity, length * exponent);
-                let step = &mut self.steps[link];
-                let carried = if excess * step.moved > 0.0 {
-                    self.momentum * step.moved
-                } else {
-                    0.0
-                };
-                let next = (*price + shift) * factor - shift + carried;
-                let next = next.max(*price * LARGEST_FALL);
-                step.moved = next - *price;
-                *price = if next < NEGLIGIBLE * mean_path_price {
-                    0.0
-                } else {
-                    next
-                };
-            } else if sums.rate > capacity {
-                residual = residual.max(sums.rate / capacity - 1.0);
-                self.lifts.push((link as u32, f64::INFINITY));
-            } else {
-                *price *= UNFELT_FALL;
-            }
-        }
-        residual
-    }
-
-    /// Lifts the price of overloaded links on which no flow reacts to where the first one does.
-    /// Another walk over the flows, in the rare iteration that needs one.
-    fn lift_prices(&mut self, problem: &Problem<'_>) {
-        for s in 0..problem.flows.len() {
-            let knee = problem.flows.limits[s].knee;
-            for link in &problem.flows.paths[s] {
-                if let Ok(index) = self.lifts.binary_search_by_key(link, |&(l, _)| l) {
-                    let missing = (knee - problem.path_price(s, &self.prices)).max(0.0);
-                    let lift = &mut self.lifts[index].1;
-                    *lift = lift.min(missing + LIFT_BEYOND * knee);
+            // Log flows have e = 1: their share of E is in the load already.
+            let uneven = response.elastic - response.rate;
+            if uneven.abs() > UNEVEN * response.rate {
+                for &link in &flows.paths[s] {
+                    self.uneven[link as usize] += uneven;
                 }
             }
         }
-        for &(link, lift) in &self.lifts {
-            if lift.is_finite() {
-                self.prices[link as usize] += lift;
-            }
-        }
     }
-}
 
-impl Step {
-    /// The step for this excess, and its sign remembered for the next.
-    fn next(&mut self, excess: f64, gamma: f64) -> f64 {
-        let turn = excess * self.excess;
-        if excess.abs() > DISTURBED * self.excess.abs() && self.excess.abs() < CALM {
-            self.length = FIRST_STEP * gamma;
-        } else if turn < 0.0 {
-            self.length = (self.length * SHRINK).max(gamma);
-        } else if turn > 0.0 {
-            self.length = (self.length * GROW).min(LONGEST_STEP * gamma);
+    /// A link's sums as a response.
+    fn sum_of(sums: &[Sums], uneven: &[f64], link: usize) -> Response {
+        let Sums { load, reaction } = sums[link];
+        Response {
+            rate: load,
+            reaction,
+            elastic: (load + uneven[link]).max(0.0),
         }
-        self.excess = excess;
-        self.length
-    }
-}
-
-/// (load / capacity) ^ exponent, within e^±[`LARGEST_EXPONENT`]. Where a network spends its
-/// iterations, with a ratio between a half and 2, by a series and a fraction, within 10⁻³ of the step:
-/// where the steps end does not depend on it, since 1 stays 1.
-#[inline]
-fn power(load: f64, capacity: f64, exponent: f64) -> f64 {
-    let t = (load - capacity) / (load + capacity);
-    let ln = if t.abs() < 1.0 / 3.0 {
-        let t2 = t * t;
-        2.0 * t * (1.0 + t2 * (1.0 / 3.0 + t2 * 0.2))
-    } else {
-        (load / capacity).ln()
-    };
-    let z = (exponent * ln).clamp(-LARGEST_EXPONENT, LARGEST_EXPONENT);
-    if z.abs() < 1.0 {
-        let even = 1.0 + z * z * (1.0 / 12.0);
-        let odd = z * 0.5;
-        (even + odd) / (even - odd)
-    } else {
-        z.exp()
     }
 }
 
 impl Optimizer for GuardedNed {
     fn iterate(&mut self, problem: &Problem<'_>, rates: &mut [f64]) -> f64 {
-        if let Some(arrivals) = &mut self.arrivals {
-            arrivals.settle(problem.capacities, &mut self.prices);
+        let disturbed = self
+            .arrivals
+            .as_mut()
+            .is_some_and(|arrivals| arrivals.settle(problem.capacities, &mut self.prices) > 0);
+        if !disturbed {
+            let residual = self.pass(problem, rates, Self::update_prices);
+            self.fresh = self.fresh.saturating_sub(1);
+            return residual;
         }
-        self.update_rates(problem, rates);
-        let residual = self.update_prices(problem);
-        if !self.lifts.is_empty() {
-            self.lift_prices(problem);
+        self.fresh = FRESH;
+        for _ in 0..self.inner {
+            self.pass(problem, rates, Self::update_prices_quickly);
         }
-        residual
+        self.pass(problem, rates, Self::update_prices_quickly)
     }
 
     fn prices(&self) -> &[f64] {
@@ -305,19 +253,25 @@ impl Optimizer for GuardedNed {
         let arrivals = self.arrivals.is_some().then(|| Arrivals::new(links));
         *self = Self {
             arrivals,
+            inner: self.inner,
             ..Self::with_momentum(self.gamma, self.momentum, links)
         };
     }
 
     fn flow_started(&mut self, flow: &FlowView<'_>) {
+        self.longest = self.longest.max(flow.path.len());
         if let Some(arrivals) = &mut self.arrivals {
-            arrivals.start(flow, &self.prices, |link| self.sums[link]);
+            arrivals.start(flow, &self.prices, |link| {
+                Self::sum_of(&self.sums, &self.uneven, link)
+            });
         }
     }
 
     fn flow_ended(&mut self, flow: &FlowView<'_>) {
         if let Some(arrivals) = &mut self.arrivals {
-            arrivals.end(flow, &self.prices, |link| self.sums[link]);
+            arrivals.end(flow, &self.prices, |link| {
+                Self::sum_of(&self.sums, &self.uneven, link)
+            });
         }
     }
 }

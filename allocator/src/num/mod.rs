@@ -76,7 +76,8 @@ pub trait Optimizer: Send {
     ///
     /// Returns the residual of the optimality conditions by which the prices just moved: the largest
     /// excess of a link over its capacity, or room on a link that charges for it, relative to its
-    /// capacity and, for room, to how much of its flows' path prices the link makes up.
+    /// capacity and, for room, to how much of its flows' path prices the link makes up. An iteration
+    /// that follows events may leave that unmeasured and return 1.
     fn iterate(&mut self, problem: &Problem<'_>, rates: &mut [f64]) -> f64;
 
     /// The prices by link, after the last iteration.

@@ -106,6 +106,7 @@ impl Problem<'_> {
     }
 
     /// Σ p over a flow's path.
+    #[inline(always)]
     pub(super) fn path_price(&self, flow: usize, prices: &[f64]) -> f64 {
         self.flows.paths[flow]
             .iter()

@@ -53,7 +53,7 @@ const KNEE_RANGE: f64 = 0.25;
 /// The answer of flow `s` to the path price `price`. A flow at its path's capacity counts with the
 /// slope that it has at that point; one at its demand with the slope just beyond it, times
 /// (price / knee)⁴.
-#[inline]
+#[inline(always)]
 pub(super) fn respond(problem: &Problem<'_>, s: usize, price: f64) -> Response {
     let flows = problem.flows;
     let limit = &flows.limits[s];
@@ -66,7 +66,7 @@ pub(super) fn respond(problem: &Problem<'_>, s: usize, price: f64) -> Response {
 }
 
 /// The answer at a path price above the knee.
-#[inline]
+#[inline(always)]
 pub(super) fn respond_freely(
     utility: &impl Utility,
     weight: f64,

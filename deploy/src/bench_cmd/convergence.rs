@@ -162,12 +162,12 @@ fn table(result: &Convergence) -> Table {
 
 /// Rules that are drawn, each in a colour and a stroke of its own.
 const DRAWN: [&str; 9] = [
-    "guarded-events",
+    "ratewright",
     "plain",
     "guarded",
     "plain-scaled",
     "plain-0.6-events",
-    "guarded-events-inner",
+    "guarded-events",
     "local-1",
     "coordinate",
     "truncated-3",

@@ -307,14 +307,10 @@ pub fn measure(
         .map(|i| Case::new(setup, setup.seed.wrapping_add(i)))
         .collect::<Result<Vec<_>, _>>()?;
     let count = cases.len() as f64;
-    let mut unit_ns = f64::INFINITY;
+    let mut unit_ns = 0.0;
     for case in &cases {
         let (ends, _) = best_run(case, &PLAIN, setup, clock);
-        let mut iterations = ends.clone();
-        for i in (1..ends.len()).rev() {
-            iterations[i] -= ends[i - 1];
-        }
-        unit_ns = unit_ns.min(iterations.into_iter().fold(f64::INFINITY, f64::min));
+        unit_ns += ends.last().unwrap_or(&0.0) / setup.iterations as f64 / count;
     }
     let mut figures = Vec::with_capacity(rules.len());
     for rule in rules {

@@ -53,8 +53,8 @@ pub const PLAIN: Rule = rule(
 
 /// The rule that the engine runs.
 pub const ENGINE: Rule = rule(
-    "guarded-events",
-    "guarded step, prices answer events",
+    "ratewright",
+    "guarded step, prices answer events, one pass more after events",
     |links| Box::new(GuardedNed::new(NED_GAMMA, links)),
     Prelude::Nothing,
 );
@@ -98,18 +98,18 @@ pub const RULES: [Rule; 16] = [
         |links| Box::new(Ned::with_correction(0.6, links)),
         Prelude::Nothing,
     ),
+    rule(
+        "guarded-events",
+        "guarded step, prices answer events",
+        |links| Box::new(GuardedNed::with_inner_passes(NED_GAMMA, 0, links)),
+        Prelude::Nothing,
+    ),
     ENGINE,
     rule(
-        "guarded-events-momentum",
+        "ratewright-momentum",
         "the same, and 0.4 of a link's last move again",
         |links| Box::new(GuardedNed::with_momentum(NED_GAMMA, 0.4, links)),
         Prelude::Nothing,
-    ),
-    rule(
-        "guarded-events-inner",
-        "guarded step, prices answer events, one iteration more before the first F-NORM",
-        |links| Box::new(GuardedNed::new(NED_GAMMA, links)),
-        Prelude::InnerIterations(1),
     ),
     rule(
         "plain-0.6-events-inner",
