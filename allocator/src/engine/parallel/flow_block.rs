@@ -5,7 +5,7 @@
 //! for each downward cell which upward cell is the same flow, `back` the other way round.
 
 use super::lanes::{Halves, Lanes};
-use super::rows::{RowSet, Slots, split};
+use super::rows::{RowSet, Slots, reorder, split};
 
 /// No flow.
 pub(super) const NO_FLOW: u32 = u32::MAX;
@@ -178,6 +178,39 @@ impl FlowBlock {
         self.up.remove(up);
         self.down.remove(cell);
         self.flows -= 1;
+    }
+
+    /// Puts rows in order if many are not; says of each flow which cell it has now.
+    pub(super) fn tidy(&mut self, mut moved: impl FnMut(u32, u16)) {
+        if !self.up.is_disordered() && !self.down.is_disordered() {
+            return;
+        }
+        let (up, down) = (self.up.put_in_order(), self.down.put_in_order());
+        let (up_rows, down_rows) = (self.up.len(), self.down.len());
+        self.inverse_weight = reorder(&self.inverse_weight, &up, up_rows);
+        self.back = reorder(&self.back, &up, up_rows);
+        self.mate = reorder(&self.mate, &down, down_rows);
+        self.weight = reorder(&self.weight, &down, down_rows);
+        self.knee = reorder(&self.knee, &down, down_rows);
+        self.rate = reorder(&self.rate, &down, down_rows);
+        self.told = reorder(&self.told, &down, down_rows);
+        self.flow = reorder(&self.flow, &down, down_rows);
+        let renumber = |cells: &mut Halves, now: &[u16]| {
+            for cell in &mut cells.0 {
+                *cell = now[usize::from(*cell / 16)] * 16 + *cell % 16;
+            }
+        };
+        self.mate.iter_mut().for_each(|cells| renumber(cells, &up));
+        self.back
+            .iter_mut()
+            .for_each(|cells| renumber(cells, &down));
+        for (row, (flows, used)) in self.flow.iter().zip(&self.down.used).enumerate() {
+            for (lane, &flow) in flows.iter().enumerate() {
+                if used >> lane & 1 == 1 {
+                    moved(flow, (row * 16 + lane) as u16);
+                }
+            }
+        }
     }
 
     /// Bytes that it takes.

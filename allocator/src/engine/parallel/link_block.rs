@@ -4,20 +4,20 @@ use super::lanes::{LANES, Lanes, TABLE_LANES, Table, at, at_mut};
 use super::layout::LinkBlockShape;
 
 /// The room of a link that carries nothing.
-const UNLIMITED: f32 = 1e30;
+pub(super) const UNLIMITED: f32 = 1e30;
 /// What [`GuardedNed`](crate::num::GuardedNed) has, with its explanations; the tests hold both together.
-mod guard {
-    pub(super) const SHIFT: f32 = 0.25;
-    pub(super) const FIRST_STEP: f32 = 2.5;
-    pub(super) const LONGEST_STEP: f32 = 7.5;
-    pub(super) const GROW: f32 = 1.2;
-    pub(super) const SHRINK: f32 = 0.6;
-    pub(super) const DISTURBED: f32 = 4.0;
-    pub(super) const CALM: f32 = 0.01;
-    pub(super) const LARGEST_SHARE: f32 = 0.75;
-    pub(super) const LARGEST_FALL: f32 = 1.0 / 32.0;
-    pub(super) const NEGLIGIBLE: f32 = 1e-10;
-    pub(super) const UNFELT_FALL: f32 = 0.25;
+pub(super) mod guard {
+    pub(in crate::engine::parallel) const SHIFT: f32 = 0.25;
+    pub(in crate::engine::parallel) const FIRST_STEP: f32 = 2.5;
+    pub(in crate::engine::parallel) const LONGEST_STEP: f32 = 7.5;
+    pub(in crate::engine::parallel) const GROW: f32 = 1.2;
+    pub(in crate::engine::parallel) const SHRINK: f32 = 0.6;
+    pub(in crate::engine::parallel) const DISTURBED: f32 = 4.0;
+    pub(in crate::engine::parallel) const CALM: f32 = 0.01;
+    pub(in crate::engine::parallel) const LARGEST_SHARE: f32 = 0.75;
+    pub(in crate::engine::parallel) const LARGEST_FALL: f32 = 1.0 / 32.0;
+    pub(in crate::engine::parallel) const NEGLIGIBLE: f32 = 1e-10;
+    pub(in crate::engine::parallel) const UNFELT_FALL: f32 = 0.25;
 }
 
 /// The LinkBlock's sums over the flows of one worker.
@@ -109,6 +109,8 @@ pub(super) struct LinkBlock {
     /// Capacity over load.
     pub(super) rooms: Vec<Table>,
     capacities: Vec<Lanes>,
+    /// 0 for a link without capacity.
+    inverse_capacities: Vec<Lanes>,
     step: Vec<Lanes>,
     excess: Vec<Lanes>,
     load: Vec<Lanes>,
@@ -126,6 +128,7 @@ impl LinkBlock {
             prices: vec![[Lanes([1.0; LANES]); TABLE_LANES]; tables],
             rooms: vec![[Lanes([UNLIMITED; LANES]); TABLE_LANES]; tables],
             capacities: lanes(0.0),
+            inverse_capacities: lanes(0.0),
             step: lanes(guard::FIRST_STEP * gamma),
             excess: lanes(0.0),
             load: lanes(0.0),
@@ -147,11 +150,16 @@ impl LinkBlock {
 
     /// Sets the capacity of a link, in Gbit/s. Does not touch rooms: the next update does.
     pub(super) fn set_capacity(&mut self, index: usize, capacity: f32) {
-        *at_mut(&mut self.capacities, index) = capacity;
-        for &(copy, original) in &self.copies {
-            if original as usize == index {
-                *at_mut(&mut self.capacities, copy as usize) = capacity;
-            }
+        let copies = self.copies.iter();
+        let of_link = copies.filter(|(_, original)| *original as usize == index);
+        let inverse = if capacity > 0.0 {
+            capacity.recip()
+        } else {
+            0.0
+        };
+        for at in std::iter::once(index).chain(of_link.map(|(copy, _)| *copy as usize)) {
+            *at_mut(&mut self.capacities, at) = capacity;
+            *at_mut(&mut self.inverse_capacities, at) = inverse;
         }
     }
 
@@ -182,17 +190,32 @@ impl LinkBlock {
     /// The price update, and the rooms for F-NORM, from the sums of every worker.
     #[inline(always)]
     pub(super) fn update(&mut self, rule: UpdateRule, contributions: &[&Sums]) -> UpdateReport {
+        self.update_by(rule, contributions, guarded)
+    }
+
+    /// The same, with the guarded step by `step`.
+    #[inline(always)]
+    pub(super) fn update_by(
+        &mut self,
+        rule: UpdateRule,
+        contributions: &[&Sums],
+        step: impl Fn(f32, [&Lanes; 2], [&Lanes; 3], [&mut Lanes; 4], &mut [Lanes; 3]),
+    ) -> UpdateReport {
         let lanes = self.capacities.len();
         let surplus = contributions.iter().any(|sums| sums.has_surplus);
         let (first, rest) = match contributions.split_first() {
             Some(split) => split,
             None => return UpdateReport::default(),
         };
-        self.load.copy_from_slice(first.load.as_flattened());
-        self.reaction.copy_from_slice(first.reaction.as_flattened());
-        for sums in rest {
-            add(&mut self.load, sums.load.as_flattened());
-            add(&mut self.reaction, sums.reaction.as_flattened());
+        // Most LinkBlocks need no more than the sums themselves, added up on the way.
+        let direct = !surplus && !self.has_surplus && self.copies.is_empty();
+        if !direct {
+            self.load.copy_from_slice(first.load.as_flattened());
+            self.reaction.copy_from_slice(first.reaction.as_flattened());
+            for sums in rest {
+                add(&mut self.load, sums.load.as_flattened());
+                add(&mut self.reaction, sums.reaction.as_flattened());
+            }
         }
         if surplus | self.has_surplus {
             self.surplus.fill(Lanes::default());
@@ -207,17 +230,28 @@ impl LinkBlock {
                 *at_mut(list, original as usize) += part;
             }
         }
-        let mut found = [Lanes::default(); 4];
+        let mut found = [Lanes::default(), Lanes([-1.0; LANES]), Lanes::default()];
         let (prices, rooms) = (
             self.prices.as_flattened_mut(),
             self.rooms.as_flattened_mut(),
         );
         for i in 0..lanes {
-            let sums = [&self.load[i], &self.reaction[i], &self.surplus[i]];
+            let added = if direct {
+                let mut load = first.load.as_flattened()[i];
+                let mut reaction = first.reaction.as_flattened()[i];
+                for sums in rest {
+                    plus(&mut load, &sums.load.as_flattened()[i]);
+                    plus(&mut reaction, &sums.reaction.as_flattened()[i]);
+                }
+                [load, reaction, Lanes::default()]
+            } else {
+                [self.load[i], self.reaction[i], self.surplus[i]]
+            };
+            let sums = [&added[0], &added[1], &added[2]];
             if rule.guarded {
-                guarded(
+                step(
                     rule.gamma,
-                    &self.capacities[i],
+                    [&self.capacities[i], &self.inverse_capacities[i]],
                     sums,
                     [
                         &mut prices[i],
@@ -241,12 +275,13 @@ impl LinkBlock {
             *at_mut(prices, copy as usize) = at(prices, original as usize);
             *at_mut(rooms, copy as usize) = at(rooms, original as usize);
         }
-        let largest = |lanes: &Lanes| lanes.0.iter().copied().fold(0.0, f32::max);
+        let largest = |lanes: &Lanes| lanes.0.iter().copied().fold(-1.0, f32::max);
         UpdateReport {
             residual: largest(&found[0]),
-            overload: largest(&found[1]),
+            overload: largest(&found[1]) + 1.0,
             change: largest(&found[2]),
-            stuck: largest(&found[3]) > 0.0,
+            // Log flows always react, so it takes others for a link to be stuck.
+            stuck: surplus && (0..lanes * LANES).any(|index| self.is_stuck(index)),
         }
     }
 }
@@ -254,9 +289,14 @@ impl LinkBlock {
 #[inline(always)]
 fn add(into: &mut [Lanes], from: &[Lanes]) {
     for (into, from) in into.iter_mut().zip(from) {
-        for (into, from) in into.0.iter_mut().zip(&from.0) {
-            *into += from;
-        }
+        plus(into, from);
+    }
+}
+
+#[inline(always)]
+fn plus(into: &mut Lanes, from: &Lanes) {
+    for (into, from) in into.0.iter_mut().zip(&from.0) {
+        *into += from;
     }
 }
 
@@ -265,19 +305,32 @@ fn select(condition: bool, yes: f32, no: f32) -> f32 {
     if condition { yes } else { no }
 }
 
+/// The larger one; unlike [`f32::max`], one instruction, since no number is NaN here.
+#[inline(always)]
+fn larger(a: f32, b: f32) -> f32 {
+    select(a > b, a, b)
+}
+
+/// The smaller one.
+#[inline(always)]
+fn smaller(a: f32, b: f32) -> f32 {
+    select(a < b, a, b)
+}
+
 /// The guarded step of [`GuardedNed`](crate::num::GuardedNed) on sixteen links, without branches.
 #[inline(always)]
 fn guarded(
     gamma: f32,
-    capacities: &Lanes,
+    [capacities, inverse_capacities]: [&Lanes; 2],
     [loads, reactions, surpluses]: [&Lanes; 3],
     [prices, rooms, steps, excesses]: [&mut Lanes; 4],
-    [residuals, overloads, changes, stuck]: &mut [Lanes; 4],
+    [residuals, excesses_met, changes]: &mut [Lanes; 3],
 ) {
     let (grow, shrink) = (guard::GROW, guard::SHRINK);
     let longest = guard::LONGEST_STEP * gamma;
     for i in 0..LANES {
         let (load, capacity, reaction) = (loads.0[i], capacities.0[i], reactions.0[i]);
+        let inverse_capacity = inverse_capacities.0[i];
         let elastic = load + surpluses.0[i];
         let price = prices.0[i];
         let busy = load > 0.0;
@@ -289,38 +342,46 @@ fn guarded(
         let last = excesses.0[i];
         let turn = excess * last;
         let length = steps.0[i];
-        let length = select(turn < 0.0, (steps.0[i] * shrink).max(gamma), length);
-        let length = select(turn > 0.0, (steps.0[i] * grow).min(longest), length);
+        let length = select(turn < 0.0, larger(steps.0[i] * shrink, gamma), length);
+        let length = select(turn > 0.0, smaller(steps.0[i] * grow, longest), length);
         let calm = last.abs() < guard::CALM * capacity;
         let disturbed = calm & (excess.abs() > guard::DISTURBED * last.abs());
         let length = select(disturbed, guard::FIRST_STEP * gamma, length);
         let length = select(idle, longest, length);
         steps.0[i] = select(steps_on, length, steps.0[i]);
         excesses.0[i] = select(steps_on, excess, last);
-        let mean = select(steps_on, elastic / reaction, 1.0);
-        let relative = select(active, excess / capacity, 0.0);
-        let felt = (price / mean).min(1.0);
-        let off = relative.max(-relative * felt);
+        // Two divisions for all quotients of a link: they are what this costs.
+        let shared = select(steps_on, elastic * reaction, 1.0).recip();
+        let mean = select(steps_on, elastic * elastic * shared, 1.0);
+        let inverse_mean = select(steps_on, reaction * reaction * shared, 1.0);
+        let relative = select(active, excess * inverse_capacity, 0.0);
+        let felt = smaller(price * inverse_mean, 1.0);
+        let off = larger(relative, -relative * felt);
         // (y / c)^(g y / E), to second order.
         let whole = select(steps_on, elastic * (load + capacity), 1.0);
         let bound = guard::LARGEST_SHARE * whole;
         let half = select(steps_on, length * load * excess, 0.0);
-        let half = half.max(-bound).min(bound);
-        let factor = (whole + half) / (whole - half);
+        let half = smaller(larger(half, -bound), bound);
+        let divisor = select(busy, load, 1.0);
+        let shared = ((whole - half) * divisor).recip();
+        let factor = (whole + half) * divisor * shared;
+        let fitting = capacity * (whole - half) * shared;
         let shift = guard::SHIFT * mean;
-        let next = ((price + shift) * factor - shift).max(price * guard::LARGEST_FALL);
+        let next = larger(
+            (price + shift) * factor - shift,
+            price * guard::LARGEST_FALL,
+        );
         let next = select(next < guard::NEGLIGIBLE * mean, 0.0, next);
         let unfelt = select(active & (excess <= 0.0), price * guard::UNFELT_FALL, price);
         let next = select(steps_on, next, unfelt);
         prices.0[i] = next;
-        let room = select(busy, select(active, capacity / load, 0.0), UNLIMITED);
-        let moved = select(active, (next - price).abs() / mean, 0.0);
-        let turned = select(active, (room - rooms.0[i]).abs() / room.min(1.0), 0.0);
+        let room = select(busy, select(active, fitting, 0.0), UNLIMITED);
+        let moved = (next - price).abs() * inverse_mean;
+        let turned = (room - rooms.0[i]).abs() * larger(load * inverse_capacity, 1.0);
         rooms.0[i] = room;
-        residuals.0[i] = residuals.0[i].max(select(steps_on, off, relative.max(0.0)));
-        overloads.0[i] = overloads.0[i].max(relative + 1.0);
-        changes.0[i] = changes.0[i].max(moved + turned);
-        stuck.0[i] = stuck.0[i].max(select(active & !reacts & (excess > 0.0), 1.0, 0.0));
+        changes.0[i] = larger(changes.0[i], select(active, moved + turned, 0.0));
+        residuals.0[i] = larger(residuals.0[i], select(steps_on, off, larger(relative, 0.0)));
+        excesses_met.0[i] = larger(excesses_met.0[i], select(active, relative, -1.0));
     }
 }
 
@@ -331,7 +392,7 @@ fn paper(
     capacities: &Lanes,
     [loads, reactions, _]: [&Lanes; 3],
     [prices, rooms]: [&mut Lanes; 2],
-    [residuals, overloads, changes, _]: &mut [Lanes; 4],
+    [residuals, excesses_met, changes]: &mut [Lanes; 3],
 ) {
     for i in 0..LANES {
         let (load, capacity, reaction) = (loads.0[i], capacities.0[i], reactions.0[i]);
@@ -353,9 +414,9 @@ fn paper(
         let turned = select(active, (room - rooms.0[i]).abs() / room.min(1.0), 0.0);
         rooms.0[i] = room;
         let counts = active & ((excess > 0.0) | (price > 0.0));
-        residuals.0[i] = residuals.0[i].max(select(counts, excess.abs() / capacity, 0.0));
-        overloads.0[i] = overloads.0[i].max(select(active, load / capacity, 0.0));
+        residuals.0[i] = larger(residuals.0[i], select(counts, excess.abs() / capacity, 0.0));
+        excesses_met.0[i] = larger(excesses_met.0[i], select(active, excess / capacity, -1.0));
         let moved = select(active, (next - price).abs() * reaction / load, 0.0);
-        changes.0[i] = changes.0[i].max(moved + turned);
+        changes.0[i] = larger(changes.0[i], moved + turned);
     }
 }

@@ -43,7 +43,7 @@ pub use kernels::Simd;
 pub use layout::Layout;
 pub use view::PhaseNanos;
 
-use self::directory::Directory;
+use self::directory::{Directory, Home};
 use self::flow_block::FlowBlock;
 use self::gate::Gate;
 use self::kernels::Kernels;
@@ -101,6 +101,7 @@ pub struct ParallelEngine {
     quiet: u32,
     moved: Vec<RateUpdate>,
     phases: PhaseNanos,
+    next_to_tidy: usize,
 }
 
 impl ParallelEngine {
@@ -152,6 +153,7 @@ impl ParallelEngine {
             quiet: 0,
             moved: Vec::new(),
             phases: PhaseNanos::default(),
+            next_to_tidy: 0,
         })
     }
 
@@ -198,6 +200,15 @@ impl ParallelEngine {
             self.lift_prices();
         }
         report
+    }
+
+    /// Puts the rows of one FlowBlock in order, if they need it; another one each time.
+    fn tidy(&mut self) {
+        self.next_to_tidy = (self.next_to_tidy + 1) % self.shared.flow_blocks.len();
+        let block = self.next_to_tidy as u16;
+        let directory = &mut self.directory;
+        lock(&self.shared.flow_blocks[self.next_to_tidy])
+            .tidy(|flow, cell| directory.set_home(flow, Home::Cell { block, cell }));
     }
 
     /// Lifts the prices of links that are too full and on which no flow reacts.
@@ -248,6 +259,7 @@ impl RateEngine for ParallelEngine {
 
     fn iterate(&mut self) -> IterationReport {
         self.moved.clear();
+        self.tidy();
         let prompt = std::mem::take(&mut self.changed);
         let report = self.run(if prompt { Plan::Prompt } else { Plan::Lagging });
         self.lagging = !prompt;

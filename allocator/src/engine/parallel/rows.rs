@@ -30,6 +30,8 @@ const MAX_ROWS: usize = 1 << 12;
 /// A new row takes its neighbours along, so that the rows of a table lie together.
 const RUN: usize = 2;
 
+/// Fewer rows than this are not worth being put in order.
+const MIN_DISORDER: usize = 64;
 const NO_LANE: u32 = 15;
 const FIRST_INVERSE: u32 = 4;
 const FABRIC_INVERSE: [u32; 2] = [16, 20];
@@ -66,6 +68,8 @@ pub(super) struct RowSet {
     pub(super) used: Vec<u16>,
     occupancy: Vec<Occupancy>,
     free: Vec<u16>,
+    /// Rows taken since the rows were last put in order.
+    taken: usize,
 }
 
 /// Row and lane of a cell.
@@ -83,6 +87,7 @@ impl RowSet {
             used: vec![0],
             occupancy: vec![Occupancy::default()],
             free: Vec::new(),
+            taken: 0,
         }
     }
 
@@ -183,6 +188,31 @@ impl RowSet {
         usize::from(self.occupancy[split(cell).0].table)
     }
 
+    /// Many rows lie elsewhere than their table's others, which costs cache misses.
+    pub(super) fn is_disordered(&self) -> bool {
+        self.taken > MIN_DISORDER && self.taken * 4 > self.len()
+    }
+
+    /// Puts the rows in the order of their tables and gives free ones back. Returns where each row
+    /// of before is now: by old row, the new one.
+    pub(super) fn put_in_order(&mut self) -> Vec<u16> {
+        let mut now = vec![0; self.len()];
+        let mut next = 1u16;
+        for row in self.rows.iter_mut().flatten() {
+            now[usize::from(*row)] = next;
+            *row = next;
+            next += 1;
+        }
+        self.words = reorder(&self.words, &now, usize::from(next));
+        self.words[0] = EMPTY;
+        self.used = reorder(&self.used, &now, usize::from(next));
+        self.used[0] = 0;
+        self.occupancy = reorder(&self.occupancy, &now, usize::from(next));
+        self.free = Vec::new();
+        self.taken = 0;
+        now
+    }
+
     /// Bytes that it takes.
     pub(super) fn bytes(&self) -> usize {
         let lists: usize = self.rows.iter().map(Vec::capacity).sum();
@@ -204,6 +234,7 @@ impl RowSet {
             self.free.extend((first..last).rev().map(|row| row as u16));
         }
         let row = self.free.pop()?;
+        self.taken += 1;
         self.words[usize::from(row)] = EMPTY;
         self.occupancy[usize::from(row)] = Occupancy {
             table: table as u16,
@@ -212,6 +243,17 @@ impl RowSet {
         self.rows[table].push(row);
         Some(row)
     }
+}
+
+/// Moves what belongs to rows to where `now` says that they are.
+pub(super) fn reorder<T: Copy>(list: &[T], now: &[u16], rows: usize) -> Vec<T> {
+    let mut moved = vec![list[0]; rows];
+    for (value, &row) in list.iter().zip(now) {
+        if row != 0 {
+            moved[usize::from(row)] = *value;
+        }
+    }
+    moved
 }
 
 fn host_shift(host: u8) -> u32 {

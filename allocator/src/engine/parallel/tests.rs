@@ -313,3 +313,53 @@ fn starts_are_answered_in_the_next_iteration() {
     engine.drain_updates(&mut |_| told += 1);
     assert_eq!(told, 0, "nothing moves any more");
 }
+
+/// Enough flows that rows are put in order, while flows come and go.
+#[test]
+fn many_rows_survive_churn() {
+    let topology = two_tiers(8, 16, 8);
+    let mut exact = reference(&topology);
+    for simd in Simd::available() {
+        let mut engine = parallel(&topology, 2, 3, simd);
+        let mut known = Vec::new();
+        for key in 0..6_000u32 {
+            let mixed = key.wrapping_mul(0x9e37_79b1);
+            let sketch = Sketch {
+                source: mixed >> 8 & 127,
+                destination: (mixed >> 8 & 127) ^ (1 + (mixed >> 16) % 127),
+                hash: mixed,
+                weight: if key % 11 == 0 { 2.0 } else { 1.0 },
+                class: 0,
+                demand_bps: f64::INFINITY,
+            };
+            engine
+                .apply(start(&topology, u64::from(key), &sketch))
+                .expect("valid");
+            known.push((key, sketch));
+            if key % 3 == 0 {
+                let at = (mixed >> 4) as usize % known.len();
+                let (gone, _) = known.swap_remove(at);
+                engine
+                    .apply(EngineEvent::End(FlowKey(u64::from(gone))))
+                    .expect("known");
+            }
+            if key % 50 == 0 {
+                engine.iterate();
+                fits(&engine).expect("it fits");
+            }
+        }
+        exact
+            .apply(EngineEvent::Reset {
+                capacities: capacities(&topology),
+            })
+            .expect("valid");
+        for (key, sketch) in &known {
+            exact
+                .apply(start(&topology, u64::from(*key), sketch))
+                .expect("valid");
+        }
+        assert!(settle(&mut exact) && settle(&mut engine));
+        assert_eq!(engine.flows_in_rows(), known.len());
+        compare(&engine, &exact, 0..6_000).expect("the same");
+    }
+}

@@ -11,7 +11,9 @@ use std::arch::x86_64::*;
 use super::{Pass, Scratch};
 use crate::engine::parallel::flow_block::FlowBlock;
 use crate::engine::parallel::lanes::{Halves, LANES, Lanes, Pairs, Table, Words};
-use crate::engine::parallel::link_block::{LinkBlock, Sums, UpdateReport, UpdateRule};
+use crate::engine::parallel::link_block::{
+    LinkBlock, Sums, UNLIMITED, UpdateReport, UpdateRule, guard,
+};
 use crate::engine::parallel::rows::ROW_FLOWS;
 
 /// Lanes that may hold a flow.
@@ -33,7 +35,104 @@ pub(super) fn update(
     rule: UpdateRule,
     contributions: &[&Sums],
 ) -> UpdateReport {
-    links.update(rule, contributions)
+    links.update_by(
+        rule,
+        contributions,
+        |gamma, capacities, sums, state, found| {
+            guarded(gamma, capacities, sums, state, found);
+        },
+    )
+}
+
+/// 1 / x, within 2⁻²⁷.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn reciprocal(x: __m512) -> __m512 {
+    let guess = _mm512_rcp14_ps(x);
+    _mm512_mul_ps(guess, _mm512_fnmadd_ps(x, guess, _mm512_set1_ps(2.0)))
+}
+
+/// The guarded step of `link_block` on sixteen links, line by line.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn guarded(
+    gamma: f32,
+    [capacities, inverse_capacities]: [&Lanes; 2],
+    [loads, reactions, surpluses]: [&Lanes; 3],
+    [prices, rooms, steps, excesses]: [&mut Lanes; 4],
+    [residuals, excesses_met, changes]: &mut [Lanes; 3],
+) {
+    let set = |value: f32| _mm512_set1_ps(value);
+    let (zero, one) = (_mm512_setzero_ps(), set(1.0));
+    let above = |a: __m512, b: __m512| _mm512_cmp_ps_mask::<_CMP_GT_OQ>(a, b);
+    let negated = |a: __m512| _mm512_sub_ps(zero, a);
+    let (load_, capacity, reaction) = (load(loads), load(capacities), load(reactions));
+    let inverse_capacity = load(inverse_capacities);
+    let elastic = _mm512_add_ps(load_, load(surpluses));
+    let price = load(prices);
+    let busy = above(load_, zero);
+    let active = busy & above(capacity, zero);
+    let steps_on = active & above(elastic, zero) & above(reaction, zero);
+    let excess = _mm512_sub_ps(load_, capacity);
+    let idle = !above(price, zero) & !above(excess, zero);
+    let last = load(excesses);
+    let turn = _mm512_mul_ps(excess, last);
+    let (length, longest) = (load(steps), set(guard::LONGEST_STEP * gamma));
+    let shorter = _mm512_max_ps(_mm512_mul_ps(length, set(guard::SHRINK)), set(gamma));
+    let longer = _mm512_min_ps(_mm512_mul_ps(length, set(guard::GROW)), longest);
+    let next_length = _mm512_mask_mov_ps(length, above(zero, turn), shorter);
+    let next_length = _mm512_mask_mov_ps(next_length, above(turn, zero), longer);
+    let size = _mm512_abs_ps(last);
+    let disturbed = above(_mm512_mul_ps(set(guard::CALM), capacity), size)
+        & above(
+            _mm512_abs_ps(excess),
+            _mm512_mul_ps(set(guard::DISTURBED), size),
+        );
+    let next_length = _mm512_mask_mov_ps(next_length, disturbed, set(guard::FIRST_STEP * gamma));
+    let next_length = _mm512_mask_mov_ps(next_length, idle, longest);
+    store(steps, _mm512_mask_mov_ps(length, steps_on, next_length));
+    store(excesses, _mm512_mask_mov_ps(last, steps_on, excess));
+    let shared = reciprocal(_mm512_mask_mul_ps(one, steps_on, elastic, reaction));
+    let mean = _mm512_mask_mul_ps(one, steps_on, _mm512_mul_ps(elastic, elastic), shared);
+    let inverse_mean = _mm512_mask_mul_ps(one, steps_on, _mm512_mul_ps(reaction, reaction), shared);
+    let relative = _mm512_mul_ps(excess, inverse_capacity);
+    let felt = _mm512_min_ps(_mm512_mul_ps(price, inverse_mean), one);
+    let room_left = _mm512_maskz_mul_ps(steps_on, negated(relative), felt);
+    let off = _mm512_max_ps(relative, room_left);
+    let whole = _mm512_mask_mul_ps(one, steps_on, elastic, _mm512_add_ps(load_, capacity));
+    let bound = _mm512_mul_ps(set(guard::LARGEST_SHARE), whole);
+    let half = _mm512_mul_ps(_mm512_mul_ps(next_length, load_), excess);
+    let half = _mm512_maskz_min_ps(steps_on, _mm512_max_ps(half, negated(bound)), bound);
+    let divisor = _mm512_mask_mov_ps(one, busy, load_);
+    let rest = _mm512_sub_ps(whole, half);
+    let shared = reciprocal(_mm512_mul_ps(rest, divisor));
+    let factor = _mm512_mul_ps(_mm512_mul_ps(_mm512_add_ps(whole, half), divisor), shared);
+    let fitting = _mm512_mul_ps(_mm512_mul_ps(capacity, rest), shared);
+    let shift = _mm512_mul_ps(set(guard::SHIFT), mean);
+    let next = _mm512_fmsub_ps(_mm512_add_ps(price, shift), factor, shift);
+    let next = _mm512_max_ps(next, _mm512_mul_ps(price, set(guard::LARGEST_FALL)));
+    let negligible = above(_mm512_mul_ps(set(guard::NEGLIGIBLE), mean), next);
+    let next = _mm512_mask_mov_ps(next, negligible, zero);
+    let falls = active & !above(excess, zero);
+    let unfelt = _mm512_mask_mul_ps(price, falls, price, set(guard::UNFELT_FALL));
+    let next = _mm512_mask_mov_ps(unfelt, steps_on, next);
+    store(prices, next);
+    let room = _mm512_mask_mov_ps(set(UNLIMITED), busy, _mm512_maskz_mov_ps(active, fitting));
+    let moved = _mm512_mul_ps(_mm512_abs_ps(_mm512_sub_ps(next, price)), inverse_mean);
+    let turned = _mm512_abs_ps(_mm512_sub_ps(room, load(rooms)));
+    let scale = _mm512_max_ps(_mm512_mul_ps(load_, inverse_capacity), one);
+    let change = _mm512_fmadd_ps(turned, scale, moved);
+    store(rooms, room);
+    store(
+        residuals,
+        _mm512_mask_max_ps(load(residuals), active, load(residuals), off),
+    );
+    let met = load(excesses_met);
+    store(excesses_met, _mm512_mask_max_ps(met, active, met, relative));
+    store(
+        changes,
+        _mm512_mask_max_ps(load(changes), active, load(changes), change),
+    );
 }
 
 /// See [`super::Kernels::run`].
@@ -64,6 +163,22 @@ pub(super) fn run(
         (true, true) => up_rates::<true>(block, up_sums, &scratch.rates),
         (true, false) => up_rates::<false>(block, up_sums, &scratch.rates),
     }
+}
+
+/// What belongs to a row.
+#[inline(always)]
+fn of<T>(list: &[T], row: usize) -> &T {
+    debug_assert!(row < list.len());
+    // SAFETY: rows are those of a FlowBlock's `RowSet`, which numbers them below its length; the
+    // FlowBlock keeps every list by row at that length, and the scratch is fitted to it.
+    unsafe { list.get_unchecked(row) }
+}
+
+#[inline(always)]
+fn of_mut<T>(list: &mut [T], row: usize) -> &mut T {
+    debug_assert!(row < list.len());
+    // SAFETY: as in `of`.
+    unsafe { list.get_unchecked_mut(row) }
 }
 
 #[inline]
@@ -197,13 +312,13 @@ fn up_pairs(block: &FlowBlock, links: &LinkBlock, pairs: &mut [Pairs]) {
         let rooms = Registers::load(&links.rooms[table]);
         for &row in rows {
             let row = usize::from(row);
-            let words = load_words(&block.up.words[row]);
+            let words = load_words(of(&block.up.words, row));
             let (hosts, third) = host_slots(words);
             let (host_price, fabric_price) = prices.look_up(hosts, words, third);
             let (host_room, fabric_room) = rooms.look_up(hosts, words, third);
             let price = _mm512_add_ps(host_price, fabric_price);
             let room = _mm512_min_ps(host_room, fabric_room);
-            let out = pairs[row].0.as_flattened_mut().as_mut_ptr();
+            let out = of_mut(pairs, row).0.as_flattened_mut().as_mut_ptr();
             // SAFETY: `Pairs` is 128 writable bytes, aligned to 64.
             unsafe {
                 _mm512_store_ps(out, _mm512_permutex2var_ps(price, low, room));
@@ -220,21 +335,25 @@ fn up_pairs(block: &FlowBlock, links: &LinkBlock, pairs: &mut [Pairs]) {
 #[inline]
 #[target_feature(enable = "avx512f")]
 unsafe fn fetch(cells: &Halves, pairs: *const f64) -> (__m512, __m512) {
-    macro_rules! two {
-        ($i:expr) => {{
+    macro_rules! four {
+        ($four:expr) => {{
+            let quad = four_cells(cells, $four);
             // SAFETY: the caller's promise; a pair is eight bytes.
-            unsafe {
-                let first = _mm_load_sd(pairs.add(usize::from(cells.0[$i])));
-                _mm_loadh_pd(first, pairs.add(usize::from(cells.0[$i + 1])))
-            }
+            let (low, high) = unsafe {
+                let low = _mm_load_sd(pairs.add(quad as u16 as usize));
+                let high = _mm_load_sd(pairs.add((quad >> 32) as u16 as usize));
+                (
+                    _mm_loadh_pd(low, pairs.add((quad >> 16) as u16 as usize)),
+                    _mm_loadh_pd(high, pairs.add((quad >> 48) as usize)),
+                )
+            };
+            _mm256_insertf128_pd::<1>(_mm256_castpd128_pd256(low), high)
         }};
     }
     macro_rules! eight {
         ($i:expr) => {{
-            let low = _mm256_insertf128_pd::<1>(_mm256_castpd128_pd256(two!($i)), two!($i + 2));
-            let high =
-                _mm256_insertf128_pd::<1>(_mm256_castpd128_pd256(two!($i + 4)), two!($i + 6));
-            _mm512_castpd_ps(_mm512_insertf64x4::<1>(_mm512_castpd256_pd512(low), high))
+            let low = _mm512_castpd256_pd512(four!($i / 4));
+            _mm512_castpd_ps(_mm512_insertf64x4::<1>(low, four!($i / 4 + 1)))
         }};
     }
     (eight!(0), eight!(8))
@@ -255,25 +374,22 @@ fn down_rows<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool>(
         }
         down_table::<NORMALIZE, RATES, PLAIN>(pass, block, links, table, scratch);
         if RATES {
-            let cells = scratch.rates.as_mut_ptr().cast::<f32>();
+            let cells = scratch.rates.as_mut_ptr().cast::<u32>();
             let mut totals = Totals::new();
             for &row in &block.down.rows[table] {
                 let row = usize::from(row);
                 deliver(
-                    &block.rate[row],
-                    &block.mate[row],
+                    of(&block.rate, row),
+                    of(&block.mate, row),
                     cells,
                     scratch.pairs.len(),
                 );
-            }
-            for &row in &block.down.rows[table] {
-                let row = usize::from(row);
-                let words = load_words(&block.down.words[row]);
-                let rates = load(&block.rate[row]);
+                let words = load_words(of(&block.down.words, row));
+                let rates = load(of(&block.rate, row));
                 let reactions = if PLAIN {
                     rates
                 } else {
-                    load(&scratch.reactions[row])
+                    load(of(&scratch.reactions, row))
                 };
                 totals.add::<PLAIN>(words, rates, reactions);
             }
@@ -282,16 +398,30 @@ fn down_rows<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool>(
     }
 }
 
-/// Leaves the rates of a row at their upward cells.
+/// Leaves the rates of a row at their upward cells. As integers: the processor stores two of those
+/// in a cycle, but one floating-point number.
 #[inline(always)]
-fn deliver(rates: &Lanes, mates: &Halves, cells: *mut f32, rows: usize) {
-    for lane in 0..ROW_FLOWS as usize {
-        let cell = usize::from(mates.0[lane]);
-        debug_assert!(cell / LANES < rows);
-        // SAFETY: a FlowBlock's mates are cells of its upward rows, of which the scratch has at
-        // least as many as the block; empty cells point at cell 0, which exists and carries no flow.
-        unsafe { *cells.add(cell) = rates.0[lane] };
+fn deliver(rates: &Lanes, mates: &Halves, cells: *mut u32, rows: usize) {
+    let rates = rates.0.as_ptr().cast::<u32>();
+    for four in 0..LANES / 4 {
+        let mut quad = four_cells(mates, four);
+        for lane in 4 * four..(4 * four + 4).min(ROW_FLOWS as usize) {
+            let cell = quad as u16 as usize;
+            quad >>= 16;
+            debug_assert!(cell / LANES < rows);
+            // SAFETY: a FlowBlock's mates are cells of its upward rows, of which the scratch has at
+            // least as many as the block; empty cells point at cell 0, which exists and carries no
+            // flow. A row of rates has more lanes than a row has flows.
+            unsafe { *cells.add(cell) = *rates.add(lane) };
+        }
     }
+}
+
+/// Four cells in one register.
+#[inline(always)]
+fn four_cells(cells: &Halves, four: usize) -> u64 {
+    let at = |i: usize| u64::from(cells.0[4 * four + i]) << (16 * i);
+    at(0) | at(1) | at(2) | at(3)
 }
 
 #[inline(never)]
@@ -313,25 +443,26 @@ fn down_table<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool>(
     for &row in &block.down.rows[table] {
         let row = usize::from(row);
         // SAFETY: a FlowBlock's mates are cells of its upward rows (see `deliver`).
-        let (first, second) = unsafe { fetch(&block.mate[row], pairs) };
-        let words = load_words(&block.down.words[row]);
+        let (first, second) = unsafe { fetch(of(&block.mate, row), pairs) };
+        let words = load_words(of(&block.down.words, row));
         let (hosts, third) = host_slots(words);
-        let rate = &mut block.rate[row];
+        let rate = of_mut(&mut block.rate, row);
         if NORMALIZE {
             let (host, fabric) = rooms.look_up(hosts, words, third);
             let room = _mm512_permutex2var_ps(first, odd, second);
             let room = _mm512_min_ps(room, _mm512_min_ps(host, fabric));
-            let told = &mut block.told[row];
+            let told = of_mut(&mut block.told, row);
             let fits = _mm512_mul_ps(load(rate), room);
             let last = load(told);
             let distance = _mm512_abs_ps(_mm512_sub_ps(fits, last));
             let far = _mm512_mul_ps(threshold, last);
             let moved = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(distance, far);
-            // SAFETY: `Lanes` is 64 writable bytes.
-            unsafe { _mm512_mask_storeu_ps(told.0.as_mut_ptr(), moved, fits) };
-            scratch.moved[row] = moved;
+            if moved != 0 {
+                store(told, _mm512_mask_mov_ps(last, moved, fits));
+            }
+            *of_mut(&mut scratch.moved, row) = moved;
         } else {
-            scratch.moved[row] = 0;
+            *of_mut(&mut scratch.moved, row) = 0;
         }
         if RATES {
             let (host, fabric) = prices.look_up(hosts, words, third);
@@ -340,7 +471,7 @@ fn down_table<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool>(
             let knee = if PLAIN {
                 common_knee
             } else {
-                load(&block.knee[row])
+                load(of(&block.knee, row))
             };
             let price = _mm512_max_ps(price, knee);
             let guess = _mm512_rcp14_ps(price);
@@ -348,9 +479,12 @@ fn down_table<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool>(
             if PLAIN {
                 store(rate, _mm512_maskz_mov_ps(FLOW_LANES, share));
             } else {
-                let rates = _mm512_mul_ps(load(&block.weight[row]), share);
+                let rates = _mm512_mul_ps(load(of(&block.weight, row)), share);
                 store(rate, rates);
-                store(&mut scratch.reactions[row], _mm512_mul_ps(rates, share));
+                store(
+                    of_mut(&mut scratch.reactions, row),
+                    _mm512_mul_ps(rates, share),
+                );
             }
         }
     }
@@ -366,14 +500,14 @@ fn up_rates<const PLAIN: bool>(block: &FlowBlock, sums: &mut Sums, rates: &[Lane
         let mut totals = Totals::new();
         for &row in rows {
             let row = usize::from(row);
-            let words = load_words(&block.up.words[row]);
-            let rates = load(&rates[row]);
+            let words = load_words(of(&block.up.words, row));
+            let rates = load(of(rates, row));
             let reactions = if PLAIN {
                 rates
             } else {
                 _mm512_mul_ps(
                     _mm512_mul_ps(rates, rates),
-                    load(&block.inverse_weight[row]),
+                    load(of(&block.inverse_weight, row)),
                 )
             };
             totals.add::<PLAIN>(words, rates, reactions);
