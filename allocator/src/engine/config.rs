@@ -8,7 +8,7 @@ use crate::num::{GuardedNed, Ned};
 /// Which price update the engine runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StepRule {
-    /// [`GuardedNed`]: converges where the plain rule does not.
+    /// [`GuardedNed`]: converges where the plain rule does not, and answers starts and ends at once.
     #[default]
     Guarded,
     /// [`Ned`]: Algorithm 1 of the paper to the letter, for comparison.

@@ -37,9 +37,20 @@
 //! x = w/q and ∂x/∂p = −w/q²; for α-fair ones x = (w/q)^(1/α) and ∂x/∂p = −x / (α q).
 //! Prices start at 1 once, when a topology is loaded, and survive every change of flows and capacities.
 //!
-//! What the two price updates do on random Clos traffic, and where the plain one fails, stands in
+//! What price updates do on random Clos traffic, and where the plain one fails, stands in
 //! [`guarded`]. How far rates are from the optimum is measured by [`optimality`], whose bound needs
 //! no solver: D(p) of any prices is at least the utility of any feasible rates.
+//!
+//! # Other optimisers, behind the same trait
+//!
+//! | optimiser | price update | for |
+//! |---|---|---|
+//! | [`Gradient`], [`Fgm`] | along G, without or with Nesterov's extrapolation | comparison (flowtune §5.4) |
+//! | [`NewtonLike`] | NED with a measured H | comparison (flowtune appendix B) |
+//! | [`ExactNewton`] | H Δp = G, dense, with a line search | small networks |
+//! | [`TruncatedNewton`] | the same, a few conjugate gradient steps | comparison |
+//! | [`CoordinateDescent`] | one link after another, each exactly full | the optimum, in [`experiment`] |
+//! | [`NedRt`], [`GradientRt`] | as NED and Gradient, single precision | speed |
 
 pub mod arrivals;
 mod coordinate;

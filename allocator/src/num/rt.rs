@@ -8,7 +8,7 @@
 //! walk through their utility's own f64 functions, so that a utility of one's own works here as well.
 //!
 //! What that costs in accuracy: rates within 10⁻³ of the f64 reference's at rest
-//! (`tests/num_optimizers.rs`). What it gains, the benchmark `optimizers` and `ratewright bench convergence` show.
+//! (`tests/num_optimizers.rs`). What it gains: the benchmark `optimizers`.
 
 use super::utility::{Utility, UtilityKind};
 use super::{MAX_PATH_LINKS, Optimizer, Problem};

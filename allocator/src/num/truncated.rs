@@ -10,7 +10,9 @@ const LARGEST_FALL: f64 = 1.0 / 32.0;
 /// H's diagonal as the preconditioner (flowtune appendix B has H inverted; this asks for products only).
 ///
 /// A product H v is a walk over all flows: gather Σ v over the path, times the flow's slope, scatter.
-/// It costs about as much as an iteration of NED without F-NORM. With 0 steps the rule is NED with γ.
+/// It costs about as much as half an iteration of NED with F-NORM. With 0 steps the rule is NED with γ.
+/// There is no line search: like plain NED, the rule may fail far from the optimum. It is here because
+/// it was tried (see [`guarded`](super::guarded)).
 #[derive(Clone, Debug)]
 pub struct TruncatedNewton {
     gamma: f64,

@@ -41,6 +41,8 @@ pub struct Panel {
     pub log: bool,
     /// Horizontal reference lines, with what they stand for.
     pub references: Vec<(f64, String)>,
+    /// Where their texts begin, as a share of the x axis.
+    pub label_at: f64,
     /// A vertical reference line.
     pub at_x: Option<(f64, String)>,
     /// The lines.
@@ -63,6 +65,8 @@ const HEIGHT: u32 = 600;
 const HEAD: u32 = 68;
 const LEGEND_ROW: i32 = 20;
 const LEGEND_COLUMNS: i32 = 3;
+/// Room above the legend.
+const LEGEND_GAP: i32 = 18;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
@@ -100,7 +104,7 @@ impl Chart {
 impl Panel {
     fn render(&self, area: &Area<'_>) -> Result<(), Box<dyn std::error::Error>> {
         let rows = (self.lines.len() as i32 + LEGEND_COLUMNS - 1) / LEGEND_COLUMNS;
-        let legend_height = rows * LEGEND_ROW + 10;
+        let legend_height = rows * LEGEND_ROW + LEGEND_GAP;
         let (plot, legend) = area.split_vertically(HEIGHT - HEAD - legend_height as u32);
         if self.log {
             let range = (self.y.0..self.y.1).log_scale();
@@ -141,9 +145,12 @@ impl Panel {
         for (y, name) in &self.references {
             let ends = [(self.x.0, *y), (self.x.1, *y)];
             chart.draw_series(DashedLineSeries::new(ends, 4, 4, ink))?;
-            let at = (self.x.0 + (self.x.1 - self.x.0) * 0.01, *y);
+            let at = (
+                self.x.0 + (self.x.1 - self.x.0) * (self.label_at + 0.01),
+                *y,
+            );
             let text =
-                EmptyElement::at(at) + Text::new(name.clone(), (0, -15), style::font(11, MUTED));
+                EmptyElement::at(at) + Text::new(name.clone(), (0, 5), style::font(11, MUTED));
             chart.draw_series(std::iter::once(text))?;
         }
         if let Some((x, name)) = &self.at_x {
@@ -165,11 +172,15 @@ impl Panel {
             } else {
                 chart.draw_series(LineSeries::new(points.clone(), ink))?;
             }
-            let radius = if line.strong { 4 } else { 3 };
-            let dots = points
-                .into_iter()
-                .map(|at| Circle::new(at, radius, style::colour(line.colour).filled()));
-            chart.draw_series(dots)?;
+            // Dashed lines often lie on or near a plain one of their colour: rings around its dots.
+            let radius = if line.strong || line.dashed { 4 } else { 3 };
+            let colour = style::colour(line.colour);
+            let dot = if line.dashed {
+                colour.stroke_width(1)
+            } else {
+                colour.filled()
+            };
+            chart.draw_series(points.into_iter().map(|at| Circle::new(at, radius, dot)))?;
         }
         Ok(())
     }
@@ -180,23 +191,20 @@ impl Panel {
         for (i, line) in self.lines.iter().enumerate() {
             let (x, y) = (
                 78 + i as i32 / rows * column,
-                i as i32 % rows * LEGEND_ROW + 8,
+                i as i32 % rows * LEGEND_ROW + LEGEND_GAP,
             );
-            let ends: &[(i32, i32)] = &[(x, y), (x + 22, y)];
-            if line.dashed {
-                area.draw(&PathElement::new([(x, y), (x + 8, y)], line.ink()))?;
-                area.draw(&PathElement::new([(x + 14, y), (x + 22, y)], line.ink()))?;
-            } else {
-                area.draw(&PathElement::new(ends.to_vec(), line.ink()))?;
+            let (dash, gap) = if line.dashed { (6, 4) } else { (26, 0) };
+            for from in (0..26).step_by(dash as usize + gap as usize) {
+                let ends = [(x + from, y), (x + from + dash, y)];
+                area.draw(&PathElement::new(ends, line.ink()))?;
             }
-            area.draw(&Circle::new(
-                (x + 11, y),
-                3,
-                style::colour(line.colour).filled(),
-            ))?;
+            if !line.dashed {
+                let dot = style::colour(line.colour).filled();
+                area.draw(&Circle::new((x + 13, y), 3, dot))?;
+            }
             area.draw(&Text::new(
                 line.name.clone(),
-                (x + 29, y - 7),
+                (x + 33, y - 7),
                 style::font(12, INK),
             ))?;
         }

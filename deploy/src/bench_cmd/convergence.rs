@@ -206,6 +206,7 @@ fn chart(result: &Convergence) -> Chart {
         y,
         log,
         references: vec![(target, text)],
+        label_at: 0.0,
         at_x: Some((TARGET_TIME, "target".to_owned())),
         lines,
     };
@@ -222,8 +223,8 @@ fn chart(result: &Convergence) -> Chart {
             panel(
                 "99th percentile of rate errors after F-NORM",
                 "p99 of |rate / optimum − 1| (%)",
-                (0.5, 40.0),
-                true,
+                (0.0, 27.0),
+                false,
                 TARGET_P99_ERROR * 100.0,
                 "7 %".to_owned(),
                 lines(|error, _| error * 100.0),

@@ -1,15 +1,17 @@
-//! `ratewright bench`: measures the optimisers.
+//! `ratewright bench`: measures the optimisers and the engine.
 //!
 //! | module | what |
 //! |---|---|
 //! | [`over_allocation`] | what optimisers over-allocate, against load |
 //! | [`normalizer`] | what normalisers leave of the optimal throughput, against load |
 //! | [`convergence`] | how fast rates are right again after flows were replaced, by step rule |
+//! | [`engine`] | how long an iteration of the parallel engine takes, part by part |
 //! | [`sweep`] | what the first two share: loads, lengths, threads |
 //! | [`chart`] | lines over an axis |
 
 pub mod chart;
 pub mod convergence;
+pub mod engine;
 pub mod normalizer;
 pub mod over_allocation;
 pub mod sweep;
@@ -18,9 +20,10 @@ use anyhow::Result;
 use clap::Subcommand;
 
 use convergence::ConvergenceOptions;
+use engine::EngineOptions;
 use sweep::SweepOptions;
 
-/// Measure the optimisers
+/// Measure the optimisers and the engine
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
     /// What each optimiser allocates beyond capacities, against load (Flowtune, fig. 16)
@@ -29,6 +32,8 @@ pub enum BenchCommand {
     Normalizer(SweepOptions),
     /// How fast rates are right again after 1 % of the flows were replaced, by step rule
     Convergence(ConvergenceOptions),
+    /// How long an iteration of the engine takes on this machine
+    Engine(EngineOptions),
 }
 
 impl BenchCommand {
@@ -41,6 +46,7 @@ impl BenchCommand {
             Self::OverAllocation(options) => over_allocation::run(&options),
             Self::Normalizer(options) => normalizer::run(&options),
             Self::Convergence(options) => convergence::run(&options),
+            Self::Engine(options) => engine::run(&options),
         }
     }
 }

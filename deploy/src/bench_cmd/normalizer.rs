@@ -89,8 +89,8 @@ fn table(options: &SweepOptions, results: &[NormalizerFigures]) -> Table {
     table
 }
 
-/// Ratewright, NED and Gradient.
-const COLOURS: [usize; 3] = [1, 2, 0];
+/// NED, Gradient, Ratewright twice.
+const COLOURS: [usize; 4] = [1, 2, 0, 4];
 
 fn lines(options: &SweepOptions, results: &[NormalizerFigures], f_norm_only: bool) -> Vec<Line> {
     let mut lines = Vec::new();
@@ -131,6 +131,7 @@ fn chart(options: &SweepOptions, results: &[NormalizerFigures]) -> Chart {
         y,
         log: false,
         references,
+        label_at: 0.6,
         at_x: None,
         lines,
     };

@@ -105,6 +105,7 @@ fn chart(options: &SweepOptions, results: &[OverAllocation]) -> Chart {
             y: (10_f64.powf(least.log10().floor()), most * 1.6),
             log: true,
             references: Vec::new(),
+            label_at: 0.0,
             at_x: None,
             lines,
         }],

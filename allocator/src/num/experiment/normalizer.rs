@@ -8,14 +8,18 @@ use super::scene::SceneError;
 use super::{Named, optimum};
 use crate::num::{CoordinateDescent, Gradient, GuardedNed, Ned, Normalizer, UNorm};
 
-/// The optimisers of the figure, and ours.
-pub const OPTIMIZERS: [Named; 3] = [
+/// The optimisers of the figure, and ours: as the engine runs it, and with as many passes over the
+/// flows in each iteration that follows events as a fast engine has time for.
+pub const OPTIMIZERS: [Named; 4] = [
     ("NED", |links| Box::new(Ned::new(NED_GAMMA, links))),
     ("Gradient", |links| {
         Box::new(Gradient::new(GRADIENT_GAMMA, links))
     }),
     ("Ratewright", |links| {
         Box::new(GuardedNed::new(NED_GAMMA, links))
+    }),
+    ("Ratewright, 10 passes", |links| {
+        Box::new(GuardedNed::with_inner_passes(NED_GAMMA, 9, links))
     }),
 ];
 

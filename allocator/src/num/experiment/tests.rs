@@ -64,7 +64,7 @@ fn over_allocation_is_reproducible_and_ordered() {
 #[test]
 fn f_norm_beats_u_norm_and_better_prices_beat_both() {
     let network = paper_network();
-    let [ned, gradient, ours] = normalizer::OPTIMIZERS
+    let [ned, gradient, ours, passes] = normalizer::OPTIMIZERS
         .map(|named| normalizer::run(&network, stream(0.5), LENGTH, named).expect("builds"));
     for figures in [&ned, &gradient, &ours] {
         assert!(figures.f_norm > figures.u_norm, "{figures:?}");
