@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 use ratewright_allocator::service::config::example_config;
 use ratewright_allocator::service::daemon::{self, Loaded, with_causes};
-use ratewright_allocator::service::shard::engine_link::reference_engine;
+use ratewright_allocator::service::shard::engine_link::configured_engine;
 
 /// Ratewright's allocator: computes the rate of every active flowlet and tells the hosts.
 #[derive(Debug, Parser)]
@@ -52,7 +52,7 @@ fn execute(arguments: &Arguments) -> anyhow::Result<()> {
         )
     };
     match arguments.command.unwrap_or(Task::Run) {
-        Task::Run => daemon::run(config()?, reference_engine())?,
+        Task::Run => daemon::run(config()?, configured_engine())?,
         Task::CheckConfig => {
             let path = config()?;
             let loaded = Loaded::load(path)?;

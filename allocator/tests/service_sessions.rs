@@ -22,7 +22,18 @@ fn config(name: &str, incarnation: u64) -> ClientConfig {
 
 #[test]
 fn hosts_get_rates_that_fill_and_never_overfill_their_bottleneck() {
+    fill_a_bottleneck("engine = \"reference\"");
+}
+
+#[test]
+fn the_parallel_engine_does_the_same() {
+    fill_a_bottleneck("engine = \"parallel\"\nworkers = 2");
+}
+
+fn fill_a_bottleneck(engine: &str) {
     let site = Site::new();
+    let more = format!("[allocation]\n{engine}\n");
+    site.write("allocator.toml", &site.config("127.0.0.1:0", &more));
     let allocator = site.start();
     let names = ["h1", "h2", "h3", "h5"];
     let hosts: Vec<Host> = names

@@ -121,6 +121,12 @@ impl Layout {
         layout
     }
 
+    /// Blocks.
+    #[must_use]
+    pub fn blocks(&self) -> u32 {
+        self.blocks
+    }
+
     /// Links.
     #[must_use]
     pub fn links(&self) -> usize {

@@ -59,6 +59,24 @@ impl ParallelEngine {
         self.phases
     }
 
+    /// Goes on from these sums.
+    pub fn set_phases(&mut self, phases: PhaseNanos) {
+        self.phases = phases;
+    }
+
+    /// The normalised rates of all flows after the last iteration.
+    #[must_use]
+    pub fn rates_bps(&self) -> Vec<(FlowKey, f64)> {
+        let links_of = self.links_by_slot();
+        let flows = self.directory.flows();
+        flows
+            .map(|flow| {
+                let rate = self.view(flow, &links_of).rate * RATE_UNIT_BPS;
+                (self.directory.key(flow), rate)
+            })
+            .collect()
+    }
+
     /// The normalised rate of a flow after the last iteration, whether it was told or not.
     #[must_use]
     pub fn rate_bps(&self, key: FlowKey) -> Option<f64> {

@@ -7,7 +7,7 @@ use toml::Spanned;
 
 use super::error::{ConfigError, line_of};
 use super::raw::{Field, RawAllocation, RawConfig, RawLimits, RawTls};
-use super::{AdminAddress, Allocation, Config, Limits, TlsFiles};
+use super::{AdminAddress, Allocation, Config, EngineKind, Limits, TlsFiles};
 use crate::service::admin::logging;
 
 /// What is needed to say where a value stands.
@@ -197,6 +197,27 @@ impl Checker<'_> {
                 "must be 1 to 1000000 microseconds; 100 is the default",
             )?),
         };
+        let engine = match &raw.engine {
+            None => default.engine,
+            Some(name) => match name.get_ref().as_str() {
+                "reference" => EngineKind::Reference,
+                "parallel" => EngineKind::Parallel,
+                _ => {
+                    return Err(self.wrong(
+                        "allocation.engine",
+                        name,
+                        r#"must be "reference" or "parallel""#,
+                    ));
+                }
+            },
+        };
+        let workers = self.within(
+            raw.workers,
+            default.workers,
+            "allocation.workers",
+            |workers| (1..=256).contains(&workers),
+            "must be 1 to 256 threads of the parallel engine; 1 is the default",
+        )?;
         let gamma = self.within(
             raw.gamma,
             default.gamma,
@@ -253,6 +274,8 @@ impl Checker<'_> {
         };
         let start_released = raw.start_released.is_some_and(Spanned::into_inner);
         Ok(Allocation {
+            engine,
+            workers,
             interval_us,
             gamma,
             threshold,

@@ -25,6 +25,10 @@ cert = "allocator.pem"
 key = "allocator.key"
 
 [allocation]
+# "reference" finds the optimum in the fewest iterations; "parallel" computes with vector instructions on
+# `workers` threads, for tens of thousands of flows.
+engine = "reference"
+workers = 1
 # Time between two iterations while rates move; nothing runs when they stand still.
 interval_us = 100
 # back_to_back = true       # instead of interval_us: iterate without pause while rates move

@@ -87,9 +87,23 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
+/// The engine that computes rates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum EngineKind {
+    /// f64, one thread: finds the optimum in the fewest iterations.
+    #[default]
+    Reference,
+    /// Single precision, vector instructions, any number of threads: for tens of thousands of flows.
+    Parallel,
+}
+
 /// How rates are computed and how long they hold.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Allocation {
+    /// The engine.
+    pub engine: EngineKind,
+    /// Threads of the parallel engine.
+    pub workers: usize,
     /// Time between two iterations while rates move; `None`: back to back.
     pub interval_us: Option<u64>,
     /// Step size of the price update (flowtune §3).
@@ -205,6 +219,8 @@ impl Config {
 impl Default for Allocation {
     fn default() -> Self {
         Self {
+            engine: EngineKind::default(),
+            workers: 1,
             interval_us: Some(100),
             gamma: 0.4,
             threshold: 0.01,

@@ -34,6 +34,8 @@ pub(super) struct RawTls {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawAllocation {
+    pub(super) engine: Field<String>,
+    pub(super) workers: Field<usize>,
     pub(super) interval_us: Field<u64>,
     pub(super) back_to_back: Field<bool>,
     pub(super) gamma: Field<f64>,

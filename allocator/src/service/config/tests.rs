@@ -102,6 +102,14 @@ fn every_mistake_gets_its_line_its_key_and_what_would_be_right() {
         ),
         (format!("{GOOD}[["), "a.toml:8: "),
         (
+            allocation("engine = \"fast\""),
+            "a.toml:9: allocation.engine = \"fast\": must be \"reference\" or \"parallel\"",
+        ),
+        (
+            allocation("workers = 0"),
+            "a.toml:9: allocation.workers = 0: must be 1 to 256",
+        ),
+        (
             allocation("gamma = 1.5"),
             "a.toml:9: allocation.gamma = 1.5: must be more than 0 and at most 1; 0.4 is the default",
         ),

@@ -1,0 +1,437 @@
+//! `ratewright bench engine`: how long an iteration of the parallel engine takes on this machine.
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use comfy_table::{CellAlignment, Table};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use ratewright_allocator::engine::parallel::{
+    Layout, ParallelEngine, ParallelOptions, PhaseNanos, Simd,
+};
+use ratewright_allocator::engine::{
+    EngineConfig, EngineEvent, FlowKey, FlowSpec, RateEngine, ReferenceEngine,
+};
+use ratewright_topology::{HostId, PathChoice, ThreeTierClos, Topology, TwoTierClos};
+use serde::Serialize;
+
+use super::sweep::print_json;
+use crate::clock::{NS_PER_S, now_ns};
+use crate::report::json::COMMIT;
+
+/// Iterations between two changes of one flow, without which the engine would come to rest and
+/// have nothing to measure. Their own time counts only with `--churn`.
+const STIR_INTERVAL: usize = 250;
+/// Iterations before measuring: rows are put in order meanwhile.
+const WARM_UP: usize = 300;
+/// Never at rest: rests are not to be measured.
+const NEVER_SETTLED: f64 = 1e-12;
+/// Core links of an aggregation switch.
+const CORES_PER_AGG: u32 = 4;
+/// Iterations of the comparison with the reference.
+const REFERENCE_ITERATIONS: usize = 4_000;
+
+/// Options.
+#[derive(Debug, Clone, Args)]
+pub struct EngineOptions {
+    /// Hosts
+    #[arg(long, default_value_t = 4_608)]
+    pub hosts: u32,
+    /// Flows between random hosts of different racks
+    #[arg(long, default_value_t = 49_152)]
+    pub flows: usize,
+    /// Tiers of the network
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(2..=3))]
+    pub tiers: u8,
+    /// Hosts of a rack
+    #[arg(long, default_value_t = 48)]
+    pub rack_hosts: u32,
+    /// Spines, or aggregation switches of a pod
+    #[arg(long, default_value_t = 16)]
+    pub spines: u32,
+    /// Blocks of racks, a power of two
+    #[arg(long, default_value_t = 2)]
+    pub blocks: u32,
+    /// Workers, at most the square of the blocks
+    #[arg(long, default_value_t = 1)]
+    pub workers: usize,
+    /// Flowlets that start, and as many that end, in a second
+    #[arg(long, default_value_t = 0.0)]
+    pub churn: f64,
+    /// Iterations
+    #[arg(long, default_value_t = 10_000)]
+    pub iterations: usize,
+    /// The instruction set: scalar, avx2 or avx512; the best there is if not given
+    #[arg(long)]
+    pub simd: Option<String>,
+    /// Seed of the flows
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Compare the rates at rest with the f64 reference's, which takes a while
+    #[arg(long)]
+    pub against_reference: bool,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Durations in µs.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Quantiles {
+    min: f64,
+    p50: f64,
+    p99: f64,
+}
+
+/// Mean durations of the first worker's parts of an iteration in µs.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Phases {
+    events: f64,
+    /// F-NORM and threshold of the rates before, new rates and their sums: one walk.
+    rate_update: f64,
+    aggregation: f64,
+    price_update: f64,
+    distribution: f64,
+    /// The second walk after events.
+    normalization: f64,
+    output: f64,
+}
+
+/// The results.
+#[derive(Debug, Clone, Serialize)]
+struct Results {
+    commit: &'static str,
+    hosts: usize,
+    flows: usize,
+    links: usize,
+    tiers: u8,
+    blocks: u32,
+    workers: usize,
+    simd: &'static str,
+    iterations: usize,
+    /// Events, rates, prices, F-NORM and output.
+    iteration_us: Quantiles,
+    phases_us: Phases,
+    /// Flows that the rows of FlowBlocks hold.
+    flows_in_rows: usize,
+    bytes_per_flow: f64,
+    /// Events that were applied in a second of the measurement, if there were any; else what one core
+    /// applies in a second.
+    events_per_s: f64,
+    updates_per_iteration: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_relative_error: Option<f64>,
+}
+
+fn network(options: &EngineOptions) -> Result<Topology> {
+    let racks = options.hosts / options.rack_hosts.max(1);
+    ensure!(
+        racks * options.rack_hosts == options.hosts && racks > 1,
+        "--hosts must be a multiple of --rack-hosts, and at least two racks"
+    );
+    let built = if options.tiers == 2 {
+        TwoTierClos {
+            racks,
+            hosts_per_rack: options.rack_hosts,
+            spines: options.spines,
+            ..TwoTierClos::default()
+        }
+        .build()
+    } else {
+        let pods = (1..=racks.isqrt())
+            .rev()
+            .find(|pods| racks % pods == 0)
+            .unwrap_or(1);
+        ThreeTierClos {
+            pods,
+            racks_per_pod: racks / pods,
+            hosts_per_rack: options.rack_hosts,
+            aggs_per_pod: options.spines,
+            cores: options.spines * CORES_PER_AGG,
+            ..ThreeTierClos::default()
+        }
+        .build()
+    };
+    built.context("no such network can be built")
+}
+
+/// Makes flows between random hosts of different racks.
+struct Traffic<'a> {
+    topology: &'a Topology,
+    random: Pcg64Mcg,
+    rack_hosts: u32,
+    started: u64,
+    ended: u64,
+}
+
+impl Traffic<'_> {
+    fn start(&mut self) -> Result<EngineEvent> {
+        let hosts = self.topology.hosts().len() as u32;
+        let source = self.random.random_range(0..hosts);
+        let destination = loop {
+            let host = self.random.random_range(0..hosts);
+            if host / self.rack_hosts != source / self.rack_hosts {
+                break host;
+            }
+        };
+        let choice = PathChoice::Hash(self.random.random());
+        let path = self
+            .topology
+            .path(HostId(source), HostId(destination), choice)?;
+        self.started += 1;
+        Ok(EngineEvent::Start(FlowSpec {
+            key: FlowKey(self.started - 1),
+            links: path.iter().map(|link| link.0).collect(),
+            class: 0,
+            weight: 1.0,
+            demand_bps: f64::INFINITY,
+        }))
+    }
+
+    /// The oldest flow ends.
+    fn end(&mut self) -> EngineEvent {
+        self.ended += 1;
+        EngineEvent::End(FlowKey(self.ended - 1))
+    }
+}
+
+/// Runs it.
+///
+/// # Errors
+/// If options make no sense, or the network cannot be built or cut.
+pub fn run(options: &EngineOptions) -> Result<()> {
+    let results = measure(options)?;
+    if options.json {
+        return print_json(&results);
+    }
+    let mut table = Table::new();
+    table.load_style(UTF8_FULL_CONDENSED);
+    table.set_header(["figure", "value"]);
+    let us = |value: f64| format!("{value:.2} µs");
+    let (times, phases) = (results.iteration_us, results.phases_us);
+    table.add_rows([
+        ["hosts".to_owned(), results.hosts.to_string()],
+        ["flows".to_owned(), results.flows.to_string()],
+        ["links".to_owned(), results.links.to_string()],
+        ["instruction set".to_owned(), results.simd.to_owned()],
+        ["iteration, minimum".to_owned(), us(times.min)],
+        ["iteration, median".to_owned(), us(times.p50)],
+        ["iteration, p99".to_owned(), us(times.p99)],
+        ["  events".to_owned(), us(phases.events)],
+        ["  rates, F-NORM, sums".to_owned(), us(phases.rate_update)],
+        ["  aggregation".to_owned(), us(phases.aggregation)],
+        ["  prices".to_owned(), us(phases.price_update)],
+        ["  distribution".to_owned(), us(phases.distribution)],
+        ["  F-NORM after events".to_owned(), us(phases.normalization)],
+        ["  output".to_owned(), us(phases.output)],
+        [
+            "events/s".to_owned(),
+            format!("{:.0}", results.events_per_s),
+        ],
+        [
+            "bytes per flow".to_owned(),
+            format!("{:.1}", results.bytes_per_flow),
+        ],
+    ]);
+    if let Some(error) = results.max_relative_error {
+        table.add_row(["largest relative error".to_owned(), format!("{error:.1e}")]);
+    }
+    if let Some(column) = table.column_mut(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    println!("{table}");
+    Ok(())
+}
+
+fn measure(options: &EngineOptions) -> Result<Results> {
+    ensure!(options.flows > 0, "--flows must be above 0");
+    ensure!(options.iterations > 0, "--iterations must be above 0");
+    ensure!(options.churn >= 0.0, "--churn must not be negative");
+    let topology = network(options)?;
+    let capacities: Vec<f64> = topology
+        .links()
+        .iter()
+        .map(|link| topology.effective_capacity_bps(link.id) as f64)
+        .collect();
+    let simd = match &options.simd {
+        None => Simd::best(),
+        Some(name) => Simd::available()
+            .into_iter()
+            .find(|simd| simd.name() == name)
+            .with_context(|| format!("this machine has no {name}"))?,
+    };
+    let config = EngineConfig {
+        settle_tolerance: NEVER_SETTLED,
+        max_flows: options.flows + 1,
+        ..EngineConfig::default()
+    };
+    let cores: Vec<usize> = (0..options.workers).collect();
+    let parallel = ParallelOptions {
+        workers: options.workers,
+        cores,
+        simd,
+    };
+    let layout = Layout::of(&topology, options.blocks)?;
+    let mut engine = ParallelEngine::new(config.clone(), parallel, layout, &capacities)?;
+    let mut traffic = Traffic {
+        topology: &topology,
+        random: Pcg64Mcg::seed_from_u64(options.seed),
+        rack_hosts: options.rack_hosts,
+        started: 0,
+        ended: 0,
+    };
+    let starts: Vec<EngineEvent> = (0..options.flows)
+        .map(|_| traffic.start())
+        .collect::<Result<_>>()?;
+    let began_ns = now_ns();
+    for event in &starts {
+        engine.apply(event.clone())?;
+    }
+    let bulk_events_per_s = per_second(options.flows, now_ns() - began_ns);
+    for _ in 0..WARM_UP {
+        engine.iterate();
+        engine.drain_updates(&mut |_| {});
+    }
+    let max_relative_error = if options.against_reference {
+        Some(compare(&mut engine, &starts, config, &capacities)?)
+    } else {
+        None
+    };
+    let run = iterate(options, &mut engine, &mut traffic)?;
+    let mean_us = |sum_ns: u64| sum_ns as f64 / options.iterations as f64 / 1e3;
+    let at = |share: f64| {
+        let index = (run.times_ns.len() - 1) as f64 * share;
+        run.times_ns[index as usize] as f64 / 1e3
+    };
+    let phases = run.phases;
+    Ok(Results {
+        commit: COMMIT,
+        hosts: topology.hosts().len(),
+        flows: engine.flow_count(),
+        links: topology.links().len(),
+        tiers: options.tiers,
+        blocks: options.blocks,
+        workers: options.workers,
+        simd: engine.simd().name(),
+        iterations: options.iterations,
+        iteration_us: Quantiles {
+            min: at(0.0),
+            p50: at(0.5),
+            p99: at(0.99),
+        },
+        phases_us: Phases {
+            events: mean_us(run.events_ns),
+            rate_update: mean_us(phases.rate_update),
+            aggregation: mean_us(phases.aggregation),
+            price_update: mean_us(phases.price_update),
+            distribution: mean_us(phases.distribution),
+            normalization: mean_us(phases.normalization),
+            output: mean_us(run.output_ns),
+        },
+        flows_in_rows: engine.flows_in_rows(),
+        bytes_per_flow: engine.flow_bytes() as f64 / engine.flow_count() as f64,
+        events_per_s: if options.churn > 0.0 {
+            per_second(run.events, run.total_ns)
+        } else {
+            bulk_events_per_s
+        },
+        updates_per_iteration: run.updates as f64 / options.iterations as f64,
+        max_relative_error,
+    })
+}
+
+fn per_second(count: usize, ns: u64) -> f64 {
+    count as f64 * NS_PER_S as f64 / ns.max(1) as f64
+}
+
+/// What the iterations came to.
+struct Run {
+    /// In ascending order.
+    times_ns: Vec<u64>,
+    total_ns: u64,
+    events_ns: u64,
+    output_ns: u64,
+    events: usize,
+    updates: usize,
+    phases: PhaseNanos,
+}
+
+fn iterate(
+    options: &EngineOptions,
+    engine: &mut ParallelEngine,
+    traffic: &mut Traffic<'_>,
+) -> Result<Run> {
+    let mut run = Run {
+        times_ns: Vec::with_capacity(options.iterations),
+        total_ns: 0,
+        events_ns: 0,
+        output_ns: 0,
+        events: 0,
+        updates: 0,
+        phases: PhaseNanos::default(),
+    };
+    engine.time_phases(true);
+    let mut due = 0.0;
+    let mut events = Vec::new();
+    for iteration in 0..options.iterations {
+        if options.churn == 0.0 && iteration % STIR_INTERVAL == STIR_INTERVAL - 1 {
+            let phases = engine.phases();
+            engine.apply(traffic.end())?;
+            engine.apply(traffic.start()?)?;
+            engine.iterate();
+            engine.drain_updates(&mut |_| {});
+            engine.set_phases(phases);
+        }
+        // As many as came while the last iteration ran.
+        let last_ns = run.times_ns.last().copied().unwrap_or(0);
+        due += options.churn * last_ns as f64 / NS_PER_S as f64;
+        while due >= 1.0 {
+            due -= 1.0;
+            events.push(traffic.end());
+            events.push(traffic.start()?);
+        }
+        let began_ns = now_ns();
+        run.events += events.len();
+        for event in events.drain(..) {
+            engine.apply(event)?;
+        }
+        let applied_ns = now_ns();
+        engine.iterate();
+        let iterated_ns = now_ns();
+        engine.drain_updates(&mut |_| run.updates += 1);
+        let ended_ns = now_ns();
+        run.events_ns += applied_ns - began_ns;
+        run.output_ns += ended_ns - iterated_ns;
+        run.times_ns.push(ended_ns - began_ns);
+    }
+    run.total_ns = run.times_ns.iter().sum();
+    run.phases = engine.phases();
+    run.times_ns.sort_unstable();
+    Ok(run)
+}
+
+/// The largest relative difference of a rate from the f64 reference's, after as many iterations of
+/// both that neither moves any more.
+fn compare(
+    engine: &mut ParallelEngine,
+    starts: &[EngineEvent],
+    config: EngineConfig,
+    capacities: &[f64],
+) -> Result<f64> {
+    let mut exact = ReferenceEngine::new(config, capacities)?;
+    for event in starts {
+        exact.apply(event.clone())?;
+    }
+    for _ in 0..REFERENCE_ITERATIONS {
+        engine.iterate();
+        engine.drain_updates(&mut |_| {});
+        exact.iterate();
+        exact.drain_updates(&mut |_| {});
+    }
+    let rates = engine.rates_bps();
+    let worst = rates.into_iter().fold(0.0, |worst: f64, (key, ours)| {
+        let rate = exact.rate_bps(key).unwrap_or(0.0);
+        worst.max((ours - rate).abs() / rate.max(1.0))
+    });
+    Ok(worst)
+}
