@@ -134,6 +134,7 @@ struct tcp_sock {
 	__u32 snd_cwnd;
 	__u32 snd_cwnd_cnt;
 	__u32 snd_ssthresh;
+	__u32 prior_cwnd;
 	__u16 tcp_header_len;
 	__u64 bytes_sent;
 	__u32 write_seq;
@@ -158,7 +159,6 @@ struct tcp_congestion_ops {
 	void (*pkts_acked)(struct sock *sk, const struct ack_sample *sample);
 	__u32 (*min_tso_segs)(struct sock *sk);
 	__u32 (*undo_cwnd)(struct sock *sk);
-	__u32 (*sndbuf_expand)(struct sock *sk);
 	char name[RW_TCP_CA_NAME_MAX];
 	__u32 key;
 	__u32 flags;

@@ -18,6 +18,7 @@
  */
 #include "kernel.h"
 #include "flow.h"
+#include "names.h"
 
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
@@ -61,6 +62,7 @@ struct rw_shared {
 	__u64 expired;
 	/* Sockets that could not be switched by the running pass. */
 	__u64 switch_failed;
+	__u64 windows_bounded;
 	/* The kernel's key of this congestion control's name. */
 	__u64 cc_key;
 } shared;
@@ -174,9 +176,6 @@ _Static_assert(PRIV_OFFSET + sizeof(struct rw_flow) <= PRIV_SIZE, "the private a
  */
 #define BEHIND_MAX_NS (1LL << 20)
 #define CATCH_UP_SHIFT 23
-/* What a socket may buffer under a rate: an application waits that long for a processor. */
-#define SNDBUF_US 20000
-#define SNDBUF_MAX_FACTOR 100
 /* One full segment in about a third of a second: the longest that a raise can have to wait. */
 #define MIN_PAYLOAD_BYTES_PER_S 4096
 
@@ -350,6 +349,32 @@ static __always_inline __u32 segments(__u64 bytes_per_s, __u64 us, __u32 mss)
 	if (count < MIN_CWND)
 		return MIN_CWND;
 	return count > MAX_CWND ? MAX_CWND : count;
+}
+
+/*
+ * What these programs return does not always reach TCP: on Linux 6.18 with the SRSO mitigation, a
+ * word of stale stack has been seen in place of what rw_ssthresh() and rw_undo_cwnd() had returned,
+ * and a window of 10^8 segments came of it. Both results are therefore looked at again before the
+ * next transmission. No window is as large as MAX_CWND, and no threshold exceeds the window that it
+ * was taken from.
+ */
+static __always_inline __u32 cubic_ssthresh(__u32 cwnd)
+{
+	__u32 ssthresh = (__u64)cwnd * 717 / 1024;
+
+	return ssthresh > 2 ? ssthresh : 2;
+}
+
+static __always_inline void bound_cwnd(struct tcp_sock *tp)
+{
+	__u32 cwnd = tp->prior_cwnd;
+
+	if (tp->snd_cwnd <= MAX_CWND)
+		return;
+	if (cwnd < MIN_CWND || cwnd > MAX_CWND)
+		cwnd = MIN_CWND;
+	tp->snd_cwnd = cwnd;
+	__sync_fetch_and_add(&shared.windows_bounded, 1);
 }
 
 /* Recovery from loss is the kernel's business (PRR and cubic). */
@@ -600,7 +625,12 @@ __u32 BPF_PROG(rw_undo_cwnd, struct sock *sk)
 SEC("struct_ops/set_state")
 void BPF_PROG(rw_set_state, struct sock *sk, __u8 new_state)
 {
+	struct tcp_sock *tp = (struct tcp_sock *)sk;
+
 	cubictcp_state(sk, new_state);
+	if (new_state >= TCP_CA_CWR && tp->snd_ssthresh > tp->prior_cwnd)
+		tp->snd_ssthresh = cubic_ssthresh(tp->prior_cwnd);
+	bound_cwnd(tp);
 }
 
 SEC("struct_ops/cwnd_event")
@@ -645,29 +675,13 @@ void BPF_PROG(rw_pkts_acked, struct sock *sk, const struct ack_sample *sample)
 		end_flowlet(tp);
 }
 
-/* Twice the window, as TCP does, would be a fraction of a millisecond at low round trips. */
-SEC("struct_ops/sndbuf_expand")
-__u32 BPF_PROG(rw_sndbuf_expand, struct sock *sk)
-{
-	struct tcp_sock *tp = (struct tcp_sock *)sk;
-	struct rw_flow *flow = flow_of(tp);
-	__u32 window = tp->snd_cwnd > MIN_CWND ? tp->snd_cwnd : MIN_CWND;
-	__u32 factor;
-
-	if (!(flow->flags & FLOW_LEASED))
-		return 2;
-	factor = 2 * segments(flow->payload_bytes_per_s, SNDBUF_US, tp->mss_cache) / window;
-	if (factor < 2)
-		return 2;
-	return factor > SNDBUF_MAX_FACTOR ? SNDBUF_MAX_FACTOR : factor;
-}
-
 SEC("struct_ops/min_tso_segs")
 __u32 BPF_PROG(rw_min_tso_segs, struct sock *sk)
 {
 	struct tcp_sock *tp = (struct tcp_sock *)sk;
 	struct rw_flow *flow = flow_of(tp);
 
+	bound_cwnd(tp);
 	report_if_large(tp, flow);
 	if (!flow->slot)
 		return 2;
@@ -688,7 +702,6 @@ struct tcp_congestion_ops rw_cc = {
 	.cong_avoid = (void *)rw_cong_avoid,
 	.pkts_acked = (void *)rw_pkts_acked,
 	.min_tso_segs = (void *)rw_min_tso_segs,
-	.sndbuf_expand = (void *)rw_sndbuf_expand,
 	/* May be the default of a network namespace. */
 	.flags = RW_TCP_CONG_NON_RESTRICTED,
 	.name = "rw",
@@ -715,23 +728,6 @@ int BPF_PROG(rw_first_write, struct sock *sk)
 	if (rare && !rare->first_write_ns)
 		rare->first_write_ns = bpf_ktime_get_ns();
 	return 0;
-}
-
-static __always_inline bool same_name(const char *a, const volatile char *b)
-{
-	for (int i = 0; i < RW_TCP_CA_NAME_MAX; i++) {
-		if (a[i] != b[i])
-			return false;
-		if (!a[i])
-			return true;
-	}
-	return true;
-}
-
-static __always_inline void copy_name(char *to, const volatile char *from)
-{
-	for (int i = 0; i < RW_TCP_CA_NAME_MAX; i++)
-		to[i] = from[i];
 }
 
 /* Switches one socket of this network namespace to this congestion control. */

@@ -111,6 +111,8 @@ pub struct BackendStats {
     pub adopted: u64,
     /// Times that a lease ran out in the kernel and the socket went back to plain TCP.
     pub expired: u64,
+    /// Impossible congestion windows that were mended before a transmission (struct_ops).
+    pub windows_bounded: u64,
 }
 
 /// Why a back end cannot start or cannot do what was asked.

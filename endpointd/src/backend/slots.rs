@@ -443,6 +443,7 @@ impl SlotTable {
             events_lost: self.counter(COUNTER_EVENTS_LOST),
             adopted: self.counter(COUNTER_ADOPTED),
             expired: self.counter(COUNTER_EXPIRED),
+            ..BackendStats::default()
         }
     }
 
@@ -455,6 +456,7 @@ impl SlotTable {
             events_lost: now.events_lost.wrapping_sub(self.baseline.events_lost),
             adopted: now.adopted.wrapping_sub(self.baseline.adopted),
             expired: now.expired.wrapping_sub(self.baseline.expired),
+            ..now
         }
     }
 }

@@ -272,6 +272,7 @@ impl PacingBackend for StructOps {
             events_lost: read(self.shared.events_lost()),
             adopted: read(self.shared.adopted()),
             expired: read(self.shared.expired()),
+            windows_bounded: read(self.shared.windows_bounded()),
         }
     }
 

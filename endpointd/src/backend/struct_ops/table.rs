@@ -204,6 +204,8 @@ words! {
     expired,
     /// Sockets that could not be switched.
     switch_failed,
+    /// Impossible congestion windows that were mended before a transmission.
+    windows_bounded,
 }
 
 /// The words in the skeleton's mapped data section. They stay mapped as long as the skeleton lives,
