@@ -1,0 +1,86 @@
+//! `ratewright bench` prints what it promises, as JSON and as a figure.
+
+#![allow(clippy::unwrap_used)]
+
+use assert_cmd::Command;
+
+fn json_of(args: &[&str]) -> serde_json::Value {
+    let output = Command::cargo_bin("ratewright")
+        .unwrap()
+        .arg("bench")
+        .args(args)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{args:?}: {said}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn convergence_gives_figures_for_each_rule() {
+    let directory = tempfile::tempdir().unwrap();
+    let figure = directory.path().join("figure.svg");
+    let small = ["--racks", "8", "--flows", "1024", "--cases", "1"];
+    let mut args = vec!["convergence", "--json", "--repeats", "1", "--svg"];
+    args.push(figure.to_str().unwrap());
+    args.extend(small);
+    let result = json_of(&args);
+    assert_eq!(result["hosts"], 128);
+    assert_eq!(result["replaced"], 10);
+    let rules = result["rules"].as_array().unwrap();
+    let names: Vec<&str> = rules.iter().map(|r| r["rule"].as_str().unwrap()).collect();
+    for name in ["plain", "guarded", "ratewright", "local-1", "coordinate"] {
+        assert!(names.contains(&name), "{name} is missing in {names:?}");
+    }
+    for rule in rules {
+        let points = rule["points"].as_array().unwrap();
+        assert_eq!(points.len(), 10);
+        for point in points {
+            assert!(point["time"].as_f64().unwrap() > 0.0, "{point}");
+            assert!(point["throughput"].as_f64().unwrap() > 0.5, "{point}");
+        }
+    }
+    let svg = std::fs::read_to_string(figure).unwrap();
+    assert!(svg.starts_with("<svg") && svg.contains("ratewright"));
+}
+
+#[test]
+fn experiments_over_loads_give_figures_for_each_load() {
+    let short = [
+        "--json",
+        "--loads",
+        "0.3,0.6",
+        "--warm-up",
+        "100",
+        "--iterations",
+        "100",
+    ];
+    for (name, figure) in [("over-allocation", "mean_gbps"), ("normalizer", "f_norm")] {
+        let mut args = vec![name];
+        args.extend(short);
+        let result = json_of(&args);
+        let results = result["results"].as_array().unwrap();
+        for load in [0.3, 0.6] {
+            let at_load = results.iter().filter(|r| r["load"] == load);
+            let ned = at_load.clone().find(|r| r["optimizer"] == "NED").unwrap();
+            let ours = at_load.clone().find(|r| r["optimizer"] == "Ratewright");
+            let (ned, ours) = (ned[figure].as_f64(), ours.unwrap()[figure].as_f64());
+            assert!(
+                ned.is_some() && ours.is_some() && ned != ours,
+                "{name} at {load}"
+            );
+        }
+    }
+}
+
+#[test]
+fn loads_at_which_queues_grow_for_ever_are_refused() {
+    let output = Command::cargo_bin("ratewright")
+        .unwrap()
+        .args(["bench", "normalizer", "--loads", "1.0"])
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("--loads"), "{said}");
+}
