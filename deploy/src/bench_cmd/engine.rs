@@ -140,7 +140,7 @@ fn network(options: &EngineOptions) -> Result<Topology> {
     } else {
         let pods = (1..=racks.isqrt())
             .rev()
-            .find(|pods| racks % pods == 0)
+            .find(|pods| racks.is_multiple_of(*pods))
             .unwrap_or(1);
         ThreeTierClos {
             pods,

@@ -5,7 +5,7 @@
 //! for each downward cell which upward cell is the same flow, `back` the other way round.
 
 use super::lanes::{Halves, Lanes};
-use super::rows::{RowSet, Slots, reorder, split};
+use super::rows::{RowSet, Slots, growth, reorder, split};
 
 /// No flow.
 pub(super) const NO_FLOW: u32 = u32::MAX;
@@ -94,14 +94,14 @@ impl FlowBlock {
 
     fn grow(&mut self) {
         let (up, down) = (self.up.len(), self.down.len());
-        self.inverse_weight.resize(up, Lanes::default());
-        self.back.resize(up, Halves::default());
-        self.mate.resize(down, Halves::default());
-        self.weight.resize(down, Lanes::default());
-        self.knee.resize(down, Lanes([1.0; 16]));
-        self.rate.resize(down, Lanes::default());
-        self.told.resize(down, Lanes::default());
-        self.flow.resize(down, [NO_FLOW; 16]);
+        fit(&mut self.inverse_weight, up, Lanes::default());
+        fit(&mut self.back, up, Halves::default());
+        fit(&mut self.mate, down, Halves::default());
+        fit(&mut self.weight, down, Lanes::default());
+        fit(&mut self.knee, down, Lanes([1.0; 16]));
+        fit(&mut self.rate, down, Lanes::default());
+        fit(&mut self.told, down, Lanes::default());
+        fit(&mut self.flow, down, [NO_FLOW; 16]);
     }
 
     fn deviates(&self, weight: f32, knee: f32) -> bool {
@@ -224,4 +224,12 @@ impl FlowBlock {
             + (self.rate.capacity() + self.told.capacity()) * size_of::<Lanes>()
             + self.flow.capacity() * size_of::<[u32; 16]>()
     }
+}
+
+/// Lengthens a list of rows.
+fn fit<T: Copy>(list: &mut Vec<T>, rows: usize, empty: T) {
+    if rows > list.capacity() {
+        list.reserve_exact(growth(list.len()).max(rows - list.len()));
+    }
+    list.resize(rows, empty);
 }

@@ -228,6 +228,11 @@ impl RowSet {
         if self.free.is_empty() {
             let first = self.len();
             let last = (first + RUN).min(MAX_ROWS);
+            if last > self.words.capacity() {
+                self.words.reserve_exact(growth(first));
+                self.used.reserve_exact(growth(first));
+                self.occupancy.reserve_exact(growth(first));
+            }
             self.words.resize(last, EMPTY);
             self.used.resize(last, 0);
             self.occupancy.resize(last, Occupancy::default());
@@ -243,6 +248,12 @@ impl RowSet {
         self.rows[table].push(row);
         Some(row)
     }
+}
+
+/// Rows to make room for at once: an eighth of those that there are, where doubling would leave much
+/// of a large table unused.
+pub(super) fn growth(rows: usize) -> usize {
+    rows / 8 + 2 * RUN
 }
 
 /// Moves what belongs to rows to where `now` says that they are.

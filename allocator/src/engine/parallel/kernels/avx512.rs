@@ -148,10 +148,10 @@ pub(super) fn run(
     match (pass.normalize, pass.rates, block.is_plain()) {
         (true, true, true) => down_rows::<true, true, true>(pass, block, down, down_sums, scratch),
         (true, true, false) => {
-            down_rows::<true, true, false>(pass, block, down, down_sums, scratch)
+            down_rows::<true, true, false>(pass, block, down, down_sums, scratch);
         }
         (false, true, true) => {
-            down_rows::<false, true, true>(pass, block, down, down_sums, scratch)
+            down_rows::<false, true, true>(pass, block, down, down_sums, scratch);
         }
         (false, true, false) => {
             down_rows::<false, true, false>(pass, block, down, down_sums, scratch);
