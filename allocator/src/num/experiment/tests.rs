@@ -74,6 +74,7 @@ fn f_norm_beats_u_norm_and_better_prices_beat_both() {
         ours.f_norm > ned.f_norm && ours.u_norm > ned.u_norm,
         "{ours:?} {ned:?}"
     );
+    assert!(passes.f_norm > 0.997, "{passes:?}");
     assert!(
         1.0 - ours.f_norm < 0.5 * (1.0 - ned.f_norm),
         "{ours:?} {ned:?}"
