@@ -60,9 +60,8 @@ mod tests {
             std::process::id().to_string()
         );
         let (sender, receiver) = std::sync::mpsc::channel();
-        let waiting = path.clone();
         let second = std::thread::spawn(move || {
-            let turn = take_at(&waiting).unwrap();
+            let turn = take_at(&path).unwrap();
             sender.send(()).unwrap();
             drop(turn);
         });
