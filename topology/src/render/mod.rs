@@ -1,4 +1,4 @@
-//! Topologies for people: a text [`summary`], a picture as [SVG](to_svg), a graph as
+//! Topologies for people: a text [`summary()`], a picture as [SVG](to_svg), a graph as
 //! [DOT](to_dot).
 
 mod dot;
