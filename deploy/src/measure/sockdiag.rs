@@ -18,8 +18,19 @@ const NLMSG_HEADER: usize = 16;
 const DIAG_MESSAGE: usize = 72;
 /// Offset of `tcpi_pacing_rate` in `struct tcp_info`.
 const PACING_AT: usize = 104;
+/// Offset of `tcpi_data_segs_out` in it.
+const SENT_AT: usize = 156;
 /// Offset of the destination port in `struct inet_diag_msg` (`id.idiag_dport`).
 const DPORT_AT: usize = 6;
+
+/// One connection as the kernel sees it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Paced {
+    /// What the kernel would pace by: a rate that was handed out, or one that follows the window.
+    pub rate_bps: f64,
+    /// Data segments sent so far.
+    pub segments_sent: u32,
+}
 
 /// A sock_diag socket inside a host.
 #[derive(Debug)]
@@ -53,13 +64,12 @@ impl SockDiag {
         })
     }
 
-    /// Pacing rates in bit/s of the established sockets towards one of `ports`: what the kernel would
-    /// pace by, whether it is a rate that was handed out or one that follows the congestion window.
+    /// The established connections towards one of `ports`.
     ///
     /// # Errors
     /// When the kernel does not answer.
-    pub fn pacing_rates_bps(&mut self, ports: std::ops::RangeInclusive<u16>) -> Result<Vec<f64>> {
-        let mut rates = Vec::new();
+    pub fn connections(&mut self, ports: std::ops::RangeInclusive<u16>) -> Result<Vec<Paced>> {
+        let mut found = Vec::new();
         for family in [libc::AF_INET, libc::AF_INET6] {
             self.socket
                 .write_all(&request(family as u8))
@@ -82,12 +92,12 @@ impl SockDiag {
                     {
                         break 'answer;
                     }
-                    rates.extend(rate_in(&message[NLMSG_HEADER..size], &ports));
+                    found.extend(paced_in(&message[NLMSG_HEADER..size], &ports));
                     at += size.next_multiple_of(4);
                 }
             }
         }
-        Ok(rates)
+        Ok(found)
     }
 }
 
@@ -114,8 +124,8 @@ fn request(family: u8) -> Vec<u8> {
     out
 }
 
-/// The rate of the socket in one `inet_diag_msg`, if its destination port is in range.
-fn rate_in(message: &[u8], ports: &std::ops::RangeInclusive<u16>) -> Option<f64> {
+/// The connection in one `inet_diag_msg`, if its destination port is in range.
+fn paced_in(message: &[u8], ports: &std::ops::RangeInclusive<u16>) -> Option<Paced> {
     let port = u16::from_be_bytes([*message.get(DPORT_AT)?, *message.get(DPORT_AT + 1)?]);
     if !ports.contains(&port) {
         return None;
@@ -125,8 +135,13 @@ fn rate_in(message: &[u8], ports: &std::ops::RangeInclusive<u16>) -> Option<f64>
         let size = usize::from(u16::from_ne_bytes([message[at], message[at + 1]]));
         let kind = u16::from_ne_bytes([message[at + 2], message[at + 3]]);
         if kind == INET_DIAG_INFO {
-            let value = message.get(at + 4 + PACING_AT..at + 12 + PACING_AT)?;
-            return Some(u64::from_ne_bytes(value.try_into().ok()?) as f64 * 8.0);
+            let info = &message[at + 4..];
+            let rate = info.get(PACING_AT..PACING_AT + 8)?;
+            let sent = info.get(SENT_AT..SENT_AT + 4)?;
+            return Some(Paced {
+                rate_bps: u64::from_ne_bytes(rate.try_into().ok()?) as f64 * 8.0,
+                segments_sent: u32::from_ne_bytes(sent.try_into().ok()?),
+            });
         }
         at += size.max(4).next_multiple_of(4);
     }

@@ -236,9 +236,13 @@ fn outage(
 ///
 /// While a rate is in force, the kernel paces within a few percent of the flow's fair share of the
 /// bottleneck; a socket on plain Cubic has a pacing rate that follows its window and leaves that band
-/// with the next acknowledgement. Rates that tc enforces do not show: nothing is measured then.
+/// with the next acknowledgement. One that sends nothing, because it waits for a retransmission
+/// timeout, shows its last rate until it sends again, but is not paced by it. Rates that tc enforces do
+/// not show: nothing is measured then.
 struct Pacing {
     kernels: Vec<SockDiag>,
+    /// Segments that each host had sent at the sample before.
+    sent: Vec<u32>,
     left: Vec<Departure>,
     band: RangeInclusive<f64>,
 }
@@ -256,14 +260,20 @@ impl Pacing {
         let share = plan.capacities.host_bps as f64 / (plan.hosts - 1) as f64 * PAYLOAD_SHARE;
         Ok(Pacing {
             left: vec![Departure::default(); kernels.len()],
+            sent: vec![0; kernels.len()],
             kernels,
             band: share * 0.88..=share * 1.1,
         })
     }
 
+    /// Whether a host has sent since the last sample, all of it by its rate.
     fn in_force(&mut self, index: usize) -> Result<bool> {
-        let rates = self.kernels[index].pacing_rates_bps(FIRST_PORT..=FIRST_PORT + PORTS - 1)?;
-        Ok(!rates.is_empty() && rates.iter().all(|rate| self.band.contains(rate)))
+        let flows = self.kernels[index].connections(FIRST_PORT..=FIRST_PORT + PORTS - 1)?;
+        let sent = flows
+            .iter()
+            .fold(0, |sum: u32, flow| sum.wrapping_add(flow.segments_sent));
+        let sends = std::mem::replace(&mut self.sent[index], sent) != sent;
+        Ok(sends && flows.iter().all(|flow| self.band.contains(&flow.rate_bps)))
     }
 
     fn all_in_force(&mut self) -> Result<bool> {
