@@ -44,8 +44,8 @@ deny: setup-test
 
 nextest: setup-test
 	$(CARGO) build --locked --workspace --bins
+	$(CARGO) test --quiet --locked --workspace --doc
 	$(CARGO) nextest run --locked --workspace
-	$(CARGO) test --locked --workspace --doc
 
 fuzz: setup-test
 	scripts/fuzz.sh $(FUZZ_SECONDS)
