@@ -470,7 +470,7 @@ static __always_inline void refresh(struct tcp_sock *tp, struct rw_flow *flow)
 	struct sock *sk = (struct sock *)tp;
 	struct rw_slot *slot = slot_of(flow);
 	__u64 now = tp->tcp_clock_cache;
-	__u64 wire, payload, expires, common, most;
+	__u64 wire, payload, expires, common, most, owed;
 
 	if (!slot)
 		return;
@@ -492,7 +492,11 @@ static __always_inline void refresh(struct tcp_sock *tp, struct rw_flow *flow)
 	if (!(flow->flags & FLOW_LEASED)) {
 		slot->behind_ns = 0;
 		slot->counted_ns = now;
-		slot->counted_bytes = tp->bytes_sent;
+		/* What went out before the rate came stands in a queue: about 2 ms of it are owed. */
+		owed = (__u64)tp->packets_out * tp->mss_cache;
+		if (owed > wire >> 9)
+			owed = wire >> 9;
+		slot->counted_bytes = tp->bytes_sent - owed;
 	}
 	if (wire != flow->wire_bytes_per_s || flow->mss != (__u16)tp->mss_cache)
 		new_rate(tp, wire);
