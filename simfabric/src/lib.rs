@@ -10,4 +10,6 @@
 //! | `transport` | one file per scheme behind one sans-IO trait (start, packet, timer) |
 //! | `workload` | Poisson flowlets of published size distributions, incast, permutation, traces |
 //! | `experiment` | one file per paper figure: scenario, sweep, the paper's numbers, the comparison |
-//! | `report` | tables, CSV and JSON with seed and commit, SVG plots |
+//! | [`report`] | tables, CSV and JSON with seed and commit, SVG plots |
+
+pub mod report;

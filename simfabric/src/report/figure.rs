@@ -1,0 +1,412 @@
+//! A reproduced figure: the paper's numbers, ours beside them, a verdict per row.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::commit::commit;
+use super::plot::Picture;
+
+/// Why a result could not be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    /// A file or directory.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Not the JSON of a result.
+    #[error("{}: {source}", path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: serde_json::Error,
+    },
+    /// The drawing library refused.
+    #[error("{}: cannot be drawn: {reason}", path.display())]
+    Draw {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What the paper says of a row.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Paper {
+    /// One number.
+    Number(f64),
+    /// From the least to the largest.
+    Range([f64; 2]),
+    /// In words, where it gives no number.
+    Text(String),
+    /// Nothing; the row is there for comparison.
+    Nothing(()),
+}
+
+impl From<f64> for Paper {
+    fn from(value: f64) -> Self {
+        Self::Number(value)
+    }
+}
+
+impl From<(f64, f64)> for Paper {
+    fn from((low, high): (f64, f64)) -> Self {
+        Self::Range([low, high])
+    }
+}
+
+impl From<&str> for Paper {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+/// What we measured.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Number {
+    /// A number.
+    Value(f64),
+    /// From the least to the largest.
+    Range([f64; 2]),
+    /// There was nothing to measure: no such flow, or none finished.
+    Missing(()),
+}
+
+impl From<f64> for Number {
+    fn from(value: f64) -> Self {
+        if value.is_finite() {
+            Self::Value(value)
+        } else {
+            Self::Missing(())
+        }
+    }
+}
+
+impl From<Option<f64>> for Number {
+    fn from(value: Option<f64>) -> Self {
+        value.map_or(Self::Missing(()), Self::from)
+    }
+}
+
+impl From<(f64, f64)> for Number {
+    fn from((low, high): (f64, f64)) -> Self {
+        Self::Range([low, high])
+    }
+}
+
+/// How a row compares.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Within what the paper gives, or within the tolerance stated.
+    Reproduced,
+    /// Outside, in the direction that is better for the scheme.
+    Better,
+    /// Outside; the row's note gives the measurement that explains it.
+    Explained,
+    /// Outside, and not explained.
+    Off,
+    /// The paper gives no number.
+    NoFigure,
+    /// Nothing was measured, for the reason in the note.
+    NotMeasured,
+}
+
+impl Verdict {
+    /// As it is written in JSON.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Reproduced => "reproduced",
+            Self::Better => "better",
+            Self::Explained => "explained",
+            Self::Off => "off",
+            Self::NoFigure => "no-figure",
+            Self::NotMeasured => "not-measured",
+        }
+    }
+}
+
+/// A row of a figure.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Row {
+    /// What was measured.
+    pub name: String,
+    /// The paper's figure.
+    pub paper: Paper,
+    /// Ours.
+    pub ours: Number,
+    /// The unit of both.
+    pub unit: String,
+    /// How they compare.
+    pub verdict: Verdict,
+    /// Why they differ: a measurement.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+impl Row {
+    /// A row whose verdict the caller has found.
+    pub fn new(
+        name: impl Into<String>,
+        paper: impl Into<Paper>,
+        ours: impl Into<Number>,
+        unit: impl Into<String>,
+        verdict: Verdict,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            paper: paper.into(),
+            ours: ours.into(),
+            unit: unit.into(),
+            verdict,
+            note: None,
+        }
+    }
+
+    /// A row that is reproduced when `ours` lies in the paper's range (or at its number) widened by
+    /// the relative `tolerance` at both ends, and [`Verdict::Off`] otherwise.
+    pub fn judged(
+        name: impl Into<String>,
+        paper: impl Into<Paper>,
+        ours: impl Into<Number>,
+        unit: impl Into<String>,
+        tolerance: f64,
+    ) -> Self {
+        let (paper, ours) = (paper.into(), ours.into());
+        let range = match paper {
+            Paper::Number(value) => Some((value, value)),
+            Paper::Range([low, high]) => Some((low, high)),
+            Paper::Text(_) | Paper::Nothing(()) => None,
+        };
+        let measured = match ours {
+            Number::Value(value) => Some((value, value)),
+            Number::Range([low, high]) => Some((low, high)),
+            Number::Missing(()) => None,
+        };
+        let verdict = match (range, measured) {
+            (_, None) => Verdict::NotMeasured,
+            (None, Some(_)) => Verdict::NoFigure,
+            (Some((low, high)), Some((least, most))) => {
+                let inside =
+                    least >= low - tolerance * low.abs() && most <= high + tolerance * high.abs();
+                if inside {
+                    Verdict::Reproduced
+                } else {
+                    Verdict::Off
+                }
+            }
+        };
+        Self::new(name, paper, ours, unit, verdict)
+    }
+
+    /// Adds what explains the row. A row that is off and has a measured cause becomes
+    /// [`Verdict::Explained`].
+    #[must_use]
+    pub fn explained(mut self, note: impl Into<String>) -> Self {
+        self.note = Some(note.into());
+        if self.verdict == Verdict::Off {
+            self.verdict = Verdict::Explained;
+        }
+        self
+    }
+
+    /// Adds a remark; the verdict stays.
+    #[must_use]
+    pub fn note(mut self, note: impl Into<String>) -> Self {
+        self.note = Some(note.into());
+        self
+    }
+}
+
+/// A reproduced figure. Written as `DIR/<figure>.json`, its picture as `DIR/<figure>.svg`.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Figure {
+    /// The name of the files, such as `flowtune-h`.
+    pub figure: String,
+    /// What it shows, with the paper's number of the figure.
+    pub title: String,
+    /// The rows.
+    pub rows: Vec<Row>,
+    /// The seed of the runs.
+    pub seed: u64,
+    /// The commit of the source.
+    pub commit: String,
+    /// Whether this is the short form.
+    pub quick: bool,
+    /// Whether the runs ended as planned; `false` after Ctrl-C.
+    pub complete: bool,
+    /// What was run, parameter by parameter, in words.
+    #[serde(default)]
+    pub scenario: Vec<String>,
+    /// What holds for several rows: measurements that explain differences, choices made.
+    #[serde(default)]
+    pub notes: Vec<String>,
+    /// The data behind rows and picture, as the experiment wants to keep it.
+    #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
+    pub data: serde_json::Value,
+}
+
+impl Figure {
+    /// A figure without rows.
+    pub fn new(
+        figure: impl Into<String>,
+        title: impl Into<String>,
+        seed: u64,
+        quick: bool,
+    ) -> Self {
+        Self {
+            figure: figure.into(),
+            title: title.into(),
+            rows: Vec::new(),
+            seed,
+            commit: commit().to_owned(),
+            quick,
+            complete: true,
+            scenario: Vec::new(),
+            notes: Vec::new(),
+            data: serde_json::Value::Null,
+        }
+    }
+
+    /// Writes `<figure>.json` and `<figure>.svg` into `dir`, which is made if it is missing.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub fn write(&self, dir: &Path, picture: &Picture) -> Result<(), ReportError> {
+        write_json(&dir.join(format!("{}.json", self.figure)), self)?;
+        picture.write(&dir.join(format!("{}.svg", self.figure)))
+    }
+
+    /// The rows as a text table.
+    #[must_use]
+    pub fn table(&self) -> String {
+        let mut table = comfy_table::Table::new();
+        table
+            .load_style(comfy_table::presets::UTF8_FULL_CONDENSED)
+            .set_header(["", "paper", "ours", "unit", "verdict"]);
+        for row in &self.rows {
+            let paper = match &row.paper {
+                Paper::Number(value) => short(*value),
+                Paper::Range([low, high]) => format!("{} to {}", short(*low), short(*high)),
+                Paper::Text(text) => text.clone(),
+                Paper::Nothing(()) => "–".to_owned(),
+            };
+            let ours = match row.ours {
+                Number::Value(value) => short(value),
+                Number::Range([low, high]) => format!("{} to {}", short(low), short(high)),
+                Number::Missing(()) => "–".to_owned(),
+            };
+            table.add_row([
+                row.name.as_str(),
+                &paper,
+                &ours,
+                &row.unit,
+                row.verdict.as_str(),
+            ]);
+        }
+        table.to_string()
+    }
+}
+
+/// A number with four significant digits.
+#[must_use]
+pub fn short(value: f64) -> String {
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    let magnitude = value.abs().log10().floor() as i32;
+    let decimals = usize::try_from(3 - magnitude).unwrap_or(0).min(9);
+    let text = format!("{value:.decimals$}");
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
+    }
+}
+
+/// Writes `value` as indented JSON with a final newline, making the directory if it is missing.
+///
+/// # Errors
+/// If the file cannot be written.
+pub fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), ReportError> {
+    let mut text = serde_json::to_string_pretty(value).map_err(|source| ReportError::Json {
+        path: path.to_owned(),
+        source,
+    })?;
+    text.push('\n');
+    write_text(path, &text)
+}
+
+/// Writes `text`, making the directory if it is missing.
+///
+/// # Errors
+/// If the file cannot be written.
+pub fn write_text(path: &Path, text: &str) -> Result<(), ReportError> {
+    let failed = |source| ReportError::File {
+        path: path.to_owned(),
+        source,
+    };
+    if let Some(dir) = path.parent() {
+        std::fs::create_dir_all(dir).map_err(failed)?;
+    }
+    std::fs::write(path, text).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_has_the_fields_that_readers_rely_on() {
+        let rows = [
+            Row::judged("a", 2.0, 2.1, "x", 0.1),
+            Row::judged("b", (8.6, 10.9), 5.0, "x", 0.0).explained("because of 3"),
+            Row::judged("c", "near-empty", 5.0, "µs", 0.0),
+            Row::judged("d", 1.0, f64::NAN, "µs", 0.0),
+        ];
+        let json = serde_json::to_value(&rows).unwrap();
+        assert_eq!(
+            json,
+            serde_json::json!([
+                {"name": "a", "paper": 2.0, "ours": 2.1, "unit": "x", "verdict": "reproduced"},
+                {"name": "b", "paper": [8.6, 10.9], "ours": 5.0, "unit": "x",
+                 "verdict": "explained", "note": "because of 3"},
+                {"name": "c", "paper": "near-empty", "ours": 5.0, "unit": "µs", "verdict": "no-figure"},
+                {"name": "d", "paper": 1.0, "ours": null, "unit": "µs", "verdict": "not-measured"},
+            ])
+        );
+        let back: Vec<Row> = serde_json::from_value(json).unwrap();
+        assert_eq!(back, rows);
+    }
+
+    #[test]
+    fn a_range_is_reproduced_only_from_end_to_end() {
+        let verdict = |ours: (f64, f64)| Row::judged("", (1.0, 2.0), ours, "", 0.0).verdict;
+        assert_eq!(verdict((1.0, 2.0)), Verdict::Reproduced);
+        assert_eq!(verdict((0.9, 2.0)), Verdict::Off);
+        assert_eq!(verdict((1.0, 2.1)), Verdict::Off);
+    }
+
+    #[test]
+    fn numbers_keep_four_digits() {
+        for (value, text) in [
+            (0.0, "0"),
+            (1234.56, "1235"),
+            (9.637_04, "9.637"),
+            (0.000_123_456, "0.0001235"),
+            (-2.5, "-2.5"),
+            (100.0, "100"),
+        ] {
+            assert_eq!(short(value), text);
+        }
+    }
+}

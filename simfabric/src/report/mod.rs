@@ -1,0 +1,17 @@
+//! What a run leaves behind: figures with the paper's numbers beside ours, summaries of plans, plots.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`figure`] | a reproduced figure: rows {name, paper, ours, unit, verdict}, seed, commit, notes |
+//! | [`plot`] | SVG pictures of panels with lines or bars, in one palette |
+//! | [`stats`] | Jain's index, percentiles, means |
+//! | [`classes`] | flows by size, as flowtune fig. 12 groups them |
+//! | [`commit`] | which source a result came from |
+
+pub mod classes;
+pub mod commit;
+pub mod figure;
+pub mod plot;
+pub mod stats;
+
+pub use figure::{Figure, Number, Paper, ReportError, Row, Verdict};

@@ -1,0 +1,84 @@
+//! Grouped bars of a panel, with the value above each.
+
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use super::Bars;
+use super::draw::{Area, Chart, Failure};
+use super::style::{self, INK, MUTED};
+use crate::report::figure::short;
+
+/// The share of a group's width that its bars take.
+const FILLED: f64 = 0.82;
+/// With more bars than this the values are left out.
+const MOST_VALUES: usize = 24;
+
+/// Draws the bars and the names of the groups.
+pub(super) fn draw<X, Y>(
+    chart: &mut Chart<'_, '_, X, Y>,
+    area: &Area<'_>,
+    groups: &[String],
+    series: &[Bars],
+    (low, high): (f64, f64),
+    log: bool,
+) -> Result<(), Failure>
+where
+    X: Ranged<ValueType = f64>,
+    Y: Ranged<ValueType = f64>,
+{
+    let base = if log { low } else { 0.0_f64.clamp(low, high) };
+    let width = FILLED / series.len().max(1) as f64;
+    let written = groups.len() * series.len() <= MOST_VALUES;
+    for (number, bars) in series.iter().enumerate() {
+        for (group, value) in bars.values.iter().enumerate().take(groups.len()) {
+            let Some(value) = value.filter(|v| v.is_finite()) else {
+                continue;
+            };
+            let left = group as f64 + (1.0 - FILLED) / 2.0 + number as f64 * width;
+            let corners = [
+                (left + width * 0.06, base),
+                (left + width * 0.94, value.clamp(low, high)),
+            ];
+            let fill = if bars.hollow {
+                style::line(bars.colour, 2)
+            } else {
+                bars.colour.filled()
+            };
+            chart.draw_series(std::iter::once(Rectangle::new(corners, fill)))?;
+            if written {
+                let above = chart.backend_coord(&(left + width / 2.0, value.clamp(low, high)));
+                write(
+                    area,
+                    above,
+                    -4,
+                    VPos::Bottom,
+                    &short(value),
+                    &style::font(10, MUTED),
+                )?;
+            }
+        }
+    }
+    for (group, name) in groups.iter().enumerate() {
+        let below = chart.backend_coord(&(group as f64 + 0.5, low));
+        write(area, below, 7, VPos::Top, name, &style::font(12, INK))?;
+    }
+    Ok(())
+}
+
+/// Writes a text centred at a point of the picture, `lower` pixels further down.
+fn write(
+    area: &Area<'_>,
+    (x, y): (i32, i32),
+    lower: i32,
+    vertical: VPos,
+    text: &str,
+    font: &TextStyle<'static>,
+) -> Result<(), Failure> {
+    let (left, top) = area.get_base_pixel();
+    area.draw(&Text::new(
+        text.to_owned(),
+        (x - left, y - top + lower),
+        font.pos(Pos::new(HPos::Center, vertical)),
+    ))?;
+    Ok(())
+}
