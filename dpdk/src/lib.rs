@@ -1,0 +1,29 @@
+//! Ratewright's kernel-bypass port: datagrams between a poll-mode driver and a session, without the
+//! kernel's network stack in between.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | [`stack`] | ARP, IPv4, ICMP echo and UDP for one address, sans-IO: frames in, datagrams and replies out |
+//! | [`neighbours`] | which station answers for which address, bounded |
+//! | `eal` | DPDK's environment: started once per process, on the thread that will poll |
+//! | `port` | one Ethernet port: queues, bursts, frames written in place |
+//! | `endpoint` | a queue and a stack together: datagrams in bursts |
+//!
+//! The last three need the feature `dpdk` (libdpdk 22.11 and libclang at build time). The stack is
+//! plain code and is built and tested everywhere.
+//!
+//! Only IPv4 over untagged Ethernet is spoken. IPv6 daemons use the kernel's sockets.
+
+#[cfg(feature = "dpdk")]
+pub mod eal;
+#[cfg(feature = "dpdk")]
+pub mod endpoint;
+#[cfg(feature = "dpdk")]
+mod error;
+pub mod neighbours;
+#[cfg(feature = "dpdk")]
+pub mod port;
+pub mod stack;
+
+#[cfg(feature = "dpdk")]
+pub use error::DpdkError;

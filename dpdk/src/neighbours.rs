@@ -1,0 +1,150 @@
+//! Which Ethernet station answers for which IPv4 address.
+//!
+//! Bounded: when it is full the next new entry replaces another one, in turn. An entry that was
+//! replaced is asked for again by ARP, so a flood of addresses costs lookups and no memory.
+
+use std::net::Ipv4Addr;
+
+use indexmap::IndexMap;
+
+/// An Ethernet address.
+pub type Mac = [u8; 6];
+
+/// How long to wait before asking for the same address again.
+const ASK_AGAIN_NS: u64 = 100_000_000;
+
+/// The table of one port.
+#[derive(Debug)]
+pub struct Neighbours {
+    entries: IndexMap<Ipv4Addr, Entry>,
+    capacity: usize,
+    /// The entry that makes room next.
+    next_victim: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    mac: Option<Mac>,
+    /// When it was last asked for (nanoseconds of the caller's clock).
+    asked_ns: Option<u64>,
+}
+
+impl Neighbours {
+    /// An empty table of at most `capacity` entries (at least one).
+    #[must_use]
+    pub fn new(capacity: usize) -> Self {
+        Self {
+            entries: IndexMap::new(),
+            capacity: capacity.max(1),
+            next_victim: 0,
+        }
+    }
+
+    /// The station that answers for `address`, if it is known.
+    #[must_use]
+    pub fn get(&self, address: Ipv4Addr) -> Option<Mac> {
+        self.entries.get(&address).and_then(|entry| entry.mac)
+    }
+
+    /// Entries held, resolved or asked for.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Nothing is known.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// ARP said that `mac` answers for `address`: replaces what was known.
+    pub fn confirm(&mut self, address: Ipv4Addr, mac: Mac) {
+        self.insert(
+            address,
+            Entry {
+                mac: Some(mac),
+                asked_ns: None,
+            },
+        );
+    }
+
+    /// A frame from `address` came from `mac`. Taken only where nothing is known, so that a forged
+    /// source address cannot divert an established peer's traffic.
+    pub fn observe(&mut self, address: Ipv4Addr, mac: Mac) {
+        if self.get(address).is_none() {
+            self.confirm(address, mac);
+        }
+    }
+
+    /// Whether to ask for `address` now: true at most once per 100 ms and address.
+    pub fn ask(&mut self, now_ns: u64, address: Ipv4Addr) -> bool {
+        match self.entries.get_mut(&address) {
+            Some(Entry {
+                asked_ns: Some(at), ..
+            }) if now_ns.saturating_sub(*at) < ASK_AGAIN_NS => false,
+            Some(entry) => {
+                entry.asked_ns = Some(now_ns);
+                true
+            }
+            None => {
+                self.insert(
+                    address,
+                    Entry {
+                        mac: None,
+                        asked_ns: Some(now_ns),
+                    },
+                );
+                true
+            }
+        }
+    }
+
+    fn insert(&mut self, address: Ipv4Addr, entry: Entry) {
+        if self.entries.len() >= self.capacity && !self.entries.contains_key(&address) {
+            let victim = self.next_victim % self.entries.len();
+            self.entries.swap_remove_index(victim);
+            self.next_victim = victim + 1;
+        }
+        self.entries.insert(address, entry);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+    const MAC: Mac = [2, 0, 0, 0, 0, 1];
+    const OTHER: Mac = [2, 0, 0, 0, 0, 2];
+
+    #[test]
+    fn a_forged_source_does_not_replace_a_known_station() {
+        let mut table = Neighbours::new(4);
+        table.observe(A, MAC);
+        table.observe(A, OTHER);
+        assert_eq!(table.get(A), Some(MAC));
+        table.confirm(A, OTHER);
+        assert_eq!(table.get(A), Some(OTHER));
+    }
+
+    #[test]
+    fn asks_once_per_interval() {
+        let mut table = Neighbours::new(4);
+        assert!(table.ask(0, A));
+        assert!(!table.ask(ASK_AGAIN_NS - 1, A));
+        assert!(table.ask(ASK_AGAIN_NS, A));
+        assert_eq!(table.get(A), None);
+    }
+
+    #[test]
+    fn memory_is_bounded_under_a_flood_of_addresses() {
+        let mut table = Neighbours::new(16);
+        for i in 0..10_000u32 {
+            table.observe(Ipv4Addr::from(i), MAC);
+            assert!(table.len() <= 16);
+        }
+        // The newest is there.
+        assert_eq!(table.get(Ipv4Addr::from(9_999)), Some(MAC));
+    }
+}

@@ -1,0 +1,398 @@
+//! One Ethernet port: queue pairs, bursts, frames read and written in place.
+//!
+//! A [`Queue`] is a receive queue and a transmit queue that one thread owns, with a buffer pool of
+//! its own, so that queues share nothing.
+
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, CString, c_int, c_uint};
+use std::ptr;
+
+use demikernel_dpdk_bindings as ffi;
+
+use crate::DpdkError;
+use crate::eal::{Eal, error_text, last_error};
+use crate::neighbours::Mac;
+
+/// Frames taken from, or given to, the driver in one call.
+pub const BURST: usize = 32;
+
+/// Times that a full transmit ring is offered the rest of a burst before it is dropped.
+const TRANSMIT_TRIES: u32 = 64;
+
+/// How a port is set up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortConfig {
+    /// EAL's index of the port.
+    pub port: u16,
+    /// Queue pairs, one for each thread that polls.
+    pub queues: u16,
+    /// Descriptors of every ring.
+    pub descriptors: u16,
+    /// Packet buffers of every queue pair (about 2.3 KB each). `net_af_xdp` takes 2,048 of them for
+    /// its fill ring and as many again in flight, and refuses to start with fewer.
+    pub buffers: u32,
+}
+
+impl Default for PortConfig {
+    fn default() -> Self {
+        Self {
+            port: 0,
+            queues: 1,
+            descriptors: 1024,
+            buffers: 8191,
+        }
+    }
+}
+
+/// A started port.
+#[derive(Debug)]
+pub struct Port {
+    /// Its Ethernet address.
+    pub mac: Mac,
+    /// Largest IPv4 packet in bytes.
+    pub mtu_bytes: usize,
+    /// The name of its driver.
+    pub driver: String,
+    /// Its queue pairs; give each to the thread that polls it.
+    pub queues: Vec<Queue>,
+}
+
+impl Port {
+    /// Configures and starts a port.
+    ///
+    /// # Errors
+    /// See [`DpdkError`]; the port stays stopped.
+    pub fn start(eal: &Eal, config: &PortConfig) -> Result<Self, DpdkError> {
+        let port = config.port;
+        let available = eal.port_count();
+        if port >= available {
+            return Err(DpdkError::NoPort {
+                wanted: port,
+                available,
+            });
+        }
+        let check = |call: &'static str, code: c_int| {
+            if code < 0 {
+                Err(DpdkError::Port {
+                    port,
+                    call,
+                    reason: error_text(code),
+                })
+            } else {
+                Ok(())
+            }
+        };
+
+        // SAFETY: plain data of C; all zero is a valid value.
+        let mut info: ffi::rte_eth_dev_info = unsafe { std::mem::zeroed() };
+        // SAFETY: `info` outlives the call.
+        check("rte_eth_dev_info_get", unsafe {
+            ffi::rte_eth_dev_info_get(port, &raw mut info)
+        })?;
+        let driver = if info.driver_name.is_null() {
+            String::new()
+        } else {
+            // SAFETY: the driver's name is a static NUL-terminated string.
+            unsafe { CStr::from_ptr(info.driver_name) }
+                .to_string_lossy()
+                .into_owned()
+        };
+        let queue_pairs = info.max_rx_queues.min(info.max_tx_queues);
+        if config.queues == 0 || config.queues > queue_pairs {
+            return Err(DpdkError::NoQueues {
+                port,
+                driver,
+                wanted: config.queues,
+                available: queue_pairs,
+            });
+        }
+
+        // SAFETY: plain data of C; all zero asks for every default.
+        let mut conf: ffi::rte_eth_conf = unsafe { std::mem::zeroed() };
+        if config.queues > 1 && info.flow_type_rss_offloads != 0 {
+            conf.rxmode.mq_mode = ffi::rte_eth_rx_mq_mode_RTE_ETH_MQ_RX_RSS;
+            conf.rx_adv_conf.rss_conf.rss_hf = info.flow_type_rss_offloads;
+        }
+        // SAFETY: `conf` outlives the call.
+        check("rte_eth_dev_configure", unsafe {
+            ffi::rte_eth_dev_configure(port, config.queues, config.queues, &raw const conf)
+        })?;
+
+        // SAFETY: the port exists.
+        let socket = unsafe { ffi::rte_eth_dev_socket_id(port) };
+        let mut pools = Vec::new();
+        for index in 0..config.queues {
+            let pool = new_pool(port, index, config.buffers, socket)?;
+            // SAFETY: the port is configured with that many queues; null asks for the defaults; the
+            // pool lives as long as the process.
+            check("rte_eth_rx_queue_setup", unsafe {
+                ffi::rte_eth_rx_queue_setup(
+                    port,
+                    index,
+                    config.descriptors,
+                    socket as c_uint,
+                    ptr::null(),
+                    pool,
+                )
+            })?;
+            // SAFETY: as above.
+            check("rte_eth_tx_queue_setup", unsafe {
+                ffi::rte_eth_tx_queue_setup(
+                    port,
+                    index,
+                    config.descriptors,
+                    socket as c_uint,
+                    ptr::null(),
+                )
+            })?;
+            pools.push(pool);
+        }
+        // SAFETY: all queues are set up.
+        check("rte_eth_dev_start", unsafe { ffi::rte_eth_dev_start(port) })?;
+
+        // SAFETY: plain data of C.
+        let mut address: ffi::rte_ether_addr = unsafe { std::mem::zeroed() };
+        // SAFETY: `address` outlives the call.
+        check("rte_eth_macaddr_get", unsafe {
+            ffi::rte_eth_macaddr_get(port, &raw mut address)
+        })?;
+        let mut mtu = 0u16;
+        // SAFETY: `mtu` outlives the call.
+        check("rte_eth_dev_get_mtu", unsafe {
+            ffi::rte_eth_dev_get_mtu(port, &raw mut mtu)
+        })?;
+
+        Ok(Self {
+            mac: address.addr_bytes,
+            mtu_bytes: usize::from(mtu),
+            driver,
+            queues: pools
+                .into_iter()
+                .enumerate()
+                .map(|(index, pool)| Queue::new(port, index as u16, pool))
+                .collect(),
+        })
+    }
+}
+
+fn new_pool(
+    port: u16,
+    queue: u16,
+    buffers: u32,
+    socket: c_int,
+) -> Result<*mut ffi::rte_mempool, DpdkError> {
+    let name = CString::new(format!("rw_{port}_{queue}")).unwrap_or_default();
+    // SAFETY: the name is copied; EAL runs, since the caller holds a port.
+    let pool = unsafe {
+        ffi::rte_pktmbuf_pool_create(
+            name.as_ptr(),
+            buffers,
+            256.min(buffers / 4),
+            0,
+            ffi::RTE_MBUF_DEFAULT_BUF_SIZE as u16,
+            socket,
+        )
+    };
+    if pool.is_null() {
+        return Err(DpdkError::Buffers {
+            buffers,
+            reason: last_error(),
+        });
+    }
+    Ok(pool)
+}
+
+/// What a queue counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueCounters {
+    /// Frames taken from the driver.
+    pub frames_in: u64,
+    /// Frames given to the driver.
+    pub frames_out: u64,
+    /// Received frames in more than one buffer: dropped.
+    pub segmented: u64,
+    /// Frames dropped because the driver's ring stayed full.
+    pub ring_full: u64,
+    /// Frames dropped because no buffer was free.
+    pub no_buffer: u64,
+}
+
+/// A receive and a transmit queue of a port, for one thread.
+#[derive(Debug)]
+pub struct Queue {
+    port: u16,
+    index: u16,
+    pool: *mut ffi::rte_mempool,
+    /// Frames written and not yet given to the driver; the first `pending` are set.
+    out: [*mut ffi::rte_mbuf; BURST],
+    pending: usize,
+    counters: QueueCounters,
+}
+
+// SAFETY: the pool is this queue's alone and nothing in it depends on the thread; `&mut self`
+// everywhere keeps two threads from using a queue at once, which is all that DPDK asks for.
+unsafe impl Send for Queue {}
+
+impl Queue {
+    fn new(port: u16, index: u16, pool: *mut ffi::rte_mempool) -> Self {
+        Self {
+            port,
+            index,
+            pool,
+            out: [ptr::null_mut(); BURST],
+            pending: 0,
+            counters: QueueCounters::default(),
+        }
+    }
+
+    /// What was counted so far.
+    #[must_use]
+    pub fn counters(&self) -> QueueCounters {
+        self.counters
+    }
+
+    /// Takes up to [`BURST`] frames from the driver and shows each to `sink`, with this queue, so
+    /// that it can write answers at once. Returns how many there were. Never blocks.
+    pub fn receive(&mut self, mut sink: impl FnMut(&mut Self, &[u8])) -> usize {
+        let mut burst = [ptr::null_mut::<ffi::rte_mbuf>(); BURST];
+        // SAFETY: the array has room for BURST pointers; the queue is this thread's.
+        let count = usize::from(unsafe {
+            ffi::rte_eth_rx_burst(self.port, self.index, burst.as_mut_ptr(), BURST as u16)
+        });
+        self.counters.frames_in += count as u64;
+        for &buffer in &burst[..count] {
+            let owned = Buffer(buffer);
+            match owned.frame() {
+                Some(frame) => sink(self, frame),
+                None => self.counters.segmented += 1,
+            }
+        }
+        count
+    }
+
+    /// Writes one frame in place: `write` gets the buffer and returns the frame's length, or `None`
+    /// for no frame. It goes out with the burst: when that is full, or at [`Queue::flush`].
+    /// Returns whether a frame was queued.
+    pub fn transmit(&mut self, write: impl FnOnce(&mut [u8]) -> Option<usize>) -> bool {
+        if self.pending == BURST {
+            self.flush();
+        }
+        // SAFETY: the pool is alive as long as the process.
+        let buffer = unsafe { ffi::rte_pktmbuf_alloc(self.pool) };
+        if buffer.is_null() {
+            self.counters.no_buffer += 1;
+            return false;
+        }
+        let mut owned = Buffer(buffer);
+        let room = owned.room();
+        let limit = room.len();
+        let Some(bytes) = write(room).filter(|&bytes| bytes <= limit) else {
+            return false;
+        };
+        owned.set_len(bytes as u16);
+        self.out[self.pending] = owned.into_raw();
+        self.pending += 1;
+        true
+    }
+
+    /// Gives what was written to the driver. What its ring does not take after some tries is dropped.
+    pub fn flush(&mut self) {
+        let mut sent = 0;
+        let mut tries = 0;
+        while sent < self.pending && tries < TRANSMIT_TRIES {
+            // SAFETY: the pointers from `sent` to `pending` are buffers that this queue owns; those
+            // that the driver takes are its own from then on.
+            let taken = usize::from(unsafe {
+                ffi::rte_eth_tx_burst(
+                    self.port,
+                    self.index,
+                    self.out.as_mut_ptr().add(sent),
+                    (self.pending - sent) as u16,
+                )
+            });
+            sent += taken;
+            tries += 1;
+            if taken == 0 {
+                std::hint::spin_loop();
+            }
+        }
+        self.counters.frames_out += sent as u64;
+        self.counters.ring_full += (self.pending - sent) as u64;
+        for &buffer in &self.out[sent..self.pending] {
+            drop(Buffer(buffer));
+        }
+        self.pending = 0;
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        for &buffer in &self.out[..self.pending] {
+            drop(Buffer(buffer));
+        }
+    }
+}
+
+/// An owned packet buffer.
+struct Buffer(*mut ffi::rte_mbuf);
+
+impl Buffer {
+    /// The frame, if it lies in one piece.
+    fn frame(&self) -> Option<&[u8]> {
+        // SAFETY: the buffer is owned and valid; its first segment holds `data_len` bytes at
+        // `buf_addr + data_off`.
+        unsafe {
+            let buffer = &*self.0;
+            if buffer.nb_segs != 1 {
+                return None;
+            }
+            let start = buffer
+                .buf_addr
+                .cast::<u8>()
+                .add(usize::from(buffer.data_off));
+            Some(std::slice::from_raw_parts(
+                start,
+                usize::from(buffer.data_len),
+            ))
+        }
+    }
+
+    /// The room behind the head room of a fresh buffer.
+    fn room(&mut self) -> &mut [u8] {
+        // SAFETY: the buffer is owned and valid, `buf_len` bytes long, and its memory was written
+        // before (pool creation zeroes it), so that it holds initialised bytes.
+        unsafe {
+            let buffer = &mut *self.0;
+            let start = buffer
+                .buf_addr
+                .cast::<u8>()
+                .add(usize::from(buffer.data_off));
+            std::slice::from_raw_parts_mut(
+                start,
+                usize::from(buffer.buf_len.saturating_sub(buffer.data_off)),
+            )
+        }
+    }
+
+    fn set_len(&mut self, bytes: u16) {
+        // SAFETY: the buffer is owned and valid; the caller has checked the length.
+        unsafe {
+            (*self.0).data_len = bytes;
+            (*self.0).pkt_len = u32::from(bytes);
+        }
+    }
+
+    fn into_raw(self) -> *mut ffi::rte_mbuf {
+        let raw = self.0;
+        std::mem::forget(self);
+        raw
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: owned, so freed once.
+        unsafe { ffi::rte_pktmbuf_free(self.0) }
+    }
+}
