@@ -7,7 +7,7 @@ LAB_ARGS ?=
 FUZZ_SECONDS ?= 15
 ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: lab test require-root setup setup-test build fmt clippy doc deny nextest fuzz bench clean-lab
+.PHONY: lab test test-dpdk require-root setup setup-test build fmt clippy doc deny nextest fuzz bench clean-lab
 
 ## lab: set up, build, and run the fairness scenario (SCENARIO=coflow|failover|mixed for the others)
 lab: build
@@ -18,6 +18,12 @@ build: setup
 
 ## test: set up, then format, clippy, docs, licences, all tests, a short fuzz run
 test: require-root setup-test fmt clippy doc deny nextest fuzz
+
+## test-dpdk: install libdpdk, then lint and test everything that the feature `dpdk` adds
+test-dpdk: require-root
+	@scripts/setup.sh dpdk
+	$(CARGO) clippy --locked -p ratewright-dpdk --features dpdk --all-targets -- -D warnings
+	$(CARGO) nextest run --locked -p ratewright-dpdk --features dpdk
 
 # Said once here, and not by every test that builds network namespaces.
 require-root:

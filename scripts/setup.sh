@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what a build, the lab and the tests need on Debian or Ubuntu; does nothing where it is there.
-# usage: scripts/setup.sh [run|test]     (run: build and lab; test: also the test tools)
+# usage: scripts/setup.sh [run|test|dpdk]
+#   run: build and lab; test: also the test tools; dpdk: also what the feature `dpdk` is built with
 set -euo pipefail
 what=${1:-run}
 
@@ -26,6 +27,11 @@ need linux-libc-dev test -e /usr/include/linux/bpf.h
 need protobuf-compiler command -v protoc
 need iproute2       command -v tc
 need git            command -v git
+if [ "$what" = dpdk ]; then
+  need libdpdk-dev  pkg-config --exists libdpdk
+  need libclang-dev test -e /usr/lib/llvm-14/lib/libclang.so -o -n "$(ldconfig -p | grep -m1 'libclang[-0-9.]*\.so')"
+  need iputils-ping command -v ping
+fi
 
 if [ ${#missing[@]} -gt 0 ]; then
   command -v apt-get >/dev/null || die "please install these with your package manager: ${missing[*]}"
@@ -40,7 +46,7 @@ if [ ${#missing[@]} -gt 0 ]; then
   $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
 
-if [ "$what" = test ]; then
+if [ "$what" != run ]; then
   # Built once, kept by cargo in its own bin folder.
   for tool in cargo-nextest cargo-deny; do
     if ! command -v "$tool" >/dev/null && [ ! -x "${CARGO_HOME:-$HOME/.cargo}/bin/$tool" ]; then
