@@ -29,7 +29,7 @@ need iproute2       command -v tc
 need git            command -v git
 if [ "$what" = dpdk ]; then
   need libdpdk-dev  pkg-config --exists libdpdk
-  need libclang-dev test -e /usr/lib/llvm-14/lib/libclang.so -o -n "$(ldconfig -p | grep -m1 'libclang[-0-9.]*\.so')"
+  need libclang-dev sh -c 'ldconfig -p | grep -q "libclang-.*\.so "'
   need iputils-ping command -v ping
 fi
 
