@@ -1,0 +1,195 @@
+//! The parallel engine finds the rates of the f64 reference, whatever its blocks, workers and
+//! instruction set, in whichever order flowlets come, under churn; and at every iteration on the way
+//! no link carries more than its derated capacity, and every start has been answered.
+
+mod script;
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestError, TestRunner};
+use ratewright_allocator::engine::parallel::{Layout, ParallelEngine, ParallelOptions, Simd};
+use ratewright_allocator::engine::{FlowKey, RateEngine, ReferenceEngine};
+use ratewright_topology::Topology;
+
+use script::{Book, MICE_RESERVE, Order, Script, capacities_bps, config, scripts};
+
+/// Of rates, relative.
+const TOLERANCE: f64 = 1e-3;
+/// Single precision: of a sum of some hundred rates, relative; and in bit/s, for links without capacity.
+const ROUNDING: f64 = 1e-5;
+const ROUNDING_BPS: f64 = 1.0;
+/// Iterations within which both engines have to come to rest.
+const PATIENCE: usize = 20_000;
+/// Scripts for every pair of blocks and workers, unless `PROPTEST_CASES` asks for another number.
+const CASES: u32 = 8;
+
+/// Blocks and workers: W up to B², and up to 4.
+fn shapes() -> impl Iterator<Item = (u32, usize)> {
+    [1u32, 2, 4, 8]
+        .into_iter()
+        .flat_map(|blocks| (1..=4.min(blocks as usize * blocks as usize)).map(move |w| (blocks, w)))
+}
+
+fn settle(engine: &mut impl RateEngine) -> bool {
+    (0..PATIENCE).any(|_| engine.iterate().settled)
+}
+
+/// One iteration; then no link may be too full, by the true rates or by those that were told.
+fn iterate(
+    book: &mut Book<'_>,
+    engine: &mut ParallelEngine,
+    told_bps: &mut BTreeMap<FlowKey, f64>,
+) -> Result<(), TestCaseError> {
+    engine.iterate();
+    engine.drain_updates(&mut |update| {
+        told_bps.insert(update.key, update.rate_bps);
+    });
+    told_bps.retain(|key, _| book.flows.contains_key(key));
+    for (key, entry) in &mut book.flows {
+        prop_assert!(
+            !entry.new || told_bps.contains_key(key),
+            "{key} started and was not told a rate"
+        );
+        entry.new = false;
+    }
+    let rates = engine.rates_bps();
+    prop_assert_eq!(rates.len(), book.flows.len());
+    let threshold = config().threshold;
+    let reserved = 1.0 - MICE_RESERVE;
+    fits(book, &rates, reserved * (1.0 - threshold), "rates")?;
+    let told: Vec<_> = told_bps.iter().map(|(&key, &rate)| (key, rate)).collect();
+    // A told rate is within the threshold of the true one, so what was derated for it covers it.
+    fits(book, &told, reserved, "told rates")
+}
+
+fn fits(
+    book: &Book<'_>,
+    rates: &[(FlowKey, f64)],
+    share: f64,
+    what: &str,
+) -> Result<(), TestCaseError> {
+    let mut loads_bps = vec![0.0; book.capacities_bps.len()];
+    for (key, rate_bps) in rates {
+        for &link in &book.flows[key].links {
+            loads_bps[link as usize] += rate_bps;
+        }
+    }
+    for (link, (load, capacity)) in loads_bps.iter().zip(&book.capacities_bps).enumerate() {
+        let most = capacity * share;
+        prop_assert!(
+            *load <= most * (1.0 + ROUNDING) + ROUNDING_BPS,
+            "link {link}: {what} of {load} bit/s on {most}"
+        );
+    }
+    Ok(())
+}
+
+/// Runs a script through both engines and compares them at rest.
+fn agree(
+    topology: &Topology,
+    script: &Script,
+    (blocks, workers): (u32, usize),
+    simd: Simd,
+) -> Result<(), TestCaseError> {
+    let capacities = capacities_bps(topology);
+    let mut exact = ReferenceEngine::new(config(), &capacities).expect("valid");
+    let mut book = Book::new(topology);
+    book.play(script, Order::Plain, &mut exact, |_, engine| {
+        engine.iterate();
+        Ok(())
+    })?;
+    prop_assert!(settle(&mut exact), "the reference comes to rest");
+
+    let options = ParallelOptions {
+        workers,
+        simd,
+        ..ParallelOptions::default()
+    };
+    let layout = Layout::of(topology, blocks).expect("it can be cut so");
+    let mut engine = ParallelEngine::new(config(), options, layout, &capacities).expect("valid");
+    prop_assert_eq!(engine.simd(), simd);
+    let mut book = Book::new(topology);
+    let mut told = BTreeMap::new();
+    book.play(script, Order::Shuffled, &mut engine, |book, engine| {
+        iterate(book, engine, &mut told)
+    })?;
+    for _ in 0..5 {
+        iterate(&mut book, &mut engine, &mut told)?;
+    }
+    prop_assert!(settle(&mut engine), "the engine comes to rest");
+    iterate(&mut book, &mut engine, &mut told)?;
+
+    prop_assert_eq!(engine.flow_count(), exact.flow_count());
+    for (key, ours) in engine.rates_bps() {
+        let rate = exact.rate_bps(key);
+        prop_assert!(
+            rate.is_some_and(|rate| (ours - rate).abs() <= TOLERANCE * rate.max(ROUNDING_BPS)),
+            "{key}: {ours} bit/s for {rate:?}"
+        );
+    }
+    Ok(())
+}
+
+/// Every shape on one instruction set.
+fn every_shape(simd: Simd, topology: &Topology) {
+    if !Simd::available().contains(&simd) {
+        eprintln!("skipped: this machine has no {}", simd.name());
+        return;
+    }
+    let asked = std::env::var("PROPTEST_CASES");
+    let cases = asked.map_or(CASES, |number| number.parse().expect("a number"));
+    for shape in shapes() {
+        let mut runner = TestRunner::new(Config {
+            cases,
+            max_shrink_iters: 200,
+            failure_persistence: None,
+            ..Config::default()
+        });
+        let hosts = topology.hosts().len() as u32;
+        let outcome = runner.run(&scripts(hosts), |script| {
+            agree(topology, &script, shape, simd)
+        });
+        if let Err(error) = outcome {
+            let (blocks, workers) = shape;
+            let reason = match error {
+                TestError::Fail(reason, script) => format!("{reason}\n{script:?}"),
+                TestError::Abort(reason) => reason.to_string(),
+            };
+            panic!(
+                "{blocks} blocks, {workers} workers, {}: {reason}",
+                simd.name()
+            );
+        }
+    }
+}
+
+#[test]
+fn two_tiers_scalar() {
+    every_shape(Simd::Scalar, &script::two_tiers(3));
+}
+
+#[test]
+fn two_tiers_avx2() {
+    every_shape(Simd::Avx2, &script::two_tiers(3));
+}
+
+#[test]
+fn two_tiers_avx512() {
+    every_shape(Simd::Avx512, &script::two_tiers(3));
+}
+
+#[test]
+fn three_tiers_scalar() {
+    every_shape(Simd::Scalar, &script::three_tiers(2));
+}
+
+#[test]
+fn three_tiers_avx2() {
+    every_shape(Simd::Avx2, &script::three_tiers(2));
+}
+
+#[test]
+fn three_tiers_avx512() {
+    every_shape(Simd::Avx512, &script::three_tiers(2));
+}

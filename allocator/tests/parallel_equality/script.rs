@@ -1,0 +1,291 @@
+//! What happens to an engine in a test: flowlets that start, end and move, links that change, sessions
+//! that go; and a book of its own of what the problem is by then.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use proptest::sample::Index;
+use ratewright_allocator::engine::{
+    EngineConfig, EngineEvent, FlowKey, FlowSpec, LinkPath, RateEngine,
+};
+use ratewright_allocator::num::utility::{AlphaFair, Class, ClassTable, UtilityKind};
+use ratewright_topology::{HostId, PathChoice, ThreeTierClos, Topology, TwoTierClos};
+
+/// Sessions that flowlets belong to.
+const SESSIONS: u32 = 5;
+/// Part of every link that is kept back.
+pub(crate) const MICE_RESERVE: f64 = 0.02;
+
+/// Eight racks of four hosts under `spines` spines: enough racks for eight blocks.
+pub(crate) fn two_tiers(spines: u32) -> Topology {
+    let shape = TwoTierClos {
+        racks: 8,
+        hosts_per_rack: 4,
+        spines,
+        fabric_capacity_bps: 15_000_000_000,
+        ..TwoTierClos::default()
+    };
+    shape.build().expect("a valid network")
+}
+
+/// Four pods of two racks: one, two and four blocks are whole pods, eight are racks.
+pub(crate) fn three_tiers(aggs_per_pod: u32) -> Topology {
+    let shape = ThreeTierClos {
+        pods: 4,
+        racks_per_pod: 2,
+        hosts_per_rack: 4,
+        aggs_per_pod,
+        cores: aggs_per_pod * 2,
+        fabric_capacity_bps: 15_000_000_000,
+        core_capacity_bps: 10_000_000_000,
+        ..ThreeTierClos::default()
+    };
+    shape.build().expect("a valid network")
+}
+
+/// What every link can carry, in bit/s.
+pub(crate) fn capacities_bps(topology: &Topology) -> Vec<f64> {
+    let capacity = |id| topology.effective_capacity_bps(id) as f64;
+    topology.links().iter().map(|l| capacity(l.id)).collect()
+}
+
+/// Three classes: log, α-fair with α = 2, and log of three times the weight with a rate bound.
+pub(crate) fn config() -> EngineConfig {
+    let class = |utility| Class {
+        utility,
+        ..Class::default()
+    };
+    let alpha = AlphaFair::new(2.0).expect("a valid α");
+    let bounded = Class {
+        weight: 3.0,
+        max_rate_bps: 3e9,
+        ..Class::default()
+    };
+    EngineConfig {
+        classes: ClassTable::new([
+            (0, class(UtilityKind::Log)),
+            (1, class(UtilityKind::Alpha(alpha))),
+            (2, bounded),
+        ])
+        .expect("valid classes"),
+        mice_reserve: MICE_RESERVE,
+        settle_tolerance: 1e-6,
+        ..EngineConfig::default()
+    }
+}
+
+/// A flowlet as the generators know it.
+#[derive(Clone, Debug)]
+pub(crate) struct Sketch {
+    source: u32,
+    destination: u32,
+    hash: u32,
+    weight: f64,
+    class: u8,
+    demand_bps: f64,
+}
+
+fn sketch(hosts: u32) -> impl Strategy<Value = Sketch> {
+    let weight = prop_oneof![6 => Just(1.0), 1 => 0.25..8.0f64];
+    let class = prop_oneof![8 => Just(0u8), 1 => Just(1u8), 1 => Just(2u8)];
+    let demand_bps = prop_oneof![6 => Just(f64::INFINITY), 1 => 1e8..2e9f64];
+    (0..hosts, 1..hosts, any::<u32>(), weight, class, demand_bps).prop_map(
+        move |(source, step, hash, weight, class, demand_bps)| Sketch {
+            source,
+            destination: (source + step) % hosts,
+            hash,
+            weight,
+            class,
+            demand_bps,
+        },
+    )
+}
+
+/// One thing that happens. An [`Index`] picks among what there is by then.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    Start(Sketch),
+    /// A flowlet that is known starts again, with other terms.
+    Restart(Index, Sketch),
+    End(Index),
+    Reroute(Index, u32),
+    Capacity(Index, f64),
+    DropSession(u32),
+    Iterate,
+}
+
+fn step(hosts: u32) -> impl Strategy<Value = Step> {
+    // Failed, as before, or anything between.
+    let factor = prop_oneof![1 => Just(0.0), 2 => Just(1.0), 2 => 0.05..1.5f64];
+    prop_oneof![
+        8 => sketch(hosts).prop_map(Step::Start),
+        1 => (any::<Index>(), sketch(hosts)).prop_map(|(at, sketch)| Step::Restart(at, sketch)),
+        6 => any::<Index>().prop_map(Step::End),
+        2 => (any::<Index>(), any::<u32>()).prop_map(|(at, hash)| Step::Reroute(at, hash)),
+        3 => (any::<Index>(), factor).prop_map(|(at, factor)| Step::Capacity(at, factor)),
+        1 => (0..SESSIONS).prop_map(Step::DropSession),
+        12 => Just(Step::Iterate),
+    ]
+}
+
+/// Flowlets that are there at first, the order in which they come, and what happens then.
+#[derive(Clone, Debug)]
+pub(crate) struct Script {
+    first: Vec<(u32, Sketch)>,
+    shuffled: Vec<(u32, Sketch)>,
+    steps: Vec<Step>,
+}
+
+pub(crate) fn scripts(hosts: u32) -> impl Strategy<Value = Script> {
+    let first = prop::collection::vec(sketch(hosts), 1..120)
+        .prop_map(|list| (0..).zip(list).collect::<Vec<(u32, Sketch)>>());
+    let both = first.prop_flat_map(|list| (Just(list.clone()), Just(list).prop_shuffle()));
+    (both, prop::collection::vec(step(hosts), 0..80)).prop_map(|((first, shuffled), steps)| {
+        Script {
+            first,
+            shuffled,
+            steps,
+        }
+    })
+}
+
+/// Which of the two orders the first flowlets come in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    Plain,
+    Shuffled,
+}
+
+/// A flowlet in the book.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    source: u32,
+    destination: u32,
+    pub(crate) links: LinkPath,
+    /// Started since the last iteration.
+    pub(crate) new: bool,
+}
+
+/// What the problem is, by the test's own account.
+pub(crate) struct Book<'a> {
+    topology: &'a Topology,
+    whole_bps: Vec<f64>,
+    /// Not derated.
+    pub(crate) capacities_bps: Vec<f64>,
+    pub(crate) flows: BTreeMap<FlowKey, Entry>,
+    next: u32,
+}
+
+impl<'a> Book<'a> {
+    pub(crate) fn new(topology: &'a Topology) -> Self {
+        let whole_bps = capacities_bps(topology);
+        Self {
+            topology,
+            capacities_bps: whole_bps.clone(),
+            whole_bps,
+            flows: BTreeMap::new(),
+            next: 0,
+        }
+    }
+
+    fn path(&self, source: u32, destination: u32, hash: u32) -> LinkPath {
+        let choice = PathChoice::Hash(hash);
+        let path = self
+            .topology
+            .path(HostId(source), HostId(destination), choice)
+            .expect("a whole network");
+        path.iter().map(|link| link.0).collect()
+    }
+
+    fn start(&mut self, key: FlowKey, sketch: &Sketch) -> EngineEvent {
+        let links = self.path(sketch.source, sketch.destination, sketch.hash);
+        let entry = Entry {
+            source: sketch.source,
+            destination: sketch.destination,
+            links: links.clone(),
+            new: true,
+        };
+        self.flows.insert(key, entry);
+        EngineEvent::Start(FlowSpec {
+            key,
+            links,
+            class: sketch.class,
+            weight: sketch.weight,
+            demand_bps: sketch.demand_bps,
+        })
+    }
+
+    fn pick(&self, at: Index) -> Option<FlowKey> {
+        let count = self.flows.len();
+        (count > 0).then(|| *self.flows.keys().nth(at.index(count)).expect("in range"))
+    }
+
+    /// Writes a step down; says what the engine is to be told.
+    fn event(&mut self, step: &Step) -> Option<EngineEvent> {
+        Some(match step {
+            Step::Iterate => return None,
+            Step::Start(sketch) => {
+                let key = FlowKey::new(self.next % SESSIONS, self.next);
+                self.next += 1;
+                self.start(key, sketch)
+            }
+            Step::Restart(at, sketch) => {
+                let key = self.pick(*at)?;
+                self.start(key, sketch)
+            }
+            Step::End(at) => {
+                let key = self.pick(*at)?;
+                self.flows.remove(&key);
+                EngineEvent::End(key)
+            }
+            Step::Reroute(at, hash) => {
+                let key = self.pick(*at)?;
+                let (source, destination) = (self.flows[&key].source, self.flows[&key].destination);
+                let links = self.path(source, destination, *hash);
+                self.flows.get_mut(&key).expect("picked").links = links.clone();
+                EngineEvent::Reroute { key, links }
+            }
+            Step::Capacity(at, factor) => {
+                let link = at.index(self.capacities_bps.len());
+                let capacity_bps = self.whole_bps[link] * factor;
+                self.capacities_bps[link] = capacity_bps;
+                EngineEvent::Capacity {
+                    link: link as u32,
+                    capacity_bps,
+                }
+            }
+            Step::DropSession(session) => {
+                self.flows.retain(|key, _| key.session() != *session);
+                EngineEvent::DropSession(*session)
+            }
+        })
+    }
+
+    /// Has an engine live through a script; `iterate` is called for every iteration in it.
+    pub(crate) fn play<E: RateEngine>(
+        &mut self,
+        script: &Script,
+        order: Order,
+        engine: &mut E,
+        mut iterate: impl FnMut(&mut Self, &mut E) -> Result<(), TestCaseError>,
+    ) -> Result<(), TestCaseError> {
+        let first = match order {
+            Order::Plain => &script.first,
+            Order::Shuffled => &script.shuffled,
+        };
+        for (number, sketch) in first {
+            let event = self.start(FlowKey::new(number % SESSIONS, *number), sketch);
+            engine.apply(event).expect("a valid event");
+        }
+        self.next = first.len() as u32;
+        iterate(self, engine)?;
+        for step in &script.steps {
+            if matches!(step, Step::Iterate) {
+                iterate(self, engine)?;
+            } else if let Some(event) = self.event(step) {
+                engine.apply(event).expect("a valid event");
+            }
+        }
+        Ok(())
+    }
+}
