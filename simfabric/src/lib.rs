@@ -10,6 +10,8 @@
 //! | `transport` | one file per scheme behind one sans-IO trait (start, packet, timer) |
 //! | `workload` | Poisson flowlets of published size distributions, incast, permutation, traces |
 //! | `experiment` | one file per paper figure: scenario, sweep, the paper's numbers, the comparison |
+//! | [`control`] | Flowtune's control plane without a network: production sessions and engine |
 //! | [`report`] | tables, CSV and JSON with seed and commit, SVG plots |
 
+pub mod control;
 pub mod report;

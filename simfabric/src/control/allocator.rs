@@ -1,0 +1,369 @@
+//! The allocator: one production session per host, one production engine.
+
+use std::sync::Arc;
+
+use ratewright_allocator::engine::parallel::{Layout, ParallelEngine, ParallelOptions};
+use ratewright_allocator::engine::{
+    EngineEvent, FlowKey, FlowSpec, IterationReport, RateEngine, ReferenceEngine,
+};
+use ratewright_proto::control::{FrameDecoder, TopologySnapshot};
+use ratewright_proto::records::{FlowId, FlowPath, StartRecord};
+use ratewright_proto::server::{Admission, ServerConfig, ServerEvent, ServerSession};
+use ratewright_proto::{Counters, RateCode, SessionError};
+use ratewright_topology::{HostId, PathChoice, Topology};
+
+use super::endpoint::Endpoint;
+use super::{ControlConfig, ControlError, EngineChoice, MAX_DATAGRAM_BYTES, Traffic};
+
+/// What the allocator did not do, and why.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct AllocatorCounts {
+    /// Iterations.
+    pub iterations: u64,
+    /// Flowlet starts taken.
+    pub starts: u64,
+    /// Flowlet ends taken.
+    pub ends: u64,
+    /// Rates handed to sessions.
+    pub updates: u64,
+    /// Rates of flows that had just ended.
+    pub updates_stale: u64,
+    /// Starts without a path, or that the engine refused.
+    pub refused: u64,
+    /// Sessions that were given up.
+    pub sessions_lost: u64,
+}
+
+struct Peer {
+    session: ServerSession,
+    /// The session's number: `attempt × hosts + host`.
+    number: u32,
+    touched: bool,
+}
+
+/// The allocator, without a network.
+pub struct Allocator {
+    topology: Arc<Topology>,
+    config: Arc<ServerConfig>,
+    threshold: f64,
+    engine: Box<dyn RateEngine>,
+    peers: Vec<Peer>,
+    /// Hosts whose session may have something to say.
+    touched: Vec<u32>,
+    settled: bool,
+    last: IterationReport,
+    /// Sent towards the hosts.
+    sent: Traffic,
+    counts: AllocatorCounts,
+}
+
+impl Allocator {
+    /// An allocator for every host of the topology, without flows or established sessions.
+    ///
+    /// # Errors
+    /// Settings that the engine refuses.
+    pub fn new(topology: Arc<Topology>, config: &ControlConfig) -> Result<Self, ControlError> {
+        let capacities_bps: Vec<f64> = topology
+            .links()
+            .iter()
+            .map(|link| topology.effective_capacity_bps(link.id) as f64)
+            .collect();
+        let settings = config.engine_config();
+        let engine: Box<dyn RateEngine> = match config.engine {
+            EngineChoice::Reference => Box::new(ReferenceEngine::new(settings, &capacities_bps)?),
+            EngineChoice::Parallel { blocks } => Box::new(ParallelEngine::new(
+                settings,
+                ParallelOptions::default(),
+                Layout::of(&topology, blocks)?,
+                &capacities_bps,
+            )?),
+        };
+        let server = Arc::new(ServerConfig {
+            epoch: 1,
+            lease_ns: config.lease_ns,
+            liveness_ns: config.liveness_ns,
+            max_flows: config.max_flows_per_host,
+            ack_delay_ns: config.ack_delay_ns,
+            min_rto_ns: config.min_rto_ns,
+            initial_rto_ns: config.initial_rto_ns,
+            max_rto_ns: config.max_rto_ns,
+            ..ServerConfig::default()
+        });
+        let peers = (0..topology.hosts().len() as u32)
+            .map(|host| Peer {
+                session: ServerSession::new(0, Arc::clone(&server)),
+                number: host,
+                touched: false,
+            })
+            .collect();
+        Ok(Self {
+            topology,
+            config: server,
+            threshold: config.threshold,
+            engine,
+            peers,
+            touched: Vec::new(),
+            settled: true,
+            last: IterationReport::default(),
+            sent: Traffic::default(),
+            counts: AllocatorCounts::default(),
+        })
+    }
+
+    /// Opens a session with `endpoint` of host `host`: the stream's frames are handed over at once.
+    ///
+    /// Hosts connect when they boot, long before the flowlets of an experiment; of what the
+    /// handshake tells, the list of hosts is left out, because a simulated host knows the fabric.
+    ///
+    /// # Errors
+    /// A frame that one of the ends refuses.
+    pub fn connect(
+        &mut self,
+        now_ns: u64,
+        host: u32,
+        endpoint: &mut Endpoint,
+    ) -> Result<(), ControlError> {
+        let failed = |error: SessionError| ControlError::Handshake {
+            host,
+            reason: error.to_string(),
+        };
+        let hosts = self.peers.len() as u32;
+        let peer = &mut self.peers[host as usize];
+        let old = FlowKey::new(peer.number, 0).session();
+        peer.session = ServerSession::new(now_ns, Arc::clone(&self.config));
+        peer.number = peer.number.wrapping_add(hosts);
+        // Flows of an earlier session are reported anew.
+        let _ = self.engine.apply(EngineEvent::DropSession(old));
+        let client = endpoint.session_mut();
+        client.connected(now_ns);
+        let (mut to_server, mut to_client) = (FrameDecoder::new(), FrameDecoder::new());
+        loop {
+            let mut quiet = true;
+            while let Some(frame) = client.poll_control() {
+                to_server.push(&frame);
+                quiet = false;
+            }
+            while let Some(body) = to_server.next_frame().map_err(failed)? {
+                peer.session.on_control(now_ns, body).map_err(failed)?;
+            }
+            while let Some(event) = peer.session.poll_event() {
+                if let ServerEvent::Hello(_) = event {
+                    let admission = Admission {
+                        session: peer.number,
+                        host_id: host,
+                        topology: Arc::new(TopologySnapshot {
+                            version: self.topology.epoch(),
+                            ecmp_seed: self.topology.ecmp().seed,
+                            ecmp_symmetric: self.topology.ecmp().symmetric,
+                            hosts: Vec::new(),
+                        }),
+                        classes: Vec::new(),
+                        threshold: self.threshold,
+                        released: false,
+                    };
+                    peer.session.accept(now_ns, admission).map_err(failed)?;
+                }
+            }
+            while let Some(frame) = peer.session.poll_control() {
+                to_client.push(&frame);
+                quiet = false;
+            }
+            while let Some(body) = to_client.next_frame().map_err(failed)? {
+                client.on_control(now_ns, body).map_err(failed)?;
+            }
+            if quiet {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes one datagram of host `host`; a bad one changes nothing but a counter.
+    pub fn on_datagram(&mut self, now_ns: u64, host: u32, bytes: &[u8]) {
+        let Some(peer) = self.peers.get_mut(host as usize) else {
+            return;
+        };
+        let _ = peer.session.on_datagram(now_ns, bytes);
+        self.take_events(host);
+    }
+
+    /// Time has passed for the session of `host`.
+    pub fn on_timeout(&mut self, now_ns: u64, host: u32) {
+        if let Some(peer) = self.peers.get_mut(host as usize) {
+            peer.session.on_timeout(now_ns);
+            self.take_events(host);
+        }
+    }
+
+    /// When to call [`on_timeout`](Self::on_timeout) for `host` and poll again.
+    #[must_use]
+    pub fn next_timeout_ns(&self, host: u32) -> Option<u64> {
+        self.peers.get(host as usize)?.session.next_timeout()
+    }
+
+    fn take_events(&mut self, host: u32) {
+        self.touch(host);
+        while let Some(event) = self.peers[host as usize].session.poll_event() {
+            let session = self.peers[host as usize].number;
+            match event {
+                ServerEvent::Start(record) => self.start(host, session, &record),
+                ServerEvent::Update(record) => self.start(host, session, &record),
+                ServerEvent::End(flow) => {
+                    self.counts.ends += 1;
+                    self.settled = false;
+                    // A flow that had no path is not in the engine.
+                    let _ = self
+                        .engine
+                        .apply(EngineEvent::End(FlowKey::new(session, flow.0)));
+                }
+                ServerEvent::PeerLost(_) | ServerEvent::Refused(_) => {
+                    self.counts.sessions_lost += 1;
+                    self.settled = false;
+                    let _ = self.engine.apply(EngineEvent::DropSession(session));
+                }
+                ServerEvent::Hello(_)
+                | ServerEvent::ReleaseAck { .. }
+                | ServerEvent::Telemetry(_) => {}
+            }
+        }
+    }
+
+    fn start(&mut self, host: u32, session: u32, record: &StartRecord) {
+        self.counts.starts += 1;
+        self.settled = false;
+        let choice = match record.path() {
+            FlowPath::Hash(hash) => PathChoice::Hash(hash),
+            FlowPath::Explicit(route) => PathChoice::Explicit(route),
+        };
+        let Ok(path) = self
+            .topology
+            .path(HostId(host), HostId(record.dst_host()), choice)
+        else {
+            self.counts.refused += 1;
+            return;
+        };
+        let demand_bps = match record.demand() {
+            RateCode::NONE => f64::INFINITY,
+            code => code.decode() as f64,
+        };
+        let spec = FlowSpec {
+            key: FlowKey::new(session, record.flow().0),
+            links: path.iter().map(|link| link.0).collect(),
+            class: record.class(),
+            weight: record.weight().decode(),
+            demand_bps,
+        };
+        if self.engine.apply(EngineEvent::Start(spec)).is_err() {
+            self.counts.refused += 1;
+        }
+    }
+
+    /// Whether another iteration may change something.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.settled
+    }
+
+    /// One iteration; the rates that moved go to the sessions.
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the engine's rates are finite and not negative; rounding down never over-allocates"
+    )]
+    pub fn iterate(&mut self, now_ns: u64) -> IterationReport {
+        self.last = self.engine.iterate();
+        self.counts.iterations += 1;
+        let hosts = self.peers.len() as u32;
+        let (peers, touched, counts) = (&mut self.peers, &mut self.touched, &mut self.counts);
+        self.engine.drain_updates(&mut |update| {
+            let host = update.key.session() % hosts;
+            let peer = &mut peers[host as usize];
+            let flow = FlowId(update.key.flow_id());
+            let told = peer.number == update.key.session()
+                && peer
+                    .session
+                    .set_rate(now_ns, flow, update.rate_bps as u64)
+                    .is_ok();
+            if told {
+                counts.updates += 1;
+                if !std::mem::replace(&mut peer.touched, true) {
+                    touched.push(host);
+                }
+            } else {
+                counts.updates_stale += 1;
+            }
+        });
+        self.settled = self.last.settled;
+        self.last
+    }
+
+    fn touch(&mut self, host: u32) {
+        if !std::mem::replace(&mut self.peers[host as usize].touched, true) {
+            self.touched.push(host);
+        }
+    }
+
+    /// Builds what the sessions have to say: `send(host, datagram)`, then `rearm(host, timeout)` for
+    /// every session that was looked at. All rates of one host and iteration share datagrams.
+    pub fn poll_datagrams(
+        &mut self,
+        now_ns: u64,
+        scratch: &mut Vec<u8>,
+        send: &mut dyn FnMut(u32, &[u8]),
+        rearm: &mut dyn FnMut(u32, Option<u64>),
+    ) {
+        for host in self.touched.drain(..) {
+            let peer = &mut self.peers[host as usize];
+            peer.touched = false;
+            while peer
+                .session
+                .poll_datagram(now_ns, MAX_DATAGRAM_BYTES, scratch)
+            {
+                self.sent.count(scratch);
+                send(host, scratch);
+            }
+            rearm(host, peer.session.next_timeout());
+        }
+    }
+
+    /// The engine.
+    #[must_use]
+    pub fn engine(&self) -> &dyn RateEngine {
+        &*self.engine
+    }
+
+    /// What the last iteration reported.
+    #[must_use]
+    pub fn last_iteration(&self) -> &IterationReport {
+        &self.last
+    }
+
+    /// Datagrams sent towards the hosts so far.
+    #[must_use]
+    pub fn sent(&self) -> &Traffic {
+        &self.sent
+    }
+
+    /// What was counted so far.
+    #[must_use]
+    pub fn counts(&self) -> &AllocatorCounts {
+        &self.counts
+    }
+
+    /// What the session of `host` counted.
+    #[must_use]
+    pub fn counters(&self, host: u32) -> &Counters {
+        self.peers[host as usize].session.counters()
+    }
+
+    /// The flows of `host` and the rates that it was given, by flow id.
+    #[must_use]
+    pub fn view(&self, host: u32) -> Vec<(FlowId, u64)> {
+        let mut view: Vec<_> = self.peers[host as usize]
+            .session
+            .flows()
+            .map(|(record, rate_bps)| (record.flow(), rate_bps))
+            .collect();
+        view.sort_unstable_by_key(|&(id, _)| id);
+        view
+    }
+}

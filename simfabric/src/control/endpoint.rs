@@ -1,0 +1,224 @@
+//! One host's end of the control plane: its session, and which flow is on which slot.
+
+use ratewright_proto::client::{ClientConfig, ClientEvent, ClientSession};
+use ratewright_proto::records::{FlowId, FlowPath, StartRecord};
+use ratewright_proto::{Counters, WeightCode};
+
+use super::{ControlConfig, MAX_DATAGRAM_BYTES, Traffic};
+
+/// No flow is on the slot.
+const NOBODY: u32 = u32::MAX;
+
+/// A rate that the allocator gave to one of the host's flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Granted {
+    /// The caller's number of the flow.
+    pub flow: u32,
+    /// Its rate; 0 means that it has no allocation and runs by its window alone.
+    pub rate_bps: u64,
+}
+
+/// What an endpoint tells its host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// A flow has a rate.
+    Rate(Granted),
+    /// The session is lost: rates run out with the lease, and the host is to connect anew.
+    Lost,
+}
+
+/// A flowlet as its host describes it to the allocator.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FlowletStart {
+    /// The caller's number of the flow.
+    pub flow: u32,
+    /// The destination host.
+    pub dst: u32,
+    /// The hash that the switches choose its path by.
+    pub path_hash: u32,
+    /// Its class.
+    pub class: u8,
+    /// Multiplies the class's weight.
+    pub weight: f64,
+}
+
+/// One host's end of the control plane.
+#[derive(Debug)]
+pub struct Endpoint {
+    session: ClientSession,
+    /// Slots without a flow, the latest freed on top.
+    free: Vec<u32>,
+    /// The newest id of each slot, and the caller's flow on it.
+    slots: Vec<(FlowId, u32)>,
+    max_slots: u32,
+    /// Sent towards the allocator.
+    sent: Traffic,
+    refused: u64,
+}
+
+impl Endpoint {
+    /// The endpoint of host `host`, without a connection.
+    #[must_use]
+    pub fn new(host: u32, config: &ControlConfig) -> Self {
+        Self {
+            session: ClientSession::new(ClientConfig {
+                host_name: host.to_string(),
+                incarnation: 1,
+                max_flows: config.max_flows_per_host,
+                ack_delay_ns: config.ack_delay_ns,
+                min_rto_ns: config.min_rto_ns,
+                initial_rto_ns: config.initial_rto_ns,
+                max_rto_ns: config.max_rto_ns,
+                ..ClientConfig::default()
+            }),
+            free: Vec::new(),
+            slots: Vec::new(),
+            max_slots: config.max_flows_per_host,
+            sent: Traffic::default(),
+            refused: 0,
+        }
+    }
+
+    /// The session, for the handshake.
+    pub(super) fn session_mut(&mut self) -> &mut ClientSession {
+        &mut self.session
+    }
+
+    /// The session.
+    #[must_use]
+    pub fn session(&self) -> &ClientSession {
+        &self.session
+    }
+
+    /// Reports a flowlet. `None`: the table is full, and the flow stays unknown to the allocator.
+    pub fn start(&mut self, now_ns: u64, start: &FlowletStart) -> Option<FlowId> {
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None if self.slots.len() < self.max_slots as usize => {
+                let slot = self.slots.len() as u32;
+                self.slots.push((FlowId::new(slot, 0), NOBODY));
+                slot
+            }
+            None => {
+                self.refused += 1;
+                return None;
+            }
+        };
+        let entry = &mut self.slots[slot as usize];
+        let id = entry.0;
+        let mut record = StartRecord::new(id, start.dst, FlowPath::Hash(start.path_hash))
+            .with_class(start.class);
+        if start.weight != 1.0 {
+            record = record.with_weight(WeightCode::encode(start.weight));
+        }
+        if self.session.start(now_ns, record).is_err() {
+            self.free.push(slot);
+            self.refused += 1;
+            return None;
+        }
+        entry.1 = start.flow;
+        Some(id)
+    }
+
+    /// Reports that a flowlet is over. An id that [`start`](Self::start) did not return, or that
+    /// was ended before, changes nothing.
+    pub fn end(&mut self, now_ns: u64, id: FlowId) {
+        let slot = id.slot();
+        let Some(entry) = self.slots.get_mut(slot as usize) else {
+            return;
+        };
+        if entry.0 != id || entry.1 == NOBODY {
+            return;
+        }
+        *entry = (id.next_generation(), NOBODY);
+        self.free.push(slot);
+        // It was started, so the session knows it.
+        let _ = self.session.end(now_ns, id);
+    }
+
+    /// Takes one datagram from the allocator; a bad one changes nothing but a counter.
+    pub fn on_datagram(&mut self, now_ns: u64, bytes: &[u8]) {
+        let _ = self.session.on_datagram(now_ns, bytes);
+    }
+
+    /// Time has passed.
+    pub fn on_timeout(&mut self, now_ns: u64) {
+        self.session.on_timeout(now_ns);
+    }
+
+    /// When to call [`on_timeout`](Self::on_timeout) and poll again.
+    #[must_use]
+    pub fn next_timeout_ns(&self) -> Option<u64> {
+        self.session.next_timeout()
+    }
+
+    /// Builds the next datagram to the allocator.
+    pub fn poll_datagram(&mut self, now_ns: u64, out: &mut Vec<u8>) -> bool {
+        let built = self.session.poll_datagram(now_ns, MAX_DATAGRAM_BYTES, out);
+        if built {
+            self.sent.count(out);
+        }
+        built
+    }
+
+    /// The next thing that the host has to act on.
+    pub fn poll_notice(&mut self) -> Option<Notice> {
+        loop {
+            match self.session.poll_event()? {
+                ClientEvent::Rate { flow, rate_bps, .. } => {
+                    let (id, owner) = self.slots[flow.slot() as usize];
+                    if id == flow && owner != NOBODY {
+                        return Some(Notice::Rate(Granted {
+                            flow: owner,
+                            rate_bps,
+                        }));
+                    }
+                }
+                ClientEvent::SessionLost(_) | ClientEvent::Refused(_) => return Some(Notice::Lost),
+                ClientEvent::Released(_) => {
+                    // The simulated allocator has no kill switch.
+                    let _ = self.session.confirm_release(0);
+                }
+                ClientEvent::Established(_)
+                | ClientEvent::Topology(_)
+                | ClientEvent::LeaseRenewed { .. } => {}
+            }
+        }
+    }
+
+    /// When the rates of this session cease to hold; 0 before the first.
+    #[must_use]
+    pub fn lease_expires_ns(&self) -> u64 {
+        self.session.lease_expires_ns()
+    }
+
+    /// Datagrams sent towards the allocator so far.
+    #[must_use]
+    pub fn sent(&self) -> &Traffic {
+        &self.sent
+    }
+
+    /// Flowlets that found no slot.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// What the session counted.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        self.session.counters()
+    }
+
+    /// The flows of this host and the rates that it holds for them, by flow id.
+    #[must_use]
+    pub fn view(&self) -> Vec<(FlowId, u64)> {
+        let mut view: Vec<_> = self
+            .session
+            .flows()
+            .map(|f| (f.record.flow(), f.rate_bps.unwrap_or(0)))
+            .collect();
+        view.sort_unstable_by_key(|&(id, _)| id);
+        view
+    }
+}

@@ -1,0 +1,193 @@
+//! Flowtune's control plane: the production sessions and the production engine, without a network.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `mod.rs` | settings, and the sizes of control frames on the wire |
+//! | [`endpoint`] | one host's end: a [`ClientSession`] and the host's flow ids |
+//! | [`allocator`] | the allocator: a [`ServerSession`] per host and a [`RateEngine`] |
+//! | [`fluid`] | a fabric whose data is a fluid and whose control datagrams are real |
+//!
+//! Nothing here knows about packets or queues: datagrams go in and come out as bytes, time is an
+//! argument. The packet-level transport (`transport::flowtune`) and the fluid fabric drive
+//! the same two types, so what they say about control traffic is comparable.
+//!
+//! Paper: Flowtune (NSDI 2017), §5.1 *Protocol*, §5.3 *Model*.
+//!
+//! [`ClientSession`]: ratewright_proto::client::ClientSession
+//! [`ServerSession`]: ratewright_proto::server::ServerSession
+//! [`RateEngine`]: ratewright_allocator::engine::RateEngine
+
+use ratewright_allocator::engine::{EngineConfig, StepRule};
+use ratewright_allocator::num::utility::ClassTable;
+
+pub mod allocator;
+pub mod endpoint;
+pub mod fluid;
+
+#[cfg(test)]
+mod tests;
+
+/// IPv4 and UDP headers of a control datagram.
+const IP_UDP_BYTES: u32 = 20 + 8;
+/// Ethernet header and frame check sequence.
+const ETHERNET_BYTES: u32 = 14 + 4;
+/// The smallest Ethernet frame.
+const MIN_FRAME_BYTES: u32 = 64;
+/// Preamble, start delimiter and inter-frame gap, which a link spends on every frame.
+pub const PREAMBLE_AND_GAP_BYTES: u32 = 20;
+/// The largest control datagram: what an Ethernet MTU of 1,500 bytes leaves behind IPv4 and UDP.
+pub const MAX_DATAGRAM_BYTES: usize = 1_500 - IP_UDP_BYTES as usize;
+
+/// The time a link is busy with a control datagram, in bytes: Ethernet, IPv4 and UDP headers, the
+/// minimum frame, preamble and gap. A bare rate update costs 84 bytes and more (flowtune §6).
+#[must_use]
+pub fn datagram_wire_bytes(payload_bytes: usize) -> u32 {
+    let payload_bytes = u32::try_from(payload_bytes).unwrap_or(u32::MAX / 2);
+    (ETHERNET_BYTES + IP_UDP_BYTES + payload_bytes).max(MIN_FRAME_BYTES) + PREAMBLE_AND_GAP_BYTES
+}
+
+/// Which engine computes the rates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum EngineChoice {
+    /// Double precision, one thread: the same bytes on every machine.
+    #[default]
+    Reference,
+    /// The vector engine on this many blocks of racks, all worked on by the caller's thread.
+    Parallel {
+        /// Blocks, a power of two.
+        blocks: u32,
+    },
+}
+
+/// Settings of the control plane (flowtune §5.3, *Flowtune allocator* and *control connections*).
+#[derive(Clone, Debug)]
+pub struct ControlConfig {
+    /// Time between iterations; the paper's 10 µs.
+    pub interval_ns: u64,
+    /// NED's γ; the paper's 0.4.
+    pub gamma: f64,
+    /// A rate is told again when it moved by more than this share; the paper's 0.01.
+    pub threshold: f64,
+    /// The price update.
+    pub step_rule: StepRule,
+    /// The share of every link that is kept for what the allocator does not see: flowlets before
+    /// their first rate, acknowledgements, control traffic (flowtune §6, *mice and elephants*).
+    pub reserve: f64,
+    /// The engine.
+    pub engine: EngineChoice,
+    /// What rates are worth.
+    pub classes: ClassTable,
+    /// Lifetime of an allocation without word from the allocator.
+    pub lease_ns: u64,
+    /// Silence after which an end gives a session up.
+    pub liveness_ns: u64,
+    /// Longest wait of a bare acknowledgement for company.
+    pub ack_delay_ns: u64,
+    /// Floor of the retransmission timeout; the paper's control TCP has 20 µs.
+    pub min_rto_ns: u64,
+    /// Retransmission timeout before the first round trip is measured.
+    pub initial_rto_ns: u64,
+    /// Ceiling of the retransmission timeout.
+    pub max_rto_ns: u64,
+    /// Slots of each host's flow table.
+    pub max_flows_per_host: u32,
+    /// Time from the loss of a session to its successor's handshake.
+    pub reconnect_ns: u64,
+}
+
+impl Default for ControlConfig {
+    fn default() -> Self {
+        Self {
+            interval_ns: 10_000,
+            gamma: 0.4,
+            threshold: 0.01,
+            step_rule: StepRule::default(),
+            reserve: 0.0,
+            engine: EngineChoice::default(),
+            classes: ClassTable::default(),
+            lease_ns: 300_000_000,
+            liveness_ns: 1_500_000_000,
+            // The paper's TCP acknowledges every segment. Ours waits for company: rate updates
+            // and flowlet notices carry acknowledgements for free at these loads.
+            ack_delay_ns: 50_000,
+            // RTO = srtt + 4 rttvar + the peer's ack delay; the floor only bounds it from below.
+            min_rto_ns: 20_000,
+            initial_rto_ns: 200_000,
+            // The paper's 30 µs would be below the acknowledgement delay: every datagram would be
+            // declared lost. Back-off still ends early, as there.
+            max_rto_ns: 1_000_000,
+            max_flows_per_host: 1 << 16,
+            reconnect_ns: 1_000_000,
+        }
+    }
+}
+
+impl ControlConfig {
+    fn engine_config(&self) -> EngineConfig {
+        EngineConfig {
+            gamma: self.gamma,
+            threshold: self.threshold,
+            step_rule: self.step_rule,
+            mice_reserve: self.reserve,
+            max_flows: 1 << 24,
+            classes: self.classes.clone(),
+            ..EngineConfig::default()
+        }
+    }
+}
+
+/// Why a control plane cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// The engine refuses its settings.
+    #[error("the allocator's engine: {0}")]
+    Engine(#[from] ratewright_allocator::engine::EngineError),
+    /// The topology cannot be cut into blocks for the parallel engine.
+    #[error("the parallel engine's blocks: {0}")]
+    Partition(#[from] ratewright_topology::PartitionError),
+    /// A session refused a message of the handshake.
+    #[error("the handshake of host {host}: {reason}")]
+    Handshake {
+        /// The host.
+        host: u32,
+        /// What the session said.
+        reason: String,
+    },
+}
+
+/// Bytes and datagrams in one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Traffic {
+    /// Datagrams.
+    pub datagrams: u64,
+    /// Their bytes, by [`datagram_wire_bytes`].
+    pub wire_bytes: u64,
+    /// Datagrams that carry no record, only an acknowledgement or a sign of life.
+    pub bare_datagrams: u64,
+    /// Wire bytes of the bare ones.
+    pub bare_wire_bytes: u64,
+}
+
+impl Traffic {
+    /// Notes a datagram.
+    pub fn count(&mut self, payload: &[u8]) {
+        let wire_bytes = u64::from(datagram_wire_bytes(payload.len()));
+        self.datagrams += 1;
+        self.wire_bytes += wire_bytes;
+        if payload.len() <= ratewright_proto::datagram::HEADER_BYTES {
+            self.bare_datagrams += 1;
+            self.bare_wire_bytes += wire_bytes;
+        }
+    }
+
+    /// What was counted since `earlier` was read.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            datagrams: self.datagrams - earlier.datagrams,
+            wire_bytes: self.wire_bytes - earlier.wire_bytes,
+            bare_datagrams: self.bare_datagrams - earlier.bare_datagrams,
+            bare_wire_bytes: self.bare_wire_bytes - earlier.bare_wire_bytes,
+        }
+    }
+}
