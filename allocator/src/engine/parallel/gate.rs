@@ -3,28 +3,16 @@
 //! A worker arrives by raising its own counter, and goes on once every counter has reached the same
 //! value. Each counter has its own cache line and one writer, so nothing is contended. Who has spun
 //! for long enough sleeps until the last one arrives; an idle engine's workers all sleep.
+//!
+//! What it synchronises with comes from `super::sync`, so that a model checker can put its own in
+//! (`allocator/tests/gate_model.rs`).
 
-#[cfg(not(ratewright_loom))]
-use std::{
-    sync::atomic::{AtomicBool, AtomicU64, Ordering, fence},
-    sync::{Mutex, MutexGuard, PoisonError},
-    thread::{self, Thread},
-};
-
-#[cfg(ratewright_loom)]
-use loom::{
-    sync::atomic::{AtomicBool, AtomicU64, Ordering, fence},
-    sync::{Mutex, MutexGuard},
-    thread::{self, Thread},
-};
-#[cfg(ratewright_loom)]
 use std::sync::PoisonError;
 
+use super::sync::{
+    AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, Thread, fence, spins, thread,
+};
 use crossbeam_utils::CachePadded;
-
-/// Rounds of looking before a worker sleeps.
-#[cfg(not(ratewright_loom))]
-const SPINS: u32 = 20_000;
 
 #[derive(Debug, Default)]
 struct Counter {
@@ -49,19 +37,6 @@ pub(super) struct Gate {
 /// The gate was closed: the engine ends, or a worker panicked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Closed;
-
-/// With more workers than cores, whoever spins keeps the awaited from running.
-#[cfg(not(ratewright_loom))]
-fn spins(workers: usize) -> u32 {
-    let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    if workers > cores { 0 } else { SPINS }
-}
-
-/// A model checker tries every order anyway.
-#[cfg(ratewright_loom)]
-fn spins(_workers: usize) -> u32 {
-    0
-}
 
 impl Gate {
     pub(super) fn new(workers: usize) -> Self {
@@ -140,105 +115,5 @@ impl Gate {
     /// The worker that panicked.
     pub(super) fn panicked(&self) -> Option<usize> {
         *lock(&self.panic)
-    }
-}
-
-#[cfg(all(test, not(ratewright_loom)))]
-mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::AtomicUsize;
-
-    use super::*;
-
-    #[test]
-    fn nobody_overtakes() {
-        const ROUNDS: u64 = 2_000;
-        for workers in [1, 2, 3, 5] {
-            let gate = Arc::new(Gate::new(workers));
-            let counts: Arc<Vec<AtomicUsize>> =
-                Arc::new((0..workers).map(|_| AtomicUsize::new(0)).collect());
-            thread::scope(|scope| {
-                for worker in 0..workers {
-                    let (gate, counts) = (Arc::clone(&gate), Arc::clone(&counts));
-                    scope.spawn(move || {
-                        gate.enter(worker);
-                        for round in 1..=ROUNDS {
-                            counts[worker].store(round as usize, Ordering::Relaxed);
-                            gate.pass(worker, 2 * round - 1).expect("open");
-                            for count in counts.iter() {
-                                assert_eq!(count.load(Ordering::Relaxed), round as usize);
-                            }
-                            gate.pass(worker, 2 * round).expect("open");
-                        }
-                    });
-                }
-            });
-        }
-    }
-
-    #[test]
-    fn a_closed_gate_lets_sleepers_go() {
-        let gate = Arc::new(Gate::new(2));
-        let sleeper = {
-            let gate = Arc::clone(&gate);
-            thread::spawn(move || {
-                gate.enter(1);
-                gate.pass(1, 1)
-            })
-        };
-        gate.close();
-        assert_eq!(sleeper.join().expect("no panic"), Err(Closed));
-    }
-}
-
-/// Every interleaving: `RUSTFLAGS="--cfg ratewright_loom" cargo test -p ratewright-allocator --lib gate`.
-#[cfg(all(test, ratewright_loom))]
-mod model {
-    use loom::sync::Arc;
-    use loom::sync::atomic::AtomicUsize;
-
-    use super::*;
-
-    #[test]
-    fn nobody_overtakes_and_nobody_sleeps_for_ever() {
-        let mut model = loom::model::Builder::new();
-        model.preemption_bound = Some(3);
-        model.check(|| {
-            let gate = Arc::new(Gate::new(2));
-            let data = Arc::new(AtomicUsize::new(0));
-            // Not joined: a wake-up that comes late must find no one who waits for anything else,
-            // which is more than this model checker can tell apart.
-            let _ = {
-                let (gate, data) = (Arc::clone(&gate), Arc::clone(&data));
-                thread::spawn(move || {
-                    gate.enter(1);
-                    data.store(1, Ordering::Relaxed);
-                    gate.pass(1, 1).expect("open");
-                    gate.pass(1, 2).expect("open");
-                    assert_eq!(data.load(Ordering::Relaxed), 2);
-                })
-            };
-            gate.enter(0);
-            gate.pass(0, 1).expect("open");
-            assert_eq!(data.load(Ordering::Relaxed), 1);
-            data.store(2, Ordering::Relaxed);
-            gate.pass(0, 2).expect("open");
-        });
-    }
-
-    #[test]
-    fn a_closed_gate_lets_everyone_go() {
-        loom::model(|| {
-            let gate = Arc::new(Gate::new(2));
-            let other = {
-                let gate = Arc::clone(&gate);
-                thread::spawn(move || {
-                    gate.enter(1);
-                    gate.pass(1, 1)
-                })
-            };
-            gate.close();
-            assert_eq!(other.join().expect("no panic"), Err(Closed));
-        });
     }
 }

@@ -33,9 +33,12 @@ mod layout;
 mod link_block;
 mod loose;
 mod rows;
+mod sync;
 mod view;
 mod worker;
 
+#[cfg(test)]
+mod gate_tests;
 #[cfg(test)]
 mod tests;
 

@@ -1,0 +1,47 @@
+//! The gate between real threads; `tests/gate_model.rs` tries every interleaving.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use super::gate::{Closed, Gate};
+
+#[test]
+fn nobody_overtakes() {
+    const ROUNDS: u64 = 2_000;
+    for workers in [1, 2, 3, 5] {
+        let gate = Arc::new(Gate::new(workers));
+        let counts: Arc<Vec<AtomicUsize>> =
+            Arc::new((0..workers).map(|_| AtomicUsize::new(0)).collect());
+        thread::scope(|scope| {
+            for worker in 0..workers {
+                let (gate, counts) = (Arc::clone(&gate), Arc::clone(&counts));
+                scope.spawn(move || {
+                    gate.enter(worker);
+                    for round in 1..=ROUNDS {
+                        counts[worker].store(round as usize, Ordering::Relaxed);
+                        gate.pass(worker, 2 * round - 1).expect("open");
+                        for count in counts.iter() {
+                            assert_eq!(count.load(Ordering::Relaxed), round as usize);
+                        }
+                        gate.pass(worker, 2 * round).expect("open");
+                    }
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn a_closed_gate_lets_sleepers_go() {
+    let gate = Arc::new(Gate::new(2));
+    let sleeper = {
+        let gate = Arc::clone(&gate);
+        thread::spawn(move || {
+            gate.enter(1);
+            gate.pass(1, 1)
+        })
+    };
+    gate.close();
+    assert_eq!(sleeper.join().expect("no panic"), Err(Closed));
+}
