@@ -128,6 +128,7 @@ impl Pair {
                     classes: Vec::new(),
                     threshold: 0.01,
                     released: false,
+                    sealed_udp: None,
                 };
                 self.next_session += 1;
                 self.server.accept(self.now_ns, admission).unwrap();

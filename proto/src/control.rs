@@ -10,6 +10,7 @@ use ipnet::IpNet;
 use prost::Message as _;
 
 use crate::error::SessionError;
+use crate::sealed::Cipher;
 use crate::telemetry::Telemetry;
 
 /// The messages as generated from `control.proto`, unchecked.
@@ -98,6 +99,8 @@ pub struct Hello {
     pub ack_delay_ns: u64,
     /// Sequence number of the client's first datagram.
     pub first_seq: u32,
+    /// The client can send sealed datagrams over UDP.
+    pub sealed_udp: bool,
 }
 
 /// What an accepted client learns.
@@ -127,6 +130,18 @@ pub struct Welcome {
     pub topology: TopologySnapshot,
     /// The flow classes that policies may name.
     pub classes: Vec<ClassInfo>,
+    /// Where sealed datagrams may be sent.
+    pub sealed_udp: Option<SealedUdp>,
+}
+
+/// Where a server takes sealed datagrams of this session; see
+/// [`crate::sealed`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SealedUdp {
+    /// UDP port of the address that the QUIC session goes to.
+    pub port: u16,
+    /// The AEAD.
+    pub cipher: Cipher,
 }
 
 /// A flow class.

@@ -11,6 +11,8 @@
 //! | [`records`] | the fixed records: [`StartRecord`] 16 B, [`EndRecord`] 4 B, [`RateRecord`] 6 B, and [`FlowId`] |
 //! | [`codes`] | [`RateCode`] (16 bits, rounds down) and [`WeightCode`] (8 bits) |
 //! | [`datagram`] | the datagram's header and the check of its layout |
+//! | [`sealed`] | datagrams sealed by keys of the session, for transports other than QUIC |
+//! | [`path`] | which transport a client's datagrams take, and the way back |
 //! | [`control`] | messages of the reliable stream and their framing |
 //! | [`telemetry`] | measurements for the allocator's feeds |
 //! | [`sequence`], [`recovery`] | sequence numbers, acknowledgements, loss detection |
@@ -53,9 +55,11 @@ pub mod counters;
 pub mod datagram;
 pub mod error;
 mod link;
+pub mod path;
 mod queue;
 pub mod records;
 pub mod recovery;
+pub mod sealed;
 pub mod sequence;
 pub mod server;
 pub mod telemetry;

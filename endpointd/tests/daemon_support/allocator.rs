@@ -238,6 +238,7 @@ fn on_event(now_ns: u64, session: &mut ServerSession, script: &mut Script, event
                 ],
                 threshold: 0.01,
                 released: script.released,
+                sealed_udp: None,
             };
             session.accept(now_ns, admission).unwrap();
         }

@@ -68,6 +68,8 @@ pub struct ClientConfig {
     pub max_control_bytes: usize,
     /// Sequence number of each session's first datagram, at least 1.
     pub first_seq: u32,
+    /// The transport can send sealed datagrams over UDP.
+    pub sealed_udp: bool,
 }
 
 impl Default for ClientConfig {
@@ -85,6 +87,7 @@ impl Default for ClientConfig {
             handshake_timeout_ns: 3_000_000_000,
             max_control_bytes: 1 << 20,
             first_seq: 1,
+            sealed_udp: false,
         }
     }
 }
@@ -230,6 +233,7 @@ impl ClientSession {
             max_flows: self.config.max_flows,
             ack_delay_ns: self.config.ack_delay_ns,
             first_seq: self.config.first_seq,
+            sealed_udp: self.config.sealed_udp,
         });
         if let Ok(frame) = hello.to_frame() {
             self.counters.control_sent += 1;

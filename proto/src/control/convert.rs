@@ -6,12 +6,13 @@ use ipnet::IpNet;
 
 use super::wire::control_message::Body;
 use super::{
-    ClassInfo, ControlMessage, Hello, HostInfo, MAX_TEXT_BYTES, Refusal, RefusalCode,
+    ClassInfo, ControlMessage, Hello, HostInfo, MAX_TEXT_BYTES, Refusal, RefusalCode, SealedUdp,
     TopologySnapshot, Welcome, wire,
 };
 use crate::VERSION;
 use crate::error::SessionError;
 use crate::records::MAX_SLOTS;
+use crate::sealed::Cipher;
 
 /// Longest lease, liveness or acknowledgement delay: one hour. Keeps sums of
 /// times far from overflow.
@@ -116,6 +117,7 @@ impl TryFrom<wire::Hello> for Hello {
             max_flows: hello.max_flows,
             ack_delay_ns: hello.ack_delay_ns,
             first_seq: hello.first_seq,
+            sealed_udp: hello.sealed_udp,
         })
     }
 }
@@ -131,6 +133,7 @@ impl From<&Hello> for wire::Hello {
             max_flows: hello.max_flows,
             ack_delay_ns: hello.ack_delay_ns,
             first_seq: hello.first_seq,
+            sealed_udp: hello.sealed_udp,
         }
     }
 }
@@ -184,6 +187,7 @@ impl TryFrom<wire::Welcome> for Welcome {
             threshold: welcome.threshold,
             topology,
             classes,
+            sealed_udp: welcome.sealed_udp.and_then(sealed_udp),
         })
     }
 }
@@ -211,8 +215,20 @@ impl From<&Welcome> for wire::Welcome {
                     name: class.name.clone(),
                 })
                 .collect(),
+            sealed_udp: welcome.sealed_udp.map(|udp| wire::SealedUdp {
+                port: u32::from(udp.port),
+                cipher: udp.cipher.number(),
+            }),
         }
     }
+}
+
+/// An offer that this version cannot take is as good as none: QUIC carries the session.
+fn sealed_udp(offer: wire::SealedUdp) -> Option<SealedUdp> {
+    Some(SealedUdp {
+        port: u16::try_from(offer.port).ok().filter(|&port| port != 0)?,
+        cipher: Cipher::from_number(offer.cipher)?,
+    })
 }
 
 impl TryFrom<wire::Topology> for TopologySnapshot {

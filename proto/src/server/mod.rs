@@ -23,8 +23,8 @@ use zerocopy::IntoBytes as _;
 use crate::VERSION;
 use crate::codes::RateCode;
 use crate::control::{
-    ClassInfo, ControlMessage, Hello, MAX_FRAME_BYTES, Refusal, RefusalCode, TopologySnapshot,
-    Welcome, encode_frame, wire,
+    ClassInfo, ControlMessage, Hello, MAX_FRAME_BYTES, Refusal, RefusalCode, SealedUdp,
+    TopologySnapshot, Welcome, encode_frame, wire,
 };
 use crate::counters::Counters;
 use crate::datagram::{Datagram, HEADER_BYTES, MIN_DATAGRAM_BYTES, Sender, flags};
@@ -108,6 +108,8 @@ pub struct Admission {
     pub threshold: f64,
     /// The kill switch is on.
     pub released: bool,
+    /// Where the client may send sealed datagrams; told only to one that can.
+    pub sealed_udp: Option<SealedUdp>,
 }
 
 /// Why a client is given up.
@@ -227,6 +229,7 @@ impl ServerSession {
             threshold: admission.threshold,
             topology: Arc::unwrap_or_clone(admission.topology),
             classes: admission.classes,
+            sealed_udp: admission.sealed_udp.filter(|_| hello.sealed_udp),
         });
         self.control.push_unbounded(welcome.to_frame()?);
         self.counters.control_sent += 1;

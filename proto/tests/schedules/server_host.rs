@@ -227,6 +227,7 @@ impl ServerHost {
             classes: Vec::new(),
             threshold: 0.01,
             released: self.released,
+            sealed_udp: None,
         };
         let Some(served) = self.sessions.get_mut(&connection) else {
             return Err("a Hello from nowhere".to_owned());

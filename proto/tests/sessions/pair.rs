@@ -30,6 +30,7 @@ pub(crate) fn admission() -> Admission {
         classes: Vec::new(),
         threshold: 0.01,
         released: false,
+        sealed_udp: None,
     }
 }
 

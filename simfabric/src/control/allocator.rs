@@ -160,6 +160,7 @@ impl Allocator {
                         classes: Vec::new(),
                         threshold: self.threshold,
                         released: false,
+                        sealed_udp: None,
                     };
                     peer.session.accept(now_ns, admission).map_err(failed)?;
                 }

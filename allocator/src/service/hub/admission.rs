@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use ratewright_proto::SessionError;
 use ratewright_proto::control::{
-    ClassInfo, ControlMessage, FrameDecoder, Hello, Refusal, RefusalCode, TopologySnapshot, Welcome,
+    ClassInfo, ControlMessage, FrameDecoder, Hello, Refusal, RefusalCode, SealedUdp,
+    TopologySnapshot, Welcome,
 };
+use ratewright_proto::sealed::Cipher;
 use ratewright_proto::server::registry::{Claim, Decision, superseded};
 use ratewright_proto::server::{Admission, ServerConfig, ServerEvent};
 use ratewright_topology::Topology;
@@ -50,6 +52,10 @@ pub fn check_welcome(settings: &HubSettings, topology: &Topology) -> Result<(), 
             ..snapshot_of(topology)
         },
         classes: class_infos(&settings.classes),
+        sealed_udp: Some(SealedUdp {
+            port: u16::MAX,
+            cipher: Cipher::default(),
+        }),
     };
     let frame = ControlMessage::Welcome(welcome).to_frame()?;
     let mut decoder = FrameDecoder::new();
@@ -127,6 +133,17 @@ impl Hub {
         self.touch(id);
     }
 
+    /// Where a session's sealed datagrams are taken.
+    fn sealed_offer(&self, id: u32) -> Option<SealedUdp> {
+        let shards = u32::try_from(self.sealed_ports.len())
+            .ok()
+            .filter(|&n| n > 0)?;
+        Some(SealedUdp {
+            port: self.sealed_ports[(id % shards) as usize],
+            cipher: self.sealed_cipher,
+        })
+    }
+
     /// Decides on a host that introduces itself.
     fn hello(&mut self, now_ns: u64, id: u32, hello: Hello) {
         let Some(session) = self.sessions.get(&id) else {
@@ -185,6 +202,7 @@ impl Hub {
             classes: class_infos(&self.settings.classes),
             threshold: self.settings.threshold,
             released: self.is_released(),
+            sealed_udp: self.sealed_offer(id),
         };
         let released = self.is_released();
         let Some(session) = self.sessions.get_mut(&id) else {

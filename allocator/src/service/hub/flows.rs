@@ -9,24 +9,26 @@ use super::session::{Flow, LeftAlone, Place};
 use super::{Hub, MAX_ENGINE_BACKLOG};
 
 impl Hub {
-    /// Takes one datagram of a session. One that cannot be taken changes nothing but a counter.
-    pub fn on_datagram(&mut self, now_ns: u64, id: u32, bytes: &[u8]) {
+    /// Takes one datagram of a session; true if it was taken. One that cannot be taken changes nothing
+    /// but a counter.
+    pub fn on_datagram(&mut self, now_ns: u64, id: u32, bytes: &[u8]) -> bool {
         let Some(session) = self.sessions.get_mut(&id) else {
-            return;
+            return false;
         };
         if session.closing.is_some() {
             self.counts.datagrams_dropped.count("closing");
-            return;
+            return false;
         }
         if !session.starts.has_credit(now_ns) {
             self.counts.datagrams_dropped.count("start_rate");
-            return;
+            return false;
         }
         if self.engine_events.len() >= MAX_ENGINE_BACKLOG {
             self.counts.datagrams_dropped.count("engine_backlog");
-            return;
+            return false;
         }
-        match session.proto.on_datagram(now_ns, bytes) {
+        let result = session.proto.on_datagram(now_ns, bytes);
+        match result {
             Ok(()) => self.counts.datagrams_received += 1,
             Err(error) => self
                 .counts
@@ -34,6 +36,7 @@ impl Hub {
                 .count(super::reasons::datagram(error)),
         }
         self.take_events(now_ns, id);
+        result.is_ok()
     }
 
     /// Hands a rate to its flow's session, unless the flow has ended meanwhile.

@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use indexmap::IndexMap;
 use ratewright_proto::control::{RefusalCode, TopologySnapshot};
+use ratewright_proto::sealed::Cipher;
 use ratewright_proto::server::registry::Registry;
 use ratewright_proto::server::{ServerConfig, ServerSession};
 use ratewright_topology::Topology;
@@ -97,6 +98,9 @@ pub struct Hub {
     /// Hosts whose sessions ended within the last lease: they may still act on a rate.
     departed: VecDeque<(String, u64)>,
     counts: Counts,
+    /// Ports that take sealed datagrams, by shard; none where QUIC carries everything.
+    sealed_ports: Vec<u16>,
+    sealed_cipher: Cipher,
 }
 
 impl Hub {
@@ -118,7 +122,16 @@ impl Hub {
             released_ns: released.then_some(0),
             departed: VecDeque::new(),
             counts: Counts::default(),
+            sealed_ports: Vec::new(),
+            sealed_cipher: Cipher::default(),
         }
+    }
+
+    /// Offers sealed datagrams to hosts that can send them: session `id` is served by port
+    /// `ports[id % ports.len()]`.
+    pub fn offer_sealed(&mut self, ports: Vec<u16>, cipher: Cipher) {
+        self.sealed_ports = ports;
+        self.sealed_cipher = cipher;
     }
 
     /// Puts other settings in force. Flows are offered to the engine anew by
@@ -210,15 +223,21 @@ impl Hub {
     }
 
     /// Appends the sessions that have something to send, or another timeout, and clears the list.
-    /// Those with a flow that waits for its first rate come first.
-    pub fn take_touched(&mut self, touched: &mut Vec<u32>) {
-        for id in self.touched_first.drain(..).chain(self.touched.drain(..)) {
-            if let Some(session) = self.sessions.get_mut(&id)
-                && std::mem::take(&mut session.touched)
-            {
-                touched.push(id);
-            }
-        }
+    /// Those with a flow that waits for its first rate come first; returns how many those are.
+    pub fn take_touched(&mut self, touched: &mut Vec<u32>) -> usize {
+        let sessions = &mut self.sessions;
+        let mut take = |list: &mut Vec<u32>| {
+            let before = touched.len();
+            touched.extend(list.drain(..).filter(|id| {
+                sessions
+                    .get_mut(id)
+                    .is_some_and(|session| std::mem::take(&mut session.touched))
+            }));
+            touched.len() - before
+        };
+        let first = take(&mut self.touched_first);
+        take(&mut self.touched);
+        first
     }
 
     /// Events that wait for the engine, in order.

@@ -41,6 +41,10 @@ fn welcome() -> Welcome {
             id: 127,
             name: "bulk".to_owned(),
         }],
+        sealed_udp: Some(SealedUdp {
+            port: 7_601,
+            cipher: Cipher::ChaCha20Poly1305,
+        }),
     }
 }
 
@@ -54,6 +58,7 @@ fn hello() -> Hello {
         max_flows: 16_384,
         ack_delay_ns: 1_000_000,
         first_seq: 1,
+        sealed_udp: true,
     }
 }
 
@@ -215,4 +220,14 @@ fn bytes_that_are_no_message_are_refused() {
             Err(SessionError::Decode(_))
         ));
     }
+}
+
+#[test]
+fn an_offer_of_an_unknown_cipher_is_none() {
+    let mut wire = wire::Welcome::from(&welcome());
+    wire.sealed_udp = Some(wire::SealedUdp {
+        port: 7_601,
+        cipher: 99,
+    });
+    assert_eq!(Welcome::try_from(wire).unwrap().sealed_udp, None);
 }

@@ -1,0 +1,201 @@
+//! Which transport a client's datagrams take: QUIC until sealed datagrams are
+//! known to get through in both directions, QUIC again once they no longer do.
+//!
+//! Only the client decides; the server answers on the path on which it was
+//! last addressed. A session's numbers and acknowledgements are the same on
+//! both paths, so nothing is lost by a change that the protocol does not
+//! repair.
+//!
+//! ```text
+//!             probe answered
+//!   Probing ─────────────────► Up        Probing: QUIC, a probe now and then
+//!      ▲                        │        Up: sealed
+//!      └── unanswered too long ─┘
+//! ```
+
+use crate::datagram::flags;
+
+/// Where a client's datagrams go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Path {
+    /// QUIC datagrams.
+    Quic,
+    /// Sealed datagrams.
+    Sealed,
+}
+
+/// When to probe, and when to give the sealed path up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PathConfig {
+    /// Time to the second probe; each further one waits twice as long.
+    pub probe_ns: u64,
+    /// Longest time between probes.
+    pub max_probe_ns: u64,
+    /// Silence after something that asks for an answer from which on the path
+    /// counts as blocked. A fraction of a lease, so that no rate runs out.
+    pub patience_ns: u64,
+}
+
+impl Default for PathConfig {
+    fn default() -> Self {
+        Self {
+            probe_ns: 2_000_000,
+            max_probe_ns: 1_000_000_000,
+            patience_ns: 50_000_000,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Probing { next_ns: u64, wait_ns: u64 },
+    Up { unanswered_ns: Option<u64> },
+}
+
+/// The choice of the path; sans-IO.
+#[derive(Debug, Clone)]
+pub struct PathSelector {
+    config: PathConfig,
+    state: State,
+    fallbacks: u64,
+}
+
+/// Whether a datagram of either end asks for an answer.
+pub fn is_ack_eliciting(datagram: &[u8]) -> bool {
+    datagram
+        .get(1)
+        .is_some_and(|bits| bits & flags::ACK_ELICITING != 0)
+}
+
+impl PathSelector {
+    /// A new session's: a probe is due at once.
+    pub fn new(now_ns: u64, config: PathConfig) -> Self {
+        Self {
+            state: State::Probing {
+                next_ns: now_ns,
+                wait_ns: config.probe_ns,
+            },
+            config,
+            fallbacks: 0,
+        }
+    }
+
+    /// Where the next datagram goes.
+    pub fn path(&self) -> Path {
+        match self.state {
+            State::Probing { .. } => Path::Quic,
+            State::Up { .. } => Path::Sealed,
+        }
+    }
+
+    /// A datagram was sent on the sealed path.
+    pub fn sent(&mut self, now_ns: u64, ack_eliciting: bool) {
+        if let State::Up { unanswered_ns } = &mut self.state
+            && ack_eliciting
+        {
+            unanswered_ns.get_or_insert(now_ns);
+        }
+    }
+
+    /// A sealed datagram was opened. True if the path has just come up.
+    pub fn heard(&mut self) -> bool {
+        let was_up = matches!(self.state, State::Up { .. });
+        self.state = State::Up {
+            unanswered_ns: None,
+        };
+        !was_up
+    }
+
+    /// When [`on_timeout`](Self::on_timeout) is to be called.
+    pub fn next_timeout(&self) -> Option<u64> {
+        match self.state {
+            State::Probing { next_ns, .. } => Some(next_ns),
+            State::Up { unanswered_ns } => {
+                Some(unanswered_ns?.saturating_add(self.config.patience_ns))
+            }
+        }
+    }
+
+    /// Time has passed. True: send a probe, which is an empty sealed datagram.
+    pub fn on_timeout(&mut self, now_ns: u64) -> bool {
+        if self.next_timeout().is_none_or(|at_ns| at_ns > now_ns) {
+            return false;
+        }
+        let wait_ns = match self.state {
+            State::Probing { wait_ns, .. } => wait_ns,
+            State::Up { .. } => {
+                self.fallbacks += 1;
+                self.config.probe_ns
+            }
+        };
+        self.state = State::Probing {
+            next_ns: now_ns.saturating_add(wait_ns),
+            wait_ns: wait_ns.saturating_mul(2).min(self.config.max_probe_ns),
+        };
+        true
+    }
+
+    /// Times that the sealed path was given up.
+    pub fn fallbacks(&self) -> u64 {
+        self.fallbacks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn datagrams_go_by_quic_until_a_probe_is_answered() {
+        let mut path = PathSelector::new(0, PathConfig::default());
+        assert_eq!(path.path(), Path::Quic);
+        assert!(path.on_timeout(0), "the first probe is due at once");
+        assert!(!path.on_timeout(MS));
+        assert!(path.on_timeout(2 * MS));
+        assert_eq!(path.path(), Path::Quic);
+        assert!(path.heard());
+        assert_eq!(path.path(), Path::Sealed);
+        assert_eq!(path.next_timeout(), None, "nothing waits for an answer");
+    }
+
+    #[test]
+    fn a_blocked_path_is_probed_ever_more_rarely() {
+        let config = PathConfig::default();
+        let mut path = PathSelector::new(0, config);
+        let mut before_ns = 0;
+        let mut gaps_ns = Vec::new();
+        for _ in 0..12 {
+            let at_ns = path.next_timeout().expect("a probe is always planned");
+            gaps_ns.push(at_ns - before_ns);
+            before_ns = at_ns;
+            assert!(path.on_timeout(at_ns));
+            assert_eq!(path.path(), Path::Quic);
+        }
+        assert!(gaps_ns.is_sorted());
+        assert_eq!(gaps_ns.last(), Some(&config.max_probe_ns));
+        assert_eq!(path.fallbacks(), 0, "it was never up");
+    }
+
+    #[test]
+    fn silence_falls_back_only_where_an_answer_is_due() {
+        let config = PathConfig::default();
+        let mut path = PathSelector::new(0, config);
+        path.heard();
+        path.sent(0, false);
+        assert_eq!(path.next_timeout(), None, "acknowledgements get no answer");
+        path.sent(MS, true);
+        path.sent(40 * MS, true);
+        assert_eq!(
+            path.next_timeout(),
+            Some(MS + config.patience_ns),
+            "the oldest unanswered one counts"
+        );
+        assert!(!path.on_timeout(config.patience_ns));
+        assert!(path.on_timeout(MS + config.patience_ns));
+        assert_eq!((path.path(), path.fallbacks()), (Path::Quic, 1));
+        assert!(path.heard(), "an answer to a probe brings it back");
+        assert_eq!(path.path(), Path::Sealed);
+    }
+}

@@ -1,0 +1,288 @@
+//! Sealing and opening for one session.
+
+use super::keys::{Cipher, Key, Secret};
+use super::window::ReplayWindow;
+use super::{
+    HEADER_BYTES, MAX_SEALED_BYTES, MAX_SEQ, OVERHEAD_BYTES, OpenError, SealError, SealedHeader,
+};
+use crate::datagram::Sender;
+
+/// Datagrams opened under a new key after which the one before is forgotten.
+const OLD_KEY_DATAGRAMS: u64 = 1_024;
+
+/// Datagrams under one key at most; AES-GCM's bound for confidentiality
+/// (RFC 9001 §6.6).
+const MAX_KEY_DATAGRAMS: u64 = 1 << 23;
+
+/// When keys are replaced, and with which cipher they are used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SealedConfig {
+    /// The AEAD.
+    pub cipher: Cipher,
+    /// Datagrams after which a direction's key is replaced; at most 2^23.
+    pub update_after_datagrams: u64,
+    /// Bytes after which a direction's key is replaced.
+    pub update_after_bytes: u64,
+}
+
+impl Default for SealedConfig {
+    fn default() -> Self {
+        Self {
+            cipher: Cipher::default(),
+            update_after_datagrams: 1 << 22,
+            update_after_bytes: 1 << 32,
+        }
+    }
+}
+
+/// The direction that this end seals.
+#[derive(Debug)]
+struct Outgoing {
+    secret: Secret,
+    key: Key,
+    /// Keys before this one.
+    generation: u64,
+    /// The newest generation that the peer has shown to have opened.
+    seen_by_peer: u64,
+    /// The peer's datagram that told so.
+    seen_seq: Option<u64>,
+    next_seq: u64,
+    datagrams: u64,
+    bytes: u64,
+    requested: bool,
+}
+
+/// The direction that this end opens.
+#[derive(Debug)]
+struct Incoming {
+    /// Of the current generation.
+    key: Key,
+    generation: u64,
+    /// The first number opened under the current key.
+    first_seq: u64,
+    /// Datagrams opened under the current key.
+    opened: u64,
+    before: Option<Key>,
+    /// Made ahead, so that a forged datagram costs no derivation.
+    next: Key,
+    next_secret: Secret,
+    window: ReplayWindow,
+}
+
+/// One end of a session's sealed datagrams; see the [module](super).
+#[derive(Debug)]
+pub struct SealedSession {
+    config: SealedConfig,
+    session: u32,
+    outgoing: Outgoing,
+    incoming: Incoming,
+}
+
+impl SealedSession {
+    /// The end of `own`. Both ends must have the same `secret`, number of the
+    /// session and cipher.
+    pub fn new(config: SealedConfig, own: Sender, session: u32, secret: &Secret) -> Self {
+        let peer = match own {
+            Sender::Client => Sender::Server,
+            Sender::Server => Sender::Client,
+        };
+        let sealing = secret.of(own);
+        let opening = secret.of(peer);
+        let next_secret = opening.next();
+        Self {
+            session,
+            outgoing: Outgoing {
+                key: sealing.key(config.cipher),
+                secret: sealing,
+                generation: 0,
+                seen_by_peer: 0,
+                seen_seq: None,
+                next_seq: 0,
+                datagrams: 0,
+                bytes: 0,
+                requested: false,
+            },
+            incoming: Incoming {
+                key: opening.key(config.cipher),
+                generation: 0,
+                first_seq: 0,
+                opened: 0,
+                before: None,
+                next: next_secret.key(config.cipher),
+                next_secret,
+                window: ReplayWindow::default(),
+            },
+            config,
+        }
+    }
+
+    /// The session's number.
+    pub fn session(&self) -> u32 {
+        self.session
+    }
+
+    /// Asks for a key update of the direction that this end seals: the next
+    /// datagram begins it, or the first one after the peer has followed the
+    /// update before.
+    pub fn request_key_update(&mut self) {
+        self.outgoing.requested = true;
+    }
+
+    /// Keys replaced so far, in both directions.
+    pub fn key_updates(&self) -> u64 {
+        self.outgoing.generation + self.incoming.generation
+    }
+
+    /// Seals a datagram into `out`, which is overwritten. An empty datagram is
+    /// a probe of the path.
+    ///
+    /// # Errors
+    /// It is too large, or the key is used up.
+    pub fn seal(&mut self, datagram: &[u8], out: &mut Vec<u8>) -> Result<(), SealError> {
+        let max = MAX_SEALED_BYTES - OVERHEAD_BYTES;
+        if datagram.len() > max {
+            return Err(SealError::TooLarge {
+                bytes: datagram.len(),
+                max,
+            });
+        }
+        let outgoing = &mut self.outgoing;
+        let due = outgoing.requested
+            || outgoing.datagrams >= self.config.update_after_datagrams
+            || outgoing.bytes >= self.config.update_after_bytes;
+        if due && outgoing.seen_by_peer == outgoing.generation && outgoing.datagrams > 0 {
+            outgoing.update(self.config.cipher);
+        }
+        if outgoing.datagrams >= MAX_KEY_DATAGRAMS || outgoing.next_seq > MAX_SEQ {
+            return Err(SealError::KeyExhausted);
+        }
+        let seq = outgoing.next_seq;
+        let header = SealedHeader {
+            session: self.session,
+            seq,
+            phase: outgoing.generation & 1 == 1,
+            seen: self.incoming.generation & 1 == 1,
+        }
+        .to_bytes();
+        out.clear();
+        out.extend_from_slice(&header);
+        out.extend_from_slice(datagram);
+        let tag = outgoing.key.seal(seq, &header, &mut out[HEADER_BYTES..]);
+        out.extend_from_slice(&tag);
+        outgoing.next_seq += 1;
+        outgoing.datagrams += 1;
+        outgoing.bytes += out.len() as u64;
+        Ok(())
+    }
+
+    /// Opens a datagram in place and returns its plain text.
+    ///
+    /// # Errors
+    /// It is not to be trusted. Nothing has changed but the bytes in `sealed`.
+    pub fn open<'a>(&mut self, sealed: &'a mut [u8]) -> Result<&'a mut [u8], OpenError> {
+        let header = SealedHeader::parse(sealed)?;
+        if header.session != self.session {
+            return Err(OpenError::UnknownSession);
+        }
+        let incoming = &mut self.incoming;
+        if !incoming.window.is_new(header.seq) {
+            return Err(OpenError::Replayed);
+        }
+        let (clear, text) = sealed.split_at_mut(HEADER_BYTES);
+        let mut aad = [0; HEADER_BYTES];
+        aad.copy_from_slice(clear);
+        let current = header.phase == (incoming.generation & 1 == 1);
+        // A number below the current key's first is of the key before: the
+        // peer seals in order.
+        let old = !current && header.seq < incoming.first_seq;
+        let key = if current {
+            &incoming.key
+        } else if old {
+            incoming.before.as_ref().ok_or(OpenError::OldKey)?
+        } else {
+            &incoming.next
+        };
+        let text = key.open(header.seq, &aad, text).ok_or(OpenError::Forged)?;
+
+        if !current && !old {
+            incoming.update(self.config.cipher, header.seq);
+        }
+        if !old {
+            incoming.first_seq = incoming.first_seq.min(header.seq);
+            incoming.opened += 1;
+            if incoming.opened > OLD_KEY_DATAGRAMS {
+                incoming.before = None;
+            }
+        }
+        incoming.window.insert(header.seq);
+        self.outgoing.note_seen(header);
+        Ok(text)
+    }
+
+    /// Whether a number is above all that were opened: its sender's newest
+    /// datagram, and so its newest address.
+    pub fn is_newest(&self, header: &SealedHeader) -> bool {
+        self.incoming.window.is_newest(header.seq)
+    }
+
+    #[cfg(test)]
+    pub(super) fn set_used_for_test(&mut self, datagrams: u64) {
+        self.outgoing.datagrams = datagrams;
+    }
+
+    /// Everything that a datagram could have changed, for tests.
+    #[doc(hidden)]
+    pub fn fingerprint(&self) -> impl PartialEq + std::fmt::Debug + use<> {
+        (
+            (
+                self.outgoing.generation,
+                self.outgoing.seen_by_peer,
+                self.outgoing.seen_seq,
+                self.outgoing.next_seq,
+                self.outgoing.datagrams,
+                self.outgoing.requested,
+            ),
+            (
+                self.incoming.generation,
+                self.incoming.first_seq,
+                self.incoming.opened,
+                self.incoming.before.is_some(),
+                self.incoming.window.clone(),
+            ),
+        )
+    }
+}
+
+impl Outgoing {
+    fn update(&mut self, cipher: Cipher) {
+        self.secret = self.secret.next();
+        self.key = self.secret.key(cipher);
+        self.generation += 1;
+        self.datagrams = 0;
+        self.bytes = 0;
+        self.requested = false;
+    }
+
+    /// The peer says which of our keys it has seen; only its newest word counts.
+    fn note_seen(&mut self, header: SealedHeader) {
+        if self.seen_seq.is_some_and(|seq| header.seq <= seq) {
+            return;
+        }
+        self.seen_seq = Some(header.seq);
+        if header.seen == (self.generation & 1 == 1) {
+            self.seen_by_peer = self.generation;
+        }
+    }
+}
+
+impl Incoming {
+    fn update(&mut self, cipher: Cipher, first_seq: u64) {
+        let secret = self.next_secret.next();
+        let next = std::mem::replace(&mut self.next, secret.key(cipher));
+        self.before = Some(std::mem::replace(&mut self.key, next));
+        self.next_secret = secret;
+        self.generation += 1;
+        self.first_seq = first_seq;
+        self.opened = 0;
+    }
+}
