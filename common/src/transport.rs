@@ -1,0 +1,281 @@
+//! Sealed datagrams of any number of client sessions over one UDP socket.
+//!
+//! A [`SealedPort`] serves the sessions that one process has with one allocator: one for a daemon,
+//! thousands for a load generator. Each session begins on QUIC; see [`ratewright_proto::path`] for
+//! when it changes over and back.
+//!
+//! Drive it so: [`add`](SealedPort::add) after a Welcome that offers sealed UDP; each datagram of the
+//! session goes to [`send`](SealedPort::send), and to QUIC where that says so; then
+//! [`flush`](SealedPort::flush). When the socket is readable, call [`receive`](SealedPort::receive);
+//! at [`next_timeout`](SealedPort::next_timeout), [`on_timeout`](SealedPort::on_timeout).
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use indexmap::IndexMap;
+use ratewright_proto::control::{SealedUdp, Welcome};
+use ratewright_proto::datagram::Sender;
+use ratewright_proto::path::{Path, PathConfig, PathSelector, is_ack_eliciting};
+use ratewright_proto::sealed::keys::{EXPORTER_LABEL, exporter_context};
+use ratewright_proto::sealed::{
+    MAX_SEALED_BYTES, OVERHEAD_BYTES, OpenError, SealedConfig, SealedCounters, SealedHeader,
+    SealedSession, Secret,
+};
+use rustc_hash::FxBuildHasher;
+
+use crate::udp::{BatchSocket, SendBatch};
+
+/// The largest datagram that can be sealed.
+pub const MAX_DATAGRAM_BYTES: usize = MAX_SEALED_BYTES - OVERHEAD_BYTES;
+
+/// The TLS session of a connection gives no keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the TLS session gives no keys for sealed datagrams")]
+pub struct NoKeys;
+
+/// The secret that both ends of a QUIC connection share for the sealed datagrams of a session.
+///
+/// # Errors
+/// The handshake is not over.
+pub fn secret_of(
+    connection: &quinn::Connection,
+    epoch: u64,
+    session: u32,
+) -> Result<Secret, NoKeys> {
+    let mut bytes = [0; Secret::BYTES];
+    connection
+        .export_keying_material(
+            &mut bytes,
+            EXPORTER_LABEL,
+            &exporter_context(epoch, session),
+        )
+        .map_err(|_| NoKeys)?;
+    Ok(Secret::new(bytes))
+}
+
+/// What became of a datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sent {
+    /// It was sealed and waits for the next flush.
+    Sealed,
+    /// Send it as a QUIC datagram.
+    UseQuic,
+}
+
+#[derive(Debug)]
+struct Client {
+    sealed: SealedSession,
+    path: PathSelector,
+    remote: SocketAddr,
+}
+
+/// The sealed sessions of this process with one allocator.
+#[derive(Debug)]
+pub struct SealedPort {
+    socket: BatchSocket,
+    clients: IndexMap<u32, Client, FxBuildHasher>,
+    batch: SendBatch,
+    counters: SealedCounters,
+    path: PathConfig,
+}
+
+impl SealedPort {
+    /// A port without sessions on a new socket.
+    ///
+    /// # Errors
+    /// The address cannot be had.
+    pub fn bind(local: SocketAddr, path: PathConfig) -> io::Result<Self> {
+        Ok(Self {
+            socket: BatchSocket::bind(local)?,
+            clients: IndexMap::default(),
+            batch: SendBatch::default(),
+            counters: SealedCounters::default(),
+            path,
+        })
+    }
+
+    /// Begins to probe for the session that a Welcome has opened on `connection`. True if the Welcome
+    /// offers sealed datagrams.
+    ///
+    /// # Errors
+    /// The connection gives no keys.
+    pub fn add(
+        &mut self,
+        now_ns: u64,
+        connection: &quinn::Connection,
+        welcome: &Welcome,
+    ) -> Result<bool, NoKeys> {
+        let Some(offer) = welcome.sealed_udp else {
+            return Ok(false);
+        };
+        let secret = secret_of(connection, welcome.epoch, welcome.session)?;
+        let remote = SocketAddr::new(connection.remote_address().ip(), offer.port);
+        self.add_with(now_ns, welcome.session, remote, offer, &secret);
+        Ok(true)
+    }
+
+    /// As [`add`](Self::add), with the pieces that it finds out.
+    pub fn add_with(
+        &mut self,
+        now_ns: u64,
+        session: u32,
+        remote: SocketAddr,
+        offer: SealedUdp,
+        secret: &Secret,
+    ) {
+        let config = SealedConfig {
+            cipher: offer.cipher,
+            ..SealedConfig::default()
+        };
+        let client = Client {
+            sealed: SealedSession::new(config, Sender::Client, session, secret),
+            path: PathSelector::new(now_ns, self.path),
+            remote,
+        };
+        self.clients.insert(session, client);
+    }
+
+    /// Forgets a session.
+    pub fn remove(&mut self, session: u32) {
+        self.clients.swap_remove(&session);
+    }
+
+    /// Where a session's next datagram goes.
+    pub fn path(&self, session: u32) -> Path {
+        self.clients
+            .get(&session)
+            .map_or(Path::Quic, |client| client.path.path())
+    }
+
+    /// Asks for a key update of what a session sends.
+    pub fn request_key_update(&mut self, session: u32) {
+        if let Some(client) = self.clients.get_mut(&session) {
+            client.sealed.request_key_update();
+        }
+    }
+
+    /// Seals a session's datagram, unless it has to go by QUIC.
+    pub fn send(&mut self, now_ns: u64, session: u32, datagram: &[u8]) -> Sent {
+        let Some(client) = self.clients.get_mut(&session) else {
+            return Sent::UseQuic;
+        };
+        if client.path.path() == Path::Quic {
+            return Sent::UseQuic;
+        }
+        if self.batch.is_full() {
+            flush(&self.socket, &mut self.batch, &mut self.counters);
+        }
+        match client.sealed.seal(datagram, self.batch.buffer()) {
+            Ok(()) => {
+                self.batch.push(client.remote);
+                client.path.sent(now_ns, is_ack_eliciting(datagram));
+                Sent::Sealed
+            }
+            Err(_) => Sent::UseQuic,
+        }
+    }
+
+    /// Hands to the socket what was sealed. What it does not take is dropped: the protocol sends the
+    /// newest state again.
+    pub fn flush(&mut self) {
+        flush(&self.socket, &mut self.batch, &mut self.counters);
+    }
+
+    /// Receives what is there, at most a batch, and calls `take` with the session and the plain text
+    /// of what opens. Returns how many datagrams there were; if [`BATCH`](crate::udp::BATCH), call
+    /// again.
+    ///
+    /// # Errors
+    /// Of the socket.
+    pub fn receive(&mut self, mut take: impl FnMut(u32, &[u8])) -> io::Result<usize> {
+        let count = self.socket.receive()?;
+        for index in 0..count {
+            let (bytes, from) = self.socket.datagram(index);
+            let length = bytes.len() as u64;
+            let header = match SealedHeader::parse(bytes) {
+                Ok(header) => header,
+                Err(reason) => {
+                    self.counters.dropped(reason);
+                    continue;
+                }
+            };
+            let Some(client) = self.clients.get_mut(&header.session) else {
+                self.counters.dropped(OpenError::UnknownSession);
+                continue;
+            };
+            if from != Some(client.remote) {
+                self.counters.wrong_address += 1;
+                continue;
+            }
+            let updates = client.sealed.key_updates();
+            match client.sealed.open(bytes) {
+                Ok(text) => {
+                    client.path.heard();
+                    if !text.is_empty() {
+                        take(header.session, text);
+                    }
+                    self.counters.opened += 1;
+                    self.counters.opened_bytes += length;
+                    self.counters.key_updates += client.sealed.key_updates() - updates;
+                }
+                Err(reason) => self.counters.dropped(reason),
+            }
+        }
+        Ok(count)
+    }
+
+    /// When [`on_timeout`](Self::on_timeout) is to be called. Looks at every session.
+    pub fn next_timeout(&self) -> Option<u64> {
+        self.clients
+            .values()
+            .filter_map(|client| client.path.next_timeout())
+            .min()
+    }
+
+    /// Sends the probes that are due, and gives up paths that no longer answer.
+    pub fn on_timeout(&mut self, now_ns: u64) {
+        for client in self.clients.values_mut() {
+            if !client.path.on_timeout(now_ns) {
+                continue;
+            }
+            if self.batch.is_full() {
+                flush(&self.socket, &mut self.batch, &mut self.counters);
+            }
+            if client.sealed.seal(&[], self.batch.buffer()).is_ok() {
+                self.batch.push(client.remote);
+            }
+        }
+        self.flush();
+    }
+
+    /// Times that a sealed path was given up, over the sessions that there are.
+    pub fn fallbacks(&self) -> u64 {
+        self.clients
+            .values()
+            .map(|client| client.path.fallbacks())
+            .sum()
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> &SealedCounters {
+        &self.counters
+    }
+}
+
+impl AsFd for SealedPort {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn flush(socket: &BatchSocket, batch: &mut SendBatch, counters: &mut SealedCounters) {
+    let all = batch.len() as u64;
+    let sent = socket.send(batch).unwrap_or(0) as u64;
+    batch.clear();
+    counters.sealed += sent;
+    counters.unsent += all - sent;
+}
+
+#[cfg(test)]
+mod tests;

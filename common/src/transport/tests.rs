@@ -1,0 +1,183 @@
+use super::*;
+use ratewright_proto::sealed::Cipher;
+
+const SESSION: u32 = 9;
+const MS: u64 = 1_000_000;
+
+struct Site {
+    port: SealedPort,
+    server_socket: BatchSocket,
+    server: SealedSession,
+    now_ns: u64,
+}
+
+fn site() -> Site {
+    let any = "127.0.0.1:0".parse().expect("an address");
+    let server_socket = BatchSocket::bind(any).expect("a socket");
+    let remote = server_socket.local_addr().expect("bound");
+    let secret = Secret::new([5; Secret::BYTES]);
+    let offer = SealedUdp {
+        port: remote.port(),
+        cipher: Cipher::default(),
+    };
+    let mut port = SealedPort::bind(any, PathConfig::default()).expect("a socket");
+    port.add_with(0, SESSION, remote, offer, &secret);
+    Site {
+        port,
+        server_socket,
+        server: SealedSession::new(SealedConfig::default(), Sender::Server, SESSION, &secret),
+        now_ns: 0,
+    }
+}
+
+impl Site {
+    /// What reached the server, opened.
+    fn at_server(&mut self) -> Vec<Vec<u8>> {
+        let count = self.server_socket.receive().expect("a socket");
+        (0..count)
+            .map(|index| {
+                let (bytes, _) = self.server_socket.datagram(index);
+                self.server
+                    .open(bytes)
+                    .expect("sealed by the client")
+                    .to_vec()
+            })
+            .collect()
+    }
+
+    fn answer(&mut self, bytes: &[u8]) {
+        let mut batch = SendBatch::default();
+        self.server.seal(bytes, batch.buffer()).expect("small");
+        self.post(batch);
+    }
+
+    fn post(&self, mut batch: SendBatch) {
+        batch.push(self.port.socket.local_addr().expect("bound"));
+        self.server_socket.send(&mut batch).expect("sent");
+    }
+
+    fn at_client(&mut self) -> Vec<Vec<u8>> {
+        let mut texts = Vec::new();
+        self.port
+            .receive(|session, text| {
+                assert_eq!(session, SESSION);
+                texts.push(text.to_vec());
+            })
+            .expect("a socket");
+        texts
+    }
+
+    fn up(mut self) -> Self {
+        self.port.on_timeout(self.now_ns);
+        assert_eq!(self.at_server(), [Vec::<u8>::new()], "a probe");
+        self.answer(b"");
+        assert!(
+            self.at_client().is_empty(),
+            "an answer to a probe is nobody's datagram"
+        );
+        assert_eq!(self.port.path(SESSION), Path::Sealed);
+        self
+    }
+}
+
+/// Any bytes with the flag of the protocol's header that asks for an answer.
+const ELICITING: &[u8] = &[1, 1, 0, 0];
+
+#[test]
+fn a_session_takes_the_sealed_path_once_a_probe_is_answered() {
+    let mut site = site();
+    assert_eq!(site.port.send(0, SESSION, ELICITING), Sent::UseQuic);
+    let mut site = {
+        site.now_ns = 0;
+        site.up()
+    };
+    assert_eq!(site.port.send(0, SESSION, ELICITING), Sent::Sealed);
+    site.port.request_key_update(SESSION);
+    assert_eq!(site.port.send(0, SESSION, b"after an update"), Sent::Sealed);
+    site.port.flush();
+    assert_eq!(
+        site.at_server(),
+        [ELICITING.to_vec(), b"after an update".to_vec()]
+    );
+    site.answer(b"rate");
+    assert_eq!(site.at_client(), [b"rate".to_vec()]);
+    assert_eq!(
+        site.port.send(0, SESSION + 1, b"no such session"),
+        Sent::UseQuic
+    );
+}
+
+#[test]
+fn a_path_that_answers_no_more_is_given_up_and_found_again() {
+    let mut site = site().up();
+    assert_eq!(site.port.send(MS, SESSION, ELICITING), Sent::Sealed);
+    site.port.flush();
+    assert_eq!(site.at_server().len(), 1, "and no answer");
+    let at_ns = site.port.next_timeout().expect("an answer is due");
+    site.port.on_timeout(at_ns);
+    assert_eq!(site.port.send(at_ns, SESSION, ELICITING), Sent::UseQuic);
+    assert_eq!(site.port.fallbacks(), 1);
+    assert_eq!(site.at_server(), [Vec::<u8>::new()], "a probe");
+    site.answer(b"");
+    site.at_client();
+    assert_eq!(site.port.send(at_ns, SESSION, ELICITING), Sent::Sealed);
+}
+
+#[test]
+fn what_does_not_open_moves_one_counter_and_nothing_else() {
+    let mut site = site().up();
+    let mut sealed = Vec::new();
+    site.server.seal(b"rate", &mut sealed).expect("small");
+    let mut forged = sealed.clone();
+    forged[14] ^= 4;
+    let mut stranger = sealed.clone();
+    stranger[4] ^= 1;
+    let posts = [
+        sealed.clone(),
+        sealed.clone(),
+        forged,
+        sealed[..20].to_vec(),
+        vec![0xd1; 1_500],
+        stranger,
+    ];
+    let mut seen = Vec::new();
+    for bytes in posts {
+        let mut batch = SendBatch::default();
+        batch.buffer().extend_from_slice(&bytes);
+        site.post(batch);
+        seen.push(site.at_client().len());
+    }
+    // A forged copy of an opened number is turned down as a replay before the cipher runs.
+    assert_eq!(seen, [1, 0, 0, 0, 0, 0]);
+    let counters = site.port.counters();
+    assert_eq!(
+        (
+            counters.replayed,
+            counters.truncated,
+            counters.oversized,
+            counters.unknown_session
+        ),
+        (2, 1, 1, 1)
+    );
+    assert_eq!(counters.dropped_total(), 5);
+    let mut fresh = SendBatch::default();
+    site.server.seal(b"next", fresh.buffer()).expect("small");
+    fresh.buffer()[13] ^= 1;
+    site.post(fresh);
+    assert!(site.at_client().is_empty());
+    assert_eq!(site.port.counters().forged, 1);
+    site.answer(b"still there");
+    assert_eq!(site.at_client(), [b"still there".to_vec()]);
+}
+
+#[test]
+fn only_the_allocators_address_is_listened_to() {
+    let mut site = site().up();
+    let stranger = BatchSocket::bind("127.0.0.1:0".parse().expect("an address")).expect("a socket");
+    let mut batch = SendBatch::default();
+    site.server.seal(b"rate", batch.buffer()).expect("small");
+    batch.push(site.port.socket.local_addr().expect("bound"));
+    stranger.send(&mut batch).expect("sent");
+    assert!(site.at_client().is_empty());
+    assert_eq!(site.port.counters().wrong_address, 1);
+}

@@ -1,0 +1,333 @@
+//! UDP sockets that move many datagrams per system call (`recvmmsg(2)`, `sendmmsg(2)`).
+//!
+//! Buffers are made once; receiving and sending allocate nothing.
+#![allow(
+    unsafe_code,
+    reason = "two system calls that the standard library does not have"
+)]
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+/// Datagrams per system call at most.
+pub const BATCH: usize = 32;
+
+/// Room for one received datagram: more than any sealed one, so that longer ones show.
+pub const BUFFER_BYTES: usize = 2_048;
+
+/// Bytes that the kernel may hold for the socket in each direction, as far as it allows.
+const SOCKET_BUFFER_BYTES: libc::c_int = 4 << 20;
+
+/// A non-blocking UDP socket with buffers for one batch.
+#[derive(Debug)]
+pub struct BatchSocket {
+    socket: UdpSocket,
+    buffers: Box<[[u8; BUFFER_BYTES]; BATCH]>,
+    received: [(usize, Option<SocketAddr>); BATCH],
+}
+
+/// Datagrams to be sent, with their destinations; the buffers are used again.
+#[derive(Debug, Default)]
+pub struct SendBatch {
+    slots: Vec<(Vec<u8>, Option<SocketAddr>)>,
+    used: usize,
+}
+
+impl SendBatch {
+    /// Datagrams in it.
+    pub fn len(&self) -> usize {
+        self.used
+    }
+
+    /// Whether nothing is to be sent.
+    pub fn is_empty(&self) -> bool {
+        self.used == 0
+    }
+
+    /// Whether it has to be sent before more is put in.
+    pub fn is_full(&self) -> bool {
+        self.used >= BATCH
+    }
+
+    /// The buffer of the next datagram, to be filled; it counts once [`push`](Self::push) is called.
+    pub fn buffer(&mut self) -> &mut Vec<u8> {
+        if self.slots.len() == self.used {
+            self.slots.push((Vec::with_capacity(BUFFER_BYTES), None));
+        }
+        &mut self.slots[self.used].0
+    }
+
+    /// Takes the buffer's contents as a datagram to `to`.
+    pub fn push(&mut self, to: SocketAddr) {
+        if let Some(slot) = self.slots.get_mut(self.used) {
+            slot.1 = Some(to);
+            self.used += 1;
+        }
+    }
+
+    /// Forgets the first `count` datagrams.
+    fn sent(&mut self, count: usize) {
+        let count = count.min(self.used);
+        self.slots[..self.used].rotate_left(count);
+        self.used -= count;
+    }
+
+    /// Forgets all of them; returns how many those were.
+    pub fn clear(&mut self) -> usize {
+        std::mem::take(&mut self.used)
+    }
+}
+
+fn storage_of(address: SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) {
+    // SAFETY: all bits zero is a valid sockaddr_storage (family AF_UNSPEC).
+    let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
+    let length = match address {
+        SocketAddr::V4(v4) => {
+            let raw = libc::sockaddr_in {
+                sin_family: libc::AF_INET as libc::sa_family_t,
+                sin_port: v4.port().to_be(),
+                sin_addr: libc::in_addr {
+                    s_addr: u32::from_ne_bytes(v4.ip().octets()),
+                },
+                sin_zero: [0; 8],
+            };
+            // SAFETY: sockaddr_storage is larger than and as aligned as every sockaddr.
+            unsafe { (&raw mut storage).cast::<libc::sockaddr_in>().write(raw) };
+            size_of::<libc::sockaddr_in>()
+        }
+        SocketAddr::V6(v6) => {
+            let raw = libc::sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                sin6_port: v6.port().to_be(),
+                sin6_flowinfo: v6.flowinfo(),
+                sin6_addr: libc::in6_addr {
+                    s6_addr: v6.ip().octets(),
+                },
+                sin6_scope_id: v6.scope_id(),
+            };
+            // SAFETY: as above.
+            unsafe { (&raw mut storage).cast::<libc::sockaddr_in6>().write(raw) };
+            size_of::<libc::sockaddr_in6>()
+        }
+    };
+    (storage, length as libc::socklen_t)
+}
+
+fn address_of(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
+    match libc::c_int::from(storage.ss_family) {
+        libc::AF_INET => {
+            // SAFETY: the family says which sockaddr the kernel wrote; storage is large and aligned enough.
+            let raw = unsafe { &*std::ptr::from_ref(storage).cast::<libc::sockaddr_in>() };
+            let ip = Ipv4Addr::from(raw.sin_addr.s_addr.to_ne_bytes());
+            Some(SocketAddrV4::new(ip, u16::from_be(raw.sin_port)).into())
+        }
+        libc::AF_INET6 => {
+            // SAFETY: as above.
+            let raw = unsafe { &*std::ptr::from_ref(storage).cast::<libc::sockaddr_in6>() };
+            let ip = Ipv6Addr::from(raw.sin6_addr.s6_addr);
+            let port = u16::from_be(raw.sin6_port);
+            Some(SocketAddrV6::new(ip, port, raw.sin6_flowinfo, raw.sin6_scope_id).into())
+        }
+        _ => None,
+    }
+}
+
+impl BatchSocket {
+    /// Binds a socket.
+    ///
+    /// # Errors
+    /// The address cannot be had.
+    pub fn bind(address: SocketAddr) -> io::Result<Self> {
+        let socket = UdpSocket::bind(address)?;
+        socket.set_nonblocking(true)?;
+        for option in [libc::SO_RCVBUF, libc::SO_SNDBUF] {
+            // The kernel takes less if it does not allow as much; smaller buffers only drop more.
+            // SAFETY: the pointer and the length are those of a c_int that lives through the call.
+            unsafe {
+                libc::setsockopt(
+                    socket.as_raw_fd(),
+                    libc::SOL_SOCKET,
+                    option,
+                    std::ptr::from_ref(&SOCKET_BUFFER_BYTES).cast(),
+                    size_of::<libc::c_int>() as libc::socklen_t,
+                );
+            }
+        }
+        Ok(Self {
+            socket,
+            buffers: Box::new([[0; BUFFER_BYTES]; BATCH]),
+            received: [(0, None); BATCH],
+        })
+    }
+
+    /// The address that it is bound to.
+    ///
+    /// # Errors
+    /// The operating system does not say.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    /// Receives what is there, at most [`BATCH`] datagrams; returns how many.
+    ///
+    /// # Errors
+    /// As of `recvmmsg(2)`; that nothing is there is no error.
+    pub fn receive(&mut self) -> io::Result<usize> {
+        // SAFETY: all bits zero is a valid value of these types of plain integers and null pointers.
+        let (mut headers, mut names): ([libc::mmsghdr; BATCH], [libc::sockaddr_storage; BATCH]) =
+            unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+        let mut parts = [libc::iovec {
+            iov_base: std::ptr::null_mut(),
+            iov_len: BUFFER_BYTES,
+        }; BATCH];
+        for index in 0..BATCH {
+            parts[index].iov_base = self.buffers[index].as_mut_ptr().cast();
+            let header = &mut headers[index].msg_hdr;
+            header.msg_iov = &raw mut parts[index];
+            header.msg_iovlen = 1;
+            header.msg_name = (&raw mut names[index]).cast();
+            header.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+        }
+        // SAFETY: each header points to one buffer and one name that live through the call, with
+        // their lengths; the socket is open.
+        let count = unsafe {
+            libc::recvmmsg(
+                self.socket.as_raw_fd(),
+                headers.as_mut_ptr(),
+                BATCH as libc::c_uint,
+                libc::MSG_DONTWAIT,
+                std::ptr::null_mut(),
+            )
+        };
+        let Ok(count) = usize::try_from(count) else {
+            let error = io::Error::last_os_error();
+            // A refusal is an answer to something sent before, and says nothing about the socket.
+            return match error.kind() {
+                io::ErrorKind::WouldBlock
+                | io::ErrorKind::Interrupted
+                | io::ErrorKind::ConnectionRefused => Ok(0),
+                _ => Err(error),
+            };
+        };
+        for index in 0..count {
+            let length = headers[index].msg_len as usize;
+            self.received[index] = (length.min(BUFFER_BYTES), address_of(&names[index]));
+        }
+        Ok(count)
+    }
+
+    /// The datagram of that index in the last batch, and where it came from.
+    pub fn datagram(&mut self, index: usize) -> (&mut [u8], Option<SocketAddr>) {
+        let (length, from) = self.received[index];
+        (&mut self.buffers[index][..length], from)
+    }
+
+    /// Sends a batch as far as the socket takes it; what it does not take stays in the batch. A
+    /// datagram for which its destination is at fault is given up. Returns how many were sent.
+    ///
+    /// # Errors
+    /// As of `sendmmsg(2)`; that the socket is full is no error.
+    pub fn send(&self, batch: &mut SendBatch) -> io::Result<usize> {
+        let mut sent = 0;
+        while !batch.is_empty() {
+            // SAFETY: as in `receive`.
+            let (mut headers, mut names): (
+                [libc::mmsghdr; BATCH],
+                [libc::sockaddr_storage; BATCH],
+            ) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+            let mut parts = [libc::iovec {
+                iov_base: std::ptr::null_mut(),
+                iov_len: 0,
+            }; BATCH];
+            let mut filled = 0;
+            for (bytes, to) in batch.slots[..batch.used].iter_mut().take(BATCH) {
+                let Some(to) = *to else { break };
+                parts[filled].iov_base = bytes.as_mut_ptr().cast();
+                parts[filled].iov_len = bytes.len();
+                let (name, length) = storage_of(to);
+                names[filled] = name;
+                let header = &mut headers[filled].msg_hdr;
+                header.msg_iov = &raw mut parts[filled];
+                header.msg_iovlen = 1;
+                header.msg_name = (&raw mut names[filled]).cast();
+                header.msg_namelen = length;
+                filled += 1;
+            }
+            // SAFETY: the first `filled` headers point to buffers and names that live through the call.
+            let count = unsafe {
+                libc::sendmmsg(
+                    self.socket.as_raw_fd(),
+                    headers.as_mut_ptr(),
+                    filled as libc::c_uint,
+                    libc::MSG_DONTWAIT,
+                )
+            };
+            match usize::try_from(count) {
+                Ok(count) => {
+                    batch.sent(count);
+                    sent += count;
+                }
+                Err(_) => {
+                    let error = io::Error::last_os_error();
+                    match error.raw_os_error() {
+                        Some(libc::EAGAIN | libc::ENOBUFS) => return Ok(sent),
+                        Some(libc::EINTR) => {}
+                        // Unreachable, filtered, too large for the path: of this datagram alone.
+                        Some(
+                            libc::ECONNREFUSED
+                            | libc::EHOSTUNREACH
+                            | libc::ENETUNREACH
+                            | libc::EPERM
+                            | libc::EACCES
+                            | libc::EMSGSIZE
+                            | libc::EINVAL,
+                        ) => batch.sent(1),
+                        _ => return Err(error),
+                    }
+                }
+            }
+        }
+        Ok(sent)
+    }
+}
+
+impl AsFd for BatchSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_arrives_with_its_lengths_and_its_sender() {
+        for any in ["127.0.0.1:0", "[::1]:0"] {
+            let any: SocketAddr = any.parse().expect("an address");
+            let sender = BatchSocket::bind(any).expect("a socket");
+            let mut receiver = BatchSocket::bind(any).expect("a socket");
+            let to = receiver.local_addr().expect("bound");
+            assert_eq!(receiver.receive().expect("nothing is no error"), 0);
+            let mut batch = SendBatch::default();
+            let lengths = [0, 1, 1_200, BUFFER_BYTES + 1];
+            for length in lengths {
+                let buffer = batch.buffer();
+                buffer.clear();
+                buffer.resize(length, length as u8);
+                batch.push(to);
+            }
+            assert_eq!(sender.send(&mut batch).expect("sent"), lengths.len());
+            assert!(batch.is_empty());
+            // Loopback delivers within the call.
+            assert_eq!(receiver.receive().expect("received"), lengths.len());
+            for (index, length) in lengths.into_iter().enumerate() {
+                let (bytes, from) = receiver.datagram(index);
+                assert_eq!(bytes.len(), length.min(BUFFER_BYTES));
+                assert!(bytes.iter().all(|&byte| byte == length as u8));
+                assert_eq!(from, Some(sender.local_addr().expect("bound")));
+            }
+        }
+    }
+}
