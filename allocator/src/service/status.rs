@@ -164,6 +164,8 @@ pub struct Snapshot {
     pub status: Status,
     /// Counts since the start.
     pub counts: Counts,
+    /// Sealed datagrams.
+    pub sealed: ratewright_proto::sealed::SealedCounters,
     /// The engine's own figures.
     pub engine: EngineFigures,
 }

@@ -7,8 +7,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use quinn::crypto::rustls::QuicClientConfig;
+use ratewright_common::transport::{MAX_DATAGRAM_BYTES, SealedPort, Sent};
 use ratewright_proto::client::{ClientConfig, ClientEvent, ClientSession};
 use ratewright_proto::control::{FrameDecoder, Refusal, Welcome};
+use ratewright_proto::path::PathConfig;
 use ratewright_proto::{FlowId, FlowPath, StartRecord};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -35,6 +37,10 @@ pub(crate) struct View {
     /// Bytes to write on the control stream as they are.
     raw_control: Vec<u8>,
     stop: bool,
+    /// Its sealed datagrams, if its configuration says that it can send them.
+    pub(crate) port: Option<SealedPort>,
+    /// Set by the test: sealed datagrams of the allocator are lost.
+    pub(crate) deaf: bool,
 }
 
 /// A host with its connection.
@@ -262,6 +268,11 @@ async fn drive(
         Ok(streams) => streams,
         Err(error) => return error.to_string(),
     };
+    if config.sealed_udp {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let port = SealedPort::bind(any, PathConfig::default()).expect("a socket");
+        view.lock().expect("unpoisoned").port = Some(port);
+    }
     let mut session = ClientSession::new(config);
     session.connected(now_ns());
     if let Some(frame) = first_frame {
@@ -282,6 +293,7 @@ async fn drive(
             endpoint.wait_idle().await;
             return "the test is over".to_owned();
         }
+        let timeout_ns = sealed(view, timeout_ns);
         let sleep =
             Duration::from_nanos(timeout_ns.map_or(u64::MAX / 4, |at| at.saturating_sub(now_ns())));
         tokio::select! {
@@ -303,10 +315,33 @@ async fn drive(
                 }
                 Err(error) => return error.to_string(),
             },
-            () = tokio::time::sleep(sleep) => with(view, |session| session.on_timeout(now_ns())),
+            () = tokio::time::sleep(sleep) => {
+                with(view, |session| session.on_timeout(now_ns()));
+            }
             () = wake.notified() => {}
         }
     }
+}
+
+/// Takes sealed datagrams and sends probes. The socket is looked at every millisecond.
+fn sealed(view: &Mutex<View>, timeout_ns: Option<u64>) -> Option<u64> {
+    let mut view = view.lock().expect("unpoisoned");
+    let view = &mut *view;
+    let (Some(port), Some(session)) = (&mut view.port, &mut view.session) else {
+        return timeout_ns;
+    };
+    let now_ns = now_ns();
+    if !view.deaf {
+        let take = |_, text: &[u8]| {
+            let _ = session.on_datagram(now_ns, text);
+        };
+        port.receive(take).expect("a socket");
+    }
+    if port.next_timeout().is_some_and(|at_ns| at_ns <= now_ns) {
+        port.on_timeout(now_ns);
+    }
+    let soon_ns = now_ns + 1_000_000;
+    Some(timeout_ns.map_or(soon_ns, |at_ns| at_ns.min(soon_ns)))
 }
 
 fn with(view: &Mutex<View>, act: impl FnOnce(&mut ClientSession)) {
@@ -326,6 +361,9 @@ fn poll(view: &Mutex<View>, connection: &quinn::Connection) -> (Vec<Vec<u8>>, Op
     while let Some(event) = session.poll_event() {
         match event {
             ClientEvent::Established(welcome) => {
+                if let Some(port) = &mut view.port {
+                    port.add(now_ns(), connection, &welcome).expect("keys");
+                }
                 view.released = welcome.released;
                 view.topology_version = welcome.topology.version;
                 view.welcome = Some(*welcome);
@@ -346,8 +384,18 @@ fn poll(view: &Mutex<View>, connection: &quinn::Connection) -> (Vec<Vec<u8>>, Op
         }
     }
     let mut datagram = Vec::new();
-    let max_bytes = connection.max_datagram_size().unwrap_or(1_100);
+    let mut max_bytes = connection.max_datagram_size().unwrap_or(1_100);
+    let number = view.welcome.as_ref().map(|welcome| welcome.session);
+    if view.port.is_some() {
+        max_bytes = max_bytes.min(MAX_DATAGRAM_BYTES);
+    }
     while session.poll_datagram(now_ns(), max_bytes, &mut datagram) {
+        if let (Some(port), Some(number)) = (&mut view.port, number)
+            && port.send(now_ns(), number, &datagram) == Sent::Sealed
+        {
+            port.flush();
+            continue;
+        }
         let _ = connection.send_datagram(std::mem::take(&mut datagram).into());
     }
     for raw in view.raw.drain(..) {

@@ -109,6 +109,10 @@ fn describe() {
             "Datagrams handed to the transport.",
         ),
         (
+            "ratewright_allocator_sealed_total",
+            "Sealed UDP datagrams, by what became of them (sealed_bytes and opened_bytes are bytes).",
+        ),
+        (
             "ratewright_allocator_datagrams_dropped_total",
             "Datagrams that changed nothing, by reason.",
         ),
@@ -164,8 +168,12 @@ pub fn publish(snapshot: &Snapshot) {
     let Snapshot {
         status,
         counts,
+        sealed,
         engine,
     } = snapshot;
+    sealed.for_each(|name, count| {
+        counter!("ratewright_allocator_sealed_total", "kind" => name).absolute(count);
+    });
     set(
         "ratewright_allocator_sessions",
         status.sessions.len() as u64,

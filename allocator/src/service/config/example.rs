@@ -51,6 +51,18 @@ start_grace_ms = 300
 # Start with the kill switch on: every host stays on plain TCP until POST /resume.
 start_released = false
 
+# How datagrams travel. (restart to change)
+[transport]
+# "quic", or "udp" to offer sealed UDP datagrams too; hosts that they do not reach stay with QUIC.
+hot = "quic"
+# Threads that serve sealed datagrams, each on a UDP port of its own.
+shards = 1
+# udp_port = 7601           # the first of those ports; else whichever are free
+# "aes-128-gcm", or "chacha20-poly1305" for processors without AES instructions.
+cipher = "aes-128-gcm"
+# Spin instead of sleeping: lower latency, at a core for each shard.
+busy_poll = false
+
 [limits]
 max_sessions = 4096
 max_flows_per_session = 16384

@@ -42,6 +42,8 @@ pub struct Config {
     pub tls: TlsFiles,
     /// How rates are computed.
     pub allocation: Allocation,
+    /// How datagrams travel.
+    pub transport: Transport,
     /// Bounds on what peers can make us hold.
     pub limits: Limits,
     /// Flow classes, ordered by id.
@@ -122,6 +124,40 @@ pub struct Allocation {
     pub pin_core: Option<usize>,
     /// Start with the kill switch on.
     pub start_released: bool,
+}
+
+/// How datagrams travel between hosts and the allocator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Transport {
+    /// Offer sealed UDP beside QUIC.
+    pub sealed_udp: bool,
+    /// Threads, each with its own UDP port, that serve sealed datagrams.
+    pub udp_shards: u16,
+    /// The first of those ports; `None`: whichever the system gives.
+    pub udp_port: Option<u16>,
+    /// The AEAD of sealed datagrams.
+    pub cipher: ratewright_proto::sealed::Cipher,
+    /// Shards spin instead of sleeping.
+    pub busy_poll: bool,
+}
+
+impl Transport {
+    /// Shards that are to run.
+    pub fn shards(&self) -> u16 {
+        if self.sealed_udp { self.udp_shards } else { 0 }
+    }
+}
+
+impl Default for Transport {
+    fn default() -> Self {
+        Self {
+            sealed_udp: false,
+            udp_shards: 1,
+            udp_port: None,
+            cipher: ratewright_proto::sealed::Cipher::default(),
+            busy_poll: false,
+        }
+    }
 }
 
 /// Bounds on what peers can make us hold.
@@ -205,6 +241,9 @@ impl Config {
         }
         if self.admin != other.admin {
             keys.push("admin");
+        }
+        if self.transport != other.transport {
+            keys.push("transport");
         }
         if self.allocation.lease_ms != other.allocation.lease_ms {
             keys.push("allocation.lease_ms");

@@ -18,6 +18,8 @@ pub(super) struct RawConfig {
     #[serde(default)]
     pub(super) allocation: RawAllocation,
     #[serde(default)]
+    pub(super) transport: RawTransport,
+    #[serde(default)]
     pub(super) limits: RawLimits,
     #[serde(default)]
     pub(super) class: Vec<Spanned<RawClass>>,
@@ -46,6 +48,16 @@ pub(super) struct RawAllocation {
     pub(super) start_grace_ms: Field<u64>,
     pub(super) pin_core: Field<usize>,
     pub(super) start_released: Field<bool>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawTransport {
+    pub(super) hot: Field<String>,
+    pub(super) shards: Field<u16>,
+    pub(super) udp_port: Field<u16>,
+    pub(super) cipher: Field<String>,
+    pub(super) busy_poll: Field<bool>,
 }
 
 #[derive(Debug, Default, Deserialize)]

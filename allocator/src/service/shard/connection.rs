@@ -73,7 +73,7 @@ async fn take_datagrams(shared: &Shared, id: u32, connection: &Connection) -> &'
         }
         shared.run(|state, now_ns| {
             for datagram in &batch {
-                state.hub.on_datagram(now_ns, id, datagram);
+                state.on_quic(now_ns, id, datagram);
             }
         });
     }

@@ -5,6 +5,7 @@
 //! | [`transport`], [`window`] | the QUIC endpoint, its settings and its congestion window |
 //! | `connection` | one task per connection: datagrams in, control stream |
 //! | `state` | what the tasks share, and the one place where things are sent |
+//! | `sealed` | sealed UDP datagrams: a socket and a thread per shard |
 //! | [`engine_link`] | the engine thread as seen from here |
 //!
 //! A datagram is handed to the hub in its connection's task, which pushes the events to the engine
@@ -25,10 +26,12 @@ use super::hub::{Hub, HubSettings};
 use super::tls::TlsError;
 use crate::engine::EngineError;
 use ratewright_proto::control::RefusalCode;
+use ratewright_proto::sealed::SealedConfig;
 use ratewright_topology::Topology;
 
 mod connection;
 pub mod engine_link;
+mod sealed;
 mod state;
 pub mod transport;
 pub mod window;
@@ -79,6 +82,8 @@ pub struct Shard {
     tasks: JoinSet<()>,
     max_sessions: usize,
     epoch: u64,
+    /// Ended with the shard.
+    sealed: sealed::Threads,
 }
 
 /// The hub's part of a configuration.
@@ -107,14 +112,37 @@ impl Shard {
     ) -> Result<Self, ShardError> {
         let epoch = clock::incarnation();
         let released = config.allocation.start_released;
-        let hub = Hub::new(hub_settings(config, epoch), topology, released);
+        let mut hub = Hub::new(hub_settings(config, epoch), topology, released);
         let engine = EngineLink::start(factory, config, &hub.capacities_bps())?;
         let endpoint = transport::bind(config.listen, tls).map_err(|source| ShardError::Bind {
             address: config.listen,
             source,
         })?;
+        let mut shards = Vec::new();
+        let mut queues = Vec::new();
+        let mut ports = Vec::new();
+        let transport = &config.transport;
+        for index in 0..transport.shards() {
+            let port = transport.udp_port.map_or(0, |first| first + index);
+            let address = std::net::SocketAddr::new(config.listen.ip(), port);
+            let bind = |source| ShardError::Bind { address, source };
+            let settings = SealedConfig {
+                cipher: transport.cipher,
+                ..SealedConfig::default()
+            };
+            let (shard, queue) =
+                sealed::SealedShard::bind(address, settings, transport.busy_poll).map_err(bind)?;
+            ports.push(shard.port().map_err(bind)?);
+            shards.push(shard);
+            queues.push(queue);
+        }
+        hub.offer_sealed(ports, transport.cipher);
         let signal = engine.signal();
-        let shared = Shared::new(hub, engine);
+        let shared = Shared::new(hub, engine, queues, epoch);
+        let sealed = sealed::start(shards, &shared).map_err(|source| ShardError::Bind {
+            address: config.listen,
+            source,
+        })?;
         let mut tasks = JoinSet::new();
         let grace = Duration::from_millis(config.allocation.start_grace_ms);
         tasks.spawn(hand_out_rates(shared.clone(), signal, grace));
@@ -127,6 +155,7 @@ impl Shard {
             tasks,
             max_sessions,
             epoch,
+            sealed,
         })
     }
 
@@ -277,6 +306,7 @@ impl Shard {
         self.endpoint.close(VarInt::from_u32(0), b"draining");
         let _ = tokio::time::timeout(DRAIN_TIME, self.endpoint.wait_idle()).await;
         self.tasks.abort_all();
+        drop(self.sealed);
         self.shared.lock().engine.stop();
     }
 }
@@ -285,6 +315,7 @@ impl Shard {
 /// the newest rate of each flow. Ends when the engine has died.
 async fn hand_out_rates(shared: Shared, signal: Arc<engine_link::EngineSignal>, grace: Duration) {
     tokio::time::sleep(grace).await;
+    shared.run(|state, _| state.open_rates());
     loop {
         signal.wait().await;
         while shared.run(|state, now_ns| state.take_rates(now_ns)) {

@@ -9,10 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use indexmap::IndexMap;
 use quinn::SendDatagramError;
+use ratewright_common::transport::{MAX_DATAGRAM_BYTES, secret_of};
+use ratewright_proto::sealed::SealedCounters;
 use rustc_hash::FxBuildHasher;
 use tokio::sync::Notify;
 
 use super::engine_link::EngineLink;
+use super::sealed::{Notice, Queue};
 use crate::service::clock;
 use crate::service::hub::{Hub, TransportFacts};
 use crate::service::status::{EngineFigures, Snapshot};
@@ -29,6 +32,12 @@ const MAX_RATES_PER_TURN: usize = 8_192;
 /// Control bytes that may wait for a peer that does not read them.
 const MAX_OUTBOX_BYTES: usize = 8 << 20;
 
+/// Rates that a shard's thread takes in one go: it has datagrams to look at.
+const MAX_RATES_PER_SEALED_TURN: usize = 512;
+
+/// A QUIC datagram this soon after a sealed one may have been sent before it.
+const OVERTAKEN_NS: u64 = 20_000_000;
+
 /// The timer entry of the engine's ring; sessions start at 1.
 const RING_TIMER: u32 = 0;
 
@@ -42,6 +51,10 @@ struct Link {
     outbox_ready: Arc<Notify>,
     /// The time of this session's newest entry among the timers.
     scheduled_ns: Option<u64>,
+    /// When a sealed datagram was last taken; answers go there unless the host has gone back to QUIC.
+    sealed_ns: Option<u64>,
+    /// It stands in its shard's queue.
+    queued: bool,
 }
 
 /// Everything of the service thread.
@@ -54,6 +67,11 @@ pub(super) struct State {
     ring_timer_ns: Option<u64>,
     touched: Vec<u32>,
     buffer: Vec<u8>,
+    /// The shards of sealed datagrams; none where QUIC carries everything.
+    sealed: Vec<Queue>,
+    /// Rates may be handed out.
+    rates_open: bool,
+    epoch: u64,
 }
 
 /// The state, as tasks hold it.
@@ -61,7 +79,7 @@ pub(super) struct State {
 pub(super) struct Shared(Arc<Mutex<State>>);
 
 impl Shared {
-    pub(super) fn new(hub: Hub, engine: EngineLink) -> Self {
+    pub(super) fn new(hub: Hub, engine: EngineLink, sealed: Vec<Queue>, epoch: u64) -> Self {
         Self(Arc::new(Mutex::new(State {
             hub,
             engine,
@@ -71,6 +89,9 @@ impl Shared {
             ring_timer_ns: None,
             touched: Vec::new(),
             buffer: Vec::new(),
+            sealed,
+            rates_open: false,
+            epoch,
         })))
     }
 
@@ -85,6 +106,15 @@ impl Shared {
         let now_ns = clock::now_ns();
         let result = work(&mut state, now_ns);
         state.flush(now_ns);
+        state.kick_sealed(None);
+        result
+    }
+
+    /// As [`run`](Self::run), on the thread of a shard, which sends for itself.
+    pub(super) fn run_sealed<T>(&self, shard: usize, work: impl FnOnce(&mut State, u64) -> T) -> T {
+        let mut state = self.lock();
+        let result = work(&mut state, clock::now_ns());
+        state.kick_sealed(Some(shard));
         result
     }
 }
@@ -107,14 +137,30 @@ impl State {
                 outbox_bytes: 0,
                 outbox_ready: Arc::clone(&outbox_ready),
                 scheduled_ns: None,
+                sealed_ns: None,
+                queued: false,
             },
         );
+        if let Some(shard) = (id as usize).checked_rem(self.sealed.len())
+            && let Ok(secret) = secret_of(connection, self.epoch, id)
+        {
+            let queue = &mut self.sealed[shard];
+            queue.notices.push(Notice::Add {
+                id,
+                secret,
+                address: connection.remote_address().ip().to_canonical(),
+            });
+            queue.kick.kick();
+        }
         Some((id, outbox_ready))
     }
 
     /// The connection of a session is gone.
     pub(super) fn close(&mut self, now_ns: u64, id: u32, reason: &'static str) {
         self.links.swap_remove(&id);
+        if let Some(shard) = (id as usize).checked_rem(self.sealed.len()) {
+            self.sealed[shard].notices.push(Notice::Remove(id));
+        }
         self.hub.closed(now_ns, id, reason);
     }
 
@@ -151,20 +197,30 @@ impl State {
             self.add_timer(now_ns + RING_RETRY_NS, RING_TIMER);
         }
         let mut touched = std::mem::take(&mut self.touched);
-        self.hub.take_touched(&mut touched);
-        for &id in &touched {
-            self.send(now_ns, id);
+        let first = self.hub.take_touched(&mut touched);
+        for (at, &id) in touched.iter().enumerate() {
+            self.send(now_ns, id, at < first);
         }
         touched.clear();
         self.touched = touched;
     }
 
-    fn send(&mut self, now_ns: u64, id: u32) {
+    fn send(&mut self, now_ns: u64, id: u32, first: bool) {
         let Some(link) = self.links.get_mut(&id) else {
             return;
         };
         // No datagrams: the connection is closing, or its peer does not speak our protocol.
-        if let Some(max_bytes) = link.connection.max_datagram_size() {
+        if link.sealed_ns.is_some() {
+            if !std::mem::replace(&mut link.queued, true) {
+                let shard = id as usize % self.sealed.len();
+                let queue = &mut self.sealed[shard];
+                if first {
+                    queue.first.push_back(id);
+                } else {
+                    queue.ready.push_back(id);
+                }
+            }
+        } else if let Some(max_bytes) = link.connection.max_datagram_size() {
             while self
                 .hub
                 .poll_datagram(now_ns, id, max_bytes, &mut self.buffer)
@@ -264,6 +320,119 @@ impl State {
         }
     }
 
+    /// A QUIC datagram of a session: the host may have gone back from sealed ones.
+    pub(super) fn on_quic(&mut self, now_ns: u64, id: u32, bytes: &[u8]) {
+        if self.hub.on_datagram(now_ns, id, bytes)
+            && let Some(link) = self.links.get_mut(&id)
+            // One that sealed datagrams have overtaken means no change of mind.
+            && link
+                .sealed_ns
+                .is_some_and(|at_ns| now_ns.saturating_sub(at_ns) > OVERTAKEN_NS)
+        {
+            link.sealed_ns = None;
+        }
+    }
+
+    /// A sealed datagram of a session, opened.
+    pub(super) fn on_sealed(&mut self, now_ns: u64, id: u32, bytes: &[u8]) {
+        if self.hub.on_datagram(now_ns, id, bytes)
+            && let Some(link) = self.links.get_mut(&id)
+        {
+            link.sealed_ns = Some(now_ns);
+        }
+    }
+
+    /// The shard's thread takes what it was told, and tells what it has counted.
+    pub(super) fn sealed_notices(
+        &mut self,
+        shard: usize,
+        counters: &SealedCounters,
+    ) -> Vec<Notice> {
+        let queue = &mut self.sealed[shard];
+        queue.counters = *counters;
+        std::mem::take(&mut queue.notices)
+    }
+
+    /// Takes a few rates, if they are handed out already.
+    pub(super) fn take_rates_for_sealed(&mut self, now_ns: u64) {
+        if self.rates_open {
+            for _ in 0..MAX_RATES_PER_SEALED_TURN {
+                match self.engine.pop_update() {
+                    Some(update) => self.hub.on_rate(now_ns, update),
+                    None => return,
+                }
+            }
+        }
+    }
+
+    /// From now on rates are handed out.
+    pub(super) fn open_rates(&mut self) {
+        self.rates_open = true;
+    }
+
+    /// Builds a shard's next datagrams, those with a first rate before the others; returns how many.
+    pub(super) fn build_sealed(
+        &mut self,
+        now_ns: u64,
+        shard: usize,
+        plain: &mut [(u32, Vec<u8>)],
+    ) -> usize {
+        let mut built = 0;
+        while built < plain.len() {
+            let queue = &mut self.sealed[shard];
+            let (id, first) = match queue.first.pop_front() {
+                Some(id) => (id, true),
+                None => match queue.ready.pop_front() {
+                    Some(id) => (id, false),
+                    None => break,
+                },
+            };
+            let Some(link) = self.links.get_mut(&id) else {
+                continue;
+            };
+            link.queued = false;
+            if link.sealed_ns.is_none() {
+                // The host has gone back to QUIC meanwhile.
+                self.send(now_ns, id, first);
+                continue;
+            }
+            let before = built;
+            while built < plain.len()
+                && self
+                    .hub
+                    .poll_datagram(now_ns, id, MAX_DATAGRAM_BYTES, &mut plain[built].1)
+            {
+                plain[built].0 = id;
+                built += 1;
+            }
+            self.hub.counts_mut().datagrams_sent += (built - before) as u64;
+            if built == plain.len() {
+                // There may be more of this session.
+                self.send(now_ns, id, first);
+            }
+            self.schedule(now_ns, id);
+        }
+        built
+    }
+
+    /// Wakes the shards that have something to send.
+    fn kick_sealed(&self, but: Option<usize>) {
+        for (index, queue) in self.sealed.iter().enumerate() {
+            if Some(index) != but && !(queue.first.is_empty() && queue.ready.is_empty()) {
+                queue.kick.kick();
+            }
+        }
+    }
+
+    /// What all shards have counted.
+    fn sealed_counters(&self) -> SealedCounters {
+        let mut total = SealedCounters::default();
+        for queue in &self.sealed {
+            total.add(&queue.counters);
+        }
+        total
+    }
+
     /// Everything that the admin server wants to know.
     pub(super) fn snapshot(&self, now_ns: u64) -> Snapshot {
         let stats = self.engine.stats();
@@ -282,6 +451,7 @@ impl State {
         Snapshot {
             status,
             counts: self.hub.counts().clone(),
+            sealed: self.sealed_counters(),
             engine: EngineFigures {
                 events,
                 events_refused,

@@ -1,0 +1,180 @@
+//! The real binary and real sockets on loopback: sealed UDP beside QUIC.
+
+mod service_support;
+
+use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use ratewright_common::transport::SealedPort;
+use ratewright_proto::FlowId;
+use ratewright_proto::client::ClientConfig;
+use ratewright_proto::path::Path;
+use service_support::host::Host;
+use service_support::process::{Allocator, Site};
+use service_support::{PATIENCE, pause, wait_for};
+
+const RATE: std::ops::RangeInclusive<u64> = 4_850_000_000..=5_000_000_000;
+
+fn start(more: &str) -> (Site, Allocator) {
+    let site = Site::new();
+    let more = format!("[transport]\nhot = \"udp\"\n{more}");
+    site.write("allocator.toml", &site.config("127.0.0.1:0", &more));
+    let allocator = site.start();
+    (site, allocator)
+}
+
+fn sealed_host(site: &Site, allocator: SocketAddr, name: &str) -> Host {
+    let config = ClientConfig {
+        host_name: name.to_owned(),
+        incarnation: 1,
+        sealed_udp: true,
+        ..ClientConfig::default()
+    };
+    let identity = site.authority.sign(&[name]);
+    Host::connect_as(&site.authority, &identity, allocator, config).established()
+}
+
+fn port<T>(host: &Host, look: impl FnOnce(&mut SealedPort) -> T) -> T {
+    look(host.view().port.as_mut().expect("the host can seal"))
+}
+
+fn offer(host: &Host) -> (u32, SocketAddr) {
+    let view = host.view();
+    let welcome = view.welcome.as_ref().expect("established");
+    let offer = welcome
+        .sealed_udp
+        .expect("the allocator takes sealed datagrams");
+    (
+        welcome.session,
+        SocketAddr::from(([127, 0, 0, 1], offer.port)),
+    )
+}
+
+fn is_on(host: &Host, path: Path) -> bool {
+    let (session, _) = offer(host);
+    port(host, |port| port.path(session)) == path
+}
+
+fn count(allocator: &Allocator, kind: &str) -> f64 {
+    allocator.metric(&format!(
+        "ratewright_allocator_sealed_total{{kind=\"{kind}\"}}"
+    ))
+}
+
+#[test]
+fn hosts_on_either_path_share_a_link_alike() {
+    for cipher in ["aes-128-gcm", "chacha20-poly1305"] {
+        let (site, allocator) = start(&format!("shards = 2\ncipher = \"{cipher}\"\n"));
+        let sealed = sealed_host(&site, allocator.listen, "h1");
+        let quic = Host::connect(&site.authority, allocator.listen, "h2").established();
+        assert_eq!(
+            quic.view()
+                .welcome
+                .as_ref()
+                .and_then(|welcome| welcome.sealed_udp),
+            None,
+            "who does not ask is not told"
+        );
+        wait_for("the sealed path comes up", PATIENCE, || {
+            is_on(&sealed, Path::Sealed)
+        });
+        let flow = FlowId::new(0, 1);
+        sealed.start(0, "h16");
+        quic.start(0, "h16");
+        sealed.wait_rate(flow, RATE);
+        quic.wait_rate(flow, RATE);
+        assert!(
+            port(&sealed, |port| port.counters().opened) > 1,
+            "rates came sealed"
+        );
+        assert!(count(&allocator, "opened") > 1.0);
+    }
+}
+
+#[test]
+fn leases_are_renewed_and_keys_replaced_under_traffic() {
+    let (site, allocator) = start("");
+    let host = sealed_host(&site, allocator.listen, "h1");
+    let (session, _) = offer(&host);
+    wait_for("the sealed path comes up", PATIENCE, || {
+        is_on(&host, Path::Sealed)
+    });
+    host.start(0, "h16");
+    host.wait_rate(FlowId::new(0, 1), 9_700_000_000..=10_000_000_000);
+    for updates in 1..=3 {
+        port(&host, |port| port.request_key_update(session));
+        wait_for("the allocator follows", PATIENCE, || {
+            // Keep-alives, of which there are several in a lease, carry the new key.
+            count(&allocator, "key_updates") >= f64::from(updates)
+        });
+    }
+    assert!(is_on(&host, Path::Sealed));
+    assert!(host.is_up());
+    assert_eq!(allocator.status()["flows"], 1);
+}
+
+#[test]
+fn datagrams_of_strangers_move_a_counter_and_nothing_else() {
+    let (site, allocator) = start("");
+    let host = sealed_host(&site, allocator.listen, "h1");
+    let (session, to) = offer(&host);
+    wait_for("the sealed path comes up", PATIENCE, || {
+        is_on(&host, Path::Sealed)
+    });
+    host.start(0, "h16");
+    host.wait_rate(FlowId::new(0, 1), 9_700_000_000..=10_000_000_000);
+    let stranger = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let mut forged = vec![0; 100];
+    forged[0] = 0xd1;
+    forged[4..8].copy_from_slice(&session.to_le_bytes());
+    forged[8..12].copy_from_slice(&0x00ff_ffff_u32.to_le_bytes());
+    let mut unknown = forged.clone();
+    unknown[4..8].copy_from_slice(&0xdead_beef_u32.to_le_bytes());
+    let mut replayed = forged.clone();
+    replayed[8..12].copy_from_slice(&0_u32.to_le_bytes());
+    for (kind, bytes) in [
+        ("forged", forged.clone()),
+        ("unknown_session", unknown),
+        ("replayed", replayed),
+        ("truncated", forged[..20].to_vec()),
+        ("oversized", [&forged[..], &[0; 1_400]].concat()),
+        ("malformed", vec![0; 100]),
+    ] {
+        let before = count(&allocator, kind);
+        stranger.send_to(&bytes, to).expect("sent");
+        wait_for(kind, PATIENCE, || {
+            // The thread tells its counts whenever it has something else to do, too.
+            count(&allocator, kind) == before + 1.0
+        });
+    }
+    assert!(is_on(&host, Path::Sealed));
+    assert_eq!(allocator.status()["flows"], 1);
+    assert!(host.rate(FlowId::new(0, 1)).is_some());
+}
+
+#[test]
+fn a_host_that_hears_no_sealed_datagram_goes_on_with_quic_and_comes_back() {
+    let (site, allocator) = start("");
+    let host = sealed_host(&site, allocator.listen, "h1");
+    wait_for("the sealed path comes up", PATIENCE, || {
+        is_on(&host, Path::Sealed)
+    });
+    host.view().deaf = true;
+    host.start(0, "h16");
+    let flow = FlowId::new(0, 1);
+    host.wait_rate(flow, 9_700_000_000..=10_000_000_000);
+    assert!(
+        is_on(&host, Path::Quic),
+        "the rate can only have come by QUIC"
+    );
+    pause(Duration::from_millis(600));
+    assert!(host.is_up(), "leases go on");
+    host.view().deaf = false;
+    wait_for("the sealed path is found again", PATIENCE, || {
+        is_on(&host, Path::Sealed)
+    });
+    host.end(flow);
+    wait_for("the end arrives", PATIENCE, || {
+        allocator.status()["flows"] == 0
+    });
+}
