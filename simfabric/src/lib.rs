@@ -1,17 +1,46 @@
 //! The simulated fabric: the production allocator and the production session state machines, packet
 //! by packet, next to the schemes of the papers that Ratewright builds on.
 //!
-//! This crate is a map so far; each part arrives with its own change.
+//! A run is a [`Sim`]: a topology, one transport scheme for all hosts, and a stream of flows.
+//! It is single-threaded and deterministic: the same seed gives the same bytes.
 //!
-//! | module to come | what will live there |
+//! | module | what lives there |
 //! |---|---|
-//! | `engine` | integer picoseconds, events keyed by (time, sequence), no allocation per packet in steady state |
-//! | `net` | links, hosts with NIC queues, switches with per-port priorities, one file per queue discipline |
-//! | `transport` | one file per scheme behind one sans-IO trait (start, packet, timer) |
-//! | `workload` | Poisson flowlets of published size distributions, incast, permutation, traces |
-//! | `experiment` | one file per paper figure: scenario, sweep, the paper's numbers, the comparison |
+//! | [`time`] | integer picoseconds |
+//! | [`packet`], [`ext`] | 64-byte packets in a slab; side tables for what few packets carry |
+//! | [`flow`] | flows, their progress and their share of the conservation law |
+//! | [`event`] | events keyed by (time, sequence) |
+//! | [`net`] | ports, wires, routing, buffers; [`net::queue`] has one file per queue discipline |
+//! | [`transport`] | the trait of schemes and the [`Context`] that they act through |
+//! | [`workload`] | where flows come from |
+//! | [`run`] | the event loop; [`records`]: what a run leaves behind |
 //! | [`control`] | Flowtune's control plane without a network: production sessions and engine |
 //! | [`report`] | tables, CSV and JSON with seed and commit, SVG plots |
+//! | [`bench`] | the permutation that measures the engine's own speed |
 
+pub mod bench;
 pub mod control;
+pub mod event;
+pub mod ext;
+pub mod flow;
+pub mod net;
+pub mod packet;
+pub mod records;
 pub mod report;
+pub mod run;
+pub mod time;
+pub mod transport;
+pub mod workload;
+
+pub use ext::Extension;
+pub use flow::{FlowId, FlowSpec};
+pub use net::{FabricConfig, FabricError, Framing, QueueConfig};
+pub use packet::{Flags, Kind, Packet};
+pub use ratewright_topology::HostId;
+pub use records::Records;
+pub use run::{Config, Sim};
+pub use time::{Span, Time};
+pub use transport::{Context, Transport};
+
+/// The generator of everything random in a run.
+pub type SimRng = rand_pcg::Pcg64Mcg;

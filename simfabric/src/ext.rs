@@ -1,0 +1,150 @@
+//! What few packets carry: a side table, so that all others stay at 64 bytes.
+
+use arrayvec::ArrayVec;
+
+use crate::packet::Packet;
+
+/// What the XCP router reads and writes in every data packet (XCP §3.1: the congestion header).
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct XcpHeader {
+    /// The sender's congestion window, in bytes.
+    pub cwnd_bytes: f64,
+    /// The sender's estimate of the round-trip time, in seconds; 0: none yet.
+    pub rtt_s: f64,
+    /// What the sender asks for, then the least that a router on the way granted, then what the
+    /// receiver returns: the change of the window, in bytes.
+    pub feedback_bytes: f64,
+}
+
+/// What one hop reports about itself (fncc §3.2: bandwidth, time, bytes sent, queue).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct IntHop {
+    /// The link's rate, in bit/s.
+    pub rate_bps: u64,
+    /// When the packet left the queue, in picoseconds.
+    pub at_ps: u64,
+    /// Bytes that the port had sent by then.
+    pub tx_bytes: u64,
+    /// Bytes that stayed behind in its queue.
+    pub queue_bytes: u64,
+}
+
+/// What a packet carries beyond its header.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Extension {
+    /// Selective acknowledgements: ranges [first, end) of bytes received out of order
+    /// (RFC 2018 §3; three blocks fit beside a time stamp).
+    Sack(ArrayVec<(u64, u64), 3>),
+    /// XCP's congestion header.
+    Xcp(XcpHeader),
+    /// Bytes of a protocol that is not simulated but real, or of the scheme's own.
+    Bytes(Vec<u8>),
+    /// In-band telemetry, one entry per hop that stamped it.
+    Int(ArrayVec<IntHop, 6>),
+}
+
+/// The side table. Byte buffers go round: take one with [`buffer`](Self::buffer), give it back
+/// with [`recycle`](Self::recycle), and none is allocated in steady state.
+#[derive(Debug, Default)]
+pub struct Extensions {
+    slots: Vec<Option<Extension>>,
+    free: Vec<u32>,
+    buffers: Vec<Vec<u8>>,
+}
+
+impl Extensions {
+    /// Attaches an extension to a packet, instead of one that it may have.
+    ///
+    /// # Panics
+    /// If 2³² − 1 packets carry one.
+    pub fn attach(&mut self, packet: &mut Packet, extension: Extension) {
+        self.discard(packet);
+        let index = if let Some(index) = self.free.pop() {
+            self.slots[index as usize] = Some(extension);
+            index
+        } else {
+            self.slots.push(Some(extension));
+            (self.slots.len() - 1) as u32
+        };
+        packet.ext = index
+            .checked_add(1)
+            .expect("fewer than 2^32 - 1 extensions");
+    }
+
+    /// The extension of a packet.
+    #[must_use]
+    pub fn get(&self, packet: &Packet) -> Option<&Extension> {
+        self.slots
+            .get((packet.ext as usize).checked_sub(1)?)?
+            .as_ref()
+    }
+
+    /// The extension of a packet, to be changed in place.
+    pub fn get_mut(&mut self, packet: &Packet) -> Option<&mut Extension> {
+        self.slots
+            .get_mut((packet.ext as usize).checked_sub(1)?)?
+            .as_mut()
+    }
+
+    /// Takes the extension off a packet.
+    pub fn take(&mut self, packet: &mut Packet) -> Option<Extension> {
+        let index = std::mem::take(&mut packet.ext).checked_sub(1)?;
+        let taken = self.slots.get_mut(index as usize)?.take();
+        if taken.is_some() {
+            self.free.push(index);
+        }
+        taken
+    }
+
+    /// Drops the extension of a packet, if it has one.
+    pub fn discard(&mut self, packet: &mut Packet) {
+        if packet.ext != 0
+            && let Some(Extension::Bytes(buffer)) = self.take(packet)
+        {
+            self.recycle(buffer);
+        }
+    }
+
+    /// An empty buffer for [`Extension::Bytes`].
+    #[must_use]
+    pub fn buffer(&mut self) -> Vec<u8> {
+        self.buffers.pop().unwrap_or_default()
+    }
+
+    /// Gives a buffer back.
+    pub fn recycle(&mut self, mut buffer: Vec<u8>) {
+        buffer.clear();
+        self.buffers.push(buffer);
+    }
+
+    /// How many packets carry an extension.
+    #[must_use]
+    pub fn live(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_extension_belongs_to_one_packet_and_its_place_is_used_again() {
+        let mut table = Extensions::default();
+        let (mut a, mut b) = (Packet::default(), Packet::default());
+        table.attach(&mut a, Extension::Xcp(XcpHeader::default()));
+        table.attach(&mut b, Extension::Bytes(vec![1, 2]));
+        assert_eq!(table.live(), 2);
+        assert_eq!(
+            table.take(&mut a),
+            Some(Extension::Xcp(XcpHeader::default()))
+        );
+        assert_eq!(table.take(&mut a), None);
+        assert_eq!(table.get(&b), Some(&Extension::Bytes(vec![1, 2])));
+        table.attach(&mut a, Extension::Sack(ArrayVec::new()));
+        assert_eq!(a.ext, 1);
+        table.discard(&mut b);
+        assert_eq!(table.live(), 1);
+        assert!(table.buffer().is_empty());
+    }
+}

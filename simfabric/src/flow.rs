@@ -1,0 +1,192 @@
+//! Flows: what was asked for, how far it got, and each flow's share of the conservation law.
+
+use crate::time::Time;
+use ratewright_topology::HostId;
+
+/// A flow's number, counted from 0 in order of arrival.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct FlowId(pub u32);
+
+impl FlowId {
+    /// No flow: traffic between nodes.
+    pub const NONE: Self = Self(u32::MAX);
+
+    /// The number as an index.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What a workload asks for: so many bytes from here to there, from this moment on.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct FlowSpec {
+    /// The sender.
+    pub src: HostId,
+    /// The receiver.
+    pub dst: HostId,
+    /// How many bytes; [`FlowSpec::UNBOUNDED`] for a flow that sends as long as it may.
+    pub bytes: u64,
+    /// When the bytes are there to be sent.
+    pub start: Time,
+    /// When the application stops sending what it has not sent yet; [`Time::MAX`]: never.
+    pub stop: Time,
+    /// Weight of the flow in schemes that know weights; 1 is normal.
+    pub weight: f32,
+    /// What the workload calls this kind of flow; the scheme may map it to a priority.
+    pub class: u16,
+    /// What switches choose among equal paths by. The run fills it from its seed if it is 0.
+    pub path_hash: u32,
+}
+
+impl FlowSpec {
+    /// As many bytes as get through.
+    pub const UNBOUNDED: u64 = u64::MAX;
+
+    /// A flow of weight 1 and class 0 that never stops.
+    #[must_use]
+    pub const fn new(src: HostId, dst: HostId, bytes: u64, start: Time) -> Self {
+        Self {
+            src,
+            dst,
+            bytes,
+            start,
+            stop: Time::MAX,
+            weight: 1.0,
+            class: 0,
+            path_hash: 0,
+        }
+    }
+}
+
+/// Packets, and the bytes that they took up on links.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Count {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes on the link, headers included.
+    pub bytes: u64,
+}
+
+impl Count {
+    /// Counts one packet.
+    #[inline]
+    pub fn add(&mut self, wire_bytes: u16) {
+        self.packets += 1;
+        self.bytes += u64::from(wire_bytes);
+    }
+}
+
+impl std::ops::Add for Count {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self {
+            packets: self.packets + other.packets,
+            bytes: self.bytes + other.bytes,
+        }
+    }
+}
+
+impl std::iter::Sum for Count {
+    fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
+        counts.fold(Self::default(), |a, b| a + b)
+    }
+}
+
+/// How far a flow got.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FlowProgress {
+    /// When the receiver had every byte; [`Time::MAX`]: not yet.
+    pub finished: Time,
+    /// Bytes that the receiver has in order.
+    pub delivered_bytes: u64,
+    /// Packets with payload that had been sent before.
+    pub retransmits: u64,
+    /// Packets of either direction that hosts sent.
+    pub sent: Count,
+    /// Packets of either direction that reached their host.
+    pub arrived: Count,
+    /// Packets of either direction that the fabric dropped.
+    pub dropped: Count,
+}
+
+impl Default for FlowProgress {
+    fn default() -> Self {
+        Self {
+            finished: Time::MAX,
+            delivered_bytes: 0,
+            retransmits: 0,
+            sent: Count::default(),
+            arrived: Count::default(),
+            dropped: Count::default(),
+        }
+    }
+}
+
+/// All flows that have begun.
+#[derive(Debug, Default)]
+pub struct FlowTable {
+    specs: Vec<FlowSpec>,
+    progress: Vec<FlowProgress>,
+    /// Packets that belong to no flow.
+    none: FlowProgress,
+}
+
+impl FlowTable {
+    pub(crate) fn push(&mut self, spec: FlowSpec) -> FlowId {
+        let id = u32::try_from(self.specs.len())
+            .ok()
+            .filter(|i| *i != u32::MAX);
+        self.specs.push(spec);
+        self.progress.push(FlowProgress::default());
+        FlowId(id.expect("fewer than 2^32 - 1 flows"))
+    }
+
+    /// How many flows have begun.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.specs.len()
+    }
+
+    /// Whether no flow has begun.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.specs.is_empty()
+    }
+
+    /// What was asked for.
+    ///
+    /// # Panics
+    /// If the flow has not begun, or is [`FlowId::NONE`].
+    #[must_use]
+    pub fn spec(&self, flow: FlowId) -> &FlowSpec {
+        &self.specs[flow.index()]
+    }
+
+    /// How far it got; for [`FlowId::NONE`], what belongs to no flow.
+    ///
+    /// # Panics
+    /// If the flow has not begun.
+    #[must_use]
+    pub fn progress(&self, flow: FlowId) -> &FlowProgress {
+        if flow == FlowId::NONE {
+            &self.none
+        } else {
+            &self.progress[flow.index()]
+        }
+    }
+
+    #[inline]
+    pub(crate) fn progress_mut(&mut self, flow: FlowId) -> &mut FlowProgress {
+        if flow == FlowId::NONE {
+            &mut self.none
+        } else {
+            &mut self.progress[flow.index()]
+        }
+    }
+
+    /// All flows in order of arrival.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&FlowSpec, &FlowProgress)> {
+        self.specs.iter().zip(&self.progress)
+    }
+}

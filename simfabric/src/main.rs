@@ -1,0 +1,148 @@
+//! `simfabric`: runs plans and experiments on the simulated fabric.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::{Args, Parser, Subcommand};
+use ratewright_simfabric::transport::tcp::congestion::Dctcp;
+use ratewright_simfabric::transport::tcp::{Tcp, TcpConfig};
+use ratewright_simfabric::{Sim, Span, Time, bench};
+use serde::Serialize;
+
+/// The simulated fabric of Ratewright.
+#[derive(Parser, Debug)]
+#[command(version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Measure the engine: packet-hops per second of a permutation at 100 Gbit/s.
+    Bench(BenchArgs),
+}
+
+#[derive(Args, Debug)]
+struct BenchArgs {
+    /// Hosts of the permutation.
+    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(2..=65_536))]
+    hosts: u32,
+    /// Packet-hops to simulate, about.
+    #[arg(long, default_value_t = 20_000_000)]
+    packet_hops: u64,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize, Debug)]
+struct BenchResult {
+    scenario: String,
+    packet_hops: u64,
+    packet_hops_per_s: f64,
+    events_per_s: f64,
+    wall_s: f64,
+    simulated_us: f64,
+    peak_rss_bytes: u64,
+    packets_high_water: usize,
+}
+
+mod clock {
+    use std::time::{Duration, Instant};
+
+    /// Runs something and says how long it took.
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the one place that measures time"
+    )]
+    pub(crate) fn timed<R>(work: impl FnOnce() -> R) -> (R, Duration) {
+        let begin = Instant::now();
+        let result = work();
+        (result, begin.elapsed())
+    }
+}
+
+/// The most memory that the process had, from the kernel.
+fn peak_rss_bytes() -> anyhow::Result<u64> {
+    let status =
+        std::fs::read_to_string("/proc/self/status").context("cannot read /proc/self/status")?;
+    let line = status
+        .lines()
+        .find_map(|l| l.strip_prefix("VmHWM:"))
+        .context("no VmHWM in /proc/self/status")?;
+    let kib: u64 = line
+        .trim()
+        .trim_end_matches(" kB")
+        .parse()
+        .context("VmHWM is no number")?;
+    Ok(kib * 1_024)
+}
+
+fn run_bench(args: &BenchArgs) -> anyhow::Result<()> {
+    let topology = bench::fabric(args.hosts)?;
+    let hosts = topology.hosts().len() as u32;
+    let mut sim = Sim::new(
+        bench::config(1),
+        topology,
+        bench::permutation(hosts),
+        Tcp::<Dctcp>::new(TcpConfig {
+            initial_window_packets: 66,
+            min_rto: Span::from_us(200),
+            initial_rto: Span::from_ms(1),
+            ecn: true,
+            ..TcpConfig::default()
+        }),
+    )?;
+    // Twelve hops for a packet and its acknowledgement.
+    let pairs = args.packet_hops / 12 / u64::from(hosts);
+    let end = Time::from_ns(pairs * 123 + 20_000);
+    let (ended, wall) = clock::timed(|| sim.run_until(end));
+    ended?;
+    let records = sim.records();
+    records.conservation?;
+    report(args, hosts, &records, wall)
+}
+
+fn report(
+    args: &BenchArgs,
+    hosts: u32,
+    records: &ratewright_simfabric::Records,
+    wall: Duration,
+) -> anyhow::Result<()> {
+    let wall_s = wall.as_secs_f64();
+    let result = BenchResult {
+        scenario: format!("DCTCP permutation of {hosts} hosts at 100 Gbit/s"),
+        packet_hops: records.packet_hops,
+        packet_hops_per_s: records.packet_hops as f64 / wall_s,
+        events_per_s: records.events as f64 / wall_s,
+        wall_s,
+        simulated_us: records.now.as_us_f64(),
+        peak_rss_bytes: peak_rss_bytes()?,
+        packets_high_water: records.packets_high_water,
+    };
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&result)?);
+    } else {
+        println!("{}", result.scenario);
+        println!(
+            "  {:.2} M packet-hops/s ({} in {wall_s:.2} s)",
+            result.packet_hops_per_s / 1e6,
+            result.packet_hops
+        );
+        println!("  {:.2} M events/s", result.events_per_s / 1e6);
+        println!(
+            "  {:.0} us simulated, {} packets at most, {:.1} MiB of memory",
+            result.simulated_us,
+            result.packets_high_water,
+            result.peak_rss_bytes as f64 / 1_048_576.0
+        );
+    }
+    Ok(())
+}
+
+fn main() -> anyhow::Result<()> {
+    match Cli::parse().command {
+        Command::Bench(args) => run_bench(&args),
+    }
+}

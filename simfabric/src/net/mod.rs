@@ -1,0 +1,273 @@
+//! The fabric: ports and wires, routing, buffers, and what they are built from.
+//!
+//! A directed link of the topology is one [`Port`](port::Port), under the same number: the queue at the
+//! link's sending end and the wire. Hosts have one port each, their NIC. An allocator adds a node
+//! with a link to each switch of the highest tier.
+
+pub mod buffer;
+pub mod port;
+pub mod queue;
+pub mod route;
+pub mod stats;
+
+use ratewright_topology::{Node, Topology};
+
+use crate::time::Span;
+use buffer::{Pool, SharedBuffer};
+use port::{Far, MIN_RATE_BPS, Port};
+pub use queue::QueueConfig;
+use route::Routes;
+pub use route::Spreading;
+
+/// How payload turns into bytes on a link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Framing {
+    /// The most payload of one packet.
+    pub mss_bytes: u16,
+    /// Everything around the payload that takes up the link.
+    pub header_bytes: u16,
+    /// The least that a packet takes up.
+    pub min_wire_bytes: u16,
+}
+
+impl Default for Framing {
+    /// TCP over IPv4 over Ethernet with an MTU of 1,500 bytes: 20 + 20 bytes of headers,
+    /// 14 + 4 of Ethernet, and 8 + 12 of preamble and gap; no frame is shorter than 64 + 20.
+    fn default() -> Self {
+        Self {
+            mss_bytes: 1_460,
+            header_bytes: 78,
+            min_wire_bytes: 84,
+        }
+    }
+}
+
+impl Framing {
+    /// The bytes on the link of a packet with so much payload.
+    #[must_use]
+    pub const fn wire_bytes(self, payload_bytes: u16) -> u16 {
+        let wire = payload_bytes.saturating_add(self.header_bytes);
+        if wire < self.min_wire_bytes {
+            self.min_wire_bytes
+        } else {
+            wire
+        }
+    }
+}
+
+/// The allocator's attachment: one link each way to every switch of the highest tier.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AllocatorLinks {
+    /// Rate of each link, in bit/s.
+    pub rate_bps: u64,
+    /// Delay of each link.
+    pub delay: Span,
+    /// Processing on every packet that it sends or receives.
+    pub processing: Span,
+}
+
+/// Everything about a fabric that its topology does not say.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct FabricConfig {
+    /// Queues of hosts (and of the allocator).
+    pub nic: QueueConfig,
+    /// Queues of switches towards hosts.
+    pub edge: QueueConfig,
+    /// Queues of switches towards switches (and towards the allocator).
+    pub core: QueueConfig,
+    /// A buffer that the ports of each switch share, on top of the limits of the queues.
+    pub shared_buffer: Option<SharedBuffer>,
+    /// How switches choose among equal paths.
+    pub spreading: Spreading,
+    /// Processing of a host on every packet that it sends or receives. It passes like propagation, after
+    /// the NIC's queue and after the last link, which takes as long from end to end as
+    /// before the queue.
+    pub host_delay: Span,
+    /// Bytes around the payload.
+    pub framing: Framing,
+    /// Whether there is an allocator, and how it is attached.
+    pub allocator: Option<AllocatorLinks>,
+    /// Whether ports keep a histogram of their queue's length; costs time and memory.
+    pub histograms: bool,
+}
+
+/// Why a fabric cannot be built, or a change to it made.
+#[derive(Clone, Copy, PartialEq, Debug, thiserror::Error)]
+pub enum FabricError {
+    /// A link is too slow for the engine's arithmetic.
+    #[error("a link of {rate_bps} bit/s: the least that can be simulated is {MIN_RATE_BPS} bit/s")]
+    TooSlow {
+        /// The link's rate.
+        rate_bps: u64,
+    },
+    /// The shared buffer cannot hold anything.
+    #[error(
+        "a shared buffer needs bytes and an alpha above 0, and has {bytes} bytes and alpha {alpha}"
+    )]
+    EmptyBuffer {
+        /// The buffer.
+        bytes: u64,
+        /// The factor.
+        alpha: f64,
+    },
+    /// No packet could carry payload.
+    #[error(
+        "packets need payload, and an MSS of {mss_bytes} bytes with {header_bytes} bytes around it that fit 65,535"
+    )]
+    Framing {
+        /// Payload of a packet.
+        mss_bytes: u16,
+        /// Bytes around it.
+        header_bytes: u16,
+    },
+    /// The configuration names a switch that the topology lacks.
+    #[error("the topology has no {0}")]
+    UnknownSwitch(ratewright_topology::SwitchId),
+    /// The configuration names a link that the topology lacks.
+    #[error("the topology has no {0}")]
+    UnknownLink(ratewright_topology::LinkId),
+    /// A workload's flow cannot run.
+    #[error(
+        "flow {flow} goes from {src} to {dst}; there are hosts 0 to {last}, and a flow needs two"
+    )]
+    BadFlow {
+        /// Its number.
+        flow: u32,
+        /// Its source.
+        src: ratewright_topology::HostId,
+        /// Its destination.
+        dst: ratewright_topology::HostId,
+        /// The last host.
+        last: u32,
+    },
+    /// A workload's flows are not in order of their starts.
+    #[error("flow {flow} starts before the one that precedes it in the workload")]
+    OutOfOrder {
+        /// Its number.
+        flow: u32,
+    },
+}
+
+/// Ports, buffers and routes.
+#[derive(Debug)]
+pub(crate) struct Fabric {
+    pub(crate) ports: Vec<Port>,
+    pub(crate) pools: Vec<Pool>,
+    pub(crate) routes: Routes,
+}
+
+/// The switches of the highest tier, in order.
+fn top_switches(topology: &Topology) -> Vec<u32> {
+    let tier = topology
+        .switches()
+        .iter()
+        .map(|s| s.tier)
+        .max()
+        .unwrap_or(1);
+    topology
+        .switches()
+        .iter()
+        .filter(|s| s.tier == tier)
+        .map(|s| s.id.0)
+        .collect()
+}
+
+impl Fabric {
+    pub(crate) fn new(topology: &Topology, config: &FabricConfig) -> Result<Self, FabricError> {
+        let Framing {
+            mss_bytes,
+            header_bytes,
+            ..
+        } = config.framing;
+        if mss_bytes == 0 || mss_bytes.checked_add(header_bytes).is_none() {
+            return Err(FabricError::Framing {
+                mss_bytes,
+                header_bytes,
+            });
+        }
+        if let Some(SharedBuffer { bytes, alpha }) = config.shared_buffer
+            && !(bytes > 0 && alpha > 0.0)
+        {
+            return Err(FabricError::EmptyBuffer { bytes, alpha });
+        }
+        let pools = config
+            .shared_buffer
+            .map(|shared| vec![Pool::new(shared); topology.switches().len()])
+            .unwrap_or_default();
+        let port =
+            |rate_bps: u64, delay: Span, owner: Option<u32>, far: Far, queue: &QueueConfig| {
+                if rate_bps < MIN_RATE_BPS {
+                    return Err(FabricError::TooSlow { rate_bps });
+                }
+                let mut port = Port::new(rate_bps, delay, far, queue.build(rate_bps));
+                port.pool = owner.filter(|_| config.shared_buffer.is_some());
+                port.eager = port.pool.is_some();
+                port.stats.histogram = config.histograms.then(Box::default);
+                Ok(port)
+            };
+        let mut ports = topology
+            .links()
+            .iter()
+            .map(|link| {
+                let delay = Span::from_ns(link.delay_ns);
+                let (owner, far, queue, delay) = match (link.from, link.to) {
+                    (Node::Host(_), Node::Switch(s)) => (
+                        None,
+                        Far::Switch(s.0),
+                        &config.nic,
+                        delay + config.host_delay,
+                    ),
+                    (Node::Switch(s), Node::Host(h)) => (
+                        Some(s.0),
+                        Far::Host(h.0),
+                        &config.edge,
+                        delay + config.host_delay,
+                    ),
+                    (Node::Switch(s), Node::Switch(to)) => {
+                        (Some(s.0), Far::Switch(to.0), &config.core, delay)
+                    }
+                    (Node::Host(_), Node::Host(h)) => (
+                        None,
+                        Far::Host(h.0),
+                        &config.nic,
+                        delay + config.host_delay * 2,
+                    ),
+                };
+                port(link.capacity_bps, delay, owner, far, queue)
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut top = Vec::new();
+        if let Some(links) = config.allocator {
+            top = top_switches(topology);
+            let delay = links.delay + links.processing;
+            let node = topology.hosts().len() as u32;
+            for switch in &top {
+                ports.push(port(
+                    links.rate_bps,
+                    delay,
+                    None,
+                    Far::Switch(*switch),
+                    &config.nic,
+                )?);
+                ports.push(port(
+                    links.rate_bps,
+                    delay,
+                    Some(*switch),
+                    Far::Host(node),
+                    &config.core,
+                )?);
+            }
+        }
+        let mut fabric = Self {
+            ports,
+            pools,
+            routes: Routes::new(topology, config.spreading, &top),
+        };
+        for link in topology.links() {
+            if !topology.is_usable(link.id) {
+                fabric.ports[link.id.index()].start_down();
+            }
+        }
+        Ok(fabric)
+    }
+}

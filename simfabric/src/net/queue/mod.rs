@@ -1,0 +1,244 @@
+//! Queue disciplines, one file each, behind one trait.
+//!
+//! A discipline sees one port. It stores the packets that it accepts, drops what it must through
+//! [`QueueContext::drop`], marks through [`QueueContext::mark`], and says which packet goes next.
+//! The packet that is being sent has left the queue and counts no more, as in ns-3.
+//!
+//! Ports are advanced lazily: [`QueueContext::now`] is the moment at which the packet
+//! arrives or leaves, and never goes back for one port. A discipline with a clock of its own (XCP's
+//! control interval) catches up with it in `enqueue` and `dequeue`: nothing can have changed between.
+
+pub mod drop_tail;
+pub mod ecn_threshold;
+mod fifo;
+
+use crate::SimRng;
+use crate::ext::Extensions;
+use crate::flow::FlowTable;
+use crate::net::stats::PortStats;
+use crate::packet::{Flags, Kind, Packet, PacketId, PacketSlab};
+use crate::time::Time;
+pub use drop_tail::DropTail;
+pub use ecn_threshold::EcnThreshold;
+pub use fifo::Fifo;
+
+/// How much fits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Limit {
+    /// So many packets.
+    Packets(u32),
+    /// So many bytes on the link.
+    Bytes(u64),
+    /// Everything.
+    #[default]
+    Unlimited,
+}
+
+impl Limit {
+    /// Whether a packet fits into a queue of this length.
+    #[inline]
+    #[must_use]
+    pub const fn fits(self, packets: u32, bytes: u64, wire_bytes: u16) -> bool {
+        match self {
+            Self::Packets(limit) => packets < limit,
+            Self::Bytes(limit) => bytes + wire_bytes as u64 <= limit,
+            Self::Unlimited => true,
+        }
+    }
+
+    /// Whether a queue of this length has reached the limit.
+    #[inline]
+    #[must_use]
+    pub const fn reached(self, packets: u32, bytes: u64) -> bool {
+        match self {
+            Self::Packets(limit) => packets >= limit,
+            Self::Bytes(limit) => bytes >= limit,
+            Self::Unlimited => false,
+        }
+    }
+}
+
+/// Why a packet was dropped.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum DropReason {
+    /// The queue or the switch's buffer was full.
+    Full,
+    /// The discipline chose to (RED, CoDel).
+    Early,
+    /// The link is down, or failed while the packet was on it.
+    LinkDown,
+    /// No way leads to the destination.
+    NoRoute,
+}
+
+impl DropReason {
+    /// All reasons, in the order in which they are counted.
+    pub const ALL: [Self; 4] = [Self::Full, Self::Early, Self::LinkDown, Self::NoRoute];
+}
+
+/// What all ports share.
+#[derive(Debug)]
+pub struct Shared {
+    /// The packets in the fabric.
+    pub packets: PacketSlab,
+    /// What some of them carry.
+    pub extensions: Extensions,
+    /// The flows, for their counters.
+    pub flows: FlowTable,
+    /// Randomness.
+    pub rng: SimRng,
+}
+
+impl Shared {
+    /// Frees a packet and counts it as dropped for its flow.
+    pub(crate) fn discard(&mut self, id: PacketId) -> Packet {
+        let mut packet = self.packets.remove(id);
+        self.extensions.discard(&mut packet);
+        self.flows
+            .progress_mut(packet.flow)
+            .dropped
+            .add(packet.wire_bytes);
+        packet
+    }
+}
+
+/// What a discipline may see and do.
+#[derive(Debug)]
+pub struct QueueContext<'a> {
+    /// When the packet arrives or leaves.
+    pub now: Time,
+    /// Packets, extensions, randomness.
+    pub shared: &'a mut Shared,
+    /// The port's counters.
+    pub stats: &'a mut PortStats,
+}
+
+impl QueueContext<'_> {
+    /// Drops a packet, which must not be in a queue any more.
+    pub fn drop(&mut self, id: PacketId, reason: DropReason) {
+        let packet = self.shared.discard(id);
+        self.stats.count_drop(packet.wire_bytes, reason);
+    }
+
+    /// Marks a packet if its transport understands marks; says whether it does.
+    #[inline]
+    pub fn mark(&mut self, id: PacketId) -> bool {
+        let packet = &mut self.shared.packets[id];
+        let ect = packet.is_ect();
+        if ect {
+            packet.flags.insert(Flags::CE);
+            self.stats.marks += 1;
+        }
+        ect
+    }
+
+    /// The packet.
+    #[inline]
+    #[must_use]
+    pub fn packet(&self, id: PacketId) -> &Packet {
+        &self.shared.packets[id]
+    }
+}
+
+/// A queue discipline.
+pub trait Discipline {
+    /// Takes a packet, or drops it, or drops others for it.
+    fn enqueue(&mut self, q: &mut QueueContext<'_>, id: PacketId);
+    /// The packet that is to be sent now; none if the queue is empty, or became empty because
+    /// the discipline dropped what was left.
+    fn dequeue(&mut self, q: &mut QueueContext<'_>) -> Option<PacketId>;
+    /// How many packets wait.
+    fn packets(&self) -> u32;
+    /// Their bytes on the link.
+    fn bytes(&self) -> u64;
+}
+
+/// Which discipline, with its parameters.
+#[derive(Clone, PartialEq, Debug)]
+pub enum QueueConfig {
+    /// First in, first out; what does not fit is dropped.
+    DropTail {
+        /// How much fits.
+        limit: Limit,
+    },
+    /// DCTCP's switch: marks what arrives while the queue is at the threshold or above.
+    EcnThreshold {
+        /// From which length on.
+        mark_at: Limit,
+        /// How much fits.
+        limit: Limit,
+    },
+}
+
+impl Default for QueueConfig {
+    fn default() -> Self {
+        Self::DropTail {
+            limit: Limit::Unlimited,
+        }
+    }
+}
+
+impl QueueConfig {
+    /// An empty queue of this kind for a port of this rate.
+    #[must_use]
+    pub fn build(&self, _rate_bps: u64) -> Queue {
+        match self {
+            Self::DropTail { limit } => Queue::DropTail(DropTail::new(*limit)),
+            Self::EcnThreshold { mark_at, limit } => {
+                Queue::EcnThreshold(EcnThreshold::new(*mark_at, *limit))
+            }
+        }
+    }
+}
+
+macro_rules! queue {
+    ($($(#[$doc:meta])* $variant:ident($inner:ty),)*) => {
+        /// Any discipline; an enum, because a call through it is on the path of every packet.
+        #[derive(Debug)]
+        pub enum Queue {
+            $($(#[$doc])* $variant($inner),)*
+        }
+
+        impl Discipline for Queue {
+            #[inline]
+            fn enqueue(&mut self, q: &mut QueueContext<'_>, id: PacketId) {
+                match self { $(Self::$variant(d) => d.enqueue(q, id),)* }
+            }
+
+            #[inline]
+            fn dequeue(&mut self, q: &mut QueueContext<'_>) -> Option<PacketId> {
+                match self { $(Self::$variant(d) => d.dequeue(q),)* }
+            }
+
+            #[inline]
+            fn packets(&self) -> u32 {
+                match self { $(Self::$variant(d) => d.packets(),)* }
+            }
+
+            #[inline]
+            fn bytes(&self) -> u64 {
+                match self { $(Self::$variant(d) => d.bytes(),)* }
+            }
+        }
+    };
+}
+
+queue! {
+    /// See [`drop_tail`].
+    DropTail(DropTail),
+    /// See [`ecn_threshold`].
+    EcnThreshold(EcnThreshold),
+}
+
+/// pFabric's notion of a packet's urgency: bytes that remain for data, most urgent for all else.
+#[must_use]
+pub fn urgency(packet: &Packet) -> u64 {
+    if packet.kind == Kind::Data {
+        packet.ack
+    } else {
+        0
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testing;

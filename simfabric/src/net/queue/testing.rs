@@ -1,0 +1,79 @@
+//! A bench for one discipline: packets in, packets out, without ports.
+
+use rand::SeedableRng;
+
+use super::{Discipline, DropReason, QueueContext, Shared};
+use crate::SimRng;
+use crate::ext::Extensions;
+use crate::flow::{FlowId, FlowSpec, FlowTable};
+use crate::net::stats::PortStats;
+use crate::packet::{Flags, Packet, PacketSlab};
+use crate::time::Time;
+use ratewright_topology::HostId;
+
+/// A queue under test.
+#[derive(Debug)]
+pub(crate) struct Bench<D> {
+    pub(crate) queue: D,
+    pub(crate) shared: Shared,
+    pub(crate) stats: PortStats,
+    pub(crate) now: Time,
+}
+
+impl<D: Discipline> Bench<D> {
+    pub(crate) fn new(queue: D) -> Self {
+        let mut flows = FlowTable::default();
+        for _ in 0..64 {
+            flows.push(FlowSpec::new(HostId(0), HostId(1), 1, Time::ZERO));
+        }
+        Self {
+            queue,
+            shared: Shared {
+                packets: PacketSlab::default(),
+                extensions: Extensions::default(),
+                flows,
+                rng: SimRng::seed_from_u64(1),
+            },
+            stats: PortStats::default(),
+            now: Time::ZERO,
+        }
+    }
+
+    pub(crate) fn put(&mut self, packet: Packet) {
+        let id = self.shared.packets.insert(Packet {
+            at: self.now,
+            ..packet
+        });
+        let mut q = QueueContext {
+            now: self.now,
+            shared: &mut self.shared,
+            stats: &mut self.stats,
+        };
+        self.queue.enqueue(&mut q, id);
+    }
+
+    pub(crate) fn take(&mut self) -> Option<Packet> {
+        let mut q = QueueContext {
+            now: self.now,
+            shared: &mut self.shared,
+            stats: &mut self.stats,
+        };
+        let id = self.queue.dequeue(&mut q)?;
+        Some(self.shared.packets.remove(id))
+    }
+
+    pub(crate) fn drops(&self, reason: DropReason) -> u64 {
+        self.stats.drops_by[reason as usize]
+    }
+}
+
+/// A packet of a flow, understood by its number.
+pub(crate) fn packet(flow: u32, seq: u64, wire_bytes: u16) -> Packet {
+    Packet {
+        flow: FlowId(flow),
+        seq,
+        wire_bytes,
+        flags: Flags::ECT,
+        ..Packet::default()
+    }
+}

@@ -1,0 +1,282 @@
+//! Which port a switch sends a packet to.
+//!
+//! The choice among equal paths is the topology crate's
+//! ([`Topology::path`]): a leaf takes the `hash % n`-th of
+//! its upward links, an aggregation switch the `(hash / n) % m`-th of its own. Ports of a
+//! switch's choices are in a table by (switch, rack). While anything is down, the table is not
+//! used: every choice asks the topology, which knows what still leads to the destination.
+//!
+//! The allocator's node is attached to every switch of the highest tier. It counts as one more
+//! rack with one host.
+
+use rand::RngExt as _;
+use ratewright_topology::{Direction, HostId, Node, PathChoice, Topology};
+
+use crate::SimRng;
+
+/// How switches choose among equal paths.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Spreading {
+    /// By the packet's hash: packets of a flow stay in order.
+    #[default]
+    Flow,
+    /// At random for every packet.
+    Packet,
+}
+
+/// The choices of one switch for one rack.
+#[derive(Clone, Copy, Debug, Default)]
+struct NextHops {
+    /// Index of the first port.
+    first: u32,
+    /// How many ports; 0: the rack's own leaf.
+    count: u16,
+    /// What the hash is divided by before it chooses here.
+    divide: u16,
+}
+
+/// What a switch looks at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hop {
+    pub(crate) src: HostId,
+    pub(crate) dst: HostId,
+    pub(crate) hash: u32,
+}
+
+/// The routing tables of all switches.
+#[derive(Debug)]
+pub struct Routes {
+    spreading: Spreading,
+    hosts: u32,
+    /// Racks, and the allocator as one more.
+    columns: usize,
+    table: Vec<NextHops>,
+    ports: Vec<u32>,
+    rack_of: Vec<u32>,
+    down_port: Vec<u32>,
+    /// By port: the switch at the far end, or none.
+    far_switch: Vec<Option<u32>>,
+    /// The allocator's own ports, one per switch of the highest tier.
+    allocator_ports: Vec<u32>,
+}
+
+impl Routes {
+    /// Tables for a topology, whose links are the first ports, and for an allocator
+    /// whose ports follow: one towards each of `top` switches, each followed by its way back.
+    pub(crate) fn new(topology: &Topology, spreading: Spreading, top: &[u32]) -> Self {
+        let racks = topology.racks().len();
+        let columns = racks + 1;
+        let first_extra = topology.links().len() as u32;
+        let mut routes = Self {
+            spreading,
+            hosts: topology.hosts().len() as u32,
+            columns,
+            table: vec![NextHops::default(); topology.switches().len() * columns],
+            ports: Vec::new(),
+            rack_of: topology
+                .hosts()
+                .iter()
+                .map(|h| h.rack.0)
+                .chain([racks as u32])
+                .collect(),
+            down_port: topology
+                .hosts()
+                .iter()
+                .map(|h| topology.host_downlink(h.id).0)
+                .collect(),
+            far_switch: topology
+                .links()
+                .iter()
+                .map(|l| match l.to {
+                    Node::Switch(s) => Some(s.0),
+                    Node::Host(_) => None,
+                })
+                .collect(),
+            allocator_ports: (0..top.len() as u32).map(|i| first_extra + 2 * i).collect(),
+        };
+        for switch in top {
+            routes.far_switch.extend([Some(*switch), None]);
+        }
+        // Links between switches, by their upper end and by their lower end.
+        let mut ups = vec![Vec::new(); topology.switches().len()];
+        let mut downs = ups.clone();
+        for link in topology.links() {
+            if let (Node::Switch(from), Node::Switch(to)) = (link.from, link.to) {
+                let side = if link.direction == Direction::Up {
+                    &mut ups
+                } else {
+                    &mut downs
+                };
+                side[from.index()].push((to, link.id.0));
+            }
+        }
+        for side in ups.iter_mut().chain(&mut downs) {
+            side.sort_unstable();
+        }
+        let leaf_of: Vec<_> = topology.racks().iter().map(|r| r.leaf).collect();
+        for switch in topology.switches() {
+            let own = switch.id.index();
+            let up_ports: Vec<u32> = ups[own].iter().map(|u| u.1).collect();
+            let divide = match switch.tier {
+                1 => 1,
+                // The choice that the leaf made: one of as many as a leaf has upward links.
+                _ => topology
+                    .racks()
+                    .iter()
+                    .map(|r| ups[r.leaf.index()].len())
+                    .max()
+                    .unwrap_or(1)
+                    .max(1) as u16,
+            };
+            for (rack, leaf) in leaf_of.iter().enumerate() {
+                if *leaf == switch.id {
+                    continue;
+                }
+                let down = downs[own]
+                    .iter()
+                    .filter(|(next, _)| {
+                        next == leaf || downs[next.index()].iter().any(|(n, _)| n == leaf)
+                    })
+                    .map(|d| d.1)
+                    .collect::<Vec<_>>();
+                let choice = if down.is_empty() { &up_ports } else { &down };
+                routes.set(own, rack, choice, divide);
+            }
+            match top.iter().position(|t| *t == switch.id.0) {
+                Some(i) => routes.set(own, racks, &[first_extra + 2 * i as u32 + 1], 1),
+                None => routes.set(own, racks, &up_ports, divide),
+            }
+        }
+        routes
+    }
+
+    fn set(&mut self, switch: usize, column: usize, ports: &[u32], divide: u16) {
+        self.table[switch * self.columns + column] = NextHops {
+            first: self.ports.len() as u32,
+            count: ports.len() as u16,
+            divide,
+        };
+        self.ports.extend(ports);
+    }
+
+    /// The port by which a switch sends a packet on.
+    #[inline]
+    pub(crate) fn next(
+        &self,
+        topology: &Topology,
+        rng: &mut SimRng,
+        switch: u32,
+        hop: Hop,
+    ) -> Option<u32> {
+        if !topology.is_whole() {
+            return self.next_degraded(topology, rng, switch, hop);
+        }
+        let rack = self.rack_of[hop.dst.index()] as usize;
+        let next = self.table[switch as usize * self.columns + rack];
+        match next.count {
+            0 => self.down_port.get(hop.dst.index()).copied(),
+            1 => Some(self.ports[next.first as usize]),
+            count => {
+                let choice = match self.spreading {
+                    Spreading::Flow => hop.hash / u32::from(next.divide) % u32::from(count),
+                    Spreading::Packet => rng.random_range(0..u32::from(count)),
+                };
+                Some(self.ports[(next.first + choice) as usize])
+            }
+        }
+    }
+
+    /// The choice while something is down.
+    #[cold]
+    fn next_degraded(
+        &self,
+        topology: &Topology,
+        rng: &mut SimRng,
+        switch: u32,
+        hop: Hop,
+    ) -> Option<u32> {
+        let hash = match self.spreading {
+            Spreading::Flow => hop.hash,
+            Spreading::Packet => rng.random(),
+        };
+        if hop.src.0 < self.hosts && hop.dst.0 < self.hosts {
+            let path = topology.path(hop.src, hop.dst, PathChoice::Hash(hash));
+            let own = |l: &&_| {
+                topology.links()[ratewright_topology::LinkId::index(**l)].from
+                    == Node::Switch(ratewright_topology::SwitchId(switch))
+            };
+            if let Ok(path) = path
+                && let Some(link) = path.iter().find(own)
+            {
+                return Some(link.0);
+            }
+        }
+        // Traffic of the allocator, and packets that were beyond the failure's fork already: any port
+        // that still leads there.
+        let rack = self.rack_of[hop.dst.index()];
+        let next = self.table[switch as usize * self.columns + rack as usize];
+        if next.count == 0 {
+            return self.down_port.get(hop.dst.index()).copied();
+        }
+        let usable: Vec<u32> = self.choices(topology, switch, rack).collect();
+        let choice = (hash / u32::from(next.divide)).checked_rem(usable.len() as u32)?;
+        usable.get(choice as usize).copied()
+    }
+
+    /// Ports of a switch that lead to a rack over links that are up.
+    fn choices<'a>(
+        &'a self,
+        topology: &'a Topology,
+        switch: u32,
+        rack: u32,
+    ) -> impl Iterator<Item = u32> + 'a {
+        let next = self.table[switch as usize * self.columns + rack as usize];
+        let first = next.first as usize;
+        self.ports[first..first + next.count as usize]
+            .iter()
+            .copied()
+            .filter(move |port| self.leads(topology, *port, rack))
+    }
+
+    /// Whether a port, and something behind it, leads to a rack.
+    fn leads(&self, topology: &Topology, port: u32, rack: u32) -> bool {
+        if let Some(link) = topology.links().get(port as usize)
+            && !topology.is_usable(link.id)
+        {
+            return false;
+        }
+        match self.far_switch[port as usize] {
+            None => true,
+            Some(switch) => {
+                let own_leaf =
+                    self.table[switch as usize * self.columns + rack as usize].count == 0;
+                own_leaf || self.choices(topology, switch, rack).next().is_some()
+            }
+        }
+    }
+
+    /// The port by which a host, or the allocator, sends a packet.
+    #[inline]
+    pub(crate) fn first(&self, topology: &Topology, host: HostId, hop: Hop) -> Option<u32> {
+        if host.0 < self.hosts {
+            return Some(topology.host_uplink(host).0);
+        }
+        let rack = self.rack_of[hop.dst.index()];
+        let n = self.allocator_ports.len() as u32;
+        if topology.is_whole() {
+            return self
+                .allocator_ports
+                .get(hop.hash.checked_rem(n)? as usize)
+                .copied();
+        }
+        let usable: Vec<u32> = self
+            .allocator_ports
+            .iter()
+            .copied()
+            .filter(|port| self.leads(topology, *port, rack))
+            .collect();
+        usable
+            .get(hop.hash.checked_rem(usable.len() as u32)? as usize)
+            .copied()
+    }
+}

@@ -1,0 +1,164 @@
+//! What a port counts.
+
+use crate::flow::Count;
+use crate::net::queue::DropReason;
+use crate::time::{Span, Time};
+
+/// For how long the queue had each length.
+#[derive(Clone, Debug, Default)]
+pub struct Histogram {
+    /// Picoseconds by number of packets; the last entry counts everything from there on.
+    spans: Vec<u64>,
+}
+
+impl Histogram {
+    /// Lengths from this one on count as one.
+    const TOP: usize = 65_535;
+
+    fn add(&mut self, packets: u32, span: Span) {
+        let at = (packets as usize).min(Self::TOP);
+        if at >= self.spans.len() {
+            self.spans.resize(at + 1, 0);
+        }
+        self.spans[at] += span.0;
+    }
+
+    /// The length that the queue did not exceed for this share of the time.
+    #[must_use]
+    pub fn quantile(&self, share: f64) -> u32 {
+        let total: u64 = self.spans.iter().sum();
+        let wanted = share * total as f64;
+        let mut sum = 0;
+        for (packets, span) in self.spans.iter().enumerate() {
+            sum += span;
+            if sum > 0 && sum as f64 >= wanted {
+                return packets as u32;
+            }
+        }
+        0
+    }
+}
+
+/// The counters of one port. Of the packets that were offered, each was sent, dropped, or waits;
+/// of those that were sent, each arrived, was lost with the link, or is on the wire.
+#[derive(Clone, Debug, Default)]
+pub struct PortStats {
+    /// Packets that came to the port.
+    pub offered: Count,
+    /// Packets that the port sent.
+    pub sent: Count,
+    /// Packets that reached the other end.
+    pub arrived: Count,
+    /// Packets that the queue dropped, on arrival or later.
+    pub dropped: Count,
+    /// Packets that were on the wire when the link failed.
+    pub lost: Count,
+    /// All drops and losses by [`DropReason`].
+    pub drops_by: [u64; 4],
+    /// Packets that the queue marked.
+    pub marks: u64,
+    /// The most packets that waited.
+    pub max_packets: u32,
+    /// The most bytes that waited.
+    pub max_bytes: u64,
+    /// Σ packets × picoseconds.
+    packet_time: u128,
+    /// Σ bytes × picoseconds.
+    byte_time: u128,
+    /// When the queue last changed.
+    since: Time,
+    /// When counting began.
+    began: Time,
+    /// For how long the queue had each length, where the run asked for it.
+    pub histogram: Option<Box<Histogram>>,
+}
+
+impl PortStats {
+    pub(crate) fn count_drop(&mut self, wire_bytes: u16, reason: DropReason) {
+        self.dropped.add(wire_bytes);
+        self.drops_by[reason as usize] += 1;
+    }
+
+    pub(crate) fn count_loss(&mut self, wire_bytes: u16) {
+        self.lost.add(wire_bytes);
+        self.drops_by[DropReason::LinkDown as usize] += 1;
+    }
+
+    /// The queue had this length from the last call until now.
+    #[inline]
+    pub(crate) fn account(&mut self, now: Time, packets: u32, bytes: u64) {
+        let span = now.since(self.since);
+        self.since = now;
+        if packets > 0 {
+            self.packet_time += u128::from(packets) * u128::from(span.0);
+            self.byte_time += u128::from(bytes) * u128::from(span.0);
+        }
+        if let Some(histogram) = &mut self.histogram {
+            histogram.add(packets, span);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn note_length(&mut self, packets: u32, bytes: u64) {
+        self.max_packets = self.max_packets.max(packets);
+        self.max_bytes = self.max_bytes.max(bytes);
+    }
+
+    /// Forgets means, maxima and the histogram: a warm-up is over.
+    pub(crate) fn begin_again(&mut self, now: Time) {
+        (self.packet_time, self.byte_time) = (0, 0);
+        (self.max_packets, self.max_bytes) = (0, 0);
+        (self.began, self.since) = (now, now);
+        if let Some(histogram) = &mut self.histogram {
+            **histogram = Histogram::default();
+        }
+    }
+
+    fn mean(&self, sum: u128) -> f64 {
+        let span = self.since.since(self.began).0;
+        if span == 0 {
+            0.0
+        } else {
+            sum as f64 / span as f64
+        }
+    }
+
+    /// The mean number of packets that waited, over time.
+    #[must_use]
+    pub fn mean_packets(&self) -> f64 {
+        self.mean(self.packet_time)
+    }
+
+    /// The mean number of bytes that waited, over time.
+    #[must_use]
+    pub fn mean_bytes(&self) -> f64 {
+        self.mean(self.byte_time)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_weigh_by_how_long_they_lasted() {
+        let mut stats = PortStats {
+            histogram: Some(Box::default()),
+            ..PortStats::default()
+        };
+        stats.account(Time(10), 0, 0);
+        stats.account(Time(30), 3, 300);
+        stats.account(Time(100), 1, 100);
+        assert!((stats.mean_packets() - 1.3).abs() < 1e-12);
+        assert!((stats.mean_bytes() - 130.0).abs() < 1e-12);
+        let histogram = stats.histogram.as_ref().unwrap();
+        assert_eq!(
+            [0.1, 0.5, 0.8, 0.81, 1.0].map(|q| histogram.quantile(q)),
+            [0, 1, 1, 3, 3]
+        );
+        stats.begin_again(Time(100));
+        stats.account(Time(200), 2, 1);
+        assert!((stats.mean_packets() - 2.0).abs() < 1e-12);
+        assert_eq!(stats.histogram.unwrap().quantile(0.5), 2);
+    }
+}

@@ -1,0 +1,290 @@
+//! Packets: 64 bytes each, in a slab, chained through the slab by whatever holds them.
+//!
+//! A packet is in one place at a time: in a queue, on a wire, or in a transport's hands. Queues
+//! and wires chain packets through `next`, so that a queued packet costs its 64 bytes and
+//! nothing else, and moving it from one to the other allocates nothing.
+
+use crate::flow::FlowId;
+use crate::time::Time;
+use ratewright_topology::HostId;
+
+/// What a packet is for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[repr(u8)]
+pub enum Kind {
+    /// Payload of a flow.
+    #[default]
+    Data,
+    /// An acknowledgement.
+    Ack,
+    /// Opens a connection.
+    Syn,
+    /// Asks whether the receiver is there (pFabric §4.3's probe mode).
+    Probe,
+    /// Control traffic: sessions with the allocator, requests, grants, credits.
+    Control,
+    /// The slot is free.
+    Free,
+}
+
+/// Bits that a packet carries.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Flags(pub u8);
+
+impl Flags {
+    /// No bit.
+    pub const NONE: Self = Self(0);
+    /// The transport understands congestion marks (RFC 3168 §5).
+    pub const ECT: Self = Self(1);
+    /// A queue marked the packet: congestion experienced (RFC 3168 §5).
+    pub const CE: Self = Self(2);
+    /// The receiver echoes a mark (RFC 3168 §6.1).
+    pub const ECE: Self = Self(4);
+    /// The sender has reduced its window (RFC 3168 §6.1).
+    pub const CWR: Self = Self(8);
+    /// The last byte of the flow is in this packet.
+    pub const FIN: Self = Self(16);
+    /// The payload was sent before.
+    pub const RETRANSMIT: Self = Self(32);
+
+    /// Whether all bits of `other` are set.
+    #[must_use]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Sets the bits of `other`.
+    pub const fn insert(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+
+    /// Clears the bits of `other`.
+    pub const fn remove(&mut self, other: Self) {
+        self.0 &= !other.0;
+    }
+
+    /// The bits of both.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// A packet's place in the [`PacketSlab`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct PacketId(pub u32);
+
+impl PacketId {
+    /// No packet: the end of a chain.
+    pub const NONE: Self = Self(u32::MAX);
+
+    /// The place as an index.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// Whether there is a packet.
+    #[must_use]
+    pub const fn is_some(self) -> bool {
+        self.0 != u32::MAX
+    }
+}
+
+/// A packet of any scheme.
+///
+/// Fields that a scheme does not use stay 0. `..Packet::default()` fills them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C, align(64))]
+pub struct Packet {
+    /// First byte of the payload within the flow.
+    pub seq: u64,
+    /// The next byte expected, or the scheme's own. In data packets of pFabric: the bytes that
+    /// remain, which are the packet's priority (pFabric §4.1).
+    pub ack: u64,
+    /// The sender's clock; acknowledgements echo it.
+    pub stamp: Time,
+    /// When the packet was put where it is: entered the queue, or will leave the wire.
+    pub(crate) at: Time,
+    /// The flow; [`FlowId::NONE`] for traffic between nodes that belongs to no flow.
+    pub flow: FlowId,
+    /// Where it comes from.
+    pub src: HostId,
+    /// Where it goes.
+    pub dst: HostId,
+    /// What switches choose among equal paths by; see
+    /// [`Context::path_hash`](crate::Context::path_hash).
+    pub path_hash: u32,
+    /// Index + 1 into the [side table](crate::ext); 0: the packet carries no extension.
+    pub ext: u32,
+    /// The next packet of the queue or wire.
+    pub(crate) next: PacketId,
+    /// Bytes of the flow that it carries.
+    pub payload_bytes: u16,
+    /// Bytes that it takes up on a link, with everything around the payload; see
+    /// [`Framing`](crate::Framing).
+    pub wire_bytes: u16,
+    /// What it is for.
+    pub kind: Kind,
+    /// ECN and others.
+    pub flags: Flags,
+    /// Class of a [strict-priority queue](crate::net::queue::priority); 0 goes first.
+    pub priority: u8,
+    /// Links crossed so far.
+    pub hops: u8,
+}
+
+const _: () = assert!(size_of::<Packet>() == 64, "a packet is one cache line");
+
+impl Default for Packet {
+    fn default() -> Self {
+        Self {
+            seq: 0,
+            ack: 0,
+            stamp: Time::ZERO,
+            at: Time::ZERO,
+            flow: FlowId::NONE,
+            src: HostId(0),
+            dst: HostId(0),
+            path_hash: 0,
+            ext: 0,
+            next: PacketId::NONE,
+            payload_bytes: 0,
+            wire_bytes: 0,
+            kind: Kind::Data,
+            flags: Flags::NONE,
+            priority: 0,
+            hops: 0,
+        }
+    }
+}
+
+impl Packet {
+    /// Whether queues may mark the packet instead of dropping it.
+    #[must_use]
+    pub const fn is_ect(&self) -> bool {
+        self.flags.contains(Flags::ECT)
+    }
+
+    /// The byte after the payload.
+    #[must_use]
+    pub const fn end(&self) -> u64 {
+        self.seq + self.payload_bytes as u64
+    }
+}
+
+/// All packets of a run. Freed places are used again, last freed first, while they are in cache.
+#[derive(Debug)]
+pub struct PacketSlab {
+    slots: Vec<Packet>,
+    free: PacketId,
+    live: u32,
+}
+
+impl Default for PacketSlab {
+    fn default() -> Self {
+        Self {
+            slots: Vec::new(),
+            free: PacketId::NONE,
+            live: 0,
+        }
+    }
+}
+
+impl PacketSlab {
+    /// Stores a packet.
+    ///
+    /// # Panics
+    /// If 2³² − 1 packets are live, which are 256 GiB.
+    pub fn insert(&mut self, packet: Packet) -> PacketId {
+        self.live += 1;
+        if self.free.is_some() {
+            let id = self.free;
+            let slot = &mut self.slots[id.index()];
+            self.free = slot.next;
+            *slot = packet;
+            id
+        } else {
+            let id = u32::try_from(self.slots.len())
+                .ok()
+                .filter(|i| *i != u32::MAX);
+            let id = PacketId(id.expect("fewer than 2^32 - 1 packets are in flight"));
+            self.slots.push(packet);
+            id
+        }
+    }
+
+    /// Takes a packet out.
+    pub fn remove(&mut self, id: PacketId) -> Packet {
+        let slot = &mut self.slots[id.index()];
+        debug_assert_ne!(slot.kind, Kind::Free, "{id:?} is freed twice");
+        let packet = *slot;
+        slot.kind = Kind::Free;
+        slot.next = self.free;
+        self.free = id;
+        self.live -= 1;
+        packet
+    }
+
+    /// How many packets are in the fabric.
+    #[must_use]
+    pub fn live(&self) -> u32 {
+        self.live
+    }
+
+    /// The most packets that were in the fabric at once.
+    #[must_use]
+    pub fn high_water(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// All packets in the fabric, in order of place.
+    pub fn iter(&self) -> impl Iterator<Item = &Packet> {
+        self.slots.iter().filter(|p| p.kind != Kind::Free)
+    }
+}
+
+impl std::ops::Index<PacketId> for PacketSlab {
+    type Output = Packet;
+    #[inline]
+    fn index(&self, id: PacketId) -> &Packet {
+        &self.slots[id.index()]
+    }
+}
+
+impl std::ops::IndexMut<PacketId> for PacketSlab {
+    #[inline]
+    fn index_mut(&mut self, id: PacketId) -> &mut Packet {
+        &mut self.slots[id.index()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_used_again_and_counted() {
+        let mut slab = PacketSlab::default();
+        let packet = |seq| Packet {
+            seq,
+            ..Packet::default()
+        };
+        let a = slab.insert(packet(1));
+        let b = slab.insert(packet(2));
+        assert_eq!(slab.remove(a).seq, 1);
+        assert_eq!(slab.insert(packet(3)), a);
+        assert_eq!((slab.live(), slab.high_water()), (2, 2));
+        assert_eq!(slab.iter().map(|p| p.seq).collect::<Vec<_>>(), [3, 2]);
+        assert_eq!(slab[b].seq, 2);
+    }
+
+    #[test]
+    fn flags_are_independent_bits() {
+        let mut flags = Flags::ECT.with(Flags::FIN);
+        flags.insert(Flags::CE);
+        flags.remove(Flags::FIN);
+        assert!(flags.contains(Flags::ECT.with(Flags::CE)));
+        assert!(!flags.contains(Flags::FIN) && !flags.contains(Flags::CE.with(Flags::CWR)));
+    }
+}

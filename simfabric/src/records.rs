@@ -1,0 +1,333 @@
+//! What a run leaves behind, and the proof that it lost nothing.
+
+use ratewright_topology::LinkId;
+
+use crate::flow::{Count, FlowId, FlowProgress, FlowSpec};
+use crate::net::port::Far;
+use crate::net::queue::{Discipline as _, DropReason};
+use crate::net::stats::PortStats;
+use crate::run::core::Core;
+use crate::time::{Span, Time};
+
+/// A flow's result.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct FlowRecord {
+    /// What was asked for.
+    pub spec: FlowSpec,
+    /// When the receiver had every byte.
+    pub finished: Option<Time>,
+    /// Bytes that the receiver has in order.
+    pub delivered_bytes: u64,
+    /// Packets with payload that were sent again.
+    pub retransmits: u64,
+    /// Packets of either direction that the fabric dropped.
+    pub drops: u64,
+    /// Packets of either direction that hosts sent, and their bytes on the link.
+    pub sent: Count,
+}
+
+impl FlowRecord {
+    fn new(spec: &FlowSpec, progress: &FlowProgress) -> Self {
+        Self {
+            spec: *spec,
+            finished: (progress.finished < Time::MAX).then_some(progress.finished),
+            delivered_bytes: progress.delivered_bytes,
+            retransmits: progress.retransmits,
+            drops: progress.dropped.packets,
+            sent: progress.sent,
+        }
+    }
+
+    /// The flow completion time, from the start to the receiver's last byte.
+    #[must_use]
+    pub fn fct(&self) -> Option<Span> {
+        self.finished.map(|at| at.since(self.spec.start))
+    }
+}
+
+/// A port's result.
+#[derive(Clone, Debug)]
+pub struct PortRecord {
+    /// The topology's link; the allocator's links follow behind all of those.
+    pub link: LinkId,
+    /// Whether the port leads to a host (or to the allocator).
+    pub to_host: bool,
+    /// The rate, in bit/s.
+    pub rate_bps: u64,
+    /// The counters.
+    pub stats: PortStats,
+}
+
+/// Samples over time.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Series {
+    every: Span,
+    flows: u32,
+    /// The ports whose queues are sampled.
+    pub watched: Vec<LinkId>,
+    /// When each sample was taken.
+    pub times: Vec<Time>,
+    /// Per sample and sampled flow that has begun: bytes delivered in order, since its start.
+    pub delivered_bytes: Vec<Vec<u64>>,
+    /// Per sample and watched port: packets that wait.
+    pub queue_packets: Vec<Vec<u32>>,
+}
+
+impl Series {
+    pub(crate) fn new(every: Span, flows: u32, watched: Vec<LinkId>) -> Self {
+        Self {
+            every,
+            flows,
+            watched,
+            times: Vec::new(),
+            delivered_bytes: Vec::new(),
+            queue_packets: Vec::new(),
+        }
+    }
+
+    /// The interval.
+    #[must_use]
+    pub fn every(&self) -> Span {
+        self.every
+    }
+
+    pub(crate) fn sample(&mut self, core: &Core) {
+        self.times.push(core.now);
+        let flows = (self.flows as usize).min(core.shared.flows.len());
+        self.delivered_bytes.push(
+            core.shared
+                .flows
+                .iter()
+                .take(flows)
+                .map(|(_, p)| p.delivered_bytes)
+                .collect(),
+        );
+        let queue = |l: &LinkId| core.fabric.ports[l.index()].queue.packets();
+        self.queue_packets
+            .push(self.watched.iter().map(queue).collect());
+    }
+
+    /// Goodput of a sampled flow in each interval, in bit/s.
+    #[must_use]
+    pub fn goodput_bps(&self, flow: FlowId) -> Vec<f64> {
+        let mut last = 0;
+        self.delivered_bytes
+            .iter()
+            .map(|row| {
+                let total = row.get(flow.index()).copied().unwrap_or(0);
+                let bytes = total - std::mem::replace(&mut last, total);
+                bytes as f64 * 8.0 / self.every.as_secs_f64()
+            })
+            .collect()
+    }
+}
+
+/// Where packets or bytes went missing, or came from nowhere. Every occurrence is a defect of the engine or of a
+/// queue discipline.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ConservationError {
+    /// At a queue: offered ≠ sent + dropped + waiting.
+    #[error("queue of {link}: {offered:?} were offered; {accounted:?} were sent, dropped or wait")]
+    Queue {
+        /// Whose.
+        link: LinkId,
+        /// What came.
+        offered: Count,
+        /// What is known of it.
+        accounted: Count,
+    },
+    /// On a wire: sent ≠ arrived + lost + on the wire.
+    #[error(
+        "wire of {link}: {sent:?} were sent; {accounted:?} arrived, were lost or are on the wire"
+    )]
+    Wire {
+        /// Whose.
+        link: LinkId,
+        /// What was sent.
+        sent: Count,
+        /// What is known of it.
+        accounted: Count,
+    },
+    /// Of a flow: sent ≠ arrived + dropped + in the fabric.
+    #[error("{flow:?}: {sent:?} were sent; {accounted:?} arrived, were dropped or are under way")]
+    Flow {
+        /// Which; [`FlowId::NONE`] for traffic of no flow.
+        flow: FlowId,
+        /// What was sent.
+        sent: Count,
+        /// What is known of it.
+        accounted: Count,
+    },
+    /// In the whole fabric: packets that are neither in a queue nor on a wire.
+    #[error("{live} packets are in the fabric, and {found} in its queues and on its wires")]
+    Fabric {
+        /// Packets in the slab.
+        live: u64,
+        /// Packets in queues and on wires.
+        found: u64,
+    },
+    /// More was delivered than was asked for.
+    #[error("{flow:?} asked for {bytes} bytes; {delivered} were delivered")]
+    Delivered {
+        /// Which.
+        flow: FlowId,
+        /// What was asked for.
+        bytes: u64,
+        /// What was delivered.
+        delivered: u64,
+    },
+}
+
+/// The results of a run.
+#[derive(Clone, Debug)]
+pub struct Records {
+    /// The simulated time.
+    pub now: Time,
+    /// All flows that began, in order of arrival.
+    pub flows: Vec<FlowRecord>,
+    /// All ports: the topology's links, then the allocator's.
+    pub ports: Vec<PortRecord>,
+    /// Samples, if the run took any.
+    pub series: Option<Series>,
+    /// Packets that left a queue onto a link and arrived at its end.
+    pub packet_hops: u64,
+    /// Events handled.
+    pub events: u64,
+    /// Packets of no flow: sent, arrived, dropped.
+    pub control: FlowProgress,
+    /// Packets that a switch had no way for.
+    pub no_route: Count,
+    /// The most packets that were in the fabric at once.
+    pub packets_high_water: usize,
+    /// The scheme's own counters.
+    pub transport: Vec<(&'static str, f64)>,
+    /// Whether every packet and byte is accounted for.
+    pub conservation: Result<(), ConservationError>,
+}
+
+impl Records {
+    pub(crate) fn new(core: &Core, events: u64, transport: Vec<(&'static str, f64)>) -> Self {
+        let ports = core
+            .fabric
+            .ports
+            .iter()
+            .enumerate()
+            .map(|(i, port)| PortRecord {
+                link: LinkId(i as u32),
+                to_host: matches!(port.far, Far::Host(_)),
+                rate_bps: port.rate_bps,
+                stats: port.stats.clone(),
+            });
+        Self {
+            now: core.now,
+            flows: core
+                .shared
+                .flows
+                .iter()
+                .map(|(s, p)| FlowRecord::new(s, p))
+                .collect(),
+            ports: ports.collect(),
+            series: core.series.clone(),
+            packet_hops: core.packet_hops,
+            events,
+            control: *core.shared.flows.progress(FlowId::NONE),
+            no_route: core.no_route,
+            packets_high_water: core.shared.packets.high_water(),
+            transport,
+            conservation: conservation(core),
+        }
+    }
+
+    /// Packets dropped in all queues and lost on all wires.
+    #[must_use]
+    pub fn drops(&self) -> u64 {
+        self.no_route.packets
+            + self
+                .ports
+                .iter()
+                .flat_map(|p| p.stats.drops_by)
+                .sum::<u64>()
+    }
+
+    /// Packets dropped for one reason.
+    #[must_use]
+    pub fn drops_by(&self, reason: DropReason) -> u64 {
+        let at_switches = if reason == DropReason::NoRoute {
+            self.no_route.packets
+        } else {
+            0
+        };
+        at_switches
+            + self
+                .ports
+                .iter()
+                .map(|p| p.stats.drops_by[reason as usize])
+                .sum::<u64>()
+    }
+}
+
+/// Sent = delivered + dropped + in flight; per queue, per wire, per flow, and in the whole
+/// fabric. What is in flight is counted packet by packet.
+fn conservation(core: &Core) -> Result<(), ConservationError> {
+    let mut found = 0_u64;
+    for (i, port) in core.fabric.ports.iter().enumerate() {
+        let link = LinkId(i as u32);
+        let stats = &port.stats;
+        let waiting = Count {
+            packets: u64::from(port.queue.packets()),
+            bytes: port.queue.bytes(),
+        };
+        let accounted = stats.sent + stats.dropped + waiting;
+        if stats.offered != accounted {
+            return Err(ConservationError::Queue {
+                link,
+                offered: stats.offered,
+                accounted,
+            });
+        }
+        let mut on_wire = Count::default();
+        for id in port.wire(&core.shared) {
+            on_wire.add(core.shared.packets[id].wire_bytes);
+        }
+        let accounted = stats.arrived + stats.lost + on_wire;
+        if stats.sent != accounted {
+            return Err(ConservationError::Wire {
+                link,
+                sent: stats.sent,
+                accounted,
+            });
+        }
+        found += waiting.packets + on_wire.packets;
+    }
+    let live = u64::from(core.shared.packets.live());
+    if live != found {
+        return Err(ConservationError::Fabric { live, found });
+    }
+    let flows = &core.shared.flows;
+    let mut under_way = vec![Count::default(); flows.len() + 1];
+    for packet in core.shared.packets.iter() {
+        let at = packet.flow.index().min(flows.len());
+        under_way[at].add(packet.wire_bytes);
+    }
+    let ids = (0..flows.len() as u32).map(FlowId).chain([FlowId::NONE]);
+    for (flow, under_way) in ids.zip(under_way) {
+        let progress = flows.progress(flow);
+        let accounted = progress.arrived + progress.dropped + under_way;
+        if progress.sent != accounted {
+            return Err(ConservationError::Flow {
+                flow,
+                sent: progress.sent,
+                accounted,
+            });
+        }
+        if flow != FlowId::NONE && progress.delivered_bytes > flows.spec(flow).bytes {
+            let (bytes, delivered) = (flows.spec(flow).bytes, progress.delivered_bytes);
+            return Err(ConservationError::Delivered {
+                flow,
+                bytes,
+                delivered,
+            });
+        }
+    }
+    Ok(())
+}

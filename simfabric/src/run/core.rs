@@ -1,0 +1,286 @@
+//! The state of a run without its transport, and what both sides do to it.
+
+use ratewright_topology::{HostId, LinkId, Topology};
+
+use crate::event::{Event, EventQueue, MAX_INDEX};
+use crate::flow::FlowId;
+use crate::net::port::{Far, Port};
+use crate::net::queue::{Discipline as _, Shared};
+use crate::net::route::Hop;
+use crate::net::{Fabric, Framing};
+use crate::packet::{Packet, PacketId};
+use crate::records::Series;
+use crate::run::timers::{Fired, TimerId, Timers};
+use crate::time::Time;
+
+/// A change of the network during a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// A link fails or is repaired.
+    Link {
+        /// Which.
+        link: LinkId,
+        /// Whether it works from now on.
+        up: bool,
+    },
+    /// A switch fails or is repaired, and with it all its links.
+    Switch {
+        /// Which.
+        switch: ratewright_topology::SwitchId,
+        /// Whether it works from now on.
+        up: bool,
+    },
+    /// A link gets another rate.
+    Rate {
+        /// Which.
+        link: LinkId,
+        /// From now on, in bit/s.
+        rate_bps: u64,
+    },
+    /// A port is held back, or let go on (priority flow control).
+    Pause {
+        /// Which.
+        link: LinkId,
+        /// Whether nothing leaves from now on.
+        paused: bool,
+    },
+}
+
+/// Everything but the transport.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) now: Time,
+    pub(crate) events: EventQueue,
+    pub(crate) shared: Shared,
+    pub(crate) fabric: Fabric,
+    pub(crate) topology: Topology,
+    pub(crate) timers: Timers,
+    pub(crate) framing: Framing,
+    pub(crate) allocator: Option<HostId>,
+    pub(crate) symmetric: bool,
+    pub(crate) packet_hops: u64,
+    pub(crate) completed: u64,
+    /// Packets that a switch had no way for.
+    pub(crate) no_route: crate::flow::Count,
+    pub(crate) series: Option<Series>,
+}
+
+impl Core {
+    /// The first port of a host, or of the allocator.
+    pub(crate) fn nic(&self, host: HostId) -> &Port {
+        let hop = Hop {
+            src: host,
+            dst: HostId(0),
+            hash: 0,
+        };
+        let port = self
+            .fabric
+            .routes
+            .first(&self.topology, host, hop)
+            .unwrap_or(0);
+        &self.fabric.ports[port as usize]
+    }
+
+    #[inline]
+    pub(crate) fn send(&mut self, host: HostId, packet: Packet) {
+        self.shared
+            .flows
+            .progress_mut(packet.flow)
+            .sent
+            .add(packet.wire_bytes);
+        let hop = Hop {
+            src: host,
+            dst: packet.dst,
+            hash: packet.path_hash,
+        };
+        let port = self.fabric.routes.first(&self.topology, host, hop);
+        let id = self.shared.packets.insert(packet);
+        self.forward(port, id);
+    }
+
+    /// Puts a packet into a port, or drops it if there is none.
+    #[inline]
+    fn forward(&mut self, port: Option<u32>, id: PacketId) {
+        let Some(index) = port else {
+            let packet = self.shared.discard(id);
+            self.no_route.add(packet.wire_bytes);
+            return;
+        };
+        let port = &mut self.fabric.ports[index as usize];
+        port.advance(self.now, &mut self.shared, &mut self.fabric.pools);
+        port.enqueue(self.now, id, &mut self.shared, &mut self.fabric.pools);
+        self.schedule(index);
+    }
+
+    /// Schedules the port's next event if it is not pending.
+    #[inline]
+    fn schedule(&mut self, index: u32) {
+        let port = &mut self.fabric.ports[index as usize];
+        if !port.scheduled
+            && let Some(at) = port.next_event(&self.shared)
+        {
+            port.scheduled = true;
+            self.events.push(at, Event::Port(index));
+        }
+        if port.eager
+            && !port.departure_scheduled
+            && let Some(at) = port.next_departure()
+        {
+            port.departure_scheduled = true;
+            self.events.push(at, Event::Departure(index));
+        }
+    }
+
+    /// A port's event: sends the packet that reached the far end on its way, or hands it over if
+    /// that is a host.
+    #[inline]
+    pub(crate) fn port_event(&mut self, index: u32) -> Option<(HostId, Packet)> {
+        let port = &mut self.fabric.ports[index as usize];
+        port.scheduled = false;
+        port.advance(self.now, &mut self.shared, &mut self.fabric.pools);
+        let arrived = port.arrive(self.now, &self.shared);
+        let far = port.far;
+        self.schedule(index);
+        let id = arrived?;
+        self.packet_hops += 1;
+        match far {
+            Far::Switch(switch) => {
+                let packet = &self.shared.packets[id];
+                let hop = Hop {
+                    src: packet.src,
+                    dst: packet.dst,
+                    hash: packet.path_hash,
+                };
+                let next =
+                    self.fabric
+                        .routes
+                        .next(&self.topology, &mut self.shared.rng, switch, hop);
+                self.forward(next, id);
+                None
+            }
+            Far::Host(host) => {
+                let packet = self.shared.packets.remove(id);
+                self.shared
+                    .flows
+                    .progress_mut(packet.flow)
+                    .arrived
+                    .add(packet.wire_bytes);
+                Some((HostId(host), packet))
+            }
+        }
+    }
+
+    /// An eager port's departure.
+    pub(crate) fn departure_event(&mut self, index: u32) {
+        let port = &mut self.fabric.ports[index as usize];
+        port.departure_scheduled = false;
+        port.advance(self.now, &mut self.shared, &mut self.fabric.pools);
+        self.schedule(index);
+    }
+
+    pub(crate) fn set_timer(&mut self, at: Time, token: u64) -> TimerId {
+        let at = at.max(self.now);
+        let id = self.timers.set(at, token);
+        assert!(
+            id.index() <= MAX_INDEX,
+            "fewer than {MAX_INDEX} timers are pending"
+        );
+        if at < Time::MAX {
+            self.events.push(at, Event::Timer(id.index()));
+        }
+        id
+    }
+
+    pub(crate) fn move_timer(&mut self, timer: TimerId, at: Time) -> Option<TimerId> {
+        let at = at.max(self.now);
+        Some(match self.timers.postpone(timer, at)? {
+            Ok(()) => timer,
+            Err(token) => self.set_timer(at, token),
+        })
+    }
+
+    pub(crate) fn timer_event(&mut self, index: u32) -> Option<u64> {
+        match self.timers.fire(index, self.now) {
+            Fired::Token(token) => Some(token),
+            Fired::Later(at) => {
+                self.events.push(at, Event::Timer(index));
+                None
+            }
+            Fired::Nothing => None,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn delivered(&mut self, flow: FlowId, bytes: u64) {
+        self.shared.flows.progress_mut(flow).delivered_bytes += bytes;
+    }
+
+    pub(crate) fn complete(&mut self, flow: FlowId) {
+        let progress = self.shared.flows.progress_mut(flow);
+        if progress.finished == Time::MAX {
+            progress.finished = self.now;
+            self.completed += 1;
+        }
+    }
+
+    pub(crate) fn nic_backlog_bytes(&mut self, host: HostId) -> u64 {
+        let hop = Hop {
+            src: host,
+            dst: HostId(0),
+            hash: 0,
+        };
+        let Some(index) = self.fabric.routes.first(&self.topology, host, hop) else {
+            return 0;
+        };
+        let port = &mut self.fabric.ports[index as usize];
+        port.advance(self.now, &mut self.shared, &mut self.fabric.pools);
+        let bytes = port.queue.bytes();
+        self.schedule(index);
+        bytes
+    }
+
+    /// Makes a change of the network.
+    pub(crate) fn change(&mut self, change: Change) {
+        let (shared, pools) = (&mut self.shared, &mut self.fabric.pools);
+        match change {
+            Change::Link { link, up } => {
+                self.topology.set_link_up(link, up);
+            }
+            Change::Switch { switch, up } => {
+                self.topology.set_switch_up(switch, up);
+            }
+            Change::Rate { link, rate_bps } => {
+                let port = &mut self.fabric.ports[link.index()];
+                port.advance(self.now, shared, pools);
+                self.topology.set_capacity_bps(link, rate_bps);
+                port.set_rate(rate_bps);
+            }
+            Change::Pause { link, paused } => {
+                let port = &mut self.fabric.ports[link.index()];
+                port.advance(self.now, shared, pools);
+                port.set_paused(self.now, paused);
+            }
+        }
+        if let Change::Link { .. } | Change::Switch { .. } = change {
+            for link in self.topology.links() {
+                let port = &mut self.fabric.ports[link.id.index()];
+                port.advance(self.now, shared, pools);
+                port.set_up(self.now, self.topology.is_usable(link.id), shared, pools);
+            }
+        }
+        for index in 0..self.fabric.ports.len() as u32 {
+            self.schedule(index);
+        }
+    }
+
+    /// Brings all ports to the present, so that their counters are those of now.
+    pub(crate) fn settle(&mut self) {
+        for index in 0..self.fabric.ports.len() as u32 {
+            let port = &mut self.fabric.ports[index as usize];
+            port.advance(self.now, &mut self.shared, &mut self.fabric.pools);
+            port.stats
+                .account(self.now, port.queue.packets(), port.queue.bytes());
+            self.schedule(index);
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Timers of transports: cancelled and postponed without touching the event queue.
+
+use crate::time::Time;
+
+/// A timer that was set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TimerId {
+    index: u32,
+    generation: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    token: u64,
+    /// When it shall fire; [`Time::MAX`]: never, it was cancelled.
+    deadline: Time,
+    /// When its event happens, which is not later.
+    event_at: Time,
+    generation: u32,
+}
+
+/// What became of a timer's event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fired {
+    /// The timer fires.
+    Token(u64),
+    /// It was postponed to this time.
+    Later(Time),
+    /// It was cancelled.
+    Nothing,
+}
+
+/// All timers.
+#[derive(Debug, Default)]
+pub(crate) struct Timers {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+}
+
+impl Timers {
+    /// Sets a timer; the caller schedules its event.
+    pub(crate) fn set(&mut self, at: Time, token: u64) -> TimerId {
+        if let Some(index) = self.free.pop() {
+            let slot = &mut self.slots[index as usize];
+            let generation = slot.generation;
+            *slot = Slot {
+                token,
+                deadline: at,
+                event_at: at,
+                generation,
+            };
+            TimerId { index, generation }
+        } else {
+            let index = self.slots.len() as u32;
+            self.slots.push(Slot {
+                token,
+                deadline: at,
+                event_at: at,
+                generation: 0,
+            });
+            TimerId {
+                index,
+                generation: 0,
+            }
+        }
+    }
+
+    fn live(&mut self, timer: TimerId) -> Option<&mut Slot> {
+        self.slots
+            .get_mut(timer.index as usize)
+            .filter(|s| s.generation == timer.generation && s.deadline != Time::MAX)
+    }
+
+    pub(crate) fn cancel(&mut self, timer: TimerId) -> bool {
+        self.live(timer)
+            .map(|slot| slot.deadline = Time::MAX)
+            .is_some()
+    }
+
+    /// Postpones a timer in place. The token if that cannot be, because the new time is before its event:
+    /// then the timer is cancelled, and the caller sets another.
+    pub(crate) fn postpone(&mut self, timer: TimerId, at: Time) -> Option<Result<(), u64>> {
+        let slot = self.live(timer)?;
+        if at >= slot.event_at && at != Time::MAX {
+            slot.deadline = at;
+            Some(Ok(()))
+        } else {
+            slot.deadline = Time::MAX;
+            Some(Err(slot.token))
+        }
+    }
+
+    /// The event of a timer happens.
+    pub(crate) fn fire(&mut self, index: u32, now: Time) -> Fired {
+        let slot = &mut self.slots[index as usize];
+        if slot.deadline != Time::MAX && slot.deadline > now {
+            slot.event_at = slot.deadline;
+            return Fired::Later(slot.deadline);
+        }
+        let fired = if slot.deadline == Time::MAX {
+            Fired::Nothing
+        } else {
+            Fired::Token(slot.token)
+        };
+        slot.deadline = Time::MAX;
+        slot.generation = slot.generation.wrapping_add(1);
+        self.free.push(index);
+        fired
+    }
+}
+
+impl TimerId {
+    pub(crate) const fn index(self) -> u32 {
+        self.index
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timer_fires_once_at_its_last_deadline() {
+        let mut timers = Timers::default();
+        let timer = timers.set(Time(10), 7);
+        assert_eq!(timers.postpone(timer, Time(30)), Some(Ok(())));
+        assert_eq!(timers.postpone(timer, Time(20)), Some(Ok(())));
+        assert_eq!(timers.fire(timer.index(), Time(10)), Fired::Later(Time(20)));
+        assert_eq!(timers.fire(timer.index(), Time(20)), Fired::Token(7));
+        assert!(!timers.cancel(timer));
+        assert_eq!(timers.postpone(timer, Time(40)), None);
+    }
+
+    #[test]
+    fn an_earlier_deadline_needs_another_event() {
+        let mut timers = Timers::default();
+        let timer = timers.set(Time(10), 7);
+        assert_eq!(timers.postpone(timer, Time(5)), Some(Err(7)));
+        assert_eq!(timers.fire(timer.index(), Time(10)), Fired::Nothing);
+    }
+
+    #[test]
+    fn a_cancelled_timers_place_does_not_answer_to_its_old_id() {
+        let mut timers = Timers::default();
+        let old = timers.set(Time(10), 1);
+        assert!(timers.cancel(old));
+        assert!(!timers.cancel(old));
+        assert_eq!(timers.fire(old.index(), Time(10)), Fired::Nothing);
+        let new = timers.set(Time(20), 2);
+        assert_eq!(new.index(), old.index());
+        assert!(!timers.cancel(old));
+        assert_eq!(timers.fire(new.index(), Time(20)), Fired::Token(2));
+    }
+}

@@ -1,0 +1,199 @@
+//! CUBIC (RFC 9438): the window is a cubic function of the time since the last reduction.
+
+use super::{Acked, Congestion, Reduction, Window};
+use crate::time::Time;
+
+/// Scale of the cubic function (RFC 9438 §5: 0.4, windows in packets, time in seconds).
+const C: f64 = 0.4;
+/// What is left of the window after a reduction (§4.6).
+const BETA: f64 = 0.7;
+/// Additive increase that is as fair as NewReno's with this β (§4.3).
+const RENO_ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
+
+/// The control of one flow.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cubic {
+    window: Window,
+    /// The window before the last reduction, in packets (§4.1: W_max).
+    max_packets: f64,
+    /// Time that the function takes to return to `max_packets`, in seconds (§4.2: K).
+    return_s: f64,
+    /// When the present epoch began; [`Time::MAX`]: no acknowledgement since the last reduction.
+    epoch: Time,
+    /// The window that NewReno would have, in packets (§4.3: W_est).
+    reno_packets: f64,
+    /// NewReno's increase from now on, in packets per window.
+    reno_alpha: f64,
+}
+
+impl Cubic {
+    /// The function (§4.2, equation 1) at `t` seconds after the epoch began, in packets.
+    fn at(&self, t: f64) -> f64 {
+        C * (t - self.return_s).powi(3) + self.max_packets
+    }
+
+    fn packets(&self) -> f64 {
+        self.window.bytes / self.window.mss_bytes
+    }
+
+    fn begin_epoch(&mut self, now: Time) {
+        let packets = self.packets();
+        self.epoch = now;
+        self.reno_packets = packets;
+        self.reno_alpha = RENO_ALPHA;
+        if packets < self.max_packets {
+            // §4.2, equation 2.
+            self.return_s = ((self.max_packets - packets) / C).cbrt();
+        } else {
+            self.return_s = 0.0;
+            self.max_packets = packets;
+        }
+    }
+}
+
+impl Congestion for Cubic {
+    type Config = ();
+
+    fn new(_: &(), mss_bytes: u64, initial_window_bytes: u64) -> Self {
+        Self {
+            window: Window::new(mss_bytes, initial_window_bytes),
+            max_packets: 0.0,
+            return_s: 0.0,
+            epoch: Time::MAX,
+            reno_packets: 0.0,
+            reno_alpha: RENO_ALPHA,
+        }
+    }
+
+    fn window_bytes(&self) -> u64 {
+        self.window.bytes as u64
+    }
+
+    fn in_slow_start(&self) -> bool {
+        self.window.in_slow_start()
+    }
+
+    fn on_acked(&mut self, acked: &Acked) {
+        if self.window.in_slow_start() {
+            self.window.slow_start(acked.bytes);
+            return;
+        }
+        if self.epoch == Time::MAX {
+            self.begin_epoch(acked.now);
+        }
+        let packets = self.packets();
+        let acked_packets = acked.bytes as f64 / self.window.mss_bytes;
+        let t = acked.now.since(self.epoch).as_secs_f64();
+        // §4.3: what NewReno would have by now; as fast as NewReno once it is past W_max.
+        self.reno_packets += self.reno_alpha * acked_packets / packets;
+        if self.reno_packets >= self.max_packets {
+            self.reno_alpha = 1.0;
+        }
+        if self.at(t) < self.reno_packets {
+            self.window.bytes = self.reno_packets.max(packets) * self.window.mss_bytes;
+            return;
+        }
+        // §4.4, §4.5: towards where the function will be a round trip from now, bounded to half as
+        // much again.
+        let target = self
+            .at(t + acked.smoothed_rtt.as_secs_f64())
+            .clamp(packets, 1.5 * packets);
+        self.window.bytes += (target - packets) / packets * acked_packets * self.window.mss_bytes;
+    }
+
+    fn reduce(&mut self, _: Time, why: Reduction, _in_flight_bytes: u64) {
+        let packets = self.packets();
+        // §4.7, fast convergence: a window that did not get back releases more.
+        self.max_packets = if packets < self.max_packets {
+            packets * (1.0 + BETA) / 2.0
+        } else {
+            packets
+        };
+        self.epoch = Time::MAX;
+        let shrunk = self.window.bytes * BETA;
+        if why == Reduction::TimeOut {
+            self.window.restart(shrunk);
+        } else {
+            self.window.reduce_to(shrunk);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Span;
+
+    #[test]
+    fn the_window_returns_to_where_it_was_after_k_seconds() {
+        let mss = 1_000;
+        let mut control = Cubic::new(&(), mss, 1_000 * mss);
+        control.reduce(Time::ZERO, Reduction::Loss, 1_000 * mss);
+        assert_eq!(control.window_bytes(), 700 * mss);
+        // RFC 9438 equation 2: K = ((1000 - 700) / 0.4)^(1/3) = 9.0856 s.
+        let k_s = (300.0f64 / 0.4).cbrt();
+        assert!((k_s - 9.0856).abs() < 1e-4);
+        // A round trip of 1 s, so that NewReno is far behind; a window is acknowledged per round.
+        let rtt = Span::from_ms(1_000);
+        let mut now = Time::ZERO;
+        let mut past = Vec::new();
+        for _ in 0..16 {
+            let packets = control.window_bytes() / mss;
+            past.push((now, packets));
+            for i in 0..packets {
+                control.on_acked(&Acked {
+                    now: now + Span(rtt.0 / packets * i),
+                    bytes: mss,
+                    least_rtt: rtt,
+                    smoothed_rtt: rtt,
+                });
+            }
+            now += rtt;
+        }
+        let at = |round: usize| past[round].1 as f64;
+        // Flat around K, at W_max.
+        assert!((at(9) - 1_000.0).abs() < 10.0, "{past:?}");
+        assert!((at(10) - at(8)).abs() < 10.0, "{past:?}");
+        // Concave before, convex after.
+        assert!(at(2) - at(1) > at(5) - at(4), "{past:?}");
+        assert!(at(15) - at(14) > at(12) - at(11), "{past:?}");
+        // C (t - K)^3 + W_max at 14 s.
+        let expected = 0.4 * (14.0 - k_s).powi(3) + 1_000.0;
+        assert!((at(14) - expected).abs() < 15.0, "{past:?} {expected}");
+    }
+
+    #[test]
+    fn a_window_that_did_not_get_back_releases_more() {
+        let mut control = Cubic::new(&(), 1_000, 1_000_000);
+        control.reduce(Time::ZERO, Reduction::Loss, 0);
+        assert!((control.max_packets - 1_000.0).abs() < 1e-9);
+        control.reduce(Time::ZERO, Reduction::Mark, 0);
+        // 700 (1 + 0.7) / 2.
+        assert!((control.max_packets - 595.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn with_short_round_trips_it_grows_as_new_reno_does() {
+        let mss = 1_000;
+        let mut control = Cubic::new(&(), mss, 100 * mss);
+        control.reduce(Time::ZERO, Reduction::Loss, 0);
+        // 100 µs of round trip: within 100 rounds the cubic function has not moved.
+        let rtt = Span::from_us(100);
+        let mut now = Time::ZERO;
+        for _ in 0..50 {
+            let packets = control.window_bytes() / mss;
+            for _ in 0..packets {
+                now += Span(rtt.0 / packets);
+                control.on_acked(&Acked {
+                    now,
+                    bytes: mss,
+                    least_rtt: rtt,
+                    smoothed_rtt: rtt,
+                });
+            }
+        }
+        // §4.3: 0.529 packets per round trip from 70.
+        let grown = control.window_bytes() as f64 / 1_000.0 - 70.0;
+        assert!((grown - 50.0 * 0.529).abs() < 1.5, "{grown}");
+    }
+}

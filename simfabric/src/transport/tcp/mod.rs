@@ -1,0 +1,329 @@
+//! TCP: a window per flow, selective acknowledgements, one acknowledgement per packet.
+//!
+//! | file | what |
+//! |---|---|
+//! | `sender` | both sides of a flow: window, scoreboard, recovery; reassembly |
+//! | [`rtt`] | round-trip time and time-out (RFC 6298) |
+//! | [`congestion`] | how large the window is: NewReno, CUBIC, DCTCP, XCP |
+//!
+//! There is no handshake: a flow's first packets leave when it starts, as on a connection that is
+//! kept open, which is how the papers' flowlets run (flowtune §6.3). The connection closes without
+//! packets of its own.
+
+pub mod congestion;
+pub mod rtt;
+mod sender;
+
+use std::collections::VecDeque;
+
+use ratewright_topology::HostId;
+
+use self::congestion::Congestion;
+use self::sender::{Ack, Receiver, Sender};
+use crate::ext::Extension;
+use crate::flow::FlowId;
+use crate::packet::{Flags, Kind, Packet};
+use crate::time::Span;
+use crate::transport::{Context, TimerId, Transport};
+
+/// What every flow is set up with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TcpConfig<C> {
+    /// Packets that a flow may send before the first acknowledgement (RFC 6928: 10).
+    pub initial_window_packets: u32,
+    /// The least retransmission time-out.
+    pub min_rto: Span,
+    /// The time-out before the first measurement.
+    pub initial_rto: Span,
+    /// Packets may be marked instead of dropped.
+    pub ecn: bool,
+    /// Packets that wait in a host's NIC from which on its flows hold theirs back, each in its turn, as
+    /// Linux does (TCP small queues). Without it a window grows into the sender's own NIC, where
+    /// nothing marks or drops.
+    pub nic_limit_packets: u32,
+    /// What the congestion control is set up with.
+    pub control: C,
+}
+
+impl<C: Default> Default for TcpConfig<C> {
+    fn default() -> Self {
+        Self {
+            initial_window_packets: 10,
+            min_rto: Span::from_ms(200),
+            initial_rto: Span::from_ms(1_000),
+            ecn: false,
+            nic_limit_packets: 10,
+            control: C::default(),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Flow<C> {
+    sender: Sender<C>,
+    timer: Option<TimerId>,
+    path_hash: u32,
+    src: HostId,
+    dst: HostId,
+    /// It is in its host's line.
+    held_back: bool,
+    /// When it last sent, it was the window that stopped it.
+    window_limited: bool,
+}
+
+/// The flows of a host that its NIC holds back.
+#[derive(Debug, Default)]
+struct Line {
+    flows: VecDeque<FlowId>,
+    timer_set: bool,
+}
+
+/// Tokens of hosts' timers; those of flows have a number below.
+const HOST_TIMER: u64 = 1 << 32;
+
+/// TCP with a congestion control, for all flows of a run.
+#[derive(Debug)]
+pub struct Tcp<C: Congestion> {
+    config: TcpConfig<C::Config>,
+    flows: Vec<Flow<C>>,
+    receivers: Vec<Receiver>,
+    /// By host.
+    lines: Vec<Line>,
+    time_outs: u64,
+}
+
+impl<C: Congestion> Tcp<C> {
+    /// No flow yet.
+    #[must_use]
+    pub fn new(config: TcpConfig<C::Config>) -> Self {
+        Self {
+            config,
+            flows: Vec::new(),
+            receivers: Vec::new(),
+            lines: Vec::new(),
+            time_outs: 0,
+        }
+    }
+
+    /// Sends what window and NIC allow and keeps the timer running.
+    #[inline]
+    fn transmit(&mut self, cx: &mut Context<'_>, id: FlowId) {
+        if self.flows[id.index()].held_back {
+            return;
+        }
+        let src = self.flows[id.index()].src;
+        // Those that wait already go first.
+        let others_wait = !self.lines[src.index()].flows.is_empty();
+        if others_wait || !self.send_allowed(cx, id) {
+            self.hold_back(cx, id);
+        }
+    }
+
+    /// Sends until the window is full or the flow has nothing more, which returns true, or until the
+    /// NIC is full.
+    #[inline]
+    fn send_allowed(&mut self, cx: &mut Context<'_>, id: FlowId) -> bool {
+        let now = cx.now();
+        let framing = cx.framing();
+        let limit_bytes = u64::from(self.config.nic_limit_packets)
+            * u64::from(framing.wire_bytes(framing.mss_bytes));
+        let flow = &mut self.flows[id.index()];
+        let mut nic_is_full = false;
+        while let Some(segment) = flow.sender.peek_segment() {
+            if cx.nic_backlog_bytes(flow.src) >= limit_bytes {
+                nic_is_full = true;
+                break;
+            }
+            flow.sender.sent(now, segment);
+            let payload = segment.bytes as u16;
+            let mut flags = Flags::NONE;
+            if self.config.ecn {
+                flags.insert(Flags::ECT);
+            }
+            if segment.again {
+                flags.insert(Flags::RETRANSMIT);
+                cx.retransmitted(id);
+            }
+            let mut packet = Packet {
+                kind: Kind::Data,
+                flow: id,
+                src: flow.src,
+                dst: flow.dst,
+                seq: segment.seq,
+                payload_bytes: payload,
+                wire_bytes: framing.wire_bytes(payload),
+                flags,
+                path_hash: flow.path_hash,
+                stamp: now,
+                ..Packet::default()
+            };
+            if packet.end() == flow.sender.limit {
+                packet.flags.insert(Flags::FIN);
+            }
+            let smoothed = flow.sender.rtt.smoothed();
+            if let Some(header) = flow.sender.control.congestion_header(smoothed) {
+                cx.attach_extension(&mut packet, Extension::Xcp(header));
+            }
+            cx.send(flow.src, packet);
+        }
+        flow.window_limited = !nic_is_full && flow.sender.next < flow.sender.limit;
+        if flow.timer.is_none() && !flow.sender.is_idle() {
+            flow.timer = Some(cx.timer_in(flow.sender.rtt.rto(), u64::from(id.0)));
+        }
+        !nic_is_full
+    }
+
+    /// Puts a flow at the end of its host's line.
+    fn hold_back(&mut self, cx: &mut Context<'_>, id: FlowId) {
+        let flow = &mut self.flows[id.index()];
+        if flow.sender.peek_segment().is_none() {
+            return;
+        }
+        flow.held_back = true;
+        flow.window_limited = false;
+        let host = flow.src;
+        self.lines[host.index()].flows.push_back(id);
+        self.wake_line(cx, host);
+    }
+
+    /// Sets a host's timer to when its NIC has room for a packet.
+    fn wake_line(&mut self, cx: &mut Context<'_>, host: HostId) {
+        let line = &mut self.lines[host.index()];
+        if line.timer_set || line.flows.is_empty() {
+            return;
+        }
+        line.timer_set = true;
+        let framing = cx.framing();
+        let packet_bytes = u64::from(framing.wire_bytes(framing.mss_bytes));
+        let limit_bytes = u64::from(self.config.nic_limit_packets) * packet_bytes;
+        let above = cx.nic_backlog_bytes(host).saturating_sub(limit_bytes) + packet_bytes;
+        let picoseconds =
+            u128::from(above) * 8 * 1_000_000_000_000 / u128::from(cx.nic_rate_bps(host).max(1));
+        let token = HOST_TIMER | u64::from(host.0);
+        cx.timer_in(Span(picoseconds as u64), token);
+    }
+
+    /// The NIC of a host has room: the first of its line sends, and goes to the end of it.
+    fn serve_line(&mut self, cx: &mut Context<'_>, host: HostId) {
+        self.lines[host.index()].timer_set = false;
+        while let Some(id) = self.lines[host.index()].flows.pop_front() {
+            self.flows[id.index()].held_back = false;
+            if !self.send_allowed(cx, id) {
+                self.hold_back(cx, id);
+                break;
+            }
+        }
+        self.wake_line(cx, host);
+    }
+
+    fn on_ack(&mut self, cx: &mut Context<'_>, mut packet: Packet) {
+        let extension = cx.take_extension(&mut packet);
+        let flow = &mut self.flows[packet.flow.index()];
+        let blocks: &[(u64, u64)] = match &extension {
+            Some(Extension::Sack(blocks)) => blocks,
+            Some(Extension::Xcp(header)) => {
+                flow.sender.control.on_feedback(header.feedback_bytes);
+                &[]
+            }
+            _ => &[],
+        };
+        let ack = Ack {
+            ack: packet.ack,
+            stamp: packet.stamp,
+            marked: packet.flags.contains(Flags::ECE),
+            blocks,
+        };
+        let limited = flow.window_limited;
+        let advanced = flow
+            .sender
+            .on_ack(cx.now(), &ack, self.config.min_rto, limited);
+        // RFC 6298 §5.2, §5.3: off when all is acknowledged, restarted by every advance.
+        if advanced && let Some(timer) = flow.timer.take() {
+            if flow.sender.is_idle() {
+                cx.cancel(timer);
+            } else {
+                flow.timer = cx.move_timer(timer, cx.now() + flow.sender.rtt.rto());
+            }
+        }
+        self.transmit(cx, packet.flow);
+    }
+
+    fn on_data(&mut self, cx: &mut Context<'_>, host: HostId, mut packet: Packet) {
+        let receiver = &mut self.receivers[packet.flow.index()];
+        let (in_order, blocks) = receiver.on_segment(packet.seq, packet.end());
+        let expected = receiver.expected;
+        if in_order > 0 {
+            cx.delivered(packet.flow, in_order);
+            if expected == self.flows[packet.flow.index()].sender.limit {
+                cx.complete(packet.flow);
+            }
+        }
+        let mut reply = cx.reply(&packet);
+        reply.ack = expected;
+        // Selective acknowledgements first: a window that stands still needs no feedback.
+        if !blocks.is_empty() {
+            cx.attach_extension(&mut reply, Extension::Sack(blocks));
+        } else if let Some(header @ Extension::Xcp(_)) = cx.take_extension(&mut packet) {
+            cx.attach_extension(&mut reply, header);
+        }
+        cx.send(host, reply);
+    }
+}
+
+impl<C: Congestion> Transport for Tcp<C> {
+    fn on_begin(&mut self, cx: &mut Context<'_>) {
+        self.lines.resize_with(cx.hosts() as usize, Line::default);
+    }
+
+    fn on_start(&mut self, cx: &mut Context<'_>, id: FlowId) {
+        let spec = *cx.flow(id);
+        let mss_bytes = u64::from(cx.framing().mss_bytes);
+        let initial = mss_bytes * u64::from(self.config.initial_window_packets);
+        let control = C::new(&self.config.control, mss_bytes, initial);
+        self.flows.push(Flow {
+            sender: Sender::new(control, self.config.initial_rto, mss_bytes, spec.bytes),
+            timer: None,
+            path_hash: cx.path_hash(id, false),
+            src: spec.src,
+            dst: spec.dst,
+            held_back: false,
+            window_limited: false,
+        });
+        self.receivers.push(Receiver::default());
+        self.transmit(cx, id);
+    }
+
+    fn on_stop(&mut self, cx: &mut Context<'_>, id: FlowId) {
+        let sender = &mut self.flows[id.index()].sender;
+        sender.limit = sender.next;
+        if self.receivers[id.index()].expected == sender.limit {
+            cx.complete(id);
+        }
+    }
+
+    fn on_packet(&mut self, cx: &mut Context<'_>, host: HostId, packet: Packet) {
+        match packet.kind {
+            Kind::Ack => self.on_ack(cx, packet),
+            _ => self.on_data(cx, host, packet),
+        }
+    }
+
+    fn on_timer(&mut self, cx: &mut Context<'_>, token: u64) {
+        if token & HOST_TIMER != 0 {
+            return self.serve_line(cx, HostId(token as u32));
+        }
+        let id = FlowId(token as u32);
+        let flow = &mut self.flows[id.index()];
+        flow.timer = None;
+        if flow.sender.is_idle() {
+            return;
+        }
+        self.time_outs += 1;
+        flow.sender.on_time_out(cx.now());
+        self.transmit(cx, id);
+    }
+
+    fn summary(&self) -> Vec<(&'static str, f64)> {
+        vec![("time_outs", self.time_outs as f64)]
+    }
+}

@@ -1,0 +1,299 @@
+//! The sending side of a flow: window, selective acknowledgements, loss recovery.
+//!
+//! Recovery is RFC 6675's: a byte is lost when more than two packets' worth of bytes behind it have
+//! arrived, and what is in flight is counted without what is lost. A retransmission that is itself
+//! lost is found as RACK finds it (RFC 8985 §6.2): something sent a quarter of a round trip after it
+//! was acknowledged. Time stamps echo the sending time of the packet that caused an acknowledgement,
+//! so that round trips of retransmissions are measured too.
+
+use arrayvec::ArrayVec;
+
+use super::congestion::{Acked, Congestion, Reduction};
+use super::rtt::RttEstimator;
+use crate::time::{Span, Time};
+use crate::transport::ranges::RangeSet;
+
+/// Packets behind a missing one that make it a lost one (RFC 6675 §2, `DupThresh`).
+const DUP_THRESH: u64 = 3;
+
+/// What a sender is doing about congestion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Nothing: the window grows.
+    Open,
+    /// A mark reduced the window; it stays until that window is acknowledged.
+    Reduced,
+    /// Sends again what was lost.
+    Recovery,
+    /// Starts again after a time-out.
+    Loss,
+}
+
+/// What an acknowledgement says.
+#[derive(Debug)]
+pub(super) struct Ack<'a> {
+    pub(super) ack: u64,
+    /// When the packet that caused it was sent.
+    pub(super) stamp: Time,
+    pub(super) marked: bool,
+    pub(super) blocks: &'a [(u64, u64)],
+}
+
+/// A segment to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Segment {
+    pub(super) seq: u64,
+    pub(super) bytes: u64,
+    pub(super) again: bool,
+}
+
+/// The sender of one flow.
+#[derive(Debug)]
+pub(super) struct Sender<C> {
+    /// First byte that is not acknowledged.
+    pub(super) una: u64,
+    /// First byte that was never sent.
+    pub(super) next: u64,
+    /// First byte that does not exist.
+    pub(super) limit: u64,
+    mss_bytes: u64,
+    pub(super) state: State,
+    /// The state ends when this is acknowledged.
+    recover: u64,
+    /// What is missing before this is lost.
+    lost_before: u64,
+    /// What was lost before this has been sent again.
+    resent_before: u64,
+    /// When the segment at `una` was last sent again, at the latest; [`Time::MAX`]: it was not.
+    una_resent_at: Time,
+    last_resent_at: Time,
+    sacked: RangeSet,
+    pub(super) control: C,
+    pub(super) rtt: RttEstimator,
+}
+
+impl<C: Congestion> Sender<C> {
+    pub(super) fn new(control: C, initial_rto: Span, mss_bytes: u64, limit: u64) -> Self {
+        Self {
+            una: 0,
+            next: 0,
+            limit,
+            mss_bytes,
+            state: State::Open,
+            recover: 0,
+            lost_before: 0,
+            resent_before: 0,
+            una_resent_at: Time::MAX,
+            last_resent_at: Time::ZERO,
+            sacked: RangeSet::default(),
+            control,
+            rtt: RttEstimator::new(initial_rto),
+        }
+    }
+
+    /// Bytes under way (RFC 6675 §4, `pipe`): sent, not arrived, and not lost unless sent again.
+    #[inline]
+    pub(super) fn in_flight_bytes(&self) -> u64 {
+        let outstanding = self.next - self.una - self.sacked.bytes();
+        if self.lost_before <= self.una {
+            return outstanding;
+        }
+        let from = self.resent_before.max(self.una);
+        if from >= self.lost_before {
+            return outstanding;
+        }
+        let arrived = self.sacked.bytes_before(self.lost_before) - self.sacked.bytes_before(from);
+        outstanding - (self.lost_before - from - arrived)
+    }
+
+    /// Everything that was sent is acknowledged.
+    #[inline]
+    pub(super) fn is_idle(&self) -> bool {
+        self.una == self.next
+    }
+
+    /// Takes an acknowledgement; `window_limited`: it was the window that stopped the flow last.
+    /// Returns whether it advanced the left edge.
+    #[inline]
+    pub(super) fn on_ack(
+        &mut self,
+        now: Time,
+        ack: &Ack<'_>,
+        min_rto: Span,
+        window_limited: bool,
+    ) -> bool {
+        let acknowledged = ack.ack.min(self.next);
+        let newly = acknowledged.saturating_sub(self.una);
+        if newly > 0 {
+            self.una = acknowledged;
+            if !self.sacked.is_empty() {
+                self.sacked.remove_before(acknowledged);
+            }
+            self.una_resent_at = if self.resent_before > self.una {
+                self.last_resent_at
+            } else {
+                Time::MAX
+            };
+        }
+        for &(first, end) in ack.blocks {
+            self.sacked.insert(first.max(self.una), end.min(self.next));
+        }
+        self.rtt.sample(now.since(ack.stamp), min_rto);
+        self.control
+            .on_any_ack(newly, ack.marked, self.una, self.next);
+        if self.state != State::Open && self.una >= self.recover {
+            self.state = State::Open;
+        }
+        if ack.marked && self.state == State::Open {
+            self.control
+                .reduce(now, Reduction::Mark, self.in_flight_bytes());
+            self.state = State::Reduced;
+            self.recover = self.next;
+        }
+        if !self.sacked.is_empty() {
+            self.detect_loss(now, ack.stamp);
+        }
+        let may_grow = matches!(self.state, State::Open | State::Loss);
+        // A window that the flow does not fill says nothing about the network (RFC 9438 §5.8). In slow
+        // start half of it is enough, as in Linux: bursts wait in the sender's NIC although the path
+        // is empty.
+        let probing = self.control.in_slow_start()
+            && self.control.window_bytes() < 2 * (self.in_flight_bytes() + newly);
+        if newly > 0 && may_grow && (window_limited || probing) {
+            self.control.on_acked(&Acked {
+                now,
+                bytes: newly,
+                least_rtt: self.rtt.least(),
+                smoothed_rtt: self.rtt.smoothed(),
+            });
+        }
+        newly > 0
+    }
+
+    fn detect_loss(&mut self, now: Time, stamp: Time) {
+        let enough = (DUP_THRESH - 1) * self.mss_bytes + 1;
+        if let Some(edge) = self.sacked.edge_with_above(enough) {
+            self.lost_before = self.lost_before.max(edge);
+        }
+        if self.lost_before <= self.una {
+            return;
+        }
+        if matches!(self.state, State::Open | State::Reduced) {
+            let in_flight = self.next - self.una - self.sacked.bytes();
+            // One reduction per window, whatever its reason.
+            if self.state == State::Open {
+                self.control.reduce(now, Reduction::Loss, in_flight);
+            }
+            self.state = State::Recovery;
+            self.recover = self.next;
+            self.resent_before = self.una;
+            self.una_resent_at = Time::MAX;
+        }
+        let tolerance = Span(self.rtt.smoothed().0 / 4);
+        if self.una_resent_at != Time::MAX
+            && self.resent_before > self.una
+            && stamp > self.una_resent_at + tolerance
+        {
+            // What was sent after the retransmission arrived, it did not.
+            self.resent_before = self.una;
+            self.una_resent_at = Time::MAX;
+        }
+    }
+
+    /// The retransmission timer expired: everything that did not arrive is taken for lost.
+    pub(super) fn on_time_out(&mut self, now: Time) {
+        // RFC 5681 §3.1: the threshold is set at the first time-out of a segment alone.
+        if self.state != State::Loss || self.una >= self.recover {
+            let in_flight = self.in_flight_bytes();
+            self.control.reduce(now, Reduction::TimeOut, in_flight);
+        } else {
+            self.control.reduce(now, Reduction::TimeOut, 0);
+        }
+        self.rtt.back_off();
+        self.state = State::Loss;
+        self.recover = self.next;
+        self.lost_before = self.next;
+        self.resent_before = self.una;
+        self.una_resent_at = Time::MAX;
+    }
+
+    /// The next segment that the window allows.
+    #[inline]
+    pub(super) fn peek_segment(&self) -> Option<Segment> {
+        let in_flight = self.in_flight_bytes();
+        let window = self.control.window_bytes();
+        let allowed = |bytes: u64| in_flight == 0 || in_flight + bytes <= window;
+        if self.lost_before > self.una {
+            let from = self.resent_before.max(self.una);
+            let (seq, end) = self.sacked.gap_from(from);
+            if seq < self.lost_before {
+                let end = end.unwrap_or(self.next).min(self.lost_before);
+                let segment = Segment {
+                    seq,
+                    bytes: (end - seq).min(self.mss_bytes),
+                    again: true,
+                };
+                return Some(segment).filter(|segment| allowed(segment.bytes));
+            }
+        }
+        let bytes = (self.limit - self.next).min(self.mss_bytes);
+        let segment = Segment {
+            seq: self.next,
+            bytes,
+            again: false,
+        };
+        Some(segment).filter(|segment| segment.bytes > 0 && allowed(segment.bytes))
+    }
+
+    /// The segment that was just returned is on its way.
+    #[inline]
+    pub(super) fn sent(&mut self, now: Time, segment: Segment) {
+        if segment.again {
+            self.resent_before = segment.seq + segment.bytes;
+            self.last_resent_at = now;
+            if segment.seq == self.una {
+                self.una_resent_at = now;
+            }
+        } else {
+            self.next += segment.bytes;
+        }
+    }
+}
+
+/// The receiving side of a flow.
+#[derive(Debug, Default)]
+pub(super) struct Receiver {
+    /// The next byte in order.
+    pub(super) expected: u64,
+    held: RangeSet,
+}
+
+impl Receiver {
+    /// Takes a segment. Returns how many bytes came into order, and the blocks to be reported: the
+    /// one that the segment is in comes first (RFC 2018 §4).
+    #[inline]
+    pub(super) fn on_segment(&mut self, seq: u64, end: u64) -> (u64, ArrayVec<(u64, u64), 3>) {
+        let mut blocks = ArrayVec::new();
+        let before = self.expected;
+        if seq <= self.expected {
+            self.expected = self.expected.max(end);
+            if !self.held.is_empty() {
+                if let Some(end) = self.held.covering_end(self.expected) {
+                    self.expected = end;
+                }
+                self.held.remove_before(self.expected);
+            }
+        } else {
+            blocks.push(self.held.insert(seq, end));
+        }
+        for &block in self.held.ranges().iter().rev() {
+            if blocks.is_full() {
+                break;
+            }
+            if blocks.first() != Some(&block) {
+                blocks.push(block);
+            }
+        }
+        (self.expected - before, blocks)
+    }
+}

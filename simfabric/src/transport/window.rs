@@ -1,0 +1,86 @@
+//! A fixed window: every flow keeps so many packets under way, one acknowledgement per packet.
+//! No losses are repaired. It measures the engine rather than a scheme: the work per packet is the
+//! least that a closed loop takes.
+
+use ratewright_topology::HostId;
+
+use crate::flow::{FlowId, FlowSpec};
+use crate::packet::{Flags, Kind, Packet};
+use crate::transport::{Context, Transport};
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Flow {
+    sent: u64,
+    received: u64,
+}
+
+/// Senders of a fixed window.
+#[derive(Debug)]
+pub struct FixedWindow {
+    packets: u32,
+    flows: Vec<Flow>,
+}
+
+impl FixedWindow {
+    /// Flows that keep so many packets under way.
+    #[must_use]
+    pub fn new(packets: u32) -> Self {
+        Self {
+            packets,
+            flows: Vec::new(),
+        }
+    }
+
+    fn send_next(&mut self, cx: &mut Context<'_>, flow: FlowId) {
+        let FlowSpec {
+            src, dst, bytes, ..
+        } = *cx.flow(flow);
+        let state = &mut self.flows[flow.index()];
+        if state.sent >= bytes {
+            return;
+        }
+        let framing = cx.framing();
+        let payload = (bytes - state.sent).min(u64::from(framing.mss_bytes)) as u16;
+        let packet = Packet {
+            kind: Kind::Data,
+            flow,
+            src,
+            dst,
+            seq: state.sent,
+            payload_bytes: payload,
+            wire_bytes: framing.wire_bytes(payload),
+            flags: Flags::ECT,
+            path_hash: cx.path_hash(flow, false),
+            stamp: cx.now(),
+            ..Packet::default()
+        };
+        state.sent += u64::from(payload);
+        cx.send(src, packet);
+    }
+}
+
+impl Transport for FixedWindow {
+    fn on_start(&mut self, cx: &mut Context<'_>, flow: FlowId) {
+        self.flows.push(Flow::default());
+        for _ in 0..self.packets {
+            self.send_next(cx, flow);
+        }
+    }
+
+    fn on_packet(&mut self, cx: &mut Context<'_>, host: HostId, packet: Packet) {
+        if packet.kind == Kind::Ack {
+            self.send_next(cx, packet.flow);
+            return;
+        }
+        let state = &mut self.flows[packet.flow.index()];
+        state.received += u64::from(packet.payload_bytes);
+        cx.delivered(packet.flow, u64::from(packet.payload_bytes));
+        if state.received == cx.flow(packet.flow).bytes {
+            cx.complete(packet.flow);
+        }
+        let reply = cx.reply(&packet);
+        cx.send(host, reply);
+    }
+
+    fn on_timer(&mut self, _cx: &mut Context<'_>, _token: u64) {}
+}

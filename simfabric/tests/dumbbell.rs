@@ -1,0 +1,176 @@
+//! The TCP family against other simulators: two flows over one link of 10 Gbit/s, as run with ns-3.37
+//! (DCTCP, Cubic) and ns-2.35 (XCP) outside of this project.
+//!
+//! Three links of 10 µs each way, 1,448 bytes of payload in packets of 1,502 on the wire (IPv4 20, TCP
+//! with time stamps 32, PPP 2), ten packets of initial window, the second flow 10 ms after the first.
+
+use ratewright_simfabric::flow::{FlowId, FlowSpec};
+use ratewright_simfabric::net::queue::Limit;
+use ratewright_simfabric::net::{FabricConfig, Framing, QueueConfig};
+use ratewright_simfabric::run::{Config, Sim};
+use ratewright_simfabric::transport::Transport;
+use ratewright_simfabric::transport::tcp::congestion::Dctcp;
+use ratewright_simfabric::transport::tcp::{Tcp, TcpConfig};
+use ratewright_simfabric::{Span, Time};
+use ratewright_topology::{HostId, LinkId, Topology};
+
+const NS3: Framing = Framing {
+    mss_bytes: 1_448,
+    header_bytes: 54,
+    min_wire_bytes: 54,
+};
+
+/// Two hosts on either side. The builder's spine is made invisible: its links to the second leaf
+/// are of 100 Tbit/s and take no time.
+fn dumbbell(link_delay_ns: u64) -> Topology {
+    let text = format!(
+        r#"
+kind = "two_tier_clos"
+[parameters]
+racks = 2
+hosts_per_rack = 2
+spines = 1
+host_capacity = "10Gbit/s"
+fabric_capacity = "10Gbit/s"
+host_delay = "{link_delay_ns}ns"
+fabric_delay = "{link_delay_ns}ns"
+ipv4_base = "none"
+ipv6_base = "none"
+[[link]]
+from = "spine1"
+to = "leaf2"
+capacity = "100Tbit/s"
+delay = "0ns"
+[[link]]
+from = "leaf2"
+to = "spine1"
+capacity = "100Tbit/s"
+delay = "0ns"
+"#
+    );
+    Topology::from_toml_str(&text, "dumbbell").expect("a dumbbell")
+}
+
+/// The link that both flows share.
+fn bottleneck(topology: &Topology) -> LinkId {
+    topology
+        .links()
+        .iter()
+        .find(|link| {
+            topology.node_name(link.from) == "leaf1" && topology.node_name(link.to) == "spine1"
+        })
+        .expect("leaf1 to spine1")
+        .id
+}
+
+#[derive(Debug)]
+struct Outcome {
+    goodput_gbps: f64,
+    jain: f64,
+    queue_mean: f64,
+    queue_max: u32,
+    drops: u64,
+}
+
+fn run<T: Transport>(
+    transport: T,
+    queue: &QueueConfig,
+    framing: Framing,
+    link_delay_ns: u64,
+    end: Time,
+) -> Outcome {
+    let topology = dumbbell(link_delay_ns);
+    let shared = bottleneck(&topology);
+    let config = Config {
+        seed: 1,
+        fabric: FabricConfig {
+            edge: queue.clone(),
+            core: queue.clone(),
+            framing,
+            ..FabricConfig::default()
+        },
+        warm_up: Time::from_ms(20),
+        sample_every: Some(Span::from_ms(10)),
+        sampled_flows: 2,
+        ..Config::default()
+    };
+    let flows = [(0, 2, 0), (1, 3, 10)].map(|(src, dst, start_ms)| {
+        FlowSpec::new(
+            HostId(src),
+            HostId(dst),
+            FlowSpec::UNBOUNDED,
+            Time::from_ms(start_ms),
+        )
+    });
+    let mut sim = Sim::new(config, topology, flows.into_iter(), transport).expect("a run");
+    sim.run_until(end).expect("it runs");
+    let records = sim.records();
+    assert_eq!(records.conservation, Ok(()));
+    let delivered: u64 = records.flows.iter().map(|f| f.delivered_bytes).sum();
+    // Fairness at the end: over the last 10 ms.
+    let series = records.series.as_ref().expect("sampled");
+    let rates = [FlowId(0), FlowId(1)].map(|flow| {
+        let goodput = series.goodput_bps(flow);
+        goodput.last().copied().unwrap_or_default()
+    });
+    let sum: f64 = rates.iter().sum();
+    let squares: f64 = rates.iter().map(|rate| rate * rate).sum();
+    let port = &records.ports[shared.index()];
+    Outcome {
+        goodput_gbps: delivered as f64 * 8.0 / end.as_secs_f64() / 1e9,
+        jain: sum * sum / (2.0 * squares),
+        queue_mean: port.stats.mean_packets(),
+        queue_max: port.stats.max_packets,
+        drops: records.drops(),
+    }
+}
+
+fn dctcp(packets: u32, link_delay_ns: u64, end: Time) -> Outcome {
+    let queue = QueueConfig::EcnThreshold {
+        mark_at: Limit::Packets(packets),
+        limit: Limit::Packets(1_000),
+    };
+    let config = TcpConfig {
+        ecn: true,
+        ..TcpConfig::default()
+    };
+    run(Tcp::<Dctcp>::new(config), &queue, NS3, link_delay_ns, end)
+}
+
+#[track_caller]
+fn close(what: &str, ours: f64, theirs: f64, tolerance: f64) {
+    assert!(
+        (ours - theirs).abs() <= tolerance,
+        "{what}: {ours} here, {theirs} there (±{tolerance})"
+    );
+}
+
+#[test]
+fn dctcp_of_65_packets_is_as_in_ns_3() {
+    let ours = dctcp(65, 10_000, Time::from_ms(200));
+    close("goodput", ours.goodput_gbps, 9.637, 0.096);
+    close("Jain", ours.jain, 0.9998, 0.02);
+    close("mean queue", ours.queue_mean, 60.3, 6.0);
+    close("longest queue", f64::from(ours.queue_max), 68.0, 6.8);
+    assert_eq!(ours.drops, 0);
+}
+
+#[test]
+fn dctcp_of_20_packets_is_as_in_ns_3() {
+    let ours = dctcp(20, 10_000, Time::from_ms(200));
+    close("goodput", ours.goodput_gbps, 9.637, 0.096);
+    close("Jain", ours.jain, 1.0, 0.02);
+    close("mean queue", ours.queue_mean, 15.5, 1.5);
+    close("longest queue", f64::from(ours.queue_max), 23.0, 2.3);
+    assert_eq!(ours.drops, 0);
+}
+
+#[test]
+fn dctcp_over_300_microseconds_is_as_in_ns_3() {
+    let ours = dctcp(65, 50_000, Time::from_ms(100));
+    close("goodput", ours.goodput_gbps, 9.547, 0.095);
+    close("Jain", ours.jain, 0.914, 0.02);
+    close("mean queue", ours.queue_mean, 48.3, 4.8);
+    close("longest queue", f64::from(ours.queue_max), 68.0, 6.8);
+    assert_eq!(ours.drops, 0);
+}
