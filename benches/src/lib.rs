@@ -1,5 +1,7 @@
 //! Criterion benchmarks of Ratewright's hot paths, and the networks and traffic that they share.
 
+pub mod parallel;
+
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use ratewright_allocator::engine::{

@@ -1,0 +1,110 @@
+//! The parallel engine on one worker, kernel by kernel and by instruction set:
+//!
+//! | group | what |
+//! |---|---|
+//! | `iteration` | an iteration without events, all of it |
+//! | `fused_walk` | its walk: F-NORM of the rates before, new rates, their sums |
+//! | `rate_walk` | the first walk after events: new rates, their sums |
+//! | `norm_walk` | the second walk after events: F-NORM, and the rates that moved |
+//! | `prices` | the price update of every link |
+//! | `replace_a_flow` | the end of one flowlet and the start of another |
+#![allow(
+    missing_docs,
+    reason = "criterion's macros make undocumented functions"
+)]
+
+use std::time::Duration;
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use ratewright_allocator::engine::parallel::{PhaseNanos, Simd};
+use ratewright_benches::SIZES;
+use ratewright_benches::parallel::{Busy, two_tiers};
+
+/// A kernel, by the part of an iteration that it is.
+struct Kernel {
+    name: &'static str,
+    /// In iterations that follow an event.
+    after_events: bool,
+    time_ns: fn(&PhaseNanos) -> u64,
+}
+
+const KERNELS: [Kernel; 4] = [
+    Kernel {
+        name: "fused_walk",
+        after_events: false,
+        time_ns: |phases| phases.rate_update,
+    },
+    Kernel {
+        name: "rate_walk",
+        after_events: true,
+        time_ns: |phases| phases.rate_update,
+    },
+    Kernel {
+        name: "norm_walk",
+        after_events: true,
+        time_ns: |phases| phases.normalization,
+    },
+    Kernel {
+        name: "prices",
+        after_events: false,
+        time_ns: |phases| phases.price_update,
+    },
+];
+
+/// Runs `each` on a warm engine of every size and instruction set.
+fn every_engine(
+    c: &mut Criterion,
+    group: &str,
+    mut each: impl FnMut(&mut criterion::Bencher<'_>, &mut Busy<'_>),
+) {
+    let mut group = c.benchmark_group(format!("parallel_engine/{group}"));
+    for size in SIZES {
+        let topology = two_tiers(size.hosts);
+        for simd in Simd::available() {
+            let mut busy = Busy::new(&topology, size.flows, simd);
+            group.throughput(Throughput::Elements(u64::from(size.flows)));
+            let parameter = format!("{}x{}", size.hosts, size.flows);
+            group.bench_function(BenchmarkId::new(simd.name(), parameter), |b| {
+                each(b, &mut busy);
+            });
+        }
+    }
+    group.finish();
+}
+
+fn iteration(c: &mut Criterion) {
+    every_engine(c, "iteration", |b, busy| b.iter(|| busy.iterate()));
+}
+
+fn kernels(c: &mut Criterion) {
+    for kernel in KERNELS {
+        every_engine(c, kernel.name, |b, busy| {
+            b.iter_custom(|iterations| {
+                busy.engine.time_phases(true);
+                for _ in 0..iterations {
+                    if kernel.after_events {
+                        busy.replace();
+                    }
+                    busy.iterate();
+                }
+                Duration::from_nanos((kernel.time_ns)(&busy.engine.phases()))
+            });
+        });
+    }
+}
+
+fn events(c: &mut Criterion) {
+    let mut group = c.benchmark_group("parallel_engine/replace_a_flow");
+    for size in SIZES {
+        let topology = two_tiers(size.hosts);
+        let mut busy = Busy::new(&topology, size.flows, Simd::best());
+        let parameter = format!("{}x{}", size.hosts, size.flows);
+        group.bench_function(BenchmarkId::from_parameter(parameter), |b| {
+            b.iter(|| busy.replace());
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, iteration, kernels, events);
+criterion_main!(benches);
