@@ -7,7 +7,7 @@ LAB_ARGS ?=
 FUZZ_SECONDS ?= 15
 ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: lab test test-dpdk require-root setup setup-test build fmt clippy doc deny nextest fuzz bench clean-lab
+.PHONY: lab test test-dpdk require-root setup setup-test build fmt clippy doc deny nextest memcheck asan instructions fuzz bench clean-lab
 
 ## lab: set up, build, and run the fairness scenario (SCENARIO=coflow|failover|mixed for the others)
 lab: build
@@ -16,8 +16,9 @@ lab: build
 build: setup
 	$(CARGO) build --locked -p ratewright-allocator -p ratewright-endpointd -p ratewright-lab --bins
 
-## test: set up, then format, clippy, docs, licences, all tests, a short fuzz run
-test: require-root setup-test fmt clippy doc deny nextest fuzz
+## test: set up, then format, clippy, docs, licences, all tests, valgrind on the parallel engine (memory,
+## instruction counts), a short fuzz run
+test: require-root setup-test fmt clippy doc deny nextest memcheck instructions fuzz
 
 ## test-dpdk: install libdpdk, then lint and test everything that the feature `dpdk` adds
 test-dpdk: require-root
@@ -52,6 +53,18 @@ nextest: setup-test
 	$(CARGO) build --locked --workspace --bins
 	$(CARGO) test --quiet --locked --workspace --doc
 	$(CARGO) nextest run --locked --workspace
+
+## memcheck: the parallel engine's equality tests under valgrind (scalar and AVX2)
+memcheck: setup-test
+	scripts/sanitize.sh memcheck
+
+## asan: the parallel engine's tests under AddressSanitizer (AVX-512 too); builds everything anew
+asan: setup-test
+	scripts/sanitize.sh address
+
+## instructions: instruction counts of the engines against benches/instructions.txt
+instructions: setup-test
+	$(CARGO) run --quiet --locked -p ratewright-benches --bin instructions check
 
 fuzz: setup-test
 	scripts/fuzz.sh $(FUZZ_SECONDS)

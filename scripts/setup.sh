@@ -27,6 +27,10 @@ need linux-libc-dev test -e /usr/include/linux/bpf.h
 need protobuf-compiler command -v protoc
 need iproute2       command -v tc
 need git            command -v git
+if [ "$what" = test ]; then
+  need valgrind     command -v valgrind
+  need libc6-dbg    test -d /usr/lib/debug/.build-id
+fi
 if [ "$what" = dpdk ]; then
   need libdpdk-dev  pkg-config --exists libdpdk
   need libclang-dev sh -c 'ldconfig -p | grep -q "libclang-.*\.so "'

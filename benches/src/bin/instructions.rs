@@ -71,9 +71,13 @@ const CASES: [Case; 6] = [
         vector: true,
     },
     Case {
-        name: "replace-a-flow",
-        what: "the end of one flow and the start of another",
-        run: |simd, rounds| two_tier_rounds(FLOWS, simd, rounds, |busy| busy.replace()),
+        name: "replace-100-flows",
+        what: "the ends of 100 flows and the starts of as many others",
+        run: |simd, rounds| {
+            two_tier_rounds(FLOWS, simd, rounds, |busy| {
+                (0..100).for_each(|_| busy.replace());
+            });
+        },
         vector: false,
     },
     Case {
