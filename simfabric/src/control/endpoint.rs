@@ -186,6 +186,12 @@ impl Endpoint {
         }
     }
 
+    /// The caller's numbers of the active flows, by slot.
+    pub fn flows(&self) -> impl Iterator<Item = u32> + '_ {
+        let owners = self.slots.iter().map(|&(_, owner)| owner);
+        owners.filter(|&owner| owner != NOBODY)
+    }
+
     /// When the rates of this session cease to hold; 0 before the first.
     #[must_use]
     pub fn lease_expires_ns(&self) -> u64 {

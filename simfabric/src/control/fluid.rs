@@ -290,11 +290,7 @@ impl<A: Iterator<Item = Arrival>> FluidFabric<A> {
         totals.from_allocator = *self.allocator.sent();
         totals.allocator = *self.allocator.counts();
         for host in &self.hosts {
-            let sent = host.endpoint.sent();
-            totals.to_allocator.datagrams += sent.datagrams;
-            totals.to_allocator.wire_bytes += sent.wire_bytes;
-            totals.to_allocator.bare_datagrams += sent.bare_datagrams;
-            totals.to_allocator.bare_wire_bytes += sent.bare_wire_bytes;
+            totals.to_allocator = totals.to_allocator.plus(host.endpoint.sent());
         }
         totals
     }

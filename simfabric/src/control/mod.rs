@@ -30,7 +30,7 @@ mod tests;
 /// IPv4 and UDP headers of a control datagram.
 const IP_UDP_BYTES: u32 = 20 + 8;
 /// Ethernet header and frame check sequence.
-const ETHERNET_BYTES: u32 = 14 + 4;
+pub const ETHERNET_BYTES: u32 = 14 + 4;
 /// The smallest Ethernet frame.
 const MIN_FRAME_BYTES: u32 = 64;
 /// Preamble, start delimiter and inter-frame gap, which a link spends on every frame.
@@ -177,6 +177,17 @@ impl Traffic {
         if payload.len() <= ratewright_proto::datagram::HEADER_BYTES {
             self.bare_datagrams += 1;
             self.bare_wire_bytes += wire_bytes;
+        }
+    }
+
+    /// Both together.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        Self {
+            datagrams: self.datagrams + other.datagrams,
+            wire_bytes: self.wire_bytes + other.wire_bytes,
+            bare_datagrams: self.bare_datagrams + other.bare_datagrams,
+            bare_wire_bytes: self.bare_wire_bytes + other.bare_wire_bytes,
         }
     }
 
