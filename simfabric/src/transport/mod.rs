@@ -4,6 +4,9 @@
 //! starts, packets and timers, and answers through the [`Context`].
 
 pub mod constant;
+pub mod flowtune;
+pub mod ideal;
+pub mod paced;
 pub mod ranges;
 pub mod tcp;
 pub mod window;

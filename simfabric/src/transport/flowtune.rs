@@ -1,0 +1,526 @@
+//! Flowtune: rates from the production allocator, over production sessions, packet by packet
+//! (NSDI 2017, §5.3).
+//!
+//! Every host has an [`Endpoint`]; the allocator's node, attached to the spines by its own links,
+//! runs an [`Allocator`]. What they say to each other travels as real datagrams
+//! ([`Extension::Bytes`]) that take their time on links, wait in queues and are dropped there like
+//! any other packet.
+//!
+//! A flowlet starts like a TCP connection and is reported at once; its first rate opens the window,
+//! and from then on it is paced ([`crate::transport::paced`]). When its last byte is acknowledged
+//! its end is reported. When a host's lease runs out its flows go back to their windows.
+//!
+//! | choice | why |
+//! |---|---|
+//! | control over datagrams, where the paper's ns-2 model has TCP | it is what the production endpoints speak; the sessions repair losses by newest state (flowtune §5.1) |
+//! | initial window of 10 packets | RFC 6928; the paper does not give its own |
+//! | an allocation bounds bytes on the wire | link capacities do, and headers take their share |
+
+use std::sync::Arc;
+
+use rand::RngExt as _;
+use ratewright_topology::{HostId, Topology};
+
+use super::paced::{FlowMap, Receiver, Sender, SenderConfig, receive};
+use super::{Context, TimerId, Transport};
+use crate::control::allocator::Allocator;
+use crate::control::endpoint::{Endpoint, FlowletStart, Notice};
+use crate::control::{
+    ControlConfig, ControlError, PREAMBLE_AND_GAP_BYTES, Traffic, datagram_wire_bytes,
+};
+use crate::ext::Extension;
+use crate::flow::{FlowId, FlowSpec};
+use crate::packet::{Flags, Kind, Packet};
+use crate::time::Time;
+
+/// Settings of the scheme.
+#[derive(Clone, Debug, Default)]
+pub struct FlowtuneConfig {
+    /// The control plane.
+    pub control: ControlConfig,
+    /// The senders.
+    pub sender: SenderConfig,
+    /// Priority class of control datagrams; 0 goes first, and the same as data without classes.
+    pub control_priority: u8,
+    /// Priority class of data and acknowledgements.
+    pub data_priority: u8,
+    /// Share of the control datagrams that is lost on arrival, on top of what queues drop.
+    pub control_loss: f64,
+    /// When that begins.
+    pub control_loss_from: Time,
+}
+
+struct Flow {
+    sender: Sender,
+    spec: FlowSpec,
+    /// The session's name of the flow; none if the endpoint's table was full.
+    id: Option<ratewright_proto::FlowId>,
+    timer: Option<TimerId>,
+}
+
+struct Host {
+    endpoint: Endpoint,
+    /// Wakes the endpoint, and the allocator's session of this host.
+    timers: [Option<TimerId>; 2],
+    /// A timer looks at the lease.
+    lease_watched: bool,
+}
+
+/// What a timer is for; the high byte of its token.
+#[derive(Clone, Copy)]
+#[repr(u8)]
+enum Alarm {
+    Flow,
+    Endpoint,
+    Session,
+    Lease,
+    Reconnect,
+    Iterate,
+}
+
+impl Alarm {
+    const fn token(self, of: u32) -> u64 {
+        (self as u64) << 56 | of as u64
+    }
+
+    const fn of(token: u64) -> Option<(Self, u32)> {
+        let alarm = match token >> 56 {
+            0 => Self::Flow,
+            1 => Self::Endpoint,
+            2 => Self::Session,
+            3 => Self::Lease,
+            4 => Self::Reconnect,
+            5 => Self::Iterate,
+            _ => return None,
+        };
+        Some((alarm, token as u32))
+    }
+}
+
+/// The scheme; see the [module](self).
+pub struct Flowtune {
+    config: FlowtuneConfig,
+    allocator: Allocator,
+    hosts: Vec<Host>,
+    senders: FlowMap<Flow>,
+    receivers: FlowMap<Receiver>,
+    iteration_planned: bool,
+    failed_handshakes: u64,
+    lost_datagrams: u64,
+    scratch: Vec<u8>,
+    outbox: Vec<(u32, Vec<u8>)>,
+    rearm: Vec<(u32, Option<u64>)>,
+}
+
+impl Flowtune {
+    /// The scheme on a topology, with every host connected to the allocator.
+    ///
+    /// # Errors
+    /// Settings that the engine refuses.
+    pub fn new(topology: &Arc<Topology>, config: FlowtuneConfig) -> Result<Self, ControlError> {
+        let mut allocator = Allocator::new(Arc::clone(topology), &config.control)?;
+        let hosts = (0..topology.hosts().len() as u32)
+            .map(|host| {
+                let mut endpoint = Endpoint::new(host, &config.control);
+                allocator.connect(0, host, &mut endpoint)?;
+                Ok(Host {
+                    endpoint,
+                    timers: [None; 2],
+                    lease_watched: false,
+                })
+            })
+            .collect::<Result<Vec<_>, ControlError>>()?;
+        Ok(Self {
+            config,
+            allocator,
+            hosts,
+            senders: FlowMap::default(),
+            receivers: FlowMap::default(),
+            iteration_planned: false,
+            failed_handshakes: 0,
+            lost_datagrams: 0,
+            scratch: Vec::new(),
+            outbox: Vec::new(),
+            rearm: Vec::new(),
+        })
+    }
+
+    /// The allocator.
+    #[must_use]
+    pub fn allocator(&self) -> &Allocator {
+        &self.allocator
+    }
+
+    /// The endpoint of a host.
+    #[must_use]
+    pub fn endpoint(&self, host: HostId) -> &Endpoint {
+        &self.hosts[host.index()].endpoint
+    }
+
+    /// Control traffic so far: from the hosts, and from the allocator.
+    #[must_use]
+    pub fn control_traffic(&self) -> [Traffic; 2] {
+        let mut from_hosts = Traffic::default();
+        for host in &self.hosts {
+            from_hosts = from_hosts.plus(host.endpoint.sent());
+        }
+        [from_hosts, *self.allocator.sent()]
+    }
+
+    /// Flowlets that are not acknowledged whole.
+    #[must_use]
+    pub fn active(&self) -> usize {
+        self.senders.len()
+    }
+
+    /// The rate that a flow is paced at; 0 before its first and without one.
+    #[must_use]
+    pub fn rate_bps(&self, flow: FlowId) -> u64 {
+        self.senders
+            .get(flow)
+            .map_or(0, |flow| flow.sender.rate_bps())
+    }
+
+    /// Sends what a flow may send now, and sets its timer.
+    fn pump(&mut self, cx: &mut Context<'_>, id: FlowId) {
+        let Some(flow) = self.senders.get_mut(id) else {
+            return;
+        };
+        let framing = cx.framing();
+        let now = cx.now();
+        let wire = |payload| framing.wire_bytes(payload);
+        while let Some(segment) = flow.sender.poll(&self.config.sender, now, wire) {
+            let mut flags = Flags::NONE;
+            if segment.last {
+                flags.insert(Flags::FIN);
+            }
+            if segment.retransmit {
+                flags.insert(Flags::RETRANSMIT);
+                cx.retransmitted(id);
+            }
+            let packet = Packet {
+                kind: Kind::Data,
+                flow: id,
+                src: flow.spec.src,
+                dst: flow.spec.dst,
+                path_hash: flow.spec.path_hash,
+                seq: segment.seq,
+                stamp: now,
+                payload_bytes: segment.payload_bytes,
+                wire_bytes: framing.wire_bytes(segment.payload_bytes),
+                flags,
+                priority: self.config.data_priority,
+                ..Packet::default()
+            };
+            cx.send(flow.spec.src, packet);
+        }
+        if let Some(at) = flow.sender.deadline(&self.config.sender) {
+            set_timer(cx, &mut flow.timer, at, Alarm::Flow.token(id.0));
+        }
+    }
+
+    /// The last byte is acknowledged.
+    fn finish_if_done(&mut self, cx: &mut Context<'_>, id: FlowId) {
+        let done = self
+            .senders
+            .get(id)
+            .is_some_and(|flow| flow.sender.is_done(&self.config.sender));
+        if done && let Some(flow) = self.senders.remove(id) {
+            if let Some(timer) = flow.timer {
+                cx.cancel(timer);
+            }
+            if let Some(name) = flow.id {
+                let host = flow.spec.src;
+                let endpoint = &mut self.hosts[host.index()].endpoint;
+                endpoint.end(cx.now().as_ns(), name);
+                self.attend(cx, host);
+            }
+        }
+    }
+
+    fn control_packet(
+        &self,
+        cx: &Context<'_>,
+        src: HostId,
+        dst: HostId,
+        host: u32,
+        len: usize,
+    ) -> Packet {
+        // Without preamble and gap, a fabric's smallest packet is Ethernet's smallest frame.
+        let counted = u32::from(cx.framing().min_wire_bytes.saturating_sub(64));
+        let wire = datagram_wire_bytes(len) - PREAMBLE_AND_GAP_BYTES + counted;
+        Packet {
+            kind: Kind::Control,
+            src,
+            dst,
+            // Each session keeps to one spine: its datagrams stay in order.
+            path_hash: host,
+            wire_bytes: wire as u16,
+            priority: self.config.control_priority,
+            ..Packet::default()
+        }
+    }
+
+    /// Takes what a host's endpoint has to say, to its flows and to the allocator.
+    fn attend(&mut self, cx: &mut Context<'_>, host: HostId) {
+        let now_ns = cx.now().as_ns();
+        while let Some(notice) = self.hosts[host.index()].endpoint.poll_notice() {
+            match notice {
+                Notice::Rate(granted) => {
+                    let id = FlowId(granted.flow);
+                    if let Some(flow) = self.senders.get_mut(id) {
+                        flow.sender.set_rate(cx.now(), granted.rate_bps);
+                        self.pump(cx, id);
+                    }
+                    self.watch_lease(cx, host);
+                }
+                Notice::Lost => {
+                    let at = Time::from_ns(now_ns.saturating_add(self.config.control.reconnect_ns));
+                    cx.timer(at, Alarm::Reconnect.token(host.0));
+                }
+            }
+        }
+        let Some(allocator) = cx.allocator() else {
+            return;
+        };
+        let mut scratch = std::mem::take(&mut self.scratch);
+        while self.hosts[host.index()]
+            .endpoint
+            .poll_datagram(now_ns, &mut scratch)
+        {
+            let mut packet = self.control_packet(cx, host, allocator, host.0, scratch.len());
+            let mut bytes = cx.extensions().buffer();
+            bytes.extend_from_slice(&scratch);
+            cx.attach_extension(&mut packet, Extension::Bytes(bytes));
+            cx.send(host, packet);
+        }
+        self.scratch = scratch;
+        let entry = &mut self.hosts[host.index()];
+        if let Some(at_ns) = entry.endpoint.next_timeout_ns() {
+            let at = Time::from_ns(at_ns.max(now_ns + 1));
+            set_timer(cx, &mut entry.timers[0], at, Alarm::Endpoint.token(host.0));
+        }
+    }
+
+    /// Takes what the allocator has to say, and plans the next iteration if one is needed.
+    fn serve(&mut self, cx: &mut Context<'_>) {
+        let Some(allocator) = cx.allocator() else {
+            return;
+        };
+        let now_ns = cx.now().as_ns();
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let mut outbox = std::mem::take(&mut self.outbox);
+        let mut rearm = std::mem::take(&mut self.rearm);
+        self.allocator.poll_datagrams(
+            now_ns,
+            &mut scratch,
+            &mut |host, datagram| {
+                let mut bytes = cx.extensions().buffer();
+                bytes.extend_from_slice(datagram);
+                outbox.push((host, bytes));
+            },
+            &mut |host, timeout| rearm.push((host, timeout)),
+        );
+        self.scratch = scratch;
+        for (host, bytes) in outbox.drain(..) {
+            let mut packet = self.control_packet(cx, allocator, HostId(host), host, bytes.len());
+            cx.attach_extension(&mut packet, Extension::Bytes(bytes));
+            cx.send(allocator, packet);
+        }
+        for (host, timeout) in rearm.drain(..) {
+            if let Some(at_ns) = timeout {
+                let at = Time::from_ns(at_ns.max(now_ns + 1));
+                let timer = &mut self.hosts[host as usize].timers[1];
+                set_timer(cx, timer, at, Alarm::Session.token(host));
+            }
+        }
+        self.outbox = outbox;
+        self.rearm = rearm;
+        if !self.iteration_planned && !self.allocator.is_settled() {
+            self.iteration_planned = true;
+            let interval_ns = self.config.control.interval_ns.max(1);
+            let at = Time::from_ns((now_ns / interval_ns + 1) * interval_ns);
+            cx.timer(at, Alarm::Iterate.token(0));
+        }
+    }
+
+    fn watch_lease(&mut self, cx: &mut Context<'_>, host: HostId) {
+        let entry = &mut self.hosts[host.index()];
+        if !std::mem::replace(&mut entry.lease_watched, true) {
+            let at = Time::from_ns(entry.endpoint.lease_expires_ns());
+            cx.timer(at, Alarm::Lease.token(host.0));
+        }
+    }
+
+    /// A lease may have run out: then nobody has said for that long that the rates still hold.
+    fn check_lease(&mut self, cx: &mut Context<'_>, host: HostId) {
+        self.hosts[host.index()].lease_watched = false;
+        if self.hosts[host.index()].endpoint.lease_expires_ns() > cx.now().as_ns() {
+            self.watch_lease(cx, host);
+            return;
+        }
+        let flows: Vec<_> = self.hosts[host.index()].endpoint.flows().collect();
+        for flow in flows {
+            let id = FlowId(flow);
+            if let Some(flow) = self.senders.get_mut(id) {
+                flow.sender.clear_rate();
+                self.pump(cx, id);
+            }
+        }
+    }
+
+    fn on_data(&mut self, cx: &mut Context<'_>, host: HostId, packet: &Packet) {
+        let mut reply = receive(cx, &mut self.receivers, packet);
+        reply.priority = self.config.data_priority;
+        cx.send(host, reply);
+    }
+
+    fn on_control(&mut self, cx: &mut Context<'_>, host: HostId, mut packet: Packet) {
+        let Some(Extension::Bytes(bytes)) = cx.take_extension(&mut packet) else {
+            return;
+        };
+        let loss = self.config.control_loss;
+        if loss > 0.0 && cx.now() >= self.config.control_loss_from && cx.rng().random_bool(loss) {
+            self.lost_datagrams += 1;
+        } else if Some(host) == cx.allocator() {
+            let now_ns = cx.now().as_ns();
+            self.allocator.on_datagram(now_ns, packet.src.0, &bytes);
+            self.serve(cx);
+        } else {
+            let endpoint = &mut self.hosts[host.index()].endpoint;
+            endpoint.on_datagram(cx.now().as_ns(), &bytes);
+            self.attend(cx, host);
+        }
+        cx.extensions().recycle(bytes);
+    }
+}
+
+/// Sets a timer or moves it.
+fn set_timer(cx: &mut Context<'_>, timer: &mut Option<TimerId>, at: Time, token: u64) {
+    let moved = timer.and_then(|timer| cx.move_timer(timer, at));
+    *timer = Some(moved.unwrap_or_else(|| cx.timer(at, token)));
+}
+
+impl Transport for Flowtune {
+    fn on_begin(&mut self, cx: &mut Context<'_>) {
+        for host in 0..self.hosts.len() as u32 {
+            self.attend(cx, HostId(host));
+        }
+    }
+
+    fn on_start(&mut self, cx: &mut Context<'_>, flow: FlowId) {
+        let spec = *cx.flow(flow);
+        let start = FlowletStart {
+            flow: flow.0,
+            dst: spec.dst.0,
+            path_hash: spec.path_hash,
+            class: 0,
+            weight: f64::from(spec.weight),
+        };
+        let endpoint = &mut self.hosts[spec.src.index()].endpoint;
+        let id = endpoint.start(cx.now().as_ns(), &start);
+        let entry = Flow {
+            sender: Sender::new(&self.config.sender, spec.bytes),
+            spec,
+            id,
+            timer: None,
+        };
+        self.senders.insert(flow, entry);
+        // The notice leaves ahead of the first window.
+        self.attend(cx, spec.src);
+        self.pump(cx, flow);
+    }
+
+    fn on_stop(&mut self, cx: &mut Context<'_>, flow: FlowId) {
+        if let Some(entry) = self.senders.get_mut(flow) {
+            entry.sender.stop(&self.config.sender);
+            self.finish_if_done(cx, flow);
+        }
+    }
+
+    fn on_packet(&mut self, cx: &mut Context<'_>, host: HostId, packet: Packet) {
+        match packet.kind {
+            Kind::Data => self.on_data(cx, host, &packet),
+            Kind::Ack => {
+                if let Some(flow) = self.senders.get_mut(packet.flow) {
+                    let config = &self.config.sender;
+                    let now = cx.now();
+                    flow.sender
+                        .on_ack(config, now, packet.ack, packet.seq, packet.stamp);
+                    self.pump(cx, packet.flow);
+                    self.finish_if_done(cx, packet.flow);
+                }
+            }
+            Kind::Control => self.on_control(cx, host, packet),
+            _ => {}
+        }
+    }
+
+    fn on_timer(&mut self, cx: &mut Context<'_>, token: u64) {
+        let now_ns = cx.now().as_ns();
+        let Some((alarm, of)) = Alarm::of(token) else {
+            return;
+        };
+        match alarm {
+            Alarm::Flow => {
+                if let Some(flow) = self.senders.get_mut(FlowId(of)) {
+                    flow.timer = None;
+                    flow.sender.on_timeout(&self.config.sender, cx.now());
+                    self.pump(cx, FlowId(of));
+                }
+            }
+            Alarm::Endpoint => {
+                let host = &mut self.hosts[of as usize];
+                host.timers[0] = None;
+                host.endpoint.on_timeout(now_ns);
+                self.attend(cx, HostId(of));
+            }
+            Alarm::Session => {
+                self.hosts[of as usize].timers[1] = None;
+                self.allocator.on_timeout(now_ns, of);
+                self.serve(cx);
+            }
+            Alarm::Lease => self.check_lease(cx, HostId(of)),
+            Alarm::Reconnect => {
+                let endpoint = &mut self.hosts[of as usize].endpoint;
+                if self.allocator.connect(now_ns, of, endpoint).is_err() {
+                    self.failed_handshakes += 1;
+                }
+                self.attend(cx, HostId(of));
+                self.serve(cx);
+            }
+            Alarm::Iterate => {
+                self.iteration_planned = false;
+                self.allocator.iterate(now_ns);
+                self.serve(cx);
+            }
+        }
+    }
+
+    fn summary(&self) -> Vec<(&'static str, f64)> {
+        let counts = self.allocator.counts();
+        let [from_hosts, from_allocator] = self.control_traffic();
+        [
+            ("allocator_iterations", counts.iterations),
+            ("flowlet_starts", counts.starts),
+            ("flowlet_ends", counts.ends),
+            ("rate_updates", counts.updates),
+            ("starts_refused", counts.refused),
+            ("sessions_lost", counts.sessions_lost),
+            ("failed_handshakes", self.failed_handshakes),
+            ("control_datagrams_lost", self.lost_datagrams),
+            ("control_wire_bytes_to_allocator", from_hosts.wire_bytes),
+            (
+                "control_wire_bytes_from_allocator",
+                from_allocator.wire_bytes,
+            ),
+            ("control_datagrams_to_allocator", from_hosts.datagrams),
+            ("control_datagrams_from_allocator", from_allocator.datagrams),
+        ]
+        .map(|(name, value)| (name, value as f64))
+        .into()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,198 @@
+use ratewright_topology::TwoTierClos;
+
+use super::*;
+use crate::net::{AllocatorLinks, FabricConfig};
+use crate::run::{Config, Sim};
+use crate::time::Span;
+use crate::transport::ideal::{Ideal, IdealConfig};
+
+fn topology() -> Topology {
+    TwoTierClos {
+        racks: 9,
+        hosts_per_rack: 16,
+        spines: 4,
+        host_delay_ns: 1_500,
+        fabric_delay_ns: 1_500,
+        ..TwoTierClos::default()
+    }
+    .build()
+    .unwrap()
+}
+
+fn run_config() -> Config {
+    Config {
+        seed: 3,
+        fabric: FabricConfig {
+            host_delay: Span::from_us(2),
+            allocator: Some(AllocatorLinks {
+                rate_bps: 40_000_000_000,
+                delay: Span::from_ns(1_500),
+                processing: Span::from_us(2),
+            }),
+            ..FabricConfig::default()
+        },
+        ..Config::default()
+    }
+}
+
+fn flow(start_us: u64, src: u32, dst: u32, bytes: u64) -> FlowSpec {
+    FlowSpec::new(HostId(src), HostId(dst), bytes, Time::from_us(start_us))
+}
+
+fn sim(
+    config: FlowtuneConfig,
+    flows: Vec<FlowSpec>,
+) -> Sim<Flowtune, std::vec::IntoIter<FlowSpec>> {
+    let topology = topology();
+    let scheme = Flowtune::new(&Arc::new(topology.clone()), config).unwrap();
+    Sim::new(run_config(), topology, flows.into_iter(), scheme).unwrap()
+}
+
+/// A crowd of short flows between hosts that a small generator picks.
+fn crowd(every_us: u64, count: u64) -> Vec<FlowSpec> {
+    let mut state = 99u64;
+    let mut draw = |below: u64| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (state >> 33) % below
+    };
+    (0..count)
+        .map(|i| {
+            let src = draw(144) as u32;
+            let dst = ((u64::from(src) + 1 + draw(143)) % 144) as u32;
+            flow(i * every_us, src, dst, 1 + draw(150_000))
+        })
+        .collect()
+}
+
+#[test]
+fn a_second_flow_gets_half_within_100_us() {
+    let flows = vec![flow(100, 1, 140, 1 << 30), flow(3_000, 20, 140, 1 << 30)];
+    let mut sim = sim(FlowtuneConfig::default(), flows);
+    sim.run_until(Time::from_us(2_999)).unwrap();
+    let rate = sim.transport().rate_bps(FlowId(0)) as f64;
+    assert!((rate / 9.9e9 - 1.0).abs() < 0.011, "{rate}");
+    sim.run_until(Time::from_us(3_100)).unwrap();
+    for id in [0, 1] {
+        let rate = sim.transport().rate_bps(FlowId(id)) as f64;
+        assert!((rate / 4.95e9 - 1.0).abs() < 0.02, "{id}: {rate}");
+    }
+    let before: Vec<_> = sim
+        .records()
+        .flows
+        .iter()
+        .map(|f| f.delivered_bytes)
+        .collect();
+    sim.run_until(Time::from_us(5_100)).unwrap();
+    let records = sim.records();
+    for (record, before) in records.flows.iter().zip(before) {
+        let goodput = (record.delivered_bytes - before) as f64 * 8.0 / 2e-3;
+        let fair = 5e9 * 1_460.0 / 1_538.0;
+        assert!((goodput / fair - 1.0).abs() < 0.05, "{goodput} of {fair}");
+    }
+    records.conservation.unwrap();
+}
+
+#[test]
+fn every_flow_arrives_and_its_end_is_known_to_the_allocator() {
+    let flows = crowd(3, 2_000);
+    let mut sim = sim(FlowtuneConfig::default(), flows);
+    sim.run_until(Time::from_ms(60)).unwrap();
+    let records = sim.records();
+    records.conservation.unwrap();
+    assert!(records.flows.iter().all(|flow| flow.finished.is_some()));
+    let counts = sim.transport().allocator().counts();
+    assert_eq!((counts.starts, counts.ends), (2_000, 2_000));
+    assert_eq!(sim.transport().allocator().engine().flow_count(), 0);
+}
+
+#[test]
+fn both_ends_agree_after_control_datagrams_were_lost() {
+    let mut flows = crowd(3, 700);
+    flows.extend((0..40).map(|i| flow(2_200, i, 143 - i, 1 << 30)));
+    let config = FlowtuneConfig {
+        control_loss: 0.2,
+        ..FlowtuneConfig::default()
+    };
+    let mut sim = sim(config, flows);
+    sim.run_until(Time::from_ms(40)).unwrap();
+    assert!(sim.transport().lost_datagrams > 100);
+    let transport = sim.transport();
+    assert_eq!(transport.active(), 40);
+    for host in 0..144 {
+        let view = transport.endpoint(HostId(host)).view();
+        assert_eq!(view, transport.allocator().view(host), "host {host}");
+    }
+}
+
+#[test]
+fn without_an_allocator_to_hear_from_flows_run_by_their_windows() {
+    let config = FlowtuneConfig {
+        control_loss: 1.0,
+        ..FlowtuneConfig::default()
+    };
+    let mut sim = sim(config, vec![flow(0, 1, 140, 3_000_000)]);
+    sim.run_until(Time::from_ms(20)).unwrap();
+    assert!(sim.records().flows[0].finished.is_some());
+    assert_eq!(sim.transport().allocator().counts().starts, 0);
+}
+
+#[test]
+fn rates_end_with_the_lease() {
+    let mut config = FlowtuneConfig {
+        control_loss: 1.0,
+        control_loss_from: Time::from_us(700),
+        ..FlowtuneConfig::default()
+    };
+    config.control.lease_ns = 1_000_000;
+    config.control.liveness_ns = 4_000_000;
+    let mut sim = sim(config, vec![flow(0, 1, 140, 1 << 32)]);
+    sim.run_until(Time::from_us(700)).unwrap();
+    assert!(sim.transport().rate_bps(FlowId(0)) > 9_000_000_000);
+    sim.run_until(Time::from_us(2_500)).unwrap();
+    assert_eq!(sim.transport().rate_bps(FlowId(0)), 0);
+}
+
+#[test]
+fn one_seed_gives_one_outcome() {
+    let run = || {
+        let config = FlowtuneConfig {
+            control_loss: 0.05,
+            ..FlowtuneConfig::default()
+        };
+        let mut sim = sim(config, crowd(3, 500));
+        sim.run_until(Time::from_ms(10)).unwrap();
+        let records = sim.records();
+        (
+            records.flows,
+            records.packet_hops,
+            records.events,
+            records.transport,
+        )
+    };
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn the_ideal_scheme_fills_a_link_from_the_first_packet_and_shares_it_at_once() {
+    let topology = topology();
+    let scheme = Ideal::new(&Arc::new(topology.clone()), IdealConfig::default());
+    let flows = vec![flow(0, 1, 140, 1 << 30), flow(1_000, 20, 140, 1 << 30)];
+    let mut sim = Sim::new(run_config(), topology, flows.into_iter(), scheme).unwrap();
+    let mut before = [0.0; 2];
+    let share = IdealConfig::default().share * 1_460.0 / 1_538.0;
+    // 15 µs after the start the first packet is there; no other moment matters.
+    for (at_us, rates) in [(15, [0.0, 0.0]), (1_015, [1.0, 0.0]), (2_015, [0.5, 0.5])] {
+        sim.run_until(Time::from_us(at_us)).unwrap();
+        let records = sim.records();
+        for (id, rate) in rates.into_iter().enumerate() {
+            let bytes = records.flows.get(id).map_or(0, |f| f.delivered_bytes) as f64;
+            if at_us > 15 {
+                let share_of = (bytes - before[id]) * 8.0 / 1e-3 / (10e9 * share);
+                assert!((share_of - rate).abs() < 0.01, "{at_us} {id}: {share_of}");
+            }
+            before[id] = bytes;
+        }
+    }
+}

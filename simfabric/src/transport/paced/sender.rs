@@ -1,0 +1,351 @@
+//! The sending end of one flow.
+
+use std::collections::VecDeque;
+
+use crate::time::{Span, Time};
+
+/// Acknowledged packets that were sent later after which a packet is lost (RFC 5681 §3.2).
+const DUPLICATES: u8 = 3;
+/// Doublings of the retransmission timeout at most.
+const MAX_BACKOFF: u32 = 6;
+
+/// Settings that all senders of a run share.
+#[derive(Clone, Debug)]
+pub struct SenderConfig {
+    /// Payload of a full packet.
+    pub payload_bytes: u16,
+    /// Packets that may leave before anything is heard (RFC 6928: 10).
+    pub initial_window: u32,
+    /// Floor of the retransmission timeout.
+    pub min_rto: Span,
+    /// Retransmission timeout before the first round trip is measured.
+    pub initial_rto: Span,
+    /// Ceiling of the retransmission timeout, back-off included.
+    pub max_rto: Span,
+    /// With a rate, at most what it sends in this time is in flight: the open window's bound, so
+    /// that a path that has failed is not sent into for ever.
+    pub open_window: Span,
+}
+
+impl Default for SenderConfig {
+    fn default() -> Self {
+        Self {
+            payload_bytes: 1_460,
+            initial_window: 10,
+            min_rto: Span::from_us(200),
+            initial_rto: Span::from_us(400),
+            max_rto: Span::from_ms(10),
+            open_window: Span::from_us(500),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    InFlight,
+    Acked,
+    Lost,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    stamp: Time,
+    state: State,
+    /// Packets that were sent later and are acknowledged.
+    overtaken: u8,
+}
+
+/// A packet to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Its first byte.
+    pub seq: u64,
+    /// Its bytes.
+    pub payload_bytes: u16,
+    /// It was sent before.
+    pub retransmit: bool,
+    /// It carries the last byte of the flow.
+    pub last: bool,
+}
+
+/// The sending end of one flow.
+#[derive(Debug)]
+pub struct Sender {
+    total_bytes: u64,
+    /// The first segment that is not acknowledged; all before it are.
+    first: u64,
+    /// Segments from `first` on that were sent.
+    board: VecDeque<Entry>,
+    /// Lost segments, to be sent again before new ones.
+    lost: VecDeque<u64>,
+    in_flight: u32,
+    window: f64,
+    slow_start_until: f64,
+    /// Loss of segments before this one belongs to a window that was halved already.
+    recover: u64,
+    rate_bps: u64,
+    /// When the pacer lets the next packet go.
+    next_at: Time,
+    smoothed: Option<(Span, Span)>,
+    backoff: u32,
+    /// When the timeout was last started anew.
+    restarted: Time,
+}
+
+impl Sender {
+    /// A sender of `total_bytes`, which may be "without end", with the initial window.
+    #[must_use]
+    pub fn new(config: &SenderConfig, total_bytes: u64) -> Self {
+        Self {
+            total_bytes,
+            first: 0,
+            board: VecDeque::new(),
+            lost: VecDeque::new(),
+            in_flight: 0,
+            window: f64::from(config.initial_window),
+            slow_start_until: f64::INFINITY,
+            recover: 0,
+            rate_bps: 0,
+            next_at: Time::ZERO,
+            smoothed: None,
+            backoff: 0,
+            restarted: Time::ZERO,
+        }
+    }
+
+    /// The allocated rate; 0 without one.
+    #[must_use]
+    pub fn rate_bps(&self) -> u64 {
+        self.rate_bps
+    }
+
+    /// Paces at `rate_bps` from now on. What the pacer still waited for at the old rate takes its
+    /// share of time at the new one.
+    pub fn set_rate(&mut self, now: Time, rate_bps: u64) {
+        if rate_bps == 0 {
+            self.clear_rate();
+            return;
+        }
+        if self.rate_bps > 0 {
+            let waiting = self.next_at.since(now);
+            let factor = self.rate_bps as f64 / rate_bps as f64;
+            self.next_at = now + waiting.mul_f64(factor);
+        } else {
+            self.next_at = now;
+        }
+        self.rate_bps = rate_bps;
+    }
+
+    /// The allocation is gone: the window takes over, at what is in flight now.
+    pub fn clear_rate(&mut self) {
+        if self.rate_bps > 0 {
+            self.rate_bps = 0;
+            self.window = f64::from(self.in_flight.max(2));
+            self.slow_start_until = self.window;
+        }
+    }
+
+    /// The application sends no more than what has left already.
+    pub fn stop(&mut self, config: &SenderConfig) {
+        let next = self.first + self.board.len() as u64;
+        self.total_bytes = self
+            .total_bytes
+            .min(next.saturating_mul(u64::from(config.payload_bytes)));
+    }
+
+    /// Whether every byte is acknowledged.
+    #[must_use]
+    pub fn is_done(&self, config: &SenderConfig) -> bool {
+        self.first.saturating_mul(u64::from(config.payload_bytes)) >= self.total_bytes
+    }
+
+    /// Packets in flight, as far as the sender knows.
+    #[must_use]
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    fn has_more(&self, config: &SenderConfig) -> bool {
+        let next = self.first + self.board.len() as u64;
+        !self.lost.is_empty()
+            || next.saturating_mul(u64::from(config.payload_bytes)) < self.total_bytes
+    }
+
+    fn is_open(&self, config: &SenderConfig) -> bool {
+        let window = if self.rate_bps > 0 {
+            let bits = self.rate_bps as f64 * config.open_window.as_secs_f64();
+            (bits / (8.0 * f64::from(config.payload_bytes))).ceil() + 2.0
+        } else {
+            self.window
+        };
+        f64::from(self.in_flight) < window
+    }
+
+    /// The next packet that may leave at `now`; `wire_bytes` says what a payload costs the link.
+    pub fn poll(
+        &mut self,
+        config: &SenderConfig,
+        now: Time,
+        wire_bytes: impl Fn(u16) -> u16,
+    ) -> Option<Segment> {
+        if !self.has_more(config)
+            || !self.is_open(config)
+            || (self.rate_bps > 0 && self.next_at > now)
+        {
+            return None;
+        }
+        let entry = Entry {
+            stamp: now,
+            state: State::InFlight,
+            overtaken: 0,
+        };
+        let (index, retransmit) = if let Some(index) = self.lost.pop_front() {
+            self.board[(index - self.first) as usize] = entry;
+            (index, true)
+        } else {
+            self.board.push_back(entry);
+            (self.first + self.board.len() as u64 - 1, false)
+        };
+        if self.in_flight == 0 {
+            self.restarted = now;
+        }
+        self.in_flight += 1;
+        let seq = index * u64::from(config.payload_bytes);
+        let left = self.total_bytes - seq;
+        let payload_bytes = left.min(u64::from(config.payload_bytes)) as u16;
+        if self.rate_bps > 0 {
+            let bits = f64::from(wire_bytes(payload_bytes)) * 8.0;
+            let gap = Span::from_secs_f64(bits / self.rate_bps as f64);
+            self.next_at = self.next_at.max(now) + gap;
+        }
+        Some(Segment {
+            seq,
+            payload_bytes,
+            retransmit,
+            last: left == u64::from(payload_bytes),
+        })
+    }
+
+    /// An acknowledgement: everything before `expected` has come, and so has the packet at `seq`,
+    /// sent at `stamp`.
+    pub fn on_ack(
+        &mut self,
+        config: &SenderConfig,
+        now: Time,
+        expected: u64,
+        seq: u64,
+        stamp: Time,
+    ) {
+        let payload = u64::from(config.payload_bytes);
+        self.sample(now.since(stamp));
+        let mut newly = 0u32;
+        let trigger = seq / payload;
+        if trigger >= self.first
+            && let Some(entry) = self.board.get_mut((trigger - self.first) as usize)
+        {
+            newly += u32::from(entry.state != State::Acked);
+            self.in_flight -= u32::from(entry.state == State::InFlight);
+            entry.state = State::Acked;
+            self.overtake(trigger, stamp);
+        }
+        // A flow's last packet may be short: its end counts as the segment's end.
+        let expected = expected.div_ceil(payload);
+        while self.first < expected {
+            let Some(entry) = self.board.pop_front() else {
+                break;
+            };
+            self.first += 1;
+            newly += u32::from(entry.state != State::Acked);
+            self.in_flight -= u32::from(entry.state == State::InFlight);
+        }
+        let first = self.first;
+        let board = &self.board;
+        self.lost.retain(|&index| {
+            index >= first && board[(index - first) as usize].state == State::Lost
+        });
+        if newly > 0 {
+            self.backoff = 0;
+            self.restarted = now;
+            let newly = f64::from(newly);
+            self.window += if self.window < self.slow_start_until {
+                newly
+            } else {
+                newly / self.window
+            };
+        }
+    }
+
+    /// Packets before `trigger` that were sent before `stamp` are overtaken once more.
+    fn overtake(&mut self, trigger: u64, stamp: Time) {
+        let mut halve = false;
+        for offset in 0..(trigger - self.first) as usize {
+            let entry = &mut self.board[offset];
+            if entry.state != State::InFlight || entry.stamp > stamp {
+                continue;
+            }
+            entry.overtaken += 1;
+            if entry.overtaken >= DUPLICATES {
+                entry.state = State::Lost;
+                self.in_flight -= 1;
+                let index = self.first + offset as u64;
+                self.lost.push_back(index);
+                halve |= index >= self.recover;
+            }
+        }
+        if halve {
+            self.recover = self.first + self.board.len() as u64;
+            self.window = (self.window / 2.0).max(2.0);
+            self.slow_start_until = self.window;
+        }
+    }
+
+    fn sample(&mut self, round_trip: Span) {
+        self.smoothed = Some(match self.smoothed {
+            None => (round_trip, round_trip / 2),
+            Some((smoothed, variation)) => {
+                let error = Span(smoothed.0.abs_diff(round_trip.0));
+                (
+                    Span(smoothed.0 - smoothed.0 / 8 + round_trip.0 / 8),
+                    Span(variation.0 - variation.0 / 4 + error.0 / 4),
+                )
+            }
+        });
+    }
+
+    fn rto(&self, config: &SenderConfig) -> Span {
+        let base = match self.smoothed {
+            None => config.initial_rto,
+            Some((smoothed, variation)) => (smoothed + variation * 4).max(config.min_rto),
+        };
+        (base * (1 << self.backoff)).min(config.max_rto)
+    }
+
+    /// When to poll or to call [`on_timeout`](Self::on_timeout), if no acknowledgement comes before.
+    #[must_use]
+    pub fn deadline(&self, config: &SenderConfig) -> Option<Time> {
+        let pacer = (self.rate_bps > 0 && self.has_more(config) && self.is_open(config))
+            .then_some(self.next_at);
+        let timeout = (self.in_flight > 0).then(|| self.restarted + self.rto(config));
+        [pacer, timeout].into_iter().flatten().min()
+    }
+
+    /// If nothing was heard for a retransmission timeout, everything in flight is lost.
+    pub fn on_timeout(&mut self, config: &SenderConfig, now: Time) {
+        if self.in_flight == 0 || self.restarted + self.rto(config) > now {
+            return;
+        }
+        self.lost.clear();
+        for (offset, entry) in self.board.iter_mut().enumerate() {
+            if entry.state != State::Acked {
+                entry.state = State::Lost;
+                self.lost.push_back(self.first + offset as u64);
+            }
+        }
+        self.in_flight = 0;
+        self.backoff = (self.backoff + 1).min(MAX_BACKOFF);
+        self.recover = self.first + self.board.len() as u64;
+        self.slow_start_until = (self.window / 2.0).max(2.0);
+        self.window = 1.0;
+        self.restarted = now;
+    }
+}
