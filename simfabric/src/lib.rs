@@ -15,8 +15,9 @@
 //! | [`workload`] | where flows come from |
 //! | [`run`] | the event loop; [`records`]: what a run leaves behind |
 //! | [`control`] | Flowtune's control plane without a network: production sessions and engine |
+//! | [`plan`] | runs that somebody describes in a file |
 //! | [`report`] | tables, CSV and JSON with seed and commit, SVG plots |
-//! | [`bench`] | the permutation that measures the engine's own speed |
+//! | [`mod@bench`] | the permutation that measures the engine's own speed |
 
 pub mod bench;
 pub mod control;
@@ -25,6 +26,7 @@ pub mod ext;
 pub mod flow;
 pub mod net;
 pub mod packet;
+pub mod plan;
 pub mod records;
 pub mod report;
 pub mod run;

@@ -1,5 +1,8 @@
 //! `simfabric`: runs plans and experiments on the simulated fabric.
 
+mod cli;
+
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -21,6 +24,16 @@ struct Cli {
 enum Command {
     /// Measure the engine: packet-hops per second of a permutation at 100 Gbit/s.
     Bench(BenchArgs),
+    /// Run a plan, and write its results.
+    Run(cli::RunArgs),
+    /// Read a plan without running it.
+    Check(cli::CheckArgs),
+    /// Print the transports and size distributions that plans can name.
+    List,
+    /// Compare two results number by number.
+    Compare(cli::CompareArgs),
+    /// Write the flows of a plan as CSV.
+    Trace(cli::TraceArgs),
 }
 
 #[derive(Args, Debug)]
@@ -141,8 +154,21 @@ fn report(
     Ok(())
 }
 
-fn main() -> anyhow::Result<()> {
-    match Cli::parse().command {
+/// One line for whatever went wrong, also where backtraces are switched on.
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
         Command::Bench(args) => run_bench(&args),
+        Command::Run(args) => args.run(),
+        Command::Check(args) => args.run(),
+        Command::List => cli::list(),
+        Command::Compare(args) => args.run(),
+        Command::Trace(args) => args.run(),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }

@@ -5,6 +5,7 @@
 //! | [`figure`] | a reproduced figure: rows {name, paper, ours, unit, verdict}, seed, commit, notes |
 //! | [`plot`] | SVG pictures of panels with lines or bars, in one palette |
 //! | [`stats`] | Jain's index, percentiles, means |
+//! | [`summary`] | `summary.json` of a plan |
 //! | [`classes`] | flows by size, as flowtune fig. 12 groups them |
 //! | [`commit`] | which source a result came from |
 
@@ -13,5 +14,6 @@ pub mod commit;
 pub mod figure;
 pub mod plot;
 pub mod stats;
+pub mod summary;
 
 pub use figure::{Figure, Number, Paper, ReportError, Row, Verdict};

@@ -1,6 +1,25 @@
-//! Where flows come from.
+//! Where flows come from. A workload is an iterator of [`FlowSpec`] in the order of their starts; it is
+//! drawn from while the run goes on, so that a long run does not hold all its flows before they begin.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`sizes`] | published size distributions, a user's CSV, and the exact mean of the sampler |
+//! | [`poisson`] | Poisson arrivals between random pairs at a load |
+//! | [`patterns`] | incast, all-to-all, permutation, staggered |
+//! | [`trace`] | flows as CSV, in and out |
 
-use crate::flow::FlowSpec;
+pub mod patterns;
+pub mod poisson;
+mod published;
+pub mod sizes;
+pub mod trace;
+
+pub use patterns::{AllToAll, Incast, Permutation, Rounds, Staggered};
+pub use poisson::{Poisson, PoissonError};
+pub use sizes::{SizeDistribution, SizeError};
+pub use trace::{Trace, TraceError};
+
+use crate::FlowSpec;
 
 /// A stream of flows in order of their starts; deterministic by its seed.
 pub trait Arrivals {
@@ -12,5 +31,64 @@ pub trait Arrivals {
 impl<I: Iterator<Item = FlowSpec>> Arrivals for I {
     fn next_flow(&mut self) -> Option<FlowSpec> {
         self.next()
+    }
+}
+
+/// A boxed stream of flows in start order.
+pub type Flows = Box<dyn Iterator<Item = FlowSpec> + Send>;
+
+/// Several workloads at once: always the flow that starts first, of equal starts the one of the workload
+/// listed first.
+pub struct Merge {
+    sources: Vec<(std::iter::Peekable<Flows>, u16)>,
+}
+
+impl Merge {
+    /// Of workloads; the flows of the i-th are of class i where their own class is 0.
+    #[must_use]
+    pub fn new(sources: Vec<Flows>) -> Self {
+        let numbered = sources.into_iter().zip(0_u16..);
+        Self {
+            sources: numbered.map(|(s, class)| (s.peekable(), class)).collect(),
+        }
+    }
+}
+
+impl Iterator for Merge {
+    type Item = FlowSpec;
+
+    fn next(&mut self) -> Option<FlowSpec> {
+        let mut first = None;
+        for (index, (source, _)) in self.sources.iter_mut().enumerate() {
+            if let Some(flow) = source.peek()
+                && first.is_none_or(|(_, start)| flow.start < start)
+            {
+                first = Some((index, flow.start));
+            }
+        }
+        let (source, class) = self.sources.get_mut(first?.0)?;
+        let mut flow = source.next()?;
+        if flow.class == 0 {
+            flow.class = *class;
+        }
+        Some(flow)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{HostId, Time};
+
+    #[test]
+    fn merged_workloads_come_in_start_order() {
+        let at =
+            |us: u64, bytes: u64| FlowSpec::new(HostId(0), HostId(1), bytes, Time::from_us(us));
+        let first: Flows = Box::new([at(1, 1), at(5, 2)].into_iter());
+        let second: Flows = Box::new([at(0, 3), at(1, 4), at(9, 5)].into_iter());
+        let merged: Vec<(u64, u16)> = Merge::new(vec![first, second])
+            .map(|f| (f.bytes, f.class))
+            .collect();
+        assert_eq!(merged, [(3, 1), (1, 0), (4, 1), (2, 0), (5, 1)]);
     }
 }

@@ -1,0 +1,120 @@
+//! `simfabric compare`: two results, number by number.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+use comfy_table::Table;
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use ratewright_simfabric::report::figure::short;
+use serde_json::Value;
+
+/// What `compare` takes.
+#[derive(Args, Debug)]
+pub(crate) struct CompareArgs {
+    /// A summary.json, or a figure's JSON.
+    a: PathBuf,
+    /// Another of the same kind.
+    b: PathBuf,
+    /// Fail if a number differs by more than this share of the larger one.
+    #[arg(long)]
+    tolerance: Option<f64>,
+}
+
+impl CompareArgs {
+    /// Prints the numbers that differ, with their relative difference.
+    pub(crate) fn run(&self) -> Result<()> {
+        let (a, b) = (numbers(&self.a)?, numbers(&self.b)?);
+        let mut table = Table::new();
+        table.load_style(UTF8_FULL_CONDENSED);
+        table.set_header(["", "A", "B", "B − A"]);
+        let (mut compared, mut different, mut beyond) = (0, 0, 0);
+        let names = a
+            .iter()
+            .chain(b.iter().filter(|(name, _)| find(&a, name).is_none()));
+        for (name, _) in names {
+            let (left, right) = (find(&a, name), find(&b, name));
+            compared += 1;
+            if left == right {
+                continue;
+            }
+            different += 1;
+            let share = match (left, right) {
+                (Some(l), Some(r)) => (r - l) / l.abs().max(r.abs()),
+                _ => f64::INFINITY,
+            };
+            if self.tolerance.is_some_and(|t| share.abs() > t) {
+                beyond += 1;
+            }
+            let text = |v: Option<f64>| v.map_or_else(|| "–".to_owned(), short);
+            let change = if share.is_finite() {
+                format!("{:+.2} %", share * 100.0)
+            } else {
+                "only in one".to_owned()
+            };
+            table.add_row([name.clone(), text(left), text(right), change]);
+        }
+        if different > 0 {
+            println!("{table}");
+        }
+        println!("{compared} numbers compared, {different} differ");
+        if let Some(tolerance) = self.tolerance
+            && beyond > 0
+        {
+            bail!(
+                "{beyond} numbers differ by more than {} %",
+                short(tolerance * 100.0)
+            );
+        }
+        Ok(())
+    }
+}
+
+fn find(numbers: &[(String, f64)], name: &str) -> Option<f64> {
+    numbers
+        .iter()
+        .find(|(n, _)| n == name)
+        .map(|(_, value)| *value)
+}
+
+/// Every number of a result with the way to it; rows of figures by their names.
+fn numbers(path: &Path) -> Result<Vec<(String, f64)>> {
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let value: Value =
+        serde_json::from_str(&text).with_context(|| format!("{} is no JSON", path.display()))?;
+    let known = ["transports", "rows"].iter().find_map(|key| value.get(key));
+    let Some(known) = known else {
+        bail!(
+            "{}: neither a summary of a plan nor a figure",
+            path.display()
+        );
+    };
+    let mut found = Vec::new();
+    collect(known, "", &mut found);
+    Ok(found)
+}
+
+fn collect(value: &Value, at: &str, found: &mut Vec<(String, f64)>) {
+    let below = |name: &str| {
+        if at.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{at} / {name}")
+        }
+    };
+    match value {
+        Value::Number(number) => found.extend(number.as_f64().map(|n| (at.to_owned(), n))),
+        Value::Object(fields) => {
+            for (name, field) in fields {
+                collect(field, &below(name), found);
+            }
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                let name = item.get("name").and_then(Value::as_str);
+                collect(item, &below(name.unwrap_or(&index.to_string())), found);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::String(_) => {}
+    }
+}

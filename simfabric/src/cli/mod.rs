@@ -1,0 +1,60 @@
+//! The commands that work with plans and results.
+
+mod compare;
+mod run;
+mod stop;
+mod trace;
+
+use anyhow::Result;
+use clap::Args;
+use ratewright_simfabric::plan;
+use ratewright_simfabric::report::classes::CLASSES;
+use ratewright_simfabric::workload::{SizeDistribution, sizes};
+use std::path::PathBuf;
+
+pub(crate) use compare::CompareArgs;
+pub(crate) use run::RunArgs;
+pub(crate) use trace::TraceArgs;
+
+/// What `check` takes.
+#[derive(Args, Debug)]
+pub(crate) struct CheckArgs {
+    /// The plan.
+    plan: PathBuf,
+}
+
+impl CheckArgs {
+    /// Reads a plan without running it.
+    pub(crate) fn run(&self) -> Result<()> {
+        let plan = plan::Plan::load(&self.plan, None)?;
+        let names: Vec<&str> = plan
+            .schemes
+            .iter()
+            .map(|(label, _)| label.as_str())
+            .collect();
+        println!(
+            "{}: {} hosts, {} links, transports: {}",
+            self.plan.display(),
+            plan.topology.hosts().len(),
+            plan.topology.links().len(),
+            names.join(", ")
+        );
+        Ok(())
+    }
+}
+
+/// Prints what plans can name.
+pub(crate) fn list() -> Result<()> {
+    println!("transports: {}", plan::NAMES.join(", "));
+    println!("\nsize distributions, with the mean of the sampler:");
+    for name in sizes::NAMES {
+        let sizes = SizeDistribution::published(name)?;
+        println!("  {name:<16} {:>12.0} bytes", sizes.mean_bytes());
+    }
+    let classes: Vec<&str> = CLASSES.iter().map(|c| c.0).collect();
+    println!(
+        "\nsize classes of flow completion times: {}",
+        classes.join(", ")
+    );
+    Ok(())
+}

@@ -1,0 +1,211 @@
+//! `simfabric run`: a plan, one run for each transport, several at a time.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+use indexmap::IndexMap;
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use ratewright_simfabric::plan::{Executed, Plan, Scheme};
+use ratewright_simfabric::report::figure::{short, write_json, write_text};
+use ratewright_simfabric::report::plot::{Axis, Line, Panel, Picture, style};
+use ratewright_simfabric::report::summary::Summary;
+use ratewright_simfabric::{FlowId, Time};
+use rayon::prelude::*;
+
+use super::stop::Stop;
+
+/// What `run` takes.
+#[derive(Args, Debug)]
+pub(crate) struct RunArgs {
+    /// The plan, in TOML; docs/simfabric/plans.md describes the format.
+    plan: PathBuf,
+    /// Where results go.
+    #[arg(long)]
+    out: PathBuf,
+    /// Replaces the plan's seed.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Runs at a time; each transport of the plan is one run. Results do not depend on it.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    jobs: u16,
+}
+
+impl RunArgs {
+    /// Runs the plan and writes `summary.json`, `flows-<transport>.csv` and, where the plan asks for
+    /// it, `throughput.svg`.
+    pub(crate) fn run(&self) -> Result<()> {
+        let plan = Plan::load(&self.plan, self.seed)?;
+        let stop = Stop::on_ctrl_c()?;
+        let bars = MultiProgress::new();
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(usize::from(self.jobs))
+            .build()
+            .context("cannot start the workers")?;
+        let outcomes: Vec<Result<(String, Executed)>> = pool.install(|| {
+            let runs = plan.schemes.par_iter();
+            runs.map(|(label, scheme)| {
+                let executed = one(&plan, label, scheme, &bars, &stop)?;
+                Ok((label.clone(), executed))
+            })
+            .collect()
+        });
+        let runs = outcomes.into_iter().collect::<Result<Vec<_>>>()?;
+        for (label, executed) in &runs {
+            write_text(
+                &self.out.join(format!("flows-{}.csv", file_name(label))),
+                &flows_csv(executed),
+            )?;
+        }
+        if plan.series.is_some() {
+            picture(&plan, &runs).write(&self.out.join("throughput.svg"))?;
+        }
+        let file = self
+            .plan
+            .file_name()
+            .map_or_else(String::new, |n| n.to_string_lossy().into());
+        let results = runs
+            .iter()
+            .map(|(label, e)| (label.clone(), e.outcome.clone()));
+        let summary = Summary::new(file, plan.seed, results.collect());
+        write_json(&self.out.join("summary.json"), &summary)?;
+        print(&summary, &self.out);
+        if !summary.complete {
+            let got: Vec<String> = runs
+                .iter()
+                .map(|(label, e)| format!("{label} at {} ms", short(e.outcome.simulated_us / 1e3)))
+                .collect();
+            bail!(
+                "stopped: {}; {} holds what there is",
+                got.join(", "),
+                self.out.display()
+            );
+        }
+        Ok(())
+    }
+}
+
+/// One run, with a bar of simulated time.
+fn one(
+    plan: &Plan,
+    label: &str,
+    scheme: &Scheme,
+    bars: &MultiProgress,
+    stop: &Stop,
+) -> Result<Executed> {
+    let known = plan.end < Time::MAX;
+    let bar = bars.add(if known {
+        ProgressBar::new(plan.end.as_ns()).with_style(ProgressStyle::with_template(
+            "{prefix:>16} {bar:32} {percent:>3} %  {msg}  {eta} left",
+        )?)
+    } else {
+        ProgressBar::new_spinner().with_style(ProgressStyle::with_template(
+            "{prefix:>16} {spinner} {msg}  {elapsed}",
+        )?)
+    });
+    bar.set_prefix(label.to_owned());
+    let executed = plan.run(scheme, |progress| {
+        if known {
+            bar.set_position(progress.now.as_ns());
+        }
+        bar.set_message(format!(
+            "{} ms simulated, {} of {} flows complete",
+            short(progress.now.as_us_f64() / 1e3),
+            progress.completed,
+            progress.started
+        ));
+        if stop.requested() {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    });
+    bar.finish_and_clear();
+    executed.with_context(|| format!("transport {label}"))
+}
+
+/// A label as part of a file name.
+fn file_name(label: &str) -> String {
+    let keep = |c: char| {
+        if c.is_ascii_alphanumeric() || "-_.".contains(c) {
+            c
+        } else {
+            '-'
+        }
+    };
+    label.chars().map(keep).collect()
+}
+
+fn flows_csv(executed: &Executed) -> String {
+    use std::fmt::Write as _;
+    let mut csv = String::from(
+        "src,dst,bytes,class,start_ns,finished_ns,delivered_bytes,retransmits,drops\n",
+    );
+    let ns = |time: Time| format!("{}.{:03}", time.as_ps() / 1_000, time.as_ps() % 1_000);
+    for flow in &executed.records.flows {
+        let spec = &flow.spec;
+        let bytes = match spec.bytes {
+            ratewright_simfabric::FlowSpec::UNBOUNDED => "unbounded".to_owned(),
+            bytes => bytes.to_string(),
+        };
+        // Writing into a String cannot fail.
+        let _ = writeln!(
+            csv,
+            "{},{},{bytes},{},{},{},{},{},{}",
+            spec.src.0,
+            spec.dst.0,
+            spec.class,
+            ns(spec.start),
+            flow.finished.map(ns).unwrap_or_default(),
+            flow.delivered_bytes,
+            flow.retransmits,
+            flow.drops
+        );
+    }
+    csv
+}
+
+/// A panel for each transport, a line for each sampled flow.
+fn picture(plan: &Plan, runs: &[(String, Executed)]) -> Picture {
+    let most = plan.series.map_or(0, |s| s.1);
+    let panels = runs.iter().filter_map(|(label, executed)| {
+        let series = executed.records.series.as_ref()?;
+        let flows = (executed.records.flows.len() as u32).min(most);
+        let lines = (0..flows).map(|flow| {
+            let rates = series.goodput_bps(FlowId(flow));
+            let points = series.times.iter().zip(rates);
+            let points = points
+                .map(|(at, bps)| (at.as_us_f64() / 1e3, bps / 1e9))
+                .collect();
+            Line::new(format!("flow {}", flow + 1), points).colour(style::colour(flow as usize))
+        });
+        let (x, y) = (Axis::linear("time (ms)"), Axis::linear("goodput (Gbit/s)"));
+        Some(Panel::lines(label.clone(), x, y, lines.collect()))
+    });
+    Picture::new(
+        "Goodput of each flow",
+        format!("seed {}", plan.seed),
+        panels.collect(),
+    )
+}
+
+fn print(summary: &Summary, out: &Path) {
+    let transports: &IndexMap<_, _> = &summary.transports;
+    for (label, o) in transports {
+        let q = o.queue_packets;
+        println!(
+            "{label}: goodput {} Gbit/s, Jain {}, queue {} / {} / {} / {} packets (mean, p50, p95, max), {} drops, {} of {} flows complete",
+            short(o.goodput_gbps),
+            short(o.jain),
+            short(q.mean),
+            q.p50,
+            q.p95,
+            q.max,
+            o.drops,
+            o.flows[1],
+            o.flows[0]
+        );
+    }
+    println!("{}", out.join("summary.json").display());
+}

@@ -1,0 +1,98 @@
+//! Runs a plan, one scheme at a time.
+
+use std::ops::ControlFlow;
+
+use super::{Plan, Scheme};
+use crate::net::FabricError;
+use crate::records::{ConservationError, Records};
+use crate::report::summary::Outcome;
+use crate::run::{Ended, Progress};
+use crate::transport::Transport;
+use crate::transport::constant::ConstantRate;
+use crate::transport::window::FixedWindow;
+use crate::workload::TraceError;
+use crate::{Config, Sim};
+
+/// Why a run failed.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The fabric cannot be built, or a flow cannot run on it.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    /// A trace has changed.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// A defect of the simulator.
+    #[error("the run lost or invented packets: {0}")]
+    Conservation(#[from] ConservationError),
+}
+
+/// A run that ended.
+#[derive(Clone, Debug)]
+pub struct Executed {
+    /// For the summary.
+    pub outcome: Outcome,
+    /// Everything.
+    pub records: Records,
+}
+
+impl Plan {
+    /// Runs one scheme of the plan. The callback hears how far the run got, and may stop it.
+    ///
+    /// # Errors
+    /// If the run cannot be set up, or lost a packet.
+    pub fn run(
+        &self,
+        scheme: &Scheme,
+        progress: impl FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<Executed, RunError> {
+        match *scheme {
+            Scheme::Constant { rate_bps } => self.run_with(ConstantRate::new(rate_bps), progress),
+            Scheme::FixedWindow { packets } => self.run_with(FixedWindow::new(packets), progress),
+        }
+    }
+
+    fn run_with<T: Transport>(
+        &self,
+        transport: T,
+        mut progress: impl FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<Executed, RunError> {
+        let config = Config {
+            seed: self.seed,
+            fabric: self.fabric.clone(),
+            sample_every: self.series.map(|s| s.0),
+            sampled_flows: self.series.map_or(0, |s| s.1),
+            watched: if self.series.is_some() {
+                self.measured.clone()
+            } else {
+                Vec::new()
+            },
+            warm_up: self.warm_up,
+            ..Config::default()
+        };
+        let mut sim = Sim::new(config, self.topology.clone(), self.flows()?, transport)?;
+        let mut ended = Ended::TimeUp;
+        let mut before = Vec::new();
+        if self.warm_up > crate::Time::ZERO {
+            ended = sim.run_with(self.warm_up, &mut progress)?;
+            before = sim
+                .records()
+                .flows
+                .iter()
+                .map(|f| f.delivered_bytes)
+                .collect();
+        }
+        if ended != Ended::Stopped {
+            ended = sim.run_with(self.end, &mut progress)?;
+        }
+        let records = sim.records();
+        records.conservation?;
+        let ended = match ended {
+            Ended::Idle => "complete",
+            Ended::TimeUp => "time-up",
+            Ended::Stopped => "stopped",
+        };
+        let outcome = Outcome::new(&records, &self.measured, (self.warm_up, &before), ended);
+        Ok(Executed { outcome, records })
+    }
+}

@@ -1,0 +1,463 @@
+//! Plans: runs that somebody describes in a TOML file. `docs/simfabric/plans.md` documents the format.
+//!
+//! Every table is read strictly: an unknown key, a value out of range, a file that is missing are one
+//! error that names file, line and column.
+
+mod execute;
+mod queue;
+mod scheme;
+mod source;
+mod topology;
+mod values;
+mod workload;
+
+use std::ops::Range;
+use std::path::Path;
+
+use ratewright_topology::{LinkId, Topology};
+use serde::Deserialize;
+use toml::Spanned;
+use toml::de::DeTable;
+
+pub use execute::{Executed, RunError};
+pub use scheme::{NAMES, Scheme};
+pub use source::PlanError;
+
+use crate::net::FabricConfig;
+use crate::net::buffer::SharedBuffer;
+use crate::workload::{Flows, Merge, TraceError};
+use crate::{Framing, Span, Time};
+use source::{Source, Table};
+use values::Delay;
+
+/// The tables of a plan.
+const TABLES: [&str; 8] = [
+    "run",
+    "topology",
+    "packet",
+    "queue",
+    "nic_queue",
+    "transport",
+    "workload",
+    "measure",
+];
+
+/// A plan, read and checked.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The seed of everything random.
+    pub seed: u64,
+    /// When the run ends at the latest; [`Time::MAX`]: when every flow is complete.
+    pub end: Time,
+    /// From when on things are measured.
+    pub warm_up: Time,
+    /// The network.
+    pub topology: Topology,
+    /// Queues, delays, framing.
+    pub fabric: FabricConfig,
+    /// The schemes to run, one after another, with the names of their results.
+    pub schemes: Vec<(String, Scheme)>,
+    /// The ports whose queues the results tell of.
+    pub measured: Vec<LinkId>,
+    /// The interval of the throughput series, where one is wanted, and of how many flows.
+    pub series: Option<(Span, u32)>,
+    workloads: Vec<workload::Workload>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RunTable {
+    #[serde(default)]
+    seed: u64,
+    duration: Option<Spanned<Delay>>,
+    until: Option<Spanned<String>>,
+    warm_up: Option<Spanned<Delay>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PacketTable {
+    mss_bytes: Option<Spanned<u16>>,
+    header_bytes: Option<u16>,
+    min_wire_bytes: Option<u16>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BufferTable {
+    bytes: Spanned<u64>,
+    alpha: Spanned<f64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MeasureTable {
+    queues: Option<Spanned<Queues>>,
+    throughput_every: Option<Spanned<Delay>>,
+    throughput_flows: Option<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Queues {
+    Group(String),
+    Links(Vec<String>),
+}
+
+impl Plan {
+    /// Reads a plan. `origin` names it in errors, relative paths in it begin at `dir`, and `seed`
+    /// replaces its own.
+    ///
+    /// # Errors
+    /// If it is no TOML, has an unknown key, or describes something that cannot be run.
+    pub fn parse(
+        text: &str,
+        origin: &str,
+        dir: &Path,
+        seed: Option<u64>,
+    ) -> Result<Self, PlanError> {
+        Reader {
+            source: Source { text, origin, dir },
+            seed,
+        }
+        .read()
+    }
+
+    /// Reads a plan from a file.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse), and if the file cannot be read.
+    pub fn load(path: &Path, seed: Option<u64>) -> Result<Self, PlanError> {
+        let origin = path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(|e| PlanError {
+            origin: origin.clone(),
+            place: None,
+            message: format!("cannot be read: {e}"),
+        })?;
+        Self::parse(&text, &origin, path.parent().unwrap_or(Path::new("")), seed)
+    }
+
+    /// The flows of all workloads in start order, from the beginning.
+    ///
+    /// # Errors
+    /// If a trace file has changed since the plan was read.
+    pub fn flows(&self) -> Result<Flows, TraceError> {
+        let sources: Result<Vec<Flows>, TraceError> = self
+            .workloads
+            .iter()
+            .map(workload::Workload::flows)
+            .collect();
+        Ok(Box::new(Merge::new(sources?)))
+    }
+}
+
+type Section<'a> = (Table<'a>, Range<usize>);
+
+struct Reader<'a> {
+    source: Source<'a>,
+    seed: Option<u64>,
+}
+
+impl<'a> Reader<'a> {
+    fn read(&self) -> Result<Plan, PlanError> {
+        let source = &self.source;
+        let document = DeTable::parse(source.text).map_err(|e| source.toml_error(&e))?;
+        let mut document = document.into_inner();
+        for key in document.keys() {
+            if !TABLES.contains(&key.get_ref().as_ref()) {
+                let message = format!(
+                    "unknown table `{}`; a plan has {}",
+                    key.get_ref(),
+                    TABLES.join(", ")
+                );
+                return Err(source.error(Some(key.span()), message));
+            }
+        }
+        let run: RunTable = match self.one(&mut document, "run")? {
+            Some((table, span)) => source.section(table, span)?,
+            None => source.section(Table::new(), 0..0)?,
+        };
+        let seed = self.seed.unwrap_or(run.seed);
+        let (end, warm_up) = self.times(&run)?;
+        let (table, span) = self.required(&mut document, "topology")?;
+        let network = topology::read(source, table, span)?;
+        let fabric = self.fabric(&mut document, &network)?;
+        let schemes = self.schemes(&mut document)?;
+        let mut workloads = Vec::new();
+        for (number, (table, span)) in self
+            .several(&mut document, "workload")?
+            .into_iter()
+            .enumerate()
+        {
+            // Each workload draws from a stream of its own, so that adding one leaves the others as they are.
+            let seed = seed.wrapping_add((number as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+            workloads.push(workload::read(source, table, span, &network, end, seed)?);
+        }
+        let (measured, series) = self.measure(&mut document, &network)?;
+        let plan = Plan {
+            seed,
+            end,
+            warm_up,
+            topology: network.topology,
+            fabric,
+            schemes,
+            measured,
+            series,
+            workloads,
+        };
+        self.check_end(&plan, run.until.map(|u| u.span()))?;
+        Ok(plan)
+    }
+
+    fn times(&self, run: &RunTable) -> Result<(Time, Time), PlanError> {
+        let source = &self.source;
+        if let Some(until) = &run.until
+            && until.get_ref() != "complete"
+        {
+            let message = "`until` can only be \"complete\"; a fixed time is `duration`";
+            return Err(source.error(Some(until.span()), message));
+        }
+        let end = match (&run.duration, &run.until) {
+            (None, None) => {
+                let message = "[run] needs `duration = \"200ms\"` or `until = \"complete\"`";
+                return Err(source.error(None, message));
+            }
+            (None, Some(_)) => Time::MAX,
+            (Some(duration), _) if duration.get_ref().0 == Span::ZERO => {
+                return Err(source.error(Some(duration.span()), "`duration` must not be 0"));
+            }
+            (Some(duration), _) => Time::ZERO + duration.get_ref().0,
+        };
+        let warm_up = run
+            .warm_up
+            .as_ref()
+            .map_or(Time::ZERO, |w| Time::ZERO + w.get_ref().0);
+        if let Some(span) = run.warm_up.as_ref().map(Spanned::span)
+            && warm_up >= end
+        {
+            return Err(source.error(Some(span), "`warm_up` must be shorter than `duration`"));
+        }
+        Ok((end, warm_up))
+    }
+
+    fn one(&self, document: &mut Table<'a>, key: &str) -> Result<Option<Section<'a>>, PlanError> {
+        source::take(document, key)
+            .map(|v| self.source.table(key, v))
+            .transpose()
+    }
+
+    fn required(&self, document: &mut Table<'a>, key: &str) -> Result<Section<'a>, PlanError> {
+        let missing = || {
+            self.source
+                .error(None, format!("the table [{key}] is missing"))
+        };
+        self.one(document, key)?.ok_or_else(missing)
+    }
+
+    fn several(&self, document: &mut Table<'a>, key: &str) -> Result<Vec<Section<'a>>, PlanError> {
+        let Some(value) = source::take(document, key) else {
+            return Err(self
+                .source
+                .error(None, format!("the table [{key}] is missing")));
+        };
+        self.source.tables(key, value)
+    }
+
+    fn fabric(
+        &self,
+        document: &mut Table<'a>,
+        network: &topology::Network,
+    ) -> Result<FabricConfig, PlanError> {
+        let source = &self.source;
+        let mut fabric = FabricConfig {
+            spreading: network.spreading,
+            host_delay: network.host_delay,
+            histograms: true,
+            ..FabricConfig::default()
+        };
+        if let Some((table, span)) = self.one(document, "packet")? {
+            let t: PacketTable = source.section(table, span)?;
+            let usual = Framing::default();
+            let mss_bytes = t
+                .mss_bytes
+                .as_ref()
+                .map_or(usual.mss_bytes, |m| *m.get_ref());
+            fabric.framing = Framing {
+                mss_bytes,
+                header_bytes: t.header_bytes.unwrap_or(usual.header_bytes),
+                min_wire_bytes: t.min_wire_bytes.unwrap_or(usual.min_wire_bytes),
+            };
+            if mss_bytes == 0 || mss_bytes.checked_add(fabric.framing.header_bytes).is_none() {
+                let message = "a packet needs payload, and fits 65,535 bytes with its headers";
+                return Err(source.error(t.mss_bytes.map(|m| m.span()), message));
+            }
+        }
+        if let Some((mut table, span)) = self.one(document, "queue")? {
+            if let Some(value) = source::take(&mut table, "shared_buffer") {
+                let (table, span) = source.table("shared_buffer", value)?;
+                let t: BufferTable = source.section(table, span)?;
+                if *t.bytes.get_ref() == 0 {
+                    return Err(source.error(Some(t.bytes.span()), "a shared buffer of 0 bytes"));
+                }
+                if !(*t.alpha.get_ref() > 0.0 && t.alpha.get_ref().is_finite()) {
+                    return Err(source.error(Some(t.alpha.span()), "`alpha` must be above 0"));
+                }
+                fabric.shared_buffer = Some(SharedBuffer {
+                    bytes: *t.bytes.get_ref(),
+                    alpha: *t.alpha.get_ref(),
+                });
+            }
+            fabric.edge = queue::read(source, table, span)?;
+            fabric.core = fabric.edge.clone();
+        }
+        if let Some((table, span)) = self.one(document, "nic_queue")? {
+            fabric.nic = queue::read(source, table, span)?;
+        }
+        Ok(fabric)
+    }
+
+    fn schemes(&self, document: &mut Table<'a>) -> Result<Vec<(String, Scheme)>, PlanError> {
+        let source = &self.source;
+        let mut schemes: Vec<(String, Scheme)> = Vec::new();
+        for (mut table, span) in self.several(document, "transport")? {
+            let label = match source::take(&mut table, "label") {
+                None => None,
+                Some(value) => {
+                    let text = value.get_ref().as_str().map(str::to_owned);
+                    let wrong = || source.error(Some(value.span()), "`label` must be a text");
+                    Some(text.ok_or_else(wrong)?)
+                }
+            };
+            let (name, scheme) = scheme::read(source, table, span.clone())?;
+            let label = label.unwrap_or(name);
+            if schemes.iter().any(|(other, _)| *other == label) {
+                let message = format!("there are two transports {label:?}; give one a `label`");
+                return Err(source.error(Some(span), message));
+            }
+            schemes.push((label, scheme));
+        }
+        Ok(schemes)
+    }
+
+    /// Which queues, and which series.
+    #[allow(clippy::type_complexity, reason = "two values that one table gives")]
+    fn measure(
+        &self,
+        document: &mut Table<'a>,
+        network: &topology::Network,
+    ) -> Result<(Vec<LinkId>, Option<(Span, u32)>), PlanError> {
+        let source = &self.source;
+        let t = match self.one(document, "measure")? {
+            None => MeasureTable {
+                queues: None,
+                throughput_every: None,
+                throughput_flows: None,
+            },
+            Some((table, span)) => source.section(table, span)?,
+        };
+        let topology = &network.topology;
+        let span = t.queues.as_ref().map(Spanned::span);
+        let group = match t.queues.map(Spanned::into_inner) {
+            Some(Queues::Links(names)) => {
+                let link = |name: &String| {
+                    let (from, to) = name.split_once("->")?;
+                    let end = |name: &str| topology.node_by_name(name.trim());
+                    topology.link_between(end(from)?, end(to)?)
+                };
+                let found: Result<Vec<LinkId>, PlanError> = names
+                    .iter()
+                    .map(|name| {
+                        let message = format!(
+                            "there is no link {name:?}; links are written like \"leaf1->spine1\""
+                        );
+                        link(name).ok_or_else(|| source.error(span.clone(), message))
+                    })
+                    .collect();
+                return Ok((
+                    found?,
+                    series(source, t.throughput_every.as_ref(), t.throughput_flows)?,
+                ));
+            }
+            Some(Queues::Group(name)) => Some(name),
+            None => None,
+        };
+        let group = group.unwrap_or_else(|| {
+            if network.bottleneck.is_some() {
+                "bottleneck"
+            } else {
+                "switches"
+            }
+            .to_owned()
+        });
+        let of_switch = |link: &&ratewright_topology::Link| {
+            matches!(link.from, ratewright_topology::Node::Switch(_))
+        };
+        let to_host = |link: &&ratewright_topology::Link| {
+            matches!(link.to, ratewright_topology::Node::Host(_))
+        };
+        let links = topology.links().iter();
+        let found: Vec<LinkId> = match (group.as_str(), &network.bottleneck) {
+            ("bottleneck", Some((from, to))) => {
+                let end = |name: &str| topology.node_by_name(name);
+                end(from)
+                    .zip(end(to))
+                    .and_then(|(from, to)| topology.link_between(from, to))
+                    .into_iter()
+                    .collect()
+            }
+            ("switches", _) => links.filter(of_switch).map(|l| l.id).collect(),
+            ("edge", _) => links.filter(to_host).map(|l| l.id).collect(),
+            ("core", _) => links
+                .filter(of_switch)
+                .filter(|l| !to_host(l))
+                .map(|l| l.id)
+                .collect(),
+            ("hosts", _) => links.filter(|l| !of_switch(l)).map(|l| l.id).collect(),
+            _ => {
+                let message = format!(
+                    "`queues` is {group:?}; it is \"switches\", \"edge\", \"core\", \"hosts\", of a dumbbell also \"bottleneck\", or a list of links"
+                );
+                return Err(source.error(span, message));
+            }
+        };
+        Ok((
+            found,
+            series(source, t.throughput_every.as_ref(), t.throughput_flows)?,
+        ))
+    }
+
+    /// A run that is to last until all is complete must be able to.
+    fn check_end(&self, plan: &Plan, until: Option<Range<usize>>) -> Result<(), PlanError> {
+        if plan.end < Time::MAX {
+            return Ok(());
+        }
+        let endless = |w: &workload::Workload| match w {
+            workload::Workload::List(flows) => flows
+                .iter()
+                .any(|f| f.bytes == crate::FlowSpec::UNBOUNDED && f.stop == Time::MAX),
+            workload::Workload::Permutation(w) => w.is_unbounded(),
+            workload::Workload::Staggered(w) => !w.stops,
+            _ => false,
+        };
+        if plan.workloads.iter().any(endless) {
+            let message =
+                "a flow without end never completes; give it `bytes`, or the run a `duration`";
+            return Err(self.source.error(until, message));
+        }
+        Ok(())
+    }
+}
+
+fn series(
+    source: &Source<'_>,
+    every: Option<&Spanned<Delay>>,
+    flows: Option<u32>,
+) -> Result<Option<(Span, u32)>, PlanError> {
+    match every {
+        None => Ok(None),
+        Some(every) if every.get_ref().0 == Span::ZERO => {
+            Err(source.error(Some(every.span()), "`throughput_every` must not be 0"))
+        }
+        Some(every) => Ok(Some((every.get_ref().0, flows.unwrap_or(16)))),
+    }
+}

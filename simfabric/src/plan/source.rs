@@ -1,0 +1,152 @@
+//! The text of a plan, and errors that point into it.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue, ValueDeserializer};
+
+/// A mistake in a plan: where it is, what it is, and what would be right.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PlanError {
+    /// The file.
+    pub origin: String,
+    /// Line and column, counted from 1, where a place can be named.
+    pub place: Option<(usize, usize)>,
+    /// What is wrong, and what would be right.
+    pub message: String,
+}
+
+impl fmt::Display for PlanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.place {
+            Some((line, column)) => write!(f, "{}:{line}:{column}: {}", self.origin, self.message),
+            None => write!(f, "{}: {}", self.origin, self.message),
+        }
+    }
+}
+
+impl std::error::Error for PlanError {}
+
+/// A table of the plan: its keys with their places.
+pub(super) type Table<'a> = DeTable<'a>;
+
+/// The text at hand.
+#[derive(Clone, Copy)]
+pub(super) struct Source<'a> {
+    pub(super) text: &'a str,
+    pub(super) origin: &'a str,
+    /// Where relative paths of the plan begin.
+    pub(super) dir: &'a Path,
+}
+
+impl<'a> Source<'a> {
+    /// A mistake at a place.
+    pub(super) fn error(
+        &self,
+        span: Option<Range<usize>>,
+        message: impl Into<String>,
+    ) -> PlanError {
+        PlanError {
+            origin: self.origin.to_owned(),
+            place: span.map(|s| self.place(s.start)),
+            message: message.into(),
+        }
+    }
+
+    fn place(&self, offset: usize) -> (usize, usize) {
+        let before = self.text.get(..offset).unwrap_or(self.text);
+        let line = before.rfind('\n').map_or(0, |i| i + 1);
+        let column = before.get(line..).unwrap_or_default().chars().count() + 1;
+        (before.bytes().filter(|b| *b == b'\n').count() + 1, column)
+    }
+
+    pub(super) fn toml_error(&self, error: &toml::de::Error) -> PlanError {
+        self.error(error.span(), error.message().trim())
+    }
+
+    /// A path of the plan, relative to the plan's own directory.
+    pub(super) fn path(&self, path: &str) -> PathBuf {
+        self.dir.join(path)
+    }
+
+    /// Reads a table as a section.
+    pub(super) fn section<T: DeserializeOwned>(
+        &self,
+        table: Table<'a>,
+        span: Range<usize>,
+    ) -> Result<T, PlanError> {
+        let value = Spanned::new(span, DeValue::Table(table));
+        T::deserialize(ValueDeserializer::from(value)).map_err(|e| self.toml_error(&e))
+    }
+
+    /// The value as a table.
+    pub(super) fn table(
+        &self,
+        key: &str,
+        value: Spanned<DeValue<'a>>,
+    ) -> Result<(Table<'a>, Range<usize>), PlanError> {
+        let span = value.span();
+        match value.into_inner() {
+            DeValue::Table(table) => Ok((table, span)),
+            _ => Err(self.error(Some(span), format!("`{key}` must be a table"))),
+        }
+    }
+
+    /// One table, or several of an array of tables.
+    pub(super) fn tables(
+        &self,
+        key: &str,
+        value: Spanned<DeValue<'a>>,
+    ) -> Result<Vec<(Table<'a>, Range<usize>)>, PlanError> {
+        let span = value.span();
+        match value.into_inner() {
+            DeValue::Table(table) => Ok(vec![(table, span)]),
+            DeValue::Array(array) if !array.is_empty() => {
+                array.into_iter().map(|v| self.table(key, v)).collect()
+            }
+            _ => {
+                let message = format!("`{key}` must be a table [{key}] or several [[{key}]]");
+                Err(self.error(Some(span), message))
+            }
+        }
+    }
+
+    /// Takes the text under `key` out of a table, one of `known`.
+    pub(super) fn choice(
+        &self,
+        table: &mut Table<'a>,
+        span: Range<usize>,
+        key: &str,
+        known: &[&'static str],
+    ) -> Result<(&'static str, Range<usize>), PlanError> {
+        let list = known.join(", ");
+        let Some(value) = take(table, key) else {
+            return Err(self.error(
+                Some(span),
+                format!("`{key}` is missing; it is one of {list}"),
+            ));
+        };
+        let at = value.span();
+        let found = match value.get_ref() {
+            DeValue::String(text) => known.iter().find(|k| **k == text.as_ref()),
+            _ => None,
+        };
+        let written = self.text.get(at.clone()).unwrap_or_default();
+        let found = found.ok_or_else(|| {
+            self.error(
+                Some(at.clone()),
+                format!("`{key}` is {written}; it must be one of {list}"),
+            )
+        })?;
+        Ok((found, at))
+    }
+}
+
+/// Takes a value out of a table.
+pub(super) fn take<'a>(table: &mut Table<'a>, key: &str) -> Option<Spanned<DeValue<'a>>> {
+    let found = table.keys().find(|k| k.get_ref() == key)?.clone();
+    table.remove(&found)
+}

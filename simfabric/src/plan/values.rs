@@ -1,0 +1,74 @@
+//! Values with a text form of their own: rates and times.
+
+use std::marker::PhantomData;
+
+use ratewright_topology::units::{parse_capacity_bps, parse_delay_ns};
+use serde::de::{Deserialize, Deserializer, Error, Visitor};
+
+use crate::Span;
+
+/// `"10Gbit/s"`, in bit/s, not 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Rate(pub(super) u64);
+
+/// `"10us"`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Delay(pub(super) Span);
+
+impl Delay {
+    pub(super) const fn ns(self) -> u64 {
+        self.0.as_ns()
+    }
+}
+
+trait Text: Sized {
+    const EXPECTED: &'static str;
+    fn read(text: &str) -> Result<Self, String>;
+}
+
+impl Text for Rate {
+    const EXPECTED: &'static str = "a rate with its unit, such as \"10Gbit/s\" or \"500Mbit/s\"";
+
+    fn read(text: &str) -> Result<Self, String> {
+        match parse_capacity_bps(text) {
+            Ok(0) => Err("a rate must not be 0".to_owned()),
+            Ok(bps) => Ok(Self(bps)),
+            Err(e) => Err(e.to_string()),
+        }
+    }
+}
+
+impl Text for Delay {
+    const EXPECTED: &'static str = "a time with its unit, such as \"10us\" or \"200ms\"";
+
+    fn read(text: &str) -> Result<Self, String> {
+        let ns = parse_delay_ns(text).map_err(|e| e.to_string())?;
+        Ok(Self(Span::from_ns(ns)))
+    }
+}
+
+struct TextVisitor<T>(PhantomData<T>);
+
+impl<T: Text> Visitor<'_> for TextVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(T::EXPECTED)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        T::read(text).map_err(E::custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for Rate {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(TextVisitor(PhantomData))
+    }
+}
+
+impl<'de> Deserialize<'de> for Delay {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(TextVisitor(PhantomData))
+    }
+}

@@ -1,0 +1,336 @@
+//! `[workload]`: the flows of a plan.
+
+use std::ops::Range;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::source::{PlanError, Source, Table};
+use super::topology::Network;
+use super::values::Delay;
+use crate::workload::{
+    AllToAll, Flows, Incast, Permutation, Poisson, PoissonError, Rounds, SizeDistribution,
+    Staggered, Trace,
+};
+use crate::{FlowSpec, HostId, Span, Time};
+
+/// The values of `kind`.
+const KINDS: [&str; 7] = [
+    "poisson",
+    "incast",
+    "all-to-all",
+    "permutation",
+    "staggered",
+    "list",
+    "trace",
+];
+
+/// A workload that can be started again and again, each time with the same flows.
+#[derive(Clone, Debug)]
+pub(super) enum Workload {
+    Poisson(Poisson),
+    Incast(Incast),
+    AllToAll(AllToAll),
+    Permutation(Permutation),
+    Staggered(Staggered),
+    List(Vec<FlowSpec>),
+    Trace(std::path::PathBuf, u32),
+}
+
+impl Workload {
+    /// Its flows from the beginning.
+    pub(super) fn flows(&self) -> Result<Flows, crate::workload::TraceError> {
+        Ok(match self {
+            Self::Poisson(w) => Box::new(w.clone()),
+            Self::Incast(w) => Box::new(w.clone()),
+            Self::AllToAll(w) => Box::new(w.clone()),
+            Self::Permutation(w) => Box::new(w.clone()),
+            Self::Staggered(w) => Box::new(w.clone()),
+            Self::List(flows) => Box::new(flows.clone().into_iter()),
+            Self::Trace(path, hosts) => Box::new(Trace::open(path, *hosts)?),
+        })
+    }
+}
+
+/// Where sizes come from: exactly one of these keys.
+#[derive(Default)]
+struct Sizes {
+    bytes: Option<Spanned<u64>>,
+    sizes: Option<Spanned<String>>,
+    sizes_file: Option<Spanned<String>>,
+}
+
+impl Sizes {
+    fn read(self, source: &Source<'_>) -> Result<Option<SizeDistribution>, PlanError> {
+        match (self.bytes, self.sizes, self.sizes_file) {
+            (None, None, None) => Ok(None),
+            (Some(bytes), None, None) => match *bytes.get_ref() {
+                0 => Err(source.error(Some(bytes.span()), "`bytes` is 0; a flow has at least one")),
+                count => Ok(Some(SizeDistribution::constant(count))),
+            },
+            (None, Some(name), None) => SizeDistribution::published(name.get_ref())
+                .map(Some)
+                .map_err(|e| source.error(Some(name.span()), e.to_string())),
+            (None, None, Some(file)) => SizeDistribution::from_csv(&source.path(file.get_ref()))
+                .map(Some)
+                .map_err(|e| source.error(Some(file.span()), e.to_string())),
+            (a, b, c) => {
+                let spans = [
+                    a.map(|s| s.span()),
+                    b.map(|s| s.span()),
+                    c.map(|s| s.span()),
+                ];
+                let last = spans.into_iter().flatten().max_by_key(|s| s.start);
+                let message = "keep one of `bytes`, `sizes` and `sizes_file`";
+                Err(source.error(last, message))
+            }
+        }
+    }
+
+    fn required(
+        self,
+        source: &Source<'_>,
+        span: Range<usize>,
+    ) -> Result<SizeDistribution, PlanError> {
+        self.read(source)?.ok_or_else(|| {
+            let message = "the sizes are missing; add `bytes`, `sizes` or `sizes_file`";
+            source.error(Some(span), message)
+        })
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PoissonTable {
+    load: Spanned<f64>,
+    bytes: Option<Spanned<u64>>,
+    sizes: Option<Spanned<String>>,
+    sizes_file: Option<Spanned<String>>,
+    start: Option<Delay>,
+    until: Option<Delay>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct IncastTable {
+    senders: Spanned<u32>,
+    #[serde(default)]
+    receiver: Option<Spanned<u32>>,
+    bytes: Option<Spanned<u64>>,
+    sizes: Option<Spanned<String>>,
+    sizes_file: Option<Spanned<String>>,
+    start: Option<Delay>,
+    period: Option<Delay>,
+    rounds: Option<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PatternTable {
+    bytes: Option<Spanned<u64>>,
+    sizes: Option<Spanned<String>>,
+    sizes_file: Option<Spanned<String>>,
+    start: Option<Delay>,
+    period: Option<Delay>,
+    rounds: Option<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StaggeredTable {
+    senders: Vec<Spanned<u32>>,
+    receiver: Spanned<u32>,
+    interval: Delay,
+    start: Option<Delay>,
+    #[serde(default = "yes")]
+    stops: bool,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ListTable {
+    flows: Vec<ListedFlow>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ListedFlow {
+    src: Spanned<u32>,
+    dst: Spanned<u32>,
+    bytes: Option<Spanned<u64>>,
+    start: Option<Delay>,
+    stop: Option<Delay>,
+    weight: Option<Spanned<f32>>,
+    class: Option<u16>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TraceTable {
+    file: Spanned<String>,
+}
+
+fn time(delay: Option<Delay>) -> Time {
+    Time::ZERO + delay.map_or(Span::ZERO, |d| d.0)
+}
+
+fn rounds(start: Option<Delay>, period: Option<Delay>, count: Option<u32>) -> Rounds {
+    Rounds {
+        start: time(start),
+        period: period.map_or(Span::ZERO, |d| d.0),
+        count: count.unwrap_or(1),
+    }
+}
+
+/// Reads one workload table.
+pub(super) fn read<'a>(
+    source: &Source<'a>,
+    mut table: Table<'a>,
+    span: Range<usize>,
+    network: &Network,
+    end: Time,
+    seed: u64,
+) -> Result<Workload, PlanError> {
+    let hosts = network.topology.hosts().len() as u32;
+    let host = |number: &Spanned<u32>| {
+        let id = *number.get_ref();
+        if id < hosts {
+            return Ok(HostId(id));
+        }
+        let most = hosts.saturating_sub(1);
+        Err(source.error(
+            Some(number.span()),
+            format!("there is no host {id}; hosts are 0 to {most}"),
+        ))
+    };
+    let (kind, at) = source.choice(&mut table, span.clone(), "kind", &KINDS)?;
+    Ok(match kind {
+        "poisson" => {
+            let t: PoissonTable = source.section(table, span.clone())?;
+            let sizes = Sizes {
+                bytes: t.bytes,
+                sizes: t.sizes,
+                sizes_file: t.sizes_file,
+            };
+            let sizes = sizes.required(source, span)?;
+            let window = (time(t.start), t.until.map_or(end, |d| Time::ZERO + d.0));
+            let links = network.topology.hosts().iter().map(|h| {
+                let link = network.topology.host_uplink(h.id);
+                network.topology.effective_capacity_bps(link)
+            });
+            let mean_bps = links.sum::<u64>() / u64::from(hosts.max(1));
+            if window.1 == Time::MAX {
+                let message =
+                    "arrivals would never end; add `until` here, or a `duration` to [run]";
+                return Err(source.error(Some(at), message));
+            }
+            Workload::Poisson(
+                Poisson::new(hosts, mean_bps, *t.load.get_ref(), sizes, window, seed).map_err(
+                    |e| {
+                        let place = match e {
+                            PoissonError::Load { .. } => t.load.span(),
+                            PoissonError::Hosts { .. } => at,
+                        };
+                        source.error(Some(place), e.to_string())
+                    },
+                )?,
+            )
+        }
+        "incast" => {
+            let t: IncastTable = source.section(table, span.clone())?;
+            let sizes = Sizes {
+                bytes: t.bytes,
+                sizes: t.sizes,
+                sizes_file: t.sizes_file,
+            };
+            let sizes = sizes.required(source, span)?;
+            let senders = *t.senders.get_ref();
+            if senders == 0 || senders >= hosts {
+                let message = format!(
+                    "`senders` is {senders}; with {hosts} hosts there can be 1 to {}",
+                    hosts.saturating_sub(1)
+                );
+                return Err(source.error(Some(t.senders.span()), message));
+            }
+            let receiver = t.receiver.as_ref().map_or(Ok(HostId(0)), host)?;
+            let rounds = rounds(t.start, t.period, t.rounds);
+            Workload::Incast(Incast::new(hosts, senders, receiver, sizes, rounds, seed))
+        }
+        "all-to-all" | "permutation" => {
+            let t: PatternTable = source.section(table, span.clone())?;
+            let sizes = Sizes {
+                bytes: t.bytes,
+                sizes: t.sizes,
+                sizes_file: t.sizes_file,
+            };
+            let rounds = rounds(t.start, t.period, t.rounds);
+            if kind == "all-to-all" {
+                let sizes = sizes.required(source, span)?;
+                Workload::AllToAll(AllToAll::new(hosts, sizes, rounds, seed))
+            } else {
+                let sizes = sizes.read(source)?;
+                Workload::Permutation(Permutation::new(hosts, sizes, rounds, seed))
+            }
+        }
+        "staggered" => {
+            let t: StaggeredTable = source.section(table, span)?;
+            let receiver = host(&t.receiver)?;
+            let mut senders = Vec::with_capacity(t.senders.len());
+            for number in &t.senders {
+                let sender = host(number)?;
+                if sender == receiver {
+                    return Err(source.error(Some(number.span()), "a sender is the receiver"));
+                }
+                senders.push(sender);
+            }
+            let start = time(t.start);
+            Workload::Staggered(Staggered::new(
+                senders,
+                receiver,
+                start,
+                t.interval.0,
+                t.stops,
+            ))
+        }
+        "list" => {
+            let t: ListTable = source.section(table, span)?;
+            let mut flows = Vec::with_capacity(t.flows.len());
+            for listed in &t.flows {
+                let (src, dst) = (host(&listed.src)?, host(&listed.dst)?);
+                if src == dst {
+                    return Err(source.error(Some(listed.dst.span()), "a host sends to itself"));
+                }
+                let sizes = listed.bytes.as_ref().map(|b| (*b.get_ref(), b.span()));
+                if let Some((0, place)) = sizes {
+                    return Err(source.error(Some(place), "`bytes` is 0; a flow has at least one"));
+                }
+                let bytes = sizes.map_or(FlowSpec::UNBOUNDED, |s| s.0);
+                let mut flow = FlowSpec::new(src, dst, bytes, time(listed.start));
+                flow.stop = listed.stop.map_or(Time::MAX, |d| Time::ZERO + d.0);
+                flow.class = listed.class.unwrap_or(0);
+                if let Some(weight) = &listed.weight {
+                    flow.weight = *weight.get_ref();
+                    if !(flow.weight.is_finite() && flow.weight > 0.0) {
+                        let message = "`weight` must be a positive number";
+                        return Err(source.error(Some(weight.span()), message));
+                    }
+                }
+                flows.push(flow);
+            }
+            flows.sort_by_key(|f| f.start);
+            Workload::List(flows)
+        }
+        _ => {
+            let t: TraceTable = source.section(table, span)?;
+            let path = source.path(t.file.get_ref());
+            let wrong =
+                |e: crate::workload::TraceError| source.error(Some(t.file.span()), e.to_string());
+            Trace::open(&path, hosts).map_err(wrong)?;
+            Workload::Trace(path, hosts)
+        }
+    })
+}

@@ -1,0 +1,209 @@
+//! The summary of a plan's runs.
+
+use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
+
+use super::classes::{CLASSES, class_of};
+use super::commit::commit;
+use super::stats::{jain, mean, quantile_sorted};
+use crate::records::Records;
+use crate::{FlowSpec, Time};
+use ratewright_topology::LinkId;
+
+/// `summary.json`. With one transport its results also stand at the top level.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Summary {
+    /// The plan's file.
+    pub plan: String,
+    /// The seed.
+    pub seed: u64,
+    /// The commit of the source.
+    pub commit: String,
+    /// Whether every run ended as planned; `false` after Ctrl-C.
+    pub complete: bool,
+    /// The only transport's results, if there is one only.
+    #[serde(flatten)]
+    pub only: Option<Outcome>,
+    /// The results by transport.
+    pub transports: IndexMap<String, Outcome>,
+}
+
+impl Summary {
+    /// Of the results of a plan.
+    #[must_use]
+    pub fn new(plan: String, seed: u64, transports: IndexMap<String, Outcome>) -> Self {
+        Self {
+            plan,
+            seed,
+            commit: commit().to_owned(),
+            complete: transports.values().all(|o| o.ended != "stopped"),
+            only: transports
+                .values()
+                .next()
+                .filter(|_| transports.len() == 1)
+                .cloned(),
+            transports,
+        }
+    }
+}
+
+/// What one transport did.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Payload that receivers had in order, per second after the warm-up.
+    pub goodput_gbps: f64,
+    /// Jain's index over the goodput of flows, each while it lasted.
+    pub jain: f64,
+    /// The measured queues.
+    pub queue_packets: QueueLength,
+    /// Packets that were dropped anywhere.
+    pub drops: u64,
+    /// Flow completion times by the size of the flow; classes without a completed flow are left out.
+    pub fct_us: IndexMap<String, Times>,
+    /// Flows that began, and flows that completed.
+    pub flows: [u64; 2],
+    /// Packets with payload that were sent again.
+    pub retransmits: u64,
+    /// The simulated time.
+    pub simulated_us: f64,
+    /// Packets that left a queue onto a link and arrived.
+    pub packet_hops: u64,
+    /// `complete`: nothing was left to happen; `time-up`; `stopped`: by Ctrl-C.
+    pub ended: String,
+    /// Counters of the scheme.
+    pub counters: IndexMap<String, f64>,
+}
+
+/// Lengths of queues in packets, over time; the packet being sent does not count.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct QueueLength {
+    /// The mean over time and queues.
+    pub mean: f64,
+    /// Median over time, of the measured queue where it is longest.
+    pub p50: f64,
+    /// 95 %.
+    pub p95: f64,
+    /// The longest.
+    pub max: f64,
+}
+
+/// Completion times in microseconds.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Times {
+    /// Flows.
+    pub count: u64,
+    /// Mean.
+    pub mean: f64,
+    /// Median.
+    pub p50: f64,
+    /// 95 %.
+    pub p95: f64,
+    /// 99 %.
+    pub p99: f64,
+    /// The longest.
+    pub max: f64,
+}
+
+impl Outcome {
+    /// Of a run. `before` are the bytes that each flow had delivered at the end of the warm-up.
+    #[must_use]
+    pub fn new(
+        records: &Records,
+        measured: &[LinkId],
+        (warm_up, before): (Time, &[u64]),
+        ended: &str,
+    ) -> Self {
+        let last = records.flows.iter().filter_map(|f| f.finished).max();
+        let all_done = records.flows.iter().all(|f| f.finished.is_some());
+        // A run that completed may have idled since; the goodput counts until the last byte.
+        let end = last.filter(|_| all_done).unwrap_or(records.now);
+        let mut bytes = 0;
+        let mut rates = Vec::new();
+        for (index, flow) in records.flows.iter().enumerate() {
+            let delivered = flow.delivered_bytes - before.get(index).copied().unwrap_or(0);
+            bytes += delivered;
+            let from = flow.spec.start.max(warm_up);
+            let to = flow.finished.unwrap_or(end).min(flow.spec.stop).min(end);
+            if to > from {
+                rates.push(delivered as f64 / to.since(from).as_secs_f64());
+            }
+        }
+        let seconds = end.since(warm_up).as_secs_f64();
+        let goodput = if seconds > 0.0 {
+            bytes as f64 * 8.0 / seconds / 1e9
+        } else {
+            0.0
+        };
+        let counters = records.transport.iter();
+        Self {
+            goodput_gbps: goodput,
+            jain: jain(&rates),
+            queue_packets: queue_length(records, measured),
+            drops: records.drops(),
+            fct_us: fct_by_class(records, warm_up),
+            flows: [
+                records.flows.len() as u64,
+                records
+                    .flows
+                    .iter()
+                    .filter(|f| f.finished.is_some())
+                    .count() as u64,
+            ],
+            retransmits: records.flows.iter().map(|f| f.retransmits).sum(),
+            simulated_us: records.now.as_us_f64(),
+            packet_hops: records.packet_hops,
+            ended: ended.to_owned(),
+            counters: counters
+                .map(|(name, value)| ((*name).to_owned(), *value))
+                .collect(),
+        }
+    }
+}
+
+fn queue_length(records: &Records, measured: &[LinkId]) -> QueueLength {
+    let ports = || measured.iter().filter_map(|l| records.ports.get(l.index()));
+    let means: Vec<f64> = ports().map(|p| p.stats.mean_packets()).collect();
+    let longest = ports().max_by(|a, b| a.stats.mean_packets().total_cmp(&b.stats.mean_packets()));
+    let histogram = longest.and_then(|p| p.stats.histogram.as_ref());
+    let quantile = |share| histogram.map_or(0.0, |h| f64::from(h.quantile(share)));
+    QueueLength {
+        mean: mean(&means).unwrap_or(0.0),
+        p50: quantile(0.5),
+        p95: quantile(0.95),
+        max: ports()
+            .map(|p| p.stats.max_packets)
+            .max()
+            .map_or(0.0, f64::from),
+    }
+}
+
+fn fct_by_class(records: &Records, warm_up: Time) -> IndexMap<String, Times> {
+    let mut classes: Vec<Vec<f64>> = vec![Vec::new(); CLASSES.len()];
+    for flow in &records.flows {
+        if let Some(fct) = flow.fct()
+            && flow.spec.start >= warm_up
+            && flow.spec.bytes < FlowSpec::UNBOUNDED
+        {
+            classes[class_of(flow.spec.bytes)].push(fct.as_us_f64());
+        }
+    }
+    let mut found = IndexMap::new();
+    for ((name, _), mut times) in CLASSES.iter().zip(classes) {
+        times.sort_unstable_by(f64::total_cmp);
+        let at = |share| quantile_sorted(&times, share).unwrap_or(0.0);
+        if let Some(mean) = mean(&times) {
+            found.insert(
+                (*name).to_owned(),
+                Times {
+                    count: times.len() as u64,
+                    mean,
+                    p50: at(0.5),
+                    p95: at(0.95),
+                    p99: at(0.99),
+                    max: at(1.0),
+                },
+            );
+        }
+    }
+    found
+}

@@ -1,0 +1,191 @@
+//! Poisson arrivals between hosts drawn at random, at an offered load.
+
+use rand::RngExt;
+use rand::SeedableRng;
+
+use super::sizes::SizeDistribution;
+use crate::{FlowSpec, HostId, SimRng, Span, Time};
+
+/// Why there are no such arrivals.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub enum PoissonError {
+    /// Out of range.
+    #[error("the load is {load}; it must be above 0 and at most 1, a share of the hosts' links")]
+    Load {
+        /// The load.
+        load: f64,
+    },
+    /// Nobody to send to.
+    #[error("there are {hosts} hosts; flows between hosts need at least 2")]
+    Hosts {
+        /// How many.
+        hosts: u32,
+    },
+}
+
+/// Flows between uniformly random pairs of hosts, beginning as a Poisson process (flowtune §5.3).
+///
+/// At load 1, the bytes that begin per second are the capacity of all hosts' links: the rate of the
+/// process is hosts × link capacity / mean size. Sources and destinations are drawn independently and
+/// uniformly, a destination other than the source.
+#[derive(Clone, Debug)]
+pub struct Poisson {
+    hosts: u32,
+    sizes: SizeDistribution,
+    /// Mean time between two arrivals, over all hosts, in picoseconds.
+    mean_gap_ps: f64,
+    now_ps: f64,
+    until: Time,
+    rng: SimRng,
+}
+
+impl Poisson {
+    /// Arrivals from `from` until `until` among `hosts` whose links carry `link_bps` each.
+    ///
+    /// # Errors
+    /// If the load is not within (0, 1], or there are fewer than two hosts.
+    pub fn new(
+        hosts: u32,
+        link_bps: u64,
+        load: f64,
+        sizes: SizeDistribution,
+        (from, until): (Time, Time),
+        seed: u64,
+    ) -> Result<Self, PoissonError> {
+        if !(load > 0.0 && load <= 1.0) {
+            return Err(PoissonError::Load { load });
+        }
+        if hosts < 2 {
+            return Err(PoissonError::Hosts { hosts });
+        }
+        let rate_per_s = load * f64::from(hosts) * link_bps as f64 / (8.0 * sizes.mean_bytes());
+        Ok(Self {
+            hosts,
+            sizes,
+            mean_gap_ps: 1e12 / rate_per_s,
+            now_ps: from.as_ps() as f64,
+            until,
+            rng: SimRng::seed_from_u64(seed),
+        })
+    }
+
+    /// The mean time between two arrivals anywhere.
+    #[must_use]
+    pub fn mean_gap(&self) -> Span {
+        Span::from_ps(self.mean_gap_ps.round() as u64)
+    }
+}
+
+impl Iterator for Poisson {
+    type Item = FlowSpec;
+
+    fn next(&mut self) -> Option<FlowSpec> {
+        // 1 − u lies in (0, 1], so that the logarithm is finite.
+        let u: f64 = self.rng.random();
+        self.now_ps -= (1.0 - u).ln() * self.mean_gap_ps;
+        let start = Time::from_ps(self.now_ps as u64);
+        if start >= self.until {
+            return None;
+        }
+        let src = self.rng.random_range(0..self.hosts);
+        let other = self.rng.random_range(0..self.hosts - 1);
+        let dst = other + u32::from(other >= src);
+        let bytes = self.sizes.sample(&mut self.rng);
+        Some(FlowSpec::new(HostId(src), HostId(dst), bytes, start))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn web(load: f64, ms: u64, seed: u64) -> Poisson {
+        let sizes = SizeDistribution::published("web").unwrap();
+        let span = (Time::ZERO, Time::from_ms(ms));
+        Poisson::new(144, 10_000_000_000, load, sizes, span, seed).unwrap()
+    }
+
+    #[test]
+    fn the_offered_load_is_the_one_asked_for() {
+        let flows: Vec<FlowSpec> = web(0.6, 2_000, 3).collect();
+        let offered = flows.iter().map(|f| f.bytes as f64 * 8.0).sum::<f64>() / 2.0;
+        let load = offered / (144.0 * 10e9);
+        // The relative standard error of a compound Poisson sum is √(E[s²] / E[s]² / n).
+        let n = flows.len() as f64;
+        let mean = offered * 2.0 / 8.0 / n;
+        let second = flows.iter().map(|f| (f.bytes as f64).powi(2)).sum::<f64>() / n;
+        let error = (second / mean.powi(2) / n).sqrt();
+        assert!((load / 0.6 - 1.0).abs() < 4.0 * error, "{load} ± {error}");
+        assert!(error < 0.01);
+    }
+
+    #[test]
+    fn gaps_are_exponential() {
+        let process = web(0.5, 500, 4);
+        let mean = process.mean_gap().as_ps() as f64;
+        let flows: Vec<FlowSpec> = process.collect();
+        let mut gaps: Vec<f64> = flows
+            .windows(2)
+            .map(|pair| pair[1].start.since(pair[0].start).as_ps() as f64)
+            .collect();
+        gaps.sort_unstable_by(f64::total_cmp);
+        let n = gaps.len() as f64;
+        let distance = gaps
+            .iter()
+            .enumerate()
+            .map(|(i, gap)| {
+                let cdf = 1.0 - (-gap / mean).exp();
+                (cdf - i as f64 / n)
+                    .abs()
+                    .max((cdf - (i + 1) as f64 / n).abs())
+            })
+            .fold(0.0, f64::max);
+        assert!(n > 50_000.0);
+        // The critical value of Kolmogorov and Smirnov at a significance of 0.1 %.
+        assert!(distance < 1.95 / n.sqrt(), "{distance}");
+    }
+
+    #[test]
+    fn pairs_are_uniform_and_never_of_one_host() {
+        let mut counts = [[0_u32; 8]; 8];
+        let sizes = SizeDistribution::constant(1_000);
+        let span = (Time::ZERO, Time::from_ms(10));
+        let flows = Poisson::new(8, 10_000_000_000, 1.0, sizes, span, 5).unwrap();
+        let mut n = 0.0;
+        for flow in flows {
+            counts[flow.src.0 as usize][flow.dst.0 as usize] += 1;
+            n += 1.0;
+        }
+        let expected = n / 56.0;
+        let mut chi_square = 0.0;
+        for (src, row) in counts.iter().enumerate() {
+            for (dst, count) in row.iter().enumerate() {
+                if src == dst {
+                    assert_eq!(*count, 0);
+                } else {
+                    chi_square += (f64::from(*count) - expected).powi(2) / expected;
+                }
+            }
+        }
+        // 55 degrees of freedom: the 99.9 % quantile is 93.2.
+        assert!(n > 90_000.0 && chi_square < 93.2, "{chi_square} of {n}");
+    }
+
+    #[test]
+    fn a_seed_fixes_every_flow() {
+        assert!(web(0.4, 20, 9).eq(web(0.4, 20, 9)));
+        assert!(!web(0.4, 20, 9).eq(web(0.4, 20, 10)));
+    }
+
+    #[test]
+    fn impossible_loads_are_refused() {
+        for load in [0.0, -0.1, 1.01, f64::NAN] {
+            let sizes = SizeDistribution::constant(1);
+            let made = Poisson::new(4, 1, load, sizes, (Time::ZERO, Time::MAX), 0);
+            assert!(matches!(made, Err(PoissonError::Load { .. })), "{load}");
+        }
+        let sizes = SizeDistribution::constant(1);
+        let made = Poisson::new(1, 1, 0.5, sizes, (Time::ZERO, Time::MAX), 0);
+        assert_eq!(made.unwrap_err(), PoissonError::Hosts { hosts: 1 });
+    }
+}

@@ -1,0 +1,336 @@
+//! The commands, from the outside: what a plan gives, and what a bad one says.
+
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use assert_cmd::Command;
+use serde_json::Value;
+use tempfile::TempDir;
+
+fn simfabric(arguments: &[&str]) -> Output {
+    let mut command = Command::cargo_bin("simfabric").expect("the program is built with its tests");
+    command
+        .args(arguments)
+        .output()
+        .expect("the program starts")
+}
+
+fn plans() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("plans")
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("test paths are UTF-8")
+}
+
+/// Runs a plan and returns its summary.
+fn run(plan: &Path, out: &Path, more: &[&str]) -> Value {
+    let mut arguments = vec!["run", text(plan), "--out", text(out)];
+    arguments.extend(more);
+    let output = simfabric(&arguments);
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let summary = std::fs::read_to_string(out.join("summary.json")).expect("a summary is written");
+    serde_json::from_str(&summary).expect("the summary is JSON")
+}
+
+const GOOD: &str = r#"
+[run]
+duration = "1ms"
+
+[topology]
+kind = "leaf-spine"
+racks = 2
+hosts_per_rack = 4
+spines = 2
+host_rate = "10Gbit/s"
+fabric_rate = "20Gbit/s"
+link_delay = "1us"
+
+[queue]
+discipline = "drop-tail"
+
+[transport]
+name = "fixed-window"
+packets = 10
+
+[[workload]]
+kind = "poisson"
+load = 0.5
+sizes = "web"
+"#;
+
+#[test]
+fn the_good_plan_is_good() {
+    let dir = TempDir::new().unwrap();
+    let plan = dir.path().join("plan.toml");
+    std::fs::write(&plan, GOOD).unwrap();
+    let output = simfabric(&["check", text(&plan)]);
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(String::from_utf8_lossy(&output.stdout).contains("8 hosts"));
+}
+
+/// Each mistake is one line with the file, the line of the mistake, and what is wrong.
+#[test]
+fn bad_plans_get_one_clear_error_with_the_place() {
+    let dir = TempDir::new().unwrap();
+    let plan = dir.path().join("plan.toml");
+    std::fs::write(dir.path().join("empty.csv"), "# nothing\n").unwrap();
+    std::fs::write(dir.path().join("bad.csv"), "100,0\n50,1\n").unwrap();
+    for (from, to, line, part) in [
+        (
+            "duration = ",
+            "durations = ",
+            3,
+            "unknown field `durations`",
+        ),
+        ("[run]", "[runs]\n[run]", 2, "unknown table `runs`"),
+        ("load = 0.5", "lode = 0.5", 23, "unknown field `lode`"),
+        (
+            "load = 0.5",
+            "load = 1.2",
+            23,
+            "the load is 1.2; it must be above 0 and at most 1",
+        ),
+        ("load = 0.5\n", "", 21, "missing field `load`"),
+        (
+            "racks = 2",
+            "racks = 0",
+            7,
+            "impossible topology: `racks` is 0",
+        ),
+        (
+            "spines = 2",
+            "spines = 0",
+            9,
+            "impossible topology: `spines` is 0",
+        ),
+        (
+            "\"leaf-spine\"",
+            "\"ring\"",
+            6,
+            "`kind` is \"ring\"; it must be one of dumbbell",
+        ),
+        ("\"10Gbit/s\"", "\"10Gbps\"", 10, "is not a capacity"),
+        (
+            "\"drop-tail\"",
+            "\"magic\"",
+            15,
+            "`discipline` is \"magic\"",
+        ),
+        ("\"fixed-window\"", "\"warp\"", 18, "`name` is \"warp\""),
+        ("packets = 10", "packets = 0", 19, "a window of 0 packets"),
+        (
+            "\"web\"",
+            "\"wob\"",
+            24,
+            "\"wob\" is no known size distribution; known are web-search",
+        ),
+        (
+            "sizes = \"web\"",
+            "sizes_file = \"none.csv\"",
+            24,
+            "none.csv: No such file",
+        ),
+        (
+            "sizes = \"web\"",
+            "sizes_file = \"empty.csv\"",
+            24,
+            "the distribution is empty",
+        ),
+        (
+            "sizes = \"web\"",
+            "sizes_file = \"bad.csv\"",
+            24,
+            "bad.csv:2: the size is less",
+        ),
+        ("sizes = \"web\"", "", 21, "the sizes are missing"),
+        (
+            "duration = \"1ms\"",
+            "duration = \"0ms\"",
+            3,
+            "`duration` must not be 0",
+        ),
+        (
+            "duration = \"1ms\"",
+            "duration = 1",
+            3,
+            "a time with its unit",
+        ),
+        (
+            "duration = \"1ms\"",
+            "duration = \"1ms\"\nwarm_up = \"2ms\"",
+            4,
+            "`warm_up` must be shorter",
+        ),
+        (
+            "duration = \"1ms\"",
+            "until = \"complete\"",
+            22,
+            "arrivals would never end",
+        ),
+        ("[run]", "[run", 2, ""),
+        (
+            "sizes = \"web\"",
+            "sizes = \"web\"\n[measure]\nqueues = \"all\"",
+            26,
+            "`queues` is \"all\"",
+        ),
+    ] {
+        let bad = GOOD.replacen(from, to, 1);
+        assert_ne!(bad, GOOD, "{from}");
+        std::fs::write(&plan, bad).unwrap();
+        let output = simfabric(&["check", text(&plan)]);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{to}");
+        assert!(
+            error.contains(&format!("plan.toml:{line}:")),
+            "{to:?}, line {line}: {error}"
+        );
+        assert!(error.contains(part), "{to:?}: {error}");
+        assert!(
+            error.starts_with("error: ") && error.trim_end().lines().count() <= 2,
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_missing_plan_and_a_missing_topology_are_named() {
+    let output = simfabric(&["run", "/nowhere/plan.toml", "--out", "/nowhere/out"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && error.contains("/nowhere/plan.toml: cannot be read"),
+        "{error}"
+    );
+
+    let dir = TempDir::new().unwrap();
+    let plan = dir.path().join("plan.toml");
+    let (head, tail) = GOOD.split_once("[topology]").unwrap();
+    let tail = tail.split_once("[queue]").unwrap().1;
+    let text_of = format!("{head}[topology]\nkind = \"file\"\nfile = \"net.toml\"\n[queue]{tail}");
+    std::fs::write(&plan, text_of).unwrap();
+    let output = simfabric(&["check", text(&plan)]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        error.contains("plan.toml:7:") && error.contains("net.toml"),
+        "{error}"
+    );
+}
+
+/// Every plan that comes with the project is valid; the goodput of the dumbbell is the closed form
+/// 10 Gbit/s × 1448 / 1502, and two flows that each keep 60 packets under way share it equally.
+#[test]
+fn the_plans_in_the_repository_are_valid_and_the_dumbbell_is_full() {
+    let mut count = 0;
+    for entry in std::fs::read_dir(plans()).unwrap() {
+        let path = entry.unwrap().path();
+        let output = simfabric(&["check", text(&path)]);
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        count += 1;
+    }
+    assert!(count >= 5);
+    let dir = TempDir::new().unwrap();
+    let summary = run(&plans().join("dumbbell.toml"), dir.path(), &[]);
+    let goodput = summary["goodput_gbps"].as_f64().unwrap();
+    assert!(
+        (goodput / (10.0 * 1448.0 / 1502.0) - 1.0).abs() < 1e-3,
+        "{goodput}"
+    );
+    assert!(summary["jain"].as_f64().unwrap() > 0.9999);
+    assert_eq!(summary["drops"], 0);
+    // 120 packets under way, less those on the wires of the round trip and being sent: 60 us of
+    // propagation, three transmissions of 1.2016 us, three of 0.0432 us, at 1.2016 us per packet.
+    let under_way = (60.0 + 3.0 * 1.2016 + 3.0 * 0.0432) / 1.2016;
+    let queue = summary["queue_packets"]["mean"].as_f64().unwrap();
+    assert!(
+        (queue - (120.0 - under_way)).abs() < 1.0,
+        "{queue} and {under_way}"
+    );
+    assert!(dir.path().join("throughput.svg").exists());
+    assert_eq!(summary, {
+        let mut whole = summary.clone();
+        let only = whole["transports"]["fixed-window"]
+            .as_object()
+            .unwrap()
+            .clone();
+        for (key, value) in only {
+            whole[key] = value;
+        }
+        whole
+    });
+}
+
+/// The same plan and seed give the same bytes, however many runs go at once; another seed does not.
+#[test]
+fn results_do_not_depend_on_jobs() {
+    let dir = TempDir::new().unwrap();
+    let plan = dir.path().join("plan.toml");
+    let two = GOOD.replacen(
+        "[transport]\nname = \"fixed-window\"\npackets = 10",
+        "[[transport]]\nname = \"fixed-window\"\npackets = 10\n[[transport]]\nname = \"constant\"\nrate = \"2Gbit/s\"",
+        1,
+    );
+    std::fs::write(&plan, two).unwrap();
+    let files = [
+        "summary.json",
+        "flows-fixed-window.csv",
+        "flows-constant.csv",
+    ];
+    let results = |out: &str, more: &[&str]| {
+        let out = dir.path().join(out);
+        run(&plan, &out, more);
+        files.map(|file| std::fs::read(out.join(file)).unwrap())
+    };
+    let one = results("one", &["--jobs", "1"]);
+    assert_eq!(one, results("two", &["--jobs", "2"]));
+    assert_eq!(one, results("again", &["--jobs", "1"]));
+    assert_ne!(one, results("seed", &["--jobs", "1", "--seed", "2"]));
+
+    let (a, b) = (
+        dir.path().join("one/summary.json"),
+        dir.path().join("two/summary.json"),
+    );
+    let same = simfabric(&["compare", text(&a), text(&b), "--tolerance", "0"]);
+    assert!(same.status.success() && String::from_utf8_lossy(&same.stdout).contains(" 0 differ"));
+    let b = dir.path().join("seed/summary.json");
+    let other = simfabric(&["compare", text(&a), text(&b), "--tolerance", "0"]);
+    assert!(!other.status.success());
+}
+
+/// A run from a trace of its own flows gives the same flows, and the same results for each of them.
+#[test]
+fn a_trace_replays_a_plan() {
+    let dir = TempDir::new().unwrap();
+    let plan = dir.path().join("plan.toml");
+    std::fs::write(&plan, GOOD).unwrap();
+    let trace = dir.path().join("flows.csv");
+    assert!(
+        simfabric(&["trace", text(&plan), "--out", text(&trace)])
+            .status
+            .success()
+    );
+    let replay = dir.path().join("replay.toml");
+    let head = GOOD.split_once("[[workload]]").unwrap().0;
+    std::fs::write(
+        &replay,
+        format!("{head}[[workload]]\nkind = \"trace\"\nfile = \"flows.csv\"\n"),
+    )
+    .unwrap();
+    let (first, second) = (dir.path().join("first"), dir.path().join("second"));
+    let a = run(&plan, &first, &[]);
+    let b = run(&replay, &second, &[]);
+    assert!(a["flows"][0].as_u64().unwrap() > 50);
+    assert_eq!(a["transports"], b["transports"]);
+}
