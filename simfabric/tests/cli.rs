@@ -334,3 +334,35 @@ fn a_trace_replays_a_plan() {
     assert!(a["flows"][0].as_u64().unwrap() > 50);
     assert_eq!(a["transports"], b["transports"]);
 }
+
+/// No flow is faster than on an empty network, and one that is alone is exactly as fast.
+#[test]
+fn slowdowns_begin_at_one() {
+    let dir = TempDir::new().unwrap();
+    let plan = dir.path().join("plan.toml");
+    let head = GOOD
+        .split_once("[[workload]]")
+        .unwrap()
+        .0
+        .replace("packets = 10", "packets = 100000");
+    let alone = "[[workload]]\nkind = \"list\"\nflows = [{ src = 0, dst = 7, bytes = 300000 }]\n";
+    std::fs::write(&plan, format!("{head}{alone}")).unwrap();
+    let summary = run(&plan, &dir.path().join("alone"), &[]);
+    let times = &summary["fct_us"]["100-1000 packets"];
+    assert_eq!(
+        (&times["count"], &times["slowdown_p99"]),
+        (&1.into(), &1.0.into())
+    );
+
+    std::fs::write(&plan, GOOD).unwrap();
+    let summary = run(&plan, &dir.path().join("many"), &[]);
+    let classes = summary["fct_us"].as_object().unwrap();
+    assert!(classes.len() >= 3);
+    for (name, times) in classes {
+        assert!(times["slowdown_p50"].as_f64().unwrap() >= 1.0, "{name}");
+        assert!(
+            times["slowdown_p99"].as_f64() >= times["slowdown_p50"].as_f64(),
+            "{name}"
+        );
+    }
+}

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use super::{Plan, Scheme};
 use crate::net::FabricError;
 use crate::records::{ConservationError, Records};
-use crate::report::summary::Outcome;
+use crate::report::summary::{Outcome, Scene};
 use crate::run::{Ended, Progress};
 use crate::transport::Transport;
 use crate::transport::constant::ConstantRate;
@@ -92,7 +92,15 @@ impl Plan {
             Ended::TimeUp => "time-up",
             Ended::Stopped => "stopped",
         };
-        let outcome = Outcome::new(&records, &self.measured, (self.warm_up, &before), ended);
+        let scene = Scene {
+            topology: &self.topology,
+            framing: self.fabric.framing,
+            host_delay: self.fabric.host_delay,
+            queues: &self.measured,
+            warm_up: self.warm_up,
+            before: &before,
+        };
+        let outcome = Outcome::new(&records, &scene, ended);
         Ok(Executed { outcome, records })
     }
 }

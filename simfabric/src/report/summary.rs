@@ -5,10 +5,11 @@ use serde::{Deserialize, Serialize};
 
 use super::classes::{CLASSES, class_of};
 use super::commit::commit;
+use super::ideal::completion_time;
 use super::stats::{jain, mean, quantile_sorted};
 use crate::records::Records;
-use crate::{FlowSpec, Time};
-use ratewright_topology::LinkId;
+use crate::{FlowSpec, Framing, Span, Time};
+use ratewright_topology::{LinkId, Topology};
 
 /// `summary.json`. With one transport its results also stand at the top level.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -102,17 +103,34 @@ pub struct Times {
     pub p99: f64,
     /// The longest.
     pub max: f64,
+    /// Median of the slowdown: the completion time over that on an empty network.
+    pub slowdown_p50: f64,
+    /// 99 % of the slowdown, as flowtune fig. 12 compares it.
+    pub slowdown_p99: f64,
+}
+
+/// What a run is measured against.
+#[derive(Clone, Copy, Debug)]
+pub struct Scene<'a> {
+    /// The network.
+    pub topology: &'a Topology,
+    /// Bytes around the payload.
+    pub framing: Framing,
+    /// Processing of hosts.
+    pub host_delay: Span,
+    /// The queues to tell of.
+    pub queues: &'a [LinkId],
+    /// From when on things count.
+    pub warm_up: Time,
+    /// The bytes that each flow had delivered by then.
+    pub before: &'a [u64],
 }
 
 impl Outcome {
-    /// Of a run. `before` are the bytes that each flow had delivered at the end of the warm-up.
+    /// Of a run.
     #[must_use]
-    pub fn new(
-        records: &Records,
-        measured: &[LinkId],
-        (warm_up, before): (Time, &[u64]),
-        ended: &str,
-    ) -> Self {
+    pub fn new(records: &Records, scene: &Scene<'_>, ended: &str) -> Self {
+        let (warm_up, before) = (scene.warm_up, scene.before);
         let last = records.flows.iter().filter_map(|f| f.finished).max();
         let all_done = records.flows.iter().all(|f| f.finished.is_some());
         // A run that completed may have idled since; the goodput counts until the last byte.
@@ -138,9 +156,9 @@ impl Outcome {
         Self {
             goodput_gbps: goodput,
             jain: jain(&rates),
-            queue_packets: queue_length(records, measured),
+            queue_packets: queue_length(records, scene.queues),
             drops: records.drops(),
-            fct_us: fct_by_class(records, warm_up),
+            fct_us: fct_by_class(records, scene),
             flows: [
                 records.flows.len() as u64,
                 records
@@ -177,20 +195,30 @@ fn queue_length(records: &Records, measured: &[LinkId]) -> QueueLength {
     }
 }
 
-fn fct_by_class(records: &Records, warm_up: Time) -> IndexMap<String, Times> {
-    let mut classes: Vec<Vec<f64>> = vec![Vec::new(); CLASSES.len()];
+fn fct_by_class(records: &Records, scene: &Scene<'_>) -> IndexMap<String, Times> {
+    let mut classes: Vec<(Vec<f64>, Vec<f64>)> = vec![Default::default(); CLASSES.len()];
     for flow in &records.flows {
         if let Some(fct) = flow.fct()
-            && flow.spec.start >= warm_up
+            && flow.spec.start >= scene.warm_up
             && flow.spec.bytes < FlowSpec::UNBOUNDED
         {
-            classes[class_of(flow.spec.bytes)].push(fct.as_us_f64());
+            let (times, slowdowns) = &mut classes[class_of(flow.spec.bytes)];
+            times.push(fct.as_us_f64());
+            let pair = (flow.spec.src, flow.spec.dst);
+            let bytes = flow.spec.bytes;
+            let ideal =
+                completion_time(scene.topology, scene.framing, scene.host_delay, pair, bytes);
+            if let Ok(ideal) = ideal {
+                slowdowns.push(fct.as_us_f64() / ideal.as_us_f64());
+            }
         }
     }
     let mut found = IndexMap::new();
-    for ((name, _), mut times) in CLASSES.iter().zip(classes) {
+    for ((name, _), (mut times, mut slowdowns)) in CLASSES.iter().zip(classes) {
         times.sort_unstable_by(f64::total_cmp);
+        slowdowns.sort_unstable_by(f64::total_cmp);
         let at = |share| quantile_sorted(&times, share).unwrap_or(0.0);
+        let slowdown = |share| quantile_sorted(&slowdowns, share).unwrap_or(0.0);
         if let Some(mean) = mean(&times) {
             found.insert(
                 (*name).to_owned(),
@@ -201,6 +229,8 @@ fn fct_by_class(records: &Records, warm_up: Time) -> IndexMap<String, Times> {
                     p95: at(0.95),
                     p99: at(0.99),
                     max: at(1.0),
+                    slowdown_p50: slowdown(0.5),
+                    slowdown_p99: slowdown(0.99),
                 },
             );
         }
