@@ -128,7 +128,7 @@ pub struct Packet {
     pub kind: Kind,
     /// ECN and others.
     pub flags: Flags,
-    /// Class of a [strict-priority queue](crate::net::queue::priority); 0 goes first.
+    /// Class of a strict-priority queue; 0 goes first.
     pub priority: u8,
     /// Links crossed so far.
     pub hops: u8,

@@ -1,6 +1,6 @@
 //! The fabric: ports and wires, routing, buffers, and what they are built from.
 //!
-//! A directed link of the topology is one [`Port`](port::Port), under the same number: the queue at the
+//! A directed link of the topology is one [`port::Port`], under the same number: the queue at the
 //! link's sending end and the wire. Hosts have one port each, their NIC. An allocator adds a node
 //! with a link to each switch of the highest tier.
 
