@@ -366,3 +366,32 @@ fn slowdowns_begin_at_one() {
         );
     }
 }
+
+/// The reference is ns-3.37 on the same dumbbell (two DCTCP flows, K = 65): goodput 9.637 Gbit/s, Jain
+/// 0.9998, a queue of 60.3 packets on average, 61 / 67 / 68 at p50, p95 and most, no drops.
+#[test]
+fn the_dctcp_dumbbell_agrees_with_ns_3() {
+    let dir = TempDir::new().unwrap();
+    let summary = run(&plans().join("dumbbell-dctcp.toml"), dir.path(), &[]);
+    let number = |value: &Value| value.as_f64().unwrap();
+    let queue = &summary["queue_packets"];
+    assert!(
+        (number(&summary["goodput_gbps"]) / 9.637 - 1.0).abs() < 0.01,
+        "{summary}"
+    );
+    assert!(
+        (number(&summary["jain"]) - 0.9998).abs() < 0.02,
+        "{summary}"
+    );
+    assert!(
+        (number(&queue["mean"]) / 60.3 - 1.0).abs() < 0.1,
+        "{summary}"
+    );
+    for (key, packets) in [("p50", 61.0), ("p95", 67.0), ("max", 68.0)] {
+        assert!(
+            (number(&queue[key]) - packets).abs() <= 3.0,
+            "{key}: {summary}"
+        );
+    }
+    assert_eq!(summary["drops"], 0);
+}

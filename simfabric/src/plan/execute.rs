@@ -9,6 +9,8 @@ use crate::report::summary::{Outcome, Scene};
 use crate::run::{Ended, Progress};
 use crate::transport::Transport;
 use crate::transport::constant::ConstantRate;
+use crate::transport::tcp::Tcp;
+use crate::transport::tcp::congestion::{Cubic, Dctcp, NewReno};
 use crate::transport::window::FixedWindow;
 use crate::workload::TraceError;
 use crate::{Config, Sim};
@@ -49,6 +51,9 @@ impl Plan {
         match *scheme {
             Scheme::Constant { rate_bps } => self.run_with(ConstantRate::new(rate_bps), progress),
             Scheme::FixedWindow { packets } => self.run_with(FixedWindow::new(packets), progress),
+            Scheme::NewReno(config) => self.run_with(Tcp::<NewReno>::new(config), progress),
+            Scheme::Cubic(config) => self.run_with(Tcp::<Cubic>::new(config), progress),
+            Scheme::Dctcp(config) => self.run_with(Tcp::<Dctcp>::new(config), progress),
         }
     }
 

@@ -6,10 +6,13 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::source::{PlanError, Source, Table};
-use super::values::Rate;
+use super::values::{Delay, Rate};
+use crate::Span;
+use crate::transport::tcp::TcpConfig;
+use crate::transport::tcp::congestion::DctcpConfig;
 
 /// The values of `name`.
-pub const NAMES: [&str; 2] = ["constant", "fixed-window"];
+pub const NAMES: [&str; 5] = ["constant", "fixed-window", "newreno", "cubic", "dctcp"];
 
 /// A scheme with its parameters.
 #[derive(Clone, PartialEq, Debug)]
@@ -24,6 +27,12 @@ pub enum Scheme {
         /// The packets.
         packets: u32,
     },
+    /// TCP NewReno.
+    NewReno(TcpConfig<()>),
+    /// TCP CUBIC.
+    Cubic(TcpConfig<()>),
+    /// DCTCP.
+    Dctcp(TcpConfig<DctcpConfig>),
 }
 
 #[derive(Deserialize)]
@@ -38,6 +47,49 @@ struct FixedWindow {
     packets: Spanned<u32>,
 }
 
+/// What all of the TCP family take.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Tcp {
+    initial_window_packets: Option<Spanned<u32>>,
+    min_rto: Option<Delay>,
+    initial_rto: Option<Delay>,
+    ecn: Option<bool>,
+    nic_limit_packets: Option<Spanned<u32>>,
+    /// DCTCP alone.
+    gain: Option<Spanned<f64>>,
+}
+
+impl Tcp {
+    /// The configuration of a scheme whose control has no parameters of its own, or those given.
+    fn config<C>(
+        &self,
+        source: &Source<'_>,
+        ecn: bool,
+        control: C,
+    ) -> Result<TcpConfig<C>, PlanError> {
+        let usual = TcpConfig::<()>::default();
+        let positive = |given: &Option<Spanned<u32>>, usual: u32| match given {
+            Some(value) if *value.get_ref() == 0 => {
+                Err(source.error(Some(value.span()), "it must be at least 1 packet"))
+            }
+            given => Ok(given.as_ref().map_or(usual, |v| *v.get_ref())),
+        };
+        let span = |given: Option<Delay>, usual: Span| given.map_or(usual, |d| d.0);
+        Ok(TcpConfig {
+            initial_window_packets: positive(
+                &self.initial_window_packets,
+                usual.initial_window_packets,
+            )?,
+            min_rto: span(self.min_rto, usual.min_rto),
+            initial_rto: span(self.initial_rto, usual.initial_rto),
+            ecn: self.ecn.unwrap_or(ecn),
+            nic_limit_packets: positive(&self.nic_limit_packets, usual.nic_limit_packets)?,
+            control,
+        })
+    }
+}
+
 /// Reads a transport table: its label and its scheme.
 pub(super) fn read<'a>(
     source: &Source<'a>,
@@ -45,19 +97,43 @@ pub(super) fn read<'a>(
     span: Range<usize>,
 ) -> Result<(String, Scheme), PlanError> {
     let (name, _) = source.choice(&mut table, span.clone(), "name", &NAMES)?;
-    let scheme = if name == "constant" {
-        let t: Constant = source.section(table, span)?;
-        Scheme::Constant { rate_bps: t.rate.0 }
-    } else {
-        let t: FixedWindow = source.section(table, span)?;
-        if *t.packets.get_ref() == 0 {
-            return Err(source.error(
-                Some(t.packets.span()),
-                "a window of 0 packets sends nothing",
-            ));
+    let scheme = match name {
+        "constant" => {
+            let t: Constant = source.section(table, span)?;
+            Scheme::Constant { rate_bps: t.rate.0 }
         }
-        Scheme::FixedWindow {
-            packets: *t.packets.get_ref(),
+        "fixed-window" => {
+            let t: FixedWindow = source.section(table, span)?;
+            if *t.packets.get_ref() == 0 {
+                let message = "a window of 0 packets sends nothing";
+                return Err(source.error(Some(t.packets.span()), message));
+            }
+            Scheme::FixedWindow {
+                packets: *t.packets.get_ref(),
+            }
+        }
+        _ => {
+            let t: Tcp = source.section(table, span)?;
+            match (name, &t.gain) {
+                ("dctcp", gain) => {
+                    let value = gain.as_ref().map(|g| *g.get_ref());
+                    if let Some(gain) = gain
+                        .as_ref()
+                        .filter(|g| !(*g.get_ref() > 0.0 && *g.get_ref() <= 1.0))
+                    {
+                        let message = "`gain` must be above 0 and at most 1";
+                        return Err(source.error(Some(gain.span()), message));
+                    }
+                    let control =
+                        value.map_or_else(DctcpConfig::default, |gain| DctcpConfig { gain });
+                    Scheme::Dctcp(t.config(source, true, control)?)
+                }
+                (_, Some(gain)) => {
+                    return Err(source.error(Some(gain.span()), "`gain` is a parameter of dctcp"));
+                }
+                ("newreno", None) => Scheme::NewReno(t.config(source, false, ())?),
+                _ => Scheme::Cubic(t.config(source, false, ())?),
+            }
         }
     };
     Ok((name.to_owned(), scheme))
