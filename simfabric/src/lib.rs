@@ -16,12 +16,14 @@
 //! | [`run`] | the event loop; [`records`]: what a run leaves behind |
 //! | [`control`] | Flowtune's control plane without a network: production sessions and engine |
 //! | [`plan`] | runs that somebody describes in a file |
+//! | [`experiment`] | the papers' figures: scenario, sweep, the paper's numbers, ours |
 //! | [`report`] | tables, CSV and JSON with seed and commit, SVG plots |
 //! | [`mod@bench`] | the permutation that measures the engine's own speed |
 
 pub mod bench;
 pub mod control;
 pub mod event;
+pub mod experiment;
 pub mod ext;
 pub mod flow;
 pub mod net;

@@ -1,0 +1,272 @@
+//! What figures 9 to 11 share: flowlets arrive as a Poisson process, and all control traffic is
+//! counted.
+//!
+//! Counted is every byte that a control datagram takes up on a link: records, the session's header
+//! of 32 bytes, UDP, IPv4, Ethernet, the minimum frame, preamble and gap. The paper counts records
+//! "plus the standard TCP/IP overheads". Both directions are reported; the *update* traffic of the
+//! figures is their sum, as a share of the servers' links, which is what makes the paper's "each
+//! allocator NIC can update 89 servers" (§6) out of 1.12 %.
+//!
+//! [`packet_level`] runs every data packet too. [`fluid`] takes the data plane of
+//! [`crate::control::fluid`] for the same arrivals, with the same sessions, datagrams and engine: it is
+//! what figure 11 is compared with, and what a quick look at a large network can use.
+
+use std::sync::Arc;
+
+use rand::{RngExt as _, SeedableRng as _};
+use rayon::prelude::*;
+
+use super::{ExperimentError, scene};
+use crate::control::fluid::{Arrival, FluidConfig, FluidFabric};
+use crate::control::{ETHERNET_BYTES, PREAMBLE_AND_GAP_BYTES, Traffic};
+use crate::run::{Config, Sim};
+use crate::time::Time;
+use crate::transport::flowtune::{Flowtune, FlowtuneConfig};
+use crate::workload::{Poisson, SizeDistribution};
+use crate::{FlowSpec, SimRng};
+
+/// A run to be made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Case {
+    /// Racks of 16 servers.
+    pub racks: u32,
+    /// The name of the size distribution.
+    pub workload: &'static str,
+    /// Offered load, as a share of the servers' links.
+    pub load: f64,
+    /// The notification threshold.
+    pub threshold: f64,
+    /// Time before the count begins.
+    pub warm_up: Time,
+    /// When it ends.
+    pub end: Time,
+    /// Seed of the arrivals.
+    pub seed: u64,
+    /// Multiplies the sizes of the distribution; 1 leaves them as published.
+    pub size_factor: u64,
+}
+
+/// What a run has shown.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Sample {
+    /// Servers.
+    pub hosts: u32,
+    /// The size distribution.
+    pub workload: &'static str,
+    /// Offered load.
+    pub load: f64,
+    /// The threshold.
+    pub threshold: f64,
+    /// Traffic to the allocator over the servers' capacity, in per cent.
+    pub to_allocator_percent: f64,
+    /// Traffic from the allocator over the servers' capacity, in per cent.
+    pub from_allocator_percent: f64,
+    /// Both directions as ns-2 counts packets, without Ethernet's header, check sequence, preamble
+    /// and gap, in per cent of the capacity.
+    pub ip_percent: f64,
+    /// The part of both that is bare acknowledgements, in per cent of the capacity.
+    pub bare_percent: f64,
+    /// Datagrams with updates to one server in one second.
+    pub update_datagrams_per_host_s: f64,
+    /// Rate updates to one server in one second.
+    pub updates_per_host_s: f64,
+    /// Rate updates per flowlet that started.
+    pub updates_per_flowlet: f64,
+    /// Flowlets that started at one server in one second.
+    pub starts_per_host_s: f64,
+    /// Flowlets active at once, on average, per server.
+    pub active_per_host: f64,
+    /// The largest load over capacity that any iteration handed out.
+    pub max_link_load: f64,
+}
+
+impl Sample {
+    /// Both directions, in per cent of the servers' capacity.
+    #[must_use]
+    pub fn total_percent(&self) -> f64 {
+        self.to_allocator_percent + self.from_allocator_percent
+    }
+}
+
+/// The flowlets of a case. Every one has its path hash, so that both data planes route it alike.
+///
+/// # Errors
+/// An unknown workload or an impossible load.
+pub fn flows(case: &Case) -> Result<impl Iterator<Item = FlowSpec> + use<>, ExperimentError> {
+    let hosts = case.racks * scene::HOSTS_PER_RACK;
+    let mut sizes = SizeDistribution::published(case.workload)?;
+    if case.size_factor != 1 {
+        let scaled = |&(bytes, share): &(u64, f64)| (bytes * case.size_factor, share);
+        let points = sizes.points().iter().map(scaled).collect();
+        sizes = SizeDistribution::from_points(case.workload, points)?;
+    }
+    let span = (Time::ZERO, case.end);
+    let poisson = Poisson::new(hosts, scene::HOST_BPS, case.load, sizes, span, case.seed)?;
+    let mut hashes = SimRng::seed_from_u64(case.seed ^ 0x70_6174_6873);
+    Ok(poisson.map(move |mut flow| {
+        flow.path_hash = hashes.random_range(1..u32::MAX);
+        flow
+    }))
+}
+
+struct Counted {
+    to: Traffic,
+    from: Traffic,
+    updates: u64,
+    started: u64,
+    active_per_iteration: f64,
+    max_link_load: f64,
+}
+
+fn sample(case: &Case, counted: &Counted) -> Sample {
+    let hosts = case.racks * scene::HOSTS_PER_RACK;
+    let seconds = case.end.since(case.warm_up).as_secs_f64();
+    let host_seconds = f64::from(hosts) * seconds;
+    let percent = |bytes: u64| bytes as f64 * 800.0 / (host_seconds * scene::HOST_BPS as f64);
+    // Every datagram is longer than the minimum frame's padding.
+    let ethernet = u64::from(ETHERNET_BYTES + PREAMBLE_AND_GAP_BYTES);
+    let total = counted.to.plus(&counted.from);
+    let with_updates = counted.from.datagrams - counted.from.bare_datagrams;
+    Sample {
+        hosts,
+        workload: case.workload,
+        load: case.load,
+        threshold: case.threshold,
+        to_allocator_percent: percent(counted.to.wire_bytes),
+        from_allocator_percent: percent(counted.from.wire_bytes),
+        ip_percent: percent(total.wire_bytes - ethernet * total.datagrams),
+        bare_percent: percent(counted.to.bare_wire_bytes + counted.from.bare_wire_bytes),
+        update_datagrams_per_host_s: with_updates as f64 / host_seconds,
+        updates_per_host_s: counted.updates as f64 / host_seconds,
+        updates_per_flowlet: counted.updates as f64 / counted.started.max(1) as f64,
+        starts_per_host_s: counted.started as f64 / host_seconds,
+        active_per_host: counted.active_per_iteration / f64::from(hosts),
+        max_link_load: counted.max_link_load,
+    }
+}
+
+/// Runs a case with the fluid data plane.
+///
+/// # Errors
+/// See [`ExperimentError`].
+pub fn fluid(case: &Case) -> Result<Sample, ExperimentError> {
+    let topology = Arc::new(scene::topology(case.racks)?);
+    let hosts = case.racks * scene::HOSTS_PER_RACK;
+    let arrivals = flows(case)?.map(|flow| Arrival {
+        start_ns: flow.start.as_ns(),
+        src: flow.src.0,
+        dst: flow.dst.0,
+        bytes: flow.bytes,
+        path_hash: flow.path_hash,
+    });
+    let mut config = FluidConfig {
+        allocator_link_bps: scene::allocator_links(hosts).rate_bps,
+        ..FluidConfig::default()
+    };
+    config.control.threshold = case.threshold;
+    let mut fabric = FluidFabric::new(topology, config, arrivals)?;
+    fabric.run_until(case.warm_up.as_ns())?;
+    let before = fabric.totals();
+    fabric.run_until(case.end.as_ns())?;
+    let after = fabric.totals();
+    let iterations = after.allocator.iterations - before.allocator.iterations;
+    let counted = Counted {
+        to: after.to_allocator.since(&before.to_allocator),
+        from: after.from_allocator.since(&before.from_allocator),
+        updates: after.allocator.updates - before.allocator.updates,
+        started: after.started - before.started,
+        active_per_iteration: (after.active_sum - before.active_sum) as f64
+            / iterations.max(1) as f64,
+        max_link_load: after.max_link_load,
+    };
+    Ok(sample(case, &counted))
+}
+
+/// Runs cases in parallel, packet by packet; results in the order of the cases.
+///
+/// # Errors
+/// The first case that fails.
+pub fn all(cases: &[Case]) -> Result<Vec<Sample>, ExperimentError> {
+    cases.par_iter().map(packet_level).collect()
+}
+
+/// Runs a case packet by packet.
+///
+/// # Errors
+/// See [`ExperimentError`].
+pub fn packet_level(case: &Case) -> Result<Sample, ExperimentError> {
+    let topology = scene::topology(case.racks)?;
+    let hosts = case.racks * scene::HOSTS_PER_RACK;
+    let mut scheme = FlowtuneConfig::default();
+    scheme.control.threshold = case.threshold;
+    let scheme = Flowtune::new(&Arc::new(topology.clone()), scheme)?;
+    let config = Config {
+        seed: case.seed,
+        fabric: scene::fabric(hosts),
+        ..Config::default()
+    };
+    let mut sim = Sim::new(config, topology, flows(case)?, scheme)?;
+    sim.run_until(case.warm_up)?;
+    let [to_before, from_before] = sim.transport().control_traffic();
+    let before = *sim.transport().allocator().counts();
+    let started_before = sim.progress().started;
+    // Active flowlets at a hundred moments stand for all.
+    let mut active = 0;
+    let step = (case.end.since(case.warm_up) / 100).as_ps();
+    for i in 1..=100 {
+        sim.run_until(Time::from_ps(case.warm_up.as_ps() + i * step))?;
+        active += sim.transport().active();
+    }
+    sim.run_until(case.end)?;
+    sim.records().conservation?;
+    let [to, from] = sim.transport().control_traffic();
+    let mut loads = Vec::new();
+    let mut capacities = Vec::new();
+    sim.transport().allocator().engine().link_loads(&mut loads);
+    sim.transport()
+        .allocator()
+        .engine()
+        .link_capacities(&mut capacities);
+    let counted = Counted {
+        to: to.since(&to_before),
+        from: from.since(&from_before),
+        updates: sim.transport().allocator().counts().updates - before.updates,
+        started: sim.progress().started - started_before,
+        active_per_iteration: active as f64 / 100.0,
+        max_link_load: loads
+            .iter()
+            .zip(&capacities)
+            .fold(0.0, |most: f64, (load, capacity)| most.max(load / capacity)),
+    };
+    Ok(sample(case, &counted))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_data_planes_see_the_same_control_traffic() {
+        let case = Case {
+            racks: 8,
+            workload: "web",
+            load: 0.6,
+            threshold: 0.01,
+            warm_up: Time::from_ms(2),
+            end: Time::from_ms(5),
+            seed: 4,
+            size_factor: 1,
+        };
+        let (fluid, packets) = (fluid(&case).unwrap(), packet_level(&case).unwrap());
+        let ratio = packets.total_percent() / fluid.total_percent();
+        // Packets wait behind the first windows of others, so that flowlets last longer there and
+        // get more updates; a fluid does not.
+        assert!((0.95..1.25).contains(&ratio), "{packets:?} {fluid:?}");
+        assert!(fluid.max_link_load <= 1.0 + 1e-9, "{fluid:?}");
+        assert!(packets.max_link_load <= 1.0 + 1e-9, "{packets:?}");
+        assert!(
+            fluid.from_allocator_percent > fluid.to_allocator_percent,
+            "{fluid:?}"
+        );
+    }
+}

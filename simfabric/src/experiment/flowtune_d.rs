@@ -1,0 +1,319 @@
+//! Flowtune fig. 8: five senders and one receiver; every 10 ms another flow starts, then every 10 ms
+//! one stops.
+//!
+//! Throughput is what the receiver's application gets, in intervals of 100 µs, as in the paper. At 2
+//! Gbit/s such an interval holds 16 or 17 packets, so that counting whole packets alone moves a flow by
+//! 6 %. The verdict therefore measures a flow's rate between packets: from the last one before the
+//! interval to the last one within it, over the time between the two.
+
+use std::sync::Arc;
+
+use ratewright_topology::{HostId, Topology};
+
+use super::{ExperimentError, Reproduction, Settings, scene};
+use crate::net::queue::Limit;
+use crate::net::{FabricConfig, QueueConfig};
+use crate::report::figure::{Figure, Row, Verdict};
+use crate::report::plot::{Axis, Line, Panel, Picture, style};
+use crate::run::{Config, Sim};
+use crate::time::{Span, Time};
+use crate::transport::Transport;
+use crate::transport::flowtune::{Flowtune, FlowtuneConfig};
+use crate::transport::ideal::{Ideal, IdealConfig};
+use crate::transport::tcp::congestion::dctcp::{Dctcp, DctcpConfig};
+use crate::transport::tcp::{Tcp, TcpConfig};
+use crate::workload::Staggered;
+
+/// Flows, and hosts that send.
+const FLOWS: u32 = 5;
+/// From one start, or stop, to the next.
+const STEP: Span = Span::from_ms(10);
+/// The paper's averaging interval.
+const INTERVAL: Span = Span::from_us(100);
+/// How often deliveries are sampled: a packet at 10 Gbit/s lasts 1.2 µs.
+const SAMPLE: Span = Span::from_ns(500);
+/// Within this share of 1/N a flow counts as fair.
+const FAIR: f64 = 0.05;
+
+/// What each receiver-side sample of one scheme has shown.
+#[derive(Clone, Debug)]
+pub struct Panelled {
+    /// The scheme.
+    pub name: &'static str,
+    /// Bytes delivered in order, by sample and flow.
+    delivered: Vec<Vec<u64>>,
+}
+
+/// Runs the five flows under a scheme.
+///
+/// # Errors
+/// See [`ExperimentError`].
+pub fn staggered<T: Transport>(
+    name: &'static str,
+    topology: Topology,
+    fabric: FabricConfig,
+    scheme: T,
+    seed: u64,
+) -> Result<Panelled, ExperimentError> {
+    // Five racks, each with one sender; the receiver is in a sixth.
+    let sender = |rack: u32| HostId(rack * scene::HOSTS_PER_RACK);
+    let senders = (0..FLOWS).map(sender).collect();
+    let flows = Staggered::new(senders, sender(FLOWS), Time::ZERO, STEP, true);
+    let config = Config {
+        seed,
+        fabric,
+        sample_every: Some(SAMPLE),
+        sampled_flows: FLOWS,
+        ..Config::default()
+    };
+    let mut sim = Sim::new(config, topology, flows, scheme)?;
+    sim.run_until(Time::ZERO + STEP * u64::from(2 * FLOWS))?;
+    let records = sim.records();
+    records.conservation?;
+    let delivered = records.series.map(|series| series.delivered_bytes);
+    Ok(Panelled {
+        name,
+        delivered: delivered.unwrap_or_default(),
+    })
+}
+
+impl Panelled {
+    fn at(&self, sample: usize, flow: usize) -> u64 {
+        let row = self.delivered.get(sample).or(self.delivered.last());
+        row.and_then(|row| row.get(flow)).copied().unwrap_or(0)
+    }
+
+    /// Throughput of a flow by interval of 100 µs, as ms and Gbit/s.
+    fn throughput(&self, flow: usize) -> Vec<(f64, f64)> {
+        let per = (INTERVAL.as_ps() / SAMPLE.as_ps()) as usize;
+        (0..self.delivered.len() / per)
+            .map(|i| {
+                let before = if i == 0 {
+                    0
+                } else {
+                    self.at(i * per - 1, flow)
+                };
+                let bytes = self.at((i + 1) * per - 1, flow) - before;
+                let at_ms = (i as f64 + 0.5) * INTERVAL.as_secs_f64() * 1e3;
+                (at_ms, bytes as f64 * 8.0 / INTERVAL.as_secs_f64() / 1e9)
+            })
+            .collect()
+    }
+
+    /// A flow's rate in the samples `[from, to)`, between packets, in bit/s; 0 if fewer than two came.
+    fn rate_bps(&self, flow: usize, from: usize, to: usize) -> f64 {
+        // The last packet at or before a sample: where the count last rose.
+        let last_rise = |sample: usize| {
+            let count = self.at(sample, flow);
+            let mut at = sample;
+            while at > 0 && self.at(at - 1, flow) == count {
+                at -= 1;
+            }
+            at
+        };
+        let (first, last) = (last_rise(from), last_rise(to));
+        if last <= first {
+            return 0.0;
+        }
+        let bytes = self.at(last, flow) - self.at(first, flow);
+        bytes as f64 * 8.0 / ((last - first) as f64 * SAMPLE.as_secs_f64())
+    }
+
+    /// For each phase of N flows: how long after its begin every active flow's throughput, over
+    /// 100 µs, first is within 5 % of 1/N, in µs; none if that never happens.
+    fn fair_after_us(&self, phase: u32, capacity_bps: f64) -> Option<f64> {
+        let active = active(phase);
+        let fair = capacity_bps / active.len() as f64;
+        let per_us = 1_000_000 / SAMPLE.as_ps() as usize;
+        let begin = phase as usize * (STEP.as_ps() / SAMPLE.as_ps()) as usize;
+        let steps = (STEP.as_ps() / INTERVAL.as_ps()) as usize;
+        let per = (INTERVAL.as_ps() / SAMPLE.as_ps()) as usize;
+        // Windows that begin every 10 µs; the time is that of the window's begin.
+        (0..(steps - 1) * 10)
+            .map(|i| i * 10 * per_us)
+            .find_map(|after| {
+                let from = begin + after;
+                let all = active.clone().all(|flow| {
+                    let rate = self.rate_bps(flow as usize, from, from + per);
+                    (rate / fair - 1.0).abs() <= FAIR
+                });
+                all.then_some((after / per_us) as f64)
+            })
+    }
+
+    /// The largest distance from 1/N of any active flow from 100 µs after each start or stop on, over
+    /// intervals of 100 µs, as a share.
+    fn worst_after_100_us(&self, capacity_bps: f64) -> f64 {
+        let per = (INTERVAL.as_ps() / SAMPLE.as_ps()) as usize;
+        let in_phase = (STEP.as_ps() / INTERVAL.as_ps()) as usize;
+        let mut worst: f64 = 0.0;
+        for phase in 0..2 * FLOWS - 1 {
+            let active = active(phase);
+            let fair = capacity_bps / active.len() as f64;
+            // The last interval of a phase ends with the next start.
+            for interval in 1..in_phase - 1 {
+                let from = (phase as usize * in_phase + interval) * per;
+                for flow in active.clone() {
+                    let rate = self.rate_bps(flow as usize, from, from + per);
+                    worst = worst.max((rate / fair - 1.0).abs());
+                }
+            }
+        }
+        worst
+    }
+}
+
+/// The flows that are active in a phase of 10 ms.
+fn active(phase: u32) -> std::ops::Range<u32> {
+    (phase + 1).saturating_sub(FLOWS)..(phase + 1).min(FLOWS)
+}
+
+/// Runs the experiment.
+///
+/// # Errors
+/// See [`ExperimentError`].
+pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
+    let topology = scene::topology(scene::RACKS)?;
+    let hosts = scene::RACKS * scene::HOSTS_PER_RACK;
+    let shared = Arc::new(topology.clone());
+    let flowtune = Flowtune::new(&shared, FlowtuneConfig::default())?;
+    let ideal = Ideal::new(&shared, IdealConfig::default());
+    let fabric = scene::fabric(hosts);
+    // DCTCP marks from 65 packets on at 10 Gbit/s (SIGCOMM 2010, §3.5), everywhere; the time-out is that
+    // of a datacentre, not the default of the Internet.
+    let dctcp = TcpConfig::<DctcpConfig> {
+        ecn: true,
+        min_rto: Span::from_us(200),
+        initial_rto: Span::from_ms(1),
+        ..TcpConfig::default()
+    };
+    let marking = QueueConfig::EcnThreshold {
+        mark_at: Limit::Packets(65),
+        limit: Limit::Packets(1_000),
+    };
+    let marked = FabricConfig {
+        edge: marking.clone(),
+        core: marking,
+        ..fabric.clone()
+    };
+    let panels = [
+        staggered(
+            "Flowtune",
+            topology.clone(),
+            fabric.clone(),
+            flowtune,
+            settings.seed,
+        )?,
+        staggered(
+            "DCTCP",
+            topology.clone(),
+            marked,
+            Tcp::<Dctcp>::new(dctcp),
+            settings.seed,
+        )?,
+        staggered("Ideal", topology, fabric.clone(), ideal, settings.seed)?,
+    ];
+    let framing = fabric.framing;
+    let goodput_bps = scene::HOST_BPS as f64 * f64::from(framing.mss_bytes)
+        / f64::from(framing.wire_bytes(framing.mss_bytes));
+    let mut figure = Figure::new(
+        "flowtune-d",
+        "Five staggered flows to one receiver (flowtune fig. 8)",
+        settings.seed,
+        settings.quick,
+    );
+    // What is to be shared: of the ideal scheme's, its own share of the link.
+    let capacities = [
+        goodput_bps,
+        goodput_bps,
+        goodput_bps * IdealConfig::default().share,
+    ];
+    for (panel, capacity_bps) in panels.iter().zip(capacities) {
+        let times: Vec<_> = (0..2 * FLOWS - 1)
+            .map(|phase| panel.fair_after_us(phase, capacity_bps))
+            .collect();
+        let slowest = times
+            .iter()
+            .try_fold(0.0, |most: f64, time| time.map(|time| most.max(time)));
+        let is_ours = panel.name == "Flowtune";
+        let is_dctcp = panel.name == "DCTCP";
+        let never = times.iter().filter(|time| time.is_none()).count();
+        let slow = slowest.is_none_or(|slowest| slowest >= 1_000.0);
+        let within = slowest.is_some_and(|slowest| slowest <= 100.0);
+        figure.rows.push(
+            Row::new(
+                format!(
+                    "{}: every flow within 5 % of 1/N after a start or stop",
+                    panel.name
+                ),
+                match panel.name {
+                    "Flowtune" => "100 µs",
+                    "DCTCP" => "several milliseconds",
+                    _ => "no such scheme in fig. 8",
+                },
+                slowest,
+                "µs",
+                match (is_ours, within) {
+                    (true, true) => Verdict::Reproduced,
+                    (true, false) => Verdict::Off,
+                    (false, _) if is_dctcp && slow => Verdict::Reproduced,
+                    (false, _) if is_dctcp => Verdict::Off,
+                    (false, _) => Verdict::NoFigure,
+                },
+            )
+            .note(format!(
+                "by phase of 1, 2, 3, 4, 5, 4, 3, 2, 1 flows ({never} of 9 never get there): {}",
+                times
+                    .iter()
+                    .map(|time| time.map_or("never".to_owned(), |time| format!("{time}")))
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            )),
+        );
+        let worst = panel.worst_after_100_us(capacity_bps);
+        figure.rows.push(Row::new(
+            format!(
+                "{}: farthest from 1/N of any flow, from 100 µs after a change on",
+                panel.name
+            ),
+            match panel.name {
+                "Flowtune" => "N flows each get 1/N",
+                "DCTCP" => "allocations fluctuate",
+                _ => "no such scheme in fig. 8",
+            },
+            100.0 * worst,
+            "%",
+            match (is_ours, worst <= FAIR) {
+                (true, true) => Verdict::Reproduced,
+                (true, false) => Verdict::Off,
+                (false, _) => Verdict::NoFigure,
+            },
+        ));
+    }
+    figure.scenario = vec![
+        "144 servers; senders in five racks, the receiver in a sixth; a start every 10 ms, then a stop every 10 ms".to_owned(),
+        format!("1/N of {:.3} Gbit/s, the payload of a 10 Gbit/s link in packets of 1,460 bytes", goodput_bps / 1e9),
+    ];
+    let plot = |panel: &Panelled| {
+        let lines = (0..FLOWS as usize)
+            .map(|flow| {
+                Line::new(format!("flow {}", flow + 1), panel.throughput(flow))
+                    .colour(style::colour(flow))
+            })
+            .collect();
+        Panel::lines(
+            panel.name,
+            Axis::linear("Time (ms)").over(0.0, 100.0),
+            Axis::linear("Throughput (Gbit/s)").over(0.0, 10.0),
+            lines,
+        )
+    };
+    let picture = Picture::new(
+        "Five staggered flows to one receiver",
+        "Flowtune fig. 8: a flow starts every 10 ms, then one stops every 10 ms; intervals of 100 µs",
+        panels.iter().map(plot).collect(),
+    )
+    .columns(3)
+    .panel_size(420, 300);
+    Ok(Reproduction { figure, picture })
+}

@@ -1,0 +1,101 @@
+//! The papers' figures, one file each: scenario, sweep, the paper's numbers, ours beside them.
+//!
+//! | file | figure |
+//! |---|---|
+//! | [`flowtune_d`] | flowtune fig. 8: five staggered flows under five schemes |
+//! | [`flowtune_e`] | flowtune fig. 9: update traffic by load and workload |
+//! | [`flowtune_f`] | flowtune fig. 10: what a larger threshold saves |
+//! | [`flowtune_g`] | flowtune fig. 11: update traffic from 128 to 2,048 servers |
+//! | [`control_traffic`] | what E, F and G share: a run of the fluid fabric and its figures |
+//! | [`scene`] | the paper's network (flowtune §5.3) |
+
+pub mod control_traffic;
+
+pub mod flowtune_d;
+pub mod flowtune_e;
+pub mod flowtune_f;
+pub mod flowtune_g;
+
+pub mod scene;
+
+use crate::control::ControlError;
+use crate::net::FabricError;
+use crate::report::figure::Figure;
+use crate::report::plot::Picture;
+use crate::workload::{PoissonError, SizeError};
+
+/// How an experiment is to be run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Seed of everything random.
+    pub seed: u64,
+    /// The short form, for continuous integration.
+    pub quick: bool,
+}
+
+/// A figure and its picture.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reproduction {
+    /// Rows, scenario, data.
+    pub figure: Figure,
+    /// What a person looks at.
+    pub picture: Picture,
+}
+
+/// Why an experiment could not be run.
+#[derive(Debug, thiserror::Error)]
+pub enum ExperimentError {
+    /// The network.
+    #[error("the topology: {0}")]
+    Topology(#[from] ratewright_topology::BuildError),
+    /// The control plane.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// The fabric.
+    #[error("the fabric: {0}")]
+    Fabric(#[from] FabricError),
+    /// The sizes of flows.
+    #[error("the workload: {0}")]
+    Sizes(#[from] SizeError),
+    /// The arrivals of flows.
+    #[error("the workload: {0}")]
+    Arrivals(#[from] PoissonError),
+    /// The run lost or made packets: a defect.
+    #[error("a run that does not add up: {0}")]
+    Conservation(#[from] crate::records::ConservationError),
+}
+
+/// An experiment by its letter.
+#[derive(Clone, Copy, Debug)]
+pub struct Experiment {
+    /// As on the command line.
+    pub letter: char,
+    /// What it shows.
+    pub title: &'static str,
+    /// Runs it.
+    pub run: fn(Settings) -> Result<Reproduction, ExperimentError>,
+}
+
+/// Flowtune's experiments on the fabric, by the letters of the paper's §5.
+pub const FLOWTUNE: &[Experiment] = &[
+    Experiment {
+        letter: 'D',
+        title: "fig. 8: how soon five staggered flows share a link",
+        run: flowtune_d::run,
+    },
+    Experiment {
+        letter: 'E',
+        title: "fig. 9: update traffic by load and workload",
+        run: flowtune_e::run,
+    },
+    Experiment {
+        letter: 'F',
+        title: "fig. 10: update traffic that larger thresholds save",
+        run: flowtune_f::run,
+    },
+    Experiment {
+        letter: 'G',
+        title: "fig. 11: update traffic from 128 to 2,048 servers",
+        run: flowtune_g::run,
+    },
+];
