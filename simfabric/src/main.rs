@@ -30,6 +30,8 @@ enum Command {
     Check(cli::CheckArgs),
     /// Print the transports and size distributions that plans can name.
     List,
+    /// Reproduce a paper's figures, with the paper's numbers beside ours.
+    Reproduce(cli::ReproduceArgs),
     /// Compare two results number by number.
     Compare(cli::CompareArgs),
     /// Write the flows of a plan as CSV.
@@ -159,6 +161,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Bench(args) => run_bench(&args),
         Command::Run(args) => args.run(),
+        Command::Reproduce(args) => args.run(),
         Command::Check(args) => args.run(),
         Command::List => cli::list(),
         Command::Compare(args) => args.run(),

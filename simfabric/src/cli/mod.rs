@@ -1,6 +1,7 @@
 //! The commands that work with plans and results.
 
 mod compare;
+mod reproduce;
 mod run;
 mod stop;
 mod trace;
@@ -13,6 +14,7 @@ use ratewright_simfabric::workload::{SizeDistribution, sizes};
 use std::path::PathBuf;
 
 pub(crate) use compare::CompareArgs;
+pub(crate) use reproduce::ReproduceArgs;
 pub(crate) use run::RunArgs;
 pub(crate) use trace::TraceArgs;
 
