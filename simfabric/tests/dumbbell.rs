@@ -5,11 +5,11 @@
 //! with time stamps 32, PPP 2), ten packets of initial window, the second flow 10 ms after the first.
 
 use ratewright_simfabric::flow::{FlowId, FlowSpec};
-use ratewright_simfabric::net::queue::Limit;
+use ratewright_simfabric::net::queue::{CodelConfig, Limit, XcpConfig};
 use ratewright_simfabric::net::{FabricConfig, Framing, QueueConfig};
 use ratewright_simfabric::run::{Config, Sim};
 use ratewright_simfabric::transport::Transport;
-use ratewright_simfabric::transport::tcp::congestion::Dctcp;
+use ratewright_simfabric::transport::tcp::congestion::{Cubic, CubicConfig, Dctcp, Xcp};
 use ratewright_simfabric::transport::tcp::{Tcp, TcpConfig};
 use ratewright_simfabric::{Span, Time};
 use ratewright_topology::{HostId, LinkId, Topology};
@@ -172,5 +172,63 @@ fn dctcp_over_300_microseconds_is_as_in_ns_3() {
     close("Jain", ours.jain, 0.914, 0.02);
     close("mean queue", ours.queue_mean, 48.3, 4.8);
     close("longest queue", f64::from(ours.queue_max), 68.0, 6.8);
+    assert_eq!(ours.drops, 0);
+}
+
+/// ns-3.37's CUBIC has no NewReno-friendly region: after slow start windows stand still for seconds, and
+/// so do the shares that it happened to leave. They are 0.53 and 0.47 here (Jain 0.98), and were 0.67 and
+/// 0.33 there (Jain 0.891): no law of CUBIC's, hence not compared.
+#[test]
+fn cubic_under_codel_is_as_in_ns_3() {
+    let queue = QueueConfig::Codel {
+        control: CodelConfig {
+            target: Span::from_us(50),
+            interval: Span::from_us(500),
+            ecn: true,
+        },
+        limit: Limit::Packets(1_000),
+    };
+    let config = TcpConfig {
+        ecn: true,
+        control: CubicConfig {
+            reno_friendly: false,
+            ..CubicConfig::default()
+        },
+        ..TcpConfig::default()
+    };
+    let end = Time::from_ms(1_000);
+    let ours = run(Tcp::<Cubic>::new(config), &queue, NS3, 10_000, end);
+    close("goodput", ours.goodput_gbps, 9.637, 0.096);
+    close("mean queue", ours.queue_mean, 31.9, 3.2);
+    close("longest queue", f64::from(ours.queue_max), 36.0, 3.6);
+    assert_eq!(ours.drops, 0);
+}
+
+/// ns-2's router begins with an interval of 50 ms, in which nobody is granted anything: 4 s of run make
+/// that 1.2 % of goodput.
+#[test]
+fn xcp_is_as_in_ns_2() {
+    let queue = QueueConfig::Xcp {
+        control: XcpConfig {
+            first_interval: Span::from_ms(50),
+            ..XcpConfig::default()
+        },
+        limit: Limit::Packets(1_000),
+    };
+    let framing = Framing {
+        mss_bytes: 1_460,
+        header_bytes: 40,
+        min_wire_bytes: 40,
+    };
+    let end = Time::from_ms(4_000);
+    let ours = run(
+        Tcp::<Xcp>::new(TcpConfig::default()),
+        &queue,
+        framing,
+        10_000,
+        end,
+    );
+    close("goodput", ours.goodput_gbps, 9.612, 0.096);
+    close("Jain", ours.jain, 1.0, 0.02);
     assert_eq!(ours.drops, 0);
 }

@@ -9,7 +9,7 @@ use super::source::{PlanError, Source, Table};
 use super::values::{Delay, Rate};
 use crate::Span;
 use crate::transport::tcp::TcpConfig;
-use crate::transport::tcp::congestion::DctcpConfig;
+use crate::transport::tcp::congestion::{CubicConfig, DctcpConfig};
 
 /// The values of `name`.
 pub const NAMES: [&str; 5] = ["constant", "fixed-window", "newreno", "cubic", "dctcp"];
@@ -30,7 +30,7 @@ pub enum Scheme {
     /// TCP NewReno.
     NewReno(TcpConfig<()>),
     /// TCP CUBIC.
-    Cubic(TcpConfig<()>),
+    Cubic(TcpConfig<CubicConfig>),
     /// DCTCP.
     Dctcp(TcpConfig<DctcpConfig>),
 }
@@ -132,7 +132,7 @@ pub(super) fn read<'a>(
                     return Err(source.error(Some(gain.span()), "`gain` is a parameter of dctcp"));
                 }
                 ("newreno", None) => Scheme::NewReno(t.config(source, false, ())?),
-                _ => Scheme::Cubic(t.config(source, false, ())?),
+                _ => Scheme::Cubic(t.config(source, false, CubicConfig::default())?),
             }
         }
     };

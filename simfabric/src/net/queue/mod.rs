@@ -8,9 +8,13 @@
 //! arrives or leaves, and never goes back for one port. A discipline with a clock of its own (XCP's
 //! control interval) catches up with it in `enqueue` and `dequeue`: nothing can have changed between.
 
+pub mod codel;
 pub mod drop_tail;
 pub mod ecn_threshold;
 mod fifo;
+pub mod red;
+pub mod sfq_codel;
+pub mod xcp;
 
 use crate::SimRng;
 use crate::ext::Extensions;
@@ -18,9 +22,13 @@ use crate::flow::FlowTable;
 use crate::net::stats::PortStats;
 use crate::packet::{Flags, Kind, Packet, PacketId, PacketSlab};
 use crate::time::Time;
+pub use codel::{CodelConfig, CodelQueue};
 pub use drop_tail::DropTail;
 pub use ecn_threshold::EcnThreshold;
 pub use fifo::Fifo;
+pub use red::{Red, RedConfig};
+pub use sfq_codel::SfqCodel;
+pub use xcp::{XcpConfig, XcpQueue};
 
 /// How much fits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -168,6 +176,34 @@ pub enum QueueConfig {
         /// How much fits.
         limit: Limit,
     },
+    /// CoDel: marks or drops by sojourn time.
+    Codel {
+        /// Target, interval, marks.
+        control: CodelConfig,
+        /// How much fits.
+        limit: Limit,
+    },
+    /// RED: marks or drops by the mean length.
+    Red {
+        /// Thresholds, probability, weight, marks.
+        control: RedConfig,
+        /// How much fits.
+        limit: Limit,
+    },
+    /// sfqCoDel: 1,024 bins in turn, each under CoDel.
+    SfqCodel {
+        /// Target, interval, marks.
+        control: CodelConfig,
+        /// How much fits into all bins together.
+        limit: Limit,
+    },
+    /// XCP's router.
+    Xcp {
+        /// Constants of its controllers.
+        control: XcpConfig,
+        /// How much fits.
+        limit: Limit,
+    },
 }
 
 impl Default for QueueConfig {
@@ -181,12 +217,16 @@ impl Default for QueueConfig {
 impl QueueConfig {
     /// An empty queue of this kind for a port of this rate.
     #[must_use]
-    pub fn build(&self, _rate_bps: u64) -> Queue {
+    pub fn build(&self, rate_bps: u64) -> Queue {
         match self {
             Self::DropTail { limit } => Queue::DropTail(DropTail::new(*limit)),
             Self::EcnThreshold { mark_at, limit } => {
                 Queue::EcnThreshold(EcnThreshold::new(*mark_at, *limit))
             }
+            Self::Codel { control, limit } => Queue::Codel(CodelQueue::new(*control, *limit)),
+            Self::Red { control, limit } => Queue::Red(Red::new(*control, *limit, rate_bps)),
+            Self::SfqCodel { control, limit } => Queue::SfqCodel(SfqCodel::new(*control, *limit)),
+            Self::Xcp { control, limit } => Queue::Xcp(XcpQueue::new(*control, *limit, rate_bps)),
         }
     }
 }
@@ -228,6 +268,14 @@ queue! {
     DropTail(DropTail),
     /// See [`ecn_threshold`].
     EcnThreshold(EcnThreshold),
+    /// See [`codel`].
+    Codel(CodelQueue),
+    /// See [`red`].
+    Red(Red),
+    /// See [`sfq_codel`].
+    SfqCodel(SfqCodel),
+    /// See [`xcp`].
+    Xcp(XcpQueue),
 }
 
 /// pFabric's notion of a packet's urgency: bytes that remain for data, most urgent for all else.

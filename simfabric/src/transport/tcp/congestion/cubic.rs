@@ -1,7 +1,7 @@
 //! CUBIC (RFC 9438): the window is a cubic function of the time since the last reduction.
 
 use super::{Acked, Congestion, Reduction, Window};
-use crate::time::Time;
+use crate::time::{Span, Time};
 
 /// Scale of the cubic function (RFC 9438 §5: 0.4, windows in packets, time in seconds).
 const C: f64 = 0.4;
@@ -10,10 +10,43 @@ const BETA: f64 = 0.7;
 /// Additive increase that is as fair as NewReno's with this β (§4.3).
 const RENO_ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
+/// Acknowledgements further apart are of two trains.
+const TRAIN_GAP: Span = Span::from_ms(2);
+/// HyStart looks at windows of at least so many packets.
+const HYSTART_LEAST_PACKETS: f64 = 16.0;
+
+/// What CUBIC is set up with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CubicConfig {
+    /// Grows at least as NewReno would (§4.3). Without it a window in a datacenter stands still: the
+    /// cubic function takes seconds.
+    pub reno_friendly: bool,
+    /// Leaves slow start when the acknowledgements of a window come one after the other for longer
+    /// than the least round trip: the window is as long as the path then (HyStart, Ha and Rhee
+    /// 2011 §3.2, as in Linux and ns-3).
+    pub hystart: bool,
+}
+
+impl Default for CubicConfig {
+    fn default() -> Self {
+        Self {
+            reno_friendly: true,
+            hystart: true,
+        }
+    }
+}
+
 /// The control of one flow.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cubic {
     window: Window,
+    reno_friendly: bool,
+    hystart: bool,
+    /// The round of slow start ends when this is acknowledged.
+    round_end: u64,
+    /// When the round's first acknowledgement came, and its newest one in the train.
+    round_began: Time,
+    train_end: Time,
     /// The window before the last reduction, in packets (§4.1: W_max).
     max_packets: f64,
     /// Time that the function takes to return to `max_packets`, in seconds (§4.2: K).
@@ -36,6 +69,18 @@ impl Cubic {
         self.window.bytes / self.window.mss_bytes
     }
 
+    /// Whether acknowledgements have followed each other for longer than the least round trip.
+    fn train_is_long(&mut self, acked: &Acked) -> bool {
+        if self.round_began == Time::MAX {
+            self.round_began = acked.now;
+            self.train_end = acked.now;
+        } else if acked.now.since(self.train_end) <= TRAIN_GAP {
+            self.train_end = acked.now;
+        }
+        self.packets() >= HYSTART_LEAST_PACKETS
+            && self.train_end.since(self.round_began) > acked.least_rtt
+    }
+
     fn begin_epoch(&mut self, now: Time) {
         let packets = self.packets();
         self.epoch = now;
@@ -52,11 +97,16 @@ impl Cubic {
 }
 
 impl Congestion for Cubic {
-    type Config = ();
+    type Config = CubicConfig;
 
-    fn new(_: &(), mss_bytes: u64, initial_window_bytes: u64) -> Self {
+    fn new(config: &CubicConfig, mss_bytes: u64, initial_window_bytes: u64) -> Self {
         Self {
             window: Window::new(mss_bytes, initial_window_bytes),
+            reno_friendly: config.reno_friendly,
+            hystart: config.hystart,
+            round_end: 0,
+            round_began: Time::MAX,
+            train_end: Time::MAX,
             max_packets: 0.0,
             return_s: 0.0,
             epoch: Time::MAX,
@@ -73,9 +123,19 @@ impl Congestion for Cubic {
         self.window.in_slow_start()
     }
 
+    fn on_any_ack(&mut self, _bytes: u64, _echoed: bool, una: u64, next: u64) {
+        if una > self.round_end {
+            self.round_end = next;
+            self.round_began = Time::MAX;
+        }
+    }
+
     fn on_acked(&mut self, acked: &Acked) {
         if self.window.in_slow_start() {
             self.window.slow_start(acked.bytes);
+            if self.hystart && self.train_is_long(acked) {
+                self.window.threshold_bytes = self.window.bytes;
+            }
             return;
         }
         if self.epoch == Time::MAX {
@@ -89,7 +149,7 @@ impl Congestion for Cubic {
         if self.reno_packets >= self.max_packets {
             self.reno_alpha = 1.0;
         }
-        if self.at(t) < self.reno_packets {
+        if self.reno_friendly && self.at(t) < self.reno_packets {
             self.window.bytes = self.reno_packets.max(packets) * self.window.mss_bytes;
             return;
         }
@@ -122,12 +182,11 @@ impl Congestion for Cubic {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::Span;
 
     #[test]
     fn the_window_returns_to_where_it_was_after_k_seconds() {
         let mss = 1_000;
-        let mut control = Cubic::new(&(), mss, 1_000 * mss);
+        let mut control = Cubic::new(&CubicConfig::default(), mss, 1_000 * mss);
         control.reduce(Time::ZERO, Reduction::Loss, 1_000 * mss);
         assert_eq!(control.window_bytes(), 700 * mss);
         // RFC 9438 equation 2: K = ((1000 - 700) / 0.4)^(1/3) = 9.0856 s.
@@ -164,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_window_that_did_not_get_back_releases_more() {
-        let mut control = Cubic::new(&(), 1_000, 1_000_000);
+        let mut control = Cubic::new(&CubicConfig::default(), 1_000, 1_000_000);
         control.reduce(Time::ZERO, Reduction::Loss, 0);
         assert!((control.max_packets - 1_000.0).abs() < 1e-9);
         control.reduce(Time::ZERO, Reduction::Mark, 0);
@@ -175,7 +234,7 @@ mod tests {
     #[test]
     fn with_short_round_trips_it_grows_as_new_reno_does() {
         let mss = 1_000;
-        let mut control = Cubic::new(&(), mss, 100 * mss);
+        let mut control = Cubic::new(&CubicConfig::default(), mss, 100 * mss);
         control.reduce(Time::ZERO, Reduction::Loss, 0);
         // 100 µs of round trip: within 100 rounds the cubic function has not moved.
         let rtt = Span::from_us(100);
@@ -195,5 +254,33 @@ mod tests {
         // §4.3: 0.529 packets per round trip from 70.
         let grown = control.window_bytes() as f64 / 1_000.0 - 70.0;
         assert!((grown - 50.0 * 0.529).abs() < 1.5, "{grown}");
+    }
+
+    #[test]
+    fn slow_start_ends_when_the_window_is_as_long_as_the_path() {
+        // 60 µs of round trip; acknowledgements every 1.2 µs, so that 50 packets fill the path.
+        let mut control = Cubic::new(&CubicConfig::default(), 1_000, 10_000);
+        let (mut una, mut now) = (0, Time::ZERO);
+        let mut rounds = 0;
+        while control.in_slow_start() {
+            let packets = control.window_bytes() / 1_000;
+            for i in 0..packets {
+                una += 1_000;
+                let next = una - 1_000 + control.window_bytes();
+                control.on_any_ack(1_000, false, una, next);
+                control.on_acked(&Acked {
+                    now: now + Span::from_ns(1_200 * i),
+                    bytes: 1_000,
+                    least_rtt: Span::from_us(60),
+                    smoothed_rtt: Span::from_us(60),
+                });
+            }
+            now += Span::from_ns((1_200 * packets).max(60_000));
+            rounds += 1;
+            assert!(rounds < 10);
+        }
+        // 10, 20, 40, and of 80 the train is longer than the path after 51.
+        let packets = control.window_bytes() / 1_000;
+        assert!((125..=135).contains(&packets), "{packets}");
     }
 }

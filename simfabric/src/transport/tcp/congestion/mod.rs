@@ -8,7 +8,7 @@ pub mod dctcp;
 pub mod new_reno;
 pub mod xcp;
 
-pub use cubic::Cubic;
+pub use cubic::{Cubic, CubicConfig};
 pub use dctcp::{Dctcp, DctcpConfig};
 pub use new_reno::NewReno;
 pub use xcp::Xcp;

@@ -1,0 +1,282 @@
+//! XCP's router (XCP §3.3 to §3.6): once per mean round trip it works out how much all flows together
+//! should gain or lose, and shares that out over the packets of the next one.
+
+use super::{Discipline, DropReason, Fifo, Limit, QueueContext};
+use crate::ext::{Extension, XcpHeader};
+use crate::packet::PacketId;
+use crate::time::{Span, Time};
+
+/// What the router is set up with.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct XcpConfig {
+    /// Share of the spare bandwidth that is handed out per round trip.
+    pub alpha: f64,
+    /// Share of the standing queue that is taken back per round trip.
+    pub beta: f64,
+    /// Share of the traffic that is shuffled from flow to flow per round trip.
+    pub gamma: f64,
+    /// The control interval before any round-trip time is known.
+    pub first_interval: Span,
+}
+
+impl Default for XcpConfig {
+    /// The paper's and ns-2's constants.
+    fn default() -> Self {
+        Self {
+            alpha: 0.4,
+            beta: 0.226,
+            gamma: 0.1,
+            first_interval: Span::from_us(100),
+        }
+    }
+}
+
+/// Sums over the packets of an interval.
+#[derive(Clone, Copy, Debug, Default)]
+struct Interval {
+    /// Bytes that arrived.
+    input_bytes: f64,
+    /// Σ bytes of packets that carry a header with a round-trip time.
+    header_bytes: f64,
+    /// Σ rtt × bytes / window, in seconds: the flows, each counted by its time.
+    time_s: f64,
+    /// Σ rtt² × bytes / window, in s².
+    time_squared: f64,
+    /// The shortest queue.
+    min_queue_bytes: f64,
+}
+
+/// A queue with an XCP router.
+#[derive(Debug)]
+pub struct XcpQueue {
+    fifo: Fifo,
+    config: XcpConfig,
+    limit: Limit,
+    rate_bytes_per_s: f64,
+    interval: Interval,
+    interval_end: Time,
+    mean_rtt_s: f64,
+    /// Feedback per packet: scale of the gain (§3.5, ξp) and of the loss (ξn).
+    gain: f64,
+    loss: f64,
+    /// What is left to be handed out and taken back in this interval, in bytes.
+    gain_left: f64,
+    loss_left: f64,
+}
+
+impl XcpQueue {
+    /// An empty queue of a port of this rate.
+    #[must_use]
+    pub fn new(config: XcpConfig, limit: Limit, rate_bps: u64) -> Self {
+        Self {
+            fifo: Fifo::default(),
+            config,
+            limit,
+            rate_bytes_per_s: rate_bps as f64 / 8.0,
+            interval: Interval::default(),
+            interval_end: Time::ZERO + config.first_interval,
+            mean_rtt_s: config.first_interval.as_secs_f64(),
+            gain: 0.0,
+            loss: 0.0,
+            gain_left: 0.0,
+            loss_left: 0.0,
+        }
+    }
+
+    /// The efficiency and the fairness controller (§3.4, §3.5), at the end of an interval.
+    fn end_interval(&mut self, seconds: f64) {
+        let XcpConfig {
+            alpha, beta, gamma, ..
+        } = self.config;
+        let sums = self.interval;
+        if sums.time_s > 0.0 {
+            self.mean_rtt_s = sums.time_squared / sums.time_s;
+        }
+        let d = self.mean_rtt_s;
+        let input_rate = sums.input_bytes / seconds;
+        let spare = self.rate_bytes_per_s - input_rate;
+        let aggregate = alpha * d * spare - beta * sums.min_queue_bytes;
+        let shuffled = (gamma * input_rate * d - aggregate.abs()).max(0.0);
+        self.gain_left = shuffled + aggregate.max(0.0);
+        self.loss_left = shuffled + (-aggregate).max(0.0);
+        // Sums are of the interval that passed, shares are for the next one, as long as a mean
+        // round trip: scale them to it.
+        let scale = d / seconds;
+        self.gain = if sums.time_s > 0.0 {
+            self.gain_left / (sums.time_s * scale)
+        } else {
+            0.0
+        };
+        self.loss = if sums.header_bytes > 0.0 {
+            self.loss_left / (sums.header_bytes * scale)
+        } else {
+            0.0
+        };
+        self.interval = Interval {
+            min_queue_bytes: self.fifo.bytes() as f64,
+            ..Interval::default()
+        };
+    }
+
+    /// Catches up with intervals that have ended.
+    fn advance(&mut self, now: Time) {
+        if now < self.interval_end {
+            return;
+        }
+        let length = Span::from_secs_f64(self.mean_rtt_s);
+        let late = now.since(self.interval_end);
+        self.end_interval((length + late).as_secs_f64());
+        self.interval_end = now + Span::from_secs_f64(self.mean_rtt_s);
+    }
+
+    /// Works a packet's header over.
+    fn stamp(&mut self, header: &mut XcpHeader, bytes: f64) {
+        if header.rtt_s <= 0.0 || header.cwnd_bytes <= 0.0 {
+            // The flow's first window: there is nothing to compute a share by.
+            header.feedback_bytes = header.feedback_bytes.min(0.0);
+            return;
+        }
+        let time = header.rtt_s * bytes / header.cwnd_bytes;
+        self.interval.header_bytes += bytes;
+        self.interval.time_s += time;
+        self.interval.time_squared += header.rtt_s * time;
+        // §3.5: p = ξp rtt² s / cwnd, n = ξn rtt s, with rtt in units of the mean one, since both
+        // change a window per round trip of the flow itself.
+        let own = header.rtt_s / self.mean_rtt_s;
+        let plus = (self.gain * time * own).min(self.gain_left);
+        let minus = (self.loss * bytes * own).min(self.loss_left);
+        let feedback = plus - minus;
+        if feedback < header.feedback_bytes {
+            header.feedback_bytes = feedback;
+            self.gain_left -= plus;
+            self.loss_left -= minus;
+        } else {
+            // Another router is narrower: what this one would have given stays.
+            self.gain_left -= header.feedback_bytes.clamp(0.0, self.gain_left);
+            self.loss_left -= minus;
+        }
+    }
+}
+
+impl Discipline for XcpQueue {
+    fn enqueue(&mut self, q: &mut QueueContext<'_>, id: PacketId) {
+        self.advance(q.now);
+        let packet = *q.packet(id);
+        let bytes = f64::from(packet.wire_bytes);
+        self.interval.input_bytes += bytes;
+        if !self
+            .limit
+            .fits(self.fifo.packets(), self.fifo.bytes(), packet.wire_bytes)
+        {
+            q.drop(id, DropReason::Full);
+            return;
+        }
+        // Acknowledgements carry the header back; only the way there counts.
+        if packet.payload_bytes > 0
+            && let Some(Extension::Xcp(header)) = q.shared.extensions.get_mut(&packet)
+        {
+            self.stamp(header, f64::from(packet.payload_bytes));
+        }
+        self.fifo.push(&mut q.shared.packets, id);
+    }
+
+    fn dequeue(&mut self, q: &mut QueueContext<'_>) -> Option<PacketId> {
+        self.advance(q.now);
+        let id = self.fifo.pop(&q.shared.packets);
+        let left = self.fifo.bytes() as f64;
+        self.interval.min_queue_bytes = self.interval.min_queue_bytes.min(left);
+        id
+    }
+
+    fn packets(&self) -> u32 {
+        self.fifo.packets()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.fifo.bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ext::Extension;
+    use crate::net::queue::testing::{Bench, packet};
+
+    const RATE_BPS: u64 = 8_000_000_000;
+    /// A gigabyte per second.
+    const RATE: f64 = 1e9;
+    const RTT_S: f64 = 100e-6;
+
+    /// Feeds intervals of 100 µs with `packets` packets of 1,000 bytes each, evenly, from flows whose
+    /// windows are given, and returns each flow's feedback in the last interval.
+    fn feedback(packets: u64, windows: &[f64]) -> Vec<f64> {
+        let queue = XcpQueue::new(XcpConfig::default(), Limit::Unlimited, RATE_BPS);
+        let mut bench = Bench::new(queue);
+        let mut sums = Vec::new();
+        // The first interval measures, the second one hands out.
+        for interval in 0..2u64 {
+            sums = vec![0.0; windows.len()];
+            for i in 0..packets {
+                bench.now = Time::from_us(100 * interval) + Span(100_000_000 * i / packets);
+                let flow = (i % windows.len() as u64) as usize;
+                let mut data = packet(flow as u32, i, 1_000);
+                data.payload_bytes = 1_000;
+                bench.shared.extensions.attach(
+                    &mut data,
+                    Extension::Xcp(XcpHeader {
+                        cwnd_bytes: windows[flow],
+                        rtt_s: RTT_S,
+                        feedback_bytes: f64::INFINITY,
+                    }),
+                );
+                bench.put(data);
+                let mut taken = bench.take().expect("one in, one out");
+                if let Some(Extension::Xcp(header)) = bench.shared.extensions.take(&mut taken) {
+                    sums[flow] += header.feedback_bytes;
+                }
+            }
+        }
+        sums
+    }
+
+    #[test]
+    fn spare_bandwidth_is_handed_out_by_alpha() {
+        // Half of the link is used: 50 of 100 packets of 1,000 bytes per round trip.
+        let windows = [25_000.0, 25_000.0];
+        let given: f64 = feedback(50, &windows).iter().sum();
+        let expected = 0.4 * RTT_S * RATE / 2.0;
+        assert!(
+            (given - expected).abs() < 0.03 * expected,
+            "{given} {expected}"
+        );
+    }
+
+    #[test]
+    fn a_full_link_shuffles_gamma_of_its_traffic_towards_equal_windows() {
+        // Two flows with the same number of packets per interval would have the same window; give the
+        // shares by packets: three of four belong to the large flow.
+        let windows = [75_000.0, 75_000.0, 75_000.0, 25_000.0];
+        let changes = feedback(100, &windows);
+        let large: f64 = changes[..3].iter().sum();
+        let small = changes[3];
+        assert!(small > 0.0 && large < 0.0, "{changes:?}");
+        // Nothing is created: what one gains the other loses.
+        assert!((large + small).abs() < 0.05 * small, "{changes:?}");
+        // §3.5: γ of the traffic is taken in proportion to it and given back equally: flow by flow
+        // 10,000 / 2 − 10,000 × 1/4.
+        assert!((small - 2_500.0).abs() < 250.0, "{changes:?}");
+    }
+
+    #[test]
+    fn an_overloaded_link_takes_back() {
+        // 120 packets where 100 fit.
+        let windows = [60_000.0, 60_000.0];
+        let taken: f64 = feedback(120, &windows).iter().sum();
+        let expected = -0.4 * RTT_S * 0.2 * RATE;
+        assert!(
+            (taken - expected).abs() < 0.05 * expected.abs(),
+            "{taken} {expected}"
+        );
+    }
+}
