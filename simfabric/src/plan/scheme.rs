@@ -54,6 +54,7 @@ struct Tcp {
     initial_window_packets: Option<Spanned<u32>>,
     min_rto: Option<Delay>,
     initial_rto: Option<Delay>,
+    fixed_rto: Option<Delay>,
     ecn: Option<bool>,
     nic_limit_packets: Option<Spanned<u32>>,
     /// DCTCP alone.
@@ -83,6 +84,7 @@ impl Tcp {
             )?,
             min_rto: span(self.min_rto, usual.min_rto),
             initial_rto: span(self.initial_rto, usual.initial_rto),
+            fixed_rto: self.fixed_rto.map(|d| d.0),
             ecn: self.ecn.unwrap_or(ecn),
             nic_limit_packets: positive(&self.nic_limit_packets, usual.nic_limit_packets)?,
             control,

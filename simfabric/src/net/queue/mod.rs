@@ -12,6 +12,7 @@ pub mod codel;
 pub mod drop_tail;
 pub mod ecn_threshold;
 mod fifo;
+pub mod pfabric;
 pub mod red;
 pub mod sfq_codel;
 pub mod xcp;
@@ -26,6 +27,7 @@ pub use codel::{CodelConfig, CodelQueue};
 pub use drop_tail::DropTail;
 pub use ecn_threshold::EcnThreshold;
 pub use fifo::Fifo;
+pub use pfabric::PFabricQueue;
 pub use red::{Red, RedConfig};
 pub use sfq_codel::SfqCodel;
 pub use xcp::{XcpConfig, XcpQueue};
@@ -197,6 +199,11 @@ pub enum QueueConfig {
         /// How much fits into all bins together.
         limit: Limit,
     },
+    /// pFabric's switch: keeps and sends what has the fewest bytes to go.
+    PFabric {
+        /// How much fits.
+        limit: Limit,
+    },
     /// XCP's router.
     Xcp {
         /// Constants of its controllers.
@@ -226,6 +233,7 @@ impl QueueConfig {
             Self::Codel { control, limit } => Queue::Codel(CodelQueue::new(*control, *limit)),
             Self::Red { control, limit } => Queue::Red(Red::new(*control, *limit, rate_bps)),
             Self::SfqCodel { control, limit } => Queue::SfqCodel(SfqCodel::new(*control, *limit)),
+            Self::PFabric { limit } => Queue::PFabric(PFabricQueue::new(*limit)),
             Self::Xcp { control, limit } => Queue::Xcp(XcpQueue::new(*control, *limit, rate_bps)),
         }
     }
@@ -274,6 +282,8 @@ queue! {
     Red(Red),
     /// See [`sfq_codel`].
     SfqCodel(SfqCodel),
+    /// See [`pfabric`].
+    PFabric(PFabricQueue),
     /// See [`xcp`].
     Xcp(XcpQueue),
 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `sender` | both sides of a flow: window, scoreboard, recovery; reassembly |
 //! | [`rtt`] | round-trip time and time-out (RFC 6298) |
-//! | [`congestion`] | how large the window is: NewReno, CUBIC, DCTCP, XCP |
+//! | [`congestion`] | how large the window is: NewReno, CUBIC, DCTCP, XCP, pFabric |
 //!
 //! There is no handshake: a flow's first packets leave when it starts, as on a connection that is
 //! kept open, which is how the papers' flowlets run (flowtune §6.3). The connection closes without
@@ -35,6 +35,8 @@ pub struct TcpConfig<C> {
     pub min_rto: Span,
     /// The time-out before the first measurement.
     pub initial_rto: Span,
+    /// The retransmission time-out whatever was measured, and however often it expired (pFabric §4.3).
+    pub fixed_rto: Option<Span>,
     /// Packets may be marked instead of dropped.
     pub ecn: bool,
     /// Packets that wait in a host's NIC from which on its flows hold theirs back, each in its turn, as
@@ -51,6 +53,7 @@ impl<C: Default> Default for TcpConfig<C> {
             initial_window_packets: 10,
             min_rto: Span::from_ms(200),
             initial_rto: Span::from_ms(1_000),
+            fixed_rto: None,
             ecn: false,
             nic_limit_packets: 10,
             control: C::default(),
@@ -69,6 +72,8 @@ struct Flow<C> {
     held_back: bool,
     /// When it last sent, it was the window that stopped it.
     window_limited: bool,
+    /// Time-outs since the last acknowledgement of anything.
+    time_outs_in_a_row: u32,
 }
 
 /// The flows of a host that its NIC holds back.
@@ -150,6 +155,8 @@ impl<C: Congestion> Tcp<C> {
                 src: flow.src,
                 dst: flow.dst,
                 seq: segment.seq,
+                // What is left to be acknowledged: pFabric's switches go by it.
+                ack: flow.sender.limit - flow.sender.una,
                 payload_bytes: payload,
                 wire_bytes: framing.wire_bytes(payload),
                 flags,
@@ -168,7 +175,8 @@ impl<C: Congestion> Tcp<C> {
         }
         flow.window_limited = !nic_is_full && flow.sender.next < flow.sender.limit;
         if flow.timer.is_none() && !flow.sender.is_idle() {
-            flow.timer = Some(cx.timer_in(flow.sender.rtt.rto(), u64::from(id.0)));
+            let rto = self.config.fixed_rto.unwrap_or(flow.sender.rtt.rto());
+            flow.timer = Some(cx.timer_in(rto, u64::from(id.0)));
         }
         !nic_is_full
     }
@@ -216,6 +224,25 @@ impl<C: Congestion> Tcp<C> {
         self.wake_line(cx, host);
     }
 
+    /// Asks with an empty packet whether the receiver is there, once per time-out.
+    fn probe(&mut self, cx: &mut Context<'_>, id: FlowId) {
+        let flow = &mut self.flows[id.index()];
+        let packet = Packet {
+            kind: Kind::Probe,
+            flow: id,
+            src: flow.src,
+            dst: flow.dst,
+            seq: flow.sender.una,
+            wire_bytes: cx.framing().wire_bytes(0),
+            path_hash: flow.path_hash,
+            stamp: cx.now(),
+            ..Packet::default()
+        };
+        let rto = self.config.fixed_rto.unwrap_or(flow.sender.rtt.rto());
+        flow.timer = Some(cx.timer_in(rto, u64::from(id.0)));
+        cx.send(flow.src, packet);
+    }
+
     fn on_ack(&mut self, cx: &mut Context<'_>, mut packet: Packet) {
         let extension = cx.take_extension(&mut packet);
         let flow = &mut self.flows[packet.flow.index()];
@@ -233,6 +260,7 @@ impl<C: Congestion> Tcp<C> {
             marked: packet.flags.contains(Flags::ECE),
             blocks,
         };
+        flow.time_outs_in_a_row = 0;
         let limited = flow.window_limited;
         let advanced = flow
             .sender
@@ -242,7 +270,8 @@ impl<C: Congestion> Tcp<C> {
             if flow.sender.is_idle() {
                 cx.cancel(timer);
             } else {
-                flow.timer = cx.move_timer(timer, cx.now() + flow.sender.rtt.rto());
+                let rto = self.config.fixed_rto.unwrap_or(flow.sender.rtt.rto());
+                flow.timer = cx.move_timer(timer, cx.now() + rto);
             }
         }
         self.transmit(cx, packet.flow);
@@ -288,6 +317,7 @@ impl<C: Congestion> Transport for Tcp<C> {
             dst: spec.dst,
             held_back: false,
             window_limited: false,
+            time_outs_in_a_row: 0,
         });
         self.receivers.push(Receiver::default());
         self.transmit(cx, id);
@@ -319,8 +349,13 @@ impl<C: Congestion> Transport for Tcp<C> {
             return;
         }
         self.time_outs += 1;
+        flow.time_outs_in_a_row = flow.time_outs_in_a_row.saturating_add(1);
         flow.sender.on_time_out(cx.now());
-        self.transmit(cx, id);
+        if flow.time_outs_in_a_row > C::PROBE_AFTER {
+            self.probe(cx, id);
+        } else {
+            self.transmit(cx, id);
+        }
     }
 
     fn summary(&self) -> Vec<(&'static str, f64)> {

@@ -150,7 +150,7 @@ impl<C: Congestion> Sender<C> {
             self.state = State::Reduced;
             self.recover = self.next;
         }
-        if !self.sacked.is_empty() {
+        if C::FAST_RETRANSMIT && !self.sacked.is_empty() {
             self.detect_loss(now, ack.stamp);
         }
         let may_grow = matches!(self.state, State::Open | State::Loss);

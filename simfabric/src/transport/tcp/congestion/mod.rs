@@ -6,11 +6,13 @@
 pub mod cubic;
 pub mod dctcp;
 pub mod new_reno;
+pub mod pfabric;
 pub mod xcp;
 
 pub use cubic::{Cubic, CubicConfig};
 pub use dctcp::{Dctcp, DctcpConfig};
 pub use new_reno::NewReno;
+pub use pfabric::{PFabric, PFabricConfig};
 pub use xcp::Xcp;
 
 use crate::ext::XcpHeader;
@@ -44,6 +46,11 @@ pub enum Reduction {
 pub trait Congestion: Copy + std::fmt::Debug {
     /// What it is set up with.
     type Config: Copy + std::fmt::Debug;
+    /// Selective acknowledgements show losses; otherwise only the timer does.
+    const FAST_RETRANSMIT: bool = true;
+    /// After so many time-outs in a row an empty packet asks whether the receiver is there, instead of
+    /// sending everything again.
+    const PROBE_AFTER: u32 = u32::MAX;
 
     /// The control of a new flow.
     fn new(config: &Self::Config, mss_bytes: u64, initial_window_bytes: u64) -> Self;
