@@ -86,7 +86,7 @@ struct Touched {
 
 /// The events since the last iteration.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Arrivals {
+pub(crate) struct Arrivals {
     newcomers: Vec<Newcomer>,
     touched: Vec<Touched>,
     /// Index into `touched` by link, or [`NONE`].
@@ -97,7 +97,7 @@ const NONE: u32 = u32::MAX;
 
 impl Arrivals {
     /// For that many links.
-    pub(super) fn new(links: usize) -> Self {
+    pub(crate) fn new(links: usize) -> Self {
         Self {
             index: vec![NONE; links],
             ..Self::default()
@@ -119,8 +119,31 @@ impl Arrivals {
         &mut self.touched[*index as usize]
     }
 
+    /// A link's capacity changed: its price answers it like an event of a flow.
+    pub(crate) fn change_capacity(&mut self, link: u32, sum: Response, price: f64) {
+        self.touch(link, sum, price);
+    }
+
+    /// Flows that started since the last iteration, as far as they are remembered.
+    pub(crate) fn newcomers(&self) -> usize {
+        self.newcomers.len()
+    }
+
+    /// The links whose prices [`settle`](Self::settle) will move.
+    pub(crate) fn links(&self) -> impl Iterator<Item = u32> + '_ {
+        self.touched.iter().map(|touched| touched.link)
+    }
+
+    /// Forgets the events, and leaves them to the iterations.
+    pub(crate) fn forget(&mut self) {
+        for touched in self.touched.drain(..) {
+            self.index[touched.link as usize] = NONE;
+        }
+        self.newcomers.clear();
+    }
+
     /// A flow started. `sum_of` is a link's sum of answers in the last iteration.
-    pub(super) fn start(
+    pub(crate) fn start(
         &mut self,
         flow: &FlowView<'_>,
         prices: &[f64],
@@ -138,7 +161,7 @@ impl Arrivals {
     }
 
     /// A flow ended. `sum_of` is a link's sum of answers in the last iteration.
-    pub(super) fn end(
+    pub(crate) fn end(
         &mut self,
         flow: &FlowView<'_>,
         prices: &[f64],
@@ -166,7 +189,7 @@ impl Arrivals {
     }
 
     /// Moves the prices of the touched links, and forgets the events. Returns how many there were.
-    pub(super) fn settle(&mut self, capacities: &[f64], prices: &mut [f64]) -> usize {
+    pub(crate) fn settle(&mut self, capacities: &[f64], prices: &mut [f64]) -> usize {
         let links = self.touched.len();
         if links == 0 {
             return 0;
@@ -196,10 +219,7 @@ impl Arrivals {
                 }
             }
         }
-        for touched in self.touched.drain(..) {
-            self.index[touched.link as usize] = NONE;
-        }
-        self.newcomers.clear();
+        self.forget();
         links
     }
 }

@@ -62,7 +62,7 @@ mod newton;
 mod normalize;
 pub mod optimality;
 mod problem;
-mod response;
+pub(crate) mod response;
 mod rt;
 mod truncated;
 pub mod utility;

@@ -5,19 +5,19 @@ use super::{Limit, Problem};
 
 /// A flow's answer to a path price, or a link's sum of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Response {
+pub(crate) struct Response {
     /// x; for a link, its load y = Σ x.
-    pub(super) rate: f64,
+    pub(crate) rate: f64,
     /// −dx/dq; for a link, |H| = Σ −∂x/∂p.
-    pub(super) reaction: f64,
+    pub(crate) reaction: f64,
     /// e x with the elasticity e = −q x'(q) / x; for a link, E = Σ e x.
-    pub(super) elastic: f64,
+    pub(crate) elastic: f64,
 }
 
 impl Response {
     /// Adds another's answer to the sum.
     #[inline]
-    pub(super) fn add(&mut self, other: Response) {
+    pub(crate) fn add(&mut self, other: Response) {
         self.rate += other.rate;
         self.reaction += other.reaction;
         self.elastic += other.elastic;

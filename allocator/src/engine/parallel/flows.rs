@@ -17,10 +17,10 @@ use crate::num::{Limit, RATE_UNIT_BPS, path_capacity};
 const CUT_KNEE: f32 = 1e30;
 
 /// What is kept of a flow wherever it lives.
-struct Terms {
-    class: u8,
-    weight: f64,
-    demand: f64,
+pub(super) struct Terms {
+    pub(super) class: u8,
+    pub(super) weight: f64,
+    pub(super) demand: f64,
     rate: f64,
     told: f64,
 }
@@ -46,6 +46,7 @@ impl ParallelEngine {
         }
         let flow = match known {
             Some(flow) => {
+                self.answer_end(flow);
                 self.take_out(flow);
                 flow
             }
@@ -58,6 +59,7 @@ impl ParallelEngine {
             rate: 0.0,
             told: f64::from(UNTOLD),
         };
+        self.answer_start(&spec.links, &terms);
         self.put_in(flow, &spec.links, &terms)
     }
 
@@ -66,6 +68,7 @@ impl ParallelEngine {
             .directory
             .find(key)
             .ok_or(EngineError::UnknownFlow(key))?;
+        self.answer_end(flow);
         self.take_out(flow);
         self.directory.remove(flow);
         Ok(())
@@ -75,6 +78,7 @@ impl ParallelEngine {
         let of_session = |&flow: &u32| self.directory.key(flow).session() == session;
         let flows: Vec<u32> = self.directory.flows().filter(of_session).collect();
         for flow in flows {
+            self.answer_end(flow);
             self.take_out(flow);
             self.directory.remove(flow);
         }
@@ -86,7 +90,9 @@ impl ParallelEngine {
             .find(key)
             .ok_or(EngineError::UnknownFlow(key))?;
         self.check_path(key, links)?;
+        self.answer_end(flow);
         let terms = self.take_out(flow);
+        self.answer_start(links, &terms);
         self.put_in(flow, links, &terms)
     }
 
@@ -101,6 +107,7 @@ impl ParallelEngine {
         write(&self.shared.link_blocks[place.link_block as usize])
             .set_capacity(place.index as usize, capacity as f32);
         self.renew_knees(link, place);
+        self.answer_capacity(link);
         for loose in &self.shared.loose {
             for flow in &mut lock(loose).flows {
                 if flow.path().contains(&link) {

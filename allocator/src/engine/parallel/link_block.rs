@@ -59,6 +59,11 @@ impl Sums {
         }
     }
 
+    /// Load, reaction and surplus of one slot.
+    pub(super) fn at(&self, index: usize) -> [f32; 3] {
+        [&self.load, &self.reaction, &self.surplus].map(|list| at(list.as_flattened(), index))
+    }
+
     /// Adds one flow on one link.
     pub(super) fn add(&mut self, index: usize, load: f32, reaction: f32, surplus: f32) {
         self.empty = false;
@@ -173,6 +178,15 @@ impl LinkBlock {
             if original as usize == index {
                 *at_mut(self.prices.as_flattened_mut(), copy as usize) += lift;
             }
+        }
+    }
+
+    /// Sets the price of a link, and of its copies.
+    pub(super) fn set_price(&mut self, index: usize, price: f32) {
+        let copies = self.copies.iter();
+        let of_link = copies.filter(|(_, original)| *original as usize == index);
+        for index in std::iter::once(index).chain(of_link.map(|(copy, _)| *copy as usize)) {
+            *at_mut(self.prices.as_flattened_mut(), index) = price;
         }
     }
 

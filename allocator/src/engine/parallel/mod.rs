@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `mod.rs` | [`ParallelEngine`]: events in, iterations, rates out |
 //! | `flows` | starts, ends, reroutes, capacities: where a flow goes, and what it takes to move it |
+//! | `answers` | prices that move at an event, before the iteration |
 //! | `layout` | which LinkBlock, table and slot each link of a topology is |
 //! | `rows` | one side of a FlowBlock, so laid out that links need no gathers and sums no scatters |
 //! | `flow_block` | the flows from one block of racks to another, in upward and in downward order |
@@ -15,14 +16,15 @@
 //! | `view` | what the engine says about itself: loads, optimality, memory |
 //!
 //! An iteration is one walk over the flows: it normalises the rates of the iteration before (F-NORM)
-//! and tells those that moved, and computes new rates from the new prices. An iteration that follows
-//! an event walks once more and normalises its own rates at once, so that what is told fits the
+//! and tells those that moved, and computes new rates from the new prices. Before an iteration that
+//! follows an event, prices answer the event; then it computes rates and prices once more, and normalises its own rates at once, so that what is told fits the
 //! flows and capacities that there are now, and a new flow has its rate in the iteration after its start.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::thread::JoinHandle;
 
+mod answers;
 mod directory;
 mod flow_block;
 mod flows;
@@ -46,6 +48,7 @@ pub use kernels::Simd;
 pub use layout::Layout;
 pub use view::PhaseNanos;
 
+use self::answers::Answers;
 use self::directory::{Directory, Home};
 use self::flow_block::FlowBlock;
 use self::gate::Gate;
@@ -105,6 +108,8 @@ pub struct ParallelEngine {
     moved: Vec<RateUpdate>,
     phases: PhaseNanos,
     next_to_tidy: usize,
+    /// What the prices have to answer, under the guarded rule.
+    answers: Option<Answers>,
 }
 
 impl ParallelEngine {
@@ -143,7 +148,9 @@ impl ParallelEngine {
         let threads = (1..options.workers)
             .map(|index| start_worker(&shared, index, options.cores.get(index).copied()))
             .collect();
+        let answers = (config.step_rule == StepRule::Guarded).then(|| Answers::new(&shared.layout));
         Ok(Self {
+            answers,
             config,
             options,
             capacities,
@@ -264,6 +271,10 @@ impl RateEngine for ParallelEngine {
         self.moved.clear();
         self.tidy();
         let prompt = std::mem::take(&mut self.changed);
+        if self.settle_answers() {
+            // The links next to those that events touched answer before rates are told.
+            self.run(Plan::Inner);
+        }
         let report = self.run(if prompt { Plan::Prompt } else { Plan::Lagging });
         self.lagging = !prompt;
         let tolerance = self.config.settle_tolerance as f32;

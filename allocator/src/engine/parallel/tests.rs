@@ -314,6 +314,53 @@ fn starts_are_answered_in_the_next_iteration() {
     assert_eq!(told, 0, "nothing moves any more");
 }
 
+/// Prices answer what events change before rates are told: what an iteration without that meets is an
+/// excess of a quarter after the start, and of one over its link after the capacity is halved.
+#[test]
+fn prices_answer_starts_ends_and_capacities_before_the_iteration() {
+    let topology = two_tiers(4, 6, 2);
+    let downlink = topology.host_downlink(HostId(0)).0;
+    let capacity_bps = capacities(&topology)[downlink as usize];
+    for (blocks, workers) in [(1, 1), (2, 2)] {
+        let mut engine = parallel(&topology, blocks, workers, Simd::best());
+        let sender = |source: u32| Sketch {
+            source,
+            destination: 0,
+            hash: source,
+            weight: 1.0,
+            class: 0,
+            demand_bps: f64::INFINITY,
+        };
+        let spec = |source: u32| start(&topology, u64::from(source), &sender(source));
+        for source in [7, 8, 13, 14] {
+            engine.apply(spec(source)).expect("valid");
+        }
+        assert!(settle(&mut engine));
+        let price = |engine: &mut ParallelEngine, event, what| {
+            let exact = {
+                engine.apply(event).expect("valid");
+                engine.settle_answers();
+                engine.prices()[downlink as usize]
+            };
+            let report = engine.iterate();
+            assert!(report.max_overload < 1.01, "{what}: {report:?}");
+            assert!(settle(engine));
+            let rest = engine.prices()[downlink as usize];
+            assert!(
+                (exact / rest - 1.0).abs() < 0.01,
+                "{what}: {exact} for {rest}"
+            );
+        };
+        price(&mut engine, spec(19), "a start");
+        price(&mut engine, EngineEvent::End(FlowKey(7)), "an end");
+        let halved = EngineEvent::Capacity {
+            link: downlink,
+            capacity_bps: capacity_bps / 2.0,
+        };
+        price(&mut engine, halved, "a capacity");
+    }
+}
+
 /// Enough flows that rows are put in order, while flows come and go.
 #[test]
 fn many_rows_survive_churn() {

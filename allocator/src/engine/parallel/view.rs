@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::ParallelEngine;
 use super::directory::Home;
-use super::layout::{HOST_SLOTS, TABLE_SLOTS};
+use super::layout::{HOST_SLOTS, Layout, TABLE_SLOTS};
 use super::rows::split;
 use super::worker::{PhaseTimes, lock, read};
 use crate::engine::{FlowKey, LinkPath, Optimality};
@@ -37,11 +37,11 @@ impl PhaseNanos {
 }
 
 /// What a flow is, in terms of links.
-struct FlowView {
-    path: LinkPath,
-    class: u8,
-    weight: f64,
-    limit: Limit,
+pub(super) struct FlowView {
+    pub(super) path: LinkPath,
+    pub(super) class: u8,
+    pub(super) weight: f64,
+    pub(super) limit: Limit,
     /// Normalised, in Gbit/s.
     rate: f64,
 }
@@ -67,7 +67,7 @@ impl ParallelEngine {
     /// The normalised rates of all flows after the last iteration.
     #[must_use]
     pub fn rates_bps(&self) -> Vec<(FlowKey, f64)> {
-        let links_of = self.links_by_slot();
+        let links_of = links_by_slot(&self.shared.layout);
         let flows = self.directory.flows();
         flows
             .map(|flow| {
@@ -81,7 +81,7 @@ impl ParallelEngine {
     #[must_use]
     pub fn rate_bps(&self, key: FlowKey) -> Option<f64> {
         let flow = self.directory.find(key)?;
-        let links_of = self.links_by_slot();
+        let links_of = links_by_slot(&self.shared.layout);
         Some(self.view(flow, &links_of).rate * RATE_UNIT_BPS)
     }
 
@@ -119,26 +119,7 @@ impl ParallelEngine {
         blocks + loose + self.directory.bytes()
     }
 
-    /// Links by LinkBlock and slot.
-    fn links_by_slot(&self) -> Vec<Vec<u32>> {
-        let layout = &self.shared.layout;
-        let mut links: Vec<Vec<u32>> = layout
-            .shapes
-            .iter()
-            .map(|shape| vec![u32::MAX; shape.tables * TABLE_SLOTS])
-            .collect();
-        for (link, place) in (0u32..).zip(&layout.places) {
-            links[place.link_block as usize][place.index as usize] = link;
-        }
-        for (links, shape) in links.iter_mut().zip(&layout.shapes) {
-            for &(copy, original) in &shape.copies {
-                links[copy as usize] = links[original as usize];
-            }
-        }
-        links
-    }
-
-    fn view(&self, flow: u32, links_of: &[Vec<u32>]) -> FlowView {
+    pub(super) fn view(&self, flow: u32, links_of: &[Vec<u32>]) -> FlowView {
         let (block, cell) = match self.directory.home(flow) {
             Home::Cell { block, cell } => (block, cell),
             Home::Loose { worker, index } => {
@@ -192,7 +173,7 @@ impl ParallelEngine {
     pub(super) fn write_loads(&self, loads_bps: &mut Vec<f64>) {
         loads_bps.clear();
         loads_bps.resize(self.capacities.len(), 0.0);
-        let links_of = self.links_by_slot();
+        let links_of = links_by_slot(&self.shared.layout);
         for flow in self.directory.flows() {
             let view = self.view(flow, &links_of);
             for link in view.path {
@@ -202,7 +183,7 @@ impl ParallelEngine {
     }
 
     pub(super) fn measure_optimality(&self) -> Optimality {
-        let links_of = self.links_by_slot();
+        let links_of = links_by_slot(&self.shared.layout);
         let flows: Vec<FlowView> = self
             .directory
             .flows()
@@ -225,4 +206,22 @@ impl ParallelEngine {
         };
         optimality::measure(&problem, &self.prices(), &rates, &mut Vec::new())
     }
+}
+
+/// Links by LinkBlock and slot.
+pub(super) fn links_by_slot(layout: &Layout) -> Vec<Vec<u32>> {
+    let mut links: Vec<Vec<u32>> = layout
+        .shapes
+        .iter()
+        .map(|shape| vec![u32::MAX; shape.tables * TABLE_SLOTS])
+        .collect();
+    for (link, place) in (0u32..).zip(&layout.places) {
+        links[place.link_block as usize][place.index as usize] = link;
+    }
+    for (links, shape) in links.iter_mut().zip(&layout.shapes) {
+        for &(copy, original) in &shape.copies {
+            links[copy as usize] = links[original as usize];
+        }
+    }
+    links
 }

@@ -29,6 +29,8 @@ pub(super) enum Plan {
     Prompt = 1,
     /// Only normalise what is there.
     Settle = 2,
+    /// New rates and prices, and no rate told: another pass of the optimiser follows.
+    Inner = 3,
 }
 
 /// Durations of a worker's parts of the last iteration, in ns.
@@ -110,7 +112,8 @@ impl Worker {
         let plan = match shared.plan.load(Ordering::Relaxed) {
             0 => Plan::Lagging,
             1 => Plan::Prompt,
-            _ => Plan::Settle,
+            2 => Plan::Settle,
+            _ => Plan::Inner,
         };
         let mut outbox = lock(&shared.outboxes[self.index]);
         outbox.report = UpdateReport::default();
@@ -128,7 +131,7 @@ impl Worker {
         }
         shared.gate.pass(self.index, first + 3)?;
         times.distribution_ns = clock.lap();
-        if plan != Plan::Lagging {
+        if matches!(plan, Plan::Prompt | Plan::Settle) {
             self.flows(shared, true, false, &mut outbox);
             times.normalization_ns = clock.lap();
         }
