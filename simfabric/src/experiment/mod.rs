@@ -7,6 +7,7 @@
 //! | [`flowtune_f`] | flowtune fig. 10: what a larger threshold saves |
 //! | [`flowtune_g`] | flowtune fig. 11: update traffic from 128 to 2,048 servers |
 //! | [`control_traffic`] | what E, F and G share: a run of the fluid fabric and its figures |
+//! | [`schemes`] | the schemes that are compared, with their queues |
 //! | [`scene`] | the paper's network (flowtune §5.3) |
 
 pub mod control_traffic;
@@ -17,6 +18,7 @@ pub mod flowtune_f;
 pub mod flowtune_g;
 
 pub mod scene;
+pub mod schemes;
 
 use crate::control::ControlError;
 use crate::net::FabricError;
