@@ -6,16 +6,26 @@
 //! | [`flowtune_e`] | flowtune fig. 9: update traffic by load and workload |
 //! | [`flowtune_f`] | flowtune fig. 10: what a larger threshold saves |
 //! | [`flowtune_g`] | flowtune fig. 11: update traffic from 128 to 2,048 servers |
+//! | [`flowtune_h`] | flowtune fig. 12: 99 % of completion times by size and load |
+//! | [`flowtune_i`] | flowtune fig. 13: queueing delay |
+//! | [`flowtune_j`] | flowtune fig. 14: drops |
+//! | [`flowtune_k`] | flowtune fig. 15: proportional fairness |
+//! | [`comparison`] | what H to K share: five schemes under the same flowlets |
 //! | [`control_traffic`] | what E, F and G share: a run of the fluid fabric and its figures |
 //! | [`schemes`] | the schemes that are compared, with their queues |
 //! | [`scene`] | the paper's network (flowtune §5.3) |
 
+pub mod comparison;
 pub mod control_traffic;
 
 pub mod flowtune_d;
 pub mod flowtune_e;
 pub mod flowtune_f;
 pub mod flowtune_g;
+pub mod flowtune_h;
+pub mod flowtune_i;
+pub mod flowtune_j;
+pub mod flowtune_k;
 
 pub mod scene;
 pub mod schemes;
@@ -62,6 +72,9 @@ pub enum ExperimentError {
     /// The arrivals of flows.
     #[error("the workload: {0}")]
     Arrivals(#[from] PoissonError),
+    /// A flow without a path.
+    #[error("the topology: {0}")]
+    Path(#[from] ratewright_topology::PathError),
     /// The run lost or made packets: a defect.
     #[error("a run that does not add up: {0}")]
     Conservation(#[from] crate::records::ConservationError),
@@ -99,5 +112,25 @@ pub const FLOWTUNE: &[Experiment] = &[
         letter: 'G',
         title: "fig. 11: update traffic from 128 to 2,048 servers",
         run: flowtune_g::run,
+    },
+    Experiment {
+        letter: 'H',
+        title: "fig. 12: 99 % of completion times against other schemes",
+        run: flowtune_h::run,
+    },
+    Experiment {
+        letter: 'I',
+        title: "fig. 13: 99 % of queueing delays",
+        run: flowtune_i::run,
+    },
+    Experiment {
+        letter: 'J',
+        title: "fig. 14: dropped data",
+        run: flowtune_j::run,
+    },
+    Experiment {
+        letter: 'K',
+        title: "fig. 15: proportional fairness",
+        run: flowtune_k::run,
     },
 ];

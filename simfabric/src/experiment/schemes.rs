@@ -4,7 +4,7 @@
 //! on at 10 Gbit/s and four times as many at 40 (SIGCOMM 2010 §3.5 scales by the rate); pFabric's are its
 //! own for this network (12 packets to begin with, at most 15, a time-out of 45 µs, 36 KB of queue);
 //! sfqCoDel's target and interval are those of a round trip of 22 µs as 5 and 100 ms are those of the
-//! Internet's 100 ms; XCP's are its paper's. Time-outs are at least 200 µs where they are measured.
+//! Internet's 100 ms; XCP's are its paper's, and its flows begin with one packet as in ns-2. Time-outs are at least 200 µs where they are measured.
 
 use std::sync::Arc;
 
@@ -137,7 +137,13 @@ impl Scheme {
             }
             Self::Dctcp => visitor.visit(fabric, Tcp::<Dctcp>::new(datacenter(true))),
             Self::SfqCodel => visitor.visit(fabric, Tcp::<Cubic>::new(datacenter(false))),
-            Self::Xcp => visitor.visit(fabric, Tcp::<Xcp>::new(datacenter(false))),
+            Self::Xcp => {
+                let config = TcpConfig {
+                    initial_window_packets: 1,
+                    ..datacenter(false)
+                };
+                visitor.visit(fabric, Tcp::<Xcp>::new(config))
+            }
             Self::PFabric => {
                 let config = TcpConfig {
                     initial_window_packets: 12,

@@ -1,0 +1,82 @@
+//! Flowtune fig. 13: 99 % of the queueing delay on paths of two and of four links.
+
+use super::comparison::{find, loads, samples, scenario};
+use super::schemes::Scheme;
+use super::{ExperimentError, Reproduction, Settings};
+use crate::report::figure::{Figure, Row};
+use crate::report::plot::{Axis, Line, Panel, Picture};
+
+/// Runs the experiment.
+///
+/// # Errors
+/// See [`ExperimentError`].
+pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
+    let samples = samples(settings)?;
+    let mut figure = Figure::new(
+        "flowtune-i",
+        "99 % of queueing delays (flowtune fig. 13)",
+        settings.seed,
+        settings.quick,
+    );
+    figure.scenario = scenario(settings);
+    let paths = ["paths of two links", "paths of four links"];
+    let mut panels = Vec::new();
+    for (hops, path) in paths.iter().enumerate() {
+        let delay = |scheme, load| find(&samples, scheme, load).map(|s| s.queueing_p99_us[hops]);
+        for &load in loads(settings.quick) {
+            for scheme in Scheme::ALL {
+                let label = format!("{}, {path}, load {load}", scheme.name());
+                let paper = match scheme {
+                    Scheme::Flowtune => "near-empty queues",
+                    Scheme::Dctcp => "12 times Flowtune's",
+                    Scheme::Xcp => "shorter than DCTCP's",
+                    _ => "relatively long, not first in, first out",
+                };
+                figure
+                    .rows
+                    .push(Row::judged(label, paper, delay(scheme, load), "µs", 0.0));
+            }
+            let over = delay(Scheme::Dctcp, load)
+                .zip(delay(Scheme::Flowtune, load))
+                .map(|(dctcp, flowtune)| dctcp / flowtune.max(1e-3));
+            figure.rows.push(
+                Row::judged(
+                    format!("DCTCP over Flowtune, {path}, load {load}"),
+                    12.0,
+                    over,
+                    "×",
+                    0.3,
+                )
+                .note(format!(
+                    "DCTCP {:.1} µs, Flowtune {:.1} µs",
+                    delay(Scheme::Dctcp, load).unwrap_or_default(),
+                    delay(Scheme::Flowtune, load).unwrap_or_default()
+                )),
+            );
+        }
+        let lines = Scheme::ALL
+            .iter()
+            .map(|&scheme| {
+                let points = loads(settings.quick)
+                    .iter()
+                    .filter_map(|&load| Some((load, delay(scheme, load)?)))
+                    .collect();
+                Line::new(scheme.name(), points).dots()
+            })
+            .collect();
+        panels.push(Panel::lines(
+            *path,
+            Axis::linear("Load").over(0.0, 1.0),
+            Axis::linear("99 % of queueing delays (µs)"),
+            lines,
+        ));
+    }
+    let picture = Picture::new(
+        "99 % of queueing delays",
+        "Flowtune fig. 13; from the lengths of the switches' queues",
+        panels,
+    )
+    .columns(2)
+    .panel_size(480, 340);
+    Ok(Reproduction { figure, picture })
+}

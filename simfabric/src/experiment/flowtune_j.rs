@@ -1,0 +1,81 @@
+//! Flowtune fig. 14: what the network drops.
+
+use super::comparison::{find, loads, samples, scenario};
+use super::schemes::Scheme;
+use super::{ExperimentError, Reproduction, Settings};
+use crate::report::figure::{Figure, Row, Verdict};
+use crate::report::plot::{Axis, Line, Panel, Picture};
+
+/// Below this share of what servers send, drops are negligible.
+const NEGLIGIBLE: f64 = 1e-3;
+
+/// Runs the experiment.
+///
+/// # Errors
+/// See [`ExperimentError`].
+pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
+    let samples = samples(settings)?;
+    let mut figure = Figure::new(
+        "flowtune-j",
+        "Dropped data (flowtune fig. 14)",
+        settings.seed,
+        settings.quick,
+    );
+    figure.scenario = scenario(settings);
+    for &load in loads(settings.quick) {
+        for scheme in Scheme::ALL {
+            let sample = find(&samples, scheme, load);
+            let share = sample.map(|sample| sample.drops_share);
+            let label = format!(
+                "{}, load {load}: dropped of what servers send",
+                scheme.name()
+            );
+            let percent = share.map(|share| 100.0 * share);
+            let row = match scheme {
+                Scheme::SfqCodel if load >= 0.79 => Row::judged(label, 8.0, percent, "%", 0.3),
+                Scheme::SfqCodel | Scheme::PFabric => {
+                    Row::judged(label, "drops much", percent, "%", 0.0)
+                }
+                _ => Row::new(
+                    label,
+                    "negligible",
+                    percent,
+                    "%",
+                    match share {
+                        Some(share) if share <= NEGLIGIBLE => Verdict::Reproduced,
+                        Some(_) => Verdict::Off,
+                        None => Verdict::NotMeasured,
+                    },
+                ),
+            };
+            let gbps = sample.map_or(0.0, |sample| sample.drops_gbps);
+            let mut note = format!("{gbps:.2} Gbit/s in the whole network");
+            if scheme == Scheme::SfqCodel {
+                note.push_str("; a queue of 1,000 packets for all bins, CoDel of 10 and 200 µs");
+            }
+            figure.rows.push(row.note(note));
+        }
+    }
+    let lines = Scheme::ALL
+        .iter()
+        .map(|&scheme| {
+            let points = loads(settings.quick)
+                .iter()
+                .filter_map(|&load| Some((load, find(&samples, scheme, load)?.drops_gbps)))
+                .collect();
+            Line::new(scheme.name(), points).dots()
+        })
+        .collect();
+    let picture = Picture::new(
+        "Dropped data",
+        "Flowtune fig. 14; the whole network of 144 servers",
+        vec![Panel::lines(
+            "Drops",
+            Axis::linear("Load").over(0.0, 1.0),
+            Axis::linear("Dropped (Gbit/s)"),
+            lines,
+        )],
+    )
+    .panel_size(640, 400);
+    Ok(Reproduction { figure, picture })
+}

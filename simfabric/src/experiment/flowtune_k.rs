@@ -1,0 +1,73 @@
+//! Flowtune fig. 15: the proportional-fairness score, Σ log₂ of the rates of flowlets, per flowlet. One
+//! point is a factor of two in rate.
+
+use super::comparison::{find, loads, samples, scenario};
+use super::schemes::Scheme;
+use super::{ExperimentError, Reproduction, Settings};
+use crate::report::figure::{Figure, Row};
+use crate::report::plot::{Axis, Line, Panel, Picture};
+
+/// By how much the paper's Flowtune scores higher (§5.3.2 K).
+const PAPER: [(Scheme, (f64, f64)); 4] = [
+    (Scheme::Dctcp, (1.0, 1.9)),
+    (Scheme::PFabric, (0.45, 0.83)),
+    (Scheme::SfqCodel, (0.25, 0.25)),
+    (Scheme::Xcp, (1.3, 1.3)),
+];
+
+/// Runs the experiment.
+///
+/// # Errors
+/// See [`ExperimentError`].
+pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
+    let samples = samples(settings)?;
+    let mut figure = Figure::new(
+        "flowtune-k",
+        "Proportional fairness per flowlet (flowtune fig. 15)",
+        settings.seed,
+        settings.quick,
+    );
+    figure.scenario = scenario(settings);
+    let ahead = |scheme, load| {
+        let ours = find(&samples, Scheme::Flowtune, load)?.fairness;
+        Some(ours - find(&samples, scheme, load)?.fairness)
+    };
+    for (scheme, range) in PAPER {
+        for &load in loads(settings.quick) {
+            let label = format!("Flowtune over {}, load {load}", scheme.name());
+            let row = Row::judged(label, range, ahead(scheme, load), "points", 0.3);
+            let score = |scheme| find(&samples, scheme, load).map_or(0.0, |s| s.fairness);
+            figure.rows.push(row.note(format!(
+                "mean of log₂ of the rates in bit/s: Flowtune {:.2}, {} {:.2}",
+                score(Scheme::Flowtune),
+                scheme.name(),
+                score(scheme)
+            )));
+        }
+    }
+    let lines = PAPER
+        .iter()
+        .map(|&(scheme, _)| {
+            let points = loads(settings.quick)
+                .iter()
+                .filter_map(|&load| Some((load, -ahead(scheme, load)?)))
+                .collect();
+            Line::new(scheme.name(), points).dots()
+        })
+        .collect();
+    let picture = Picture::new(
+        "Proportional fairness per flowlet, against Flowtune",
+        "Flowtune fig. 15; below zero is less fair than Flowtune, one point is a factor of two in rate",
+        vec![
+            Panel::lines(
+                "Score minus Flowtune's",
+                Axis::linear("Load").over(0.0, 1.0),
+                Axis::linear("Score per flowlet (points)"),
+                lines,
+            )
+            .mark(0.0, "Flowtune"),
+        ],
+    )
+    .panel_size(640, 400);
+    Ok(Reproduction { figure, picture })
+}
