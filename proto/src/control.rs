@@ -208,6 +208,8 @@ pub enum RefusalCode {
     Superseded,
     /// The peer broke the protocol.
     ProtocolError,
+    /// The operator does not let the host, or its certificate, have a session.
+    NotAllowed,
     /// A code that this version does not know.
     Unknown(i32),
 }

@@ -115,6 +115,8 @@ pub struct Counts {
     pub datagrams_dropped: Reasons,
     /// Control messages that broke the protocol, by reason.
     pub control_errors: Reasons,
+    /// How often a control stream was not read for a while since its session had used up its budget.
+    pub control_waits: u64,
     /// Flows that are left to plain TCP, by reason.
     pub flows_left_alone: Reasons,
     /// Sessions accepted.

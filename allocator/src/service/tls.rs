@@ -10,7 +10,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use x509_parser::extensions::GeneralName;
 
-use super::config::TlsFiles;
+use super::config::{Fingerprint, TlsFiles};
 
 /// The name that hosts expect in the allocator's certificate.
 pub const SERVER_NAME: &str = "ratewright-allocator";
@@ -134,11 +134,32 @@ pub fn dns_names(certificate: &CertificateDer<'_>) -> Vec<String> {
         .collect()
 }
 
-/// The DNS names in the certificate that the peer of a connection showed.
-pub fn peer_names(connection: &quinn::Connection) -> Vec<String> {
+/// What the certificate that a peer showed says of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerCertificate {
+    /// Its DNS names.
+    pub names: Vec<String>,
+    /// Which certificate it is.
+    pub fingerprint: Fingerprint,
+}
+
+impl PeerCertificate {
+    fn of(certificate: &CertificateDer<'_>) -> Self {
+        let digest = ring::digest::digest(&ring::digest::SHA256, certificate);
+        let mut fingerprint = Fingerprint([0; 32]);
+        fingerprint.0.copy_from_slice(digest.as_ref());
+        Self {
+            names: dns_names(certificate),
+            fingerprint,
+        }
+    }
+}
+
+/// The certificate that the peer of a connection showed; nothing if it showed none, which the
+/// handshake does not let pass.
+pub fn peer_certificate(connection: &quinn::Connection) -> Option<PeerCertificate> {
     connection
         .peer_identity()
         .and_then(|identity| identity.downcast::<Vec<CertificateDer<'static>>>().ok())
-        .and_then(|chain| chain.first().map(dns_names))
-        .unwrap_or_default()
+        .and_then(|chain| chain.first().map(PeerCertificate::of))
 }

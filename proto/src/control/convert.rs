@@ -349,6 +349,7 @@ impl From<i32> for RefusalCode {
             Ok(Wire::TableFull) => Self::TableFull,
             Ok(Wire::Superseded) => Self::Superseded,
             Ok(Wire::ProtocolError) => Self::ProtocolError,
+            Ok(Wire::NotAllowed) => Self::NotAllowed,
             Ok(Wire::Unspecified) | Err(_) => Self::Unknown(code),
         }
     }
@@ -366,6 +367,7 @@ impl From<RefusalCode> for i32 {
             RefusalCode::TableFull => Wire::TableFull,
             RefusalCode::Superseded => Wire::Superseded,
             RefusalCode::ProtocolError => Wire::ProtocolError,
+            RefusalCode::NotAllowed => Wire::NotAllowed,
             RefusalCode::Unknown(code) => return code,
         };
         wire.into()

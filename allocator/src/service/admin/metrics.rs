@@ -137,6 +137,10 @@ fn describe() {
             "Connections that never became a session, by reason.",
         ),
         (
+            "ratewright_allocator_control_waits_total",
+            "Pauses in reading a control stream whose host sent more than its budget.",
+        ),
+        (
             "ratewright_allocator_telemetry_messages_total",
             "Telemetry messages taken.",
         ),
@@ -206,6 +210,7 @@ pub fn publish(snapshot: &Snapshot) {
     counter!("ratewright_allocator_datagrams_received_total").absolute(counts.datagrams_received);
     counter!("ratewright_allocator_datagrams_sent_total").absolute(counts.datagrams_sent);
     counter!("ratewright_allocator_sessions_opened_total").absolute(counts.sessions_opened);
+    counter!("ratewright_allocator_control_waits_total").absolute(counts.control_waits);
     counter!("ratewright_allocator_telemetry_messages_total").absolute(counts.telemetry);
     by_reason(
         "ratewright_allocator_flows_left_alone_total",

@@ -45,6 +45,7 @@ impl Checker<'_> {
             allocation: self.allocation(raw.allocation)?,
             transport: self.transport(raw.transport)?,
             limits,
+            trust: self.trust(raw.trust)?,
             classes: self.classes(raw.class)?,
         })
     }
@@ -380,6 +381,18 @@ impl Checker<'_> {
                 default.max_starts_per_s,
                 "limits.max_starts_per_s",
                 100_000_000,
+            )?,
+            max_datagrams_per_s: self.count(
+                raw.max_datagrams_per_s,
+                default.max_datagrams_per_s,
+                "limits.max_datagrams_per_s",
+                100_000_000,
+            )?,
+            max_control_bytes_per_s: self.count(
+                raw.max_control_bytes_per_s,
+                default.max_control_bytes_per_s,
+                "limits.max_control_bytes_per_s",
+                1 << 30,
             )?,
         })
     }

@@ -69,6 +69,18 @@ max_flows_per_session = 16384
 max_flows = 1000000
 # Flowlet starts that are taken from one session in a second; datagrams beyond wait.
 max_starts_per_s = 200000
+# Datagrams of any content that are taken from one session in a second; those beyond are dropped.
+max_datagrams_per_s = 200000
+# Bytes of one session's control stream that are read in a second; the sender waits for the rest.
+max_control_bytes_per_s = 4194304
+
+# Who may have a session, of all whose certificates the authority has signed. Takes effect upon reload, for
+# sessions that stand too.
+[trust]
+# allow = ["h1", "h2"]      # these hosts and no others; without it, every host of the topology
+# SHA-256 fingerprints of certificates that are worth nothing any more
+# (openssl x509 -noout -fingerprint -sha256 -in FILE).
+deny_certificates = []
 
 # Flow classes. Class 0 holds every flow without a policy.
 [[class]]

@@ -5,6 +5,7 @@
 //! | [`error`] | what is wrong: file, line, key, what would be right |
 //! | `raw` | the file's shape for serde |
 //! | `check`, `classes` | from the raw shape to a [`Config`], every value checked |
+//! | [`trust`] | which hosts may have a session |
 //! | [`example`] | a commented file with every key and its default |
 //!
 //! Paths in the file are relative to the file's own folder.
@@ -19,10 +20,12 @@ pub mod example;
 mod raw;
 #[cfg(test)]
 mod tests;
+pub mod trust;
 
 pub use classes::class_table;
 pub use error::ConfigError;
 pub use example::example_config;
+pub use trust::{Distrust, Fingerprint, Trust};
 
 /// Highest class id that a start record can carry.
 pub const MAX_CLASS_ID: u8 = 127;
@@ -46,6 +49,8 @@ pub struct Config {
     pub transport: Transport,
     /// Bounds on what peers can make us hold.
     pub limits: Limits,
+    /// Which hosts may have a session.
+    pub trust: Trust,
     /// Flow classes, ordered by id.
     pub classes: Vec<Class>,
 }
@@ -171,7 +176,15 @@ pub struct Limits {
     pub max_flows: u32,
     /// Flowlet starts of one session that are taken in a second, on average.
     pub max_starts_per_s: u32,
+    /// Datagrams of one session that are taken in a second, on average.
+    pub max_datagrams_per_s: u32,
+    /// Bytes of one session's control stream that are taken in a second, on average; every frame
+    /// counts as [`CONTROL_FRAME_COST_BYTES`] more than it has.
+    pub max_control_bytes_per_s: u32,
 }
+
+/// What taking a control frame costs beside its bytes, so that many small ones are bounded too.
+pub const CONTROL_FRAME_COST_BYTES: u32 = 256;
 
 /// The utility of a class's flows.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -280,6 +293,8 @@ impl Default for Limits {
             max_flows_per_session: 16_384,
             max_flows: 1_000_000,
             max_starts_per_s: 200_000,
+            max_datagrams_per_s: 200_000,
+            max_control_bytes_per_s: 4 << 20,
         }
     }
 }

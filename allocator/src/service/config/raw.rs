@@ -22,6 +22,8 @@ pub(super) struct RawConfig {
     #[serde(default)]
     pub(super) limits: RawLimits,
     #[serde(default)]
+    pub(super) trust: RawTrust,
+    #[serde(default)]
     pub(super) class: Vec<Spanned<RawClass>>,
 }
 
@@ -67,6 +69,15 @@ pub(super) struct RawLimits {
     pub(super) max_flows_per_session: Field<u64>,
     pub(super) max_flows: Field<u64>,
     pub(super) max_starts_per_s: Field<u64>,
+    pub(super) max_datagrams_per_s: Field<u64>,
+    pub(super) max_control_bytes_per_s: Field<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawTrust {
+    pub(super) allow: Option<Vec<String>>,
+    pub(super) deny_certificates: Option<Vec<Spanned<String>>>,
 }
 
 #[derive(Debug, Deserialize)]

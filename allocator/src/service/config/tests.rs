@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{AdminAddress, Allocation, Class, Config, Limits, Utility, example_config};
+use super::{
+    AdminAddress, Allocation, Class, Config, Fingerprint, Limits, Trust, Utility, example_config,
+};
 
 const GOOD: &str = r#"listen = "10.0.0.1:7600"
 admin = "unix:admin.sock"
@@ -26,6 +28,7 @@ fn a_short_file_gets_the_defaults_and_paths_of_its_folder() {
     let config = parse(GOOD).expect("good");
     assert_eq!(config.allocation, Allocation::default());
     assert_eq!(config.limits, Limits::default());
+    assert_eq!(config.trust, Trust::default());
     assert_eq!(config.classes, vec![Class::default()]);
     assert_eq!(config.topology, PathBuf::from("/etc/rw/topology.toml"));
     assert_eq!(config.tls.key, PathBuf::from("/etc/rw/allocator.key"));
@@ -257,4 +260,43 @@ fn an_admin_address_that_others_reach_is_warned_of() {
             .warnings()
             .is_empty()
     );
+}
+
+#[test]
+fn trust_is_a_list_of_hosts_and_fingerprints_in_either_spelling() {
+    let digits = "00FF".repeat(16);
+    let colons = digits
+        .as_bytes()
+        .chunks(2)
+        .map(|pair| std::str::from_utf8(pair).expect("ASCII").to_lowercase())
+        .collect::<Vec<_>>()
+        .join(":");
+    for text in [&digits, &colons] {
+        let text = format!("{GOOD}[trust]\nallow = [\"h1\"]\ndeny_certificates = [\"{text}\"]\n");
+        let trust = parse(&text).expect("good").trust;
+        let mut bytes = [0; 32];
+        bytes.iter_mut().skip(1).step_by(2).for_each(|b| *b = 0xff);
+        assert!(trust.deny_certificates.contains(&Fingerprint(bytes)));
+        assert_eq!(Fingerprint(bytes).to_string().to_lowercase(), colons);
+        assert!(trust.check("h1", &Fingerprint([0; 32])).is_ok());
+        assert!(trust.check("h1", &Fingerprint(bytes)).is_err());
+        assert!(trust.check("h2", &Fingerprint([0; 32])).is_err());
+    }
+    assert!(Trust::default().check("h2", &Fingerprint([0; 32])).is_ok());
+    for wrong in [
+        &digits[1..],
+        &digits[2..],
+        "",
+        &format!("{digits}0"),
+        &"xy".repeat(32),
+    ] {
+        let text = format!("{GOOD}[trust]\nallow = []\ndeny_certificates = [\n\"{wrong}\"]\n");
+        let complaint = complaint(&text);
+        assert!(
+            complaint.starts_with(&format!(
+                "a.toml:11: trust.deny_certificates = \"{wrong}\": must be the SHA-256"
+            )),
+            "{complaint}"
+        );
+    }
 }

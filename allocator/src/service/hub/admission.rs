@@ -13,7 +13,7 @@ use ratewright_proto::server::{Admission, ServerConfig, ServerEvent};
 use ratewright_topology::Topology;
 
 use crate::engine::EngineEvent;
-use crate::service::config::Class;
+use crate::service::config::{CONTROL_FRAME_COST_BYTES, Class};
 
 use super::network::snapshot_of;
 use super::session::{Peer, Place, Release};
@@ -75,6 +75,9 @@ impl Hub {
         if session.closing.is_some() {
             return;
         }
+        let bytes = u32::try_from(body.len()).unwrap_or(u32::MAX);
+        let cost = bytes.saturating_add(CONTROL_FRAME_COST_BYTES);
+        session.control.spend(cost);
         if let Err(error) = session.proto.on_control(now_ns, body) {
             self.counts.control_errors.count(reasons::control(&error));
             self.refuse(
@@ -86,6 +89,13 @@ impl Hub {
             );
         }
         self.take_events(now_ns, id);
+    }
+
+    /// How long to wait before more of a session's control stream is taken; nothing if it may be at once.
+    pub fn control_wait_ns(&mut self, now_ns: u64, id: u32) -> Option<u64> {
+        let wait_ns = self.sessions.get_mut(&id)?.control.wait_ns(now_ns)?;
+        self.counts.control_waits += 1;
+        Some(wait_ns)
     }
 
     /// The control stream carries something that is not a frame.
@@ -151,20 +161,29 @@ impl Hub {
         };
         let name = &hello.host_name;
         if !session
-            .certificate_names
+            .certificate
+            .names
             .iter()
             .any(|certified| certified == name)
         {
-            let certified = if session.certificate_names.is_empty() {
+            let certified = if session.certificate.names.is_empty() {
                 "no host".to_owned()
             } else {
-                session.certificate_names.join(", ")
+                session.certificate.names.join(", ")
             };
             let reason = format!(
                 "the host calls itself {name:?}, its certificate names {certified}; the certificate \
                  needs the host's name as a DNS subject alternative name"
             );
             return self.refuse(now_ns, id, RefusalCode::CertificateMismatch, reason, false);
+        }
+        if let Err(distrust) = self
+            .settings
+            .trust
+            .check(name, &session.certificate.fingerprint)
+        {
+            let reason = distrust.to_string();
+            return self.refuse(now_ns, id, RefusalCode::NotAllowed, reason, false);
         }
         let Some(host) = self.topology.host_by_name(name) else {
             let reason = format!(
@@ -262,6 +281,23 @@ impl Hub {
         let code = reasons::refusal(refusal.code);
         session.proto.refuse(refusal);
         self.ended(now_ns, id, code, true);
+    }
+
+    /// Ends the sessions of hosts that may not have one any more.
+    pub(super) fn refuse_distrusted(&mut self, now_ns: u64) {
+        let trust = &self.settings.trust;
+        let distrusted: Vec<_> = self
+            .sessions
+            .values()
+            .filter_map(|session| {
+                let name = &session.peer.as_ref()?.hello.host_name;
+                let distrust = trust.check(name, &session.certificate.fingerprint).err()?;
+                Some((session.id, distrust.to_string()))
+            })
+            .collect();
+        for (id, reason) in distrusted {
+            self.refuse(now_ns, id, RefusalCode::NotAllowed, reason, false);
+        }
     }
 
     /// Ends every session and tells the hosts why; they may connect again.

@@ -23,6 +23,11 @@ impl Hub {
             self.counts.datagrams_dropped.count("start_rate");
             return false;
         }
+        if !session.datagrams.has_credit(now_ns) {
+            self.counts.datagrams_dropped.count("datagram_rate");
+            return false;
+        }
+        session.datagrams.spend(1);
         if self.engine_events.len() >= MAX_ENGINE_BACKLOG {
             self.counts.datagrams_dropped.count("engine_backlog");
             return false;

@@ -27,10 +27,12 @@ use rustc_hash::FxBuildHasher;
 
 use crate::engine::EngineEvent;
 
-use super::config::{Class, Limits, MAX_CLASS_ID};
+use super::config::{Class, Limits, MAX_CLASS_ID, Trust};
 use super::status::Counts;
+use super::tls::PeerCertificate;
 
 mod admission;
+mod budget;
 mod flows;
 mod network;
 mod reasons;
@@ -41,9 +43,10 @@ mod session;
 mod tests;
 
 pub use admission::check_welcome;
+use budget::Budget;
 pub use report::TransportFacts;
 pub use session::LeftAlone;
-use session::{Release, Session, StartBudget};
+use session::{Release, Session};
 
 /// Engine events that wait at most before datagrams are dropped (and come again, by the protocol).
 const MAX_ENGINE_BACKLOG: usize = 1 << 16;
@@ -61,6 +64,8 @@ pub struct HubSettings {
     pub threshold: f64,
     /// Bounds on what peers can make us hold.
     pub limits: Limits,
+    /// Which hosts may have a session.
+    pub trust: Trust,
     /// Flow classes.
     pub classes: Vec<Class>,
 }
@@ -137,7 +142,8 @@ impl Hub {
     /// Puts other settings in force. Flows are offered to the engine anew by
     /// [`restart_flows`](Self::restart_flows), since classes may be others. Hosts learn the classes when
     /// they connect: if names or ids have changed, all sessions end and hosts connect anew, or their
-    /// flows would be put into classes that are others now.
+    /// flows would be put into classes that are others now. Sessions of hosts that are not trusted any
+    /// more end.
     pub fn reconfigure(&mut self, now_ns: u64, settings: HubSettings) {
         if admission::class_infos(&settings.classes)
             != admission::class_infos(&self.settings.classes)
@@ -148,35 +154,38 @@ impl Hub {
         self.class_known = class_known(&settings.classes);
         self.server_config = server_config(&settings);
         for session in self.sessions.values_mut() {
-            session.starts.set_rate(settings.limits.max_starts_per_s);
+            let limits = &settings.limits;
+            session.starts.set_rate(limits.max_starts_per_s);
+            session.datagrams.set_rate(limits.max_datagrams_per_s);
+            session.control.set_rate(limits.max_control_bytes_per_s);
         }
         self.settings = settings;
+        self.refuse_distrusted(now_ns);
     }
 
     /// A transport connection is up. Its session takes no flows before it was accepted.
     ///
     /// # Errors
     /// Too many are there; the connection should be closed.
-    pub fn open(
-        &mut self,
-        now_ns: u64,
-        certificate_names: Vec<String>,
-    ) -> Result<u32, SessionsFull> {
+    pub fn open(&mut self, now_ns: u64, certificate: PeerCertificate) -> Result<u32, SessionsFull> {
         let connections = self.sessions.len();
         if connections >= self.settings.limits.max_sessions as usize + MAX_WAITING {
             self.counts.connections_rejected.count("table_full");
             return Err(SessionsFull { connections });
         }
         let id = self.free_session_id();
+        let limits = &self.settings.limits;
         let session = Session {
             id,
             proto: ServerSession::new(now_ns, Arc::clone(&self.server_config)),
-            certificate_names,
+            certificate,
             peer: None,
             flows: IndexMap::default(),
             placed: 0,
             release: Release::No,
-            starts: StartBudget::new(self.settings.limits.max_starts_per_s, now_ns),
+            starts: Budget::new(limits.max_starts_per_s, now_ns),
+            datagrams: Budget::new(limits.max_datagrams_per_s, now_ns),
+            control: Budget::new(limits.max_control_bytes_per_s, now_ns),
             touched: false,
             closing: None,
         };

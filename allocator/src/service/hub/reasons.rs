@@ -45,6 +45,7 @@ pub(super) fn refusal(code: RefusalCode) -> &'static str {
         RefusalCode::TableFull => "table_full",
         RefusalCode::Superseded => "superseded",
         RefusalCode::ProtocolError => "protocol_error",
+        RefusalCode::NotAllowed => "not_allowed",
         RefusalCode::Unknown(_) => "unknown",
     }
 }

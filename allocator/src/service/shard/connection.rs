@@ -37,8 +37,11 @@ pub(super) async fn serve(shared: Shared, incoming: Incoming) {
             return;
         }
     };
-    let names = tls::peer_names(&connection);
-    let opened = shared.run(|state, now_ns| state.open(now_ns, &connection, names));
+    let Some(certificate) = tls::peer_certificate(&connection) else {
+        connection.close(VarInt::from_u32(1), b"no certificate");
+        return;
+    };
+    let opened = shared.run(|state, now_ns| state.open(now_ns, &connection, certificate));
     let Some((id, outbox_ready)) = opened else {
         tracing::warn!(%address, "no room for another session");
         connection.close(VarInt::from_u32(1), b"no room for another session");
@@ -117,6 +120,10 @@ async fn closing(shared: &Shared, id: u32, outbox_ready: &Notify) -> &'static st
 async fn read_control(shared: &Shared, id: u32, mut receive: RecvStream) -> &'static str {
     let mut decoder = FrameDecoder::new();
     loop {
+        while let Some(wait_ns) = shared.run(|state, now_ns| state.hub.control_wait_ns(now_ns, id))
+        {
+            tokio::time::sleep(Duration::from_nanos(wait_ns)).await;
+        }
         match receive.read_chunk(READ_CHUNK_BYTES, true).await {
             Ok(Some(chunk)) => decoder.push(&chunk.bytes),
             Ok(None) => return "stream_finished",

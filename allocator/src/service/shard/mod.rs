@@ -94,6 +94,7 @@ pub(super) fn hub_settings(config: &Config, epoch: u64) -> HubSettings {
         liveness_ns: config.allocation.liveness_ms * 1_000_000,
         threshold: config.allocation.threshold,
         limits: config.limits,
+        trust: config.trust.clone(),
         classes: config.classes.clone(),
     }
 }

@@ -19,6 +19,7 @@ use super::sealed::{Notice, Queue};
 use crate::service::clock;
 use crate::service::hub::{Hub, TransportFacts};
 use crate::service::status::{EngineFigures, Snapshot};
+use crate::service::tls::PeerCertificate;
 
 /// How soon events are offered again to an engine whose ring was full.
 const RING_RETRY_NS: u64 = 1_000_000;
@@ -125,9 +126,9 @@ impl State {
         &mut self,
         now_ns: u64,
         connection: &quinn::Connection,
-        certificate_names: Vec<String>,
+        certificate: PeerCertificate,
     ) -> Option<(u32, Arc<Notify>)> {
-        let id = self.hub.open(now_ns, certificate_names).ok()?;
+        let id = self.hub.open(now_ns, certificate).ok()?;
         let outbox_ready = Arc::new(Notify::new());
         self.links.insert(
             id,

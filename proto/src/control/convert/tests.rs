@@ -90,6 +90,7 @@ fn every_message_survives_a_round_trip() {
         refusal(RefusalCode::TableFull),
         refusal(RefusalCode::Superseded),
         refusal(RefusalCode::ProtocolError),
+        refusal(RefusalCode::NotAllowed),
         refusal(RefusalCode::Unknown(99)),
         ControlMessage::Topology(topology()),
         ControlMessage::ReleaseState {

@@ -155,7 +155,7 @@ fn connections_that_say_nothing_are_bounded() {
     });
     let now_ns = world.now_ns;
     let opened = (0..1_000)
-        .take_while(|_| world.hub.open(now_ns, Vec::new()).is_ok())
+        .take_while(|_| world.hub.open(now_ns, super::certificate_of(&[])).is_ok())
         .count();
     assert_eq!(opened, 2 + 256);
     assert_eq!(world.hub.counts().connections_rejected.get("table_full"), 1);
