@@ -7,7 +7,7 @@ LAB_ARGS ?=
 FUZZ_SECONDS ?= 15
 ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: lab test test-dpdk require-root setup setup-test build fmt clippy doc deny nextest memcheck asan instructions fuzz bench clean-lab
+.PHONY: lab test test-dpdk reproduce require-root setup setup-test build fmt clippy doc deny nextest memcheck asan instructions fuzz bench clean-lab
 
 ## lab: set up, build, and run the fairness scenario (SCENARIO=coflow|failover|mixed for the others)
 lab: build
@@ -18,7 +18,7 @@ build: setup
 
 ## test: set up, then format, clippy, docs, licences, all tests, valgrind on the parallel engine (memory,
 ## instruction counts), a short fuzz run
-test: require-root setup-test fmt clippy doc deny nextest memcheck instructions fuzz
+test: require-root setup-test fmt clippy doc deny nextest reproduce memcheck instructions fuzz
 
 ## test-dpdk: install libdpdk, then lint and test everything that the feature `dpdk` adds
 test-dpdk: require-root
@@ -48,6 +48,10 @@ doc: setup-test
 
 deny: setup-test
 	$(CARGO) deny --locked check licenses bans sources
+
+## reproduce: the short form of every figure on the simulated fabric (tables, JSON, SVG)
+reproduce: setup-test
+	$(CARGO) run --quiet --locked -p ratewright-simfabric -- reproduce flowtune all --quick --out $(TARGET)/reproduce
 
 nextest: setup-test
 	$(CARGO) build --locked --workspace --bins

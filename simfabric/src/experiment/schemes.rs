@@ -16,6 +16,7 @@ use crate::net::{FabricConfig, QueueConfig};
 use crate::time::Span;
 use crate::transport::Transport;
 use crate::transport::flowtune::{Flowtune, FlowtuneConfig};
+use crate::transport::paced::SenderConfig;
 use crate::transport::tcp::congestion::{Cubic, Dctcp, PFabric, Xcp};
 use crate::transport::tcp::{Tcp, TcpConfig};
 
@@ -132,7 +133,7 @@ impl Scheme {
         match self {
             Self::Flowtune => {
                 let shared = Arc::new(topology.clone());
-                let transport = Flowtune::new(&shared, FlowtuneConfig::default())?;
+                let transport = Flowtune::new(&shared, opening(1))?;
                 visitor.visit(fabric, transport)
             }
             Self::Dctcp => visitor.visit(fabric, Tcp::<Dctcp>::new(datacenter(true))),
@@ -154,6 +155,19 @@ impl Scheme {
                 visitor.visit(fabric, Tcp::<PFabric>::new(config))
             }
         }
+    }
+}
+
+/// Flowtune whose flowlets send so many packets before their first rate. The paper lets servers start
+/// before an allocation has arrived (§6) and does not say with how much. One packet is what leaves
+/// queues as short as the paper's; see the note of figure H for what others do.
+fn opening(packets: u32) -> FlowtuneConfig {
+    FlowtuneConfig {
+        sender: SenderConfig {
+            initial_window: packets,
+            ..SenderConfig::default()
+        },
+        ..FlowtuneConfig::default()
     }
 }
 
