@@ -190,6 +190,8 @@ pub struct ClientSession {
     release_key: u64,
     release_changed: bool,
     lease_renewed: bool,
+    /// What the server said last had run out when the kill switch was turned: nothing of it is surfaced.
+    lease_over: bool,
     /// Ends of the datagram being built.
     ends: Vec<u32>,
     counters: Counters,
@@ -212,6 +214,7 @@ impl ClientSession {
             release_key: 0,
             release_changed: false,
             lease_renewed: false,
+            lease_over: false,
             ends: Vec::new(),
             counters: Counters::default(),
         }
@@ -254,6 +257,7 @@ impl ClientSession {
         self.topology = None;
         self.release_key = 0;
         self.lease_renewed = false;
+        self.lease_over = false;
         self.state = State::Disconnected;
     }
 
@@ -315,6 +319,9 @@ impl ClientSession {
                 Ok(())
             }
             (State::Established(live), ControlMessage::ReleaseState { released, next_seq }) => {
+                // Rates that wait behind the kill switch may have run out meanwhile. The next datagram
+                // renews the lease and announces them anew.
+                self.lease_over = live.lease.expires_ns() <= now_ns;
                 live.last_heard_ns = now_ns;
                 let key = next_seq.saturating_mul(2).saturating_sub(1);
                 self.release_state(released, key);
@@ -451,6 +458,7 @@ impl ClientSession {
                 });
         let lapsed = live.lease.is_lapsing(now_ns);
         self.lease_renewed |= live.lease.renew(expires_ns);
+        self.lease_over = false;
         self.counters.datagrams_received += 1;
         self.counters.datagram_bytes_received += bytes.len() as u64;
         self.counters.rates_received += datagram.rates.len() as u64;
@@ -621,7 +629,7 @@ impl ClientSession {
         let State::Established(live) = &mut self.state else {
             return None;
         };
-        if self.released {
+        if self.released || self.lease_over {
             return None;
         }
         if self.lease_renewed {
@@ -646,6 +654,7 @@ impl ClientSession {
             || self.release_changed
             || (self.is_established()
                 && !self.released
+                && !self.lease_over
                 && (self.lease_renewed || self.slots.has_events()))
     }
 

@@ -1,7 +1,8 @@
 //! Both session state machines over a simulated network: more than ten
 //! thousand random schedules of flowlet starts and ends, rate changes, the kill
 //! switch, transport breaks and restarts of either side, with datagrams lost,
-//! duplicated, reordered and delayed beyond the lease.
+//! duplicated, reordered and delayed beyond the lease, partitions in one direction
+//! and in both, and clocks that jump ahead or stand still.
 //!
 //! At every rate that the client surfaces the oracle checks that
 //! - the rate was computed in the epoch of the session that the client is in,
@@ -124,6 +125,30 @@ fn server_restarts() {
 }
 
 #[test]
+fn partitions_in_either_direction() {
+    let more = [(3, Kind::Network), (3, Kind::Partition)];
+    let coverage = schedules(9, &flows_and(&more), 300);
+    assert!(coverage.cut > 5_000, "{coverage:?}");
+    assert!(coverage.sessions > 3_000, "{coverage:?}");
+}
+
+#[test]
+fn clocks_that_jump_ahead() {
+    let more = [(3, Kind::Network), (3, Kind::ClockJumps)];
+    let coverage = schedules(10, &flows_and(&more), 300);
+    assert!(coverage.clock_faults > 5_000, "{coverage:?}");
+    assert!(coverage.sessions > 3_000, "{coverage:?}");
+}
+
+#[test]
+fn clocks_that_stand_still() {
+    let more = [(3, Kind::Network), (3, Kind::ClockStands)];
+    let coverage = schedules(11, &flows_and(&more), 300);
+    assert!(coverage.clock_faults > 5_000, "{coverage:?}");
+    assert!(coverage.sessions > 2_600, "{coverage:?}");
+}
+
+#[test]
 fn the_kill_switch_and_topology_changes() {
     let more = [
         (3, Kind::Network),
@@ -144,6 +169,9 @@ fn everything_at_once() {
         (1, Kind::Break),
         (1, Kind::ClientRestart),
         (1, Kind::ServerRestart),
+        (1, Kind::Partition),
+        (1, Kind::ClockJumps),
+        (1, Kind::ClockStands),
     ];
     let coverage = schedules(8, &flows_and(&more), 500);
     assert!(coverage.sessions > 5_000, "{coverage:?}");

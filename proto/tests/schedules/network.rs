@@ -47,6 +47,9 @@ pub(crate) struct Scheduled {
 pub(crate) struct Network {
     pub(crate) rng: Pcg64Mcg,
     pub(crate) weather: Weather,
+    /// Until when no datagram passes to the client, to the server.
+    pub(crate) cut_until_ns: [u64; 2],
+    pub(crate) cut: u64,
     queue: BinaryHeap<Reverse<(u64, u64)>>,
     events: BTreeMap<u64, Scheduled>,
     next_id: u64,
@@ -59,6 +62,8 @@ impl Network {
         Self {
             rng,
             weather: Weather::CALM,
+            cut_until_ns: [0; 2],
+            cut: 0,
             queue: BinaryHeap::new(),
             events: BTreeMap::new(),
             next_id: 0,
@@ -104,6 +109,11 @@ impl Network {
 
     /// Sends a datagram: it arrives never, once or twice.
     pub(crate) fn datagram(&mut self, now_ns: u64, event: &Event) {
+        let direction = usize::from(matches!(event, Event::ToServer(..)));
+        if now_ns < self.cut_until_ns[direction] {
+            self.cut += 1;
+            return;
+        }
         let copies = 1 + u32::from(self.chance(self.weather.duplicate_percent));
         for _ in 0..copies {
             if !self.chance(self.weather.loss_percent) {

@@ -22,6 +22,16 @@ pub(crate) enum Operation {
     Topology,
     /// From now on the network does this to datagrams.
     Network(Weather),
+    /// For this long no datagram passes in one direction, or in neither.
+    Partition {
+        ms: u32,
+        to_client: bool,
+        to_server: bool,
+    },
+    /// One side's clock jumps ahead.
+    ClockJumps { client: bool, ms: u32 },
+    /// One side's clock stands for this long, while the other's runs.
+    ClockStands { client: bool, ms: u32 },
     /// The transport breaks; each side notices some time later.
     Break { client_ms: u32, server_ms: u32 },
     /// The daemon is replaced by a new incarnation.
@@ -81,6 +91,9 @@ pub(crate) enum Kind {
     Break,
     ClientRestart,
     ServerRestart,
+    Partition,
+    ClockJumps,
+    ClockStands,
     Wait,
 }
 
@@ -146,6 +159,22 @@ fn of_kind(kind: Kind) -> BoxedStrategy<Operation> {
             .boxed(),
         Kind::ServerRestart => (0..300u32, notice())
             .prop_map(|(down_ms, client_ms)| Operation::ServerRestart { down_ms, client_ms })
+            .boxed(),
+        Kind::Partition => (
+            prop_oneof![1..300u32, 300..3_000u32],
+            prop_oneof![Just((true, true)), Just((true, false)), Just((false, true))],
+        )
+            .prop_map(|(ms, (to_client, to_server))| Operation::Partition {
+                ms,
+                to_client,
+                to_server,
+            })
+            .boxed(),
+        Kind::ClockJumps => (any::<bool>(), prop_oneof![1..1_000u32, 1_000..10_000u32])
+            .prop_map(|(client, ms)| Operation::ClockJumps { client, ms })
+            .boxed(),
+        Kind::ClockStands => (any::<bool>(), prop_oneof![1..1_000u32, 1_000..4_000u32])
+            .prop_map(|(client, ms)| Operation::ClockStands { client, ms })
             .boxed(),
         Kind::Wait => prop_oneof![1..200u32, 200..5_000u32, 5_000..100_000u32]
             .prop_map(|us| Operation::Wait { us })

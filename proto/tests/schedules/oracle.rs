@@ -33,6 +33,9 @@ pub(crate) struct Coverage {
     pub(crate) wrong_session: u64,
     pub(crate) duplicates: u64,
     pub(crate) releases: u64,
+    /// Datagrams that a partition took.
+    pub(crate) cut: u64,
+    pub(crate) clock_faults: u64,
 }
 
 /// A rate as the client surfaced it.
@@ -107,5 +110,7 @@ impl Coverage {
         self.wrong_session += other.wrong_session;
         self.duplicates += other.duplicates;
         self.releases += other.releases;
+        self.cut += other.cut;
+        self.clock_faults += other.clock_faults;
     }
 }

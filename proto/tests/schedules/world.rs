@@ -40,6 +40,8 @@ impl World {
         let mut clock = || Clock {
             offset_ns: rng.random_range(1..1_000_000 * MS),
             skew_ppm: rng.random_range(-100..=100),
+            jumps: Vec::new(),
+            stands: Vec::new(),
         };
         let (client_clock, server_clock) = (clock(), clock());
         // Close to the wrap, so that schedules pass it.
@@ -69,7 +71,13 @@ impl World {
             self.pump()?;
         }
         self.network.weather = Weather::CALM;
-        self.advance(QUIET_NS)?;
+        // Quiet begins when partitions are over and both clocks run.
+        let [to_client_ns, to_server_ns] = self.network.cut_until_ns;
+        let calm_ns = to_client_ns
+            .max(to_server_ns)
+            .max(self.client.clock.runs_at_ns())
+            .max(self.server.clock.runs_at_ns());
+        self.advance(calm_ns.saturating_sub(self.now_ns) + QUIET_NS)?;
         self.compare()?;
         let before = self.sent_records();
         self.advance(1_000 * MS)?;
@@ -82,6 +90,7 @@ impl World {
     }
 
     fn operate(&mut self, operation: Operation) -> Result<(), String> {
+        let now_ns = self.now_ns;
         match operation {
             Operation::Start { slot } if self.client.up => self.client.start(self.now_ns, slot),
             Operation::End { slot } if self.client.up => self.client.end(self.now_ns, slot),
@@ -101,6 +110,33 @@ impl World {
             Operation::Topology => self.server.change_topology(),
             Operation::Network(weather) => {
                 self.network.weather = weather;
+                Ok(())
+            }
+            Operation::Partition {
+                ms,
+                to_client,
+                to_server,
+            } => {
+                for (until_ns, cut) in self
+                    .network
+                    .cut_until_ns
+                    .iter_mut()
+                    .zip([to_client, to_server])
+                {
+                    if cut {
+                        *until_ns = (*until_ns).max(self.now_ns + u64::from(ms) * MS);
+                    }
+                }
+                Ok(())
+            }
+            Operation::ClockJumps { client, ms } => {
+                self.clock(client).jump(now_ns, u64::from(ms) * MS);
+                self.oracle.coverage.clock_faults += 1;
+                Ok(())
+            }
+            Operation::ClockStands { client, ms } => {
+                self.clock(client).stand(now_ns, u64::from(ms) * MS);
+                self.oracle.coverage.clock_faults += 1;
                 Ok(())
             }
             Operation::Break {
@@ -197,6 +233,13 @@ impl World {
         }
     }
 
+    fn clock(&mut self, client: bool) -> &mut Clock {
+        match client {
+            true => &mut self.client.clock,
+            false => &mut self.server.clock,
+        }
+    }
+
     fn clocks(&self) -> (u64, u64) {
         (
             self.client.clock.read(self.now_ns),
@@ -214,7 +257,8 @@ impl World {
                     let newest = &mut self.client.newest_accepted_ns;
                     *newest = scheduled.sent_ns.max(*newest);
                     self.kill_switch(scheduled.sent_ns)?;
-                    if self.now_ns > scheduled.sent_ns + LEASE_NS + LEASE_TOLERANCE_NS {
+                    let stood_ns = self.client.clock.stood_ns(scheduled.sent_ns);
+                    if self.now_ns > scheduled.sent_ns + LEASE_NS + LEASE_TOLERANCE_NS + stood_ns {
                         return Err("accepted a datagram beyond its lease".to_owned());
                     }
                 }
@@ -451,7 +495,9 @@ impl World {
     }
 
     fn true_expiry_ns(&self) -> u64 {
-        self.client.newest_accepted_ns + LEASE_NS + LEASE_TOLERANCE_NS
+        let since_ns = self.client.newest_accepted_ns;
+        // A host whose clock stands cannot know better, and its kernel's clock stands with it.
+        since_ns + LEASE_NS + LEASE_TOLERANCE_NS + self.client.clock.stood_ns(since_ns)
     }
 
     /// What must hold whenever a lease is surfaced.
@@ -560,5 +606,6 @@ impl World {
         coverage.lost += all.datagrams_lost;
         coverage.wrong_session += all.dropped_wrong_session;
         coverage.duplicates += all.dropped_duplicate;
+        coverage.cut += self.network.cut;
     }
 }
