@@ -1,6 +1,7 @@
 //! Runs a plan, one scheme at a time.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use super::{Plan, Scheme};
 use crate::net::FabricError;
@@ -9,8 +10,9 @@ use crate::report::summary::{Outcome, Scene};
 use crate::run::{Ended, Progress};
 use crate::transport::Transport;
 use crate::transport::constant::ConstantRate;
+use crate::transport::flowtune::Flowtune;
 use crate::transport::tcp::Tcp;
-use crate::transport::tcp::congestion::{Cubic, Dctcp, NewReno};
+use crate::transport::tcp::congestion::{Cubic, Dctcp, NewReno, PFabric, Xcp};
 use crate::transport::window::FixedWindow;
 use crate::workload::TraceError;
 use crate::{Config, Sim};
@@ -18,6 +20,9 @@ use crate::{Config, Sim};
 /// Why a run failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
+    /// The allocator's sessions or engine.
+    #[error(transparent)]
+    Control(#[from] crate::control::ControlError),
     /// The fabric cannot be built, or a flow cannot run on it.
     #[error(transparent)]
     Fabric(#[from] FabricError),
@@ -49,6 +54,15 @@ impl Plan {
         progress: impl FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Executed, RunError> {
         match *scheme {
+            Scheme::Xcp(config) => self.run_with(Tcp::<Xcp>::new(config), progress),
+            Scheme::PFabric(config) => self.run_with(Tcp::<PFabric>::new(config), progress),
+            Scheme::Flowtune { ref config, links } => {
+                let mut plan = self.clone();
+                plan.fabric.allocator = Some(links);
+                let topology = Arc::new(self.topology.clone());
+                let flowtune = Flowtune::new(&topology, (**config).clone())?;
+                plan.run_with(flowtune, progress)
+            }
             Scheme::Constant { rate_bps } => self.run_with(ConstantRate::new(rate_bps), progress),
             Scheme::FixedWindow { packets } => self.run_with(FixedWindow::new(packets), progress),
             Scheme::NewReno(config) => self.run_with(Tcp::<NewReno>::new(config), progress),

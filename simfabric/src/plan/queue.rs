@@ -6,11 +6,20 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::source::{PlanError, Source, Table};
+use super::values::Delay;
 use crate::QueueConfig;
-use crate::net::queue::Limit;
+use crate::net::queue::{CodelConfig, Limit, RedConfig, XcpConfig};
 
 /// The values of `discipline`.
-pub(super) const DISCIPLINES: [&str; 2] = ["drop-tail", "ecn-threshold"];
+pub(super) const DISCIPLINES: [&str; 7] = [
+    "drop-tail",
+    "ecn-threshold",
+    "codel",
+    "sfq-codel",
+    "red",
+    "pfabric",
+    "xcp",
+];
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -26,6 +35,64 @@ struct EcnThreshold {
     mark_bytes: Option<Spanned<u64>>,
     limit_packets: Option<Spanned<u32>>,
     limit_bytes: Option<Spanned<u64>>,
+}
+
+/// CoDel's and sfqCoDel's.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CodelTable {
+    target: Option<Delay>,
+    interval: Option<Delay>,
+    ecn: Option<bool>,
+    limit_packets: Option<Spanned<u32>>,
+    limit_bytes: Option<Spanned<u64>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RedTable {
+    min_packets: Spanned<f64>,
+    max_packets: Spanned<f64>,
+    max_probability: Option<Spanned<f64>>,
+    weight: Option<Spanned<f64>>,
+    ecn: Option<bool>,
+    limit_packets: Option<Spanned<u32>>,
+    limit_bytes: Option<Spanned<u64>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct XcpTable {
+    first_interval: Option<Delay>,
+    limit_packets: Option<Spanned<u32>>,
+    limit_bytes: Option<Spanned<u64>>,
+}
+
+/// A share above 0 and at most 1.
+fn share(source: &Source<'_>, given: Option<&Spanned<f64>>, usual: f64) -> Result<f64, PlanError> {
+    match given {
+        None => Ok(usual),
+        Some(value) if *value.get_ref() > 0.0 && *value.get_ref() <= 1.0 => Ok(*value.get_ref()),
+        Some(value) => Err(source.error(Some(value.span()), "it must be above 0 and at most 1")),
+    }
+}
+
+fn red(source: &Source<'_>, t: RedTable) -> Result<QueueConfig, PlanError> {
+    let usual = RedConfig::default();
+    let (min, max) = (*t.min_packets.get_ref(), *t.max_packets.get_ref());
+    if !(min >= 0.0 && max > min && max.is_finite()) {
+        let message = "`max_packets` must be above `min_packets`, which must not be below 0";
+        return Err(source.error(Some(t.max_packets.span()), message));
+    }
+    let control = RedConfig {
+        min_packets: min,
+        max_packets: max,
+        max_probability: share(source, t.max_probability.as_ref(), usual.max_probability)?,
+        weight: share(source, t.weight.as_ref(), usual.weight)?,
+        ecn: t.ecn.unwrap_or(usual.ecn),
+    };
+    let limit = limit(source, t.limit_packets, t.limit_bytes)?.unwrap_or_default();
+    Ok(QueueConfig::Red { control, limit })
 }
 
 /// A length in packets or bytes; `None` where neither is given.
@@ -58,6 +125,42 @@ pub(super) fn read<'a>(
         let t: DropTail = source.section(table, span)?;
         let limit = limit(source, t.limit_packets, t.limit_bytes)?.unwrap_or_default();
         return Ok(QueueConfig::DropTail { limit });
+    }
+    match kind {
+        "codel" | "sfq-codel" => {
+            let t: CodelTable = source.section(table, span)?;
+            let usual = CodelConfig::default();
+            let control = CodelConfig {
+                target: t.target.map_or(usual.target, |d| d.0),
+                interval: t.interval.map_or(usual.interval, |d| d.0),
+                ecn: t.ecn.unwrap_or(usual.ecn),
+            };
+            let limit = limit(source, t.limit_packets, t.limit_bytes)?.unwrap_or_default();
+            return Ok(if kind == "codel" {
+                QueueConfig::Codel { control, limit }
+            } else {
+                QueueConfig::SfqCodel { control, limit }
+            });
+        }
+        "red" => return red(source, source.section(table, span)?),
+        "pfabric" => {
+            let t: DropTail = source.section(table, span)?;
+            let limit = limit(source, t.limit_packets, t.limit_bytes)?;
+            return Ok(QueueConfig::PFabric {
+                limit: limit.unwrap_or(Limit::Bytes(36_864)),
+            });
+        }
+        "xcp" => {
+            let t: XcpTable = source.section(table, span)?;
+            let usual = XcpConfig::default();
+            let control = XcpConfig {
+                first_interval: t.first_interval.map_or(usual.first_interval, |d| d.0),
+                ..usual
+            };
+            let limit = limit(source, t.limit_packets, t.limit_bytes)?.unwrap_or_default();
+            return Ok(QueueConfig::Xcp { control, limit });
+        }
+        _ => {}
     }
     let t: EcnThreshold = source.section(table, span.clone())?;
     let mark_at = limit(source, t.mark_packets, t.mark_bytes)?.ok_or_else(|| {

@@ -8,14 +8,25 @@ use toml::Spanned;
 use super::source::{PlanError, Source, Table};
 use super::values::{Delay, Rate};
 use crate::Span;
+use crate::net::AllocatorLinks;
+use crate::transport::flowtune::FlowtuneConfig;
 use crate::transport::tcp::TcpConfig;
-use crate::transport::tcp::congestion::{CubicConfig, DctcpConfig};
+use crate::transport::tcp::congestion::{CubicConfig, DctcpConfig, PFabricConfig};
 
 /// The values of `name`.
-pub const NAMES: [&str; 5] = ["constant", "fixed-window", "newreno", "cubic", "dctcp"];
+pub const NAMES: [&str; 8] = [
+    "constant",
+    "fixed-window",
+    "newreno",
+    "cubic",
+    "dctcp",
+    "xcp",
+    "pfabric",
+    "flowtune",
+];
 
 /// A scheme with its parameters.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Debug)]
 pub enum Scheme {
     /// Every flow sends at one rate.
     Constant {
@@ -33,6 +44,17 @@ pub enum Scheme {
     Cubic(TcpConfig<CubicConfig>),
     /// DCTCP.
     Dctcp(TcpConfig<DctcpConfig>),
+    /// XCP; its queues are `xcp`.
+    Xcp(TcpConfig<()>),
+    /// pFabric; its queues are `pfabric`.
+    PFabric(TcpConfig<PFabricConfig>),
+    /// Flowtune, with an allocator at the switches of the highest tier.
+    Flowtune {
+        /// Rates and sessions.
+        config: Box<FlowtuneConfig>,
+        /// The allocator's links.
+        links: AllocatorLinks,
+    },
 }
 
 #[derive(Deserialize)]
@@ -59,6 +81,49 @@ struct Tcp {
     nic_limit_packets: Option<Spanned<u32>>,
     /// DCTCP alone.
     gain: Option<Spanned<f64>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FlowtuneTable {
+    initial_window_packets: Option<u32>,
+    interval: Option<Delay>,
+    threshold: Option<Spanned<f64>>,
+    gamma: Option<Spanned<f64>>,
+    allocator_rate: Option<Rate>,
+    allocator_delay: Option<Delay>,
+}
+
+impl FlowtuneTable {
+    fn scheme(&self, source: &Source<'_>) -> Result<Scheme, PlanError> {
+        let mut config = FlowtuneConfig::default();
+        let inside = |given: &Option<Spanned<f64>>, usual: f64, most: f64| match given {
+            None => Ok(usual),
+            Some(v) if *v.get_ref() > 0.0 && *v.get_ref() < most => Ok(*v.get_ref()),
+            Some(v) => Err(source.error(
+                Some(v.span()),
+                format!("it must be above 0 and below {most}"),
+            )),
+        };
+        let control = &mut config.control;
+        control.threshold = inside(&self.threshold, control.threshold, 0.5)?;
+        control.gamma = inside(&self.gamma, control.gamma, 1.0)?;
+        if let Some(interval) = self.interval {
+            control.interval_ns = (interval.0.0 / 1_000).max(1);
+        }
+        if let Some(packets) = self.initial_window_packets {
+            config.sender.initial_window = packets;
+        }
+        let links = AllocatorLinks {
+            rate_bps: self.allocator_rate.map_or(40_000_000_000, |r| r.0),
+            delay: self.allocator_delay.map_or(Span::from_ns(1_500), |d| d.0),
+            processing: Span::ZERO,
+        };
+        Ok(Scheme::Flowtune {
+            config: Box::new(config),
+            links,
+        })
+    }
 }
 
 impl Tcp {
@@ -114,6 +179,10 @@ pub(super) fn read<'a>(
                 packets: *t.packets.get_ref(),
             }
         }
+        "flowtune" => {
+            let t: FlowtuneTable = source.section(table, span)?;
+            t.scheme(source)?
+        }
         _ => {
             let t: Tcp = source.section(table, span)?;
             match (name, &t.gain) {
@@ -132,6 +201,18 @@ pub(super) fn read<'a>(
                 }
                 (_, Some(gain)) => {
                     return Err(source.error(Some(gain.span()), "`gain` is a parameter of dctcp"));
+                }
+                ("xcp", None) => Scheme::Xcp(t.config(source, false, ())?),
+                ("pfabric", None) => {
+                    let mut config = t.config(source, false, PFabricConfig::default())?;
+                    if t.initial_window_packets.is_none() {
+                        config.initial_window_packets = 12;
+                    }
+                    if t.nic_limit_packets.is_none() {
+                        config.nic_limit_packets = u32::MAX;
+                    }
+                    config.fixed_rto = config.fixed_rto.or(Some(Span::from_us(45)));
+                    Scheme::PFabric(config)
                 }
                 ("newreno", None) => Scheme::NewReno(t.config(source, false, ())?),
                 _ => Scheme::Cubic(t.config(source, false, CubicConfig::default())?),
