@@ -85,11 +85,13 @@ impl ParallelEngine {
         answers.fetch(&self.shared, links);
         let utility = self.config.classes.utility(terms.class);
         let capacity = path_capacity(links, &self.capacities);
+        // As rows keep it: the flow's end, which looks for this newcomer, reads it from there.
+        let weight = f64::from(terms.weight as f32);
         let flow = FlowView {
             path: links,
             utility,
-            weight: terms.weight,
-            limit: Limit::new(utility, terms.weight, terms.demand, capacity),
+            weight,
+            limit: Limit::new(utility, weight, terms.demand, capacity),
         };
         let shared = &self.shared;
         answers

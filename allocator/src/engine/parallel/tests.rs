@@ -361,6 +361,39 @@ fn prices_answer_starts_ends_and_capacities_before_the_iteration() {
     }
 }
 
+/// A flow that comes and goes between two iterations leaves no trace in the prices, whatever its weight:
+/// 0.1 is one that single precision does not hold.
+#[test]
+fn a_flow_that_comes_and_goes_between_two_iterations_moves_no_price() {
+    let topology = two_tiers(4, 6, 2);
+    let mut engine = parallel(&topology, 1, 1, Simd::best());
+    let spec = |source: u32, weight: f64| {
+        let sketch = Sketch {
+            source,
+            destination: 0,
+            hash: source,
+            weight,
+            class: 0,
+            demand_bps: f64::INFINITY,
+        };
+        start(&topology, u64::from(source), &sketch)
+    };
+    for source in [7, 8, 13, 14] {
+        engine.apply(spec(source, 0.1)).expect("valid");
+    }
+    assert!(settle(&mut engine));
+    let before = engine.prices();
+    engine.apply(spec(19, 0.1)).expect("valid");
+    engine.apply(EngineEvent::End(FlowKey(19))).expect("valid");
+    engine.settle_answers();
+    for (link, (after, before)) in engine.prices().iter().zip(&before).enumerate() {
+        assert!(
+            (after - before).abs() <= 1e-5 * before.abs(),
+            "link {link}: {after}, was {before}"
+        );
+    }
+}
+
 /// Enough flows that rows are put in order, while flows come and go.
 #[test]
 fn many_rows_survive_churn() {
