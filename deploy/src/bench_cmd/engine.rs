@@ -28,6 +28,8 @@ const WARM_UP: usize = 300;
 const NEVER_SETTLED: f64 = 1e-12;
 /// Core links of an aggregation switch.
 const CORES_PER_AGG: u32 = 4;
+/// Flows of a FlowBlock, at most, if the number of blocks is not given.
+const FLOWS_PER_BLOCK: usize = 20_000;
 /// Iterations of the comparison with the reference.
 const REFERENCE_ITERATIONS: usize = 4_000;
 
@@ -49,9 +51,9 @@ pub struct EngineOptions {
     /// Spines, or aggregation switches of a pod
     #[arg(long, default_value_t = 16)]
     pub spines: u32,
-    /// Blocks of racks, a power of two
-    #[arg(long, default_value_t = 2)]
-    pub blocks: u32,
+    /// Blocks of racks, a power of two; if not given, as many as the flows need
+    #[arg(long)]
+    pub blocks: Option<u32>,
     /// Workers, at most the square of the blocks
     #[arg(long, default_value_t = 1)]
     pub workers: usize,
@@ -123,29 +125,35 @@ struct Results {
     max_relative_error: Option<f64>,
 }
 
+/// Racks of at most `--rack-hosts`, the hosts spread evenly over them. Three tiers have a power of two
+/// of pods, so that they can be cut into any number of blocks, and about as many pods as racks in one.
 fn network(options: &EngineOptions) -> Result<Topology> {
-    let racks = options.hosts / options.rack_hosts.max(1);
-    ensure!(
-        racks * options.rack_hosts == options.hosts && racks > 1,
-        "--hosts must be a multiple of --rack-hosts, and at least two racks"
-    );
+    ensure!(options.rack_hosts > 0, "--rack-hosts must be above 0");
+    let least = options.hosts.div_ceil(options.rack_hosts);
+    ensure!(least > 1, "--hosts must fill at least two racks");
+    let pods = if options.tiers == 2 {
+        1
+    } else {
+        1 << (least.ilog2() / 2)
+    };
+    let racks = least.next_multiple_of(pods);
+    let (share, rest) = (options.hosts / racks, options.hosts % racks);
+    let rack_sizes: Vec<u32> = (0..racks).map(|r| share + u32::from(r < rest)).collect();
     let built = if options.tiers == 2 {
         TwoTierClos {
             racks,
-            hosts_per_rack: options.rack_hosts,
+            hosts_per_rack: share,
+            rack_sizes,
             spines: options.spines,
             ..TwoTierClos::default()
         }
         .build()
     } else {
-        let pods = (1..=racks.isqrt())
-            .rev()
-            .find(|pods| racks.is_multiple_of(*pods))
-            .unwrap_or(1);
         ThreeTierClos {
             pods,
             racks_per_pod: racks / pods,
-            hosts_per_rack: options.rack_hosts,
+            hosts_per_rack: share,
+            rack_sizes,
             aggs_per_pod: options.spines,
             cores: options.spines * CORES_PER_AGG,
             ..ThreeTierClos::default()
@@ -155,11 +163,22 @@ fn network(options: &EngineOptions) -> Result<Topology> {
     built.context("no such network can be built")
 }
 
+/// As few blocks as keep a FlowBlock's share of the flows in a core's second-level cache.
+fn blocks_for(topology: &Topology, options: &EngineOptions) -> u32 {
+    let racks = topology.racks().len() as u32;
+    (1..=racks.ilog2())
+        .map(|exponent| 1 << exponent)
+        .find(|blocks: &u32| {
+            let flow_blocks = (*blocks as usize).pow(2);
+            options.flows / flow_blocks <= FLOWS_PER_BLOCK && options.workers <= flow_blocks
+        })
+        .unwrap_or(1 << racks.ilog2())
+}
+
 /// Makes flows between random hosts of different racks.
 struct Traffic<'a> {
     topology: &'a Topology,
     random: Pcg64Mcg,
-    rack_hosts: u32,
     started: u64,
     ended: u64,
 }
@@ -167,10 +186,11 @@ struct Traffic<'a> {
 impl Traffic<'_> {
     fn start(&mut self) -> Result<EngineEvent> {
         let hosts = self.topology.hosts().len() as u32;
+        let rack = |host: u32| self.topology.hosts()[host as usize].rack;
         let source = self.random.random_range(0..hosts);
         let destination = loop {
             let host = self.random.random_range(0..hosts);
-            if host / self.rack_hosts != source / self.rack_hosts {
+            if rack(host) != rack(source) {
                 break host;
             }
         };
@@ -271,12 +291,14 @@ fn measure(options: &EngineOptions) -> Result<Results> {
         cores,
         simd,
     };
-    let layout = Layout::of(&topology, options.blocks)?;
+    let blocks = options
+        .blocks
+        .unwrap_or_else(|| blocks_for(&topology, options));
+    let layout = Layout::of(&topology, blocks)?;
     let mut engine = ParallelEngine::new(config.clone(), parallel, layout, &capacities)?;
     let mut traffic = Traffic {
         topology: &topology,
         random: Pcg64Mcg::seed_from_u64(options.seed),
-        rack_hosts: options.rack_hosts,
         started: 0,
         ended: 0,
     };
@@ -310,7 +332,7 @@ fn measure(options: &EngineOptions) -> Result<Results> {
         flows: engine.flow_count(),
         links: topology.links().len(),
         tiers: options.tiers,
-        blocks: options.blocks,
+        blocks,
         workers: options.workers,
         simd: engine.simd().name(),
         iterations: options.iterations,

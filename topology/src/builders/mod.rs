@@ -23,7 +23,7 @@ use crate::topology::Topology;
 use assemble::{LevelLinks, Plan, assemble};
 
 /// The most hosts in one topology.
-pub const MAX_HOSTS: u32 = 65_536;
+pub const MAX_HOSTS: u32 = 262_144;
 
 /// The most directed links in one topology.
 pub const MAX_LINKS: u32 = 2_097_152;

@@ -103,6 +103,31 @@ fn a_three_tier_clos_has_its_known_counts() {
     );
 }
 
+/// Every host of a network of a hundred thousand has an address and an id of its own.
+#[test]
+fn a_hundred_thousand_hosts_in_three_tiers() {
+    let clos = ThreeTierClos {
+        pods: 32,
+        racks_per_pod: 66,
+        rack_sizes: (0..2112).map(|rack| 47 + u32::from(rack < 736)).collect(),
+        aggs_per_pod: 16,
+        cores: 64,
+        ..ThreeTierClos::default()
+    };
+    let net = clos.build().unwrap();
+    assert_eq!((net.hosts().len(), net.racks().len()), (100_000, 2112));
+    assert_eq!(
+        (links_at(&net, 1), links_at(&net, 2), links_at(&net, 3)),
+        (100_000, 2112 * 16, 32 * 64)
+    );
+    for index in [0, 65_535, 65_536, 99_999] {
+        let host = &net.hosts()[index];
+        assert_eq!(host.id.index(), index);
+        let address = host.prefixes[0].addr();
+        assert_eq!(net.host_by_addr(address), Some(host.id));
+    }
+}
+
 #[test]
 fn parameters_that_describe_no_network_are_refused() {
     let two = TwoTierClos::default();
@@ -137,12 +162,12 @@ fn parameters_that_describe_no_network_are_refused() {
         ),
         (
             TwoTierClos {
-                racks: 70_000,
+                racks: 300_000,
                 ..two.clone()
             }
             .build()
             .unwrap_err(),
-            "`racks` makes 70000 racks; at most 65536 are supported",
+            "`racks` makes 300000 racks; at most 262144 are supported",
         ),
         (
             TwoTierClos {
@@ -169,7 +194,7 @@ fn parameters_that_describe_no_network_are_refused() {
             }
             .build()
             .unwrap_err(),
-            "`k` makes 18446744073709551615 hosts; at most 65536 are supported",
+            "`k` makes 18446744073709551615 hosts; at most 262144 are supported",
         ),
         (
             ThreeTierClos {
