@@ -9,7 +9,9 @@ use ratewright_simfabric::net::queue::{CodelConfig, Limit, XcpConfig};
 use ratewright_simfabric::net::{FabricConfig, Framing, QueueConfig};
 use ratewright_simfabric::run::{Config, Sim};
 use ratewright_simfabric::transport::Transport;
-use ratewright_simfabric::transport::tcp::congestion::{Cubic, CubicConfig, Dctcp, Xcp};
+use ratewright_simfabric::transport::tcp::congestion::{
+    Cubic, CubicConfig, CubicGrowth, Dctcp, Xcp,
+};
 use ratewright_simfabric::transport::tcp::{Tcp, TcpConfig};
 use ratewright_simfabric::{Span, Time};
 use ratewright_topology::{HostId, LinkId, Topology};
@@ -66,10 +68,20 @@ fn bottleneck(topology: &Topology) -> LinkId {
 #[derive(Debug)]
 struct Outcome {
     goodput_gbps: f64,
+    /// Over the last 10 ms.
     jain: f64,
+    /// From the second flow's start on.
+    jain_of_both: f64,
     queue_mean: f64,
     queue_max: u32,
     drops: u64,
+}
+
+/// Jain's index of two rates.
+fn jain(rates: [f64; 2]) -> f64 {
+    let sum: f64 = rates.iter().sum();
+    let squares: f64 = rates.iter().map(|rate| rate * rate).sum();
+    sum * sum / (2.0 * squares)
 }
 
 fn run<T: Transport>(
@@ -77,6 +89,18 @@ fn run<T: Transport>(
     queue: &QueueConfig,
     framing: Framing,
     link_delay_ns: u64,
+    end: Time,
+) -> Outcome {
+    let starts = [Time::ZERO, Time::from_ms(10)];
+    run_from(transport, queue, framing, link_delay_ns, starts, end)
+}
+
+fn run_from<T: Transport>(
+    transport: T,
+    queue: &QueueConfig,
+    framing: Framing,
+    link_delay_ns: u64,
+    starts: [Time; 2],
     end: Time,
 ) -> Outcome {
     let topology = dumbbell(link_delay_ns);
@@ -94,31 +118,25 @@ fn run<T: Transport>(
         sampled_flows: 2,
         ..Config::default()
     };
-    let flows = [(0, 2, 0), (1, 3, 10)].map(|(src, dst, start_ms)| {
-        FlowSpec::new(
-            HostId(src),
-            HostId(dst),
-            FlowSpec::UNBOUNDED,
-            Time::from_ms(start_ms),
-        )
+    let flows = [(0, 2, starts[0]), (1, 3, starts[1])].map(|(src, dst, start)| {
+        FlowSpec::new(HostId(src), HostId(dst), FlowSpec::UNBOUNDED, start)
     });
     let mut sim = Sim::new(config, topology, flows.into_iter(), transport).expect("a run");
     sim.run_until(end).expect("it runs");
     let records = sim.records();
     assert_eq!(records.conservation, Ok(()));
     let delivered: u64 = records.flows.iter().map(|f| f.delivered_bytes).sum();
-    // Fairness at the end: over the last 10 ms.
     let series = records.series.as_ref().expect("sampled");
-    let rates = [FlowId(0), FlowId(1)].map(|flow| {
-        let goodput = series.goodput_bps(flow);
-        goodput.last().copied().unwrap_or_default()
-    });
-    let sum: f64 = rates.iter().sum();
-    let squares: f64 = rates.iter().map(|rate| rate * rate).sum();
+    let goodput = [FlowId(0), FlowId(1)].map(|flow| series.goodput_bps(flow));
+    let last = goodput
+        .each_ref()
+        .map(|g| g.last().copied().unwrap_or_default());
+    let of_both = goodput.each_ref().map(|g| g[1..].iter().sum());
     let port = &records.ports[shared.index()];
     Outcome {
         goodput_gbps: delivered as f64 * 8.0 / end.as_secs_f64() / 1e9,
-        jain: sum * sum / (2.0 * squares),
+        jain: jain(last),
+        jain_of_both: jain(of_both),
         queue_mean: port.stats.mean_packets(),
         queue_max: port.stats.max_packets,
         drops: records.drops(),
@@ -175,11 +193,10 @@ fn dctcp_over_300_microseconds_is_as_in_ns_3() {
     assert_eq!(ours.drops, 0);
 }
 
-/// ns-3.37's CUBIC has no NewReno-friendly region: after slow start windows stand still for seconds, and
-/// so do the shares that it happened to leave. They are 0.53 and 0.47 here (Jain 0.98), and were 0.67 and
-/// 0.33 there (Jain 0.891): no law of CUBIC's, hence not compared.
-#[test]
-fn cubic_under_codel_is_as_in_ns_3() {
+/// ns-3.37's CUBIC: no NewReno-friendly region, whole packets of growth, by one per 20 acknowledged while
+/// nothing was marked or lost (its `CntClamp`) and later by one per hundred windows; HyStart by time
+/// stamps of 1 ms, in which these round trips are none; and nothing holds a window back at the NIC.
+fn cubic_of_ns_3(second: Time) -> Outcome {
     let queue = QueueConfig::Codel {
         control: CodelConfig {
             target: Span::from_us(50),
@@ -190,18 +207,48 @@ fn cubic_under_codel_is_as_in_ns_3() {
     };
     let config = TcpConfig {
         ecn: true,
+        stamp_step: Span::from_ms(1),
+        nic_limit_packets: u32::MAX,
         control: CubicConfig {
+            growth: CubicGrowth::Counted { first_limit: 20 },
             reno_friendly: false,
             ..CubicConfig::default()
         },
         ..TcpConfig::default()
     };
-    let end = Time::from_ms(1_000);
-    let ours = run(Tcp::<Cubic>::new(config), &queue, NS3, 10_000, end);
+    let transport = Tcp::<Cubic>::new(config);
+    let end = Time::from_ms(100);
+    run_from(transport, &queue, NS3, 10_000, [Time::ZERO, second], end)
+}
+
+#[test]
+fn cubic_under_codel_is_as_in_ns_3() {
+    let ours = cubic_of_ns_3(Time::from_ms(10));
     close("goodput", ours.goodput_gbps, 9.637, 0.096);
+    close("Jain", ours.jain_of_both, 0.891, 0.02);
     close("mean queue", ours.queue_mean, 31.9, 3.2);
     close("longest queue", f64::from(ours.queue_max), 36.0, 3.6);
     assert_eq!(ours.drops, 0);
+}
+
+/// Which flow CoDel's few marks meet is decided by microseconds, and the shares that they leave stay for
+/// tens of milliseconds: the share above is that of one start. Goodput does not depend on it.
+#[test]
+fn what_share_cubic_leaves_depends_on_the_start() {
+    let mut shares: Vec<f64> = (0..40)
+        .map(|i| {
+            let ours = cubic_of_ns_3(Time::from_ms(10) + Span::from_us(25 * i));
+            close("goodput", ours.goodput_gbps, 9.637, 0.096);
+            ours.jain_of_both
+        })
+        .collect();
+    shares.sort_by(f64::total_cmp);
+    println!(
+        "least {:.3}, quartiles {:.3} {:.3} {:.3}, most {:.3}",
+        shares[0], shares[10], shares[20], shares[30], shares[39]
+    );
+    // ns-3's 0.891 lies inside.
+    assert!(shares[0] < 0.85 && shares[39] > 0.93, "{shares:?}");
 }
 
 /// ns-2's router begins with an interval of 50 ms, in which nobody is granted anything: 4 s of run make

@@ -11,7 +11,7 @@ use crate::Span;
 use crate::net::AllocatorLinks;
 use crate::transport::flowtune::FlowtuneConfig;
 use crate::transport::tcp::TcpConfig;
-use crate::transport::tcp::congestion::{CubicConfig, DctcpConfig, PFabricConfig};
+use crate::transport::tcp::congestion::{CubicConfig, CubicGrowth, DctcpConfig, PFabricConfig};
 
 /// The values of `name`.
 pub const NAMES: [&str; 8] = [
@@ -69,6 +69,14 @@ struct FixedWindow {
     packets: Spanned<u32>,
 }
 
+/// How CUBIC's window follows its function.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Growth {
+    Continuous,
+    Counted,
+}
+
 /// What all of the TCP family take.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -79,6 +87,11 @@ struct Tcp {
     fixed_rto: Option<Delay>,
     ecn: Option<bool>,
     nic_limit_packets: Option<Spanned<u32>>,
+    stamp_step: Option<Delay>,
+    /// CUBIC alone.
+    growth: Option<Spanned<Growth>>,
+    reno_friendly: Option<Spanned<bool>>,
+    hystart: Option<Spanned<bool>>,
     /// DCTCP alone.
     gain: Option<Spanned<f64>>,
 }
@@ -127,6 +140,53 @@ impl FlowtuneTable {
 }
 
 impl Tcp {
+    /// Keys that are one scheme's.
+    fn check_owners(&self, source: &Source<'_>, name: &str) -> Result<(), PlanError> {
+        let given = [
+            ("gain", "dctcp", self.gain.as_ref().map(Spanned::span)),
+            ("growth", "cubic", self.growth.as_ref().map(Spanned::span)),
+            (
+                "reno_friendly",
+                "cubic",
+                self.reno_friendly.as_ref().map(Spanned::span),
+            ),
+            ("hystart", "cubic", self.hystart.as_ref().map(Spanned::span)),
+        ];
+        for (key, owner, span) in given {
+            if span.is_some() && name != owner {
+                return Err(source.error(span, format!("`{key}` is a parameter of {owner}")));
+            }
+        }
+        Ok(())
+    }
+
+    fn dctcp(&self, source: &Source<'_>) -> Result<DctcpConfig, PlanError> {
+        match &self.gain {
+            None => Ok(DctcpConfig::default()),
+            Some(gain) if *gain.get_ref() > 0.0 && *gain.get_ref() <= 1.0 => Ok(DctcpConfig {
+                gain: *gain.get_ref(),
+            }),
+            Some(gain) => {
+                let message = "`gain` must be above 0 and at most 1";
+                Err(source.error(Some(gain.span()), message))
+            }
+        }
+    }
+
+    fn cubic(&self) -> CubicConfig {
+        let usual = CubicConfig::default();
+        let flag =
+            |given: &Option<Spanned<bool>>, usual| given.as_ref().map_or(usual, |v| *v.get_ref());
+        CubicConfig {
+            growth: match self.growth.as_ref().map(|v| *v.get_ref()) {
+                Some(Growth::Counted) => CubicGrowth::Counted { first_limit: 20 },
+                _ => CubicGrowth::Continuous,
+            },
+            reno_friendly: flag(&self.reno_friendly, usual.reno_friendly),
+            hystart: flag(&self.hystart, usual.hystart),
+        }
+    }
+
     /// The configuration of a scheme whose control has no parameters of its own, or those given.
     fn config<C>(
         &self,
@@ -150,6 +210,7 @@ impl Tcp {
             min_rto: span(self.min_rto, usual.min_rto),
             initial_rto: span(self.initial_rto, usual.initial_rto),
             fixed_rto: self.fixed_rto.map(|d| d.0),
+            stamp_step: span(self.stamp_step, usual.stamp_step),
             ecn: self.ecn.unwrap_or(ecn),
             nic_limit_packets: positive(&self.nic_limit_packets, usual.nic_limit_packets)?,
             control,
@@ -185,25 +246,11 @@ pub(super) fn read<'a>(
         }
         _ => {
             let t: Tcp = source.section(table, span)?;
-            match (name, &t.gain) {
-                ("dctcp", gain) => {
-                    let value = gain.as_ref().map(|g| *g.get_ref());
-                    if let Some(gain) = gain
-                        .as_ref()
-                        .filter(|g| !(*g.get_ref() > 0.0 && *g.get_ref() <= 1.0))
-                    {
-                        let message = "`gain` must be above 0 and at most 1";
-                        return Err(source.error(Some(gain.span()), message));
-                    }
-                    let control =
-                        value.map_or_else(DctcpConfig::default, |gain| DctcpConfig { gain });
-                    Scheme::Dctcp(t.config(source, true, control)?)
-                }
-                (_, Some(gain)) => {
-                    return Err(source.error(Some(gain.span()), "`gain` is a parameter of dctcp"));
-                }
-                ("xcp", None) => Scheme::Xcp(t.config(source, false, ())?),
-                ("pfabric", None) => {
+            t.check_owners(source, name)?;
+            match name {
+                "dctcp" => Scheme::Dctcp(t.config(source, true, t.dctcp(source)?)?),
+                "xcp" => Scheme::Xcp(t.config(source, false, ())?),
+                "pfabric" => {
                     let mut config = t.config(source, false, PFabricConfig::default())?;
                     if t.initial_window_packets.is_none() {
                         config.initial_window_packets = 12;
@@ -214,8 +261,8 @@ pub(super) fn read<'a>(
                     config.fixed_rto = config.fixed_rto.or(Some(Span::from_us(45)));
                     Scheme::PFabric(config)
                 }
-                ("newreno", None) => Scheme::NewReno(t.config(source, false, ())?),
-                _ => Scheme::Cubic(t.config(source, false, CubicConfig::default())?),
+                "newreno" => Scheme::NewReno(t.config(source, false, ())?),
+                _ => Scheme::Cubic(t.config(source, false, t.cubic())?),
             }
         }
     };

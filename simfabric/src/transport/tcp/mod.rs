@@ -23,7 +23,7 @@ use self::sender::{Ack, Receiver, Sender};
 use crate::ext::Extension;
 use crate::flow::FlowId;
 use crate::packet::{Flags, Kind, Packet};
-use crate::time::Span;
+use crate::time::{Span, Time};
 use crate::transport::{Context, TimerId, Transport};
 
 /// What every flow is set up with.
@@ -37,6 +37,9 @@ pub struct TcpConfig<C> {
     pub initial_rto: Span,
     /// The retransmission time-out whatever was measured, and however often it expired (pFabric §4.3).
     pub fixed_rto: Option<Span>,
+    /// The step of the clock that packets are stamped with; a round trip within one step counts as
+    /// 1 µs. Zero: exact. Linux' and ns-3's time stamps are in milliseconds.
+    pub stamp_step: Span,
     /// Packets may be marked instead of dropped.
     pub ecn: bool,
     /// Packets that wait in a host's NIC from which on its flows hold theirs back, each in its turn, as
@@ -54,9 +57,26 @@ impl<C: Default> Default for TcpConfig<C> {
             min_rto: Span::from_ms(200),
             initial_rto: Span::from_ms(1_000),
             fixed_rto: None,
+            stamp_step: Span::ZERO,
             ecn: false,
             nic_limit_packets: 10,
             control: C::default(),
+        }
+    }
+}
+
+impl<C> TcpConfig<C> {
+    /// What a sender takes for the round trip of a packet that it stamped.
+    #[inline]
+    fn round_trip(&self, stamp: Time, now: Time) -> Span {
+        if self.stamp_step == Span::ZERO {
+            return now.since(stamp);
+        }
+        let steps = now.0 / self.stamp_step.0 - stamp.0 / self.stamp_step.0;
+        if steps == 0 {
+            Span::from_us(1)
+        } else {
+            Span(steps * self.stamp_step.0)
         }
     }
 }
@@ -257,6 +277,7 @@ impl<C: Congestion> Tcp<C> {
         let ack = Ack {
             ack: packet.ack,
             stamp: packet.stamp,
+            rtt: self.config.round_trip(packet.stamp, cx.now()),
             marked: packet.flags.contains(Flags::ECE),
             blocks,
         };

@@ -35,6 +35,8 @@ pub(super) struct Ack<'a> {
     pub(super) ack: u64,
     /// When the packet that caused it was sent.
     pub(super) stamp: Time,
+    /// The round trip that this makes.
+    pub(super) rtt: Span,
     pub(super) marked: bool,
     pub(super) blocks: &'a [(u64, u64)],
 }
@@ -138,7 +140,7 @@ impl<C: Congestion> Sender<C> {
         for &(first, end) in ack.blocks {
             self.sacked.insert(first.max(self.una), end.min(self.next));
         }
-        self.rtt.sample(now.since(ack.stamp), min_rto);
+        self.rtt.sample(ack.rtt, min_rto);
         self.control
             .on_any_ack(newly, ack.marked, self.una, self.next);
         if self.state != State::Open && self.una >= self.recover {

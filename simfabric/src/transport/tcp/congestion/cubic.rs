@@ -15,9 +15,27 @@ const TRAIN_GAP: Span = Span::from_ms(2);
 /// HyStart looks at windows of at least so many packets.
 const HYSTART_LEAST_PACKETS: f64 = 16.0;
 
+/// How the window follows the cubic function.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CubicGrowth {
+    /// By a share of a packet per acknowledgement (RFC 9438 §4.4).
+    #[default]
+    Continuous,
+    /// By whole packets, as Linux and ns-3 do without floating point: by one whenever W / (target − W)
+    /// packets were acknowledged, at least 2, and 100 W where the function, in whole packets, is no
+    /// larger than the window. Within a datacenter's round trips that is the growth that counts: the
+    /// function itself takes a second for its first packet.
+    Counted {
+        /// Packets acknowledged per packet of growth, at most, while no W_max is known (20 in both).
+        first_limit: u32,
+    },
+}
+
 /// What CUBIC is set up with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CubicConfig {
+    /// How the window follows the function.
+    pub growth: CubicGrowth,
     /// Grows at least as NewReno would (§4.3). Without it a window in a datacenter stands still: the
     /// cubic function takes seconds.
     pub reno_friendly: bool,
@@ -30,6 +48,7 @@ pub struct CubicConfig {
 impl Default for CubicConfig {
     fn default() -> Self {
         Self {
+            growth: CubicGrowth::Continuous,
             reno_friendly: true,
             hystart: true,
         }
@@ -40,15 +59,20 @@ impl Default for CubicConfig {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cubic {
     window: Window,
+    growth: CubicGrowth,
     reno_friendly: bool,
     hystart: bool,
+    /// Packets acknowledged that have not made the window grow yet (counted growth).
+    counted: f64,
     /// The round of slow start ends when this is acknowledged.
     round_end: u64,
     /// When the round's first acknowledgement came, and its newest one in the train.
     round_began: Time,
     train_end: Time,
-    /// The window before the last reduction, in packets (§4.1: W_max).
+    /// The window before the last reduction, in packets (§4.1: W_max); 0: there was none.
     max_packets: f64,
+    /// Where the function is flat, in packets: W_max, or where the epoch began if that is larger.
+    origin_packets: f64,
     /// Time that the function takes to return to `max_packets`, in seconds (§4.2: K).
     return_s: f64,
     /// When the present epoch began; [`Time::MAX`]: no acknowledgement since the last reduction.
@@ -62,7 +86,7 @@ pub struct Cubic {
 impl Cubic {
     /// The function (§4.2, equation 1) at `t` seconds after the epoch began, in packets.
     fn at(&self, t: f64) -> f64 {
-        C * (t - self.return_s).powi(3) + self.max_packets
+        C * (t - self.return_s).powi(3) + self.origin_packets
     }
 
     fn packets(&self) -> f64 {
@@ -81,6 +105,28 @@ impl Cubic {
             && self.train_end.since(self.round_began) > acked.least_rtt
     }
 
+    /// Grows by a whole packet if enough packets are acknowledged.
+    fn count(&mut self, acked: &Acked, first_limit: u32) {
+        self.counted += acked.bytes as f64 / self.window.mss_bytes;
+        let packets = self.packets().floor();
+        let t = (acked.now.since(self.epoch) + acked.least_rtt).as_secs_f64();
+        // Whole packets from the origin, on either side.
+        let target = self.origin_packets.floor() + (self.at(t) - self.origin_packets).trunc();
+        let mut needed = if target > packets {
+            (packets / (target - packets)).floor()
+        } else {
+            100.0 * packets
+        };
+        if self.max_packets == 0.0 {
+            needed = needed.min(f64::from(first_limit));
+        }
+        let needed = needed.max(2.0);
+        if self.counted >= needed {
+            self.counted -= needed;
+            self.window.bytes += self.window.mss_bytes;
+        }
+    }
+
     fn begin_epoch(&mut self, now: Time) {
         let packets = self.packets();
         self.epoch = now;
@@ -89,9 +135,10 @@ impl Cubic {
         if packets < self.max_packets {
             // §4.2, equation 2.
             self.return_s = ((self.max_packets - packets) / C).cbrt();
+            self.origin_packets = self.max_packets;
         } else {
             self.return_s = 0.0;
-            self.max_packets = packets;
+            self.origin_packets = packets;
         }
     }
 }
@@ -102,12 +149,15 @@ impl Congestion for Cubic {
     fn new(config: &CubicConfig, mss_bytes: u64, initial_window_bytes: u64) -> Self {
         Self {
             window: Window::new(mss_bytes, initial_window_bytes),
+            growth: config.growth,
             reno_friendly: config.reno_friendly,
             hystart: config.hystart,
+            counted: 0.0,
             round_end: 0,
             round_began: Time::MAX,
             train_end: Time::MAX,
             max_packets: 0.0,
+            origin_packets: 0.0,
             return_s: 0.0,
             epoch: Time::MAX,
             reno_packets: 0.0,
@@ -146,12 +196,15 @@ impl Congestion for Cubic {
         let t = acked.now.since(self.epoch).as_secs_f64();
         // §4.3: what NewReno would have by now; as fast as NewReno once it is past W_max.
         self.reno_packets += self.reno_alpha * acked_packets / packets;
-        if self.reno_packets >= self.max_packets {
+        if self.reno_packets >= self.origin_packets {
             self.reno_alpha = 1.0;
         }
         if self.reno_friendly && self.at(t) < self.reno_packets {
             self.window.bytes = self.reno_packets.max(packets) * self.window.mss_bytes;
             return;
+        }
+        if let CubicGrowth::Counted { first_limit } = self.growth {
+            return self.count(acked, first_limit);
         }
         // §4.4, §4.5: towards where the function will be a round trip from now, bounded to half as
         // much again.
@@ -254,6 +307,40 @@ mod tests {
         // §4.3: 0.529 packets per round trip from 70.
         let grown = control.window_bytes() as f64 / 1_000.0 - 70.0;
         assert!((grown - 50.0 * 0.529).abs() < 1.5, "{grown}");
+    }
+
+    #[test]
+    fn whole_packets_come_one_per_hundred_windows_where_the_function_stands() {
+        let mss = 1_000;
+        let config = CubicConfig {
+            growth: CubicGrowth::Counted { first_limit: 20 },
+            reno_friendly: false,
+            hystart: false,
+        };
+        let mut control = Cubic::new(&config, mss, 50 * mss);
+        control.window.threshold_bytes = control.window.bytes;
+        let acknowledge = |control: &mut Cubic, packets: u64, now: Time| {
+            for _ in 0..packets {
+                control.on_acked(&Acked {
+                    now,
+                    bytes: mss,
+                    least_rtt: Span::from_us(1),
+                    smoothed_rtt: Span::from_us(60),
+                });
+            }
+            control.window_bytes() / mss
+        };
+        // Nothing was lost: a packet per 20.
+        assert_eq!(acknowledge(&mut control, 200, Time::from_ms(1)), 60);
+        control.reduce(Time::from_ms(2), Reduction::Mark, 0);
+        assert_eq!(control.window_bytes(), 42 * mss);
+        // K = (0.3 · 60 / 0.4)^(1/3) = 3.56 s. At once the function is less than 18 packets below 60, in
+        // whole packets 17: one packet in a window, and then none in a hundred.
+        assert_eq!(acknowledge(&mut control, 42, Time::from_ms(2)), 43);
+        assert_eq!(acknowledge(&mut control, 4_299, Time::from_ms(2)), 43);
+        assert_eq!(acknowledge(&mut control, 1, Time::from_ms(2)), 44);
+        // Past 3.56 s it is at 60: 44 / (60 - 44) = 2 packets per packet.
+        assert_eq!(acknowledge(&mut control, 2, Time::from_ms(3_600)), 45);
     }
 
     #[test]

@@ -9,7 +9,7 @@ pub mod new_reno;
 pub mod pfabric;
 pub mod xcp;
 
-pub use cubic::{Cubic, CubicConfig};
+pub use cubic::{Cubic, CubicConfig, CubicGrowth};
 pub use dctcp::{Dctcp, DctcpConfig};
 pub use new_reno::NewReno;
 pub use pfabric::{PFabric, PFabricConfig};
