@@ -106,15 +106,15 @@ fn an_expired_lease_is_plain_cubic_within_milliseconds() {
     let receiver = Receiver::start(&pair.right, RIGHT_V4, 1);
     let sender = Sender::start(&pair.left, receiver.address);
     let conn = driver.started();
-    let expires = now_ns() + 400 * MS;
+    let expires = now_ns() + 1000 * MS;
     driver.set(conn, 50, expires);
-    sleep(Duration::from_millis(500));
+    sleep(Duration::from_millis(1100));
     let sockets = pair.left.run("ss -tin");
     sleep(Duration::from_millis(100));
     assert_eq!(driver.backend.stats().expired, 1);
     sender.stop();
     let trace = receiver.finish().remove(0);
-    let paced = settled_rate_bps(&trace, expires - 200 * MS, expires - MS) * WIRE_V4;
+    let paced = settled_rate_bps(&trace, expires - 800 * MS, expires - MS) * WIRE_V4;
     assert!(
         (45e6..55e6).contains(&paced),
         "paced at {paced} until the lease ended"
@@ -152,14 +152,14 @@ fn renewal_extends_live_rates_and_revives_none() {
     let conn = driver.started();
     let begin = now_ns();
     driver.set(conn, 50, begin + 200 * MS);
-    driver.backend.renew(begin + 600 * MS).expect("renew");
-    sleep(Duration::from_millis(800));
+    driver.backend.renew(begin + 1000 * MS).expect("renew");
+    sleep(Duration::from_millis(1200));
     driver.backend.renew(FOREVER_NS).expect("renew");
     sleep(Duration::from_millis(200));
     let end = now_ns();
     sender.stop();
     let trace = receiver.finish().remove(0);
-    let renewed = settled_rate_bps(&trace, begin + 250 * MS, begin + 590 * MS) * WIRE_V4;
+    let renewed = settled_rate_bps(&trace, begin + 250 * MS, begin + 990 * MS) * WIRE_V4;
     assert!(
         (48e6..52e6).contains(&renewed),
         "{renewed} bit/s under the renewed lease"
@@ -180,7 +180,7 @@ fn clearing_all_rates_releases_every_socket_at_once() {
     for conn in driver.starts(2) {
         driver.set(conn, 50, FOREVER_NS);
     }
-    sleep(Duration::from_millis(300));
+    sleep(Duration::from_millis(900));
     let released = now_ns();
     driver.backend.clear_all().expect("clear all");
     driver.backend.renew(FOREVER_NS).expect("renew");
@@ -189,7 +189,7 @@ fn clearing_all_rates_releases_every_socket_at_once() {
     assert_eq!(driver.backend.stats().expired, 0, "a release is no expiry");
     senders.into_iter().for_each(Sender::stop);
     for trace in receiver.finish() {
-        let before = settled_rate_bps(&trace, released - 200 * MS, released);
+        let before = settled_rate_bps(&trace, released - 800 * MS, released);
         let after = payload_rate_bps(&trace, released + 20 * MS, end);
         assert!((45e6..55e6).contains(&before), "{before} bit/s while paced");
         assert!(after > 5.0 * 50e6, "{after} bit/s after the release");

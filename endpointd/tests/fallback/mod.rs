@@ -14,7 +14,9 @@ use ratewright_endpointd::backend::{
 };
 use ratewright_endpointd::clock::now_ns;
 
-use crate::netns::{Namespace, Pair, Receiver, Trace, payload_rate_bps, wait_for};
+use crate::netns::{
+    Namespace, Pair, Receiver, Trace, payload_rate_bps, settled_rate_bps, wait_for,
+};
 
 pub mod owner;
 pub mod sockopt;
@@ -220,12 +222,21 @@ pub fn rates_are_kept(open: Open, address: &str, wire_per_payload: f64, rates_mb
     sender.stop();
     let trace = receiver.finish().remove(0);
     for (rate, from, to) in steps {
-        let error = wire_mbit(&trace, from, to, wire_per_payload) / rate as f64 - 1.0;
-        println!("{address} {rate} Mbit/s: {:+.3} %", error * 100.0);
+        // A sender that waits for a processor sends nothing, and HTB makes up for one burst alone:
+        // such pauses lower the mean, not the rate that is kept between them.
+        let error = |payload_bps: f64| {
+            (payload_bps * wire_per_payload / (rate * MBIT) as f64 - 1.0) * 100.0
+        };
+        let settled = error(settled_rate_bps(&trace, from, to));
+        let mean = error(payload_rate_bps(&trace, from, to));
+        println!("{address} {rate} Mbit/s: {settled:+.3} % (mean {mean:+.3} %)");
         assert!(
-            error.abs() < 0.02,
-            "{rate} Mbit/s is off by {:.2} %",
-            error * 100.0
+            settled.abs() < 2.0,
+            "{rate} Mbit/s is off by {settled:.2} %"
+        );
+        assert!(
+            mean < 2.0,
+            "{rate} Mbit/s is exceeded by {mean:.2} % on average"
         );
     }
     driver.backend.shut_down().expect("shut down");
