@@ -28,14 +28,15 @@ pub(crate) fn two_tiers(spines: u32) -> Topology {
     shape.build().expect("a valid network")
 }
 
-/// Four pods of two racks: one, two and four blocks are whole pods, eight are racks.
+/// Four pods of two racks: one, two and four blocks are whole pods, eight are racks. Aggregation switches
+/// have one more core link than rows have room for.
 pub(crate) fn three_tiers(aggs_per_pod: u32) -> Topology {
     let shape = ThreeTierClos {
         pods: 4,
         racks_per_pod: 2,
         hosts_per_rack: 4,
         aggs_per_pod,
-        cores: aggs_per_pod * 2,
+        cores: aggs_per_pod * 5,
         fabric_capacity_bps: 15_000_000_000,
         core_capacity_bps: 10_000_000_000,
         ..ThreeTierClos::default()

@@ -5,6 +5,7 @@
 //! for each downward cell which upward cell is the same flow, `back` the other way round.
 
 use super::lanes::{Halves, Lanes};
+use super::layout::FlowBlockShape;
 use super::rows::{RowSet, Slots, growth, reorder, split};
 
 /// No flow.
@@ -40,6 +41,8 @@ pub(super) struct FlowBlock {
     /// Upward and downward LinkBlock.
     pub(super) up_block: usize,
     pub(super) down_block: usize,
+    /// Those of the second level, if the flows go over the cores.
+    pub(super) core_blocks: Option<[usize; 2]>,
     pub(super) up: RowSet,
     pub(super) down: RowSet,
     /// By upward row: 1 / weight.
@@ -61,12 +64,14 @@ pub(super) struct FlowBlock {
 }
 
 impl FlowBlock {
-    pub(super) fn new(up_block: usize, down_block: usize, tables: [usize; 2]) -> Self {
+    pub(super) fn new(shape: FlowBlockShape, tables: [usize; 2]) -> Self {
+        let over_cores = shape.core_links.is_some();
         let mut block = Self {
-            up_block,
-            down_block,
-            up: RowSet::new(tables[0]),
-            down: RowSet::new(tables[1]),
+            up_block: shape.links[0],
+            down_block: shape.links[1],
+            core_blocks: shape.core_links,
+            up: RowSet::new(tables[0], over_cores),
+            down: RowSet::new(tables[1], over_cores),
             inverse_weight: Vec::new(),
             back: Vec::new(),
             mate: Vec::new(),

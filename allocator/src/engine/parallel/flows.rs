@@ -3,11 +3,12 @@
 use std::sync::atomic::Ordering;
 
 use super::directory::{Home, MAX_LOOSE_PER_WORKER};
-use super::flow_block::{CellState, End, UNTOLD};
-use super::layout::{FABRIC_SLOTS, HOST_SLOTS, Place, Role};
+use super::flow_block::{CellState, End, FlowBlock, UNTOLD};
+use super::lanes::LANES;
+use super::layout::{FABRIC_SLOTS, HOST_SLOTS, Layout, LinkBlockShape, Place, Role, TABLE_SLOTS};
 use super::loose::LooseFlow;
 use super::rows::{Slots, split};
-use super::worker::{lock, write};
+use super::worker::{lock, read, write};
 use super::{ParallelEngine, derated, derating};
 use crate::engine::{EngineError, FlowKey, FlowSpec, LinkPath, MAX_PATH_LINKS};
 use crate::num::utility::UtilityKind;
@@ -106,7 +107,7 @@ impl ParallelEngine {
         let place = self.shared.layout.places[link as usize];
         write(&self.shared.link_blocks[place.link_block as usize])
             .set_capacity(place.index as usize, capacity as f32);
-        self.renew_knees(link, place);
+        self.renew_knees(place);
         self.answer_capacity(link);
         for loose in &self.shared.loose {
             for flow in &mut lock(loose).flows {
@@ -137,50 +138,67 @@ impl ParallelEngine {
         Ok(())
     }
 
-    /// The two ends of a path that rows can hold: up its host's link, at most one fabric link on
-    /// either side, down its host's link.
+    /// The two ends of a path that rows can hold: up its host's link, at most one fabric link and one
+    /// core link of that on either side, down its host's link.
     fn ends(&self, links: &LinkPath) -> Option<(usize, [End; 2])> {
         let layout = &self.shared.layout;
         let blocks = layout.blocks;
         let place = |i: usize| layout.places[links[i] as usize];
-        let is_up = |place: &Place| place.link_block < blocks;
         let (source, destination) = (place(0), place(links.len() - 1));
         let hosts = source.role == Role::Host && destination.role == Role::Host;
-        if !hosts || !is_up(&source) || is_up(&destination) {
+        if !hosts || source.link_block >= blocks || destination.link_block < blocks {
             return None;
         }
-        let fabric = match links.len() {
-            2 => [None, None],
-            4 => {
-                let (up, down) = (place(1), place(2));
-                let fabric = up.role == Role::Fabric && down.role == Role::Fabric;
-                let of_racks = up.rack == source.rack && down.rack == destination.rack;
-                if !fabric || !of_racks || !is_up(&up) || is_up(&down) {
-                    return None;
-                }
-                [Some(up), Some(down)]
-            }
+        let (from, to) = (source.link_block, destination.link_block - blocks);
+        let over_cores = links.len() == 6;
+        let index = layout.flow_block(from, to, over_cores)?;
+        let shape = layout.flow_block_shape(index);
+        let (fabric, cores) = match links.len() {
+            2 => ([None; 2], [None; 2]),
+            4 => ([Some(place(1)), Some(place(2))], [None; 2]),
+            6 => (
+                [Some(place(1)), Some(place(4))],
+                [Some(place(2)), Some(place(3))],
+            ),
             _ => return None,
         };
-        let end = |host: Place, fabric: Option<Place>| {
+        let end = |side: usize, host: Place| {
             let table = host.table();
-            let slot = match fabric {
-                Some(place) => place.slot() - HOST_SLOTS as u8,
-                None => layout.shapes[host.link_block as usize].empty_slot[table]?,
+            let of_block = &layout.shapes[host.link_block as usize];
+            let slot = match fabric[side] {
+                Some(place) => {
+                    let of_rack = place.link_block == host.link_block && place.rack == host.rack;
+                    if place.role != Role::Fabric || !of_rack {
+                        return None;
+                    }
+                    place.slot() - HOST_SLOTS as u8
+                }
+                None => of_block.empty_slot[table]?,
             };
             debug_assert!(usize::from(slot) < FABRIC_SLOTS);
+            let plane = match (cores[side], shape.core_links) {
+                (Some(place), Some(core_links)) => {
+                    let of_pod = place.link_block as usize == core_links[side]
+                        && place.table() == of_block.pod_tables[table] as usize;
+                    let of_switch = place.slot() % LANES as u8 == slot;
+                    if place.role != Role::Core || !of_pod || !of_switch {
+                        return None;
+                    }
+                    Some(place.slot() / LANES as u8)
+                }
+                _ => None,
+            };
             Some(End {
                 table: table as u16,
                 slots: Slots {
                     host: host.slot(),
                     fabric: slot,
-                    no_fabric: fabric.is_none(),
+                    no_fabric: fabric[side].is_none(),
+                    plane,
                 },
             })
         };
-        let ends = [end(source, fabric[0])?, end(destination, fabric[1])?];
-        let block = source.link_block * blocks + (destination.link_block - blocks);
-        Some((block as usize, ends))
+        Some((index, [end(0, source)?, end(1, destination)?]))
     }
 
     fn put_in(&mut self, flow: u32, links: &LinkPath, terms: &Terms) -> Result<(), EngineError> {
@@ -269,83 +287,54 @@ impl ParallelEngine {
     }
 
     /// Computes the knees of the flows over a link anew: of those that share its table, if it has any.
-    fn renew_knees(&self, link: u32, place: Place) {
-        let layout = &self.shared.layout;
+    fn renew_knees(&self, place: Place) {
         if place.role == Role::Loose {
             return;
         }
-        let blocks = layout.blocks as usize;
-        let up = (place.link_block as usize) < blocks;
-        let slot = place.slot();
-        let capacity_of = |link_block: usize, table: usize, slots: Slots| {
-            let links = super::worker::read(&self.shared.link_blocks[link_block]);
-            let no_link = layout.shapes[link_block].empty_slot[table];
-            let base = table * super::layout::TABLE_SLOTS;
-            let host = links.capacity(base + usize::from(slots.host));
-            if no_link == Some(slots.fabric) {
-                return host;
-            }
-            host.min(links.capacity(base + HOST_SLOTS + usize::from(slots.fabric)))
-        };
-        let _ = link;
         let tables: Vec<usize> = std::iter::once(place.table())
             .chain(self.copies_of(place))
             .collect();
-        let list: Vec<usize> = (0..blocks)
-            .map(|other| {
-                let own = place.link_block as usize % blocks;
-                if up {
-                    own * blocks + other
-                } else {
-                    other * blocks + own
-                }
-            })
-            .collect();
-        for index in list {
-            let mut block = lock(&self.shared.flow_blocks[index]);
-            for &table in &tables {
-                let side = if up { &block.up } else { &block.down };
-                let mut cells = Vec::new();
-                for &row in &side.rows[table] {
-                    for lane in 0..16 {
-                        let cell = row * 16 + lane;
-                        let slots = side.slots(cell);
-                        let over = if usize::from(slot) < HOST_SLOTS {
-                            slots.host == slot
-                        } else {
-                            usize::from(slots.fabric) == usize::from(slot) - HOST_SLOTS
-                        };
-                        if side.used[usize::from(row)] >> lane & 1 == 1 && over {
-                            cells.push(cell);
-                        }
-                    }
-                }
-                for cell in cells {
-                    let (row, lane) = split(cell);
-                    let (up_cell, down_cell) = if up {
-                        (cell, block.back[row].0[lane])
-                    } else {
-                        (block.mate[row].0[lane], cell)
-                    };
-                    let capacity = capacity_of(
-                        block.up_block,
-                        block.up.table_of(up_cell),
-                        block.up.slots(up_cell),
-                    )
-                    .min(capacity_of(
-                        block.down_block,
-                        block.down.table_of(down_cell),
-                        block.down.slots(down_cell),
-                    ));
-                    let weight = block.state(down_cell).weight;
-                    block.set_terms(
-                        down_cell,
-                        weight,
-                        knee(f64::from(weight), f64::from(capacity)),
-                    );
-                }
+        let link_block = place.link_block as usize;
+        for block in &self.shared.flow_blocks {
+            let mut block = lock(block);
+            let cores = block.core_blocks.unwrap_or([usize::MAX; 2]);
+            let up = block.up_block == link_block || cores[0] == link_block;
+            if !up && block.down_block != link_block && cores[1] != link_block {
+                continue;
+            }
+            for down_cell in cells_over(&self.shared.layout, &block, up, place, &tables) {
+                let capacity = self.capacity_of(&block, down_cell);
+                let weight = block.state(down_cell).weight;
+                let knee = knee(f64::from(weight), f64::from(capacity));
+                block.set_terms(down_cell, weight, knee);
             }
         }
+    }
+
+    /// The smallest capacity on the path of the flow in a downward cell.
+    fn capacity_of(&self, block: &FlowBlock, cell: u16) -> f32 {
+        let (row, lane) = split(cell);
+        let ends = [
+            (block.up_block, &block.up, block.mate[row].0[lane]),
+            (block.down_block, &block.down, cell),
+        ];
+        let mut least = f32::INFINITY;
+        for (side, (link_block, rows, cell)) in ends.into_iter().enumerate() {
+            let (table, slots) = (rows.table_of(cell), rows.slots(cell));
+            let shape = &self.shared.layout.shapes[link_block];
+            let links = read(&self.shared.link_blocks[link_block]);
+            let base = table * TABLE_SLOTS;
+            least = least.min(links.capacity(base + usize::from(slots.host)));
+            if shape.empty_slot[table] != Some(slots.fabric) {
+                let fabric = base + HOST_SLOTS + usize::from(slots.fabric);
+                least = least.min(links.capacity(fabric));
+            }
+            if let (Some(cores), Some(index)) = (block.core_blocks, pod_index(shape, table, slots))
+            {
+                least = least.min(read(&self.shared.link_blocks[cores[side]]).capacity(index));
+            }
+        }
+        least
     }
 
     /// The tables of the rack of a fabric link besides the first.
@@ -354,9 +343,61 @@ impl ParallelEngine {
             .copies
             .iter()
             .filter(|(_, original)| *original == place.index)
-            .map(|(copy, _)| *copy as usize / super::layout::TABLE_SLOTS)
+            .map(|(copy, _)| *copy as usize / TABLE_SLOTS)
             .collect()
     }
+}
+
+/// Where in its pod's LinkBlock the core link of a flow of a table is.
+pub(super) fn pod_index(shape: &LinkBlockShape, table: usize, slots: Slots) -> Option<usize> {
+    let slot = usize::from(slots.plane?) * LANES + usize::from(slots.fabric);
+    Some(shape.pod_tables[table] as usize * TABLE_SLOTS + slot)
+}
+
+/// The downward cells of the flows of a FlowBlock over a link, which `tables` of its LinkBlock hold.
+fn cells_over(
+    layout: &Layout,
+    block: &FlowBlock,
+    up: bool,
+    place: Place,
+    tables: &[usize],
+) -> Vec<u16> {
+    let (link_block, side) = if up {
+        (block.up_block, &block.up)
+    } else {
+        (block.down_block, &block.down)
+    };
+    let slot = usize::from(place.slot());
+    let mut cells = Vec::new();
+    for (table, rows) in side.rows.iter().enumerate() {
+        let holder = match place.role {
+            Role::Core => layout.shapes[link_block].pod_tables[table] as usize,
+            _ => table,
+        };
+        if !tables.contains(&holder) {
+            continue;
+        }
+        for &row in rows {
+            for lane in 0..LANES as u16 {
+                let cell = row * LANES as u16 + lane;
+                let slots = side.slots(cell);
+                let (host, fabric) = (usize::from(slots.host), usize::from(slots.fabric));
+                let over = match place.role {
+                    Role::Host => host == slot,
+                    Role::Fabric => HOST_SLOTS + fabric == slot,
+                    Role::Core => slots
+                        .plane
+                        .is_some_and(|plane| usize::from(plane) * LANES + fabric == slot),
+                    Role::Loose => false,
+                };
+                if side.used[usize::from(row)] >> lane & 1 == 1 && over {
+                    let (row, lane) = split(cell);
+                    cells.push(if up { block.back[row].0[lane] } else { cell });
+                }
+            }
+        }
+    }
+    cells
 }
 
 /// The path price below which a log flow has its path's whole capacity.

@@ -3,10 +3,21 @@
 //! A LinkBlock is a row of link tables. A table is what a rack's flows look up: up to 48 host links
 //! and up to 16 fabric links (leaf to spine or aggregation). A rack with more hosts has several
 //! tables, each with its own copies of the fabric links, which are summed up and handed out within the
-//! LinkBlock. Links that no table has room for (core links, the 17th fabric link of a rack) have
-//! tables without flows; flows over them are worked on one by one.
+//! LinkBlock.
+//!
+//! Three tiers have a second level of LinkBlocks, whose tables are those of pods: what the flows of all
+//! racks of a pod look up beside their racks' tables, and sum up into beside those. A flow reaches a core
+//! through the aggregation switch that its fabric link leads to, so the core links of a pod are a matrix:
+//! in the pod's table, register `plane` lane `slot` is the `plane`-th core link of the aggregation switch
+//! that every rack of the pod has at fabric slot `slot`. The LinkBlocks of the second level are those
+//! of the blocks if a block is several pods, and those of the pods if a pod is several blocks.
+//!
+//! Links that no table has room for (the 17th fabric link of a rack, the fifth core link of an
+//! aggregation switch) have tables without flows; flows over them are worked on one by one.
 
-use ratewright_topology::{Direction, Node, PartitionError, Topology};
+use ratewright_topology::{Direction, Link, LinkId, Node, Partition, PartitionError, Topology};
+
+use super::lanes::{LANES, TABLE_LANES};
 
 /// Host links of a table.
 pub(super) const HOST_SLOTS: usize = 48;
@@ -22,6 +33,8 @@ pub(super) enum Role {
     Host,
     /// A link between the rack and the fabric.
     Fabric,
+    /// A link between a pod and the cores.
+    Core,
     /// One that is worked on flow by flow.
     Loose,
 }
@@ -29,11 +42,12 @@ pub(super) enum Role {
 /// Where a link lives.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
-    /// Its LinkBlock: first the upward ones by block, then the downward ones.
+    /// Its LinkBlock: first the upward ones by block, then the downward ones, then likewise those of the
+    /// second level.
     pub(super) link_block: u32,
     /// Its slot, counted through all tables of the LinkBlock.
     pub(super) index: u32,
-    /// The rack that it belongs to.
+    /// The rack that it belongs to, if it is a host's or the fabric's.
     pub(super) rack: u32,
     pub(super) role: Role,
 }
@@ -57,7 +71,14 @@ pub(super) struct LinkBlockShape {
     pub(super) copies: Vec<(u32, u32)>,
     /// By table: the fabric slot that stands for no link, if there is room for one.
     pub(super) empty_slot: Vec<Option<u8>>,
+    /// By table: the table of its rack's pod in the LinkBlock of the second level, if there is one.
+    pub(super) pod_tables: Vec<u32>,
 }
+
+/// No table.
+pub(super) const NO_TABLE: u32 = u32::MAX;
+/// Core links of an aggregation switch that a pod's table has room for.
+pub(super) const PLANES: usize = TABLE_LANES;
 
 /// A topology's links, cut into blocks.
 #[derive(Clone, Debug)]
@@ -65,6 +86,17 @@ pub struct Layout {
     pub(super) blocks: u32,
     pub(super) places: Vec<Place>,
     pub(super) shapes: Vec<LinkBlockShape>,
+    /// By block: which LinkBlock of the second level it has on either side. Empty in two tiers.
+    second: Vec<u32>,
+}
+
+/// What the flows of a FlowBlock have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FlowBlockShape {
+    /// Upward and downward LinkBlock.
+    pub(super) links: [usize; 2],
+    /// Those of the second level, if the flows go over the cores.
+    pub(super) core_links: Option<[usize; 2]>,
 }
 
 impl Layout {
@@ -98,7 +130,8 @@ impl Layout {
                 }
             }
         }
-        layout.place_fabric(topology);
+        let fabric = layout.place_fabric(topology);
+        layout.place_cores(topology, &partition, &fabric);
         for (index, link) in topology.links().iter().enumerate() {
             if layout.places[index].index == u32::MAX {
                 let of = partition.link_block(link.id);
@@ -146,6 +179,57 @@ impl Layout {
                 links
             ],
             shapes: vec![LinkBlockShape::default(); 2 * blocks as usize],
+            second: Vec::new(),
+        }
+    }
+
+    /// FlowBlocks: those of each block's flows to each block and, in three tiers, one more for those
+    /// that go over the cores to another pod of their own block. Either all flows of a FlowBlock go
+    /// over the cores, or none.
+    pub(super) fn flow_blocks(&self) -> usize {
+        self.blocks as usize * self.flow_blocks_from()
+    }
+
+    fn flow_blocks_from(&self) -> usize {
+        self.blocks as usize + usize::from(!self.second.is_empty())
+    }
+
+    /// The FlowBlock of the flows from a block to another.
+    pub(super) fn flow_block(&self, from: u32, to: u32, over_cores: bool) -> Option<usize> {
+        let first = from as usize * self.flow_blocks_from();
+        let within = self.second.get(from as usize) == self.second.get(to as usize);
+        match (over_cores, within) {
+            (false, true) | (true, false) => Some(first + to as usize),
+            (true, true) if from == to && !self.second.is_empty() => {
+                Some(first + self.blocks as usize)
+            }
+            _ => None,
+        }
+    }
+
+    /// What a FlowBlock is made of.
+    pub(super) fn flow_block_shape(&self, index: usize) -> FlowBlockShape {
+        let blocks = self.blocks as usize;
+        let (from, to) = (
+            index / self.flow_blocks_from(),
+            index % self.flow_blocks_from(),
+        );
+        let (to, own) = if to == blocks {
+            (from, true)
+        } else {
+            (to, false)
+        };
+        let sides = (self.shapes.len() - 2 * blocks) / 2;
+        let core_links = match (self.second.get(from), self.second.get(to)) {
+            (Some(&up), Some(&down)) if own || up != down => {
+                let first = 2 * blocks;
+                Some([first + up as usize, first + sides + down as usize])
+            }
+            _ => None,
+        };
+        FlowBlockShape {
+            links: [from, blocks + to],
+            core_links,
         }
     }
 
@@ -154,15 +238,17 @@ impl Layout {
         let shape = &mut self.shapes[link_block as usize];
         shape.tables += 1;
         shape.empty_slot.push(Some(FABRIC_SLOTS as u8 - 1));
+        shape.pod_tables.push(NO_TABLE);
         (shape.tables as u32 - 1) * TABLE_SLOTS as u32
     }
 
     /// Places the links between leaves and the tier above in the tables of their racks.
-    fn place_fabric(&mut self, topology: &Topology) {
+    fn place_fabric(&mut self, topology: &Topology) -> Fabric {
         let racks = topology.racks().len();
         // Tables and fabric links so far, by side and rack.
         let mut tables: Vec<Vec<u32>> = vec![Vec::new(); 2 * racks];
         let mut fabric = vec![0usize; 2 * racks];
+        let mut slots = vec![SwitchSlot::Unknown; 2 * topology.switches().len()];
         for place in self.places.iter().filter(|place| place.role == Role::Host) {
             let side = usize::from(place.link_block >= self.blocks);
             let list = &mut tables[side * racks + place.rack as usize];
@@ -172,18 +258,16 @@ impl Layout {
             }
         }
         for (index, link) in topology.links().iter().enumerate() {
-            let lower = if link.direction == Direction::Up {
-                link.from
-            } else {
-                link.to
+            let (Node::Switch(leaf), Node::Switch(above)) = lower_and_upper(link) else {
+                continue;
             };
-            let Node::Switch(leaf) = lower else { continue };
             let Some(rack) = topology.switches()[leaf.index()].rack else {
                 continue;
             };
             let side = usize::from(link.direction == Direction::Down);
             let of_rack = side * racks + rack.index();
             let number = fabric[of_rack];
+            slots[2 * above.index() + side].meet(number);
             let Some(&first) = tables[of_rack].first().filter(|_| number < FABRIC_SLOTS) else {
                 continue;
             };
@@ -213,6 +297,73 @@ impl Layout {
                 }
             }
         }
+        Fabric { tables, slots }
+    }
+
+    /// Places the links between aggregation switches and cores in the tables of their pods.
+    fn place_cores(&mut self, topology: &Topology, partition: &Partition, fabric: &Fabric) {
+        let is_core = |link: &Link| match lower_and_upper(link) {
+            (Node::Switch(lower), Node::Switch(_)) => {
+                topology.switches()[lower.index()].rack.is_none()
+            }
+            _ => false,
+        };
+        let cores: Vec<&Link> = topology.links().iter().filter(|l| is_core(l)).collect();
+        if cores.is_empty() {
+            return;
+        }
+        let second_of = |link: LinkId| {
+            let of = partition.link_block(link);
+            (of.first_block / of.blocks, of.blocks)
+        };
+        let blocks_per_pod = second_of(cores[0].id).1;
+        self.second = (0..self.blocks).map(|b| b / blocks_per_pod).collect();
+        let sides = self.blocks / blocks_per_pod;
+        let first = self.shapes.len();
+        self.shapes
+            .resize_with(first + 2 * sides as usize, LinkBlockShape::default);
+        let racks = topology.racks();
+        let pods = racks.iter().map(|rack| rack.pod + 1).max().unwrap_or(0) as usize;
+        let mut pod_tables = vec![NO_TABLE; 2 * pods];
+        let mut planes = vec![0usize; fabric.slots.len()];
+        for link in cores {
+            let (Node::Switch(switch), _) = lower_and_upper(link) else {
+                continue;
+            };
+            let side = usize::from(link.direction == Direction::Down);
+            let of_switch = 2 * switch.index() + side;
+            let plane = planes[of_switch];
+            planes[of_switch] += 1;
+            let pod = topology.switches()[switch.index()].pod;
+            let (SwitchSlot::Same(slot), Some(pod)) = (fabric.slots[of_switch], pod) else {
+                continue;
+            };
+            if slot >= FABRIC_SLOTS || plane >= PLANES {
+                continue;
+            }
+            let link_block = first as u32 + side as u32 * sides + second_of(link.id).0;
+            let table = &mut pod_tables[2 * pod as usize + side];
+            if *table == NO_TABLE {
+                *table = self.add_table(link_block) / TABLE_SLOTS as u32;
+                self.shapes[link_block as usize].empty_slot[*table as usize] = None;
+            }
+            self.places[link.id.index()] = Place {
+                link_block,
+                index: *table * TABLE_SLOTS as u32 + (plane * LANES + slot) as u32,
+                rack: u32::MAX,
+                role: Role::Core,
+            };
+        }
+        for side in 0..2 {
+            for rack in racks {
+                let link_block = side * self.blocks + partition.block_of_rack(rack.id);
+                let shape = &mut self.shapes[link_block as usize];
+                for &table in &fabric.tables[side as usize * racks.len() + rack.id.index()] {
+                    shape.pod_tables[table as usize] =
+                        pod_tables[2 * rack.pod as usize + side as usize];
+                }
+            }
+        }
     }
 
     /// Appends a link to the tables without flows of a LinkBlock.
@@ -225,7 +376,12 @@ impl Layout {
             .filter(|index| !(*index as usize).is_multiple_of(TABLE_SLOTS));
         let index = match last {
             Some(index) => index,
-            None => self.add_table(link_block),
+            None => {
+                let index = self.add_table(link_block);
+                let shape = &mut self.shapes[link_block as usize];
+                shape.empty_slot[shape.tables - 1] = None;
+                index
+            }
         };
         self.places[link] = Place {
             link_block,
@@ -233,5 +389,40 @@ impl Layout {
             rack: u32::MAX,
             role: Role::Loose,
         };
+    }
+}
+
+/// What placing the fabric's links found out.
+struct Fabric {
+    /// Tables by side and rack.
+    tables: Vec<Vec<u32>>,
+    /// By switch and side.
+    slots: Vec<SwitchSlot>,
+}
+
+/// The fabric slot at which racks have a switch of the tier above.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SwitchSlot {
+    Unknown,
+    /// All racks that were met have it here.
+    Same(usize),
+    Different,
+}
+
+impl SwitchSlot {
+    fn meet(&mut self, slot: usize) {
+        *self = match *self {
+            Self::Unknown => Self::Same(slot),
+            Self::Same(known) if known == slot => Self::Same(slot),
+            _ => Self::Different,
+        };
+    }
+}
+
+fn lower_and_upper(link: &Link) -> (Node, Node) {
+    if link.direction == Direction::Up {
+        (link.from, link.to)
+    } else {
+        (link.to, link.from)
     }
 }

@@ -341,7 +341,6 @@ fn share(
     capacities: &[f64],
 ) -> Shared {
     let gamma = config.gamma as f32;
-    let blocks = layout.blocks as usize;
     let mut links: Vec<LinkBlock> = layout
         .shapes
         .iter()
@@ -364,10 +363,10 @@ fn share(
         .map(|shape| Sums::new(shape.tables))
         .collect();
     let tables = |block: usize| layout.shapes[block].tables;
-    let flow_blocks = (0..blocks * blocks)
+    let flow_blocks = (0..layout.flow_blocks())
         .map(|index| {
-            let (up, down) = (index / blocks, blocks + index % blocks);
-            Mutex::new(FlowBlock::new(up, down, [tables(up), tables(down)]))
+            let shape = layout.flow_block_shape(index);
+            Mutex::new(FlowBlock::new(shape, shape.links.map(tables)))
         })
         .collect();
     let each = |_| Mutex::new(LooseFlows::default());

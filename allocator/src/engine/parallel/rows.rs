@@ -8,6 +8,12 @@
 //! - adding up is permuting the rates by the inverse of that: for each of the table's registers,
 //!   which lane of the row carries this slot's flow, and once more for fabric links that occur twice.
 //!
+//! Flows over the cores have a second table, their pod's: a register for each core link of an
+//! aggregation switch, its plane, and in it a lane for each fabric slot (see `layout`). What is in which
+//! lane of those registers follows from the fabric slots and planes of the flows, so it takes two more
+//! bits per flow and no further maps. In return, no two flows of a row have the same fabric slot and
+//! planes 0 and 1, or 2 and 3: the two maps of the fabric slots hold one half of the planes each.
+//!
 //! Both directions stand in one 32-bit word per lane:
 //!
 //! ```text
@@ -15,8 +21,9 @@
 //! bits  4..8   lane of the flow of host lane + 0      (15: none; lane 15 is always empty, its rate 0)
 //! bits  8..12  lane of the flow of host lane + 16
 //! bits 12..16  lane of the flow of host lane + 32
-//! bits 16..20  lane of a flow over fabric link `lane`
-//! bits 20..24  lane of a second flow over fabric link `lane`
+//! bits 16..20  lane of a flow over fabric link `lane`, and over plane 0 or 1 if over the cores
+//! bits 20..24  lane of a second flow over fabric link `lane`, over plane 2 or 3 if over the cores
+//! bits 24..26  plane of the flow in this lane, if over the cores
 //! bits 26..32  host slot of the flow in this lane
 //! ```
 
@@ -35,6 +42,7 @@ const MIN_DISORDER: usize = 64;
 const NO_LANE: u32 = 15;
 const FIRST_INVERSE: u32 = 4;
 const FABRIC_INVERSE: [u32; 2] = [16, 20];
+const PLANE_SHIFT: u32 = 24;
 const HOST_SHIFT: u32 = 26;
 const EMPTY: Words = Words([0x00ff_fff0; LANES]);
 const EVERY_LANE: u16 = (1 << ROW_FLOWS) - 1;
@@ -48,6 +56,8 @@ pub(super) struct Slots {
     pub(super) fabric: u8,
     /// The fabric slot stands for no link: nothing is added up for it.
     pub(super) no_fabric: bool,
+    /// The core link among those of the switch at the fabric slot, below 4, if the flow has one.
+    pub(super) plane: Option<u8>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -68,6 +78,8 @@ pub(super) struct RowSet {
     pub(super) used: Vec<u16>,
     occupancy: Vec<Occupancy>,
     free: Vec<u16>,
+    /// All flows go over the cores; else none does.
+    over_cores: bool,
     /// Rows taken since the rows were last put in order.
     taken: usize,
 }
@@ -80,13 +92,14 @@ pub(super) const fn split(cell: u16) -> (usize, usize) {
 
 impl RowSet {
     /// No flows over `tables` link tables. Row 0 belongs to no table: empty cells point into it.
-    pub(super) fn new(tables: usize) -> Self {
+    pub(super) fn new(tables: usize, over_cores: bool) -> Self {
         Self {
             rows: vec![Vec::new(); tables],
             words: vec![EMPTY],
             used: vec![0],
             occupancy: vec![Occupancy::default()],
             free: Vec::new(),
+            over_cores,
             taken: 0,
         }
     }
@@ -104,11 +117,16 @@ impl RowSet {
         } else {
             1u16 << slots.fabric
         };
+        debug_assert_eq!(slots.plane.is_some(), self.over_cores);
         let fits = |row: &u16| {
             let taken = &self.occupancy[usize::from(*row)];
+            let full = match slots.plane {
+                None => taken.fabric[0] & taken.fabric[1],
+                Some(plane) => taken.fabric[usize::from(plane / 2)],
+            };
             self.used[usize::from(*row)] != EVERY_LANE
                 && taken.hosts & host == 0
-                && taken.fabric[0] & taken.fabric[1] & fabric == 0
+                && full & fabric == 0
         };
         let row = match self.rows[table].iter().copied().find(|row| fits(row)) {
             Some(row) => row,
@@ -121,8 +139,9 @@ impl RowSet {
         taken.hosts |= host;
         let words = &mut self.words[index].0;
         let word = &mut words[lane as usize];
-        *word = *word & !(0x3f << HOST_SHIFT | 0xf)
+        *word = *word & !(0x3f << HOST_SHIFT | 3 << PLANE_SHIFT | 0xf)
             | u32::from(slots.host) << HOST_SHIFT
+            | u32::from(slots.plane.unwrap_or(0)) << PLANE_SHIFT
             | u32::from(slots.fabric);
         set_lane(
             words,
@@ -131,7 +150,10 @@ impl RowSet {
             lane,
         );
         if fabric != 0 {
-            let which = usize::from(taken.fabric[0] & fabric != 0);
+            let which = match slots.plane {
+                None => usize::from(taken.fabric[0] & fabric != 0),
+                Some(plane) => usize::from(plane / 2),
+            };
             taken.fabric[which] |= fabric;
             set_lane(
                 words,
@@ -180,6 +202,7 @@ impl RowSet {
             host: (word >> HOST_SHIFT) as u8,
             fabric: (word & 0xf) as u8,
             no_fabric: false,
+            plane: self.over_cores.then_some((word >> PLANE_SHIFT & 3) as u8),
         }
     }
 

@@ -259,29 +259,87 @@ fn wide_racks_and_many_spines() {
     }
 }
 
+/// Pods that are whole blocks and pods that are cut, racks with two tables, core links that no row has
+/// room for: the same rates, and the rest of the flows in rows.
 #[test]
 fn three_tiers_are_the_same_problem() {
+    let of = |racks_per_pod, hosts_per_rack, aggs_per_pod, cores_per_agg| ThreeTierClos {
+        pods: 2,
+        racks_per_pod,
+        hosts_per_rack,
+        aggs_per_pod,
+        cores: aggs_per_pod * cores_per_agg,
+        ..ThreeTierClos::default()
+    };
+    let shapes = [
+        (ThreeTierClos::default(), 2, true),
+        (of(2, 4, 2, 4), 4, true),
+        (of(4, 3, 4, 3), 8, true),
+        (of(2, 60, 3, 2), 1, true),
+        (of(2, 4, 2, 6), 2, false),
+        (of(2, 4, 17, 1), 2, false),
+    ];
+    for (shape, blocks, all_in_rows) in shapes {
+        let topology = shape.build().expect("valid");
+        let hosts = topology.hosts().len() as u32;
+        let mut exact = reference(&topology);
+        let mut engine = parallel(&topology, blocks, 2.min(blocks as usize), Simd::best());
+        for key in 0..400u32 {
+            let sketch = Sketch {
+                source: key * 5 % hosts,
+                destination: (key * 5 + 1 + key * key % (hosts - 1)) % hosts,
+                hash: key.wrapping_mul(0x9e37_79b1),
+                weight: 1.0,
+                class: 0,
+                demand_bps: f64::INFINITY,
+            };
+            for engine in [&mut exact as &mut dyn RateEngine, &mut engine] {
+                engine
+                    .apply(start(&topology, u64::from(key), &sketch))
+                    .expect("valid");
+            }
+        }
+        assert!(settle(&mut exact) && settle(&mut engine));
+        compare(&engine, &exact, 0..400).expect("the same");
+        assert_eq!(
+            engine.flows_in_rows() == 400,
+            all_in_rows,
+            "{blocks} blocks"
+        );
+    }
+}
+
+/// Knees follow the capacities of core links: a lone flow has what the least of its links has.
+#[test]
+fn a_lone_flow_over_the_cores_has_its_path_to_itself() {
     let topology = ThreeTierClos::default().build().expect("valid");
-    let hosts = topology.hosts().len() as u32;
-    let mut exact = reference(&topology);
-    let mut engine = parallel(&topology, 2, 2, Simd::best());
-    for key in 0..400u32 {
+    let derating = derating(&config());
+    for simd in Simd::available() {
+        let mut engine = parallel(&topology, 2, 2, simd);
         let sketch = Sketch {
-            source: key * 5 % hosts,
-            destination: (key * 5 + 1 + key * key % (hosts - 1)) % hosts,
-            hash: key.wrapping_mul(0x9e37_79b1),
+            source: 0,
+            destination: topology.hosts().len() as u32 - 1,
+            hash: 7,
             weight: 1.0,
             class: 0,
             demand_bps: f64::INFINITY,
         };
-        for engine in [&mut exact as &mut dyn RateEngine, &mut engine] {
+        engine.apply(start(&topology, 0, &sketch)).expect("valid");
+        assert_eq!(engine.flows_in_rows(), 1);
+        let path = path(&topology, 0, sketch.destination, sketch.hash);
+        assert_eq!(path.len(), 6);
+        for (link, capacity_bps) in [(path[2], 3e9), (path[3], 2e9), (path[2], 1e9)] {
             engine
-                .apply(start(&topology, u64::from(key), &sketch))
+                .apply(EngineEvent::Capacity { link, capacity_bps })
                 .expect("valid");
+            assert!(settle(&mut engine));
+            let (rate, most) = (engine.rate_bps(FlowKey(0)), capacity_bps * derating);
+            assert!(
+                rate.is_some_and(|rate| (rate / most - 1.0).abs() < TOLERANCE),
+                "{rate:?} for {most}"
+            );
         }
     }
-    assert!(settle(&mut exact) && settle(&mut engine));
-    compare(&engine, &exact, 0..400).expect("the same");
 }
 
 /// A rate is told in the iteration after the start, and again only beyond the threshold.

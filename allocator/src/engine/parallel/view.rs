@@ -2,8 +2,11 @@
 
 use std::sync::atomic::Ordering;
 
+use arrayvec::ArrayVec;
+
 use super::ParallelEngine;
 use super::directory::Home;
+use super::flows::pod_index;
 use super::layout::{HOST_SLOTS, Layout, TABLE_SLOTS};
 use super::rows::split;
 use super::worker::{PhaseTimes, lock, read};
@@ -146,15 +149,24 @@ impl ParallelEngine {
             (block.down_block, &block.down, cell),
         ];
         for (side, (link_block, rows, cell)) in ends.into_iter().enumerate() {
-            let slots = rows.slots(cell);
-            let base = rows.table_of(cell) * TABLE_SLOTS;
+            let (table, slots) = (rows.table_of(cell), rows.slots(cell));
+            let base = table * TABLE_SLOTS;
             let of_fabric = base + HOST_SLOTS + usize::from(slots.fabric);
-            let pair = [base + usize::from(slots.host), of_fabric];
-            let links = read(&self.shared.link_blocks[link_block]);
-            for index in if side == 0 { pair } else { [pair[1], pair[0]] } {
+            let mut links = ArrayVec::<_, 3>::new();
+            links.push((link_block, base + usize::from(slots.host)));
+            links.push((link_block, of_fabric));
+            let shape = &self.shared.layout.shapes[link_block];
+            if let (Some(cores), Some(index)) = (block.core_blocks, pod_index(shape, table, slots))
+            {
+                links.push((cores[side], index));
+            }
+            if side == 1 {
+                links.reverse();
+            }
+            for (link_block, index) in links {
                 let link = links_of[link_block][index];
                 if link != u32::MAX {
-                    room = room.min(links.room(index));
+                    room = room.min(read(&self.shared.link_blocks[link_block]).room(index));
                     path.push(link);
                 }
             }

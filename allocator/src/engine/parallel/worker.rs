@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockW
 
 use super::flow_block::FlowBlock;
 use super::gate::{Closed, Gate};
-use super::kernels::{Kernels, Pass, Scratch};
+use super::kernels::{CoreSide, Kernels, Pass, Scratch, Side};
 use super::layout::Layout;
 use super::link_block::{LinkBlock, Sums, UpdateReport, UpdateRule};
 use super::loose::LooseFlows;
@@ -61,9 +61,9 @@ pub(super) struct Shared {
     pub(super) rule: UpdateRule,
     pub(super) threshold: f32,
     pub(super) kernels: Kernels,
-    /// Row by row: from block i to block j at i · B + j.
+    /// As the layout numbers them.
     pub(super) flow_blocks: Vec<Mutex<FlowBlock>>,
-    /// Upward, then downward.
+    /// Upward, then downward, then likewise those of the second level.
     pub(super) link_blocks: Vec<RwLock<LinkBlock>>,
     /// By worker and LinkBlock.
     pub(super) sums: Vec<RwLock<Vec<Sums>>>,
@@ -156,28 +156,48 @@ impl Worker {
             if block.flows() == 0 {
                 continue;
             }
-            let (up, down) = (block.up_block, block.down_block);
-            let links = [
-                read(&shared.link_blocks[up]),
-                read(&shared.link_blocks[down]),
+            let layout = &shared.layout;
+            let links = [block.up_block, block.down_block];
+            let cores = block.core_blocks;
+            let [up, down] = links.map(|index| read(&shared.link_blocks[index]));
+            let core_links =
+                cores.map(|indices| indices.map(|index| read(&shared.link_blocks[index])));
+            let first_level = 2 * layout.blocks as usize;
+            let (first, second) = sums.split_at_mut(first_level);
+            let [up_sums, down_sums] = two(first, links);
+            let mut side = [
+                Side {
+                    links: &up,
+                    sums: up_sums,
+                    core: None,
+                },
+                Side {
+                    links: &down,
+                    sums: down_sums,
+                    core: None,
+                },
             ];
-            let (ups, downs) = sums.split_at_mut(shared.layout.blocks as usize);
-            let of_block = [
-                &mut ups[up],
-                &mut downs[down - shared.layout.blocks as usize],
-            ];
-            let [up_sums, down_sums] = of_block;
-            if rates {
-                up_sums.empty = false;
-                down_sums.empty = false;
+            if let (Some(indices), Some(core_links)) = (cores, &core_links) {
+                let core_sums = two(second, indices.map(|index| index - first_level));
+                for (i, sums) in core_sums.into_iter().enumerate() {
+                    side[i].core = Some(CoreSide {
+                        links: &core_links[i],
+                        sums,
+                        tables: &layout.shapes[links[i]].pod_tables,
+                    });
+                }
             }
-            shared.kernels.run(
-                pass,
-                &mut block,
-                [&links[0], &links[1]],
-                [up_sums, down_sums],
-                &mut self.scratch,
-            );
+            if rates {
+                for side in &mut side {
+                    side.sums.empty = false;
+                    if let Some(core) = &mut side.core {
+                        core.sums.empty = false;
+                    }
+                }
+            }
+            shared
+                .kernels
+                .run(pass, &mut block, side, &mut self.scratch);
             if normalize {
                 collect(&block, &self.scratch.moved, &mut outbox.moved);
             }
@@ -211,6 +231,12 @@ impl Worker {
             report.merge(shared.kernels.update(&mut links, shared.rule, &list));
         }
     }
+}
+
+/// Two sums at once, the first one's index below the second one's.
+fn two(sums: &mut [Sums], [first, second]: [usize; 2]) -> [&mut Sums; 2] {
+    let (low, high) = sums.split_at_mut(second);
+    [&mut low[first], &mut high[0]]
 }
 
 /// Moves the flows whose rate passed the threshold into the outbox.

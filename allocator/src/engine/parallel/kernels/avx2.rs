@@ -1,20 +1,14 @@
 //! The portable kernels, compiled for AVX2 and FMA.
 #![allow(unsafe_code)]
 
-use super::{Pass, Scratch, portable};
+use super::{Pass, Scratch, Side, portable};
 use crate::engine::parallel::flow_block::FlowBlock;
 use crate::engine::parallel::link_block::{LinkBlock, Sums, UpdateReport, UpdateRule};
 
 /// See [`super::Kernels::run`].
 #[target_feature(enable = "avx2,fma")]
-pub(super) fn run(
-    pass: Pass,
-    block: &mut FlowBlock,
-    links: [&LinkBlock; 2],
-    sums: [&mut Sums; 2],
-    scratch: &mut Scratch,
-) {
-    portable::run(pass, block, links, sums, scratch);
+pub(super) fn run(pass: Pass, block: &mut FlowBlock, sides: [Side<'_>; 2], scratch: &mut Scratch) {
+    portable::run(pass, block, sides, scratch);
 }
 
 /// See [`super::Kernels::update`].

@@ -12,16 +12,21 @@ pub(super) use prices::update;
 
 use std::arch::x86_64::*;
 
-use super::{Pass, Scratch};
+use super::{Pass, Scratch, Side};
 use crate::engine::parallel::flow_block::FlowBlock;
 use crate::engine::parallel::lanes::{Halves, LANES, Lanes, Pairs, Table, Words};
-use crate::engine::parallel::link_block::{LinkBlock, Sums};
 use crate::engine::parallel::rows::ROW_FLOWS;
 
 /// Lanes that may hold a flow.
 const FLOW_LANES: __mmask16 = (1 << ROW_FLOWS) - 1;
 /// The bit of a host slot that says that it is in the third register of the table.
 const THIRD_REGISTER: i32 = 32;
+/// The bit of a slot in a pod's table that says that it is in its upper two registers.
+const HIGH_PLANES: i32 = 32;
+/// The bit of a word that says that its flow's plane is 1 or 3.
+const ODD_PLANES: i32 = 1 << 24;
+/// Bitwise: of the first where the third is set, else of the second.
+const SELECT: i32 = 0xe4;
 
 pub(super) fn detected() -> bool {
     is_x86_feature_detected!("avx512f")
@@ -32,31 +37,32 @@ pub(super) fn detected() -> bool {
 
 /// See [`super::Kernels::run`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-pub(super) fn run(
+pub(super) fn run(pass: Pass, block: &mut FlowBlock, sides: [Side<'_>; 2], scratch: &mut Scratch) {
+    match (block.is_plain(), block.core_blocks.is_some()) {
+        (true, false) => walk::<true, false>(pass, block, sides, scratch),
+        (false, false) => walk::<false, false>(pass, block, sides, scratch),
+        (true, true) => walk::<true, true>(pass, block, sides, scratch),
+        (false, true) => walk::<false, true>(pass, block, sides, scratch),
+    }
+}
+
+/// The walks over a FlowBlock; `PLAIN` if all flows have weight 1 and the same knee, `CORE` if they go
+/// over the cores.
+#[target_feature(enable = "avx512f")]
+fn walk<const PLAIN: bool, const CORE: bool>(
     pass: Pass,
     block: &mut FlowBlock,
-    [up, down]: [&LinkBlock; 2],
-    [up_sums, down_sums]: [&mut Sums; 2],
+    [mut up, mut down]: [Side<'_>; 2],
     scratch: &mut Scratch,
 ) {
-    up_pairs(block, up, &mut scratch.pairs);
-    match (pass.normalize, pass.rates, block.is_plain()) {
-        (true, true, true) => down_rows::<true, true, true>(pass, block, down, down_sums, scratch),
-        (true, true, false) => {
-            down_rows::<true, true, false>(pass, block, down, down_sums, scratch);
-        }
-        (false, true, true) => {
-            down_rows::<false, true, true>(pass, block, down, down_sums, scratch);
-        }
-        (false, true, false) => {
-            down_rows::<false, true, false>(pass, block, down, down_sums, scratch);
-        }
-        (_, false, _) => down_rows::<true, false, true>(pass, block, down, down_sums, scratch),
+    up_pairs::<CORE>(block, &up, &mut scratch.pairs);
+    match (pass.normalize, pass.rates) {
+        (true, true) => down_rows::<true, true, PLAIN, CORE>(pass, block, &mut down, scratch),
+        (false, true) => down_rows::<false, true, PLAIN, CORE>(pass, block, &mut down, scratch),
+        (_, false) => down_rows::<true, false, true, CORE>(pass, block, &mut down, scratch),
     }
-    match (pass.rates, block.is_plain()) {
-        (false, _) => {}
-        (true, true) => up_rates::<true>(block, up_sums, &scratch.rates),
-        (true, false) => up_rates::<false>(block, up_sums, &scratch.rates),
+    if pass.rates {
+        up_rates::<PLAIN, CORE>(block, &mut up, &scratch.rates);
     }
 }
 
@@ -125,6 +131,17 @@ impl Registers {
     }
 }
 
+impl Registers {
+    /// The values at slots of a pod's table.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn look_up_core(&self, slots: &RowSlots) -> __m512 {
+        let low = _mm512_permutex2var_ps(self.0[0], slots.cores, self.0[1]);
+        let high = _mm512_permutex2var_ps(self.0[2], slots.cores, self.0[3]);
+        _mm512_mask_mov_ps(low, slots.high_planes, high)
+    }
+}
+
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn host_slots(words: __m512i) -> (__m512i, __mmask16) {
@@ -135,19 +152,112 @@ fn host_slots(words: __m512i) -> (__m512i, __mmask16) {
     )
 }
 
-/// Sums over the flows of a table.
-struct Totals {
-    load: [__m512; 5],
-    reaction: [__m512; 5],
+/// Prices or rooms that a table's flows look up: the rack's, and with `CORE` the pod's.
+#[derive(Clone, Copy)]
+struct LookUp<const CORE: bool> {
+    rack: Registers,
+    pod: Registers,
 }
 
-impl Totals {
+impl<const CORE: bool> LookUp<CORE> {
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn load(rack: &Table, pod: Option<&Table>) -> Self {
+        let rack = Registers::load(rack);
+        let pod = match pod {
+            Some(pod) if CORE => Registers::load(pod),
+            _ => rack,
+        };
+        Self { rack, pod }
+    }
+}
+
+/// Prices and rooms of one side for a table's flows.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn tables<const CORE: bool>(side: &Side<'_>, table: usize) -> [LookUp<CORE>; 2] {
+    let core = side.core.as_ref().filter(|_| CORE);
+    let pod = core.map(|core| (core.links, core.tables[table] as usize));
+    [
+        LookUp::load(
+            &side.links.prices[table],
+            pod.map(|(links, table)| &links.prices[table]),
+        ),
+        LookUp::load(
+            &side.links.rooms[table],
+            pod.map(|(links, table)| &links.rooms[table]),
+        ),
+    ]
+}
+
+/// Where the flows of a row look up.
+struct RowSlots {
+    words: __m512i,
+    hosts: __m512i,
+    third: __mmask16,
+    /// The slot in the pod's table, in the low six bits.
+    cores: __m512i,
+    high_planes: __mmask16,
+}
+
+impl RowSlots {
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn of(words: __m512i) -> Self {
+        let (hosts, third) = host_slots(words);
+        // Fabric slot in bits 0 to 3, plane in bits 4 and 5.
+        let cores = _mm512_ternarylogic_epi32::<SELECT>(
+            words,
+            _mm512_srli_epi32::<20>(words),
+            _mm512_set1_epi32(0xf),
+        );
+        Self {
+            words,
+            hosts,
+            third,
+            cores,
+            high_planes: _mm512_test_epi32_mask(cores, _mm512_set1_epi32(HIGH_PLANES)),
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn price<const CORE: bool>(&self, prices: &LookUp<CORE>) -> __m512 {
+        let (host, fabric) = prices.rack.look_up(self.hosts, self.words, self.third);
+        let price = _mm512_add_ps(host, fabric);
+        if CORE {
+            _mm512_add_ps(price, prices.pod.look_up_core(self))
+        } else {
+            price
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn room<const CORE: bool>(&self, rooms: &LookUp<CORE>) -> __m512 {
+        let (host, fabric) = rooms.rack.look_up(self.hosts, self.words, self.third);
+        let room = _mm512_min_ps(host, fabric);
+        if CORE {
+            _mm512_min_ps(room, rooms.pod.look_up_core(self))
+        } else {
+            room
+        }
+    }
+}
+
+/// Sums over the flows of a table: host slots, then two maps of fabric slots or, with `CORE`, the planes.
+struct Totals<const CORE: bool> {
+    load: [__m512; 7],
+    reaction: [__m512; 7],
+}
+
+impl<const CORE: bool> Totals<CORE> {
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn new() -> Self {
         Self {
-            load: [_mm512_setzero_ps(); 5],
-            reaction: [_mm512_setzero_ps(); 5],
+            load: [_mm512_setzero_ps(); 7],
+            reaction: [_mm512_setzero_ps(); 7],
         }
     }
 
@@ -156,63 +266,88 @@ impl Totals {
     #[target_feature(enable = "avx512f")]
     fn add<const PLAIN: bool>(&mut self, words: __m512i, rates: __m512, reactions: __m512) {
         macro_rules! add {
-            ($which:literal, $shift:literal) => {
+            ($which:literal, $shift:literal, $rates:expr, $reactions:expr) => {
                 let lanes = _mm512_srli_epi32::<$shift>(words);
-                let rate = _mm512_permutexvar_ps(lanes, rates);
+                let rate = _mm512_permutexvar_ps(lanes, $rates);
                 self.load[$which] = _mm512_add_ps(self.load[$which], rate);
                 self.reaction[$which] = if PLAIN {
                     _mm512_fmadd_ps(rate, rate, self.reaction[$which])
                 } else {
-                    let reaction = _mm512_permutexvar_ps(lanes, reactions);
+                    let reaction = _mm512_permutexvar_ps(lanes, $reactions);
                     _mm512_add_ps(self.reaction[$which], reaction)
                 };
             };
         }
-        add!(0, 4);
-        add!(1, 8);
-        add!(2, 12);
-        add!(3, 16);
-        add!(4, 20);
+        add!(0, 4, rates, reactions);
+        add!(1, 8, rates, reactions);
+        add!(2, 12, rates, reactions);
+        if CORE {
+            let odd = _mm512_test_epi32_mask(words, _mm512_set1_epi32(ODD_PLANES));
+            let even_rates = _mm512_maskz_mov_ps(!odd, rates);
+            let odd_rates = _mm512_maskz_mov_ps(odd, rates);
+            let even_reactions = _mm512_maskz_mov_ps(!odd, reactions);
+            let odd_reactions = _mm512_maskz_mov_ps(odd, reactions);
+            add!(3, 16, even_rates, even_reactions);
+            add!(4, 16, odd_rates, odd_reactions);
+            add!(5, 20, even_rates, even_reactions);
+            add!(6, 20, odd_rates, odd_reactions);
+        } else {
+            add!(3, 16, rates, reactions);
+            add!(4, 20, rates, reactions);
+        }
     }
 
     #[inline]
     #[target_feature(enable = "avx512f")]
-    fn leave(&self, sums: &mut Sums, table: usize) {
-        leave(&mut sums.load[table], &self.load);
-        leave(&mut sums.reaction[table], &self.reaction);
+    fn leave(&self, side: &mut Side<'_>, table: usize) {
+        self.leave_at(&mut side.sums.load[table], &self.load);
+        self.leave_at(&mut side.sums.reaction[table], &self.reaction);
+        if let Some(core) = side.core.as_mut().filter(|_| CORE) {
+            let pod = core.tables[table] as usize;
+            leave_planes(&mut core.sums.load[pod], &self.load);
+            leave_planes(&mut core.sums.reaction[pod], &self.reaction);
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn leave_at(&self, table: &mut Table, totals: &[__m512; 7]) {
+        let mut fabric = _mm512_add_ps(totals[3], totals[4]);
+        if CORE {
+            fabric = _mm512_add_ps(fabric, _mm512_add_ps(totals[5], totals[6]));
+        }
+        for (lanes, sum) in table
+            .iter_mut()
+            .zip([totals[0], totals[1], totals[2], fabric])
+        {
+            store(lanes, _mm512_add_ps(load(lanes), sum));
+        }
     }
 }
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn leave(table: &mut Table, totals: &[__m512; 5]) {
-    for (i, lanes) in table.iter_mut().enumerate() {
-        let sum = _mm512_add_ps(load(lanes), totals[i]);
-        let sum = if i == 3 {
-            _mm512_add_ps(sum, totals[4])
-        } else {
-            sum
-        };
-        store(lanes, sum);
+fn leave_planes(table: &mut Table, totals: &[__m512; 7]) {
+    for (lanes, &sum) in table.iter_mut().zip(&totals[3..]) {
+        store(lanes, _mm512_add_ps(load(lanes), sum));
     }
 }
 
 /// Prices and rooms of the upward halves of the paths.
 #[target_feature(enable = "avx512f")]
-fn up_pairs(block: &FlowBlock, links: &LinkBlock, pairs: &mut [Pairs]) {
+fn up_pairs<const CORE: bool>(block: &FlowBlock, side: &Side<'_>, pairs: &mut [Pairs]) {
     let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
     let high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
     for (table, rows) in block.up.rows.iter().enumerate() {
-        let prices = Registers::load(&links.prices[table]);
-        let rooms = Registers::load(&links.rooms[table]);
+        if rows.is_empty() {
+            continue;
+        }
+        let [prices, rooms] = tables::<CORE>(side, table);
         for &row in rows {
             let row = usize::from(row);
-            let words = load_words(of(&block.up.words, row));
-            let (hosts, third) = host_slots(words);
-            let (host_price, fabric_price) = prices.look_up(hosts, words, third);
-            let (host_room, fabric_room) = rooms.look_up(hosts, words, third);
-            let price = _mm512_add_ps(host_price, fabric_price);
-            let room = _mm512_min_ps(host_room, fabric_room);
+            let slots = RowSlots::of(load_words(of(&block.up.words, row)));
+            let price = slots.price(&prices);
+            let room = slots.room(&rooms);
             let out = of_mut(pairs, row).0.as_flattened_mut().as_mut_ptr();
             // SAFETY: `Pairs` is 128 writable bytes, aligned to 64.
             unsafe {
@@ -256,21 +391,20 @@ unsafe fn fetch(cells: &Halves, pairs: *const f64) -> (__m512, __m512) {
 
 /// F-NORM, threshold, new rates and their sums, table by table.
 #[target_feature(enable = "avx512f")]
-fn down_rows<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool>(
+fn down_rows<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool, const CORE: bool>(
     pass: Pass,
     block: &mut FlowBlock,
-    links: &LinkBlock,
-    sums: &mut Sums,
+    side: &mut Side<'_>,
     scratch: &mut Scratch,
 ) {
     for table in 0..block.down.rows.len() {
         if block.down.rows[table].is_empty() {
             continue;
         }
-        down_table::<NORMALIZE, RATES, PLAIN>(pass, block, links, table, scratch);
+        down_table::<NORMALIZE, RATES, PLAIN, CORE>(pass, block, side, table, scratch);
         if RATES {
             let cells = scratch.rates.as_mut_ptr().cast::<u32>();
-            let mut totals = Totals::new();
+            let mut totals = Totals::<CORE>::new();
             for &row in &block.down.rows[table] {
                 let row = usize::from(row);
                 deliver(
@@ -288,7 +422,7 @@ fn down_rows<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool>(
                 };
                 totals.add::<PLAIN>(words, rates, reactions);
             }
-            totals.leave(sums, table);
+            totals.leave(side, table);
         }
     }
 }
@@ -321,17 +455,16 @@ fn four_cells(cells: &Halves, four: usize) -> u64 {
 
 #[inline(never)]
 #[target_feature(enable = "avx512f")]
-fn down_table<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool>(
+fn down_table<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool, const CORE: bool>(
     pass: Pass,
     block: &mut FlowBlock,
-    links: &LinkBlock,
+    side: &Side<'_>,
     table: usize,
     scratch: &mut Scratch,
 ) {
     let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     let odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
-    let prices = Registers::load(&links.prices[table]);
-    let rooms = Registers::load(&links.rooms[table]);
+    let [prices, rooms] = tables::<CORE>(side, table);
     let (two, threshold) = (_mm512_set1_ps(2.0), _mm512_set1_ps(pass.threshold));
     let common_knee = _mm512_set1_ps(block.common_knee);
     let pairs = scratch.pairs.as_ptr().cast::<f64>();
@@ -339,13 +472,11 @@ fn down_table<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool>(
         let row = usize::from(row);
         // SAFETY: a FlowBlock's mates are cells of its upward rows (see `deliver`).
         let (first, second) = unsafe { fetch(of(&block.mate, row), pairs) };
-        let words = load_words(of(&block.down.words, row));
-        let (hosts, third) = host_slots(words);
+        let slots = RowSlots::of(load_words(of(&block.down.words, row)));
         let rate = of_mut(&mut block.rate, row);
         if NORMALIZE {
-            let (host, fabric) = rooms.look_up(hosts, words, third);
             let room = _mm512_permutex2var_ps(first, odd, second);
-            let room = _mm512_min_ps(room, _mm512_min_ps(host, fabric));
+            let room = _mm512_min_ps(room, slots.room(&rooms));
             let told = of_mut(&mut block.told, row);
             let fits = _mm512_mul_ps(load(rate), room);
             let last = load(told);
@@ -360,9 +491,8 @@ fn down_table<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool>(
             *of_mut(&mut scratch.moved, row) = 0;
         }
         if RATES {
-            let (host, fabric) = prices.look_up(hosts, words, third);
             let price = _mm512_permutex2var_ps(first, even, second);
-            let price = _mm512_add_ps(price, _mm512_add_ps(host, fabric));
+            let price = _mm512_add_ps(price, slots.price(&prices));
             let knee = if PLAIN {
                 common_knee
             } else {
@@ -387,12 +517,16 @@ fn down_table<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool>(
 
 /// Sums of the rates in upward order.
 #[target_feature(enable = "avx512f")]
-fn up_rates<const PLAIN: bool>(block: &FlowBlock, sums: &mut Sums, rates: &[Lanes]) {
+fn up_rates<const PLAIN: bool, const CORE: bool>(
+    block: &FlowBlock,
+    side: &mut Side<'_>,
+    rates: &[Lanes],
+) {
     for (table, rows) in block.up.rows.iter().enumerate() {
         if rows.is_empty() {
             continue;
         }
-        let mut totals = Totals::new();
+        let mut totals = Totals::<CORE>::new();
         for &row in rows {
             let row = usize::from(row);
             let words = load_words(of(&block.up.words, row));
@@ -407,6 +541,6 @@ fn up_rates<const PLAIN: bool>(block: &FlowBlock, sums: &mut Sums, rates: &[Lane
             };
             totals.add::<PLAIN>(words, rates, reactions);
         }
-        totals.leave(sums, table);
+        totals.leave(side, table);
     }
 }

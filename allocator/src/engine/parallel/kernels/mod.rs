@@ -66,6 +66,22 @@ pub(super) struct Pass {
     pub(super) threshold: f32,
 }
 
+/// What one side of a FlowBlock looks up, and sums up.
+pub(super) struct Side<'a> {
+    pub(super) links: &'a LinkBlock,
+    pub(super) sums: &'a mut Sums,
+    /// The second level, if the flows go over the cores.
+    pub(super) core: Option<CoreSide<'a>>,
+}
+
+/// The same of the second level.
+pub(super) struct CoreSide<'a> {
+    pub(super) links: &'a LinkBlock,
+    pub(super) sums: &'a mut Sums,
+    /// By the FlowBlock's table: the table of its pod.
+    pub(super) tables: &'a [u32],
+}
+
 /// A worker's buffers, by row.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
@@ -113,21 +129,20 @@ impl Kernels {
         self,
         pass: Pass,
         block: &mut FlowBlock,
-        links: [&LinkBlock; 2],
-        sums: [&mut Sums; 2],
+        sides: [Side<'_>; 2],
         scratch: &mut Scratch,
     ) {
         scratch.fit(block);
         match self.0 {
-            Simd::Scalar => portable::run(pass, block, links, sums, scratch),
+            Simd::Scalar => portable::run(pass, block, sides, scratch),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: `new` lets only what was detected through.
-            Simd::Avx2 => unsafe { avx2::run(pass, block, links, sums, scratch) },
+            Simd::Avx2 => unsafe { avx2::run(pass, block, sides, scratch) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
-            Simd::Avx512 => unsafe { avx512::run(pass, block, links, sums, scratch) },
+            Simd::Avx512 => unsafe { avx512::run(pass, block, sides, scratch) },
             #[cfg(not(target_arch = "x86_64"))]
-            _ => portable::run(pass, block, links, sums, scratch),
+            _ => portable::run(pass, block, sides, scratch),
         }
     }
 

@@ -1,20 +1,28 @@
 //! The kernels in plain Rust: what the vector kernels are tested against, and what runs where there
 //! are none.
 
-use super::{Pass, Scratch};
+use super::{Pass, Scratch, Side};
 use crate::engine::parallel::flow_block::FlowBlock;
 use crate::engine::parallel::lanes::{LANES, Table, at_mut};
 use crate::engine::parallel::layout::{HOST_SLOTS, TABLE_SLOTS};
-use crate::engine::parallel::link_block::{LinkBlock, Sums};
+use crate::engine::parallel::link_block::Sums;
 use crate::engine::parallel::rows::{RowSet, split};
 
+/// Slots of a flow: of its host, of its fabric link, and of its core link in the table of its pod.
+#[derive(Clone, Copy)]
+struct FlowSlots {
+    table: [usize; 2],
+    core: Option<usize>,
+}
+
 #[inline(always)]
-fn slots(set: &RowSet, row: usize, lane: usize) -> (usize, usize) {
+fn slots(set: &RowSet, row: usize, lane: usize) -> FlowSlots {
     let slots = set.slots((row * LANES + lane) as u16);
-    (
-        usize::from(slots.host),
-        HOST_SLOTS + usize::from(slots.fabric),
-    )
+    let fabric = usize::from(slots.fabric);
+    FlowSlots {
+        table: [usize::from(slots.host), HOST_SLOTS + fabric],
+        core: slots.plane.map(|plane| usize::from(plane) * LANES + fabric),
+    }
 }
 
 #[inline(always)]
@@ -22,40 +30,66 @@ fn get(table: &Table, slot: usize) -> f32 {
     table[slot / LANES].0[slot % LANES]
 }
 
+/// Price and room of one half of a path.
+#[inline(always)]
+fn half(side: &Side<'_>, table: usize, slots: FlowSlots) -> [f32; 2] {
+    let (prices, rooms) = (&side.links.prices[table], &side.links.rooms[table]);
+    let [host, fabric] = slots.table;
+    let price = get(prices, host) + get(prices, fabric);
+    let room = get(rooms, host).min(get(rooms, fabric));
+    match (&side.core, slots.core) {
+        (Some(core), Some(slot)) => {
+            let table = core.tables[table] as usize;
+            let (prices, rooms) = (&core.links.prices[table], &core.links.rooms[table]);
+            [price + get(prices, slot), room.min(get(rooms, slot))]
+        }
+        _ => [price, room],
+    }
+}
+
+/// Adds a flow to the sums of one half of its path.
+#[inline(always)]
+fn add(side: &mut Side<'_>, table: usize, slots: FlowSlots, rate: f32, reaction: f32) {
+    let add = |sums: &mut Sums, index: usize| {
+        *at_mut(sums.load.as_flattened_mut(), index) += rate;
+        *at_mut(sums.reaction.as_flattened_mut(), index) += reaction;
+    };
+    for slot in slots.table {
+        add(side.sums, table * TABLE_SLOTS + slot);
+    }
+    if let (Some(core), Some(slot)) = (&mut side.core, slots.core) {
+        add(core.sums, core.tables[table] as usize * TABLE_SLOTS + slot);
+    }
+}
+
 /// See [`super::Kernels::run`].
 #[inline(always)]
 pub(in crate::engine::parallel) fn run(
     pass: Pass,
     block: &mut FlowBlock,
-    [up, down]: [&LinkBlock; 2],
-    [up_sums, down_sums]: [&mut Sums; 2],
+    [mut up, mut down]: [Side<'_>; 2],
     scratch: &mut Scratch,
 ) {
     for (table, rows) in block.up.rows.iter().enumerate() {
-        let (prices, rooms) = (&up.prices[table], &up.rooms[table]);
         for &row in rows {
             let row = usize::from(row);
             for lane in lanes(block.up.used[row]) {
-                let (host, fabric) = slots(&block.up, row, lane);
-                scratch.pairs[row].0[lane] = [
-                    get(prices, host) + get(prices, fabric),
-                    get(rooms, host).min(get(rooms, fabric)),
-                ];
+                scratch.pairs[row].0[lane] = half(&up, table, slots(&block.up, row, lane));
             }
         }
     }
     for table in 0..block.down.rows.len() {
-        let (prices, rooms) = (&down.prices[table], &down.rooms[table]);
         for &row in &block.down.rows[table] {
             let row = usize::from(row);
             let mut moved = 0u16;
             for lane in lanes(block.down.used[row]) {
-                let (host, fabric) = slots(&block.down, row, lane);
+                let slots = slots(&block.down, row, lane);
                 let (up_row, up_lane) = split(block.mate[row].0[lane]);
                 let [price, room] = scratch.pairs[up_row].0[up_lane];
+                let [down_price, down_room] = half(&down, table, slots);
                 let rate = &mut block.rate[row].0[lane];
                 if pass.normalize {
-                    let room = room.min(get(rooms, host).min(get(rooms, fabric)));
+                    let room = room.min(down_room);
                     let (fits, told) = (*rate * room, &mut block.told[row].0[lane]);
                     if (fits - *told).abs() > pass.threshold * *told {
                         *told = fits;
@@ -63,16 +97,11 @@ pub(in crate::engine::parallel) fn run(
                     }
                 }
                 if pass.rates {
-                    let price = price + (get(prices, host) + get(prices, fabric));
+                    let price = price + down_price;
                     let share = price.max(block.knee[row].0[lane]).recip();
                     *rate = block.weight[row].0[lane] * share;
                     scratch.rates[up_row].0[up_lane] = *rate;
-                    let reaction = *rate * share;
-                    for slot in [host, fabric] {
-                        let index = table * TABLE_SLOTS + slot;
-                        *at_mut(down_sums.load.as_flattened_mut(), index) += *rate;
-                        *at_mut(down_sums.reaction.as_flattened_mut(), index) += reaction;
-                    }
+                    add(&mut down, table, slots, *rate, *rate * share);
                 }
             }
             scratch.moved[row] = moved;
@@ -85,14 +114,9 @@ pub(in crate::engine::parallel) fn run(
         for &row in rows {
             let row = usize::from(row);
             for lane in lanes(block.up.used[row]) {
-                let (host, fabric) = slots(&block.up, row, lane);
                 let rate = scratch.rates[row].0[lane];
                 let reaction = rate * rate * block.inverse_weight[row].0[lane];
-                for slot in [host, fabric] {
-                    let index = table * TABLE_SLOTS + slot;
-                    *at_mut(up_sums.load.as_flattened_mut(), index) += rate;
-                    *at_mut(up_sums.reaction.as_flattened_mut(), index) += reaction;
-                }
+                add(&mut up, table, slots(&block.up, row, lane), rate, reaction);
             }
         }
     }
