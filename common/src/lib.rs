@@ -3,7 +3,7 @@
 //! | module | what is in it |
 //! |---|---|
 //! | [`udp`] | UDP sockets that move many datagrams per system call |
-//! | [`transport`] | sealed datagrams of many sessions over one such socket, client side, and the keys of a QUIC connection |
+//! | [`transport`] | what carries the datagrams of client sessions: QUIC, sealed datagrams over such a socket, or whichever gets through |
 
 pub mod transport;
 pub mod udp;

@@ -1,4 +1,13 @@
-//! Sealed datagrams of any number of client sessions over one UDP socket.
+//! What carries the datagrams of client sessions: one trait, [`Transport`], for every way there is.
+//!
+//! | type | way |
+//! |---|---|
+//! | [`QuicDatagrams`] | datagrams of the QUIC connection on which a session began |
+//! | [`SealedPort`] | datagrams that the session seals itself, over UDP: by the kernel's socket, or by any other [`PacketPort`] |
+//! | [`HotPath`] | both: sealed as long as that gets through, QUIC otherwise |
+//!
+//! All of them carry the same bytes of the same [`ClientSession`](ratewright_proto::client::ClientSession).
+//! Who drives a session has a [`HotPath`] and knows nothing of what is below it.
 //!
 //! A [`SealedPort`] serves the sessions that one process has with one allocator: one for a daemon,
 //! thousands for a load generator. Each session begins on QUIC; see [`ratewright_proto::path`] for
@@ -12,6 +21,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::task::Context;
 
 use indexmap::IndexMap;
 use ratewright_proto::control::{SealedUdp, Welcome};
@@ -24,10 +34,58 @@ use ratewright_proto::sealed::{
 };
 use rustc_hash::FxBuildHasher;
 
-use crate::udp::{BatchSocket, SendBatch};
+use crate::udp::{BatchSocket, PacketPort, SendBatch};
+
+mod hot_path;
+mod quic;
+
+pub use hot_path::{HotPath, PathCounters};
+pub use quic::QuicDatagrams;
 
 /// The largest datagram that can be sealed.
 pub const MAX_DATAGRAM_BYTES: usize = MAX_SEALED_BYTES - OVERHEAD_BYTES;
+
+/// Carries the datagrams of client sessions, without blocking and without a clock.
+///
+/// After a datagram was handed over, [`flush`](Self::flush). Call [`receive`](Self::receive) when
+/// [`descriptor`](Self::descriptor) is readable or the waker was woken, and
+/// [`on_timeout`](Self::on_timeout) at [`next_timeout`](Self::next_timeout).
+pub trait Transport {
+    /// The largest datagram that may be handed over for a session; nothing if it has no transport.
+    fn max_datagram_bytes(&self, session: u32) -> Option<usize>;
+
+    /// Takes a session's datagram, to be sent by the next flush at the latest. False if this transport
+    /// cannot carry it now. What was taken may be lost all the same.
+    fn send(&mut self, now_ns: u64, session: u32, datagram: &[u8]) -> bool;
+
+    /// Sends what was taken, as far as the network takes it; the rest is dropped, for the protocol
+    /// sends the newest state again.
+    fn flush(&mut self);
+
+    /// Hands what has arrived to `take`, with its session, and returns how many datagrams were looked
+    /// at: at [`BATCH`](crate::udp::BATCH) or more, call again. Below that, `context` is woken when
+    /// more arrives, as far as the [`descriptor`](Self::descriptor) does not tell it.
+    ///
+    /// # Errors
+    /// The transport is lost.
+    fn receive(
+        &mut self,
+        context: &mut Context<'_>,
+        take: &mut dyn FnMut(u32, &[u8]),
+    ) -> io::Result<usize>;
+
+    /// What becomes readable when something arrives, in addition to the waker.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+
+    /// When [`on_timeout`](Self::on_timeout) is to be called.
+    fn next_timeout(&self) -> Option<u64>;
+
+    /// Time has passed.
+    fn on_timeout(&mut self, now_ns: u64);
+
+    /// Forgets a session.
+    fn remove(&mut self, session: u32);
+}
 
 /// The TLS session of a connection gives no keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -72,8 +130,8 @@ struct Client {
 
 /// The sealed sessions of this process with one allocator.
 #[derive(Debug)]
-pub struct SealedPort {
-    socket: BatchSocket,
+pub struct SealedPort<P = BatchSocket> {
+    socket: P,
     clients: IndexMap<u32, Client, FxBuildHasher>,
     batch: SendBatch,
     counters: SealedCounters,
@@ -86,13 +144,20 @@ impl SealedPort {
     /// # Errors
     /// The address cannot be had.
     pub fn bind(local: SocketAddr, path: PathConfig) -> io::Result<Self> {
-        Ok(Self {
-            socket: BatchSocket::bind(local)?,
+        Ok(Self::over(BatchSocket::bind(local)?, path))
+    }
+}
+
+impl<P: PacketPort> SealedPort<P> {
+    /// A port without sessions on whatever moves the datagrams.
+    pub fn over(port: P, path: PathConfig) -> Self {
+        Self {
+            socket: port,
             clients: IndexMap::default(),
             batch: SendBatch::default(),
             counters: SealedCounters::default(),
             path,
-        })
+        }
     }
 
     /// Begins to probe for the session that a Welcome has opened on `connection`. True if the Welcome
@@ -164,7 +229,7 @@ impl SealedPort {
             return Sent::UseQuic;
         }
         if self.batch.is_full() {
-            flush(&self.socket, &mut self.batch, &mut self.counters);
+            flush(&mut self.socket, &mut self.batch, &mut self.counters);
         }
         match client.sealed.seal(datagram, self.batch.buffer()) {
             Ok(()) => {
@@ -179,7 +244,7 @@ impl SealedPort {
     /// Hands to the socket what was sealed. What it does not take is dropped: the protocol sends the
     /// newest state again.
     pub fn flush(&mut self) {
-        flush(&self.socket, &mut self.batch, &mut self.counters);
+        flush(&mut self.socket, &mut self.batch, &mut self.counters);
     }
 
     /// Receives what is there, at most a batch, and calls `take` with the session and the plain text
@@ -240,7 +305,7 @@ impl SealedPort {
                 continue;
             }
             if self.batch.is_full() {
-                flush(&self.socket, &mut self.batch, &mut self.counters);
+                flush(&mut self.socket, &mut self.batch, &mut self.counters);
             }
             if client.sealed.seal(&[], self.batch.buffer()).is_ok() {
                 self.batch.push(client.remote);
@@ -263,13 +328,53 @@ impl SealedPort {
     }
 }
 
+impl<P: PacketPort> Transport for SealedPort<P> {
+    fn max_datagram_bytes(&self, session: u32) -> Option<usize> {
+        self.clients
+            .contains_key(&session)
+            .then_some(MAX_DATAGRAM_BYTES)
+    }
+
+    fn send(&mut self, now_ns: u64, session: u32, datagram: &[u8]) -> bool {
+        Self::send(self, now_ns, session, datagram) == Sent::Sealed
+    }
+
+    fn flush(&mut self) {
+        Self::flush(self);
+    }
+
+    fn receive(
+        &mut self,
+        _context: &mut Context<'_>,
+        take: &mut dyn FnMut(u32, &[u8]),
+    ) -> io::Result<usize> {
+        Self::receive(self, take)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.socket.descriptor()
+    }
+
+    fn next_timeout(&self) -> Option<u64> {
+        Self::next_timeout(self)
+    }
+
+    fn on_timeout(&mut self, now_ns: u64) {
+        Self::on_timeout(self, now_ns);
+    }
+
+    fn remove(&mut self, session: u32) {
+        Self::remove(self, session);
+    }
+}
+
 impl AsFd for SealedPort {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-fn flush(socket: &BatchSocket, batch: &mut SendBatch, counters: &mut SealedCounters) {
+fn flush<P: PacketPort>(socket: &mut P, batch: &mut SendBatch, counters: &mut SealedCounters) {
     let all = batch.len() as u64;
     let sent = socket.send(batch).unwrap_or(0) as u64;
     batch.clear();

@@ -19,6 +19,29 @@ pub const BUFFER_BYTES: usize = 2_048;
 /// Bytes that the kernel may hold for the socket in each direction, as far as it allows.
 const SOCKET_BUFFER_BYTES: libc::c_int = 4 << 20;
 
+/// Whatever moves UDP datagrams in batches without blocking: a socket of the kernel, or a network
+/// interface that is driven from user space.
+pub trait PacketPort {
+    /// Receives what is there, at most [`BATCH`] datagrams; returns how many.
+    ///
+    /// # Errors
+    /// The port is lost; that nothing is there is no error.
+    fn receive(&mut self) -> io::Result<usize>;
+
+    /// The datagram of that index in the last batch, and where it came from.
+    fn datagram(&mut self, index: usize) -> (&mut [u8], Option<SocketAddr>);
+
+    /// Sends a batch as far as the port takes it; what it does not take stays in the batch. Returns
+    /// how many were sent.
+    ///
+    /// # Errors
+    /// The port is lost; that it is full is no error.
+    fn send(&mut self, batch: &mut SendBatch) -> io::Result<usize>;
+
+    /// What becomes readable when datagrams arrive; nothing if the port has to be asked again and again.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+}
+
 /// A non-blocking UDP socket with buffers for one batch.
 #[derive(Debug)]
 pub struct BatchSocket {
@@ -289,6 +312,24 @@ impl BatchSocket {
             }
         }
         Ok(sent)
+    }
+}
+
+impl PacketPort for BatchSocket {
+    fn receive(&mut self) -> io::Result<usize> {
+        Self::receive(self)
+    }
+
+    fn datagram(&mut self, index: usize) -> (&mut [u8], Option<SocketAddr>) {
+        Self::datagram(self, index)
+    }
+
+    fn send(&mut self, batch: &mut SendBatch) -> io::Result<usize> {
+        Self::send(self, batch)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.as_fd())
     }
 }
 

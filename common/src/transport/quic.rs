@@ -1,0 +1,142 @@
+//! Datagrams of the QUIC connections on which sessions began.
+
+use std::future::Future;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use indexmap::IndexMap;
+use quinn::{Connection, ConnectionError};
+use rustc_hash::FxBuildHasher;
+
+use super::Transport;
+use crate::udp::BATCH;
+
+/// The next datagram of one connection.
+type Read = Pin<Box<dyn Future<Output = (u32, Result<Bytes, ConnectionError>)> + Send>>;
+
+/// The QUIC datagrams of any number of sessions, each with a connection of its own.
+///
+/// quinn's driver sends and receives; what is handed over leaves when the calling task yields. That a
+/// connection is lost shows on its control stream and is not reported here.
+#[derive(Default)]
+pub struct QuicDatagrams {
+    connections: IndexMap<u32, Connection, FxBuildHasher>,
+    /// One read of each connection, so that only those are looked at that have something.
+    reads: FuturesUnordered<Read>,
+    sent: u64,
+    received: u64,
+    unsent: u64,
+}
+
+impl std::fmt::Debug for QuicDatagrams {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("QuicDatagrams")
+            .field("connections", &self.connections.len())
+            .finish_non_exhaustive()
+    }
+}
+
+fn next_of(session: u32, connection: Connection) -> Read {
+    Box::pin(async move { (session, connection.read_datagram().await) })
+}
+
+/// What a connection has at hand.
+fn at_hand(connection: &Connection) -> Option<Bytes> {
+    let read = pin!(connection.read_datagram());
+    match read.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(Ok(datagram)) => Some(datagram),
+        Poll::Ready(Err(_)) | Poll::Pending => None,
+    }
+}
+
+impl QuicDatagrams {
+    /// Begins to carry a session's datagrams. What has arrived before waits in the connection.
+    pub fn add(&mut self, session: u32, connection: &Connection) {
+        self.connections.insert(session, connection.clone());
+        self.reads.push(next_of(session, connection.clone()));
+    }
+
+    /// Datagrams taken to be sent.
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Datagrams received.
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Datagrams that quinn did not take.
+    pub fn unsent(&self) -> u64 {
+        self.unsent
+    }
+}
+
+impl Transport for QuicDatagrams {
+    fn max_datagram_bytes(&self, session: u32) -> Option<usize> {
+        self.connections.get(&session)?.max_datagram_size()
+    }
+
+    fn send(&mut self, _now_ns: u64, session: u32, datagram: &[u8]) -> bool {
+        let Some(connection) = self.connections.get(&session) else {
+            return false;
+        };
+        let taken = connection
+            .send_datagram(Bytes::copy_from_slice(datagram))
+            .is_ok();
+        if taken {
+            self.sent += 1;
+        } else {
+            self.unsent += 1;
+        }
+        taken
+    }
+
+    fn flush(&mut self) {}
+
+    fn receive(
+        &mut self,
+        context: &mut Context<'_>,
+        take: &mut dyn FnMut(u32, &[u8]),
+    ) -> io::Result<usize> {
+        let mut count = 0;
+        while count < BATCH
+            && let Poll::Ready(Some((session, read))) = self.reads.poll_next_unpin(context)
+        {
+            count += 1;
+            // A connection that is lost, or of a session that is over, is not read any more.
+            let (Ok(datagram), Some(connection)) = (read, self.connections.get(&session)) else {
+                continue;
+            };
+            self.received += 1;
+            take(session, &datagram);
+            while count < BATCH
+                && let Some(datagram) = at_hand(connection)
+            {
+                count += 1;
+                self.received += 1;
+                take(session, &datagram);
+            }
+            self.reads.push(next_of(session, connection.clone()));
+        }
+        Ok(count)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn next_timeout(&self) -> Option<u64> {
+        None
+    }
+
+    fn on_timeout(&mut self, _now_ns: u64) {}
+
+    fn remove(&mut self, session: u32) {
+        self.connections.swap_remove(&session);
+    }
+}
