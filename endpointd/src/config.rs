@@ -70,6 +70,9 @@ pub struct Config {
     /// The session with the allocator.
     #[serde(default)]
     pub session: SessionConfig,
+    /// What carries the session's datagrams.
+    #[serde(default)]
+    pub transport: TransportConfig,
     /// Detection and pacing.
     #[serde(default)]
     pub pacing: PacingConfig,
@@ -126,6 +129,25 @@ impl Default for SessionConfig {
             initial_rtt_us: 1_000,
         }
     }
+}
+
+/// `[transport]`: what carries the session's datagrams. Its control messages always take QUIC.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TransportConfig {
+    /// The way of the datagrams.
+    pub hot: HotTransport,
+}
+
+/// The value of `transport.hot`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HotTransport {
+    /// Sealed UDP where the allocator offers it and as long as it gets through, QUIC otherwise.
+    #[default]
+    Udp,
+    /// QUIC, whatever the allocator offers.
+    Quic,
 }
 
 /// `[pacing]`: which back end, and what counts as a flowlet.

@@ -6,7 +6,6 @@
 //! wakes for its keep-alives and for nothing else.
 
 mod kernel;
-mod readable;
 mod report;
 mod session;
 
@@ -21,17 +20,15 @@ use tokio::time::{Instant, sleep_until};
 use crate::admin::AdminRequest;
 use crate::backend::{BackendError, PacingBackend};
 use crate::clock;
-use crate::config::Config;
+use crate::config::{Config, HotTransport};
 use crate::flows::FlowBook;
 use crate::metrics::Metrics;
 use crate::policy::Policy;
+use crate::readable;
 use crate::samples::Samples;
 use crate::session_io::tls::{TlsError, client_config};
 use crate::session_io::{Link, LinkError, LinkEvent};
 use kernel::Kernel;
-
-/// Datagrams that are taken in one turn before what they caused is sent.
-const DATAGRAMS_PER_TURN: usize = 64;
 
 /// What the process tells the running daemon.
 #[derive(Debug)]
@@ -129,6 +126,7 @@ impl Daemon {
                 .session
                 .handshake_timeout_ms
                 .saturating_mul(4_000_000),
+            sealed_udp: config.transport.hot == HotTransport::Udp,
             ..ClientConfig::default()
         });
         let mut book = FlowBook::new(
@@ -144,6 +142,7 @@ impl Daemon {
                 &config.tls.server_name,
                 client,
                 &config.session,
+                config.transport,
                 incarnation,
             ),
             config,
@@ -228,14 +227,8 @@ impl Daemon {
 
     fn on_link_event(&mut self, event: LinkEvent) -> Result<(), DaemonError> {
         match event {
-            LinkEvent::Datagram(datagram) => {
-                self.on_datagram(&datagram);
-                for _ in 1..DATAGRAMS_PER_TURN {
-                    let Some(datagram) = self.link.try_datagram() else {
-                        break;
-                    };
-                    self.on_datagram(&datagram);
-                }
+            LinkEvent::Datagrams => {
+                self.on_datagrams();
                 Ok(())
             }
             LinkEvent::Control(frame) => {
@@ -274,8 +267,9 @@ impl Daemon {
                 .session
                 .poll_datagram(now_ns, max_bytes, &mut self.outgoing)
             {
-                self.link.send_datagram(&self.outgoing);
+                self.link.send_datagram(now_ns, &self.outgoing);
             }
+            self.link.flush();
         }
         None
     }
@@ -284,6 +278,7 @@ impl Daemon {
         let timeouts = [
             self.session.next_timeout(),
             self.silence_deadline(),
+            self.link.next_timeout(),
             self.book.next_timeout(),
             self.kernel.next_timeout(),
         ];
@@ -293,6 +288,7 @@ impl Daemon {
     fn on_timeout(&mut self) {
         let now_ns = clock::now_ns();
         self.session.on_timeout(now_ns);
+        self.link.on_timeout(now_ns);
         if self.silence_deadline().is_some_and(|at_ns| at_ns <= now_ns) {
             self.on_silence();
         }

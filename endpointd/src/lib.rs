@@ -6,7 +6,7 @@
 //! | [`backend`] | mechanisms that notice flowlets and pace sockets, behind one trait |
 //! | [`flows`] | the flow book: kernel events to session starts and ends, rates to the back end; sans-IO |
 //! | [`policy`] | class, weight and cap of a flow by cgroup, port, DSCP and mark |
-//! | [`session_io`] | the QUIC connection to the allocator: mutual TLS, reconnects |
+//! | [`session_io`] | the connection to the allocator: QUIC with mutual TLS, sealed datagrams, reconnects |
 //! | [`daemon`] | the one I/O loop that joins the three |
 //! | [`status`], [`metrics`], [`admin`], [`samples`] | what operators see |
 //! | [`config`] | the configuration file |
@@ -22,6 +22,7 @@ pub mod flows;
 pub mod instance_lock;
 pub mod metrics;
 pub mod policy;
+mod readable;
 pub mod samples;
 pub mod session_io;
 pub mod status;

@@ -10,7 +10,7 @@ use metrics::{
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusRecorder};
 
 use crate::flows::FlowCounters;
-use crate::status::{SessionState, Status, backend_name};
+use crate::status::{HotPathKind, SessionState, Status, backend_name};
 
 const FIRST_PACED: &str = "ratewright_endpointd_first_paced_seconds";
 const FIRST_RATE: &str = "ratewright_endpointd_first_rate_seconds";
@@ -105,7 +105,7 @@ fn publish_counters(status: &Status) {
     let flows: &FlowCounters = &status.counters;
     let backend = &status.backend_stats;
     let link = &status.link;
-    let table: [(&'static str, &'static str, u64); 27] = [
+    let table: [(&'static str, &'static str, u64); 33] = [
         (
             "flowlets_started_total",
             "Flowlets that began",
@@ -212,6 +212,36 @@ fn publish_counters(status: &Status) {
             link.datagrams_unsent,
         ),
         (
+            "quic_sent_total",
+            "Datagrams that QUIC carried to the allocator",
+            link.quic_sent,
+        ),
+        (
+            "quic_received_total",
+            "Datagrams that QUIC brought",
+            link.quic_received,
+        ),
+        (
+            "sealed_sent_total",
+            "Sealed datagrams sent, probes included",
+            link.sealed_sent,
+        ),
+        (
+            "sealed_received_total",
+            "Sealed datagrams received, answers to probes included",
+            link.sealed_received,
+        ),
+        (
+            "sealed_dropped_total",
+            "Received datagrams that did not open",
+            link.sealed_dropped,
+        ),
+        (
+            "path_fallbacks_total",
+            "Times that QUIC took over from sealed datagrams",
+            link.path_fallbacks,
+        ),
+        (
             "backend_errors_total",
             "Operations that the back end refused",
             status.backend_errors,
@@ -260,7 +290,7 @@ fn publish_counters(status: &Status) {
 fn publish_gauges(status: &Status) {
     let session = &status.session;
     let established = session.state == SessionState::Established;
-    let table: [(&'static str, &'static str, f64); 10] = [
+    let table: [(&'static str, &'static str, f64); 11] = [
         ("flows", "Flowlets that run", status.flows as f64),
         (
             "reported_flows",
@@ -286,6 +316,11 @@ fn publish_gauges(status: &Status) {
             "session_established",
             "1 while a session is established",
             f64::from(u8::from(established)),
+        ),
+        (
+            "sealed_path",
+            "1 while sealed datagrams carry the session",
+            f64::from(u8::from(session.hot == HotPathKind::Udp)),
         ),
         (
             "topology_epoch",

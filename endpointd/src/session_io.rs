@@ -1,4 +1,4 @@
-//! The connection to the allocator: QUIC with mutual TLS, and reconnects.
+//! The connection to the allocator: QUIC with mutual TLS, sealed datagrams beside it, and reconnects.
 //!
 //! [`Link::next`] is the one thing to wait on: it connects, waits between attempts, and returns what
 //! arrives. It may be dropped and called again at any point without losing anything. The addresses
@@ -10,17 +10,18 @@ pub mod tls;
 
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll, Waker};
+use std::pin::Pin;
 use std::time::Duration;
 
-use bytes::Bytes;
 use quinn::{ClientConfig, Endpoint, VarInt};
+use ratewright_common::transport::Transport as _;
+use ratewright_proto::control::Welcome;
+use ratewright_proto::path::Path;
 use tokio::time::Sleep;
 
 use crate::clock;
-use crate::config::SessionConfig;
-use crate::status::LinkCounters;
+use crate::config::{HotTransport, SessionConfig, TransportConfig};
+use crate::status::{HotPathKind, LinkCounters};
 use backoff::Backoff;
 use connection::{Endpoints, Target, Up, open};
 
@@ -102,8 +103,8 @@ impl LinkError {
 pub enum LinkEvent {
     /// A connection is up; nothing was sent yet.
     Connected,
-    /// A datagram.
-    Datagram(Bytes),
+    /// Datagrams; see [`Link::take_datagrams`].
+    Datagrams,
     /// One frame of the control stream, without its length.
     Control(Vec<u8>),
     /// An attempt failed or the connection broke; the next attempt is under way or planned.
@@ -130,6 +131,7 @@ impl std::fmt::Debug for Link {
 /// The connection, in whatever state it is.
 pub struct Link {
     config: SessionConfig,
+    transport: TransportConfig,
     client: ClientConfig,
     server_name: String,
     addresses: Vec<String>,
@@ -153,6 +155,7 @@ impl Link {
         server_name: &str,
         client: ClientConfig,
         config: &SessionConfig,
+        transport: TransportConfig,
         seed: u64,
     ) -> Self {
         let ms = Duration::from_millis;
@@ -161,6 +164,7 @@ impl Link {
             refusals: Backoff::new(REFUSED_MIN, REFUSED_MAX, seed),
             refused: false,
             config: config.clone(),
+            transport,
             client,
             server_name: server_name.to_owned(),
             addresses: addresses.to_vec(),
@@ -202,28 +206,57 @@ impl Link {
         }
     }
 
-    /// A datagram that has already arrived, if there is one.
-    pub fn try_datagram(&mut self) -> Option<Bytes> {
-        let State::Up(up) = &mut self.state else {
-            return None;
-        };
-        let read = pin!(up.connection.read_datagram());
-        match read.poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(Ok(datagram)) => Some(datagram),
-            // An error shows at the next `next`.
-            Poll::Ready(Err(_)) | Poll::Pending => None,
+    /// Has the session that a Welcome has opened carried. Before that there are no datagrams.
+    pub fn carry(&mut self, now_ns: u64, welcome: &Welcome) {
+        if let State::Up(up) = &mut self.state {
+            let sealed = self.transport.hot == HotTransport::Udp;
+            up.carry(now_ns, welcome, sealed, self.config.bind);
         }
     }
 
-    /// Gives a datagram to the transport, which sends it when this task yields.
-    pub fn send_datagram(&mut self, datagram: &[u8]) {
-        let State::Up(up) = &self.state else { return };
-        if up
-            .connection
-            .send_datagram(Bytes::copy_from_slice(datagram))
-            .is_err()
-        {
-            self.counters.datagrams_unsent += 1;
+    /// Gives what has arrived to `take`.
+    pub fn take_datagrams(&mut self, take: impl FnMut(&[u8])) {
+        if let State::Up(up) = &mut self.state {
+            up.take_datagrams(take);
+        }
+    }
+
+    /// Gives a datagram to the transport, which sends it at the next [`flush`](Self::flush).
+    pub fn send_datagram(&mut self, now_ns: u64, datagram: &[u8]) {
+        if let State::Up(up) = &mut self.state {
+            up.send_datagram(now_ns, datagram);
+        }
+    }
+
+    /// Sends what was given to the transport.
+    pub fn flush(&mut self) {
+        if let State::Up(up) = &mut self.state {
+            up.hot.flush();
+        }
+    }
+
+    /// When [`on_timeout`](Self::on_timeout) is to be called.
+    #[must_use]
+    pub fn next_timeout(&self) -> Option<u64> {
+        let State::Up(up) = &self.state else {
+            return None;
+        };
+        up.hot.next_timeout()
+    }
+
+    /// Time has passed.
+    pub fn on_timeout(&mut self, now_ns: u64) {
+        if let State::Up(up) = &mut self.state {
+            up.hot.on_timeout(now_ns);
+        }
+    }
+
+    /// What carries the datagrams.
+    #[must_use]
+    pub fn hot(&self) -> HotPathKind {
+        match &self.state {
+            State::Up(up) if up.path() == Path::Sealed => HotPathKind::Udp,
+            _ => HotPathKind::Quic,
         }
     }
 
@@ -235,13 +268,19 @@ impl Link {
         }
     }
 
-    /// The largest datagram, while a connection is up.
+    /// Whether the peer takes datagrams at all.
+    #[must_use]
+    pub fn takes_datagrams(&self) -> bool {
+        matches!(&self.state, State::Up(up) if up.connection.max_datagram_size().is_some())
+    }
+
+    /// The largest datagram, while a session is carried.
     #[must_use]
     pub fn max_datagram_bytes(&self) -> Option<usize> {
         let State::Up(up) = &self.state else {
             return None;
         };
-        up.connection.max_datagram_size()
+        up.max_datagram_bytes()
     }
 
     /// Gives the connection up and connects again after a pause.
@@ -288,10 +327,14 @@ impl Link {
         &mut self.counters
     }
 
-    /// Counters.
+    /// Counters, over all connections.
     #[must_use]
-    pub fn counters(&self) -> &LinkCounters {
-        &self.counters
+    pub fn counters(&self) -> LinkCounters {
+        let mut counters = self.counters.clone();
+        if let State::Up(up) = &self.state {
+            counters.add(&up.hot.counters());
+        }
+        counters
     }
 
     /// How many addresses there are.
@@ -327,6 +370,9 @@ impl Link {
 
     /// Tries the next address: at once within a round, after a pause behind it.
     fn retry(&mut self) {
+        if let State::Up(up) = &self.state {
+            self.counters.add(&up.hot.counters());
+        }
         self.next_address = (self.next_address + 1) % self.addresses.len();
         self.tried += 1;
         let mut pause = Duration::ZERO;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use ratewright_common::transport::PathCounters;
 use serde::Serialize;
 
 use crate::backend::{BackendKind, BackendStats};
@@ -36,6 +37,42 @@ pub struct LinkCounters {
     pub sessions_lost: u64,
     /// Datagrams that the transport did not take.
     pub datagrams_unsent: u64,
+    /// Datagrams that QUIC carried to the allocator.
+    pub quic_sent: u64,
+    /// Datagrams that QUIC brought.
+    pub quic_received: u64,
+    /// Sealed datagrams sent, probes included.
+    pub sealed_sent: u64,
+    /// Sealed datagrams received, answers to probes included.
+    pub sealed_received: u64,
+    /// Received datagrams that did not open: forged, replayed, damaged.
+    pub sealed_dropped: u64,
+    /// Times that sealed datagrams no longer got through, and QUIC took over.
+    pub path_fallbacks: u64,
+}
+
+impl LinkCounters {
+    /// Adds what one connection counted.
+    pub fn add(&mut self, path: &PathCounters) {
+        self.datagrams_unsent += path.unsent;
+        self.quic_sent += path.quic_sent;
+        self.quic_received += path.quic_received;
+        self.sealed_sent += path.sealed_sent;
+        self.sealed_received += path.sealed_received;
+        self.sealed_dropped += path.sealed_dropped;
+        self.path_fallbacks += path.fallbacks;
+    }
+}
+
+/// What carries the session's datagrams at the moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HotPathKind {
+    /// QUIC.
+    #[default]
+    Quic,
+    /// Sealed UDP.
+    Udp,
 }
 
 /// The session.
@@ -57,6 +94,8 @@ pub struct SessionStatus {
     pub lease_s: f64,
     /// Round-trip time as QUIC measures it, in seconds.
     pub rtt_s: f64,
+    /// What carries its datagrams.
+    pub hot: HotPathKind,
     /// Why there is no session, where that is known.
     pub last_error: Option<String>,
 }

@@ -18,7 +18,7 @@ const WARN_EVERY_NS: u64 = 10_000_000_000;
 
 impl Daemon {
     pub(super) fn on_connected(&mut self) {
-        if self.link.max_datagram_bytes().is_none() {
+        if !self.link.takes_datagrams() {
             self.note_failure(
                 "the peer does not take QUIC datagrams: is it an allocator?".to_owned(),
             );
@@ -37,13 +37,16 @@ impl Daemon {
         }
     }
 
-    pub(super) fn on_datagram(&mut self, datagram: &[u8]) {
+    pub(super) fn on_datagrams(&mut self) {
         let now_ns = clock::now_ns();
-        match self.session.on_datagram(now_ns, datagram) {
-            Ok(()) => self.known.last_heard_ns = now_ns,
-            // It was counted by its reason, and has changed nothing.
-            Err(error) => tracing::debug!(%error, "a datagram was dropped"),
-        }
+        let (session, known) = (&mut self.session, &mut self.known);
+        self.link.take_datagrams(|datagram| {
+            match session.on_datagram(now_ns, datagram) {
+                Ok(()) => known.last_heard_ns = now_ns,
+                // It was counted by its reason, and has changed nothing.
+                Err(error) => tracing::debug!(%error, "a datagram was dropped"),
+            }
+        });
     }
 
     /// When the session is given up unless the allocator is heard before.
@@ -133,6 +136,7 @@ impl Daemon {
 
     fn on_established(&mut self, now_ns: u64, welcome: Welcome) {
         self.link.confirm();
+        self.link.carry(now_ns, &welcome);
         tracing::info!(
             allocator = self.link.address(),
             epoch = welcome.epoch,

@@ -1,13 +1,23 @@
-//! One QUIC connection with its control stream.
+//! One QUIC connection with its control stream, and what carries its session's datagrams.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::future::poll_fn;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::task::Poll;
 
 use quinn::{
     ClientConfig, Connection, ConnectionError, Endpoint, ReadError, RecvStream, SendStream,
 };
-use ratewright_proto::control::FrameDecoder;
+use ratewright_common::transport::{HotPath, SealedPort, Transport as _};
+use ratewright_common::udp::BATCH;
+use ratewright_proto::control::{FrameDecoder, Welcome};
+use ratewright_proto::path::{Path, PathConfig};
+use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
+
+use crate::readable;
 
 use super::{LinkError, LinkEvent};
 
@@ -32,6 +42,26 @@ pub(super) struct Up {
     incoming: RecvStream,
     decoder: FrameDecoder,
     frames: VecDeque<Vec<u8>>,
+    pub(super) hot: HotPath,
+    /// The session that it carries.
+    session: Option<u32>,
+    /// The sealed half's descriptor.
+    readable: Option<AsyncFd<OwnedFd>>,
+    arrived: Arrived,
+}
+
+/// Datagrams that wait to be taken, one behind the other; the memory is used again.
+#[derive(Default)]
+struct Arrived {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Arrived {
+    fn push(&mut self, datagram: &[u8]) {
+        self.bytes.extend_from_slice(datagram);
+        self.ends.push(self.bytes.len());
+    }
 }
 
 /// Resolves the address, shakes hands and opens the control stream.
@@ -77,6 +107,10 @@ pub(super) async fn open(endpoints: Endpoints, target: Target) -> Result<Up, Lin
             incoming,
             decoder: FrameDecoder::new(),
             frames: VecDeque::new(),
+            hot: HotPath::new(None),
+            session: None,
+            readable: None,
+            arrived: Arrived::default(),
         });
     }
     Err(unusable(problem))
@@ -117,14 +151,104 @@ impl Up {
                     }
                     Err(error) => return Err(lost(error.to_string())),
                 },
-                datagram = self.connection.read_datagram() => {
-                    return datagram
-                        .map(LinkEvent::Datagram)
-                        .map_err(|error| LinkError::connection(&self.address, &error));
+                arrived = receive(&mut self.hot, self.readable.as_ref(), &mut self.arrived) => {
+                    return arrived
+                        .map(|()| LinkEvent::Datagrams)
+                        .map_err(|error| lost(format!("the socket of sealed datagrams: {error}")));
                 }
             }
         }
     }
+
+    /// Carries the datagrams of the session that a Welcome has opened.
+    pub(super) fn carry(
+        &mut self,
+        now_ns: u64,
+        welcome: &Welcome,
+        sealed: bool,
+        bind: Option<IpAddr>,
+    ) {
+        if sealed && welcome.sealed_udp.is_some() {
+            match self.sealed_port(bind) {
+                Ok((port, readable)) => {
+                    self.hot = HotPath::new(Some(port));
+                    self.readable = Some(readable);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "no socket for sealed datagrams; QUIC carries them");
+                }
+            }
+        }
+        if let Err(error) = self.hot.add(now_ns, &self.connection, welcome) {
+            tracing::warn!(%error, "QUIC carries the session's datagrams");
+        }
+        self.session = Some(welcome.session);
+    }
+
+    fn sealed_port(&self, bind: Option<IpAddr>) -> io::Result<(SealedPort, AsyncFd<OwnedFd>)> {
+        let any = match self.connection.remote_address() {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let local = SocketAddr::new(bind.unwrap_or(any), 0);
+        let port = SealedPort::bind(local, PathConfig::default())?;
+        let readable = readable::watch(std::os::fd::AsFd::as_fd(&port))?;
+        Ok((port, readable))
+    }
+
+    /// Gives what has arrived to `take`.
+    pub(super) fn take_datagrams(&mut self, mut take: impl FnMut(&[u8])) {
+        let mut start = 0;
+        for end in self.arrived.ends.drain(..) {
+            take(&self.arrived.bytes[start..end]);
+            start = end;
+        }
+        self.arrived.bytes.clear();
+    }
+
+    pub(super) fn send_datagram(&mut self, now_ns: u64, datagram: &[u8]) {
+        if let Some(session) = self.session {
+            // One that is not taken is counted there.
+            let _ = self.hot.send(now_ns, session, datagram);
+        }
+    }
+
+    pub(super) fn max_datagram_bytes(&self) -> Option<usize> {
+        self.hot.max_datagram_bytes(self.session?)
+    }
+
+    pub(super) fn path(&self) -> Path {
+        self.session
+            .map_or(Path::Quic, |session| self.hot.path(session))
+    }
+}
+
+/// Waits until datagrams have arrived. Cancel safe: what was received stays in `arrived`.
+async fn receive(
+    hot: &mut HotPath,
+    readable: Option<&AsyncFd<OwnedFd>>,
+    arrived: &mut Arrived,
+) -> io::Result<()> {
+    poll_fn(|context| {
+        loop {
+            // Before the socket is read, so that what comes after the read is told anew.
+            let is_readable = match readable.map(|fd| fd.poll_read_ready(context)) {
+                Some(Poll::Ready(ready)) => {
+                    ready?.clear_ready();
+                    true
+                }
+                Some(Poll::Pending) | None => false,
+            };
+            let count = hot.receive(context, &mut |_, datagram| arrived.push(datagram))?;
+            if !arrived.ends.is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            if count < BATCH && !is_readable {
+                return Poll::Pending;
+            }
+        }
+    })
+    .await
 }
 
 impl Drop for Up {

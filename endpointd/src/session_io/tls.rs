@@ -149,12 +149,13 @@ pub fn client_config(tls: &TlsConfig, session: &SessionConfig) -> Result<ClientC
     let crypto = QuicClientConfig::try_from(config).map_err(unusable(&tls.cert))?;
 
     let mut transport = TransportConfig::default();
-    // The protocol keeps the session alive itself: with rates, a few times per lease.
+    // The protocol keeps the session alive itself, a few times per lease, but not this connection while
+    // sealed datagrams carry it.
     let idle = u32::try_from(session.idle_timeout_ms).unwrap_or(u32::MAX);
     transport
         .initial_rtt(Duration::from_micros(session.initial_rtt_us))
         .max_idle_timeout(Some(IdleTimeout::from(VarInt::from_u32(idle))))
-        .keep_alive_interval(None)
+        .keep_alive_interval(Some(Duration::from_millis(session.idle_timeout_ms / 3)))
         .max_concurrent_bidi_streams(VarInt::from_u32(0))
         .max_concurrent_uni_streams(VarInt::from_u32(0))
         .datagram_receive_buffer_size(Some(DATAGRAM_BUFFER_BYTES))

@@ -9,7 +9,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 /// A duplicate of `fd`, registered with the runtime: it cannot be closed under the runtime's feet.
-pub(super) fn watch(fd: BorrowedFd<'_>) -> io::Result<AsyncFd<OwnedFd>> {
+pub(crate) fn watch(fd: BorrowedFd<'_>) -> io::Result<AsyncFd<OwnedFd>> {
     let fd = fd.try_clone_to_owned()?;
     // SAFETY: the descriptor is owned by the `AsyncFd` from here on, so that it stays open, and the
     // same, for as long as it is registered.
