@@ -85,8 +85,8 @@ impl Directory {
     pub(super) fn insert(&mut self, key: FlowKey) -> u32 {
         let flow = self.free.pop().unwrap_or_else(|| {
             if self.keys.len() == self.keys.capacity() {
-                // An eighth at a time: doubling would leave a third of the room unused.
-                let more = self.keys.len() / 8 + 64;
+                // A sixteenth at a time: doubling would leave a third of the room unused.
+                let more = self.keys.len() / 16 + 64;
                 self.keys.reserve_exact(more);
                 self.homes.reserve_exact(more);
             }

@@ -4,7 +4,7 @@
 //! side, among those of its destination rack. What is stored per flow is in downward order; `mate` says
 //! for each downward cell which upward cell is the same flow, `back` the other way round.
 
-use super::lanes::{Halves, Lanes};
+use super::lanes::{Halves, LANES, Lanes};
 use super::layout::FlowBlockShape;
 use super::rows::{RowSet, Slots, growth, reorder, split};
 
@@ -35,6 +35,15 @@ pub(super) struct CellState {
     pub(super) told: f32,
 }
 
+/// Weights and knees of the flows of a FlowBlock.
+#[derive(Debug, Default)]
+pub(super) struct CellTerms {
+    pub(super) weight: Vec<Lanes>,
+    pub(super) knee: Vec<Lanes>,
+    /// By upward row: 1 / weight.
+    pub(super) inverse_weight: Vec<Lanes>,
+}
+
 /// A FlowBlock.
 #[derive(Debug)]
 pub(super) struct FlowBlock {
@@ -45,17 +54,15 @@ pub(super) struct FlowBlock {
     pub(super) core_blocks: Option<[usize; 2]>,
     pub(super) up: RowSet,
     pub(super) down: RowSet,
-    /// By upward row: 1 / weight.
-    pub(super) inverse_weight: Vec<Lanes>,
     /// By upward row: the downward cell.
     pub(super) back: Vec<Halves>,
     /// By downward row: the upward cell.
     pub(super) mate: Vec<Halves>,
-    pub(super) weight: Vec<Lanes>,
-    pub(super) knee: Vec<Lanes>,
     pub(super) rate: Vec<Lanes>,
     pub(super) told: Vec<Lanes>,
     pub(super) flow: Vec<[u32; 16]>,
+    /// Weights and knees. While all flows have weight 1 and the same knee, they take no room.
+    pub(super) terms: Option<CellTerms>,
     /// The knee of most flows.
     pub(super) common_knee: f32,
     /// Flows of another weight than 1, or of another knee.
@@ -72,14 +79,12 @@ impl FlowBlock {
             core_blocks: shape.core_links,
             up: RowSet::new(tables[0], over_cores),
             down: RowSet::new(tables[1], over_cores),
-            inverse_weight: Vec::new(),
             back: Vec::new(),
             mate: Vec::new(),
-            weight: Vec::new(),
-            knee: Vec::new(),
             rate: Vec::new(),
             told: Vec::new(),
             flow: Vec::new(),
+            terms: None,
             common_knee: 0.0,
             uncommon: 0,
             flows: 0,
@@ -99,14 +104,38 @@ impl FlowBlock {
 
     fn grow(&mut self) {
         let (up, down) = (self.up.len(), self.down.len());
-        fit(&mut self.inverse_weight, up, Lanes::default());
         fit(&mut self.back, up, Halves::default());
         fit(&mut self.mate, down, Halves::default());
-        fit(&mut self.weight, down, Lanes::default());
-        fit(&mut self.knee, down, Lanes([1.0; 16]));
+        if let Some(terms) = &mut self.terms {
+            terms.fit(up, down);
+        }
         fit(&mut self.rate, down, Lanes::default());
         fit(&mut self.told, down, Lanes::default());
         fit(&mut self.flow, down, [NO_FLOW; 16]);
+    }
+
+    /// Weight and knee of the flow in a downward cell.
+    fn terms_at(&self, (row, lane): (usize, usize)) -> (f32, f32) {
+        match &self.terms {
+            Some(terms) => (terms.weight[row].0[lane], terms.knee[row].0[lane]),
+            None => (1.0, self.common_knee),
+        }
+    }
+
+    /// Weights and knees, each in its place.
+    fn make_terms(&self) -> CellTerms {
+        let mut terms = CellTerms::default();
+        terms.fit(self.up.len(), self.down.len());
+        for (row, &used) in self.down.used.iter().enumerate() {
+            for lane in lanes_of(used) {
+                terms.weight[row].0[lane] = 1.0;
+                terms.knee[row].0[lane] = self.common_knee;
+            }
+        }
+        for (row, &used) in self.up.used.iter().enumerate() {
+            lanes_of(used).for_each(|lane| terms.inverse_weight[row].0[lane] = 1.0);
+        }
+        terms
     }
 
     fn deviates(&self, weight: f32, knee: f32) -> bool {
@@ -136,9 +165,9 @@ impl FlowBlock {
         self.rate[row].0[lane] = state.rate;
         self.told[row].0[lane] = state.told;
         self.flow[row][lane] = state.flow;
-        self.weight[row].0[lane] = 1.0;
-        self.knee[row].0[lane] = self.common_knee;
-        self.inverse_weight[up_row].0[up_lane] = 1.0;
+        if let Some(terms) = &mut self.terms {
+            terms.set((row, lane), (up_row, up_lane), 1.0, self.common_knee);
+        }
         self.set_terms(down, state.weight, state.knee);
         Some(down)
     }
@@ -146,21 +175,26 @@ impl FlowBlock {
     /// Changes weight and knee of a flow.
     pub(super) fn set_terms(&mut self, cell: u16, weight: f32, knee: f32) {
         let (row, lane) = split(cell);
-        let was = self.deviates(self.weight[row].0[lane], self.knee[row].0[lane]);
-        self.uncommon -= usize::from(was);
-        self.uncommon += usize::from(self.deviates(weight, knee));
-        self.weight[row].0[lane] = weight;
-        self.knee[row].0[lane] = knee;
-        let (up_row, up_lane) = split(self.mate[row].0[lane]);
-        self.inverse_weight[up_row].0[up_lane] = weight.recip();
+        let (old_weight, old_knee) = self.terms_at((row, lane));
+        self.uncommon -= usize::from(self.deviates(old_weight, old_knee));
+        let deviates = self.deviates(weight, knee);
+        self.uncommon += usize::from(deviates);
+        if deviates && self.terms.is_none() {
+            self.terms = Some(self.make_terms());
+        }
+        if let Some(terms) = &mut self.terms {
+            let up = split(self.mate[row].0[lane]);
+            terms.set((row, lane), up, weight, knee);
+        }
     }
 
     pub(super) fn state(&self, cell: u16) -> CellState {
         let (row, lane) = split(cell);
+        let (weight, knee) = self.terms_at((row, lane));
         CellState {
             flow: self.flow[row][lane],
-            weight: self.weight[row].0[lane],
-            knee: self.knee[row].0[lane],
+            weight,
+            knee,
             rate: self.rate[row].0[lane],
             told: self.told[row].0[lane],
         }
@@ -173,10 +207,12 @@ impl FlowBlock {
         self.set_terms(cell, 1.0, common);
         let up = self.mate[row].0[lane];
         let (up_row, up_lane) = split(up);
-        self.inverse_weight[up_row].0[up_lane] = 0.0;
+        if let Some(terms) = &mut self.terms {
+            terms.weight[row].0[lane] = 0.0;
+            terms.inverse_weight[up_row].0[up_lane] = 0.0;
+        }
         self.back[up_row].0[up_lane] = 0;
         self.mate[row].0[lane] = 0;
-        self.weight[row].0[lane] = 0.0;
         self.rate[row].0[lane] = 0.0;
         self.told[row].0[lane] = 0.0;
         self.flow[row][lane] = NO_FLOW;
@@ -192,11 +228,16 @@ impl FlowBlock {
         }
         let (up, down) = (self.up.put_in_order(), self.down.put_in_order());
         let (up_rows, down_rows) = (self.up.len(), self.down.len());
-        self.inverse_weight = reorder(&self.inverse_weight, &up, up_rows);
+        if self.uncommon == 0 {
+            self.terms = None;
+        }
+        if let Some(terms) = &mut self.terms {
+            terms.inverse_weight = reorder(&terms.inverse_weight, &up, up_rows);
+            terms.weight = reorder(&terms.weight, &down, down_rows);
+            terms.knee = reorder(&terms.knee, &down, down_rows);
+        }
         self.back = reorder(&self.back, &up, up_rows);
         self.mate = reorder(&self.mate, &down, down_rows);
-        self.weight = reorder(&self.weight, &down, down_rows);
-        self.knee = reorder(&self.knee, &down, down_rows);
         self.rate = reorder(&self.rate, &down, down_rows);
         self.told = reorder(&self.told, &down, down_rows);
         self.flow = reorder(&self.flow, &down, down_rows);
@@ -222,13 +263,35 @@ impl FlowBlock {
     pub(super) fn bytes(&self) -> usize {
         self.up.bytes()
             + self.down.bytes()
-            + self.inverse_weight.capacity() * size_of::<Lanes>()
+            + self.terms.as_ref().map_or(0, CellTerms::bytes)
             + self.back.capacity() * size_of::<Halves>()
             + self.mate.capacity() * size_of::<Halves>()
-            + (self.weight.capacity() + self.knee.capacity()) * size_of::<Lanes>()
             + (self.rate.capacity() + self.told.capacity()) * size_of::<Lanes>()
             + self.flow.capacity() * size_of::<[u32; 16]>()
     }
+}
+
+impl CellTerms {
+    fn fit(&mut self, up: usize, down: usize) {
+        fit(&mut self.inverse_weight, up, Lanes::default());
+        fit(&mut self.weight, down, Lanes::default());
+        fit(&mut self.knee, down, Lanes([1.0; 16]));
+    }
+
+    fn set(&mut self, down: (usize, usize), up: (usize, usize), weight: f32, knee: f32) {
+        self.weight[down.0].0[down.1] = weight;
+        self.knee[down.0].0[down.1] = knee;
+        self.inverse_weight[up.0].0[up.1] = weight.recip();
+    }
+
+    fn bytes(&self) -> usize {
+        let rows = self.weight.capacity() + self.knee.capacity() + self.inverse_weight.capacity();
+        rows * size_of::<Lanes>()
+    }
+}
+
+fn lanes_of(used: u16) -> impl Iterator<Item = usize> {
+    (0..LANES).filter(move |lane| used >> lane & 1 == 1)
 }
 
 /// Lengthens a list of rows.

@@ -369,7 +369,7 @@ fn cells_over(
     };
     let slot = usize::from(place.slot());
     let mut cells = Vec::new();
-    for (table, rows) in side.rows.iter().enumerate() {
+    for table in 0..side.tables() {
         let holder = match place.role {
             Role::Core => layout.shapes[link_block].pod_tables[table] as usize,
             _ => table,
@@ -377,7 +377,7 @@ fn cells_over(
         if !tables.contains(&holder) {
             continue;
         }
-        for &row in rows {
+        for &row in side.rows_of(table) {
             for lane in 0..LANES as u16 {
                 let cell = row * LANES as u16 + lane;
                 let slots = side.slots(cell);

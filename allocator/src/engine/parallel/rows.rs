@@ -11,8 +11,7 @@
 //! Flows over the cores have a second table, their pod's: a register for each core link of an
 //! aggregation switch, its plane, and in it a lane for each fabric slot (see `layout`). What is in which
 //! lane of those registers follows from the fabric slots and planes of the flows, so it takes two more
-//! bits per flow and no further maps. In return, no two flows of a row have the same fabric slot and
-//! planes 0 and 1, or 2 and 3: the two maps of the fabric slots hold one half of the planes each.
+//! bits per flow and no further maps.
 //!
 //! Both directions stand in one 32-bit word per lane:
 //!
@@ -21,8 +20,8 @@
 //! bits  4..8   lane of the flow of host lane + 0      (15: none; lane 15 is always empty, its rate 0)
 //! bits  8..12  lane of the flow of host lane + 16
 //! bits 12..16  lane of the flow of host lane + 32
-//! bits 16..20  lane of a flow over fabric link `lane`, and over plane 0 or 1 if over the cores
-//! bits 20..24  lane of a second flow over fabric link `lane`, over plane 2 or 3 if over the cores
+//! bits 16..20  lane of a flow over fabric link `lane`
+//! bits 20..24  lane of a second flow over fabric link `lane`
 //! bits 24..26  plane of the flow in this lane, if over the cores
 //! bits 26..32  host slot of the flow in this lane
 //! ```
@@ -70,8 +69,10 @@ struct Occupancy {
 /// Rows by link table.
 #[derive(Debug)]
 pub(super) struct RowSet {
-    /// The rows of each table, in the order in which they are worked on.
-    pub(super) rows: Vec<Vec<u16>>,
+    /// The rows by table, in the order in which they are worked on.
+    order: Vec<u16>,
+    /// By table, and once more at the end: where in `order` its rows begin.
+    starts: Vec<u16>,
     /// Look-up words by row.
     pub(super) words: Vec<Words>,
     /// Lanes in use by row.
@@ -94,7 +95,8 @@ impl RowSet {
     /// No flows over `tables` link tables. Row 0 belongs to no table: empty cells point into it.
     pub(super) fn new(tables: usize, over_cores: bool) -> Self {
         Self {
-            rows: vec![Vec::new(); tables],
+            order: Vec::new(),
+            starts: vec![0; tables + 1],
             words: vec![EMPTY],
             used: vec![0],
             occupancy: vec![Occupancy::default()],
@@ -109,6 +111,18 @@ impl RowSet {
         self.words.len()
     }
 
+    /// Tables.
+    pub(super) fn tables(&self) -> usize {
+        self.starts.len() - 1
+    }
+
+    /// The rows of a table.
+    #[inline(always)]
+    pub(super) fn rows_of(&self, table: usize) -> &[u16] {
+        let (first, end) = (self.starts[table], self.starts[table + 1]);
+        &self.order[usize::from(first)..usize::from(end)]
+    }
+
     /// Takes a cell for a flow; none if the side is full.
     pub(super) fn insert(&mut self, table: usize, slots: Slots) -> Option<u16> {
         let host = 1u64 << slots.host;
@@ -120,15 +134,11 @@ impl RowSet {
         debug_assert_eq!(slots.plane.is_some(), self.over_cores);
         let fits = |row: &u16| {
             let taken = &self.occupancy[usize::from(*row)];
-            let full = match slots.plane {
-                None => taken.fabric[0] & taken.fabric[1],
-                Some(plane) => taken.fabric[usize::from(plane / 2)],
-            };
             self.used[usize::from(*row)] != EVERY_LANE
                 && taken.hosts & host == 0
-                && full & fabric == 0
+                && taken.fabric[0] & taken.fabric[1] & fabric == 0
         };
-        let row = match self.rows[table].iter().copied().find(|row| fits(row)) {
+        let row = match self.rows_of(table).iter().copied().find(|row| fits(row)) {
             Some(row) => row,
             None => self.add_row(table)?,
         };
@@ -150,10 +160,7 @@ impl RowSet {
             lane,
         );
         if fabric != 0 {
-            let which = match slots.plane {
-                None => usize::from(taken.fabric[0] & fabric != 0),
-                Some(plane) => usize::from(plane / 2),
-            };
+            let which = usize::from(taken.fabric[0] & fabric != 0);
             taken.fabric[which] |= fabric;
             set_lane(
                 words,
@@ -188,8 +195,16 @@ impl RowSet {
             }
         }
         if self.used[row] == 0 {
+            let first = usize::from(self.starts[table]);
             // At most a rack's rows: a few dozen.
-            self.rows[table].retain(|&r| usize::from(r) != row);
+            if let Some(place) = self
+                .rows_of(table)
+                .iter()
+                .position(|&r| usize::from(r) == row)
+            {
+                self.order.remove(first + place);
+                self.starts[table + 1..].iter_mut().for_each(|s| *s -= 1);
+            }
             self.free.push(row as u16);
         }
     }
@@ -221,7 +236,8 @@ impl RowSet {
     pub(super) fn put_in_order(&mut self) -> Vec<u16> {
         let mut now = vec![0; self.len()];
         let mut next = 1u16;
-        for row in self.rows.iter_mut().flatten() {
+        self.order.shrink_to_fit();
+        for row in &mut self.order {
             now[usize::from(*row)] = next;
             *row = next;
             next += 1;
@@ -238,9 +254,7 @@ impl RowSet {
 
     /// Bytes that it takes.
     pub(super) fn bytes(&self) -> usize {
-        let lists: usize = self.rows.iter().map(Vec::capacity).sum();
-        lists * 2
-            + self.rows.len() * size_of::<Vec<u16>>()
+        (self.order.capacity() + self.starts.capacity()) * 2
             + self.words.capacity() * size_of::<Words>()
             + self.used.capacity() * 2
             + self.occupancy.capacity() * size_of::<Occupancy>()
@@ -268,7 +282,13 @@ impl RowSet {
             table: table as u16,
             ..Occupancy::default()
         };
-        self.rows[table].push(row);
+        if self.order.len() == self.order.capacity() {
+            self.order.reserve_exact(growth(self.order.len()));
+        }
+        // Moves a few KiB, once for some fifteen flows: the lists of all tables in one are what lets an
+        // iteration find them without a miss for each.
+        self.order.insert(usize::from(self.starts[table + 1]), row);
+        self.starts[table + 1..].iter_mut().for_each(|s| *s += 1);
         Some(row)
     }
 }

@@ -93,6 +93,8 @@ pub(super) struct Worker {
     pub(super) index: usize,
     pub(super) iteration: u64,
     scratch: Scratch,
+    /// The last walk began at the last FlowBlock.
+    backwards: bool,
 }
 
 impl Worker {
@@ -101,6 +103,7 @@ impl Worker {
             index,
             iteration: 0,
             scratch: Scratch::default(),
+            backwards: false,
         }
     }
 
@@ -151,7 +154,15 @@ impl Worker {
         if rates {
             sums.iter_mut().for_each(Sums::clear);
         }
-        for index in shared.owned(self.index) {
+        // There and back: what the last walk left in the caches is met first.
+        let owned = shared.owned(self.index);
+        self.backwards = !self.backwards;
+        for step in 0..owned.len() {
+            let index = if self.backwards {
+                owned.end - 1 - step
+            } else {
+                owned.start + step
+            };
             let mut block = lock(&shared.flow_blocks[index]);
             if block.flows() == 0 {
                 continue;

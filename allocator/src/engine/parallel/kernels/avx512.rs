@@ -25,6 +25,8 @@ const THIRD_REGISTER: i32 = 32;
 const HIGH_PLANES: i32 = 32;
 /// The bit of a word that says that its flow's plane is 1 or 3.
 const ODD_PLANES: i32 = 1 << 24;
+/// The bit of a word that says that its flow's plane is 2 or 3.
+const UPPER_PLANES: i32 = 1 << 25;
 /// Bitwise: of the first where the third is set, else of the second.
 const SELECT: i32 = 0xe4;
 
@@ -162,32 +164,24 @@ struct LookUp<const CORE: bool> {
 impl<const CORE: bool> LookUp<CORE> {
     #[inline]
     #[target_feature(enable = "avx512f")]
-    fn load(rack: &Table, pod: Option<&Table>) -> Self {
-        let rack = Registers::load(rack);
-        let pod = match pod {
-            Some(pod) if CORE => Registers::load(pod),
-            _ => rack,
-        };
-        Self { rack, pod }
+    fn load(rack: &Table, pod: &Table) -> Self {
+        Self {
+            rack: Registers::load(rack),
+            pod: Registers::load(pod),
+        }
     }
 }
 
-/// Prices and rooms of one side for a table's flows.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn tables<const CORE: bool>(side: &Side<'_>, table: usize) -> [LookUp<CORE>; 2] {
-    let core = side.core.as_ref().filter(|_| CORE);
-    let pod = core.map(|core| (core.links, core.tables[table] as usize));
-    [
-        LookUp::load(
-            &side.links.prices[table],
-            pod.map(|(links, table)| &links.prices[table]),
-        ),
-        LookUp::load(
-            &side.links.rooms[table],
-            pod.map(|(links, table)| &links.rooms[table]),
-        ),
-    ]
+/// The pod's tables that the flows of a table look up, prices and rooms; without `CORE` any.
+#[inline(always)]
+fn pod_tables<'a, const CORE: bool>(side: &'a Side<'_>, table: usize) -> [&'a Table; 2] {
+    match &side.core {
+        Some(core) if CORE => {
+            let pod = core.tables[table] as usize;
+            [&core.links.prices[pod], &core.links.rooms[pod]]
+        }
+        _ => [&side.links.prices[table], &side.links.rooms[table]],
+    }
 }
 
 /// Where the flows of a row look up.
@@ -266,71 +260,97 @@ impl<const CORE: bool> Totals<CORE> {
     #[target_feature(enable = "avx512f")]
     fn add<const PLAIN: bool>(&mut self, words: __m512i, rates: __m512, reactions: __m512) {
         macro_rules! add {
-            ($which:literal, $shift:literal, $rates:expr, $reactions:expr) => {
+            ($which:literal, $shift:literal) => {
                 let lanes = _mm512_srli_epi32::<$shift>(words);
-                let rate = _mm512_permutexvar_ps(lanes, $rates);
+                let rate = _mm512_permutexvar_ps(lanes, rates);
                 self.load[$which] = _mm512_add_ps(self.load[$which], rate);
                 self.reaction[$which] = if PLAIN {
                     _mm512_fmadd_ps(rate, rate, self.reaction[$which])
                 } else {
-                    let reaction = _mm512_permutexvar_ps(lanes, $reactions);
+                    let reaction = _mm512_permutexvar_ps(lanes, reactions);
                     _mm512_add_ps(self.reaction[$which], reaction)
                 };
             };
         }
-        add!(0, 4, rates, reactions);
-        add!(1, 8, rates, reactions);
-        add!(2, 12, rates, reactions);
+        add!(0, 4);
+        add!(1, 8);
+        add!(2, 12);
         if CORE {
-            let odd = _mm512_test_epi32_mask(words, _mm512_set1_epi32(ODD_PLANES));
-            let even_rates = _mm512_maskz_mov_ps(!odd, rates);
-            let odd_rates = _mm512_maskz_mov_ps(odd, rates);
-            let even_reactions = _mm512_maskz_mov_ps(!odd, reactions);
-            let odd_reactions = _mm512_maskz_mov_ps(odd, reactions);
-            add!(3, 16, even_rates, even_reactions);
-            add!(4, 16, odd_rates, odd_reactions);
-            add!(5, 20, even_rates, even_reactions);
-            add!(6, 20, odd_rates, odd_reactions);
+            // Written out, so that the totals stay in registers.
+            macro_rules! add_plane {
+                ($which:literal, $lanes:expr, $rate:ident, $reaction:ident) => {
+                    let of_plane = $lanes;
+                    let (load, sum) = (self.load[$which], self.reaction[$which]);
+                    self.load[$which] = _mm512_mask_add_ps(load, of_plane, load, $rate);
+                    self.reaction[$which] = if PLAIN {
+                        _mm512_mask3_fmadd_ps($rate, $rate, sum, of_plane)
+                    } else {
+                        _mm512_mask_add_ps(sum, of_plane, sum, $reaction)
+                    };
+                };
+            }
+            macro_rules! add_planes {
+                ($shift:literal) => {
+                    let lanes = _mm512_srli_epi32::<$shift>(words);
+                    let rate = _mm512_permutexvar_ps(lanes, rates);
+                    let planes = _mm512_permutexvar_epi32(lanes, words);
+                    let odd = _mm512_test_epi32_mask(planes, _mm512_set1_epi32(ODD_PLANES));
+                    let high = _mm512_test_epi32_mask(planes, _mm512_set1_epi32(UPPER_PLANES));
+                    let reaction = if PLAIN {
+                        rate
+                    } else {
+                        _mm512_permutexvar_ps(lanes, reactions)
+                    };
+                    add_plane!(3, !odd & !high, rate, reaction);
+                    add_plane!(4, odd & !high, rate, reaction);
+                    add_plane!(5, !odd & high, rate, reaction);
+                    add_plane!(6, odd & high, rate, reaction);
+                };
+            }
+            add_planes!(16);
+            add_planes!(20);
         } else {
-            add!(3, 16, rates, reactions);
-            add!(4, 20, rates, reactions);
-        }
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx512f")]
-    fn leave(&self, side: &mut Side<'_>, table: usize) {
-        self.leave_at(&mut side.sums.load[table], &self.load);
-        self.leave_at(&mut side.sums.reaction[table], &self.reaction);
-        if let Some(core) = side.core.as_mut().filter(|_| CORE) {
-            let pod = core.tables[table] as usize;
-            leave_planes(&mut core.sums.load[pod], &self.load);
-            leave_planes(&mut core.sums.reaction[pod], &self.reaction);
-        }
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx512f")]
-    fn leave_at(&self, table: &mut Table, totals: &[__m512; 7]) {
-        let mut fabric = _mm512_add_ps(totals[3], totals[4]);
-        if CORE {
-            fabric = _mm512_add_ps(fabric, _mm512_add_ps(totals[5], totals[6]));
-        }
-        for (lanes, sum) in table
-            .iter_mut()
-            .zip([totals[0], totals[1], totals[2], fabric])
-        {
-            store(lanes, _mm512_add_ps(load(lanes), sum));
+            add!(3, 16);
+            add!(4, 20);
         }
     }
 }
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn leave_planes(table: &mut Table, totals: &[__m512; 7]) {
-    for (lanes, &sum) in table.iter_mut().zip(&totals[3..]) {
-        store(lanes, _mm512_add_ps(load(lanes), sum));
-    }
+fn increase(lanes: &mut Lanes, by: __m512) {
+    store(lanes, _mm512_add_ps(load(lanes), by));
+}
+
+/// Adds totals to four registers of a worker's sums. A macro, and written out, since otherwise all
+/// totals would go through memory.
+macro_rules! leave_four {
+    ($table:expr, $first:expr, $second:expr, $third:expr, $fourth:expr) => {
+        let table: &mut Table = $table;
+        increase(&mut table[0], $first);
+        increase(&mut table[1], $second);
+        increase(&mut table[2], $third);
+        increase(&mut table[3], $fourth);
+    };
+}
+
+/// Adds totals to a worker's sums.
+macro_rules! leave {
+    ($core:ident, $totals:expr, $side:expr, $table:expr) => {
+        leave!(of $core, $totals.load, load, $side, $table);
+        leave!(of $core, $totals.reaction, reaction, $side, $table);
+    };
+    (of $core:ident, $sums:expr, $list:ident, $side:expr, $table:expr) => {
+        let mut fabric = _mm512_add_ps($sums[3], $sums[4]);
+        if $core {
+            fabric = _mm512_add_ps(fabric, _mm512_add_ps($sums[5], $sums[6]));
+        }
+        leave_four!(&mut $side.sums.$list[$table], $sums[0], $sums[1], $sums[2], fabric);
+        if $core && let Some(core) = &mut $side.core {
+            let pod = core.tables[$table] as usize;
+            leave_four!(&mut core.sums.$list[pod], $sums[3], $sums[4], $sums[5], $sums[6]);
+        }
+    };
 }
 
 /// Prices and rooms of the upward halves of the paths.
@@ -338,11 +358,14 @@ fn leave_planes(table: &mut Table, totals: &[__m512; 7]) {
 fn up_pairs<const CORE: bool>(block: &FlowBlock, side: &Side<'_>, pairs: &mut [Pairs]) {
     let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
     let high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-    for (table, rows) in block.up.rows.iter().enumerate() {
+    for table in 0..block.up.tables() {
+        let rows = block.up.rows_of(table);
         if rows.is_empty() {
             continue;
         }
-        let [prices, rooms] = tables::<CORE>(side, table);
+        let pod = pod_tables::<CORE>(side, table);
+        let prices = LookUp::<CORE>::load(&side.links.prices[table], pod[0]);
+        let rooms = LookUp::<CORE>::load(&side.links.rooms[table], pod[1]);
         for &row in rows {
             let row = usize::from(row);
             let slots = RowSlots::of(load_words(of(&block.up.words, row)));
@@ -397,15 +420,15 @@ fn down_rows<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool, const 
     side: &mut Side<'_>,
     scratch: &mut Scratch,
 ) {
-    for table in 0..block.down.rows.len() {
-        if block.down.rows[table].is_empty() {
+    for table in 0..block.down.tables() {
+        if block.down.rows_of(table).is_empty() {
             continue;
         }
         down_table::<NORMALIZE, RATES, PLAIN, CORE>(pass, block, side, table, scratch);
         if RATES {
             let cells = scratch.rates.as_mut_ptr().cast::<u32>();
             let mut totals = Totals::<CORE>::new();
-            for &row in &block.down.rows[table] {
+            for &row in block.down.rows_of(table) {
                 let row = usize::from(row);
                 deliver(
                     of(&block.rate, row),
@@ -422,7 +445,7 @@ fn down_rows<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool, const 
                 };
                 totals.add::<PLAIN>(words, rates, reactions);
             }
-            totals.leave(side, table);
+            leave!(CORE, totals, side, table);
         }
     }
 }
@@ -464,11 +487,18 @@ fn down_table<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool, const
 ) {
     let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     let odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
-    let [prices, rooms] = tables::<CORE>(side, table);
+    let pod = pod_tables::<CORE>(side, table);
+    let prices = LookUp::<CORE>::load(&side.links.prices[table], pod[0]);
+    let rooms = LookUp::<CORE>::load(&side.links.rooms[table], pod[1]);
     let (two, threshold) = (_mm512_set1_ps(2.0), _mm512_set1_ps(pass.threshold));
     let common_knee = _mm512_set1_ps(block.common_knee);
     let pairs = scratch.pairs.as_ptr().cast::<f64>();
-    for &row in &block.down.rows[table] {
+    // Without `PLAIN`, there are such lists.
+    let (weights, knees) = match &block.terms {
+        Some(terms) => (&terms.weight[..], &terms.knee[..]),
+        None => (&[][..], &[][..]),
+    };
+    for &row in block.down.rows_of(table) {
         let row = usize::from(row);
         // SAFETY: a FlowBlock's mates are cells of its upward rows (see `deliver`).
         let (first, second) = unsafe { fetch(of(&block.mate, row), pairs) };
@@ -496,7 +526,7 @@ fn down_table<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool, const
             let knee = if PLAIN {
                 common_knee
             } else {
-                load(of(&block.knee, row))
+                load(of(knees, row))
             };
             let price = _mm512_max_ps(price, knee);
             let guess = _mm512_rcp14_ps(price);
@@ -504,7 +534,7 @@ fn down_table<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool, const
             if PLAIN {
                 store(rate, _mm512_maskz_mov_ps(FLOW_LANES, share));
             } else {
-                let rates = _mm512_mul_ps(load(of(&block.weight, row)), share);
+                let rates = _mm512_mul_ps(load(of(weights, row)), share);
                 store(rate, rates);
                 store(
                     of_mut(&mut scratch.reactions, row),
@@ -522,7 +552,12 @@ fn up_rates<const PLAIN: bool, const CORE: bool>(
     side: &mut Side<'_>,
     rates: &[Lanes],
 ) {
-    for (table, rows) in block.up.rows.iter().enumerate() {
+    let inverse_weights = match &block.terms {
+        Some(terms) => &terms.inverse_weight[..],
+        None => &[],
+    };
+    for table in 0..block.up.tables() {
+        let rows = block.up.rows_of(table);
         if rows.is_empty() {
             continue;
         }
@@ -534,13 +569,10 @@ fn up_rates<const PLAIN: bool, const CORE: bool>(
             let reactions = if PLAIN {
                 rates
             } else {
-                _mm512_mul_ps(
-                    _mm512_mul_ps(rates, rates),
-                    load(of(&block.inverse_weight, row)),
-                )
+                _mm512_mul_ps(_mm512_mul_ps(rates, rates), load(of(inverse_weights, row)))
             };
             totals.add::<PLAIN>(words, rates, reactions);
         }
-        totals.leave(side, table);
+        leave!(CORE, totals, side, table);
     }
 }

@@ -89,7 +89,7 @@ pub(super) struct Scratch {
     pub(super) pairs: Vec<Pairs>,
     /// By upward row: rates.
     pub(super) rates: Vec<Lanes>,
-    /// By downward row: reactions.
+    /// By downward row: reactions. Only grown for FlowBlocks of flows of different weights.
     pub(super) reactions: Vec<Lanes>,
     /// By downward row: lanes whose rate passed the threshold.
     pub(super) moved: Vec<u16>,
@@ -103,8 +103,10 @@ impl Scratch {
             self.rates.resize(up, Lanes::default());
         }
         if self.moved.len() < down {
-            self.reactions.resize(down, Lanes::default());
             self.moved.resize(down, 0);
+        }
+        if !block.is_plain() && self.reactions.len() < down {
+            self.reactions.resize(down, Lanes::default());
         }
     }
 }

@@ -70,16 +70,16 @@ pub(in crate::engine::parallel) fn run(
     [mut up, mut down]: [Side<'_>; 2],
     scratch: &mut Scratch,
 ) {
-    for (table, rows) in block.up.rows.iter().enumerate() {
-        for &row in rows {
+    for table in 0..block.up.tables() {
+        for &row in block.up.rows_of(table) {
             let row = usize::from(row);
             for lane in lanes(block.up.used[row]) {
                 scratch.pairs[row].0[lane] = half(&up, table, slots(&block.up, row, lane));
             }
         }
     }
-    for table in 0..block.down.rows.len() {
-        for &row in &block.down.rows[table] {
+    for table in 0..block.down.tables() {
+        for &row in block.down.rows_of(table) {
             let row = usize::from(row);
             let mut moved = 0u16;
             for lane in lanes(block.down.used[row]) {
@@ -98,8 +98,12 @@ pub(in crate::engine::parallel) fn run(
                 }
                 if pass.rates {
                     let price = price + down_price;
-                    let share = price.max(block.knee[row].0[lane]).recip();
-                    *rate = block.weight[row].0[lane] * share;
+                    let [weight, knee] = match &block.terms {
+                        Some(terms) => [terms.weight[row].0[lane], terms.knee[row].0[lane]],
+                        None => [1.0, block.common_knee],
+                    };
+                    let share = price.max(knee).recip();
+                    *rate = weight * share;
                     scratch.rates[up_row].0[up_lane] = *rate;
                     add(&mut down, table, slots, *rate, *rate * share);
                 }
@@ -110,12 +114,16 @@ pub(in crate::engine::parallel) fn run(
     if !pass.rates {
         return;
     }
-    for (table, rows) in block.up.rows.iter().enumerate() {
-        for &row in rows {
+    for table in 0..block.up.tables() {
+        for &row in block.up.rows_of(table) {
             let row = usize::from(row);
             for lane in lanes(block.up.used[row]) {
                 let rate = scratch.rates[row].0[lane];
-                let reaction = rate * rate * block.inverse_weight[row].0[lane];
+                let inverse = match &block.terms {
+                    Some(terms) => terms.inverse_weight[row].0[lane],
+                    None => 1.0,
+                };
+                let reaction = rate * rate * inverse;
                 add(&mut up, table, slots(&block.up, row, lane), rate, reaction);
             }
         }
