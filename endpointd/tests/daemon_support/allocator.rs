@@ -10,7 +10,7 @@ use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{Connection, Endpoint, ServerConfig as QuicConfig};
 use ratewright_endpointd::clock;
 use ratewright_proto::control::{
-    ClassInfo, FrameDecoder, HostInfo, Refusal, RefusalCode, TopologySnapshot,
+    ClassInfo, FrameDecoder, HostInfo, Refusal, RefusalCode, SealedUdp, TopologySnapshot,
 };
 use ratewright_proto::server::{Admission, ServerConfig, ServerEvent, ServerSession};
 use ratewright_proto::{FlowId, StartRecord};
@@ -31,6 +31,8 @@ pub struct Script {
     /// No datagram leaves, as in a network that loses them all.
     pub mute: bool,
     pub refuse: Option<RefusalCode>,
+    /// What a Welcome offers.
+    pub sealed_udp: Option<SealedUdp>,
     pub topology: TopologySnapshot,
     /// Flows that are active, newest parameters.
     pub flows: Vec<StartRecord>,
@@ -238,7 +240,7 @@ fn on_event(now_ns: u64, session: &mut ServerSession, script: &mut Script, event
                 ],
                 threshold: 0.01,
                 released: script.released,
-                sealed_udp: None,
+                sealed_udp: script.sealed_udp,
             };
             session.accept(now_ns, admission).unwrap();
         }

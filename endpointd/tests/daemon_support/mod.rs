@@ -4,6 +4,7 @@
 
 pub mod allocator;
 pub mod backend;
+pub mod service;
 
 use std::net::IpAddr;
 use std::path::Path;

@@ -1,0 +1,69 @@
+//! The allocator itself, with its engine, on the test's thread.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use ratewright_allocator::service::daemon::Loaded;
+use ratewright_allocator::service::shard::engine_link::configured_engine;
+use ratewright_allocator::service::shard::{Shard, ShardError};
+use ratewright_topology::TwoTierClos;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+/// A running allocator; ended without a word when dropped.
+pub struct Service {
+    pub address: SocketAddr,
+    task: JoinHandle<()>,
+}
+
+impl Service {
+    /// Starts one for the hosts h1 to h16 of a two-tier Clos network, with `more` in its configuration.
+    pub fn start(folder: &Path, more: &str) -> Self {
+        Self::try_start(folder, SocketAddr::from(([127, 0, 0, 1], 0)), more).unwrap()
+    }
+
+    /// Starts another incarnation at the address of one that was stopped.
+    pub async fn restart(folder: &Path, address: SocketAddr, more: &str) -> Self {
+        // The socket of the one before is closed once its connections have said that they close.
+        for _ in 0..10_000 {
+            if let Ok(service) = Self::try_start(folder, address, more) {
+                return service;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        panic!("{address} does not become free");
+    }
+
+    fn try_start(folder: &Path, listen: SocketAddr, more: &str) -> Result<Self, ShardError> {
+        let topology = TwoTierClos::default().build().unwrap();
+        std::fs::write(folder.join("topology.toml"), topology.to_toml_string()).unwrap();
+        let config = format!(
+            "listen = \"{listen}\"\nadmin = \"unix:admin.sock\"\ntopology = \"topology.toml\"\n\
+             [tls]\nca = \"ca.pem\"\ncert = \"allocator.pem\"\nkey = \"allocator.key\"\n{more}"
+        );
+        let path = folder.join("allocator.toml");
+        std::fs::write(&path, config).unwrap();
+        let loaded = Loaded::load(&path).unwrap();
+        let (commands, commanded) = mpsc::channel(1);
+        let mut shard = Shard::start(
+            &loaded.config,
+            loaded.topology,
+            loaded.tls,
+            configured_engine(),
+            commanded,
+        )?;
+        let address = shard.local_addr().unwrap();
+        let task = tokio::task::spawn_local(async move {
+            let _commands = commands;
+            panic!("the allocator ended: {}", shard.serve().await);
+        });
+        Ok(Self { address, task })
+    }
+
+    /// Ends it without a word to its hosts.
+    pub async fn stop(self) {
+        self.task.abort();
+        let _ = self.task.await;
+    }
+}
