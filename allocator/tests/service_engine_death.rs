@@ -44,7 +44,7 @@ impl RateEngine for Broken {
 fn the_process_ends_with_an_error_when_the_engine_dies() {
     let site = Site::new();
     // It publishes its first figures a moment after its start, and breaks over them.
-    let factory = Arc::new(|_: &_, _: &[f64]| Ok(Box::new(Broken) as Box<dyn RateEngine>));
+    let factory = Arc::new(|_: &_, _: &_, _: &[f64]| Ok(Box::new(Broken) as Box<dyn RateEngine>));
     let error = daemon::run(&site.path().join("allocator.toml"), factory).expect_err("it died");
     assert_eq!(error.to_string(), "the engine thread died");
 }

@@ -17,8 +17,10 @@
 //! and only those that moved by more than the threshold since they last left (flowtune §5.3.2).
 
 use std::fmt;
+use std::sync::Arc;
 
 use arrayvec::ArrayVec;
+use ratewright_topology::Topology;
 
 mod affinity;
 mod clock;
@@ -121,6 +123,10 @@ pub enum EngineEvent {
     Reset {
         /// The capacity of every link, by link index.
         capacities: Vec<f64>,
+        /// What the links are of, if it is known: the parallel engine cuts its blocks by it. Without,
+        /// it keeps its blocks if there are as many links as before, and works on every flow by
+        /// itself, which is slow, if not.
+        topology: Option<Arc<Topology>>,
     },
 }
 

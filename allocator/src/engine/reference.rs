@@ -236,7 +236,7 @@ impl RateEngine for ReferenceEngine {
                 });
                 Ok(())
             }
-            EngineEvent::Reset { capacities } => self.reset(&capacities),
+            EngineEvent::Reset { capacities, .. } => self.reset(&capacities),
         }
     }
 

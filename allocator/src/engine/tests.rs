@@ -289,6 +289,7 @@ fn reset_forgets_flows_and_takes_the_new_network() {
     engine
         .apply(EngineEvent::Reset {
             capacities: vec![GBIT; 3],
+            topology: None,
         })
         .expect("a valid network");
     assert_eq!(engine.flow_count(), 0);
@@ -379,6 +380,7 @@ fn refused_events_change_nothing() {
         (
             EngineEvent::Reset {
                 capacities: vec![GBIT, f64::NAN],
+                topology: None,
             },
             |e| matches!(e, EngineError::BadCapacity(_)),
         ),

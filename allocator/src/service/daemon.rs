@@ -6,7 +6,7 @@ use std::sync::Arc;
 use metrics_exporter_prometheus::BuildError;
 use quinn::crypto::rustls::QuicServerConfig;
 use ratewright_proto::SessionError;
-use ratewright_topology::{Topology, TopologyError};
+use ratewright_topology::{PartitionError, Topology, TopologyError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -59,6 +59,18 @@ pub enum DaemonError {
         /// What is wrong with the message.
         source: SessionError,
     },
+    /// More blocks than the topology can be cut into.
+    #[error("{}: allocation.blocks = {blocks}: {} cannot be cut so", path.display(), topology.display())]
+    Blocks {
+        /// The configuration file.
+        path: PathBuf,
+        /// What it asks for.
+        blocks: u32,
+        /// The topology file.
+        topology: PathBuf,
+        /// Why not.
+        source: PartitionError,
+    },
     /// A reload that would need a restart.
     #[error("{path}: {keys} cannot change without a restart")]
     NeedsRestart {
@@ -104,6 +116,15 @@ impl Loaded {
             path: config.topology.clone(),
             source,
         })?;
+        if let Some(blocks) = config.allocation.blocks {
+            let unfit = |source| DaemonError::Blocks {
+                path: path.to_owned(),
+                blocks,
+                topology: config.topology.clone(),
+                source,
+            };
+            topology.partition(blocks).map_err(unfit)?;
+        }
         let tls = tls::load(&config.tls)?;
         Ok(Self {
             config,

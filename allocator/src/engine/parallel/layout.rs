@@ -26,6 +26,9 @@ pub(super) const FABRIC_SLOTS: usize = 16;
 /// Slots of a table.
 pub(super) const TABLE_SLOTS: usize = HOST_SLOTS + FABRIC_SLOTS;
 
+/// Blocks of a layout, at most: a flow's home has 16 bits for its FlowBlock.
+pub const MOST_BLOCKS: u32 = 64;
+
 /// What a link is to the flows of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {

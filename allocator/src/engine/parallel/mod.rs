@@ -5,6 +5,7 @@
 //! | `mod.rs` | [`ParallelEngine`]: events in, iterations, rates out |
 //! | `flows` | starts, ends, reroutes, capacities: where a flow goes, and what it takes to move it |
 //! | `answers` | prices that move at an event, before the iteration |
+//! | `sizing` | how many blocks and workers suit a topology and a machine |
 //! | `layout` | which LinkBlock, table and slot each link of a topology is |
 //! | `rows` | one side of a FlowBlock, so laid out that links need no gathers and sums no scatters |
 //! | `flow_block` | the flows from one block of racks to another, in upward and in downward order |
@@ -24,6 +25,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::thread::JoinHandle;
 
+use ratewright_topology::Topology;
+
 mod answers;
 mod directory;
 mod flow_block;
@@ -35,6 +38,7 @@ mod layout;
 mod link_block;
 mod loose;
 mod rows;
+mod sizing;
 mod sync;
 mod view;
 mod worker;
@@ -45,7 +49,8 @@ mod gate_tests;
 mod tests;
 
 pub use kernels::Simd;
-pub use layout::Layout;
+pub use layout::{Layout, MOST_BLOCKS};
+pub use sizing::{default_blocks, default_workers};
 pub use view::PhaseNanos;
 
 use self::answers::Answers;
@@ -67,13 +72,15 @@ use crate::num::RATE_UNIT_BPS;
 /// The engine rests after this many iterations in which no rate passed the threshold.
 const PATIENCE: u32 = 1000;
 /// Most workers: a home of a loose flow has 9 bits for its worker.
-const MAX_WORKERS: usize = 256;
+pub const MOST_WORKERS: usize = 256;
 
 /// How a [`ParallelEngine`] uses the machine.
 #[derive(Clone, Debug)]
 pub struct ParallelOptions {
     /// Threads that iterate, the caller's included; at most the square of the blocks.
     pub workers: usize,
+    /// Blocks to cut a topology into; if not given, as many as suit it and the workers.
+    pub blocks: Option<u32>,
     /// Cores to pin the workers to, the caller's thread excluded: the second worker to the second.
     pub cores: Vec<usize>,
     /// The instruction set; what the machine does not have is lowered to what it has.
@@ -84,6 +91,7 @@ impl Default for ParallelOptions {
     fn default() -> Self {
         Self {
             workers: 1,
+            blocks: None,
             cores: Vec::new(),
             simd: Simd::best(),
         }
@@ -113,6 +121,40 @@ pub struct ParallelEngine {
 }
 
 impl ParallelEngine {
+    /// An engine for a topology, cut as the options say and as far as it allows, without flows. Workers
+    /// that the blocks have no use for are not started.
+    ///
+    /// # Errors
+    /// A setting or a capacity out of range.
+    pub fn for_topology(
+        config: EngineConfig,
+        options: ParallelOptions,
+        topology: &Topology,
+        capacities_bps: &[f64],
+    ) -> Result<Self, EngineError> {
+        let layout = Layout::fitting(topology, options.blocks, options.workers).map_err(|_| {
+            EngineError::BadSetting {
+                name: "blocks",
+                value: f64::from(options.blocks.unwrap_or_default()),
+                expected: "a power of two that the topology can be cut into",
+            }
+        })?;
+        let most = (layout.blocks as usize).pow(2);
+        let wanted = options.workers;
+        let mut engine = Self::new(
+            config,
+            ParallelOptions {
+                workers: wanted.min(most),
+                ..options
+            },
+            layout,
+            capacities_bps,
+        )?;
+        // Another topology may have use for them.
+        engine.options.workers = wanted;
+        Ok(engine)
+    }
+
     /// An engine for the links of a layout, without flows.
     ///
     /// # Errors
@@ -124,12 +166,19 @@ impl ParallelEngine {
         capacities_bps: &[f64],
     ) -> Result<Self, EngineError> {
         config.check()?;
-        let most = (layout.blocks as usize).pow(2).min(MAX_WORKERS);
+        let most = (layout.blocks as usize).pow(2).min(MOST_WORKERS);
         if options.workers == 0 || options.workers > most {
             return Err(EngineError::BadSetting {
                 name: "workers",
                 value: options.workers as f64,
                 expected: "1 to the square of the number of blocks, and to 256",
+            });
+        }
+        if layout.blocks > MOST_BLOCKS {
+            return Err(EngineError::BadSetting {
+                name: "blocks",
+                value: f64::from(layout.blocks),
+                expected: "at most 64",
             });
         }
         if layout.links() != capacities_bps.len() {
@@ -173,15 +222,39 @@ impl ParallelEngine {
         self.shared.kernels.simd()
     }
 
-    fn reset(&mut self, capacities_bps: &[f64]) -> Result<(), EngineError> {
+    fn reset(
+        &mut self,
+        topology: Option<&Topology>,
+        capacities_bps: &[f64],
+    ) -> Result<(), EngineError> {
+        let (config, mut options) = (self.config.clone(), self.options.clone());
+        if let Some(topology) = topology {
+            *self =
+                match Self::for_topology(config.clone(), options.clone(), topology, capacities_bps)
+                {
+                    // This topology cannot be cut into the blocks that were asked for.
+                    Err(EngineError::BadSetting { name: "blocks", .. }) => {
+                        let any = ParallelOptions {
+                            blocks: None,
+                            ..options.clone()
+                        };
+                        let mut engine = Self::for_topology(config, any, topology, capacities_bps)?;
+                        engine.options.blocks = options.blocks;
+                        engine
+                    }
+                    made => made?,
+                };
+            return Ok(());
+        }
         let layout = if capacities_bps.len() == self.capacities.len() {
             self.shared.layout.clone()
         } else {
             Layout::unknown(capacities_bps.len())
         };
-        let mut options = self.options.clone();
-        options.workers = options.workers.min((layout.blocks as usize).pow(2));
-        *self = Self::new(self.config.clone(), options, layout, capacities_bps)?;
+        let wanted = options.workers;
+        options.workers = wanted.min((layout.blocks as usize).pow(2));
+        *self = Self::new(config, options, layout, capacities_bps)?;
+        self.options.workers = wanted;
         Ok(())
     }
 
@@ -263,7 +336,10 @@ impl RateEngine for ParallelEngine {
                 self.drop_session(session);
                 Ok(())
             }
-            EngineEvent::Reset { capacities } => self.reset(&capacities),
+            EngineEvent::Reset {
+                capacities,
+                topology,
+            } => self.reset(topology.as_deref(), &capacities),
         }
     }
 

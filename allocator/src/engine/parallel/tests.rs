@@ -489,6 +489,7 @@ fn many_rows_survive_churn() {
         exact
             .apply(EngineEvent::Reset {
                 capacities: capacities(&topology),
+                topology: None,
             })
             .expect("valid");
         for (key, sketch) in &known {

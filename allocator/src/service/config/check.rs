@@ -8,6 +8,7 @@ use toml::Spanned;
 use super::error::{ConfigError, line_of};
 use super::raw::{Field, RawAllocation, RawConfig, RawLimits, RawTls, RawTransport};
 use super::{AdminAddress, Allocation, Config, EngineKind, Limits, TlsFiles, Transport};
+use crate::engine::parallel::{MOST_BLOCKS, MOST_WORKERS};
 use crate::service::admin::logging;
 use ratewright_proto::sealed::Cipher;
 
@@ -260,13 +261,8 @@ impl Checker<'_> {
                 }
             },
         };
-        let workers = self.within(
-            raw.workers,
-            default.workers,
-            "allocation.workers",
-            |workers| (1..=256).contains(&workers),
-            "must be 1 to 256 threads of the parallel engine; 1 is the default",
-        )?;
+        let blocks = self.blocks(raw.blocks.as_ref())?;
+        let workers = self.workers(raw.workers.as_ref(), blocks)?;
         let gamma = self.within(
             raw.gamma,
             default.gamma,
@@ -324,6 +320,7 @@ impl Checker<'_> {
         let start_released = raw.start_released.is_some_and(Spanned::into_inner);
         Ok(Allocation {
             engine,
+            blocks,
             workers,
             interval_us,
             gamma,
@@ -335,6 +332,51 @@ impl Checker<'_> {
             pin_core,
             start_released,
         })
+    }
+
+    /// Blocks of the parallel engine.
+    fn blocks(&self, field: Option<&Spanned<u32>>) -> Result<Option<u32>, ConfigError> {
+        let Some(blocks) = field else { return Ok(None) };
+        let number = *blocks.get_ref();
+        if number.is_power_of_two() && number <= MOST_BLOCKS {
+            return Ok(Some(number));
+        }
+        Err(self.wrong(
+            "allocation.blocks",
+            blocks,
+            format!(
+                "must be a power of two from 1 to {MOST_BLOCKS}; without this key the hosts decide"
+            ),
+        ))
+    }
+
+    /// Threads of the parallel engine.
+    fn workers(
+        &self,
+        field: Option<&Spanned<usize>>,
+        blocks: Option<u32>,
+    ) -> Result<Option<usize>, ConfigError> {
+        let Some(workers) = field else {
+            return Ok(None);
+        };
+        let number = *workers.get_ref();
+        if !(1..=MOST_WORKERS).contains(&number) {
+            return Err(self.wrong(
+                "allocation.workers",
+                workers,
+                format!(
+                    "must be 1 to {MOST_WORKERS} threads; without this key the hosts and cores decide"
+                ),
+            ));
+        }
+        match blocks.map(|blocks| blocks as usize * blocks as usize) {
+            Some(most) if number > most => Err(self.wrong(
+                "allocation.workers",
+                workers,
+                format!("must be at most the square of allocation.blocks, {most}"),
+            )),
+            _ => Ok(Some(number)),
+        }
     }
 
     /// A count that is at least one and at most `most`.

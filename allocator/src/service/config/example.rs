@@ -25,10 +25,14 @@ cert = "allocator.pem"
 key = "allocator.key"
 
 [allocation]
-# "reference" finds the optimum in the fewest iterations; "parallel" computes with vector instructions on
-# `workers` threads, for tens of thousands of flows.
-engine = "reference"
-workers = 1
+# "parallel" computes with vector instructions on any number of threads; "reference" finds the same
+# rates on one, in double precision and every step spelled out: to compare with.
+engine = "parallel"
+# Blocks that "parallel" cuts the topology into, a power of two of whole racks or pods, and its
+# threads, at most the square of that. Without these keys: as many blocks as suit the number of hosts,
+# and a thread per core but one, as far as there are hosts enough to keep it busy.
+# blocks = 4
+# workers = 3
 # Time between two iterations while rates move; nothing runs when they stand still.
 interval_us = 100
 # back_to_back = true       # instead of interval_us: iterate without pause while rates move

@@ -97,10 +97,10 @@ pub struct TlsFiles {
 /// The engine that computes rates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EngineKind {
-    /// f64, one thread: finds the optimum in the fewest iterations.
-    #[default]
+    /// f64, one thread, every step spelled out: what the other one is held to.
     Reference,
-    /// Single precision, vector instructions, any number of threads: for tens of thousands of flows.
+    /// Single precision, vector instructions, any number of threads.
+    #[default]
     Parallel,
 }
 
@@ -109,8 +109,11 @@ pub enum EngineKind {
 pub struct Allocation {
     /// The engine.
     pub engine: EngineKind,
-    /// Threads of the parallel engine.
-    pub workers: usize,
+    /// Blocks that the parallel engine cuts the topology into, a power of two; `None`: as many as suit
+    /// its hosts and the workers.
+    pub blocks: Option<u32>,
+    /// Threads of the parallel engine; `None`: as many as suit the hosts and the cores here.
+    pub workers: Option<usize>,
     /// Time between two iterations while rates move; `None`: back to back.
     pub interval_us: Option<u64>,
     /// Step size of the price update (flowtune §3).
@@ -272,7 +275,8 @@ impl Default for Allocation {
     fn default() -> Self {
         Self {
             engine: EngineKind::default(),
-            workers: 1,
+            blocks: None,
+            workers: None,
             interval_us: Some(100),
             gamma: 0.4,
             threshold: 0.01,

@@ -39,6 +39,7 @@ pub(super) struct RawTls {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawAllocation {
     pub(super) engine: Field<String>,
+    pub(super) blocks: Field<u32>,
     pub(super) workers: Field<usize>,
     pub(super) interval_us: Field<u64>,
     pub(super) back_to_back: Field<bool>,

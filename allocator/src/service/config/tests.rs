@@ -113,6 +113,26 @@ fn every_mistake_gets_its_line_its_key_and_what_would_be_right() {
             "a.toml:9: allocation.workers = 0: must be 1 to 256",
         ),
         (
+            allocation("workers = 257"),
+            "a.toml:9: allocation.workers = 257: must be 1 to 256",
+        ),
+        (
+            allocation("blocks = 0"),
+            "a.toml:9: allocation.blocks = 0: must be a power of two from 1 to 64",
+        ),
+        (
+            allocation("blocks = 3"),
+            "a.toml:9: allocation.blocks = 3: must be a power of two from 1 to 64",
+        ),
+        (
+            allocation("blocks = 128"),
+            "a.toml:9: allocation.blocks = 128: must be a power of two from 1 to 64",
+        ),
+        (
+            allocation("blocks = 2\nworkers = 5"),
+            "a.toml:10: allocation.workers = 5: must be at most the square of allocation.blocks, 4",
+        ),
+        (
             allocation("gamma = 1.5"),
             "a.toml:9: allocation.gamma = 1.5: must be more than 0 and at most 1; 0.4 is the default",
         ),

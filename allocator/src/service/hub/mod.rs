@@ -44,6 +44,7 @@ mod tests;
 
 pub use admission::check_welcome;
 use budget::Budget;
+pub use network::capacities_bps;
 pub use report::TransportFacts;
 pub use session::LeftAlone;
 use session::{Release, Session};

@@ -24,11 +24,7 @@ impl Hub {
 
     /// What every link can carry now, in bit/s, by link index.
     pub fn capacities_bps(&self) -> Vec<f64> {
-        self.topology
-            .links()
-            .iter()
-            .map(|link| capacity_bps(&self.topology, link))
-            .collect()
+        capacities_bps(&self.topology)
     }
 
     /// Carries out a notification of a failure, a repair or another capacity.
@@ -196,6 +192,7 @@ impl Hub {
         self.engine_events.clear();
         self.engine_events.push_back(EngineEvent::Reset {
             capacities: self.capacities_bps(),
+            topology: Some(Arc::new(self.topology.clone())),
         });
         if renumbered {
             let reason = "the topology's hosts were renumbered; connect again";
@@ -237,6 +234,12 @@ impl Hub {
             .filter(|flow| flow.place == Place::Alone(reason))
             .count()
     }
+}
+
+/// What every link of a topology can carry, in bit/s, by link index.
+pub fn capacities_bps(topology: &Topology) -> Vec<f64> {
+    let links = topology.links().iter();
+    links.map(|link| capacity_bps(topology, link)).collect()
 }
 
 #[allow(

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use ratewright_topology::Topology;
 use tokio::sync::Notify;
 
-use crate::engine::parallel::{Layout, ParallelEngine, ParallelOptions};
+use crate::engine::parallel::{ParallelEngine, ParallelOptions, default_workers};
 use crate::engine::thread::{EngineHandle, EngineThreadConfig, Interval, spawn};
 use crate::engine::{
     EngineConfig, EngineError, EngineEvent, EngineStats, RateEngine, RateUpdate, ReferenceEngine,
@@ -15,18 +15,14 @@ use crate::engine::{
 use crate::service::config::{Config, EngineKind, class_table};
 use crate::service::timed::{IterationHistogram, TimedEngine};
 
-/// Makes an engine for a configuration and the links' capacities.
-pub type EngineFactory =
-    Arc<dyn Fn(&Config, &[f64]) -> Result<Box<dyn RateEngine>, EngineError> + Send + Sync>;
-
-/// Flows that a FlowBlock of the parallel engine is to hold at most.
-const FLOWS_PER_FLOW_BLOCK: usize = 1 << 15;
-/// Blocks beyond which FlowBlocks become too small to be worked on well.
-const MOST_BLOCKS: u32 = 16;
+/// Makes an engine for a configuration, a topology and its links' capacities.
+pub type EngineFactory = Arc<
+    dyn Fn(&Config, &Topology, &[f64]) -> Result<Box<dyn RateEngine>, EngineError> + Send + Sync,
+>;
 
 /// The engine that the configuration names.
 pub fn configured_engine() -> EngineFactory {
-    Arc::new(|config, capacities_bps| {
+    Arc::new(|config, topology, capacities_bps| {
         let settings = EngineConfig {
             gamma: config.allocation.gamma,
             threshold: config.allocation.threshold,
@@ -37,51 +33,33 @@ pub fn configured_engine() -> EngineFactory {
         };
         Ok(match config.allocation.engine {
             EngineKind::Reference => Box::new(ReferenceEngine::new(settings, capacities_bps)?),
-            EngineKind::Parallel => Box::new(parallel_engine(config, settings, capacities_bps)?),
+            EngineKind::Parallel => Box::new(ParallelEngine::for_topology(
+                settings,
+                parallel_options(config, topology),
+                topology,
+                capacities_bps,
+            )?),
         })
     })
 }
 
-fn parallel_engine(
-    config: &Config,
-    settings: EngineConfig,
-    capacities_bps: &[f64],
-) -> Result<ParallelEngine, EngineError> {
-    let layout = layout(config, capacities_bps.len());
-    let most_workers = (layout.blocks() as usize).pow(2);
-    let options = ParallelOptions {
-        workers: config.allocation.workers.min(most_workers),
+fn parallel_options(config: &Config, topology: &Topology) -> ParallelOptions {
+    let allocation = &config.allocation;
+    let default = || match allocation.blocks {
+        Some(blocks) => default_workers(topology.hosts().len()).min((blocks as usize).pow(2)),
+        None => default_workers(topology.hosts().len()),
+    };
+    let workers = allocation.workers.unwrap_or_else(default);
+    ParallelOptions {
+        blocks: allocation.blocks,
+        workers,
         // The engine thread is the first worker, on its own core; the others on those after it.
-        cores: match config.allocation.pin_core {
-            Some(first) => (first..).take(config.allocation.workers).collect(),
+        cores: match allocation.pin_core {
+            Some(first) => (first..).take(workers).collect(),
             None => Vec::new(),
         },
         ..ParallelOptions::default()
-    };
-    ParallelEngine::new(settings, options, layout, capacities_bps)
-}
-
-/// The configured topology, cut into as many blocks as workers and flows ask for and racks allow.
-fn layout(config: &Config, links: usize) -> Layout {
-    let of_workers = (config.allocation.workers as f64).sqrt().ceil() as u32;
-    let flows = config.limits.max_flows as usize;
-    let of_flows = (flows / FLOWS_PER_FLOW_BLOCK).isqrt() as u32;
-    let mut blocks = of_workers
-        .max(of_flows)
-        .next_power_of_two()
-        .min(MOST_BLOCKS);
-    let Ok(topology) = Topology::load(&config.topology) else {
-        return Layout::unknown(links);
-    };
-    while blocks > 0 {
-        match Layout::of(&topology, blocks) {
-            // Links that have come or gone since the file was read: it will be read again.
-            Ok(layout) if layout.links() == links => return layout,
-            Ok(_) => break,
-            Err(_) => blocks /= 2,
-        }
     }
-    Layout::unknown(links)
 }
 
 /// Told by the engine thread: rates wait, or the thread has ended.
@@ -143,6 +121,7 @@ impl EngineLink {
     pub(super) fn start(
         factory: EngineFactory,
         config: &Config,
+        topology: &Topology,
         capacities_bps: &[f64],
     ) -> Result<Self, EngineError> {
         let mut link = Self {
@@ -155,7 +134,7 @@ impl EngineLink {
             events_before: AtomicU64::new(0),
             refused_before: AtomicU64::new(0),
         };
-        link.replace(config, capacities_bps)?;
+        link.replace(config, topology, capacities_bps)?;
         Ok(link)
     }
 
@@ -163,9 +142,10 @@ impl EngineLink {
     pub(super) fn replace(
         &mut self,
         config: &Config,
+        topology: &Topology,
         capacities_bps: &[f64],
     ) -> Result<(), EngineError> {
-        let inner = (self.factory)(config, capacities_bps)?;
+        let inner = (self.factory)(config, topology, capacities_bps)?;
         self.stop();
         let engine = TimedEngine::new(inner, Arc::clone(&self.histogram));
         let on_thread = OnThread {

@@ -22,7 +22,7 @@ use tokio::task::{JoinError, JoinSet};
 use super::clock;
 use super::command::Command;
 use super::config::Config;
-use super::hub::{Hub, HubSettings};
+use super::hub::{Hub, HubSettings, capacities_bps};
 use super::tls::TlsError;
 use crate::engine::EngineError;
 use ratewright_proto::control::RefusalCode;
@@ -114,7 +114,7 @@ impl Shard {
         let epoch = clock::incarnation();
         let released = config.allocation.start_released;
         let mut hub = Hub::new(hub_settings(config, epoch), topology, released);
-        let engine = EngineLink::start(factory, config, &hub.capacities_bps())?;
+        let engine = EngineLink::start(factory, config, hub.topology(), &hub.capacities_bps())?;
         let endpoint = transport::bind(config.listen, tls).map_err(|source| ShardError::Bind {
             address: config.listen,
             source,
@@ -260,8 +260,10 @@ impl Shard {
             || old.limits.max_flows != new.limits.max_flows;
         self.shared.run(|state, now_ns| -> Result<(), ShardError> {
             if engine_differs {
-                let capacities_bps = state.hub.capacities_bps();
-                state.engine.replace(new, &capacities_bps)?;
+                // The blocks that the new engine is to have may suit the new topology only.
+                let topology = topology.as_ref().unwrap_or(state.hub.topology());
+                let capacities_bps = capacities_bps(topology);
+                state.engine.replace(new, topology, &capacities_bps)?;
                 // What waits was meant for the engine before.
                 state.hub.engine_events().clear();
             }

@@ -1,0 +1,118 @@
+//! How many blocks and workers suit a topology and a machine, where nobody says so.
+
+use std::thread;
+
+use ratewright_topology::{PartitionError, Topology};
+
+use super::Layout;
+use super::layout::MOST_BLOCKS;
+
+/// Flows that a host has at once, in the largest networks of the paper's table (flowtune §7,
+/// 49,152 flows of 4,608 hosts).
+const FLOWS_PER_HOST: f64 = 49_152.0 / 4_608.0;
+/// Flows of a FlowBlock: a third of what one has room for.
+const FLOWS_PER_FLOW_BLOCK: f64 = 20_000.0;
+/// Hosts below which a second worker costs more in hand-overs than it computes.
+const HOSTS_PER_WORKER: usize = 192;
+
+/// The number of blocks that suits this many hosts: a power of two.
+#[must_use]
+pub fn default_blocks(hosts: usize) -> u32 {
+    let flow_blocks = hosts as f64 * FLOWS_PER_HOST / FLOWS_PER_FLOW_BLOCK;
+    let blocks = flow_blocks.sqrt().ceil().max(1.0) as u32;
+    blocks.next_power_of_two().min(MOST_BLOCKS)
+}
+
+/// The number of workers that suits this machine and this many hosts: one core is left to the
+/// threads that talk with the hosts.
+#[must_use]
+pub fn default_workers(hosts: usize) -> usize {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    workers_for(cores, hosts)
+}
+
+fn workers_for(cores: usize, hosts: usize) -> usize {
+    let useful = (hosts / HOSTS_PER_WORKER).max(1);
+    cores.saturating_sub(1).clamp(1, useful)
+}
+
+impl Layout {
+    /// Cuts a topology into as many blocks as suit it and its `workers`, or into `blocks` if that is given.
+    ///
+    /// # Errors
+    /// If the topology cannot be cut into the given number of blocks.
+    pub fn fitting(
+        topology: &Topology,
+        blocks: Option<u32>,
+        workers: usize,
+    ) -> Result<Self, PartitionError> {
+        if let Some(blocks) = blocks {
+            return Self::of(topology, blocks);
+        }
+        let of_workers = (workers as f64).sqrt().ceil() as u32;
+        let mut blocks = default_blocks(topology.hosts().len())
+            .max(of_workers.next_power_of_two())
+            .min(MOST_BLOCKS);
+        loop {
+            match Self::of(topology, blocks) {
+                // Few racks, or pods that cannot be cut alike.
+                Err(_) if blocks > 1 => blocks /= 2,
+                cut => return cut,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ratewright_topology::{ThreeTierClos, TwoTierClos};
+
+    use super::*;
+
+    #[test]
+    fn blocks_grow_with_the_square_root_of_the_hosts() {
+        // The paper's sizes, a large two-tier and a large three-tier network.
+        let sizes = [9, 384, 4_608, 12_288, 61_440, 100_000, 262_144];
+        assert_eq!(sizes.map(default_blocks), [1, 1, 2, 4, 8, 8, 16]);
+    }
+
+    #[test]
+    fn a_core_stays_free_and_small_networks_have_one_worker() {
+        let cases = [(1, 4_608), (2, 4_608), (4, 4_608), (64, 4_608), (64, 9)];
+        assert_eq!(
+            cases.map(|(cores, hosts)| workers_for(cores, hosts)),
+            [1, 1, 3, 24, 1]
+        );
+    }
+
+    #[test]
+    fn a_topology_is_cut_as_far_as_its_racks_and_pods_allow() {
+        let racks = |racks| TwoTierClos {
+            racks,
+            hosts_per_rack: 4,
+            spines: 2,
+            ..TwoTierClos::default()
+        };
+        let of_racks = |count: u32, workers| {
+            let topology = racks(count).build().expect("valid");
+            Layout::fitting(&topology, None, workers)
+                .expect("cut")
+                .blocks()
+        };
+        assert_eq!(of_racks(8, 1), 1);
+        assert_eq!(of_racks(8, 4), 2);
+        assert_eq!(of_racks(8, 5), 4);
+        assert_eq!(of_racks(3, 5), 2, "three racks make no four blocks");
+        let pods = ThreeTierClos {
+            pods: 3,
+            racks_per_pod: 2,
+            ..ThreeTierClos::default()
+        };
+        let topology = pods.build().expect("valid");
+        let cut = Layout::fitting(&topology, None, 9).expect("cut");
+        assert_eq!(cut.blocks(), 2, "three pods are cut into two blocks only");
+        let topology = racks(3).build().expect("valid");
+        assert!(Layout::fitting(&topology, Some(4), 1).is_err());
+        assert!(Layout::fitting(&topology, Some(3), 1).is_err());
+    }
+}
