@@ -286,14 +286,15 @@ fn measure(options: &EngineOptions) -> Result<Results> {
         ..EngineConfig::default()
     };
     let cores: Vec<usize> = (0..options.workers).collect();
-    let parallel = ParallelOptions {
-        workers: options.workers,
-        cores,
-        simd,
-    };
     let blocks = options
         .blocks
         .unwrap_or_else(|| blocks_for(&topology, options));
+    let parallel = ParallelOptions {
+        workers: options.workers,
+        blocks: Some(blocks),
+        cores,
+        simd,
+    };
     let layout = Layout::of(&topology, blocks)?;
     let mut engine = ParallelEngine::new(config.clone(), parallel, layout, &capacities)?;
     let mut traffic = Traffic {
