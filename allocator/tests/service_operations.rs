@@ -312,6 +312,19 @@ fn probes_metrics_and_the_log_level_answer() {
     let one = host(&site, &allocator, "h1");
     let flow = one.start(0, "h16");
     one.wait_rate(flow, 9_700_000_000..=10_000_000_000);
+    let number = flow.0;
+    let (code, text) = allocator.request("GET", "/flows?host=h1", "");
+    assert_eq!(code, 200);
+    let view: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(view["host"], "h1");
+    assert_eq!(view["flows"].as_array().map(Vec::len), Some(1), "{text}");
+    assert_eq!(view["flows"][0]["flow"], number);
+    assert_eq!(
+        view["flows"][0]["rate_bps"],
+        one.rate(flow).expect("a rate")
+    );
+    assert_eq!(allocator.request("GET", "/flows?host=h2", "").0, 404);
+    assert_eq!(allocator.request("GET", "/flows", "").0, 400);
     let (_, text) = allocator.request("GET", "/metrics", "");
     assert!(
         text.contains("# TYPE ratewright_allocator_iteration_seconds histogram"),

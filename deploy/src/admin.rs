@@ -28,6 +28,70 @@ pub fn get(address: &str, path: &str) -> Result<String> {
     })
 }
 
+/// A connection to an admin interface, for many questions.
+pub struct Client {
+    runtime: tokio::runtime::Runtime,
+    sender: hyper::client::conn::http1::SendRequest<Empty<Bytes>>,
+    host: String,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("host", &self.host).finish()
+    }
+}
+
+impl Client {
+    /// Connects to the admin interface at `address`.
+    ///
+    /// # Errors
+    /// When nobody is there.
+    pub fn connect(address: &str) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("starting a runtime")?;
+        let (sender, host) = runtime.block_on(async {
+            Ok::<_, anyhow::Error>(match address.strip_prefix("unix:") {
+                Some(file) => {
+                    let stream = UnixStream::connect(file)
+                        .await
+                        .with_context(|| format!("connecting to {file}"))?;
+                    (open(stream).await?, "localhost".to_owned())
+                }
+                None => {
+                    let stream = TcpStream::connect(address)
+                        .await
+                        .with_context(|| format!("connecting to {address}"))?;
+                    (open(stream).await?, address.to_owned())
+                }
+            })
+        })?;
+        Ok(Self {
+            runtime,
+            sender,
+            host,
+        })
+    }
+
+    /// Sends `GET path`; returns the status and the body.
+    ///
+    /// # Errors
+    /// When nobody answers within five seconds.
+    pub fn get(&mut self, path: &str) -> Result<(u16, String)> {
+        let (sender, host) = (&mut self.sender, &self.host);
+        let answer = async {
+            sender.ready().await?;
+            ask(sender, host, path).await
+        };
+        self.runtime.block_on(async {
+            tokio::time::timeout(PATIENCE, answer)
+                .await
+                .with_context(|| format!("{path}: no answer"))?
+        })
+    }
+}
+
 async fn connect_and_get(address: &str, path: &str) -> Result<String> {
     match address.strip_prefix("unix:") {
         Some(file) => {
@@ -45,24 +109,37 @@ async fn connect_and_get(address: &str, path: &str) -> Result<String> {
     }
 }
 
-async fn send(
+async fn open(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+) -> Result<hyper::client::conn::http1::SendRequest<Empty<Bytes>>> {
+    let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    Ok(sender)
+}
+
+async fn ask(
+    sender: &mut hyper::client::conn::http1::SendRequest<Empty<Bytes>>,
     host: &str,
     path: &str,
-) -> Result<String> {
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    tokio::spawn(connection);
+) -> Result<(u16, String)> {
     let request = Request::builder()
         .method(Method::GET)
         .uri(path)
         .header(header::HOST, host)
         .body(Empty::<Bytes>::new())?;
     let response = sender.send_request(request).await?;
-    let status = response.status();
+    let status = response.status().as_u16();
     let body = response.into_body().collect().await?.to_bytes();
-    let text = String::from_utf8_lossy(&body).into_owned();
-    if !status.is_success() {
+    Ok((status, String::from_utf8_lossy(&body).into_owned()))
+}
+
+async fn send(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    host: &str,
+    path: &str,
+) -> Result<String> {
+    let (status, text) = ask(&mut open(stream).await?, host, path).await?;
+    if !(200..300).contains(&status) {
         bail!("{path} answered {status}: {}", text.trim());
     }
     Ok(text)

@@ -81,18 +81,54 @@ pub fn init(dir: &Path) -> Result<()> {
 /// When the authority cannot be read, the name is no DNS name, or files cannot be written.
 pub fn issue(dir: &Path, name: &str) -> Result<()> {
     check_dns_name(name)?;
-    let read = |file: &str| {
-        let path = dir.join(file);
-        fs::read_to_string(&path).with_context(|| {
-            format!(
-                "reading {} (create it with `ratewright certs init`)",
-                path.display()
-            )
-        })
-    };
-    let key = KeyPair::from_pem(&read("ca.key")?).context("ca.key is not a private key")?;
-    let issuer =
-        Issuer::from_ca_cert_pem(&read("ca.pem")?, key).context("ca.pem is not a certificate")?;
+    let pair = Authority::load(dir)?.sign(name)?;
+    write_pair(dir, name, &pair.certificate, &pair.key)
+}
+
+/// An authority that was read.
+#[derive(Debug)]
+pub struct Authority(Issuer<'static, KeyPair>);
+
+/// A certificate with its private key, both as PEM.
+#[derive(Debug, Clone)]
+pub struct Pair {
+    /// The certificate.
+    pub certificate: String,
+    /// Its private key.
+    pub key: String,
+}
+
+impl Authority {
+    /// Reads the authority in `dir`.
+    ///
+    /// # Errors
+    /// When it is not there, or is none.
+    pub fn load(dir: &Path) -> Result<Self> {
+        let read = |file: &str| {
+            let path = dir.join(file);
+            fs::read_to_string(&path).with_context(|| {
+                format!(
+                    "reading {} (create it with `ratewright certs init`)",
+                    path.display()
+                )
+            })
+        };
+        let key = KeyPair::from_pem(&read("ca.key")?).context("ca.key is not a private key")?;
+        let issuer = Issuer::from_ca_cert_pem(&read("ca.pem")?, key)
+            .context("ca.pem is not a certificate")?;
+        Ok(Self(issuer))
+    }
+
+    /// A certificate for `name`, for both ends of a session.
+    ///
+    /// # Errors
+    /// When the name cannot be in a certificate.
+    pub fn sign(&self, name: &str) -> Result<Pair> {
+        sign(&self.0, name)
+    }
+}
+
+fn sign(issuer: &Issuer<'_, KeyPair>, name: &str) -> Result<Pair> {
     let mut params = CertificateParams::new(vec![name.to_owned()])
         .with_context(|| format!("certificate parameters for {name}"))?;
     params.distinguished_name = named(name);
@@ -103,9 +139,12 @@ pub fn issue(dir: &Path, name: &str) -> Result<()> {
     ];
     let key = KeyPair::generate().context("generating a key")?;
     let certificate = params
-        .signed_by(&key, &issuer)
+        .signed_by(&key, issuer)
         .with_context(|| format!("signing {name}'s certificate"))?;
-    write_pair(dir, name, &certificate.pem(), &key.serialize_pem())
+    Ok(Pair {
+        certificate: certificate.pem(),
+        key: key.serialize_pem(),
+    })
 }
 
 /// Only a DNS name can be read from a peer's certificate: labels of letters, digits and inner hyphens

@@ -10,6 +10,7 @@
 //! | [`report`], [`view`] | results afterwards, and the picture meanwhile |
 //! | [`reaper`], [`mod@proc`], [`clock`] | clean-up, processes, time |
 //! | [`bench_cmd`] | measurements of the optimisers |
+//! | [`swarm`] | thousands of sessions with one allocator, measured |
 //! | [`certs`], [`status`], [`admin`], [`topology_cmd`] | the other subcommands |
 
 pub mod admin;
@@ -24,6 +25,7 @@ pub mod reaper;
 pub mod report;
 pub mod scenario;
 pub mod status;
+pub mod swarm;
 pub mod topology_cmd;
 pub mod traffic;
 pub mod view;

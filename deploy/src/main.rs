@@ -10,6 +10,7 @@ use ratewright_lab::certs::CertsCommand;
 use ratewright_lab::lab::options::LabOptions;
 use ratewright_lab::reaper::{self, Estate};
 use ratewright_lab::status::StatusCommand;
+use ratewright_lab::swarm::{self, SwarmOptions};
 use ratewright_lab::topology_cmd::TopologyCommand;
 use ratewright_lab::{lab, traffic};
 
@@ -38,6 +39,8 @@ enum Command {
     /// Measure the optimisers on this machine
     #[command(subcommand)]
     Bench(BenchCommand),
+    /// Play thousands of hosts with one allocator and measure it
+    Swarm(SwarmOptions),
     /// The lab's TCP sender
     #[command(hide = true)]
     LabTraffic,
@@ -80,6 +83,7 @@ fn run(command: Command) -> Result<()> {
         Command::Certs(command) => command.run(),
         Command::Status(command) => command.run(),
         Command::Bench(command) => command.run(),
+        Command::Swarm(options) => swarm::run(&options),
         Command::LabTraffic => traffic::sender::run(),
         Command::LabSink { ports } => traffic::sink::run(&ports),
         Command::LabWatchdog {

@@ -130,6 +130,41 @@ impl Process {
         Process::start(name, command, place, log)
     }
 
+    /// Starts `command` where this program runs, its output appended to `log`. It dies with the thread
+    /// that called this.
+    ///
+    /// # Errors
+    /// When the process cannot be started.
+    pub fn start_here(name: &str, mut command: Command, log: &Path) -> Result<Process> {
+        let out = File::options()
+            .create(true)
+            .append(true)
+            .open(log)
+            .with_context(|| format!("opening {}", log.display()))?;
+        let errors = out.try_clone().context("opening the log twice")?;
+        command
+            .stdin(Stdio::null())
+            .stdout(out)
+            .stderr(errors)
+            .process_group(0);
+        // SAFETY: the closure runs between fork and exec and makes one async-signal-safe system call.
+        unsafe {
+            command.pre_exec(|| {
+                if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) < 0 {
+                    return Err(io::Error::last_os_error());
+                }
+                Ok(())
+            });
+        }
+        let child = command
+            .spawn()
+            .with_context(|| format!("starting {name} ({})", command.get_program().display()))?;
+        Ok(Process {
+            name: name.to_owned(),
+            child,
+        })
+    }
+
     /// What the process is called in messages.
     #[must_use]
     pub fn name(&self) -> &str {

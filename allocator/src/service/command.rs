@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use tokio::sync::oneshot;
 
-use super::status::{ReleaseReport, Snapshot};
+use super::status::{HostFlows, ReleaseReport, Snapshot};
 
 /// A request with the place for its answer.
 #[derive(Debug)]
@@ -12,6 +12,8 @@ pub enum Command {
     Ping(oneshot::Sender<()>),
     /// Take a snapshot.
     Snapshot(oneshot::Sender<Box<Snapshot>>),
+    /// The flows of a host by its name; nothing if it has no session.
+    Flows(String, oneshot::Sender<Option<HostFlows>>),
     /// Turn the kill switch.
     SetReleased(bool, oneshot::Sender<ReleaseReport>),
     /// How far the kill switch has got.

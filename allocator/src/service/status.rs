@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The body of `GET /status`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -55,6 +55,26 @@ pub struct SessionStatus {
     pub address: String,
     /// What the daemon calls itself.
     pub software: String,
+}
+
+/// The body of `GET /flows?host=NAME`: the allocator's own view of a host's flows.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostFlows {
+    /// The host's name.
+    pub host: String,
+    /// Its flows, in the order of their numbers.
+    pub flows: Vec<HostFlow>,
+}
+
+/// One flow in `/flows`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostFlow {
+    /// The number that the host knows it by.
+    pub flow: u32,
+    /// Number of the host that it goes to.
+    pub dst_host: u32,
+    /// Its newest rate as the host is told it; 0 while it has none.
+    pub rate_bps: u64,
 }
 
 /// Iteration times in `/status`.

@@ -29,6 +29,16 @@ pub(crate) fn program() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_ratewright"))
 }
 
+/// The allocator stands beside the operator's program.
+pub(crate) fn require_allocator() {
+    let file = program().with_file_name("ratewright-allocator");
+    assert!(
+        file.is_file(),
+        "{} is missing: cargo build -p ratewright-allocator",
+        file.display()
+    );
+}
+
 /// The allocator and the daemon stand beside the operator's program.
 pub(crate) fn require_control_plane() {
     for name in ["ratewright-allocator", "ratewright-endpointd"] {

@@ -7,12 +7,13 @@ use std::time::Duration;
 use axum::Json;
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::{DefaultBodyLimit, Query, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use metrics_exporter_prometheus::PrometheusHandle;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
@@ -90,6 +91,7 @@ pub(super) fn router(state: AdminState, hosts: Hosts) -> Router {
         .route("/ready", get(ready))
         .route("/metrics", get(metrics_text))
         .route("/status", get(status))
+        .route("/flows", get(flows))
         .route("/log-level", get(log_level).put(set_log_level))
         .route("/release", post(release))
         .route("/resume", post(resume))
@@ -138,6 +140,28 @@ async fn metrics_text(State(state): State<AdminState>) -> Result<Response, Stuck
 
 async fn status(State(state): State<AdminState>) -> Result<Response, Stuck> {
     Ok(Json(state.snapshot().await?.status).into_response())
+}
+
+/// Which host's flows are asked for.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FlowsQuery {
+    host: String,
+}
+
+async fn flows(
+    State(state): State<AdminState>,
+    Query(query): Query<FlowsQuery>,
+) -> Result<Response, Stuck> {
+    let host = query.host.clone();
+    let answer = state.ask(|reply| Command::Flows(query.host, reply)).await?;
+    Ok(match answer {
+        Some(flows) => Json(flows).into_response(),
+        None => refusal(
+            StatusCode::NOT_FOUND,
+            format!("{host:?} has no session here"),
+        ),
+    })
 }
 
 async fn log_level(State(state): State<AdminState>) -> String {

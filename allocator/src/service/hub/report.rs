@@ -4,7 +4,8 @@ use ratewright_topology::{LinkId, Topology};
 
 use crate::engine::EngineStats;
 use crate::service::status::{
-    Counts, IterationStatus, LinkStatus, OptimalityStatus, SessionStatus, Status,
+    Counts, HostFlow, HostFlows, IterationStatus, LinkStatus, OptimalityStatus, SessionStatus,
+    Status,
 };
 
 use super::Hub;
@@ -35,6 +36,31 @@ impl Hub {
     /// Flows that have a place in the engine.
     pub fn flow_count(&self) -> u32 {
         self.placed
+    }
+
+    /// The flows of a host as they are known here; nothing if it has no session.
+    pub fn flows_of(&self, host: &str) -> Option<HostFlows> {
+        let session = self.sessions.values().find(|session| {
+            session.closing.is_none()
+                && session
+                    .peer
+                    .as_ref()
+                    .is_some_and(|peer| peer.hello.host_name == host)
+        })?;
+        let mut flows: Vec<HostFlow> = session
+            .proto
+            .flows()
+            .map(|(record, rate_bps)| HostFlow {
+                flow: record.flow().0,
+                dst_host: record.dst_host(),
+                rate_bps,
+            })
+            .collect();
+        flows.sort_unstable_by_key(|flow| flow.flow);
+        Some(HostFlows {
+            host: host.to_owned(),
+            flows,
+        })
     }
 
     /// The body of `/status`, except for what the process around the hub knows.

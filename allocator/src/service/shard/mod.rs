@@ -225,6 +225,7 @@ impl Shard {
         self.shared.run(|state, now_ns| match command {
             Command::Ping(reply) => drop(reply.send(())),
             Command::Snapshot(reply) => drop(reply.send(Box::new(state.snapshot(now_ns)))),
+            Command::Flows(host, reply) => drop(reply.send(state.hub.flows_of(&host))),
             Command::SetReleased(released, reply) => {
                 let report = state.hub.set_released(now_ns, released);
                 tracing::warn!(released, hosts = report.hosts, "kill switch turned");

@@ -1,0 +1,161 @@
+//! What a run prints: one JSON object, or a table.
+
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use comfy_table::{CellAlignment, Table};
+use hdrhistogram::Histogram;
+use indexmap::IndexMap;
+use serde::Serialize;
+
+/// Quantiles of a time, in microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Quantiles {
+    /// Median.
+    pub p50: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// 99.9th percentile.
+    pub p999: f64,
+}
+
+impl Quantiles {
+    /// Of a histogram of nanoseconds; nothing if it is empty.
+    #[must_use]
+    pub fn of(histogram: &Histogram<u64>) -> Option<Self> {
+        let at = |q| histogram.value_at_quantile(q) as f64 / 1e3;
+        (!histogram.is_empty()).then(|| Self {
+            p50: at(0.5),
+            p99: at(0.99),
+            p999: at(0.999),
+        })
+    }
+}
+
+/// The figures of a run. Those of time and traffic are of the measurement alone, without what came
+/// before and after it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Results {
+    /// From a flowlet's start, as its host's session is told of it, to its first rate, as the session
+    /// tells of it; null if no flowlet started.
+    pub start_to_rate_us: Option<Quantiles>,
+    /// Rates delivered by the hosts' sessions in a second.
+    pub updates_per_s: f64,
+    /// Rates delivered for each second of the allocator's processor time; null if that is unknown.
+    pub updates_per_s_per_core: Option<f64>,
+    /// Bytes to and from the allocator, with IP and UDP headers, over what all hosts can send in that time.
+    pub control_share_of_capacity: f64,
+    /// Flows on which both ends disagree at the end.
+    pub lost_views: u64,
+    /// Processor time of the allocator, all threads; null if its process is unknown.
+    pub allocator_cpu_s: Option<f64>,
+    /// The same by thread.
+    pub allocator_threads_cpu_s: IndexMap<String, f64>,
+    /// Resident memory of the allocator at the end; null if its process is unknown.
+    pub allocator_memory_bytes: Option<u64>,
+    /// `quic` or `udp`.
+    pub transport: &'static str,
+    /// Hosts.
+    pub sessions: u32,
+    /// Flows that were active at the end.
+    pub flows: usize,
+    /// Length of the measurement.
+    pub seconds: f64,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// The workload; null for a fixed number of flows.
+    pub workload: Option<String>,
+    /// Its offered load.
+    pub load: Option<f64>,
+    /// Modelled capacity of a host's link, each way.
+    pub host_bps: u64,
+    /// Flowlets started in a second.
+    pub starts_per_s: f64,
+    /// First rates among the updates.
+    pub first_rates: u64,
+    /// Flowlets, since the beginning, that ended before they had a rate.
+    pub ended_unanswered: u64,
+    /// Arrivals, since the beginning, that were not started, since as many flows were active as may.
+    pub blocked: u64,
+    /// By how much this program was late with starts: a large figure says that it, and not the
+    /// allocator, was short of processor time.
+    pub start_lateness_us: Option<Quantiles>,
+    /// Bytes to the allocator, with IP and UDP headers.
+    pub bytes_up: u64,
+    /// Bytes from the allocator, with IP and UDP headers.
+    pub bytes_down: u64,
+    /// Packets to the allocator.
+    pub packets_up: u64,
+    /// Packets from the allocator.
+    pub packets_down: u64,
+    /// Sessions that went back from sealed datagrams to QUIC, since the beginning.
+    pub fallbacks: u64,
+    /// Sessions that were lost and came back, since the beginning.
+    pub sessions_lost: u64,
+    /// Why the last of them was lost, or the last attempt to connect failed; empty if none was.
+    pub last_loss: String,
+    /// Datagrams that were lost on purpose, since the beginning.
+    pub datagrams_lost_on_purpose: u64,
+    /// Commit of the program.
+    pub commit: &'static str,
+}
+
+impl Results {
+    /// The results for people.
+    #[must_use]
+    pub fn table(&self) -> String {
+        let mut table = Table::new();
+        table.load_style(UTF8_FULL_CONDENSED);
+        table.set_header([
+            "",
+            &format!("{} sessions over {}", self.sessions, self.transport),
+        ]);
+        let quantiles = |quantiles: Option<Quantiles>| {
+            quantiles.map_or("none".to_owned(), |q| {
+                format!("p50 {:.1}, p99 {:.1}, p99.9 {:.1} µs", q.p50, q.p99, q.p999)
+            })
+        };
+        let unknown = || "unknown".to_owned();
+        let rows = [
+            ("start to first rate", quantiles(self.start_to_rate_us)),
+            ("rate updates", format!("{:.0}/s", self.updates_per_s)),
+            (
+                "rate updates per core of the allocator",
+                self.updates_per_s_per_core
+                    .map_or_else(unknown, |rate| format!("{rate:.0}/s")),
+            ),
+            (
+                "allocator's processor time",
+                self.allocator_cpu_s.map_or_else(unknown, |cpu_s| {
+                    format!("{cpu_s:.2} s of {:.1} s", self.seconds)
+                }),
+            ),
+            (
+                "control traffic",
+                format!(
+                    "{:.3} % of the hosts' capacity",
+                    100.0 * self.control_share_of_capacity
+                ),
+            ),
+            ("flowlet starts", format!("{:.0}/s", self.starts_per_s)),
+            ("flows at the end", self.flows.to_string()),
+            (
+                "flows on which both ends disagree",
+                self.lost_views.to_string(),
+            ),
+            ("lateness of starts", quantiles(self.start_lateness_us)),
+            (
+                "sessions lost, back to QUIC",
+                format!(
+                    "{}, {} {}",
+                    self.sessions_lost, self.fallbacks, self.last_loss
+                ),
+            ),
+        ];
+        for (name, figure) in rows {
+            table.add_row([name.to_owned(), figure]);
+        }
+        if let Some(column) = table.column_mut(1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        table.to_string()
+    }
+}

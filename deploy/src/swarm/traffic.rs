@@ -1,0 +1,401 @@
+//! What the hosts of a swarm send: which flowlets start and end, and when.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use rand::{RngExt, SeedableRng};
+use ratewright_proto::{FlowId, FlowPath, StartRecord};
+use ratewright_simfabric::SimRng;
+
+use super::options::Offer;
+
+/// Starts and ends in one go: datagrams wait meanwhile.
+const MOST_AT_ONCE: usize = 64;
+/// Flows of a host, as many as a session takes unless it is told otherwise.
+const MOST_PER_HOST: usize = 16_384;
+
+/// What a host's session is to be told.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// A flowlet starts.
+    Start(usize, StartRecord),
+    /// A flowlet ends.
+    End(usize, FlowId),
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Slot {
+    flow: FlowId,
+    /// Where it stands among the active ones; nothing while it is free.
+    active: Option<u32>,
+    started_ns: u64,
+    answered: bool,
+    /// What is left to carry at `since_ns`, if it ends by that.
+    remaining_bits: f64,
+    rate_bps: u64,
+    since_ns: u64,
+    /// When it will have been carried, at this rate.
+    finish_ns: Option<u64>,
+    /// Its earliest entry among the finishes.
+    scheduled_ns: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    slots: Vec<Slot>,
+    free: VecDeque<u32>,
+}
+
+/// All flows of a swarm.
+#[derive(Debug)]
+pub struct Traffic {
+    offer: Offer,
+    rng: SimRng,
+    /// The hosts' numbers in the topology.
+    hosts: Vec<u32>,
+    tables: Vec<Table>,
+    active: Vec<(u32, u32)>,
+    /// Flows that are yet to start before the arrivals begin.
+    initial: u32,
+    /// The next arrival; nothing while there are none.
+    arrival_ns: Option<f64>,
+    finishes: BinaryHeap<Reverse<(u64, u32, u32)>>,
+    frozen: bool,
+    /// Flows that ended before they had a rate.
+    pub unanswered: u64,
+    /// Arrivals that were not started, since as many flows were active as may.
+    pub blocked: u64,
+    /// Flowlets started.
+    pub starts: u64,
+}
+
+impl Traffic {
+    /// No traffic yet.
+    #[must_use]
+    pub fn new(offer: Offer, seed: u64) -> Self {
+        Self {
+            offer,
+            rng: SimRng::seed_from_u64(seed),
+            hosts: Vec::new(),
+            tables: Vec::new(),
+            active: Vec::new(),
+            initial: 0,
+            arrival_ns: None,
+            finishes: BinaryHeap::new(),
+            frozen: true,
+            unanswered: 0,
+            blocked: 0,
+            starts: 0,
+        }
+    }
+
+    /// Begins, with hosts of these numbers.
+    pub fn begin(&mut self, now_ns: u64, hosts: Vec<u32>) {
+        self.tables.resize_with(hosts.len(), Table::default);
+        self.hosts = hosts;
+        self.frozen = false;
+        match self.offer {
+            Offer::Fixed { flows, .. } => self.initial = flows,
+            Offer::Sized { .. } => self.next_arrival(now_ns as f64),
+        }
+    }
+
+    /// From now on nothing starts or ends.
+    pub fn freeze(&mut self) {
+        self.frozen = true;
+        self.arrival_ns = None;
+    }
+
+    /// Flows that are active.
+    #[must_use]
+    pub fn active(&self) -> usize {
+        self.active.len()
+    }
+
+    /// Whether all flows that were to be there from the beginning are.
+    #[must_use]
+    pub fn is_filled(&self) -> bool {
+        self.initial == 0
+    }
+
+    /// Active flows without a rate. Looks at all.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        let waits = |&&(player, slot): &&(u32, u32)| {
+            !self.tables[player as usize].slots[slot as usize].answered
+        };
+        self.active.iter().filter(waits).count()
+    }
+
+    fn next_arrival(&mut self, from_ns: f64) {
+        let per_s = match self.offer {
+            Offer::Fixed { churn_per_s, .. } => churn_per_s,
+            Offer::Sized { arrivals_per_s, .. } => arrivals_per_s,
+        };
+        self.arrival_ns = (per_s > 0.0).then(|| {
+            // 1 − u lies in (0, 1], so that the logarithm is finite.
+            let u: f64 = self.rng.random();
+            from_ns - (1.0 - u).ln() * 1e9 / per_s
+        });
+    }
+
+    /// Appends what is due to `actions`, and by how much it is late to `late_ns`.
+    pub fn due(&mut self, now_ns: u64, actions: &mut Vec<Action>, late_ns: &mut Vec<u64>) {
+        if self.frozen {
+            return;
+        }
+        while self.initial > 0 && actions.len() < MOST_AT_ONCE {
+            self.initial -= 1;
+            self.start(now_ns, actions);
+            if self.initial == 0 {
+                self.next_arrival(now_ns as f64);
+            }
+        }
+        self.finish(now_ns, actions);
+        while actions.len() < MOST_AT_ONCE
+            && let Some(at_ns) = self.arrival_ns
+            && at_ns <= now_ns as f64
+        {
+            late_ns.push(now_ns - at_ns as u64);
+            self.next_arrival(at_ns);
+            match self.offer {
+                // Every start found its host's table full.
+                Offer::Fixed { .. } if self.active.is_empty() => {}
+                Offer::Fixed { .. } => {
+                    let victim = self.rng.random_range(0..self.active.len());
+                    let (player, slot) = self.active[victim];
+                    self.end(player, slot, actions);
+                    self.start(now_ns, actions);
+                }
+                Offer::Sized { most_flows, .. } if self.active.len() >= most_flows as usize => {
+                    self.blocked += 1;
+                }
+                Offer::Sized { .. } => self.start(now_ns, actions),
+            }
+        }
+    }
+
+    /// When [`due`](Self::due) has something, if no rate changes before.
+    #[must_use]
+    pub fn next_ns(&self) -> Option<u64> {
+        if self.frozen {
+            return None;
+        }
+        if self.initial > 0 {
+            return Some(0);
+        }
+        let finish_ns = self.finishes.peek().map(|Reverse(finish)| finish.0);
+        let arrival_ns = self.arrival_ns.map(|at_ns| at_ns as u64 + 1);
+        [finish_ns, arrival_ns].into_iter().flatten().min()
+    }
+
+    fn start(&mut self, now_ns: u64, actions: &mut Vec<Action>) {
+        let count = self.hosts.len();
+        let player = self.rng.random_range(0..count);
+        let other = self.rng.random_range(0..count - 1);
+        let destination = self.hosts[other + usize::from(other >= player)];
+        let bits = match &self.offer {
+            Offer::Fixed { .. } => f64::INFINITY,
+            Offer::Sized { sizes, .. } => 8.0 * sizes.sample(&mut self.rng) as f64,
+        };
+        let path = FlowPath::Hash(self.rng.random());
+        let table = &mut self.tables[player];
+        let slot = match table.free.pop_front() {
+            Some(slot) => slot,
+            None if table.slots.len() < MOST_PER_HOST => {
+                let slot = table.slots.len() as u32;
+                table.slots.push(Slot {
+                    flow: FlowId::new(slot, 0),
+                    ..Slot::default()
+                });
+                slot
+            }
+            None => {
+                self.blocked += 1;
+                return;
+            }
+        };
+        let state = &mut table.slots[slot as usize];
+        *state = Slot {
+            flow: state.flow.next_generation(),
+            active: Some(self.active.len() as u32),
+            started_ns: now_ns,
+            remaining_bits: bits,
+            since_ns: now_ns,
+            ..Slot::default()
+        };
+        self.active.push((player as u32, slot));
+        self.starts += 1;
+        let record = StartRecord::new(state.flow, destination, path);
+        actions.push(Action::Start(player, record));
+    }
+
+    fn end(&mut self, player: u32, slot: u32, actions: &mut Vec<Action>) {
+        let table = &mut self.tables[player as usize];
+        let state = &mut table.slots[slot as usize];
+        let Some(at) = state.active.take() else {
+            return;
+        };
+        if !state.answered {
+            self.unanswered += 1;
+        }
+        actions.push(Action::End(player as usize, state.flow));
+        table.free.push_back(slot);
+        self.active.swap_remove(at as usize);
+        if let Some(&(moved, slot)) = self.active.get(at as usize) {
+            self.tables[moved as usize].slots[slot as usize].active = Some(at);
+        }
+    }
+
+    /// Ends what has been carried.
+    fn finish(&mut self, now_ns: u64, actions: &mut Vec<Action>) {
+        while actions.len() < MOST_AT_ONCE
+            && let Some(&Reverse((at_ns, player, slot))) = self.finishes.peek()
+            && at_ns <= now_ns
+        {
+            self.finishes.pop();
+            let state = &mut self.tables[player as usize].slots[slot as usize];
+            if state.active.is_none() || state.scheduled_ns != Some(at_ns) {
+                continue;
+            }
+            state.scheduled_ns = None;
+            match state.finish_ns {
+                Some(finish_ns) if finish_ns <= now_ns => self.end(player, slot, actions),
+                Some(finish_ns) => {
+                    // It has become slower since.
+                    state.scheduled_ns = Some(finish_ns);
+                    self.finishes.push(Reverse((finish_ns, player, slot)));
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// A host was told a rate. Returns how long the flow has waited for it, if it is the first.
+    pub fn on_rate(
+        &mut self,
+        now_ns: u64,
+        player: usize,
+        flow: FlowId,
+        rate_bps: u64,
+    ) -> Option<u64> {
+        let state = self
+            .tables
+            .get_mut(player)?
+            .slots
+            .get_mut(flow.slot() as usize)?;
+        if state.flow != flow || state.active.is_none() {
+            return None;
+        }
+        if state.remaining_bits.is_finite() {
+            let carried = state.rate_bps as f64 * (now_ns - state.since_ns) as f64 / 1e9;
+            state.remaining_bits = (state.remaining_bits - carried).max(0.0);
+            state.finish_ns = (rate_bps > 0)
+                .then(|| now_ns + (state.remaining_bits * 1e9 / rate_bps as f64) as u64);
+            if let Some(finish_ns) = state.finish_ns
+                && state.scheduled_ns.is_none_or(|at_ns| finish_ns < at_ns)
+            {
+                state.scheduled_ns = Some(finish_ns);
+                self.finishes
+                    .push(Reverse((finish_ns, player as u32, flow.slot())));
+            }
+        }
+        state.rate_bps = rate_bps;
+        state.since_ns = now_ns;
+        let first = !std::mem::replace(&mut state.answered, true);
+        first.then(|| now_ns - state.started_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ratewright_simfabric::workload::sizes::SizeDistribution;
+
+    fn run(traffic: &mut Traffic, until_ns: u64, rate_bps: u64) -> (usize, usize) {
+        let (mut now_ns, mut starts, mut ends) = (0, 0, 0);
+        let (mut actions, mut late) = (Vec::new(), Vec::new());
+        while now_ns < until_ns {
+            traffic.due(now_ns, &mut actions, &mut late);
+            for action in actions.drain(..) {
+                match action {
+                    Action::Start(player, record) => {
+                        starts += 1;
+                        traffic.on_rate(now_ns, player, record.flow(), rate_bps);
+                    }
+                    Action::End(..) => ends += 1,
+                }
+            }
+            now_ns = traffic.next_ns().unwrap_or(until_ns).max(now_ns + 1);
+        }
+        (starts, ends)
+    }
+
+    #[test]
+    fn a_fixed_number_of_flows_is_replaced_at_the_rate_asked_for() {
+        let offer = Offer::Fixed {
+            flows: 500,
+            churn_per_s: 10_000.0,
+        };
+        let mut traffic = Traffic::new(offer, 3);
+        traffic.begin(0, (0..16).collect());
+        let (starts, ends) = run(&mut traffic, 1_000_000_000, 1_000_000);
+        assert_eq!(traffic.active(), 500);
+        assert_eq!(starts, ends + 500);
+        assert!((9_500..10_500).contains(&ends), "{ends} replacements");
+        assert_eq!((traffic.unanswered, traffic.waiting()), (0, 0));
+    }
+
+    #[test]
+    fn a_flow_lasts_as_long_as_its_rate_needs_for_its_size() {
+        let offer = Offer::Sized {
+            sizes: SizeDistribution::constant(1_000),
+            arrivals_per_s: 100_000.0,
+            most_flows: u32::MAX,
+        };
+        // 8 Mbit/s carry 1000 bytes in 1 ms: by Little's law 100 flows are active.
+        let mut traffic = Traffic::new(offer, 3);
+        traffic.begin(0, (0..16).collect());
+        let (starts, _) = run(&mut traffic, 1_000_000_000, 8_000_000);
+        assert!((98_000..102_000).contains(&starts), "{starts} starts");
+        assert!(
+            (60..140).contains(&traffic.active()),
+            "{} active",
+            traffic.active()
+        );
+    }
+
+    #[test]
+    fn a_rate_that_changes_moves_the_end() {
+        let offer = Offer::Sized {
+            sizes: SizeDistribution::constant(1_000),
+            arrivals_per_s: 1.0,
+            most_flows: 1,
+        };
+        let mut traffic = Traffic::new(offer, 3);
+        traffic.begin(0, vec![7, 9]);
+        let mut actions = Vec::new();
+        let at_ns = traffic.next_ns().unwrap();
+        traffic.due(at_ns, &mut actions, &mut Vec::new());
+        let Some(Action::Start(player, record)) = actions.pop() else {
+            panic!("one flow starts");
+        };
+        // Half of it at 8 Mbit/s takes 0.5 ms, the rest at 1 Mbit/s 4 ms; a stale rate changes nothing.
+        let flow = record.flow();
+        assert_eq!(
+            traffic.on_rate(at_ns + 10, player, flow, 8_000_000),
+            Some(10)
+        );
+        assert_eq!(
+            traffic.on_rate(at_ns + 500_010, player, flow, 1_000_000),
+            None
+        );
+        traffic.on_rate(at_ns + 500_020, player, flow.next_generation(), 1);
+        traffic.freeze();
+        traffic.frozen = false;
+        traffic.due(at_ns + 4_500_000, &mut actions, &mut Vec::new());
+        assert_eq!(actions, []);
+        traffic.due(at_ns + 4_500_020, &mut actions, &mut Vec::new());
+        assert_eq!(actions, [Action::End(player, flow)]);
+    }
+}
