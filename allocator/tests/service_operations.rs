@@ -315,7 +315,7 @@ fn probes_metrics_and_the_log_level_answer() {
     let number = flow.0;
     let (code, text) = allocator.request("GET", "/flows?host=h1", "");
     assert_eq!(code, 200);
-    let view: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let view: Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(view["host"], "h1");
     assert_eq!(view["flows"].as_array().map(Vec::len), Some(1), "{text}");
     assert_eq!(view["flows"][0]["flow"], number);
