@@ -25,6 +25,8 @@ test-dpdk: require-root
 	@scripts/setup.sh dpdk
 	$(CARGO) clippy --locked -p ratewright-dpdk --features dpdk --all-targets -- -D warnings
 	$(CARGO) nextest run --locked -p ratewright-dpdk --features dpdk
+	$(CARGO) clippy --locked -p ratewright-allocator --features dpdk --all-targets -- -D warnings
+	$(CARGO) nextest run --locked -p ratewright-allocator --features dpdk -E 'test(dpdk)'
 
 # Said once here, and not by every test that builds network namespaces.
 require-root:

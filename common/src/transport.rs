@@ -19,7 +19,7 @@
 //! at [`next_timeout`](SealedPort::next_timeout), [`on_timeout`](SealedPort::on_timeout).
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::task::Context;
 
@@ -175,7 +175,14 @@ impl<P: PacketPort> SealedPort<P> {
             return Ok(false);
         };
         let secret = secret_of(connection, welcome.epoch, welcome.session)?;
-        let remote = SocketAddr::new(connection.remote_address().ip(), offer.port);
+        let quic = connection.remote_address().ip();
+        let ip = match (offer.address, quic) {
+            (None, _) => quic,
+            (Some(address), IpAddr::V4(_)) => address.into(),
+            // The form that a socket of both families takes.
+            (Some(address), IpAddr::V6(_)) => address.to_ipv6_mapped().into(),
+        };
+        let remote = SocketAddr::new(ip, offer.port);
         self.add_with(now_ns, welcome.session, remote, offer, &secret);
         Ok(true)
     }
@@ -273,12 +280,16 @@ impl<P: PacketPort> SealedPort<P> {
                 self.counters.wrong_address += 1;
                 continue;
             }
+            let newest = client.sealed.is_newest(&header);
             let updates = client.sealed.key_updates();
             match client.sealed.open(bytes) {
                 Ok(text) => {
                     client.path.heard();
                     if !text.is_empty() {
                         take(header.session, text);
+                    }
+                    if newest {
+                        self.socket.authentic(index);
                     }
                     self.counters.opened += 1;
                     self.counters.opened_bytes += length;

@@ -22,6 +22,9 @@ const SOCKET_BUFFER_BYTES: libc::c_int = 4 << 20;
 /// Whatever moves UDP datagrams in batches without blocking: a socket of the kernel, or a network
 /// interface that is driven from user space.
 pub trait PacketPort {
+    /// To be called once, on the thread that is going to use the port.
+    fn on_thread(&mut self) {}
+
     /// Receives what is there, at most [`BATCH`] datagrams; returns how many.
     ///
     /// # Errors
@@ -31,8 +34,12 @@ pub trait PacketPort {
     /// The datagram of that index in the last batch, and where it came from.
     fn datagram(&mut self, index: usize) -> (&mut [u8], Option<SocketAddr>);
 
-    /// Sends a batch as far as the port takes it; what it does not take stays in the batch. Returns
-    /// how many were sent.
+    /// The datagram of that index in the last batch was authentic, and newer than all before from its
+    /// sender: a port that finds stations by itself may believe where it came from.
+    fn authentic(&mut self, _index: usize) {}
+
+    /// Sends a batch as far as the port takes it; what it does not take yet stays in the batch. Returns
+    /// how many were sent; the others that are gone from the batch are lost.
     ///
     /// # Errors
     /// The port is lost; that it is full is no error.
@@ -40,6 +47,9 @@ pub trait PacketPort {
 
     /// What becomes readable when datagrams arrive; nothing if the port has to be asked again and again.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Calls `visit` with the name and the value of each counter that the port keeps of its own.
+    fn counters(&self, _visit: &mut dyn FnMut(&'static str, u64)) {}
 }
 
 /// A non-blocking UDP socket with buffers for one batch.
@@ -94,6 +104,15 @@ impl SendBatch {
         let count = count.min(self.used);
         self.slots[..self.used].rotate_left(count);
         self.used -= count;
+    }
+
+    /// Gives all of them to `sink`, in order, and forgets them.
+    pub fn drain(&mut self, mut sink: impl FnMut(&[u8], SocketAddr)) {
+        for (bytes, to) in &self.slots[..std::mem::take(&mut self.used)] {
+            if let Some(to) = *to {
+                sink(bytes, to);
+            }
+        }
     }
 
     /// Forgets all of them; returns how many those were.

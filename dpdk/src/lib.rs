@@ -8,8 +8,9 @@
 //! | `eal` | DPDK's environment: started once per process, on the thread that will poll |
 //! | `port` | one Ethernet port: queues, bursts, frames written in place |
 //! | `endpoint` | a queue and a stack together: datagrams in bursts |
+//! | `packets` | such an endpoint as a port that sealed sessions can stand on |
 //!
-//! The last three need the feature `dpdk` (libdpdk 22.11 and libclang at build time). The stack is
+//! The last four need the feature `dpdk` (libdpdk 22.11 and libclang at build time). The stack is
 //! plain code and is built and tested everywhere.
 //!
 //! Only IPv4 over untagged Ethernet is spoken. IPv6 daemons use the kernel's sockets.
@@ -21,6 +22,8 @@ pub mod endpoint;
 #[cfg(feature = "dpdk")]
 mod error;
 pub mod neighbours;
+#[cfg(feature = "dpdk")]
+pub mod packets;
 #[cfg(feature = "dpdk")]
 pub mod port;
 pub mod stack;

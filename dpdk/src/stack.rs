@@ -13,6 +13,7 @@
 //! datagram is dropped and counted. The session protocol sends the newest state again.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::ops::Range;
 
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
@@ -46,6 +47,9 @@ pub struct StackConfig {
     pub gateway: Option<Ipv4Addr>,
     /// The UDP port that is served.
     pub udp_port: u16,
+    /// UDP ports that are served by stacks of the same address on other queues; this stack's own
+    /// may be among them.
+    pub siblings: Range<u16>,
     /// Largest IPv4 packet in bytes.
     pub mtu_bytes: usize,
     /// Neighbours remembered at most.
@@ -59,9 +63,13 @@ pub enum Received<'a> {
     Datagram {
         /// Who sent it, as its headers say (nothing authenticates that yet).
         from: SocketAddrV4,
+        /// The station that it came from.
+        station: Mac,
         /// The UDP payload.
         payload: &'a [u8],
     },
+    /// A datagram for this UDP port of [`StackConfig::siblings`]: hand the frame to its stack.
+    Sibling(u16),
     /// The first `0` bytes of the reply buffer are a frame to transmit.
     Reply(usize),
     /// Nothing to do. A counter says why.
@@ -264,8 +272,13 @@ impl UdpStack {
         match packet.next_header() {
             IpProtocol::Udp => {
                 let datagram = UdpPacket::new_checked(packet.payload())?;
-                if datagram.dst_port() != self.config.udp_port {
-                    return Err(Ignored::NotOurs);
+                let port = datagram.dst_port();
+                if port != self.config.udp_port {
+                    return if self.config.siblings.contains(&port) {
+                        Ok(Received::Sibling(port))
+                    } else {
+                        Err(Ignored::NotOurs)
+                    };
                 }
                 let Some(next_hop) = self.next_hop(source) else {
                     return Err(Ignored::NotOurs);
@@ -274,6 +287,7 @@ impl UdpStack {
                 self.counters.datagrams_in += 1;
                 Ok(Received::Datagram {
                     from: SocketAddrV4::new(source, datagram.src_port()),
+                    station: from_mac,
                     payload: datagram.payload(),
                 })
             }
@@ -374,6 +388,15 @@ impl UdpStack {
                 SendError::Ask(bytes)
             }
             None => SendError::TooLong,
+        }
+    }
+
+    /// What came from `from` by `station` was authentic: answers go there, whatever was known.
+    pub fn confirm(&mut self, from: Ipv4Addr, station: Mac) {
+        if let Some(next_hop) = self.next_hop(from)
+            && self.neighbours.get(next_hop) != Some(station)
+        {
+            self.neighbours.confirm(next_hop, station);
         }
     }
 

@@ -44,6 +44,7 @@ fn config(port: &Port) -> StackConfig {
         prefix_len: 24,
         gateway: None,
         udp_port: UDP_PORT,
+        siblings: 0..0,
         mtu_bytes: port.mtu_bytes,
         max_neighbours: 64,
     }
@@ -153,9 +154,12 @@ fn a_second_environment_a_missing_port_and_too_many_queues_are_refused_in_words(
 fn talks_to_the_kernel(device: &str) {
     veth();
     let eal = Eal::start(&options(device)).expect("EAL");
-    let mut port = Port::start(&eal, &small()).expect("port");
+    let port = Port::start(&eal, &small()).expect("port");
     let config = config(&port);
-    let mut endpoint = Endpoint::new(port.queues.pop().expect("one queue"), config);
+    let mut endpoint = Endpoint::of_queues(port.queues, &config)
+        .pop()
+        .expect("one queue");
+    endpoint.register_thread().expect("EAL takes the thread");
 
     // Its sender: the kernel is unknown until it has answered ARP.
     let to_kernel = SocketAddrV4::new(KERNEL, 9000);
@@ -197,8 +201,13 @@ fn talks_to_the_kernel(device: &str) {
         });
         let mut pending = Vec::new();
         while !stop.load(Ordering::Relaxed) {
-            if endpoint.poll(|from, payload| pending.push((from, payload.to_vec()))) == 0 {
+            let count = endpoint.receive();
+            if count == 0 {
                 thread::yield_now();
+            }
+            for index in 0..count {
+                let (payload, from) = endpoint.datagram(index);
+                pending.push((from, payload.to_vec()));
             }
             for (from, payload) in pending.drain(..) {
                 endpoint
@@ -214,11 +223,87 @@ fn talks_to_the_kernel(device: &str) {
             assert!(answered, "ping 10.9.0.1");
         }
     });
-    let (stack, queue) = endpoint.counters();
+    let (stack, queue, _) = endpoint.counters();
     assert_eq!(stack.datagrams_in, 500);
     assert_eq!(stack.datagrams_out, 500);
     assert_eq!(stack.bad_checksum + stack.malformed, 0, "{stack:?}");
     assert_eq!(queue.no_buffer + queue.ring_full, 0);
+}
+
+/// Four kernel sockets, spread over two queues by the kernel's hash, talk to both of the queues' UDP
+/// ports; each is answered by the port that it asked, whichever queue its frames came to.
+#[test]
+fn frames_reach_the_queue_of_their_udp_port_whichever_queue_they_come_to() {
+    veth();
+    let device = "net_af_packet0,iface=port0,qpairs=2";
+    let eal = Eal::start(&options(device)).expect("EAL");
+    let settings = PortConfig {
+        queues: 2,
+        buffers: 4_095,
+        ..small()
+    };
+    let port = Port::start(&eal, &settings).expect("port");
+    let config = config(&port);
+    let endpoints = Endpoint::of_queues(port.queues, &config);
+    let stop = AtomicBool::new(false);
+    let (answered, counters) = thread::scope(|scope| {
+        let servers: Vec<_> = endpoints
+            .into_iter()
+            .map(|mut endpoint| {
+                let stop = &stop;
+                scope.spawn(move || {
+                    while !stop.load(Ordering::Relaxed) {
+                        let count = endpoint.receive();
+                        for index in 0..count {
+                            let (payload, from) = endpoint.datagram(index);
+                            let payload = payload.to_vec();
+                            endpoint
+                                .send(1, from, &payload)
+                                .expect("the sender is known");
+                        }
+                        endpoint.flush();
+                        if count == 0 {
+                            thread::yield_now();
+                        }
+                    }
+                    endpoint.counters().2
+                })
+            })
+            .collect();
+        let answered = (|| {
+            for local in 9000..9032u16 {
+                let socket = UdpSocket::bind((KERNEL, local)).map_err(|e| e.to_string())?;
+                socket
+                    .set_read_timeout(Some(Duration::from_secs(5)))
+                    .map_err(|e| e.to_string())?;
+                for to in [UDP_PORT, UDP_PORT + 1] {
+                    let payload = [local.to_be_bytes(), to.to_be_bytes()].concat();
+                    socket
+                        .send_to(&payload, (OURS, to))
+                        .map_err(|e| e.to_string())?;
+                    let mut answer = [0; 64];
+                    let (bytes, from) = socket
+                        .recv_from(&mut answer)
+                        .map_err(|e| format!("from port {local} to {to}: {e}"))?;
+                    if from != (OURS, to).into() || answer[..bytes] != payload {
+                        return Err(format!("from port {local} to {to}: wrong echo from {from}"));
+                    }
+                }
+            }
+            Ok(())
+        })();
+        stop.store(true, Ordering::Relaxed);
+        let counters: Vec<_> = servers
+            .into_iter()
+            .map(|server| server.join().expect("a server"))
+            .collect();
+        (answered, counters)
+    });
+    assert_eq!(answered, Ok(()));
+    // 64 flows, each hashed to one of two queues: none on the wrong one is a chance of 2^-64.
+    let handed_over: u64 = counters.iter().map(|c| c.handed_over).sum();
+    assert!((1..64).contains(&handed_over), "{counters:?}");
+    assert_eq!(counters.iter().map(|c| c.overflowed).sum::<u64>(), 0);
 }
 
 #[test]

@@ -112,6 +112,7 @@ fn quic_carries_the_session_where_sealed_datagrams_do_not_get_through() {
         let allocator = Allocator::start(folder.path(), 1, None);
         allocator.script.borrow_mut().sealed_udp = Some(SealedUdp {
             port: hole.local_addr().unwrap().port(),
+            address: None,
             cipher: Cipher::default(),
         });
         let (backend, kernel) = recorder();

@@ -4,7 +4,7 @@
 //! is read from the wire is checked on the way into the types of this module;
 //! what they hold can be relied on.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
 use prost::Message as _;
@@ -138,8 +138,11 @@ pub struct Welcome {
 /// [`crate::sealed`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SealedUdp {
-    /// UDP port of the address that the QUIC session goes to.
+    /// The UDP port.
     pub port: u16,
+    /// The address, where that is another than the one that the QUIC session goes to: a server whose
+    /// sealed datagrams do not pass through its kernel has a network interface of its own for them.
+    pub address: Option<Ipv4Addr>,
     /// The AEAD.
     pub cipher: Cipher,
 }

@@ -188,6 +188,8 @@ pub struct Snapshot {
     pub counts: Counts,
     /// Sealed datagrams.
     pub sealed: ratewright_proto::sealed::SealedCounters,
+    /// What a kernel-bypass port has counted, by name; nothing where sockets carry the datagrams.
+    pub port: Vec<(&'static str, u64)>,
     /// The engine's own figures.
     pub engine: EngineFigures,
 }

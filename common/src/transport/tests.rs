@@ -19,6 +19,7 @@ fn site() -> Site {
     let offer = SealedUdp {
         port: remote.port(),
         cipher: Cipher::default(),
+        address: None,
     };
     let mut port = SealedPort::bind(any, PathConfig::default()).expect("a socket");
     port.add_with(0, SESSION, remote, offer, &secret);

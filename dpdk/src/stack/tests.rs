@@ -16,9 +16,49 @@ fn stack(mac: Mac, address: Ipv4Addr) -> UdpStack {
         prefix_len: 24,
         gateway: Some(Ipv4Addr::new(10, 1, 0, 254)),
         udp_port: 7601,
+        siblings: 7601..7603,
         mtu_bytes: 1500,
         max_neighbours: 64,
     })
+}
+
+#[test]
+fn a_datagram_for_another_queues_port_is_for_that_queue_and_teaches_nothing_here() {
+    let (mut a, mut b) = introduced();
+    let (mut frame, mut reply) = ([0; 1514], [0; 1514]);
+    let before = b.counters();
+    for (port, expected) in [
+        (7602, Received::Sibling(7602)),
+        (7603, Received::Nothing),
+        (7600, Received::Nothing),
+    ] {
+        let bytes = a
+            .send(1, SocketAddrV4::new(B, port), b"hello", &mut frame)
+            .expect("B is known");
+        assert_eq!(b.receive(&frame[..bytes], &mut reply), expected);
+    }
+    assert_eq!(b.counters().datagrams_in, before.datagrams_in);
+    assert_eq!(b.counters().not_ours, before.not_ours + 2);
+}
+
+#[test]
+fn an_authentic_datagram_moves_its_senders_station_and_a_mere_one_does_not() {
+    let (mut a, mut b) = introduced();
+    let (mut frame, mut reply) = ([0; 1514], [0; 1514]);
+    let elsewhere = [2, 0, 0, 0, 0, 0xE];
+    let bytes = a
+        .send(1, SocketAddrV4::new(B, 7601), b"hello", &mut frame)
+        .expect("B is known");
+    frame[6..12].copy_from_slice(&elsewhere);
+    let Received::Datagram { from, station, .. } = b.receive(&frame[..bytes], &mut reply) else {
+        panic!("a datagram");
+    };
+    assert_eq!(station, elsewhere);
+    let bytes = b.send(2, from, b"rates", &mut frame).expect("known");
+    assert_eq!(frame[..6], A_MAC, "{bytes} bytes");
+    b.confirm(*from.ip(), station);
+    let bytes = b.send(3, from, b"rates", &mut frame).expect("known");
+    assert_eq!(frame[..6], elsewhere, "{bytes} bytes");
 }
 
 /// A knows B by an ARP exchange.
@@ -47,6 +87,7 @@ fn a_datagram_crosses_after_arp_and_the_answer_needs_no_arp() {
         b.receive(&frame[..bytes], &mut reply),
         Received::Datagram {
             from: SocketAddrV4::new(A, 7601),
+            station: A_MAC,
             payload: b"hello"
         }
     );
@@ -57,6 +98,7 @@ fn a_datagram_crosses_after_arp_and_the_answer_needs_no_arp() {
         a.receive(&frame[..bytes], &mut reply),
         Received::Datagram {
             from: SocketAddrV4::new(B, 7601),
+            station: B_MAC,
             payload: b"rates"
         }
     );
@@ -255,7 +297,7 @@ proptest! {
         let bytes = a.send(1, SocketAddrV4::new(B, 7601), &payload, &mut frame).expect("fits");
         prop_assert_eq!(
             b.receive(&frame[..bytes], &mut reply),
-            Received::Datagram { from: SocketAddrV4::new(A, 7601), payload: &payload }
+            Received::Datagram { from: SocketAddrV4::new(A, 7601), station: A_MAC, payload: &payload }
         );
     }
 }

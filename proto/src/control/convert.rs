@@ -218,6 +218,7 @@ impl From<&Welcome> for wire::Welcome {
             sealed_udp: welcome.sealed_udp.map(|udp| wire::SealedUdp {
                 port: u32::from(udp.port),
                 cipher: udp.cipher.number(),
+                ipv4: udp.address.map(|address| address.octets().to_vec()),
             }),
         }
     }
@@ -225,7 +226,17 @@ impl From<&Welcome> for wire::Welcome {
 
 /// An offer that this version cannot take is as good as none: QUIC carries the session.
 fn sealed_udp(offer: wire::SealedUdp) -> Option<SealedUdp> {
+    let address = match offer.ipv4 {
+        None => None,
+        Some(bytes) => {
+            let address = Ipv4Addr::from(<[u8; 4]>::try_from(bytes.as_slice()).ok()?);
+            let one_station =
+                !(address.is_unspecified() || address.is_broadcast() || address.is_multicast());
+            Some(one_station.then_some(address)?)
+        }
+    };
     Some(SealedUdp {
+        address,
         port: u16::try_from(offer.port).ok().filter(|&port| port != 0)?,
         cipher: Cipher::from_number(offer.cipher)?,
     })

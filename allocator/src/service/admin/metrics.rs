@@ -113,6 +113,10 @@ fn describe() {
             "Sealed UDP datagrams, by what became of them (sealed_bytes and opened_bytes are bytes).",
         ),
         (
+            "ratewright_allocator_dpdk_total",
+            "Frames and datagrams of the interface that DPDK drives, by what became of them.",
+        ),
+        (
             "ratewright_allocator_datagrams_dropped_total",
             "Datagrams that changed nothing, by reason.",
         ),
@@ -173,8 +177,12 @@ pub fn publish(snapshot: &Snapshot) {
         status,
         counts,
         sealed,
+        port,
         engine,
     } = snapshot;
+    for &(name, count) in port {
+        counter!("ratewright_allocator_dpdk_total", "kind" => name).absolute(count);
+    }
     sealed.for_each(|name, count| {
         counter!("ratewright_allocator_sealed_total", "kind" => name).absolute(count);
     });

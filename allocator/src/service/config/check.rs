@@ -6,11 +6,10 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 
 use super::error::{ConfigError, line_of};
-use super::raw::{Field, RawAllocation, RawConfig, RawLimits, RawTls, RawTransport};
-use super::{AdminAddress, Allocation, Config, EngineKind, Limits, TlsFiles, Transport};
+use super::raw::{Field, RawAllocation, RawConfig, RawLimits, RawTls};
+use super::{AdminAddress, Allocation, Config, EngineKind, Limits, TlsFiles};
 use crate::engine::parallel::{MOST_BLOCKS, MOST_WORKERS};
 use crate::service::admin::logging;
-use ratewright_proto::sealed::Cipher;
 
 /// What is needed to say where a value stands.
 pub(super) struct Checker<'a> {
@@ -176,52 +175,6 @@ impl Checker<'_> {
             Some(value) if good(*value.get_ref()) => Ok(value.into_inner()),
             Some(value) => Err(self.wrong(key, &value, expected)),
         }
-    }
-
-    fn transport(&self, raw: RawTransport) -> Result<Transport, ConfigError> {
-        let default = Transport::default();
-        let sealed_udp = match &raw.hot {
-            None => default.sealed_udp,
-            Some(name) => match name.get_ref().as_str() {
-                "quic" => false,
-                "udp" => true,
-                _ => return Err(self.wrong("transport.hot", name, r#"must be "quic" or "udp""#)),
-            },
-        };
-        let udp_shards = self.within(
-            raw.shards,
-            default.udp_shards,
-            "transport.shards",
-            |shards| (1..=64).contains(&shards),
-            "must be 1 to 64 threads; 1 is the default",
-        )?;
-        let udp_port = match raw.udp_port {
-            Some(port) if *port.get_ref() == 0 || *port.get_ref() > u16::MAX - udp_shards => {
-                return Err(self.wrong(
-                    "transport.udp_port",
-                    &port,
-                    "must be the first of as many UDP ports as there are shards",
-                ));
-            }
-            port => port.map(Spanned::into_inner),
-        };
-        let cipher = match &raw.cipher {
-            None => default.cipher,
-            Some(name) => Cipher::from_name(name.get_ref()).ok_or_else(|| {
-                self.wrong(
-                    "transport.cipher",
-                    name,
-                    r#"must be "aes-128-gcm" or "chacha20-poly1305""#,
-                )
-            })?,
-        };
-        Ok(Transport {
-            sealed_udp,
-            udp_shards,
-            udp_port,
-            cipher,
-            busy_poll: raw.busy_poll.is_some_and(Spanned::into_inner),
-        })
     }
 
     fn allocation(&self, raw: RawAllocation) -> Result<Allocation, ConfigError> {

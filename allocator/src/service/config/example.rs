@@ -58,6 +58,8 @@ start_released = false
 # How datagrams travel. (restart to change)
 [transport]
 # "quic", or "udp" to offer sealed UDP datagrams too; hosts that they do not reach stay with QUIC.
+# "dpdk": as "udp", through a network interface that is taken away from the kernel (builds with
+# `--features dpdk`; see docs/dpdk.md), which [transport.dpdk] describes.
 hot = "quic"
 # Threads that serve sealed datagrams, each on a UDP port of its own.
 shards = 1
@@ -66,6 +68,16 @@ shards = 1
 cipher = "aes-128-gcm"
 # Spin instead of sleeping: lower latency, at a core for each shard.
 busy_poll = false
+
+# [transport.dpdk]
+# eal = ["--in-memory", "-a", "0000:00:06.0"]   # options of DPDK's environment
+# port = 0                  # of the ports that those bring up
+# interface = "10.0.0.2/24" # its address and prefix; hosts send their sealed datagrams there
+# gateway = "10.0.0.1"      # for hosts outside of the prefix
+# mac = "02:00:00:00:00:01" # refuse any other port
+# descriptors = 1024        # of every ring; a shard has a receive and a transmit queue
+# buffers = 8191            # packet buffers of every shard, 2.3 KB each
+# neighbours = 16384        # stations that are remembered
 
 [limits]
 max_sessions = 4096

@@ -20,11 +20,13 @@ pub mod example;
 mod raw;
 #[cfg(test)]
 mod tests;
+mod transport;
 pub mod trust;
 
 pub use classes::class_table;
 pub use error::ConfigError;
 pub use example::example_config;
+pub use transport::DpdkTransport;
 pub use trust::{Distrust, Fingerprint, Trust};
 
 /// Highest class id that a start record can carry.
@@ -137,6 +139,8 @@ pub struct Allocation {
 /// How datagrams travel between hosts and the allocator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transport {
+    /// The interface that carries sealed datagrams past the kernel; `None`: sockets do.
+    pub dpdk: Option<DpdkTransport>,
     /// Offer sealed UDP beside QUIC.
     pub sealed_udp: bool,
     /// Threads, each with its own UDP port, that serve sealed datagrams.
@@ -159,6 +163,7 @@ impl Transport {
 impl Default for Transport {
     fn default() -> Self {
         Self {
+            dpdk: None,
             sealed_udp: false,
             udp_shards: 1,
             udp_port: None,

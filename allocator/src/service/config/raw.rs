@@ -61,6 +61,20 @@ pub(super) struct RawTransport {
     pub(super) udp_port: Field<u16>,
     pub(super) cipher: Field<String>,
     pub(super) busy_poll: Field<bool>,
+    pub(super) dpdk: Option<Spanned<RawDpdk>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawDpdk {
+    pub(super) eal: Field<Vec<String>>,
+    pub(super) port: Field<u16>,
+    pub(super) interface: Field<String>,
+    pub(super) gateway: Field<String>,
+    pub(super) mac: Field<String>,
+    pub(super) descriptors: Field<u16>,
+    pub(super) buffers: Field<u32>,
+    pub(super) neighbours: Field<u32>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -46,6 +46,79 @@ fn the_example_holds_exactly_the_defaults() {
     assert_eq!(config.classes, vec![Class::default()]);
 }
 
+#[cfg(not(feature = "dpdk"))]
+#[test]
+fn dpdk_is_refused_in_words_by_an_allocator_that_was_built_without_it() {
+    let text = format!("{GOOD}[transport]\nhot = \"dpdk\"\n");
+    let complaint = complaint(&text);
+    assert!(
+        complaint.contains("transport.hot") && complaint.contains("built without DPDK"),
+        "{complaint}"
+    );
+    // A table that describes the interface does no harm while it is not used.
+    let text = format!(
+        "{GOOD}[transport]\nhot = \"udp\"\n[transport.dpdk]\neal = []\ninterface = \"10.0.0.2/24\"\n"
+    );
+    assert_eq!(parse(&text).expect("good").transport.dpdk, None);
+}
+
+#[cfg(feature = "dpdk")]
+#[test]
+fn an_interface_for_dpdk_is_read_and_every_mistake_in_it_told() {
+    let table = |more: &str| {
+        format!(
+            "{GOOD}[transport]\nhot = \"dpdk\"\n[transport.dpdk]\neal = [\"--in-memory\", \"-a\", \"0000:00:06.0\"]\n{more}"
+        )
+    };
+    let good = "interface = \"10.0.0.2/24\"\ngateway = \"10.0.0.1\"\nmac = \"02:00:00:00:00:0a\"\n";
+    let transport = parse(&table(good)).expect("good").transport;
+    assert_eq!((transport.shards(), transport.udp_port), (1, Some(7_601)));
+    let dpdk = transport.dpdk.expect("described");
+    assert_eq!(dpdk.eal, ["--in-memory", "-a", "0000:00:06.0"]);
+    assert_eq!((dpdk.address, dpdk.prefix_len), ([10, 0, 0, 2].into(), 24));
+    assert_eq!(dpdk.gateway, Some([10, 0, 0, 1].into()));
+    assert_eq!(dpdk.mac, Some([2, 0, 0, 0, 0, 10]));
+    for (more, key) in [
+        ("", "transport.dpdk.interface is missing"),
+        ("interface = \"10.0.0.2\"", "transport.dpdk.interface"),
+        ("interface = \"10.0.0.2/33\"", "transport.dpdk.interface"),
+        ("interface = \"224.0.0.1/24\"", "transport.dpdk.interface"),
+        (
+            "interface = \"10.0.0.2/24\"\ngateway = \"10.0.1.1\"",
+            "transport.dpdk.gateway",
+        ),
+        (
+            "interface = \"10.0.0.2/24\"\ngateway = \"10.0.0.2\"",
+            "transport.dpdk.gateway",
+        ),
+        (
+            "interface = \"10.0.0.2/24\"\nmac = \"03:00:00:00:00:0a\"",
+            "transport.dpdk.mac",
+        ),
+        (
+            "interface = \"10.0.0.2/24\"\nmac = \"02:00:00:00:0a\"",
+            "transport.dpdk.mac",
+        ),
+        (
+            "interface = \"10.0.0.2/24\"\ndescriptors = 1000",
+            "transport.dpdk.descriptors",
+        ),
+        (
+            "interface = \"10.0.0.2/24\"\nbuffers = 16",
+            "transport.dpdk.buffers",
+        ),
+        (
+            "interface = \"10.0.0.2/24\"\nneighbours = 0",
+            "transport.dpdk.neighbours",
+        ),
+    ] {
+        let complaint = complaint(&table(more));
+        assert!(complaint.contains(key), "{more}: {complaint}");
+    }
+    let bare = format!("{GOOD}[transport]\nhot = \"dpdk\"\n");
+    assert!(complaint(&bare).contains("transport.dpdk is missing"));
+}
+
 #[test]
 fn classes_come_in_the_order_of_their_ids() {
     let text = format!(

@@ -55,6 +55,7 @@ pub fn check_welcome(settings: &HubSettings, topology: &Topology) -> Result<(), 
         sealed_udp: Some(SealedUdp {
             port: u16::MAX,
             cipher: Cipher::default(),
+            address: Some(std::net::Ipv4Addr::LOCALHOST),
         }),
     };
     let frame = ControlMessage::Welcome(welcome).to_frame()?;
@@ -150,6 +151,7 @@ impl Hub {
             .filter(|&n| n > 0)?;
         Some(SealedUdp {
             port: self.sealed_ports[(id % shards) as usize],
+            address: self.sealed_address,
             cipher: self.sealed_cipher,
         })
     }

@@ -15,6 +15,7 @@
 //! something to send stand in a list ([`Hub::take_touched`]), so nobody walks over the others.
 
 use std::collections::VecDeque;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use indexmap::IndexMap;
@@ -107,6 +108,7 @@ pub struct Hub {
     /// Ports that take sealed datagrams, by shard; none where QUIC carries everything.
     sealed_ports: Vec<u16>,
     sealed_cipher: Cipher,
+    sealed_address: Option<Ipv4Addr>,
 }
 
 impl Hub {
@@ -130,13 +132,15 @@ impl Hub {
             counts: Counts::default(),
             sealed_ports: Vec::new(),
             sealed_cipher: Cipher::default(),
+            sealed_address: None,
         }
     }
 
     /// Offers sealed datagrams to hosts that can send them: session `id` is served by port
-    /// `ports[id % ports.len()]`.
-    pub fn offer_sealed(&mut self, ports: Vec<u16>, cipher: Cipher) {
+    /// `ports[id % ports.len()]`, of the QUIC session's address or of another one.
+    pub fn offer_sealed(&mut self, ports: Vec<u16>, cipher: Cipher, address: Option<Ipv4Addr>) {
         self.sealed_ports = ports;
+        self.sealed_address = address;
         self.sealed_cipher = cipher;
     }
 

@@ -66,6 +66,8 @@ fn parallel_options(config: &Config, topology: &Topology) -> ParallelOptions {
 #[derive(Debug, Default)]
 pub struct EngineSignal {
     notify: Notify,
+    /// Rates were handed over since somebody last looked at [`rates_wait`](Self::rates_wait).
+    rates: AtomicBool,
     died: AtomicBool,
 }
 
@@ -73,6 +75,12 @@ impl EngineSignal {
     /// Waits until the engine thread has something to say.
     pub async fn wait(&self) {
         self.notify.notified().await;
+    }
+
+    /// Whether there may be rates that were not there when this was asked before. A plain load
+    /// first, since spinning threads ask all the time.
+    pub fn rates_wait(&self) -> bool {
+        self.rates.load(Ordering::Relaxed) && self.rates.swap(false, Ordering::AcqRel)
     }
 
     /// The thread ended without having been asked to.
@@ -90,6 +98,7 @@ struct OnThread {
 
 impl OnThread {
     fn wake(&self) {
+        self.signal.rates.store(true, Ordering::Release);
         self.signal.notify.notify_one();
     }
 }

@@ -5,13 +5,16 @@
 //! | [`transport`], [`window`] | the QUIC endpoint, its settings and its congestion window |
 //! | `connection` | one task per connection: datagrams in, control stream |
 //! | `state` | what the tasks share, and the one place where things are sent |
-//! | `sealed` | sealed UDP datagrams: a socket and a thread per shard |
+//! | `sealed` | sealed UDP datagrams: a port and a thread per shard |
+//! | `port` | how such a thread is woken and waits |
+//! | `dpdk` | ports on an interface that DPDK drives |
 //! | [`engine_link`] | the engine thread as seen from here |
 //!
 //! A datagram is handed to the hub in its connection's task, which pushes the events to the engine
 //! and wakes it. The engine's wake-up runs the rates' task, which sends each touched session its
 //! datagrams. Neither waits for a timer. Timeouts of all sessions share one heap and one timer.
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,18 +28,23 @@ use super::config::Config;
 use super::hub::{Hub, HubSettings, capacities_bps};
 use super::tls::TlsError;
 use crate::engine::EngineError;
+use ratewright_common::udp::{BatchSocket, PacketPort};
 use ratewright_proto::control::RefusalCode;
 use ratewright_proto::sealed::SealedConfig;
 use ratewright_topology::Topology;
 
 mod connection;
+#[cfg(feature = "dpdk")]
+pub mod dpdk;
 pub mod engine_link;
+mod port;
 mod sealed;
 mod state;
 pub mod transport;
 pub mod window;
 
 use engine_link::{EngineFactory, EngineLink};
+use port::Spins;
 use quinn::crypto::rustls::QuicServerConfig;
 use state::Shared;
 
@@ -60,6 +68,10 @@ pub enum ShardError {
         /// Why.
         source: std::io::Error,
     },
+    /// DPDK does not drive the configured interface.
+    #[cfg(feature = "dpdk")]
+    #[error(transparent)]
+    Interface(#[from] dpdk::InterfaceError),
     /// The engine refused its settings.
     #[error("the engine cannot start")]
     Engine(#[from] EngineError),
@@ -113,37 +125,14 @@ impl Shard {
     ) -> Result<Self, ShardError> {
         let epoch = clock::incarnation();
         let released = config.allocation.start_released;
-        let mut hub = Hub::new(hub_settings(config, epoch), topology, released);
+        let hub = Hub::new(hub_settings(config, epoch), topology, released);
         let engine = EngineLink::start(factory, config, hub.topology(), &hub.capacities_bps())?;
         let endpoint = transport::bind(config.listen, tls).map_err(|source| ShardError::Bind {
             address: config.listen,
             source,
         })?;
-        let mut shards = Vec::new();
-        let mut queues = Vec::new();
-        let mut ports = Vec::new();
-        let transport = &config.transport;
-        for index in 0..transport.shards() {
-            let port = transport.udp_port.map_or(0, |first| first + index);
-            let address = std::net::SocketAddr::new(config.listen.ip(), port);
-            let bind = |source| ShardError::Bind { address, source };
-            let settings = SealedConfig {
-                cipher: transport.cipher,
-                ..SealedConfig::default()
-            };
-            let (shard, queue) =
-                sealed::SealedShard::bind(address, settings, transport.busy_poll).map_err(bind)?;
-            ports.push(shard.port().map_err(bind)?);
-            shards.push(shard);
-            queues.push(queue);
-        }
-        hub.offer_sealed(ports, transport.cipher);
-        let signal = engine.signal();
-        let shared = Shared::new(hub, engine, queues, epoch);
-        let sealed = sealed::start(shards, &shared).map_err(|source| ShardError::Bind {
-            address: config.listen,
-            source,
-        })?;
+        let (shared, sealed) = start_sealed(config, hub, engine, epoch)?;
+        let signal = shared.lock().engine.signal();
         let mut tasks = JoinSet::new();
         let grace = Duration::from_millis(config.allocation.start_grace_ms);
         tasks.spawn(hand_out_rates(shared.clone(), signal, grace));
@@ -313,6 +302,80 @@ impl Shard {
         drop(self.sealed);
         self.shared.lock().engine.stop();
     }
+}
+
+/// Makes the state, and the ports and threads of sealed datagrams as far as the configuration asks for
+/// them.
+fn start_sealed(
+    config: &Config,
+    hub: Hub,
+    engine: EngineLink,
+    epoch: u64,
+) -> Result<(Shared, sealed::Threads), ShardError> {
+    let transport = &config.transport;
+    #[cfg(feature = "dpdk")]
+    if let Some(interface) = &transport.dpdk {
+        let first = transport.udp_port.unwrap_or_default();
+        let shards = transport.shards();
+        let ports = dpdk::start(interface, shards, first)?;
+        let numbers = (first..).take(usize::from(shards)).collect();
+        let own = Some(interface.address);
+        // Nothing wakes a poll-mode driver's thread: it always spins.
+        let spins = if transport.busy_poll {
+            Spins::Busy
+        } else {
+            Spins::Yields
+        };
+        return start_on(config, hub, engine, epoch, ports, numbers, own, spins);
+    }
+    let (mut ports, mut numbers) = (Vec::new(), Vec::new());
+    for index in 0..transport.shards() {
+        let number = transport.udp_port.map_or(0, |first| first + index);
+        let address = std::net::SocketAddr::new(config.listen.ip(), number);
+        let bind = |source| ShardError::Bind { address, source };
+        let port = BatchSocket::bind(address).map_err(bind)?;
+        numbers.push(port.local_addr().map_err(bind)?.port());
+        ports.push(port);
+    }
+    let spins = if transport.busy_poll {
+        Spins::Busy
+    } else {
+        Spins::No
+    };
+    start_on(config, hub, engine, epoch, ports, numbers, None, spins)
+}
+
+/// The state, and a shard on each of `ports`, whose UDP ports are `numbers`.
+#[allow(clippy::too_many_arguments, reason = "called twice, in one place")]
+fn start_on<P: PacketPort + Send + 'static>(
+    config: &Config,
+    mut hub: Hub,
+    engine: EngineLink,
+    epoch: u64,
+    ports: Vec<P>,
+    numbers: Vec<u16>,
+    address: Option<Ipv4Addr>,
+    spins: Spins,
+) -> Result<(Shared, sealed::Threads), ShardError> {
+    let bind = |source| ShardError::Bind {
+        address: config.listen,
+        source,
+    };
+    let settings = SealedConfig {
+        cipher: config.transport.cipher,
+        ..SealedConfig::default()
+    };
+    let (mut shards, mut queues) = (Vec::new(), Vec::new());
+    for port in ports {
+        let (shard, queue) = sealed::SealedShard::new(port, settings, spins).map_err(bind)?;
+        shards.push(shard);
+        queues.push(queue);
+    }
+    hub.offer_sealed(numbers, config.transport.cipher, address);
+    let signal = engine.signal();
+    let shared = Shared::new(hub, engine, queues, epoch);
+    let threads = sealed::start(shards, &shared, &signal).map_err(bind)?;
+    Ok((shared, threads))
 }
 
 /// Hands out rates whenever the engine has some, once `grace` has passed: until then the engine keeps

@@ -1,57 +1,38 @@
-//! Sealed datagrams: a socket and a thread per shard.
+//! Sealed datagrams: a port and a thread per shard.
 //!
-//! Session `id` belongs to shard `id % shards`, which alone holds its keys, receives on the port that
-//! the session's Welcome names, opens and seals. The state machine is the one that QUIC datagrams go
+//! Session `id` belongs to shard `id % shards`, which alone holds its keys, receives on the UDP port
+//! that the session's Welcome names, opens and seals. The state machine is the one that QUIC datagrams go
 //! through; the thread holds the state's lock only while it hands in what it has opened and takes out
 //! what is to be sealed, never during a system call or a cipher.
 //!
-//! Datagrams are built when they can be sent and not before: what the socket does not take holds back
+//! Datagrams are built when they can be sent and not before: what the port does not take holds back
 //! further building, meanwhile newer rates replace older ones in the flow table, and the engine is not
 //! waited for anywhere.
 
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use indexmap::IndexMap;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::eventfd::{EfdFlags, EventFd};
 use ratewright_common::transport::MAX_DATAGRAM_BYTES;
-use ratewright_common::udp::{BATCH, BatchSocket, SendBatch};
+use ratewright_common::udp::{BATCH, PacketPort, SendBatch};
 use ratewright_proto::datagram::Sender;
 use ratewright_proto::sealed::{
     OpenError, SealedConfig, SealedCounters, SealedHeader, SealedSession, Secret,
 };
 use rustc_hash::FxBuildHasher;
 
+use super::engine_link::EngineSignal;
+use super::port::{Kick, Spins, Waiter};
 use super::state::Shared;
+use crate::service::clock;
 
-/// Wakes a shard's thread.
-#[derive(Debug)]
-pub(super) struct Kick {
-    event: EventFd,
-    stop: AtomicBool,
-}
-
-impl Kick {
-    fn new() -> io::Result<Self> {
-        let flags = EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC;
-        Ok(Self {
-            event: EventFd::from_value_and_flags(0, flags)?,
-            stop: AtomicBool::new(false),
-        })
-    }
-
-    /// Has the thread look at its queue.
-    pub(super) fn kick(&self) {
-        // Fails only when the count is at its limit, and then the thread wakes anyway.
-        let _ = self.event.write(1);
-    }
-}
+/// A spinning thread with nothing to do tells its counters this often all the same, as seen every so
+/// many rounds.
+const TELL_NS: u64 = 10_000_000;
+const TELL_ROUNDS: u32 = 16;
 
 /// What a shard's thread is told.
 pub(super) enum Notice {
@@ -72,8 +53,9 @@ pub(super) struct Queue {
     /// Sessions with a datagram to send: those with a flow that waits for its first rate, and the others.
     pub(super) first: VecDeque<u32>,
     pub(super) ready: VecDeque<u32>,
-    /// What the thread has counted.
+    /// What the thread has counted, and its port.
     pub(super) counters: SealedCounters,
+    pub(super) port_counters: Vec<(&'static str, u64)>,
 }
 
 struct Peer {
@@ -84,11 +66,11 @@ struct Peer {
 }
 
 /// A shard before its thread runs.
-pub(super) struct SealedShard {
-    socket: BatchSocket,
+pub(super) struct SealedShard<P> {
+    port: P,
     kick: Arc<Kick>,
     config: SealedConfig,
-    busy_poll: bool,
+    spins: Spins,
 }
 
 /// The threads of all shards; they end with this.
@@ -98,46 +80,40 @@ pub(super) struct Threads(Vec<(Arc<Kick>, JoinHandle<()>)>);
 impl Drop for Threads {
     fn drop(&mut self) {
         for (kick, thread) in self.0.drain(..) {
-            kick.stop.store(true, Ordering::Release);
-            kick.kick();
+            kick.stop();
             let _ = thread.join();
         }
     }
 }
 
-impl SealedShard {
-    pub(super) fn bind(
-        address: SocketAddr,
-        config: SealedConfig,
-        busy_poll: bool,
-    ) -> io::Result<(Self, Queue)> {
-        let kick = Arc::new(Kick::new()?);
+impl<P: PacketPort + Send + 'static> SealedShard<P> {
+    /// A shard on `port`.
+    pub(super) fn new(port: P, config: SealedConfig, spins: Spins) -> io::Result<(Self, Queue)> {
+        let kick = Arc::new(Kick::new(spins != Spins::No)?);
         let queue = Queue {
             kick: Arc::clone(&kick),
             notices: Vec::new(),
             first: VecDeque::new(),
             ready: VecDeque::new(),
             counters: SealedCounters::default(),
+            port_counters: Vec::new(),
         };
-        let socket = BatchSocket::bind(address)?;
-        Ok((
-            Self {
-                socket,
-                kick,
-                config,
-                busy_poll,
-            },
-            queue,
-        ))
-    }
-
-    pub(super) fn port(&self) -> io::Result<u16> {
-        Ok(self.socket.local_addr()?.port())
+        let shard = Self {
+            port,
+            kick,
+            config,
+            spins,
+        };
+        Ok((shard, queue))
     }
 }
 
 /// Starts the shards' threads.
-pub(super) fn start(shards: Vec<SealedShard>, shared: &Shared) -> io::Result<Threads> {
+pub(super) fn start<P: PacketPort + Send + 'static>(
+    shards: Vec<SealedShard<P>>,
+    shared: &Shared,
+    signal: &Arc<EngineSignal>,
+) -> io::Result<Threads> {
     let mut threads = Threads::default();
     for (index, shard) in shards.into_iter().enumerate() {
         let kick = Arc::clone(&shard.kick);
@@ -145,6 +121,7 @@ pub(super) fn start(shards: Vec<SealedShard>, shared: &Shared) -> io::Result<Thr
             index,
             shard,
             shared: shared.clone(),
+            signal: Arc::clone(signal),
             peers: IndexMap::default(),
             outgoing: SendBatch::default(),
             plain: vec![(0, Vec::with_capacity(MAX_DATAGRAM_BYTES)); BATCH],
@@ -160,64 +137,76 @@ pub(super) fn start(shards: Vec<SealedShard>, shared: &Shared) -> io::Result<Thr
     Ok(threads)
 }
 
-struct Runner {
+struct Runner<P> {
     index: usize,
-    shard: SealedShard,
+    shard: SealedShard<P>,
     shared: Shared,
+    signal: Arc<EngineSignal>,
     peers: IndexMap<u32, Peer, FxBuildHasher>,
     outgoing: SendBatch,
     /// Plain datagrams between the state and the cipher.
     plain: Vec<(u32, Vec<u8>)>,
-    /// Session, index in the socket's batch, start and end of the plain text in it.
+    /// Session, index in the port's batch, start and end of the plain text in it.
     opened: Vec<(u32, usize, usize)>,
     /// Sessions whose probe is to be answered.
     probes: Vec<u32>,
     counters: SealedCounters,
 }
 
-impl Runner {
+impl<P: PacketPort> Runner<P> {
     fn run(mut self) {
-        while !self.shard.kick.stop.load(Ordering::Acquire) {
+        self.shard.port.on_thread();
+        let spins = self.shard.spins;
+        let mut waiter = Waiter::new(spins);
+        let mut more = true;
+        let (mut idle_rounds, mut told_ns) = (0u32, 0);
+        while !self.shard.kick.stopped() {
             let received = match self.receive() {
                 Ok(received) => received,
                 Err(error) => {
-                    tracing::error!(%error, "the socket of sealed datagrams is lost; hosts go on with QUIC");
+                    tracing::error!(%error, "the port of sealed datagrams is lost; hosts go on with QUIC");
                     return;
                 }
             };
-            let built = self.exchange();
-            if received < BATCH && !built {
-                self.wait();
+            let due = self.shard.kick.take();
+            // A thread that spins leaves the state's lock alone while nothing is to be done.
+            let idle = spins != Spins::No
+                && received == 0
+                && !(due || more)
+                && self.outgoing.is_empty()
+                && !self.signal.rates_wait()
+                && !self.is_to_tell(&mut idle_rounds, &mut told_ns);
+            more = !idle && self.exchange();
+            if received > 0 {
+                waiter.busy();
+            }
+            if received < BATCH && !more {
+                let shard = &self.shard;
+                waiter.wait(&shard.port, &shard.kick, !self.outgoing.is_empty());
             }
         }
     }
 
-    /// Waits until the socket or the state has something, or takes what was held back.
-    fn wait(&self) {
-        if self.shard.busy_poll && self.outgoing.is_empty() {
-            std::hint::spin_loop();
-            return;
+    fn is_to_tell(&self, idle_rounds: &mut u32, told_ns: &mut u64) -> bool {
+        *idle_rounds = (*idle_rounds + 1) % TELL_ROUNDS;
+        if *idle_rounds != 0 {
+            return false;
         }
-        let mut interest = PollFlags::POLLIN;
-        if !self.outgoing.is_empty() {
-            interest |= PollFlags::POLLOUT;
+        let now_ns = clock::now_ns();
+        let due = now_ns.saturating_sub(*told_ns) >= TELL_NS;
+        if due {
+            *told_ns = now_ns;
         }
-        let mut descriptors = [
-            PollFd::new(self.shard.socket.as_fd(), interest),
-            PollFd::new(self.shard.kick.event.as_fd(), PollFlags::POLLIN),
-        ];
-        // An interrupted wait is as good as a wake-up.
-        let _ = poll(&mut descriptors, PollTimeout::NONE);
-        let _ = self.shard.kick.event.read();
+        due
     }
 
-    /// Takes a batch from the socket and opens it.
+    /// Takes a batch from the port and opens it.
     fn receive(&mut self) -> io::Result<usize> {
-        let count = self.shard.socket.receive()?;
+        let count = self.shard.port.receive()?;
         self.opened.clear();
         self.probes.clear();
         for index in 0..count {
-            let (bytes, from) = self.shard.socket.datagram(index);
+            let (bytes, from) = self.shard.port.datagram(index);
             let length = bytes.len();
             let header = match SealedHeader::parse(bytes) {
                 Ok(header) => header,
@@ -249,6 +238,9 @@ impl Runner {
                     self.counters.opened += 1;
                     self.counters.opened_bytes += length as u64;
                     self.counters.key_updates += peer.sealed.key_updates() - updates;
+                    if newest {
+                        self.shard.port.authentic(index);
+                    }
                 }
                 Err(reason) => self.counters.dropped(reason),
             }
@@ -259,11 +251,12 @@ impl Runner {
     /// Hands in what was opened, takes out what is to be sent, and sends it. True if more may wait.
     fn exchange(&mut self) -> bool {
         let (index, peers, counters) = (self.index, &mut self.peers, &self.counters);
-        let (socket, opened, plain) = (&mut self.shard.socket, &self.opened, &mut self.plain);
+        let (port, opened, plain) = (&mut self.shard.port, &self.opened, &mut self.plain);
         let may_build = self.outgoing.is_empty();
         let config = self.shard.config;
-        let built = self.shared.run_sealed(index, |state, now_ns| {
-            for notice in state.sealed_notices(index, counters) {
+        let (built, rates) = self.shared.run_sealed(index, |state, now_ns| {
+            state.sealed_counted(index, counters, |visit| port.counters(visit));
+            for notice in state.sealed_notices(index) {
                 match notice {
                     Notice::Add {
                         id,
@@ -282,27 +275,30 @@ impl Runner {
                 }
             }
             for &(id, at, length) in opened {
-                let (bytes, _) = socket.datagram(at);
+                let (bytes, _) = port.datagram(at);
                 let start = ratewright_proto::sealed::HEADER_BYTES;
                 state.on_sealed(now_ns, id, &bytes[start..start + length]);
             }
-            state.take_rates_for_sealed(now_ns);
+            let rates = state.take_rates_for_sealed(now_ns);
             state.flush(now_ns);
-            if may_build {
+            let built = if may_build {
                 state.build_sealed(now_ns, index, plain)
             } else {
                 0
-            }
+            };
+            (built, rates)
         });
-        for id in std::mem::take(&mut self.probes) {
-            self.seal(id, None);
+        for at in 0..self.probes.len() {
+            self.seal(self.probes[at], None);
         }
         for at in 0..built {
             self.seal(self.plain[at].0, Some(at));
         }
         self.flush();
-        // What was held back for a full socket is built as soon as that takes the rest.
-        (built == BATCH || !may_build) && self.outgoing.is_empty()
+        // What was held back for a full port is built as soon as that takes the rest.
+        let held_back = (built == BATCH || !may_build) && self.outgoing.is_empty();
+        // A thread that sleeps leaves further rates to the service's thread.
+        held_back || (rates && self.shard.spins != Spins::No)
     }
 
     /// Seals a plain datagram, or an empty one, into the batch.
@@ -311,7 +307,7 @@ impl Runner {
             self.flush();
         }
         if self.outgoing.is_full() {
-            // The socket is full: an answer to a probe is not worth waiting for, and a datagram's
+            // The port is full: an answer to a probe is not worth waiting for, and a datagram's
             // state comes again.
             self.counters.unsent += 1;
             return;
@@ -331,9 +327,18 @@ impl Runner {
     }
 
     fn flush(&mut self) {
-        match self.shard.socket.send(&mut self.outgoing) {
-            Ok(sent) => self.counters.sealed += sent as u64,
-            Err(_) => self.counters.unsent += self.outgoing.clear() as u64,
+        let before = self.outgoing.len();
+        if before == 0 {
+            return;
         }
+        let sent = match self.shard.port.send(&mut self.outgoing) {
+            Ok(sent) => sent,
+            Err(_) => {
+                self.outgoing.clear();
+                0
+            }
+        };
+        self.counters.sealed += sent as u64;
+        self.counters.unsent += (before - sent - self.outgoing.len()) as u64;
     }
 }

@@ -343,27 +343,36 @@ impl State {
         }
     }
 
-    /// The shard's thread takes what it was told, and tells what it has counted.
-    pub(super) fn sealed_notices(
+    /// The shard's thread takes what it was told.
+    pub(super) fn sealed_notices(&mut self, shard: usize) -> Vec<Notice> {
+        std::mem::take(&mut self.sealed[shard].notices)
+    }
+
+    /// The shard's thread tells what it has counted, and has its port tell.
+    pub(super) fn sealed_counted(
         &mut self,
         shard: usize,
         counters: &SealedCounters,
-    ) -> Vec<Notice> {
+        port: impl FnOnce(&mut dyn FnMut(&'static str, u64)),
+    ) {
         let queue = &mut self.sealed[shard];
         queue.counters = *counters;
-        std::mem::take(&mut queue.notices)
+        queue.port_counters.clear();
+        port(&mut |name, count| queue.port_counters.push((name, count)));
     }
 
-    /// Takes a few rates, if they are handed out already.
-    pub(super) fn take_rates_for_sealed(&mut self, now_ns: u64) {
-        if self.rates_open {
-            for _ in 0..MAX_RATES_PER_SEALED_TURN {
-                match self.engine.pop_update() {
-                    Some(update) => self.hub.on_rate(now_ns, update),
-                    None => return,
-                }
+    /// Takes a few rates, if they are handed out already. True if more may wait.
+    pub(super) fn take_rates_for_sealed(&mut self, now_ns: u64) -> bool {
+        if !self.rates_open {
+            return false;
+        }
+        for _ in 0..MAX_RATES_PER_SEALED_TURN {
+            match self.engine.pop_update() {
+                Some(update) => self.hub.on_rate(now_ns, update),
+                None => return false,
             }
         }
+        true
     }
 
     /// From now on rates are handed out.
@@ -434,6 +443,15 @@ impl State {
         total
     }
 
+    /// What all ports have counted.
+    fn port_counters(&self) -> Vec<(&'static str, u64)> {
+        let mut total: IndexMap<&'static str, u64> = IndexMap::new();
+        for &(name, count) in self.sealed.iter().flat_map(|queue| &queue.port_counters) {
+            *total.entry(name).or_default() += count;
+        }
+        total.into_iter().collect()
+    }
+
     /// Everything that the admin server wants to know.
     pub(super) fn snapshot(&self, now_ns: u64) -> Snapshot {
         let stats = self.engine.stats();
@@ -453,6 +471,7 @@ impl State {
             status,
             counts: self.hub.counts().clone(),
             sealed: self.sealed_counters(),
+            port: self.port_counters(),
             engine: EngineFigures {
                 events,
                 events_refused,

@@ -44,6 +44,7 @@ fn welcome() -> Welcome {
         sealed_udp: Some(SealedUdp {
             port: 7_601,
             cipher: Cipher::ChaCha20Poly1305,
+            address: Some([10, 1, 2, 3].into()),
         }),
     }
 }
@@ -229,6 +230,28 @@ fn an_offer_of_an_unknown_cipher_is_none() {
     wire.sealed_udp = Some(wire::SealedUdp {
         port: 7_601,
         cipher: 99,
+        ipv4: None,
     });
     assert_eq!(Welcome::try_from(wire).unwrap().sealed_udp, None);
+}
+
+#[test]
+fn an_offer_of_an_address_that_no_server_has_is_none() {
+    let good = wire::Welcome::from(&welcome());
+    for bad in [
+        vec![],
+        vec![10, 1, 2],
+        vec![10, 1, 2, 3, 4],
+        vec![0, 0, 0, 0],
+        vec![255, 255, 255, 255],
+        vec![224, 0, 0, 1],
+    ] {
+        let mut wire = good.clone();
+        if let Some(offer) = &mut wire.sealed_udp {
+            offer.ipv4 = Some(bad.clone());
+        }
+        let welcome = Welcome::try_from(wire).unwrap();
+        assert_eq!(welcome.sealed_udp, None, "{bad:?}");
+    }
+    assert!(Welcome::try_from(good).unwrap().sealed_udp.is_some());
 }

@@ -1,0 +1,233 @@
+//! `[transport]`: how datagrams travel, and the network interface that DPDK drives.
+
+use std::net::Ipv4Addr;
+
+use toml::Spanned;
+
+use super::Transport;
+use super::check::Checker;
+use super::error::ConfigError;
+use super::raw::{RawDpdk, RawTransport};
+use ratewright_proto::sealed::Cipher;
+
+/// The first UDP port on DPDK, where nobody else could hold it.
+const DPDK_UDP_PORT: u16 = 7_601;
+
+/// An interface that DPDK drives and the kernel does not see.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DpdkTransport {
+    /// Options of DPDK's environment (EAL), as on a DPDK program's command line.
+    pub eal: Vec<String>,
+    /// The port, in the order in which the options bring ports up.
+    pub port: u16,
+    /// The interface's address.
+    pub address: Ipv4Addr,
+    /// Bits of the prefix that is on the link.
+    pub prefix_len: u8,
+    /// Where datagrams for other prefixes go.
+    pub gateway: Option<Ipv4Addr>,
+    /// The Ethernet address that the port must have, so that no wrong one is taken.
+    pub mac: Option<[u8; 6]>,
+    /// Descriptors of every ring.
+    pub descriptors: u16,
+    /// Packet buffers of every queue.
+    pub buffers: u32,
+    /// Neighbours that are remembered.
+    pub neighbours: u32,
+}
+
+impl Checker<'_> {
+    pub(super) fn transport(&self, raw: RawTransport) -> Result<Transport, ConfigError> {
+        let default = Transport::default();
+        let (sealed_udp, on_dpdk) = match &raw.hot {
+            None => (default.sealed_udp, false),
+            Some(name) => match name.get_ref().as_str() {
+                "quic" => (false, false),
+                "udp" => (true, false),
+                "dpdk" if cfg!(feature = "dpdk") => (true, true),
+                "dpdk" => {
+                    return Err(self.wrong(
+                        "transport.hot",
+                        name,
+                        r#"this allocator was built without DPDK; build it with `--features dpdk`, or use "udp""#,
+                    ));
+                }
+                _ => {
+                    return Err(self.wrong(
+                        "transport.hot",
+                        name,
+                        r#"must be "quic", "udp" or "dpdk""#,
+                    ));
+                }
+            },
+        };
+        let udp_shards = self.within(
+            raw.shards,
+            default.udp_shards,
+            "transport.shards",
+            |shards| (1..=64).contains(&shards),
+            "must be 1 to 64 threads; 1 is the default",
+        )?;
+        let udp_port = match raw.udp_port {
+            Some(port) if *port.get_ref() == 0 || *port.get_ref() > u16::MAX - udp_shards => {
+                return Err(self.wrong(
+                    "transport.udp_port",
+                    &port,
+                    "must be the first of as many UDP ports as there are shards",
+                ));
+            }
+            port => port.map(Spanned::into_inner),
+        };
+        let cipher = match &raw.cipher {
+            None => default.cipher,
+            Some(name) => Cipher::from_name(name.get_ref()).ok_or_else(|| {
+                self.wrong(
+                    "transport.cipher",
+                    name,
+                    r#"must be "aes-128-gcm" or "chacha20-poly1305""#,
+                )
+            })?,
+        };
+        let dpdk = match (raw.dpdk, on_dpdk) {
+            (Some(table), true) => Some(self.dpdk(table.into_inner())?),
+            (None, true) => {
+                return self
+                    .need::<String>(
+                        None,
+                        "transport.dpdk",
+                        r#"the table [transport.dpdk], with eal = [...] and interface = "10.0.0.2/24""#,
+                    )
+                    .map(|_| default);
+            }
+            // Kept for the day when `hot` names it again.
+            (_, false) => None,
+        };
+        let udp_port = udp_port.or(dpdk.as_ref().map(|_| DPDK_UDP_PORT));
+        Ok(Transport {
+            dpdk,
+            sealed_udp,
+            udp_shards,
+            udp_port,
+            cipher,
+            busy_poll: raw.busy_poll.is_some_and(Spanned::into_inner),
+        })
+    }
+
+    fn dpdk(&self, raw: RawDpdk) -> Result<DpdkTransport, ConfigError> {
+        let eal = self.need(
+            raw.eal,
+            "transport.dpdk.eal",
+            r#"the options of DPDK's environment, such as eal = ["-a", "0000:00:06.0"]"#,
+        )?;
+        if let Some(option) = eal.get_ref().iter().find(|option| option.contains('\0')) {
+            return Err(self.wrong(
+                "transport.dpdk.eal",
+                &eal,
+                format!("{option:?} holds a NUL byte"),
+            ));
+        }
+        let interface = self.need(
+            raw.interface,
+            "transport.dpdk.interface",
+            r#"the address that DPDK's port answers for, such as interface = "10.0.0.2/24""#,
+        )?;
+        let Some((address, prefix_len)) = address_and_prefix(interface.get_ref()) else {
+            return Err(self.wrong(
+                "transport.dpdk.interface",
+                &interface,
+                r#"must be an IPv4 address of one station and the length of its prefix, such as "10.0.0.2/24""#,
+            ));
+        };
+        let gateway = match &raw.gateway {
+            None => None,
+            Some(text) => Some(
+                text.get_ref()
+                    .parse()
+                    .ok()
+                    .filter(|&gateway| {
+                        of_one_station(gateway)
+                            && gateway != address
+                            && on_link(address, prefix_len, gateway)
+                    })
+                    .ok_or_else(|| {
+                        self.wrong(
+                            "transport.dpdk.gateway",
+                            text,
+                            "must be another IPv4 address within the interface's prefix",
+                        )
+                    })?,
+            ),
+        };
+        let mac = match &raw.mac {
+            None => None,
+            Some(text) => Some(mac_of(text.get_ref()).ok_or_else(|| {
+                self.wrong(
+                    "transport.dpdk.mac",
+                    text,
+                    r#"must be an Ethernet address, such as "02:00:00:00:00:01""#,
+                )
+            })?),
+        };
+        let descriptors = self.within(
+            raw.descriptors,
+            1_024,
+            "transport.dpdk.descriptors",
+            |count| (64..=16_384).contains(&count) && count.is_power_of_two(),
+            "must be a power of two, 64 to 16384; 1024 is the default",
+        )?;
+        let buffers = self.within(
+            raw.buffers,
+            8_191,
+            "transport.dpdk.buffers",
+            |count| (1_023..=1_048_575).contains(&count),
+            "must be 1023 to 1048575 packet buffers of 2.3 KB; 8191 is the default",
+        )?;
+        let neighbours = self.within(
+            raw.neighbours,
+            16_384,
+            "transport.dpdk.neighbours",
+            |count| (1..=1_048_576).contains(&count),
+            "must be 1 to 1048576 neighbours; 16384 is the default",
+        )?;
+        Ok(DpdkTransport {
+            eal: eal.into_inner(),
+            port: raw.port.map_or(0, Spanned::into_inner),
+            address,
+            prefix_len,
+            gateway,
+            mac,
+            descriptors,
+            buffers,
+            neighbours,
+        })
+    }
+}
+
+fn of_one_station(address: Ipv4Addr) -> bool {
+    !(address.is_unspecified() || address.is_broadcast() || address.is_multicast())
+}
+
+fn on_link(address: Ipv4Addr, prefix_len: u8, other: Ipv4Addr) -> bool {
+    let mask = u32::MAX
+        .checked_shl(32 - u32::from(prefix_len))
+        .unwrap_or(0);
+    (u32::from(address) ^ u32::from(other)) & mask == 0
+}
+
+fn address_and_prefix(text: &str) -> Option<(Ipv4Addr, u8)> {
+    let (address, bits) = text.split_once('/')?;
+    let address = address.parse().ok().filter(|&ip| of_one_station(ip))?;
+    let bits = bits.parse().ok().filter(|bits| *bits <= 32)?;
+    Some((address, bits))
+}
+
+fn mac_of(text: &str) -> Option<[u8; 6]> {
+    let mut parts = text.split(':');
+    let mut mac = [0; 6];
+    for byte in &mut mac {
+        let part = parts.next().filter(|part| part.len() == 2)?;
+        *byte = u8::from_str_radix(part, 16).ok()?;
+    }
+    let unicast = mac[0] & 1 == 0 && mac != [0; 6];
+    (parts.next().is_none() && unicast).then_some(mac)
+}
