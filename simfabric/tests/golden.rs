@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use ratewright_simfabric::experiment::ExperimentError;
+use ratewright_simfabric::experiment::choices::Choices;
 use ratewright_simfabric::experiment::schemes::{Scheme, Visitor};
 use ratewright_simfabric::flow::{FlowId, FlowSpec};
 use ratewright_simfabric::net::queue::{Limit, RedConfig};
@@ -93,7 +94,7 @@ fn table() -> Result<String, ExperimentError> {
                 topology: &topology,
                 flows,
             };
-            let row = scheme.visit(&topology, row)?;
+            let row = scheme.visit(&topology, &Choices::default(), row)?;
             let _ = writeln!(text, "{:<9} {row}", scheme.name());
         }
         // Not drop-tail: with hosts and bottleneck at one rate and nothing random, one flow's packets
@@ -106,6 +107,7 @@ fn table() -> Result<String, ExperimentError> {
         let fabric = FabricConfig {
             edge: red.clone(),
             core: red,
+            framing: Choices::default().framing,
             ..FabricConfig::default()
         };
         let config = TcpConfig {

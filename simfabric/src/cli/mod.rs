@@ -8,6 +8,7 @@ mod trace;
 
 use anyhow::Result;
 use clap::Args;
+use ratewright_simfabric::experiment::choices;
 use ratewright_simfabric::plan;
 use ratewright_simfabric::report::classes::CLASSES;
 use ratewright_simfabric::workload::{SizeDistribution, sizes};
@@ -58,5 +59,9 @@ pub(crate) fn list() -> Result<()> {
         "\nsize classes of flow completion times: {}",
         classes.join(", ")
     );
+    println!("\nchoices of `reproduce --set KEY=VALUE`, what they take and what they are:");
+    for (key, takes, meaning) in choices::KEYS {
+        println!("  {key:<16} {takes}: {meaning}");
+    }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
+use ratewright_simfabric::experiment::choices::Choices;
 use ratewright_simfabric::experiment::{Experiment, FLOWTUNE, Settings};
 use std::path::PathBuf;
 
@@ -11,11 +12,15 @@ pub(crate) struct ReproduceArgs {
     /// The paper.
     #[arg(value_parser = ["flowtune"])]
     paper: String,
-    /// The letter of the experiment, or `all`.
-    experiment: String,
+    /// The letters of the experiments, or `all`. H to K share their runs: together they take as long as one.
+    #[arg(required = true, value_name = "EXPERIMENT")]
+    experiments: Vec<String>,
     /// The short form, a minute at most per experiment.
     #[arg(long)]
     quick: bool,
+    /// Another choice where the paper leaves one open, for D and H to K; `simfabric list` has them.
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
     /// Where the results go.
     #[arg(long)]
     out: PathBuf,
@@ -30,19 +35,26 @@ pub(crate) struct ReproduceArgs {
 impl ReproduceArgs {
     /// Runs the experiments and writes their results.
     pub(crate) fn run(&self) -> Result<()> {
-        let all = self.experiment == "all";
-        let chosen: Vec<&Experiment> = FLOWTUNE
-            .iter()
-            .filter(|e| all || self.experiment.eq_ignore_ascii_case(&e.letter.to_string()))
-            .collect();
-        if chosen.is_empty() {
-            let known: Vec<String> = FLOWTUNE.iter().map(|e| e.letter.to_string()).collect();
-            bail!(
-                "{} has no experiment {}; there are {} and all",
-                self.paper,
-                self.experiment,
-                known.join(", ")
+        let mut chosen: Vec<&Experiment> = Vec::new();
+        for wanted in &self.experiments {
+            let all = wanted == "all";
+            let before = chosen.len();
+            let known = FLOWTUNE.iter();
+            chosen.extend(
+                known.filter(|e| all || wanted.eq_ignore_ascii_case(&e.letter.to_string())),
             );
+            if chosen.len() == before {
+                let known: Vec<String> = FLOWTUNE.iter().map(|e| e.letter.to_string()).collect();
+                bail!(
+                    "{} has no experiment {wanted}; there are {} and all",
+                    self.paper,
+                    known.join(", ")
+                );
+            }
+        }
+        let mut choices = Choices::default();
+        for choice in &self.set {
+            choices.set(choice)?;
         }
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(self.jobs.unwrap_or(0))
@@ -51,6 +63,7 @@ impl ReproduceArgs {
         let settings = Settings {
             seed: self.seed,
             quick: self.quick,
+            choices,
         };
         for experiment in chosen {
             eprintln!("{}: {}", experiment.letter, experiment.title);

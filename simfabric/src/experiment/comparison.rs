@@ -5,11 +5,12 @@
 //! time to finish. What is not finished then counts with the time that it has waited, which is a lower
 //! bound.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use ratewright_topology::Topology;
 use rayon::prelude::*;
 
+use super::choices::{PathQueues, ScoreWeight};
 use super::schemes::{Scheme, Visitor};
 use super::{ExperimentError, Settings, scene};
 use crate::net::FabricConfig;
@@ -20,10 +21,7 @@ use crate::report::stats::quantile;
 use crate::run::{Config, Sim};
 use crate::time::Time;
 use crate::transport::Transport;
-use crate::workload::{Poisson, SizeDistribution};
-
-/// The paper's workload of §5.3.2; the curve of Facebook's web servers that is public.
-pub const WORKLOAD: &str = "web";
+use crate::workload::Poisson;
 
 /// What one scheme does at one load.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
@@ -46,6 +44,8 @@ pub struct Sample {
     pub drops_share: f64,
     /// Mean of log₂ of the rates that flowlets got, in log₂ bit/s.
     pub fairness: f64,
+    /// The same by class of size.
+    pub fairness_by_class: [Option<f64>; 5],
 }
 
 /// Loads and times of a comparison.
@@ -80,7 +80,7 @@ impl Visitor for Run<'_> {
         transport: T,
     ) -> Result<Sample, ExperimentError> {
         let (_, warm_up, last, end) = plan(self.settings.quick);
-        let sizes = SizeDistribution::published(WORKLOAD)?;
+        let sizes = self.settings.choices.sizes()?;
         let hosts = self.topology.hosts().len() as u32;
         let seed = self.settings.seed;
         let flows = Poisson::new(
@@ -122,7 +122,8 @@ impl Run<'_> {
     ) -> Result<Sample, ExperimentError> {
         let mut slowdowns: [Vec<f64>; 5] = Default::default();
         let mut unfinished = 0;
-        let mut logs = Vec::new();
+        let mut scores = [(0.0, 0.0); 5];
+        let choices = &self.settings.choices;
         for flow in &records.flows {
             if flow.spec.start < warm_up {
                 continue;
@@ -140,8 +141,18 @@ impl Run<'_> {
                 flow.spec.bytes,
             )?;
             slowdowns[class_of(flow.spec.bytes)].push(took.as_us_f64() / empty.as_us_f64());
-            logs.push((flow.spec.bytes as f64 * 8.0 / took.as_secs_f64()).log2());
+            let weight = match choices.score {
+                ScoreWeight::Flowlet => 1.0,
+                ScoreWeight::Time => took.as_secs_f64(),
+            };
+            let rate_bps = flow.spec.bytes as f64 * 8.0 / took.as_secs_f64();
+            let (logs, weights) = &mut scores[class_of(flow.spec.bytes)];
+            *logs += weight * rate_bps.log2();
+            *weights += weight;
         }
+        let (logs, weights) = scores.iter().fold((0.0, 0.0), |sum, (logs, weights)| {
+            (sum.0 + logs, sum.1 + weights)
+        });
         let dropped: u64 = during
             .ports
             .iter()
@@ -154,10 +165,12 @@ impl Run<'_> {
             flowlets: std::array::from_fn(|class| slowdowns[class].len()),
             slowdown_p99: slowdowns.map(|mut values| quantile(&mut values, 0.99)),
             unfinished,
-            queueing_p99_us: queueing_p99_us(self.topology, during, fabric),
+            queueing_p99_us: queueing_p99_us(self.topology, during, fabric, choices.path_queues),
             drops_gbps: dropped as f64 * 8.0 / last.as_secs_f64() / 1e9,
             drops_share: dropped as f64 / sent.max(1) as f64,
-            fairness: logs.iter().sum::<f64>() / logs.len().max(1) as f64,
+            fairness: if weights > 0.0 { logs / weights } else { 0.0 },
+            fairness_by_class: scores
+                .map(|(logs, weights)| (weights > 0.0).then(|| logs / weights)),
         })
     }
 }
@@ -165,11 +178,16 @@ impl Run<'_> {
 /// 99 % of the queueing delay on paths of two links and of four. As in the paper it comes from the
 /// lengths of queues: for each kind of link the mean over its ports of the length that is exceeded for
 /// 1 % of the time, as the time that full packets of that number take, summed over the switches' queues
-/// on the way.
-fn queueing_p99_us(topology: &Topology, records: &Records, fabric: &FabricConfig) -> [f64; 2] {
+/// on the way, and that of the sender's NIC if it is to be counted.
+fn queueing_p99_us(
+    topology: &Topology,
+    records: &Records,
+    fabric: &FabricConfig,
+    queues: PathQueues,
+) -> [f64; 2] {
     let framing = fabric.framing;
     let packet_bits = f64::from(framing.wire_bytes(framing.mss_bytes)) * 8.0;
-    let mean = |to_host: bool, rate_bps: u64| {
+    let mean = |to_host: bool, rate_bps: u64| -> f64 {
         let delays: Vec<f64> = records
             .ports
             .iter()
@@ -183,45 +201,67 @@ fn queueing_p99_us(topology: &Topology, records: &Records, fabric: &FabricConfig
             .collect();
         delays.iter().sum::<f64>() / delays.len().max(1) as f64
     };
-    let down = mean(true, scene::HOST_BPS);
+    // What is neither between switches nor to a host is a NIC.
+    let nic = match queues {
+        PathQueues::Switches => 0.0,
+        PathQueues::All => mean(false, scene::HOST_BPS),
+    };
+    let down = nic + mean(true, scene::HOST_BPS);
     // Up to a spine and down to a rack.
     let core = mean(false, 4 * scene::HOST_BPS);
     [down, 2.0 * core + down]
 }
 
-type Cache = Mutex<Vec<(Settings, Arc<Vec<Sample>>)>>;
+/// What one sample is of.
+pub type Case = (Settings, Scheme, f64);
 
-/// All schemes at all loads, by load and then in the paper's order.
+type Cache = Mutex<Vec<(Case, Sample)>>;
+
+/// The samples of some cases, in their order. What was run before is not run again.
 ///
 /// # Errors
 /// See [`ExperimentError`].
-pub fn samples(settings: Settings) -> Result<Arc<Vec<Sample>>, ExperimentError> {
+pub fn fetch(cases: &[Case]) -> Result<Vec<Sample>, ExperimentError> {
     static DONE: Cache = Mutex::new(Vec::new());
     // Whoever comes second waits for the first one's result.
     let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, samples)) = done.iter().find(|(of, _)| *of == settings) {
-        return Ok(samples.clone());
+    let known = |done: &[(Case, Sample)], case: &Case| {
+        let found = done.iter().find(|(of, _)| of == case);
+        found.map(|(_, sample)| sample.clone())
+    };
+    let mut missing: Vec<Case> = Vec::new();
+    for case in cases {
+        if known(&done, case).is_none() && !missing.contains(case) {
+            missing.push(*case);
+        }
     }
     let topology = scene::topology(scene::RACKS)?;
-    let cases: Vec<(f64, Scheme)> = loads(settings.quick)
-        .iter()
-        .flat_map(|&load| Scheme::ALL.map(|scheme| (load, scheme)))
-        .collect();
-    let samples: Vec<Sample> = cases
-        .into_par_iter()
-        .map(|(load, scheme)| {
+    let new: Vec<Sample> = missing
+        .par_iter()
+        .map(|&(settings, scheme, load)| {
             let run = Run {
                 scheme: scheme.name(),
                 topology: &topology,
                 load,
                 settings,
             };
-            scheme.visit(&topology, run)
+            scheme.visit(&topology, &settings.choices, run)
         })
         .collect::<Result<_, _>>()?;
-    let samples = Arc::new(samples);
-    done.push((settings, samples.clone()));
-    Ok(samples)
+    done.extend(missing.into_iter().zip(new));
+    Ok(cases.iter().filter_map(|case| known(&done, case)).collect())
+}
+
+/// All schemes at all loads, by load and then in the paper's order.
+///
+/// # Errors
+/// See [`ExperimentError`].
+pub fn samples(settings: Settings) -> Result<Vec<Sample>, ExperimentError> {
+    let cases: Vec<Case> = loads(settings.quick)
+        .iter()
+        .flat_map(|&load| Scheme::ALL.map(|scheme| (settings, scheme, load)))
+        .collect();
+    fetch(&cases)
 }
 
 /// The sample of a scheme at a load.
@@ -240,7 +280,10 @@ pub fn scenario(settings: Settings) -> Vec<String> {
     vec![
         "144 servers in 9 racks, 4 spines, 10 Gbit/s to servers and 40 Gbit/s between switches"
             .to_owned(),
-        format!("Poisson flowlets of the workload {WORKLOAD} at loads {loads:?}"),
+        format!(
+            "Poisson flowlets of the workload {} at loads {loads:?}",
+            settings.choices.workload
+        ),
         format!(
             "counted are flowlets that start from {} to {} ms; the run ends at {} ms",
             ms(warm_up),

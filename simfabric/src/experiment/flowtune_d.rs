@@ -206,7 +206,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
     };
     let mut panels = Scheme::ALL
         .into_par_iter()
-        .map(|scheme| scheme.visit(&topology, five(scheme.name())))
+        .map(|scheme| scheme.visit(&topology, &settings.choices, five(scheme.name())))
         .collect::<Result<Vec<_>, _>>()?;
     let fabric = scene::fabric(topology.hosts().len() as u32);
     let framing = fabric.framing;

@@ -10,13 +10,17 @@
 //! | [`flowtune_i`] | flowtune fig. 13: queueing delay |
 //! | [`flowtune_j`] | flowtune fig. 14: drops |
 //! | [`flowtune_k`] | flowtune fig. 15: proportional fairness |
+//! | [`choices`] | what the paper leaves open about H to K, and how to choose otherwise |
 //! | [`comparison`] | what H to K share: five schemes under the same flowlets |
 //! | [`control_traffic`] | what E, F and G share: a run of the fluid fabric and its figures |
+//! | [`explain`] | rows of H to K that are off, measured again under other choices |
 //! | [`schemes`] | the schemes that are compared, with their queues |
 //! | [`scene`] | the paper's network (flowtune §5.3) |
 
+pub mod choices;
 pub mod comparison;
 pub mod control_traffic;
+pub mod explain;
 
 pub mod flowtune_d;
 pub mod flowtune_e;
@@ -37,12 +41,14 @@ use crate::report::plot::Picture;
 use crate::workload::{PoissonError, SizeError};
 
 /// How an experiment is to be run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
     /// Seed of everything random.
     pub seed: u64,
     /// The short form, for continuous integration.
     pub quick: bool,
+    /// What the paper leaves open, in the experiments that compare schemes (D, H to K).
+    pub choices: choices::Choices,
 }
 
 /// A figure and its picture.
@@ -72,6 +78,9 @@ pub enum ExperimentError {
     /// The arrivals of flows.
     #[error("the workload: {0}")]
     Arrivals(#[from] PoissonError),
+    /// A choice that does not exist.
+    #[error(transparent)]
+    Choice(#[from] choices::ChoiceError),
     /// A flow without a path.
     #[error("the topology: {0}")]
     Path(#[from] ratewright_topology::PathError),

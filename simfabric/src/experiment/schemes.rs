@@ -1,23 +1,27 @@
 //! The schemes that the paper compares (flowtune §5.3), each with its queues, on the paper's network.
 //!
-//! The paper takes the authors' ns-2 code and gives no parameters. Ours: DCTCP marks from 65 packets
-//! on at 10 Gbit/s and four times as many at 40 (SIGCOMM 2010 §3.5 scales by the rate); pFabric's are its
-//! own for this network (12 packets to begin with, at most 15, a time-out of 45 µs, 36 KB of queue);
-//! sfqCoDel's target and interval are those of a round trip of 22 µs as 5 and 100 ms are those of the
-//! Internet's 100 ms; XCP's are its paper's, and its flows begin with one packet as in ns-2. Time-outs are at least 200 µs where they are measured.
+//! The paper takes the authors' ns-2 code and gives no parameters; [`Choices`] has all of ours, and
+//! docs/simfabric/reproduction.md what each of them moves. DCTCP marks from 65 packets on at 10 Gbit/s and
+//! four times as many at 40 (SIGCOMM 2010 §3.5 scales by the rate); pFabric's are its own for this network
+//! (12 packets to begin with, at most 15, a time-out of 45 µs, 36 KB of queue); sfqCoDel's target and
+//! interval are those of a round trip of 22 µs as 5 and 100 ms are those of the Internet's 100 ms;
+//! XCP's are its paper's, and its flows begin with one packet as in ns-2.
 
 use std::sync::Arc;
 
 use ratewright_topology::Topology;
 
+use super::choices::{Choices, PFabricNic};
 use super::{ExperimentError, scene};
+use crate::control::ControlConfig;
 use crate::net::queue::{CodelConfig, Limit, XcpConfig};
 use crate::net::{FabricConfig, QueueConfig};
-use crate::time::Span;
 use crate::transport::Transport;
 use crate::transport::flowtune::{Flowtune, FlowtuneConfig};
 use crate::transport::paced::SenderConfig;
-use crate::transport::tcp::congestion::{Cubic, Dctcp, PFabric, Xcp};
+use crate::transport::tcp::congestion::{
+    Cubic, CubicConfig, CubicGrowth, Dctcp, DctcpConfig, PFabric, PFabricConfig, Xcp,
+};
 use crate::transport::tcp::{Tcp, TcpConfig};
 
 /// A scheme of the comparison.
@@ -74,9 +78,9 @@ impl Scheme {
     }
 
     /// The queues of links to hosts and of those between switches.
-    fn queues(self) -> Option<(QueueConfig, QueueConfig)> {
+    fn queues(self, choices: &Choices) -> Option<(QueueConfig, QueueConfig)> {
         let both = |queue: QueueConfig| Some((queue.clone(), queue));
-        let limit = Limit::Packets(1_000);
+        let limit = choices.buffer;
         match self {
             Self::Flowtune => None,
             Self::Dctcp => {
@@ -84,15 +88,16 @@ impl Scheme {
                     mark_at: Limit::Packets(packets),
                     limit,
                 };
-                Some((mark(65), mark(260)))
+                let (edge, core) = (choices.mark_packets, choices.core_marks);
+                Some((mark(edge), mark(edge.saturating_mul(core))))
             }
             Self::PFabric => both(QueueConfig::PFabric {
-                limit: Limit::Bytes(36_864),
+                limit: Limit::Bytes(choices.pfabric_buffer_bytes),
             }),
             Self::SfqCodel => both(QueueConfig::SfqCodel {
                 control: CodelConfig {
-                    target: Span::from_us(10),
-                    interval: Span::from_us(200),
+                    target: choices.codel_target,
+                    interval: choices.codel_interval,
                     ecn: false,
                 },
                 limit,
@@ -105,17 +110,30 @@ impl Scheme {
     }
 
     /// The paper's fabric with this scheme's queues.
-    fn fabric(self, hosts: u32) -> FabricConfig {
-        let mut fabric = scene::fabric(hosts);
-        if let Some((edge, core)) = self.queues() {
+    fn fabric(self, hosts: u32, choices: &Choices) -> FabricConfig {
+        let mut fabric = FabricConfig {
+            framing: choices.framing,
+            ..scene::fabric(hosts)
+        };
+        if let Some((edge, core)) = self.queues(choices) {
+            if choices.nic_of_scheme {
+                fabric.nic = edge.clone();
+            }
             fabric.edge = edge;
             fabric.core = core;
         }
         if self == Self::PFabric {
-            // §4.2 of pFabric: hosts send what is most urgent first, too.
-            fabric.nic = QueueConfig::PFabric {
-                limit: Limit::Unlimited,
-            };
+            let limit = Limit::Bytes(choices.pfabric_buffer_bytes);
+            match choices.pfabric_nic {
+                PFabricNic::Fifo => fabric.nic = QueueConfig::default(),
+                PFabricNic::Short => fabric.nic = QueueConfig::DropTail { limit },
+                PFabricNic::Priority if !choices.nic_of_scheme => {
+                    fabric.nic = QueueConfig::PFabric {
+                        limit: Limit::Unlimited,
+                    };
+                }
+                PFabricNic::Priority => {}
+            }
         }
         fabric
     }
@@ -127,30 +145,54 @@ impl Scheme {
     pub fn visit<V: Visitor>(
         self,
         topology: &Topology,
+        choices: &Choices,
         visitor: V,
     ) -> Result<V::Output, ExperimentError> {
-        let fabric = self.fabric(topology.hosts().len() as u32);
+        let fabric = self.fabric(topology.hosts().len() as u32, choices);
         match self {
             Self::Flowtune => {
                 let shared = Arc::new(topology.clone());
-                let transport = Flowtune::new(&shared, opening(1))?;
+                let transport = Flowtune::new(&shared, flowtune(choices))?;
                 visitor.visit(fabric, transport)
             }
-            Self::Dctcp => visitor.visit(fabric, Tcp::<Dctcp>::new(datacenter(true))),
-            Self::SfqCodel => visitor.visit(fabric, Tcp::<Cubic>::new(datacenter(false))),
+            Self::Dctcp => {
+                let control = DctcpConfig {
+                    gain: choices.dctcp_gain,
+                };
+                visitor.visit(
+                    fabric,
+                    Tcp::<Dctcp>::new(datacenter(choices, true, control)),
+                )
+            }
+            Self::SfqCodel => {
+                let growth = if choices.cubic_counted {
+                    CubicGrowth::Counted { first_limit: 20 }
+                } else {
+                    CubicGrowth::Continuous
+                };
+                let control = CubicConfig {
+                    growth,
+                    reno_friendly: !choices.cubic_counted,
+                    hystart: choices.hystart,
+                };
+                visitor.visit(
+                    fabric,
+                    Tcp::<Cubic>::new(datacenter(choices, false, control)),
+                )
+            }
             Self::Xcp => {
                 let config = TcpConfig {
-                    initial_window_packets: 1,
-                    ..datacenter(false)
+                    initial_window_packets: choices.xcp_window_packets,
+                    ..datacenter(choices, false, ())
                 };
                 visitor.visit(fabric, Tcp::<Xcp>::new(config))
             }
             Self::PFabric => {
                 let config = TcpConfig {
-                    initial_window_packets: 12,
-                    fixed_rto: Some(Span::from_us(45)),
+                    initial_window_packets: choices.pfabric_window_packets,
+                    fixed_rto: Some(choices.pfabric_rto),
                     nic_limit_packets: u32::MAX,
-                    ..datacenter(false)
+                    ..datacenter(choices, false, PFabricConfig::default())
                 };
                 visitor.visit(fabric, Tcp::<PFabric>::new(config))
             }
@@ -158,25 +200,37 @@ impl Scheme {
     }
 }
 
-/// Flowtune whose flowlets send so many packets before their first rate. The paper lets servers start
-/// before an allocation has arrived (§6) and does not say with how much. One packet is what leaves
-/// queues as short as the paper's; see the note of figure H for what others do.
-fn opening(packets: u32) -> FlowtuneConfig {
+/// Flowtune's settings. The paper lets servers start before an allocation has arrived (§6) and does not
+/// say with how much.
+fn flowtune(choices: &Choices) -> FlowtuneConfig {
     FlowtuneConfig {
+        control: ControlConfig {
+            reserve: choices.reserve,
+            ..ControlConfig::default()
+        },
         sender: SenderConfig {
-            initial_window: packets,
+            initial_window: choices.flowtune_window_packets,
+            payload_bytes: choices.framing.mss_bytes,
+            min_rto: choices.min_rto,
             ..SenderConfig::default()
         },
+        handshake: choices.handshake,
         ..FlowtuneConfig::default()
     }
 }
 
 /// TCP with a datacenter's time-outs.
-fn datacenter<C: Default>(ecn: bool) -> TcpConfig<C> {
+fn datacenter<C>(choices: &Choices, ecn: bool, control: C) -> TcpConfig<C> {
+    let usual = TcpConfig::<()>::default();
     TcpConfig {
         ecn,
-        min_rto: Span::from_us(200),
-        initial_rto: Span::from_ms(1),
-        ..TcpConfig::default()
+        initial_window_packets: choices.tcp_window_packets,
+        min_rto: choices.min_rto,
+        initial_rto: choices.min_rto.mul_f64(5.0),
+        nic_limit_packets: choices.nic_limit_packets,
+        fixed_rto: usual.fixed_rto,
+        handshake: choices.handshake,
+        stamp_step: usual.stamp_step,
+        control,
     }
 }

@@ -88,6 +88,7 @@ struct Tcp {
     ecn: Option<bool>,
     nic_limit_packets: Option<Spanned<u32>>,
     stamp_step: Option<Delay>,
+    handshake: Option<bool>,
     /// CUBIC alone.
     growth: Option<Spanned<Growth>>,
     reno_friendly: Option<Spanned<bool>>,
@@ -99,6 +100,7 @@ struct Tcp {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FlowtuneTable {
+    handshake: Option<bool>,
     initial_window_packets: Option<u32>,
     interval: Option<Delay>,
     threshold: Option<Spanned<f64>>,
@@ -124,6 +126,7 @@ impl FlowtuneTable {
         if let Some(interval) = self.interval {
             control.interval_ns = (interval.0.0 / 1_000).max(1);
         }
+        config.handshake = self.handshake.unwrap_or(config.handshake);
         if let Some(packets) = self.initial_window_packets {
             config.sender.initial_window = packets;
         }
@@ -210,6 +213,7 @@ impl Tcp {
             min_rto: span(self.min_rto, usual.min_rto),
             initial_rto: span(self.initial_rto, usual.initial_rto),
             fixed_rto: self.fixed_rto.map(|d| d.0),
+            handshake: self.handshake.unwrap_or(usual.handshake),
             stamp_step: span(self.stamp_step, usual.stamp_step),
             ecn: self.ecn.unwrap_or(ecn),
             nic_limit_packets: positive(&self.nic_limit_packets, usual.nic_limit_packets)?,

@@ -40,6 +40,9 @@ pub struct FlowtuneConfig {
     pub control: ControlConfig,
     /// The senders.
     pub sender: SenderConfig,
+    /// A flow begins with a packet without data and its answer, as TCP connections do; the allocator is told
+    /// in parallel (flowtune §5.3, *Servers*).
+    pub handshake: bool,
     /// Priority class of control datagrams; 0 goes first, and the same as data without classes.
     pub control_priority: u8,
     /// Priority class of data and acknowledgements.
@@ -56,6 +59,8 @@ struct Flow {
     /// The session's name of the flow; none if the endpoint's table was full.
     id: Option<ratewright_proto::FlowId>,
     timer: Option<TimerId>,
+    /// Nothing has been heard of the receiver, and nothing is sent before.
+    opening: bool,
 }
 
 struct Host {
@@ -186,6 +191,9 @@ impl Flowtune {
         let Some(flow) = self.senders.get_mut(id) else {
             return;
         };
+        if flow.opening {
+            return;
+        }
         let framing = cx.framing();
         let now = cx.now();
         let wire = |payload| framing.wire_bytes(payload);
@@ -216,6 +224,39 @@ impl Flowtune {
         }
         if let Some(at) = flow.sender.deadline(&self.config.sender) {
             set_timer(cx, &mut flow.timer, at, Alarm::Flow.token(id.0));
+        }
+    }
+
+    /// Asks whether the receiver is there, again if there is no answer in time.
+    fn open(&mut self, cx: &mut Context<'_>, id: FlowId) {
+        let Some(flow) = self.senders.get_mut(id) else {
+            return;
+        };
+        let packet = Packet {
+            kind: Kind::Syn,
+            flow: id,
+            src: flow.spec.src,
+            dst: flow.spec.dst,
+            path_hash: flow.spec.path_hash,
+            stamp: cx.now(),
+            wire_bytes: cx.framing().wire_bytes(0),
+            priority: self.config.data_priority,
+            ..Packet::default()
+        };
+        cx.send(flow.spec.src, packet);
+        let again = cx.now() + self.config.sender.initial_rto;
+        set_timer(cx, &mut flow.timer, again, Alarm::Flow.token(id.0));
+    }
+
+    /// The answer.
+    fn opened(&mut self, cx: &mut Context<'_>, id: FlowId) {
+        if let Some(flow) = self.senders.get_mut(id)
+            && std::mem::replace(&mut flow.opening, false)
+        {
+            if let Some(timer) = flow.timer.take() {
+                cx.cancel(timer);
+            }
+            self.pump(cx, id);
         }
     }
 
@@ -424,11 +465,16 @@ impl Transport for Flowtune {
             spec,
             id,
             timer: None,
+            opening: self.config.handshake,
         };
         self.senders.insert(flow, entry);
         // The notice leaves ahead of the first window.
         self.attend(cx, spec.src);
-        self.pump(cx, flow);
+        if self.config.handshake {
+            self.open(cx, flow);
+        } else {
+            self.pump(cx, flow);
+        }
     }
 
     fn on_stop(&mut self, cx: &mut Context<'_>, flow: FlowId) {
@@ -452,6 +498,16 @@ impl Transport for Flowtune {
                 }
             }
             Kind::Control => self.on_control(cx, host, packet),
+            Kind::Syn if host == packet.dst && packet.seq == 0 => {
+                let answer = Packet {
+                    kind: Kind::Syn,
+                    seq: 1,
+                    priority: self.config.data_priority,
+                    ..cx.reply(&packet)
+                };
+                cx.send(host, answer);
+            }
+            Kind::Syn => self.opened(cx, packet.flow),
             _ => {}
         }
     }
@@ -465,6 +521,9 @@ impl Transport for Flowtune {
             Alarm::Flow => {
                 if let Some(flow) = self.senders.get_mut(FlowId(of)) {
                     flow.timer = None;
+                    if flow.opening {
+                        return self.open(cx, FlowId(of));
+                    }
                     flow.sender.on_timeout(&self.config.sender, cx.now());
                     self.pump(cx, FlowId(of));
                 }

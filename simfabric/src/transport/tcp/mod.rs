@@ -37,6 +37,8 @@ pub struct TcpConfig<C> {
     pub initial_rto: Span,
     /// The retransmission time-out whatever was measured, and however often it expired (pFabric §4.3).
     pub fixed_rto: Option<Span>,
+    /// A flow begins with a packet without data and its answer, as TCP connections do.
+    pub handshake: bool,
     /// The step of the clock that packets are stamped with; a round trip within one step counts as
     /// 1 µs. Zero: exact. Linux' and ns-3's time stamps are in milliseconds.
     pub stamp_step: Span,
@@ -57,6 +59,7 @@ impl<C: Default> Default for TcpConfig<C> {
             min_rto: Span::from_ms(200),
             initial_rto: Span::from_ms(1_000),
             fixed_rto: None,
+            handshake: false,
             stamp_step: Span::ZERO,
             ecn: false,
             nic_limit_packets: 10,
@@ -88,6 +91,8 @@ struct Flow<C> {
     path_hash: u32,
     src: HostId,
     dst: HostId,
+    /// Nothing has been heard of the receiver, and nothing is sent before.
+    opening: bool,
     /// It is in its host's line.
     held_back: bool,
     /// When it last sent, it was the window that stopped it.
@@ -248,7 +253,7 @@ impl<C: Congestion> Tcp<C> {
     fn probe(&mut self, cx: &mut Context<'_>, id: FlowId) {
         let flow = &mut self.flows[id.index()];
         let packet = Packet {
-            kind: Kind::Probe,
+            kind: if flow.opening { Kind::Syn } else { Kind::Probe },
             flow: id,
             src: flow.src,
             dst: flow.dst,
@@ -282,6 +287,11 @@ impl<C: Congestion> Tcp<C> {
             blocks,
         };
         flow.time_outs_in_a_row = 0;
+        if std::mem::replace(&mut flow.opening, false)
+            && let Some(timer) = flow.timer.take()
+        {
+            cx.cancel(timer);
+        }
         let limited = flow.window_limited;
         let advanced = flow
             .sender
@@ -336,12 +346,17 @@ impl<C: Congestion> Transport for Tcp<C> {
             path_hash: cx.path_hash(id, false),
             src: spec.src,
             dst: spec.dst,
+            opening: self.config.handshake,
             held_back: false,
             window_limited: false,
             time_outs_in_a_row: 0,
         });
         self.receivers.push(Receiver::default());
-        self.transmit(cx, id);
+        if self.config.handshake {
+            self.probe(cx, id);
+        } else {
+            self.transmit(cx, id);
+        }
     }
 
     fn on_stop(&mut self, cx: &mut Context<'_>, id: FlowId) {
@@ -366,6 +381,11 @@ impl<C: Congestion> Transport for Tcp<C> {
         let id = FlowId(token as u32);
         let flow = &mut self.flows[id.index()];
         flow.timer = None;
+        if flow.opening {
+            self.time_outs += 1;
+            flow.sender.rtt.back_off();
+            return self.probe(cx, id);
+        }
         if flow.sender.is_idle() {
             return;
         }

@@ -1,0 +1,422 @@
+//! What the paper leaves open about its comparison of schemes (figures 12 to 15), and what is chosen
+//! here: every choice has a key, so that what it moves can be measured
+//! (`simfabric reproduce flowtune H --set KEY=VALUE`).
+
+use crate::net::Framing;
+use crate::net::queue::Limit;
+use crate::time::Span;
+use crate::workload::sizes::{NAMES, SizeDistribution, SizeError};
+
+/// Payload of 1,460 bytes under 40 bytes of TCP and IP, as ns-2 counts packets: neither Ethernet's
+/// header nor preamble and gap, and acknowledgements of 40 bytes.
+pub const NS2: Framing = Framing {
+    mss_bytes: 1_460,
+    header_bytes: 40,
+    min_wire_bytes: 40,
+};
+
+/// Which queues the queueing delay of a path (figure 13) is the sum of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathQueues {
+    /// Those of switches.
+    Switches,
+    /// Those of switches and that of the sender's NIC.
+    All,
+}
+
+/// The discipline of hosts' queues with pFabric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PFabricNic {
+    /// What is most urgent goes first (pFabric §4.2).
+    Priority,
+    /// First in, first out, without a limit.
+    Fifo,
+    /// First in, first out, and as short as the switches' queues.
+    Short,
+}
+
+/// What a flowlet's rate counts as in the fairness score (figure 15).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScoreWeight {
+    /// Every flowlet once.
+    Flowlet,
+    /// Every flowlet as long as it lasts: the score of those that are active, over time.
+    Time,
+}
+
+/// The choices. The default is what the figures are made with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Choices {
+    /// The workload, one of [`NAMES`].
+    pub workload: &'static str,
+    /// Its sizes are taken times this.
+    pub size_factor: f64,
+    /// Bytes around the payload.
+    pub framing: Framing,
+    /// Hosts' queues are of the scheme's discipline, as all queues of an ns-2 model are.
+    pub nic_of_scheme: bool,
+    /// Packets in the NIC from which on a host holds its TCP flows back.
+    pub nic_limit_packets: u32,
+    /// What queues hold.
+    pub buffer: Limit,
+    /// Hosts' queues with pFabric.
+    pub pfabric_nic: PFabricNic,
+    /// Flows begin with TCP's exchange of SYN and SYN-ACK.
+    pub handshake: bool,
+    /// Packets before the first acknowledgement: of DCTCP and of CUBIC.
+    pub tcp_window_packets: u32,
+    /// The same of XCP.
+    pub xcp_window_packets: u32,
+    /// The same of pFabric, whose window does not grow far beyond.
+    pub pfabric_window_packets: u32,
+    /// What a flowlet of Flowtune sends before its first rate.
+    pub flowtune_window_packets: u32,
+    /// The least time-out of all but pFabric.
+    pub min_rto: Span,
+    /// pFabric's time-out.
+    pub pfabric_rto: Span,
+    /// What pFabric's queues hold, in bytes.
+    pub pfabric_buffer_bytes: u64,
+    /// Packets at which a queue of 10 Gbit/s marks; those of 40 Gbit/s mark at `core_marks` times as many.
+    pub mark_packets: u32,
+    /// See there.
+    pub core_marks: u32,
+    /// DCTCP's g.
+    pub dctcp_gain: f64,
+    /// sfqCoDel's target.
+    pub codel_target: Span,
+    /// sfqCoDel's interval.
+    pub codel_interval: Span,
+    /// CUBIC grows by whole packets, as in Linux and ns-2, and not as fast as NewReno.
+    pub cubic_counted: bool,
+    /// CUBIC leaves slow start by HyStart.
+    pub hystart: bool,
+    /// Share of a link that the allocator leaves to what it does not allocate.
+    pub reserve: f64,
+    /// Which queues figure 13 counts.
+    pub path_queues: PathQueues,
+    /// How figure 15 weighs.
+    pub score: ScoreWeight,
+}
+
+impl Default for Choices {
+    fn default() -> Self {
+        Self {
+            workload: "web",
+            size_factor: 1.0,
+            framing: NS2,
+            nic_of_scheme: true,
+            nic_limit_packets: u32::MAX,
+            buffer: Limit::Packets(1_000),
+            pfabric_nic: PFabricNic::Priority,
+            handshake: false,
+            tcp_window_packets: 10,
+            xcp_window_packets: 1,
+            pfabric_window_packets: 12,
+            flowtune_window_packets: 1,
+            min_rto: Span::from_us(200),
+            pfabric_rto: Span::from_us(45),
+            pfabric_buffer_bytes: 36_864,
+            mark_packets: 65,
+            core_marks: 4,
+            dctcp_gain: 1.0 / 16.0,
+            codel_target: Span::from_us(10),
+            codel_interval: Span::from_us(200),
+            cubic_counted: false,
+            hystart: true,
+            reserve: 0.0,
+            path_queues: PathQueues::All,
+            score: ScoreWeight::Flowlet,
+        }
+    }
+}
+
+/// Why a choice cannot be made.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChoiceError {
+    /// No equals sign.
+    #[error("`{0}`: a choice is KEY=VALUE")]
+    NoValue(String),
+    /// Unknown key.
+    #[error("there is no choice `{key}`; there are {}", known())]
+    UnknownKey {
+        /// What was given.
+        key: String,
+    },
+    /// A value that does not fit.
+    #[error("`{key}={value}`: {expected}")]
+    BadValue {
+        /// The key.
+        key: &'static str,
+        /// What was given.
+        value: String,
+        /// What may be.
+        expected: &'static str,
+    },
+}
+
+/// The keys, what values they take, and what they mean.
+pub const KEYS: &[(&str, &str, &str)] = &[
+    (
+        "workload",
+        "a published workload's name",
+        "sizes of flowlets",
+    ),
+    (
+        "size-factor",
+        "a number above 0",
+        "sizes are taken times this",
+    ),
+    ("framing", "ethernet or ns2", "bytes around the payload"),
+    ("nic", "fifo or scheme", "discipline of hosts' queues"),
+    (
+        "nic-limit",
+        "a number above 0, or none",
+        "packets in the NIC from which on TCP flows are held back",
+    ),
+    ("buffer", "a number above 0", "packets that a queue holds"),
+    (
+        "pfabric-nic",
+        "priority, fifo, or short, a fifo as short as the switches' queues",
+        "discipline of hosts' queues with pFabric",
+    ),
+    (
+        "handshake",
+        "true or false",
+        "flows begin with SYN and SYN-ACK",
+    ),
+    (
+        "tcp-window",
+        "a number above 0",
+        "initial window of DCTCP and CUBIC, in packets",
+    ),
+    (
+        "xcp-window",
+        "a number above 0",
+        "initial window of XCP, in packets",
+    ),
+    (
+        "pfabric-window",
+        "a number above 0",
+        "initial window of pFabric, in packets",
+    ),
+    (
+        "flowtune-window",
+        "a number, 0 too",
+        "packets that a flowlet sends before its first rate",
+    ),
+    (
+        "min-rto",
+        "microseconds above 0",
+        "least time-out of all but pFabric",
+    ),
+    ("pfabric-rto", "microseconds above 0", "pFabric's time-out"),
+    (
+        "pfabric-buffer",
+        "a number above 0",
+        "bytes that pFabric's queues hold",
+    ),
+    (
+        "mark",
+        "a number above 0",
+        "packets at which DCTCP's queues of 10 Gbit/s mark",
+    ),
+    (
+        "core-marks",
+        "a number above 0",
+        "queues of 40 Gbit/s mark at this many times as many",
+    ),
+    ("dctcp-gain", "a number above 0 and at most 1", "DCTCP's g"),
+    ("codel-target", "microseconds above 0", "sfqCoDel's target"),
+    (
+        "codel-interval",
+        "microseconds above 0",
+        "sfqCoDel's interval",
+    ),
+    ("cubic", "rfc9438 or counted", "how CUBIC's window grows"),
+    (
+        "hystart",
+        "true or false",
+        "CUBIC leaves slow start by HyStart",
+    ),
+    (
+        "reserve",
+        "a number from 0 to 0.5",
+        "share of links that the allocator leaves free",
+    ),
+    (
+        "path-queues",
+        "switches or all",
+        "queues that a path's queueing delay counts",
+    ),
+    (
+        "score",
+        "flowlet or time",
+        "what the fairness score weighs by",
+    ),
+];
+
+fn known() -> String {
+    let keys: Vec<&str> = KEYS.iter().map(|(key, ..)| *key).collect();
+    keys.join(", ")
+}
+
+fn above_zero<T: std::str::FromStr + PartialOrd + Default>(value: &str) -> Option<T> {
+    value.parse().ok().filter(|v| *v > T::default())
+}
+
+fn microseconds(value: &str) -> Option<Span> {
+    let us: f64 = above_zero(value)?;
+    (us < 1e9).then(|| Span::from_secs_f64(us / 1e6))
+}
+
+fn one_of<T: Copy, const N: usize>(value: &str, of: [(&str, T); N]) -> Option<T> {
+    of.iter().find(|(name, _)| *name == value).map(|(_, v)| *v)
+}
+
+impl Choices {
+    /// Makes the choice `KEY=VALUE`.
+    ///
+    /// # Errors
+    /// See [`ChoiceError`].
+    pub fn set(&mut self, choice: &str) -> Result<(), ChoiceError> {
+        let (key, value) = choice
+            .split_once('=')
+            .ok_or_else(|| ChoiceError::NoValue(choice.to_owned()))?;
+        let &(key, expected, _) =
+            KEYS.iter()
+                .find(|(known, ..)| *known == key)
+                .ok_or_else(|| ChoiceError::UnknownKey {
+                    key: key.to_owned(),
+                })?;
+        self.apply(key, value).ok_or_else(|| ChoiceError::BadValue {
+            key,
+            value: value.to_owned(),
+            expected,
+        })
+    }
+
+    fn apply(&mut self, key: &str, value: &str) -> Option<()> {
+        match key {
+            "workload" => self.workload = NAMES.iter().find(|name| **name == value)?,
+            "size-factor" => {
+                self.size_factor = above_zero(value).filter(|f: &f64| f.is_finite())?;
+            }
+            "framing" => {
+                self.framing = one_of(value, [("ethernet", Framing::default()), ("ns2", NS2)])?;
+            }
+            "nic" => self.nic_of_scheme = one_of(value, [("fifo", false), ("scheme", true)])?,
+            "nic-limit" if value == "none" => self.nic_limit_packets = u32::MAX,
+            "nic-limit" => self.nic_limit_packets = above_zero(value)?,
+            "buffer" => self.buffer = Limit::Packets(above_zero(value)?),
+            "pfabric-nic" => {
+                let names = [
+                    ("priority", PFabricNic::Priority),
+                    ("fifo", PFabricNic::Fifo),
+                    ("short", PFabricNic::Short),
+                ];
+                self.pfabric_nic = one_of(value, names)?;
+            }
+            "handshake" => self.handshake = value.parse().ok()?,
+            "tcp-window" => self.tcp_window_packets = above_zero(value)?,
+            "xcp-window" => self.xcp_window_packets = above_zero(value)?,
+            "pfabric-window" => self.pfabric_window_packets = above_zero(value)?,
+            "flowtune-window" => self.flowtune_window_packets = value.parse().ok()?,
+            "min-rto" => self.min_rto = microseconds(value)?,
+            "pfabric-rto" => self.pfabric_rto = microseconds(value)?,
+            "pfabric-buffer" => self.pfabric_buffer_bytes = above_zero(value)?,
+            "mark" => self.mark_packets = above_zero(value)?,
+            "core-marks" => self.core_marks = above_zero(value)?,
+            "dctcp-gain" => self.dctcp_gain = above_zero(value).filter(|g| *g <= 1.0)?,
+            "codel-target" => self.codel_target = microseconds(value)?,
+            "codel-interval" => self.codel_interval = microseconds(value)?,
+            "cubic" => {
+                self.cubic_counted = one_of(value, [("rfc9438", false), ("counted", true)])?;
+            }
+            "hystart" => self.hystart = value.parse().ok()?,
+            "reserve" => {
+                self.reserve = value.parse().ok().filter(|r| (0.0..=0.5).contains(r))?;
+            }
+            "path-queues" => {
+                let names = [("switches", PathQueues::Switches), ("all", PathQueues::All)];
+                self.path_queues = one_of(value, names)?;
+            }
+            "score" => {
+                let names = [
+                    ("flowlet", ScoreWeight::Flowlet),
+                    ("time", ScoreWeight::Time),
+                ];
+                self.score = one_of(value, names)?;
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// The sizes of flowlets.
+    ///
+    /// # Errors
+    /// If the factor leaves nothing of them.
+    pub fn sizes(&self) -> Result<SizeDistribution, SizeError> {
+        let published = SizeDistribution::published(self.workload)?;
+        if (self.size_factor - 1.0).abs() < f64::EPSILON {
+            return Ok(published);
+        }
+        let points = published
+            .points()
+            .iter()
+            .map(|&(bytes, share)| ((bytes as f64 * self.size_factor).round() as u64, share))
+            .collect();
+        SizeDistribution::from_points(&format!("{} × {}", self.workload, self.size_factor), points)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_can_be_set_and_refuses_nonsense() {
+        let good = |key| match key {
+            "workload" => "cache",
+            "framing" => "ethernet",
+            "nic" => "fifo",
+            "cubic" => "counted",
+            "hystart" => "false",
+            "handshake" => "true",
+            "pfabric-nic" => "fifo",
+            "path-queues" => "switches",
+            "score" => "time",
+            "reserve" => "0.05",
+            "dctcp-gain" => "0.5",
+            _ => "7",
+        };
+        for (key, expected, _) in KEYS {
+            let mut choices = Choices::default();
+            choices.set(&format!("{key}={}", good(key))).unwrap();
+            assert_ne!(choices, Choices::default(), "{key}");
+            let refused = choices.set(&format!("{key}=-1")).unwrap_err();
+            assert!(refused.to_string().contains(expected), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_does_not_exist_is_named_with_those_that_do() {
+        let refused = Choices::default().set("mss=9000").unwrap_err().to_string();
+        assert!(
+            refused.contains("`mss`") && refused.contains("framing"),
+            "{refused}"
+        );
+        let refused = Choices::default().set("framing").unwrap_err().to_string();
+        assert_eq!(refused, "`framing`: a choice is KEY=VALUE");
+    }
+
+    #[test]
+    fn a_factor_moves_the_mean() {
+        let mut choices = Choices::default();
+        let before = choices.sizes().unwrap().mean_bytes();
+        choices.set("size-factor=3").unwrap();
+        let after = choices.sizes().unwrap().mean_bytes();
+        assert!((after / before - 3.0).abs() < 1e-3, "{before} {after}");
+    }
+}
