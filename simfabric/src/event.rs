@@ -1,10 +1,19 @@
 //! The queue of events, keyed by (time, sequence): events of one moment happen in the order in
 //! which they were scheduled, so a run is deterministic.
 //!
-//! A heap of four children per node over 16-byte entries: the four children are one cache line.
-//! A port has at most one event (see [`net::port`](crate::net::port)), so that the heap holds
+//! Three parts, by how soon: a short sorted list of what is next, a wheel of buckets for what
+//! comes soon, and a heap for what does not. Of what is next, the order is known, so that memory
+//! that an event will touch can be fetched some events before: see [`EventQueue::upcoming`]. The
+//! width of a bucket follows the density of events. It has no influence on their order.
+//!
+//! A port has at most one event (see [`net::port`](crate::net::port)), so that the queue holds
 //! hundreds of entries where hundreds of thousands of packets are under way.
 
+mod heap;
+mod wheel;
+
+use self::heap::{Entry, Heap};
+use self::wheel::{BUCKETS, Wheel};
 use crate::time::Time;
 
 /// What happens.
@@ -62,92 +71,225 @@ impl Event {
     }
 }
 
-/// Time in the upper half; sequence, index and kind in the lower.
-type Entry = u128;
+/// The list of what is next is filled up when it is shorter than this, if buckets close by hold
+/// anything.
+pub const LOOKAHEAD: usize = 16;
+
+/// Buckets from the present one on that are sorted before their time, to fill that list.
+const CLOSE_BUCKETS: u64 = 4;
+
+/// Places in the list of what is next that an entry may be from its end; others go to the heap.
+const MAX_SHIFT: usize = 48;
+
+/// Places of the list of what is next that were taken, from which on they are cleared away.
+const FORGET_AFTER: usize = 32;
+
+/// Events after which the width of a bucket is thought over, as a power of two.
+const REVIEW_EVERY_LOG2: u32 = 13;
+
+/// Events per bucket that are aimed at, as a power of two.
+const PER_BUCKET_LOG2: u32 = 3;
+
+/// The narrowest and the widest bucket: 16 ps and 18 minutes.
+const SHIFTS: std::ops::RangeInclusive<u32> = 4..=50;
 
 /// The events to come.
 ///
 /// The sequence has 36 bits and begins again after 69 · 10⁹ events. That is still
 /// deterministic; only events of one picosecond across that point would swap.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct EventQueue {
-    heap: Vec<Entry>,
+    /// What is next, in order, from `at` on: all of the wheel up to `bucket`.
+    current: Vec<Entry>,
+    at: usize,
+    /// The last bucket that was sorted, by its number since time 0.
+    bucket: u64,
+    /// Picoseconds of a bucket, as a power of two.
+    shift: u32,
+    wheel: Wheel,
+    /// What is beyond the wheel, and what would take long to put in order among what is next.
+    heap: Heap,
     sequence: u64,
+    /// Events until the width of a bucket is thought over, and when it last was.
+    review_in: u32,
+    reviewed_at: u64,
+}
+
+impl Default for EventQueue {
+    fn default() -> Self {
+        Self {
+            current: Vec::new(),
+            at: 0,
+            bucket: 0,
+            shift: 12,
+            wheel: Wheel::default(),
+            heap: Heap::default(),
+            sequence: 0,
+            review_in: 1 << REVIEW_EVERY_LOG2,
+            reviewed_at: 0,
+        }
+    }
+}
+
+#[inline]
+const fn time_of(entry: Entry) -> u64 {
+    (entry >> 64) as u64
 }
 
 impl EventQueue {
     /// Schedules an event.
+    #[inline]
     pub fn push(&mut self, at: Time, event: Event) {
         let low = self.sequence << SEQUENCE_SHIFT | event.pack();
         self.sequence = self.sequence.wrapping_add(1);
-        let entry = u128::from(at.0) << 64 | u128::from(low);
-        self.heap.push(entry);
-        let mut hole = self.heap.len() - 1;
-        while hole > 0 {
-            let parent = (hole - 1) / 4;
-            if self.heap[parent] <= entry {
-                break;
-            }
-            self.heap[hole] = self.heap[parent];
-            hole = parent;
+        self.place(u128::from(at.0) << 64 | u128::from(low));
+    }
+
+    #[inline]
+    fn place(&mut self, entry: Entry) {
+        let bucket = time_of(entry) >> self.shift;
+        if bucket <= self.bucket {
+            self.place_in_order(entry);
+        } else if bucket - self.bucket < BUCKETS {
+            self.wheel.push(bucket, entry);
+        } else {
+            self.heap.push(entry);
         }
-        self.heap[hole] = entry;
     }
 
-    /// When the next event happens.
-    #[must_use]
-    pub fn next_time(&self) -> Option<Time> {
-        self.heap.first().map(|e| Time((e >> 64) as u64))
+    /// Puts an entry among what is next. Most often it is one of the last.
+    fn place_in_order(&mut self, entry: Entry) {
+        let earliest = self.at.max(self.current.len().saturating_sub(MAX_SHIFT));
+        let mut place = self.current.len();
+        while place > earliest && self.current[place - 1] > entry {
+            place -= 1;
+        }
+        if place == earliest && earliest > self.at {
+            self.heap.push(entry);
+        } else {
+            self.current.insert(place, entry);
+        }
     }
 
-    /// Takes the next event.
-    pub fn pop(&mut self) -> Option<(Time, Event)> {
-        let last = self.heap.pop()?;
-        let top = match self.heap.first_mut() {
-            None => last,
-            Some(first) => {
-                let top = std::mem::replace(first, last);
-                self.sift_down(last);
-                top
-            }
-        };
-        Some((Time((top >> 64) as u64), Event::unpack(top as u64)))
-    }
-
-    fn sift_down(&mut self, entry: Entry) {
-        let heap = &mut self.heap[..];
-        let mut hole = 0;
-        loop {
-            let first = 4 * hole + 1;
-            if first >= heap.len() {
-                break;
-            }
-            let end = heap.len().min(first + 4);
-            let (mut least, mut at) = (heap[first], first);
-            for (child, &value) in heap.iter().enumerate().take(end).skip(first + 1) {
-                if value < least {
-                    (least, at) = (value, child);
+    /// Takes the next event, if there is one until `end`.
+    #[inline]
+    pub fn pop_until(&mut self, end: Time) -> Option<(Time, Event)> {
+        if self.current.len() - self.at < LOOKAHEAD {
+            self.refill();
+        }
+        let next = self.current.get(self.at).copied();
+        let entry = match (next, self.heap.first()) {
+            (Some(next), Some(first)) if first < next => first,
+            (Some(next), _) => {
+                let at = Time(time_of(next));
+                if at > end {
+                    return None;
                 }
+                self.at += 1;
+                self.count(at);
+                return Some((at, Event::unpack(next as u64)));
             }
-            if entry <= least {
+            (None, Some(first)) => first,
+            (None, None) => return None,
+        };
+        self.pop_heap(entry, end)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn pop_heap(&mut self, first: Entry, end: Time) -> Option<(Time, Event)> {
+        let at = Time(time_of(first));
+        if at > end {
+            return None;
+        }
+        self.heap.pop();
+        self.count(at);
+        Some((at, Event::unpack(first as u64)))
+    }
+
+    #[inline]
+    fn count(&mut self, now: Time) {
+        self.review_in -= 1;
+        if self.review_in == 0 {
+            self.review(now.0);
+        }
+    }
+
+    /// Sorts the next buckets if they are close.
+    #[inline(never)]
+    fn refill(&mut self) {
+        if self.at >= FORGET_AFTER || self.at == self.current.len() {
+            self.current.drain(..self.at);
+            self.at = 0;
+        }
+        while self.current.len() - self.at < LOOKAHEAD {
+            let Some(next) = self.wheel.next(self.bucket + 1) else {
+                break;
+            };
+            let due = [self.current.get(self.at).copied(), self.heap.first()];
+            let now = due.into_iter().flatten().min().map(time_of);
+            if now.is_some_and(|now| next > (now >> self.shift) + CLOSE_BUCKETS) {
                 break;
             }
-            heap[hole] = least;
-            hole = at;
+            let sorted = self.current.len();
+            self.wheel.take(next, &mut self.current);
+            self.current[sorted..].sort_unstable();
+            self.bucket = next;
         }
-        heap[hole] = entry;
+        if self.current.len() == self.at
+            && let Some(first) = self.heap.first()
+        {
+            // The wheel goes on from where time does.
+            self.bucket = self.bucket.max(time_of(first) >> self.shift);
+        }
+    }
+
+    /// Fits the width of a bucket to how dense events have been. It stays while it is within a
+    /// factor of two of what it should be.
+    #[cold]
+    #[inline(never)]
+    fn review(&mut self, now: u64) {
+        self.review_in = 1 << REVIEW_EVERY_LOG2;
+        let span = now - std::mem::replace(&mut self.reviewed_at, now);
+        let per_bucket = span >> (REVIEW_EVERY_LOG2 - PER_BUCKET_LOG2);
+        let shift = (u64::BITS - per_bucket.leading_zeros()).clamp(*SHIFTS.start(), *SHIFTS.end());
+        if shift.abs_diff(self.shift) < 2 {
+            return;
+        }
+        let mut entries = Vec::with_capacity(self.wheel.len());
+        let mut bucket = self.bucket + 1;
+        while let Some(next) = self.wheel.next(bucket) {
+            self.wheel.take(next, &mut entries);
+            bucket = next + 1;
+        }
+        // The last moment of what was sorted is the last one, or within, a bucket of the new width.
+        let last = self.bucket << self.shift | ((1 << self.shift) - 1);
+        self.shift = shift;
+        self.bucket = last >> shift;
+        for entry in entries {
+            self.place(entry);
+        }
+    }
+
+    /// What happens `ahead` events after the next, if that is known and nothing comes between.
+    #[inline]
+    #[must_use]
+    pub fn upcoming(&self, ahead: usize) -> Option<Event> {
+        self.current
+            .get(self.at + ahead)
+            .map(|entry| Event::unpack(*entry as u64))
     }
 
     /// How many events are to come.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.heap.len()
+        self.current.len() - self.at + self.wheel.len() + self.heap.len()
     }
 
     /// Whether nothing is to come.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.heap.is_empty()
+        self.len() == 0
     }
 }
 
@@ -187,7 +329,7 @@ mod tests {
                     None => {
                         model.sort_by_key(|e| e.0);
                         let expected = (!model.is_empty()).then(|| model.remove(0));
-                        let got = queue.pop().map(|(t, e)| match e {
+                        let got = queue.pop_until(Time::MAX).map(|(t, e)| match e {
                             Event::Timer(i) => (t.0, i),
                             other => panic!("{other:?} was never scheduled"),
                         });

@@ -1,5 +1,6 @@
 //! Flows: what was asked for, how far it got, and each flow's share of the conservation law.
 
+use crate::prefetch::fetch;
 use crate::time::Time;
 use ratewright_topology::HostId;
 
@@ -182,6 +183,17 @@ impl FlowTable {
             &mut self.none
         } else {
             &mut self.progress[flow.index()]
+        }
+    }
+
+    /// Fetches a flow's counters into the cache.
+    #[inline]
+    pub(crate) fn prefetch(&self, flow: FlowId) {
+        if let Some(progress) = self.progress.get(flow.index()) {
+            fetch::<FlowProgress, 2>(progress);
+        }
+        if let Some(spec) = self.specs.get(flow.index()) {
+            fetch::<FlowSpec, 1>(spec);
         }
     }
 

@@ -29,6 +29,7 @@ pub mod flow;
 pub mod net;
 pub mod packet;
 pub mod plan;
+mod prefetch;
 pub mod records;
 pub mod report;
 pub mod run;

@@ -5,6 +5,7 @@
 //! nothing else, and moving it from one to the other allocates nothing.
 
 use crate::flow::FlowId;
+use crate::prefetch::fetch;
 use crate::time::Time;
 use ratewright_topology::HostId;
 
@@ -104,7 +105,7 @@ pub struct Packet {
     pub ack: u64,
     /// The sender's clock; acknowledgements echo it.
     pub stamp: Time,
-    /// When the packet was put where it is: entered the queue, or will leave the wire.
+    /// In a queue: when the packet entered it. On a wire: when the packet behind it arrives.
     pub(crate) at: Time,
     /// The flow; [`FlowId::NONE`] for traffic between nodes that belongs to no flow.
     pub flow: FlowId,
@@ -224,6 +225,14 @@ impl PacketSlab {
         self.free = id;
         self.live -= 1;
         packet
+    }
+
+    /// Fetches a packet into the cache; the place need not hold one.
+    #[inline]
+    pub(crate) fn prefetch(&self, id: PacketId) {
+        if let Some(slot) = self.slots.get(id.index()) {
+            fetch::<Packet, 1>(slot);
+        }
     }
 
     /// How many packets are in the fabric.

@@ -186,6 +186,32 @@ impl Routes {
         }
     }
 
+    /// The port by which a switch will send a packet on, where that is not random and nothing is down: a
+    /// hint, to fetch it in time.
+    #[inline]
+    pub(crate) fn likely(&self, topology: &Topology, switch: u32, hop: Hop) -> Option<u32> {
+        if !topology.is_whole() {
+            return None;
+        }
+        let rack = self.rack_of[hop.dst.index()] as usize;
+        let next = self.table[switch as usize * self.columns + rack];
+        match (next.count, self.spreading) {
+            (0, _) => self.down_port.get(hop.dst.index()).copied(),
+            (1, _) => Some(self.ports[next.first as usize]),
+            (count, Spreading::Flow) => {
+                let choice = hop.hash / u32::from(next.divide) % u32::from(count);
+                Some(self.ports[(next.first + choice) as usize])
+            }
+            (_, Spreading::Packet) => None,
+        }
+    }
+
+    /// The port of a host; none for the allocator, which has several.
+    #[inline]
+    pub(crate) fn first_of_host(&self, topology: &Topology, host: u32) -> Option<u32> {
+        (host < self.hosts).then(|| topology.host_uplink(HostId(host)).0)
+    }
+
     /// The choice while something is down.
     #[cold]
     fn next_degraded(

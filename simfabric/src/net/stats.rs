@@ -41,37 +41,45 @@ impl Histogram {
 
 /// The counters of one port. Of the packets that were offered, each was sent, dropped, or waits;
 /// of those that were sent, each arrived, was lost with the link, or is on the wire.
+///
+/// What every packet changes is in the first two cache lines.
 #[derive(Clone, Debug, Default)]
+#[repr(C, align(64))]
 pub struct PortStats {
-    /// Packets that came to the port.
-    pub offered: Count,
-    /// Packets that the port sent.
-    pub sent: Count,
-    /// Packets that reached the other end.
-    pub arrived: Count,
-    /// Packets that the queue dropped, on arrival or later.
-    pub dropped: Count,
-    /// Packets that were on the wire when the link failed.
-    pub lost: Count,
-    /// All drops and losses by [`DropReason`].
-    pub drops_by: [u64; 4],
-    /// Packets that the queue marked.
-    pub marks: u64,
-    /// The most packets that waited.
-    pub max_packets: u32,
-    /// The most bytes that waited.
-    pub max_bytes: u64,
     /// Σ packets × picoseconds.
     packet_time: u128,
     /// Σ bytes × picoseconds.
     byte_time: u128,
     /// When the queue last changed.
     since: Time,
-    /// When counting began.
-    began: Time,
     /// For how long the queue had each length, where the run asked for it.
     pub histogram: Option<Box<Histogram>>,
+    /// The most bytes that waited.
+    pub max_bytes: u64,
+    /// The most packets that waited.
+    pub max_packets: u32,
+    /// Packets that came to the port.
+    pub offered: Count,
+    /// Packets that the port sent.
+    pub sent: Count,
+    /// Packets that reached the other end.
+    pub arrived: Count,
+    /// Packets that the queue marked.
+    pub marks: u64,
+    /// When counting began.
+    began: Time,
+    /// Packets that the queue dropped, on arrival or later.
+    pub dropped: Count,
+    /// Packets that were on the wire when the link failed.
+    pub lost: Count,
+    /// All drops and losses by [`DropReason`].
+    pub drops_by: [u64; 4],
 }
+
+const _: () = assert!(
+    std::mem::offset_of!(PortStats, began) < 128,
+    "what every packet changes is in two cache lines"
+);
 
 impl PortStats {
     pub(crate) fn count_drop(&mut self, wire_bytes: u16, reason: DropReason) {

@@ -46,6 +46,13 @@ pub enum Change {
     },
 }
 
+/// Events before a port's own at which the port is fetched into the cache.
+const PORT_AHEAD: usize = 12;
+/// Events before a port's own at which its packets are.
+const PACKETS_AHEAD: usize = 8;
+/// Events before a port's own at which the port that its packet goes on to is.
+const NEXT_PORT_AHEAD: usize = 4;
+
 /// Everything but the transport.
 #[derive(Debug)]
 pub(crate) struct Core {
@@ -117,7 +124,7 @@ impl Core {
     fn schedule(&mut self, index: u32) {
         let port = &mut self.fabric.ports[index as usize];
         if !port.scheduled
-            && let Some(at) = port.next_event(&self.shared)
+            && let Some(at) = port.next_event()
         {
             port.scheduled = true;
             self.events.push(at, Event::Port(index));
@@ -128,6 +135,45 @@ impl Core {
         {
             port.departure_scheduled = true;
             self.events.push(at, Event::Departure(index));
+        }
+    }
+
+    /// Fetches into the cache what events that are about to happen will touch: first the port, when
+    /// that is here, the packets that it points to, and when those are, the port that the first of
+    /// them goes on to.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        let ports = &self.fabric.ports;
+        if let Some(Event::Port(index)) = self.events.upcoming(PORT_AHEAD) {
+            ports[index as usize].prefetch();
+        }
+        if let Some(Event::Port(index)) = self.events.upcoming(PACKETS_AHEAD) {
+            ports[index as usize].prefetch_packets(&self.shared.packets);
+        }
+        if let Some(Event::Port(index)) = self.events.upcoming(NEXT_PORT_AHEAD) {
+            let port = &ports[index as usize];
+            let first = port.first_on_wire();
+            if !first.is_some() {
+                return;
+            }
+            let packet = &self.shared.packets[first];
+            let next = match port.far {
+                Far::Switch(switch) => {
+                    let hop = Hop {
+                        src: packet.src,
+                        dst: packet.dst,
+                        hash: packet.path_hash,
+                    };
+                    self.fabric.routes.likely(&self.topology, switch, hop)
+                }
+                Far::Host(host) => {
+                    self.shared.flows.prefetch(packet.flow);
+                    self.fabric.routes.first_of_host(&self.topology, host)
+                }
+            };
+            if let Some(port) = next.and_then(|p| ports.get(p as usize)) {
+                port.prefetch();
+            }
         }
     }
 

@@ -200,16 +200,9 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         progress: &mut impl FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Ended, FabricError> {
         let mut call_at = self.events + PROGRESS_EVERY;
-        loop {
-            match self.core.events.next_time() {
-                None => return Ok(Ended::Idle),
-                Some(at) if at > end => {
-                    self.core.now = end;
-                    return Ok(Ended::TimeUp);
-                }
-                Some(_) => {}
-            }
-            self.step()?;
+        while let Some((at, event)) = self.core.events.pop_until(end) {
+            self.core.prefetch();
+            self.step(at, event)?;
             if self.events >= call_at {
                 call_at = self.events + PROGRESS_EVERY;
                 if progress(self.progress()).is_break() {
@@ -217,13 +210,15 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
                 }
             }
         }
+        if self.core.events.is_empty() {
+            return Ok(Ended::Idle);
+        }
+        self.core.now = end;
+        Ok(Ended::TimeUp)
     }
 
     #[inline]
-    fn step(&mut self) -> Result<(), FabricError> {
-        let Some((at, event)) = self.core.events.pop() else {
-            return Ok(());
-        };
+    fn step(&mut self, at: Time, event: Event) -> Result<(), FabricError> {
         debug_assert!(at >= self.core.now, "time goes forward");
         self.core.now = at;
         self.events += 1;

@@ -171,6 +171,11 @@ impl Discipline for CodelQueue {
         self.control.dequeue(&self.config, q, &mut self.fifo)
     }
 
+    #[inline]
+    fn front(&self) -> PacketId {
+        self.fifo.front().unwrap_or(PacketId::NONE)
+    }
+
     fn packets(&self) -> u32 {
         self.fifo.packets()
     }

@@ -41,6 +41,11 @@ impl Discipline for DropTail {
     }
 
     #[inline]
+    fn front(&self) -> PacketId {
+        self.fifo.front().unwrap_or(PacketId::NONE)
+    }
+
+    #[inline]
     fn packets(&self) -> u32 {
         self.fifo.packets()
     }

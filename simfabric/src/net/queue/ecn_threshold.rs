@@ -47,6 +47,11 @@ impl Discipline for EcnThreshold {
     }
 
     #[inline]
+    fn front(&self) -> PacketId {
+        self.fifo.front().unwrap_or(PacketId::NONE)
+    }
+
+    #[inline]
     fn packets(&self) -> u32 {
         self.fifo.packets()
     }

@@ -157,6 +157,10 @@ pub trait Discipline {
     /// The packet that is to be sent now; none if the queue is empty, or became empty because
     /// the discipline dropped what was left.
     fn dequeue(&mut self, q: &mut QueueContext<'_>) -> Option<PacketId>;
+    /// The packet that goes next, as far as it can be said at no cost; a hint, to fetch it in time.
+    fn front(&self) -> PacketId {
+        PacketId::NONE
+    }
     /// How many packets wait.
     fn packets(&self) -> u32;
     /// Their bytes on the link.
@@ -256,6 +260,11 @@ macro_rules! queue {
             #[inline]
             fn dequeue(&mut self, q: &mut QueueContext<'_>) -> Option<PacketId> {
                 match self { $(Self::$variant(d) => d.dequeue(q),)* }
+            }
+
+            #[inline]
+            fn front(&self) -> PacketId {
+                match self { $(Self::$variant(d) => d.front(),)* }
             }
 
             #[inline]

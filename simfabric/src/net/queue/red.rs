@@ -133,6 +133,11 @@ impl Discipline for Red {
         id
     }
 
+    #[inline]
+    fn front(&self) -> PacketId {
+        self.fifo.front().unwrap_or(PacketId::NONE)
+    }
+
     fn packets(&self) -> u32 {
         self.fifo.packets()
     }

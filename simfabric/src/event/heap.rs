@@ -1,0 +1,69 @@
+//! A heap of four children per node over 16-byte entries: the four children are one cache line.
+
+/// Time in the upper half; sequence, index and kind in the lower.
+pub(super) type Entry = u128;
+
+/// Entries, the least first.
+#[derive(Debug, Default)]
+pub(super) struct Heap(Vec<Entry>);
+
+impl Heap {
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    #[inline]
+    pub(super) fn first(&self) -> Option<Entry> {
+        self.0.first().copied()
+    }
+
+    pub(super) fn push(&mut self, entry: Entry) {
+        let mut hole = self.0.len();
+        self.0.push(entry);
+        while hole > 0 {
+            let parent = (hole - 1) / 4;
+            if self.0[parent] <= entry {
+                break;
+            }
+            self.0[hole] = self.0[parent];
+            hole = parent;
+        }
+        self.0[hole] = entry;
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Entry> {
+        let last = self.0.pop()?;
+        Some(match self.0.first_mut() {
+            None => last,
+            Some(first) => {
+                let top = std::mem::replace(first, last);
+                self.sift_down(last);
+                top
+            }
+        })
+    }
+
+    fn sift_down(&mut self, entry: Entry) {
+        let heap = &mut self.0[..];
+        let mut hole = 0;
+        loop {
+            let first = 4 * hole + 1;
+            if first >= heap.len() {
+                break;
+            }
+            let end = heap.len().min(first + 4);
+            let (mut least, mut at) = (heap[first], first);
+            for (child, &value) in heap.iter().enumerate().take(end).skip(first + 1) {
+                if value < least {
+                    (least, at) = (value, child);
+                }
+            }
+            if entry <= least {
+                break;
+            }
+            heap[hole] = least;
+            hole = at;
+        }
+        heap[hole] = entry;
+    }
+}
