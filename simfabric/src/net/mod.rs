@@ -200,8 +200,9 @@ impl Fabric {
                     return Err(FabricError::TooSlow { rate_bps });
                 }
                 let mut port = Port::new(rate_bps, delay, far, queue.build(rate_bps));
-                port.pool = owner.filter(|_| config.shared_buffer.is_some());
-                port.eager = port.pool.is_some();
+                if let Some(switch) = owner.filter(|_| config.shared_buffer.is_some()) {
+                    port.share(switch);
+                }
                 port.stats.histogram = config.histograms.then(Box::default);
                 Ok(port)
             };

@@ -8,8 +8,10 @@
 //! and packets wait, the next departure. A packet that arrives in the picosecond in which another
 //! departs finds it gone.
 //!
-//! Ports that share a buffer do depend on one another; they are marked `eager` and get an event
+//! Ports that share a buffer do depend on one another; they are eager: they get an event
 //! for every departure.
+
+use std::num::NonZeroU32;
 
 use crate::net::buffer::Pool;
 use crate::net::queue::{Discipline, DropReason, Queue, QueueContext, Shared};
@@ -69,16 +71,17 @@ pub struct Port {
     /// When the first packet of the wire arrives. A packet on the wire knows when the one behind it
     /// does, so that the next event is known without a look at that one.
     head_at: Time,
+    /// The port's rate, in bit/s.
+    pub rate_bps: u64,
     wire_head: PacketId,
     wire_tail: PacketId,
     /// Where the wire ends.
     pub far: Far,
-    /// Index of the shared buffer that the queue draws on.
-    pub(crate) pool: Option<u32>,
+    /// The shared buffer that the queue draws on: one more than its index. Departures of such a port
+    /// have events of their own, because other ports depend on them.
+    pool: Option<NonZeroU32>,
     /// Whether the port's event is pending.
     pub(crate) scheduled: bool,
-    /// Whether departures of this port have events of their own, because others depend on them.
-    pub(crate) eager: bool,
     /// Whether the departure event is pending.
     pub(crate) departure_scheduled: bool,
     up: bool,
@@ -88,13 +91,18 @@ pub struct Port {
     pub queue: Queue,
     /// The counters.
     pub stats: PortStats,
-    /// The port's rate, in bit/s.
-    pub rate_bps: u64,
 }
 
 const _: () = assert!(
     std::mem::offset_of!(Port, queue) == 64,
     "what every event touches is one cache line"
+);
+
+// Lines that are at the same place in every port would meet in half of the sets of a cache, or
+// fewer, if the number of lines from port to port were even.
+const _: () = assert!(
+    size_of::<Port>() / 64 % 2 == 1,
+    "the same lines of all ports spread over all sets of a cache"
 );
 
 impl Port {
@@ -111,7 +119,6 @@ impl Port {
             far,
             pool: None,
             scheduled: false,
-            eager: false,
             departure_scheduled: false,
             up: true,
             paused: false,
@@ -119,6 +126,22 @@ impl Port {
             queue,
             stats: PortStats::default(),
         }
+    }
+
+    /// Lets the queue draw on a shared buffer.
+    pub(crate) fn share(&mut self, pool: u32) {
+        self.pool = NonZeroU32::new(pool + 1);
+    }
+
+    #[inline]
+    fn pool(&self) -> Option<usize> {
+        self.pool.map(|p| p.get() as usize - 1)
+    }
+
+    /// Whether departures have events of their own.
+    #[inline]
+    pub(crate) fn is_eager(&self) -> bool {
+        self.pool.is_some()
     }
 
     /// Lets everything depart that departs until now.
@@ -144,7 +167,7 @@ impl Port {
         self.stats.offered.add(wire_bytes);
         let (packets, bytes) = (self.queue.packets(), self.queue.bytes());
         self.stats.account(now, packets, bytes);
-        let pool = self.pool.map(|p| &mut pools[p as usize]);
+        let pool = self.pool().map(|p| &mut pools[p]);
         let mut q = QueueContext {
             now,
             shared,
@@ -181,8 +204,8 @@ impl Port {
             stats: &mut self.stats,
         };
         let next = self.queue.dequeue(&mut q);
-        if let Some(pool) = self.pool {
-            pools[pool as usize].changed(bytes, self.queue.bytes());
+        if let Some(pool) = self.pool() {
+            pools[pool].changed(bytes, self.queue.bytes());
         }
         let Some(id) = next else { return };
         let packet = &mut shared.packets[id];
@@ -296,8 +319,8 @@ impl Port {
                 q.drop(id, DropReason::LinkDown);
             }
         }
-        if let Some(pool) = self.pool {
-            pools[pool as usize].changed(bytes, 0);
+        if let Some(pool) = self.pool() {
+            pools[pool].changed(bytes, 0);
         }
         while self.wire_head.is_some() {
             let id = self.wire_head;

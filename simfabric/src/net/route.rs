@@ -24,7 +24,7 @@ pub enum Spreading {
     Packet,
 }
 
-/// The choices of one switch for one rack.
+/// The ports that lead from one switch to one rack, or to several.
 #[derive(Clone, Copy, Debug, Default)]
 struct NextHops {
     /// Index of the first port.
@@ -50,9 +50,16 @@ pub struct Routes {
     hosts: u32,
     /// Racks, and the allocator as one more.
     columns: usize,
-    table: Vec<NextHops>,
+    /// By switch and column: which of the switch's choices. Two bytes, because the table is large and
+    /// every packet reads it at every switch.
+    table: Vec<u16>,
+    /// By switch: its first choice.
+    first_choice: Vec<u32>,
+    /// The different choices of all switches.
+    choices: Vec<NextHops>,
     ports: Vec<u32>,
     rack_of: Vec<u32>,
+    up_port: Vec<u32>,
     down_port: Vec<u32>,
     /// By port: the switch at the far end, or none.
     far_switch: Vec<Option<u32>>,
@@ -71,13 +78,20 @@ impl Routes {
             spreading,
             hosts: topology.hosts().len() as u32,
             columns,
-            table: vec![NextHops::default(); topology.switches().len() * columns],
+            table: Vec::with_capacity(topology.switches().len() * columns),
+            first_choice: Vec::with_capacity(topology.switches().len()),
+            choices: Vec::new(),
             ports: Vec::new(),
             rack_of: topology
                 .hosts()
                 .iter()
                 .map(|h| h.rack.0)
                 .chain([racks as u32])
+                .collect(),
+            up_port: topology
+                .hosts()
+                .iter()
+                .map(|h| topology.host_uplink(h.id).0)
                 .collect(),
             down_port: topology
                 .hosts()
@@ -128,8 +142,10 @@ impl Routes {
                     .unwrap_or(1)
                     .max(1) as u16,
             };
-            for (rack, leaf) in leaf_of.iter().enumerate() {
+            routes.first_choice.push(routes.choices.len() as u32);
+            for leaf in &leaf_of {
                 if *leaf == switch.id {
+                    routes.add(&[], 1);
                     continue;
                 }
                 let down = downs[own]
@@ -140,23 +156,43 @@ impl Routes {
                     .map(|d| d.1)
                     .collect::<Vec<_>>();
                 let choice = if down.is_empty() { &up_ports } else { &down };
-                routes.set(own, rack, choice, divide);
+                routes.add(choice, divide);
             }
             match top.iter().position(|t| *t == switch.id.0) {
-                Some(i) => routes.set(own, racks, &[first_extra + 2 * i as u32 + 1], 1),
-                None => routes.set(own, racks, &up_ports, divide),
+                Some(i) => routes.add(&[first_extra + 2 * i as u32 + 1], 1),
+                None => routes.add(&up_ports, divide),
             }
         }
         routes
     }
 
-    fn set(&mut self, switch: usize, column: usize, ports: &[u32], divide: u16) {
-        self.table[switch * self.columns + column] = NextHops {
-            first: self.ports.len() as u32,
-            count: ports.len() as u16,
-            divide,
-        };
-        self.ports.extend(ports);
+    /// Adds the next column of the last switch.
+    fn add(&mut self, ports: &[u32], divide: u16) {
+        let own = self.first_choice.last().map_or(0, |c| *c as usize);
+        let same = |c: &NextHops| c.divide == divide && self.ports_of(*c) == ports;
+        let known = self.choices[own..].iter().position(same);
+        let choice = known.unwrap_or_else(|| {
+            self.choices.push(NextHops {
+                first: self.ports.len() as u32,
+                count: ports.len() as u16,
+                divide,
+            });
+            self.ports.extend(ports);
+            self.choices.len() - 1 - own
+        });
+        self.table.push(choice as u16);
+    }
+
+    fn ports_of(&self, choice: NextHops) -> &[u32] {
+        let first = choice.first as usize;
+        &self.ports[first..first + choice.count as usize]
+    }
+
+    /// The choices of a switch for a rack.
+    #[inline]
+    fn next_hops(&self, switch: u32, rack: u32) -> NextHops {
+        let column = self.table[switch as usize * self.columns + rack as usize];
+        self.choices[self.first_choice[switch as usize] as usize + usize::from(column)]
     }
 
     /// The port by which a switch sends a packet on.
@@ -171,8 +207,7 @@ impl Routes {
         if !topology.is_whole() {
             return self.next_degraded(topology, rng, switch, hop);
         }
-        let rack = self.rack_of[hop.dst.index()] as usize;
-        let next = self.table[switch as usize * self.columns + rack];
+        let next = self.next_hops(switch, self.rack_of[hop.dst.index()]);
         match next.count {
             0 => self.down_port.get(hop.dst.index()).copied(),
             1 => Some(self.ports[next.first as usize]),
@@ -193,8 +228,7 @@ impl Routes {
         if !topology.is_whole() {
             return None;
         }
-        let rack = self.rack_of[hop.dst.index()] as usize;
-        let next = self.table[switch as usize * self.columns + rack];
+        let next = self.next_hops(switch, self.rack_of[hop.dst.index()]);
         match (next.count, self.spreading) {
             (0, _) => self.down_port.get(hop.dst.index()).copied(),
             (1, _) => Some(self.ports[next.first as usize]),
@@ -208,8 +242,8 @@ impl Routes {
 
     /// The port of a host; none for the allocator, which has several.
     #[inline]
-    pub(crate) fn first_of_host(&self, topology: &Topology, host: u32) -> Option<u32> {
-        (host < self.hosts).then(|| topology.host_uplink(HostId(host)).0)
+    pub(crate) fn first_of_host(&self, host: u32) -> Option<u32> {
+        self.up_port.get(host as usize).copied()
     }
 
     /// The choice while something is down.
@@ -240,7 +274,7 @@ impl Routes {
         // Traffic of the allocator, and packets that were beyond the failure's fork already: any port
         // that still leads there.
         let rack = self.rack_of[hop.dst.index()];
-        let next = self.table[switch as usize * self.columns + rack as usize];
+        let next = self.next_hops(switch, rack);
         if next.count == 0 {
             return self.down_port.get(hop.dst.index()).copied();
         }
@@ -256,9 +290,7 @@ impl Routes {
         switch: u32,
         rack: u32,
     ) -> impl Iterator<Item = u32> + 'a {
-        let next = self.table[switch as usize * self.columns + rack as usize];
-        let first = next.first as usize;
-        self.ports[first..first + next.count as usize]
+        self.ports_of(self.next_hops(switch, rack))
             .iter()
             .copied()
             .filter(move |port| self.leads(topology, *port, rack))
@@ -274,8 +306,7 @@ impl Routes {
         match self.far_switch[port as usize] {
             None => true,
             Some(switch) => {
-                let own_leaf =
-                    self.table[switch as usize * self.columns + rack as usize].count == 0;
+                let own_leaf = self.next_hops(switch, rack).count == 0;
                 own_leaf || self.choices(topology, switch, rack).next().is_some()
             }
         }
@@ -284,8 +315,8 @@ impl Routes {
     /// The port by which a host, or the allocator, sends a packet.
     #[inline]
     pub(crate) fn first(&self, topology: &Topology, host: HostId, hop: Hop) -> Option<u32> {
-        if host.0 < self.hosts {
-            return Some(topology.host_uplink(host).0);
+        if let Some(port) = self.up_port.get(host.index()) {
+            return Some(*port);
         }
         let rack = self.rack_of[hop.dst.index()];
         let n = self.allocator_ports.len() as u32;

@@ -129,7 +129,7 @@ impl Core {
             port.scheduled = true;
             self.events.push(at, Event::Port(index));
         }
-        if port.eager
+        if port.is_eager()
             && !port.departure_scheduled
             && let Some(at) = port.next_departure()
         {
@@ -168,7 +168,7 @@ impl Core {
                 }
                 Far::Host(host) => {
                     self.shared.flows.prefetch(packet.flow);
-                    self.fabric.routes.first_of_host(&self.topology, host)
+                    self.fabric.routes.first_of_host(host)
                 }
             };
             if let Some(port) = next.and_then(|p| ports.get(p as usize)) {

@@ -234,11 +234,11 @@ impl QueueConfig {
             Self::EcnThreshold { mark_at, limit } => {
                 Queue::EcnThreshold(EcnThreshold::new(*mark_at, *limit))
             }
-            Self::Codel { control, limit } => Queue::Codel(CodelQueue::new(*control, *limit)),
-            Self::Red { control, limit } => Queue::Red(Red::new(*control, *limit, rate_bps)),
-            Self::SfqCodel { control, limit } => Queue::SfqCodel(SfqCodel::new(*control, *limit)),
-            Self::PFabric { limit } => Queue::PFabric(PFabricQueue::new(*limit)),
-            Self::Xcp { control, limit } => Queue::Xcp(XcpQueue::new(*control, *limit, rate_bps)),
+            Self::Codel { control, limit } => Queue::Codel(Box::new(CodelQueue::new(*control, *limit))),
+            Self::Red { control, limit } => Queue::Red(Box::new(Red::new(*control, *limit, rate_bps))),
+            Self::SfqCodel { control, limit } => Queue::SfqCodel(Box::new(SfqCodel::new(*control, *limit))),
+            Self::PFabric { limit } => Queue::PFabric(Box::new(PFabricQueue::new(*limit))),
+            Self::Xcp { control, limit } => Queue::Xcp(Box::new(XcpQueue::new(*control, *limit, rate_bps))),
         }
     }
 }
@@ -246,6 +246,7 @@ impl QueueConfig {
 macro_rules! queue {
     ($($(#[$doc:meta])* $variant:ident($inner:ty),)*) => {
         /// Any discipline; an enum, because a call through it is on the path of every packet.
+        /// Those with much state keep it elsewhere, so that a port stays small.
         #[derive(Debug)]
         pub enum Queue {
             $($(#[$doc])* $variant($inner),)*
@@ -286,16 +287,18 @@ queue! {
     /// See [`ecn_threshold`].
     EcnThreshold(EcnThreshold),
     /// See [`codel`].
-    Codel(CodelQueue),
+    Codel(Box<CodelQueue>),
     /// See [`red`].
-    Red(Red),
+    Red(Box<Red>),
     /// See [`sfq_codel`].
-    SfqCodel(SfqCodel),
+    SfqCodel(Box<SfqCodel>),
     /// See [`pfabric`].
-    PFabric(PFabricQueue),
+    PFabric(Box<PFabricQueue>),
     /// See [`xcp`].
-    Xcp(XcpQueue),
+    Xcp(Box<XcpQueue>),
 }
+
+const _: () = assert!(size_of::<Queue>() <= 64, "a queue is one cache line");
 
 /// pFabric's notion of a packet's urgency: bytes that remain for data, most urgent for all else.
 #[must_use]
