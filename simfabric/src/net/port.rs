@@ -71,8 +71,6 @@ pub struct Port {
     /// When the first packet of the wire arrives. A packet on the wire knows when the one behind it
     /// does, so that the next event is known without a look at that one.
     head_at: Time,
-    /// The port's rate, in bit/s.
-    pub rate_bps: u64,
     wire_head: PacketId,
     wire_tail: PacketId,
     /// Where the wire ends.
@@ -80,6 +78,8 @@ pub struct Port {
     /// The shared buffer that the queue draws on: one more than its index. Departures of such a port
     /// have events of their own, because other ports depend on them.
     pool: Option<NonZeroU32>,
+    /// Packets in the queue, so that it need not be asked.
+    waiting: u32,
     /// Whether the port's event is pending.
     pub(crate) scheduled: bool,
     /// Whether the departure event is pending.
@@ -87,6 +87,8 @@ pub struct Port {
     up: bool,
     /// Priority flow control: nothing leaves while the far end holds the port.
     paused: bool,
+    /// The port's rate, in bit/s.
+    pub rate_bps: u64,
     /// The queue.
     pub queue: Queue,
     /// The counters.
@@ -94,8 +96,8 @@ pub struct Port {
 }
 
 const _: () = assert!(
-    std::mem::offset_of!(Port, queue) == 64,
-    "what every event touches is one cache line"
+    std::mem::offset_of!(Port, rate_bps) == 64 && std::mem::offset_of!(Port, stats) == 128,
+    "what every event touches is one cache line, and the queue is another"
 );
 
 // Lines that are at the same place in every port would meet in half of the sets of a cache, or
@@ -118,6 +120,7 @@ impl Port {
             wire_tail: PacketId::NONE,
             far,
             pool: None,
+            waiting: 0,
             scheduled: false,
             departure_scheduled: false,
             up: true,
@@ -147,8 +150,24 @@ impl Port {
     /// Lets everything depart that departs until now.
     #[inline]
     pub(crate) fn advance(&mut self, now: Time, shared: &mut Shared, pools: &mut [Pool]) {
-        while self.free_at <= now && !self.paused && self.queue.packets() > 0 {
+        if self.free_at <= now && self.waiting > 0 && !self.paused {
+            self.depart_until(now, shared, pools);
+        }
+    }
+
+    fn depart_until(&mut self, now: Time, shared: &mut Shared, pools: &mut [Pool]) {
+        while self.free_at <= now && self.waiting > 0 {
             self.depart(self.free_at, shared, pools);
+        }
+    }
+
+    /// Bytes in the queue.
+    #[inline]
+    fn waiting_bytes(&self) -> u64 {
+        if self.waiting > 0 {
+            self.queue.bytes()
+        } else {
+            0
         }
     }
 
@@ -165,8 +184,8 @@ impl Port {
         packet.at = now;
         let wire_bytes = packet.wire_bytes;
         self.stats.offered.add(wire_bytes);
-        let (packets, bytes) = (self.queue.packets(), self.queue.bytes());
-        self.stats.account(now, packets, bytes);
+        let bytes = self.waiting_bytes();
+        self.stats.account(now, self.waiting, bytes);
         let pool = self.pool().map(|p| &mut pools[p]);
         let mut q = QueueContext {
             now,
@@ -182,6 +201,7 @@ impl Port {
             return;
         }
         self.queue.enqueue(&mut q, id);
+        self.waiting = self.queue.packets();
         if let Some(pool) = pool {
             pool.changed(bytes, self.queue.bytes());
         }
@@ -189,21 +209,23 @@ impl Port {
             self.free_at = now;
             self.advance(now, shared, pools);
         }
-        self.stats
-            .note_length(self.queue.packets(), self.queue.bytes());
+        if self.waiting > 0 {
+            self.stats.note_length(self.waiting, self.queue.bytes());
+        }
     }
 
     /// Begins to send the next packet.
     #[inline]
     fn depart(&mut self, at: Time, shared: &mut Shared, pools: &mut [Pool]) {
-        let (packets, bytes) = (self.queue.packets(), self.queue.bytes());
-        self.stats.account(at, packets, bytes);
+        let bytes = self.queue.bytes();
+        self.stats.account(at, self.waiting, bytes);
         let mut q = QueueContext {
             now: at,
             shared,
             stats: &mut self.stats,
         };
         let next = self.queue.dequeue(&mut q);
+        self.waiting = self.queue.packets();
         if let Some(pool) = self.pool() {
             pools[pool].changed(bytes, self.queue.bytes());
         }
@@ -254,15 +276,13 @@ impl Port {
 
     /// When the next packet departs.
     pub(crate) fn next_departure(&self) -> Option<Time> {
-        (!self.paused && self.queue.packets() > 0).then_some(self.free_at)
+        (!self.paused && self.waiting > 0).then_some(self.free_at)
     }
 
     /// Fetches what every packet touches of the port, into the cache.
     #[inline]
     pub(crate) fn prefetch(&self) {
-        fetch::<Self, 1>(self);
-        fetch::<Queue, 1>(&self.queue);
-        fetch::<PortStats, 2>(&self.stats);
+        fetch::<Self, 4>(self);
     }
 
     /// Fetches the packets that the port's next event touches, into the cache.
@@ -308,7 +328,7 @@ impl Port {
             return;
         }
         let bytes = self.queue.bytes();
-        self.stats.account(now, self.queue.packets(), bytes);
+        self.stats.account(now, self.waiting, bytes);
         while self.queue.packets() > 0 {
             let mut q = QueueContext {
                 now,
@@ -319,6 +339,7 @@ impl Port {
                 q.drop(id, DropReason::LinkDown);
             }
         }
+        self.waiting = 0;
         if let Some(pool) = self.pool() {
             pools[pool].changed(bytes, 0);
         }

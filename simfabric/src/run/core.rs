@@ -46,6 +46,9 @@ pub enum Change {
     },
 }
 
+/// Bytes of ports and packets from which on they are fetched ahead. Fewer stay in the cache of a core
+/// by themselves.
+const FETCHED_FROM_BYTES: usize = 1 << 19;
 /// Events before a port's own at which the port is fetched into the cache.
 const PORT_AHEAD: usize = 12;
 /// Events before a port's own at which its packets are.
@@ -70,9 +73,18 @@ pub(crate) struct Core {
     /// Packets that a switch had no way for.
     pub(crate) no_route: crate::flow::Count,
     pub(crate) series: Option<Series>,
+    /// Whether what events will touch is fetched ahead.
+    pub(crate) fetches: bool,
 }
 
 impl Core {
+    /// Decides whether to fetch ahead.
+    pub(crate) fn review_fetching(&mut self) {
+        let bytes = size_of_val(&*self.fabric.ports)
+            + self.shared.packets.high_water() * size_of::<Packet>();
+        self.fetches = bytes >= FETCHED_FROM_BYTES;
+    }
+
     /// The first port of a host, or of the allocator.
     pub(crate) fn nic(&self, host: HostId) -> &Port {
         let hop = Hop {
@@ -141,7 +153,6 @@ impl Core {
     /// Fetches into the cache what events that are about to happen will touch: first the port, when
     /// that is here, the packets that it points to, and when those are, the port that the first of
     /// them goes on to.
-    #[inline]
     pub(crate) fn prefetch(&self) {
         let ports = &self.fabric.ports;
         if let Some(Event::Port(index)) = self.events.upcoming(PORT_AHEAD) {

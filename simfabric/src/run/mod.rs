@@ -141,6 +141,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
             completed: 0,
             no_route: Count::default(),
             series,
+            fetches: false,
         };
         Ok(Self {
             core,
@@ -201,10 +202,13 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
     ) -> Result<Ended, FabricError> {
         let mut call_at = self.events + PROGRESS_EVERY;
         while let Some((at, event)) = self.core.events.pop_until(end) {
-            self.core.prefetch();
+            if self.core.fetches {
+                self.core.prefetch();
+            }
             self.step(at, event)?;
             if self.events >= call_at {
                 call_at = self.events + PROGRESS_EVERY;
+                self.core.review_fetching();
                 if progress(self.progress()).is_break() {
                     return Ok(Ended::Stopped);
                 }

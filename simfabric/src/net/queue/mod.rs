@@ -234,11 +234,19 @@ impl QueueConfig {
             Self::EcnThreshold { mark_at, limit } => {
                 Queue::EcnThreshold(EcnThreshold::new(*mark_at, *limit))
             }
-            Self::Codel { control, limit } => Queue::Codel(Box::new(CodelQueue::new(*control, *limit))),
-            Self::Red { control, limit } => Queue::Red(Box::new(Red::new(*control, *limit, rate_bps))),
-            Self::SfqCodel { control, limit } => Queue::SfqCodel(Box::new(SfqCodel::new(*control, *limit))),
+            Self::Codel { control, limit } => {
+                Queue::Codel(Box::new(CodelQueue::new(*control, *limit)))
+            }
+            Self::Red { control, limit } => {
+                Queue::Red(Box::new(Red::new(*control, *limit, rate_bps)))
+            }
+            Self::SfqCodel { control, limit } => {
+                Queue::SfqCodel(Box::new(SfqCodel::new(*control, *limit)))
+            }
             Self::PFabric { limit } => Queue::PFabric(Box::new(PFabricQueue::new(*limit))),
-            Self::Xcp { control, limit } => Queue::Xcp(Box::new(XcpQueue::new(*control, *limit, rate_bps))),
+            Self::Xcp { control, limit } => {
+                Queue::Xcp(Box::new(XcpQueue::new(*control, *limit, rate_bps)))
+            }
         }
     }
 }
