@@ -6,13 +6,13 @@ mod run;
 mod stop;
 mod trace;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::Args;
 use ratewright_simfabric::experiment::choices;
 use ratewright_simfabric::plan;
 use ratewright_simfabric::report::classes::CLASSES;
 use ratewright_simfabric::workload::{SizeDistribution, sizes};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 pub(crate) use compare::CompareArgs;
 pub(crate) use reproduce::ReproduceArgs;
@@ -44,6 +44,11 @@ impl CheckArgs {
         );
         Ok(())
     }
+}
+
+/// Makes a directory for results, before the runs: a place that cannot be written is known at once.
+fn create(out: &Path) -> Result<()> {
+    std::fs::create_dir_all(out).with_context(|| format!("cannot create {}", out.display()))
 }
 
 /// Prints what plans can name.

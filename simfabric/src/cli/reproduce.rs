@@ -2,9 +2,20 @@
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
 use ratewright_simfabric::experiment::choices::Choices;
-use ratewright_simfabric::experiment::{Experiment, FLOWTUNE, Settings};
+use ratewright_simfabric::experiment::monitor::{MONITOR, Reached};
+use ratewright_simfabric::experiment::{Experiment, ExperimentError, FLOWTUNE, Settings};
+use ratewright_simfabric::report::figure::short;
 use std::path::PathBuf;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use super::create;
+use super::stop::Stop;
+
+/// How often the bar is drawn, and how soon a request to stop is passed on.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// What `reproduce` takes.
 #[derive(Args, Debug)]
@@ -65,12 +76,82 @@ impl ReproduceArgs {
             quick: self.quick,
             choices,
         };
+        let stop = Stop::on_ctrl_c()?;
+        create(&self.out)?;
+        let mut written = Vec::new();
         for experiment in chosen {
             eprintln!("{}: {}", experiment.letter, experiment.title);
-            let result = pool.install(|| (experiment.run)(settings))?;
+            let before = MONITOR.reached();
+            let outcome = watched(experiment.letter, &stop, || {
+                pool.install(|| (experiment.run)(settings))
+            })?;
+            let result = match outcome {
+                Ok(result) => result,
+                Err(ExperimentError::Stopped) => {
+                    let (part, whole) = since(before);
+                    let ms = |ns: u64| short(ns as f64 / 1e6);
+                    bail!(
+                        "stopped: {} had simulated {} of {} ms; {}",
+                        experiment.letter,
+                        ms(part),
+                        ms(whole),
+                        if written.is_empty() {
+                            "no figure is written".to_owned()
+                        } else {
+                            format!("{} holds {}", self.out.display(), written.join(", "))
+                        }
+                    );
+                }
+                Err(e) => return Err(e.into()),
+            };
             result.figure.write(&self.out, &result.picture)?;
             println!("{}", result.figure.table());
+            written.push(experiment.letter.to_string());
         }
         Ok(())
     }
+}
+
+/// Simulated nanoseconds that runs have done since then, and that they will take.
+fn since(before: Reached) -> (u64, u64) {
+    let reached = MONITOR.reached();
+    let whole = reached.expected_ns - before.expected_ns;
+    ((reached.done_ns - before.done_ns).min(whole), whole)
+}
+
+/// Does something with a bar of the simulated time beside it, and passes on a request to stop.
+fn watched<R: Send>(letter: char, stop: &Stop, work: impl FnOnce() -> R + Send) -> Result<R> {
+    let style = ProgressStyle::with_template(
+        "{prefix:>4} {bar:32} {percent:>3} %  {msg}  {elapsed} so far, {eta} left",
+    )?;
+    let bar = ProgressBar::new(0)
+        .with_style(style)
+        .with_prefix(letter.to_string());
+    let before = MONITOR.reached();
+    let (finished, waiting) = mpsc::channel::<()>();
+    let result = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let waiting = waiting;
+            // Until the other end is gone.
+            while waiting.recv_timeout(LOOK_EVERY) == Err(mpsc::RecvTimeoutError::Timeout) {
+                if stop.requested() {
+                    MONITOR.stop();
+                }
+                let (part, whole) = since(before);
+                bar.set_length(whole);
+                bar.set_position(part);
+                bar.set_message(format!(
+                    "{} of {} ms simulated, {} million packet-hops",
+                    short(part as f64 / 1e6),
+                    short(whole as f64 / 1e6),
+                    (MONITOR.reached().packet_hops - before.packet_hops) / 1_000_000
+                ));
+            }
+        });
+        let result = work();
+        drop(finished);
+        result
+    });
+    bar.finish_and_clear();
+    Ok(result)
 }

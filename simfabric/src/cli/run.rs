@@ -14,6 +14,7 @@ use ratewright_simfabric::report::summary::Summary;
 use ratewright_simfabric::{FlowId, Time};
 use rayon::prelude::*;
 
+use super::create;
 use super::stop::Stop;
 
 /// What `run` takes.
@@ -38,6 +39,7 @@ impl RunArgs {
     pub(crate) fn run(&self) -> Result<()> {
         let plan = Plan::load(&self.plan, self.seed)?;
         let stop = Stop::on_ctrl_c()?;
+        create(&self.out)?;
         let bars = MultiProgress::new();
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(usize::from(self.jobs))

@@ -11,6 +11,7 @@ use ratewright_topology::Topology;
 use rayon::prelude::*;
 
 use super::choices::{PathQueues, ScoreWeight};
+use super::monitor::MONITOR;
 use super::schemes::{Scheme, Visitor};
 use super::{ExperimentError, Settings, scene};
 use crate::net::FabricConfig;
@@ -102,9 +103,9 @@ impl Visitor for Run<'_> {
         };
         let mut sim = Sim::new(config, self.topology.clone(), flows, transport)?;
         // Queues and drops while flowlets start; completion times to the end.
-        sim.run_until(last)?;
+        MONITOR.run_until(&mut sim, last)?;
         let during = sim.records();
-        sim.run_until(end)?;
+        MONITOR.run_until(&mut sim, end)?;
         let records = sim.records();
         records.conservation?;
         self.sample(&fabric, warm_up, last, &during, &records)
@@ -236,6 +237,9 @@ pub fn fetch(cases: &[Case]) -> Result<Vec<Sample>, ExperimentError> {
         }
     }
     let topology = scene::topology(scene::RACKS)?;
+    for (settings, ..) in &missing {
+        MONITOR.expect(1, plan(settings.quick).3.since(Time::ZERO));
+    }
     let new: Vec<Sample> = missing
         .par_iter()
         .map(|&(settings, scheme, load)| {

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use rand::{RngExt as _, SeedableRng as _};
 use rayon::prelude::*;
 
+use super::monitor::MONITOR;
 use super::{ExperimentError, scene};
 use crate::control::fluid::{Arrival, FluidConfig, FluidFabric};
 use crate::control::{ETHERNET_BYTES, PREAMBLE_AND_GAP_BYTES, Traffic};
@@ -166,8 +167,10 @@ pub fn fluid(case: &Case) -> Result<Sample, ExperimentError> {
     config.control.threshold = case.threshold;
     let mut fabric = FluidFabric::new(topology, config, arrivals)?;
     fabric.run_until(case.warm_up.as_ns())?;
+    MONITOR.done(case.warm_up.since(Time::ZERO))?;
     let before = fabric.totals();
     fabric.run_until(case.end.as_ns())?;
+    MONITOR.done(case.end.since(case.warm_up))?;
     let after = fabric.totals();
     let iterations = after.allocator.iterations - before.allocator.iterations;
     let counted = Counted {
@@ -187,7 +190,15 @@ pub fn fluid(case: &Case) -> Result<Sample, ExperimentError> {
 /// # Errors
 /// The first case that fails.
 pub fn all(cases: &[Case]) -> Result<Vec<Sample>, ExperimentError> {
+    announce(cases);
     cases.par_iter().map(packet_level).collect()
+}
+
+/// Says how long runs of these cases will take, before they begin.
+pub fn announce(cases: &[Case]) {
+    for case in cases {
+        MONITOR.expect(1, case.end.since(Time::ZERO));
+    }
 }
 
 /// Runs a case packet by packet.
@@ -206,7 +217,7 @@ pub fn packet_level(case: &Case) -> Result<Sample, ExperimentError> {
         ..Config::default()
     };
     let mut sim = Sim::new(config, topology, flows(case)?, scheme)?;
-    sim.run_until(case.warm_up)?;
+    MONITOR.run_until(&mut sim, case.warm_up)?;
     let [to_before, from_before] = sim.transport().control_traffic();
     let before = *sim.transport().allocator().counts();
     let started_before = sim.progress().started;
@@ -214,10 +225,11 @@ pub fn packet_level(case: &Case) -> Result<Sample, ExperimentError> {
     let mut active = 0;
     let step = (case.end.since(case.warm_up) / 100).as_ps();
     for i in 1..=100 {
-        sim.run_until(Time::from_ps(case.warm_up.as_ps() + i * step))?;
+        let moment = Time::from_ps(case.warm_up.as_ps() + i * step);
+        MONITOR.run_until(&mut sim, moment)?;
         active += sim.transport().active();
     }
-    sim.run_until(case.end)?;
+    MONITOR.run_until(&mut sim, case.end)?;
     sim.records().conservation?;
     let [to, from] = sim.transport().control_traffic();
     let mut loads = Vec::new();

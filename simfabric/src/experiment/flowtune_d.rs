@@ -11,6 +11,7 @@ use std::sync::Arc;
 use ratewright_topology::{HostId, Topology};
 use rayon::prelude::*;
 
+use super::monitor::MONITOR;
 use super::schemes::{Scheme, Visitor};
 use super::{ExperimentError, Reproduction, Settings, scene};
 use crate::net::FabricConfig;
@@ -26,6 +27,8 @@ use crate::workload::Staggered;
 const FLOWS: u32 = 5;
 /// From one start, or stop, to the next.
 const STEP: Span = Span::from_ms(10);
+/// Every flow starts and stops.
+const DURATION: Span = Span::from_ms(10 * 2 * FLOWS as u64);
 /// The paper's averaging interval.
 const INTERVAL: Span = Span::from_us(100);
 /// How often deliveries are sampled: a packet at 10 Gbit/s lasts 1.2 µs.
@@ -69,7 +72,7 @@ impl Visitor for FiveFlows<'_> {
             ..Config::default()
         };
         let mut sim = Sim::new(config, self.topology.clone(), flows, transport)?;
-        sim.run_until(Time::ZERO + STEP * u64::from(2 * FLOWS))?;
+        MONITOR.run_until(&mut sim, Time::ZERO + DURATION)?;
         let records = sim.records();
         records.conservation?;
         let delivered = records.series.map(|series| series.delivered_bytes);
@@ -204,6 +207,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
         topology: &topology,
         seed: settings.seed,
     };
+    MONITOR.expect(Scheme::ALL.len() + 1, DURATION);
     let mut panels = Scheme::ALL
         .into_par_iter()
         .map(|scheme| scheme.visit(&topology, &settings.choices, five(scheme.name())))

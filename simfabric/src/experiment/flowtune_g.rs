@@ -5,7 +5,7 @@
 
 use rayon::prelude::*;
 
-use super::control_traffic::{Case, Sample, all, fluid};
+use super::control_traffic::{Case, Sample, all, announce, fluid};
 use super::flowtune_e::scenario;
 use super::{ExperimentError, Reproduction, Settings, scene};
 use crate::report::figure::{Figure, Row, Verdict};
@@ -43,6 +43,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
         })
         .collect();
     let packets = all(&cases)?;
+    announce(&cases);
     let fluids: Vec<Sample> = cases.par_iter().map(fluid).collect::<Result<_, _>>()?;
     let mut figure = Figure::new(
         "flowtune-g",

@@ -14,6 +14,7 @@
 //! | [`comparison`] | what H to K share: five schemes under the same flowlets |
 //! | [`control_traffic`] | what E, F and G share: a run of the fluid fabric and its figures |
 //! | [`explain`] | rows of H to K that are off, measured again under other choices |
+//! | [`monitor`] | how far the runs are, and a way to stop them |
 //! | [`schemes`] | the schemes that are compared, with their queues |
 //! | [`scene`] | the paper's network (flowtune §5.3) |
 
@@ -21,6 +22,7 @@ pub mod choices;
 pub mod comparison;
 pub mod control_traffic;
 pub mod explain;
+pub mod monitor;
 
 pub mod flowtune_d;
 pub mod flowtune_e;
@@ -87,6 +89,9 @@ pub enum ExperimentError {
     /// The run lost or made packets: a defect.
     #[error("a run that does not add up: {0}")]
     Conservation(#[from] crate::records::ConservationError),
+    /// Somebody asked for it: see [`monitor`].
+    #[error("stopped before the end")]
+    Stopped,
 }
 
 /// An experiment by its letter.

@@ -1,0 +1,91 @@
+//! Ctrl-C, as it reaches a real process: SIGINT stops the runs, and the program says how far they got.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Starts the program, which creates the directory `out` when it listens for signals and begins;
+/// interrupts it then. Its exit code, and what it said on standard error.
+fn interrupted(arguments: &[&str], out: &Path) -> (Option<i32>, String) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_simfabric"))
+        .args(arguments)
+        .arg("--out")
+        .arg(out)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut ended = None;
+    while !out.exists() && ended.is_none() {
+        ended = child.try_wait().expect("a child can be waited for");
+        std::thread::yield_now();
+    }
+    if ended.is_none() {
+        let pid = i32::try_from(child.id()).expect("process numbers are small");
+        kill(Pid::from_raw(pid), Signal::SIGINT).expect("the child is there");
+    }
+    let output = child.wait_with_output().expect("the program ends");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), said)
+}
+
+/// Eight hosts' flowlets for so long that only a stop ends it.
+const ENDLESS: &str = r#"
+[run]
+duration = "10s"
+
+[topology]
+kind = "leaf-spine"
+racks = 2
+hosts_per_rack = 4
+spines = 2
+host_rate = "10Gbit/s"
+fabric_rate = "20Gbit/s"
+link_delay = "1us"
+
+[queue]
+discipline = "drop-tail"
+
+[transport]
+name = "fixed-window"
+packets = 10
+
+[[workload]]
+kind = "poisson"
+load = 0.5
+sizes = "web"
+"#;
+
+#[test]
+fn an_interrupted_run_says_how_far_it_got_and_writes_what_there_is() {
+    let dir = TempDir::new().unwrap();
+    let (plan, out) = (dir.path().join("plan.toml"), dir.path().join("out"));
+    std::fs::write(&plan, ENDLESS).unwrap();
+    let (code, said) = interrupted(&["run", plan.to_str().unwrap()], &out);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("stopped: fixed-window at ") && said.contains(" ms;"),
+        "{said}"
+    );
+    let summary = std::fs::read_to_string(out.join("summary.json")).unwrap();
+    let summary: Value = serde_json::from_str(&summary).unwrap();
+    assert_eq!(summary["complete"], false);
+    assert!(out.join("flows-fixed-window.csv").exists());
+}
+
+#[test]
+fn an_interrupted_reproduction_says_how_far_it_got() {
+    let dir = TempDir::new().unwrap();
+    let out = dir.path().join("out");
+    let (code, said) = interrupted(&["reproduce", "flowtune", "G"], &out);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("stopped: G had simulated ") && said.contains("no figure is written"),
+        "{said}"
+    );
+    assert_eq!(std::fs::read_dir(&out).unwrap().count(), 0);
+}
