@@ -13,6 +13,7 @@
 //! | [`datagram`] | the datagram's header and the check of its layout |
 //! | [`sealed`] | datagrams sealed by keys of the session, for transports other than QUIC |
 //! | [`path`] | which transport a client's datagrams take, and the way back |
+//! | [`relay`] | many hosts' sessions over one connection, between a relay and the allocator |
 //! | [`control`] | messages of the reliable stream and their framing |
 //! | [`telemetry`] | measurements for the allocator's feeds |
 //! | [`sequence`], [`recovery`] | sequence numbers, acknowledgements, loss detection |
@@ -59,6 +60,7 @@ pub mod path;
 mod queue;
 pub mod records;
 pub mod recovery;
+pub mod relay;
 pub mod sealed;
 pub mod sequence;
 pub mod server;
