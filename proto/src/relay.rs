@@ -155,7 +155,7 @@ impl<'a> Bundle<'a> {
     pub fn parse(bytes: &'a [u8]) -> Result<Self, BundleError> {
         let mut rest = bytes;
         while !rest.is_empty() {
-            (_, rest) = entry(rest)?;
+            (_, _, rest) = entry(rest)?;
         }
         Ok(Self { bytes })
     }
@@ -164,15 +164,15 @@ impl<'a> Bundle<'a> {
     pub fn entries(self) -> impl Iterator<Item = (u32, &'a [u8])> {
         let mut rest = self.bytes;
         std::iter::from_fn(move || {
-            let (found, after) = entry(rest).ok()?;
+            let (channel, datagram, after) = entry(rest).ok()?;
             rest = after;
-            Some(found)
+            Some((channel, datagram))
         })
     }
 }
 
-/// Splits the first entry off.
-fn entry(bytes: &[u8]) -> Result<((u32, &[u8]), &[u8]), BundleError> {
+/// The first entry's channel and datagram, and what comes after it.
+fn entry(bytes: &[u8]) -> Result<(u32, &[u8], &[u8]), BundleError> {
     let (channel, rest) = number(bytes)?;
     let (length, rest) = number(rest)?;
     let length = length as usize;
@@ -185,7 +185,7 @@ fn entry(bytes: &[u8]) -> Result<((u32, &[u8]), &[u8]), BundleError> {
     let (datagram, rest) = rest
         .split_at_checked(length)
         .ok_or(BundleError::Truncated)?;
-    Ok(((channel, datagram), rest))
+    Ok((channel, datagram, rest))
 }
 
 /// Bytes of a number: seven bits in each.

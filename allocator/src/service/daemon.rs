@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use metrics_exporter_prometheus::BuildError;
-use quinn::crypto::rustls::QuicServerConfig;
-use ratewright_proto::SessionError;
+use ratewright_proto::{SessionError, relay};
 use ratewright_topology::{PartitionError, Topology, TopologyError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
@@ -18,7 +17,7 @@ use super::hub::check_welcome;
 use super::shard::engine_link::EngineFactory;
 use super::shard::{Shard, ShardError, hub_settings};
 use super::systemd;
-use super::tls::{self, TlsError};
+use super::tls::{self, ServerTls, TlsError};
 
 /// Requests of the admin server that may wait.
 const COMMAND_QUEUE: usize = 64;
@@ -100,7 +99,7 @@ pub struct Loaded {
     /// Its topology.
     pub topology: Topology,
     /// Its certificates.
-    pub tls: Arc<QuicServerConfig>,
+    pub tls: ServerTls,
 }
 
 impl Loaded {
@@ -125,7 +124,7 @@ impl Loaded {
             };
             topology.partition(blocks).map_err(unfit)?;
         }
-        let tls = tls::load(&config.tls)?;
+        let tls = tls::load(&config.tls, &[ratewright_proto::ALPN, relay::ALPN])?;
         Ok(Self {
             config,
             topology,

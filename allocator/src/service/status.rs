@@ -151,6 +151,39 @@ pub struct Counts {
     pub telemetry: u64,
     /// Configurations loaded at run time, by result.
     pub reloads: Reasons,
+    /// What went to relays and came from them.
+    pub relay: RelayCounts,
+}
+
+/// Bundles of relays' hosts' datagrams.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RelayCounts {
+    /// Bundles taken.
+    pub bundles_received: u64,
+    /// Their bytes.
+    pub bytes_received: u64,
+    /// The datagrams in them.
+    pub datagrams_received: u64,
+    /// Bundles handed to the transport.
+    pub bundles_sent: u64,
+    /// Their bytes.
+    pub bytes_sent: u64,
+    /// The datagrams in them.
+    pub datagrams_sent: u64,
+    /// What relays sent that was turned down, and what could not be sent to them, by reason.
+    pub rejected: Reasons,
+}
+
+impl RelayCounts {
+    /// Calls `visit` with what was counted, the direction and the number.
+    pub fn for_each(&self, mut visit: impl FnMut(&'static str, &'static str, u64)) {
+        visit("bundles", "received", self.bundles_received);
+        visit("bytes", "received", self.bytes_received);
+        visit("datagrams", "received", self.datagrams_received);
+        visit("bundles", "sent", self.bundles_sent);
+        visit("bytes", "sent", self.bytes_sent);
+        visit("datagrams", "sent", self.datagrams_sent);
+    }
 }
 
 /// Counts by reason; the reasons are few and fixed.

@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use quinn::crypto::rustls::QuicServerConfig;
+use quinn::crypto::rustls::{HandshakeData, QuicServerConfig};
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use x509_parser::extensions::GeneralName;
 
@@ -46,7 +47,22 @@ pub enum TlsError {
     },
 }
 
-fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+/// The service's side of TLS.
+#[derive(Clone)]
+pub struct ServerTls {
+    /// For connections.
+    pub quic: Arc<QuicServerConfig>,
+    /// What their peers' certificates are checked with.
+    pub peers: Arc<dyn ClientCertVerifier>,
+}
+
+impl std::fmt::Debug for ServerTls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServerTls").finish_non_exhaustive()
+    }
+}
+
+pub(super) fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let error = |reason: String| TlsError::Pem {
         path: path.to_owned(),
         what: "certificate",
@@ -61,8 +77,9 @@ fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsErr
     Ok(certificates)
 }
 
-/// Reads the files and builds the QUIC server's side of TLS: ring, TLS 1.3, client certificates required.
-pub fn load(files: &TlsFiles) -> Result<Arc<QuicServerConfig>, TlsError> {
+/// Reads the files and builds the QUIC server's side of TLS: ring, TLS 1.3, client certificates required,
+/// for peers that speak one of `protocols` (ALPN).
+pub fn load(files: &TlsFiles, protocols: &[&[u8]]) -> Result<ServerTls, TlsError> {
     let unusable = |path: &Path, reason: String| TlsError::Unusable {
         path: path.to_owned(),
         reason,
@@ -98,7 +115,7 @@ pub fn load(files: &TlsFiles) -> Result<Arc<QuicServerConfig>, TlsError> {
     let mut config = rustls::ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(|source| unusable(&files.cert, source.to_string()))?
-        .with_client_cert_verifier(verifier)
+        .with_client_cert_verifier(verifier.clone())
         .with_single_cert(chain, key)
         .map_err(|source| {
             unusable(
@@ -106,12 +123,15 @@ pub fn load(files: &TlsFiles) -> Result<Arc<QuicServerConfig>, TlsError> {
                 format!("does not fit {}: {source}", files.cert.display()),
             )
         })?;
-    config.alpn_protocols = vec![ratewright_proto::ALPN.to_vec()];
+    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     // Every connection shows its certificate: one that was replaced or withdrawn lives on in no ticket.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     QuicServerConfig::try_from(config)
-        .map(Arc::new)
+        .map(|quic| ServerTls {
+            quic: Arc::new(quic),
+            peers: verifier,
+        })
         .map_err(|source| unusable(&files.cert, source.to_string()))
 }
 
@@ -144,7 +164,8 @@ pub struct PeerCertificate {
 }
 
 impl PeerCertificate {
-    fn of(certificate: &CertificateDer<'_>) -> Self {
+    /// Of a certificate in DER form.
+    pub fn of(certificate: &CertificateDer<'_>) -> Self {
         let digest = ring::digest::digest(&ring::digest::SHA256, certificate);
         let mut fingerprint = Fingerprint([0; 32]);
         fingerprint.0.copy_from_slice(digest.as_ref());
@@ -158,8 +179,17 @@ impl PeerCertificate {
 /// The certificate that the peer of a connection showed; nothing if it showed none, which the
 /// handshake does not let pass.
 pub fn peer_certificate(connection: &quinn::Connection) -> Option<PeerCertificate> {
-    connection
-        .peer_identity()
-        .and_then(|identity| identity.downcast::<Vec<CertificateDer<'static>>>().ok())
-        .and_then(|chain| chain.first().map(PeerCertificate::of))
+    peer_chain(connection)?.first().map(PeerCertificate::of)
+}
+
+/// That certificate, with those between it and the authority.
+pub fn peer_chain(connection: &quinn::Connection) -> Option<Vec<CertificateDer<'static>>> {
+    let chain = connection.peer_identity()?.downcast().ok()?;
+    Some(*chain)
+}
+
+/// The protocol that a connection's handshake has agreed upon.
+pub fn protocol(connection: &quinn::Connection) -> Option<Vec<u8>> {
+    let data = connection.handshake_data()?;
+    data.downcast::<HandshakeData>().ok()?.protocol
 }

@@ -149,6 +149,22 @@ fn describe() {
             "Telemetry messages taken.",
         ),
         (
+            "ratewright_allocator_relay_bundles_total",
+            "Bundles of relays' hosts' datagrams, by direction.",
+        ),
+        (
+            "ratewright_allocator_relay_bundle_bytes_total",
+            "Bytes of those bundles, by direction.",
+        ),
+        (
+            "ratewright_allocator_relay_datagrams_total",
+            "Hosts' datagrams in those bundles, by direction.",
+        ),
+        (
+            "ratewright_allocator_relay_rejected_total",
+            "What relays sent that was turned down, and what could not be sent to them, by reason.",
+        ),
+        (
             "ratewright_allocator_reloads_total",
             "Configurations loaded at run time, by result.",
         ),
@@ -243,6 +259,18 @@ pub fn publish(snapshot: &Snapshot) {
     by_reason(
         "ratewright_allocator_connections_rejected_total",
         &counts.connections_rejected,
+    );
+    counts.relay.for_each(|what, direction, count| {
+        let name = match what {
+            "bundles" => "ratewright_allocator_relay_bundles_total",
+            "bytes" => "ratewright_allocator_relay_bundle_bytes_total",
+            _ => "ratewright_allocator_relay_datagrams_total",
+        };
+        counter!(name, "direction" => direction).absolute(count);
+    });
+    by_reason(
+        "ratewright_allocator_relay_rejected_total",
+        &counts.relay.rejected,
     );
     for (result, count) in counts.reloads.iter() {
         counter!("ratewright_allocator_reloads_total", "result" => result).absolute(count);

@@ -97,6 +97,10 @@ max_control_bytes_per_s = 4194304
 # SHA-256 fingerprints of certificates that are worth nothing any more
 # (openssl x509 -noout -fingerprint -sha256 -in FILE).
 deny_certificates = []
+# Relays by the DNS name in their certificates, and the hosts that each may speak for; a star at a name's end
+# stands for any ending. No relay is listened to that has no line here.
+[trust.relays]
+# relay-1 = ["h1", "rack7-*"]
 
 # Flow classes. Class 0 holds every flow without a policy.
 [[class]]

@@ -27,7 +27,7 @@ pub use classes::class_table;
 pub use error::ConfigError;
 pub use example::example_config;
 pub use transport::DpdkTransport;
-pub use trust::{Distrust, Fingerprint, Trust};
+pub use trust::{Distrust, Fingerprint, HostPattern, RelayIdentity, Trust};
 
 /// Highest class id that a start record can carry.
 pub const MAX_CLASS_ID: u8 = 127;

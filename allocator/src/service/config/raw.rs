@@ -1,5 +1,7 @@
 //! The file's shape as serde sees it: every key optional, every value with its place in the text.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -93,6 +95,7 @@ pub(super) struct RawLimits {
 pub(super) struct RawTrust {
     pub(super) allow: Option<Vec<String>>,
     pub(super) deny_certificates: Option<Vec<Spanned<String>>>,
+    pub(super) relays: Option<BTreeMap<String, Vec<Spanned<String>>>>,
 }
 
 #[derive(Debug, Deserialize)]

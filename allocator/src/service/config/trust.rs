@@ -4,7 +4,7 @@
 //! copied. The authority's signature alone therefore does not admit a host where the operator has
 //! said who may come.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use toml::Spanned;
 
@@ -57,6 +57,50 @@ pub enum Distrust {
     /// Its certificate was withdrawn.
     #[error("trust.deny_certificates has the host's certificate {0}")]
     Denied(Fingerprint),
+    /// The certificate of the relay that it came through was.
+    #[error("trust.deny_certificates has the certificate {0} of the relay")]
+    RelayDenied(Fingerprint),
+    /// What it came through is no relay.
+    #[error("trust.relays names none of {0:?}, the DNS names in the relay's certificate")]
+    NoRelay(Vec<String>),
+    /// The relay that it came through is another's.
+    #[error("trust.relays does not let {relay:?} speak for the host {host:?}")]
+    NotOfRelay {
+        /// The relay's name.
+        relay: String,
+        /// The host.
+        host: String,
+    },
+}
+
+/// Who a relay is, by the certificate that it showed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RelayIdentity {
+    /// Its name in `trust.relays`.
+    pub name: String,
+    /// Which certificate it showed.
+    pub certificate: Fingerprint,
+}
+
+/// One or many hosts: a name, or the beginning of names with a `*` behind it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostPattern(String);
+
+impl HostPattern {
+    /// Reads a pattern; nothing if there is a `*` before its end, or if it is empty.
+    pub fn parse(text: &str) -> Option<Self> {
+        let stars = text.chars().filter(|&c| c == '*').count();
+        let good = !text.is_empty() && (stars == 0 || stars == 1 && text.ends_with('*'));
+        good.then(|| Self(text.to_owned()))
+    }
+
+    /// Whether a host's name is one of them.
+    pub fn matches(&self, host: &str) -> bool {
+        match self.0.strip_suffix('*') {
+            Some(beginning) => host.starts_with(beginning),
+            None => self.0 == host,
+        }
+    }
 }
 
 /// The operator's word on who may have a session.
@@ -66,6 +110,8 @@ pub struct Trust {
     pub allow: Option<BTreeSet<String>>,
     /// Certificates that are worth nothing any more.
     pub deny_certificates: BTreeSet<Fingerprint>,
+    /// Which relays there are, and the hosts that each may speak for.
+    pub relays: BTreeMap<String, Vec<HostPattern>>,
 }
 
 impl Trust {
@@ -82,6 +128,45 @@ impl Trust {
             _ => Ok(()),
         }
     }
+
+    /// Which relay a certificate with these names is.
+    ///
+    /// # Errors
+    /// What speaks against it.
+    pub fn relay(
+        &self,
+        names: &[String],
+        certificate: &Fingerprint,
+    ) -> Result<RelayIdentity, Distrust> {
+        if self.deny_certificates.contains(certificate) {
+            return Err(Distrust::RelayDenied(*certificate));
+        }
+        let name = names.iter().find(|&name| self.relays.contains_key(name));
+        Ok(RelayIdentity {
+            name: name
+                .ok_or_else(|| Distrust::NoRelay(names.to_vec()))?
+                .clone(),
+            certificate: *certificate,
+        })
+    }
+
+    /// Whether a relay may speak for a host.
+    ///
+    /// # Errors
+    /// What speaks against it.
+    pub fn check_relay(&self, relay: &RelayIdentity, host: &str) -> Result<(), Distrust> {
+        if self.deny_certificates.contains(&relay.certificate) {
+            return Err(Distrust::RelayDenied(relay.certificate));
+        }
+        let hosts = self.relays.get(&relay.name);
+        if hosts.is_some_and(|hosts| hosts.iter().any(|pattern| pattern.matches(host))) {
+            return Ok(());
+        }
+        Err(Distrust::NotOfRelay {
+            relay: relay.name.clone(),
+            host: host.to_owned(),
+        })
+    }
 }
 
 impl Checker<'_> {
@@ -97,7 +182,21 @@ impl Checker<'_> {
                 })
             })
             .collect::<Result<_, _>>()?;
+        let mut relays = BTreeMap::new();
+        for (relay, hosts) in raw.relays.unwrap_or_default() {
+            let patterns = hosts
+                .iter()
+                .map(|text| {
+                    HostPattern::parse(text.get_ref()).ok_or_else(|| {
+                        let expected = r#"must be a host's name, or the beginning of names with a star behind it, such as "rack7-*""#;
+                        self.wrong(&format!("trust.relays.{relay}"), text, expected)
+                    })
+                })
+                .collect::<Result<_, _>>()?;
+            relays.insert(relay, patterns);
+        }
         Ok(Trust {
+            relays,
             allow: raw.allow.map(|hosts| hosts.into_iter().collect()),
             deny_certificates,
         })

@@ -149,6 +149,10 @@ impl Hub {
         let shards = u32::try_from(self.sealed_ports.len())
             .ok()
             .filter(|&n| n > 0)?;
+        // What carries a host's datagrams to its relay is between the two.
+        if self.sessions.get(&id)?.relay.is_some() {
+            return None;
+        }
         Some(SealedUdp {
             port: self.sealed_ports[(id % shards) as usize],
             address: self.sealed_address,
@@ -184,6 +188,13 @@ impl Hub {
             .trust
             .check(name, &session.certificate.fingerprint)
         {
+            let reason = distrust.to_string();
+            return self.refuse(now_ns, id, RefusalCode::NotAllowed, reason, false);
+        }
+        if let Some(relay) = &session.relay
+            && let Err(distrust) = self.settings.trust.check_relay(relay, name)
+        {
+            self.counts.relay.rejected.count("not_of_relay");
             let reason = distrust.to_string();
             return self.refuse(now_ns, id, RefusalCode::NotAllowed, reason, false);
         }
@@ -293,7 +304,11 @@ impl Hub {
             .values()
             .filter_map(|session| {
                 let name = &session.peer.as_ref()?.hello.host_name;
-                let distrust = trust.check(name, &session.certificate.fingerprint).err()?;
+                let relay = session.relay.as_ref();
+                let distrust = trust
+                    .check(name, &session.certificate.fingerprint)
+                    .and_then(|()| relay.map_or(Ok(()), |relay| trust.check_relay(relay, name)))
+                    .err()?;
                 Some((session.id, distrust.to_string()))
             })
             .collect();

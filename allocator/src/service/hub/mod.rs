@@ -28,7 +28,7 @@ use rustc_hash::FxBuildHasher;
 
 use crate::engine::EngineEvent;
 
-use super::config::{Class, Limits, MAX_CLASS_ID, Trust};
+use super::config::{Class, Limits, MAX_CLASS_ID, RelayIdentity, Trust};
 use super::status::Counts;
 use super::tls::PeerCertificate;
 
@@ -173,6 +173,19 @@ impl Hub {
     /// # Errors
     /// Too many are there; the connection should be closed.
     pub fn open(&mut self, now_ns: u64, certificate: PeerCertificate) -> Result<u32, SessionsFull> {
+        self.open_through(now_ns, certificate, None)
+    }
+
+    /// The same for a host that shows its certificate to a relay, if it came through one.
+    ///
+    /// # Errors
+    /// As of [`open`](Self::open).
+    pub fn open_through(
+        &mut self,
+        now_ns: u64,
+        certificate: PeerCertificate,
+        relay: Option<RelayIdentity>,
+    ) -> Result<u32, SessionsFull> {
         let connections = self.sessions.len();
         if connections >= self.settings.limits.max_sessions as usize + MAX_WAITING {
             self.counts.connections_rejected.count("table_full");
@@ -184,6 +197,7 @@ impl Hub {
             id,
             proto: ServerSession::new(now_ns, Arc::clone(&self.server_config)),
             certificate,
+            relay,
             peer: None,
             flows: IndexMap::default(),
             placed: 0,
@@ -252,6 +266,11 @@ impl Hub {
         let first = take(&mut self.touched_first);
         take(&mut self.touched);
         first
+    }
+
+    /// Which hosts may have a session, and which relays may speak for them.
+    pub fn trust(&self) -> &Trust {
+        &self.settings.trust
     }
 
     /// Events that wait for the engine, in order.

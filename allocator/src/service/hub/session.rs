@@ -8,6 +8,7 @@ use ratewright_topology::HostId;
 use rustc_hash::FxBuildHasher;
 
 use super::budget::Budget;
+use crate::service::config::RelayIdentity;
 use crate::service::tls::PeerCertificate;
 
 /// One transport connection, from its first byte to its last.
@@ -17,6 +18,8 @@ pub(super) struct Session {
     pub(super) proto: ServerSession,
     /// The certificate that the peer showed.
     pub(super) certificate: PeerCertificate,
+    /// The relay that it came through, if it did.
+    pub(super) relay: Option<RelayIdentity>,
     /// Who it is, once it was accepted.
     pub(super) peer: Option<Peer>,
     /// What is active, by slot.

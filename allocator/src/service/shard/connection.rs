@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use quinn::{Connection, Incoming, RecvStream, SendStream, VarInt};
+use bytes::Bytes;
+use quinn::{Connection, ConnectionError, Incoming, RecvStream, SendStream, VarInt};
 use ratewright_proto::control::FrameDecoder;
 use tokio::sync::Notify;
 
+use super::relayed;
 use super::state::Shared;
 use crate::service::tls;
 
@@ -41,6 +43,9 @@ pub(super) async fn serve(shared: Shared, incoming: Incoming) {
         connection.close(VarInt::from_u32(1), b"no certificate");
         return;
     };
+    if tls::protocol(&connection).as_deref() == Some(ratewright_proto::relay::ALPN) {
+        return relayed::serve(shared, connection, certificate).await;
+    }
     let opened = shared.run(|state, now_ns| state.open(now_ns, &connection, certificate));
     let Some((id, outbox_ready)) = opened else {
         tracing::warn!(%address, "no room for another session");
@@ -55,27 +60,39 @@ pub(super) async fn serve(shared: Shared, incoming: Incoming) {
     shared.run(|state, now_ns| state.close(now_ns, id, reason));
 }
 
-/// Takes datagrams until the connection ends.
-async fn take_datagrams(shared: &Shared, id: u32, connection: &Connection) -> &'static str {
-    loop {
-        let first = match connection.read_datagram().await {
-            Ok(datagram) => datagram,
-            Err(error) => return lost(&error),
-        };
-        let mut batch = arrayvec::ArrayVec::<_, DATAGRAM_BATCH>::new();
-        batch.push(first);
-        while !batch.is_full() {
+/// Datagrams that are there together.
+#[derive(Default)]
+pub(super) struct Datagrams(arrayvec::ArrayVec<Bytes, DATAGRAM_BATCH>);
+
+impl Datagrams {
+    /// Waits for a datagram, then takes what else is there.
+    pub(super) async fn read(&mut self, connection: &Connection) -> Result<(), ConnectionError> {
+        self.0.clear();
+        self.0.push(connection.read_datagram().await?);
+        while !self.0.is_full() {
             tokio::select! {
                 biased;
-                next = connection.read_datagram() => match next {
-                    Ok(datagram) => batch.push(datagram),
-                    Err(error) => return lost(&error),
-                },
+                next = connection.read_datagram() => self.0.push(next?),
                 () = std::future::ready(()) => break,
             }
         }
+        Ok(())
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Bytes> {
+        self.0.iter()
+    }
+}
+
+/// Takes datagrams until the connection ends.
+async fn take_datagrams(shared: &Shared, id: u32, connection: &Connection) -> &'static str {
+    let mut batch = Datagrams::default();
+    loop {
+        if let Err(error) = batch.read(connection).await {
+            return lost(&error);
+        }
         shared.run(|state, now_ns| {
-            for datagram in &batch {
+            for datagram in batch.iter() {
                 state.on_quic(now_ns, id, datagram);
             }
         });
@@ -101,8 +118,20 @@ async fn serve_control(
         Ok(streams) => streams,
         Err(reason) => return reason,
     };
+    serve_streams(shared, id, send, receive, FrameDecoder::new(), outbox_ready).await
+}
+
+/// Serves the two directions of a control stream until the session ends.
+pub(super) async fn serve_streams(
+    shared: &Shared,
+    id: u32,
+    send: SendStream,
+    receive: RecvStream,
+    decoder: FrameDecoder,
+    outbox_ready: &Notify,
+) -> &'static str {
     tokio::select! {
-        reason = read_control(shared, id, receive) => reason,
+        reason = read_control(shared, id, receive, decoder) => reason,
         reason = write_control(shared, id, send, outbox_ready) => reason,
     }
 }
@@ -117,18 +146,14 @@ async fn closing(shared: &Shared, id: u32, outbox_ready: &Notify) -> &'static st
     }
 }
 
-async fn read_control(shared: &Shared, id: u32, mut receive: RecvStream) -> &'static str {
-    let mut decoder = FrameDecoder::new();
+async fn read_control(
+    shared: &Shared,
+    id: u32,
+    mut receive: RecvStream,
+    mut decoder: FrameDecoder,
+) -> &'static str {
     loop {
-        while let Some(wait_ns) = shared.run(|state, now_ns| state.hub.control_wait_ns(now_ns, id))
-        {
-            tokio::time::sleep(Duration::from_nanos(wait_ns)).await;
-        }
-        match receive.read_chunk(READ_CHUNK_BYTES, true).await {
-            Ok(Some(chunk)) => decoder.push(&chunk.bytes),
-            Ok(None) => return "stream_finished",
-            Err(_) => return "stream_lost",
-        }
+        // What came with a relay's word on its host is there already.
         let broken = shared.run(|state, now_ns| {
             loop {
                 match decoder.next_frame() {
@@ -144,6 +169,15 @@ async fn read_control(shared: &Shared, id: u32, mut receive: RecvStream) -> &'st
         if broken {
             // The writer brings the refusal to the peer and ends the connection.
             std::future::pending::<()>().await;
+        }
+        while let Some(wait_ns) = shared.run(|state, now_ns| state.hub.control_wait_ns(now_ns, id))
+        {
+            tokio::time::sleep(Duration::from_nanos(wait_ns)).await;
+        }
+        match receive.read_chunk(READ_CHUNK_BYTES, true).await {
+            Ok(Some(chunk)) => decoder.push(&chunk.bytes),
+            Ok(None) => return "stream_finished",
+            Err(_) => return "stream_lost",
         }
     }
 }
@@ -180,8 +214,8 @@ fn next_frame(shared: &Shared, id: u32) -> Option<Vec<u8>> {
 }
 
 /// Why a connection is gone, in a word for metrics.
-fn lost(error: &quinn::ConnectionError) -> &'static str {
-    use quinn::ConnectionError as E;
+pub(super) fn lost(error: &ConnectionError) -> &'static str {
+    use ConnectionError as E;
     match error {
         E::TimedOut => "timed_out",
         E::ApplicationClosed(_) => "closed_by_host",

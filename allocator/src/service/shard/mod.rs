@@ -5,6 +5,7 @@
 //! | [`transport`], [`window`] | the QUIC endpoint, its settings and its congestion window |
 //! | `connection` | one task per connection: datagrams in, control stream |
 //! | `state` | what the tasks share, and the one place where things are sent |
+//! | `relayed` | relays' connections, each with many hosts |
 //! | `sealed` | sealed UDP datagrams: a port and a thread per shard |
 //! | `port` | how such a thread is woken and waits |
 //! | `dpdk` | ports on an interface that DPDK drives |
@@ -26,7 +27,7 @@ use super::clock;
 use super::command::Command;
 use super::config::Config;
 use super::hub::{Hub, HubSettings, capacities_bps};
-use super::tls::TlsError;
+use super::tls::{ServerTls, TlsError};
 use crate::engine::EngineError;
 use ratewright_common::udp::{BatchSocket, PacketPort};
 use ratewright_proto::control::RefusalCode;
@@ -38,6 +39,7 @@ mod connection;
 pub mod dpdk;
 pub mod engine_link;
 mod port;
+mod relayed;
 mod sealed;
 mod state;
 pub mod transport;
@@ -45,7 +47,6 @@ pub mod window;
 
 use engine_link::{EngineFactory, EngineLink};
 use port::Spins;
-use quinn::crypto::rustls::QuicServerConfig;
 use state::Shared;
 
 /// Handshakes in progress from which on a peer has to show that its address is its own.
@@ -119,7 +120,7 @@ impl Shard {
     pub fn start(
         config: &Config,
         topology: Topology,
-        tls: Arc<QuicServerConfig>,
+        tls: ServerTls,
         factory: EngineFactory,
         commands: mpsc::Receiver<Command>,
     ) -> Result<Self, ShardError> {
@@ -127,11 +128,12 @@ impl Shard {
         let released = config.allocation.start_released;
         let hub = Hub::new(hub_settings(config, epoch), topology, released);
         let engine = EngineLink::start(factory, config, hub.topology(), &hub.capacities_bps())?;
-        let endpoint = transport::bind(config.listen, tls).map_err(|source| ShardError::Bind {
+        let endpoint = transport::bind(config.listen, tls.quic).map_err(|source| ShardError::Bind {
             address: config.listen,
             source,
         })?;
         let (shared, sealed) = start_sealed(config, hub, engine, epoch)?;
+        shared.lock().serve_relays(tls.peers, config.limits.max_sessions);
         let signal = shared.lock().engine.signal();
         let mut tasks = JoinSet::new();
         let grace = Duration::from_millis(config.allocation.start_grace_ms);
@@ -242,7 +244,7 @@ impl Shard {
         old: &Config,
         new: &Config,
         topology: Option<Topology>,
-        tls: Arc<QuicServerConfig>,
+        tls: ServerTls,
     ) -> Result<(), ShardError> {
         let epoch = self.epoch;
         let engine_differs = old.classes != new.classes
@@ -258,6 +260,8 @@ impl Shard {
                 state.hub.engine_events().clear();
             }
             state.hub.reconfigure(now_ns, hub_settings(new, epoch));
+            state.serve_relays(tls.peers, new.limits.max_sessions);
+            state.close_distrusted_relays();
             match topology {
                 Some(topology) => state.hub.replace_topology(now_ns, topology),
                 None if engine_differs => state.hub.restart_flows(now_ns),
@@ -267,7 +271,7 @@ impl Shard {
         })?;
         self.max_sessions = new.limits.max_sessions as usize;
         self.endpoint
-            .set_server_config(Some(transport::server_config(tls)));
+            .set_server_config(Some(transport::server_config(tls.quic)));
         Ok(())
     }
 
@@ -280,6 +284,7 @@ impl Shard {
     pub async fn shut_down(mut self) {
         self.endpoint.set_server_config(None);
         self.shared.run(|state, now_ns| {
+            state.draining = true;
             state.hub.refuse_all(
                 now_ns,
                 RefusalCode::Draining,

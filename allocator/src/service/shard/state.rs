@@ -5,6 +5,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use indexmap::IndexMap;
@@ -12,11 +13,14 @@ use quinn::SendDatagramError;
 use ratewright_common::transport::{MAX_DATAGRAM_BYTES, secret_of};
 use ratewright_proto::sealed::SealedCounters;
 use rustc_hash::FxBuildHasher;
+use rustls::server::danger::ClientCertVerifier;
 use tokio::sync::Notify;
 
 use super::engine_link::EngineLink;
+use super::relayed::Relays;
 use super::sealed::{Notice, Queue};
 use crate::service::clock;
+use crate::service::config::RelayIdentity;
 use crate::service::hub::{Hub, TransportFacts};
 use crate::service::status::{EngineFigures, Snapshot};
 use crate::service::tls::PeerCertificate;
@@ -42,9 +46,22 @@ const OVERTAKEN_NS: u64 = 20_000_000;
 /// The timer entry of the engine's ring; sessions start at 1.
 const RING_TIMER: u32 = 0;
 
+/// How a host's QUIC traffic comes and goes.
+pub(super) enum Way {
+    /// By a connection of its own.
+    Own(quinn::Connection),
+    /// By a relay's connection.
+    Relay {
+        relay: u32,
+        channel: u32,
+        /// Where the relay has it from.
+        address: SocketAddr,
+    },
+}
+
 /// The transport's side of a session.
 struct Link {
-    connection: quinn::Connection,
+    way: Way,
     /// Control frames on their way to the stream.
     outbox: VecDeque<Vec<u8>>,
     outbox_bytes: usize,
@@ -73,6 +90,13 @@ pub(super) struct State {
     /// Rates may be handed out.
     rates_open: bool,
     epoch: u64,
+    pub(super) relays: Relays,
+    /// What certificates of relays' hosts are checked with.
+    pub(super) peers: Option<Arc<dyn ClientCertVerifier>>,
+    /// Hosts that a relay may have at a time.
+    pub(super) max_relay_streams: u32,
+    /// The service is shutting down.
+    pub(super) draining: bool,
 }
 
 /// The state, as tasks hold it.
@@ -80,7 +104,12 @@ pub(super) struct State {
 pub(super) struct Shared(Arc<Mutex<State>>);
 
 impl Shared {
-    pub(super) fn new(hub: Hub, engine: EngineLink, sealed: Vec<Queue>, epoch: u64) -> Self {
+    pub(super) fn new(
+        hub: Hub,
+        engine: EngineLink,
+        sealed: Vec<Queue>,
+        epoch: u64,
+    ) -> Self {
         Self(Arc::new(Mutex::new(State {
             hub,
             engine,
@@ -93,6 +122,10 @@ impl Shared {
             sealed,
             rates_open: false,
             epoch,
+            relays: Relays::default(),
+            peers: None,
+            max_relay_streams: 0,
+            draining: false,
         })))
     }
 
@@ -107,6 +140,7 @@ impl Shared {
         let now_ns = clock::now_ns();
         let result = work(&mut state, now_ns);
         state.flush(now_ns);
+        state.flush_relays();
         state.kick_sealed(None);
         result
     }
@@ -115,6 +149,7 @@ impl Shared {
     pub(super) fn run_sealed<T>(&self, shard: usize, work: impl FnOnce(&mut State, u64) -> T) -> T {
         let mut state = self.lock();
         let result = work(&mut state, clock::now_ns());
+        state.flush_relays();
         state.kick_sealed(Some(shard));
         result
     }
@@ -128,20 +163,8 @@ impl State {
         connection: &quinn::Connection,
         certificate: PeerCertificate,
     ) -> Option<(u32, Arc<Notify>)> {
-        let id = self.hub.open(now_ns, certificate).ok()?;
-        let outbox_ready = Arc::new(Notify::new());
-        self.links.insert(
-            id,
-            Link {
-                connection: connection.clone(),
-                outbox: VecDeque::new(),
-                outbox_bytes: 0,
-                outbox_ready: Arc::clone(&outbox_ready),
-                scheduled_ns: None,
-                sealed_ns: None,
-                queued: false,
-            },
-        );
+        let way = Way::Own(connection.clone());
+        let (id, outbox_ready) = self.open_through(now_ns, way, certificate, None)?;
         if let Some(shard) = (id as usize).checked_rem(self.sealed.len())
             && let Ok(secret) = secret_of(connection, self.epoch, id)
         {
@@ -154,6 +177,36 @@ impl State {
             queue.kick.kick();
         }
         Some((id, outbox_ready))
+    }
+
+    /// A session for a host that comes this way; nothing if the limit is reached.
+    pub(super) fn open_through(
+        &mut self,
+        now_ns: u64,
+        way: Way,
+        certificate: PeerCertificate,
+        relay: Option<RelayIdentity>,
+    ) -> Option<(u32, Arc<Notify>)> {
+        let id = self.hub.open_through(now_ns, certificate, relay).ok()?;
+        let outbox_ready = Arc::new(Notify::new());
+        self.links.insert(
+            id,
+            Link {
+                way,
+                outbox: VecDeque::new(),
+                outbox_bytes: 0,
+                outbox_ready: Arc::clone(&outbox_ready),
+                scheduled_ns: None,
+                sealed_ns: None,
+                queued: false,
+            },
+        );
+        Some((id, outbox_ready))
+    }
+
+    /// Sends what was put into relays' bundles.
+    fn flush_relays(&mut self) {
+        self.relays.flush(&mut self.hub.counts_mut().relay);
     }
 
     /// The connection of a session is gone.
@@ -221,13 +274,26 @@ impl State {
                     queue.ready.push_back(id);
                 }
             }
-        } else if let Some(max_bytes) = link.connection.max_datagram_size() {
+        } else if let Way::Relay { relay, channel, .. } = link.way {
+            let max_bytes = ratewright_proto::relay::MAX_DATAGRAM_BYTES;
+            while self
+                .hub
+                .poll_datagram(now_ns, id, max_bytes, &mut self.buffer)
+            {
+                let counts = self.hub.counts_mut();
+                counts.datagrams_sent += 1;
+                self.relays
+                    .bundle(&mut counts.relay, relay, channel, &self.buffer);
+            }
+        } else if let Way::Own(connection) = &link.way
+            && let Some(max_bytes) = connection.max_datagram_size()
+        {
             while self
                 .hub
                 .poll_datagram(now_ns, id, max_bytes, &mut self.buffer)
             {
                 let datagram = std::mem::take(&mut self.buffer);
-                match link.connection.send_datagram(datagram.into()) {
+                match connection.send_datagram(datagram.into()) {
                     Ok(()) => self.hub.counts_mut().datagrams_sent += 1,
                     Err(SendDatagramError::TooLarge) => {
                         // The path's MTU shrank between the two calls; the protocol sends it again.
@@ -452,6 +518,20 @@ impl State {
         total.into_iter().collect()
     }
 
+    fn facts(&self, link: &Link) -> TransportFacts {
+        let (rtt, address) = match &link.way {
+            Way::Own(connection) => (connection.rtt(), connection.remote_address().to_string()),
+            Way::Relay { relay, address, .. } => {
+                let (rtt, name) = self.relays.facts(*relay).unwrap_or_default();
+                (rtt, format!("{address} by {name}"))
+            }
+        };
+        TransportFacts {
+            rtt_us: u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX),
+            address,
+        }
+    }
+
     /// Everything that the admin server wants to know.
     pub(super) fn snapshot(&self, now_ns: u64) -> Snapshot {
         let stats = self.engine.stats();
@@ -459,10 +539,7 @@ impl State {
         let mut status = self.hub.status(now_ns, &stats, |id| {
             self.links
                 .get(&id)
-                .map_or_else(TransportFacts::default, |link| TransportFacts {
-                    rtt_us: u64::try_from(link.connection.rtt().as_micros()).unwrap_or(u64::MAX),
-                    address: link.connection.remote_address().to_string(),
-                })
+                .map_or_else(TransportFacts::default, |link| self.facts(link))
         });
         status.pinned_core = self.engine.pinned_core();
         status.iteration.count = histogram.iterations();

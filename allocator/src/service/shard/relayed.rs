@@ -1,0 +1,377 @@
+//! Relays: connections that carry many hosts' sessions ([`ratewright_proto::relay`]).
+//!
+//! A stream of a relay's connection is to a session what a host's own connection is. The datagrams of all of
+//! a relay's hosts that are built in one turn of the service leave in as few bundles as hold them: nothing
+//! waits for a bundle to fill.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use indexmap::IndexMap;
+use quinn::{Connection, RecvStream, SendStream, VarInt};
+use ratewright_proto::control::FrameDecoder;
+use ratewright_proto::relay::{Attach, Bundle, Bundler};
+use rustc_hash::FxBuildHasher;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
+use tokio::task::JoinSet;
+
+use super::connection::{Datagrams, lost, serve_streams};
+use super::state::{Shared, State, Way};
+use crate::service::config::RelayIdentity;
+use crate::service::status::RelayCounts;
+use crate::service::tls::PeerCertificate;
+
+/// From a stream's beginning until the relay has said for whom it is.
+const ATTACH_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Of an [`Attach`] with a long chain, and of what comes with it.
+const ATTACH_CHUNK_BYTES: usize = 4 * 1024;
+
+/// A relay's connection.
+struct Relay {
+    connection: Connection,
+    identity: RelayIdentity,
+    /// The session of each channel.
+    sessions: IndexMap<u32, u32, FxBuildHasher>,
+    bundler: Bundler,
+}
+
+/// All relays' connections.
+#[derive(Default)]
+pub(super) struct Relays {
+    relays: IndexMap<u32, Relay, FxBuildHasher>,
+    last: u32,
+    /// Those with a bundle that has begun.
+    begun: Vec<u32>,
+}
+
+impl Relays {
+    fn add(&mut self, connection: &Connection, identity: RelayIdentity) -> u32 {
+        self.last += 1;
+        let relay = Relay {
+            connection: connection.clone(),
+            identity,
+            sessions: IndexMap::default(),
+            bundler: Bundler::default(),
+        };
+        self.relays.insert(self.last, relay);
+        self.last
+    }
+
+    /// Puts a datagram for a host into its relay's bundle.
+    pub(super) fn bundle(
+        &mut self,
+        counts: &mut RelayCounts,
+        relay_id: u32,
+        channel: u32,
+        datagram: &[u8],
+    ) {
+        let Some(relay) = self.relays.get_mut(&relay_id) else {
+            return;
+        };
+        let max_bytes = relay.connection.max_datagram_size().unwrap_or(0);
+        if relay.bundler.is_empty() {
+            self.begun.push(relay_id);
+        }
+        match relay.bundler.push(max_bytes, channel, datagram) {
+            Ok(full) => {
+                counts.datagrams_sent += 1;
+                if let Some(bundle) = full {
+                    send(&relay.connection, counts, bundle);
+                }
+            }
+            // The path's MTU has shrunk below what any path has, or the connection is closing.
+            Err(_) => counts.rejected.count("too_large_to_send"),
+        }
+    }
+
+    /// Sends the bundles that have begun.
+    pub(super) fn flush(&mut self, counts: &mut RelayCounts) {
+        for id in self.begun.drain(..) {
+            if let Some(relay) = self.relays.get_mut(&id)
+                && let Some(bundle) = relay.bundler.take()
+            {
+                send(&relay.connection, counts, bundle);
+            }
+        }
+    }
+
+    /// Round-trip time to a relay, and its name.
+    pub(super) fn facts(&self, id: u32) -> Option<(Duration, &str)> {
+        let relay = self.relays.get(&id)?;
+        Some((relay.connection.rtt(), &relay.identity.name))
+    }
+}
+
+fn send(connection: &Connection, counts: &mut RelayCounts, bundle: Vec<u8>) {
+    let bytes = bundle.len() as u64;
+    match connection.send_datagram(bundle.into()) {
+        Ok(()) => {
+            counts.bundles_sent += 1;
+            counts.bytes_sent += bytes;
+        }
+        Err(_) => counts.rejected.count("not_sent"),
+    }
+}
+
+impl State {
+    /// A relay has connected.
+    ///
+    /// # Errors
+    /// Why it is none; in the relay's log this is why the connection was closed.
+    fn open_relay(
+        &mut self,
+        connection: &Connection,
+        certificate: &PeerCertificate,
+    ) -> Result<u32, String> {
+        match self
+            .hub
+            .trust()
+            .relay(&certificate.names, &certificate.fingerprint)
+        {
+            Ok(identity) => {
+                tracing::info!(relay = identity.name, address = %connection.remote_address(), "relay connected");
+                Ok(self.relays.add(connection, identity))
+            }
+            Err(distrust) => {
+                let counts = self.hub.counts_mut();
+                counts.connections_rejected.count("no_relay");
+                tracing::warn!(%distrust, address = %connection.remote_address(), "relay refused");
+                Err(distrust.to_string())
+            }
+        }
+    }
+
+    /// A session for the host of a channel.
+    fn attach(
+        &mut self,
+        now_ns: u64,
+        relay_id: u32,
+        channel: u32,
+        address: SocketAddr,
+        certificate: PeerCertificate,
+    ) -> Option<(u32, Arc<tokio::sync::Notify>)> {
+        let identity = self.relays.relays.get(&relay_id)?.identity.clone();
+        let way = Way::Relay {
+            relay: relay_id,
+            channel,
+            address,
+        };
+        let opened = self.open_through(now_ns, way, certificate, Some(identity))?;
+        let relay = self.relays.relays.get_mut(&relay_id)?;
+        relay.sessions.insert(channel, opened.0);
+        Some(opened)
+    }
+
+    /// The stream of a channel is over.
+    fn detach(
+        &mut self,
+        now_ns: u64,
+        relay_id: u32,
+        channel: u32,
+        session: u32,
+        reason: &'static str,
+    ) {
+        if let Some(relay) = self.relays.relays.get_mut(&relay_id) {
+            relay.sessions.swap_remove(&channel);
+        }
+        self.close(now_ns, session, reason);
+    }
+
+    /// A relay's connection is over, and so is every session on it.
+    fn close_relay(&mut self, now_ns: u64, relay_id: u32, reason: &'static str) {
+        let Some(relay) = self.relays.relays.swap_remove(&relay_id) else {
+            return;
+        };
+        for session in relay.sessions.into_values() {
+            self.close(now_ns, session, "relay_lost");
+        }
+        tracing::warn!(relay = relay.identity.name, reason, "relay gone");
+    }
+
+    /// A bundle of a relay.
+    fn on_bundle(&mut self, now_ns: u64, relay_id: u32, bytes: &[u8]) {
+        let Some(relay) = self.relays.relays.get(&relay_id) else {
+            return;
+        };
+        let counts = &mut self.hub.counts_mut().relay;
+        counts.bundles_received += 1;
+        counts.bytes_received += bytes.len() as u64;
+        let Ok(bundle) = Bundle::parse(bytes) else {
+            counts.rejected.count("malformed_bundle");
+            return;
+        };
+        for (channel, datagram) in bundle.entries() {
+            match relay.sessions.get(&channel) {
+                Some(&session) => {
+                    self.hub.counts_mut().relay.datagrams_received += 1;
+                    self.hub.on_datagram(now_ns, session, datagram);
+                }
+                // Of no host, or of one whose session is over.
+                None => self
+                    .hub
+                    .counts_mut()
+                    .relay
+                    .rejected
+                    .count("unknown_channel"),
+            }
+        }
+    }
+
+    /// Lets relays have this many hosts each, whose certificates are checked with `peers`.
+    pub(super) fn serve_relays(&mut self, peers: Arc<dyn ClientCertVerifier>, max_hosts: u32) {
+        self.peers = Some(peers);
+        self.max_relay_streams = max_hosts;
+    }
+
+    /// Closes the connections of relays that are none any more.
+    pub(super) fn close_distrusted_relays(&mut self) {
+        for relay in self.relays.relays.values() {
+            let RelayIdentity { name, certificate } = &relay.identity;
+            let names = std::slice::from_ref(name);
+            if let Err(distrust) = self.hub.trust().relay(names, certificate) {
+                let reason = distrust.to_string();
+                relay
+                    .connection
+                    .close(VarInt::from_u32(1), reason.as_bytes());
+            }
+        }
+    }
+
+    /// Whether a relay's connection is of no more use.
+    fn relay_may_go(&self, relay_id: u32) -> bool {
+        let relay = self.relays.relays.get(&relay_id);
+        self.draining && relay.is_none_or(|relay| relay.sessions.is_empty())
+    }
+}
+
+/// Serves a relay's connection to its end.
+pub(super) async fn serve(shared: Shared, connection: Connection, certificate: PeerCertificate) {
+    let opened = shared.run(|state, _| {
+        let id = state.open_relay(&connection, &certificate)?;
+        Ok::<_, String>((id, state.max_relay_streams))
+    });
+    let (relay_id, max_streams) = match opened {
+        Ok(opened) => opened,
+        Err(reason) => return connection.close(VarInt::from_u32(1), reason.as_bytes()),
+    };
+    connection.set_max_concurrent_bi_streams(VarInt::from_u32(max_streams));
+    let reason = tokio::select! {
+        reason = take_bundles(&shared, relay_id, &connection) => reason,
+        reason = take_streams(&shared, relay_id, &connection) => reason,
+    };
+    connection.close(VarInt::from_u32(0), reason.as_bytes());
+    shared.run(|state, now_ns| state.close_relay(now_ns, relay_id, reason));
+}
+
+async fn take_bundles(shared: &Shared, relay_id: u32, connection: &Connection) -> &'static str {
+    loop {
+        let mut batch = Datagrams::default();
+        if let Err(error) = batch.read(connection).await {
+            return lost(&error);
+        }
+        shared.run(|state, now_ns| {
+            for bundle in batch.iter() {
+                state.on_bundle(now_ns, relay_id, bundle);
+            }
+        });
+    }
+}
+
+async fn take_streams(shared: &Shared, relay_id: u32, connection: &Connection) -> &'static str {
+    // Ended with the connection's task.
+    let mut hosts = JoinSet::new();
+    loop {
+        tokio::select! {
+            stream = connection.accept_bi() => match stream {
+                Ok((send, receive)) => {
+                    hosts.spawn(serve_host(shared.clone(), relay_id, send, receive));
+                }
+                Err(error) => return lost(&error),
+            },
+            Some(ended) = hosts.join_next() => {
+                if let Err(error) = ended && error.is_panic() {
+                    std::panic::resume_unwind(error.into_panic());
+                }
+                if shared.lock().relay_may_go(relay_id) {
+                    return "draining";
+                }
+            }
+        }
+    }
+}
+
+/// Serves one host's stream to its end.
+async fn serve_host(shared: Shared, relay_id: u32, mut send: SendStream, mut receive: RecvStream) {
+    let attached = async {
+        let mut decoder = FrameDecoder::new();
+        let attach = tokio::time::timeout(ATTACH_TIMEOUT, read_attach(&mut receive, &mut decoder))
+            .await
+            .map_err(|_| "no_attach")??;
+        let verifier = shared.lock().peers.clone();
+        let certificate = verifier
+            .and_then(|verifier| verified(&*verifier, &attach))
+            .ok_or("bad_certificate")?;
+        // A relay would need as many streams as there are numbers to get beyond them.
+        let channel = u32::try_from(receive.id().index()).map_err(|_| "too_many_streams")?;
+        let (id, outbox_ready) = shared
+            .run(|state, now_ns| {
+                state.attach(now_ns, relay_id, channel, attach.address, certificate)
+            })
+            .ok_or("no_room")?;
+        Ok::<_, &'static str>((decoder, channel, id, outbox_ready))
+    };
+    let (decoder, channel, id, outbox_ready) = match attached.await {
+        Ok(attached) => attached,
+        Err(reason) => {
+            let mut state = shared.lock();
+            state.hub.counts_mut().relay.rejected.count(reason);
+            drop(state);
+            // What the relay sees is that its host's stream is over.
+            let _ = send.reset(VarInt::from_u32(1));
+            return;
+        }
+    };
+    let reason = serve_streams(&shared, id, send, receive, decoder, &outbox_ready).await;
+    shared.run(|state, now_ns| state.detach(now_ns, relay_id, channel, id, reason));
+}
+
+async fn read_attach(
+    receive: &mut RecvStream,
+    decoder: &mut FrameDecoder,
+) -> Result<Attach, &'static str> {
+    let mut read = 0;
+    loop {
+        match decoder.next_frame() {
+            Ok(Some(body)) => return Attach::decode(body).map_err(|_| "malformed_attach"),
+            Ok(None) if read > ratewright_proto::relay::MAX_ATTACH_BYTES => {
+                return Err("malformed_attach");
+            }
+            Ok(None) => {}
+            Err(_) => return Err("malformed_attach"),
+        }
+        match receive.read_chunk(ATTACH_CHUNK_BYTES, true).await {
+            Ok(Some(chunk)) => {
+                read += chunk.bytes.len();
+                decoder.push(&chunk.bytes);
+            }
+            Ok(None) | Err(_) => return Err("no_attach"),
+        }
+    }
+}
+
+/// The certificate of a host, if it is one of those that could connect to us themselves.
+fn verified(verifier: &dyn ClientCertVerifier, attach: &Attach) -> Option<PeerCertificate> {
+    let certificate = CertificateDer::from(attach.certificate.as_slice());
+    let between: Vec<_> = attach
+        .intermediates
+        .iter()
+        .map(|der| CertificateDer::from(der.as_slice()))
+        .collect();
+    verifier
+        .verify_client_cert(&certificate, &between, UnixTime::now())
+        .ok()?;
+    Some(PeerCertificate::of(&certificate))
+}
