@@ -5,8 +5,9 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
-use ratewright_allocator::service::config::example_config;
+use ratewright_allocator::service::config::{example_config, example_relay_config};
 use ratewright_allocator::service::daemon::{self, Loaded, with_causes};
+use ratewright_allocator::service::relay::{self, LoadedRelay};
 use ratewright_allocator::service::shard::engine_link::configured_engine;
 
 /// Ratewright's allocator: computes the rate of every active flowlet and tells the hosts.
@@ -27,6 +28,21 @@ enum Task {
     /// Load the configuration and the files that it names, say what is wrong or in force, and exit.
     CheckConfig,
     /// Print a commented configuration with every key at its default.
+    ExampleConfig,
+    /// Serve some of the hosts in an allocator's place, and carry their sessions to it in bundles.
+    Relay {
+        #[command(subcommand)]
+        command: Option<RelayTask>,
+    },
+}
+
+#[derive(Debug, Clone, Copy, Subcommand)]
+enum RelayTask {
+    /// Serve hosts (what happens without a subcommand).
+    Run,
+    /// Load the relay's configuration and certificates, say what is wrong or in force, and exit.
+    CheckConfig,
+    /// Print a commented configuration of a relay with every key.
     ExampleConfig,
 }
 
@@ -65,6 +81,18 @@ fn execute(arguments: &Arguments) -> anyhow::Result<()> {
             println!("{}: ok: {}", path.display(), loaded.summary());
         }
         Task::ExampleConfig => print!("{}", example_config()),
+        Task::Relay { command } => match command.unwrap_or(RelayTask::Run) {
+            RelayTask::Run => relay::run(config()?)?,
+            RelayTask::CheckConfig => {
+                let path = config()?;
+                println!(
+                    "{}: ok: {}",
+                    path.display(),
+                    LoadedRelay::load(path)?.summary()
+                );
+            }
+            RelayTask::ExampleConfig => print!("{}", example_relay_config()),
+        },
     }
     Ok(())
 }

@@ -26,14 +26,14 @@ use crate::metrics::Metrics;
 use crate::policy::Policy;
 use crate::readable;
 use crate::samples::Samples;
-use crate::session_io::tls::{TlsError, client_config};
+use crate::session_io::tls::{TlsError, check_host_name, client_config};
 use crate::session_io::{Link, LinkError, LinkEvent};
 use kernel::Kernel;
 
 /// What the process tells the running daemon.
 #[derive(Debug)]
 pub enum Command {
-    /// Take the policy and the idle gap of this configuration.
+    /// Take the policy, the idle gap and the certificates of this configuration.
     Reload(Box<Config>),
     /// Give everything back and end.
     Stop,
@@ -306,9 +306,11 @@ impl Daemon {
     fn reload(&mut self, config: &Config) {
         self.config.policy.clone_from(&config.policy);
         self.config.pacing.idle_gap_us = config.pacing.idle_gap_us;
+        self.reload_certificates(config);
+        self.config.tls.clone_from(&config.tls);
         if *config != self.config {
             tracing::warn!(
-                "only [[policy]] and pacing.idle_gap_us change at run time; restart for the rest"
+                "only [[policy]], pacing.idle_gap_us and [tls] change at run time; restart for the rest"
             );
         }
         self.book.set_idle_gap_ns(config.pacing.idle_gap_us * 1_000);
@@ -317,6 +319,19 @@ impl Daemon {
             .warn_of_missing(&policy.refresh_cgroups(self.kernel.cgroups()));
         self.book.set_policy(policy);
         tracing::info!(rules = config.policy.len(), "the policy was reloaded");
+    }
+
+    /// Reads the certificates again, for connections from now on. The session that stands was
+    /// authenticated when it began and goes on.
+    fn reload_certificates(&mut self, config: &Config) {
+        let checked = check_host_name(&config.tls, &self.config.host)
+            .and_then(|()| client_config(&config.tls, &self.config.session));
+        match checked {
+            Ok(client) => self.link.set_client(client, &config.tls.server_name),
+            Err(error) => {
+                tracing::error!("[tls]: {error}; the certificates of before stay in force");
+            }
+        }
     }
 }
 

@@ -176,6 +176,12 @@ impl Link {
         }
     }
 
+    /// Has connections from now on made with another client's side of TLS, to a server of this name.
+    pub fn set_client(&mut self, client: ClientConfig, server_name: &str) {
+        self.client = client;
+        server_name.clone_into(&mut self.server_name);
+    }
+
     /// The next thing that happens. Cancel safe.
     pub async fn next(&mut self) -> LinkEvent {
         loop {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use daemon_support::allocator::{Allocator, LEASE_NS, hosts};
 use daemon_support::backend::recorder;
-use daemon_support::{Running, certificates, config, conn, facts, on_one_thread, until};
+use daemon_support::{Authority, Running, certificates, config, conn, facts, on_one_thread, until};
 use ratewright_endpointd::backend::FlowEventKind;
 use ratewright_endpointd::clock;
 use ratewright_endpointd::daemon::{Command, Exit};
@@ -369,6 +369,46 @@ fn a_reload_changes_the_policy_of_running_flows() {
             allocator.script.borrow().flows.is_empty()
         })
         .await;
+        daemon.stop().await.unwrap();
+    });
+}
+
+#[test]
+fn a_reload_takes_new_certificates_and_the_session_stands() {
+    on_one_thread(async {
+        let folder = certificates();
+        let allocator = Allocator::start(folder.path(), 1, None);
+        let (backend, kernel) = recorder();
+        let config = config(folder.path(), &[allocator.address], "");
+        let daemon = Running::start(config.clone(), backend);
+        kernel.event(conn(0), FlowEventKind::Start(facts("10.0.2.1", 80)));
+        until("the flow is paced", || kernel.rate_of(0).is_some()).await;
+        let reload = async || {
+            let command = Command::Reload(Box::new(config.clone()));
+            daemon.commands.send(command).await.unwrap();
+            // A command is taken before a request.
+            daemon.status().await
+        };
+
+        // Files that are of no use leave everything as it is.
+        std::fs::write(folder.path().join("h1.pem"), "nonsense").unwrap();
+        reload().await;
+        let authority = Authority::new();
+        authority.write(&folder.path().join("ca.pem"));
+        authority.issue(folder.path(), "h1", "h1");
+        authority.issue(folder.path(), "allocator", "ratewright-allocator");
+        reload().await;
+        kernel.event(conn(1), FlowEventKind::Start(facts("10.0.2.1", 80)));
+        until("another flow is paced", || kernel.rate_of(1).is_some()).await;
+        let link = daemon.status().await.link;
+        assert_eq!((link.sessions_established, link.sessions_lost), (1, 0));
+
+        // Everything is signed by the new authority now, and only that is trusted.
+        let address = allocator.vanish();
+        let _allocator = Allocator::restart(folder.path(), 2, address).await;
+        while daemon.status().await.link.sessions_established < 2 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         daemon.stop().await.unwrap();
     });
 }

@@ -27,7 +27,7 @@ pub mod wire {
 mod convert;
 mod frame;
 
-pub use frame::{FrameDecoder, MAX_FRAME_BYTES, encode_frame};
+pub use frame::{FrameDecoder, MAX_FRAME_BYTES, encode_frame, frame_of};
 
 /// Longest host name, software name, class name or refusal reason.
 pub const MAX_TEXT_BYTES: usize = 1024;

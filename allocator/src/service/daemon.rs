@@ -295,13 +295,13 @@ impl Daemon {
 }
 
 /// Waits for a signal. One that can no longer come is waited for in vain.
-async fn received(signal: &mut Signal) {
+pub(super) async fn received(signal: &mut Signal) {
     if signal.recv().await.is_none() {
         std::future::pending::<()>().await;
     }
 }
 
-async fn tick(interval: Option<&mut tokio::time::Interval>) {
+pub(super) async fn tick(interval: Option<&mut tokio::time::Interval>) {
     match interval {
         Some(interval) => drop(interval.tick().await),
         None => std::future::pending().await,

@@ -7,6 +7,7 @@
 //! | [`tls`] | certificates |
 //! | [`hub`] | sessions, flows, topology, kill switch: sans-IO |
 //! | [`shard`] | the service thread: the QUIC endpoint, the hub and the engine's rings |
+//! | [`relay`] | a relay between the allocator and some of its hosts, a process of its own |
 //! | [`timed`] | an engine with a histogram of its iteration times |
 //! | [`command`], [`status`], [`health`] | what the admin server asks and what it is told |
 //! | [`admin`] | HTTP for operators and monitoring |
@@ -23,6 +24,7 @@ pub mod config;
 pub mod daemon;
 pub mod health;
 pub mod hub;
+pub mod relay;
 pub mod shard;
 pub mod status;
 pub mod systemd;

@@ -62,7 +62,7 @@ impl std::fmt::Debug for ServerTls {
     }
 }
 
-pub(super) fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let error = |reason: String| TlsError::Pem {
         path: path.to_owned(),
         what: "certificate",
@@ -103,11 +103,7 @@ pub fn load(files: &TlsFiles, protocols: &[&[u8]]) -> Result<ServerTls, TlsError
             found,
         });
     }
-    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|source| TlsError::Pem {
-        path: files.key.clone(),
-        what: "private key",
-        reason: source.to_string(),
-    })?;
+    let key = read_key(&files.key)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
         .build()
@@ -133,6 +129,42 @@ pub fn load(files: &TlsFiles, protocols: &[&[u8]]) -> Result<ServerTls, TlsError
             peers: verifier,
         })
         .map_err(|source| unusable(&files.cert, source.to_string()))
+}
+
+/// The client's side of TLS from the same files, for a server of [`SERVER_NAME`].
+pub fn client(files: &TlsFiles, protocol: &[u8]) -> Result<rustls::ClientConfig, TlsError> {
+    let unusable = |path: &Path, reason: String| TlsError::Unusable {
+        path: path.to_owned(),
+        reason,
+    };
+    let mut roots = RootCertStore::empty();
+    for certificate in read_certificates(&files.ca)? {
+        roots
+            .add(certificate)
+            .map_err(|source| unusable(&files.ca, source.to_string()))?;
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(|source| unusable(&files.cert, source.to_string()))?
+        .with_root_certificates(roots)
+        .with_client_auth_cert(read_certificates(&files.cert)?, read_key(&files.key)?)
+        .map_err(|source| {
+            unusable(
+                &files.key,
+                format!("does not fit {}: {source}", files.cert.display()),
+            )
+        })?;
+    config.alpn_protocols = vec![protocol.to_vec()];
+    Ok(config)
+}
+
+fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_file(path).map_err(|source| TlsError::Pem {
+        path: path.to_owned(),
+        what: "private key",
+        reason: source.to_string(),
+    })
 }
 
 /// The DNS names among a certificate's subject alternative names.

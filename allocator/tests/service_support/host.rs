@@ -57,7 +57,12 @@ fn now_ns() -> u64 {
     1_000_000_000 + start.elapsed().as_nanos() as u64
 }
 
-fn client_config(authority: &Authority, identity: &Identity) -> quinn::ClientConfig {
+/// A client's side of QUIC for a protocol (ALPN).
+pub(crate) fn client_config(
+    authority: &Authority,
+    identity: &Identity,
+    protocol: &[u8],
+) -> quinn::ClientConfig {
     let mut roots = rustls::RootCertStore::empty();
     let ca = CertificateDer::from_pem_slice(authority.pem.as_bytes()).expect("PEM");
     roots.add(ca).expect("an authority");
@@ -70,7 +75,7 @@ fn client_config(authority: &Authority, identity: &Identity) -> quinn::ClientCon
         .with_root_certificates(roots)
         .with_client_auth_cert(vec![chain], key)
         .expect("they fit");
-    tls.alpn_protocols = vec![ratewright_proto::ALPN.to_vec()];
+    tls.alpn_protocols = vec![protocol.to_vec()];
     quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).expect("QUIC")))
 }
 
@@ -119,7 +124,7 @@ impl Host {
         config: ClientConfig,
         first_frame: Option<Vec<u8>>,
     ) -> Self {
-        let quic = client_config(authority, identity);
+        let quic = client_config(authority, identity, ratewright_proto::ALPN);
         let view = Arc::new(Mutex::new(View::default()));
         let wake = Arc::new(Notify::new());
         let (thread_view, thread_wake) = (Arc::clone(&view), Arc::clone(&wake));

@@ -78,10 +78,48 @@ impl Site {
 
     /// The same, with more in its environment.
     pub(crate) fn start_with(&self, environment: &[(&str, &str)]) -> Allocator {
-        let log = self.path().join("log");
+        let arguments = ["--config", "allocator.toml"];
+        self.spawn(&arguments, environment, "log", "admin.sock")
+    }
+
+    /// Starts a relay to these allocators, with `more` in its configuration, and waits until it is
+    /// connected to one. Its certificate names `relay-1`.
+    pub(crate) fn start_relay(&self, allocators: &[SocketAddr], more: &str) -> Allocator {
+        let relay = self.spawn_relay(allocators, more);
+        wait_for("the relay is connected to an allocator", PATIENCE, || {
+            relay.request("GET", "/ready", "").0 == 200
+        });
+        relay
+    }
+
+    /// The same, without waiting for a connection.
+    pub(crate) fn spawn_relay(&self, allocators: &[SocketAddr], more: &str) -> Allocator {
+        self.authority
+            .sign(&["ratewright-allocator", "relay-1"])
+            .write(self.path(), "relay.pem", "relay.key");
+        let allocators: Vec<String> = allocators.iter().map(|a| format!("\"{a}\"")).collect();
+        let config = format!(
+            "listen = \"127.0.0.1:0\"\nadmin = \"unix:relay.sock\"\nallocator = [{}]\n\
+             [tls]\nca = \"ca.pem\"\ncert = \"relay.pem\"\nkey = \"relay.key\"\n{more}",
+            allocators.join(", ")
+        );
+        self.write("relay.toml", &config);
+        let arguments = ["relay", "--config", "relay.toml"];
+        self.spawn(&arguments, &[], "relay.log", "relay.sock")
+    }
+
+    /// Starts the binary and waits until it is ready.
+    fn spawn(
+        &self,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+        log: &str,
+        admin: &str,
+    ) -> Allocator {
+        let log = self.path().join(log);
         let stderr = std::fs::File::create(&log).expect("writable");
         let child = Command::new(BINARY)
-            .args(["--config", "allocator.toml"])
+            .args(arguments)
             .current_dir(self.path())
             .envs(environment.iter().copied())
             .stdout(Stdio::null())
@@ -91,7 +129,7 @@ impl Site {
         let mut allocator = Allocator {
             child,
             log,
-            admin: self.path().join("admin.sock"),
+            admin: self.path().join(admin),
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         };
         wait_for("the allocator says that it is ready", PATIENCE, || {
@@ -112,7 +150,7 @@ impl Site {
     }
 }
 
-/// A running allocator; killed when dropped.
+/// A running allocator or relay; killed when dropped.
 pub(crate) struct Allocator {
     child: Child,
     log: PathBuf,

@@ -22,6 +22,19 @@ pub fn encode_frame(message: &wire::ControlMessage) -> Result<Vec<u8>, SessionEr
     Ok(message.encode_length_delimited_to_vec())
 }
 
+/// A frame of a body that was cut from a stream.
+pub fn frame_of(body: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::with_capacity(MAX_PREFIX_BYTES + body.len());
+    let mut length = body.len();
+    while length >= 0x80 {
+        frame.push(length as u8 | 0x80);
+        length >>= 7;
+    }
+    frame.push(length as u8);
+    frame.extend_from_slice(body);
+    frame
+}
+
 /// Cuts a byte stream into frame bodies. Holds at most one frame and what was
 /// pushed last.
 #[derive(Debug, Default)]

@@ -6,6 +6,8 @@ use std::os::unix::net::{UnixListener as StdUnixListener, UnixStream as StdUnixS
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
+use axum::Router;
+
 use super::guard::Hosts;
 use super::routes::{AdminState, router};
 use crate::service::config::AdminAddress;
@@ -72,8 +74,13 @@ fn bind_unix(path: &Path) -> std::io::Result<StdUnixListener> {
     Ok(listener)
 }
 
-/// Binds the address and serves it on a thread of its own.
+/// Binds the address and serves the allocator's endpoints on a thread of its own.
 pub fn spawn(address: &AdminAddress, state: AdminState) -> Result<AdminServer, AdminError> {
+    serve(address, router(state, Hosts::of(address)))
+}
+
+/// Binds the address and serves what is given on a thread of its own.
+pub fn serve(address: &AdminAddress, app: Router) -> Result<AdminServer, AdminError> {
     let refused = |source: std::io::Error| AdminError::Listen {
         address: address.clone(),
         reason: source.to_string(),
@@ -95,7 +102,6 @@ pub fn spawn(address: &AdminAddress, state: AdminState) -> Result<AdminServer, A
             )
         }
     };
-    let hosts = Hosts::of(address);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -103,7 +109,6 @@ pub fn spawn(address: &AdminAddress, state: AdminState) -> Result<AdminServer, A
         .name("admin".to_owned())
         .spawn(move || {
             let served = runtime.block_on(async move {
-                let app = router(state, hosts);
                 match listener {
                     Listener::Tcp(listener) => {
                         axum::serve(tokio::net::TcpListener::from_std(listener)?, app).await

@@ -14,5 +14,5 @@ pub mod logging;
 pub mod metrics;
 mod routes;
 
-pub use listen::{AdminError, AdminServer, spawn};
+pub use listen::{AdminError, AdminServer, serve, spawn};
 pub use routes::AdminState;

@@ -88,7 +88,7 @@ impl Checker<'_> {
         }
     }
 
-    fn socket_address(
+    pub(super) fn socket_address(
         &self,
         key: &str,
         value: &Spanned<String>,
@@ -102,7 +102,7 @@ impl Checker<'_> {
         })
     }
 
-    fn admin(&self, value: &Spanned<String>) -> Result<AdminAddress, ConfigError> {
+    pub(super) fn admin(&self, value: &Spanned<String>) -> Result<AdminAddress, ConfigError> {
         if let Some(path) = value.get_ref().strip_prefix("unix:") {
             // The length of sun_path in sockaddr_un, with its final zero.
             if path.is_empty() || path.len() > 107 {
@@ -116,7 +116,7 @@ impl Checker<'_> {
         Ok(AdminAddress::Tcp(address))
     }
 
-    fn log(&self, field: Field<String>) -> Result<String, ConfigError> {
+    pub(super) fn log(&self, field: Field<String>) -> Result<String, ConfigError> {
         let Some(value) = field else {
             return Ok("info".to_owned());
         };
@@ -138,7 +138,7 @@ impl Checker<'_> {
         Ok(self.folder.join(value.get_ref()))
     }
 
-    fn tls(&self, raw: RawTls) -> Result<TlsFiles, ConfigError> {
+    pub(super) fn tls(&self, raw: RawTls) -> Result<TlsFiles, ConfigError> {
         let ca = self.need(
             raw.ca,
             "tls.ca",

@@ -5,6 +5,7 @@
 //! | [`error`] | what is wrong: file, line, key, what would be right |
 //! | `raw` | the file's shape for serde |
 //! | `check`, `classes` | from the raw shape to a [`Config`], every value checked |
+//! | [`relay`] | the configuration of a relay |
 //! | [`trust`] | which hosts may have a session |
 //! | [`example`] | a commented file with every key and its default |
 //!
@@ -18,6 +19,7 @@ mod classes;
 pub mod error;
 pub mod example;
 mod raw;
+pub mod relay;
 #[cfg(test)]
 mod tests;
 mod transport;
@@ -26,6 +28,7 @@ pub mod trust;
 pub use classes::class_table;
 pub use error::ConfigError;
 pub use example::example_config;
+pub use relay::{RelayConfig, example_relay_config};
 pub use transport::DpdkTransport;
 pub use trust::{Distrust, Fingerprint, HostPattern, RelayIdentity, Trust};
 

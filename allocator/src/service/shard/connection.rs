@@ -62,11 +62,14 @@ pub(super) async fn serve(shared: Shared, incoming: Incoming) {
 
 /// Datagrams that are there together.
 #[derive(Default)]
-pub(super) struct Datagrams(arrayvec::ArrayVec<Bytes, DATAGRAM_BATCH>);
+pub(in crate::service) struct Datagrams(arrayvec::ArrayVec<Bytes, DATAGRAM_BATCH>);
 
 impl Datagrams {
     /// Waits for a datagram, then takes what else is there.
-    pub(super) async fn read(&mut self, connection: &Connection) -> Result<(), ConnectionError> {
+    pub(in crate::service) async fn read(
+        &mut self,
+        connection: &Connection,
+    ) -> Result<(), ConnectionError> {
         self.0.clear();
         self.0.push(connection.read_datagram().await?);
         while !self.0.is_full() {
@@ -79,7 +82,7 @@ impl Datagrams {
         Ok(())
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Bytes> {
+    pub(in crate::service) fn iter(&self) -> impl Iterator<Item = &Bytes> {
         self.0.iter()
     }
 }

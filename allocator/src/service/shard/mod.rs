@@ -34,7 +34,7 @@ use ratewright_proto::control::RefusalCode;
 use ratewright_proto::sealed::SealedConfig;
 use ratewright_topology::Topology;
 
-mod connection;
+pub(super) mod connection;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
 pub mod engine_link;
@@ -47,6 +47,7 @@ pub mod window;
 
 use engine_link::{EngineFactory, EngineLink};
 use port::Spins;
+pub(super) use state::OVERTAKEN_NS;
 use state::Shared;
 
 /// Handshakes in progress from which on a peer has to show that its address is its own.

@@ -41,7 +41,7 @@ const MAX_OUTBOX_BYTES: usize = 8 << 20;
 const MAX_RATES_PER_SEALED_TURN: usize = 512;
 
 /// A QUIC datagram this soon after a sealed one may have been sent before it.
-const OVERTAKEN_NS: u64 = 20_000_000;
+pub(in crate::service) const OVERTAKEN_NS: u64 = 20_000_000;
 
 /// The timer entry of the engine's ring; sessions start at 1.
 const RING_TIMER: u32 = 0;

@@ -1,0 +1,312 @@
+//! What the relay's tasks share: its hosts, its connection to the allocator, and what goes between them.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use indexmap::IndexMap;
+use quinn::{Connection, VarInt};
+use ratewright_proto::relay::{Bundle, Bundler};
+use rustc_hash::FxBuildHasher;
+use serde::Serialize;
+use tokio::sync::Notify;
+
+use super::sealed::SealedHosts;
+use crate::service::clock;
+use crate::service::shard::OVERTAKEN_NS;
+use crate::service::status::{Reasons, RelayCounts};
+
+/// What the relay has counted since its start.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Between the relay and the allocator.
+    pub bundles: RelayCounts,
+    /// Hosts' connections that became a stream to the allocator.
+    pub hosts_opened: u64,
+    /// Hosts' connections that ended or came to nothing, by reason.
+    pub hosts_closed: Reasons,
+    /// Datagrams from hosts.
+    pub datagrams_from_hosts: u64,
+    /// Datagrams to hosts.
+    pub datagrams_to_hosts: u64,
+    /// Times that there was a connection to an allocator.
+    pub connects: u64,
+}
+
+/// A host.
+struct Host {
+    connection: Connection,
+    /// The number of its sealed session, once a Welcome has told it.
+    session: Option<u32>,
+    /// When a sealed datagram was last taken; answers go there unless the host has gone back to QUIC.
+    sealed_ns: Option<u64>,
+}
+
+/// The allocator that the relay is connected to.
+struct Upstream {
+    connection: Connection,
+    address: String,
+}
+
+/// Everything of the relay.
+pub(super) struct State {
+    hosts: IndexMap<u32, Host, FxBuildHasher>,
+    upstream: Option<Upstream>,
+    bundler: Bundler,
+    /// Wakes the task that sends the bundle that has begun.
+    begun: Arc<Notify>,
+    pub(super) sealed: Option<SealedHosts>,
+    pub(super) counts: Counts,
+}
+
+/// The state, as tasks hold it.
+#[derive(Clone)]
+pub(super) struct Shared(Arc<Mutex<State>>);
+
+/// The body of a relay's `GET /status`.
+#[derive(Debug, Clone, Serialize)]
+pub struct RelayStatus {
+    /// Version of this binary.
+    pub version: &'static str,
+    /// The allocator that it is connected to.
+    pub allocator: Option<String>,
+    /// Round-trip time to it, in microseconds.
+    pub rtt_us: u64,
+    /// Its hosts.
+    pub hosts: Vec<HostStatus>,
+}
+
+/// One host in a relay's `GET /status`.
+#[derive(Debug, Clone, Serialize)]
+pub struct HostStatus {
+    /// Where it connects from.
+    pub address: SocketAddr,
+    /// `udp` where sealed datagrams carry its session, or `quic`.
+    pub hot: &'static str,
+    /// Round-trip time of its connection, in microseconds.
+    pub rtt_us: u64,
+}
+
+fn rtt_us(connection: &Connection) -> u64 {
+    u64::try_from(connection.rtt().as_micros()).unwrap_or(u64::MAX)
+}
+
+impl Shared {
+    pub(super) fn new(sealed: Option<SealedHosts>) -> Self {
+        Self(Arc::new(Mutex::new(State {
+            hosts: IndexMap::default(),
+            upstream: None,
+            bundler: Bundler::default(),
+            begun: Arc::new(Notify::new()),
+            sealed,
+            counts: Counts::default(),
+        })))
+    }
+
+    /// The state. A task that panicked while it held the lock ends the process anyway.
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// The connection to an allocator is up.
+    pub(super) fn connected(&mut self, connection: &Connection, address: &str) {
+        self.upstream = Some(Upstream {
+            connection: connection.clone(),
+            address: address.to_owned(),
+        });
+        self.counts.connects += 1;
+    }
+
+    /// The connection to the allocator is gone, and with it what every host had there: they are to look
+    /// for another server at once.
+    pub(super) fn disconnected(&mut self) {
+        self.upstream = None;
+        self.bundler.take();
+        for host in self.hosts.values() {
+            host.connection
+                .close(VarInt::from_u32(2), b"the relay has lost the allocator");
+        }
+    }
+
+    pub(super) fn upstream(&self) -> Option<Connection> {
+        Some(self.upstream.as_ref()?.connection.clone())
+    }
+
+    /// Wakes when a bundle has begun.
+    pub(super) fn begun(&self) -> Arc<Notify> {
+        Arc::clone(&self.begun)
+    }
+
+    pub(super) fn host_count(&self) -> usize {
+        self.hosts.len()
+    }
+
+    pub(super) fn add_host(&mut self, channel: u32, connection: &Connection) {
+        let host = Host {
+            connection: connection.clone(),
+            session: None,
+            sealed_ns: None,
+        };
+        self.hosts.insert(channel, host);
+        self.counts.hosts_opened += 1;
+    }
+
+    pub(super) fn remove_host(&mut self, channel: u32) {
+        if let Some(host) = self.hosts.swap_remove(&channel)
+            && let (Some(session), Some(sealed)) = (host.session, &mut self.sealed)
+        {
+            sealed.remove(session);
+        }
+    }
+
+    /// The number of a host's session, for its sealed datagrams.
+    pub(super) fn set_session(&mut self, channel: u32, session: u32) {
+        if let Some(host) = self.hosts.get_mut(&channel) {
+            host.session = Some(session);
+        }
+    }
+
+    /// QUIC datagrams of a host.
+    pub(super) fn take_quic<'a>(
+        &mut self,
+        channel: u32,
+        datagrams: impl Iterator<Item = &'a Bytes>,
+    ) {
+        let now_ns = clock::now_ns();
+        if let Some(host) = self.hosts.get_mut(&channel)
+            // One that sealed datagrams have overtaken means no change of mind.
+            && host
+                .sealed_ns
+                .is_some_and(|at_ns| now_ns.saturating_sub(at_ns) > OVERTAKEN_NS)
+        {
+            host.sealed_ns = None;
+        }
+        for datagram in datagrams {
+            self.bundle(channel, datagram);
+        }
+    }
+
+    /// Takes what sealed datagrams there are; returns how many.
+    pub(super) fn take_sealed(&mut self) -> std::io::Result<usize> {
+        let Some(mut sealed) = self.sealed.take() else {
+            return Ok(0);
+        };
+        let now_ns = clock::now_ns();
+        let received = sealed.receive(|channel, text| {
+            if let Some(host) = self.hosts.get_mut(&channel) {
+                host.sealed_ns = Some(now_ns);
+            }
+            self.bundle(channel, text);
+        });
+        self.sealed = Some(sealed);
+        received
+    }
+
+    /// Puts a host's datagram into the bundle for the allocator.
+    fn bundle(&mut self, channel: u32, datagram: &[u8]) {
+        self.counts.datagrams_from_hosts += 1;
+        let Some(upstream) = &self.upstream else {
+            self.counts.bundles.rejected.count("no_allocator");
+            return;
+        };
+        let max_bytes = upstream.connection.max_datagram_size().unwrap_or(0);
+        if self.bundler.is_empty() {
+            self.begun.notify_one();
+        }
+        match self.bundler.push(max_bytes, channel, datagram) {
+            Ok(full) => {
+                self.counts.bundles.datagrams_sent += 1;
+                if let Some(bundle) = full {
+                    self.send(bundle);
+                }
+            }
+            Err(_) => self.counts.bundles.rejected.count("too_large_to_send"),
+        }
+    }
+
+    /// Sends the bundle that has begun.
+    pub(super) fn flush_bundle(&mut self) {
+        if let Some(bundle) = self.bundler.take() {
+            self.send(bundle);
+        }
+    }
+
+    fn send(&mut self, bundle: Vec<u8>) {
+        let counts = &mut self.counts.bundles;
+        let bytes = bundle.len() as u64;
+        match &self.upstream {
+            Some(upstream) if upstream.connection.send_datagram(bundle.into()).is_ok() => {
+                counts.bundles_sent += 1;
+                counts.bytes_sent += bytes;
+            }
+            _ => counts.rejected.count("not_sent"),
+        }
+    }
+
+    /// Hands the datagrams of the allocator's bundles to their hosts.
+    pub(super) fn take_bundles<'a>(&mut self, bundles: impl Iterator<Item = &'a Bytes>) {
+        for bytes in bundles {
+            let counts = &mut self.counts.bundles;
+            counts.bundles_received += 1;
+            counts.bytes_received += bytes.len() as u64;
+            let Ok(bundle) = Bundle::parse(bytes) else {
+                counts.rejected.count("malformed_bundle");
+                continue;
+            };
+            for (channel, datagram) in bundle.entries() {
+                self.counts.bundles.datagrams_received += 1;
+                self.hand_over(channel, datagram);
+            }
+        }
+        if let Some(sealed) = &mut self.sealed {
+            sealed.flush();
+        }
+    }
+
+    fn hand_over(&mut self, channel: u32, datagram: &[u8]) {
+        let Some(host) = self.hosts.get(&channel) else {
+            // A host that has just gone.
+            self.counts.bundles.rejected.count("unknown_channel");
+            return;
+        };
+        let sealed = match (host.sealed_ns, host.session, &mut self.sealed) {
+            (Some(_), Some(session), Some(sealed)) => sealed.send(session, datagram),
+            _ => false,
+        };
+        let sent = sealed
+            || host
+                .connection
+                .send_datagram(Bytes::copy_from_slice(datagram))
+                .is_ok();
+        if sent {
+            self.counts.datagrams_to_hosts += 1;
+        } else {
+            self.counts.bundles.rejected.count("host_not_reached");
+        }
+    }
+
+    /// The body of `/status`.
+    pub(super) fn status(&self) -> RelayStatus {
+        let upstream = self.upstream.as_ref();
+        RelayStatus {
+            version: env!("CARGO_PKG_VERSION"),
+            allocator: upstream.map(|upstream| upstream.address.clone()),
+            rtt_us: upstream.map_or(0, |upstream| rtt_us(&upstream.connection)),
+            hosts: self
+                .hosts
+                .values()
+                .map(|host| HostStatus {
+                    address: host.connection.remote_address(),
+                    hot: if host.sealed_ns.is_some() {
+                        "udp"
+                    } else {
+                        "quic"
+                    },
+                    rtt_us: rtt_us(&host.connection),
+                })
+                .collect(),
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The connection to the allocator.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quinn::crypto::rustls::QuicClientConfig;
+use quinn::{ClientConfig, Connection, Endpoint, IdleTimeout, VarInt};
+use ratewright_proto::relay;
+
+use super::state::Shared;
+use crate::service::config::TlsFiles;
+use crate::service::shard::connection::Datagrams;
+use crate::service::shard::transport::transport_config;
+use crate::service::tls::{self, SERVER_NAME, TlsError};
+
+/// Pauses between attempts, while no allocator answers.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LAST_PAUSE: Duration = Duration::from_secs(1);
+
+/// How long an attempt may take.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// An allocator that is silent for this long is given up, and the hosts go to their next server.
+const IDLE_TIMEOUT_MS: u32 = 1_500;
+
+/// Keeps a connection up whose hosts have nothing to say.
+const KEEP_ALIVE: Duration = Duration::from_millis(300);
+
+/// The relay's side of TLS towards the allocator.
+pub(super) fn client_config(files: &TlsFiles) -> Result<ClientConfig, TlsError> {
+    let tls = tls::client(files, relay::ALPN)?;
+    let quic = QuicClientConfig::try_from(tls).map_err(|source| TlsError::Unusable {
+        path: files.cert.clone(),
+        reason: source.to_string(),
+    })?;
+    let mut transport = transport_config();
+    transport
+        .max_concurrent_bidi_streams(VarInt::from_u32(0))
+        .max_idle_timeout(Some(IdleTimeout::from(VarInt::from_u32(IDLE_TIMEOUT_MS))))
+        .keep_alive_interval(Some(KEEP_ALIVE))
+        .initial_mtu(relay::RELAY_MTU_BYTES)
+        .min_mtu(relay::RELAY_MTU_BYTES);
+    let mut config = ClientConfig::new(Arc::new(quic));
+    config.transport_config(Arc::new(transport));
+    Ok(config)
+}
+
+/// Keeps a connection to one of the allocators, for as long as the task runs.
+pub(super) async fn keep(
+    shared: Shared,
+    allocators: Vec<String>,
+    client: tokio::sync::watch::Receiver<ClientConfig>,
+) {
+    let mut pause = FIRST_PAUSE;
+    let mut told = false;
+    loop {
+        for address in &allocators {
+            let config = client.borrow().clone();
+            let attempt = tokio::time::timeout(HANDSHAKE_TIMEOUT, connect(address, config));
+            let error = match attempt.await {
+                Ok(Ok((_endpoint, connection))) => {
+                    tracing::info!(allocator = address, "connected to the allocator");
+                    pause = FIRST_PAUSE;
+                    told = false;
+                    shared.lock().connected(&connection, address);
+                    let reason = carry(&shared, &connection).await;
+                    shared.lock().disconnected();
+                    tracing::warn!(allocator = address, reason, "the allocator is lost");
+                    continue;
+                }
+                Ok(Err(error)) => error,
+                Err(_) => "no answer".to_owned(),
+            };
+            if told {
+                tracing::debug!(allocator = address, error, "no connection to the allocator");
+            } else {
+                tracing::warn!(
+                    allocator = address,
+                    error,
+                    "no connection to the allocator; hosts are turned away, trying again"
+                );
+            }
+        }
+        told = true;
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LAST_PAUSE);
+    }
+}
+
+async fn connect(address: &str, config: ClientConfig) -> Result<(Endpoint, Connection), String> {
+    let mut found = tokio::net::lookup_host(address)
+        .await
+        .map_err(|error| error.to_string())?;
+    let remote = found.next().ok_or("the name has no address")?;
+    let any: SocketAddr = if remote.is_ipv4() {
+        SocketAddr::from(([0, 0, 0, 0], 0))
+    } else {
+        SocketAddr::from(([0u16; 8], 0))
+    };
+    let endpoint = Endpoint::client(any).map_err(|error| error.to_string())?;
+    let connection = endpoint
+        .connect_with(config, remote, SERVER_NAME)
+        .map_err(|error| error.to_string())?
+        .await
+        .map_err(|error| error.to_string())?;
+    Ok((endpoint, connection))
+}
+
+/// Carries datagrams until the connection is lost; says why it was.
+async fn carry(shared: &Shared, connection: &Connection) -> String {
+    tokio::select! {
+        error = from_allocator(shared, connection) => error,
+        never = to_allocator(shared) => match never {},
+    }
+}
+
+async fn from_allocator(shared: &Shared, connection: &Connection) -> String {
+    let mut batch = Datagrams::default();
+    loop {
+        if let Err(error) = batch.read(connection).await {
+            return error.to_string();
+        }
+        shared.lock().take_bundles(batch.iter());
+    }
+}
+
+/// Sends a bundle when the tasks that were ready when it began have had their turn: whatever else has
+/// arrived by then goes with it.
+async fn to_allocator(shared: &Shared) -> std::convert::Infallible {
+    let begun = shared.lock().begun();
+    loop {
+        begun.notified().await;
+        tokio::task::yield_now().await;
+        shared.lock().flush_bundle();
+    }
+}
