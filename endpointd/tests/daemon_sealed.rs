@@ -4,10 +4,10 @@ mod daemon_support;
 
 use daemon_support::allocator::Allocator;
 use daemon_support::backend::{Script, recorder};
-use daemon_support::service::Service;
-use daemon_support::{Running, certificates, config, conn, facts, on_one_thread, until};
+use daemon_support::service::{RelayService, Service};
+use daemon_support::{Authority, Running, certificates, config, conn, facts, on_one_thread, until};
 use ratewright_endpointd::backend::FlowEventKind;
-use ratewright_endpointd::status::{HotPathKind, LinkCounters};
+use ratewright_endpointd::status::{HotPathKind, LinkCounters, Status};
 use ratewright_proto::control::SealedUdp;
 use ratewright_proto::sealed::Cipher;
 
@@ -156,6 +156,42 @@ fn a_restarted_allocator_is_spoken_to_by_sealed_datagrams_again() {
         kernel.event(conn(1), FlowEventKind::Idle);
         paced(&kernel, 0, &ALONE).await;
         goes_sealed(&daemon, &kernel).await;
+        daemon.stop().await.unwrap();
+        service.stop().await;
+    });
+}
+
+#[test]
+fn a_daemon_whose_relay_vanishes_goes_on_with_the_allocator() {
+    on_one_thread(async {
+        let folder = tempfile::tempdir().unwrap();
+        let authority = Authority::new();
+        authority.write(&folder.path().join("ca.pem"));
+        authority.issue(folder.path(), "h1", "h1");
+        authority.issue(folder.path(), "allocator", "ratewright-allocator");
+        let names = ["ratewright-allocator", "relay-1"];
+        authority.issue_for(folder.path(), "relay", &names);
+        let more = "[transport]\nhot = \"udp\"\n[trust.relays]\nrelay-1 = [\"h1\"]\n";
+        let service = Service::start(folder.path(), more);
+        let relay = RelayService::start(folder.path(), service.address).await;
+        let servers = [relay.address, service.address];
+        let (backend, kernel) = recorder();
+        let daemon = Running::start(config(folder.path(), &servers, ""), backend);
+        // By the relay everything is as it is without.
+        on_path(&daemon, HotPathKind::Udp).await;
+        kernel.event(conn(0), FlowEventKind::Start(facts(H2, 80)));
+        paced(&kernel, 0, &ALONE).await;
+        goes_sealed(&daemon, &kernel).await;
+        let at = |status: Box<Status>| status.session.allocator.unwrap_or_default();
+        assert_eq!(at(daemon.status().await), relay.address.to_string());
+
+        relay.vanish();
+        while daemon.status().await.link.sessions_established < 2 {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+        on_path(&daemon, HotPathKind::Udp).await;
+        goes_sealed(&daemon, &kernel).await;
+        assert_eq!(at(daemon.status().await), service.address.to_string());
         daemon.stop().await.unwrap();
         service.stop().await;
     });

@@ -39,7 +39,13 @@ impl Authority {
 
     /// Writes `NAME.pem` and `NAME.key`.
     pub fn issue(&self, folder: &Path, file: &str, dns_name: &str) {
-        let mut params = CertificateParams::new(vec![dns_name.to_owned()]).unwrap();
+        self.issue_for(folder, file, &[dns_name]);
+    }
+
+    /// The same with any number of names.
+    pub fn issue_for(&self, folder: &Path, file: &str, dns_names: &[&str]) {
+        let names: Vec<String> = dns_names.iter().map(|&name| name.to_owned()).collect();
+        let mut params = CertificateParams::new(names).unwrap();
         params.extended_key_usages = vec![
             ExtendedKeyUsagePurpose::ClientAuth,
             ExtendedKeyUsagePurpose::ServerAuth,

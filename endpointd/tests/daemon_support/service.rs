@@ -5,10 +5,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use ratewright_allocator::service::daemon::Loaded;
+use ratewright_allocator::service::relay::{LoadedRelay, Relay};
 use ratewright_allocator::service::shard::engine_link::configured_engine;
 use ratewright_allocator::service::shard::{Shard, ShardError};
 use ratewright_topology::TwoTierClos;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 /// A running allocator; ended without a word when dropped.
@@ -65,5 +66,59 @@ impl Service {
     pub async fn stop(self) {
         self.task.abort();
         let _ = self.task.await;
+    }
+}
+
+/// A relay called `relay-1`, on a thread and a runtime of its own.
+pub struct RelayService {
+    pub address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl RelayService {
+    /// Starts one to an allocator. The folder has its certificate.
+    pub async fn start(folder: &Path, allocator: SocketAddr) -> Self {
+        let config = format!(
+            "listen = \"127.0.0.1:0\"\nadmin = \"unix:relay.sock\"\nallocator = [\"{allocator}\"]\n\
+             [tls]\nca = \"ca.pem\"\ncert = \"relay.pem\"\nkey = \"relay.key\"\n\
+             [transport]\nhot = \"udp\"\n"
+        );
+        let path = folder.join("relay.toml");
+        std::fs::write(&path, config).unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let (started, address) = oneshot::channel();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async move {
+                let mut relay = Relay::start(LoadedRelay::load(&path).unwrap()).unwrap();
+                while !relay.is_connected() {
+                    tokio::select! {
+                        error = relay.serve() => panic!("{error}"),
+                        () = tokio::time::sleep(Duration::from_millis(1)) => {}
+                    }
+                }
+                started.send(relay.local_addr().unwrap()).unwrap();
+                tokio::select! {
+                    error = relay.serve() => panic!("{error}"),
+                    stopped = stopped => stopped.unwrap(),
+                }
+            });
+            // Nothing runs any more that could say goodbye: to others it is as if it were killed.
+        });
+        Self {
+            address: address.await.unwrap(),
+            stop,
+            thread,
+        }
+    }
+
+    /// Ends it without a word.
+    pub fn vanish(self) {
+        self.stop.send(()).unwrap();
+        self.thread.join().unwrap();
     }
 }

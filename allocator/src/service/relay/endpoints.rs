@@ -1,4 +1,4 @@
-//! The relay's admin endpoints. They change nothing but the log filter.
+//! The relay's admin endpoints. They change nothing.
 
 use std::fmt::Write as _;
 
@@ -10,50 +10,38 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
 use super::state::{Counts, RelayStatus, Shared};
-use crate::service::admin::logging::LogControl;
 
-#[derive(Clone)]
-struct Admin {
-    shared: Shared,
-    log: LogControl,
-}
-
-pub(super) fn router(shared: Shared, log: LogControl) -> Router {
+pub(super) fn router(shared: Shared) -> Router {
     Router::new()
         .route("/live", get(live))
         .route("/ready", get(ready))
         .route("/metrics", get(metrics))
         .route("/status", get(status))
-        .route("/log-level", get(log_level))
-        .with_state(Admin { shared, log })
+        .with_state(shared)
 }
 
-async fn live(State(admin): State<Admin>) -> &'static str {
+async fn live(State(shared): State<Shared>) -> &'static str {
     // A relay that is stuck holds the lock.
-    drop(admin.shared.lock());
+    drop(shared.lock());
     "live\n"
 }
 
-async fn ready(State(admin): State<Admin>) -> Response {
-    if admin.shared.lock().upstream().is_some() {
+async fn ready(State(shared): State<Shared>) -> Response {
+    if shared.lock().upstream().is_some() {
         return "ready\n".into_response();
     }
     let reason = "not ready: no connection to an allocator\n";
     (StatusCode::SERVICE_UNAVAILABLE, reason).into_response()
 }
 
-async fn status(State(admin): State<Admin>) -> Json<RelayStatus> {
-    Json(admin.shared.lock().status())
+async fn status(State(shared): State<Shared>) -> Json<RelayStatus> {
+    Json(shared.lock().status())
 }
 
-async fn log_level(State(admin): State<Admin>) -> String {
-    format!("{}\n", admin.log.current())
-}
-
-async fn metrics(State(admin): State<Admin>) -> Response {
+async fn metrics(State(shared): State<Shared>) -> Response {
     let mut text = Text::default();
     {
-        let state = admin.shared.lock();
+        let state = shared.lock();
         let up = u64::from(state.upstream().is_some());
         text.metric(
             "gauge",

@@ -98,25 +98,68 @@ pub fn run(path: &Path) -> Result<(), DaemonError> {
         .enable_all()
         .build()?;
     runtime.block_on(async move {
-        let mut relay = Relay::start(path, loaded, log)?;
-        relay.serve().await
+        let relay = Relay::start(loaded)?;
+        until_told(relay, path, &log).await
     })
 }
 
+/// Serves until a signal says otherwise.
+async fn until_told(mut relay: Relay, path: &Path, log: &LogControl) -> Result<(), DaemonError> {
+    let mut hangup = signal(SignalKind::hangup())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut watchdog = systemd::watchdog_interval().map(tokio::time::interval);
+    systemd::ready();
+    loop {
+        tokio::select! {
+            error = relay.serve() => return Err(error),
+            () = received(&mut hangup) => reload(&mut relay, path, log),
+            () = tick(watchdog.as_mut()) => systemd::watchdog(),
+            () = received(&mut terminate) => break,
+            () = received(&mut interrupt) => break,
+        }
+    }
+    tracing::info!("stopping");
+    systemd::stopping();
+    relay.shut_down().await;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Loads everything anew. What is wrong is logged in one line, and what was in force stays.
+fn reload(relay: &mut Relay, path: &Path, log: &LogControl) {
+    systemd::reloading();
+    let reloaded = LoadedRelay::load(path).and_then(|loaded| {
+        let filter = loaded.config.log.clone();
+        relay.reload(path, loaded)?;
+        Ok(log.set(&filter)?)
+    });
+    match reloaded {
+        Ok(()) => tracing::info!("reloaded: certificates and log filter"),
+        Err(error) => tracing::error!(
+            "reload rejected, the old configuration stays in force: {}",
+            with_causes(&error)
+        ),
+    }
+    systemd::ready();
+}
+
 /// A running relay.
-struct Relay {
-    path: std::path::PathBuf,
+pub struct Relay {
     config: RelayConfig,
     shared: Shared,
     endpoint: quinn::Endpoint,
     client: watch::Sender<quinn::ClientConfig>,
     tasks: JoinSet<Result<(), std::io::Error>>,
-    log: LogControl,
     _admin: admin::AdminServer,
 }
 
 impl Relay {
-    fn start(path: &Path, loaded: LoadedRelay, log: LogControl) -> Result<Self, DaemonError> {
+    /// Binds the addresses and begins to connect to an allocator. Must be called on a current-thread runtime.
+    ///
+    /// # Errors
+    /// An address cannot be had.
+    pub fn start(loaded: LoadedRelay) -> Result<Self, DaemonError> {
         let summary = loaded.summary();
         let LoadedRelay {
             config,
@@ -166,7 +209,7 @@ impl Relay {
             upstream::keep(keeper, allocators, configured).await;
             Ok(())
         });
-        let app = endpoints::router(shared.clone(), log.clone());
+        let app = endpoints::router(shared.clone());
         let admin = admin::serve(&config.admin, app)?;
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
@@ -175,48 +218,52 @@ impl Relay {
             "ready: relay, {summary}"
         );
         Ok(Self {
-            path: path.to_owned(),
             config,
             shared,
             endpoint,
             client,
             tasks,
-            log,
             _admin: admin,
         })
     }
 
-    async fn serve(&mut self) -> Result<(), DaemonError> {
-        let mut hangup = signal(SignalKind::hangup())?;
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let mut watchdog = systemd::watchdog_interval().map(tokio::time::interval);
-        systemd::ready();
+    /// The address that hosts connect to.
+    ///
+    /// # Errors
+    /// The operating system does not say.
+    pub fn local_addr(&self) -> std::io::Result<std::net::SocketAddr> {
+        self.endpoint.local_addr()
+    }
+
+    /// Whether an allocator is connected.
+    pub fn is_connected(&self) -> bool {
+        self.shared.lock().upstream().is_some()
+    }
+
+    /// Serves until something breaks. Cancel-safe: may be dropped and called again.
+    pub async fn serve(&mut self) -> DaemonError {
         loop {
             tokio::select! {
                 incoming = self.endpoint.accept() => match incoming {
                     Some(incoming) => self.take(incoming),
-                    // Only after the shutdown below.
+                    // Only after `shut_down`, which takes the relay.
                     None => std::future::pending().await,
                 },
                 Some(ended) = self.tasks.join_next() => match ended {
-                    Ok(result) => result?,
-                    Err(error) => return Err(ShardError::Panicked(error).into()),
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => return error.into(),
+                    Err(error) => return ShardError::Panicked(error).into(),
                 },
-                () = received(&mut hangup) => self.reload(),
-                () = tick(watchdog.as_mut()) => systemd::watchdog(),
-                () = received(&mut terminate) => break,
-                () = received(&mut interrupt) => break,
             }
         }
-        tracing::info!("stopping");
-        systemd::stopping();
+    }
+
+    /// Closes the hosts' connections, so that they go on to their next server.
+    pub async fn shut_down(mut self) {
         self.endpoint.set_server_config(None);
         self.endpoint.close(VarInt::from_u32(0), b"the relay stops");
         let _ = tokio::time::timeout(DRAIN_TIME, self.endpoint.wait_idle()).await;
         self.tasks.abort_all();
-        tracing::info!("stopped");
-        Ok(())
     }
 
     /// Turns a host away that could get no session, so that it goes on to its next server at once.
@@ -244,26 +291,16 @@ impl Relay {
         });
     }
 
-    /// Takes new certificates, for connections from now on, and the log filter. What is wrong is logged in
-    /// one line, and what was in force stays.
-    fn reload(&mut self) {
-        systemd::reloading();
-        match self.try_reload() {
-            Ok(()) => tracing::info!("reloaded: certificates and log filter"),
-            Err(error) => tracing::error!(
-                "reload rejected, the old configuration stays in force: {}",
-                with_causes(&error)
-            ),
-        }
-        systemd::ready();
-    }
-
-    fn try_reload(&mut self) -> Result<(), DaemonError> {
+    /// Takes new certificates, for connections from now on.
+    ///
+    /// # Errors
+    /// More than the certificates and the log filter differs; nothing has changed then.
+    pub fn reload(&mut self, path: &Path, loaded: LoadedRelay) -> Result<(), DaemonError> {
         let LoadedRelay {
             config,
             server,
             client,
-        } = LoadedRelay::load(&self.path)?;
+        } = loaded;
         let same = RelayConfig {
             log: self.config.log.clone(),
             tls: self.config.tls.clone(),
@@ -271,11 +308,10 @@ impl Relay {
         };
         if same != self.config {
             return Err(DaemonError::NeedsRestart {
-                path: self.path.display().to_string(),
+                path: path.display().to_string(),
                 keys: "all but [tls] and log".to_owned(),
             });
         }
-        self.log.set(&config.log)?;
         self.endpoint
             .set_server_config(Some(transport::server_config(server.quic)));
         // Nobody takes it any more only when the keeper has died, which ends the relay.

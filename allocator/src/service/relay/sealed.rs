@@ -41,7 +41,11 @@ impl SealedHosts {
             socket,
             peers: IndexMap::default(),
             batch: SendBatch::default(),
-            offer: SealedUdp { port, cipher },
+            offer: SealedUdp {
+                address: None,
+                port,
+                cipher,
+            },
             counters: SealedCounters::default(),
         })
     }

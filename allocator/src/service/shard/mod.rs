@@ -129,12 +129,15 @@ impl Shard {
         let released = config.allocation.start_released;
         let hub = Hub::new(hub_settings(config, epoch), topology, released);
         let engine = EngineLink::start(factory, config, hub.topology(), &hub.capacities_bps())?;
-        let endpoint = transport::bind(config.listen, tls.quic).map_err(|source| ShardError::Bind {
-            address: config.listen,
-            source,
-        })?;
+        let endpoint =
+            transport::bind(config.listen, tls.quic).map_err(|source| ShardError::Bind {
+                address: config.listen,
+                source,
+            })?;
         let (shared, sealed) = start_sealed(config, hub, engine, epoch)?;
-        shared.lock().serve_relays(tls.peers, config.limits.max_sessions);
+        shared
+            .lock()
+            .serve_relays(tls.peers, config.limits.max_sessions);
         let signal = shared.lock().engine.signal();
         let mut tasks = JoinSet::new();
         let grace = Duration::from_millis(config.allocation.start_grace_ms);

@@ -104,12 +104,7 @@ pub(super) struct State {
 pub(super) struct Shared(Arc<Mutex<State>>);
 
 impl Shared {
-    pub(super) fn new(
-        hub: Hub,
-        engine: EngineLink,
-        sealed: Vec<Queue>,
-        epoch: u64,
-    ) -> Self {
+    pub(super) fn new(hub: Hub, engine: EngineLink, sealed: Vec<Queue>, epoch: u64) -> Self {
         Self(Arc::new(Mutex::new(State {
             hub,
             engine,
