@@ -142,7 +142,7 @@ fn an_attach_survives_the_wire_and_nonsense_does_not() {
         .expect("a frame")
         .expect("whole")
         .to_vec();
-    assert_eq!(Attach::decode(&body), Ok(attach.clone()));
+    assert_eq!(Attach::decode(&body), Ok(attach));
     let body_of = |attach: wire::RelayAttach| attach.encode_to_vec();
     let good = wire::RelayAttach {
         certificate: vec![1],
