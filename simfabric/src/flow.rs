@@ -34,7 +34,8 @@ pub struct FlowSpec {
     pub stop: Time,
     /// Weight of the flow in schemes that know weights; 1 is normal.
     pub weight: f32,
-    /// What the workload calls this kind of flow; the scheme may map it to a priority.
+    /// What the workload calls this kind of flow. Where queues know priorities, it is the class of its
+    /// packets, unless the scheme puts them into a later one.
     pub class: u16,
     /// What switches choose among equal paths by. The run fills it from its seed if it is 0.
     pub path_hash: u32,
@@ -184,6 +185,12 @@ impl FlowTable {
         } else {
             &mut self.progress[flow.index()]
         }
+    }
+
+    /// What the workload calls a flow; 0 where there is none.
+    #[inline]
+    pub(crate) fn class(&self, flow: FlowId) -> u16 {
+        self.specs.get(flow.index()).map_or(0, |spec| spec.class)
     }
 
     /// Fetches a flow's counters into the cache.

@@ -28,7 +28,7 @@ enum Command {
     Run(cli::RunArgs),
     /// Read a plan without running it.
     Check(cli::CheckArgs),
-    /// Print the transports and size distributions that plans can name.
+    /// Print what plans can name, and which experiments there are.
     List,
     /// Reproduce a paper's figures, with the paper's numbers beside ours.
     Reproduce(cli::ReproduceArgs),

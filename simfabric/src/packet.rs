@@ -129,7 +129,8 @@ pub struct Packet {
     pub kind: Kind,
     /// ECN and others.
     pub flags: Flags,
-    /// Class of a strict-priority queue; 0 goes first.
+    /// Class in a [strict-priority queue](crate::net::queue::strict_priority); 0 goes first. That of the
+    /// flow, or a later one where the scheme says so.
     pub priority: u8,
     /// Links crossed so far.
     pub hops: u8,

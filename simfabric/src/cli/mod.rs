@@ -8,7 +8,7 @@ mod trace;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
-use ratewright_simfabric::experiment::choices;
+use ratewright_simfabric::experiment::{FLOWTUNE, choices};
 use ratewright_simfabric::plan;
 use ratewright_simfabric::report::classes::CLASSES;
 use ratewright_simfabric::workload::{SizeDistribution, sizes};
@@ -51,9 +51,12 @@ fn create(out: &Path) -> Result<()> {
     std::fs::create_dir_all(out).with_context(|| format!("cannot create {}", out.display()))
 }
 
-/// Prints what plans can name.
+/// Prints what plans can name, and which experiments there are.
 pub(crate) fn list() -> Result<()> {
     println!("transports: {}", plan::NAMES.join(", "));
+    println!("queues: {}", plan::DISCIPLINES.join(", "));
+    println!("topologies: {}", plan::TOPOLOGIES.join(", "));
+    println!("workloads: {}", plan::WORKLOADS.join(", "));
     println!("\nsize distributions, with the mean of the sampler:");
     for name in sizes::NAMES {
         let sizes = SizeDistribution::published(name)?;
@@ -64,6 +67,10 @@ pub(crate) fn list() -> Result<()> {
         "\nsize classes of flow completion times: {}",
         classes.join(", ")
     );
+    println!("\nexperiments of `simfabric reproduce flowtune`:");
+    for experiment in FLOWTUNE {
+        println!("  {}  {}", experiment.letter, experiment.title);
+    }
     println!("\nchoices of `reproduce --set KEY=VALUE`, what they take and what they are:");
     for (key, takes, meaning) in choices::KEYS {
         println!("  {key:<16} {takes}: {meaning}");

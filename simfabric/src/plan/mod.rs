@@ -20,8 +20,11 @@ use toml::Spanned;
 use toml::de::DeTable;
 
 pub use execute::{Executed, RunError};
+pub use queue::DISCIPLINES;
 pub use scheme::{NAMES, Scheme};
 pub use source::PlanError;
+pub use topology::KINDS as TOPOLOGIES;
+pub use workload::KINDS as WORKLOADS;
 
 use crate::net::FabricConfig;
 use crate::net::buffer::SharedBuffer;

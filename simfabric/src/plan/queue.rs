@@ -5,13 +5,13 @@ use std::ops::Range;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::source::{PlanError, Source, Table};
+use super::source::{self, PlanError, Source, Table};
 use super::values::Delay;
 use crate::QueueConfig;
 use crate::net::queue::{CodelConfig, Limit, RedConfig, XcpConfig};
 
 /// The values of `discipline`.
-pub(super) const DISCIPLINES: [&str; 7] = [
+pub const DISCIPLINES: [&str; 8] = [
     "drop-tail",
     "ecn-threshold",
     "codel",
@@ -19,6 +19,7 @@ pub(super) const DISCIPLINES: [&str; 7] = [
     "red",
     "pfabric",
     "xcp",
+    "strict-priority",
 ];
 
 #[derive(Deserialize)]
@@ -114,6 +115,42 @@ fn limit(
     }
 }
 
+/// Classes and the queue of each, which is of a simpler discipline.
+fn strict_priority<'a>(
+    source: &Source<'a>,
+    mut table: Table<'a>,
+    span: Range<usize>,
+) -> Result<QueueConfig, PlanError> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Classes {
+        classes: Spanned<u8>,
+    }
+    let each = match source::take(&mut table, "each") {
+        None => QueueConfig::default(),
+        Some(value) => {
+            let (inner, at) = source.table("each", value)?;
+            let each = read(source, inner, at.clone())?;
+            match each {
+                QueueConfig::Xcp { .. } | QueueConfig::StrictPriority { .. } => {
+                    let message = "the queue of a class cannot be xcp or strict-priority";
+                    return Err(source.error(Some(at), message));
+                }
+                each => each,
+            }
+        }
+    };
+    let t: Classes = source.section(table, span)?;
+    let classes = *t.classes.get_ref();
+    if !(2..=8).contains(&classes) {
+        return Err(source.error(Some(t.classes.span()), "there are 2 to 8 classes"));
+    }
+    Ok(QueueConfig::StrictPriority {
+        classes,
+        each: Box::new(each),
+    })
+}
+
 /// Reads a queue table.
 pub(super) fn read<'a>(
     source: &Source<'a>,
@@ -142,6 +179,7 @@ pub(super) fn read<'a>(
                 QueueConfig::SfqCodel { control, limit }
             });
         }
+        "strict-priority" => return strict_priority(source, table, span),
         "red" => return red(source, source.section(table, span)?),
         "pfabric" => {
             let t: DropTail = source.section(table, span)?;

@@ -14,7 +14,7 @@ use crate::Span;
 use crate::net::Spreading;
 
 /// The values of `kind`.
-pub(super) const KINDS: [&str; 6] = [
+pub const KINDS: [&str; 6] = [
     "dumbbell",
     "leaf-spine",
     "fat-tree",

@@ -15,7 +15,7 @@ use crate::workload::{
 use crate::{FlowSpec, HostId, Span, Time};
 
 /// The values of `kind`.
-const KINDS: [&str; 7] = [
+pub const KINDS: [&str; 7] = [
     "poisson",
     "incast",
     "all-to-all",

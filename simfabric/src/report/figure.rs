@@ -11,7 +11,7 @@ use super::plot::Picture;
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
     /// A file or directory.
-    #[error("{}: {source}", path.display())]
+    #[error("cannot write {}", path.display())]
     File {
         /// The file.
         path: PathBuf,
@@ -19,7 +19,7 @@ pub enum ReportError {
         source: std::io::Error,
     },
     /// Not the JSON of a result.
-    #[error("{}: {source}", path.display())]
+    #[error("{} is not the JSON of a result", path.display())]
     Json {
         /// The file.
         path: PathBuf,
@@ -227,7 +227,7 @@ impl Row {
     }
 }
 
-/// A reproduced figure. Written as `DIR/<figure>.json`, its picture as `DIR/<figure>.svg`.
+/// A reproduced figure. Written as `DIR/<figure>.json` and `.csv`, its picture as `DIR/<figure>.svg`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Figure {
     /// The name of the files, such as `flowtune-h`.
@@ -277,13 +277,55 @@ impl Figure {
         }
     }
 
-    /// Writes `<figure>.json` and `<figure>.svg` into `dir`, which is made if it is missing.
+    /// Writes `<figure>.json`, `<figure>.csv` and `<figure>.svg` into `dir`, which is made if it is
+    /// missing.
     ///
     /// # Errors
     /// If a file cannot be written.
     pub fn write(&self, dir: &Path, picture: &Picture) -> Result<(), ReportError> {
         write_json(&dir.join(format!("{}.json", self.figure)), self)?;
+        write_text(&dir.join(format!("{}.csv", self.figure)), &self.csv())?;
         picture.write(&dir.join(format!("{}.svg", self.figure)))
+    }
+
+    /// The rows as comma-separated values (RFC 4180), numbers in full. A number is a range from itself
+    /// to itself; what the paper says in words is in `paper`.
+    #[must_use]
+    pub fn csv(&self) -> String {
+        let mut csv = String::from(
+            "name,paper,paper_low,paper_high,ours_low,ours_high,unit,verdict,note\r\n",
+        );
+        for row in &self.rows {
+            let (words, paper) = match &row.paper {
+                Paper::Number(value) => ("", Some([*value; 2])),
+                Paper::Range(range) => ("", Some(*range)),
+                Paper::Text(text) => (text.as_str(), None),
+                Paper::Nothing(()) => ("", None),
+            };
+            let ours = match row.ours {
+                Number::Value(value) => Some([value; 2]),
+                Number::Range(range) => Some(range),
+                Number::Missing(()) => None,
+            };
+            let ends = |range: Option<[f64; 2]>| {
+                range.map_or([String::new(), String::new()], |r| r.map(|v| v.to_string()))
+            };
+            let ([paper_low, paper_high], [ours_low, ours_high]) = (ends(paper), ends(ours));
+            let fields = [
+                quoted(&row.name),
+                quoted(words),
+                paper_low,
+                paper_high,
+                ours_low,
+                ours_high,
+                quoted(&row.unit),
+                row.verdict.as_str().to_owned(),
+                quoted(row.note.as_deref().unwrap_or_default()),
+            ];
+            csv.push_str(&fields.join(","));
+            csv.push_str("\r\n");
+        }
+        csv
     }
 
     /// The rows as a text table.
@@ -314,6 +356,15 @@ impl Figure {
             ]);
         }
         table.to_string()
+    }
+}
+
+/// A field of comma-separated values, in quotation marks where it needs them.
+fn quoted(text: &str) -> String {
+    if text.contains([',', '"', '\r', '\n']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
     }
 }
 
@@ -364,6 +415,27 @@ pub fn write_text(path: &Path, text: &str) -> Result<(), ReportError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_as_csv_keep_commas_quotation_marks_and_every_digit() {
+        let mut figure = Figure::new("f", "t", 1, true);
+        figure.rows = vec![
+            Row::judged("a, b", 2.0, 1.0 / 3.0, "x", 0.1).note("say \"no\""),
+            Row::judged("c", (8.6, 10.9), (9.0, 10.0), "µs", 0.0),
+            Row::judged("d", "near-empty", f64::NAN, "µs", 0.0),
+        ];
+        let csv = figure.csv();
+        let lines: Vec<&str> = csv.split_terminator("\r\n").collect();
+        assert_eq!(
+            lines[1..],
+            [
+                "\"a, b\",,2,2,0.3333333333333333,0.3333333333333333,x,off,\"say \"\"no\"\"\"",
+                "c,,8.6,10.9,9,10,µs,reproduced,",
+                "d,near-empty,,,,,µs,not-measured,",
+            ]
+        );
+        assert_eq!(lines[0].split(',').count(), 9);
+    }
 
     #[test]
     fn a_row_has_the_fields_that_readers_rely_on() {

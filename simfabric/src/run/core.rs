@@ -101,7 +101,9 @@ impl Core {
     }
 
     #[inline]
-    pub(crate) fn send(&mut self, host: HostId, packet: Packet) {
+    pub(crate) fn send(&mut self, host: HostId, mut packet: Packet) {
+        let class = self.shared.flows.class(packet.flow).min(u16::from(u8::MAX)) as u8;
+        packet.priority = packet.priority.max(class);
         self.shared
             .flows
             .progress_mut(packet.flow)
@@ -152,8 +154,8 @@ impl Core {
 
     /// Fetches into the cache what events that are about to happen will touch: first the port, when
     /// that is here, the packets that it points to, and when those are, the port that the first of
-    /// them goes on to.
-    pub(crate) fn prefetch(&self) {
+    /// them goes on to. A packet that will reach its host is returned, for what its transport touches.
+    pub(crate) fn prefetch(&self) -> Option<&Packet> {
         let ports = &self.fabric.ports;
         if let Some(Event::Port(index)) = self.events.upcoming(PORT_AHEAD) {
             ports[index as usize].prefetch();
@@ -161,31 +163,35 @@ impl Core {
         if let Some(Event::Port(index)) = self.events.upcoming(PACKETS_AHEAD) {
             ports[index as usize].prefetch_packets(&self.shared.packets);
         }
-        if let Some(Event::Port(index)) = self.events.upcoming(NEXT_PORT_AHEAD) {
-            let port = &ports[index as usize];
-            let first = port.first_on_wire();
-            if !first.is_some() {
-                return;
-            }
-            let packet = &self.shared.packets[first];
-            let next = match port.far {
-                Far::Switch(switch) => {
-                    let hop = Hop {
-                        src: packet.src,
-                        dst: packet.dst,
-                        hash: packet.path_hash,
-                    };
-                    self.fabric.routes.likely(&self.topology, switch, hop)
-                }
-                Far::Host(host) => {
-                    self.shared.flows.prefetch(packet.flow);
-                    self.fabric.routes.first_of_host(host)
-                }
-            };
-            if let Some(port) = next.and_then(|p| ports.get(p as usize)) {
-                port.prefetch();
-            }
+        let Some(Event::Port(index)) = self.events.upcoming(NEXT_PORT_AHEAD) else {
+            return None;
+        };
+        let port = &ports[index as usize];
+        let first = port.first_on_wire();
+        if !first.is_some() {
+            return None;
         }
+        let packet = &self.shared.packets[first];
+        let mut arrives = None;
+        let next = match port.far {
+            Far::Switch(switch) => {
+                let hop = Hop {
+                    src: packet.src,
+                    dst: packet.dst,
+                    hash: packet.path_hash,
+                };
+                self.fabric.routes.likely(&self.topology, switch, hop)
+            }
+            Far::Host(host) => {
+                self.shared.flows.prefetch(packet.flow);
+                arrives = Some(packet);
+                self.fabric.routes.first_of_host(host)
+            }
+        };
+        if let Some(port) = next.and_then(|p| ports.get(p as usize)) {
+            port.prefetch();
+        }
+        arrives
     }
 
     /// A port's event: sends the packet that reached the far end on its way, or hands it over if

@@ -202,8 +202,10 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
     ) -> Result<Ended, FabricError> {
         let mut call_at = self.events + PROGRESS_EVERY;
         while let Some((at, event)) = self.core.events.pop_until(end) {
-            if self.core.fetches {
-                self.core.prefetch();
+            if self.core.fetches
+                && let Some(packet) = self.core.prefetch()
+            {
+                self.transport.prefetch(packet);
             }
             self.step(at, event)?;
             if self.events >= call_at {

@@ -38,6 +38,10 @@ pub trait Transport {
     /// [`Context::take_extension`]; what is not taken is freed.
     fn on_packet(&mut self, cx: &mut Context<'_>, host: HostId, packet: Packet);
 
+    /// A packet will be delivered soon: a chance to fetch what [`on_packet`](Self::on_packet) will touch
+    /// into the cache. It may not be, and must change nothing.
+    fn prefetch(&self, _packet: &Packet) {}
+
     /// A timer fires.
     fn on_timer(&mut self, cx: &mut Context<'_>, token: u64);
 

@@ -15,6 +15,7 @@ mod fifo;
 pub mod pfabric;
 pub mod red;
 pub mod sfq_codel;
+pub mod strict_priority;
 pub mod xcp;
 
 use crate::SimRng;
@@ -30,6 +31,7 @@ pub use fifo::Fifo;
 pub use pfabric::PFabricQueue;
 pub use red::{Red, RedConfig};
 pub use sfq_codel::SfqCodel;
+pub use strict_priority::StrictPriority;
 pub use xcp::{XcpConfig, XcpQueue};
 
 /// How much fits.
@@ -215,6 +217,13 @@ pub enum QueueConfig {
         /// How much fits.
         limit: Limit,
     },
+    /// Strict priorities of packets' classes.
+    StrictPriority {
+        /// How many classes.
+        classes: u8,
+        /// The queue of each.
+        each: Box<QueueConfig>,
+    },
 }
 
 impl Default for QueueConfig {
@@ -230,6 +239,9 @@ impl QueueConfig {
     #[must_use]
     pub fn build(&self, rate_bps: u64) -> Queue {
         match self {
+            Self::StrictPriority { classes, each } => {
+                Queue::StrictPriority(Box::new(StrictPriority::new(*classes, each, rate_bps)))
+            }
             Self::DropTail { limit } => Queue::DropTail(DropTail::new(*limit)),
             Self::EcnThreshold { mark_at, limit } => {
                 Queue::EcnThreshold(EcnThreshold::new(*mark_at, *limit))
@@ -304,6 +316,8 @@ queue! {
     PFabric(Box<PFabricQueue>),
     /// See [`xcp`].
     Xcp(Box<XcpQueue>),
+    /// See [`strict_priority`].
+    StrictPriority(Box<StrictPriority>),
 }
 
 const _: () = assert!(size_of::<Queue>() <= 64, "a queue is one cache line");

@@ -23,6 +23,7 @@ use self::sender::{Ack, Receiver, Sender};
 use crate::ext::Extension;
 use crate::flow::FlowId;
 use crate::packet::{Flags, Kind, Packet};
+use crate::prefetch::fetch;
 use crate::time::{Span, Time};
 use crate::transport::{Context, TimerId, Transport};
 
@@ -372,6 +373,15 @@ impl<C: Congestion> Transport for Tcp<C> {
             Kind::Ack => self.on_ack(cx, packet),
             _ => self.on_data(cx, host, packet),
         }
+    }
+
+    #[inline]
+    fn prefetch(&self, packet: &Packet) {
+        let flow = packet.flow.index();
+        match packet.kind {
+            Kind::Ack => self.flows.get(flow).map(fetch::<_, 6>),
+            _ => self.receivers.get(flow).map(fetch::<_, 2>),
+        };
     }
 
     fn on_timer(&mut self, cx: &mut Context<'_>, token: u64) {

@@ -1,0 +1,318 @@
+//! The fabric against formulae that others derived: queueing theory, the binomial distribution, and
+//! counts that can be made by hand. Nothing here comes from the simulator itself.
+
+use rand::{RngExt as _, SeedableRng as _};
+use ratewright_simfabric::net::buffer::SharedBuffer;
+use ratewright_simfabric::net::queue::{DropReason, Limit, RedConfig};
+use ratewright_simfabric::net::route::Spreading;
+use ratewright_simfabric::records::Records;
+use ratewright_simfabric::transport::constant::ConstantRate;
+use ratewright_simfabric::{
+    Config, FabricConfig, FlowSpec, HostId, QueueConfig, Sim, SimRng, Time,
+};
+use ratewright_topology::{BigSwitch, Node, Topology, TwoTierClos};
+
+const RATE_BPS: u64 = 10_000_000_000;
+/// A full packet on the link, with the default framing.
+const PACKET_BYTES: u64 = 1_538;
+const MSS: u64 = 1_460;
+
+fn switch(hosts: u32) -> Topology {
+    BigSwitch {
+        racks: 1,
+        hosts_per_rack: hosts,
+        host_capacity_bps: RATE_BPS,
+        host_delay_ns: 1_000,
+        ..BigSwitch::default()
+    }
+    .build()
+    .expect("a switch")
+}
+
+fn run(
+    topology: Topology,
+    fabric: FabricConfig,
+    flows: impl Iterator<Item = FlowSpec>,
+    transport: ConstantRate,
+    (warm_up, end): (Time, Time),
+) -> Records {
+    let config = Config {
+        seed: 11,
+        fabric,
+        warm_up,
+        ..Config::default()
+    };
+    let mut sim = Sim::new(config, topology, flows, transport).expect("a good configuration");
+    sim.run_until(end).expect("a good workload");
+    let records = sim.records();
+    records.conservation.expect("nothing is lost unseen");
+    records
+}
+
+/// Flows of one full packet each from host 0 to host 1 that arrive as a Poisson process with this
+/// load; each is of class 0 with probability `first`, else of class 1.
+fn poisson(load: f64, first: f64, packets: u32) -> impl Iterator<Item = FlowSpec> {
+    let mut rng = SimRng::seed_from_u64(5);
+    let service_ps = (PACKET_BYTES * 8_000_000_000_000 / RATE_BPS) as f64;
+    let mut at = 0.0;
+    (0..packets).map(move |_| {
+        at -= (1.0 - rng.random::<f64>()).ln() * service_ps / load;
+        let class = u16::from(rng.random::<f64>() >= first);
+        FlowSpec {
+            class,
+            ..FlowSpec::new(HostId(0), HostId(1), MSS, Time::from_ps(at as u64))
+        }
+    })
+}
+
+/// Mean waiting times in the sender's NIC of classes 0 and 1, in service times.
+fn waits(nic: QueueConfig, load: f64, first: f64) -> [f64; 2] {
+    let fabric = FabricConfig {
+        nic,
+        ..FabricConfig::default()
+    };
+    let flows = poisson(load, first, 300_000);
+    let times = (Time::ZERO, Time::from_ms(10_000));
+    let records = run(switch(2), fabric, flows, ConstantRate::blast(), times);
+    let service_ps = PACKET_BYTES * 8_000_000_000_000 / RATE_BPS;
+    // Two links, each with its serialisation and delay; behind the first nobody waits.
+    let empty_ps = 2 * (service_ps + 1_000_000);
+    let (mut sums, mut counts) = ([0.0; 2], [0_u32; 2]);
+    for flow in &records.flows {
+        let took = flow.fct().expect("nothing is dropped").as_ps();
+        let class = usize::from(flow.spec.class);
+        sums[class] += (took - empty_ps) as f64 / service_ps as f64;
+        counts[class] += 1;
+    }
+    std::array::from_fn(|class| sums[class] / f64::from(counts[class].max(1)))
+}
+
+fn near(found: f64, expected: f64, share: f64, what: &str) {
+    assert!(
+        (found - expected).abs() <= share * expected,
+        "{what}: {found}, and by the formula {expected}"
+    );
+}
+
+/// M/D/1: the Pollaczek–Khinchine formula, W = ρ / (2 (1 − ρ)) service times.
+#[test]
+fn first_in_first_out_waits_as_in_an_m_d_1_queue() {
+    for load in [0.3, 0.7] {
+        let [wait, _] = waits(QueueConfig::default(), load, 1.0);
+        near(wait, load / (2.0 * (1.0 - load)), 0.02, "mean wait");
+    }
+}
+
+/// Cobham, *Priority Assignment in Waiting Line Problems* (1954), for service times that are all the
+/// same: W₀ = ρ / 2, W₁ = W₀ / (1 − ρ₁), W₂ = W₀ / ((1 − ρ₁) (1 − ρ)).
+#[test]
+fn strict_priorities_wait_as_cobham_says() {
+    let (load, first) = (0.7, 0.4);
+    let each = Box::new(QueueConfig::default());
+    let nic = QueueConfig::StrictPriority { classes: 2, each };
+    let [urgent, other] = waits(nic, load, first);
+    let residual = load / 2.0;
+    let free = 1.0 - load * first;
+    near(
+        urgent,
+        residual / free,
+        0.02,
+        "mean wait of the first class",
+    );
+    near(
+        other,
+        residual / (free * (1.0 - load)),
+        0.02,
+        "mean wait of the second class",
+    );
+}
+
+/// Two senders at once, each at the receiver's rate, with n packets: in every packet's time two
+/// arrive and one leaves, so that the queue is full after as many as it holds, and from then on one
+/// of two is dropped.
+#[test]
+fn a_full_queue_drops_what_can_be_counted_by_hand() {
+    let (packets, limit) = (1_000, 100);
+    let fabric = FabricConfig {
+        edge: QueueConfig::DropTail {
+            limit: Limit::Packets(limit),
+        },
+        ..FabricConfig::default()
+    };
+    let flows = (0..2).map(|i| FlowSpec::new(HostId(i), HostId(2), packets * MSS, Time::ZERO));
+    let times = (Time::ZERO, Time::from_ms(10));
+    let records = run(switch(3), fabric, flows, ConstantRate::blast(), times);
+    let expected = packets - u64::from(limit);
+    assert_eq!(records.drops_by(DropReason::Full), expected);
+    assert_eq!(records.drops(), expected);
+    let of_flows: u64 = records.flows.iter().map(|f| f.drops).sum();
+    assert_eq!(of_flows, expected, "what ports drop, flows miss");
+    let delivered: u64 = records
+        .ports
+        .iter()
+        .filter(|p| p.to_host)
+        .map(|p| p.stats.arrived.packets)
+        .sum();
+    assert_eq!(delivered, 2 * packets - expected);
+    let most = records.ports.iter().map(|p| p.stats.max_packets).max();
+    // The NICs hold what is still to be sent.
+    assert_eq!(most, Some(packets as u32 - 1));
+    let edge = records.ports.iter().filter(|p| p.to_host);
+    assert_eq!(edge.map(|p| p.stats.max_packets).max(), Some(limit));
+}
+
+/// Choudhury and Hahne 1998, §III: with n overloaded queues each holds α / (1 + n α) of the buffer.
+#[test]
+fn overloaded_ports_share_a_buffer_as_choudhury_and_hahne_say() {
+    let bytes = 2_000_000;
+    for (alpha, ports) in [(1.0, 1), (1.0, 2), (2.0, 2), (0.5, 4)] {
+        let fabric = FabricConfig {
+            shared_buffer: Some(SharedBuffer { bytes, alpha }),
+            ..FabricConfig::default()
+        };
+        // Two senders at full rate for each receiver.
+        let flows = (0..ports * 2).map(move |i| {
+            FlowSpec::new(
+                HostId(i),
+                HostId(2 * ports + i / 2),
+                FlowSpec::UNBOUNDED,
+                Time::ZERO,
+            )
+        });
+        let senders = ConstantRate::new(RATE_BPS);
+        let times = (Time::from_ms(5), Time::from_ms(8));
+        let records = run(switch(3 * ports), fabric, flows, senders, times);
+        let expected = bytes as f64 * alpha / (1.0 + f64::from(ports) * alpha);
+        let mut held = 0;
+        for port in records
+            .ports
+            .iter()
+            .filter(|p| p.to_host && p.stats.offered.packets > 0)
+        {
+            // A packet each of those that come and go.
+            let difference = (port.stats.mean_bytes() - expected).abs();
+            assert!(
+                difference < 2.0 * PACKET_BYTES as f64 * f64::from(ports),
+                "α {alpha}, {ports} ports: {} of {expected} bytes",
+                port.stats.mean_bytes()
+            );
+            held += 1;
+        }
+        assert_eq!(held, ports);
+    }
+}
+
+/// Floyd and Jacobson 1993, §4 and 7: under traffic that does not answer, RED drops as much as is too
+/// much. Gaps between drops are uniform with the mean 1 / (2 p), which says what p is, and the mean
+/// length of the queue is where p lies between the thresholds.
+#[test]
+fn red_settles_where_its_probability_drops_the_excess() {
+    let control = RedConfig {
+        min_packets: 20.0,
+        max_packets: 80.0,
+        max_probability: 0.1,
+        weight: 0.002,
+        ecn: false,
+    };
+    let fabric = FabricConfig {
+        edge: QueueConfig::Red {
+            control,
+            limit: Limit::Unlimited,
+        },
+        ..FabricConfig::default()
+    };
+    let excess = 0.05;
+    let flows = (0..2).map(|i| {
+        FlowSpec::new(
+            HostId(i),
+            HostId(2),
+            FlowSpec::UNBOUNDED,
+            Time::from_ns(u64::from(i) * 600),
+        )
+    });
+    let senders = ConstantRate::new((RATE_BPS as f64 * (1.0 + excess) / 2.0) as u64);
+    let times = (Time::from_ms(50), Time::from_ms(250));
+    let records = run(switch(3), fabric, flows, senders, times);
+    let port = records
+        .ports
+        .iter()
+        .find(|p| p.to_host && p.stats.offered.packets > 0);
+    let stats = &port.expect("the receiver's port").stats;
+    let share = stats.dropped.packets as f64 / stats.offered.packets as f64;
+    let expected = excess / (1.0 + excess);
+    near(share, expected, 0.02, "share of packets that are dropped");
+    let length = 20.0 + 60.0 * (expected / 2.0) / 0.1;
+    near(stats.mean_packets(), length, 0.04, "mean length");
+    assert_eq!(records.drops_by(DropReason::Full), 0);
+}
+
+/// Packets on each of the uplinks of the first rack.
+fn uplinks(spreading: Spreading, flows: impl Iterator<Item = FlowSpec>) -> Vec<u64> {
+    let topology = TwoTierClos {
+        racks: 2,
+        hosts_per_rack: 4,
+        spines: 8,
+        host_capacity_bps: RATE_BPS,
+        fabric_capacity_bps: RATE_BPS,
+        ..TwoTierClos::default()
+    }
+    .build()
+    .expect("a leaf-spine network");
+    let ups: Vec<usize> = topology
+        .links()
+        .iter()
+        .filter(|l| {
+            l.from == Node::Switch(topology.racks()[0].leaf) && matches!(l.to, Node::Switch(_))
+        })
+        .map(|l| l.id.index())
+        .collect();
+    let fabric = FabricConfig {
+        spreading,
+        ..FabricConfig::default()
+    };
+    let times = (Time::ZERO, Time::from_ms(100));
+    let records = run(topology, fabric, flows, ConstantRate::blast(), times);
+    ups.iter()
+        .map(|i| records.ports[*i].stats.sent.packets)
+        .collect()
+}
+
+/// Pearson's χ² of counts that should be equal. Of eight, 24.3 is exceeded once in a thousand times.
+fn chi_squared(counts: &[u64]) -> f64 {
+    let expected = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
+    counts
+        .iter()
+        .map(|c| (*c as f64 - expected).powi(2) / expected)
+        .sum()
+}
+
+const ONE_IN_A_THOUSAND: f64 = 24.3;
+
+#[test]
+fn hashes_spread_flows_over_equal_paths_and_keep_each_on_one() {
+    let many = (0..8_000).map(|i| {
+        FlowSpec::new(
+            HostId(i % 4),
+            HostId(4 + i / 4 % 4),
+            MSS,
+            Time::from_ns(u64::from(i)),
+        )
+    });
+    let counts = uplinks(Spreading::Flow, many);
+    assert_eq!((counts.len(), counts.iter().sum::<u64>()), (8, 8_000));
+    assert!(chi_squared(&counts) < ONE_IN_A_THOUSAND, "{counts:?}");
+    let one = std::iter::once(FlowSpec::new(HostId(0), HostId(4), 1_000 * MSS, Time::ZERO));
+    let mut counts = uplinks(Spreading::Flow, one);
+    counts.sort_unstable();
+    assert_eq!(counts, [0, 0, 0, 0, 0, 0, 0, 1_000]);
+}
+
+#[test]
+fn spraying_spreads_the_packets_of_one_flow_over_all_paths() {
+    let one = std::iter::once(FlowSpec::new(HostId(0), HostId(4), 8_000 * MSS, Time::ZERO));
+    let counts = uplinks(Spreading::Packet, one);
+    assert_eq!((counts.len(), counts.iter().sum::<u64>()), (8, 8_000));
+    assert!(chi_squared(&counts) < ONE_IN_A_THOUSAND, "{counts:?}");
+    // Chosen by chance, and not in turn.
+    assert!(counts.iter().any(|c| *c != 1_000), "{counts:?}");
+}
