@@ -1,5 +1,12 @@
 //! `simfabric`: runs plans and experiments on the simulated fabric.
 
+/// Prints a line.
+macro_rules! say {
+    ($($line:tt)*) => {
+        $crate::cli::say(format_args!($($line)*))?
+    };
+}
+
 mod cli;
 
 use std::process::ExitCode;
@@ -137,16 +144,16 @@ fn report(
         packets_high_water: records.packets_high_water,
     };
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&result)?);
+        say!("{}", serde_json::to_string_pretty(&result)?);
     } else {
-        println!("{}", result.scenario);
-        println!(
+        say!("{}", result.scenario);
+        say!(
             "  {:.2} M packet-hops/s ({} in {wall_s:.2} s)",
             result.packet_hops_per_s / 1e6,
             result.packet_hops
         );
-        println!("  {:.2} M events/s", result.events_per_s / 1e6);
-        println!(
+        say!("  {:.2} M events/s", result.events_per_s / 1e6);
+        say!(
             "  {:.0} us simulated, {} packets at most, {:.1} MiB of memory",
             result.simulated_us,
             result.packets_high_water,

@@ -94,6 +94,18 @@ fn bad_plans_get_one_clear_error_with_the_place() {
         ("[run]", "[runs]\n[run]", 2, "unknown table `runs`"),
         ("load = 0.5", "lode = 0.5", 23, "unknown field `lode`"),
         (
+            "\"drop-tail\"",
+            "\"strict-priority\"\nclasses = 9",
+            16,
+            "there are 2 to 8 classes",
+        ),
+        (
+            "\"drop-tail\"",
+            "\"strict-priority\"\nclasses = 2\neach = { discipline = \"xcp\" }",
+            17,
+            "the queue of a class cannot be xcp or strict-priority",
+        ),
+        (
             "load = 0.5",
             "load = 1.2",
             23,
@@ -394,4 +406,18 @@ fn the_dctcp_dumbbell_agrees_with_ns_3() {
         );
     }
     assert_eq!(summary["drops"], 0);
+}
+
+/// `simfabric list | head -1`: the reader goes away before everything is written.
+#[test]
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_simfabric"));
+    let output = command.arg("list").stdout(writer).output().unwrap();
+    assert!(
+        output.status.success() && output.stderr.is_empty(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }

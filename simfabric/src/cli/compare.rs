@@ -55,9 +55,9 @@ impl CompareArgs {
             table.add_row([name.clone(), text(left), text(right), change]);
         }
         if different > 0 {
-            println!("{table}");
+            say!("{table}");
         }
-        println!("{compared} numbers compared, {different} differ");
+        say!("{compared} numbers compared, {different} differ");
         if let Some(tolerance) = self.tolerance
             && beyond > 0
         {

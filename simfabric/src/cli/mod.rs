@@ -12,6 +12,7 @@ use ratewright_simfabric::experiment::{FLOWTUNE, choices};
 use ratewright_simfabric::plan;
 use ratewright_simfabric::report::classes::CLASSES;
 use ratewright_simfabric::workload::{SizeDistribution, sizes};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 pub(crate) use compare::CompareArgs;
@@ -35,7 +36,7 @@ impl CheckArgs {
             .iter()
             .map(|(label, _)| label.as_str())
             .collect();
-        println!(
+        say!(
             "{}: {} hosts, {} links, transports: {}",
             self.plan.display(),
             plan.topology.hosts().len(),
@@ -46,6 +47,14 @@ impl CheckArgs {
     }
 }
 
+/// Prints a line. A reader such as `head` that has seen enough is no failure.
+pub(crate) fn say(line: std::fmt::Arguments<'_>) -> Result<()> {
+    match writeln!(std::io::stdout().lock(), "{line}") {
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.context("cannot write to standard output"),
+    }
+}
+
 /// Makes a directory for results, before the runs: a place that cannot be written is known at once.
 fn create(out: &Path) -> Result<()> {
     std::fs::create_dir_all(out).with_context(|| format!("cannot create {}", out.display()))
@@ -53,27 +62,27 @@ fn create(out: &Path) -> Result<()> {
 
 /// Prints what plans can name, and which experiments there are.
 pub(crate) fn list() -> Result<()> {
-    println!("transports: {}", plan::NAMES.join(", "));
-    println!("queues: {}", plan::DISCIPLINES.join(", "));
-    println!("topologies: {}", plan::TOPOLOGIES.join(", "));
-    println!("workloads: {}", plan::WORKLOADS.join(", "));
-    println!("\nsize distributions, with the mean of the sampler:");
+    say!("transports: {}", plan::NAMES.join(", "));
+    say!("queues: {}", plan::DISCIPLINES.join(", "));
+    say!("topologies: {}", plan::TOPOLOGIES.join(", "));
+    say!("workloads: {}", plan::WORKLOADS.join(", "));
+    say!("\nsize distributions, with the mean of the sampler:");
     for name in sizes::NAMES {
         let sizes = SizeDistribution::published(name)?;
-        println!("  {name:<16} {:>12.0} bytes", sizes.mean_bytes());
+        say!("  {name:<16} {:>12.0} bytes", sizes.mean_bytes());
     }
     let classes: Vec<&str> = CLASSES.iter().map(|c| c.0).collect();
-    println!(
+    say!(
         "\nsize classes of flow completion times: {}",
         classes.join(", ")
     );
-    println!("\nexperiments of `simfabric reproduce flowtune`:");
+    say!("\nexperiments of `simfabric reproduce flowtune`:");
     for experiment in FLOWTUNE {
-        println!("  {}  {}", experiment.letter, experiment.title);
+        say!("  {}  {}", experiment.letter, experiment.title);
     }
-    println!("\nchoices of `reproduce --set KEY=VALUE`, what they take and what they are:");
+    say!("\nchoices of `reproduce --set KEY=VALUE`, what they take and what they are:");
     for (key, takes, meaning) in choices::KEYS {
-        println!("  {key:<16} {takes}: {meaning}");
+        say!("  {key:<16} {takes}: {meaning}");
     }
     Ok(())
 }

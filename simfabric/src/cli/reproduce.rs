@@ -105,7 +105,7 @@ impl ReproduceArgs {
                 Err(e) => return Err(e.into()),
             };
             result.figure.write(&self.out, &result.picture)?;
-            println!("{}", result.figure.table());
+            say!("{}", result.figure.table());
             written.push(experiment.letter.to_string());
         }
         Ok(())

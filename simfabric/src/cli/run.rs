@@ -72,7 +72,7 @@ impl RunArgs {
             .map(|(label, e)| (label.clone(), e.outcome.clone()));
         let summary = Summary::new(file, plan.seed, results.collect());
         write_json(&self.out.join("summary.json"), &summary)?;
-        print(&summary, &self.out);
+        print(&summary, &self.out)?;
         if !summary.complete {
             let got: Vec<String> = runs
                 .iter()
@@ -192,11 +192,11 @@ fn picture(plan: &Plan, runs: &[(String, Executed)]) -> Picture {
     )
 }
 
-fn print(summary: &Summary, out: &Path) {
+fn print(summary: &Summary, out: &Path) -> Result<()> {
     let transports: &IndexMap<_, _> = &summary.transports;
     for (label, o) in transports {
         let q = o.queue_packets;
-        println!(
+        say!(
             "{label}: goodput {} Gbit/s, Jain {}, queue {} / {} / {} / {} packets (mean, p50, p95, max), {} drops, {} of {} flows complete",
             short(o.goodput_gbps),
             short(o.jain),
@@ -209,5 +209,6 @@ fn print(summary: &Summary, out: &Path) {
             o.flows[0]
         );
     }
-    println!("{}", out.join("summary.json").display());
+    say!("{}", out.join("summary.json").display());
+    Ok(())
 }

@@ -42,7 +42,7 @@ impl TraceArgs {
         let count = trace::write(flows, &mut sink)
             .and_then(|count| sink.flush().map(|()| count))
             .with_context(|| path.display().to_string())?;
-        println!("{count} flows in {}", path.display());
+        say!("{count} flows in {}", path.display());
         Ok(())
     }
 }

@@ -27,6 +27,12 @@ pub enum TraceError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The file has no flow.
+    #[error("{}: there is no flow in it", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
 }
 
 /// The first line of every trace.
@@ -120,6 +126,11 @@ impl Trace {
             }
             last = flow.start;
             flows += 1;
+        }
+        if flows == 0 {
+            return Err(TraceError::Empty {
+                path: path.to_owned(),
+            });
         }
         Ok(Self {
             lines: lines(path)?,
@@ -272,6 +283,8 @@ mod tests {
         let path = dir.path().join("flows.csv");
         for (text, part) in [
             ("0,0,1\n", ":1: `bytes` is missing"),
+            ("", ": there is no flow in it"),
+            ("start_ns,src,dst,bytes\n", ": there is no flow in it"),
             ("0,0,1,10\n-1,0,1,10\n", ":2: `start_ns` is \"-1\""),
             ("0.1234,0,1,10\n", ":1: `start_ns` is"),
             ("5,0,1,10\n4,0,1,10\n", ":2: starts before"),
