@@ -454,6 +454,7 @@ fn share(
             guarded: config.step_rule == StepRule::Guarded,
         },
         threshold: config.threshold as f32,
+        far_flows: worker::FAR_FLOWS,
         kernels: Kernels::new(options.simd),
         flow_blocks,
         link_blocks: links.into_iter().map(RwLock::new).collect(),

@@ -502,3 +502,45 @@ fn many_rows_survive_churn() {
         compare(&engine, &exact, 0..6_000).expect("the same");
     }
 }
+
+/// What is fetched ahead changes no rate.
+#[test]
+fn many_flows_are_walked_as_few_are() {
+    let three_tiers = ThreeTierClos {
+        pods: 2,
+        racks_per_pod: 2,
+        hosts_per_rack: 8,
+        aggs_per_pod: 4,
+        cores: 8,
+        ..ThreeTierClos::default()
+    };
+    for topology in [two_tiers(4, 8, 4), three_tiers.build().expect("valid")] {
+        for weight in [1.0, 2.0] {
+            let rates = [usize::MAX, 0].map(|far_flows| {
+                let mut engine = parallel(&topology, 2, 1, Simd::best());
+                let shared = Arc::get_mut(&mut engine.shared).expect("no other worker");
+                shared.far_flows = far_flows;
+                for key in 0..400u32 {
+                    let mixed = key.wrapping_mul(0x9e37_79b1) >> 4;
+                    let sketch = Sketch {
+                        source: mixed & 31,
+                        destination: (mixed & 31) ^ (1 + (mixed >> 8) % 31),
+                        hash: mixed,
+                        weight: if key % 5 == 0 { weight } else { 1.0 },
+                        class: 0,
+                        demand_bps: f64::INFINITY,
+                    };
+                    let event = start(&topology, u64::from(key), &sketch);
+                    engine.apply(event).expect("valid");
+                    if key % 40 == 0 {
+                        engine.iterate();
+                    }
+                }
+                assert!(settle(&mut engine));
+                engine.rates_bps()
+            });
+            assert_eq!(rates[0].len(), 400);
+            assert_eq!(rates[0], rates[1]);
+        }
+    }
+}

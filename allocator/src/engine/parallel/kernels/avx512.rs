@@ -14,7 +14,7 @@ use std::arch::x86_64::*;
 
 use super::{Pass, Scratch, Side};
 use crate::engine::parallel::flow_block::FlowBlock;
-use crate::engine::parallel::lanes::{Halves, LANES, Lanes, Pairs, Table, Words};
+use crate::engine::parallel::lanes::{Halves, LANES, Lanes, Pairs, TABLE_LANES, Table, Words};
 use crate::engine::parallel::rows::ROW_FLOWS;
 
 /// Lanes that may hold a flow.
@@ -27,6 +27,10 @@ const HIGH_PLANES: i32 = 32;
 const ODD_PLANES: i32 = 1 << 24;
 /// The bit of a word that says that its flow's plane is 2 or 3.
 const UPPER_PLANES: i32 = 1 << 25;
+/// Rows ahead of the one that is worked on, when they are fetched from beyond the second-level cache.
+const ROWS_AHEAD: usize = 48;
+/// Link tables likewise.
+const TABLES_AHEAD: usize = 4;
 /// Bitwise: of the first where the third is set, else of the second.
 const SELECT: i32 = 0xe4;
 
@@ -40,31 +44,48 @@ pub(super) fn detected() -> bool {
 /// See [`super::Kernels::run`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
 pub(super) fn run(pass: Pass, block: &mut FlowBlock, sides: [Side<'_>; 2], scratch: &mut Scratch) {
+    if pass.far {
+        run_at::<true>(pass, block, sides, scratch);
+    } else {
+        run_at::<false>(pass, block, sides, scratch);
+    }
+}
+
+/// `FAR` if the worker's flows are beyond its caches, so that fetching ahead pays.
+#[target_feature(enable = "avx512f")]
+fn run_at<const FAR: bool>(
+    pass: Pass,
+    block: &mut FlowBlock,
+    sides: [Side<'_>; 2],
+    scratch: &mut Scratch,
+) {
     match (block.is_plain(), block.core_blocks.is_some()) {
-        (true, false) => walk::<true, false>(pass, block, sides, scratch),
-        (false, false) => walk::<false, false>(pass, block, sides, scratch),
-        (true, true) => walk::<true, true>(pass, block, sides, scratch),
-        (false, true) => walk::<false, true>(pass, block, sides, scratch),
+        (true, false) => walk::<true, false, FAR>(pass, block, sides, scratch),
+        (false, false) => walk::<false, false, FAR>(pass, block, sides, scratch),
+        (true, true) => walk::<true, true, FAR>(pass, block, sides, scratch),
+        (false, true) => walk::<false, true, FAR>(pass, block, sides, scratch),
     }
 }
 
 /// The walks over a FlowBlock; `PLAIN` if all flows have weight 1 and the same knee, `CORE` if they go
 /// over the cores.
 #[target_feature(enable = "avx512f")]
-fn walk<const PLAIN: bool, const CORE: bool>(
+fn walk<const PLAIN: bool, const CORE: bool, const FAR: bool>(
     pass: Pass,
     block: &mut FlowBlock,
     [mut up, mut down]: [Side<'_>; 2],
     scratch: &mut Scratch,
 ) {
-    up_pairs::<CORE>(block, &up, &mut scratch.pairs);
+    up_pairs::<CORE, FAR>(block, &up, &mut scratch.pairs);
     match (pass.normalize, pass.rates) {
-        (true, true) => down_rows::<true, true, PLAIN, CORE>(pass, block, &mut down, scratch),
-        (false, true) => down_rows::<false, true, PLAIN, CORE>(pass, block, &mut down, scratch),
-        (_, false) => down_rows::<true, false, true, CORE>(pass, block, &mut down, scratch),
+        (true, true) => down_rows::<true, true, PLAIN, CORE, FAR>(pass, block, &mut down, scratch),
+        (false, true) => {
+            down_rows::<false, true, PLAIN, CORE, FAR>(pass, block, &mut down, scratch);
+        }
+        (_, false) => down_rows::<true, false, true, CORE, FAR>(pass, block, &mut down, scratch),
     }
     if pass.rates {
-        up_rates::<PLAIN, CORE>(block, &mut up, &scratch.rates);
+        up_rates::<PLAIN, CORE, FAR>(block, &mut up, &scratch.rates);
     }
 }
 
@@ -82,6 +103,23 @@ fn of_mut<T>(list: &mut [T], row: usize) -> &mut T {
     debug_assert!(row < list.len());
     // SAFETY: as in `of`.
     unsafe { list.get_unchecked_mut(row) }
+}
+
+/// Has the processor fetch what belongs to a row to come. Its own look-ahead ends with each page.
+#[inline(always)]
+fn fetch_ahead<T>(list: &[T], row: usize) {
+    let there = list.as_ptr().wrapping_add(row).cast::<i8>();
+    // SAFETY: a hint, which reads nothing wherever it points.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(there) }
+}
+
+/// The same for a link table to come.
+#[inline(always)]
+fn fetch_table_ahead(tables: &[Table], table: usize) {
+    let lanes = tables.as_flattened();
+    for lane in 0..TABLE_LANES {
+        fetch_ahead(lanes, table * TABLE_LANES + lane);
+    }
 }
 
 #[inline]
@@ -355,7 +393,11 @@ macro_rules! leave {
 
 /// Prices and rooms of the upward halves of the paths.
 #[target_feature(enable = "avx512f")]
-fn up_pairs<const CORE: bool>(block: &FlowBlock, side: &Side<'_>, pairs: &mut [Pairs]) {
+fn up_pairs<const CORE: bool, const FAR: bool>(
+    block: &FlowBlock,
+    side: &Side<'_>,
+    pairs: &mut [Pairs],
+) {
     let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
     let high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
     for table in 0..block.up.tables() {
@@ -366,8 +408,15 @@ fn up_pairs<const CORE: bool>(block: &FlowBlock, side: &Side<'_>, pairs: &mut [P
         let pod = pod_tables::<CORE>(side, table);
         let prices = LookUp::<CORE>::load(&side.links.prices[table], pod[0]);
         let rooms = LookUp::<CORE>::load(&side.links.rooms[table], pod[1]);
+        if FAR {
+            fetch_table_ahead(&side.links.prices, table + TABLES_AHEAD);
+            fetch_table_ahead(&side.links.rooms, table + TABLES_AHEAD);
+        }
         for &row in rows {
             let row = usize::from(row);
+            if FAR {
+                fetch_ahead(&block.up.words, row + ROWS_AHEAD);
+            }
             let slots = RowSlots::of(load_words(of(&block.up.words, row)));
             let price = slots.price(&prices);
             let room = slots.room(&rooms);
@@ -414,7 +463,13 @@ unsafe fn fetch(cells: &Halves, pairs: *const f64) -> (__m512, __m512) {
 
 /// F-NORM, threshold, new rates and their sums, table by table.
 #[target_feature(enable = "avx512f")]
-fn down_rows<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool, const CORE: bool>(
+fn down_rows<
+    const NORMALIZE: bool,
+    const RATES: bool,
+    const PLAIN: bool,
+    const CORE: bool,
+    const FAR: bool,
+>(
     pass: Pass,
     block: &mut FlowBlock,
     side: &mut Side<'_>,
@@ -424,7 +479,7 @@ fn down_rows<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool, const 
         if block.down.rows_of(table).is_empty() {
             continue;
         }
-        down_table::<NORMALIZE, RATES, PLAIN, CORE>(pass, block, side, table, scratch);
+        down_table::<NORMALIZE, RATES, PLAIN, CORE, FAR>(pass, block, side, table, scratch);
         if RATES {
             let cells = scratch.rates.as_mut_ptr().cast::<u32>();
             let mut totals = Totals::<CORE>::new();
@@ -478,7 +533,13 @@ fn four_cells(cells: &Halves, four: usize) -> u64 {
 
 #[inline(never)]
 #[target_feature(enable = "avx512f")]
-fn down_table<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool, const CORE: bool>(
+fn down_table<
+    const NORMALIZE: bool,
+    const RATES: bool,
+    const PLAIN: bool,
+    const CORE: bool,
+    const FAR: bool,
+>(
     pass: Pass,
     block: &mut FlowBlock,
     side: &Side<'_>,
@@ -498,8 +559,20 @@ fn down_table<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool, const
         Some(terms) => (&terms.weight[..], &terms.knee[..]),
         None => (&[][..], &[][..]),
     };
+    if FAR {
+        fetch_table_ahead(&side.links.prices, table + TABLES_AHEAD);
+        fetch_table_ahead(&side.links.rooms, table + TABLES_AHEAD);
+        fetch_table_ahead(&side.sums.load, table + TABLES_AHEAD);
+        fetch_table_ahead(&side.sums.reaction, table + TABLES_AHEAD);
+    }
     for &row in block.down.rows_of(table) {
         let row = usize::from(row);
+        if FAR {
+            fetch_ahead(&block.mate, row + ROWS_AHEAD);
+            fetch_ahead(&block.down.words, row + ROWS_AHEAD);
+            fetch_ahead(&block.rate, row + ROWS_AHEAD);
+            fetch_ahead(&block.told, row + ROWS_AHEAD);
+        }
         // SAFETY: a FlowBlock's mates are cells of its upward rows (see `deliver`).
         let (first, second) = unsafe { fetch(of(&block.mate, row), pairs) };
         let slots = RowSlots::of(load_words(of(&block.down.words, row)));
@@ -547,7 +620,7 @@ fn down_table<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool, const
 
 /// Sums of the rates in upward order.
 #[target_feature(enable = "avx512f")]
-fn up_rates<const PLAIN: bool, const CORE: bool>(
+fn up_rates<const PLAIN: bool, const CORE: bool, const FAR: bool>(
     block: &FlowBlock,
     side: &mut Side<'_>,
     rates: &[Lanes],
@@ -562,8 +635,15 @@ fn up_rates<const PLAIN: bool, const CORE: bool>(
             continue;
         }
         let mut totals = Totals::<CORE>::new();
+        if FAR {
+            fetch_table_ahead(&side.sums.load, table + TABLES_AHEAD);
+            fetch_table_ahead(&side.sums.reaction, table + TABLES_AHEAD);
+        }
         for &row in rows {
             let row = usize::from(row);
+            if FAR {
+                fetch_ahead(&block.up.words, row + ROWS_AHEAD);
+            }
             let words = load_words(of(&block.up.words, row));
             let rates = load(of(rates, row));
             let reactions = if PLAIN {

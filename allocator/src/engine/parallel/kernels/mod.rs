@@ -64,6 +64,8 @@ pub(super) struct Pass {
     pub(super) rates: bool,
     /// A rate is told when it moved by more than this share.
     pub(super) threshold: f32,
+    /// The worker's flows take more room than its caches have.
+    pub(super) far: bool,
 }
 
 /// What one side of a FlowBlock looks up, and sums up.
