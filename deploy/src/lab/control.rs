@@ -57,7 +57,7 @@ impl Control {
         write(
             &control.dir,
             "allocator.toml",
-            &control.allocator_config(plan),
+            &control.allocator_config(lab, plan),
         )?;
         for host in 0..plan.hosts {
             let name = &plan.nodes[host].name;
@@ -229,14 +229,15 @@ impl Control {
         format!("unix:{}", self.dir.join(format!("{name}.sock")).display())
     }
 
-    fn allocator_config(&self, plan: &Plan) -> String {
+    fn allocator_config(&self, lab: &Lab, plan: &Plan) -> String {
         format!(
             "listen = \"{}\"\nadmin = \"{}\"\ntopology = \"topology.toml\"\n\n\
              [tls]\nca = \"ca.pem\"\ncert = \"{name}.pem\"\nkey = \"{name}.key\"\n\n\
-             [allocation]\nlease_ms = {LEASE_MS}\n\n\
+             [allocation]\nengine = \"{engine}\"\nlease_ms = {LEASE_MS}\n\n\
              [[class]]\nid = 0\nname = \"default\"\nutility = \"log\"\nweight = 1.0\n",
             plan.allocator_addr(),
             self.admin("allocator"),
+            engine = lab.options.engine.name(),
             name = certs::ALLOCATOR_NAME,
         )
     }

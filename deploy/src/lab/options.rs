@@ -57,6 +57,26 @@ impl Backend {
     }
 }
 
+/// The allocator's engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Engine {
+    /// Vector instructions, any number of threads
+    Parallel,
+    /// One thread, double precision
+    Reference,
+}
+
+impl Engine {
+    /// The name in configuration files.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Engine::Parallel => "parallel",
+            Engine::Reference => "reference",
+        }
+    }
+}
+
 /// `ratewright lab`
 #[derive(Debug, Clone, Args)]
 pub struct LabOptions {
@@ -84,6 +104,9 @@ pub struct LabOptions {
     /// Pacing back end of the daemons
     #[arg(long, value_enum, default_value_t = Backend::Auto)]
     pub backend: Backend,
+    /// Engine of the allocator
+    #[arg(long, value_enum, default_value_t = Engine::Parallel)]
+    pub engine: Engine,
     /// Only the phase with Ratewright
     #[arg(long)]
     pub no_baseline: bool,
