@@ -374,3 +374,103 @@ fn a_web_page_cannot_turn_the_kill_switch() {
     assert_eq!(code, 200);
     assert_eq!(post(&allocator, "/release", &json!(null)).0, 200);
 }
+
+#[test]
+fn traffic_of_others_takes_its_part_until_it_is_forgotten() {
+    let site = Site::new();
+    let allocator = site.start();
+    let one = host(&site, &allocator, "h1");
+    let flow = one.start(0, "h16");
+    one.wait_rate(flow, 9_700_000_000..=10_000_000_000);
+    let told = json!({"from": "leaf4", "to": "h16", "load_bps": 4_000_000_000u64, "flows": 2});
+    let (code, report) = post(&allocator, "/topology/load", &told);
+    assert_eq!(code, 200, "{report}");
+    assert_eq!(
+        report,
+        json!({"link": "leaf4->h16", "capacity_bps": 6_000_000_000.0})
+    );
+    one.wait_rate(flow, 1_950_000_000..=2_000_000_000);
+    let external = || allocator.status()["external"].clone();
+    wait_for("the dummy flow's share is shown", PATIENCE, || {
+        external()[0]["granted_bps"]
+            .as_f64()
+            .is_some_and(|bps| (3.9e9..4e9).contains(&bps))
+    });
+    // A reload makes another engine, which hears of it as well.
+    let reference = "[allocation]\nengine = \"reference\"\n";
+    site.write("allocator.toml", &site.config("127.0.0.1:0", reference));
+    allocator.signal("HUP");
+    wait_for("the reload is taken", PATIENCE, || {
+        allocator.log().contains("reloaded: ")
+    });
+    wait_for(
+        "the new engine's dummy flow has its share",
+        PATIENCE,
+        || {
+            external()[0]["granted_bps"]
+                .as_f64()
+                .is_some_and(|bps| (3.9e9..4e9).contains(&bps))
+        },
+    );
+    one.wait_rate(flow, 1_950_000_000..=2_000_000_000);
+    let brief = json!({"from": "leaf4", "to": "h16", "load_bps": 5_000_000_000u64, "for_ms": 200});
+    assert_eq!(post(&allocator, "/topology/load", &brief).0, 200);
+    one.wait_rate(flow, 9_700_000_000..=10_000_000_000);
+    assert_eq!(external(), json!([]), "it was not told again");
+
+    for (body, code, complaint) in [
+        (
+            json!({"from": "leaf4", "to": "h99"}),
+            404,
+            "no host or switch is named \"h99\"",
+        ),
+        (
+            json!({"from": "h1", "to": "h2"}),
+            404,
+            "no link from \"h1\" to \"h2\"",
+        ),
+        (
+            json!({"from": "leaf4", "to": "h16", "flows": -1}),
+            400,
+            "flows = -1: must be from 0 to 1000000",
+        ),
+        (
+            json!({"from": "leaf4", "to": "h16", "one_way": true}),
+            400,
+            "unknown field `one_way`",
+        ),
+    ] {
+        let (found, answer) = post(&allocator, "/topology/load", &body);
+        assert_eq!(found, code, "{answer}");
+        let error = answer["error"].as_str().expect("text");
+        assert!(error.starts_with(complaint), "{answer}");
+    }
+}
+
+#[test]
+fn a_reload_with_more_racks_loses_no_session_and_no_rate() {
+    let site = Site::new();
+    let allocator = site.start();
+    let one = host(&site, &allocator, "h1");
+    let flow = one.start(0, "h16");
+    one.wait_rate(flow, 9_700_000_000..=10_000_000_000);
+    let racks = |racks| TwoTierClos {
+        racks,
+        host_capacity_bps: 1_000_000_000 * u64::from(racks),
+        ..TwoTierClos::default()
+    };
+    // Links have other numbers each time, and the engine other blocks.
+    for count in [5, 8, 9] {
+        let topology = racks(count).build().expect("valid");
+        site.write("topology.toml", &topology.to_toml_string());
+        allocator.signal("HUP");
+        let whole_bps = 1_000_000_000 * u64::from(count);
+        one.wait_rate(flow, whole_bps / 100 * 97..=whole_bps);
+        assert!(one.is_up(), "its host kept its place");
+        assert_eq!(allocator.status()["hosts"], 4 * count);
+    }
+    assert_eq!(
+        allocator.metric("ratewright_allocator_engine_events_refused_total"),
+        0.0
+    );
+}

@@ -40,6 +40,20 @@ fn convergence_gives_figures_for_each_rule() {
             assert!(point["throughput"].as_f64().unwrap() > 0.5, "{point}");
         }
     }
+    let engines = result["engines"].as_array().unwrap();
+    let names: Vec<&str> = engines
+        .iter()
+        .map(|e| e["rule"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["parallel", "parallel-plain"]);
+    for engine in engines {
+        let points = engine["points"].as_array().unwrap();
+        assert_eq!(engine["reference_times"].as_array().unwrap().len(), 10);
+        // Small networks converge within the iterations; what is told may be a threshold beside.
+        let last = &points[9];
+        assert!(last["p99_rate_error"].as_f64().unwrap() < 0.1, "{engine}");
+        assert!(last["throughput"].as_f64().unwrap() > 0.97, "{engine}");
+    }
     let svg = std::fs::read_to_string(figure).unwrap();
     assert!(svg.starts_with("<svg") && svg.contains("ratewright"));
 }

@@ -23,6 +23,11 @@ pub enum Command {
         TopologyChange,
         oneshot::Sender<Result<TopologyReport, TopologyChangeError>>,
     ),
+    /// Somebody has measured traffic that the allocator does not schedule.
+    SetExternalLoad(
+        ExternalLoad,
+        oneshot::Sender<Result<ExternalLoadReport, TopologyChangeError>>,
+    ),
 }
 
 /// A notification of the network's state (flowtune §6, network failure).
@@ -61,6 +66,34 @@ pub struct SwitchChange {
     pub up: bool,
 }
 
+/// The body of `POST /topology/load`: traffic on a link, in one direction, that the allocator does not
+/// schedule. It replaces what was told of the link before; without traffic, it takes that back.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExternalLoad {
+    /// The end that sends.
+    pub from: String,
+    /// The end that receives.
+    pub to: String,
+    /// What goes over the link whatever the allocator does.
+    #[serde(default)]
+    pub load_bps: u64,
+    /// As how many flows of class 0 the traffic weighs that gives way to others and takes what they leave.
+    #[serde(default)]
+    pub flows: f64,
+    /// How long this holds unless it is told again; without it, until something else is told.
+    pub for_ms: Option<u64>,
+}
+
+/// What came of a word about external traffic.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct ExternalLoadReport {
+    /// `from->to`.
+    pub link: String,
+    /// What is left for the flows that the allocator schedules and those told of together.
+    pub capacity_bps: f64,
+}
+
 /// What a notification did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct TopologyReport {
@@ -97,4 +130,13 @@ pub enum TopologyChangeError {
     /// A capacity that cannot be.
     #[error("capacity_bps = {0}: must be 1000 or more; say \"up\": false for a link that failed")]
     Capacity(u64),
+    /// A load that cannot be.
+    #[error("load_bps = {0}: more than any link can carry")]
+    Load(u64),
+    /// A number of flows that cannot be.
+    #[error("flows = {0}: must be from 0 to 1000000")]
+    Flows(String),
+    /// A duration that cannot be.
+    #[error("for_ms = {0}: must be 1 to 86400000")]
+    Duration(u64),
 }

@@ -29,6 +29,8 @@ pub struct Status {
     pub links: Vec<LinkStatus>,
     /// Names of links that carry nothing, because they or a switch failed.
     pub links_down: Vec<String>,
+    /// Links with traffic that is not ours, as it was told.
+    pub external: Vec<ExternalStatus>,
     /// Hosts of the topology.
     pub hosts: u64,
     /// How long a rate holds without word from us, in milliseconds.
@@ -112,6 +114,21 @@ pub struct LinkStatus {
     pub capacity_bps: f64,
     /// Load over capacity.
     pub utilization: f64,
+}
+
+/// External traffic of one link in `/status`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct ExternalStatus {
+    /// `from->to`, by the names of its ends.
+    pub name: String,
+    /// What takes its bytes whatever the allocator does, as it was told.
+    pub load_bps: u64,
+    /// As how many flows the rest weighs.
+    pub flows: f64,
+    /// What the allocation leaves to these.
+    pub granted_bps: f64,
+    /// When it is forgotten, if it is not told again.
+    pub expires_in_ms: Option<u64>,
 }
 
 /// Counts since the start, by reason where there are reasons. No host, flow or link is ever a reason.

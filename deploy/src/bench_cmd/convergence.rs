@@ -6,6 +6,7 @@ use anyhow::{Result, ensure};
 use clap::Args;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
+use ratewright_allocator::num::experiment::convergence::engine::measure_engine;
 use ratewright_allocator::num::experiment::convergence::{
     Convergence, RuleFigures, Setup, TARGET_P99_ERROR, TARGET_THROUGHPUT, TARGET_TIME, measure,
 };
@@ -43,6 +44,9 @@ pub struct ConvergenceOptions {
     /// Runs of every case, of which the shortest times count
     #[arg(long, default_value_t = 15)]
     pub repeats: u32,
+    /// Workers of the parallel engine, which is measured beside the rules
+    #[arg(long, default_value_t = 1)]
+    pub workers: usize,
     /// Seed of the first case
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -89,7 +93,9 @@ pub fn run(options: &ConvergenceOptions) -> Result<()> {
         repeats: options.repeats,
         seed: options.seed,
     };
-    let result = measure(&setup, &RULES, &mut now_ns, &mut |_| ())?;
+    let mut result = measure(&setup, &RULES, &mut now_ns, &mut |_| ())?;
+    let reference_us = result.plain_iteration_us;
+    result.engines = measure_engine(&setup, options.workers, reference_us, &mut now_ns)?;
     if let Some(file) = &options.svg {
         chart(&result).draw(file)?;
         announce(file);
@@ -102,6 +108,12 @@ pub fn run(options: &ConvergenceOptions) -> Result<()> {
         });
     }
     println!("{}", table(&result));
+    for engine in result.engines.iter().take(1) {
+        println!(
+            "parallel and parallel-plain: {} worker(s), {}; their unit of time is a plain iteration of the same engine, {:.1} µs. Applying the events takes {:.1} µs.",
+            engine.workers, engine.simd, engine.plain_iteration_us, engine.events_us
+        );
+    }
     println!(
         "One iteration of plain NED with F-NORM: {:.1} µs. Target: within the time of {TARGET_TIME} of them, p99 rate error ≤ {:.0} % and throughput ≥ {TARGET_THROUGHPUT}.",
         result.plain_iteration_us,
@@ -123,7 +135,8 @@ fn table(result: &Convergence) -> Table {
     ];
     header.extend(SHOWN.map(|i| format!("iteration {i}\nat time: p99 error, throughput")));
     table.set_header(header);
-    for rule in &result.rules {
+    let of_engines = result.engines.iter().map(|engine| &engine.figures);
+    for rule in result.rules.iter().chain(of_engines) {
         let mut row = vec![
             format!("{}\n{}", rule.rule, rule.what),
             format!("{:.2}", rule.iteration_time),

@@ -6,7 +6,7 @@
 //! | [`normalizer`] | what normalisers leave of the optimal throughput, against load |
 //! | [`convergence`] | how fast rates are right again after flows were replaced, by step rule |
 //! | [`engine`] | how long an iteration of the parallel engine takes, part by part |
-//! | [`sweep`] | what the first two share: loads, lengths, threads |
+//! | [`sweep`] | what the first two share: a run for each load and optimiser, tables over loads |
 //! | [`chart`] | lines over an axis |
 
 pub mod chart;
@@ -18,6 +18,9 @@ pub mod sweep;
 
 use anyhow::Result;
 use clap::Subcommand;
+
+use ratewright_allocator::num::experiment::normalizer::NormalizerFigures;
+use ratewright_allocator::num::experiment::over_allocation::OverAllocation;
 
 use convergence::ConvergenceOptions;
 use engine::EngineOptions;
@@ -43,8 +46,8 @@ impl BenchCommand {
     /// When options make no sense or a file cannot be written.
     pub fn run(self) -> Result<()> {
         match self {
-            Self::OverAllocation(options) => over_allocation::run(&options),
-            Self::Normalizer(options) => normalizer::run(&options),
+            Self::OverAllocation(options) => sweep::run::<OverAllocation>(&options),
+            Self::Normalizer(options) => sweep::run::<NormalizerFigures>(&options),
             Self::Convergence(options) => convergence::run(&options),
             Self::Engine(options) => engine::run(&options),
         }

@@ -1,14 +1,126 @@
-//! What the experiments over loads share.
+//! Experiments over loads: each is what it measures at one load, and how its table and figure look.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use ratewright_allocator::num::experiment::flowlets::Stream;
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use comfy_table::{CellAlignment, Table};
+use ratewright_allocator::num::experiment::Named;
+use ratewright_allocator::num::experiment::flowlets::{Stream, paper_network};
 use ratewright_allocator::num::experiment::over_allocation::Length;
+use ratewright_allocator::num::experiment::scene::SceneError;
+use ratewright_topology::TwoTierClos;
 use serde::Serialize;
 
+use super::chart::Chart;
 use crate::report::json::COMMIT;
+
+/// What an experiment finds for one optimiser at one load.
+pub trait Figures: Serialize + Sized {
+    /// The optimisers that it compares.
+    const OPTIMIZERS: &'static [Named];
+
+    /// Runs one of them under one load.
+    ///
+    /// # Errors
+    /// A network that cannot be built.
+    fn measure(
+        network: &TwoTierClos,
+        stream: Stream,
+        length: Length,
+        named: Named,
+    ) -> Result<Self, SceneError>;
+
+    /// The optimiser.
+    fn optimizer(&self) -> &'static str;
+
+    /// The load.
+    fn load(&self) -> f64;
+
+    /// All results as a table, with a column for each load.
+    fn table(options: &SweepOptions, results: &[Self]) -> Table;
+
+    /// All results as a figure.
+    fn chart(options: &SweepOptions, results: &[Self]) -> Chart;
+}
+
+/// Runs an experiment and prints it.
+///
+/// # Errors
+/// When options make no sense or the figure cannot be written.
+pub fn run<F: Figures>(options: &SweepOptions) -> Result<()> {
+    options.check()?;
+    let network = paper_network();
+    let mut results: Vec<F> = Vec::new();
+    for &load in &options.loads {
+        for &named in F::OPTIMIZERS {
+            let (stream, length) = (options.stream(load), options.length());
+            results.push(F::measure(&network, stream, length, named)?);
+        }
+    }
+    if let Some(file) = &options.svg {
+        F::chart(options, &results).draw(file)?;
+        announce(file);
+    }
+    if options.json {
+        return print_json(&options.results(results));
+    }
+    println!("{}", F::table(options, &results));
+    Ok(())
+}
+
+/// The result of an optimiser at a load.
+fn find<'a, F: Figures>(results: &'a [F], optimizer: &str, load: f64) -> Option<&'a F> {
+    results
+        .iter()
+        .find(|r| r.optimizer() == optimizer && r.load() == load)
+}
+
+/// An optimiser's line in a figure: a value at each load.
+#[must_use]
+pub fn points<F: Figures>(
+    options: &SweepOptions,
+    results: &[F],
+    optimizer: &str,
+    value: impl Fn(&F) -> f64,
+) -> Vec<(f64, f64)> {
+    let loads = options.loads.iter();
+    let at = |&load: &f64| Some((load, value(find(results, optimizer, load)?)));
+    let mut points: Vec<(f64, f64)> = loads.filter_map(at).collect();
+    points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    points
+}
+
+/// A row of a table: its name, the optimiser, and what stands in a cell.
+pub type Row<F> = (String, &'static str, fn(&F) -> String);
+
+/// A table with a column for each load.
+#[must_use]
+pub fn load_table<F: Figures>(
+    options: &SweepOptions,
+    results: &[F],
+    title: &str,
+    rows: &[Row<F>],
+) -> Table {
+    let mut table = Table::new();
+    table.load_style(UTF8_FULL_CONDENSED);
+    let loads = options.loads.iter().map(|l| format!("load {l}"));
+    table.set_header(std::iter::once(title.to_owned()).chain(loads));
+    for (name, optimizer, cell) in rows {
+        let cells = options
+            .loads
+            .iter()
+            .map(|&load| find(results, optimizer, load).map_or_else(String::new, cell));
+        table.add_row(std::iter::once(name.clone()).chain(cells));
+    }
+    for column in 1..=options.loads.len() {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
 
 /// Options of an experiment over loads: the paper's network (9 racks of 16 servers at 10 Gbit/s under
 /// 4 spines), a web server's flowlets, an iteration every 10 µs.
@@ -100,6 +212,14 @@ impl SweepOptions {
             iterations: self.iterations,
             results,
         }
+    }
+
+    /// The load axis: a little beyond the least and the largest load.
+    #[must_use]
+    pub fn load_axis(&self) -> (f64, f64) {
+        let least = self.loads.iter().copied().fold(1.0, f64::min);
+        let most = self.loads.iter().copied().fold(0.0, f64::max);
+        (least - 0.02, most + 0.02)
     }
 
     /// In a few words, for plots.

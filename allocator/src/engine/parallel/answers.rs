@@ -6,7 +6,7 @@
 
 use super::ParallelEngine;
 use super::flows::Terms;
-use super::layout::{Layout, Place};
+use super::layout::{Layout, Place, copies_of};
 use super::view::links_by_slot;
 use super::worker::{Shared, read, write};
 use crate::engine::LinkPath;
@@ -53,8 +53,7 @@ fn sum_of(shared: &Shared, link: usize) -> Response {
         link_block, index, ..
     } = shared.layout.places[link];
     let copies = &shared.layout.shapes[link_block as usize].copies;
-    let of_link = copies.iter().filter(|(_, original)| *original == index);
-    let slots = std::iter::once(index).chain(of_link.map(|(copy, _)| *copy));
+    let slots = std::iter::once(index).chain(copies_of(copies, index));
     let mut sum = Response::default();
     for slot in slots {
         for worker in &shared.sums {

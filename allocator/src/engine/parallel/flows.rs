@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering;
 use super::directory::{Home, MAX_LOOSE_PER_WORKER};
 use super::flow_block::{CellState, End, FlowBlock, UNTOLD};
 use super::lanes::LANES;
-use super::layout::{FABRIC_SLOTS, HOST_SLOTS, Layout, LinkBlockShape, Place, Role, TABLE_SLOTS};
+use super::layout::{
+    FABRIC_SLOTS, HOST_SLOTS, Layout, LinkBlockShape, Place, Role, TABLE_SLOTS, copies_of,
+};
 use super::loose::LooseFlow;
 use super::rows::{Slots, split};
 use super::worker::{lock, read, write};
@@ -339,11 +341,9 @@ impl ParallelEngine {
 
     /// The tables of the rack of a fabric link besides the first.
     fn copies_of(&self, place: Place) -> Vec<usize> {
-        self.shared.layout.shapes[place.link_block as usize]
-            .copies
-            .iter()
-            .filter(|(_, original)| *original == place.index)
-            .map(|(copy, _)| *copy as usize / TABLE_SLOTS)
+        let copies = &self.shared.layout.shapes[place.link_block as usize].copies;
+        copies_of(copies, place.index)
+            .map(|copy| copy as usize / TABLE_SLOTS)
             .collect()
     }
 }

@@ -65,12 +65,21 @@ impl Place {
     }
 }
 
+/// The copies of a link, of all (copy, original) in order of the originals.
+pub(super) fn copies_of(copies: &[(u32, u32)], original: u32) -> impl Iterator<Item = u32> {
+    let first = copies.partition_point(|(_, of)| *of < original);
+    let of_link = copies[first..].iter();
+    of_link
+        .take_while(move |(_, of)| *of == original)
+        .map(|(copy, _)| *copy)
+}
+
 /// What a LinkBlock is made of.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LinkBlockShape {
     /// Tables, those without flows included.
     pub(super) tables: usize,
-    /// (copy, original) of fabric links in further tables of a rack.
+    /// (copy, original) of fabric links in further tables of a rack, in order of the originals.
     pub(super) copies: Vec<(u32, u32)>,
     /// By table: the fabric slot that stands for no link, if there is room for one.
     pub(super) empty_slot: Vec<Option<u8>>,
@@ -299,6 +308,10 @@ impl Layout {
                     shape.empty_slot[table as usize] = None;
                 }
             }
+        }
+        for shape in &mut self.shapes {
+            let by_original = |&(copy, original): &(u32, u32)| (original, copy);
+            shape.copies.sort_unstable_by_key(by_original);
         }
         Fabric { tables, slots }
     }

@@ -1,7 +1,7 @@
 //! LinkBlocks: prices of the links that go up from a block of racks, or down to one.
 
 use super::lanes::{LANES, Lanes, TABLE_LANES, Table, at, at_mut};
-use super::layout::LinkBlockShape;
+use super::layout::{LinkBlockShape, copies_of};
 
 /// The room of a link that carries nothing.
 pub(super) const UNLIMITED: f32 = 1e30;
@@ -155,14 +155,13 @@ impl LinkBlock {
 
     /// Sets the capacity of a link, in Gbit/s. Does not touch rooms: the next update does.
     pub(super) fn set_capacity(&mut self, index: usize, capacity: f32) {
-        let copies = self.copies.iter();
-        let of_link = copies.filter(|(_, original)| *original as usize == index);
+        let of_link = copies_of(&self.copies, index as u32);
         let inverse = if capacity > 0.0 {
             capacity.recip()
         } else {
             0.0
         };
-        for at in std::iter::once(index).chain(of_link.map(|(copy, _)| *copy as usize)) {
+        for at in std::iter::once(index).chain(of_link.map(|copy| copy as usize)) {
             *at_mut(&mut self.capacities, at) = capacity;
             *at_mut(&mut self.inverse_capacities, at) = inverse;
         }
@@ -174,18 +173,15 @@ impl LinkBlock {
 
     pub(super) fn add_price(&mut self, index: usize, lift: f32) {
         *at_mut(self.prices.as_flattened_mut(), index) += lift;
-        for &(copy, original) in &self.copies {
-            if original as usize == index {
-                *at_mut(self.prices.as_flattened_mut(), copy as usize) += lift;
-            }
+        for copy in copies_of(&self.copies, index as u32) {
+            *at_mut(self.prices.as_flattened_mut(), copy as usize) += lift;
         }
     }
 
     /// Sets the price of a link, and of its copies.
     pub(super) fn set_price(&mut self, index: usize, price: f32) {
-        let copies = self.copies.iter();
-        let of_link = copies.filter(|(_, original)| *original as usize == index);
-        for index in std::iter::once(index).chain(of_link.map(|(copy, _)| *copy as usize)) {
+        let of_link = copies_of(&self.copies, index as u32);
+        for index in std::iter::once(index).chain(of_link.map(|copy| copy as usize)) {
             *at_mut(self.prices.as_flattened_mut(), index) = price;
         }
     }

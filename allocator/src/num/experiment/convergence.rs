@@ -7,10 +7,13 @@
 //! has gained nothing. What a rule does at the events themselves counts; putting flows into tables and
 //! indices, which any rule needs, does not.
 
+pub mod engine;
+
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use ratewright_topology::TwoTierClos;
 
+use self::engine::EngineFigures;
 use super::rules::{PLAIN, Prelude, Rule};
 use super::scene::{Scene, SceneError};
 use super::{optimum, quantile};
@@ -117,6 +120,8 @@ pub struct Convergence {
     pub target_throughput: f64,
     /// By rule.
     pub rules: Vec<RuleFigures>,
+    /// Of the parallel engine, if it was measured.
+    pub engines: Vec<EngineFigures>,
 }
 
 /// One random case.
@@ -325,7 +330,7 @@ pub fn measure(
                 sum.throughput += point.throughput / count;
             }
         }
-        figures.push(summarise(rule, points));
+        figures.push(summarise(rule.name, rule.what, points));
     }
     let first = &cases[0];
     Ok(Convergence {
@@ -339,10 +344,11 @@ pub fn measure(
         target_p99_rate_error: TARGET_P99_ERROR,
         target_throughput: TARGET_THROUGHPUT,
         rules: figures,
+        engines: Vec::new(),
     })
 }
 
-fn summarise(rule: &Rule, points: Vec<Point>) -> RuleFigures {
+fn summarise(rule: &'static str, what: &'static str, points: Vec<Point>) -> RuleFigures {
     let steady = match points.as_slice() {
         [first, .., last] => (last.time - first.time) / (points.len() - 1) as f64,
         [only] => only.time,
@@ -352,8 +358,8 @@ fn summarise(rule: &Rule, points: Vec<Point>) -> RuleFigures {
     let meets =
         |p: Point| p.p99_rate_error <= TARGET_P99_ERROR && p.throughput >= TARGET_THROUGHPUT;
     RuleFigures {
-        rule: rule.name,
-        what: rule.what,
+        rule,
+        what,
         iteration_time: steady,
         in_time,
         meets_target: in_time.is_some_and(meets),

@@ -127,6 +127,12 @@ impl Scene {
         }
     }
 
+    /// The network.
+    #[must_use]
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
     /// How many flows.
     #[must_use]
     pub fn flows(&self) -> usize {

@@ -50,6 +50,11 @@ fn describe() {
             "Links that carry nothing because they or a switch failed.",
         ),
         (
+            "ratewright_allocator_links_with_external_load",
+            Unit::Count,
+            "Links with traffic that the allocator does not schedule, as it was told.",
+        ),
+        (
             "ratewright_allocator_max_link_load_ratio",
             Unit::Count,
             "Largest allocated load over derated capacity of any link; above 1 is over-allocation.",
@@ -216,6 +221,10 @@ pub fn publish(snapshot: &Snapshot) {
     set(
         "ratewright_allocator_links_down",
         status.links_down.len() as u64,
+    );
+    set(
+        "ratewright_allocator_links_with_external_load",
+        status.external.len() as u64,
     );
     gauge!("ratewright_allocator_max_link_load_ratio").set(status.optimality.max_link_load);
     gauge!("ratewright_allocator_optimizer_overload_ratio").set(engine.max_overload);

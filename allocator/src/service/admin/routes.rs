@@ -22,7 +22,7 @@ use super::guard::{Hosts, refuse_browsers};
 use super::logging::LogControl;
 use super::metrics;
 use crate::service::command::{
-    Command, LinkChange, SwitchChange, TopologyChange, TopologyChangeError,
+    Command, ExternalLoad, LinkChange, SwitchChange, TopologyChange, TopologyChangeError,
 };
 use crate::service::health::Health;
 use crate::service::status::{ReleaseReport, Snapshot};
@@ -97,6 +97,7 @@ pub(super) fn router(state: AdminState, hosts: Hosts) -> Router {
         .route("/resume", post(resume))
         .route("/topology/link", post(topology_link))
         .route("/topology/switch", post(topology_switch))
+        .route("/topology/load", post(topology_load))
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .layer(from_fn_with_state(hosts, refuse_browsers))
         .with_state(state)
@@ -220,13 +221,34 @@ async fn change(state: &AdminState, change: TopologyChange) -> Result<Response, 
     let answer = state
         .ask(|reply| Command::ChangeTopology(change, reply))
         .await?;
-    Ok(match answer {
-        Ok(report) => Json(report).into_response(),
-        Err(error @ (TopologyChangeError::Nothing | TopologyChangeError::Capacity(_))) => {
-            refusal(StatusCode::BAD_REQUEST, error)
+    Ok(answer.map_or_else(refused_change, |report| Json(report).into_response()))
+}
+
+fn refused_change(error: TopologyChangeError) -> Response {
+    let status = match error {
+        TopologyChangeError::UnknownNode(_)
+        | TopologyChangeError::UnknownSwitch(_)
+        | TopologyChangeError::UnknownLink { .. } => StatusCode::NOT_FOUND,
+        TopologyChangeError::Nothing
+        | TopologyChangeError::Capacity(_)
+        | TopologyChangeError::Load(_)
+        | TopologyChangeError::Flows(_)
+        | TopologyChangeError::Duration(_) => StatusCode::BAD_REQUEST,
+    };
+    refusal(status, error)
+}
+
+async fn topology_load(State(state): State<AdminState>, body: Bytes) -> Result<Response, Stuck> {
+    let example = r#"{"from":"leaf1","to":"h1","load_bps":1000000000,"for_ms":5000}"#;
+    match parse::<ExternalLoad>(&body, example) {
+        Ok(told) => {
+            let answer = state
+                .ask(|reply| Command::SetExternalLoad(told, reply))
+                .await?;
+            Ok(answer.map_or_else(refused_change, |report| Json(report).into_response()))
         }
-        Err(error) => refusal(StatusCode::NOT_FOUND, error),
-    })
+        Err(response) => Ok(*response),
+    }
 }
 
 async fn topology_link(State(state): State<AdminState>, body: Bytes) -> Result<Response, Stuck> {

@@ -237,6 +237,13 @@ impl Checker<'_> {
             |share| (0.0..=0.5).contains(&share),
             "must be from 0 to 0.5, a share of every link's capacity",
         )?;
+        let external_share = self.within(
+            raw.external_share,
+            default.external_share,
+            "allocation.external_share",
+            |share| (0.0..=0.99).contains(&share),
+            "must be from 0 to 0.99, a share of a link's capacity; 0.9 is the default",
+        )?;
         let lease_ms = self.within(
             raw.lease_ms,
             default.lease_ms,
@@ -279,6 +286,7 @@ impl Checker<'_> {
             gamma,
             threshold,
             mice_reserve,
+            external_share,
             lease_ms,
             liveness_ms,
             start_grace_ms,

@@ -42,6 +42,8 @@ gamma = 0.4
 threshold = 0.01
 # Share of every link that is left to flows too short to be reported.
 mice_reserve = 0.0
+# Share of a link that traffic which others schedule may take, at most, by what POST /topology/load tells.
+external_share = 0.9
 # A rate holds this long at an endpoint without word from the allocator; then it is plain TCP.
 # (restart to change)
 lease_ms = 300

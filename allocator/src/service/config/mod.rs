@@ -127,6 +127,8 @@ pub struct Allocation {
     pub threshold: f64,
     /// Share of every link that is left to flows too short to be reported (flowtune §6).
     pub mice_reserve: f64,
+    /// Share of a link's capacity that external traffic may take, at most, by what is told of it.
+    pub external_share: f64,
     /// How long a rate holds at an endpoint without word from us.
     pub lease_ms: u64,
     /// A session without a datagram for this long is dropped.
@@ -289,6 +291,7 @@ impl Default for Allocation {
             gamma: 0.4,
             threshold: 0.01,
             mice_reserve: 0.0,
+            external_share: 0.9,
             lease_ms: 300,
             liveness_ms: 1_000,
             start_grace_ms: 300,

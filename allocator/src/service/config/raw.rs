@@ -48,6 +48,7 @@ pub(super) struct RawAllocation {
     pub(super) gamma: Field<f64>,
     pub(super) threshold: Field<f64>,
     pub(super) mice_reserve: Field<f64>,
+    pub(super) external_share: Field<f64>,
     pub(super) lease_ms: Field<u64>,
     pub(super) liveness_ms: Field<u64>,
     pub(super) start_grace_ms: Field<u64>,

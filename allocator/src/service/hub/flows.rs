@@ -5,6 +5,7 @@ use ratewright_topology::{HostId, PathChoice, PathError, Topology};
 
 use crate::engine::{EngineEvent, FlowKey, FlowSpec, LinkPath, RateUpdate};
 
+use super::external::EXTERNAL_SESSION;
 use super::session::{Flow, LeftAlone, Place};
 use super::{Hub, MAX_ENGINE_BACKLOG};
 
@@ -51,6 +52,10 @@ impl Hub {
         reason = "the engine's rates are finite and not negative; rounding down never over-allocates"
     )]
     pub fn on_rate(&mut self, now_ns: u64, update: RateUpdate) {
+        if update.key.session() == EXTERNAL_SESSION {
+            self.on_dummy_rate(update.key.flow_id(), update.rate_bps);
+            return;
+        }
         let flow_id = FlowId(update.key.flow_id());
         if let Some(session) = self.sessions.get_mut(&update.key.session())
             && let Some(flow) = session.flows.get_mut(&flow_id.slot())

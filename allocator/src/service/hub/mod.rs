@@ -7,6 +7,7 @@
 //! | `admission` | from a Hello to a session or a refusal |
 //! | `flows` | flowlet starts and ends to engine events, rates to sessions |
 //! | `network` | failures, repairs, a new topology |
+//! | `external` | traffic that is not ours, as feeds tell |
 //! | `release` | the kill switch |
 //! | `report` | what is told about it all |
 //! | `reasons` | names of reasons in metrics |
@@ -34,6 +35,7 @@ use super::tls::PeerCertificate;
 
 mod admission;
 mod budget;
+mod external;
 mod flows;
 mod network;
 mod reasons;
@@ -45,6 +47,7 @@ mod tests;
 
 pub use admission::check_welcome;
 use budget::Budget;
+use external::ExternalLoads;
 pub use network::capacities_bps;
 pub use report::TransportFacts;
 pub use session::LeftAlone;
@@ -64,6 +67,8 @@ pub struct HubSettings {
     pub liveness_ns: u64,
     /// Relative change of a rate below which no update is sent.
     pub threshold: f64,
+    /// Share of a link's capacity that external traffic may take, at most, by what is told of it.
+    pub external_share: f64,
     /// Bounds on what peers can make us hold.
     pub limits: Limits,
     /// Which hosts may have a session.
@@ -105,6 +110,7 @@ pub struct Hub {
     /// Hosts whose sessions ended within the last lease: they may still act on a rate.
     departed: VecDeque<(String, u64)>,
     counts: Counts,
+    external: ExternalLoads,
     /// Ports that take sealed datagrams, by shard; none where QUIC carries everything.
     sealed_ports: Vec<u16>,
     sealed_cipher: Cipher,
@@ -130,6 +136,7 @@ impl Hub {
             released_ns: released.then_some(0),
             departed: VecDeque::new(),
             counts: Counts::default(),
+            external: ExternalLoads::default(),
             sealed_ports: Vec::new(),
             sealed_cipher: Cipher::default(),
             sealed_address: None,

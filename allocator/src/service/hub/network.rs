@@ -22,9 +22,18 @@ impl Hub {
         &self.topology
     }
 
-    /// What every link can carry now, in bit/s, by link index.
+    /// What every link has for flows now, in bit/s, by link index.
     pub fn capacities_bps(&self) -> Vec<f64> {
-        capacities_bps(&self.topology)
+        self.capacities_with_share(self.settings.external_share)
+    }
+
+    /// The same, if external traffic may take this share at most.
+    pub fn capacities_with_share(&self, external_share: f64) -> Vec<f64> {
+        let of_link = |link: &Link| {
+            self.external
+                .capacity_bps(&self.topology, link.id, external_share)
+        };
+        self.topology.links().iter().map(of_link).collect()
     }
 
     /// Carries out a notification of a failure, a repair or another capacity.
@@ -60,18 +69,9 @@ impl Hub {
         {
             return Err(TopologyChangeError::Capacity(capacity));
         }
-        let (from, to) = (self.node(&change.from)?, self.node(&change.to)?);
-        let between = |from, to| {
-            self.topology
-                .link_between(from, to)
-                .ok_or_else(|| TopologyChangeError::UnknownLink {
-                    from: change.from.clone(),
-                    to: change.to.clone(),
-                })
-        };
-        let mut links = vec![between(from, to)?];
+        let mut links = vec![self.link_named(&change.from, &change.to)?];
         if !change.one_way {
-            links.push(between(to, from)?);
+            links.push(self.link_named(&change.to, &change.from)?);
         }
         for link in links {
             if let Some(up) = change.up {
@@ -84,6 +84,16 @@ impl Hub {
         Ok(())
     }
 
+    /// The link between two nodes, by their names.
+    pub(super) fn link_named(&self, from: &str, to: &str) -> Result<LinkId, TopologyChangeError> {
+        self.topology
+            .link_between(self.node(from)?, self.node(to)?)
+            .ok_or_else(|| TopologyChangeError::UnknownLink {
+                from: from.to_owned(),
+                to: to.to_owned(),
+            })
+    }
+
     fn node(&self, name: &str) -> Result<Node, TopologyChangeError> {
         self.topology
             .node_by_name(name)
@@ -94,6 +104,9 @@ impl Hub {
     /// what became more, then the flows' new paths, then what became less, so that no flow stands
     /// on a dead link while there is a way around it.
     fn follow(&mut self, now_ns: u64, before: &Topology) -> TopologyReport {
+        let share = self.settings.external_share;
+        let capacity_bps =
+            |topology: &Topology, link| self.external.capacity_bps(topology, link, share);
         let changed: Vec<(LinkId, f64, f64)> = self
             .topology
             .links()
@@ -101,8 +114,8 @@ impl Hub {
             .map(|link| {
                 (
                     link.id,
-                    capacity_bps(before, link),
-                    capacity_bps(&self.topology, link),
+                    capacity_bps(before, link.id),
+                    capacity_bps(&self.topology, link.id),
                 )
             })
             .filter(|(_, was, is)| was != is)
@@ -123,6 +136,7 @@ impl Hub {
         };
         self.engine_events
             .extend(changed.iter().filter(|(_, was, is)| is < was).map(event));
+        self.renew_dummies(changed.iter().map(|(link, _, _)| *link));
         TopologyReport {
             topology_epoch: u64::from(self.topology.epoch()),
             links_changed: changed.len(),
@@ -188,6 +202,7 @@ impl Hub {
             .hosts()
             .iter()
             .any(|host| !keeps(&host.name, host.id));
+        self.external.move_to(&self.topology, &topology);
         self.topology = topology;
         self.engine_events.clear();
         self.engine_events.push_back(EngineEvent::Reset {
@@ -219,6 +234,7 @@ impl Hub {
 
     /// Hands every flow to an engine that knows none.
     pub fn restart_flows(&mut self, now_ns: u64) {
+        self.restart_dummies();
         self.for_each_flow(|hub, id, _, flow| hub.place(now_ns, id, &flow.record));
     }
 

@@ -125,6 +125,7 @@ impl Hub {
                 .filter(|link| !self.topology.is_usable(link.id))
                 .map(|link| link_name(&self.topology, link.id))
                 .collect(),
+            external: self.external_status(now_ns),
             hosts: self.topology.hosts().len() as u64,
             lease_ms: self.settings.lease_ns / 1_000_000,
             pinned_core: None,

@@ -107,6 +107,7 @@ pub(super) fn hub_settings(config: &Config, epoch: u64) -> HubSettings {
         lease_ns: config.allocation.lease_ms * 1_000_000,
         liveness_ns: config.allocation.liveness_ms * 1_000_000,
         threshold: config.allocation.threshold,
+        external_share: config.allocation.external_share,
         limits: config.limits,
         trust: config.trust.clone(),
         classes: config.classes.clone(),
@@ -235,6 +236,12 @@ impl Shard {
                 }
                 drop(reply.send(result));
             }
+            // Feeds tell this many times a second: it stands in `/status`, and not in the log.
+            Command::SetExternalLoad(told, reply) => {
+                let result = state.hub.set_external_load(now_ns, &told);
+                tracing::debug!(?told, ?result, "external load");
+                drop(reply.send(result));
+            }
         });
     }
 
@@ -256,9 +263,15 @@ impl Shard {
             || old.limits.max_flows != new.limits.max_flows;
         self.shared.run(|state, now_ns| -> Result<(), ShardError> {
             if engine_differs {
-                // The blocks that the new engine is to have may suit the new topology only.
+                // The blocks that the new engine is to have may suit the new topology only. What it has
+                // of external traffic, the hub says when it replaces its own.
+                let capacities_bps = match &topology {
+                    Some(topology) => capacities_bps(topology),
+                    None => state
+                        .hub
+                        .capacities_with_share(new.allocation.external_share),
+                };
                 let topology = topology.as_ref().unwrap_or(state.hub.topology());
-                let capacities_bps = capacities_bps(topology);
                 state.engine.replace(new, topology, &capacities_bps)?;
                 // What waits was meant for the engine before.
                 state.hub.engine_events().clear();

@@ -43,8 +43,8 @@ const MAX_RATES_PER_SEALED_TURN: usize = 512;
 /// A QUIC datagram this soon after a sealed one may have been sent before it.
 pub(in crate::service) const OVERTAKEN_NS: u64 = 20_000_000;
 
-/// The timer entry of the engine's ring; sessions start at 1.
-const RING_TIMER: u32 = 0;
+/// The timer entry of the engine's ring and of external loads that expire; sessions start at 1.
+const OWN_TIMER: u32 = 0;
 
 /// How a host's QUIC traffic comes and goes.
 pub(super) enum Way {
@@ -83,6 +83,7 @@ pub(super) struct State {
     timers: BinaryHeap<Reverse<(u64, u32)>>,
     timers_changed: Arc<Notify>,
     ring_timer_ns: Option<u64>,
+    expiry_timer_ns: Option<u64>,
     touched: Vec<u32>,
     buffer: Vec<u8>,
     /// The shards of sealed datagrams; none where QUIC carries everything.
@@ -112,6 +113,7 @@ impl Shared {
             timers: BinaryHeap::new(),
             timers_changed: Arc::new(Notify::new()),
             ring_timer_ns: None,
+            expiry_timer_ns: None,
             touched: Vec::new(),
             buffer: Vec::new(),
             sealed,
@@ -243,7 +245,14 @@ impl State {
             self.ring_timer_ns = None;
         } else if self.ring_timer_ns.is_none() {
             self.ring_timer_ns = Some(now_ns + RING_RETRY_NS);
-            self.add_timer(now_ns + RING_RETRY_NS, RING_TIMER);
+            self.add_timer(now_ns + RING_RETRY_NS, OWN_TIMER);
+        }
+        let expiry_ns = self.hub.next_external_expiry();
+        if expiry_ns != self.expiry_timer_ns {
+            self.expiry_timer_ns = expiry_ns;
+            if let Some(expiry_ns) = expiry_ns {
+                self.add_timer(expiry_ns, OWN_TIMER);
+            }
         }
         let mut touched = std::mem::take(&mut self.touched);
         let first = self.hub.take_touched(&mut touched);
@@ -358,8 +367,9 @@ impl State {
             && at_ns <= now_ns
         {
             self.timers.pop();
-            if id == RING_TIMER {
+            if id == OWN_TIMER {
                 self.ring_timer_ns = None;
+                self.hub.expire_external_loads(now_ns);
                 continue;
             }
             let Some(link) = self.links.get_mut(&id) else {

@@ -4,7 +4,7 @@ use ratewright_proto::control::RefusalCode;
 use ratewright_proto::{FlowId, FlowPath, RateCode, StartRecord, WeightCode};
 
 use super::{World, settings};
-use crate::engine::{EngineConfig, ReferenceEngine};
+use crate::engine::EngineConfig;
 use crate::service::config::{Class, Limits, class_table};
 
 #[test]
@@ -154,8 +154,7 @@ fn hosts_connect_anew_when_classes_get_other_names_or_ids() {
         classes: class_table(&classes).expect("good"),
         ..EngineConfig::default()
     };
-    world.engine =
-        ReferenceEngine::new(config, &world.hub.capacities_bps()).expect("the settings are good");
+    world.engine = super::engine(config, &world.hub);
     let now_ns = world.now_ns;
     world.hub.reconfigure(
         now_ns,

@@ -1,5 +1,6 @@
 //! The hub against real client state machines and a real engine, in memory: no sockets, no clock.
 
+mod external;
 mod flows;
 mod network;
 mod release;
@@ -14,7 +15,8 @@ use ratewright_proto::{FlowId, FlowPath, StartRecord};
 use ratewright_topology::{Topology, TwoTierClos};
 
 use super::{Hub, HubSettings};
-use crate::engine::{EngineConfig, EngineEvent, RateEngine, ReferenceEngine};
+use crate::engine::parallel::{ParallelEngine, ParallelOptions};
+use crate::engine::{EngineConfig, EngineEvent, RateEngine};
 use crate::service::config::{Class, Fingerprint, Limits, Trust};
 use crate::service::tls::PeerCertificate;
 
@@ -34,6 +36,7 @@ fn settings() -> HubSettings {
         lease_ns: LEASE_NS,
         liveness_ns: 1_000_000_000,
         threshold: 0.01,
+        external_share: 0.9,
         limits: Limits::default(),
         trust: Trust::default(),
         classes: vec![Class::default()],
@@ -72,16 +75,22 @@ struct Host {
 /// The hub, its engine, and hosts by name.
 struct World {
     hub: Hub,
-    engine: ReferenceEngine,
+    engine: ParallelEngine,
     hosts: BTreeMap<String, Host>,
     now_ns: u64,
+}
+
+/// The engine that the service runs by default.
+fn engine(config: EngineConfig, hub: &Hub) -> ParallelEngine {
+    let options = ParallelOptions::default();
+    ParallelEngine::for_topology(config, options, hub.topology(), &hub.capacities_bps())
+        .expect("the settings are good")
 }
 
 impl World {
     fn new(settings: HubSettings) -> Self {
         let hub = Hub::new(settings, clos(), false);
-        let engine = ReferenceEngine::new(EngineConfig::default(), &hub.capacities_bps())
-            .expect("the settings are good");
+        let engine = engine(EngineConfig::default(), &hub);
         Self {
             hub,
             engine,
@@ -252,6 +261,9 @@ impl World {
         while self.now_ns < end_ns {
             self.now_ns += 1_000_000;
             let now_ns = self.now_ns;
+            if (self.hub.next_external_expiry()).is_some_and(|at_ns| at_ns <= now_ns) {
+                self.hub.expire_external_loads(now_ns);
+            }
             for host in self.hosts.values_mut() {
                 if host
                     .session

@@ -1,0 +1,210 @@
+//! The parallel engine in the same experiment: what endpoints have after each of its iterations.
+//!
+//! Its rates are those that were told, so they are up to a notification threshold beside the engine's
+//! own, and optima are those of the derated capacities. Its unit of time is an iteration of plain NED
+//! with F-NORM in the same engine, so that single precision and vector instructions speed up both alike;
+//! time in the f64 optimiser's iterations is told beside it. As for all rules, tables and indices do not
+//! count: of an event's cost, only what the guarded rule takes more than the plain one does.
+
+use super::{Case, Point, RuleFigures, Setup, compare, summarise};
+use crate::engine::parallel::{ParallelEngine, ParallelOptions};
+use crate::engine::{
+    EngineConfig, EngineError, EngineEvent, FlowKey, FlowSpec, RateEngine, StepRule,
+};
+use crate::num::RATE_UNIT_BPS;
+use crate::num::experiment::scene::{Scene, SceneError};
+
+/// Sessions of the flows before and after.
+const BEFORE: u32 = 1;
+const AFTER: u32 = 2;
+/// Iterations within which an engine comes to rest at the flows before.
+const MOST_ITERATIONS: u32 = 20_000;
+
+/// An engine's figures.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct EngineFigures {
+    /// Threads.
+    pub workers: usize,
+    /// Instruction set.
+    pub simd: &'static str,
+    /// An iteration of plain NED in this engine, in microseconds: its unit of time.
+    pub plain_iteration_us: f64,
+    /// Applying all events, tables included, in microseconds; of this, only what it takes more than
+    /// under plain NED is in the points' times.
+    pub events_us: f64,
+    /// Like any rule's.
+    #[serde(flatten)]
+    pub figures: RuleFigures,
+    /// When each iteration ended, in iterations of plain NED in double precision on one thread.
+    pub reference_times: Vec<f64>,
+}
+
+/// Why an engine cannot be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineRowError {
+    /// The network.
+    #[error(transparent)]
+    Scene(#[from] SceneError),
+    /// The engine.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
+
+/// Shortest times of a case, in nanoseconds, and what was reached.
+struct Best {
+    events_ns: u64,
+    iterations_ns: Vec<u64>,
+    points: Vec<Point>,
+}
+
+fn start(scene: &Scene, session: u32, flow: usize) -> EngineEvent {
+    EngineEvent::Start(FlowSpec {
+        key: FlowKey::new(session, flow as u32),
+        links: scene.view(flow).path.iter().copied().collect(),
+        class: 0,
+        weight: 1.0,
+        demand_bps: f64::INFINITY,
+    })
+}
+
+fn run(
+    case: &Case,
+    step_rule: StepRule,
+    options: &ParallelOptions,
+    iterations: usize,
+    clock: &mut dyn FnMut() -> u64,
+) -> Result<Best, EngineError> {
+    let config = EngineConfig {
+        step_rule,
+        ..EngineConfig::default()
+    };
+    let derating = 1.0 - config.threshold;
+    let truth: Vec<f64> = case.truth.iter().map(|rate| rate * derating).collect();
+    let capacities: Vec<f64> = case.before.problem().capacities.to_vec();
+    let capacities_bps: Vec<f64> = capacities.iter().map(|c| c * RATE_UNIT_BPS).collect();
+    let mut engine = ParallelEngine::for_topology(
+        config,
+        options.clone(),
+        case.before.topology(),
+        &capacities_bps,
+    )?;
+    let mut told = vec![0.0; truth.len()];
+    for flow in 0..truth.len() {
+        engine.apply(start(&case.before, BEFORE, flow))?;
+    }
+    for _ in 0..MOST_ITERATIONS {
+        if step(&mut engine, &mut told) {
+            break;
+        }
+    }
+    let mut events = Vec::with_capacity(2 * case.replaced.len());
+    for &flow in &case.replaced {
+        events.push(EngineEvent::End(FlowKey::new(BEFORE, flow as u32)));
+        events.push(start(&case.after, AFTER, flow));
+        told[flow] = 0.0;
+    }
+    let begin_ns = clock();
+    for event in events {
+        engine.apply(event)?;
+    }
+    let mut run = Best {
+        events_ns: clock() - begin_ns,
+        iterations_ns: Vec::with_capacity(iterations),
+        points: Vec::with_capacity(iterations),
+    };
+    for iteration in 1..=iterations {
+        let begin_ns = clock();
+        step(&mut engine, &mut told);
+        run.iterations_ns.push(clock() - begin_ns);
+        run.points.push(compare(iteration, &told, &truth));
+    }
+    Ok(run)
+}
+
+/// An iteration with its output; whether the engine has come to rest.
+fn step(engine: &mut ParallelEngine, told: &mut [f64]) -> bool {
+    let settled = engine.iterate().settled;
+    engine.drain_updates(&mut |update| {
+        told[update.key.flow_id() as usize] = update.rate_bps / RATE_UNIT_BPS;
+    });
+    settled
+}
+
+/// The shortest time of the events and of each iteration, of all repeats.
+fn best_run(
+    case: &Case,
+    step_rule: StepRule,
+    options: &ParallelOptions,
+    setup: &Setup,
+    clock: &mut dyn FnMut() -> u64,
+) -> Result<Best, EngineError> {
+    let mut best = run(case, step_rule, options, setup.iterations, clock)?;
+    for _ in 1..setup.repeats {
+        let again = run(case, step_rule, options, setup.iterations, clock)?;
+        best.events_ns = best.events_ns.min(again.events_ns);
+        for (best_ns, ns) in best.iterations_ns.iter_mut().zip(again.iterations_ns) {
+            *best_ns = (*best_ns).min(ns);
+        }
+    }
+    Ok(best)
+}
+
+/// Measures the parallel engine under plain NED and as it runs, with this many workers.
+///
+/// # Errors
+/// A network that cannot be built, or workers that it has no use for.
+pub fn measure_engine(
+    setup: &Setup,
+    workers: usize,
+    reference_iteration_us: f64,
+    clock: &mut dyn FnMut() -> u64,
+) -> Result<Vec<EngineFigures>, EngineRowError> {
+    let options = ParallelOptions {
+        workers,
+        ..ParallelOptions::default()
+    };
+    let cases = (0..u64::from(setup.cases.max(1)))
+        .map(|i| Case::new(setup, setup.seed.wrapping_add(i)))
+        .collect::<Result<Vec<_>, _>>()?;
+    let count = cases.len() as f64;
+    let mut plain = Vec::with_capacity(cases.len());
+    let mut ours = Vec::with_capacity(cases.len());
+    for case in &cases {
+        plain.push(best_run(case, StepRule::Paper, &options, setup, clock)?);
+        ours.push(best_run(case, StepRule::Guarded, &options, setup, clock)?);
+    }
+    let of_all = |best: &Best| best.iterations_ns.iter().sum::<u64>() as f64;
+    let unit_ns = plain.iter().map(of_all).sum::<f64>() / setup.iterations as f64 / count;
+    let figures = |rule, what, runs: &[Best]| {
+        let mut points = vec![Point::default(); setup.iterations];
+        let mut events_ns = 0.0;
+        for (best, plain) in runs.iter().zip(&plain) {
+            events_ns += best.events_ns as f64 / count;
+            let mut end_ns = best.events_ns.saturating_sub(plain.events_ns);
+            for ((sum, ns), point) in points.iter_mut().zip(&best.iterations_ns).zip(&best.points) {
+                end_ns += ns;
+                sum.iteration = point.iteration;
+                sum.time += end_ns as f64 / unit_ns / count;
+                sum.p99_rate_error += point.p99_rate_error / count;
+                sum.throughput += point.throughput / count;
+            }
+        }
+        let reference_time = |p: &Point| p.time * unit_ns / 1e3 / reference_iteration_us;
+        EngineFigures {
+            workers,
+            simd: options.simd.name(),
+            plain_iteration_us: unit_ns / 1e3,
+            events_us: events_ns / 1e3,
+            reference_times: points.iter().map(reference_time).collect(),
+            figures: summarise(rule, what, points),
+        }
+    };
+    Ok(vec![
+        figures("parallel", "the parallel engine as it runs", &ours),
+        figures(
+            "parallel-plain",
+            "the parallel engine under plain NED",
+            &plain,
+        ),
+    ])
+}

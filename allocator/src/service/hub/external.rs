@@ -1,0 +1,243 @@
+//! Traffic on links that the allocator does not schedule (flowtune §6, external traffic), as whoever
+//! measures it tells. What takes its bytes whatever happens is taken off the link's capacity; what
+//! gives way as a flow of the network's own would stands before the engine as a dummy flow of that weight.
+//!
+//! Whatever is told costs a link at most [`external_share`](super::HubSettings::external_share) of its
+//! capacity, and only until it expires: a feed that lies or has died does bounded harm.
+
+use std::collections::BTreeMap;
+
+use arrayvec::ArrayVec;
+use ratewright_topology::{LinkId, Topology};
+
+use crate::engine::{EngineEvent, FlowKey, FlowSpec};
+use crate::service::command::{ExternalLoad, ExternalLoadReport, TopologyChangeError};
+use crate::service::status::ExternalStatus;
+
+use super::Hub;
+use super::report::link_name;
+
+/// The session of dummy flows, which no host has.
+pub(super) const EXTERNAL_SESSION: u32 = 0;
+
+/// The class of dummy flows, which is always there.
+const CLASS: u8 = 0;
+
+/// Most flows that a link's external traffic may weigh as much as.
+const MOST_FLOWS: f64 = 1e6;
+
+/// Longest time that a word may hold: a day.
+const MOST_MS: u64 = 86_400_000;
+
+/// What was told of one link.
+#[derive(Debug, Clone, PartialEq)]
+struct OnLink {
+    load_bps: u64,
+    flows: f64,
+    until_ns: Option<u64>,
+    /// The dummy flow stands before the engine.
+    placed: bool,
+    /// What the engine gave it last.
+    granted_bps: f64,
+}
+
+/// What was told of all links.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct ExternalLoads(BTreeMap<LinkId, OnLink>);
+
+/// What may be handed out of a link, and at most to its dummy flow, in bit/s.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Room {
+    capacity_bps: f64,
+    dummy_bps: f64,
+}
+
+impl ExternalLoads {
+    #[allow(
+        clippy::cast_precision_loss,
+        reason = "capacities are far below 2^53 bit/s"
+    )]
+    fn room(&self, topology: &Topology, link: LinkId, share: f64) -> Room {
+        let whole_bps = topology.effective_capacity_bps(link) as f64;
+        let most_bps = whole_bps * share;
+        let load_bps = self
+            .0
+            .get(&link)
+            .map_or(0.0, |on_link| (on_link.load_bps as f64).min(most_bps));
+        Room {
+            capacity_bps: whole_bps - load_bps,
+            dummy_bps: most_bps - load_bps,
+        }
+    }
+
+    /// What the topology's links have for the flows that the allocator schedules and the dummy flows
+    /// together, in bit/s.
+    pub(super) fn capacity_bps(&self, topology: &Topology, link: LinkId, share: f64) -> f64 {
+        self.room(topology, link, share).capacity_bps
+    }
+
+    /// The links of `before` by their ends' names, in `after`; those that are not there are forgotten.
+    pub(super) fn move_to(&mut self, before: &Topology, after: &Topology) {
+        let node = |name: &str| after.node_by_name(name);
+        let known = std::mem::take(&mut self.0);
+        self.0.extend(known.into_iter().filter_map(|(link, load)| {
+            let link = before.links().get(link.index())?;
+            let from = node(before.node_name(link.from))?;
+            let to = node(before.node_name(link.to))?;
+            Some((after.link_between(from, to)?, load))
+        }));
+    }
+}
+
+impl Hub {
+    /// Takes a word about a link's external traffic; it replaces the one before.
+    ///
+    /// # Errors
+    /// It names a link that is not there, or says what cannot be. Nothing has changed.
+    pub fn set_external_load(
+        &mut self,
+        now_ns: u64,
+        told: &ExternalLoad,
+    ) -> Result<ExternalLoadReport, TopologyChangeError> {
+        if told.load_bps > ratewright_topology::units::MAX_CAPACITY_BPS {
+            return Err(TopologyChangeError::Load(told.load_bps));
+        }
+        if !(0.0..=MOST_FLOWS).contains(&told.flows) {
+            return Err(TopologyChangeError::Flows(told.flows.to_string()));
+        }
+        if let Some(ms) = told.for_ms.filter(|ms| !(1..=MOST_MS).contains(ms)) {
+            return Err(TopologyChangeError::Duration(ms));
+        }
+        let link = self.link_named(&told.from, &told.to)?;
+        let placed = self
+            .external
+            .0
+            .get(&link)
+            .is_some_and(|before| before.placed);
+        let on_link = OnLink {
+            load_bps: told.load_bps,
+            flows: told.flows,
+            until_ns: told.for_ms.map(|ms| now_ns + ms * 1_000_000),
+            placed,
+            granted_bps: 0.0,
+        };
+        self.replace_external(link, on_link);
+        let room = self.room(link);
+        Ok(ExternalLoadReport {
+            link: link_name(&self.topology, link),
+            capacity_bps: room.capacity_bps,
+        })
+    }
+
+    /// Forgets what has expired.
+    pub fn expire_external_loads(&mut self, now_ns: u64) {
+        let due = |on_link: &OnLink| on_link.until_ns.is_some_and(|until_ns| until_ns <= now_ns);
+        let expired: Vec<(LinkId, OnLink)> = self
+            .external
+            .0
+            .iter()
+            .filter(|(_, on_link)| due(on_link))
+            .map(|(&link, on_link)| (link, on_link.clone()))
+            .collect();
+        for (link, before) in expired {
+            tracing::info!(
+                link = link_name(&self.topology, link),
+                "external load expired"
+            );
+            let nothing = OnLink {
+                load_bps: 0,
+                flows: 0.0,
+                until_ns: None,
+                ..before
+            };
+            self.replace_external(link, nothing);
+        }
+    }
+
+    /// When [`expire_external_loads`](Self::expire_external_loads) has something to do.
+    pub fn next_external_expiry(&self) -> Option<u64> {
+        self.external.0.values().filter_map(|l| l.until_ns).min()
+    }
+
+    /// What was told of links, and what came of it.
+    pub(super) fn external_status(&self, now_ns: u64) -> Vec<ExternalStatus> {
+        let status = |(&link, on_link): (&LinkId, &OnLink)| ExternalStatus {
+            name: link_name(&self.topology, link),
+            load_bps: on_link.load_bps,
+            flows: on_link.flows,
+            granted_bps: on_link.granted_bps,
+            expires_in_ms: on_link
+                .until_ns
+                .map(|until_ns| until_ns.saturating_sub(now_ns) / 1_000_000),
+        };
+        self.external.0.iter().map(status).collect()
+    }
+
+    fn room(&self, link: LinkId) -> Room {
+        let share = self.settings.external_share;
+        self.external.room(&self.topology, link, share)
+    }
+
+    fn replace_external(&mut self, link: LinkId, on_link: OnLink) {
+        let before = self.room(link);
+        self.external.0.insert(link, on_link);
+        let capacity_bps = self.room(link).capacity_bps;
+        if capacity_bps != before.capacity_bps {
+            self.engine_events.push_back(EngineEvent::Capacity {
+                link: link.0,
+                capacity_bps,
+            });
+        }
+        self.place_dummy(link);
+        if let Some(now) = self.external.0.get(&link)
+            && now.load_bps == 0
+            && now.flows == 0.0
+        {
+            self.external.0.remove(&link);
+        }
+    }
+
+    /// Puts a link's dummy flow before the engine as it is to be now, or takes it away.
+    fn place_dummy(&mut self, link: LinkId) {
+        let room = self.room(link);
+        let Some(on_link) = self.external.0.get_mut(&link) else {
+            return;
+        };
+        let key = FlowKey::new(EXTERNAL_SESSION, link.0);
+        let wanted = on_link.flows > 0.0 && room.dummy_bps > 0.0;
+        if wanted {
+            self.engine_events.push_back(EngineEvent::Start(FlowSpec {
+                key,
+                links: ArrayVec::from_iter([link.0]),
+                class: CLASS,
+                weight: on_link.flows,
+                demand_bps: room.dummy_bps,
+            }));
+        } else if on_link.placed {
+            self.engine_events.push_back(EngineEvent::End(key));
+            on_link.granted_bps = 0.0;
+        }
+        on_link.placed = wanted;
+    }
+
+    /// Puts the dummy flows of these links before the engine anew: their bounds are others now.
+    pub(super) fn renew_dummies(&mut self, links: impl IntoIterator<Item = LinkId>) {
+        links.into_iter().for_each(|link| self.place_dummy(link));
+    }
+
+    /// Puts all dummy flows before an engine that knows none.
+    pub(super) fn restart_dummies(&mut self) {
+        for on_link in self.external.0.values_mut() {
+            on_link.placed = false;
+        }
+        let links: Vec<LinkId> = self.external.0.keys().copied().collect();
+        self.renew_dummies(links);
+    }
+
+    /// The engine's rate for a dummy flow.
+    pub(super) fn on_dummy_rate(&mut self, link: u32, rate_bps: f64) {
+        if let Some(on_link) = self.external.0.get_mut(&LinkId(link)) {
+            on_link.granted_bps = rate_bps;
+        }
+    }
+}
