@@ -88,6 +88,34 @@ fn experiments_over_loads_give_figures_for_each_load() {
 }
 
 #[test]
+fn changes_of_the_network_overfill_no_link() {
+    let small = [
+        "changes",
+        "--racks",
+        "4",
+        "--flows",
+        "1600",
+        "--repeats",
+        "1",
+        "--json",
+    ];
+    let result = json_of(&small);
+    let changes = result["changes"].as_array().unwrap();
+    assert_eq!(changes.len(), 7);
+    for change in changes {
+        // Single precision: a link may be full to the last digit.
+        assert!(
+            change["max_link_load"].as_f64().unwrap() < 1.000_01,
+            "{change}"
+        );
+        assert!(change["events"].as_u64().unwrap() > 0, "{change}");
+    }
+    // 4 racks, both ways, and about every sixteenth flow moves.
+    let failure = changes[2]["events"].as_u64().unwrap();
+    assert!((8 + 60..8 + 140).contains(&failure), "{failure}");
+}
+
+#[test]
 fn loads_at_which_queues_grow_for_ever_are_refused() {
     let output = Command::cargo_bin("ratewright")
         .unwrap()

@@ -172,14 +172,7 @@ impl Panel {
             } else {
                 chart.draw_series(LineSeries::new(points.clone(), ink))?;
             }
-            // Dashed lines often lie on or near a plain one of their colour: rings around its dots.
-            let radius = if line.strong || line.dashed { 4 } else { 3 };
-            let colour = style::colour(line.colour);
-            let dot = if line.dashed {
-                colour.stroke_width(1)
-            } else {
-                colour.filled()
-            };
+            let (radius, dot) = line.dot();
             chart.draw_series(points.into_iter().map(|at| Circle::new(at, radius, dot)))?;
         }
         Ok(())
@@ -198,10 +191,8 @@ impl Panel {
                 let ends = [(x + from, y), (x + from + dash, y)];
                 area.draw(&PathElement::new(ends, line.ink()))?;
             }
-            if !line.dashed {
-                let dot = style::colour(line.colour).filled();
-                area.draw(&Circle::new((x + 13, y), 3, dot))?;
-            }
+            let (radius, dot) = line.dot();
+            area.draw(&Circle::new((x + 13, y), radius, dot))?;
             area.draw(&Text::new(
                 line.name.clone(),
                 (x + 33, y - 7),
@@ -213,6 +204,16 @@ impl Panel {
 }
 
 impl Line {
+    /// Dashed lines often lie on or near a plain one of their colour: rings around its dots.
+    fn dot(&self) -> (i32, ShapeStyle) {
+        let colour = style::colour(self.colour);
+        if self.dashed {
+            (4, colour.stroke_width(1))
+        } else {
+            (if self.strong { 4 } else { 3 }, colour.filled())
+        }
+    }
+
     fn ink(&self) -> ShapeStyle {
         style::line(style::colour(self.colour), if self.strong { 3 } else { 2 })
     }

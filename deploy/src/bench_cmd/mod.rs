@@ -6,9 +6,11 @@
 //! | [`normalizer`] | what normalisers leave of the optimal throughput, against load |
 //! | [`convergence`] | how fast rates are right again after flows were replaced, by step rule |
 //! | [`engine`] | how long an iteration of the parallel engine takes, part by part |
+//! | [`changes`] | how long the parallel engine pauses over a change of the network |
 //! | [`sweep`] | what the first two share: a run for each load and optimiser, tables over loads |
 //! | [`chart`] | lines over an axis |
 
+pub mod changes;
 pub mod chart;
 pub mod convergence;
 pub mod engine;
@@ -22,6 +24,7 @@ use clap::Subcommand;
 use ratewright_allocator::num::experiment::normalizer::NormalizerFigures;
 use ratewright_allocator::num::experiment::over_allocation::OverAllocation;
 
+use changes::ChangesOptions;
 use convergence::ConvergenceOptions;
 use engine::EngineOptions;
 use sweep::SweepOptions;
@@ -37,6 +40,8 @@ pub enum BenchCommand {
     Convergence(ConvergenceOptions),
     /// How long an iteration of the engine takes on this machine
     Engine(EngineOptions),
+    /// How long the engine pauses over failures, other capacities and another topology
+    Changes(ChangesOptions),
 }
 
 impl BenchCommand {
@@ -50,6 +55,7 @@ impl BenchCommand {
             Self::Normalizer(options) => sweep::run::<NormalizerFigures>(&options),
             Self::Convergence(options) => convergence::run(&options),
             Self::Engine(options) => engine::run(&options),
+            Self::Changes(options) => changes::run(&options),
         }
     }
 }

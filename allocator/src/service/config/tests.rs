@@ -186,8 +186,8 @@ fn every_mistake_gets_its_line_its_key_and_what_would_be_right() {
             "a.toml:9: allocation.workers = 0: must be 1 to 256",
         ),
         (
-            allocation("external_share = 1.0"),
-            "a.toml:9: allocation.external_share = 1: must be from 0 to 0.99, a share of a link's capacity; 0.9 is the default",
+            allocation("external_share = 1.5"),
+            "a.toml:9: allocation.external_share = 1.5: must be from 0 to 0.99, a share of a link's capacity; 0.9 is the default",
         ),
         (
             allocation("workers = 257"),
