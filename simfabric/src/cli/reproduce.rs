@@ -121,9 +121,8 @@ fn since(before: Reached) -> (u64, u64) {
 
 /// Does something with a bar of the simulated time beside it, and passes on a request to stop.
 fn watched<R: Send>(letter: char, stop: &Stop, work: impl FnOnce() -> R + Send) -> Result<R> {
-    let style = ProgressStyle::with_template(
-        "{prefix:>4} {bar:32} {percent:>3} %  {msg}  {elapsed} so far, {eta} left",
-    )?;
+    let style =
+        ProgressStyle::with_template("{prefix:>2} {bar:20} {percent:>3} %  {eta} left  {msg}")?;
     let bar = ProgressBar::new(0)
         .with_style(style)
         .with_prefix(letter.to_string());
@@ -141,7 +140,7 @@ fn watched<R: Send>(letter: char, stop: &Stop, work: impl FnOnce() -> R + Send) 
                 bar.set_length(whole);
                 bar.set_position(part);
                 bar.set_message(format!(
-                    "{} of {} ms simulated, {} million packet-hops",
+                    "{} of {} ms, {} million hops",
                     short(part as f64 / 1e6),
                     short(whole as f64 / 1e6),
                     (MONITOR.reached().packet_hops - before.packet_hops) / 1_000_000

@@ -99,11 +99,11 @@ fn one(
     let known = plan.end < Time::MAX;
     let bar = bars.add(if known {
         ProgressBar::new(plan.end.as_ns()).with_style(ProgressStyle::with_template(
-            "{prefix:>16} {bar:32} {percent:>3} %  {msg}  {eta} left",
+            "{prefix:>12} {bar:16} {percent:>3} %  {eta} left  {msg}",
         )?)
     } else {
         ProgressBar::new_spinner().with_style(ProgressStyle::with_template(
-            "{prefix:>16} {spinner} {msg}  {elapsed}",
+            "{prefix:>12} {spinner} {elapsed}  {msg}",
         )?)
     });
     bar.set_prefix(label.to_owned());
@@ -112,7 +112,7 @@ fn one(
             bar.set_position(progress.now.as_ns());
         }
         bar.set_message(format!(
-            "{} ms simulated, {} of {} flows complete",
+            "{} ms, {} of {} flows complete",
             short(progress.now.as_us_f64() / 1e3),
             progress.completed,
             progress.started
