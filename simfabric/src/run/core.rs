@@ -46,9 +46,9 @@ pub enum Change {
     },
 }
 
-/// Bytes of ports and packets from which on they are fetched ahead. Fewer stay in the cache of a core
-/// by themselves.
-const FETCHED_FROM_BYTES: usize = 1 << 19;
+/// Bytes of ports and packets from which on they are fetched ahead. Of fewer, enough stay in the caches
+/// of a core by themselves.
+const FETCHED_FROM_BYTES: usize = 1 << 21;
 /// Events before a port's own at which the port is fetched into the cache.
 const PORT_AHEAD: usize = 12;
 /// Events before a port's own at which its packets are.
