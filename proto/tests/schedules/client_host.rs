@@ -9,6 +9,7 @@ use crate::clock::Clock;
 use crate::network::Connection;
 use crate::ops::SLOTS;
 use crate::oracle::Instance;
+use crate::sealed::ClientEnd;
 
 /// The daemon process.
 pub(crate) struct ClientHost {
@@ -20,6 +21,10 @@ pub(crate) struct ClientHost {
     pub(crate) connection: Option<Connection>,
     /// The allocator's epoch and the session, once established.
     pub(crate) established: Option<(u64, u32)>,
+    /// The session's sealed datagrams, if it is to have any.
+    pub(crate) sealed: Option<ClientEnd>,
+    /// Ask for sealed datagrams.
+    seals: bool,
     pub(crate) released: bool,
     pub(crate) topology_version: u32,
     /// When the server sent the newest datagram of this session that was
@@ -39,12 +44,13 @@ pub(crate) struct ClientHost {
     max_in_flight: usize,
 }
 
-fn session(incarnation: u64, max_in_flight: usize) -> ClientSession {
+fn session(incarnation: u64, max_in_flight: usize, seals: bool) -> ClientSession {
     ClientSession::new(ClientConfig {
         host_name: "h1".to_owned(),
         incarnation,
         max_flows: SLOTS,
         max_in_flight,
+        sealed_udp: seals,
         // Sequence numbers wrap on the wire within the first datagrams.
         first_seq: u32::MAX - 5,
         ..ClientConfig::default()
@@ -52,10 +58,12 @@ fn session(incarnation: u64, max_in_flight: usize) -> ClientSession {
 }
 
 impl ClientHost {
-    pub(crate) fn new(clock: Clock, generation: u32, max_in_flight: usize) -> Self {
+    pub(crate) fn new(clock: Clock, generation: u32, max_in_flight: usize, seals: bool) -> Self {
         Self {
             clock,
-            session: session(1, max_in_flight),
+            session: session(1, max_in_flight, seals),
+            sealed: None,
+            seals,
             max_in_flight,
             up: true,
             incarnation: 1,
@@ -131,12 +139,13 @@ impl ClientHost {
     /// The daemon dies. What it paced is dropped by the kernel's expiry.
     pub(crate) fn die(&mut self) {
         self.up = false;
+        self.sealed = None;
         self.connection = None;
         self.established = None;
         self.applied.clear();
         self.released = false;
         self.incarnation += 1;
-        self.session = session(self.incarnation, self.max_in_flight);
+        self.session = session(self.incarnation, self.max_in_flight, self.seals);
     }
 
     /// The next incarnation finds the flowlets that are there.

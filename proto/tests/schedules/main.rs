@@ -2,7 +2,9 @@
 //! thousand random schedules of flowlet starts and ends, rate changes, the kill
 //! switch, transport breaks and restarts of either side, with datagrams lost,
 //! duplicated, reordered and delayed beyond the lease, partitions in one direction
-//! and in both, and clocks that jump ahead or stand still.
+//! and in both, and clocks that jump ahead or stand still; over one path, or over
+//! sealed datagrams with key updates, which may be blocked while the other path
+//! is not.
 //!
 //! At every rate that the client surfaces the oracle checks that
 //! - the rate was computed in the epoch of the session that the client is in,
@@ -22,6 +24,7 @@ mod clock;
 mod network;
 mod ops;
 mod oracle;
+mod sealed;
 mod server_host;
 mod world;
 
@@ -39,6 +42,11 @@ const SCHEDULES_PER_TEST: u32 = 2_500;
 /// Runs random schedules in which operations have the `kinds`' weights, and
 /// returns what they exercised.
 fn schedules(seed: u8, kinds: &[(u32, Kind)], longest: usize) -> Coverage {
+    schedules_over(false, seed, kinds, longest)
+}
+
+/// The same; with `seals` datagrams travel sealed, as far as they get through.
+fn schedules_over(seals: bool, seed: u8, kinds: &[(u32, Kind)], longest: usize) -> Coverage {
     let config = Config {
         cases: SCHEDULES_PER_TEST,
         failure_persistence: None,
@@ -50,7 +58,7 @@ fn schedules(seed: u8, kinds: &[(u32, Kind)], longest: usize) -> Coverage {
     let strategy = (proptest::num::u64::ANY, vec(operation(kinds), 1..longest));
     let coverage = Cell::new(Coverage::default());
     let outcome = runner.run(&strategy, |(seed, operations)| {
-        let mut world = World::new(seed);
+        let mut world = World::new(seed, seals);
         world.run(&operations).map_err(TestCaseError::fail)?;
         let mut total = coverage.get();
         total.add(world.oracle.coverage);
@@ -176,4 +184,43 @@ fn everything_at_once() {
     let coverage = schedules(8, &flows_and(&more), 500);
     assert!(coverage.sessions > 5_000, "{coverage:?}");
     assert!(coverage.rates_surfaced > 5_000, "{coverage:?}");
+}
+
+#[test]
+fn sealed_datagrams_lost_duplicated_reordered_and_late() {
+    let more = [(4, Kind::Network)];
+    let coverage = schedules_over(true, 12, &flows_and(&more), 300);
+    assert!(coverage.lost > 5_000, "{coverage:?}");
+    assert!(coverage.opened > 50_000, "{coverage:?}");
+    assert!(coverage.not_opened > 5_000, "{coverage:?}");
+    assert!(coverage.key_updates > 5_000, "{coverage:?}");
+}
+
+#[test]
+fn sealed_datagrams_blocked_while_the_other_path_is_open() {
+    let more = [(2, Kind::Network), (4, Kind::Block)];
+    let coverage = schedules_over(true, 13, &flows_and(&more), 300);
+    assert!(coverage.opened > 50_000, "{coverage:?}");
+    assert!(coverage.fallbacks > 2_000, "{coverage:?}");
+}
+
+#[test]
+fn sealed_datagrams_and_everything_at_once() {
+    let more = [
+        (3, Kind::Network),
+        (1, Kind::Release),
+        (1, Kind::Topology),
+        (1, Kind::Break),
+        (1, Kind::ClientRestart),
+        (1, Kind::ServerRestart),
+        (1, Kind::Partition),
+        (1, Kind::Block),
+        (1, Kind::ClockJumps),
+        (1, Kind::ClockStands),
+    ];
+    let coverage = schedules_over(true, 14, &flows_and(&more), 500);
+    assert!(coverage.sessions > 5_000, "{coverage:?}");
+    assert!(coverage.opened > 50_000, "{coverage:?}");
+    assert!(coverage.not_opened > 500, "{coverage:?}");
+    assert!(coverage.fallbacks > 1_000, "{coverage:?}");
 }

@@ -19,6 +19,10 @@ pub(crate) enum Event {
     ToClient(Vec<u8>),
     /// A datagram for the server, from `Connection` if that still lives.
     ToServer(Connection, Vec<u8>),
+    /// A sealed datagram for the client, sent at `sent_ns`.
+    SealedToClient(Vec<u8>),
+    /// A sealed datagram for the server: it names its session itself.
+    SealedToServer(Vec<u8>),
     /// Stream bytes for the client.
     StreamToClient(Connection, Vec<u8>),
     /// Stream bytes for the server.
@@ -50,6 +54,8 @@ pub(crate) struct Network {
     /// Until when no datagram passes to the client, to the server.
     pub(crate) cut_until_ns: [u64; 2],
     pub(crate) cut: u64,
+    /// Until when no sealed datagram passes.
+    pub(crate) blocked_until_ns: u64,
     queue: BinaryHeap<Reverse<(u64, u64)>>,
     events: BTreeMap<u64, Scheduled>,
     next_id: u64,
@@ -64,6 +70,7 @@ impl Network {
             weather: Weather::CALM,
             cut_until_ns: [0; 2],
             cut: 0,
+            blocked_until_ns: 0,
             queue: BinaryHeap::new(),
             events: BTreeMap::new(),
             next_id: 0,
@@ -109,8 +116,11 @@ impl Network {
 
     /// Sends a datagram: it arrives never, once or twice.
     pub(crate) fn datagram(&mut self, now_ns: u64, event: &Event) {
-        let direction = usize::from(matches!(event, Event::ToServer(..)));
-        if now_ns < self.cut_until_ns[direction] {
+        let to_server = matches!(event, Event::ToServer(..) | Event::SealedToServer(..));
+        let sealed = matches!(event, Event::SealedToClient(..) | Event::SealedToServer(..));
+        if now_ns < self.cut_until_ns[usize::from(to_server)]
+            || sealed && now_ns < self.blocked_until_ns
+        {
             self.cut += 1;
             return;
         }

@@ -28,6 +28,8 @@ pub(crate) enum Operation {
         to_client: bool,
         to_server: bool,
     },
+    /// For this long no sealed datagram passes, and all others do.
+    Block { ms: u32 },
     /// One side's clock jumps ahead.
     ClockJumps { client: bool, ms: u32 },
     /// One side's clock stands for this long, while the other's runs.
@@ -92,6 +94,7 @@ pub(crate) enum Kind {
     ClientRestart,
     ServerRestart,
     Partition,
+    Block,
     ClockJumps,
     ClockStands,
     Wait,
@@ -169,6 +172,9 @@ fn of_kind(kind: Kind) -> BoxedStrategy<Operation> {
                 to_client,
                 to_server,
             })
+            .boxed(),
+        Kind::Block => prop_oneof![1..300u32, 300..3_000u32]
+            .prop_map(|ms| Operation::Block { ms })
             .boxed(),
         Kind::ClockJumps => (any::<bool>(), prop_oneof![1..1_000u32, 1_000..10_000u32])
             .prop_map(|(client, ms)| Operation::ClockJumps { client, ms })

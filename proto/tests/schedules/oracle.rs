@@ -36,6 +36,13 @@ pub(crate) struct Coverage {
     /// Datagrams that a partition took.
     pub(crate) cut: u64,
     pub(crate) clock_faults: u64,
+    /// Sealed datagrams that were opened, by either side.
+    pub(crate) opened: u64,
+    /// Sealed datagrams that were not: of another session or incarnation, or received before.
+    pub(crate) not_opened: u64,
+    pub(crate) key_updates: u64,
+    /// Times that the client gave the sealed path up.
+    pub(crate) fallbacks: u64,
 }
 
 /// A rate as the client surfaced it.
@@ -112,5 +119,9 @@ impl Coverage {
         self.releases += other.releases;
         self.cut += other.cut;
         self.clock_faults += other.clock_faults;
+        self.opened += other.opened;
+        self.not_opened += other.not_opened;
+        self.key_updates += other.key_updates;
+        self.fallbacks += other.fallbacks;
     }
 }

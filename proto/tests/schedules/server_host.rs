@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ratewright_proto::control::{FrameDecoder, TopologySnapshot};
+use ratewright_proto::control::{FrameDecoder, SealedUdp, TopologySnapshot};
+use ratewright_proto::sealed::Cipher;
 use ratewright_proto::server::registry::{Claim, Decision, Registry, superseded};
 use ratewright_proto::server::{Admission, ServerConfig, ServerEvent, ServerSession};
 use ratewright_proto::{FlowId, RateCode, StartRecord};
@@ -13,6 +14,7 @@ use crate::clock::Clock;
 use crate::network::Connection;
 use crate::ops::{Choice, SLOTS};
 use crate::oracle::Oracle;
+use crate::sealed::ServerEnd;
 
 pub(crate) const LEASE_NS: u64 = 300_000_000;
 const LIVENESS_NS: u64 = 1_500_000_000;
@@ -24,6 +26,8 @@ pub(crate) struct Served {
     pub(crate) session: ServerSession,
     pub(crate) number: u32,
     pub(crate) frames: FrameDecoder,
+    /// Its sealed datagrams, if it has any.
+    pub(crate) sealed: Option<ServerEnd>,
     /// The flow set, from events alone.
     pub(crate) flows: BTreeMap<u32, StartRecord>,
     /// The rates that the service has set.
@@ -98,6 +102,7 @@ impl ServerHost {
             session: ServerSession::new(self.clock.read(now_ns), Arc::clone(&self.config)),
             number: 0,
             frames: FrameDecoder::new(),
+            sealed: None,
             flows: BTreeMap::new(),
             rates: BTreeMap::new(),
             earlier: BTreeMap::new(),
@@ -168,7 +173,7 @@ impl ServerHost {
                         incarnation: hello.incarnation,
                         attempt: hello.attempt,
                     };
-                    self.hello(now_ns, connection, claim)?;
+                    self.hello(now_ns, connection, claim, hello.sealed_udp)?;
                 }
                 ServerEvent::Start(record) => {
                     let slot = record.flow().slot();
@@ -208,7 +213,13 @@ impl ServerHost {
         }
     }
 
-    fn hello(&mut self, now_ns: u64, connection: Connection, claim: Claim) -> Result<(), String> {
+    fn hello(
+        &mut self,
+        now_ns: u64,
+        connection: Connection,
+        claim: Claim,
+        seals: bool,
+    ) -> Result<(), String> {
         let number = self.next_session;
         self.next_session += 1;
         let now = self.clock.read(now_ns);
@@ -227,8 +238,13 @@ impl ServerHost {
             classes: Vec::new(),
             threshold: 0.01,
             released: self.released,
-            sealed_udp: None,
+            sealed_udp: seals.then_some(SealedUdp {
+                port: 7_601,
+                address: None,
+                cipher: Cipher::default(),
+            }),
         };
+        let epoch = self.epoch;
         let Some(served) = self.sessions.get_mut(&connection) else {
             return Err("a Hello from nowhere".to_owned());
         };
@@ -237,6 +253,7 @@ impl ServerHost {
             return Ok(());
         }
         served.number = number;
+        served.sealed = seals.then(|| ServerEnd::new(epoch, number));
         served
             .session
             .accept(now, admission)

@@ -13,6 +13,7 @@ use crate::clock::Clock;
 use crate::network::{Connection, Event, Network, Scheduled};
 use crate::ops::{Operation, Weather};
 use crate::oracle::{Oracle, Surfaced};
+use crate::sealed::{ClientEnd, Opened, session_of};
 use crate::server_host::{LEASE_NS, ServerHost};
 
 const MS: u64 = 1_000_000;
@@ -35,7 +36,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64, seals: bool) -> Self {
         let mut rng = Pcg64Mcg::seed_from_u64(seed);
         let mut clock = || Clock {
             offset_ns: rng.random_range(1..1_000_000 * MS),
@@ -50,7 +51,7 @@ impl World {
         let mut world = Self {
             now_ns: 1,
             network: Network::new(rng),
-            client: ClientHost::new(client_clock, generation, max_in_flight),
+            client: ClientHost::new(client_clock, generation, max_in_flight, seals),
             server: ServerHost::new(server_clock, max_in_flight),
             oracle: Oracle::default(),
             client_frames: FrameDecoder::new(),
@@ -75,6 +76,7 @@ impl World {
         let [to_client_ns, to_server_ns] = self.network.cut_until_ns;
         let calm_ns = to_client_ns
             .max(to_server_ns)
+            .max(self.network.blocked_until_ns)
             .max(self.client.clock.runs_at_ns())
             .max(self.server.clock.runs_at_ns());
         self.advance(calm_ns.saturating_sub(self.now_ns) + QUIET_NS)?;
@@ -129,6 +131,12 @@ impl World {
                 }
                 Ok(())
             }
+            Operation::Block { ms } => {
+                let until_ns = self.now_ns + u64::from(ms) * MS;
+                let blocked = &mut self.network.blocked_until_ns;
+                *blocked = until_ns.max(*blocked);
+                Ok(())
+            }
             Operation::ClockJumps { client, ms } => {
                 self.clock(client).jump(now_ns, u64::from(ms) * MS);
                 self.oracle.coverage.clock_faults += 1;
@@ -156,12 +164,14 @@ impl World {
                     let notice_ms = self.network.rng.random_range(0..2_000);
                     self.later(notice_ms, Event::ServerNotices(connection));
                 }
+                self.cover_sealed_client();
                 self.client.die();
                 self.later(down_ms, Event::ClientUp);
                 Ok(())
             }
             Operation::ServerRestart { down_ms, client_ms } => {
                 self.broken.extend(self.server.sessions.keys());
+                self.cover_sealed_server(|_| true);
                 if let Some(connection) = self.client.connection {
                     self.broken.insert(connection);
                     self.later(client_ms, Event::ClientNotices(connection));
@@ -189,6 +199,14 @@ impl World {
                 .client
                 .session
                 .next_timeout()
+                .into_iter()
+                .chain(
+                    self.client
+                        .sealed
+                        .as_ref()
+                        .and_then(ClientEnd::next_timeout),
+                )
+                .min()
                 .map(|local| self.client.clock.when(local));
             let server_ns = self
                 .server
@@ -225,6 +243,12 @@ impl World {
             } else {
                 let (client_now, server_now) = self.clocks();
                 self.client.session.on_timeout(client_now);
+                if let Some(sealed) = &mut self.client.sealed
+                    && let Some(probe) = sealed.on_timeout(client_now)
+                {
+                    let event = Event::SealedToServer(probe);
+                    self.network.datagram(self.now_ns, &event);
+                }
                 for served in self.server.sessions.values_mut() {
                     served.session.on_timeout(server_now);
                 }
@@ -252,16 +276,16 @@ impl World {
         match scheduled.event {
             // Whatever connection a datagram left on, it reaches the session
             // of today: sessions must tell their own from others'.
-            Event::ToClient(bytes) => {
-                if self.client.session.on_datagram(client_now, &bytes).is_ok() {
-                    let newest = &mut self.client.newest_accepted_ns;
-                    *newest = scheduled.sent_ns.max(*newest);
-                    self.kill_switch(scheduled.sent_ns)?;
-                    let stood_ns = self.client.clock.stood_ns(scheduled.sent_ns);
-                    if self.now_ns > scheduled.sent_ns + LEASE_NS + LEASE_TOLERANCE_NS + stood_ns {
-                        return Err("accepted a datagram beyond its lease".to_owned());
-                    }
+            Event::ToClient(bytes) => self.datagram_to_client(scheduled.sent_ns, &bytes),
+            Event::SealedToClient(bytes) => {
+                let sealed = self.client.sealed.as_mut();
+                match sealed.and_then(|sealed| sealed.open(bytes)) {
+                    Some(text) => self.datagram_to_client(scheduled.sent_ns, &text),
+                    None => Ok(()),
                 }
+            }
+            Event::SealedToServer(bytes) => {
+                self.sealed_to_server(bytes);
                 Ok(())
             }
             Event::ToServer(connection, bytes) => {
@@ -276,6 +300,9 @@ impl World {
                     && let Some(served) = self.server.sessions.get_mut(&target)
                     && served.session.on_datagram(server_now, &bytes).is_ok()
                 {
+                    if let Some(sealed) = &mut served.sealed {
+                        sealed.answers_here = false;
+                    }
                     self.server.heard(self.now_ns, target);
                 }
                 Ok(())
@@ -318,6 +345,7 @@ impl World {
                 Ok(())
             }
             Event::ServerNotices(connection) => {
+                self.cover_sealed_server(|own| own == connection);
                 self.server.gone(connection);
                 Ok(())
             }
@@ -336,6 +364,47 @@ impl World {
                 }
                 Ok(())
             }
+        }
+    }
+
+    fn datagram_to_client(&mut self, sent_ns: u64, bytes: &[u8]) -> Result<(), String> {
+        let (client_now, _) = self.clocks();
+        if self.client.session.on_datagram(client_now, bytes).is_ok() {
+            let newest = &mut self.client.newest_accepted_ns;
+            *newest = sent_ns.max(*newest);
+            self.kill_switch(sent_ns)?;
+            let stood_ns = self.client.clock.stood_ns(sent_ns);
+            if self.now_ns > sent_ns + LEASE_NS + LEASE_TOLERANCE_NS + stood_ns {
+                return Err("accepted a datagram beyond its lease".to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// Sealed datagrams name their session; only that one's keys open them.
+    fn sealed_to_server(&mut self, bytes: Vec<u8>) {
+        let (_, server_now) = self.clocks();
+        let number = session_of(&bytes);
+        let mut sessions = self.server.sessions.iter_mut();
+        let Some((&connection, served)) =
+            sessions.find(|(_, served)| served.sealed.is_some() && Some(served.number) == number)
+        else {
+            return;
+        };
+        let Some(sealed) = &mut served.sealed else {
+            return;
+        };
+        let text = match sealed.open(bytes) {
+            None => return,
+            Some(Opened::Answer(bytes)) => {
+                let event = Event::SealedToClient(bytes);
+                return self.network.datagram(self.now_ns, &event);
+            }
+            Some(Opened::Datagram(text)) => text,
+        };
+        if served.session.on_datagram(server_now, &text).is_ok() {
+            sealed.answers_here = true;
+            self.server.heard(self.now_ns, connection);
         }
     }
 
@@ -360,6 +429,7 @@ impl World {
             self.later(notice_ms, Event::ServerNotices(connection));
         }
         self.client.established = None;
+        self.cover_sealed_client();
         self.later(redial_ms, Event::Dial);
     }
 
@@ -396,7 +466,11 @@ impl World {
                 .session
                 .poll_datagram(client_now, MAX_DATAGRAM, &mut out)
             {
-                let event = Event::ToServer(connection, out.clone());
+                let sealed = self.client.sealed.as_mut();
+                let event = match sealed.and_then(|sealed| sealed.seal(client_now, &out)) {
+                    Some(bytes) => Event::SealedToServer(bytes),
+                    None => Event::ToServer(connection, out.clone()),
+                };
                 self.network.datagram(self.now_ns, &event);
             }
         }
@@ -415,10 +489,15 @@ impl World {
                 .session
                 .poll_datagram(server_now, MAX_DATAGRAM, &mut out)
             {
-                self.network
-                    .datagram(self.now_ns, &Event::ToClient(out.clone()));
+                let sealed = served.sealed.as_mut().filter(|sealed| sealed.answers_here);
+                let event = match sealed.and_then(|sealed| sealed.seal(&out)) {
+                    Some(bytes) => Event::SealedToClient(bytes),
+                    None => Event::ToClient(out.clone()),
+                };
+                self.network.datagram(self.now_ns, &event);
             }
             if served.session.is_closed() {
+                self.cover_sealed_server(|own| own == connection);
                 self.server.gone(connection);
                 self.later(100, Event::ClientNotices(connection));
             }
@@ -434,6 +513,10 @@ impl World {
         match event {
             ClientEvent::Established(welcome) => {
                 self.client.established = Some((welcome.epoch, welcome.session));
+                self.cover_sealed_client();
+                self.client.sealed = welcome
+                    .sealed_udp
+                    .map(|_| ClientEnd::new(now, welcome.epoch, welcome.session));
                 self.client.topology_version = welcome.topology.version;
                 self.client.newest_accepted_ns = 0;
                 self.client.applied.clear();
@@ -532,6 +615,11 @@ impl World {
         if client.topology_version != self.server.topology.version {
             return Err(format!("topology {}", client.topology_version));
         }
+        if let Some(sealed) = &client.sealed
+            && !sealed.is_up()
+        {
+            return Err("the sealed path is down, although the network is quiet".to_owned());
+        }
         let by_slot = |record: StartRecord| (record.flow().slot(), record);
         let client_flows: BTreeMap<_, _> = client
             .session
@@ -595,7 +683,33 @@ impl World {
         )
     }
 
+    /// The client's sealed session is over.
+    fn cover_sealed_client(&mut self) {
+        if let Some(sealed) = self.client.sealed.take() {
+            let coverage = &mut self.oracle.coverage;
+            coverage.opened += sealed.counters.opened;
+            coverage.not_opened += sealed.counters.dropped_total();
+            coverage.fallbacks += sealed.fallbacks();
+        }
+    }
+
+    /// The server's sealed sessions on these connections are over.
+    fn cover_sealed_server(&mut self, over: impl Fn(Connection) -> bool) {
+        let coverage = &mut self.oracle.coverage;
+        for (&connection, served) in &mut self.server.sessions {
+            if over(connection)
+                && let Some(sealed) = served.sealed.take()
+            {
+                coverage.opened += sealed.counters.opened;
+                coverage.not_opened += sealed.counters.dropped_total();
+                coverage.key_updates += sealed.key_updates();
+            }
+        }
+    }
+
     fn cover(&mut self) {
+        self.cover_sealed_client();
+        self.cover_sealed_server(|_| true);
         let mut all = *self.client.session.counters();
         for served in self.server.sessions.values() {
             all.add(served.session.counters());

@@ -1,0 +1,147 @@
+//! Sealed datagrams beside the transport's own, as both ends drive them: the
+//! client probes and chooses the path, the server answers where it was last
+//! addressed.
+
+use ratewright_proto::datagram::Sender;
+use ratewright_proto::path::{Path, PathConfig, PathSelector, is_ack_eliciting};
+use ratewright_proto::sealed::{
+    Cipher, SealedConfig, SealedCounters, SealedHeader, SealedSession, Secret,
+};
+
+use crate::oracle::Epoch;
+
+/// Keys are replaced every few datagrams, so that schedules pass many updates.
+fn config() -> SealedConfig {
+    SealedConfig {
+        cipher: Cipher::default(),
+        update_after_datagrams: 7,
+        ..SealedConfig::default()
+    }
+}
+
+/// What the two ends of a transport connection agree upon and nobody else knows.
+fn secret(epoch: Epoch, session: u32) -> Secret {
+    let mut bytes = [0x5a; Secret::BYTES];
+    bytes[..8].copy_from_slice(&epoch.to_le_bytes());
+    bytes[8..12].copy_from_slice(&session.to_le_bytes());
+    Secret::new(bytes)
+}
+
+/// The client's side.
+pub(crate) struct ClientEnd {
+    sealed: SealedSession,
+    path: PathSelector,
+    pub(crate) counters: SealedCounters,
+}
+
+impl ClientEnd {
+    pub(crate) fn new(now_ns: u64, epoch: Epoch, session: u32) -> Self {
+        Self {
+            sealed: SealedSession::new(config(), Sender::Client, session, &secret(epoch, session)),
+            path: PathSelector::new(now_ns, PathConfig::default()),
+            counters: SealedCounters::default(),
+        }
+    }
+
+    /// The sealed form of what the session sends; nothing if that takes the other path.
+    pub(crate) fn seal(&mut self, now_ns: u64, datagram: &[u8]) -> Option<Vec<u8>> {
+        if self.path.path() == Path::Quic {
+            return None;
+        }
+        let mut out = Vec::new();
+        self.sealed.seal(datagram, &mut out).ok()?;
+        self.path.sent(now_ns, is_ack_eliciting(datagram));
+        Some(out)
+    }
+
+    /// What is in a sealed datagram; nothing if it is a probe's answer, or not to be opened.
+    pub(crate) fn open(&mut self, mut bytes: Vec<u8>) -> Option<Vec<u8>> {
+        let text = open(&mut self.sealed, &mut self.counters, &mut bytes)?;
+        self.path.heard();
+        (!text.is_empty()).then_some(text)
+    }
+
+    pub(crate) fn next_timeout(&self) -> Option<u64> {
+        self.path.next_timeout()
+    }
+
+    /// A probe, if one is due.
+    pub(crate) fn on_timeout(&mut self, now_ns: u64) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        (self.path.on_timeout(now_ns) && self.sealed.seal(&[], &mut out).is_ok()).then_some(out)
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.path.path() == Path::Sealed
+    }
+
+    pub(crate) fn fallbacks(&self) -> u64 {
+        self.path.fallbacks()
+    }
+}
+
+/// The server's side.
+pub(crate) struct ServerEnd {
+    sealed: SealedSession,
+    /// The client spoke there last.
+    pub(crate) answers_here: bool,
+    pub(crate) counters: SealedCounters,
+}
+
+/// What the server is to do with a sealed datagram.
+pub(crate) enum Opened {
+    /// Give it to the session.
+    Datagram(Vec<u8>),
+    /// Send this answer to a probe.
+    Answer(Vec<u8>),
+}
+
+impl ServerEnd {
+    pub(crate) fn new(epoch: Epoch, session: u32) -> Self {
+        Self {
+            sealed: SealedSession::new(config(), Sender::Server, session, &secret(epoch, session)),
+            answers_here: false,
+            counters: SealedCounters::default(),
+        }
+    }
+
+    pub(crate) fn seal(&mut self, datagram: &[u8]) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        self.sealed.seal(datagram, &mut out).ok()?;
+        Some(out)
+    }
+
+    pub(crate) fn open(&mut self, mut bytes: Vec<u8>) -> Option<Opened> {
+        let text = open(&mut self.sealed, &mut self.counters, &mut bytes)?;
+        if text.is_empty() {
+            return self.seal(&[]).map(Opened::Answer);
+        }
+        Some(Opened::Datagram(text))
+    }
+
+    pub(crate) fn key_updates(&self) -> u64 {
+        self.sealed.key_updates()
+    }
+}
+
+/// The session that a sealed datagram says it belongs to.
+pub(crate) fn session_of(bytes: &[u8]) -> Option<u32> {
+    SealedHeader::parse(bytes).ok().map(|header| header.session)
+}
+
+fn open(
+    sealed: &mut SealedSession,
+    counters: &mut SealedCounters,
+    bytes: &mut [u8],
+) -> Option<Vec<u8>> {
+    match sealed.open(bytes) {
+        Ok(text) => {
+            counters.opened += 1;
+            Some(text.to_vec())
+        }
+        Err(reason) => {
+            counters.dropped(reason);
+            None
+        }
+    }
+}
