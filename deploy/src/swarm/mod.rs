@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`options`] | the command line, and what is offered |
 //! | [`target`] | the allocator: a child with throw-away certificates, or one that runs |
+//! | [`bypass`] | the pair of interfaces for an allocator on DPDK |
 //! | [`net`] | the QUIC connections, on a thread of their own |
 //! | [`players`] | every host's production session, on one thread |
 //! | [`traffic`] | which flowlets start and end, and when |
@@ -14,6 +15,7 @@
 //! A run: all hosts connect; the flows start; once each has its rate and the warm-up is over, the
 //! measurement; then traffic stands still, and the views of both ends are compared.
 
+pub mod bypass;
 pub mod net;
 pub mod options;
 pub mod players;

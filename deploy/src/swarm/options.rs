@@ -17,6 +17,9 @@ pub enum Transport {
     Quic,
     /// Sealed UDP, keyed from the QUIC session
     Udp,
+    /// Sealed UDP between kernel sockets and a port of the allocator's that DPDK drives (root; an
+    /// allocator that was built with the feature `dpdk`)
+    Dpdk,
 }
 
 impl Transport {
@@ -26,8 +29,18 @@ impl Transport {
         match self {
             Self::Quic => "quic",
             Self::Udp => "udp",
+            Self::Dpdk => "dpdk",
         }
     }
+}
+
+/// What moves frames between DPDK and the pair of interfaces that `--transport dpdk` makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DpdkDriver {
+    /// net_af_xdp
+    AfXdp,
+    /// net_af_packet
+    AfPacket,
 }
 
 /// The engine of the allocator that is started.
@@ -93,6 +106,9 @@ pub struct SwarmOptions {
     /// Let those threads spin
     #[arg(long)]
     pub busy_poll: bool,
+    /// The driver of --transport dpdk
+    #[arg(long, value_enum, default_value_t = DpdkDriver::AfXdp, value_name = "DRIVER")]
+    pub dpdk_driver: DpdkDriver,
     /// Lines for the [allocation] table of the allocator that is started, such as "interval_us = 50"
     #[arg(long = "set", value_name = "KEY = VALUE")]
     pub settings: Vec<String>,

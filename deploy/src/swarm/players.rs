@@ -125,7 +125,7 @@ impl Players {
         };
         let port = match transport {
             Transport::Quic => None,
-            Transport::Udp => Some(
+            Transport::Udp | Transport::Dpdk => Some(
                 SealedPort::bind(local, PathConfig::default())
                     .with_context(|| format!("binding {local}"))?,
             ),
@@ -135,7 +135,7 @@ impl Players {
                 host_name: name.clone(),
                 incarnation: clock::now_ns(),
                 software: concat!("ratewright swarm ", env!("CARGO_PKG_VERSION")).to_owned(),
-                sealed_udp: transport == Transport::Udp,
+                sealed_udp: transport != Transport::Quic,
                 ..ClientConfig::default()
             }),
             decoder: FrameDecoder::new(),

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use ratewright_topology::TwoTierClos;
 use tempfile::TempDir;
 
+use super::bypass;
 use super::options::{Engine, Plan, SwarmOptions, Transport};
 use crate::admin;
 use crate::certs::{self, Authority, Pair};
@@ -109,7 +110,14 @@ impl Target {
             .collect::<Result<_>>()?;
         let topology = topology(options.sessions, plan.host_bps)?;
         write(path, "topology.toml", &topology)?;
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
+        let ip = match options.transport {
+            Transport::Dpdk => {
+                bypass::enter(options.shards)?;
+                bypass::KERNEL
+            }
+            Transport::Quic | Transport::Udp => Ipv4Addr::LOCALHOST,
+        };
+        let address = SocketAddr::from((ip, free_port(ip)?));
         let admin = format!("unix:{}", path.join("admin.sock").display());
         let config = config(options, address, &admin);
         write(path, "allocator.toml", &config)?;
@@ -257,11 +265,16 @@ fn config(options: &SwarmOptions, address: SocketAddr, admin: &str) -> String {
     let hot = match options.transport {
         Transport::Quic => "quic",
         Transport::Udp => "udp",
+        Transport::Dpdk => "dpdk",
+    };
+    let dpdk = match options.transport {
+        Transport::Dpdk => bypass::table(options),
+        Transport::Quic | Transport::Udp => String::new(),
     };
     let mut text = format!(
         "listen = \"{address}\"\nadmin = \"{admin}\"\ntopology = \"topology.toml\"\nlog = \"warn\"\n\
          [tls]\nca = \"ca.pem\"\ncert = \"{name}.pem\"\nkey = \"{name}.key\"\n\
-         [transport]\nhot = \"{hot}\"\nshards = {}\nbusy_poll = {}\n\
+         [transport]\nhot = \"{hot}\"\nshards = {}\nbusy_poll = {}\n{dpdk}\
          [limits]\nmax_sessions = {}\n[allocation]\n",
         options.shards,
         options.busy_poll,
@@ -282,8 +295,8 @@ fn config(options: &SwarmOptions, address: SocketAddr, admin: &str) -> String {
 }
 
 /// A UDP port that is free now.
-fn free_port() -> Result<u16> {
-    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).context("finding a free port")?;
+fn free_port(ip: Ipv4Addr) -> Result<u16> {
+    let socket = UdpSocket::bind((ip, 0)).context("finding a free port")?;
     Ok(socket.local_addr().context("finding a free port")?.port())
 }
 
