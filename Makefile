@@ -26,7 +26,11 @@ test-dpdk: require-root
 	$(CARGO) clippy --locked -p ratewright-dpdk --features dpdk --all-targets -- -D warnings
 	$(CARGO) nextest run --locked -p ratewright-dpdk --features dpdk
 	$(CARGO) clippy --locked -p ratewright-allocator --features dpdk --all-targets -- -D warnings
-	$(CARGO) nextest run --locked -p ratewright-allocator --features dpdk -E 'test(dpdk)'
+	$(CARGO) nextest run --locked -p ratewright-allocator --features dpdk -E 'test(dpdk) + binary(service_dpdk)'
+	$(CARGO) build --locked -p ratewright-allocator --features dpdk --bins
+	$(CARGO) build --locked -p ratewright-lab --bins
+	$(TARGET)/debug/ratewright swarm --transport dpdk --sessions 8 --flows 64 --seconds 1 --churn 500 --json | \
+	  tee /dev/stderr | grep -q '"lost_views":0'
 
 # Said once here, and not by every test that builds network namespaces.
 require-root:
