@@ -127,3 +127,57 @@ fn loads_at_which_queues_grow_for_ever_are_refused() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("--loads"), "{said}");
 }
+
+#[test]
+fn scaling_gives_figures_for_each_engine_and_an_optimum_that_a_solver_confirms() {
+    let directory = tempfile::tempdir().unwrap();
+    let figure = directory.path().join("figure.svg");
+    let result = json_of(&[
+        "scaling",
+        "--json",
+        "--sizes",
+        "96x200,192x300",
+        "--blocks",
+        "1,2",
+        "--workers",
+        "1,2",
+        "--iterations",
+        "20",
+        "--clarabel-flows",
+        "200",
+        "--svg",
+        figure.to_str().unwrap(),
+    ]);
+    let sizes = result["sizes"].as_array().unwrap();
+    assert_eq!(sizes.len(), 2);
+    for size in sizes {
+        let engines = size["engines"].as_array().unwrap();
+        let kinds: Vec<_> = engines
+            .iter()
+            .map(|e| {
+                (
+                    e["blocks"].as_u64().unwrap(),
+                    e["workers"].as_u64().unwrap(),
+                )
+            })
+            .collect();
+        // One block has work for one worker only.
+        assert_eq!(kinds, [(1, 1), (2, 1), (2, 2)]);
+        assert!(engines[0]["iteration_us"]["p50"].as_f64().unwrap() > 0.0);
+        let max_min = &size["peers"][0];
+        assert_eq!(max_min["solved"], true);
+        // Proportional fairness gives long paths less for the sake of the sum.
+        let throughput = max_min["throughput"].as_f64().unwrap();
+        assert!((0.5..1.01).contains(&throughput), "{max_min}");
+        assert!(max_min["max_relative_difference"].as_f64().unwrap() > 0.01);
+    }
+    let solver = &sizes[0]["peers"][1];
+    assert_eq!(solver["solved"], true, "{solver}");
+    assert!(
+        solver["max_relative_difference"].as_f64().unwrap() < 0.01,
+        "{solver}"
+    );
+    assert_eq!(sizes[1]["peers"].as_array().unwrap().len(), 1);
+    let svg = std::fs::read_to_string(figure).unwrap();
+    assert!(svg.starts_with("<svg") && svg.contains("192 × 300") && svg.contains("B 2, W 2"));
+}

@@ -35,6 +35,8 @@ pub struct Panel {
     pub y_name: &'static str,
     /// Ends of the x axis.
     pub x: (f64, f64),
+    /// What stands at 1, 2, … on the x axis instead of numbers, if anything.
+    pub x_names: Vec<String>,
     /// Ends of the y axis; values outside are drawn at its ends.
     pub y: (f64, f64),
     /// Whether y is logarithmic.
@@ -139,7 +141,7 @@ impl Panel {
             .x_labels(9)
             .y_labels(9)
             .y_label_formatter(&|v| short(*v))
-            .x_label_formatter(&|v| short(*v))
+            .x_label_formatter(&|x| self.x_label(*x))
             .draw()?;
         let ink = style::line(REFERENCE, 1);
         for (y, name) in &self.references {
@@ -176,6 +178,16 @@ impl Panel {
             chart.draw_series(points.into_iter().map(|at| Circle::new(at, radius, dot)))?;
         }
         Ok(())
+    }
+
+    fn x_label(&self, x: f64) -> String {
+        if self.x_names.is_empty() {
+            return short(x);
+        }
+        let place = (x.round() - 1.0).max(0.0) as usize;
+        let is_place = (x - x.round()).abs() < 1e-6 && x >= 1.0;
+        let name = self.x_names.get(place).filter(|_| is_place);
+        name.cloned().unwrap_or_default()
     }
 
     fn legend(&self, area: &Area<'_>) -> Result<(), Box<dyn std::error::Error>> {

@@ -216,6 +216,7 @@ fn chart(result: &Convergence) -> Chart {
         x_name: "time since the flows were replaced (iterations of plain NED with F-NORM)",
         y_name,
         x: (0.0, LAST_TIME + 0.2),
+        x_names: Vec::new(),
         y,
         log,
         references: vec![(target, text)],

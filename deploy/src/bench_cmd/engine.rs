@@ -79,15 +79,15 @@ pub struct EngineOptions {
 
 /// Durations in µs.
 #[derive(Debug, Clone, Copy, Serialize)]
-struct Quantiles {
-    min: f64,
-    p50: f64,
-    p99: f64,
+pub(super) struct Quantiles {
+    pub(super) min: f64,
+    pub(super) p50: f64,
+    pub(super) p99: f64,
 }
 
 /// Mean durations of the first worker's parts of an iteration in µs.
 #[derive(Debug, Clone, Copy, Serialize)]
-struct Phases {
+pub(super) struct Phases {
     events: f64,
     /// F-NORM and threshold of the rates before, new rates and their sums: one walk.
     rate_update: f64,
@@ -101,22 +101,22 @@ struct Phases {
 
 /// The results.
 #[derive(Debug, Clone, Serialize)]
-struct Results {
+pub(super) struct Results {
     commit: &'static str,
     hosts: usize,
     flows: usize,
-    links: usize,
+    pub(super) links: usize,
     tiers: u8,
     blocks: u32,
     workers: usize,
-    simd: &'static str,
+    pub(super) simd: &'static str,
     iterations: usize,
     /// Events, rates, prices, F-NORM and output.
-    iteration_us: Quantiles,
+    pub(super) iteration_us: Quantiles,
     phases_us: Phases,
     /// Flows that the rows of FlowBlocks hold.
     flows_in_rows: usize,
-    bytes_per_flow: f64,
+    pub(super) bytes_per_flow: f64,
     /// Events that were applied in a second of the measurement, if there were any; else what one core
     /// applies in a second.
     events_per_s: f64,
@@ -127,7 +127,7 @@ struct Results {
 
 /// Racks of at most `--rack-hosts`, the hosts spread evenly over them. Three tiers have a power of two
 /// of pods, so that they can be cut into any number of blocks, and about as many pods as racks in one.
-fn network(options: &EngineOptions) -> Result<Topology> {
+pub(super) fn network(options: &EngineOptions) -> Result<Topology> {
     ensure!(options.rack_hosts > 0, "--rack-hosts must be above 0");
     let least = options.hosts.div_ceil(options.rack_hosts);
     ensure!(least > 1, "--hosts must fill at least two racks");
@@ -175,16 +175,70 @@ fn blocks_for(topology: &Topology, options: &EngineOptions) -> u32 {
         .unwrap_or(1 << racks.ilog2())
 }
 
+/// Of every link, as the engine is told.
+pub(super) fn capacities_bps(topology: &Topology) -> Vec<f64> {
+    topology
+        .links()
+        .iter()
+        .map(|link| topology.effective_capacity_bps(link.id) as f64)
+        .collect()
+}
+
+fn config(options: &EngineOptions) -> EngineConfig {
+    EngineConfig {
+        settle_tolerance: NEVER_SETTLED,
+        max_flows: options.flows + 1,
+        ..EngineConfig::default()
+    }
+}
+
+/// The engine, without flows, and its blocks.
+pub(super) fn build(
+    options: &EngineOptions,
+    topology: &Topology,
+    capacities: &[f64],
+) -> Result<(ParallelEngine, u32)> {
+    let simd = match &options.simd {
+        None => Simd::best(),
+        Some(name) => Simd::available()
+            .into_iter()
+            .find(|simd| simd.name() == name)
+            .with_context(|| format!("this machine has no {name}"))?,
+    };
+    let blocks = options
+        .blocks
+        .unwrap_or_else(|| blocks_for(topology, options));
+    let parallel = ParallelOptions {
+        workers: options.workers,
+        blocks: Some(blocks),
+        cores: (0..options.workers).collect(),
+        simd,
+    };
+    let layout = Layout::of(topology, blocks)?;
+    let engine = ParallelEngine::new(config(options), parallel, layout, capacities)?;
+    Ok((engine, blocks))
+}
+
 /// Makes flows between random hosts of different racks.
-struct Traffic<'a> {
+pub(super) struct Traffic<'a> {
     topology: &'a Topology,
     random: Pcg64Mcg,
     started: u64,
     ended: u64,
 }
 
-impl Traffic<'_> {
-    fn start(&mut self) -> Result<EngineEvent> {
+impl<'a> Traffic<'a> {
+    pub(super) fn new(topology: &'a Topology, seed: u64) -> Self {
+        Self {
+            topology,
+            random: Pcg64Mcg::seed_from_u64(seed),
+            started: 0,
+            ended: 0,
+        }
+    }
+
+    /// Another flow starts. Keys count up from 0.
+    pub(super) fn start(&mut self) -> Result<EngineEvent> {
         let hosts = self.topology.hosts().len() as u32;
         let rack = |host: u32| self.topology.hosts()[host as usize].rack;
         let source = self.random.random_range(0..hosts);
@@ -263,46 +317,15 @@ pub fn run(options: &EngineOptions) -> Result<()> {
     Ok(())
 }
 
-fn measure(options: &EngineOptions) -> Result<Results> {
+pub(super) fn measure(options: &EngineOptions) -> Result<Results> {
     ensure!(options.flows > 0, "--flows must be above 0");
     ensure!(options.iterations > 0, "--iterations must be above 0");
     ensure!(options.churn >= 0.0, "--churn must not be negative");
     let topology = network(options)?;
-    let capacities: Vec<f64> = topology
-        .links()
-        .iter()
-        .map(|link| topology.effective_capacity_bps(link.id) as f64)
-        .collect();
-    let simd = match &options.simd {
-        None => Simd::best(),
-        Some(name) => Simd::available()
-            .into_iter()
-            .find(|simd| simd.name() == name)
-            .with_context(|| format!("this machine has no {name}"))?,
-    };
-    let config = EngineConfig {
-        settle_tolerance: NEVER_SETTLED,
-        max_flows: options.flows + 1,
-        ..EngineConfig::default()
-    };
-    let cores: Vec<usize> = (0..options.workers).collect();
-    let blocks = options
-        .blocks
-        .unwrap_or_else(|| blocks_for(&topology, options));
-    let parallel = ParallelOptions {
-        workers: options.workers,
-        blocks: Some(blocks),
-        cores,
-        simd,
-    };
-    let layout = Layout::of(&topology, blocks)?;
-    let mut engine = ParallelEngine::new(config.clone(), parallel, layout, &capacities)?;
-    let mut traffic = Traffic {
-        topology: &topology,
-        random: Pcg64Mcg::seed_from_u64(options.seed),
-        started: 0,
-        ended: 0,
-    };
+    let capacities = capacities_bps(&topology);
+    let config = config(options);
+    let (mut engine, blocks) = build(options, &topology, &capacities)?;
+    let mut traffic = Traffic::new(&topology, options.seed);
     let starts: Vec<EngineEvent> = (0..options.flows)
         .map(|_| traffic.start())
         .collect::<Result<_>>()?;

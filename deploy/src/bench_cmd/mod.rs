@@ -6,7 +6,9 @@
 //! | [`normalizer`] | what normalisers leave of the optimal throughput, against load |
 //! | [`convergence`] | how fast rates are right again after flows were replaced, by step rule |
 //! | [`engine`] | how long an iteration of the parallel engine takes, part by part |
+//! | [`scaling`] | the same for Flowtune's table of sizes, by blocks and workers, with peers |
 //! | [`changes`] | how long the parallel engine pauses over a change of the network |
+//! | [`peers`] | other ways to share a network |
 //! | [`sweep`] | what the first two share: a run for each load and optimiser, tables over loads |
 //! | [`chart`] | lines over an axis |
 
@@ -16,6 +18,8 @@ pub mod convergence;
 pub mod engine;
 pub mod normalizer;
 pub mod over_allocation;
+pub mod peers;
+pub mod scaling;
 pub mod sweep;
 
 use anyhow::Result;
@@ -27,6 +31,7 @@ use ratewright_allocator::num::experiment::over_allocation::OverAllocation;
 use changes::ChangesOptions;
 use convergence::ConvergenceOptions;
 use engine::EngineOptions;
+use scaling::ScalingOptions;
 use sweep::SweepOptions;
 
 /// Measure the optimisers and the engine
@@ -42,6 +47,8 @@ pub enum BenchCommand {
     Engine(EngineOptions),
     /// How long the engine pauses over failures, other capacities and another topology
     Changes(ChangesOptions),
+    /// The same for Flowtune's table of sizes, by blocks and workers, next to other solvers
+    Scaling(ScalingOptions),
 }
 
 impl BenchCommand {
@@ -56,6 +63,7 @@ impl BenchCommand {
             Self::Convergence(options) => convergence::run(&options),
             Self::Engine(options) => engine::run(&options),
             Self::Changes(options) => changes::run(&options),
+            Self::Scaling(options) => scaling::run(&options),
         }
     }
 }

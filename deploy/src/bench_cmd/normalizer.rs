@@ -70,6 +70,7 @@ impl Figures for NormalizerFigures {
             x_name: "mean load of a server's link",
             y_name: "throughput as a share of the optimum",
             x: options.load_axis(),
+            x_names: Vec::new(),
             y,
             log: false,
             references,

@@ -62,6 +62,7 @@ impl Figures for OverAllocation {
                 x_name: "mean load of a server's link",
                 y_name: "allocated beyond capacities (Gbit/s, sum over links)",
                 x: options.load_axis(),
+                x_names: Vec::new(),
                 y: (10_f64.powf(least.log10().floor()), most * 1.6),
                 log: true,
                 references: Vec::new(),
