@@ -58,12 +58,9 @@ fn fill_a_bottleneck(engine: &str) {
     wait_for("the fullest link is h16's", PATIENCE, || {
         allocator.status()["links"][0]["name"] == "leaf4->h16"
     });
-    assert!(
-        allocator.status()["optimality"]["max_link_load"]
-            .as_f64()
-            .expect("a number")
-            <= 1.0
-    );
+    let fullest = allocator.status()["optimality"]["max_link_load"].as_f64();
+    // The parallel engine adds up in single precision.
+    assert!(fullest.expect("a number") <= 1.0 + 1e-6, "{fullest:?}");
 
     hosts[0].end(flow);
     hosts[1].wait_rate(flow, 3_233_000_000..=3_333_333_333);

@@ -2,11 +2,13 @@
 //!
 //! A flow has a cell on its upward side, among the flows of its source rack, and one on its downward
 //! side, among those of its destination rack. What is stored per flow is in downward order; `mate` says
-//! for each downward cell which upward cell is the same flow, `back` the other way round.
+//! for each downward cell which upward cell is the same flow, `back` the other way round. Flows that share
+//! both racks with many others have one cell only, in a row for both sides (see `joint`).
 
+use super::joint::{JointRows, fit, is_eligible};
 use super::lanes::{Halves, LANES, Lanes};
 use super::layout::FlowBlockShape;
-use super::rows::{RowSet, Slots, growth, reorder, split};
+use super::rows::{MAX_ROWS, RowSet, Share, Slots, reorder, split};
 
 /// No flow.
 pub(super) const NO_FLOW: u32 = u32::MAX;
@@ -42,6 +44,9 @@ pub(super) struct CellTerms {
     pub(super) knee: Vec<Lanes>,
     /// By upward row: 1 / weight.
     pub(super) inverse_weight: Vec<Lanes>,
+    /// Those of the flows in joint rows.
+    pub(super) joint_weight: Vec<Lanes>,
+    pub(super) joint_knee: Vec<Lanes>,
 }
 
 /// A FlowBlock.
@@ -63,6 +68,9 @@ pub(super) struct FlowBlock {
     pub(super) flow: Vec<[u32; 16]>,
     /// Weights and knees. While all flows have weight 1 and the same knee, they take no room.
     pub(super) terms: Option<CellTerms>,
+    pub(super) joint: JointRows,
+    /// The table after the one that was looked through last, on either side.
+    pub(super) next_table: [usize; 2],
     /// The knee of most flows.
     pub(super) common_knee: f32,
     /// Flows of another weight than 1, or of another knee.
@@ -85,6 +93,8 @@ impl FlowBlock {
             told: Vec::new(),
             flow: Vec::new(),
             terms: None,
+            joint: JointRows::new(tables),
+            next_table: [0; 2],
             common_knee: 0.0,
             uncommon: 0,
             flows: 0,
@@ -102,30 +112,25 @@ impl FlowBlock {
         self.flows
     }
 
-    fn grow(&mut self) {
+    pub(super) fn grow(&mut self) {
         let (up, down) = (self.up.len(), self.down.len());
         fit(&mut self.back, up, Halves::default());
         fit(&mut self.mate, down, Halves::default());
         if let Some(terms) = &mut self.terms {
-            terms.fit(up, down);
+            terms.fit(up, down, self.joint.len());
         }
         fit(&mut self.rate, down, Lanes::default());
         fit(&mut self.told, down, Lanes::default());
         fit(&mut self.flow, down, [NO_FLOW; 16]);
     }
 
-    /// Weight and knee of the flow in a downward cell.
-    fn terms_at(&self, (row, lane): (usize, usize)) -> (f32, f32) {
-        match &self.terms {
-            Some(terms) => (terms.weight[row].0[lane], terms.knee[row].0[lane]),
-            None => (1.0, self.common_knee),
+    /// Gives weights and knees their places, if they have none yet.
+    fn need_terms(&mut self) {
+        if self.terms.is_some() {
+            return;
         }
-    }
-
-    /// Weights and knees, each in its place.
-    fn make_terms(&self) -> CellTerms {
         let mut terms = CellTerms::default();
-        terms.fit(self.up.len(), self.down.len());
+        terms.fit(self.up.len(), self.down.len(), self.joint.len());
         for (row, &used) in self.down.used.iter().enumerate() {
             for lane in lanes_of(used) {
                 terms.weight[row].0[lane] = 1.0;
@@ -135,62 +140,162 @@ impl FlowBlock {
         for (row, &used) in self.up.used.iter().enumerate() {
             lanes_of(used).for_each(|lane| terms.inverse_weight[row].0[lane] = 1.0);
         }
-        terms
+        for (row, &used) in self.joint.down.used.iter().enumerate() {
+            for lane in lanes_of(used) {
+                terms.joint_weight[row].0[lane] = 1.0;
+                terms.joint_knee[row].0[lane] = self.common_knee;
+            }
+        }
+        self.terms = Some(terms);
     }
 
     fn deviates(&self, weight: f32, knee: f32) -> bool {
         weight != 1.0 || knee != self.common_knee
     }
 
-    /// Takes a flow in; returns its downward cell, or nothing if there is no room.
+    /// Takes a flow in; returns its cell, or nothing if there is no room.
     pub(super) fn insert(&mut self, ends: [End; 2], state: CellState) -> Option<u16> {
-        let [source, destination] = ends;
-        let up = self.up.insert(usize::from(source.table), source.slots)?;
-        let Some(down) = self
-            .down
-            .insert(usize::from(destination.table), destination.slots)
-        else {
-            self.up.remove(up);
-            return None;
-        };
-        self.grow();
+        if is_eligible(&ends)
+            && let Some(row) = self.joint.row_for(&ends)
+        {
+            return Some(self.insert_joint(row, ends, &state));
+        }
+        self.insert_apart(ends, state)
+    }
+
+    /// One more flow.
+    fn count(&mut self, state: &CellState) {
         if self.flows == 0 {
             self.common_knee = state.knee;
         }
         self.flows += 1;
-        let (up_row, up_lane) = split(up);
-        self.back[up_row].0[up_lane] = down;
+        if self.deviates(state.weight, state.knee) {
+            self.uncommon += 1;
+            self.need_terms();
+        }
+    }
+
+    /// Takes a flow into a row for both racks that has room for it.
+    pub(super) fn insert_joint(&mut self, row: u16, ends: [End; 2], state: &CellState) -> u16 {
+        self.grow();
+        self.count(state);
+        let (row, lane) = self.joint.put(row, ends, state);
+        if let Some(terms) = &mut self.terms {
+            terms.joint_weight[row].0[lane] = state.weight;
+            terms.joint_knee[row].0[lane] = state.knee;
+        }
+        JointRows::cell(row, lane)
+    }
+
+    /// Takes a flow into the rows of its two racks.
+    pub(super) fn insert_apart(
+        &mut self,
+        [source, destination]: [End; 2],
+        state: CellState,
+    ) -> Option<u16> {
+        let limit = MAX_ROWS - self.joint.len();
+        let tables = [source.table, destination.table].map(usize::from);
+        let near = Share::new(tables[1], self.down.tables());
+        let up = self.up.insert(tables[0], source.slots, near, MAX_ROWS)?;
+        let slots = destination.slots;
+        let down = self.down.insert(tables[1], slots, Share::FIRST, limit);
+        let Some(down) = down else {
+            self.up.remove(up);
+            return None;
+        };
+        self.grow();
+        self.count(&state);
+        self.write_up(up, down, state.weight);
+        self.write_down(down, up, &state);
+        Some(down)
+    }
+
+    pub(super) fn write_up(&mut self, up: u16, down: u16, weight: f32) {
+        let (row, lane) = split(up);
+        self.back[row].0[lane] = down;
+        if let Some(terms) = &mut self.terms {
+            terms.inverse_weight[row].0[lane] = weight.recip();
+        }
+    }
+
+    pub(super) fn write_down(&mut self, down: u16, up: u16, state: &CellState) {
         let (row, lane) = split(down);
         self.mate[row].0[lane] = up;
         self.rate[row].0[lane] = state.rate;
         self.told[row].0[lane] = state.told;
         self.flow[row][lane] = state.flow;
         if let Some(terms) = &mut self.terms {
-            terms.set((row, lane), (up_row, up_lane), 1.0, self.common_knee);
+            terms.weight[row].0[lane] = state.weight;
+            terms.knee[row].0[lane] = state.knee;
         }
-        self.set_terms(down, state.weight, state.knee);
-        Some(down)
+    }
+
+    pub(super) fn clear_up(&mut self, up: u16) {
+        let (row, lane) = split(up);
+        if let Some(terms) = &mut self.terms {
+            terms.inverse_weight[row].0[lane] = 0.0;
+        }
+        self.back[row].0[lane] = 0;
+        self.up.remove(up);
+    }
+
+    pub(super) fn clear_down(&mut self, down: u16) {
+        let nothing = CellState {
+            flow: NO_FLOW,
+            weight: 0.0,
+            knee: self.common_knee,
+            rate: 0.0,
+            told: 0.0,
+        };
+        self.write_down(down, 0, &nothing);
+        self.down.remove(down);
     }
 
     /// Changes weight and knee of a flow.
     pub(super) fn set_terms(&mut self, cell: u16, weight: f32, knee: f32) {
-        let (row, lane) = split(cell);
-        let (old_weight, old_knee) = self.terms_at((row, lane));
-        self.uncommon -= usize::from(self.deviates(old_weight, old_knee));
+        let old = self.state(cell);
+        self.uncommon -= usize::from(self.deviates(old.weight, old.knee));
         let deviates = self.deviates(weight, knee);
         self.uncommon += usize::from(deviates);
-        if deviates && self.terms.is_none() {
-            self.terms = Some(self.make_terms());
+        if deviates {
+            self.need_terms();
         }
-        if let Some(terms) = &mut self.terms {
-            let up = split(self.mate[row].0[lane]);
-            terms.set((row, lane), up, weight, knee);
+        let Some(terms) = &mut self.terms else {
+            return;
+        };
+        if let Some((row, lane)) = self.joint.find(cell) {
+            terms.joint_weight[row].0[lane] = weight;
+            terms.joint_knee[row].0[lane] = knee;
+            return;
         }
+        let (row, lane) = split(cell);
+        terms.weight[row].0[lane] = weight;
+        terms.knee[row].0[lane] = knee;
+        let (row, lane) = split(self.mate[row].0[lane]);
+        terms.inverse_weight[row].0[lane] = weight.recip();
     }
 
     pub(super) fn state(&self, cell: u16) -> CellState {
+        let lists = |row: usize, lane: usize, terms: Option<[&Vec<Lanes>; 2]>| {
+            terms.map_or([1.0, self.common_knee], |lists| {
+                lists.map(|list| list[row].0[lane])
+            })
+        };
+        let terms = self.terms.as_ref();
+        if let Some((row, lane)) = self.joint.find(cell) {
+            let terms = terms.map(|terms| [&terms.joint_weight, &terms.joint_knee]);
+            let [weight, knee] = lists(row, lane, terms);
+            return CellState {
+                flow: self.joint.flow[row][lane],
+                weight,
+                knee,
+                rate: self.joint.rate[row].0[lane],
+                told: self.joint.told[row].0[lane],
+            };
+        }
         let (row, lane) = split(cell);
-        let (weight, knee) = self.terms_at((row, lane));
+        let terms = terms.map(|terms| [&terms.weight, &terms.knee]);
+        let [weight, knee] = lists(row, lane, terms);
         CellState {
             flow: self.flow[row][lane],
             weight,
@@ -200,34 +305,51 @@ impl FlowBlock {
         }
     }
 
+    /// Both ends of the flow in a cell.
+    pub(super) fn ends(&self, cell: u16) -> [End; 2] {
+        let ends = match self.joint.find(cell) {
+            Some((row, lane)) => {
+                let cell = (row * LANES + lane) as u16;
+                [(&self.joint.up, cell), (&self.joint.down, cell)]
+            }
+            None => {
+                let (row, lane) = split(cell);
+                [(&self.up, self.mate[row].0[lane]), (&self.down, cell)]
+            }
+        };
+        ends.map(|(side, cell)| End {
+            table: side.table_of(cell) as u16,
+            slots: side.slots(cell),
+        })
+    }
+
     /// Lets a flow go.
     pub(super) fn remove(&mut self, cell: u16) {
-        let (row, lane) = split(cell);
-        let common = self.common_knee;
-        self.set_terms(cell, 1.0, common);
-        let up = self.mate[row].0[lane];
-        let (up_row, up_lane) = split(up);
-        if let Some(terms) = &mut self.terms {
-            terms.weight[row].0[lane] = 0.0;
-            terms.inverse_weight[up_row].0[up_lane] = 0.0;
-        }
-        self.back[up_row].0[up_lane] = 0;
-        self.mate[row].0[lane] = 0;
-        self.rate[row].0[lane] = 0.0;
-        self.told[row].0[lane] = 0.0;
-        self.flow[row][lane] = NO_FLOW;
-        self.up.remove(up);
-        self.down.remove(cell);
+        let old = self.state(cell);
+        self.uncommon -= usize::from(self.deviates(old.weight, old.knee));
         self.flows -= 1;
+        if let Some((row, lane)) = self.joint.find(cell) {
+            if let Some(terms) = &mut self.terms {
+                terms.joint_weight[row].0[lane] = 0.0;
+            }
+            self.joint.remove(row, lane);
+            return;
+        }
+        let (row, lane) = split(cell);
+        self.clear_up(self.mate[row].0[lane]);
+        self.clear_down(cell);
     }
 
     /// Puts rows in order if many are not; says of each flow which cell it has now.
     pub(super) fn tidy(&mut self, mut moved: impl FnMut(u32, u16)) {
+        if self.joint.down.is_disordered() {
+            self.order_joint(&mut moved);
+        }
         if !self.up.is_disordered() && !self.down.is_disordered() {
             return;
         }
-        let (up, down) = (self.up.put_in_order(), self.down.put_in_order());
-        let (up_rows, down_rows) = (self.up.len(), self.down.len());
+        let (up, up_rows) = self.up.put_in_order();
+        let (down, down_rows) = self.down.put_in_order();
         if self.uncommon == 0 {
             self.terms = None;
         }
@@ -259,11 +381,33 @@ impl FlowBlock {
         }
     }
 
+    fn order_joint(&mut self, moved: &mut impl FnMut(u32, u16)) {
+        let (now, rows) = self.joint.put_in_order();
+        if let Some(terms) = &mut self.terms {
+            terms.joint_weight = reorder(&terms.joint_weight, &now, rows);
+            terms.joint_knee = reorder(&terms.joint_knee, &now, rows);
+        }
+        for (row, &used) in self.joint.down.used.iter().enumerate() {
+            for lane in lanes_of(used) {
+                moved(self.joint.flow[row][lane], JointRows::cell(row, lane));
+            }
+        }
+    }
+
+    /// Weight of the flow in a downward cell.
+    pub(super) fn weight(&self, down: u16) -> f32 {
+        let (row, lane) = split(down);
+        self.terms
+            .as_ref()
+            .map_or(1.0, |terms| terms.weight[row].0[lane])
+    }
+
     /// Bytes that it takes.
     pub(super) fn bytes(&self) -> usize {
         self.up.bytes()
             + self.down.bytes()
             + self.terms.as_ref().map_or(0, CellTerms::bytes)
+            + self.joint.bytes()
             + self.back.capacity() * size_of::<Halves>()
             + self.mate.capacity() * size_of::<Halves>()
             + (self.rate.capacity() + self.told.capacity()) * size_of::<Lanes>()
@@ -272,32 +416,21 @@ impl FlowBlock {
 }
 
 impl CellTerms {
-    fn fit(&mut self, up: usize, down: usize) {
+    fn fit(&mut self, up: usize, down: usize, joint: usize) {
         fit(&mut self.inverse_weight, up, Lanes::default());
         fit(&mut self.weight, down, Lanes::default());
         fit(&mut self.knee, down, Lanes([1.0; 16]));
-    }
-
-    fn set(&mut self, down: (usize, usize), up: (usize, usize), weight: f32, knee: f32) {
-        self.weight[down.0].0[down.1] = weight;
-        self.knee[down.0].0[down.1] = knee;
-        self.inverse_weight[up.0].0[up.1] = weight.recip();
+        fit(&mut self.joint_weight, joint, Lanes::default());
+        fit(&mut self.joint_knee, joint, Lanes([1.0; 16]));
     }
 
     fn bytes(&self) -> usize {
-        let rows = self.weight.capacity() + self.knee.capacity() + self.inverse_weight.capacity();
-        rows * size_of::<Lanes>()
+        let apart = self.weight.capacity() + self.knee.capacity() + self.inverse_weight.capacity();
+        let joint = self.joint_weight.capacity() + self.joint_knee.capacity();
+        (apart + joint) * size_of::<Lanes>()
     }
 }
 
 fn lanes_of(used: u16) -> impl Iterator<Item = usize> {
     (0..LANES).filter(move |lane| used >> lane & 1 == 1)
-}
-
-/// Lengthens a list of rows.
-fn fit<T: Copy>(list: &mut Vec<T>, rows: usize, empty: T) {
-    if rows > list.capacity() {
-        list.reserve_exact(growth(list.len()).max(rows - list.len()));
-    }
-    list.resize(rows, empty);
 }

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::directory::{Home, MAX_LOOSE_PER_WORKER};
 use super::flow_block::{CellState, End, FlowBlock, UNTOLD};
+use super::joint::JointRows;
 use super::lanes::LANES;
 use super::layout::{
     FABRIC_SLOTS, HOST_SLOTS, Layout, LinkBlockShape, Place, Role, TABLE_SLOTS, copies_of,
@@ -315,14 +316,11 @@ impl ParallelEngine {
 
     /// The smallest capacity on the path of the flow in a downward cell.
     fn capacity_of(&self, block: &FlowBlock, cell: u16) -> f32 {
-        let (row, lane) = split(cell);
-        let ends = [
-            (block.up_block, &block.up, block.mate[row].0[lane]),
-            (block.down_block, &block.down, cell),
-        ];
+        let link_blocks = [block.up_block, block.down_block];
         let mut least = f32::INFINITY;
-        for (side, (link_block, rows, cell)) in ends.into_iter().enumerate() {
-            let (table, slots) = (rows.table_of(cell), rows.slots(cell));
+        for (side, end) in block.ends(cell).into_iter().enumerate() {
+            let link_block = link_blocks[side];
+            let (table, slots) = (usize::from(end.table), end.slots);
             let shape = &self.shared.layout.shapes[link_block];
             let links = read(&self.shared.link_blocks[link_block]);
             let base = table * TABLE_SLOTS;
@@ -354,7 +352,7 @@ pub(super) fn pod_index(shape: &LinkBlockShape, table: usize, slots: Slots) -> O
     Some(shape.pod_tables[table] as usize * TABLE_SLOTS + slot)
 }
 
-/// The downward cells of the flows of a FlowBlock over a link, which `tables` of its LinkBlock hold.
+/// The cells of the flows of a FlowBlock over a link, which `tables` of its LinkBlock hold.
 fn cells_over(
     layout: &Layout,
     block: &FlowBlock,
@@ -362,14 +360,24 @@ fn cells_over(
     place: Place,
     tables: &[usize],
 ) -> Vec<u16> {
-    let (link_block, side) = if up {
-        (block.up_block, &block.up)
+    let (link_block, apart, joint) = if up {
+        (block.up_block, &block.up, &block.joint.up)
     } else {
-        (block.down_block, &block.down)
+        (block.down_block, &block.down, &block.joint.down)
     };
     let slot = usize::from(place.slot());
+    let of_link = |slots: Slots| {
+        let fabric = usize::from(slots.fabric);
+        let of_plane = |plane| usize::from(plane) * LANES + fabric == slot;
+        match place.role {
+            Role::Host => usize::from(slots.host) == slot,
+            Role::Fabric => HOST_SLOTS + fabric == slot,
+            Role::Core => slots.plane.is_some_and(of_plane),
+            Role::Loose => false,
+        }
+    };
     let mut cells = Vec::new();
-    for table in 0..side.tables() {
+    for table in 0..apart.tables() {
         let holder = match place.role {
             Role::Core => layout.shapes[link_block].pod_tables[table] as usize,
             _ => table,
@@ -377,25 +385,20 @@ fn cells_over(
         if !tables.contains(&holder) {
             continue;
         }
-        for &row in side.rows_of(table) {
-            for lane in 0..LANES as u16 {
-                let cell = row * LANES as u16 + lane;
-                let slots = side.slots(cell);
-                let (host, fabric) = (usize::from(slots.host), usize::from(slots.fabric));
-                let over = match place.role {
-                    Role::Host => host == slot,
-                    Role::Fabric => HOST_SLOTS + fabric == slot,
-                    Role::Core => slots
-                        .plane
-                        .is_some_and(|plane| usize::from(plane) * LANES + fabric == slot),
-                    Role::Loose => false,
-                };
-                if side.used[usize::from(row)] >> lane & 1 == 1 && over {
-                    let (row, lane) = split(cell);
-                    cells.push(if up { block.back[row].0[lane] } else { cell });
-                }
-            }
-        }
+        let over = apart
+            .cells(table)
+            .filter(|&cell| of_link(apart.slots(cell)));
+        cells.extend(over.map(|cell| {
+            let (row, lane) = split(cell);
+            if up { block.back[row].0[lane] } else { cell }
+        }));
+        let over = joint
+            .cells(table)
+            .filter(|&cell| of_link(joint.slots(cell)));
+        cells.extend(over.map(|cell| {
+            let (row, lane) = split(cell);
+            JointRows::cell(row, lane)
+        }));
     }
     cells
 }

@@ -9,6 +9,7 @@
 //! | `layout` | which LinkBlock, table and slot each link of a topology is |
 //! | `rows` | one side of a FlowBlock, so laid out that links need no gathers and sums no scatters |
 //! | `flow_block` | the flows from one block of racks to another, in upward and in downward order |
+//! | `joint`, `pack` | rows of flows that share both racks, and what moves flows there |
 //! | `link_block` | prices, sums and the price update of a block's links |
 //! | `loose` | flows that fit no row, one by one |
 //! | `directory` | flows by key |
@@ -32,11 +33,13 @@ mod directory;
 mod flow_block;
 mod flows;
 mod gate;
+mod joint;
 mod kernels;
 mod lanes;
 mod layout;
 mod link_block;
 mod loose;
+mod pack;
 mod rows;
 mod sizing;
 mod sync;
@@ -285,13 +288,16 @@ impl ParallelEngine {
         report
     }
 
-    /// Puts the rows of one FlowBlock in order, if they need it; another one each time.
+    /// Moves the flows of one FlowBlock together and puts its rows in order, if they need it; another one
+    /// each time.
     fn tidy(&mut self) {
         self.next_to_tidy = (self.next_to_tidy + 1) % self.shared.flow_blocks.len();
         let block = self.next_to_tidy as u16;
         let directory = &mut self.directory;
-        lock(&self.shared.flow_blocks[self.next_to_tidy])
-            .tidy(|flow, cell| directory.set_home(flow, Home::Cell { block, cell }));
+        let mut moved = |flow, cell| directory.set_home(flow, Home::Cell { block, cell });
+        let mut block = lock(&self.shared.flow_blocks[self.next_to_tidy]);
+        block.pack(&mut moved);
+        block.tidy(&mut moved);
     }
 
     /// Lifts the prices of links that are too full and on which no flow reacts.

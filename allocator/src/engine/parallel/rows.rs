@@ -32,10 +32,13 @@ use super::layout::HOST_SLOTS;
 /// Flows in a full row.
 pub(super) const ROW_FLOWS: u32 = 15;
 /// Rows of one side of a FlowBlock: cells are numbered with 16 bits.
-const MAX_ROWS: usize = 1 << 12;
+pub(super) const MAX_ROWS: usize = 1 << 12;
 /// A new row takes its neighbours along, so that the rows of a table lie together.
 const RUN: usize = 2;
 
+/// Changes of a table's flows after which it is looked through: so many, and this part of its flows.
+const LOOKED_AFTER: usize = 12;
+const LOOKED_SHARE: usize = 8;
 /// Fewer rows than this are not worth being put in order.
 const MIN_DISORDER: usize = 64;
 const NO_LANE: u32 = 15;
@@ -83,6 +86,40 @@ pub(super) struct RowSet {
     over_cores: bool,
     /// Rows taken since the rows were last put in order.
     taken: usize,
+    /// By table: flows that came or went since it was last looked through.
+    changes: Vec<u8>,
+}
+
+/// How far along in a list, in 65,536ths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Share(u16);
+
+impl Share {
+    /// The beginning.
+    pub(super) const FIRST: Self = Self(0);
+
+    /// That of an item of a list.
+    pub(super) fn new(index: usize, length: usize) -> Self {
+        Self(((index << 16) / length) as u16)
+    }
+
+    /// The item of a list that is as far along; 0 if it is empty.
+    pub(super) fn of(self, length: usize) -> usize {
+        (usize::from(self.0) * length) >> 16
+    }
+}
+
+/// The places of a list from `home` outward.
+fn outward(home: usize, length: usize) -> impl Iterator<Item = usize> {
+    (0..2 * length).filter_map(move |step| {
+        let distance = step.div_ceil(2);
+        let place = if step % 2 == 0 {
+            home.checked_add(distance)?
+        } else {
+            home.checked_sub(distance)?
+        };
+        (place < length).then_some(place)
+    })
 }
 
 /// Row and lane of a cell.
@@ -103,6 +140,7 @@ impl RowSet {
             free: Vec::new(),
             over_cores,
             taken: 0,
+            changes: vec![0; tables],
         }
     }
 
@@ -123,30 +161,46 @@ impl RowSet {
         &self.order[usize::from(first)..usize::from(end)]
     }
 
-    /// Takes a cell for a flow; none if the side is full.
-    pub(super) fn insert(&mut self, table: usize, slots: Slots) -> Option<u16> {
-        let host = 1u64 << slots.host;
-        let fabric = if slots.no_fabric {
-            0
-        } else {
-            1u16 << slots.fabric
-        };
-        debug_assert_eq!(slots.plane.is_some(), self.over_cores);
-        let fits = |row: &u16| {
-            let taken = &self.occupancy[usize::from(*row)];
-            self.used[usize::from(*row)] != EVERY_LANE
-                && taken.hosts & host == 0
-                && taken.fabric[0] & taken.fabric[1] & fabric == 0
-        };
-        let row = match self.rows_of(table).iter().copied().find(|row| fits(row)) {
+    /// Takes a cell for a flow, in the table's row that lies nearest to `near` and has room; none if the
+    /// side would have more than `limit` rows.
+    pub(super) fn insert(
+        &mut self,
+        table: usize,
+        slots: Slots,
+        near: Share,
+        limit: usize,
+    ) -> Option<u16> {
+        let rows = self.rows_of(table);
+        let home = near.of(rows.len());
+        let row = outward(home, rows.len())
+            .map(|place| rows[place])
+            .find(|&row| self.fits(row, slots));
+        let row = match row {
             Some(row) => row,
-            None => self.add_row(table)?,
+            None => self.add_row(table, home, limit)?,
         };
+        self.changes[table] = self.changes[table].saturating_add(1);
+        let lane = self.put(row, slots);
+        Some(row * LANES as u16 + lane as u16)
+    }
+
+    /// Whether a row has room for a flow.
+    pub(super) fn fits(&self, row: u16, slots: Slots) -> bool {
+        let taken = &self.occupancy[usize::from(row)];
+        self.used[usize::from(row)] != EVERY_LANE
+            && taken.hosts & 1 << slots.host == 0
+            && taken.fabric[0] & taken.fabric[1] & fabric_bit(slots) == 0
+    }
+
+    /// Takes a lane for a flow in a row that has room for it.
+    pub(super) fn put(&mut self, row: u16, slots: Slots) -> usize {
+        debug_assert_eq!(slots.plane.is_some(), self.over_cores);
+        debug_assert!(self.fits(row, slots));
         let index = usize::from(row);
         let lane = (!self.used[index]).trailing_zeros();
         self.used[index] |= 1 << lane;
         let taken = &mut self.occupancy[index];
-        taken.hosts |= host;
+        taken.hosts |= 1 << slots.host;
         let words = &mut self.words[index].0;
         let word = &mut words[lane as usize];
         *word = *word & !(0x3f << HOST_SHIFT | 3 << PLANE_SHIFT | 0xf)
@@ -159,6 +213,7 @@ impl RowSet {
             host_shift(slots.host),
             lane,
         );
+        let fabric = fabric_bit(slots);
         if fabric != 0 {
             let which = usize::from(taken.fabric[0] & fabric != 0);
             taken.fabric[which] |= fabric;
@@ -169,13 +224,14 @@ impl RowSet {
                 lane,
             );
         }
-        Some(row * LANES as u16 + lane as u16)
+        lane as usize
     }
 
     /// Gives a cell back.
     pub(super) fn remove(&mut self, cell: u16) {
         let (row, lane) = split(cell);
         let table = self.table_of(cell);
+        self.changes[table] = self.changes[table].saturating_add(1);
         let slots = self.slots(cell);
         self.used[row] &= !(1 << lane);
         let taken = &mut self.occupancy[row];
@@ -195,28 +251,41 @@ impl RowSet {
             }
         }
         if self.used[row] == 0 {
-            let first = usize::from(self.starts[table]);
-            // At most a rack's rows: a few dozen.
-            if let Some(place) = self
-                .rows_of(table)
-                .iter()
-                .position(|&r| usize::from(r) == row)
-            {
-                self.order.remove(first + place);
-                self.starts[table + 1..].iter_mut().for_each(|s| *s -= 1);
-            }
-            self.free.push(row as u16);
+            self.close_row(table, row as u16);
         }
     }
 
-    /// The slots of the flow in a cell (`no_fabric` is not kept).
+    /// Gives a row back.
+    fn close_row(&mut self, table: usize, row: u16) {
+        let first = usize::from(self.starts[table]);
+        // At most a rack's rows: a few dozen.
+        if let Some(place) = self.rows_of(table).iter().position(|&r| r == row) {
+            self.order.remove(first + place);
+            self.starts[table + 1..].iter_mut().for_each(|s| *s -= 1);
+        }
+        self.free.push(row);
+    }
+
+    /// Gives the rows of a table back that hold no flow.
+    pub(super) fn close_empty(&mut self, table: usize) {
+        let empty = |row: &u16| self.used[usize::from(*row)] == 0;
+        let rows: Vec<u16> = self.rows_of(table).iter().copied().filter(empty).collect();
+        for row in rows {
+            self.close_row(table, row);
+        }
+    }
+
+    /// The slots of the flow in a cell.
     pub(super) fn slots(&self, cell: u16) -> Slots {
         let (row, lane) = split(cell);
-        let word = self.words[row].0[lane];
+        let words = &self.words[row].0;
+        let word = words[lane];
+        let fabric = (word & 0xf) as usize;
+        let adds = |shift: &u32| words[fabric] >> shift & 0xf == lane as u32;
         Slots {
             host: (word >> HOST_SHIFT) as u8,
-            fabric: (word & 0xf) as u8,
-            no_fabric: false,
+            fabric: fabric as u8,
+            no_fabric: !FABRIC_INVERSE.iter().any(adds),
             plane: self.over_cores.then_some((word >> PLANE_SHIFT & 3) as u8),
         }
     }
@@ -226,30 +295,74 @@ impl RowSet {
         usize::from(self.occupancy[split(cell).0].table)
     }
 
+    /// A table of which enough flows have changed for it to be worth looking through, from `first` on.
+    pub(super) fn changed_table(&mut self, first: usize) -> Option<usize> {
+        let tables = self.changes.len();
+        let table = (0..tables)
+            .map(|step| (first + step) % tables)
+            .find(|&table| {
+                let share = self.rows_of(table).len() * ROW_FLOWS as usize / LOOKED_SHARE;
+                usize::from(self.changes[table]) >= (LOOKED_AFTER + share).min(u8::MAX.into())
+            })?;
+        self.changes[table] = 0;
+        Some(table)
+    }
+
+    /// Nothing counts as changed in a table.
+    pub(super) fn settle_table(&mut self, table: usize) {
+        self.changes[table] = 0;
+    }
+
+    /// Fewer rows would hold the flows of a table.
+    pub(super) fn is_hollow(&self, table: usize) -> bool {
+        let rows = self.rows_of(table);
+        let flows = rows
+            .iter()
+            .map(|&row| self.used[usize::from(row)].count_ones());
+        let room = rows.len().saturating_sub(1) as u32 * ROW_FLOWS;
+        flows.sum::<u32>() * 10 < room * 8
+    }
+
+    /// The cells of the flows of a table.
+    pub(super) fn cells(&self, table: usize) -> impl Iterator<Item = u16> + '_ {
+        self.rows_of(table).iter().flat_map(move |&row| {
+            let used = self.used[usize::from(row)];
+            let lanes = (0..LANES as u16).filter(move |lane| used >> lane & 1 == 1);
+            lanes.map(move |lane| row * LANES as u16 + lane)
+        })
+    }
+
     /// Many rows lie elsewhere than their table's others, which costs cache misses.
     pub(super) fn is_disordered(&self) -> bool {
         self.taken > MIN_DISORDER && self.taken * 4 > self.len()
     }
 
     /// Puts the rows in the order of their tables and gives free ones back. Returns where each row
-    /// of before is now: by old row, the new one.
-    pub(super) fn put_in_order(&mut self) -> Vec<u16> {
+    /// of before is now: by old row, the new one; and how many there are.
+    pub(super) fn put_in_order(&mut self) -> (Vec<u16>, usize) {
         let mut now = vec![0; self.len()];
         let mut next = 1u16;
-        self.order.shrink_to_fit();
-        for row in &mut self.order {
-            now[usize::from(*row)] = next;
-            *row = next;
+        for &row in &self.order {
+            now[usize::from(row)] = next;
             next += 1;
         }
-        self.words = reorder(&self.words, &now, usize::from(next));
+        self.renumber(&now, usize::from(next));
+        (now, usize::from(next))
+    }
+
+    /// Moves the rows to where `now` says.
+    pub(super) fn renumber(&mut self, now: &[u16], rows: usize) {
+        self.order.shrink_to_fit();
+        for row in &mut self.order {
+            *row = now[usize::from(*row)];
+        }
+        self.words = reorder(&self.words, now, rows);
         self.words[0] = EMPTY;
-        self.used = reorder(&self.used, &now, usize::from(next));
+        self.used = reorder(&self.used, now, rows);
         self.used[0] = 0;
-        self.occupancy = reorder(&self.occupancy, &now, usize::from(next));
+        self.occupancy = reorder(&self.occupancy, now, rows);
         self.free = Vec::new();
         self.taken = 0;
-        now
     }
 
     /// Bytes that it takes.
@@ -259,12 +372,15 @@ impl RowSet {
             + self.used.capacity() * 2
             + self.occupancy.capacity() * size_of::<Occupancy>()
             + self.free.capacity() * 2
+            + self.changes.capacity()
     }
 
-    fn add_row(&mut self, table: usize) -> Option<u16> {
+    /// Opens a row for a table, as the `place`-th of its rows; none if there would be more than `limit`
+    /// rows.
+    pub(super) fn add_row(&mut self, table: usize, place: usize, limit: usize) -> Option<u16> {
         if self.free.is_empty() {
             let first = self.len();
-            let last = (first + RUN).min(MAX_ROWS);
+            let last = (first + RUN).min(limit.max(first));
             if last > self.words.capacity() {
                 self.words.reserve_exact(growth(first));
                 self.used.reserve_exact(growth(first));
@@ -287,7 +403,7 @@ impl RowSet {
         }
         // Moves a few KiB, once for some fifteen flows: the lists of all tables in one are what lets an
         // iteration find them without a miss for each.
-        self.order.insert(usize::from(self.starts[table + 1]), row);
+        self.order.insert(usize::from(self.starts[table]) + place, row);
         self.starts[table + 1..].iter_mut().for_each(|s| *s += 1);
         Some(row)
     }
@@ -308,6 +424,15 @@ pub(super) fn reorder<T: Copy>(list: &[T], now: &[u16], rows: usize) -> Vec<T> {
         }
     }
     moved
+}
+
+/// The bit of the flow's fabric slot, if something is added up for it.
+fn fabric_bit(slots: Slots) -> u16 {
+    if slots.no_fabric {
+        0
+    } else {
+        1 << slots.fabric
+    }
 }
 
 fn host_shift(host: u8) -> u32 {

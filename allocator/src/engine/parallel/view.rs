@@ -8,7 +8,6 @@ use super::ParallelEngine;
 use super::directory::Home;
 use super::flows::pod_index;
 use super::layout::{HOST_SLOTS, Layout, TABLE_SLOTS};
-use super::rows::split;
 use super::worker::{PhaseTimes, lock, read};
 use crate::engine::{FlowKey, LinkPath, Optimality};
 use crate::num::utility::UtilityKind;
@@ -140,16 +139,12 @@ impl ParallelEngine {
         };
         let block = lock(&self.shared.flow_blocks[usize::from(block)]);
         let state = block.state(cell);
-        let (row, lane) = split(cell);
-        let up_cell = block.mate[row].0[lane];
         let mut path = LinkPath::new();
         let mut room = f32::INFINITY;
-        let ends = [
-            (block.up_block, &block.up, up_cell),
-            (block.down_block, &block.down, cell),
-        ];
-        for (side, (link_block, rows, cell)) in ends.into_iter().enumerate() {
-            let (table, slots) = (rows.table_of(cell), rows.slots(cell));
+        let link_blocks = [block.up_block, block.down_block];
+        for (side, end) in block.ends(cell).into_iter().enumerate() {
+            let link_block = link_blocks[side];
+            let (table, slots) = (usize::from(end.table), end.slots);
             let base = table * TABLE_SLOTS;
             let of_fabric = base + HOST_SLOTS + usize::from(slots.fabric);
             let mut links = ArrayVec::<_, 3>::new();

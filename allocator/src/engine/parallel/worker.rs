@@ -221,7 +221,7 @@ impl Worker {
                 .kernels
                 .run(pass, &mut block, side, &mut self.scratch);
             if normalize {
-                collect(&block, &self.scratch.moved, &mut outbox.moved);
+                collect(&block, &self.scratch, &mut outbox.moved);
             }
         }
         if shared.loose_count.load(Ordering::Relaxed) > 0 {
@@ -262,13 +262,28 @@ fn two(sums: &mut [Sums], [first, second]: [usize; 2]) -> [&mut Sums; 2] {
 }
 
 /// Moves the flows whose rate passed the threshold into the outbox.
-fn collect(block: &FlowBlock, moved: &[u16], out: &mut Vec<(u32, f32)>) {
-    for (row, (&moved, &used)) in moved.iter().zip(&block.down.used).enumerate() {
+fn collect(block: &FlowBlock, scratch: &Scratch, out: &mut Vec<(u32, f32)>) {
+    let joint = &block.joint;
+    collect_rows(&scratch.moved, &block.down.used, out, |row, lane| {
+        (block.flow[row][lane], block.told[row].0[lane])
+    });
+    collect_rows(&scratch.joint_moved, &joint.down.used, out, |row, lane| {
+        (joint.flow[row][lane], joint.told[row].0[lane])
+    });
+}
+
+fn collect_rows(
+    moved: &[u16],
+    used: &[u16],
+    out: &mut Vec<(u32, f32)>,
+    flow: impl Fn(usize, usize) -> (u32, f32),
+) {
+    for (row, (&moved, &used)) in moved.iter().zip(used).enumerate() {
         let mut lanes = moved & used;
         while lanes != 0 {
             let lane = lanes.trailing_zeros() as usize;
             lanes &= lanes - 1;
-            out.push((block.flow[row][lane], block.told[row].0[lane]));
+            out.push(flow(row, lane));
         }
     }
 }

@@ -6,6 +6,7 @@
 //! the two transports, everything is arithmetic on whole registers (see `rows`).
 #![allow(unsafe_code)]
 
+mod joint;
 mod prices;
 
 pub(super) use prices::update;
@@ -86,6 +87,9 @@ fn walk<const PLAIN: bool, const CORE: bool, const FAR: bool>(
     }
     if pass.rates {
         up_rates::<PLAIN, CORE, FAR>(block, &mut up, &scratch.rates);
+    }
+    if !CORE {
+        joint::joint_rows::<PLAIN>(pass, block, [&mut up, &mut down], scratch);
     }
 }
 

@@ -95,6 +95,9 @@ pub(super) struct Scratch {
     pub(super) reactions: Vec<Lanes>,
     /// By downward row: lanes whose rate passed the threshold.
     pub(super) moved: Vec<u16>,
+    /// The last two by joint row.
+    pub(super) joint_reactions: Vec<Lanes>,
+    pub(super) joint_moved: Vec<u16>,
 }
 
 impl Scratch {
@@ -107,8 +110,17 @@ impl Scratch {
         if self.moved.len() < down {
             self.moved.resize(down, 0);
         }
-        if !block.is_plain() && self.reactions.len() < down {
-            self.reactions.resize(down, Lanes::default());
+        let joint = block.joint.len();
+        if self.joint_moved.len() < joint {
+            self.joint_moved.resize(joint, 0);
+        }
+        if !block.is_plain() {
+            if self.reactions.len() < down {
+                self.reactions.resize(down, Lanes::default());
+            }
+            if self.joint_reactions.len() < joint {
+                self.joint_reactions.resize(joint, Lanes::default());
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use super::{Pass, Scratch, Side};
 use crate::engine::parallel::flow_block::FlowBlock;
+use crate::engine::parallel::joint::JointRows;
 use crate::engine::parallel::lanes::{LANES, Table, at_mut};
 use crate::engine::parallel::layout::{HOST_SLOTS, TABLE_SLOTS};
 use crate::engine::parallel::link_block::Sums;
@@ -44,6 +45,48 @@ fn half(side: &Side<'_>, table: usize, slots: FlowSlots) -> [f32; 2] {
             [price + get(prices, slot), room.min(get(rooms, slot))]
         }
         _ => [price, room],
+    }
+}
+
+/// Works on the rows for both racks.
+#[inline(always)]
+fn joint_rows(
+    pass: Pass,
+    joint: &mut JointRows,
+    terms: impl Fn(usize, usize) -> [f32; 2],
+    up: &mut Side<'_>,
+    down: &mut Side<'_>,
+    scratch: &mut Scratch,
+) {
+    for table in 0..joint.down.tables() {
+        for &row in joint.down.rows_of(table) {
+            let source = joint.source(row);
+            let row = usize::from(row);
+            let mut moved = 0u16;
+            for lane in lanes(joint.down.used[row]) {
+                let ends = [slots(&joint.up, row, lane), slots(&joint.down, row, lane)];
+                let [up_price, up_room] = half(up, source, ends[0]);
+                let [down_price, down_room] = half(down, table, ends[1]);
+                let rate = &mut joint.rate[row].0[lane];
+                if pass.normalize {
+                    let room = up_room.min(down_room);
+                    let (fits, told) = (*rate * room, &mut joint.told[row].0[lane]);
+                    if (fits - *told).abs() > pass.threshold * *told {
+                        *told = fits;
+                        moved |= 1 << lane;
+                    }
+                }
+                if pass.rates {
+                    let price = up_price + down_price;
+                    let [weight, knee] = terms(row, lane);
+                    let share = price.max(knee).recip();
+                    *rate = weight * share;
+                    add(up, source, ends[0], *rate, *rate * share);
+                    add(down, table, ends[1], *rate, *rate * share);
+                }
+            }
+            scratch.joint_moved[row] = moved;
+        }
     }
 }
 
@@ -111,6 +154,11 @@ pub(in crate::engine::parallel) fn run(
             scratch.moved[row] = moved;
         }
     }
+    let terms = |row: usize, lane: usize| match &block.terms {
+        Some(terms) => [terms.joint_weight[row].0[lane], terms.joint_knee[row].0[lane]],
+        None => [1.0, block.common_knee],
+    };
+    joint_rows(pass, &mut block.joint, terms, &mut up, &mut down, scratch);
     if !pass.rates {
         return;
     }

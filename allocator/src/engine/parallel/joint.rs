@@ -1,0 +1,166 @@
+//! Rows whose flows share both racks.
+//!
+//! Where two racks have several flows from the one to the other, these make a row for both sides at once:
+//! its lanes are the flows, in upward order as in downward order, and nothing has to be moved between
+//! the two. Such a row looks two tables up and adds to two tables. It costs as much as the moves of six or
+//! seven flows, so there are only rows for at least [`MIN_FLOWS`]; the other flows are in rows by one
+//! rack each (see `rows`), from where [`FlowBlock::pack`](super::flow_block::FlowBlock::pack) fetches
+//! them once there are enough.
+//!
+//! The two sides are [`RowSet`]s that number rows and lanes alike. A flow has the same fabric slot on
+//! both: what is added up over fabric links is the same for both, too.
+
+use super::flow_block::{CellState, End, NO_FLOW};
+use super::lanes::Lanes;
+use super::rows::{MAX_ROWS, ROW_FLOWS, RowSet, growth, reorder, split};
+
+/// Flows that are worth a row.
+pub(super) const MIN_FLOWS: usize = 7;
+/// With fewer, a row is given up.
+const KEPT_FLOWS: u32 = 5;
+
+/// The flows of a FlowBlock in rows by pairs of racks.
+#[derive(Debug)]
+pub(super) struct JointRows {
+    pub(super) up: RowSet,
+    pub(super) down: RowSet,
+    pub(super) rate: Vec<Lanes>,
+    pub(super) told: Vec<Lanes>,
+    pub(super) flow: Vec<[u32; 16]>,
+}
+
+/// Whether one row can hold a flow for both sides.
+pub(super) fn is_eligible([up, down]: &[End; 2]) -> bool {
+    let (up, down) = (&up.slots, &down.slots);
+    up.fabric == down.fabric && up.no_fabric == down.no_fabric && up.plane.or(down.plane).is_none()
+}
+
+impl JointRows {
+    pub(super) fn new(tables: [usize; 2]) -> Self {
+        Self {
+            up: RowSet::new(tables[0], false),
+            down: RowSet::new(tables[1], false),
+            rate: Vec::new(),
+            told: Vec::new(),
+            flow: Vec::new(),
+        }
+    }
+
+    /// Rows that exist, row 0 included, which holds no flow.
+    pub(super) fn len(&self) -> usize {
+        self.down.len()
+    }
+
+    /// The cell of a lane: these are numbered from the top, other cells from the bottom.
+    pub(super) fn cell(row: usize, lane: usize) -> u16 {
+        ((MAX_ROWS - 1 - row) * 16 + lane) as u16
+    }
+
+    /// Row and lane of a cell, if it is one of these.
+    pub(super) fn find(&self, cell: u16) -> Option<(usize, usize)> {
+        let (row, lane) = split(cell);
+        let row = MAX_ROWS - 1 - row;
+        (row < self.len()).then_some((row, lane))
+    }
+
+    /// A row for a flow's racks with room for it.
+    pub(super) fn row_for(&self, [up, down]: &[End; 2]) -> Option<u16> {
+        let of_pair = |row: u16| self.source(row) == usize::from(up.table);
+        let fits = |row: &u16| {
+            of_pair(*row) && self.up.fits(*row, up.slots) && self.down.fits(*row, down.slots)
+        };
+        let rows = self.down.rows_of(usize::from(down.table));
+        rows.iter().copied().find(fits)
+    }
+
+    /// The upward table of a row.
+    pub(super) fn source(&self, row: u16) -> usize {
+        self.up.table_of(row * 16)
+    }
+
+    /// Opens a row for a pair of racks, beside the other rows of this pair; none if the FlowBlock is full.
+    pub(super) fn open(&mut self, [up, down]: &[End; 2], others: usize) -> Option<u16> {
+        let limit = MAX_ROWS - others;
+        let (source, destination) = (usize::from(up.table), usize::from(down.table));
+        let rows = self.down.rows_of(destination);
+        let place = rows.partition_point(|&row| self.source(row) < source);
+        let row = self.down.add_row(destination, place, limit)?;
+        let same = self.up.add_row(source, 0, limit);
+        debug_assert_eq!(same, Some(row), "both sides number alike");
+        self.grow();
+        Some(row)
+    }
+
+    /// Puts a flow into a row that fits; returns its row and lane.
+    pub(super) fn put(
+        &mut self,
+        row: u16,
+        [up, down]: [End; 2],
+        state: &CellState,
+    ) -> (usize, usize) {
+        let lane = self.down.put(row, down.slots);
+        let same = self.up.put(row, up.slots);
+        debug_assert_eq!(same, lane, "both sides number alike");
+        let row = usize::from(row);
+        self.rate[row].0[lane] = state.rate;
+        self.told[row].0[lane] = state.told;
+        self.flow[row][lane] = state.flow;
+        (row, lane)
+    }
+
+    /// Lets a flow go.
+    pub(super) fn remove(&mut self, row: usize, lane: usize) {
+        self.rate[row].0[lane] = 0.0;
+        self.told[row].0[lane] = 0.0;
+        self.flow[row][lane] = NO_FLOW;
+        let cell = (row * 16 + lane) as u16;
+        self.up.remove(cell);
+        self.down.remove(cell);
+    }
+
+    /// Puts the rows in the order of their tables; see [`RowSet::put_in_order`].
+    pub(super) fn put_in_order(&mut self) -> (Vec<u16>, usize) {
+        let (now, rows) = self.down.put_in_order();
+        self.up.renumber(&now, rows);
+        self.rate = reorder(&self.rate, &now, rows);
+        self.told = reorder(&self.told, &now, rows);
+        self.flow = reorder(&self.flow, &now, rows);
+        (now, rows)
+    }
+
+    /// The cells of the rows to a rack that have become too empty.
+    pub(super) fn sparse(&self, table: usize) -> Vec<u16> {
+        let rows = self.down.rows_of(table).iter().map(|&row| usize::from(row));
+        rows.filter(|&row| self.down.used[row].count_ones() < KEPT_FLOWS)
+            .flat_map(|row| {
+                let lanes = 0..ROW_FLOWS as usize;
+                lanes
+                    .filter(move |lane| self.down.used[row] >> lane & 1 == 1)
+                    .map(move |lane| Self::cell(row, lane))
+            })
+            .collect()
+    }
+
+    fn grow(&mut self) {
+        let rows = self.len();
+        fit(&mut self.rate, rows, Lanes::default());
+        fit(&mut self.told, rows, Lanes::default());
+        fit(&mut self.flow, rows, [NO_FLOW; 16]);
+    }
+
+    /// Bytes that they take.
+    pub(super) fn bytes(&self) -> usize {
+        self.up.bytes()
+            + self.down.bytes()
+            + (self.rate.capacity() + self.told.capacity()) * size_of::<Lanes>()
+            + self.flow.capacity() * size_of::<[u32; 16]>()
+    }
+}
+
+/// Lengthens a list of rows.
+pub(super) fn fit<T: Copy>(list: &mut Vec<T>, rows: usize, empty: T) {
+    if rows > list.capacity() {
+        list.reserve_exact(growth(list.len()).max(rows - list.len()));
+    }
+    list.resize(rows, empty);
+}

@@ -1,0 +1,209 @@
+//! Moving the flows of a FlowBlock together: into rows for both racks, out of rows that have become
+//! too empty, and to neighbours that go to the same racks.
+
+use super::flow_block::{End, FlowBlock};
+use super::joint::{MIN_FLOWS, is_eligible};
+use super::rows::{MAX_ROWS, ROW_FLOWS, Share, Slots, split};
+
+/// Tables of either side that are looked through at once: a few µs each.
+const TABLES: usize = 4;
+
+/// Flows lie in rows that are on average at most this part of their source's rows from where they are
+/// at home, and one row more; without any order it is a third.
+const MEAN_DISTANCE: usize = 6;
+/// Rows that a greedy choice can need beyond those that there were, at most, as a multiple of these: a
+/// flow that fits nowhere meets full rows, rows with its host and rows with its fabric link twice.
+const GREEDY: usize = 2;
+
+/// A row that is being put together.
+#[derive(Default)]
+struct Draft {
+    hosts: [u64; 2],
+    fabric: [u16; 2],
+    cells: Vec<(u16, [End; 2])>,
+}
+
+impl Draft {
+    fn take(&mut self, cell: u16, ends: &[End; 2]) -> bool {
+        let [up, down] = ends.map(|end| 1u64 << end.slots.host);
+        let Slots {
+            fabric, no_fabric, ..
+        } = ends[0].slots;
+        let fabric = if no_fabric { 0 } else { 1u16 << fabric };
+        let fits = self.hosts[0] & up == 0
+            && self.hosts[1] & down == 0
+            && self.fabric[0] & self.fabric[1] & fabric == 0
+            && self.cells.len() < ROW_FLOWS as usize;
+        if fits {
+            self.hosts[0] |= up;
+            self.hosts[1] |= down;
+            self.fabric[1] |= self.fabric[0] & fabric;
+            self.fabric[0] |= fabric;
+            self.cells.push((cell, *ends));
+        }
+        fits
+    }
+}
+
+impl FlowBlock {
+    /// Looks through tables of which many flows have changed; says of each flow that it moves which cell
+    /// it has now.
+    pub(super) fn pack(&mut self, mut moved: impl FnMut(u32, u16)) {
+        for _ in 0..TABLES {
+            let Some(table) = self.down.changed_table(self.next_table[1]) else {
+                break;
+            };
+            self.next_table[1] = table + 1;
+            if self.core_blocks.is_none() {
+                self.give_up_sparse(table, &mut moved);
+                self.join(table, &mut moved);
+            }
+            if self.down.is_hollow(table) {
+                self.refill_down(table, &mut moved);
+            }
+            self.down.settle_table(table);
+        }
+        for _ in 0..TABLES {
+            let Some(table) = self.up.changed_table(self.next_table[0]) else {
+                break;
+            };
+            self.next_table[0] = table + 1;
+            if self.up.is_hollow(table) || self.is_scattered(table) {
+                self.refill_up(table);
+            }
+            self.up.settle_table(table);
+        }
+    }
+
+    /// Flows of joint rows to a rack that are too empty go back to the rows of their racks.
+    fn give_up_sparse(&mut self, table: usize, moved: &mut impl FnMut(u32, u16)) {
+        for cell in self.joint.sparse(table) {
+            let (state, ends) = (self.state(cell), self.ends(cell));
+            // Taken in first, so that the flow stays where it is if there is no room.
+            if let Some(now) = self.insert_apart(ends, state) {
+                self.remove(cell);
+                moved(state.flow, now);
+            }
+        }
+    }
+
+    /// Flows to a rack that share their source's rack with enough others get a row.
+    fn join(&mut self, table: usize, moved: &mut impl FnMut(u32, u16)) {
+        let cells = self.down.cells(table);
+        let mut flows: Vec<(u16, [End; 2])> = cells
+            .map(|cell| (cell, self.ends(cell)))
+            .filter(|(_, ends)| is_eligible(ends))
+            .collect();
+        flows.sort_by_key(|(_, ends)| ends[0].table);
+        for of_pair in flows.chunk_by(|a, b| a.1[0].table == b.1[0].table) {
+            let mut left = of_pair.to_vec();
+            left.retain(|&(cell, ends)| {
+                let Some(row) = self.joint.row_for(&ends) else {
+                    return true;
+                };
+                let state = self.state(cell);
+                let now = self.insert_joint(row, ends, &state);
+                self.remove(cell);
+                moved(state.flow, now);
+                false
+            });
+            while left.len() >= MIN_FLOWS {
+                let mut draft = Draft::default();
+                left.retain(|(cell, ends)| !draft.take(*cell, ends));
+                if draft.cells.len() < MIN_FLOWS {
+                    break;
+                }
+                let Some(row) = self.joint.open(&draft.cells[0].1, self.down.len()) else {
+                    return;
+                };
+                for (cell, ends) in draft.cells {
+                    let state = self.state(cell);
+                    let now = self.insert_joint(row, ends, &state);
+                    self.remove(cell);
+                    moved(state.flow, now);
+                }
+            }
+        }
+    }
+
+    /// The flows from a rack lie elsewhere than where those with neighbouring destinations lie.
+    ///
+    /// The walk in downward order reads and writes upward rows. If those of each source hold its flows by
+    /// destination, a rack's flows come from one or two rows of each source, and stay in the first-level
+    /// cache until the next rack's flows have had the rest of them.
+    fn is_scattered(&self, table: usize) -> bool {
+        let rows = self.up.rows_of(table);
+        let (mut flows, mut distance) = (0, 0);
+        for (place, &row) in rows.iter().enumerate() {
+            let row = usize::from(row);
+            for (lane, &down) in self.back[row].0.iter().enumerate() {
+                if self.up.used[row] >> lane & 1 == 1 {
+                    flows += 1;
+                    distance += self.near(down).of(rows.len()).abs_diff(place);
+                }
+            }
+        }
+        distance > flows * (1 + rows.len() / MEAN_DISTANCE)
+    }
+
+    /// Where among the rows of its source the flow in a downward cell is at home.
+    fn near(&self, down: u16) -> Share {
+        Share::new(self.down.table_of(down), self.down.tables())
+    }
+
+    /// Moves the flows to a rack together.
+    fn refill_down(&mut self, table: usize, moved: &mut impl FnMut(u32, u16)) {
+        let limit = MAX_ROWS - self.joint.len();
+        if self.down.len() + GREEDY * self.down.rows_of(table).len() > limit {
+            return;
+        }
+        let cells: Vec<u16> = self.down.cells(table).collect();
+        let flows: Vec<_> = cells
+            .iter()
+            .map(|&cell| (self.state(cell), split(cell), self.down.slots(cell)))
+            .map(|(state, (row, lane), slots)| (state, self.mate[row].0[lane], slots))
+            .collect();
+        for &cell in &cells {
+            self.clear_down(cell);
+        }
+        for (state, up, slots) in flows {
+            let cell = self.down.insert(table, slots, Share::FIRST, limit);
+            let cell = cell.expect("as many rows as a greedy choice can need are free");
+            self.grow();
+            self.write_down(cell, up, &state);
+            let (row, lane) = split(up);
+            self.back[row].0[lane] = cell;
+            moved(state.flow, cell);
+        }
+    }
+
+    /// Moves the flows from a rack together, by destination.
+    fn refill_up(&mut self, table: usize) {
+        if self.up.len() + GREEDY * self.up.rows_of(table).len() > MAX_ROWS {
+            return;
+        }
+        let cells: Vec<u16> = self.up.cells(table).collect();
+        let mut flows: Vec<_> = cells
+            .iter()
+            .map(|&cell| (split(cell), self.up.slots(cell)))
+            .map(|((row, lane), slots)| (self.back[row].0[lane], slots))
+            .map(|(down, slots)| (self.down.table_of(down), down, self.weight(down), slots))
+            .collect();
+        flows.sort_unstable_by_key(|&(destination, down, ..)| (destination, down));
+        for &cell in &cells {
+            self.clear_up(cell);
+        }
+        for place in 0..flows.len().div_ceil(ROW_FLOWS as usize) {
+            self.up.add_row(table, place, MAX_ROWS);
+        }
+        for (_, down, weight, slots) in flows {
+            let cell = self.up.insert(table, slots, self.near(down), MAX_ROWS);
+            let cell = cell.expect("as many rows as a greedy choice can need are free");
+            self.grow();
+            let (row, lane) = split(down);
+            self.mate[row].0[lane] = cell;
+            self.write_up(cell, down, weight);
+        }
+        self.up.close_empty(table);
+    }
+}
