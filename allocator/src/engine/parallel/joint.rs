@@ -2,8 +2,8 @@
 //!
 //! Where two racks have several flows from the one to the other, these make a row for both sides at once:
 //! its lanes are the flows, in upward order as in downward order, and nothing has to be moved between
-//! the two. Such a row looks two tables up and adds to two tables. It costs as much as the moves of six or
-//! seven flows, so there are only rows for at least [`MIN_FLOWS`]; the other flows are in rows by one
+//! the two. Such a row looks two tables up and adds to two tables. It costs as much as seven to nine
+//! flows apart, so there are only rows for at least [`MIN_FLOWS`]; the other flows are in rows by one
 //! rack each (see `rows`), from where [`FlowBlock::pack`](super::flow_block::FlowBlock::pack) fetches
 //! them once there are enough.
 //!
@@ -15,9 +15,9 @@ use super::lanes::Lanes;
 use super::rows::{MAX_ROWS, ROW_FLOWS, RowSet, growth, reorder, split};
 
 /// Flows that are worth a row.
-pub(super) const MIN_FLOWS: usize = 7;
+pub(super) const MIN_FLOWS: usize = 10;
 /// With fewer, a row is given up.
-const KEPT_FLOWS: u32 = 5;
+const KEPT_FLOWS: u32 = 7;
 
 /// The flows of a FlowBlock in rows by pairs of racks.
 #[derive(Debug)]

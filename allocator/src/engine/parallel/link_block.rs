@@ -29,8 +29,10 @@ pub(super) struct Sums {
     pub(super) reaction: Vec<Table>,
     /// Σ (e − 1) x, with e the elasticity of x in its price: 0 for log flows below their demand.
     pub(super) surplus: Vec<Table>,
-    /// Nothing was added since the last [`clear`](Self::clear).
+    /// Nothing was added since the last [`begin`](Self::begin).
     pub(super) empty: bool,
+    /// What is there is the last iteration's.
+    stale: bool,
     /// `surplus` is in use.
     pub(super) has_surplus: bool,
 }
@@ -43,19 +45,32 @@ impl Sums {
             reaction: zero.clone(),
             surplus: zero,
             empty: true,
+            stale: false,
             has_surplus: false,
         }
     }
 
-    pub(super) fn clear(&mut self) {
-        if !self.empty {
-            self.load.fill([Lanes::default(); TABLE_LANES]);
-            self.reaction.fill([Lanes::default(); TABLE_LANES]);
-            self.empty = true;
-        }
+    /// A new iteration. Who adds first either overwrites every table, or has the sums cleared.
+    pub(super) fn begin(&mut self) {
+        self.stale |= !self.empty;
+        self.empty = true;
         if self.has_surplus {
             self.surplus.fill([Lanes::default(); TABLE_LANES]);
             self.has_surplus = false;
+        }
+    }
+
+    /// Something is about to be added. Returns whether every table has to be overwritten.
+    pub(super) fn overwrite(&mut self) -> bool {
+        self.empty = false;
+        std::mem::take(&mut self.stale)
+    }
+
+    /// Makes the sums 0, if they are the last iteration's.
+    pub(super) fn clear(&mut self) {
+        if std::mem::take(&mut self.stale) {
+            self.load.fill([Lanes::default(); TABLE_LANES]);
+            self.reaction.fill([Lanes::default(); TABLE_LANES]);
         }
     }
 
@@ -66,6 +81,7 @@ impl Sums {
 
     /// Adds one flow on one link.
     pub(super) fn add(&mut self, index: usize, load: f32, reaction: f32, surplus: f32) {
+        debug_assert!(!self.stale);
         self.empty = false;
         *at_mut(self.load.as_flattened_mut(), index) += load;
         *at_mut(self.reaction.as_flattened_mut(), index) += reaction;
@@ -99,12 +115,40 @@ pub(super) struct UpdateReport {
 }
 
 impl UpdateReport {
+    /// What to begin with: largest residual, excess and change by lane.
+    pub(super) const NOTHING: [Lanes; 3] = [
+        Lanes([0.0; LANES]),
+        Lanes([-1.0; LANES]),
+        Lanes([0.0; LANES]),
+    ];
+
+    /// The largest of all lanes.
+    pub(super) fn of([residuals, excesses, changes]: &[Lanes; 3]) -> Self {
+        let largest = |lanes: &Lanes| lanes.0.iter().copied().fold(-1.0, f32::max);
+        Self {
+            residual: largest(residuals),
+            overload: largest(excesses) + 1.0,
+            change: largest(changes),
+            stuck: false,
+        }
+    }
+
     pub(super) fn merge(&mut self, other: Self) {
         self.residual = self.residual.max(other.residual);
         self.overload = self.overload.max(other.overload);
         self.change = self.change.max(other.change);
         self.stuck |= other.stuck;
     }
+}
+
+/// What a price update reads and writes, by register of links.
+pub(super) struct Lists<'a> {
+    pub(super) capacities: &'a [Lanes],
+    pub(super) inverse_capacities: &'a [Lanes],
+    pub(super) prices: &'a mut [Lanes],
+    pub(super) rooms: &'a mut [Lanes],
+    pub(super) steps: &'a mut [Lanes],
+    pub(super) excesses: &'a mut [Lanes],
 }
 
 /// A LinkBlock.
@@ -203,6 +247,20 @@ impl LinkBlock {
         self.update_by(rule, contributions, guarded)
     }
 
+    /// The lists of links, if their sums are those of the workers, added up: most LinkBlocks need no more.
+    pub(super) fn direct(&mut self, contributions: &[&Sums]) -> Option<Lists<'_>> {
+        let surplus = contributions.iter().any(|sums| sums.has_surplus);
+        let direct = !surplus && !self.has_surplus && self.copies.is_empty();
+        direct.then(|| Lists {
+            capacities: &self.capacities,
+            inverse_capacities: &self.inverse_capacities,
+            prices: self.prices.as_flattened_mut(),
+            rooms: self.rooms.as_flattened_mut(),
+            steps: &mut self.step,
+            excesses: &mut self.excess,
+        })
+    }
+
     /// The same, with the guarded step by `step`.
     #[inline(always)]
     pub(super) fn update_by(
@@ -240,7 +298,7 @@ impl LinkBlock {
                 *at_mut(list, original as usize) += part;
             }
         }
-        let mut found = [Lanes::default(), Lanes([-1.0; LANES]), Lanes::default()];
+        let mut found = UpdateReport::NOTHING;
         let (prices, rooms) = (
             self.prices.as_flattened_mut(),
             self.rooms.as_flattened_mut(),
@@ -285,13 +343,10 @@ impl LinkBlock {
             *at_mut(prices, copy as usize) = at(prices, original as usize);
             *at_mut(rooms, copy as usize) = at(rooms, original as usize);
         }
-        let largest = |lanes: &Lanes| lanes.0.iter().copied().fold(-1.0, f32::max);
         UpdateReport {
-            residual: largest(&found[0]),
-            overload: largest(&found[1]) + 1.0,
-            change: largest(&found[2]),
             // Log flows always react, so it takes others for a link to be stuck.
             stuck: surplus && (0..lanes * LANES).any(|index| self.is_stuck(index)),
+            ..UpdateReport::of(&found)
         }
     }
 }

@@ -49,6 +49,8 @@ mod worker;
 #[cfg(test)]
 mod gate_tests;
 #[cfg(test)]
+mod pack_tests;
+#[cfg(test)]
 mod tests;
 
 pub use kernels::Simd;

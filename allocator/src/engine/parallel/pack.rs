@@ -3,6 +3,7 @@
 
 use super::flow_block::{End, FlowBlock};
 use super::joint::{MIN_FLOWS, is_eligible};
+use super::layout::HOST_SLOTS;
 use super::rows::{MAX_ROWS, ROW_FLOWS, Share, Slots, split};
 
 /// Tables of either side that are looked through at once: a few µs each.
@@ -45,12 +46,29 @@ impl Draft {
     }
 }
 
+/// Puts flows first whose hosts have the most flows: they are the hardest to find a row for.
+fn most_met_first(flows: &mut [(u16, [End; 2])]) {
+    let mut met = [[0u8; HOST_SLOTS]; 2];
+    let hosts = |ends: &[End; 2]| ends.map(|end| usize::from(end.slots.host));
+    for (_, ends) in &*flows {
+        for (met, host) in met.iter_mut().zip(hosts(ends)) {
+            met[host] = met[host].saturating_add(1);
+        }
+    }
+    flows.sort_by_key(|(_, ends)| {
+        let [up, down] = hosts(ends);
+        std::cmp::Reverse(met[0][up].max(met[1][down]))
+    });
+}
+
 impl FlowBlock {
     /// Looks through tables of which many flows have changed; says of each flow that it moves which cell
     /// it has now.
     pub(super) fn pack(&mut self, mut moved: impl FnMut(u32, u16)) {
         for _ in 0..TABLES {
-            let Some(table) = self.down.changed_table(self.next_table[1]) else {
+            let first = self.next_table[1];
+            let apart = self.down.changed_table(first);
+            let Some(table) = apart.or_else(|| self.joint.down.changed_table(first)) else {
                 break;
             };
             self.next_table[1] = table + 1;
@@ -62,6 +80,7 @@ impl FlowBlock {
                 self.refill_down(table, &mut moved);
             }
             self.down.settle_table(table);
+            self.joint.down.settle_table(table);
         }
         for _ in 0..TABLES {
             let Some(table) = self.up.changed_table(self.next_table[0]) else {
@@ -108,6 +127,7 @@ impl FlowBlock {
                 false
             });
             while left.len() >= MIN_FLOWS {
+                most_met_first(&mut left);
                 let mut draft = Draft::default();
                 left.retain(|(cell, ends)| !draft.take(*cell, ends));
                 if draft.cells.len() < MIN_FLOWS {
@@ -131,7 +151,7 @@ impl FlowBlock {
     /// The walk in downward order reads and writes upward rows. If those of each source hold its flows by
     /// destination, a rack's flows come from one or two rows of each source, and stay in the first-level
     /// cache until the next rack's flows have had the rest of them.
-    fn is_scattered(&self, table: usize) -> bool {
+    pub(super) fn is_scattered(&self, table: usize) -> bool {
         let rows = self.up.rows_of(table);
         let (mut flows, mut distance) = (0, 0);
         for (place, &row) in rows.iter().enumerate() {

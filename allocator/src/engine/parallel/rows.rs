@@ -88,6 +88,8 @@ pub(super) struct RowSet {
     taken: usize,
     /// By table: flows that came or went since it was last looked through.
     changes: Vec<u8>,
+    /// Something changed since no table was found that is worth looking through.
+    changed: bool,
 }
 
 /// How far along in a list, in 65,536ths.
@@ -141,6 +143,7 @@ impl RowSet {
             over_cores,
             taken: 0,
             changes: vec![0; tables],
+            changed: false,
         }
     }
 
@@ -180,6 +183,7 @@ impl RowSet {
             None => self.add_row(table, home, limit)?,
         };
         self.changes[table] = self.changes[table].saturating_add(1);
+        self.changed = true;
         let lane = self.put(row, slots);
         Some(row * LANES as u16 + lane as u16)
     }
@@ -232,6 +236,7 @@ impl RowSet {
         let (row, lane) = split(cell);
         let table = self.table_of(cell);
         self.changes[table] = self.changes[table].saturating_add(1);
+        self.changed = true;
         let slots = self.slots(cell);
         self.used[row] &= !(1 << lane);
         let taken = &mut self.occupancy[row];
@@ -297,15 +302,20 @@ impl RowSet {
 
     /// A table of which enough flows have changed for it to be worth looking through, from `first` on.
     pub(super) fn changed_table(&mut self, first: usize) -> Option<usize> {
-        let tables = self.changes.len();
-        let table = (0..tables)
-            .map(|step| (first + step) % tables)
-            .find(|&table| {
-                let share = self.rows_of(table).len() * ROW_FLOWS as usize / LOOKED_SHARE;
-                usize::from(self.changes[table]) >= (LOOKED_AFTER + share).min(u8::MAX.into())
-            })?;
-        self.changes[table] = 0;
-        Some(table)
+        if !self.changed {
+            return None;
+        }
+        let worth = |&table: &usize| {
+            let share = self.rows_of(table).len() * ROW_FLOWS as usize / LOOKED_SHARE;
+            usize::from(self.changes[table]) >= (LOOKED_AFTER + share).min(u8::MAX.into())
+        };
+        let first = first.min(self.tables());
+        let found = (first..self.tables()).chain(0..first).find(worth);
+        match found {
+            Some(table) => self.changes[table] = 0,
+            None => self.changed = false,
+        }
+        found
     }
 
     /// Nothing counts as changed in a table.
@@ -403,7 +413,8 @@ impl RowSet {
         }
         // Moves a few KiB, once for some fifteen flows: the lists of all tables in one are what lets an
         // iteration find them without a miss for each.
-        self.order.insert(usize::from(self.starts[table]) + place, row);
+        self.order
+            .insert(usize::from(self.starts[table]) + place, row);
         self.starts[table + 1..].iter_mut().for_each(|s| *s += 1);
         Some(row)
     }

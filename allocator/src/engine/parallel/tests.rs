@@ -10,7 +10,7 @@ use crate::num::utility::{AlphaFair, Class, ClassTable, UtilityKind};
 
 const TOLERANCE: f64 = 1e-3;
 
-fn two_tiers(racks: u32, hosts_per_rack: u32, spines: u32) -> Topology {
+pub(super) fn two_tiers(racks: u32, hosts_per_rack: u32, spines: u32) -> Topology {
     TwoTierClos {
         racks,
         hosts_per_rack,
@@ -21,7 +21,7 @@ fn two_tiers(racks: u32, hosts_per_rack: u32, spines: u32) -> Topology {
     .expect("a valid network")
 }
 
-fn capacities(topology: &Topology) -> Vec<f64> {
+pub(super) fn capacities(topology: &Topology) -> Vec<f64> {
     topology
         .links()
         .iter()
@@ -56,7 +56,12 @@ fn path(topology: &Topology, source: u32, destination: u32, hash: u32) -> LinkPa
     path.iter().map(|link| link.0).collect()
 }
 
-fn parallel(topology: &Topology, blocks: u32, workers: usize, simd: Simd) -> ParallelEngine {
+pub(super) fn parallel(
+    topology: &Topology,
+    blocks: u32,
+    workers: usize,
+    simd: Simd,
+) -> ParallelEngine {
     let layout = Layout::of(topology, blocks).expect("it can be cut so");
     let options = ParallelOptions {
         workers,
@@ -66,19 +71,19 @@ fn parallel(topology: &Topology, blocks: u32, workers: usize, simd: Simd) -> Par
     ParallelEngine::new(config(), options, layout, &capacities(topology)).expect("valid")
 }
 
-fn reference(topology: &Topology) -> ReferenceEngine {
+pub(super) fn reference(topology: &Topology) -> ReferenceEngine {
     ReferenceEngine::new(config(), &capacities(topology)).expect("valid")
 }
 
 /// A flow as the generators know it.
 #[derive(Clone, Debug)]
-struct Sketch {
-    source: u32,
-    destination: u32,
-    hash: u32,
-    weight: f64,
-    class: u8,
-    demand_bps: f64,
+pub(super) struct Sketch {
+    pub(super) source: u32,
+    pub(super) destination: u32,
+    pub(super) hash: u32,
+    pub(super) weight: f64,
+    pub(super) class: u8,
+    pub(super) demand_bps: f64,
 }
 
 fn sketches(hosts: u32, most: usize) -> impl Strategy<Value = Vec<Sketch>> {
@@ -98,7 +103,7 @@ fn sketches(hosts: u32, most: usize) -> impl Strategy<Value = Vec<Sketch>> {
     prop::collection::vec(sketch, 1..most)
 }
 
-fn start(topology: &Topology, key: u64, sketch: &Sketch) -> EngineEvent {
+pub(super) fn start(topology: &Topology, key: u64, sketch: &Sketch) -> EngineEvent {
     EngineEvent::Start(FlowSpec {
         key: FlowKey(key),
         links: path(topology, sketch.source, sketch.destination, sketch.hash),
@@ -108,12 +113,12 @@ fn start(topology: &Topology, key: u64, sketch: &Sketch) -> EngineEvent {
     })
 }
 
-fn settle(engine: &mut dyn RateEngine) -> bool {
+pub(super) fn settle(engine: &mut dyn RateEngine) -> bool {
     (0..6_000).any(|_| engine.iterate().settled)
 }
 
 /// Same problem: the same rates within the tolerance, and no link over its capacity.
-fn compare(
+pub(super) fn compare(
     parallel: &ParallelEngine,
     reference: &ReferenceEngine,
     keys: impl Iterator<Item = u64>,
@@ -134,7 +139,7 @@ fn compare(
     fits(parallel)
 }
 
-fn fits(engine: &ParallelEngine) -> Result<(), TestCaseError> {
+pub(super) fn fits(engine: &ParallelEngine) -> Result<(), TestCaseError> {
     let (mut loads, mut capacities) = (Vec::new(), Vec::new());
     engine.link_loads(&mut loads);
     engine.link_capacities(&mut capacities);

@@ -18,6 +18,9 @@ use crate::engine::parallel::flow_block::FlowBlock;
 use crate::engine::parallel::lanes::{Halves, LANES, Lanes, Pairs, TABLE_LANES, Table, Words};
 use crate::engine::parallel::rows::ROW_FLOWS;
 
+const ALL_LANES: __mmask16 = !0;
+/// Tables by which requests for other workers' cache lines run ahead.
+const AHEAD: usize = 2;
 /// Lanes that may hold a flow.
 const FLOW_LANES: __mmask16 = (1 << ROW_FLOWS) - 1;
 /// The bit of a host slot that says that it is in the third register of the table.
@@ -77,19 +80,77 @@ fn walk<const PLAIN: bool, const CORE: bool, const FAR: bool>(
     [mut up, mut down]: [Side<'_>; 2],
     scratch: &mut Scratch,
 ) {
+    let mut keep = [ALL_LANES; 2];
+    if pass.rates {
+        keep = [keep_first(&mut up), keep_first(&mut down)];
+    }
     up_pairs::<CORE, FAR>(block, &up, &mut scratch.pairs);
     match (pass.normalize, pass.rates) {
-        (true, true) => down_rows::<true, true, PLAIN, CORE, FAR>(pass, block, &mut down, scratch),
-        (false, true) => {
-            down_rows::<false, true, PLAIN, CORE, FAR>(pass, block, &mut down, scratch);
+        (true, true) => {
+            down_rows::<true, true, PLAIN, CORE, FAR>(pass, block, &mut down, keep[1], scratch);
         }
-        (_, false) => down_rows::<true, false, true, CORE, FAR>(pass, block, &mut down, scratch),
+        (false, true) => {
+            down_rows::<false, true, PLAIN, CORE, FAR>(pass, block, &mut down, keep[1], scratch);
+        }
+        (_, false) => {
+            down_rows::<true, false, true, CORE, FAR>(pass, block, &mut down, keep[1], scratch);
+        }
     }
     if pass.rates {
-        up_rates::<PLAIN, CORE, FAR>(block, &mut up, &scratch.rates);
+        up_rates::<PLAIN, CORE, FAR>(block, &mut up, keep[0], &scratch.rates);
     }
     if !CORE {
         joint::joint_rows::<PLAIN>(pass, block, [&mut up, &mut down], scratch);
+    }
+}
+
+/// The lanes of a side's sums that are added to: all, or none if they are the last iteration's.
+fn keep_first(side: &mut Side<'_>) -> __mmask16 {
+    if let Some(core) = &mut side.core {
+        // Racks of a pod share its table, so nobody is the first.
+        core.sums.clear();
+        core.sums.overwrite();
+    }
+    if side.sums.overwrite() { 0 } else { ALL_LANES }
+}
+
+/// Asks for a cache line that another worker had last, to be read or written.
+#[inline(always)]
+fn ask_for(lanes: &Lanes, to_write: bool) {
+    let line = lanes.0.as_ptr();
+    // SAFETY: these only move a cache line; every processor with AVX-512 knows both.
+    unsafe {
+        if to_write {
+            std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags));
+        } else {
+            _mm_prefetch::<_MM_HINT_T0>(line.cast());
+        }
+    }
+}
+
+/// Asks for what a table's rows will look up and add to. The other worker has had half of it.
+#[inline(always)]
+fn ask_for_table(side: &Side<'_>, table: usize) {
+    if table < side.links.prices.len() {
+        for lanes in &side.links.prices[table] {
+            ask_for(lanes, false);
+        }
+        for lanes in &side.links.rooms[table] {
+            ask_for(lanes, false);
+        }
+    }
+}
+
+/// The same for what will be added to.
+#[inline(always)]
+fn ask_for_sums(side: &Side<'_>, table: usize) {
+    if table < side.sums.load.len() {
+        for lanes in &side.sums.load[table] {
+            ask_for(lanes, true);
+        }
+        for lanes in &side.sums.reaction[table] {
+            ask_for(lanes, true);
+        }
     }
 }
 
@@ -360,39 +421,50 @@ impl<const CORE: bool> Totals<CORE> {
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn increase(lanes: &mut Lanes, by: __m512) {
-    store(lanes, _mm512_add_ps(load(lanes), by));
+fn increase(lanes: &mut Lanes, keep: __mmask16, by: __m512) {
+    // SAFETY: `Lanes` is 64 readable bytes, aligned to 64.
+    let before = unsafe { _mm512_maskz_load_ps(keep, lanes.0.as_ptr()) };
+    store(lanes, _mm512_add_ps(before, by));
 }
 
 /// Adds totals to four registers of a worker's sums. A macro, and written out, since otherwise all
 /// totals would go through memory.
 macro_rules! leave_four {
-    ($table:expr, $first:expr, $second:expr, $third:expr, $fourth:expr) => {
+    ($table:expr, $keep:expr, $first:expr, $second:expr, $third:expr, $fourth:expr) => {
         let table: &mut Table = $table;
-        increase(&mut table[0], $first);
-        increase(&mut table[1], $second);
-        increase(&mut table[2], $third);
-        increase(&mut table[3], $fourth);
+        increase(&mut table[0], $keep, $first);
+        increase(&mut table[1], $keep, $second);
+        increase(&mut table[2], $keep, $third);
+        increase(&mut table[3], $keep, $fourth);
     };
 }
 
 /// Adds totals to a worker's sums.
 macro_rules! leave {
-    ($core:ident, $totals:expr, $side:expr, $table:expr) => {
-        leave!(of $core, $totals.load, load, $side, $table);
-        leave!(of $core, $totals.reaction, reaction, $side, $table);
+    ($core:ident, $totals:expr, $side:expr, $keep:expr, $table:expr) => {
+        leave!(of $core, $totals.load, load, $side, $keep, $table);
+        leave!(of $core, $totals.reaction, reaction, $side, $keep, $table);
     };
-    (of $core:ident, $sums:expr, $list:ident, $side:expr, $table:expr) => {
+    (of $core:ident, $sums:expr, $list:ident, $side:expr, $keep:expr, $table:expr) => {
         let mut fabric = _mm512_add_ps($sums[3], $sums[4]);
         if $core {
             fabric = _mm512_add_ps(fabric, _mm512_add_ps($sums[5], $sums[6]));
         }
-        leave_four!(&mut $side.sums.$list[$table], $sums[0], $sums[1], $sums[2], fabric);
+        let table = &mut $side.sums.$list[$table];
+        leave_four!(table, $keep, $sums[0], $sums[1], $sums[2], fabric);
         if $core && let Some(core) = &mut $side.core {
-            let pod = core.tables[$table] as usize;
-            leave_four!(&mut core.sums.$list[pod], $sums[3], $sums[4], $sums[5], $sums[6]);
+            let pod = &mut core.sums.$list[core.tables[$table] as usize];
+            leave_four!(pod, ALL_LANES, $sums[3], $sums[4], $sums[5], $sums[6]);
         }
     };
+}
+
+/// A table without flows.
+fn leave_nothing(side: &mut Side<'_>, keep: __mmask16, table: usize) {
+    if keep == 0 {
+        side.sums.load[table] = Table::default();
+        side.sums.reaction[table] = Table::default();
+    }
 }
 
 /// Prices and rooms of the upward halves of the paths.
@@ -405,6 +477,7 @@ fn up_pairs<const CORE: bool, const FAR: bool>(
     let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
     let high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
     for table in 0..block.up.tables() {
+        ask_for_table(side, table + AHEAD);
         let rows = block.up.rows_of(table);
         if rows.is_empty() {
             continue;
@@ -477,10 +550,16 @@ fn down_rows<
     pass: Pass,
     block: &mut FlowBlock,
     side: &mut Side<'_>,
+    keep: __mmask16,
     scratch: &mut Scratch,
 ) {
     for table in 0..block.down.tables() {
+        ask_for_table(side, table + AHEAD);
+        if RATES {
+            ask_for_sums(side, table + AHEAD);
+        }
         if block.down.rows_of(table).is_empty() {
+            leave_nothing(side, keep, table);
             continue;
         }
         down_table::<NORMALIZE, RATES, PLAIN, CORE, FAR>(pass, block, side, table, scratch);
@@ -504,7 +583,7 @@ fn down_rows<
                 };
                 totals.add::<PLAIN>(words, rates, reactions);
             }
-            leave!(CORE, totals, side, table);
+            leave!(CORE, totals, side, keep, table);
         }
     }
 }
@@ -627,6 +706,7 @@ fn down_table<
 fn up_rates<const PLAIN: bool, const CORE: bool, const FAR: bool>(
     block: &FlowBlock,
     side: &mut Side<'_>,
+    keep: __mmask16,
     rates: &[Lanes],
 ) {
     let inverse_weights = match &block.terms {
@@ -634,8 +714,10 @@ fn up_rates<const PLAIN: bool, const CORE: bool, const FAR: bool>(
         None => &[],
     };
     for table in 0..block.up.tables() {
+        ask_for_sums(side, table + AHEAD);
         let rows = block.up.rows_of(table);
         if rows.is_empty() {
+            leave_nothing(side, keep, table);
             continue;
         }
         let mut totals = Totals::<CORE>::new();
@@ -657,6 +739,6 @@ fn up_rates<const PLAIN: bool, const CORE: bool, const FAR: bool>(
             };
             totals.add::<PLAIN>(words, rates, reactions);
         }
-        leave!(CORE, totals, side, table);
+        leave!(CORE, totals, side, keep, table);
     }
 }

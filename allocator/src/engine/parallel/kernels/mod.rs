@@ -145,10 +145,20 @@ impl Kernels {
         self,
         pass: Pass,
         block: &mut FlowBlock,
-        sides: [Side<'_>; 2],
+        mut sides: [Side<'_>; 2],
         scratch: &mut Scratch,
     ) {
         scratch.fit(block);
+        if pass.rates && self.0 != Simd::Avx512 {
+            for side in &mut sides {
+                side.sums.clear();
+                side.sums.overwrite();
+                if let Some(core) = &mut side.core {
+                    core.sums.clear();
+                    core.sums.overwrite();
+                }
+            }
+        }
         match self.0 {
             Simd::Scalar => portable::run(pass, block, sides, scratch),
             #[cfg(target_arch = "x86_64")]

@@ -155,7 +155,10 @@ pub(in crate::engine::parallel) fn run(
         }
     }
     let terms = |row: usize, lane: usize| match &block.terms {
-        Some(terms) => [terms.joint_weight[row].0[lane], terms.joint_knee[row].0[lane]],
+        Some(terms) => [
+            terms.joint_weight[row].0[lane],
+            terms.joint_knee[row].0[lane],
+        ],
         None => [1.0, block.common_knee],
     };
     joint_rows(pass, &mut block.joint, terms, &mut up, &mut down, scratch);

@@ -6,8 +6,8 @@
 use std::arch::x86_64::*;
 
 use super::{
-    FLOW_LANES, Pass, Registers, Scratch, Side, host_slots, increase, load, load_words, of, of_mut,
-    store,
+    ALL_LANES, FLOW_LANES, Pass, Registers, Scratch, Side, host_slots, increase, load, load_words,
+    of, of_mut, store,
 };
 use crate::engine::parallel::flow_block::FlowBlock;
 use crate::engine::parallel::joint::JointRows;
@@ -198,8 +198,8 @@ impl Totals {
     fn leave(&self, loads: &mut Table, reactions: &mut Table) {
         let [first, second, third, fourth] = self.0;
         for (i, total) in [first, second, third, fourth].into_iter().enumerate() {
-            increase(&mut loads[i], total[0]);
-            increase(&mut reactions[i], total[1]);
+            increase(&mut loads[i], ALL_LANES, total[0]);
+            increase(&mut reactions[i], ALL_LANES, total[1]);
         }
     }
 }
