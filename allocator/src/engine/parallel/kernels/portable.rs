@@ -17,12 +17,16 @@ struct FlowSlots {
 }
 
 #[inline(always)]
-fn slots(set: &RowSet, row: usize, lane: usize) -> FlowSlots {
+fn slots<const CORES: bool>(set: &RowSet, row: usize, lane: usize) -> FlowSlots {
     let slots = set.slots((row * LANES + lane) as u16);
     let fabric = usize::from(slots.fabric);
     FlowSlots {
         table: [usize::from(slots.host), HOST_SLOTS + fabric],
-        core: slots.plane.map(|plane| usize::from(plane) * LANES + fabric),
+        core: if CORES {
+            slots.plane.map(|plane| usize::from(plane) * LANES + fabric)
+        } else {
+            None
+        },
     }
 }
 
@@ -50,7 +54,7 @@ fn half(side: &Side<'_>, table: usize, slots: FlowSlots) -> [f32; 2] {
 
 /// Works on the rows for both racks.
 #[inline(always)]
-fn joint_rows(
+fn joint_rows<const CORES: bool>(
     pass: Pass,
     joint: &mut JointRows,
     terms: impl Fn(usize, usize) -> [f32; 2],
@@ -64,7 +68,10 @@ fn joint_rows(
             let row = usize::from(row);
             let mut moved = 0u16;
             for lane in lanes(joint.down.used[row]) {
-                let ends = [slots(&joint.up, row, lane), slots(&joint.down, row, lane)];
+                let ends = [
+                    slots::<CORES>(&joint.up, row, lane),
+                    slots::<CORES>(&joint.down, row, lane),
+                ];
                 let [up_price, up_room] = half(up, source, ends[0]);
                 let [down_price, down_room] = half(down, table, ends[1]);
                 let rate = &mut joint.rate[row].0[lane];
@@ -110,6 +117,21 @@ fn add(side: &mut Side<'_>, table: usize, slots: FlowSlots, rate: f32, reaction:
 pub(in crate::engine::parallel) fn run(
     pass: Pass,
     block: &mut FlowBlock,
+    sides: [Side<'_>; 2],
+    scratch: &mut Scratch,
+) {
+    // All flows of a block go over cores, or none does: it is asked here once, not for each flow.
+    if sides[0].core.is_some() {
+        run_over::<true>(pass, block, sides, scratch);
+    } else {
+        run_over::<false>(pass, block, sides, scratch);
+    }
+}
+
+#[inline(always)]
+fn run_over<const CORES: bool>(
+    pass: Pass,
+    block: &mut FlowBlock,
     [mut up, mut down]: [Side<'_>; 2],
     scratch: &mut Scratch,
 ) {
@@ -117,7 +139,7 @@ pub(in crate::engine::parallel) fn run(
         for &row in block.up.rows_of(table) {
             let row = usize::from(row);
             for lane in lanes(block.up.used[row]) {
-                scratch.pairs[row].0[lane] = half(&up, table, slots(&block.up, row, lane));
+                scratch.pairs[row].0[lane] = half(&up, table, slots::<CORES>(&block.up, row, lane));
             }
         }
     }
@@ -126,7 +148,7 @@ pub(in crate::engine::parallel) fn run(
             let row = usize::from(row);
             let mut moved = 0u16;
             for lane in lanes(block.down.used[row]) {
-                let slots = slots(&block.down, row, lane);
+                let slots = slots::<CORES>(&block.down, row, lane);
                 let (up_row, up_lane) = split(block.mate[row].0[lane]);
                 let [price, room] = scratch.pairs[up_row].0[up_lane];
                 let [down_price, down_room] = half(&down, table, slots);
@@ -161,7 +183,7 @@ pub(in crate::engine::parallel) fn run(
         ],
         None => [1.0, block.common_knee],
     };
-    joint_rows(pass, &mut block.joint, terms, &mut up, &mut down, scratch);
+    joint_rows::<CORES>(pass, &mut block.joint, terms, &mut up, &mut down, scratch);
     if !pass.rates {
         return;
     }
@@ -175,7 +197,13 @@ pub(in crate::engine::parallel) fn run(
                     None => 1.0,
                 };
                 let reaction = rate * rate * inverse;
-                add(&mut up, table, slots(&block.up, row, lane), rate, reaction);
+                add(
+                    &mut up,
+                    table,
+                    slots::<CORES>(&block.up, row, lane),
+                    rate,
+                    reaction,
+                );
             }
         }
     }
