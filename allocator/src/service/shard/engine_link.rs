@@ -1,12 +1,13 @@
 //! The engine thread as the service sees it: its rings, its figures, and whether it still lives.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use ratewright_topology::Topology;
 use tokio::sync::Notify;
 
+use super::port::Kick;
 use crate::engine::parallel::{ParallelEngine, ParallelOptions, default_workers};
 use crate::engine::thread::{EngineHandle, EngineThreadConfig, Interval, spawn};
 use crate::engine::{
@@ -68,10 +69,33 @@ pub struct EngineSignal {
     notify: Notify,
     /// Rates were handed over since somebody last looked at [`rates_wait`](Self::rates_wait).
     rates: AtomicBool,
+    /// The thread that takes the rates, if there is a shard: it sends most of them, and a wake-up of the
+    /// runtime, only to have that wake the shard, would make every first rate later.
+    shard: OnceLock<Arc<Kick>>,
     died: AtomicBool,
 }
 
 impl EngineSignal {
+    /// From now on this thread is woken for rates, as long as it is there.
+    pub(super) fn set_shard(&self, kick: Arc<Kick>) {
+        // Set once, at start.
+        let _ = self.shard.set(kick);
+    }
+
+    /// Rates wait: wakes whoever takes them.
+    fn wake(&self) {
+        self.rates.store(true, Ordering::Release);
+        match self.shard.get() {
+            Some(kick) if !kick.is_gone() => kick.kick(),
+            _ => self.notify(),
+        }
+    }
+
+    /// Wakes who is in [`wait`](Self::wait).
+    pub(super) fn notify(&self) {
+        self.notify.notify_one();
+    }
+
     /// Waits until the engine thread has something to say.
     pub async fn wait(&self) {
         self.notify.notified().await;
@@ -98,8 +122,7 @@ struct OnThread {
 
 impl OnThread {
     fn wake(&self) {
-        self.signal.rates.store(true, Ordering::Release);
-        self.signal.notify.notify_one();
+        self.signal.wake();
     }
 }
 

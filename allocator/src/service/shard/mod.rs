@@ -395,6 +395,9 @@ fn start_on<P: PacketPort + Send + 'static>(
     }
     hub.offer_sealed(numbers, config.transport.cipher, address);
     let signal = engine.signal();
+    if let Some(first) = queues.first() {
+        signal.set_shard(Arc::clone(&first.kick));
+    }
     let shared = Shared::new(hub, engine, queues, epoch);
     let threads = sealed::start(shards, &shared, &signal).map_err(bind)?;
     Ok((shared, threads))
@@ -406,13 +409,14 @@ async fn hand_out_rates(shared: Shared, signal: Arc<engine_link::EngineSignal>, 
     tokio::time::sleep(grace).await;
     shared.run(|state, _| state.open_rates());
     loop {
-        signal.wait().await;
+        // First those that have come before.
         while shared.run(|state, now_ns| state.take_rates(now_ns)) {
             tokio::task::yield_now().await;
         }
         if signal.died() {
             return;
         }
+        signal.wait().await;
     }
 }
 

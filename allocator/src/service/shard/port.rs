@@ -20,6 +20,8 @@ pub(super) struct Kick {
     /// The thread looks at `due` all the time and need not be woken.
     spins: bool,
     stop: AtomicBool,
+    /// The thread has ended: kicks are in vain.
+    gone: AtomicBool,
 }
 
 impl Kick {
@@ -30,6 +32,7 @@ impl Kick {
             due: AtomicBool::new(false),
             spins,
             stop: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
         })
     }
 
@@ -49,6 +52,15 @@ impl Kick {
     fn wake(&self) {
         // Fails only when the count is at its limit, and then the thread wakes anyway.
         let _ = self.event.write(1);
+    }
+
+    /// The thread has ended.
+    pub(super) fn set_gone(&self) {
+        self.gone.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
     }
 
     pub(super) fn stopped(&self) -> bool {

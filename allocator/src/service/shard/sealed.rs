@@ -131,10 +131,24 @@ pub(super) fn start<P: PacketPort + Send + 'static>(
         };
         let thread = std::thread::Builder::new()
             .name(format!("sealed-{index}"))
-            .spawn(move || runner.run())?;
+            .spawn(move || {
+                let _ending = Ending(Arc::clone(&runner.shard.kick), Arc::clone(&runner.signal));
+                runner.run();
+            })?;
         threads.0.push((kick, thread));
     }
     Ok(threads)
+}
+
+/// When a shard's thread ends, for whatever reason, the runtime takes the rates.
+struct Ending(Arc<Kick>, Arc<EngineSignal>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.set_gone();
+        // The engine may have kicked just now, in vain.
+        self.1.notify();
+    }
 }
 
 struct Runner<P> {

@@ -37,8 +37,9 @@ const MAX_RATES_PER_TURN: usize = 8_192;
 /// Control bytes that may wait for a peer that does not read them.
 const MAX_OUTBOX_BYTES: usize = 8 << 20;
 
-/// Rates that a shard's thread takes in one go: it has datagrams to look at.
-const MAX_RATES_PER_SEALED_TURN: usize = 512;
+/// Rates that a shard's thread takes in one go, as many as the engine may have waiting: in the flow tables
+/// newer ones replace them and first ones overtake them, in the engine's ring they do not.
+const MAX_RATES_PER_SEALED_TURN: usize = 1 << 16;
 
 /// A QUIC datagram this soon after a sealed one may have been sent before it.
 pub(in crate::service) const OVERTAKEN_NS: u64 = 20_000_000;
