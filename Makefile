@@ -30,7 +30,7 @@ test-dpdk: require-root
 	$(CARGO) build --locked -p ratewright-allocator --features dpdk --bins
 	$(CARGO) build --locked -p ratewright-lab --bins
 	$(TARGET)/debug/ratewright swarm --transport dpdk --sessions 8 --flows 64 --seconds 1 --churn 500 --json | \
-	  tee /dev/stderr | grep -q '"lost_views":0'
+	  tee -a /dev/stderr | grep -q '"lost_views":0'
 
 # Said once here, and not by every test that builds network namespaces.
 require-root:
