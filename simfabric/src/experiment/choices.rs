@@ -374,6 +374,7 @@ impl Choices {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::schemes::Scheme;
 
     #[test]
     fn every_key_can_be_set_and_refuses_nonsense() {
@@ -395,6 +396,10 @@ mod tests {
             let mut choices = Choices::default();
             choices.set(&format!("{key}={}", good(key))).unwrap();
             assert_ne!(choices, Choices::default(), "{key}");
+            let heard = Scheme::ALL
+                .iter()
+                .any(|scheme| scheme.relevant(&choices) != Choices::default());
+            assert!(heard, "no scheme knows {key}");
             let refused = choices.set(&format!("{key}=-1")).unwrap_err();
             assert!(refused.to_string().contains(expected), "{refused}");
         }

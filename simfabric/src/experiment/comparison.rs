@@ -230,8 +230,22 @@ pub fn fetch(cases: &[Case]) -> Result<Vec<Sample>, ExperimentError> {
         let found = done.iter().find(|(of, _)| of == case);
         found.map(|(_, sample)| sample.clone())
     };
+    let cases: Vec<Case> = cases
+        .iter()
+        .map(|&(settings, scheme, load)| {
+            let choices = scheme.relevant(&settings.choices);
+            (
+                Settings {
+                    choices,
+                    ..settings
+                },
+                scheme,
+                load,
+            )
+        })
+        .collect();
     let mut missing: Vec<Case> = Vec::new();
-    for case in cases {
+    for case in &cases {
         if known(&done, case).is_none() && !missing.contains(case) {
             missing.push(*case);
         }

@@ -1,12 +1,16 @@
 //! Rows of figures 12 to 15 that are off, measured again under other choices where the paper leaves one
 //! open ([`Choices`](super::choices::Choices)). A row is explained if one of them brings it to where the
 //! paper has it, and stays off if none does; its note has what came of each.
+//!
+//! A row may have a bound, too: what it would be if Flowtune had no control plane
+//! ([`Scheme::Ideal`]). If even that is outside on the same side, no allocator that shares evenly
+//! reaches the paper's figure on this workload, and that explains the row.
 
 use super::choices::ChoiceError;
 use super::comparison::{Sample, fetch};
 use super::schemes::Scheme;
 use super::{ExperimentError, Settings};
-use crate::report::figure::{Figure, Row, Verdict, short};
+use crate::report::figure::{Figure, Number, Row, Verdict, short};
 
 /// Choices as on the command line, made together.
 pub type Way = &'static [&'static str];
@@ -31,6 +35,8 @@ pub struct Question {
     pub tolerance: f64,
     /// What to try.
     pub ways: &'static [Way],
+    /// Whether the row has a bound.
+    pub bounded: bool,
 }
 
 /// Settings with other choices on top.
@@ -63,11 +69,19 @@ pub fn explain(
             cases.push((settings, question.scheme, question.load));
             cases.push((settings, Scheme::Flowtune, question.load));
         }
+        if question.bounded {
+            cases.push((settings, question.scheme, question.load));
+            cases.push((settings, Scheme::Ideal, question.load));
+        }
     }
     let samples = fetch(&cases)?;
     let mut pairs = samples.chunks_exact(2);
     for question in off {
         let row = &mut figure.rows[question.row];
+        let (least, most) = (
+            question.range.0 * (1.0 - question.tolerance),
+            question.range.1 * (1.0 + question.tolerance),
+        );
         let mut found = Vec::new();
         let mut explained = false;
         for (way, pair) in question.ways.iter().zip(&mut pairs) {
@@ -82,6 +96,21 @@ pub fn explain(
                 short(value),
                 row.unit,
                 way.join(" ")
+            ));
+        }
+        if question.bounded
+            && let Some(pair) = pairs.next()
+            && let Some(bound) = measure(question.of, &pair[0], &pair[1])
+        {
+            let ours = match row.ours {
+                Number::Value(ours) => ours,
+                Number::Range(_) | Number::Missing(()) => bound,
+            };
+            explained |= (ours < least && bound < least) || (ours > most && bound > most);
+            found.push(format!(
+                "{} {} against exact fair rates without a control plane",
+                short(bound),
+                row.unit
             ));
         }
         if found.is_empty() {

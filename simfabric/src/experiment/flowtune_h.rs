@@ -105,6 +105,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
                             range,
                             tolerance: TOLERANCE,
                             ways,
+                            bounded: true,
                         });
                         Row::judged(label, range, ours, "×", TOLERANCE)
                     }

@@ -57,6 +57,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
                 range: (LONGER, LONGER),
                 tolerance: TOLERANCE,
                 ways: &WAYS,
+                bounded: false,
             });
             figure.rows.push(
                 Row::judged(

@@ -51,6 +51,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
                         range: (DROPS, DROPS),
                         tolerance: TOLERANCE,
                         ways: &WAYS,
+                        bounded: false,
                     });
                     Row::judged(label, DROPS, percent, "%", TOLERANCE)
                 }

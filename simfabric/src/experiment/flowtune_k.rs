@@ -70,6 +70,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
                 range,
                 tolerance: TOLERANCE,
                 ways,
+                bounded: true,
             });
             let row = Row::judged(label, range, ahead(scheme, load), "points", TOLERANCE);
             let score = |scheme| find(&samples, scheme, load).map_or(0.0, |s| s.fairness);

@@ -18,6 +18,7 @@ use crate::net::queue::{CodelConfig, Limit, XcpConfig};
 use crate::net::{FabricConfig, QueueConfig};
 use crate::transport::Transport;
 use crate::transport::flowtune::{Flowtune, FlowtuneConfig};
+use crate::transport::ideal::{Ideal, IdealConfig};
 use crate::transport::paced::SenderConfig;
 use crate::transport::tcp::congestion::{
     Cubic, CubicConfig, CubicGrowth, Dctcp, DctcpConfig, PFabric, PFabricConfig, Xcp,
@@ -37,6 +38,9 @@ pub enum Scheme {
     SfqCodel,
     /// XCP.
     Xcp,
+    /// Flowtune without a control plane: exact fair rates, known everywhere at once. None of the
+    /// paper's; what a row cannot be beyond.
+    Ideal,
 }
 
 /// Something to be done with a scheme, whatever its type.
@@ -56,7 +60,7 @@ pub trait Visitor {
 }
 
 impl Scheme {
-    /// In the paper's order.
+    /// The paper's, in its order.
     pub const ALL: [Self; 5] = [
         Self::Flowtune,
         Self::Dctcp,
@@ -74,6 +78,7 @@ impl Scheme {
             Self::PFabric => "pFabric",
             Self::SfqCodel => "sfqCoDel",
             Self::Xcp => "XCP",
+            Self::Ideal => "ideal",
         }
     }
 
@@ -82,7 +87,7 @@ impl Scheme {
         let both = |queue: QueueConfig| Some((queue.clone(), queue));
         let limit = choices.buffer;
         match self {
-            Self::Flowtune => None,
+            Self::Flowtune | Self::Ideal => None,
             Self::Dctcp => {
                 let mark = |packets| QueueConfig::EcnThreshold {
                     mark_at: Limit::Packets(packets),
@@ -138,6 +143,52 @@ impl Scheme {
         fabric
     }
 
+    /// The choices with those that this scheme knows nothing of as they usually are: two runs whose
+    /// choices are then the same are the same run.
+    #[must_use]
+    pub fn relevant(self, choices: &Choices) -> Choices {
+        let usual = Choices::default();
+        let mut own = *choices;
+        if self != Self::Flowtune {
+            own.flowtune_window_packets = usual.flowtune_window_packets;
+            own.reserve = usual.reserve;
+        }
+        if self != Self::Dctcp {
+            own.mark_packets = usual.mark_packets;
+            own.core_marks = usual.core_marks;
+            own.dctcp_gain = usual.dctcp_gain;
+        }
+        if self != Self::PFabric {
+            own.pfabric_nic = usual.pfabric_nic;
+            own.pfabric_window_packets = usual.pfabric_window_packets;
+            own.pfabric_rto = usual.pfabric_rto;
+            own.pfabric_buffer_bytes = usual.pfabric_buffer_bytes;
+        }
+        if self != Self::SfqCodel {
+            own.codel_target = usual.codel_target;
+            own.codel_interval = usual.codel_interval;
+            own.cubic_counted = usual.cubic_counted;
+            own.hystart = usual.hystart;
+        }
+        if self != Self::Xcp {
+            own.xcp_window_packets = usual.xcp_window_packets;
+        }
+        if !matches!(self, Self::Dctcp | Self::SfqCodel) {
+            own.tcp_window_packets = usual.tcp_window_packets;
+        }
+        if matches!(self, Self::Flowtune | Self::Ideal | Self::PFabric) {
+            own.buffer = usual.buffer;
+            own.nic_limit_packets = usual.nic_limit_packets;
+        }
+        if matches!(self, Self::Flowtune | Self::Ideal) {
+            own.nic_of_scheme = usual.nic_of_scheme;
+        }
+        if self == Self::Ideal {
+            own.handshake = usual.handshake;
+        }
+        own
+    }
+
     /// Shows the visitor this scheme on the paper's network.
     ///
     /// # Errors
@@ -148,12 +199,17 @@ impl Scheme {
         choices: &Choices,
         visitor: V,
     ) -> Result<V::Output, ExperimentError> {
+        let choices = &self.relevant(choices);
         let fabric = self.fabric(topology.hosts().len() as u32, choices);
         match self {
             Self::Flowtune => {
                 let shared = Arc::new(topology.clone());
                 let transport = Flowtune::new(&shared, flowtune(choices))?;
                 visitor.visit(fabric, transport)
+            }
+            Self::Ideal => {
+                let shared = Arc::new(topology.clone());
+                visitor.visit(fabric, Ideal::new(&shared, ideal(choices)))
             }
             Self::Dctcp => {
                 let control = DctcpConfig {
@@ -216,6 +272,20 @@ fn flowtune(choices: &Choices) -> FlowtuneConfig {
         },
         handshake: choices.handshake,
         ..FlowtuneConfig::default()
+    }
+}
+
+/// The ideal: what it hands out leaves room for the acknowledgements of as much data the other way.
+fn ideal(choices: &Choices) -> IdealConfig {
+    let framing = choices.framing;
+    let [data, answer] = [framing.mss_bytes, 0].map(|b| f64::from(framing.wire_bytes(b)));
+    IdealConfig {
+        sender: SenderConfig {
+            payload_bytes: framing.mss_bytes,
+            min_rto: choices.min_rto,
+            ..SenderConfig::default()
+        },
+        share: data / (data + answer),
     }
 }
 

@@ -52,7 +52,7 @@ where
                     above,
                     -4,
                     VPos::Bottom,
-                    &short(value),
+                    &two_digits(value),
                     &style::font(10, MUTED),
                 )?;
             }
@@ -63,6 +63,16 @@ where
         write(area, below, 7, VPos::Top, name, &style::font(12, INK))?;
     }
     Ok(())
+}
+
+/// A value as narrow as its bar: two digits, or the whole number.
+fn two_digits(value: f64) -> String {
+    match value.abs() {
+        v if v >= 9.95 => format!("{value:.0}"),
+        v if v >= 0.995 => format!("{value:.1}"),
+        v if v >= 0.0995 => format!("{value:.2}"),
+        _ => short(value),
+    }
 }
 
 /// Writes a text centred at a point of the picture, `lower` pixels further down.

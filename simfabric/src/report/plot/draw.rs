@@ -4,6 +4,7 @@ use indexmap::IndexMap;
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::style::{self, GRID, INK, MUTED, REFERENCE};
 use super::{Content, Mark, Panel, Picture, bars, lines};
@@ -240,14 +241,15 @@ where
             style::line(REFERENCE, 1),
         )))?;
     }
-    let (px, py) = chart.backend_coord(&(x_low, to));
+    // At the right end, where a group's bars leave most room and curves have ended.
+    let (px, py) = chart.backend_coord(&(x_high, to));
     chart.plotting_area().strip_coord_spec().draw(&Text::new(
         mark.text.clone(),
         {
             let (ax, ay) = chart.plotting_area().get_base_pixel();
-            (px - ax + 5, py - ay - 14)
+            (px - ax - 3, py - ay - 3)
         },
-        style::font(11, MUTED),
+        style::font(11, MUTED).pos(Pos::new(HPos::Right, VPos::Bottom)),
     ))?;
     Ok(())
 }
