@@ -26,26 +26,40 @@ pub(super) const PAPER: [PaperRow; 5] = [
         Scheme::Dctcp,
         1,
         (2.1, 2.9),
-        &[&["handshake=true"], &["tcp-window=4"]],
+        // Two packets are ns-2's first window.
+        &[
+            &["handshake=true"],
+            &["tcp-window=2"],
+            &["handshake=true", "tcp-window=2"],
+        ],
     ),
     (
         Scheme::PFabric,
         0,
         (1.7, 2.4),
-        &[&["pfabric-nic=fifo"], &["handshake=true"]],
+        &[
+            &["pfabric-nic=short"],
+            &["pfabric-nic=short", "pfabric-window=4"],
+            &["pfabric-nic=fifo"],
+        ],
     ),
     // At high load alone, and at low load alone.
     (
         Scheme::SfqCodel,
         2,
         (3.5, 3.8),
-        &[&["min-rto=2000"], &["codel-interval=60"]],
+        &[&["min-rto=2000"], &["min-rto=3000"], &["codel-interval=60"]],
     ),
     (
         Scheme::SfqCodel,
         3,
         (2.1, 2.4),
-        &[&["min-rto=10000"], &["min-rto=20000"]],
+        &[
+            &["min-rto=4000"],
+            &["codel-interval=60"],
+            &["codel-interval=60", "min-rto=1000"],
+            &["codel-interval=60", "min-rto=2000"],
+        ],
     ),
 ];
 
@@ -85,9 +99,14 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
             ours.flowlets[class],
         ))
     };
+    // Those that the workload has flowlets of.
+    let classes: Vec<usize> = (0..CLASSES.len())
+        .filter(|&class| samples.iter().any(|sample| sample.flowlets[class] > 0))
+        .collect();
     let mut questions = Vec::new();
     for &scheme in others {
-        for (class, (name, _)) in CLASSES.iter().enumerate() {
+        for &class in &classes {
+            let name = CLASSES[class].0;
             for &load in loads(settings.quick) {
                 let found = ratio(scheme, class, load);
                 let paper = PAPER
@@ -138,8 +157,9 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
             let series = others
                 .iter()
                 .map(|&scheme| {
-                    let values = (0..CLASSES.len())
-                        .map(|class| ratio(scheme, class, load).map(|found| found.0))
+                    let values = classes
+                        .iter()
+                        .map(|&class| ratio(scheme, class, load).map(|found| found.0))
                         .collect();
                     Bars::new(scheme.name(), values)
                 })
@@ -148,7 +168,10 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
                 format!("Load {load}"),
                 "Size of flowlet",
                 Axis::linear("99 % of times over Flowtune's (×)"),
-                CLASSES.iter().map(|class| class.0.to_owned()).collect(),
+                classes
+                    .iter()
+                    .map(|&class| CLASSES[class].0.to_owned())
+                    .collect(),
                 series,
             )
             .mark(1.0, "as Flowtune")

@@ -22,6 +22,7 @@ pub(super) const PAPER: [PaperRow; 4] = [
         Scheme::PFabric,
         (0.45, 0.83),
         &[
+            &["pfabric-nic=short"],
             &["pfabric-nic=fifo"],
             &["pfabric-nic=fifo", "handshake=true"],
         ],
@@ -34,7 +35,11 @@ pub(super) const PAPER: [PaperRow; 4] = [
     (
         Scheme::Xcp,
         (1.3, 1.3),
-        &[&["handshake=true"], &["flowtune-window=10"]],
+        &[
+            &["handshake=true"],
+            &["flowtune-window=10"],
+            &["handshake=true", "flowtune-window=10"],
+        ],
     ),
 ];
 
