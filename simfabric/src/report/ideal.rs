@@ -55,6 +55,8 @@ pub fn completion_time(
 mod tests {
     use super::*;
     use crate::net::FabricConfig;
+    use crate::transport::tcp::congestion::NewReno;
+    use crate::transport::tcp::{Tcp, TcpConfig};
     use crate::transport::window::FixedWindow;
     use crate::{Config, FlowSpec, Sim, Time};
     use ratewright_topology::TwoTierClos;
@@ -104,6 +106,37 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// SYN and SYN-ACK are one round trip of packets without data, and nothing else.
+    #[test]
+    fn a_handshake_is_a_round_trip_of_empty_packets() {
+        let host_delay = Span::from_us(2);
+        let topology = TwoTierClos::default().build().unwrap();
+        let last = HostId(topology.hosts().len() as u32 - 1);
+        let fct = |handshake| {
+            let fabric = FabricConfig {
+                host_delay,
+                ..FabricConfig::default()
+            };
+            let config = Config {
+                fabric,
+                ..Config::default()
+            };
+            let tcp = TcpConfig {
+                handshake,
+                ..TcpConfig::default()
+            };
+            let flow = FlowSpec::new(HostId(0), last, 1_460, Time::from_us(3));
+            let tcp = Tcp::<NewReno>::new(tcp);
+            let mut sim = Sim::new(config, topology.clone(), std::iter::once(flow), tcp).unwrap();
+            sim.run_until(Time::from_ms(100)).unwrap();
+            sim.records().flows[0].fct().unwrap().as_ps()
+        };
+        let framing = FabricConfig::default().framing;
+        let pair = (HostId(0), last);
+        let empty = completion_time(&topology, framing, host_delay, pair, 0).unwrap();
+        assert_eq!(fct(true) - fct(false), 2 * empty.as_ps());
     }
 
     /// Flowtune §5.3: links of 1.5 us and hosts of 2 us make a round trip of 14 us over 2 hops. Over 4 hops
