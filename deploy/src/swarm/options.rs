@@ -109,7 +109,7 @@ pub struct SwarmOptions {
     /// The driver of --transport dpdk
     #[arg(long, value_enum, default_value_t = DpdkDriver::AfXdp, value_name = "DRIVER")]
     pub dpdk_driver: DpdkDriver,
-    /// Lines for the [allocation] table of the allocator that is started, such as "interval_us = 50"
+    /// Lines for the `[allocation]` table of the allocator that is started, such as "interval_us = 50"
     #[arg(long = "set", value_name = "KEY = VALUE")]
     pub settings: Vec<String>,
     /// Where ratewright-allocator is; default: beside this program
