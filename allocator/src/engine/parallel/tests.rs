@@ -237,28 +237,38 @@ proptest! {
 }
 
 /// 60 hosts per rack: two tables share a rack's fabric links. 20 spines: not all of them fit.
+/// Starts the same flows in both engines, from hosts that are `stride` apart.
+fn start_both(
+    topology: &Topology,
+    mut engines: [&mut dyn RateEngine; 2],
+    keys: std::ops::Range<u32>,
+    stride: u32,
+) {
+    let hosts = topology.hosts().len() as u32;
+    for key in keys {
+        let sketch = Sketch {
+            source: key * stride % hosts,
+            destination: (key * stride + 1 + key * key % (hosts - 1)) % hosts,
+            hash: key.wrapping_mul(0x9e37_79b1),
+            weight: 1.0,
+            class: 0,
+            demand_bps: f64::INFINITY,
+        };
+        for engine in &mut engines {
+            engine
+                .apply(start(topology, u64::from(key), &sketch))
+                .expect("valid");
+        }
+    }
+}
+
 #[test]
 fn wide_racks_and_many_spines() {
     for (hosts, spines) in [(60, 4), (5, 20), (60, 16)] {
         let topology = two_tiers(4, hosts, spines);
         let mut exact = reference(&topology);
         let mut engine = parallel(&topology, 2, 2, Simd::best());
-        let total = 4 * hosts;
-        for key in 0..600u32 {
-            let sketch = Sketch {
-                source: key * 7 % total,
-                destination: (key * 7 + 1 + key * key % (total - 1)) % total,
-                hash: key.wrapping_mul(0x9e37_79b1),
-                weight: 1.0,
-                class: 0,
-                demand_bps: f64::INFINITY,
-            };
-            for engine in [&mut exact as &mut dyn RateEngine, &mut engine] {
-                engine
-                    .apply(start(&topology, u64::from(key), &sketch))
-                    .expect("valid");
-            }
-        }
+        start_both(&topology, [&mut exact, &mut engine], 0..600, 7);
         assert!(settle(&mut exact) && settle(&mut engine));
         compare(&engine, &exact, 0..600).expect("the same");
     }
@@ -286,24 +296,9 @@ fn three_tiers_are_the_same_problem() {
     ];
     for (shape, blocks, all_in_rows) in shapes {
         let topology = shape.build().expect("valid");
-        let hosts = topology.hosts().len() as u32;
         let mut exact = reference(&topology);
         let mut engine = parallel(&topology, blocks, 2.min(blocks as usize), Simd::best());
-        for key in 0..400u32 {
-            let sketch = Sketch {
-                source: key * 5 % hosts,
-                destination: (key * 5 + 1 + key * key % (hosts - 1)) % hosts,
-                hash: key.wrapping_mul(0x9e37_79b1),
-                weight: 1.0,
-                class: 0,
-                demand_bps: f64::INFINITY,
-            };
-            for engine in [&mut exact as &mut dyn RateEngine, &mut engine] {
-                engine
-                    .apply(start(&topology, u64::from(key), &sketch))
-                    .expect("valid");
-            }
-        }
+        start_both(&topology, [&mut exact, &mut engine], 0..400, 5);
         assert!(settle(&mut exact) && settle(&mut engine));
         compare(&engine, &exact, 0..400).expect("the same");
         assert_eq!(
