@@ -112,6 +112,9 @@ struct rw_cold {
 	__u64 first_write_ns;
 	/* The congestion control that take-over found. */
 	char previous_cc[RW_TCP_CA_NAME_MAX];
+	/* The maximum that bound_pacing() set, and the application's own that it stands for. */
+	__u64 set_max;
+	__u64 own_max;
 };
 
 struct {
@@ -176,6 +179,7 @@ _Static_assert(PRIV_OFFSET + sizeof(struct rw_flow) <= PRIV_SIZE, "the private a
  */
 #define BEHIND_MAX_NS (1LL << 20)
 #define CATCH_UP_SHIFT 23
+#define CATCH_UP_MOST_SHIFT 3
 /* One full segment in about a third of a second: the longest that a raise can have to wait. */
 #define MIN_PAYLOAD_BYTES_PER_S 4096
 
@@ -252,6 +256,58 @@ static __always_inline void put_v6(__u8 *to, const __be32 from[4])
 	words[3] = from[3];
 }
 
+/*
+ * Now and then the kernel (seen on Linux 6.18, in softirqs that interrupt a sender, on busy
+ * processors) runs none of these programs for a millisecond or two. TCP then paces at what cubic's
+ * window allows, and bursts of a megabyte were seen. While a rate is in force the socket's own
+ * maximum therefore stands at what catch_up() may at most ask for: the kernel keeps to it by itself.
+ * The application's own maximum is remembered, still counts, and comes back with plain TCP.
+ */
+static __noinline void bound_pacing(struct tcp_sock *tp, __u64 most)
+{
+	struct sock *sk = (struct sock *)tp;
+	struct rw_cold *rare = bpf_sk_storage_get(&cold, tp, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+	__u64 present = sk->sk_max_pacing_rate;
+	__u32 value;
+
+	if (!rare)
+		return;
+	/* Not ours: the application's. */
+	if (!rare->set_max || present != rare->set_max)
+		rare->own_max = present;
+	/* The option has 32 bits here, and all of them set mean "none". */
+	if (most >= ~0U || most > rare->own_max)
+		most = rare->own_max;
+	if (most != ~0UL && most >= ~0U)
+		return;
+	rare->set_max = most;
+	value = most;
+	if (most != present)
+		bpf_setsockopt(tp, RW_SOL_SOCKET, RW_SO_MAX_PACING_RATE, &value, sizeof(value));
+}
+
+/* The application's own maximum in bytes/s; ~0: none. */
+static __noinline __u64 own_pacing_max(struct tcp_sock *tp)
+{
+	struct rw_cold *rare = bpf_sk_storage_get(&cold, tp, NULL, 0);
+	__u64 present = ((struct sock *)tp)->sk_max_pacing_rate;
+
+	return rare && rare->set_max && present == rare->set_max ? rare->own_max : present;
+}
+
+static __noinline void release_pacing(struct tcp_sock *tp)
+{
+	struct rw_cold *rare = bpf_sk_storage_get(&cold, tp, NULL, 0);
+	__u32 value;
+
+	if (!rare || !rare->set_max)
+		return;
+	value = rare->own_max < ~0U ? rare->own_max : ~0U;
+	if (((struct sock *)tp)->sk_max_pacing_rate == rare->set_max)
+		bpf_setsockopt(tp, RW_SOL_SOCKET, RW_SO_MAX_PACING_RATE, &value, sizeof(value));
+	rare->set_max = 0;
+}
+
 /* Sends an event to user space; false: the ring was full. */
 static __noinline bool emit(struct tcp_sock *tp, __u32 slot, __u32 use_count, __u32 kind,
 			    __u64 value)
@@ -299,7 +355,6 @@ static __always_inline void give_back(__u32 index)
 /* Takes a slot and reports the flowlet. */
 static __noinline void report(struct tcp_sock *tp)
 {
-	struct sock *sk = (struct sock *)tp;
 	struct rw_flow *flow = flow_of(tp);
 	__u8 tick = tp->tcp_clock_cache >> TICK_SHIFT;
 	struct rw_slot *slot;
@@ -323,7 +378,7 @@ static __noinline void report(struct tcp_sock *tp)
 	use_count = load(&slot->owner) >> 32;
 	*(volatile __u64 *)&slot->owner = owner_word(use_count, SLOT_ACTIVE);
 	__sync_fetch_and_add(&shared.connections, 1);
-	if (!emit(tp, index, use_count, RW_EVENT_START, sk->sk_max_pacing_rate)) {
+	if (!emit(tp, index, use_count, RW_EVENT_START, own_pacing_max(tp))) {
 		*(volatile __u64 *)&slot->owner = owner_word(use_count, SLOT_FREE);
 		give_back(index);
 		flow->failed_tick = tick;
@@ -485,6 +540,7 @@ static __always_inline void refresh(struct tcp_sock *tp, struct rw_flow *flow)
 		if (flow->flags & FLOW_LEASED) {
 			if (wire)
 				__sync_fetch_and_add(&shared.expired, 1);
+			release_pacing(tp);
 			unlease(tp, true);
 		}
 		return;
@@ -500,6 +556,9 @@ static __always_inline void refresh(struct tcp_sock *tp, struct rw_flow *flow)
 	}
 	if (wire != flow->wire_bytes_per_s || flow->mss != (__u16)tp->mss_cache)
 		new_rate(tp, wire);
+	most = flow->payload_bytes_per_s + (flow->payload_bytes_per_s >> CATCH_UP_MOST_SHIFT);
+	if (sk->sk_max_pacing_rate != most)
+		bound_pacing(tp, most);
 	payload = catch_up(tp, slot, flow->payload_bytes_per_s, now);
 	most = sk->sk_max_pacing_rate;
 	sk->sk_pacing_rate = payload < most ? payload : most;
@@ -539,8 +598,10 @@ static __noinline void begin_flowlet(struct tcp_sock *tp)
 		}
 		/* User space has ended the flowlet and taken the slot. */
 		flow->slot = 0;
-		if (flow->flags & FLOW_LEASED)
+		if (flow->flags & FLOW_LEASED) {
+			release_pacing(tp);
 			unlease(tp, true);
+		}
 	}
 	flow->start_ns = first_write_ns ? first_write_ns : tp->tcp_clock_cache;
 }
@@ -740,8 +801,10 @@ int rw_take_over(struct bpf_iter__tcp *ctx)
 {
 	struct sock_common *common = ctx->sk_common;
 	char name[RW_TCP_CA_NAME_MAX] = {};
+	__u32 no_maximum = ~0U;
 	struct rw_cold *rare;
 	struct tcp_sock *tp;
+	bool inherited;
 	__u8 state;
 
 	if (!common)
@@ -756,7 +819,8 @@ int rw_take_over(struct bpf_iter__tcp *ctx)
 	if (bpf_getsockopt(tp, RW_SOL_TCP, RW_TCP_CONGESTION, name, sizeof(name)) ||
 	    same_name(name, cc_name))
 		return 0;
-	if (!(name[0] == 'r' && name[1] == 'w' && name[2] == '_')) {
+	inherited = name[0] == 'r' && name[1] == 'w' && name[2] == '_';
+	if (!inherited) {
 		rare = bpf_sk_storage_get(&cold, tp, NULL, BPF_SK_STORAGE_GET_F_CREATE);
 		if (rare)
 			copy_name(rare->previous_cc, name);
@@ -766,6 +830,10 @@ int rw_take_over(struct bpf_iter__tcp *ctx)
 		__sync_fetch_and_add(&shared.switch_failed, 1);
 	else if (state == RW_TCP_ESTABLISHED)
 		__sync_fetch_and_add(&shared.adopted, 1);
+	/* The maximum of a program that is gone: what it stood for is no longer known. */
+	if (inherited)
+		bpf_setsockopt(tp, RW_SOL_SOCKET, RW_SO_MAX_PACING_RATE, &no_maximum,
+			       sizeof(no_maximum));
 	return 0;
 }
 
@@ -786,6 +854,7 @@ int rw_give_back(struct bpf_iter__tcp *ctx)
 	if (bpf_getsockopt(tp, RW_SOL_TCP, RW_TCP_CONGESTION, name, sizeof(name)) ||
 	    !same_name(name, cc_name))
 		return 0;
+	release_pacing(tp);
 	rare = bpf_sk_storage_get(&cold, tp, NULL, 0);
 	if (rare && rare->previous_cc[0])
 		copy_name(name, rare->previous_cc);

@@ -353,6 +353,38 @@ fn an_applications_own_maximum_is_respected_and_survives() {
     );
 }
 
+/// A busy kernel may run none of the back end's programs for milliseconds. Pacing holds all the same,
+/// because the socket's own maximum stands just above the rate while one is in force.
+#[test]
+fn the_kernel_itself_bounds_pacing_while_a_rate_is_in_force() {
+    let pair = Pair::new();
+    let mut driver = Driver::open(&pair);
+    let receiver = netns::Receiver::start(&pair.right, RIGHT_V4, 1);
+    let mut client = Client::connect(receiver.address);
+    set_max_pacing(&client.stream, 25_000_000);
+    let probe = client.stream.try_clone().expect("a second handle");
+    let writer = std::thread::spawn(move || {
+        let end = now_ns() + 1_500_000_000;
+        while now_ns() < end {
+            client.stream.write_all(&[5; 1 << 16]).expect("write");
+        }
+    });
+    let conn = driver.started();
+    let rate_bytes_per_s = 40_000_000 / 8;
+    driver.set(conn, 40, now_ns() + 500_000_000);
+    sleep(Duration::from_millis(200));
+    let bound = get_max_pacing(&probe);
+    assert!(
+        (rate_bytes_per_s..rate_bytes_per_s * 9 / 8).contains(&bound),
+        "{bound} bytes/s at a rate of {rate_bytes_per_s}"
+    );
+    sleep(Duration::from_millis(600));
+    assert_eq!(get_max_pacing(&probe), 25_000_000, "after the lease");
+    writer.join().expect("writer");
+    drop(probe);
+    receiver.finish();
+}
+
 fn set_max_pacing(stream: &TcpStream, bytes_per_s: u32) {
     use std::os::fd::AsRawFd;
     netns::set_u32(stream.as_raw_fd(), libc::SO_MAX_PACING_RATE, bytes_per_s);
