@@ -3,6 +3,7 @@
 use arrayvec::ArrayVec;
 
 use crate::packet::Packet;
+use crate::time::Time;
 
 /// What the XCP router reads and writes in every data packet (XCP §3.1: the congestion header).
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -29,6 +30,25 @@ pub struct IntHop {
     pub queue_bytes: u64,
 }
 
+/// A segment of a TCP connection that carries real bytes ([`crate::transport::tcp::stream`]).
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Segment {
+    /// The connection; a later one of the same two nodes has another number.
+    pub connection: u32,
+    /// The stream's first byte in it.
+    pub seq: u64,
+    /// The next byte that its sender expects.
+    pub ack: u64,
+    /// Its time stamp (RFC 7323 §3.2, TSval).
+    pub sent_at: Time,
+    /// The time stamp of the segment that arrived last at its sender (TSecr).
+    pub echo: Time,
+    /// What its sender holds out of order (RFC 2018 §3).
+    pub blocks: ArrayVec<(u64, u64), 3>,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+}
+
 /// What a packet carries beyond its header.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Extension {
@@ -39,6 +59,8 @@ pub enum Extension {
     Xcp(XcpHeader),
     /// Bytes of a protocol that is not simulated but real, or of the scheme's own.
     Bytes(Vec<u8>),
+    /// A segment of a stream of such bytes.
+    Segment(Segment),
     /// In-band telemetry, one entry per hop that stamped it.
     Int(ArrayVec<IntHop, 6>),
 }
@@ -98,10 +120,13 @@ impl Extensions {
 
     /// Drops the extension of a packet, if it has one.
     pub fn discard(&mut self, packet: &mut Packet) {
-        if packet.ext != 0
-            && let Some(Extension::Bytes(buffer)) = self.take(packet)
-        {
-            self.recycle(buffer);
+        if packet.ext == 0 {
+            return;
+        }
+        match self.take(packet) {
+            Some(Extension::Bytes(buffer)) => self.recycle(buffer),
+            Some(Extension::Segment(segment)) => self.recycle(segment.bytes),
+            _ => {}
         }
     }
 

@@ -138,6 +138,24 @@ fn bad_plans_get_one_clear_error_with_the_place() {
             "`discipline` is \"magic\"",
         ),
         ("\"fixed-window\"", "\"warp\"", 18, "`name` is \"warp\""),
+        (
+            "\"fixed-window\"\npackets = 10",
+            "\"flowtune\"\ncontrol = \"udp\"",
+            19,
+            "unknown variant `udp`, expected `datagram` or `tcp`",
+        ),
+        (
+            "\"fixed-window\"\npackets = 10",
+            "\"flowtune\"\ncontrol_max_rto = \"1ms\"",
+            19,
+            "`control_max_rto` is a parameter of `control = \"tcp\"`",
+        ),
+        (
+            "\"fixed-window\"\npackets = 10",
+            "\"flowtune\"\ncontrol = \"tcp\"\ncontrol_max_rto = \"10us\"",
+            20,
+            "10000 ns, must be at least 1 µs and the least one, 20000 ns",
+        ),
         ("packets = 10", "packets = 0", 19, "a window of 0 packets"),
         (
             "\"web\"",
@@ -319,6 +337,31 @@ fn results_do_not_depend_on_jobs() {
     let b = dir.path().join("seed/summary.json");
     let other = simfabric(&["compare", text(&a), text(&b), "--tolerance", "0"]);
     assert!(!other.status.success());
+}
+
+/// The plan's control traffic goes over what it says: with TCP there are its counters, and every
+/// flowlet is reported and given its rate all the same.
+#[test]
+fn a_plan_chooses_what_control_traffic_goes_over() {
+    let dir = TempDir::new().unwrap();
+    let plan = dir.path().join("plan.toml");
+    let summary = |keys: &str| {
+        let transport = format!("\"flowtune\"\n{keys}");
+        std::fs::write(
+            &plan,
+            GOOD.replacen("\"fixed-window\"\npackets = 10", &transport, 1),
+        )
+        .unwrap();
+        run(&plan, &dir.path().join("out"), &[])["transports"]["flowtune"].clone()
+    };
+    let (datagram, tcp) = (summary(""), summary("control = \"tcp\""));
+    let counter = |of: &Value, name: &str| of["counters"][name].as_f64();
+    assert_eq!(counter(&datagram, "control_retransmits"), None);
+    let retransmits = counter(&tcp, "control_retransmits");
+    assert!(retransmits.is_some(), "{tcp}");
+    let starts = counter(&tcp, "flowlet_starts");
+    assert!(starts.is_some_and(|starts| starts > 10.0), "{tcp}");
+    assert_eq!(starts, counter(&datagram, "flowlet_starts"));
 }
 
 /// A run from a trace of its own flows gives the same flows, and the same results for each of them.

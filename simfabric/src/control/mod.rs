@@ -29,6 +29,8 @@ mod tests;
 
 /// IPv4 and UDP headers of a control datagram.
 const IP_UDP_BYTES: u32 = 20 + 8;
+/// IPv4 and TCP headers of a control segment, with time stamps (RFC 7323 appendix A).
+const IP_TCP_BYTES: u32 = 20 + 20 + 12;
 /// Ethernet header and frame check sequence.
 pub const ETHERNET_BYTES: u32 = 14 + 4;
 /// The smallest Ethernet frame.
@@ -44,6 +46,27 @@ pub const MAX_DATAGRAM_BYTES: usize = 1_500 - IP_UDP_BYTES as usize;
 pub fn datagram_wire_bytes(payload_bytes: usize) -> u32 {
     let payload_bytes = u32::try_from(payload_bytes).unwrap_or(u32::MAX / 2);
     (ETHERNET_BYTES + IP_UDP_BYTES + payload_bytes).max(MIN_FRAME_BYTES) + PREAMBLE_AND_GAP_BYTES
+}
+
+/// The same of a TCP segment with time stamps and so many blocks of a selective acknowledgement
+/// (RFC 2018 §3: 8 bytes each, and 4 with padding).
+#[must_use]
+pub fn segment_wire_bytes(payload_bytes: usize, blocks: usize) -> u32 {
+    let option_bytes = if blocks == 0 { 0 } else { 4 + 8 * blocks };
+    let payload_bytes = u32::try_from(payload_bytes + option_bytes).unwrap_or(u32::MAX / 2);
+    (ETHERNET_BYTES + IP_TCP_BYTES + payload_bytes).max(MIN_FRAME_BYTES) + PREAMBLE_AND_GAP_BYTES
+}
+
+/// What the two ends of the control plane talk over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Carrier {
+    /// Datagrams, which production endpoints speak: what is lost is told anew by the sessions, in its
+    /// newest state.
+    #[default]
+    Datagram,
+    /// A TCP connection per host, as in the paper's simulations (flowtune §5.3): bytes arrive in order,
+    /// and what is lost is sent again by TCP.
+    Tcp,
 }
 
 /// Which engine computes the rates.
@@ -123,6 +146,19 @@ impl Default for ControlConfig {
 }
 
 impl ControlConfig {
+    /// The same with sessions that leave repair and prompt acknowledgement to TCP: their own are only
+    /// for what TCP cannot know, that a message was taken.
+    #[must_use]
+    pub fn over_tcp(self) -> Self {
+        Self {
+            ack_delay_ns: 1_000_000,
+            min_rto_ns: 5_000_000,
+            initial_rto_ns: 10_000_000,
+            max_rto_ns: 50_000_000,
+            ..self
+        }
+    }
+
     fn engine_config(&self) -> EngineConfig {
         EngineConfig {
             gamma: self.gamma,
@@ -155,12 +191,12 @@ pub enum ControlError {
     },
 }
 
-/// Bytes and datagrams in one direction.
+/// Bytes and datagrams, or TCP segments, in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Traffic {
     /// Datagrams.
     pub datagrams: u64,
-    /// Their bytes, by [`datagram_wire_bytes`].
+    /// Their bytes, by [`datagram_wire_bytes`] or [`segment_wire_bytes`].
     pub wire_bytes: u64,
     /// Datagrams that carry no record, only an acknowledgement or a sign of life.
     pub bare_datagrams: u64,
@@ -169,6 +205,16 @@ pub struct Traffic {
 }
 
 impl Traffic {
+    /// Notes a TCP segment of so many bytes on the link, `bare` if it only acknowledges.
+    pub fn count_segment(&mut self, wire_bytes: u32, bare: bool) {
+        self.datagrams += 1;
+        self.wire_bytes += u64::from(wire_bytes);
+        if bare {
+            self.bare_datagrams += 1;
+            self.bare_wire_bytes += u64::from(wire_bytes);
+        }
+    }
+
     /// Notes a datagram.
     pub fn count(&mut self, payload: &[u8]) {
         let wire_bytes = u64::from(datagram_wire_bytes(payload.len()));

@@ -8,6 +8,7 @@ use toml::Spanned;
 use super::source::{PlanError, Source, Table};
 use super::values::{Delay, Rate};
 use crate::Span;
+use crate::control::Carrier;
 use crate::net::AllocatorLinks;
 use crate::transport::flowtune::FlowtuneConfig;
 use crate::transport::tcp::TcpConfig;
@@ -97,9 +98,20 @@ struct Tcp {
     gain: Option<Spanned<f64>>,
 }
 
+/// What control traffic goes over.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum ControlCarrier {
+    Datagram,
+    Tcp,
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FlowtuneTable {
+    control: Option<ControlCarrier>,
+    control_min_rto: Option<Spanned<Delay>>,
+    control_max_rto: Option<Spanned<Delay>>,
     handshake: Option<bool>,
     initial_window_packets: Option<u32>,
     interval: Option<Delay>,
@@ -126,6 +138,7 @@ impl FlowtuneTable {
         if let Some(interval) = self.interval {
             control.interval_ns = (interval.0.0 / 1_000).max(1);
         }
+        self.carrier(source, &mut config)?;
         config.handshake = self.handshake.unwrap_or(config.handshake);
         if let Some(packets) = self.initial_window_packets {
             config.sender.initial_window = packets;
@@ -139,6 +152,49 @@ impl FlowtuneTable {
             config: Box::new(config),
             links,
         })
+    }
+}
+
+impl FlowtuneTable {
+    /// What control traffic goes over.
+    fn carrier(&self, source: &Source<'_>, config: &mut FlowtuneConfig) -> Result<(), PlanError> {
+        if matches!(self.control, Some(ControlCarrier::Tcp)) {
+            config.carrier = Carrier::Tcp;
+        }
+        let given = [
+            (
+                "control_min_rto",
+                &self.control_min_rto,
+                &mut config.stream.min_rto,
+            ),
+            (
+                "control_max_rto",
+                &self.control_max_rto,
+                &mut config.stream.max_rto,
+            ),
+        ];
+        for (key, value, of) in given {
+            let Some(value) = value else { continue };
+            if config.carrier != Carrier::Tcp {
+                let message = format!("`{key}` is a parameter of `control = \"tcp\"`");
+                return Err(source.error(Some(value.span()), message));
+            }
+            *of = value.get_ref().0;
+        }
+        let (least, most) = (config.stream.min_rto, config.stream.max_rto);
+        if most < least || most < Span::from_us(1) {
+            let given = self
+                .control_max_rto
+                .as_ref()
+                .or(self.control_min_rto.as_ref());
+            let message = format!(
+                "the largest time-out of control connections, {} ns, must be at least 1 µs and the least one, {} ns",
+                most.as_ns(),
+                least.as_ns()
+            );
+            return Err(source.error(given.map(Spanned::span), message));
+        }
+        Ok(())
     }
 }
 

@@ -3,8 +3,8 @@
 //!
 //! Every host has an [`Endpoint`]; the allocator's node, attached to the spines by its own links,
 //! runs an [`Allocator`]. What they say to each other travels as real datagrams
-//! ([`Extension::Bytes`]) that take their time on links, wait in queues and are dropped there like
-//! any other packet.
+//! ([`Extension::Bytes`]) or in real TCP segments ([`Extension::Segment`]) that take their time on links,
+//! wait in queues and are dropped there like any other packet.
 //!
 //! A flowlet starts like a TCP connection and is reported at once; its first rate opens the window,
 //! and from then on it is paced ([`crate::transport::paced`]). When its last byte is acknowledged
@@ -12,7 +12,7 @@
 //!
 //! | choice | why |
 //! |---|---|
-//! | control over datagrams, where the paper's ns-2 model has TCP | it is what the production endpoints speak; the sessions repair losses by newest state (flowtune §5.1) |
+//! | control over datagrams unless [`Carrier::Tcp`] is asked for, which the paper's ns-2 model has | it is what the production endpoints speak; the sessions repair losses by newest state (flowtune §5.1) |
 //! | initial window of 10 packets | RFC 6928; the paper does not give its own |
 //! | an allocation bounds bytes on the wire | link capacities do, and headers take their share |
 
@@ -21,36 +21,47 @@ use std::sync::Arc;
 use rand::RngExt as _;
 use ratewright_topology::{HostId, Topology};
 
+use self::streams::{Side, Streams};
 use super::paced::{FlowMap, Receiver, Sender, SenderConfig, receive};
+use super::tcp::stream::StreamConfig;
 use super::{Context, TimerId, Transport};
 use crate::control::allocator::Allocator;
 use crate::control::endpoint::{Endpoint, FlowletStart, Notice};
 use crate::control::{
-    ControlConfig, ControlError, PREAMBLE_AND_GAP_BYTES, Traffic, datagram_wire_bytes,
+    Carrier, ControlConfig, ControlError, PREAMBLE_AND_GAP_BYTES, Traffic, datagram_wire_bytes,
 };
-use crate::ext::Extension;
+use crate::ext::{Extension, Segment};
 use crate::flow::{FlowId, FlowSpec};
 use crate::packet::{Flags, Kind, Packet};
 use crate::time::Time;
 
+mod streams;
+
 /// Settings of the scheme.
 #[derive(Clone, Debug, Default)]
 pub struct FlowtuneConfig {
-    /// The control plane.
+    /// The control plane. Over TCP, sessions wait longer for each other, see
+    /// [`ControlConfig::over_tcp`].
     pub control: ControlConfig,
+    /// What it talks over.
+    pub carrier: Carrier,
+    /// Its connections, if that is TCP.
+    pub stream: StreamConfig,
     /// The senders.
     pub sender: SenderConfig,
     /// A flow begins with a packet without data and its answer, as TCP connections do; the allocator is told
     /// in parallel (flowtune §5.3, *Servers*).
     pub handshake: bool,
-    /// Priority class of control datagrams; 0 goes first, and the same as data without classes.
+    /// Priority class of control packets; 0 goes first, and the same as data without classes.
     pub control_priority: u8,
     /// Priority class of data and acknowledgements.
     pub data_priority: u8,
-    /// Share of the control datagrams that is lost on arrival, on top of what queues drop.
+    /// Share of the control packets that is lost on arrival, on top of what queues drop.
     pub control_loss: f64,
     /// When that begins.
     pub control_loss_from: Time,
+    /// When it ends; none: never.
+    pub control_loss_until: Option<Time>,
 }
 
 struct Flow {
@@ -81,6 +92,8 @@ enum Alarm {
     Lease,
     Reconnect,
     Iterate,
+    HostStream,
+    AllocatorStream,
 }
 
 impl Alarm {
@@ -96,9 +109,18 @@ impl Alarm {
             3 => Self::Lease,
             4 => Self::Reconnect,
             5 => Self::Iterate,
+            6 => Self::HostStream,
+            7 => Self::AllocatorStream,
             _ => return None,
         };
         Some((alarm, token as u32))
+    }
+
+    const fn of_stream(side: Side) -> Self {
+        match side {
+            Side::Host => Self::HostStream,
+            Side::Allocator => Self::AllocatorStream,
+        }
     }
 }
 
@@ -107,11 +129,13 @@ pub struct Flowtune {
     config: FlowtuneConfig,
     allocator: Allocator,
     hosts: Vec<Host>,
+    /// If control traffic goes over TCP.
+    streams: Option<Streams>,
     senders: FlowMap<Flow>,
     receivers: FlowMap<Receiver>,
     iteration_planned: bool,
     failed_handshakes: u64,
-    lost_datagrams: u64,
+    lost_control_packets: u64,
     scratch: Vec<u8>,
     outbox: Vec<(u32, Vec<u8>)>,
     rearm: Vec<(u32, Option<u64>)>,
@@ -123,8 +147,14 @@ impl Flowtune {
     /// # Errors
     /// Settings that the engine refuses.
     pub fn new(topology: &Arc<Topology>, config: FlowtuneConfig) -> Result<Self, ControlError> {
+        let mut config = config;
+        let count = topology.hosts().len() as u32;
+        let streams = (config.carrier == Carrier::Tcp).then(|| {
+            config.control = config.control.clone().over_tcp();
+            Streams::new(count, config.stream, config.control_priority)
+        });
         let mut allocator = Allocator::new(Arc::clone(topology), &config.control)?;
-        let hosts = (0..topology.hosts().len() as u32)
+        let hosts = (0..count)
             .map(|host| {
                 let mut endpoint = Endpoint::new(host, &config.control);
                 allocator.connect(0, host, &mut endpoint)?;
@@ -139,11 +169,12 @@ impl Flowtune {
             config,
             allocator,
             hosts,
+            streams,
             senders: FlowMap::default(),
             receivers: FlowMap::default(),
             iteration_planned: false,
             failed_handshakes: 0,
-            lost_datagrams: 0,
+            lost_control_packets: 0,
             scratch: Vec::new(),
             outbox: Vec::new(),
             rearm: Vec::new(),
@@ -165,6 +196,9 @@ impl Flowtune {
     /// Control traffic so far: from the hosts, and from the allocator.
     #[must_use]
     pub fn control_traffic(&self) -> [Traffic; 2] {
+        if let Some(streams) = &self.streams {
+            return streams.traffic();
+        }
         let mut from_hosts = Traffic::default();
         for host in &self.hosts {
             from_hosts = from_hosts.plus(host.endpoint.sent());
@@ -329,6 +363,10 @@ impl Flowtune {
             .endpoint
             .poll_datagram(now_ns, &mut scratch)
         {
+            if let Some(streams) = &mut self.streams {
+                streams.write(Side::Host, host, &scratch);
+                continue;
+            }
             let mut packet = self.control_packet(cx, host, allocator, host.0, scratch.len());
             let mut bytes = cx.extensions().buffer();
             bytes.extend_from_slice(&scratch);
@@ -336,6 +374,7 @@ impl Flowtune {
             cx.send(host, packet);
         }
         self.scratch = scratch;
+        self.flush(cx, Side::Host, host);
         let entry = &mut self.hosts[host.index()];
         if let Some(at_ns) = entry.endpoint.next_timeout_ns() {
             let at = Time::from_ns(at_ns.max(now_ns + 1));
@@ -364,11 +403,18 @@ impl Flowtune {
         );
         self.scratch = scratch;
         for (host, bytes) in outbox.drain(..) {
+            if let Some(streams) = &mut self.streams {
+                streams.write(Side::Allocator, HostId(host), &bytes);
+                cx.extensions().recycle(bytes);
+                continue;
+            }
             let mut packet = self.control_packet(cx, allocator, HostId(host), host, bytes.len());
             cx.attach_extension(&mut packet, Extension::Bytes(bytes));
             cx.send(allocator, packet);
         }
         for (host, timeout) in rearm.drain(..) {
+            // All that the session had to say is written: now as much of it leaves as may.
+            self.flush(cx, Side::Allocator, HostId(host));
             if let Some(at_ns) = timeout {
                 let at = Time::from_ns(at_ns.max(now_ns + 1));
                 let timer = &mut self.hosts[host as usize].timers[1];
@@ -382,6 +428,14 @@ impl Flowtune {
             let interval_ns = self.config.control.interval_ns.max(1);
             let at = Time::from_ns((now_ns / interval_ns + 1) * interval_ns);
             cx.timer(at, Alarm::Iterate.token(0));
+        }
+    }
+
+    /// Sends what TCP may send now at one end, if that is what carries.
+    fn flush(&mut self, cx: &mut Context<'_>, side: Side, host: HostId) {
+        if let Some(streams) = &mut self.streams {
+            let token = Alarm::of_stream(side).token(host.0);
+            streams.flush(cx, side, host, token);
         }
     }
 
@@ -417,13 +471,25 @@ impl Flowtune {
     }
 
     fn on_control(&mut self, cx: &mut Context<'_>, host: HostId, mut packet: Packet) {
-        let Some(Extension::Bytes(bytes)) = cx.take_extension(&mut packet) else {
-            return;
-        };
         let loss = self.config.control_loss;
-        if loss > 0.0 && cx.now() >= self.config.control_loss_from && cx.rng().random_bool(loss) {
-            self.lost_datagrams += 1;
-        } else if Some(host) == cx.allocator() {
+        let (from, until) = (
+            self.config.control_loss_from,
+            self.config.control_loss_until,
+        );
+        let lossy = loss > 0.0 && cx.now() >= from && until.is_none_or(|until| cx.now() < until);
+        if lossy && cx.rng().random_bool(loss) {
+            // What it carried is freed with it.
+            self.lost_control_packets += 1;
+            return;
+        }
+        let bytes = match cx.take_extension(&mut packet) {
+            Some(Extension::Bytes(bytes)) => bytes,
+            Some(Extension::Segment(segment)) => {
+                return self.on_segment(cx, host, packet.src, segment);
+            }
+            _ => return,
+        };
+        if Some(host) == cx.allocator() {
             let now_ns = cx.now().as_ns();
             self.allocator.on_datagram(now_ns, packet.src.0, &bytes);
             self.serve(cx);
@@ -433,6 +499,38 @@ impl Flowtune {
             self.attend(cx, host);
         }
         cx.extensions().recycle(bytes);
+    }
+
+    /// Takes a segment, and every message that it completes.
+    fn on_segment(&mut self, cx: &mut Context<'_>, at: HostId, from: HostId, segment: Segment) {
+        let (side, host) = if Some(at) == cx.allocator() {
+            (Side::Allocator, from)
+        } else {
+            (Side::Host, at)
+        };
+        let now_ns = cx.now().as_ns();
+        let mut heard = false;
+        if let Some(streams) = &mut self.streams {
+            streams.on_segment(cx, side, host, &segment);
+            while let Some(message) = streams.read(side, host) {
+                heard = true;
+                match side {
+                    Side::Host => {
+                        let endpoint = &mut self.hosts[host.index()].endpoint;
+                        endpoint.on_datagram(now_ns, message);
+                    }
+                    Side::Allocator => self.allocator.on_datagram(now_ns, host.0, message),
+                }
+            }
+        }
+        cx.extensions().recycle(segment.bytes);
+        match side {
+            Side::Host if heard => self.attend(cx, host),
+            Side::Allocator if heard => self.serve(cx),
+            // An acknowledgement: it may have opened the window.
+            _ => {}
+        }
+        self.flush(cx, side, host);
     }
 }
 
@@ -541,12 +639,26 @@ impl Transport for Flowtune {
             }
             Alarm::Lease => self.check_lease(cx, HostId(of)),
             Alarm::Reconnect => {
+                if let Some(streams) = &mut self.streams {
+                    streams.reopen(cx, HostId(of));
+                }
                 let endpoint = &mut self.hosts[of as usize].endpoint;
                 if self.allocator.connect(now_ns, of, endpoint).is_err() {
                     self.failed_handshakes += 1;
                 }
                 self.attend(cx, HostId(of));
                 self.serve(cx);
+            }
+            Alarm::HostStream | Alarm::AllocatorStream => {
+                let side = if matches!(alarm, Alarm::HostStream) {
+                    Side::Host
+                } else {
+                    Side::Allocator
+                };
+                if let Some(streams) = &mut self.streams {
+                    streams.on_timer(cx, side, HostId(of));
+                }
+                self.flush(cx, side, HostId(of));
             }
             Alarm::Iterate => {
                 self.iteration_planned = false;
@@ -559,7 +671,8 @@ impl Transport for Flowtune {
     fn summary(&self) -> Vec<(&'static str, f64)> {
         let counts = self.allocator.counts();
         let [from_hosts, from_allocator] = self.control_traffic();
-        [
+        let tcp = self.streams.as_ref().map(|streams| streams.counts());
+        let mut summary: Vec<_> = [
             ("allocator_iterations", counts.iterations),
             ("flowlet_starts", counts.starts),
             ("flowlet_ends", counts.ends),
@@ -567,7 +680,7 @@ impl Transport for Flowtune {
             ("starts_refused", counts.refused),
             ("sessions_lost", counts.sessions_lost),
             ("failed_handshakes", self.failed_handshakes),
-            ("control_datagrams_lost", self.lost_datagrams),
+            ("control_datagrams_lost", self.lost_control_packets),
             ("control_wire_bytes_to_allocator", from_hosts.wire_bytes),
             (
                 "control_wire_bytes_from_allocator",
@@ -577,7 +690,12 @@ impl Transport for Flowtune {
             ("control_datagrams_from_allocator", from_allocator.datagrams),
         ]
         .map(|(name, value)| (name, value as f64))
-        .into()
+        .into();
+        if let Some(tcp) = tcp {
+            summary.push(("control_retransmits", tcp.retransmits as f64));
+            summary.push(("control_time_outs", tcp.time_outs as f64));
+        }
+        summary
     }
 }
 

@@ -1,6 +1,7 @@
 use ratewright_topology::TwoTierClos;
 
 use super::*;
+use crate::flow::Count;
 use crate::net::{AllocatorLinks, FabricConfig};
 use crate::run::{Config, Sim};
 use crate::time::Span;
@@ -117,7 +118,7 @@ fn both_ends_agree_after_control_datagrams_were_lost() {
     };
     let mut sim = sim(config, flows);
     sim.run_until(Time::from_ms(40)).unwrap();
-    assert!(sim.transport().lost_datagrams > 100);
+    assert!(sim.transport().lost_control_packets > 100);
     let transport = sim.transport();
     assert_eq!(transport.active(), 40);
     for host in 0..144 {
@@ -195,4 +196,106 @@ fn the_ideal_scheme_fills_a_link_from_the_first_packet_and_shares_it_at_once() {
             before[id] = bytes;
         }
     }
+}
+
+fn over_tcp(control_loss: f64) -> FlowtuneConfig {
+    FlowtuneConfig {
+        carrier: Carrier::Tcp,
+        control_loss,
+        ..FlowtuneConfig::default()
+    }
+}
+
+/// What carries messages decides when they come, not what they say.
+#[test]
+fn over_tcp_rates_are_in_the_end_those_over_datagrams() {
+    let rates = |config| {
+        let mut flows = crowd(3, 300);
+        flows.extend((0..60).map(|i| flow(1_000, i, 143 - (i * 7) % 80, 1 << 30)));
+        flows.sort_by_key(|flow| flow.start);
+        // Paths of their own, which do not depend on what else the run draws.
+        for (index, flow) in flows.iter_mut().enumerate() {
+            flow.path_hash = (index as u32 + 1).wrapping_mul(0x9E37_79B1);
+        }
+        let elephants: Vec<_> = flows.iter().map(|flow| flow.bytes == 1 << 30).collect();
+        let mut sim = sim(config, flows);
+        sim.run_until(Time::from_ms(20)).unwrap();
+        sim.records().conservation.unwrap();
+        let ids = (0..elephants.len()).filter(|&id| elephants[id]);
+        ids.map(|id| sim.transport().rate_bps(FlowId(id as u32)))
+            .collect::<Vec<_>>()
+    };
+    let datagrams = rates(FlowtuneConfig::default());
+    assert_eq!(datagrams.len(), 60);
+    for loss in [0.0, 0.1] {
+        for (tcp, datagram) in rates(over_tcp(loss)).iter().zip(&datagrams) {
+            // A rate that moved by less than the threshold is not told again.
+            let ratio = *tcp as f64 / *datagram as f64;
+            assert!(
+                (ratio - 1.0).abs() < 0.021,
+                "{tcp} {datagram} with loss {loss}"
+            );
+        }
+    }
+}
+
+#[test]
+fn over_tcp_both_ends_agree_after_segments_were_lost() {
+    let mut flows = crowd(3, 700);
+    flows.extend((0..40).map(|i| flow(2_200, i, 143 - i, 1 << 30)));
+    let mut sim = sim(over_tcp(0.2), flows);
+    sim.run_until(Time::from_ms(40)).unwrap();
+    let transport = sim.transport();
+    assert!(transport.lost_control_packets > 100);
+    assert_eq!(transport.active(), 40);
+    for host in 0..144 {
+        let view = transport.endpoint(HostId(host)).view();
+        assert_eq!(view, transport.allocator().view(host), "host {host}");
+    }
+    // TCP repaired it all: no session had to.
+    let counts = transport.allocator().counts();
+    assert_eq!((counts.starts, counts.sessions_lost), (740, 0));
+}
+
+/// Every byte of control traffic crosses the allocator's links, and is counted where it is sent.
+#[test]
+fn over_tcp_all_bytes_on_the_wire_are_accounted_for() {
+    for carrier in [Carrier::Datagram, Carrier::Tcp] {
+        let config = FlowtuneConfig {
+            carrier,
+            ..FlowtuneConfig::default()
+        };
+        let mut sim = sim(config, crowd(3, 500));
+        sim.run_until(Time::from_ms(60)).unwrap();
+        let records = sim.records();
+        records.conservation.unwrap();
+        assert!(records.flows.iter().all(|flow| flow.finished.is_some()));
+        let [up, down] = sim.transport().control_traffic();
+        // The allocator's own links come after those between servers and switches.
+        let own = &records.ports[topology().links().len()..];
+        let crossed: u64 = own.iter().map(|port| port.stats.sent.bytes).sum();
+        let control = records.control;
+        assert_eq!(
+            (control.arrived, control.dropped),
+            (control.sent, Count::default())
+        );
+        assert_eq!(control.sent.packets, up.datagrams + down.datagrams);
+        assert_eq!(control.sent.bytes, up.wire_bytes + down.wire_bytes);
+        assert_eq!(crossed, up.wire_bytes + down.wire_bytes, "{carrier:?}");
+    }
+}
+
+/// The allocator falls silent, is given up and connected to again: on a connection of its own.
+#[test]
+fn over_tcp_a_session_that_was_lost_begins_anew() {
+    let mut config = over_tcp(1.0);
+    config.control_loss_from = Time::from_us(700);
+    config.control.lease_ns = 1_000_000;
+    config.control.liveness_ns = 4_000_000;
+    config.control_loss_until = Some(Time::from_ms(8));
+    let mut sim = sim(config, vec![flow(0, 1, 140, 1 << 35)]);
+    sim.run_until(Time::from_us(7_500)).unwrap();
+    assert_eq!(sim.transport().rate_bps(FlowId(0)), 0);
+    sim.run_until(Time::from_ms(60)).unwrap();
+    assert!(sim.transport().rate_bps(FlowId(0)) > 9_000_000_000);
 }

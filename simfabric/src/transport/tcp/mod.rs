@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `sender` | both sides of a flow: window, scoreboard, recovery; reassembly |
 //! | [`rtt`] | round-trip time and time-out (RFC 6298) |
+//! | [`stream`] | a connection that carries real bytes |
 //! | [`congestion`] | how large the window is: NewReno, CUBIC, DCTCP, XCP, pFabric |
 //!
 //! There is no handshake: a flow's first packets leave when it starts, as on a connection that is
@@ -13,6 +14,7 @@
 pub mod congestion;
 pub mod rtt;
 mod sender;
+pub mod stream;
 
 use std::collections::VecDeque;
 

@@ -1,0 +1,192 @@
+//! Control traffic over TCP: a connection between every host and the allocator.
+//!
+//! The sessions do not know: what they build as datagrams is written as messages, and taken when its
+//! last byte arrived in order, as with ns-2's `TcpApp` (flowtune §5.3). Segments are packets like any
+//! other. Connections are open when a run begins, as the sessions are.
+
+use ratewright_topology::HostId;
+
+use crate::control::{PREAMBLE_AND_GAP_BYTES, Traffic, segment_wire_bytes};
+use crate::ext::{Extension, Segment};
+use crate::packet::{Kind, Packet};
+use crate::transport::tcp::stream::{StreamConfig, StreamCounts, StreamEnd};
+use crate::transport::{Context, TimerId};
+
+/// Which end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Host = 0,
+    Allocator = 1,
+}
+
+#[derive(Debug)]
+struct End {
+    stream: StreamEnd,
+    timer: Option<TimerId>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    ends: [End; 2],
+    number: u32,
+}
+
+/// The connections of all hosts.
+#[derive(Debug)]
+pub(super) struct Streams {
+    config: StreamConfig,
+    priority: u8,
+    connections: Vec<Connection>,
+    /// By [`Side`] that sends.
+    traffic: [Traffic; 2],
+    /// Of connections that were closed.
+    closed: StreamCounts,
+}
+
+impl Streams {
+    pub(super) fn new(hosts: u32, config: StreamConfig, priority: u8) -> Self {
+        Self {
+            config,
+            priority,
+            connections: (0..hosts).map(|_| Connection::new(config, 0)).collect(),
+            traffic: [Traffic::default(); 2],
+            closed: StreamCounts::default(),
+        }
+    }
+
+    /// Closes the connection of a host, without a word to its other end, and opens the next one.
+    pub(super) fn reopen(&mut self, cx: &mut Context<'_>, host: HostId) {
+        let old = &mut self.connections[host.index()];
+        for end in &mut old.ends {
+            if let Some(timer) = end.timer.take() {
+                cx.cancel(timer);
+            }
+            let counts = end.stream.counts();
+            self.closed.retransmits += counts.retransmits;
+            self.closed.time_outs += counts.time_outs;
+        }
+        *old = Connection::new(self.config, old.number + 1);
+    }
+
+    /// Writes a message.
+    pub(super) fn write(&mut self, side: Side, host: HostId, message: &[u8]) {
+        self.connections[host.index()].ends[side as usize]
+            .stream
+            .write(message);
+    }
+
+    /// Sends what the window of an end allows and what it has to acknowledge. `token` is that of the
+    /// end's timer.
+    pub(super) fn flush(&mut self, cx: &mut Context<'_>, side: Side, host: HostId, token: u64) {
+        let Some(allocator) = cx.allocator() else {
+            return;
+        };
+        let (src, dst) = match side {
+            Side::Host => (host, allocator),
+            Side::Allocator => (allocator, host),
+        };
+        let connection = &mut self.connections[host.index()];
+        let end = &mut connection.ends[side as usize];
+        loop {
+            let buffer = cx.extensions().buffer();
+            let mut segment = match end.stream.poll_segment(cx.now(), buffer) {
+                Ok(segment) => segment,
+                Err(buffer) => {
+                    cx.extensions().recycle(buffer);
+                    break;
+                }
+            };
+            segment.connection = connection.number;
+            let wire_bytes = segment_wire_bytes(segment.bytes.len(), segment.blocks.len());
+            self.traffic[side as usize].count_segment(wire_bytes, segment.bytes.is_empty());
+            let counted = u32::from(cx.framing().min_wire_bytes.saturating_sub(64));
+            let mut packet = Packet {
+                kind: Kind::Control,
+                src,
+                dst,
+                // A connection keeps to one spine.
+                path_hash: host.0,
+                wire_bytes: (wire_bytes - PREAMBLE_AND_GAP_BYTES + counted) as u16,
+                priority: self.priority,
+                ..Packet::default()
+            };
+            cx.attach_extension(&mut packet, Extension::Segment(segment));
+            cx.send(src, packet);
+        }
+        if end.timer.is_none()
+            && let Some(span) = end.stream.time_out()
+        {
+            end.timer = Some(cx.timer_in(span, token));
+        }
+    }
+
+    /// Takes a segment at one end; then its messages can be read, and [`flush`](Self::flush) is due.
+    pub(super) fn on_segment(
+        &mut self,
+        cx: &mut Context<'_>,
+        side: Side,
+        host: HostId,
+        segment: &Segment,
+    ) {
+        let connection = &mut self.connections[host.index()];
+        if connection.number != segment.connection {
+            return;
+        }
+        let end = &mut connection.ends[side as usize];
+        let before = end.stream.acknowledged();
+        end.stream.on_segment(cx.now(), segment);
+        if end.stream.acknowledged() > before
+            && let Some(timer) = end.timer.take()
+        {
+            if let Some(span) = end.stream.time_out() {
+                end.timer = cx.move_timer(timer, cx.now() + span);
+            } else {
+                cx.cancel(timer);
+            }
+        }
+    }
+
+    /// Reads the next message at one end. A stream that cannot be cut into messages has none any more:
+    /// the session goes silent, is given up, and its successor gets another connection.
+    pub(super) fn read(&mut self, side: Side, host: HostId) -> Option<&[u8]> {
+        let end = &mut self.connections[host.index()].ends[side as usize];
+        end.stream.read().ok().flatten()
+    }
+
+    /// The timer of an end.
+    pub(super) fn on_timer(&mut self, cx: &Context<'_>, side: Side, host: HostId) {
+        let end = &mut self.connections[host.index()].ends[side as usize];
+        end.timer = None;
+        end.stream.on_time_out(cx.now());
+    }
+
+    /// What the hosts sent, and what the allocator did.
+    pub(super) fn traffic(&self) -> [Traffic; 2] {
+        self.traffic
+    }
+
+    /// What both ends of all connections counted.
+    pub(super) fn counts(&self) -> StreamCounts {
+        let ends = self.connections.iter().flat_map(|of| &of.ends);
+        ends.fold(self.closed, |sum, end| {
+            let counts = end.stream.counts();
+            StreamCounts {
+                retransmits: sum.retransmits + counts.retransmits,
+                time_outs: sum.time_outs + counts.time_outs,
+            }
+        })
+    }
+}
+
+impl Connection {
+    fn new(config: StreamConfig, number: u32) -> Self {
+        let end = || End {
+            stream: StreamEnd::new(config),
+            timer: None,
+        };
+        Self {
+            ends: [end(), end()],
+            number,
+        }
+    }
+}
