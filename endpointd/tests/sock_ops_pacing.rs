@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::time::Duration;
 
-use fallback::{Bulk, Driver, FOREVER_NS, MS, alone, config, cubic_pair, near, wire_mbit};
+use fallback::{Bulk, Driver, FOREVER_NS, MS, alone, assert_kept, config, cubic_pair, wire_mbit};
 use netns::{Pair, RIGHT_V4, RIGHT_V6, Receiver, WIRE_V4, WIRE_V6, sleep};
 use ratewright_endpointd::backend::sock_ops::SockOps;
 use ratewright_endpointd::backend::{BackendConfig, BackendError, FlowEventKind, PacingBackend};
@@ -102,11 +102,10 @@ fn connections_from_before_are_taken_over_and_given_back() {
     let end = now_ns();
     let written = sender.stop();
     let trace = receiver.finish().remove(0);
-    let paced = wire_mbit(&trace, paced_from, shut, WIRE_V4);
+    assert_kept(&trace, paced_from, shut, WIRE_V4, 50.0);
     let free = wire_mbit(&trace, shut + SETTLE_MS * MS, end, WIRE_V4);
-    println!("taken over {paced:.1}, given back {free:.0} Mbit/s");
-    assert!(near(paced, 50.0), "{paced} Mbit/s");
-    assert!(free > 500.0, "{free} Mbit/s after the shut-down");
+    println!("given back {free:.0} Mbit/s");
+    assert!(free > 250.0, "{free} Mbit/s after the shut-down");
     assert_eq!(trace.last().map(|last| last.1), Some(written));
 }
 
@@ -233,12 +232,11 @@ fn another_table_size_replaces_what_was_pinned() {
     sender.stop();
     let trace = receiver.finish().remove(0);
     let free = wire_mbit(&trace, from + 100 * MS, to, WIRE_V4);
-    let paced = wire_mbit(&trace, to + 100 * MS, end, WIRE_V4);
     assert!(
-        free > 500.0,
+        free > 250.0,
         "the earlier daemon's rate was lifted: {free} Mbit/s"
     );
-    assert!(near(paced, 50.0), "{paced} Mbit/s");
+    assert_kept(&trace, to + 100 * MS, end, WIRE_V4, 50.0);
 }
 
 #[test]

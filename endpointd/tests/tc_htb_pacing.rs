@@ -5,7 +5,7 @@ mod netns;
 
 use std::time::Duration;
 
-use fallback::{Bulk, Driver, FOREVER_NS, MS, alone, config, cubic_pair, wire_mbit};
+use fallback::{Bulk, Driver, FOREVER_NS, MS, alone, assert_kept, config, cubic_pair};
 use netns::{Pair, RIGHT_V4, RIGHT_V6, Receiver, WIRE_V4, WIRE_V6};
 use ratewright_endpointd::backend::tc_htb::TcHtb;
 use ratewright_endpointd::backend::{
@@ -118,13 +118,7 @@ fn twelve_flows_each_keep_their_own_rate_through_batched_changes() {
     }
     for (index, trace) in receiver.finish().iter().enumerate() {
         let wanted = (index as f64 + 1.0) * 10.0;
-        let error = wire_mbit(trace, from, to, WIRE_V4) / wanted - 1.0;
-        println!("{wanted} Mbit/s: {:+.2} %", error * 100.0);
-        assert!(
-            error.abs() < 0.05,
-            "{wanted} Mbit/s is off by {:.1} %",
-            error * 100.0
-        );
+        assert_kept(trace, from, to, WIRE_V4, wanted);
     }
     driver.backend.shut_down().expect("shut down");
     assert_eq!(left_behind(&pair), Vec::<String>::new());

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ratewright_endpointd::backend::BackendConfig;
 use ratewright_endpointd::clock::now_ns;
 
-use super::{Bulk, Driver, MS, Open, alone, config, cubic_pair, near, wire_mbit};
+use super::{Bulk, Driver, MS, Open, alone, assert_kept, config, cubic_pair, wire_mbit};
 use crate::netns::{Pair, RIGHT_V4, Receiver, wait_for};
 
 /// Tells the process that it is the owner, and of which instance.
@@ -157,19 +157,15 @@ pub fn a_killed_owner_leaves_plain_tcp_and_a_restart_adopts(
     let trace = receiver.finish().remove(0);
 
     let rate = |from, to| wire_mbit(&trace, from, to, wire_per_payload);
-    let owned = rate(killed - 350 * MS, killed);
+    let kept = |from, to| assert_kept(&trace, from, to, wire_per_payload, RATE_MBIT as f64);
+    kept(killed - 350 * MS, killed);
+    kept(paced_again + 100 * MS, end);
     let dead = rate(lapsed + settle_ms * MS, restarted);
-    let adopted = rate(paced_again + 100 * MS, end);
     let given_back = rate(end + 100 * MS, after);
-    println!(
-        "owned {owned:.1}, killed and lapsed {dead:.0}, adopted {adopted:.1}, given back {given_back:.0} Mbit/s"
-    );
-    let paced = |mbit| near(mbit, RATE_MBIT as f64);
-    assert!(paced(owned), "{owned} Mbit/s under the owner");
-    assert!(dead > 500.0, "{dead} Mbit/s after the owner's last lease");
-    assert!(paced(adopted), "{adopted} Mbit/s under the next owner");
+    println!("killed and lapsed {dead:.0}, given back {given_back:.0} Mbit/s");
+    assert!(dead > 250.0, "{dead} Mbit/s after the owner's last lease");
     assert!(
-        given_back > 500.0,
+        given_back > 250.0,
         "{given_back} Mbit/s after the shut-down"
     );
     assert_eq!(
