@@ -2,16 +2,18 @@
 //! model's atomics, locks and threads, in every interleaving that the bounds below allow.
 
 use loom::sync::Arc;
-use loom::sync::atomic::AtomicUsize;
 
 mod sync {
-    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
     pub(crate) use loom::sync::{Mutex, MutexGuard};
     pub(crate) use loom::thread::{self, Thread};
 
-    /// None: the model tries every order anyway.
-    pub(crate) fn spins(_workers: usize) -> u32 {
-        0
+    /// One: the model tries every order anyway.
+    pub(crate) const SPINS: u32 = 1;
+
+    /// All threads are on the same, or so they are told.
+    pub(crate) fn current_core() -> Option<usize> {
+        Some(0)
     }
 }
 
@@ -19,7 +21,7 @@ mod sync {
 mod gate;
 
 use gate::{Closed, Gate};
-use sync::{Ordering, thread};
+use sync::{AtomicUsize, Ordering, thread};
 
 /// All interleavings with at most this many preemptions; most orders of a few steps need fewer.
 const PREEMPTIONS: usize = 3;
@@ -30,12 +32,19 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
+/// With a core for each worker, and with fewer.
+fn check_spinning_and_not(model: impl Fn(usize) + Send + Sync + Copy + 'static) {
+    for cores in [2, 1] {
+        check(move || model(cores));
+    }
+}
+
 /// Relaxed stores before a round are seen after it, and nobody sleeps for ever: a sleeper whose
 /// wake-up is lost would be a deadlock, which the model reports.
 #[test]
 fn nobody_overtakes_and_nobody_sleeps_for_ever() {
-    check(|| {
-        let gate = Arc::new(Gate::new(2));
+    check_spinning_and_not(|cores| {
+        let gate = Arc::new(Gate::new(2, cores));
         let data = Arc::new(AtomicUsize::new(0));
         // Not joined: a wake-up that comes late must find no one who waits for anything else,
         // which is more than this model checker can tell apart.
@@ -59,8 +68,8 @@ fn nobody_overtakes_and_nobody_sleeps_for_ever() {
 
 #[test]
 fn a_closed_gate_lets_everyone_go() {
-    check(|| {
-        let gate = Arc::new(Gate::new(2));
+    check_spinning_and_not(|cores| {
+        let gate = Arc::new(Gate::new(2, cores));
         let other = {
             let gate = Arc::clone(&gate);
             thread::spawn(move || {
@@ -76,8 +85,8 @@ fn a_closed_gate_lets_everyone_go() {
 /// Who waits for a worker that panicked hears of it, and of which it was.
 #[test]
 fn a_panic_lets_everyone_go() {
-    check(|| {
-        let gate = Arc::new(Gate::new(2));
+    check_spinning_and_not(|cores| {
+        let gate = Arc::new(Gate::new(2, cores));
         // Not joined: as above.
         let _ = {
             let gate = Arc::clone(&gate);

@@ -1,4 +1,4 @@
-//! Pinning the calling thread to a core.
+//! Which core the calling thread runs on, and pinning it to one.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -8,7 +8,7 @@ use std::mem;
 ///
 /// # Errors
 /// What the kernel says: no such core, or none of this process's.
-pub(super) fn pin_current_thread(core: usize) -> io::Result<()> {
+pub fn pin_current_thread(core: usize) -> io::Result<()> {
     if core >= libc::CPU_SETSIZE as usize {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
@@ -25,4 +25,10 @@ pub(super) fn pin_current_thread(core: usize) -> io::Result<()> {
     } else {
         Err(io::Error::last_os_error())
     }
+}
+
+/// The core that the calling thread runs on at the moment; none if the kernel does not say.
+pub(super) fn current_core() -> Option<usize> {
+    // SAFETY: takes nothing and returns a number, or -1.
+    usize::try_from(unsafe { libc::sched_getcpu() }).ok()
 }

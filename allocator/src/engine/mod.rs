@@ -35,6 +35,7 @@ pub mod thread;
 #[cfg(test)]
 mod tests;
 
+pub use affinity::pin_current_thread;
 pub use config::{EngineConfig, StepRule};
 pub use error::EngineError;
 pub use reference::ReferenceEngine;

@@ -10,7 +10,7 @@ use ratewright_allocator::engine::parallel::{
     Layout, ParallelEngine, ParallelOptions, PhaseNanos, Simd,
 };
 use ratewright_allocator::engine::{
-    EngineConfig, EngineEvent, FlowKey, FlowSpec, RateEngine, ReferenceEngine,
+    EngineConfig, EngineEvent, FlowKey, FlowSpec, RateEngine, ReferenceEngine, pin_current_thread,
 };
 use ratewright_topology::{HostId, PathChoice, ThreeTierClos, Topology, TwoTierClos};
 use serde::Serialize;
@@ -81,6 +81,7 @@ pub struct EngineOptions {
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Quantiles {
     pub(super) min: f64,
+    pub(super) mean: f64,
     pub(super) p50: f64,
     pub(super) p99: f64,
 }
@@ -289,6 +290,7 @@ pub fn run(options: &EngineOptions) -> Result<()> {
         ["links".to_owned(), results.links.to_string()],
         ["instruction set".to_owned(), results.simd.to_owned()],
         ["iteration, minimum".to_owned(), us(times.min)],
+        ["iteration, mean".to_owned(), us(times.mean)],
         ["iteration, median".to_owned(), us(times.p50)],
         ["iteration, p99".to_owned(), us(times.p99)],
         ["  events".to_owned(), us(phases.events)],
@@ -329,6 +331,10 @@ pub(super) fn measure(options: &EngineOptions) -> Result<Results> {
     let starts: Vec<EngineEvent> = (0..options.flows)
         .map(|_| traffic.start())
         .collect::<Result<_>>()?;
+    if options.workers > 1 {
+        // Where this process may not have that core, the scheduler's choice will do.
+        let _ = pin_current_thread(0);
+    }
     let began_ns = now_ns();
     for event in &starts {
         engine.apply(event.clone())?;
@@ -362,6 +368,7 @@ pub(super) fn measure(options: &EngineOptions) -> Result<Results> {
         iterations: options.iterations,
         iteration_us: Quantiles {
             min: at(0.0),
+            mean: mean_us(run.total_ns),
             p50: at(0.5),
             p99: at(0.99),
         },

@@ -2,7 +2,9 @@
 //!
 //! A worker arrives by raising its own counter, and goes on once every counter has reached the same
 //! value. Each counter has its own cache line and one writer, so nothing is contended. Who has spun
-//! for long enough sleeps until the last one arrives; an idle engine's workers all sleep.
+//! for long enough sleeps until the last one arrives; an idle engine's workers all sleep. Who finds
+//! that it has the core of the worker that it waits for sleeps at once: the scheduler puts two workers
+//! together where another process has a core for itself, and each would spin through the other's time.
 //!
 //! What it synchronises with comes from `super::sync`, so that a model checker can put its own in
 //! (`allocator/tests/gate_model.rs`).
@@ -10,14 +12,23 @@
 use std::sync::PoisonError;
 
 use super::sync::{
-    AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, Thread, fence, spins, thread,
+    AtomicBool, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, SPINS, Thread, current_core,
+    fence, thread,
 };
 use crossbeam_utils::CachePadded;
+
+/// Rounds of spinning between two looks at the awaited worker's core: about a microsecond.
+const LOOK_EVERY: u32 = if SPINS < 64 { 1 } else { 64 };
+
+/// The kernel does not say.
+const NO_CORE: usize = usize::MAX;
 
 #[derive(Debug, Default)]
 struct Counter {
     arrived: AtomicU64,
     asleep: AtomicBool,
+    /// The core on which it arrived last.
+    core: AtomicUsize,
     thread: Mutex<Option<Thread>>,
 }
 
@@ -39,12 +50,14 @@ pub(super) struct Gate {
 pub(super) struct Closed;
 
 impl Gate {
-    pub(super) fn new(workers: usize) -> Self {
+    /// A gate for workers that may run on so many cores. If there are fewer than workers, whoever spins
+    /// keeps the awaited from running, so nobody does.
+    pub(super) fn new(workers: usize, cores: usize) -> Self {
         Self {
             counters: (0..workers).map(|_| CachePadded::default()).collect(),
             closed: AtomicBool::new(false),
             panic: Mutex::new(None),
-            spins: spins(workers),
+            spins: if workers > cores { 0 } else { SPINS },
         }
     }
 
@@ -60,9 +73,11 @@ impl Gate {
     }
 
     fn arrive(&self, worker: usize, round: u64) {
-        self.counters[worker]
-            .arrived
-            .store(round, Ordering::Release);
+        let counter = &self.counters[worker];
+        counter
+            .core
+            .store(current_core().unwrap_or(NO_CORE), Ordering::Relaxed);
+        counter.arrived.store(round, Ordering::Release);
         // Either the sleeper sees the counter, or this sees the sleeper.
         fence(Ordering::SeqCst);
         self.wake();
@@ -80,9 +95,12 @@ impl Gate {
 
     fn wait(&self, worker: usize, other: usize, round: u64) -> Result<(), Closed> {
         let arrived = || self.counters[other].arrived.load(Ordering::Acquire) >= round;
-        for _ in 0..self.spins {
+        for spin in 1..=self.spins {
             if arrived() {
                 return Ok(());
+            }
+            if spin.is_multiple_of(LOOK_EVERY) && self.shares_core(other) {
+                break;
             }
             std::hint::spin_loop();
         }
@@ -97,6 +115,11 @@ impl Gate {
             }
             thread::park();
         }
+    }
+
+    /// The awaited was last seen on this core: it cannot run before this worker sleeps.
+    fn shares_core(&self, other: usize) -> bool {
+        current_core() == Some(self.counters[other].core.load(Ordering::Relaxed))
     }
 
     /// Lets everyone go.

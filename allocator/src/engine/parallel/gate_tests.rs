@@ -9,8 +9,9 @@ use super::gate::{Closed, Gate};
 #[test]
 fn nobody_overtakes() {
     const ROUNDS: u64 = 2_000;
-    for workers in [1, 2, 3, 5] {
-        let gate = Arc::new(Gate::new(workers));
+    // With as many cores as workers they spin, and share the cores that there are.
+    for (workers, cores) in [(1, 1), (2, 2), (2, 1), (3, 3), (5, 2)] {
+        let gate = Arc::new(Gate::new(workers, cores));
         let counts: Arc<Vec<AtomicUsize>> =
             Arc::new((0..workers).map(|_| AtomicUsize::new(0)).collect());
         thread::scope(|scope| {
@@ -34,7 +35,7 @@ fn nobody_overtakes() {
 
 #[test]
 fn a_closed_gate_lets_sleepers_go() {
-    let gate = Arc::new(Gate::new(2));
+    let gate = Arc::new(Gate::new(2, 2));
     let sleeper = {
         let gate = Arc::clone(&gate);
         thread::spawn(move || {

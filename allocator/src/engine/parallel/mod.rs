@@ -22,6 +22,7 @@
 //! follows an event, prices answer the event; then it computes rates and prices once more, and normalises its own rates at once, so that what is told fits the
 //! flows and capacities that there are now, and a new flow has its rate in the iteration after its start.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::thread::JoinHandle;
@@ -86,7 +87,8 @@ pub struct ParallelOptions {
     pub workers: usize,
     /// Blocks to cut a topology into; if not given, as many as suit it and the workers.
     pub blocks: Option<u32>,
-    /// Cores to pin the workers to, the caller's thread excluded: the second worker to the second.
+    /// Cores to pin the workers to: the second worker to the second. The first one runs on its caller's
+    /// thread, which is the caller's to pin (see [`pin_current_thread`]), to the first.
     pub cores: Vec<usize>,
     /// The instruction set; what the machine does not have is lowered to what it has.
     pub simd: Simd,
@@ -474,11 +476,19 @@ fn share(
             .map(|_| Mutex::new(Outbox::default()))
             .collect(),
         loose_count: AtomicU64::new(0),
-        gate: Gate::new(options.workers),
+        gate: Gate::new(options.workers, cores_of(options)),
         plan: AtomicU8::new(0),
         timed: AtomicBool::new(false),
         layout,
     }
+}
+
+/// Cores that the workers may run on. Those that they are pinned to count whatever the caller's thread is
+/// restricted to.
+fn cores_of(options: &ParallelOptions) -> usize {
+    let pinned: BTreeSet<_> = options.cores.iter().take(options.workers).collect();
+    let usable = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    usable.max(pinned.len())
 }
 
 fn start_worker(shared: &Arc<Shared>, index: usize, core: Option<usize>) -> JoinHandle<()> {
