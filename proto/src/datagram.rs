@@ -1,7 +1,7 @@
 //! A datagram: one fixed header, then start, end and rate records.
 //!
 //! A client sends starts and ends, a server rates; a datagram without records
-//! is an acknowledgement or a keep-alive. All integers are little endian. Four
+//! is an acknowledgement or a keep-alive. All integers are little endian. Three
 //! flag bits are free; a transport that seals datagrams itself carries this
 //! layout as its plain text.
 
@@ -19,6 +19,11 @@ pub const HEADER_BYTES: usize = size_of::<Header>();
 /// a header and one record of any kind, rounded up.
 pub const MIN_DATAGRAM_BYTES: usize = 64;
 
+/// Longest time for which the acknowledgement of a datagram with
+/// [`flags::ACK_SOON`] waits for company: long enough for the rate that answers
+/// a start, short enough that a lost one is repeated before anybody notices.
+pub const ACK_SOON_NS: u64 = 1_000_000;
+
 /// Header flags.
 pub mod flags {
     /// The receiver owes an acknowledgement.
@@ -29,8 +34,11 @@ pub mod flags {
     pub const FROM_SERVER: u8 = 1 << 2;
     /// The kill switch is on (server only).
     pub const RELEASED: u8 = 1 << 3;
+    /// The acknowledgement that is owed is not to wait for longer than
+    /// [`ACK_SOON_NS`](super::ACK_SOON_NS).
+    pub const ACK_SOON: u8 = 1 << 4;
     /// All flags that this version knows.
-    pub const ALL: u8 = ACK_ELICITING | HAS_ACK | FROM_SERVER | RELEASED;
+    pub const ALL: u8 = ACK_ELICITING | HAS_ACK | FROM_SERVER | RELEASED | ACK_SOON;
 }
 
 /// The fixed header: 32 bytes.
@@ -95,6 +103,11 @@ pub enum Sender {
 }
 
 impl<'a> Datagram<'a> {
+    /// Whether it holds no record: an acknowledgement or a keep-alive.
+    pub fn is_empty(&self) -> bool {
+        self.starts.is_empty() && self.ends.is_empty() && self.rates.is_empty()
+    }
+
     /// Checks the layout of a datagram that `sender` is to have sent.
     pub fn parse(bytes: &'a [u8], sender: Sender) -> Result<Self, DatagramError> {
         let length = |want| DatagramError::Length {

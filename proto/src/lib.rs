@@ -44,10 +44,12 @@
 //! After every call that hands something in, and after every timeout:
 //! `poll_control` until `None`, `poll_datagram` until `false`, `poll_event`
 //! until `None`; then wait until `next_timeout` and call `on_timeout`. A start
-//! or a rate is in the very next datagram; only bare acknowledgements wait, for
-//! `ack_delay_ns`, for company.
+//! or a rate is in the very next datagram; only bare acknowledgements wait for
+//! company: none for a keep-alive, [`ACK_SOON_NS`] for a start and for a flow's
+//! first rate, `ack_delay_ns` for all else.
 //!
 //! [`Header::ack`]: datagram::Header::ack
+//! [`ACK_SOON_NS`]: datagram::ACK_SOON_NS
 
 pub mod client;
 pub mod codes;
@@ -73,7 +75,7 @@ pub use records::{EndRecord, FlowId, FlowPath, RateRecord, StartRecord};
 
 /// The protocol's version: the first byte of every datagram and a field of
 /// Hello and Welcome. Peers of different versions refuse each other.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 /// The protocol's name in the TLS handshake (ALPN).
-pub const ALPN: &[u8] = b"ratewright/1";
+pub const ALPN: &[u8] = b"ratewright/2";

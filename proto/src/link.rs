@@ -4,7 +4,7 @@
 use zerocopy::IntoBytes;
 
 use crate::VERSION;
-use crate::datagram::{Datagram, HEADER_BYTES, Header, Sender, flags};
+use crate::datagram::{ACK_SOON_NS, Datagram, HEADER_BYTES, Header, Sender, flags};
 use crate::error::DatagramError;
 use crate::recovery::{RecoveryConfig, SentLog};
 use crate::sequence::{Arrival, RecvWindow, expand};
@@ -12,6 +12,55 @@ use crate::sequence::{Arrival, RecvWindow, expand};
 /// Ack-eliciting datagrams after which an acknowledgement is not held back:
 /// four acknowledgements can be lost before the window forgets a datagram.
 const ACK_EVERY: u32 = 16;
+
+/// When a peer counts as silent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Silence {
+    patience_ns: u64,
+    heard_ns: u64,
+    /// Until then it is not given up, whatever it has not said.
+    reprieve_ns: Option<u64>,
+}
+
+impl Silence {
+    pub(crate) fn new(now_ns: u64, patience_ns: u64) -> Self {
+        Self {
+            patience_ns,
+            heard_ns: now_ns,
+            reprieve_ns: None,
+        }
+    }
+
+    pub(crate) fn heard(&mut self, now_ns: u64) {
+        self.heard_ns = now_ns;
+        self.reprieve_ns = None;
+    }
+
+    pub(crate) fn heard_ns(&self) -> u64 {
+        self.heard_ns
+    }
+
+    /// When [`is_over`](Self::is_over) is to be asked.
+    pub(crate) fn deadline_ns(&self) -> u64 {
+        let silent_ns = self.heard_ns.saturating_add(self.patience_ns);
+        silent_ns.max(self.reprieve_ns.unwrap_or(0))
+    }
+
+    /// Whether the peer is to be given up. Who asks late was not running, and what the peer has said
+    /// meanwhile may wait to be read: once, an eighth of the patience is added for that.
+    pub(crate) fn is_over(&mut self, now_ns: u64) -> bool {
+        let deadline_ns = self.deadline_ns();
+        if deadline_ns > now_ns {
+            return false;
+        }
+        let reprieve = self.patience_ns / 8;
+        if self.reprieve_ns.is_none() && now_ns - deadline_ns > reprieve {
+            self.reprieve_ns = Some(now_ns.saturating_add(reprieve));
+            return false;
+        }
+        true
+    }
+}
 
 /// What names a session on the wire.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +101,8 @@ pub(crate) struct Contents {
     pub(crate) ends: u16,
     pub(crate) rates: u16,
     pub(crate) eliciting: bool,
+    /// The acknowledgement is not to wait for long.
+    pub(crate) soon: bool,
     pub(crate) released: bool,
 }
 
@@ -115,14 +166,18 @@ impl Link {
     }
 
     /// Notes an accepted datagram.
-    pub(crate) fn received(&mut self, now_ns: u64, arrived: Arrived, eliciting: bool) {
+    pub(crate) fn received(&mut self, now_ns: u64, arrived: Arrived, datagram: &Datagram<'_>) {
         self.recv.insert(arrived.seq);
-        if !eliciting {
+        if !datagram.header.has(flags::ACK_ELICITING) {
             return;
         }
         self.unacked += 1;
-        let due_ns = if self.unacked >= ACK_EVERY {
+        let soon = datagram.header.has(flags::ACK_SOON);
+        let due_ns = if self.unacked >= ACK_EVERY || soon && datagram.is_empty() {
+            // Nothing answers a keep-alive but its acknowledgement.
             now_ns
+        } else if soon {
+            now_ns.saturating_add(self.config.ack_delay_ns.min(ACK_SOON_NS))
         } else {
             now_ns.saturating_add(self.config.ack_delay_ns)
         };
@@ -144,6 +199,7 @@ impl Link {
         let header = Header {
             version: VERSION,
             flags: set(contents.eliciting, flags::ACK_ELICITING)
+                | set(contents.eliciting && contents.soon, flags::ACK_SOON)
                 | set(self.recv.largest().is_some(), flags::HAS_ACK)
                 | set(self.config.sender == Sender::Server, flags::FROM_SERVER)
                 | set(contents.released, flags::RELEASED),

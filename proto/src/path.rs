@@ -41,7 +41,7 @@ impl Default for PathConfig {
         Self {
             probe_ns: 2_000_000,
             max_probe_ns: 1_000_000_000,
-            patience_ns: 50_000_000,
+            patience_ns: 100_000_000,
         }
     }
 }
@@ -49,7 +49,11 @@ impl Default for PathConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Probing { next_ns: u64, wait_ns: u64 },
-    Up { unanswered_ns: Option<u64> },
+    Up {
+        unanswered_ns: Option<u64>,
+        /// The patience was extended already.
+        extended: bool,
+    },
 }
 
 /// The choice of the path; sans-IO.
@@ -90,7 +94,7 @@ impl PathSelector {
 
     /// A datagram was sent on the sealed path.
     pub fn sent(&mut self, now_ns: u64, ack_eliciting: bool) {
-        if let State::Up { unanswered_ns } = &mut self.state
+        if let State::Up { unanswered_ns, .. } = &mut self.state
             && ack_eliciting
         {
             unanswered_ns.get_or_insert(now_ns);
@@ -102,6 +106,7 @@ impl PathSelector {
         let was_up = matches!(self.state, State::Up { .. });
         self.state = State::Up {
             unanswered_ns: None,
+            extended: false,
         };
         !was_up
     }
@@ -110,7 +115,7 @@ impl PathSelector {
     pub fn next_timeout(&self) -> Option<u64> {
         match self.state {
             State::Probing { next_ns, .. } => Some(next_ns),
-            State::Up { unanswered_ns } => {
+            State::Up { unanswered_ns, .. } => {
                 Some(unanswered_ns?.saturating_add(self.config.patience_ns))
             }
         }
@@ -118,7 +123,22 @@ impl PathSelector {
 
     /// Time has passed. True: send a probe, which is an empty sealed datagram.
     pub fn on_timeout(&mut self, now_ns: u64) -> bool {
-        if self.next_timeout().is_none_or(|at_ns| at_ns > now_ns) {
+        let Some(late_ns) = self
+            .next_timeout()
+            .and_then(|at_ns| now_ns.checked_sub(at_ns))
+        else {
+            return false;
+        };
+        let quarter_ns = self.config.patience_ns / 4;
+        if let State::Up {
+            unanswered_ns,
+            extended: extended @ false,
+        } = &mut self.state
+            && late_ns > quarter_ns
+        {
+            // Who is called so late was not running: the answer may be there, and not be read yet.
+            *extended = true;
+            *unanswered_ns = Some(now_ns.saturating_sub(3 * quarter_ns));
             return false;
         }
         let wait_ns = match self.state {
@@ -197,5 +217,19 @@ mod tests {
         assert_eq!((path.path(), path.fallbacks()), (Path::Quic, 1));
         assert!(path.heard(), "an answer to a probe brings it back");
         assert_eq!(path.path(), Path::Sealed);
+    }
+
+    #[test]
+    fn who_was_not_running_gets_a_little_more_time_to_read_the_answer_but_only_once() {
+        let config = PathConfig::default();
+        let mut path = PathSelector::new(0, config);
+        path.heard();
+        path.sent(0, true);
+        assert!(!path.on_timeout(1_000 * MS));
+        assert_eq!(path.path(), Path::Sealed);
+        let again_ns = path.next_timeout().expect("an answer is still due");
+        assert!(again_ns > 1_000 * MS && again_ns < 1_000 * MS + config.patience_ns);
+        assert!(path.on_timeout(again_ns + 1_000 * MS));
+        assert_eq!(path.path(), Path::Quic);
     }
 }

@@ -2,12 +2,15 @@
 //!
 //! A datagram is lost when one sent three or more later has been acknowledged,
 //! or when nothing has been heard of it for a retransmission timeout, which
-//! doubles with every timeout in a row. What was lost is not sent again: the
+//! doubles with every timeout in a row and includes the time for which the peer
+//! may hold the acknowledgement back: little for datagrams that ask for a prompt
+//! one, which alone are taken for round-trip samples. What was lost is not sent again: the
 //! session is told which slots the datagram spoke of and sends their newest
 //! state (flowtune §5.1, Protocol).
 
 use std::collections::VecDeque;
 
+use crate::datagram::ACK_SOON_NS;
 use crate::sequence::ACK_WINDOW;
 
 /// Datagrams that must have been acknowledged past one to call it lost.
@@ -64,6 +67,8 @@ struct Sent {
     sent_ns: u64,
     /// Entries of `slots` that belong to this datagram.
     slots: u32,
+    /// A prompt acknowledgement was asked for.
+    soon: bool,
     fate: Fate,
 }
 
@@ -97,6 +102,9 @@ pub struct SentLog {
     config: RecoveryConfig,
     sent: VecDeque<Sent>,
     slots: VecDeque<u32>,
+    /// Numbers and times of those that ask for a prompt acknowledgement; the
+    /// front is in flight.
+    soon: VecDeque<(u64, u64)>,
     in_flight: usize,
     largest_acked: Option<u64>,
     rtt: RttEstimate,
@@ -110,6 +118,7 @@ impl SentLog {
             config,
             sent: VecDeque::new(),
             slots: VecDeque::new(),
+            soon: VecDeque::new(),
             in_flight: 0,
             largest_acked: None,
             rtt: RttEstimate::default(),
@@ -137,21 +146,31 @@ impl SentLog {
         self.slots.push_back(slot);
     }
 
-    /// Notes an ack-eliciting datagram with the last `slots` pushed slots.
-    pub fn push(&mut self, seq: u64, sent_ns: u64, slots: u32) {
+    /// Notes an ack-eliciting datagram with the last `slots` pushed slots;
+    /// `soon` if it asks for a prompt acknowledgement.
+    pub fn push(&mut self, seq: u64, sent_ns: u64, slots: u32, soon: bool) {
         self.sent.push_back(Sent {
             seq,
             sent_ns,
             slots,
+            soon,
             fate: Fate::InFlight,
         });
+        if soon {
+            self.soon.push_back((seq, sent_ns));
+        }
         self.in_flight += 1;
     }
 
-    fn rto_ns(&self) -> u64 {
+    fn rto_ns(&self, soon: bool) -> u64 {
+        let held_back_ns = if soon {
+            self.config.peer_ack_delay_ns.min(ACK_SOON_NS)
+        } else {
+            self.config.peer_ack_delay_ns
+        };
         self.rtt
             .timeout_ns(self.config.initial_rto_ns)
-            .saturating_add(self.config.peer_ack_delay_ns)
+            .saturating_add(held_back_ns)
             .max(self.config.min_rto_ns)
             .saturating_mul(1 << self.backoff)
             .min(self.config.max_rto_ns.max(self.config.min_rto_ns))
@@ -159,9 +178,14 @@ impl SentLog {
 
     /// When [`on_timeout`](Self::on_timeout) has work to do.
     pub fn deadline(&self) -> Option<u64> {
-        // The front is in flight: resolved datagrams do not stay there.
+        // The fronts are in flight: resolved datagrams do not stay there.
         let oldest = self.sent.front()?;
-        Some(oldest.sent_ns.saturating_add(self.rto_ns()))
+        let any_ns = oldest.sent_ns.saturating_add(self.rto_ns(oldest.soon));
+        let soon_ns = self
+            .soon
+            .front()
+            .map(|&(_, sent_ns)| sent_ns.saturating_add(self.rto_ns(true)));
+        Some(soon_ns.map_or(any_ns, |soon_ns| soon_ns.min(any_ns)))
     }
 
     /// Takes an acknowledgement of `largest` and, by bit `i` of `bitmap`, of
@@ -198,7 +222,7 @@ impl SentLog {
                     && bitmap >> (largest - 1 - entry.seq) & 1 == 1;
             let outcome = if acked {
                 progress = true;
-                if entry.seq == largest && advanced {
+                if entry.seq == largest && advanced && entry.soon {
                     self.rtt.sample(now_ns.saturating_sub(entry.sent_ns));
                 }
                 Outcome::Acked
@@ -225,16 +249,17 @@ impl SentLog {
     /// timeout. Calls `resolve(seq, slot)` for their slots; returns their
     /// number.
     pub fn on_timeout(&mut self, now_ns: u64, mut resolve: impl FnMut(u64, u32)) -> u64 {
-        let rto_ns = self.rto_ns();
+        let (soon_ns, rto_ns) = (self.rto_ns(true), self.rto_ns(false));
         let mut lost = 0;
         let mut slot_at = 0;
         for entry in &mut self.sent {
-            if entry.sent_ns.saturating_add(rto_ns) > now_ns {
+            if entry.sent_ns.saturating_add(soon_ns) > now_ns {
                 break;
             }
             let slots = slot_at..slot_at + entry.slots as usize;
             slot_at = slots.end;
-            if entry.fate == Fate::Resolved {
+            let waits = !entry.soon && entry.sent_ns.saturating_add(rto_ns) > now_ns;
+            if entry.fate == Fate::Resolved || waits {
                 continue;
             }
             entry.fate = Fate::Resolved;
@@ -259,6 +284,14 @@ impl SentLog {
             }
             self.slots.drain(..front.slots as usize);
             self.sent.pop_front();
+        }
+        while let Some(&(seq, _)) = self.soon.front() {
+            let at = self.sent.partition_point(|entry| entry.seq < seq);
+            let waits = |entry: &Sent| entry.seq == seq && entry.fate == Fate::InFlight;
+            if self.sent.get(at).is_some_and(waits) {
+                break;
+            }
+            self.soon.pop_front();
         }
     }
 }

@@ -32,6 +32,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, bail};
 use indexmap::IndexMap;
+use ratewright_proto::Counters;
 
 pub use options::SwarmOptions;
 
@@ -148,11 +149,15 @@ fn measure(
     players.play(warm_ns, |_| false)?;
 
     progress.say(&format!(
-        "measuring with {} flows",
-        players.traffic.active()
+        "measuring with {} flows; {} sessions lost, longest turn {} ms so far",
+        players.traffic.active(),
+        players.sessions_lost,
+        players.longest_turn_ns / NS_PER_MS,
     ));
     players.waits.reset();
     players.late.reset();
+    players.longest_turn_ns = 0;
+    let lost_before = (players.sessions_lost, players.fallbacks());
     let (before, cpu_before) = (players.totals(), target.cpu_s());
     let start_ns = clock::now_ns();
     let end_ns = start_ns + (options.seconds * 1e9) as u64;
@@ -168,10 +173,13 @@ fn measure(
         target.check_alive()?;
         players.play(end_ns.min(now_ns + REPORT_EVERY_NS), |_| false)?;
         progress.say(&format!(
-            "{:.0} s: {} flows, {} updates",
+            "{:.0} s: {} flows, {} updates, {} sessions lost, {} fallbacks, longest turn {} ms",
             (clock::now_ns() - start_ns) as f64 / 1e9,
             players.traffic.active(),
-            players.updates - before.updates
+            players.updates - before.updates,
+            players.sessions_lost,
+            players.fallbacks(),
+            players.longest_turn_ns / NS_PER_MS,
         ));
     }
     let (after, cpu_after) = (players.totals(), target.cpu_s());
@@ -179,6 +187,7 @@ fn measure(
     let start_to_rate_us = Quantiles::of(&players.waits);
     let start_lateness_us = Quantiles::of(&players.late);
     let first_rates = players.waits.len();
+    let longest_turn_ms = players.longest_turn_ns as f64 / 1e6;
 
     let lost_views = settle(target, &names, &mut players)?;
     let updates = after.updates - before.updates;
@@ -216,8 +225,12 @@ fn measure(
         bytes_down,
         packets_up: after.packets_up.saturating_sub(before.packets_up),
         packets_down: after.packets_down.saturating_sub(before.packets_down),
+        session_counters: counted(&after.sessions.since(&before.sessions)),
+        longest_turn_ms,
         fallbacks: players.fallbacks(),
+        fallbacks_before: lost_before.1,
         sessions_lost: players.sessions_lost,
+        sessions_lost_before: lost_before.0,
         last_loss: players.last_loss.clone(),
         datagrams_lost_on_purpose: players.datagrams_lost(),
         commit: COMMIT,
@@ -321,6 +334,16 @@ fn settle(target: &Target, names: &[String], players: &mut Players) -> Result<u6
         open = differ;
     }
     Ok(lost)
+}
+
+fn counted(counters: &Counters) -> IndexMap<&'static str, u64> {
+    let mut named = IndexMap::new();
+    counters.for_each(|name, count| {
+        if count > 0 {
+            named.insert(name, count);
+        }
+    });
+    named
 }
 
 fn names_of(names: &[String], at: &[usize]) -> Vec<String> {

@@ -15,6 +15,7 @@ use nix::sys::time::{TimeSpec, TimeValLike};
 use quinn::Connection;
 use ratewright_common::transport::{MAX_DATAGRAM_BYTES, SealedPort, Sent};
 use ratewright_common::udp::BATCH;
+use ratewright_proto::Counters;
 use ratewright_proto::client::{ClientConfig, ClientEvent, ClientSession};
 use ratewright_proto::control::{FrameDecoder, Welcome};
 use ratewright_proto::path::{Path, PathConfig};
@@ -55,6 +56,8 @@ pub struct Totals {
     pub packets_up: u64,
     /// Packets from the allocator.
     pub packets_down: u64,
+    /// What the sessions counted.
+    pub sessions: Counters,
 }
 
 struct Player {
@@ -103,6 +106,9 @@ pub struct Players {
     pub sessions_lost: u64,
     /// Why the last one did.
     pub last_loss: String,
+    /// The longest time between two looks at the sessions, in nanoseconds.
+    pub longest_turn_ns: u64,
+    turned_ns: Option<u64>,
 }
 
 impl Players {
@@ -176,6 +182,8 @@ impl Players {
             sealed_up: 0,
             sessions_lost: 0,
             last_loss: String::new(),
+            longest_turn_ns: 0,
+            turned_ns: None,
         })
     }
 
@@ -220,6 +228,8 @@ impl Players {
 
     /// Everything that is due.
     fn turn(&mut self, now_ns: u64) -> Result<()> {
+        let turned_ns = self.turned_ns.replace(now_ns).unwrap_or(now_ns);
+        self.longest_turn_ns = self.longest_turn_ns.max(now_ns - turned_ns);
         self.take_arrivals(now_ns);
         self.receive_sealed(now_ns)?;
         self.pass_late(now_ns);
@@ -545,6 +555,9 @@ impl Players {
             starts: self.traffic.starts,
             ..Totals::default()
         };
+        for player in &self.players {
+            totals.sessions.add(player.session.counters());
+        }
         for connection in self.players.iter().filter_map(|p| p.connection.as_ref()) {
             let stats = connection.stats();
             totals.packets_up += stats.udp_tx.datagrams;

@@ -86,10 +86,19 @@ pub struct Results {
     pub packets_up: u64,
     /// Packets from the allocator.
     pub packets_down: u64,
+    /// What the hosts' sessions counted during the measurement, by the names of
+    /// [`Counters`](ratewright_proto::Counters).
+    pub session_counters: IndexMap<&'static str, u64>,
+    /// The longest time for which this program did not look at its sessions.
+    pub longest_turn_ms: f64,
     /// Sessions that went back from sealed datagrams to QUIC, since the beginning.
     pub fallbacks: u64,
+    /// Those of them before the measurement began.
+    pub fallbacks_before: u64,
     /// Sessions that were lost and came back, since the beginning.
     pub sessions_lost: u64,
+    /// Those of them before the measurement began.
+    pub sessions_lost_before: u64,
     /// Why the last of them was lost, or the last attempt to connect failed; empty if none was.
     pub last_loss: String,
     /// Datagrams that were lost on purpose, since the beginning.

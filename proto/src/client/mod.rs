@@ -26,7 +26,7 @@ use crate::control::{ControlMessage, Hello, Refusal, TopologySnapshot, Welcome};
 use crate::counters::Counters;
 use crate::datagram::{Datagram, HEADER_BYTES, MIN_DATAGRAM_BYTES, Sender, flags};
 use crate::error::{DatagramError, SessionError};
-use crate::link::{Contents, Link, LinkConfig};
+use crate::link::{Contents, Link, LinkConfig, Silence};
 use crate::queue::ControlQueue;
 use crate::records::{EndRecord, FlowId, MAX_SLOTS, StartRecord};
 use crate::recovery::{Outcome, RecoveryConfig};
@@ -79,12 +79,12 @@ impl Default for ClientConfig {
             incarnation: 0,
             software: concat!("ratewright ", env!("CARGO_PKG_VERSION")).to_owned(),
             max_flows: 16_384,
-            ack_delay_ns: 1_000_000,
+            ack_delay_ns: 20_000_000,
             min_rto_ns: 2_000_000,
             initial_rto_ns: 20_000_000,
             max_rto_ns: 200_000_000,
             max_in_flight: 256,
-            handshake_timeout_ns: 3_000_000_000,
+            handshake_timeout_ns: 10_000_000_000,
             max_control_bytes: 1 << 20,
             first_seq: 1,
             sealed_udp: false,
@@ -149,8 +149,7 @@ enum State {
 struct Live {
     link: Link,
     lease: Lease,
-    liveness_ns: u64,
-    last_heard_ns: u64,
+    silence: Silence,
     /// When the last ack-eliciting datagram was sent.
     last_eliciting_ns: Option<u64>,
     /// A timeout passed: ask for a sign of life at once.
@@ -158,8 +157,11 @@ struct Live {
 }
 
 impl Live {
-    /// When a keep-alive is due: often enough, while flows hold rates, that
-    /// three can be lost within a lease.
+    /// When a keep-alive is due: while flows hold rates, when half of the lease
+    /// is left. An unanswered one is repeated after a retransmission timeout,
+    /// ever more rarely, which leaves room for half a dozen. What renews the
+    /// lease otherwise, the server's rates that name our acknowledgements of
+    /// earlier ones, puts it off.
     fn keep_alive_ns(&self, active: u32) -> Option<u64> {
         if !self.link.log.has_room() {
             return None;
@@ -167,9 +169,19 @@ impl Live {
         let Some(last_ns) = self.last_eliciting_ns.filter(|_| !self.probe) else {
             return Some(0);
         };
+        if self.link.log.in_flight() > 0 {
+            // Its acknowledgement renews the lease, or its timeout asks again.
+            return None;
+        }
         let lease_ns = self.lease.duration_ns();
-        let interval_ns = if active > 0 { lease_ns / 4 } else { lease_ns };
-        Some(last_ns.saturating_add(interval_ns.max(1)))
+        let due_ns = if active > 0 {
+            // Not at once again after an acknowledgement that came too late to renew anything.
+            let soonest_ns = last_ns.saturating_add(lease_ns / 8);
+            (self.lease.expires_ns() - self.lease.expires_ns().min(lease_ns / 2)).max(soonest_ns)
+        } else {
+            last_ns.saturating_add(lease_ns)
+        };
+        Some(due_ns.max(last_ns + 1))
     }
 }
 
@@ -314,7 +326,7 @@ impl ClientSession {
                 Ok(())
             }
             (State::Established(live), ControlMessage::Topology(topology)) => {
-                live.last_heard_ns = now_ns;
+                live.silence.heard(now_ns);
                 self.topology = Some(topology);
                 Ok(())
             }
@@ -322,7 +334,7 @@ impl ClientSession {
                 // Rates that wait behind the kill switch may have run out meanwhile. The next datagram
                 // renews the lease and announces them anew.
                 self.lease_over = live.lease.expires_ns() <= now_ns;
-                live.last_heard_ns = now_ns;
+                live.silence.heard(now_ns);
                 let key = next_seq.saturating_mul(2).saturating_sub(1);
                 self.release_state(released, key);
                 Ok(())
@@ -357,8 +369,7 @@ impl ClientSession {
         self.state = State::Established(Box::new(Live {
             link,
             lease: Lease::new(welcome.lease_ns, u64::from(self.config.first_seq)),
-            liveness_ns: welcome.liveness_ns,
-            last_heard_ns: now_ns,
+            silence: Silence::new(now_ns, welcome.liveness_ns),
             last_eliciting_ns: None,
             probe: false,
         }));
@@ -444,9 +455,8 @@ impl ClientSession {
             .filter(|&expires_ns| expires_ns > now_ns)
             .ok_or(DatagramError::Expired)?;
 
-        let eliciting = datagram.header.has(flags::ACK_ELICITING);
-        live.link.received(now_ns, arrived, eliciting);
-        live.last_heard_ns = now_ns;
+        live.link.received(now_ns, arrived, &datagram);
+        live.silence.heard(now_ns);
         let slots = &mut self.slots;
         let bitmap = datagram.header.ack_bitmap.get();
         self.counters.datagrams_lost +=
@@ -538,6 +548,8 @@ impl ClientSession {
             .keep_alive_ns(self.slots.active())
             .is_some_and(|due_ns| due_ns <= now_ns);
         contents.eliciting = records > 0 || keep_alive;
+        // A start waits for its rate, a keep-alive for the lease; for an end nobody waits.
+        contents.soon = contents.starts > 0 || keep_alive;
         if !contents.eliciting && !live.link.ack_due(now_ns) {
             return false;
         }
@@ -550,7 +562,7 @@ impl ClientSession {
         live.link.seal(out, contents);
         live.lease.sent(seq, now_ns);
         if contents.eliciting {
-            live.link.log.push(seq, now_ns, records);
+            live.link.log.push(seq, now_ns, records, contents.soon);
             live.last_eliciting_ns = Some(now_ns);
             live.probe = false;
         }
@@ -575,7 +587,7 @@ impl ClientSession {
             State::Disconnected | State::Refused => None,
             State::Connecting { deadline_ns } => Some(*deadline_ns),
             State::Established(live) => [
-                Some(live.last_heard_ns.saturating_add(live.liveness_ns)),
+                Some(live.silence.deadline_ns()),
                 live.link.ack_deadline(),
                 live.link.log.deadline(),
                 live.keep_alive_ns(self.slots.active()),
@@ -604,8 +616,7 @@ impl ClientSession {
                     self.counters.timeouts += 1;
                     self.counters.datagrams_lost += lost;
                 }
-                let silent_since = live.last_heard_ns.saturating_add(live.liveness_ns);
-                (silent_since <= now_ns).then_some(LossReason::Silence)
+                live.silence.is_over(now_ns).then_some(LossReason::Silence)
             }
         };
         if let Some(reason) = lost {

@@ -134,7 +134,7 @@ fn directions_and_unknown_flags_are_checked() {
     );
     assert_eq!(parse(header(server, 1, 0, 0), Sender::Server), malformed);
     assert_eq!(parse(header(server, 0, 1, 0), Sender::Server), malformed);
-    for bit in 4..8 {
+    for bit in 5..8 {
         assert_eq!(parse(header(1 << bit, 0, 0, 0), Sender::Client), malformed);
     }
 }

@@ -15,7 +15,7 @@ fn log() -> SentLog {
 /// Sends datagram `seq` with one slot of the same number.
 fn send(log: &mut SentLog, seq: u64, now_ns: u64) {
     log.push_slot(seq as u32);
-    log.push(seq, now_ns, 1);
+    log.push(seq, now_ns, 1, true);
 }
 
 fn ack(log: &mut SentLog, now_ns: u64, largest: u64, bitmap: u64) -> Vec<(u64, Outcome)> {

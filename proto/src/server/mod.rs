@@ -27,9 +27,9 @@ use crate::control::{
     TopologySnapshot, Welcome, encode_frame, wire,
 };
 use crate::counters::Counters;
-use crate::datagram::{Datagram, HEADER_BYTES, MIN_DATAGRAM_BYTES, Sender, flags};
+use crate::datagram::{Datagram, HEADER_BYTES, MIN_DATAGRAM_BYTES, Sender};
 use crate::error::{DatagramError, SessionError};
-use crate::link::{Contents, Link, LinkConfig};
+use crate::link::{Contents, Link, LinkConfig, Silence};
 use crate::queue::ControlQueue;
 use crate::records::{FlowId, MAX_SLOTS, RateRecord, StartRecord};
 use crate::recovery::{Outcome, RecoveryConfig};
@@ -40,6 +40,9 @@ use self::slots::{SlotTable, Taken};
 pub mod registry;
 mod slots;
 
+/// How many times the clients' patience a server has with them.
+const PATIENCE: u64 = 3;
+
 /// A server's settings, the same for all its sessions.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
@@ -47,8 +50,11 @@ pub struct ServerConfig {
     pub epoch: u64,
     /// Lifetime of an allocation.
     pub lease_ns: u64,
-    /// Silence after which either side gives a session up; several leases, for
-    /// an idle client speaks once per lease.
+    /// Silence after which a client gives its session up; the server waits
+    /// three times as long: whose daemon was held up for a while would
+    /// have to connect anew, while the server only keeps the capacity of flows
+    /// that may be gone. Several leases, for an idle client speaks once per
+    /// lease.
     pub liveness_ns: u64,
     /// Slots of a session's flow table.
     pub max_flows: u32,
@@ -80,12 +86,12 @@ impl Default for ServerConfig {
             lease_ns: 300_000_000,
             liveness_ns: 1_500_000_000,
             max_flows: 16_384,
-            ack_delay_ns: 1_000_000,
+            ack_delay_ns: 20_000_000,
             min_rto_ns: 2_000_000,
             initial_rto_ns: 20_000_000,
             max_rto_ns: 200_000_000,
             max_in_flight: 256,
-            handshake_timeout_ns: 3_000_000_000,
+            handshake_timeout_ns: 10_000_000_000,
             max_control_bytes: 1 << 20,
             max_events: 1024,
             first_seq: 1,
@@ -117,7 +123,7 @@ pub struct Admission {
 pub enum PeerLoss {
     /// No Hello in time.
     HandshakeTimeout,
-    /// Nothing valid was heard for the liveness time.
+    /// Nothing valid was heard for three times the liveness time.
     Silence,
 }
 
@@ -162,7 +168,7 @@ pub struct ServerSession {
     config: Arc<ServerConfig>,
     state: State,
     slots: SlotTable,
-    last_heard_ns: u64,
+    silence: Silence,
     control: ControlQueue,
     /// Latest-state messages that wait to be written.
     topology: Option<Arc<TopologySnapshot>>,
@@ -179,10 +185,11 @@ impl ServerSession {
     /// A session that waits for the client's Hello.
     pub fn new(now_ns: u64, config: Arc<ServerConfig>) -> Self {
         let deadline_ns = now_ns.saturating_add(config.handshake_timeout_ns);
+        let patience_ns = config.liveness_ns.saturating_mul(PATIENCE);
         Self {
             state: State::AwaitingHello { deadline_ns },
             slots: SlotTable::new(config.max_flows.min(MAX_SLOTS)),
-            last_heard_ns: now_ns,
+            silence: Silence::new(now_ns, patience_ns),
             control: ControlQueue::new(config.max_control_bytes),
             config,
             topology: None,
@@ -234,7 +241,7 @@ impl ServerSession {
         self.control.push_unbounded(welcome.to_frame()?);
         self.counters.control_sent += 1;
         self.released = admission.released;
-        self.last_heard_ns = now_ns;
+        self.silence.heard(now_ns);
         self.state = State::Established(Box::new(link));
         Ok(())
     }
@@ -299,7 +306,7 @@ impl ServerSession {
                 ));
             }
         }
-        self.last_heard_ns = now_ns;
+        self.silence.heard(now_ns);
         Ok(())
     }
 
@@ -346,8 +353,8 @@ impl ServerSession {
         let datagram = Datagram::parse(bytes, Sender::Client)?;
         let arrived = link.check(&datagram)?;
 
-        link.received(now_ns, arrived, datagram.header.has(flags::ACK_ELICITING));
-        self.last_heard_ns = now_ns;
+        link.received(now_ns, arrived, &datagram);
+        self.silence.heard(now_ns);
         let slots = &mut self.slots;
         if let Some(ack) = arrived.ack {
             let bitmap = datagram.header.ack_bitmap.get();
@@ -466,6 +473,7 @@ impl ServerSession {
         let has_room = link.log.has_room();
         let seq = link.next_seq();
         let mut rates = 0u16;
+        let mut soon = false;
         while let Some(record) = self.slots.peek_rate() {
             if !has_room {
                 self.counters.in_flight_full += 1;
@@ -479,7 +487,8 @@ impl ServerSession {
             }
             out.extend_from_slice(record.as_bytes());
             rates += 1;
-            let slot = self.slots.sent_rate(seq);
+            let (slot, first) = self.slots.sent_rate(seq);
+            soon |= first;
             link.log.push_slot(slot);
         }
         if rates == 0 && !link.ack_due(now_ns) && !self.announce_release {
@@ -492,12 +501,13 @@ impl ServerSession {
         let contents = Contents {
             rates,
             eliciting: rates > 0,
+            soon,
             released: self.released,
             ..Contents::default()
         };
         link.seal(out, contents);
         if contents.eliciting {
-            link.log.push(seq, now_ns, u32::from(rates));
+            link.log.push(seq, now_ns, u32::from(rates), soon);
         } else {
             self.counters.acks_sent += 1;
         }
@@ -510,12 +520,11 @@ impl ServerSession {
     /// When to call [`on_timeout`](Self::on_timeout) and to poll again, if
     /// nothing else happens before.
     pub fn next_timeout(&self) -> Option<u64> {
-        let silence_ns = self.last_heard_ns.saturating_add(self.config.liveness_ns);
         match &self.state {
             State::AwaitingHello { deadline_ns } => Some(*deadline_ns),
             State::Deciding(_) | State::Closed => None,
             State::Established(link) => {
-                [Some(silence_ns), link.ack_deadline(), link.log.deadline()]
+                [Some(self.silence.deadline_ns()), link.ack_deadline(), link.log.deadline()]
                     .into_iter()
                     .flatten()
                     .min()
@@ -537,8 +546,9 @@ impl ServerSession {
                     .on_timeout(now_ns, |seq, slot| slots.lost(seq, slot));
                 self.counters.timeouts += u64::from(lost > 0);
                 self.counters.datagrams_lost += lost;
-                let silence_ns = self.last_heard_ns.saturating_add(self.config.liveness_ns);
-                (silence_ns <= now_ns).then_some(PeerLoss::Silence)
+                self.silence
+                    .is_over(now_ns)
+                    .then_some(PeerLoss::Silence)
             }
         };
         if let Some(reason) = lost {
@@ -577,7 +587,7 @@ impl ServerSession {
 
     /// When something valid was last heard from the client.
     pub fn last_heard_ns(&self) -> u64 {
-        self.last_heard_ns
+        self.silence.heard_ns()
     }
 
     /// The smoothed round-trip time to the client.

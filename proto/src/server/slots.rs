@@ -262,8 +262,9 @@ impl SlotTable {
     }
 
     /// Takes the slot that [`peek_rate`](Self::peek_rate) showed, as sent in
-    /// datagram `seq`.
-    pub(super) fn sent_rate(&mut self, seq: u64) -> u32 {
+    /// datagram `seq`. True: the client is not known to hold any rate of the
+    /// flow.
+    pub(super) fn sent_rate(&mut self, seq: u64) -> (u32, bool) {
         let Some(index) = self.send_queue.pop_front() else {
             unreachable!("a slot was peeked at")
         };
@@ -271,7 +272,7 @@ impl SlotTable {
         slot.set(NEEDED | QUEUED | CERTAIN, false);
         slot.sent = slot.rate;
         slot.sent_seq = seq;
-        index
+        (index, slot.acked == RateCode::NONE)
     }
 
     /// Datagram `seq`, which carried a rate of the slot, arrived.

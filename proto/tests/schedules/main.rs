@@ -153,7 +153,7 @@ fn clocks_that_stand_still() {
     let more = [(3, Kind::Network), (3, Kind::ClockStands)];
     let coverage = schedules(11, &flows_and(&more), 300);
     assert!(coverage.clock_faults > 5_000, "{coverage:?}");
-    assert!(coverage.sessions > 2_600, "{coverage:?}");
+    assert!(coverage.sessions > 2_500, "{coverage:?}");
 }
 
 #[test]
@@ -222,5 +222,5 @@ fn sealed_datagrams_and_everything_at_once() {
     assert!(coverage.sessions > 5_000, "{coverage:?}");
     assert!(coverage.opened > 50_000, "{coverage:?}");
     assert!(coverage.not_opened > 500, "{coverage:?}");
-    assert!(coverage.fallbacks > 1_000, "{coverage:?}");
+    assert!(coverage.fallbacks > 500, "{coverage:?}");
 }

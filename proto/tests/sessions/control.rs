@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::pair::{MS, Pair, admission, bodies, start};
+use crate::pair::{Pair, admission, bodies, start};
 use ratewright_proto::client::{ClientConfig, ClientEvent, LossReason};
 use ratewright_proto::control::{ControlMessage, Refusal, RefusalCode, TopologySnapshot};
 use ratewright_proto::server::{Admission, PeerLoss, ServerConfig, ServerEvent};
@@ -14,7 +14,7 @@ use ratewright_proto::{FlowId, RateCode, SessionError, VERSION};
 fn a_handshake_that_stalls_is_given_up() {
     let mut pair = Pair::unconnected(ClientConfig::default(), ServerConfig::default());
     pair.client.connected(pair.now_ns);
-    pair.now_ns += 3_000 * MS;
+    pair.now_ns += ServerConfig::default().handshake_timeout_ns;
     pair.client.on_timeout(pair.now_ns);
     pair.server.on_timeout(pair.now_ns);
     let lost = ClientEvent::SessionLost(LossReason::HandshakeTimeout);

@@ -2,7 +2,7 @@
 
 use crate::pair::{LEASE_NS, Pair, start};
 use ratewright_proto::client::ClientEvent;
-use ratewright_proto::datagram::HEADER_BYTES;
+use ratewright_proto::datagram::{ACK_SOON_NS, HEADER_BYTES};
 use ratewright_proto::server::{ServerConfig, ServerEvent};
 use ratewright_proto::{FlowId, RateCode, SessionError};
 
@@ -44,14 +44,38 @@ fn acknowledgements_wait_for_company() {
     let bytes = pair.client_datagram().unwrap();
     pair.server.on_datagram(pair.now_ns, &bytes).unwrap();
     assert_eq!(pair.server_datagram(), None);
-    let due_ns = pair.now_ns + ServerConfig::default().ack_delay_ns;
-    assert_eq!(pair.server.next_timeout(), Some(due_ns));
+    let due_ns = pair.now_ns + ACK_SOON_NS;
+    assert_eq!(pair.server.next_timeout(), Some(due_ns), "a start waits");
     pair.now_ns = due_ns;
     assert_eq!(
         pair.server_datagram().map(|bytes| bytes.len()),
         Some(HEADER_BYTES)
     );
     assert_eq!(pair.server_datagram(), None);
+    pair.client.end(pair.now_ns, FlowId::new(0, 0)).unwrap();
+    let bytes = pair.client_datagram().unwrap();
+    pair.server.on_datagram(pair.now_ns, &bytes).unwrap();
+    let due_ns = pair.now_ns + ServerConfig::default().ack_delay_ns;
+    assert_eq!(pair.server.next_timeout(), Some(due_ns), "nobody waits");
+}
+
+#[test]
+fn a_first_rate_is_acknowledged_soon_and_later_ones_when_there_is_time() {
+    let mut pair = Pair::new();
+    let flow = FlowId::new(0, 0);
+    pair.client.start(pair.now_ns, start(0, 0)).unwrap();
+    pair.settle();
+    for (rate_bps, delay_ns) in [
+        (1_000_000, ACK_SOON_NS),
+        (2_000_000, ServerConfig::default().ack_delay_ns),
+    ] {
+        pair.server.set_rate(pair.now_ns, flow, rate_bps).unwrap();
+        let bytes = pair.server_datagram().expect("a rate at once");
+        pair.client.on_datagram(pair.now_ns, &bytes).unwrap();
+        assert_eq!(pair.client_datagram(), None);
+        assert_eq!(pair.client.next_timeout(), Some(pair.now_ns + delay_ns));
+        pair.settle();
+    }
 }
 
 #[test]

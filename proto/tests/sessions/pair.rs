@@ -109,8 +109,8 @@ impl Pair {
     /// Exchanges datagrams until nobody has anything to say, acknowledgements
     /// included.
     pub(crate) fn settle(&mut self) {
-        for _ in 0..3 {
-            self.now_ns += MS;
+        for delay_ns in [MS, MS, ClientConfig::default().ack_delay_ns, MS] {
+            self.now_ns += delay_ns;
             while let Some(bytes) = self.client_datagram() {
                 self.server.on_datagram(self.now_ns, &bytes).unwrap();
             }

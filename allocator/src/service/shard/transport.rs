@@ -21,10 +21,10 @@ const DATAGRAM_BUFFER_BYTES: usize = 1 << 20;
 const INITIAL_RTT: Duration = Duration::from_millis(20);
 
 /// A connection that hears nothing for this long is gone. The session's own liveness is shorter.
-const IDLE_TIMEOUT_MS: u32 = 5_000;
+const IDLE_TIMEOUT_MS: u32 = 12_000;
 
-/// Keeps the connection up while a handshake is done but the host says nothing.
-const KEEP_ALIVE: Duration = Duration::from_secs(2);
+/// Keeps the connection up while sealed datagrams carry the session, or the host says nothing.
+const KEEP_ALIVE: Duration = Duration::from_secs(4);
 
 /// Handshakes that wait for this endpoint at most.
 const MAX_INCOMING: usize = 4_096;
