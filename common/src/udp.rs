@@ -175,6 +175,23 @@ fn address_of(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
     }
 }
 
+/// Asks for socket buffers that hold what many hosts send at once. The kernel gives less if it does not
+/// allow as much; smaller buffers only drop more.
+pub fn widen_buffers(socket: &UdpSocket) {
+    for option in [libc::SO_RCVBUF, libc::SO_SNDBUF] {
+        // SAFETY: the pointer and the length are those of a c_int that lives through the call.
+        unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                option,
+                std::ptr::from_ref(&SOCKET_BUFFER_BYTES).cast(),
+                size_of::<libc::c_int>() as libc::socklen_t,
+            );
+        }
+    }
+}
+
 impl BatchSocket {
     /// Binds a socket.
     ///
@@ -183,19 +200,7 @@ impl BatchSocket {
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
         let socket = UdpSocket::bind(address)?;
         socket.set_nonblocking(true)?;
-        for option in [libc::SO_RCVBUF, libc::SO_SNDBUF] {
-            // The kernel takes less if it does not allow as much; smaller buffers only drop more.
-            // SAFETY: the pointer and the length are those of a c_int that lives through the call.
-            unsafe {
-                libc::setsockopt(
-                    socket.as_raw_fd(),
-                    libc::SOL_SOCKET,
-                    option,
-                    std::ptr::from_ref(&SOCKET_BUFFER_BYTES).cast(),
-                    size_of::<libc::c_int>() as libc::socklen_t,
-                );
-            }
-        }
+        widen_buffers(&socket);
         Ok(Self {
             socket,
             buffers: Box::new([[0; BUFFER_BYTES]; BATCH]),

@@ -1,7 +1,7 @@
 //! The QUIC connections of a swarm, on a thread of their own: what arrives on them goes into the
 //! [`Inbox`] of the players' thread, which sends datagrams itself.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -10,8 +10,9 @@ use anyhow::{Context, Result};
 use bytes::Bytes;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use quinn::crypto::rustls::QuicClientConfig;
-use quinn::{ClientConfig, Connection, Endpoint};
+use quinn::{ClientConfig, Connection, Endpoint, EndpointConfig, TokioRuntime};
 use ratewright_allocator::service::shard::transport::transport_config;
+use ratewright_common::udp::widen_buffers;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::sync::Semaphore;
@@ -119,7 +120,12 @@ impl Net {
             SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, 0))
         };
         let guard = runtime.enter();
-        let endpoint = Endpoint::client(local).with_context(|| format!("binding {local}"))?;
+        let binding = || format!("binding {local}");
+        let socket = UdpSocket::bind(local).with_context(binding)?;
+        widen_buffers(&socket);
+        let settings = EndpointConfig::default();
+        let endpoint = Endpoint::new(settings, None, socket, Arc::new(TokioRuntime))
+            .with_context(binding)?;
         drop(guard);
         let (connector, inbox) = (endpoint.clone(), Arc::clone(inbox));
         let thread = std::thread::Builder::new()

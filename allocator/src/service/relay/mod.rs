@@ -171,6 +171,7 @@ impl Relay {
             source,
         };
         let socket = std::net::UdpSocket::bind(config.listen).map_err(bind)?;
+        ratewright_common::udp::widen_buffers(&socket);
         let mut settings = EndpointConfig::default();
         // What a host sends is to fit a bundle.
         settings

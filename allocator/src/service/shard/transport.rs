@@ -7,6 +7,8 @@ use std::time::Duration;
 use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{EndpointConfig, IdleTimeout, ServerConfig, TokioRuntime, TransportConfig, VarInt};
 
+use ratewright_common::udp::widen_buffers;
+
 use super::window::FixedWindowConfig;
 
 /// Ack-eliciting bytes in flight on one connection. A host's whole flow table fits several times.
@@ -57,6 +59,8 @@ pub fn server_config(tls: Arc<QuicServerConfig>) -> ServerConfig {
 /// Binds the endpoint. Must be called on the service thread's runtime.
 pub fn bind(listen: SocketAddr, tls: Arc<QuicServerConfig>) -> std::io::Result<quinn::Endpoint> {
     let socket = UdpSocket::bind(listen)?;
+    // After a restart all hosts connect at once, and each is told the whole topology.
+    widen_buffers(&socket);
     quinn::Endpoint::new(
         EndpointConfig::default(),
         Some(server_config(tls)),
