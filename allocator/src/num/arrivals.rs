@@ -26,17 +26,17 @@ use super::{Limit, Path};
 
 /// Sweeps over the new flows. The first answers the change of the sums, the others the new flows'
 /// answers to each other's and their own prices.
-const SWEEPS: u32 = 3;
+pub(crate) const SWEEPS: u32 = 3;
 /// A link's price falls to no less than this share of itself by events.
-const LARGEST_FALL: f64 = 1.0 / 32.0;
+pub(crate) const LARGEST_FALL: f64 = 1.0 / 32.0;
 /// The largest factor by which the mean path price of a link grows in one sweep.
-const LARGEST_GROWTH: f64 = 4.0;
+pub(crate) const LARGEST_GROWTH: f64 = 4.0;
 
 /// How many of the newest starts are searched for the flow that ends.
 const LOOK_BACK: usize = 16;
 /// What a link charges of newcomers' path prices before it has a price of its own, as in
 /// [`guarded`](super::guarded).
-const SHIFT: f64 = 0.25;
+pub(crate) const SHIFT: f64 = 0.25;
 
 /// A flow as an event names it.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +53,11 @@ pub struct FlowView<'a> {
 
 impl FlowView<'_> {
     fn answer(&self, prices: &[f64]) -> Response {
-        let price = self.path.iter().map(|&l| prices[l as usize]).sum();
+        self.answer_at(self.path.iter().map(|&l| prices[l as usize]).sum())
+    }
+
+    /// Its answer to a path price.
+    pub(crate) fn answer_at(&self, price: f64) -> Response {
         if self.limit.cap <= 0.0 {
             Response::default()
         } else if price >= self.limit.knee {
@@ -117,21 +121,6 @@ impl Arrivals {
             });
         }
         &mut self.touched[*index as usize]
-    }
-
-    /// A link's capacity changed: its price answers it like an event of a flow.
-    pub(crate) fn change_capacity(&mut self, link: u32, sum: Response, price: f64) {
-        self.touch(link, sum, price);
-    }
-
-    /// Flows that started since the last iteration, as far as they are remembered.
-    pub(crate) fn newcomers(&self) -> usize {
-        self.newcomers.len()
-    }
-
-    /// The links whose prices [`settle`](Self::settle) will move.
-    pub(crate) fn links(&self) -> impl Iterator<Item = u32> + '_ {
-        self.touched.iter().map(|touched| touched.link)
     }
 
     /// Forgets the events, and leaves them to the iterations.

@@ -39,7 +39,7 @@ impl Response {
 
 /// base ^ exponent; for log flows, whose sums have the elasticity 1 up to rounding, the base itself.
 #[inline]
-pub(super) fn power(base: f64, exponent: f64) -> f64 {
+pub(crate) fn power(base: f64, exponent: f64) -> f64 {
     if (exponent - 1.0).abs() < 1e-9 {
         base
     } else {

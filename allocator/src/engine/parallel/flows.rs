@@ -26,7 +26,7 @@ pub(super) struct Terms {
     pub(super) weight: f64,
     pub(super) demand: f64,
     rate: f64,
-    told: f64,
+    pub(super) told: f64,
 }
 
 impl ParallelEngine {
@@ -50,7 +50,6 @@ impl ParallelEngine {
         }
         let flow = match known {
             Some(flow) => {
-                self.answer_end(flow);
                 self.take_out(flow);
                 flow
             }
@@ -63,7 +62,7 @@ impl ParallelEngine {
             rate: 0.0,
             told: f64::from(UNTOLD),
         };
-        self.answer_start(&spec.links, &terms);
+        self.answer_start(flow, &spec.links, &terms);
         self.put_in(flow, &spec.links, &terms)
     }
 
@@ -72,7 +71,6 @@ impl ParallelEngine {
             .directory
             .find(key)
             .ok_or(EngineError::UnknownFlow(key))?;
-        self.answer_end(flow);
         self.take_out(flow);
         self.directory.remove(flow);
         Ok(())
@@ -82,7 +80,6 @@ impl ParallelEngine {
         let of_session = |&flow: &u32| self.directory.key(flow).session() == session;
         let flows: Vec<u32> = self.directory.flows().filter(of_session).collect();
         for flow in flows {
-            self.answer_end(flow);
             self.take_out(flow);
             self.directory.remove(flow);
         }
@@ -94,9 +91,8 @@ impl ParallelEngine {
             .find(key)
             .ok_or(EngineError::UnknownFlow(key))?;
         self.check_path(key, links)?;
-        self.answer_end(flow);
         let terms = self.take_out(flow);
-        self.answer_start(links, &terms);
+        self.answer_start(flow, links, &terms);
         self.put_in(flow, links, &terms)
     }
 
@@ -255,12 +251,15 @@ impl ParallelEngine {
         Ok(())
     }
 
-    /// Takes a flow out of where it lives; its number stays.
+    /// Takes a flow out of where it lives, and notes that it is gone; its number stays.
     fn take_out(&mut self, flow: u32) -> Terms {
         match self.directory.home(flow) {
             Home::Cell { block, cell } => {
                 let mut cells = lock(&self.shared.flow_blocks[usize::from(block)]);
                 let state = cells.state(cell);
+                if let Some(answers) = &mut self.answers {
+                    answers.leave_cell(&self.shared.layout, &cells, &cells.ends(cell), &state);
+                }
                 cells.remove(cell);
                 Terms {
                     class: 0,
@@ -273,6 +272,9 @@ impl ParallelEngine {
             Home::Loose { worker, index } => {
                 let mut list = lock(&self.shared.loose[usize::from(worker)]);
                 let old = list.flows.swap_remove(index as usize);
+                if let Some(answers) = &mut self.answers {
+                    answers.leave_links(&old);
+                }
                 if let Some(moved) = list.flows.get(index as usize) {
                     self.directory
                         .set_home(moved.flow, Home::Loose { worker, index });
@@ -404,6 +406,6 @@ fn cells_over(
 }
 
 /// The path price below which a log flow has its path's whole capacity.
-fn knee(weight: f64, capacity: f64) -> f32 {
+pub(super) fn knee(weight: f64, capacity: f64) -> f32 {
     ((weight / capacity) as f32).min(CUT_KNEE)
 }

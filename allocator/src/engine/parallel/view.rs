@@ -6,10 +6,11 @@ use arrayvec::ArrayVec;
 
 use super::ParallelEngine;
 use super::directory::Home;
+use super::flow_block::{End, FlowBlock};
 use super::flows::pod_index;
 use super::layout::{HOST_SLOTS, Layout, TABLE_SLOTS};
 use super::worker::{PhaseTimes, lock, read};
-use crate::engine::{FlowKey, LinkPath, Optimality};
+use crate::engine::{FlowKey, LinkPath, MAX_PATH_LINKS, Optimality};
 use crate::num::utility::UtilityKind;
 use crate::num::{Flows, Limit, Problem, RATE_UNIT_BPS, optimality, path_capacity};
 
@@ -141,29 +142,11 @@ impl ParallelEngine {
         let state = block.state(cell);
         let mut path = LinkPath::new();
         let mut room = f32::INFINITY;
-        let link_blocks = [block.up_block, block.down_block];
-        for (side, end) in block.ends(cell).into_iter().enumerate() {
-            let link_block = link_blocks[side];
-            let (table, slots) = (usize::from(end.table), end.slots);
-            let base = table * TABLE_SLOTS;
-            let of_fabric = base + HOST_SLOTS + usize::from(slots.fabric);
-            let mut links = ArrayVec::<_, 3>::new();
-            links.push((link_block, base + usize::from(slots.host)));
-            links.push((link_block, of_fabric));
-            let shape = &self.shared.layout.shapes[link_block];
-            if let (Some(cores), Some(index)) = (block.core_blocks, pod_index(shape, table, slots))
-            {
-                links.push((cores[side], index));
-            }
-            if side == 1 {
-                links.reverse();
-            }
-            for (link_block, index) in links {
-                let link = links_of[link_block][index];
-                if link != u32::MAX {
-                    room = room.min(read(&self.shared.link_blocks[link_block]).room(index));
-                    path.push(link);
-                }
+        for (link_block, index) in slots_of(&self.shared.layout, &block, &block.ends(cell)) {
+            let link = links_of[link_block][index];
+            if link != u32::MAX {
+                room = room.min(read(&self.shared.link_blocks[link_block]).room(index));
+                path.push(link);
             }
         }
         let weight = f64::from(state.weight);
@@ -213,6 +196,37 @@ impl ParallelEngine {
         };
         optimality::measure(&problem, &self.prices(), &rates, &mut Vec::new())
     }
+}
+
+/// Where the links on the path of a FlowBlock's flow are, in the order in which it crosses them, and
+/// the slots that stand for no link.
+pub(super) fn slots_of(
+    layout: &Layout,
+    block: &FlowBlock,
+    ends: &[End; 2],
+) -> ArrayVec<(usize, usize), MAX_PATH_LINKS> {
+    let mut path = ArrayVec::new();
+    let link_blocks = [block.up_block, block.down_block];
+    for (side, end) in ends.iter().enumerate() {
+        let link_block = link_blocks[side];
+        let (table, slots) = (usize::from(end.table), end.slots);
+        let base = table * TABLE_SLOTS;
+        let host = (link_block, base + usize::from(slots.host));
+        let of_fabric = base + HOST_SLOTS + usize::from(slots.fabric);
+        let fabric = (link_block, of_fabric);
+        let core = block.core_blocks.and_then(|cores| {
+            let index = pod_index(&layout.shapes[link_block], table, slots)?;
+            Some((cores[side], index))
+        });
+        if side == 0 {
+            path.extend([host, fabric]);
+            path.extend(core);
+        } else {
+            path.extend(core);
+            path.extend([fabric, host]);
+        }
+    }
+    path
 }
 
 /// Links by LinkBlock and slot.
