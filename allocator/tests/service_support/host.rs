@@ -303,10 +303,8 @@ async fn drive(
         let sleep =
             Duration::from_nanos(timeout_ns.map_or(u64::MAX / 4, |at| at.saturating_sub(now_ns())));
         tokio::select! {
-            datagram = connection.read_datagram() => match datagram {
-                Ok(bytes) => with(view, |session| { let _ = session.on_datagram(now_ns(), &bytes); }),
-                Err(error) => return error.to_string(),
-            },
+            // The last word comes before the close.
+            biased;
             chunk = receive.read_chunk(65_536, true) => match chunk {
                 Ok(Some(chunk)) => {
                     decoder.push(&chunk.bytes);
@@ -324,6 +322,10 @@ async fn drive(
             () = tokio::time::sleep(sleep) => {
                 with(view, |session| session.on_timeout(now_ns()));
             }
+            datagram = connection.read_datagram() => match datagram {
+                Ok(bytes) => with(view, |session| { let _ = session.on_datagram(now_ns(), &bytes); }),
+                Err(error) => return error.to_string(),
+            },
             () = wake.notified() => {}
         }
     }

@@ -202,12 +202,14 @@ impl Allocator {
         stream
             .set_read_timeout(Some(Duration::from_secs(20)))
             .expect("a timeout");
-        write!(
-            stream,
+        // In one piece: an answer that needs no body may come, and the connection close, before it.
+        let request = format!(
             "{method} {path} HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n{headers}content-length: {}\r\n\r\n{body}",
             body.len()
-        )
-        .expect("it reads");
+        );
+        stream
+            .write_all(request.as_bytes())
+            .expect("it reads");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("it answers");
         let (head, body) = answer.split_once("\r\n\r\n").expect("HTTP");
