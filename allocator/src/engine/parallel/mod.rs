@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `mod.rs` | [`ParallelEngine`]: events in, iterations, rates out |
 //! | `flows` | starts, ends, reroutes, capacities: where a flow goes, and what it takes to move it |
-//! | `answers`, `noted` | prices that answer events, before the iteration |
+//! | `answers`, `noted`, `touched` | prices that answer events, before the iteration |
 //! | `sizing` | how many blocks and workers suit a topology and a machine |
 //! | `layout` | which LinkBlock, table and slot each link of a topology is |
 //! | `rows` | one side of a FlowBlock, so laid out that links need no gathers and sums no scatters |
@@ -45,6 +45,7 @@ mod pack;
 mod rows;
 mod sizing;
 mod sync;
+mod touched;
 mod view;
 mod worker;
 

@@ -2,7 +2,7 @@
 
 use arrayvec::ArrayVec;
 
-use super::answers::Sum;
+use super::touched::Sum;
 use crate::num::arrivals::FlowView;
 use crate::num::utility::ClassTable;
 use crate::num::{Limit, MAX_PATH_LINKS};
@@ -11,19 +11,23 @@ use crate::num::{Limit, MAX_PATH_LINKS};
 const LOOK_BACK: usize = 256;
 
 /// What a flow wants at a price.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Wants {
     /// That of a log flow: weight / price, and at prices below the knee what it wants there.
     Log { weight: f32, knee: f32 },
-    /// That of a flow of some class, with a weight and a limit.
-    Other {
-        class: u8,
-        weight: f64,
-        limit: Limit,
-    },
+    /// That of the flow of this number among the [`Other`]s.
+    Other(u32),
 }
 
-/// Where the links of a flow are in the lists of those that events touch.
+/// A flow of any class.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Other {
+    pub(super) class: u8,
+    pub(super) weight: f64,
+    pub(super) limit: Limit,
+}
+
+/// Where the links of a flow are among those that events touch.
 pub(super) type Places = ArrayVec<u32, MAX_PATH_LINKS>;
 
 /// A list of flows.
@@ -32,6 +36,7 @@ pub(super) struct Noted {
     /// Numbers, apart, for they are all that a search looks at.
     flows: Vec<u32>,
     wants: Vec<(Places, Wants)>,
+    others: Vec<Other>,
 }
 
 impl Noted {
@@ -39,9 +44,17 @@ impl Noted {
         self.flows.len()
     }
 
-    pub(super) fn push(&mut self, flow: u32, links: Places, wants: Wants) {
+    /// A log flow.
+    pub(super) fn push(&mut self, flow: u32, links: Places, weight: f32, knee: f32) {
         self.flows.push(flow);
-        self.wants.push((links, wants));
+        self.wants.push((links, Wants::Log { weight, knee }));
+    }
+
+    pub(super) fn push_other(&mut self, flow: u32, links: Places, other: Other) {
+        self.flows.push(flow);
+        self.wants
+            .push((links, Wants::Other(self.others.len() as u32)));
+        self.others.push(other);
     }
 
     /// Takes a flow off the list; returns whether it was there. Where so many came that it is not found,
@@ -59,29 +72,20 @@ impl Noted {
     pub(super) fn clear(&mut self) {
         self.flows.clear();
         self.wants.clear();
+        self.others.clear();
     }
 
-    /// Says of each flow where its links are, and what it answers to their prices.
-    #[inline]
-    pub(super) fn answer(
-        &self,
-        classes: &ClassTable,
-        prices: &[f32],
-        mut take: impl FnMut(&[u32], Sum),
-    ) {
-        for (links, wants) in &self.wants {
-            let price = links.iter().map(|&link| prices[link as usize]).sum();
-            take(links, wants.at(classes, price));
-        }
+    /// Every flow: where its links are, and what it wants.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &(Places, Wants)> {
+        self.wants.iter()
     }
-}
 
-impl Wants {
+    /// What a flow answers to a path price.
     #[inline]
-    fn at(&self, classes: &ClassTable, price: f32) -> Sum {
-        match self {
-            Self::Log { weight, knee } => {
-                let inverse = if price > *knee { price } else { *knee }.recip();
+    pub(super) fn answer(&self, wants: &Wants, classes: &ClassTable, price: f32) -> Sum {
+        match *wants {
+            Wants::Log { weight, knee } => {
+                let inverse = if price > knee { price } else { knee }.recip();
                 let load = weight * inverse;
                 Sum {
                     load,
@@ -89,16 +93,13 @@ impl Wants {
                     surplus: 0.0,
                 }
             }
-            Self::Other {
-                class,
-                weight,
-                limit,
-            } => {
+            Wants::Other(number) => {
+                let other = &self.others[number as usize];
                 let flow = FlowView {
                     path: &[],
-                    utility: classes.utility(*class),
-                    weight: *weight,
-                    limit: *limit,
+                    utility: classes.utility(other.class),
+                    weight: other.weight,
+                    limit: other.limit,
                 };
                 let answer = flow.answer_at(f64::from(price));
                 Sum {
