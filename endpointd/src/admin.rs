@@ -11,9 +11,6 @@
 //!
 //! Handlers ask the daemon's loop over a channel, so that an answer is also a proof that it turns.
 
-use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use axum::Router;
@@ -21,11 +18,8 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use nix::sys::stat::{Mode, umask};
-use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::config::AdminAddress;
 use crate::status::Status;
 
 /// Requests that wait for the loop at once; more are refused.
@@ -75,89 +69,6 @@ pub fn router(requests: mpsc::Sender<AdminRequest>, log: Option<Arc<dyn LogFilte
         .route("/first-paced", get(first_paced))
         .route("/log-level", get(get_log).put(put_log))
         .with_state(Admin { requests, log })
-}
-
-/// A listener that is bound.
-#[derive(Debug)]
-pub enum Listener {
-    /// TCP.
-    Tcp(TcpListener),
-    /// Unix socket.
-    Unix(UnixListener, SocketFile),
-}
-
-/// The file of a bound Unix socket; it goes when this is dropped.
-#[derive(Debug)]
-pub struct SocketFile {
-    path: PathBuf,
-    /// Device and inode: a file that someone else has put there since stays.
-    identity: Option<(u64, u64)>,
-}
-
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    let found = std::fs::symlink_metadata(path).ok()?;
-    Some((found.dev(), found.ino()))
-}
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        if self.identity.is_some() && identity(&self.path) == self.identity {
-            // It may have gone already; there is nobody left to tell.
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
-}
-
-/// Binds a Unix socket, replacing one that a killed predecessor left behind, never one on which
-/// somebody listens.
-fn bind_unix(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
-    if let Ok(found) = std::fs::symlink_metadata(path) {
-        if !found.file_type().is_socket() {
-            return Err(io::Error::other("the file is there and is no socket"));
-        }
-        if std::os::unix::net::UnixStream::connect(path).is_ok() {
-            return Err(io::Error::other("another process listens on it"));
-        }
-        std::fs::remove_file(path)?;
-    }
-    // For the owner and its group from the first moment on.
-    let before = umask(Mode::from_bits_truncate(0o117));
-    let bound = UnixListener::bind(path);
-    umask(before);
-    let listener = bound?;
-    let file = SocketFile {
-        identity: identity(path),
-        path: path.to_owned(),
-    };
-    Ok((listener, file))
-}
-
-impl Listener {
-    /// Binds. A socket file that is left from an earlier run is replaced; the owner and its group may
-    /// connect.
-    ///
-    /// # Errors
-    /// When the address cannot be bound, or the path is taken by something that is no socket, or by
-    /// one on which somebody listens.
-    pub async fn bind(address: &AdminAddress) -> io::Result<Self> {
-        match address {
-            AdminAddress::Tcp(address) => TcpListener::bind(address).await.map(Self::Tcp),
-            AdminAddress::Unix(path) => {
-                bind_unix(path).map(|(listener, file)| Self::Unix(listener, file))
-            }
-        }
-    }
-
-    /// Serves until the task is dropped, which removes a socket's file.
-    pub async fn serve(self, router: Router) {
-        let served = match self {
-            Self::Tcp(listener) => axum::serve(listener, router).await,
-            Self::Unix(listener, _file) => axum::serve(listener, router).await,
-        };
-        if let Err(error) = served {
-            tracing::error!(%error, "the admin interface stopped");
-        }
-    }
 }
 
 impl Admin {

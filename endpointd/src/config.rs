@@ -2,9 +2,10 @@
 
 mod instance;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use ratewright_common::admin::AdminAddress;
 use serde::Deserialize;
 
 use crate::backend::{BackendConfig, BackendKind, tc_htb};
@@ -215,41 +216,6 @@ impl BackendChoice {
     }
 }
 
-/// Where an HTTP listener stands.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub enum AdminAddress {
-    /// `address:port`.
-    Tcp(SocketAddr),
-    /// `unix:PATH`.
-    Unix(PathBuf),
-}
-
-impl TryFrom<String> for AdminAddress {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        match text.strip_prefix("unix:") {
-            Some("") => Err("`unix:` needs a path after it".to_owned()),
-            Some(path) => Ok(Self::Unix(PathBuf::from(path))),
-            None => text.parse().map(Self::Tcp).map_err(|_| {
-                format!(
-                    "`{text}` is neither `address:port` nor `unix:PATH`, as in \"127.0.0.1:9601\""
-                )
-            }),
-        }
-    }
-}
-
-impl std::fmt::Display for AdminAddress {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Tcp(address) => address.fmt(f),
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
-        }
-    }
-}
-
 /// A parser error on one line, with the line that it points at.
 fn syntax_error(text: &str, origin: &str, error: &toml::de::Error) -> ConfigError {
     let start = error.span().map_or(0, |span| span.start).min(text.len());
@@ -279,9 +245,7 @@ impl Config {
         for file in [&mut tls.ca, &mut tls.cert, &mut tls.key] {
             *file = folder.join(&*file);
         }
-        if let Some(AdminAddress::Unix(socket)) = &mut config.admin {
-            *socket = folder.join(&*socket);
-        }
+        config.admin = config.admin.map(|address| address.within(folder));
         Ok(config)
     }
 

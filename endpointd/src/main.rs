@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::{Parser, Subcommand};
-use ratewright_endpointd::admin::{self, Listener, LogFilter};
+use ratewright_common::admin::Listener;
+use ratewright_endpointd::admin::{self, LogFilter};
 use ratewright_endpointd::backend::probe::ProbeResult;
 use ratewright_endpointd::backend::{self, BackendKind};
 use ratewright_endpointd::config::{BackendChoice, Config, EXAMPLE};
@@ -172,7 +173,6 @@ async fn serve(
     let (requests, asked) = admin::channel();
     if let Some(address) = &config.admin {
         let listener = Listener::bind(address)
-            .await
             .with_context(|| format!("admin = \"{address}\": cannot listen"))?;
         tokio::task::spawn_local(listener.serve(admin::router(requests, Some(log))));
     }

@@ -9,9 +9,9 @@ use std::sync::Mutex;
 use daemon_support::allocator::Allocator;
 use daemon_support::backend::recorder;
 use daemon_support::{Running, certificates, config, conn, facts, on_one_thread, until};
-use ratewright_endpointd::admin::{Listener, LogFilter, router};
+use ratewright_common::admin::{AdminAddress, Listener};
+use ratewright_endpointd::admin::{LogFilter, router};
 use ratewright_endpointd::backend::FlowEventKind;
-use ratewright_endpointd::config::AdminAddress;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
@@ -56,9 +56,7 @@ fn operators_see_the_state_and_set_the_log_level() {
         let socket = folder.path().join("admin.sock");
         // A socket file that is left from an earlier run is no obstacle.
         drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
-        let listener = Listener::bind(&AdminAddress::Unix(socket.clone()))
-            .await
-            .unwrap();
+        let listener = Listener::bind(&AdminAddress::Unix(socket.clone())).unwrap();
 
         let dead = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = dead.local_addr().unwrap();
@@ -151,17 +149,17 @@ fn a_socket_on_which_somebody_listens_is_not_replaced_and_goes_with_its_owner() 
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("admin.sock");
         let address = AdminAddress::Unix(path.clone());
-        let first = Listener::bind(&address).await.unwrap();
+        let first = Listener::bind(&address).unwrap();
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o660);
-        let second = Listener::bind(&address).await.unwrap_err();
+        let second = Listener::bind(&address).unwrap_err();
         assert_eq!(second.to_string(), "another process listens on it");
         assert!(UnixStream::connect(&path).await.is_ok());
         drop(first);
         assert!(!path.exists());
 
         // A file that someone else has put there since is not ours to remove.
-        let first = Listener::bind(&address).await.unwrap();
+        let first = Listener::bind(&address).unwrap();
         std::fs::remove_file(&path).unwrap();
         let other = folder.path().join("other");
         std::fs::write(&other, "data").unwrap();
@@ -177,11 +175,7 @@ fn a_path_that_is_no_socket_is_not_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("precious");
         std::fs::write(&path, "data").unwrap();
-        assert!(
-            Listener::bind(&AdminAddress::Unix(path.clone()))
-                .await
-                .is_err()
-        );
+        assert!(Listener::bind(&AdminAddress::Unix(path.clone())).is_err());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "data");
     });
 }

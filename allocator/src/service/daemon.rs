@@ -10,7 +10,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::admin::logging::{LogControl, LogFilterError};
-use super::admin::{AdminError, AdminServer, AdminState, metrics, spawn};
+use super::admin::{self, AdminError, AdminServer, AdminState, metrics};
 use super::config::{Config, ConfigError};
 use super::health::Health;
 use super::hub::check_welcome;
@@ -185,7 +185,7 @@ pub fn run(path: &Path, factory: EngineFactory) -> Result<(), DaemonError> {
             log: log.clone(),
             prometheus,
         };
-        let admin = spawn(&config.admin, admin)?;
+        let admin = admin::serve(&config.admin, admin::router(admin))?;
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
             epoch = shard.epoch(),

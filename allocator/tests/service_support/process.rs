@@ -207,9 +207,7 @@ impl Allocator {
             "{method} {path} HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n{headers}content-length: {}\r\n\r\n{body}",
             body.len()
         );
-        stream
-            .write_all(request.as_bytes())
-            .expect("it reads");
+        stream.write_all(request.as_bytes()).expect("it reads");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("it answers");
         let (head, body) = answer.split_once("\r\n\r\n").expect("HTTP");

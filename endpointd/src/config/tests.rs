@@ -86,9 +86,9 @@ fn wrong_values_name_file_key_and_remedy() {
         (
             "",
             "admin = \"localhost\"",
-            "neither `address:port` nor `unix:PATH`",
+            "must be an IP address and a port",
         ),
-        ("", "admin = \"unix:\"", "needs a path"),
+        ("", "admin = \"unix:\"", "1 to 107 bytes"),
         (
             "session",
             "retry_min_ms = 0",

@@ -3,16 +3,14 @@
 //! | module | what |
 //! |---|---|
 //! | `routes` | the endpoints |
-//! | `guard` | no web page changes anything |
-//! | `listen` | TCP or Unix socket |
+//! | `server` | the thread that serves them; listening is [`ratewright_common::admin`]'s |
 //! | [`logging`] | the log filter that can be changed at run time |
 //! | [`metrics`] | a snapshot as Prometheus text |
 
-mod guard;
-mod listen;
 pub mod logging;
 pub mod metrics;
 mod routes;
+mod server;
 
-pub use listen::{AdminError, AdminServer, serve, spawn};
-pub use routes::AdminState;
+pub use routes::{AdminState, router};
+pub use server::{AdminError, AdminServer, serve};

@@ -9,7 +9,6 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Query, State};
 use axum::http::{StatusCode, header};
-use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -18,7 +17,6 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 
-use super::guard::{Hosts, refuse_browsers};
 use super::logging::LogControl;
 use super::metrics;
 use crate::service::command::{
@@ -85,7 +83,8 @@ impl AdminState {
     }
 }
 
-pub(super) fn router(state: AdminState, hosts: Hosts) -> Router {
+/// The allocator's endpoints.
+pub fn router(state: AdminState) -> Router {
     Router::new()
         .route("/live", get(live))
         .route("/ready", get(ready))
@@ -99,7 +98,6 @@ pub(super) fn router(state: AdminState, hosts: Hosts) -> Router {
         .route("/topology/switch", post(topology_switch))
         .route("/topology/load", post(topology_load))
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
-        .layer(from_fn_with_state(hosts, refuse_browsers))
         .with_state(state)
 }
 

@@ -3,11 +3,12 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use ratewright_common::admin::AdminAddress;
 use toml::Spanned;
 
 use super::error::{ConfigError, line_of};
 use super::raw::{Field, RawAllocation, RawConfig, RawLimits, RawTls};
-use super::{AdminAddress, Allocation, Config, EngineKind, Limits, TlsFiles};
+use super::{Allocation, Config, EngineKind, Limits, TlsFiles};
 use crate::engine::parallel::{MOST_BLOCKS, MOST_WORKERS};
 use crate::service::admin::logging;
 
@@ -103,17 +104,10 @@ impl Checker<'_> {
     }
 
     pub(super) fn admin(&self, value: &Spanned<String>) -> Result<AdminAddress, ConfigError> {
-        if let Some(path) = value.get_ref().strip_prefix("unix:") {
-            // The length of sun_path in sockaddr_un, with its final zero.
-            if path.is_empty() || path.len() > 107 {
-                return Err(self.wrong("admin", value, "a Unix socket's path has 1 to 107 bytes"));
-            }
-            return Ok(AdminAddress::Unix(self.folder.join(path)));
-        }
-        let address = value.get_ref().parse().map_err(|_| {
-            self.wrong("admin", value, r#"must be an IP address and a port, such as "127.0.0.1:9600", or "unix:" and a path"#)
-        })?;
-        Ok(AdminAddress::Tcp(address))
+        let address: Result<AdminAddress, _> = value.get_ref().parse();
+        address
+            .map(|address| address.within(self.folder))
+            .map_err(|error| self.wrong("admin", value, error.to_string()))
     }
 
     pub(super) fn log(&self, field: Field<String>) -> Result<String, ConfigError> {

@@ -14,6 +14,8 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use ratewright_common::admin::AdminAddress;
+
 mod check;
 mod classes;
 pub mod error;
@@ -58,34 +60,6 @@ pub struct Config {
     pub trust: Trust,
     /// Flow classes, ordered by id.
     pub classes: Vec<Class>,
-}
-
-/// Where the admin HTTP server listens.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AdminAddress {
-    /// A TCP address.
-    Tcp(SocketAddr),
-    /// A Unix socket.
-    Unix(PathBuf),
-}
-
-impl AdminAddress {
-    /// Whether only this machine can reach it.
-    pub fn is_local(&self) -> bool {
-        match self {
-            Self::Tcp(address) => address.ip().to_canonical().is_loopback(),
-            Self::Unix(_) => true,
-        }
-    }
-}
-
-impl std::fmt::Display for AdminAddress {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Tcp(address) => write!(f, "{address}"),
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
-        }
-    }
 }
 
 /// PEM files of the service's identity and of the authority that signs the hosts.

@@ -3,13 +3,14 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
+use ratewright_common::admin::AdminAddress;
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::check::Checker;
 use super::error::{self, ConfigError};
 use super::raw::{Field, RawTls, RawTransport};
-use super::{AdminAddress, TlsFiles, Transport};
+use super::{TlsFiles, Transport};
 
 /// A checked configuration.
 #[derive(Debug, Clone, PartialEq)]

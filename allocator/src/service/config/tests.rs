@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{
-    AdminAddress, Allocation, Class, Config, Fingerprint, Limits, Trust, Utility, example_config,
-};
+use ratewright_common::admin::AdminAddress;
+
+use super::{Allocation, Class, Config, Fingerprint, Limits, Trust, Utility, example_config};
 
 const GOOD: &str = r#"listen = "10.0.0.1:7600"
 admin = "unix:admin.sock"

@@ -12,7 +12,7 @@ use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use crate::service::config::AdminAddress;
+use super::AdminAddress;
 
 /// What the `Host` of a request that changes something may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,0 +1,58 @@
+//! The admin server's thread.
+
+use std::thread::JoinHandle;
+
+use axum::Router;
+use ratewright_common::admin::{AdminAddress, Listener, SocketFile};
+
+/// Why the admin server cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum AdminError {
+    /// The address cannot be listened on.
+    #[error("admin = \"{address}\": cannot listen: {reason}")]
+    Listen {
+        /// The address.
+        address: AdminAddress,
+        /// Why.
+        reason: String,
+    },
+    /// The thread or its runtime could not be made.
+    #[error("cannot start the admin thread")]
+    Thread(#[from] std::io::Error),
+}
+
+/// A running admin server. Its socket file goes when this is dropped; its thread ends with the process.
+#[derive(Debug)]
+pub struct AdminServer {
+    address: AdminAddress,
+    _file: Option<SocketFile>,
+    _thread: JoinHandle<()>,
+}
+
+impl AdminServer {
+    /// Where it listens: the real port if the configured one was 0.
+    pub fn address(&self) -> &AdminAddress {
+        &self.address
+    }
+}
+
+/// Binds the address and serves what is given on a thread of its own.
+pub fn serve(address: &AdminAddress, app: Router) -> Result<AdminServer, AdminError> {
+    let mut listener = Listener::bind(address).map_err(|source| AdminError::Listen {
+        address: address.clone(),
+        reason: source.to_string(),
+    })?;
+    let bound = listener.address().clone();
+    let file = listener.take_file();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let thread = std::thread::Builder::new()
+        .name("admin".to_owned())
+        .spawn(move || runtime.block_on(listener.serve(app)))?;
+    Ok(AdminServer {
+        address: bound,
+        _file: file,
+        _thread: thread,
+    })
+}

@@ -1,0 +1,117 @@
+//! Where an admin interface listens.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use serde::Deserialize;
+
+/// Where an admin interface listens: `address:port`, or `unix:` and a path.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum AdminAddress {
+    /// A TCP address.
+    Tcp(SocketAddr),
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+/// Why a text is no [`AdminAddress`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum AdminAddressError {
+    /// Neither of the two forms.
+    #[error(r#"must be an IP address and a port, such as "127.0.0.1:9600", or "unix:" and a path"#)]
+    Form,
+    /// The length of sun_path in sockaddr_un, with its final zero.
+    #[error("a Unix socket's path has 1 to 107 bytes")]
+    Length,
+}
+
+impl AdminAddress {
+    /// Whether only this machine can reach it.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        match self {
+            Self::Tcp(address) => address.ip().to_canonical().is_loopback(),
+            Self::Unix(_) => true,
+        }
+    }
+
+    /// The same, with a socket's relative path taken from `folder`.
+    #[must_use]
+    pub fn within(self, folder: &Path) -> Self {
+        match self {
+            Self::Unix(path) => Self::Unix(folder.join(path)),
+            Self::Tcp(_) => self,
+        }
+    }
+}
+
+impl FromStr for AdminAddress {
+    type Err = AdminAddressError;
+
+    fn from_str(text: &str) -> Result<Self, AdminAddressError> {
+        match text.strip_prefix("unix:") {
+            Some(path) if path.is_empty() || path.len() > 107 => Err(AdminAddressError::Length),
+            Some(path) => Ok(Self::Unix(PathBuf::from(path))),
+            None => text
+                .parse()
+                .map(Self::Tcp)
+                .map_err(|_| AdminAddressError::Form),
+        }
+    }
+}
+
+impl TryFrom<String> for AdminAddress {
+    type Error = AdminAddressError;
+
+    fn try_from(text: String) -> Result<Self, AdminAddressError> {
+        text.parse()
+    }
+}
+
+impl std::fmt::Display for AdminAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "{address}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_tcp_or_unix() {
+        for text in [
+            "127.0.0.1:9600",
+            "[::1]:9600",
+            "unix:a.sock",
+            "unix:/run/a.sock",
+        ] {
+            let address: AdminAddress = text.parse().expect(text);
+            assert_eq!(address.to_string(), text);
+        }
+        for (text, error) in [
+            ("", AdminAddressError::Form),
+            ("localhost:9600", AdminAddressError::Form),
+            ("127.0.0.1", AdminAddressError::Form),
+            ("unix:", AdminAddressError::Length),
+            (
+                &format!("unix:{}", "a".repeat(108)),
+                AdminAddressError::Length,
+            ),
+        ] {
+            assert_eq!(text.parse::<AdminAddress>(), Err(error), "{text}");
+        }
+    }
+
+    #[test]
+    fn relative_paths_are_the_folders() {
+        let unix = |text: &str| AdminAddress::Unix(text.into());
+        assert_eq!(unix("a").within(Path::new("/etc")), unix("/etc/a"));
+        assert_eq!(unix("/run/a").within(Path::new("/etc")), unix("/run/a"));
+    }
+}

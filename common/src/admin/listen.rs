@@ -1,0 +1,136 @@
+//! Listening for admin requests, on TCP or a Unix socket.
+
+use std::io;
+use std::net::TcpListener as StdTcpListener;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{UnixListener as StdUnixListener, UnixStream as StdUnixStream};
+use std::path::{Path, PathBuf};
+
+use axum::Router;
+use axum::middleware::from_fn_with_state;
+use nix::sys::stat::{Mode, umask};
+
+use super::AdminAddress;
+use super::guard::{Hosts, refuse_browsers};
+
+/// A listener that is bound; a Unix socket's file goes when this or its [`SocketFile`] is dropped.
+#[derive(Debug)]
+pub struct Listener {
+    socket: Socket,
+    address: AdminAddress,
+    file: Option<SocketFile>,
+}
+
+#[derive(Debug)]
+enum Socket {
+    Tcp(StdTcpListener),
+    Unix(StdUnixListener),
+}
+
+/// The file of a bound Unix socket; it goes when this is dropped.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    /// Device and inode: a file that someone else has put there since stays.
+    identity: Option<(u64, u64)>,
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    let found = std::fs::symlink_metadata(path).ok()?;
+    Some((found.dev(), found.ino()))
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if self.identity.is_some() && identity(&self.path) == self.identity {
+            // It may have gone already; there is nobody left to tell.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Binds a Unix socket, replacing one that a killed predecessor left behind, never one on which
+/// somebody listens.
+fn bind_unix(path: &Path) -> io::Result<(StdUnixListener, SocketFile)> {
+    if let Ok(found) = std::fs::symlink_metadata(path) {
+        if !found.file_type().is_socket() {
+            return Err(io::Error::other("the file is there and is no socket"));
+        }
+        if StdUnixStream::connect(path).is_ok() {
+            return Err(io::Error::other("another process listens on it"));
+        }
+        std::fs::remove_file(path)?;
+    }
+    // For the owner and its group from the first moment on.
+    let before = umask(Mode::from_bits_truncate(0o117));
+    let bound = StdUnixListener::bind(path);
+    umask(before);
+    let listener = bound?;
+    let file = SocketFile {
+        identity: identity(path),
+        path: path.to_owned(),
+    };
+    Ok((listener, file))
+}
+
+impl Listener {
+    /// Binds. A socket file that is left from an earlier run is replaced; the owner and its group may
+    /// connect.
+    ///
+    /// # Errors
+    /// When the address cannot be bound, or the path is taken by something that is no socket, or by
+    /// one on which somebody listens.
+    pub fn bind(address: &AdminAddress) -> io::Result<Self> {
+        match address {
+            AdminAddress::Tcp(tcp) => {
+                let listener = StdTcpListener::bind(tcp)?;
+                listener.set_nonblocking(true)?;
+                Ok(Self {
+                    address: AdminAddress::Tcp(listener.local_addr()?),
+                    socket: Socket::Tcp(listener),
+                    file: None,
+                })
+            }
+            AdminAddress::Unix(path) => {
+                let (listener, file) = bind_unix(path)?;
+                listener.set_nonblocking(true)?;
+                Ok(Self {
+                    address: address.clone(),
+                    socket: Socket::Unix(listener),
+                    file: Some(file),
+                })
+            }
+        }
+    }
+
+    /// Where it listens: the real port if the one asked for was 0.
+    #[must_use]
+    pub fn address(&self) -> &AdminAddress {
+        &self.address
+    }
+
+    /// Takes the duty to remove the socket's file, for somebody who outlives the task that serves.
+    pub fn take_file(&mut self) -> Option<SocketFile> {
+        self.file.take()
+    }
+
+    /// Serves `router` until the task is dropped. What may come from a web page and changes something
+    /// is refused.
+    pub async fn serve(self, router: Router) {
+        let hosts = Hosts::of(&self.address);
+        let router = router.layer(from_fn_with_state(hosts, refuse_browsers));
+        let served = async {
+            match self.socket {
+                Socket::Tcp(listener) => {
+                    axum::serve(tokio::net::TcpListener::from_std(listener)?, router).await
+                }
+                Socket::Unix(listener) => {
+                    axum::serve(tokio::net::UnixListener::from_std(listener)?, router).await
+                }
+            }
+        };
+        if let Err(error) = served.await {
+            tracing::error!(%error, "the admin interface stopped");
+        }
+    }
+}
