@@ -19,21 +19,23 @@ fn main() {
         .build_and_generate(&out)
         .expect("compiling bpf/ecmp.bpf.c with clang (Debian: apt install clang libelf-dev zlib1g-dev linux-libc-dev)");
 
-    let commit = Command::new("git")
-        .args(["rev-parse", "--short=12", "HEAD"])
-        .output()
-        .ok();
-    let commit = commit
-        .filter(|o| o.status.success())
-        .and_then(|o| String::from_utf8(o.stdout).ok());
     println!(
         "cargo::rustc-env=RATEWRIGHT_COMMIT={}",
-        commit.as_deref().map_or("unknown", str::trim)
+        git(&["rev-parse", "--short=12", "HEAD"]).unwrap_or_else(|| "unknown".to_owned())
     );
-    // HEAD moves with each commit; a tree without .git simply keeps "unknown".
-    for file in ["../.git/HEAD", "../.git/logs/HEAD"] {
-        if std::path::Path::new(file).exists() {
+    // The log of HEAD grows with each commit and checkout, in a linked worktree at a place of its own;
+    // a tree without .git simply keeps "unknown".
+    for name in ["HEAD", "logs/HEAD"] {
+        if let Some(file) = git(&["rev-parse", "--git-path", name])
+            && std::path::Path::new(&file).exists()
+        {
             println!("cargo::rerun-if-changed={file}");
         }
     }
+}
+
+fn git(arguments: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(arguments).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| text.trim().to_owned())
 }

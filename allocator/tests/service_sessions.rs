@@ -157,7 +157,10 @@ fn a_daemon_of_another_version_is_told_both_versions() {
     assert_eq!(refusal.code, RefusalCode::VersionMismatch);
     assert_eq!(
         refusal.reason,
-        "the daemon speaks protocol version 9, this allocator version 1"
+        format!(
+            "the daemon speaks protocol version 9, this allocator version {}",
+            ratewright_proto::VERSION
+        )
     );
     assert_eq!(
         allocator
