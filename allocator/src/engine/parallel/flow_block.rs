@@ -8,7 +8,7 @@
 use super::joint::{JointRows, fit, is_eligible};
 use super::lanes::{Halves, LANES, Lanes};
 use super::layout::FlowBlockShape;
-use super::rows::{MAX_ROWS, RowSet, Share, Slots, reorder, split};
+use super::rows::{Aside, MAX_ROWS, RowSet, Share, Slots, reorder, split};
 
 /// No flow.
 pub(super) const NO_FLOW: u32 = u32::MAX;
@@ -154,13 +154,19 @@ impl FlowBlock {
     }
 
     /// Takes a flow in; returns its cell, or nothing if there is no room.
-    pub(super) fn insert(&mut self, ends: [End; 2], state: CellState) -> Option<u16> {
+    /// Says of each other flow that moves for it which cell it has now.
+    pub(super) fn insert(
+        &mut self,
+        ends: [End; 2],
+        state: CellState,
+        moved: &mut impl FnMut(u32, u16),
+    ) -> Option<u16> {
         if is_eligible(&ends)
             && let Some(row) = self.joint.row_for(&ends)
         {
             return Some(self.insert_joint(row, ends, &state));
         }
-        self.insert_apart(ends, state)
+        self.insert_apart(ends, state, moved)
     }
 
     /// One more flow.
@@ -192,22 +198,79 @@ impl FlowBlock {
         &mut self,
         [source, destination]: [End; 2],
         state: CellState,
+        moved: &mut impl FnMut(u32, u16),
     ) -> Option<u16> {
-        let limit = MAX_ROWS - self.joint.len();
-        let tables = [source.table, destination.table].map(usize::from);
-        let near = Share::new(tables[1], self.down.tables());
-        let up = self.up.insert(tables[0], source.slots, near, MAX_ROWS)?;
-        let slots = destination.slots;
-        let down = self.down.insert(tables[1], slots, Share::FIRST, limit);
-        let Some(down) = down else {
+        let near = Share::new(usize::from(destination.table), self.down.tables());
+        let up = self.take_up(source, near)?;
+        let Some(down) = self.take_down(destination, moved) else {
             self.up.remove(up);
             return None;
         };
-        self.grow();
         self.count(&state);
         self.write_up(up, down, state.weight);
         self.write_down(down, up, &state);
         Some(down)
+    }
+
+    /// Takes an upward cell; a row is only opened if moving one other flow does not make room.
+    pub(super) fn take_up(&mut self, end: End, near: Share) -> Option<u16> {
+        let (table, slots) = (usize::from(end.table), end.slots);
+        let up = match self.up.insert(table, slots, near) {
+            Some(up) => up,
+            None => {
+                if let Some(aside) = self.up.aside(table, slots, near) {
+                    self.shift_up(aside);
+                    self.up.insert(table, slots, near)?
+                } else {
+                    self.up.insert_in_new(table, slots, near, MAX_ROWS)?
+                }
+            }
+        };
+        self.grow();
+        Some(up)
+    }
+
+    fn shift_up(&mut self, aside: Aside) {
+        let (row, lane) = split(aside.cell);
+        let down = self.back[row].0[lane];
+        let up = self.up.shift(aside);
+        self.back[row].0[lane] = 0;
+        if let Some(terms) = &mut self.terms {
+            terms.inverse_weight[row].0[lane] = 0.0;
+        }
+        self.write_up(up, down, self.weight(down));
+        let (row, lane) = split(down);
+        self.mate[row].0[lane] = up;
+    }
+
+    /// Takes a downward cell likewise.
+    pub(super) fn take_down(&mut self, end: End, moved: &mut impl FnMut(u32, u16)) -> Option<u16> {
+        let (table, slots) = (usize::from(end.table), end.slots);
+        let down = match self.down.insert(table, slots, Share::FIRST) {
+            Some(down) => down,
+            None => {
+                if let Some(aside) = self.down.aside(table, slots, Share::FIRST) {
+                    self.shift_down(aside, moved);
+                    self.down.insert(table, slots, Share::FIRST)?
+                } else {
+                    let limit = MAX_ROWS - self.joint.len();
+                    self.down.insert_in_new(table, slots, Share::FIRST, limit)?
+                }
+            }
+        };
+        self.grow();
+        Some(down)
+    }
+
+    fn shift_down(&mut self, aside: Aside, moved: &mut impl FnMut(u32, u16)) {
+        let (row, lane) = split(aside.cell);
+        let (state, up) = (self.state(aside.cell), self.mate[row].0[lane]);
+        let down = self.down.shift(aside);
+        self.write_nothing(aside.cell);
+        self.write_down(down, up, &state);
+        let (row, lane) = split(up);
+        self.back[row].0[lane] = down;
+        moved(state.flow, down);
     }
 
     pub(super) fn write_up(&mut self, up: u16, down: u16, weight: f32) {
@@ -240,6 +303,11 @@ impl FlowBlock {
     }
 
     pub(super) fn clear_down(&mut self, down: u16) {
+        self.write_nothing(down);
+        self.down.remove(down);
+    }
+
+    fn write_nothing(&mut self, down: u16) {
         let nothing = CellState {
             flow: NO_FLOW,
             weight: 0.0,
@@ -248,7 +316,6 @@ impl FlowBlock {
             told: 0.0,
         };
         self.write_down(down, 0, &nothing);
-        self.down.remove(down);
     }
 
     /// Changes weight and knee of a flow.

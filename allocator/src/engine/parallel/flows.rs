@@ -215,8 +215,11 @@ impl ParallelEngine {
                 rate: terms.rate as f32,
                 told: terms.told as f32,
             };
-            if let Some(cell) = lock(&self.shared.flow_blocks[block]).insert(ends, state) {
-                let block = block as u16;
+            let mut cells = lock(&self.shared.flow_blocks[block]);
+            let block = block as u16;
+            let directory = &mut self.directory;
+            let mut moved = |flow, cell| directory.set_home(flow, Home::Cell { block, cell });
+            if let Some(cell) = cells.insert(ends, state, &mut moved) {
                 self.directory.set_home(flow, Home::Cell { block, cell });
                 return Ok(());
             }

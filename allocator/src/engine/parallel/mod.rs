@@ -50,6 +50,8 @@ mod view;
 mod worker;
 
 #[cfg(test)]
+mod flow_block_tests;
+#[cfg(test)]
 mod gate_tests;
 #[cfg(test)]
 mod pack_tests;

@@ -99,7 +99,7 @@ impl FlowBlock {
         for cell in self.joint.sparse(table) {
             let (state, ends) = (self.state(cell), self.ends(cell));
             // Taken in first, so that the flow stays where it is if there is no room.
-            if let Some(now) = self.insert_apart(ends, state) {
+            if let Some(now) = self.insert_apart(ends, state, moved) {
                 self.remove(cell);
                 moved(state.flow, now);
             }
@@ -187,9 +187,9 @@ impl FlowBlock {
             self.clear_down(cell);
         }
         for (state, up, slots) in flows {
-            let cell = self.down.insert(table, slots, Share::FIRST, limit);
+            let table = table as u16;
+            let cell = self.take_down(End { table, slots }, moved);
             let cell = cell.expect("as many rows as a greedy choice can need are free");
-            self.grow();
             self.write_down(cell, up, &state);
             let (row, lane) = split(up);
             self.back[row].0[lane] = cell;
@@ -217,9 +217,9 @@ impl FlowBlock {
             self.up.add_row(table, place, MAX_ROWS);
         }
         for (_, down, weight, slots) in flows {
-            let cell = self.up.insert(table, slots, self.near(down), MAX_ROWS);
+            let table = table as u16;
+            let cell = self.take_up(End { table, slots }, self.near(down));
             let cell = cell.expect("as many rows as a greedy choice can need are free");
-            self.grow();
             let (row, lane) = split(down);
             self.mate[row].0[lane] = cell;
             self.write_up(cell, down, weight);

@@ -62,6 +62,13 @@ pub(super) struct Slots {
     pub(super) plane: Option<u8>,
 }
 
+/// A flow's cell, and the row that it could move to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Aside {
+    pub(super) cell: u16,
+    to: u16,
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 struct Occupancy {
     hosts: u64,
@@ -164,28 +171,86 @@ impl RowSet {
         &self.order[usize::from(first)..usize::from(end)]
     }
 
-    /// Takes a cell for a flow, in the table's row that lies nearest to `near` and has room; none if the
-    /// side would have more than `limit` rows.
-    pub(super) fn insert(
+    /// Takes a cell for a flow, in the table's row that lies nearest to `near` and has room; none if no row
+    /// has.
+    pub(super) fn insert(&mut self, table: usize, slots: Slots, near: Share) -> Option<u16> {
+        let rows = self.rows_of(table);
+        let row = outward(near.of(rows.len()), rows.len())
+            .map(|place| rows[place])
+            .find(|&row| self.fits(row, slots))?;
+        Some(self.take(table, row, slots))
+    }
+
+    /// Takes a cell for a flow in a new row; none if the side would have more than `limit` rows.
+    pub(super) fn insert_in_new(
         &mut self,
         table: usize,
         slots: Slots,
         near: Share,
         limit: usize,
     ) -> Option<u16> {
-        let rows = self.rows_of(table);
-        let home = near.of(rows.len());
-        let row = outward(home, rows.len())
-            .map(|place| rows[place])
-            .find(|&row| self.fits(row, slots));
-        let row = match row {
-            Some(row) => row,
-            None => self.add_row(table, home, limit)?,
-        };
+        let home = near.of(self.rows_of(table).len());
+        let row = self.add_row(table, home, limit)?;
+        Some(self.take(table, row, slots))
+    }
+
+    fn take(&mut self, table: usize, row: u16, slots: Slots) -> u16 {
         self.changes[table] = self.changes[table].saturating_add(1);
         self.changed = true;
         let lane = self.put(row, slots);
-        Some(row * LANES as u16 + lane as u16)
+        row * LANES as u16 + lane as u16
+    }
+
+    /// A flow to move aside so that a row gets room for another flow that no row of the table has room
+    /// for; the rows nearest to `near` first.
+    pub(super) fn aside(&self, table: usize, slots: Slots, near: Share) -> Option<Aside> {
+        let rows = self.rows_of(table);
+        let is_full = |row: u16| self.used[usize::from(row)] == EVERY_LANE;
+        for &to in rows.iter().filter(|&&row| !is_full(row)) {
+            for place in outward(near.of(rows.len()), rows.len()) {
+                let row = rows[place];
+                // A row's last flow would take the row along.
+                if row == to || self.used[usize::from(row)].count_ones() < 2 {
+                    continue;
+                }
+                let mut lanes = self.in_the_way(row, slots);
+                while lanes != 0 {
+                    let cell = row * LANES as u16 + lanes.trailing_zeros() as u16;
+                    if self.fits(to, self.slots(cell)) {
+                        return Some(Aside { cell, to });
+                    }
+                    lanes &= lanes - 1;
+                }
+            }
+        }
+        None
+    }
+
+    /// The lanes of a row without room for a flow any one of which would make room for it.
+    fn in_the_way(&self, row: u16, slots: Slots) -> u16 {
+        let index = usize::from(row);
+        let (taken, words) = (&self.occupancy[index], &self.words[index].0);
+        let mut lanes = EVERY_LANE & self.used[index];
+        if taken.hosts & 1 << slots.host != 0 {
+            let word = words[usize::from(slots.host) % LANES];
+            lanes &= 1 << (word >> host_shift(slots.host) & 0xf);
+        }
+        if taken.fabric[0] & taken.fabric[1] & fabric_bit(slots) != 0 {
+            let word = words[usize::from(slots.fabric)];
+            lanes &= FABRIC_INVERSE
+                .map(|shift| 1 << (word >> shift & 0xf))
+                .iter()
+                .sum::<u16>();
+        }
+        lanes
+    }
+
+    /// Moves a flow to a row of its table that has room for it; returns its cell there. Its old row keeps
+    /// other flows.
+    pub(super) fn shift(&mut self, Aside { cell, to }: Aside) -> u16 {
+        let slots = self.slots(cell);
+        self.vacate(cell, slots);
+        to * LANES as u16 + self.put(to, slots) as u16
     }
 
     /// Whether a row has room for a flow.
@@ -233,11 +298,18 @@ impl RowSet {
 
     /// Gives a cell back.
     pub(super) fn remove(&mut self, cell: u16) {
-        let (row, lane) = split(cell);
+        let (row, _) = split(cell);
         let table = self.table_of(cell);
         self.changes[table] = self.changes[table].saturating_add(1);
         self.changed = true;
-        let slots = self.slots(cell);
+        self.vacate(cell, self.slots(cell));
+        if self.used[row] == 0 {
+            self.close_row(table, row as u16);
+        }
+    }
+
+    fn vacate(&mut self, cell: u16, slots: Slots) {
+        let (row, lane) = split(cell);
         self.used[row] &= !(1 << lane);
         let taken = &mut self.occupancy[row];
         taken.hosts &= !(1 << slots.host);
@@ -254,9 +326,6 @@ impl RowSet {
                 set_lane(words, fabric, shift, NO_LANE);
                 taken.fabric[which] &= !(1 << fabric);
             }
-        }
-        if self.used[row] == 0 {
-            self.close_row(table, row as u16);
         }
     }
 

@@ -1,0 +1,100 @@
+//! A FlowBlock by itself: what it keeps of each flow while flows make room for one another.
+
+use std::collections::BTreeMap;
+
+use super::flow_block::{CellState, End, FlowBlock};
+use super::layout::FlowBlockShape;
+use super::rows::{ROW_FLOWS, Slots, split};
+
+const TABLES: u16 = 6;
+const FLOWS: u32 = 900;
+
+/// The `number`-th flow: between two of the six racks, over one of twelve spines.
+fn flow(number: u32) -> ([End; 2], CellState) {
+    let mut random = number.wrapping_mul(0x9e37_79b9) ^ 0x5bd1_e995;
+    let mut below = |bound: u32| {
+        random ^= random << 13;
+        random ^= random >> 17;
+        random ^= random << 5;
+        random % bound
+    };
+    let mut end = |fabric: u8| End {
+        table: below(u32::from(TABLES)) as u16,
+        slots: Slots {
+            host: below(48) as u8,
+            fabric,
+            no_fabric: false,
+            plane: None,
+        },
+    };
+    // Not the same fabric slot on both sides: these flows never share rows for both racks.
+    let ends = [end((number % 12) as u8), end((number % 11 + 5) as u8)];
+    let state = CellState {
+        flow: number,
+        weight: 1.0 + (number % 4) as f32,
+        knee: 0.25,
+        rate: number as f32,
+        told: number as f32 + 0.5,
+    };
+    (ends, state)
+}
+
+fn is_kept(block: &FlowBlock, cells: &BTreeMap<u32, u16>) {
+    assert_eq!(block.flows(), cells.len());
+    for (&number, &cell) in cells {
+        let (ends, state) = flow(number);
+        assert_eq!(block.state(cell), state);
+        assert_eq!(block.ends(cell), ends, "flow {number}");
+        let (row, lane) = split(cell);
+        let up = block.mate[row].0[lane];
+        let (row, lane) = split(up);
+        assert_eq!(block.back[row].0[lane], cell);
+        let terms = block.terms.as_ref().expect("weights differ");
+        assert_eq!(terms.inverse_weight[row].0[lane], state.weight.recip());
+    }
+}
+
+#[test]
+fn flows_make_room_for_one_another_before_a_row_is_opened() {
+    let shape = FlowBlockShape {
+        links: [0, 1],
+        core_links: None,
+    };
+    let mut block = FlowBlock::new(shape, [usize::from(TABLES); 2]);
+    let mut cells = BTreeMap::new();
+    let mut moves = 0;
+    for number in 0..FLOWS {
+        let (ends, state) = flow(number);
+        let cell = block.insert(ends, state, &mut |moved, cell| {
+            assert!(cells.insert(moved, cell).is_some(), "a flow that is there");
+            moves += 1;
+        });
+        cells.insert(number, cell.expect("room"));
+    }
+    assert!(moves > 0, "some flow had to move");
+    is_kept(&block, &cells);
+    // First fit alone needs 12 or 13 rows for a rack's 150 flows, and full rows would be 10.
+    for side in [&block.up, &block.down] {
+        for table in 0..usize::from(TABLES) {
+            let flows = side.cells(table).count();
+            let rows = side.rows_of(table).len();
+            let full = flows.div_ceil(ROW_FLOWS as usize);
+            assert!(rows <= full + 1, "{rows} rows for {flows} flows");
+        }
+    }
+    // In the gaps of those that leave, others make room, too.
+    for number in (0..FLOWS).filter(|number| number % 3 == 0) {
+        block.remove(cells.remove(&number).expect("it is there"));
+    }
+    is_kept(&block, &cells);
+    for number in FLOWS..FLOWS + FLOWS / 3 {
+        let (ends, state) = flow(number);
+        let mut now = BTreeMap::new();
+        let cell = block.insert(ends, state, &mut |moved, cell| {
+            now.insert(moved, cell);
+        });
+        cells.append(&mut now);
+        cells.insert(number, cell.expect("room"));
+    }
+    is_kept(&block, &cells);
+}
