@@ -118,6 +118,8 @@ pub(super) struct Results {
     /// Flows that the rows of FlowBlocks hold.
     flows_in_rows: usize,
     pub(super) bytes_per_flow: f64,
+    /// The same with the state of links.
+    bytes_per_flow_with_links: f64,
     /// Events that were applied in a second of the measurement, if there were any; else what one core
     /// applies in a second.
     events_per_s: f64,
@@ -308,6 +310,10 @@ pub fn run(options: &EngineOptions) -> Result<()> {
             "bytes per flow".to_owned(),
             format!("{:.1}", results.bytes_per_flow),
         ],
+        [
+            "bytes per flow, with links".to_owned(),
+            format!("{:.1}", results.bytes_per_flow_with_links),
+        ],
     ]);
     if let Some(error) = results.max_relative_error {
         table.add_row(["largest relative error".to_owned(), format!("{error:.1e}")]);
@@ -383,6 +389,8 @@ pub(super) fn measure(options: &EngineOptions) -> Result<Results> {
         },
         flows_in_rows: engine.flows_in_rows(),
         bytes_per_flow: engine.flow_bytes() as f64 / engine.flow_count() as f64,
+        bytes_per_flow_with_links: (engine.flow_bytes() + engine.link_bytes()) as f64
+            / engine.flow_count() as f64,
         events_per_s: if options.churn > 0.0 {
             per_second(run.events, run.total_ns)
         } else {

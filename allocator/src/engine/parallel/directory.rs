@@ -32,10 +32,17 @@ const FREE: u64 = u64::MAX;
 /// Loose flows of one worker are numbered with this many bits.
 pub(super) const MAX_LOOSE_PER_WORKER: usize = 1 << LOOSE_INDEX_BITS;
 
+/// Tables of the index. Each doubles when it is full, which would leave a single one half empty on the worst
+/// day, and make the flow that fills it wait for all others.
+const PARTS: usize = 8;
+/// Where parts end, in 65,536ths of all hashes: each is 2^(1/8) times as large as the one before, so that
+/// they double one by one.
+const PART_ENDS: [u16; PARTS - 1] = [5_932, 12_400, 19_454, 27_146, 35_534, 44_682, 54_658];
+
 /// All flows. A flow is 12 bytes here, and 5 in the index over its free space.
 #[derive(Debug, Default)]
 pub(super) struct Directory {
-    index: HashTable<u32>,
+    index: [HashTable<u32>; PARTS],
     keys: Vec<u64>,
     homes: Vec<u32>,
     free: Vec<u32>,
@@ -45,14 +52,21 @@ fn hash(key: u64) -> u64 {
     FxBuildHasher.hash_one(key)
 }
 
+/// The part of the index for a hash, by bits that the parts themselves do not look at first.
+fn part(hash: u64) -> usize {
+    let along = (hash >> 32) as u16;
+    PART_ENDS.iter().filter(|&&end| end <= along).count()
+}
+
 impl Directory {
     pub(super) fn len(&self) -> usize {
-        self.index.len()
+        self.keys.len() - self.free.len()
     }
 
     pub(super) fn find(&self, key: FlowKey) -> Option<u32> {
         let same = |&flow: &u32| self.keys[flow as usize] == key.0;
-        self.index.find(hash(key.0), same).copied()
+        let hash = hash(key.0);
+        self.index[part(hash)].find(hash, same).copied()
     }
 
     pub(super) fn key(&self, flow: u32) -> FlowKey {
@@ -97,14 +111,16 @@ impl Directory {
         });
         self.keys[flow as usize] = key.0;
         let keys = &self.keys;
-        self.index
-            .insert_unique(hash(key.0), flow, |&flow| hash(keys[flow as usize]));
+        let of_key = hash(key.0);
+        self.index[part(of_key)].insert_unique(of_key, flow, |&flow| hash(keys[flow as usize]));
         flow
     }
 
     pub(super) fn remove(&mut self, flow: u32) {
         let key = std::mem::replace(&mut self.keys[flow as usize], FREE);
-        if let Ok(entry) = self.index.find_entry(hash(key), |&other| other == flow) {
+        let hash = hash(key);
+        let part = &mut self.index[part(hash)];
+        if let Ok(entry) = part.find_entry(hash, |&other| other == flow) {
             entry.remove();
         }
         self.free.push(flow);
@@ -112,7 +128,7 @@ impl Directory {
 
     /// Every flow.
     pub(super) fn flows(&self) -> impl Iterator<Item = u32> + '_ {
-        self.index.iter().copied()
+        self.index.iter().flatten().copied()
     }
 
     /// Bytes that it takes.
@@ -120,6 +136,10 @@ impl Directory {
         self.keys.capacity() * 8
             + self.homes.capacity() * 4
             + self.free.capacity() * 4
-            + self.index.allocation_size()
+            + self
+                .index
+                .iter()
+                .map(HashTable::allocation_size)
+                .sum::<usize>()
     }
 }

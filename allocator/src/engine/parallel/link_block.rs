@@ -27,7 +27,8 @@ pub(super) struct Sums {
     pub(super) load: Vec<Table>,
     /// Σ −∂x/∂p.
     pub(super) reaction: Vec<Table>,
-    /// Σ (e − 1) x, with e the elasticity of x in its price: 0 for log flows below their demand.
+    /// Σ (e − 1) x, with e the elasticity of x in its price: 0 for log flows below their demand. Takes no
+    /// room until some flow has one.
     pub(super) surplus: Vec<Table>,
     /// Nothing was added since the last [`begin`](Self::begin).
     pub(super) empty: bool,
@@ -42,8 +43,8 @@ impl Sums {
         let zero = vec![[Lanes::default(); TABLE_LANES]; tables];
         Self {
             load: zero.clone(),
-            reaction: zero.clone(),
-            surplus: zero,
+            reaction: zero,
+            surplus: Vec::new(),
             empty: true,
             stale: false,
             has_surplus: false,
@@ -74,9 +75,18 @@ impl Sums {
         }
     }
 
+    /// Bytes that they take.
+    pub(super) fn bytes(&self) -> usize {
+        let tables = self.load.capacity() + self.reaction.capacity() + self.surplus.capacity();
+        tables * size_of::<Table>()
+    }
+
     /// Load, reaction and surplus of one slot.
     pub(super) fn at(&self, index: usize) -> [f32; 3] {
-        [&self.load, &self.reaction, &self.surplus].map(|list| at(list.as_flattened(), index))
+        [&self.load, &self.reaction, &self.surplus].map(|list| match list.is_empty() {
+            true => 0.0,
+            false => at(list.as_flattened(), index),
+        })
     }
 
     /// Adds one flow on one link.
@@ -87,6 +97,8 @@ impl Sums {
         *at_mut(self.reaction.as_flattened_mut(), index) += reaction;
         if surplus != 0.0 {
             self.has_surplus = true;
+            let tables = self.load.len();
+            self.surplus.resize(tables, [Lanes::default(); TABLE_LANES]);
             *at_mut(self.surplus.as_flattened_mut(), index) += surplus;
         }
     }
@@ -144,7 +156,6 @@ impl UpdateReport {
 /// What a price update reads and writes, by register of links.
 pub(super) struct Lists<'a> {
     pub(super) capacities: &'a [Lanes],
-    pub(super) inverse_capacities: &'a [Lanes],
     pub(super) prices: &'a mut [Lanes],
     pub(super) rooms: &'a mut [Lanes],
     pub(super) steps: &'a mut [Lanes],
@@ -158,10 +169,9 @@ pub(super) struct LinkBlock {
     /// Capacity over load.
     pub(super) rooms: Vec<Table>,
     capacities: Vec<Lanes>,
-    /// 0 for a link without capacity.
-    inverse_capacities: Vec<Lanes>,
     step: Vec<Lanes>,
     excess: Vec<Lanes>,
+    /// Sums over the workers. Take no room while those can be added up on the way.
     load: Vec<Lanes>,
     reaction: Vec<Lanes>,
     surplus: Vec<Lanes>,
@@ -177,15 +187,29 @@ impl LinkBlock {
             prices: vec![[Lanes([1.0; LANES]); TABLE_LANES]; tables],
             rooms: vec![[Lanes([UNLIMITED; LANES]); TABLE_LANES]; tables],
             capacities: lanes(0.0),
-            inverse_capacities: lanes(0.0),
             step: lanes(guard::FIRST_STEP * gamma),
             excess: lanes(0.0),
-            load: lanes(0.0),
-            reaction: lanes(0.0),
-            surplus: lanes(0.0),
+            load: Vec::new(),
+            reaction: Vec::new(),
+            surplus: Vec::new(),
             has_surplus: false,
             copies: shape.copies.clone(),
         }
+    }
+
+    /// Bytes that it takes.
+    pub(super) fn bytes(&self) -> usize {
+        let tables = self.prices.capacity() + self.rooms.capacity();
+        let lists = [
+            &self.capacities,
+            &self.step,
+            &self.excess,
+            &self.load,
+            &self.reaction,
+            &self.surplus,
+        ];
+        let lanes: usize = lists.into_iter().map(Vec::capacity).sum();
+        tables * size_of::<Table>() + lanes * size_of::<Lanes>()
     }
 
     /// Makes the slot of a table that stands for no link cost nothing.
@@ -200,14 +224,8 @@ impl LinkBlock {
     /// Sets the capacity of a link, in Gbit/s. Does not touch rooms: the next update does.
     pub(super) fn set_capacity(&mut self, index: usize, capacity: f32) {
         let of_link = copies_of(&self.copies, index as u32);
-        let inverse = if capacity > 0.0 {
-            capacity.recip()
-        } else {
-            0.0
-        };
         for at in std::iter::once(index).chain(of_link.map(|copy| copy as usize)) {
             *at_mut(&mut self.capacities, at) = capacity;
-            *at_mut(&mut self.inverse_capacities, at) = inverse;
         }
     }
 
@@ -236,6 +254,9 @@ impl LinkBlock {
 
     /// Whether a link was too full in the last update, with no flow that reacts.
     pub(super) fn is_stuck(&self, index: usize) -> bool {
+        if self.load.is_empty() {
+            return false;
+        }
         let (load, capacity) = (at(&self.load, index), self.capacity(index));
         let elastic = load + at(&self.surplus, index);
         load > capacity && capacity > 0.0 && !(elastic > 0.0 && at(&self.reaction, index) > 0.0)
@@ -253,7 +274,6 @@ impl LinkBlock {
         let direct = !surplus && !self.has_surplus && self.copies.is_empty();
         direct.then(|| Lists {
             capacities: &self.capacities,
-            inverse_capacities: &self.inverse_capacities,
             prices: self.prices.as_flattened_mut(),
             rooms: self.rooms.as_flattened_mut(),
             steps: &mut self.step,
@@ -267,7 +287,7 @@ impl LinkBlock {
         &mut self,
         rule: UpdateRule,
         contributions: &[&Sums],
-        step: impl Fn(f32, [&Lanes; 2], [&Lanes; 3], [&mut Lanes; 4], &mut [Lanes; 3]),
+        step: impl Fn(f32, &Lanes, [&Lanes; 3], [&mut Lanes; 4], &mut [Lanes; 3]),
     ) -> UpdateReport {
         let lanes = self.capacities.len();
         let surplus = contributions.iter().any(|sums| sums.has_surplus);
@@ -278,6 +298,9 @@ impl LinkBlock {
         // Most LinkBlocks need no more than the sums themselves, added up on the way.
         let direct = !surplus && !self.has_surplus && self.copies.is_empty();
         if !direct {
+            for list in [&mut self.load, &mut self.reaction, &mut self.surplus] {
+                list.resize(lanes, Lanes::default());
+            }
             self.load.copy_from_slice(first.load.as_flattened());
             self.reaction.copy_from_slice(first.reaction.as_flattened());
             for sums in rest {
@@ -319,7 +342,7 @@ impl LinkBlock {
             if rule.guarded {
                 step(
                     rule.gamma,
-                    [&self.capacities[i], &self.inverse_capacities[i]],
+                    &self.capacities[i],
                     sums,
                     [
                         &mut prices[i],
@@ -386,7 +409,7 @@ fn smaller(a: f32, b: f32) -> f32 {
 #[inline(always)]
 fn guarded(
     gamma: f32,
-    [capacities, inverse_capacities]: [&Lanes; 2],
+    capacities: &Lanes,
     [loads, reactions, surpluses]: [&Lanes; 3],
     [prices, rooms, steps, excesses]: [&mut Lanes; 4],
     [residuals, excesses_met, changes]: &mut [Lanes; 3],
@@ -395,7 +418,6 @@ fn guarded(
     let longest = guard::LONGEST_STEP * gamma;
     for i in 0..LANES {
         let (load, capacity, reaction) = (loads.0[i], capacities.0[i], reactions.0[i]);
-        let inverse_capacity = inverse_capacities.0[i];
         let elastic = load + surpluses.0[i];
         let price = prices.0[i];
         let busy = load > 0.0;
@@ -415,7 +437,8 @@ fn guarded(
         let length = select(idle, longest, length);
         steps.0[i] = select(steps_on, length, steps.0[i]);
         excesses.0[i] = select(steps_on, excess, last);
-        // Two divisions for all quotients of a link: they are what this costs.
+        let inverse_capacity = select(capacity > 0.0, capacity, 1.0).recip();
+        // Two more divisions for all quotients of a link: they are what this costs.
         let shared = select(steps_on, elastic * reaction, 1.0).recip();
         let mean = select(steps_on, elastic * elastic * shared, 1.0);
         let inverse_mean = select(steps_on, reaction * reaction * shared, 1.0);

@@ -71,9 +71,20 @@ pub(super) struct Aside {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Occupancy {
-    hosts: u64,
+    /// A bit for each host slot.
+    hosts: [u16; HOST_SLOTS / LANES],
     fabric: [u16; 2],
     table: u16,
+}
+
+impl Occupancy {
+    fn has(&self, host: u8) -> bool {
+        self.hosts[usize::from(host) / LANES] >> (usize::from(host) % LANES) & 1 == 1
+    }
+
+    fn flip(&mut self, host: u8) {
+        self.hosts[usize::from(host) / LANES] ^= 1 << (usize::from(host) % LANES);
+    }
 }
 
 /// Rows by link table.
@@ -231,7 +242,7 @@ impl RowSet {
         let index = usize::from(row);
         let (taken, words) = (&self.occupancy[index], &self.words[index].0);
         let mut lanes = EVERY_LANE & self.used[index];
-        if taken.hosts & 1 << slots.host != 0 {
+        if taken.has(slots.host) {
             let word = words[usize::from(slots.host) % LANES];
             lanes &= 1 << (word >> host_shift(slots.host) & 0xf);
         }
@@ -257,7 +268,7 @@ impl RowSet {
     pub(super) fn fits(&self, row: u16, slots: Slots) -> bool {
         let taken = &self.occupancy[usize::from(row)];
         self.used[usize::from(row)] != EVERY_LANE
-            && taken.hosts & 1 << slots.host == 0
+            && !taken.has(slots.host)
             && taken.fabric[0] & taken.fabric[1] & fabric_bit(slots) == 0
     }
 
@@ -269,7 +280,7 @@ impl RowSet {
         let lane = (!self.used[index]).trailing_zeros();
         self.used[index] |= 1 << lane;
         let taken = &mut self.occupancy[index];
-        taken.hosts |= 1 << slots.host;
+        taken.flip(slots.host);
         let words = &mut self.words[index].0;
         let word = &mut words[lane as usize];
         *word = *word & !(0x3f << HOST_SHIFT | 3 << PLANE_SHIFT | 0xf)
@@ -312,7 +323,7 @@ impl RowSet {
         let (row, lane) = split(cell);
         self.used[row] &= !(1 << lane);
         let taken = &mut self.occupancy[row];
-        taken.hosts &= !(1 << slots.host);
+        taken.flip(slots.host);
         let words = &mut self.words[row].0;
         set_lane(
             words,
@@ -489,10 +500,10 @@ impl RowSet {
     }
 }
 
-/// Rows to make room for at once: an eighth of those that there are, where doubling would leave much
+/// Rows to make room for at once: a sixteenth of those that there are, where doubling would leave much
 /// of a large table unused.
 pub(super) fn growth(rows: usize) -> usize {
-    rows / 8 + 2 * RUN
+    rows / 16 + 2 * RUN
 }
 
 /// Moves what belongs to rows to where `now` says that they are.

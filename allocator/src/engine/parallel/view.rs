@@ -9,6 +9,7 @@ use super::directory::Home;
 use super::flow_block::{End, FlowBlock};
 use super::flows::pod_index;
 use super::layout::{HOST_SLOTS, Layout, TABLE_SLOTS};
+use super::link_block::Sums;
 use super::worker::{PhaseTimes, lock, read};
 use crate::engine::{FlowKey, LinkPath, MAX_PATH_LINKS, Optimality};
 use crate::num::utility::UtilityKind;
@@ -104,7 +105,7 @@ impl ParallelEngine {
         self.directory.len() - self.shared.loose_count.load(Ordering::Relaxed) as usize
     }
 
-    /// Bytes that flows take: cells, look-up words, the index, and each worker's buffers.
+    /// Bytes that flows take: cells, look-up words and the index.
     #[must_use]
     pub fn flow_bytes(&self) -> usize {
         let blocks: usize = self
@@ -120,6 +121,24 @@ impl ParallelEngine {
             .map(|list| lock(list).flows.capacity() * size_of::<super::loose::LooseFlow>())
             .sum();
         blocks + loose + self.directory.bytes()
+    }
+
+    /// Bytes that prices, sums and all else that iterations keep of links take.
+    #[must_use]
+    pub fn link_bytes(&self) -> usize {
+        let blocks: usize = self
+            .shared
+            .link_blocks
+            .iter()
+            .map(|block| read(block).bytes())
+            .sum();
+        let sums: usize = self
+            .shared
+            .sums
+            .iter()
+            .map(|sums| read(sums).iter().map(Sums::bytes).sum::<usize>())
+            .sum();
+        blocks + sums
     }
 
     pub(super) fn view(&self, flow: u32, links_of: &[Vec<u32>]) -> FlowView {

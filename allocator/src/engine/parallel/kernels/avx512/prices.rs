@@ -14,13 +14,13 @@ const AHEAD: usize = 12;
 /// The guarded step of `link_block` on sixteen links, line by line; returns the next price, room, step
 /// and excess. A macro, since all that goes in and out has to stay in registers.
 macro_rules! guarded_step {
-    ($rules:expr, [$capacity:expr, $inverse_capacity:expr], [$load:expr, $elastic:expr, $reaction:expr], $state:expr, $met:expr) => {{
+    ($rules:expr, $capacity:expr, [$load:expr, $elastic:expr, $reaction:expr], $state:expr, $met:expr) => {{
         let set = |value: f32| _mm512_set1_ps(value);
         let (zero, one) = (_mm512_setzero_ps(), set(1.0));
         let above = |a: __m512, b: __m512| _mm512_cmp_ps_mask::<_CMP_GT_OQ>(a, b);
         let negated = |a: __m512| _mm512_sub_ps(zero, a);
         let (rules, load_, elastic, reaction) = ($rules, $load, $elastic, $reaction);
-        let (capacity, inverse_capacity) = ($capacity, $inverse_capacity);
+        let capacity = $capacity;
         let [price, room_before, length, last] = $state;
         let busy = above(load_, zero);
         let active = busy & above(capacity, zero);
@@ -45,6 +45,7 @@ macro_rules! guarded_step {
         let mean = _mm512_mask_mul_ps(one, steps_on, _mm512_mul_ps(elastic, elastic), shared);
         let squared = _mm512_mul_ps(reaction, reaction);
         let inverse_mean = _mm512_mask_mul_ps(one, steps_on, squared, shared);
+        let inverse_capacity = _mm512_maskz_mov_ps(above(capacity, zero), reciprocal(capacity));
         let relative = _mm512_mul_ps(excess, inverse_capacity);
         let felt = _mm512_min_ps(_mm512_mul_ps(price, inverse_mean), one);
         let room_left = _mm512_maskz_mul_ps(steps_on, negated(relative), felt);
@@ -133,15 +134,8 @@ fn direct(gamma: f32, lists: &mut Lists<'_>, first: &Sums, rest: &[&Sums]) -> Up
         let (price, room) = (of_mut(lists.prices, i), of_mut(lists.rooms, i));
         let (step, excess) = (of_mut(lists.steps, i), of_mut(lists.excesses, i));
         let capacity = load(of(lists.capacities, i));
-        let inverse_capacity = load(of(lists.inverse_capacities, i));
         let state = [load(price), load(room), load(step), load(excess)];
-        let next = guarded_step!(
-            rules,
-            [capacity, inverse_capacity],
-            [sum, sum, reaction],
-            state,
-            met
-        );
+        let next = guarded_step!(rules, capacity, [sum, sum, reaction], state, met);
         store(price, next[0]);
         store(room, next[1]);
         store(step, next[2]);
@@ -185,7 +179,7 @@ impl Rules {
 #[target_feature(enable = "avx512f")]
 fn guarded(
     gamma: f32,
-    [capacities, inverse_capacities]: [&Lanes; 2],
+    capacities: &Lanes,
     [loads, reactions, surpluses]: [&Lanes; 3],
     [prices, rooms, steps, excesses]: [&mut Lanes; 4],
     found: &mut [Lanes; 3],
@@ -195,7 +189,7 @@ fn guarded(
     let elastic = _mm512_add_ps(sum, load(surpluses));
     let next = guarded_step!(
         Rules::new(gamma),
-        [load(capacities), load(inverse_capacities)],
+        load(capacities),
         [sum, elastic, load(reactions)],
         [load(prices), load(rooms), load(steps), load(excesses)],
         met
