@@ -196,7 +196,8 @@ impl Panel {
         mesh.draw()?;
         let (x_low, x_high) = self.x_range();
         for mark in &self.marks {
-            draw_mark(&mut chart, mark, (x_low, x_high), self.y_range())?;
+            let left = self.crosses_label(mark, false) && !self.crosses_label(mark, true);
+            draw_mark(&mut chart, mark, left, (x_low, x_high), self.y_range())?;
         }
         match &self.content {
             Content::Lines(lines) => {
@@ -206,6 +207,46 @@ impl Panel {
                 bars::draw(&mut chart, area, groups, series, self.y_range(), self.y.log)
             }
         }
+    }
+}
+
+impl Panel {
+    /// Whether a line goes through where a mark's text would stand: above the mark, by a third of the panel
+    /// at the left or right end.
+    fn crosses_label(&self, mark: &Mark, left: bool) -> bool {
+        let Content::Lines(lines) = &self.content else {
+            return false;
+        };
+        let share = |value: f64, (low, high): (f64, f64), log: bool| {
+            let of = |v: f64| {
+                if log {
+                    v.max(f64::MIN_POSITIVE).ln()
+                } else {
+                    v
+                }
+            };
+            (of(value) - of(low)) / (of(high) - of(low))
+        };
+        let (x_range, y_range) = (self.x_range(), self.y_range());
+        let at = share(mark.to, y_range, self.y.log);
+        let inside = |(x, y): (f64, f64)| {
+            let beside = if left { x < 1.0 / 3.0 } else { x > 2.0 / 3.0 };
+            beside && (at - 0.01..at + 0.08).contains(&y)
+        };
+        lines.iter().any(|line| {
+            line.points.windows(2).any(|ends| {
+                let [from, to] = [ends[0], ends[1]].map(|(x, y)| {
+                    let x = share(x, x_range, self.x.log);
+                    (x, share(y, y_range, self.y.log))
+                });
+                (0_u32..=32).map(|step| f64::from(step) / 32.0).any(|part| {
+                    inside((
+                        from.0 + part * (to.0 - from.0),
+                        from.1 + part * (to.1 - from.1),
+                    ))
+                })
+            })
+        })
     }
 }
 
@@ -222,6 +263,7 @@ fn axis_label(value: f64) -> String {
 fn draw_mark<X, Y>(
     chart: &mut Chart<'_, '_, X, Y>,
     mark: &Mark,
+    left: bool,
     (x_low, x_high): (f64, f64),
     (low, high): (f64, f64),
 ) -> Result<(), Failure>
@@ -241,15 +283,20 @@ where
             style::line(REFERENCE, 1),
         )))?;
     }
-    // At the right end, where a group's bars leave most room and curves have ended.
-    let (px, py) = chart.backend_coord(&(x_high, to));
+    // At the right end, where most curves have ended, unless one goes through there.
+    let (end, inward, side) = if left {
+        (x_low, 6, HPos::Left)
+    } else {
+        (x_high, -3, HPos::Right)
+    };
+    let (px, py) = chart.backend_coord(&(end, to));
     chart.plotting_area().strip_coord_spec().draw(&Text::new(
         mark.text.clone(),
         {
             let (ax, ay) = chart.plotting_area().get_base_pixel();
-            (px - ax - 3, py - ay - 3)
+            (px - ax + inward, py - ay - 3)
         },
-        style::font(11, MUTED).pos(Pos::new(HPos::Right, VPos::Bottom)),
+        style::font(11, MUTED).pos(Pos::new(side, VPos::Bottom)),
     ))?;
     Ok(())
 }

@@ -162,7 +162,7 @@ pub struct Mark {
     pub from: f64,
     /// Equal to `from` for a line; otherwise a band is shaded.
     pub to: f64,
-    /// Written at its left end.
+    /// Written at its right end, or at its left one if a line goes through there.
     pub text: String,
 }
 
@@ -367,6 +367,28 @@ mod tests {
                 Panel::lines("empty", Axis::linear("x"), Axis::log("y"), vec![]),
             ],
         )
+    }
+
+    /// A line that rises to the mark at the right end has the text at the left one.
+    #[test]
+    fn a_marks_text_keeps_clear_of_lines() {
+        let text_x = |points: Vec<(f64, f64)>| -> f64 {
+            let y = Axis::linear("y").over(0.0, 10.0);
+            let lines = vec![Line::new("rising", points)];
+            let panel = Panel::lines("panel", Axis::linear("x").over(0.0, 10.0), y, lines);
+            let svg = Picture::new("t", "s", vec![panel.mark(8.0, "the mark")])
+                .svg()
+                .unwrap();
+            let end = svg.find("the mark").unwrap();
+            let start = svg[..end].rfind("x=\"").unwrap() + 3;
+            let digits = svg[start..].split('"').next().unwrap();
+            digits.parse().unwrap()
+        };
+        let clear = text_x(vec![(0.0, 0.0), (10.0, 5.0)]);
+        let crossed = text_x(vec![(0.0, 0.0), (10.0, 8.5)]);
+        assert!(crossed < clear / 2.0, "{crossed} {clear}");
+        // Both ends are taken: as usual.
+        assert_eq!(text_x(vec![(0.0, 8.2), (10.0, 8.2)]), clear);
     }
 
     #[test]
