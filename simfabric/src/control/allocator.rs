@@ -34,6 +34,22 @@ pub struct AllocatorCounts {
     pub sessions_lost: u64,
 }
 
+impl AllocatorCounts {
+    /// What was counted since `earlier` was read.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            iterations: self.iterations - earlier.iterations,
+            starts: self.starts - earlier.starts,
+            ends: self.ends - earlier.ends,
+            updates: self.updates - earlier.updates,
+            updates_stale: self.updates_stale - earlier.updates_stale,
+            refused: self.refused - earlier.refused,
+            sessions_lost: self.sessions_lost - earlier.sessions_lost,
+        }
+    }
+}
+
 struct Peer {
     session: ServerSession,
     /// The session's number: `attempt × hosts + host`.

@@ -2,9 +2,13 @@
 //! here: every choice has a key, so that what it moves can be measured
 //! (`simfabric reproduce flowtune H --set KEY=VALUE`).
 
+use ratewright_allocator::engine::StepRule;
+
+use crate::control::Carrier;
 use crate::net::Framing;
 use crate::net::queue::Limit;
 use crate::time::Span;
+use crate::transport::ideal::Objective;
 use crate::workload::sizes::{NAMES, SizeDistribution, SizeError};
 
 /// Payload of 1,460 bytes under 40 bytes of TCP and IP, as ns-2 counts packets: neither Ethernet's
@@ -44,6 +48,22 @@ pub enum ScoreWeight {
     Time,
 }
 
+/// What of the traffic to and from the allocator counts in figures 9 to 11.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counting {
+    /// All that links carry, with Ethernet, preamble and gap.
+    Wire,
+    /// IP packets, as ns-2 counts.
+    Ip,
+    /// The packets that went, with what they say in the paper's encoding: 40 bytes of headers each, 16 for a
+    /// start, 4 for an end, 6 for a rate (flowtune §5.3); acknowledgements alone do not count.
+    Paper,
+    /// The same with a packet for every start, end and rate.
+    Alone,
+    /// The rates of those alone.
+    Updates,
+}
+
 /// The choices. The default is what the figures are made with.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Choices {
@@ -67,6 +87,9 @@ pub struct Choices {
     pub tcp_window_packets: u32,
     /// The same of XCP.
     pub xcp_window_packets: u32,
+    /// XCP's control interval before any round trip is known, and after an interval without traffic;
+    /// none: 100 µs, and the last mean round trip.
+    pub xcp_interval: Option<Span>,
     /// The same of pFabric, whose window does not grow far beyond.
     pub pfabric_window_packets: u32,
     /// What a flowlet of Flowtune sends before its first rate.
@@ -93,6 +116,16 @@ pub struct Choices {
     pub hystart: bool,
     /// Share of a link that the allocator leaves to what it does not allocate.
     pub reserve: f64,
+    /// What Flowtune's control traffic goes over.
+    pub carrier: Carrier,
+    /// Time between the allocator's iterations.
+    pub iteration: Span,
+    /// The allocator's price update.
+    pub step: StepRule,
+    /// What rates are the best ones, without a control plane.
+    pub ideal: Objective,
+    /// What figures 9 to 11 count; none: IP packets in figure 9, all in the others.
+    pub count: Option<Counting>,
     /// Which queues figure 13 counts.
     pub path_queues: PathQueues,
     /// How figure 15 weighs.
@@ -112,6 +145,7 @@ impl Default for Choices {
             handshake: false,
             tcp_window_packets: 10,
             xcp_window_packets: 1,
+            xcp_interval: None,
             pfabric_window_packets: 12,
             flowtune_window_packets: 1,
             min_rto: Span::from_us(200),
@@ -125,6 +159,11 @@ impl Default for Choices {
             cubic_counted: false,
             hystart: true,
             reserve: 0.0,
+            carrier: Carrier::Datagram,
+            iteration: Span::from_us(10),
+            step: StepRule::Guarded,
+            ideal: Objective::MaxMin,
+            count: None,
             path_queues: PathQueues::All,
             score: ScoreWeight::Flowlet,
         }
@@ -196,6 +235,11 @@ pub const KEYS: &[(&str, &str, &str)] = &[
         "initial window of XCP, in packets",
     ),
     (
+        "xcp-interval",
+        "microseconds above 0",
+        "XCP's control interval at first and after one without traffic; ns-2 has 50000",
+    ),
+    (
         "pfabric-window",
         "a number above 0",
         "initial window of pFabric, in packets",
@@ -243,6 +287,31 @@ pub const KEYS: &[(&str, &str, &str)] = &[
         "reserve",
         "a number from 0 to 0.5",
         "share of links that the allocator leaves free",
+    ),
+    (
+        "control",
+        "datagram or tcp",
+        "what Flowtune's control traffic goes over",
+    ),
+    (
+        "iteration",
+        "microseconds above 0",
+        "time between the allocator's iterations",
+    ),
+    (
+        "step",
+        "guarded or paper",
+        "the allocator's price update: ours, which answers starts and ends at once, or Algorithm 1 to the letter",
+    ),
+    (
+        "ideal",
+        "max-min or proportional",
+        "what exact fair rates without a control plane are fair by",
+    ),
+    (
+        "count",
+        "wire, ip, paper, alone or updates",
+        "what of the control traffic counts in figures 9 to 11: all, IP packets, what they say in the paper's encoding, the same with a packet for each notice, only the rates of those",
     ),
     (
         "path-queues",
@@ -320,6 +389,7 @@ impl Choices {
             "handshake" => self.handshake = value.parse().ok()?,
             "tcp-window" => self.tcp_window_packets = above_zero(value)?,
             "xcp-window" => self.xcp_window_packets = above_zero(value)?,
+            "xcp-interval" => self.xcp_interval = Some(microseconds(value)?),
             "pfabric-window" => self.pfabric_window_packets = above_zero(value)?,
             "flowtune-window" => self.flowtune_window_packets = value.parse().ok()?,
             "min-rto" => self.min_rto = microseconds(value)?,
@@ -336,6 +406,32 @@ impl Choices {
             "hystart" => self.hystart = value.parse().ok()?,
             "reserve" => {
                 self.reserve = value.parse().ok().filter(|r| (0.0..=0.5).contains(r))?;
+            }
+            "control" => {
+                let names = [("datagram", Carrier::Datagram), ("tcp", Carrier::Tcp)];
+                self.carrier = one_of(value, names)?;
+            }
+            "iteration" => self.iteration = microseconds(value)?,
+            "step" => {
+                let names = [("guarded", StepRule::Guarded), ("paper", StepRule::Paper)];
+                self.step = one_of(value, names)?;
+            }
+            "ideal" => {
+                let names = [
+                    ("max-min", Objective::MaxMin),
+                    ("proportional", Objective::Proportional),
+                ];
+                self.ideal = one_of(value, names)?;
+            }
+            "count" => {
+                let names = [
+                    ("wire", Counting::Wire),
+                    ("ip", Counting::Ip),
+                    ("paper", Counting::Paper),
+                    ("alone", Counting::Alone),
+                    ("updates", Counting::Updates),
+                ];
+                self.count = Some(one_of(value, names)?);
             }
             "path-queues" => {
                 let names = [("switches", PathQueues::Switches), ("all", PathQueues::All)];
@@ -358,7 +454,15 @@ impl Choices {
     /// # Errors
     /// If the factor leaves nothing of them.
     pub fn sizes(&self) -> Result<SizeDistribution, SizeError> {
-        let published = SizeDistribution::published(self.workload)?;
+        self.sizes_of(self.workload)
+    }
+
+    /// The same for a workload of which it is given.
+    ///
+    /// # Errors
+    /// If it is not a published one, or the factor leaves nothing of it.
+    pub fn sizes_of(&self, workload: &str) -> Result<SizeDistribution, SizeError> {
+        let published = SizeDistribution::published(workload)?;
         if (self.size_factor - 1.0).abs() < f64::EPSILON {
             return Ok(published);
         }
@@ -367,7 +471,7 @@ impl Choices {
             .iter()
             .map(|&(bytes, share)| ((bytes as f64 * self.size_factor).round() as u64, share))
             .collect();
-        SizeDistribution::from_points(&format!("{} × {}", self.workload, self.size_factor), points)
+        SizeDistribution::from_points(&format!("{} × {}", workload, self.size_factor), points)
     }
 }
 
@@ -388,6 +492,9 @@ mod tests {
             "pfabric-nic" => "fifo",
             "path-queues" => "switches",
             "score" => "time",
+            "control" => "tcp",
+            "count" | "step" => "paper",
+            "ideal" => "proportional",
             "reserve" => "0.05",
             "dctcp-gain" => "0.5",
             _ => "7",
@@ -398,8 +505,10 @@ mod tests {
             assert_ne!(choices, Choices::default(), "{key}");
             let heard = Scheme::ALL
                 .iter()
+                .chain(&[Scheme::Ideal])
                 .any(|scheme| scheme.relevant(&choices) != Choices::default());
-            assert!(heard, "no scheme knows {key}");
+            // What counts of a run does not change it.
+            assert_eq!(heard, *key != "count", "{key}");
             let refused = choices.set(&format!("{key}=-1")).unwrap_err();
             assert!(refused.to_string().contains(expected), "{refused}");
         }

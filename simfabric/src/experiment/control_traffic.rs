@@ -16,14 +16,16 @@ use std::sync::Arc;
 use rand::{RngExt as _, SeedableRng as _};
 use rayon::prelude::*;
 
+use super::choices::{Choices, Counting};
 use super::monitor::MONITOR;
 use super::{ExperimentError, scene};
+use crate::control::allocator::AllocatorCounts;
 use crate::control::fluid::{Arrival, FluidConfig, FluidFabric};
 use crate::control::{ETHERNET_BYTES, PREAMBLE_AND_GAP_BYTES, Traffic};
 use crate::run::{Config, Sim};
 use crate::time::Time;
 use crate::transport::flowtune::{Flowtune, FlowtuneConfig};
-use crate::workload::{Poisson, SizeDistribution};
+use crate::workload::Poisson;
 use crate::{FlowSpec, SimRng};
 
 /// A run to be made.
@@ -43,8 +45,9 @@ pub struct Case {
     pub end: Time,
     /// Seed of the arrivals.
     pub seed: u64,
-    /// Multiplies the sizes of the distribution; 1 leaves them as published.
-    pub size_factor: u64,
+    /// What the paper leaves open: the factor of sizes, what carries control traffic, the allocator's
+    /// price update and the time between its iterations, and what counts.
+    pub choices: Choices,
 }
 
 /// What a run has shown.
@@ -69,6 +72,10 @@ pub struct Sample {
     pub bare_percent: f64,
     /// Datagrams with updates to one server in one second.
     pub update_datagrams_per_host_s: f64,
+    /// Both directions as [`Counting::Paper`] counts, in per cent of the capacity.
+    pub paper_percent: f64,
+    /// Both directions as [`Counting::Alone`] counts, in per cent of the capacity.
+    pub alone_percent: f64,
     /// Rate updates to one server in one second.
     pub updates_per_host_s: f64,
     /// Rate updates per flowlet that started.
@@ -87,6 +94,19 @@ impl Sample {
     pub fn total_percent(&self) -> f64 {
         self.to_allocator_percent + self.from_allocator_percent
     }
+
+    /// What counts of both directions, in per cent of the servers' capacity.
+    #[must_use]
+    pub fn percent(&self, counting: Counting) -> f64 {
+        match counting {
+            Counting::Wire => self.total_percent(),
+            Counting::Ip => self.ip_percent,
+            Counting::Paper => self.paper_percent,
+            Counting::Alone => self.alone_percent,
+            // 46 bytes each.
+            Counting::Updates => self.updates_per_host_s * 46.0 * 800.0 / scene::HOST_BPS as f64,
+        }
+    }
 }
 
 /// The flowlets of a case. Every one has its path hash, so that both data planes route it alike.
@@ -95,12 +115,7 @@ impl Sample {
 /// An unknown workload or an impossible load.
 pub fn flows(case: &Case) -> Result<impl Iterator<Item = FlowSpec> + use<>, ExperimentError> {
     let hosts = case.racks * scene::HOSTS_PER_RACK;
-    let mut sizes = SizeDistribution::published(case.workload)?;
-    if case.size_factor != 1 {
-        let scaled = |&(bytes, share): &(u64, f64)| (bytes * case.size_factor, share);
-        let points = sizes.points().iter().map(scaled).collect();
-        sizes = SizeDistribution::from_points(case.workload, points)?;
-    }
+    let sizes = case.choices.sizes_of(case.workload)?;
     let span = (Time::ZERO, case.end);
     let poisson = Poisson::new(hosts, scene::HOST_BPS, case.load, sizes, span, case.seed)?;
     let mut hashes = SimRng::seed_from_u64(case.seed ^ 0x70_6174_6873);
@@ -113,7 +128,7 @@ pub fn flows(case: &Case) -> Result<impl Iterator<Item = FlowSpec> + use<>, Expe
 struct Counted {
     to: Traffic,
     from: Traffic,
-    updates: u64,
+    counts: AllocatorCounts,
     started: u64,
     active_per_iteration: f64,
     max_link_load: f64,
@@ -127,6 +142,15 @@ fn sample(case: &Case, counted: &Counted) -> Sample {
     // Every datagram is longer than the minimum frame's padding.
     let ethernet = u64::from(ETHERNET_BYTES + PREAMBLE_AND_GAP_BYTES);
     let total = counted.to.plus(&counted.from);
+    // IPv4 and TCP without options, and the paper's encoding (flowtune §5.3).
+    let AllocatorCounts {
+        starts,
+        ends,
+        updates,
+        ..
+    } = counted.counts;
+    let said = 16 * starts + 4 * ends + 6 * updates;
+    let packets = total.datagrams - total.bare_datagrams;
     let with_updates = counted.from.datagrams - counted.from.bare_datagrams;
     Sample {
         hosts,
@@ -137,9 +161,11 @@ fn sample(case: &Case, counted: &Counted) -> Sample {
         from_allocator_percent: percent(counted.from.wire_bytes),
         ip_percent: percent(total.wire_bytes - ethernet * total.datagrams),
         bare_percent: percent(counted.to.bare_wire_bytes + counted.from.bare_wire_bytes),
+        paper_percent: percent(said + 40 * packets),
+        alone_percent: percent(said + 40 * (starts + ends + updates)),
         update_datagrams_per_host_s: with_updates as f64 / host_seconds,
-        updates_per_host_s: counted.updates as f64 / host_seconds,
-        updates_per_flowlet: counted.updates as f64 / counted.started.max(1) as f64,
+        updates_per_host_s: updates as f64 / host_seconds,
+        updates_per_flowlet: updates as f64 / counted.started.max(1) as f64,
         starts_per_host_s: counted.started as f64 / host_seconds,
         active_per_host: counted.active_per_iteration / f64::from(hosts),
         max_link_load: counted.max_link_load,
@@ -165,6 +191,8 @@ pub fn fluid(case: &Case) -> Result<Sample, ExperimentError> {
         ..FluidConfig::default()
     };
     config.control.threshold = case.threshold;
+    config.control.step_rule = case.choices.step;
+    config.control.interval_ns = case.choices.iteration.as_ns().max(1);
     let mut fabric = FluidFabric::new(topology, config, arrivals)?;
     fabric.run_until(case.warm_up.as_ns())?;
     MONITOR.done(case.warm_up.since(Time::ZERO))?;
@@ -176,7 +204,7 @@ pub fn fluid(case: &Case) -> Result<Sample, ExperimentError> {
     let counted = Counted {
         to: after.to_allocator.since(&before.to_allocator),
         from: after.from_allocator.since(&before.from_allocator),
-        updates: after.allocator.updates - before.allocator.updates,
+        counts: after.allocator.since(&before.allocator),
         started: after.started - before.started,
         active_per_iteration: (after.active_sum - before.active_sum) as f64
             / iterations.max(1) as f64,
@@ -210,6 +238,9 @@ pub fn packet_level(case: &Case) -> Result<Sample, ExperimentError> {
     let hosts = case.racks * scene::HOSTS_PER_RACK;
     let mut scheme = FlowtuneConfig::default();
     scheme.control.threshold = case.threshold;
+    scheme.control.step_rule = case.choices.step;
+    scheme.control.interval_ns = case.choices.iteration.as_ns().max(1);
+    scheme.carrier = case.choices.carrier;
     let scheme = Flowtune::new(&Arc::new(topology.clone()), scheme)?;
     let config = Config {
         seed: case.seed,
@@ -242,7 +273,7 @@ pub fn packet_level(case: &Case) -> Result<Sample, ExperimentError> {
     let counted = Counted {
         to: to.since(&to_before),
         from: from.since(&from_before),
-        updates: sim.transport().allocator().counts().updates - before.updates,
+        counts: sim.transport().allocator().counts().since(&before),
         started: sim.progress().started - started_before,
         active_per_iteration: active as f64 / 100.0,
         max_link_load: loads
@@ -267,13 +298,21 @@ mod tests {
             warm_up: Time::from_ms(2),
             end: Time::from_ms(5),
             seed: 4,
-            size_factor: 1,
+            choices: Choices::default(),
         };
         let (fluid, packets) = (fluid(&case).unwrap(), packet_level(&case).unwrap());
         let ratio = packets.total_percent() / fluid.total_percent();
         // Packets wait behind the first windows of others, so that flowlets last longer there and
         // get more updates; a fluid does not.
         assert!((0.95..1.25).contains(&ratio), "{packets:?} {fluid:?}");
+        // The closed form: starts per second times the bytes that a start, its end and its updates take.
+        let alone =
+            packets.starts_per_host_s * (56.0 + 44.0 + 46.0 * packets.updates_per_flowlet) * 800.0
+                / scene::HOST_BPS as f64;
+        // Some flowlets have started and not ended yet.
+        let share = packets.alone_percent / alone;
+        assert!((0.97..=1.01).contains(&share), "{packets:?} {alone}");
+        assert!(packets.paper_percent < packets.alone_percent, "{packets:?}");
         assert!(fluid.max_link_load <= 1.0 + 1e-9, "{fluid:?}");
         assert!(packets.max_link_load <= 1.0 + 1e-9, "{packets:?}");
         assert!(

@@ -14,6 +14,7 @@ use rayon::prelude::*;
 use super::monitor::MONITOR;
 use super::schemes::{Scheme, Visitor};
 use super::{ExperimentError, Reproduction, Settings, scene};
+use crate::control::ControlError;
 use crate::net::FabricConfig;
 use crate::report::figure::{Figure, Row, Verdict};
 use crate::report::plot::{Axis, Line, Panel, Picture, style};
@@ -214,7 +215,8 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
         .collect::<Result<Vec<_>, _>>()?;
     let fabric = scene::fabric(topology.hosts().len() as u32);
     let framing = fabric.framing;
-    let ideal = Ideal::new(&Arc::new(topology.clone()), IdealConfig::default());
+    let ideal = Ideal::new(&Arc::new(topology.clone()), IdealConfig::default())
+        .map_err(ControlError::from)?;
     panels.push(five("Ideal").visit(fabric, ideal)?);
     let goodput_bps = scene::HOST_BPS as f64 * f64::from(framing.mss_bytes)
         / f64::from(framing.wire_bytes(framing.mss_bytes));

@@ -5,6 +5,7 @@
 
 use rayon::prelude::*;
 
+use super::choices::Counting;
 use super::control_traffic::{Case, Sample, all, announce, fluid};
 use super::flowtune_e::scenario;
 use super::{ExperimentError, Reproduction, Settings, scene};
@@ -38,7 +39,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
                 warm_up: Time::from_ms(warm_up),
                 end: Time::from_ms(end),
                 seed: settings.seed,
-                size_factor: 1,
+                choices: settings.choices,
             })
         })
         .collect();
@@ -51,12 +52,14 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
         settings.seed,
         settings.quick,
     );
+    let counting = settings.choices.count.unwrap_or(Counting::Wire);
+    let percent = |sample: &Sample| sample.percent(counting);
     let mut lines = Vec::new();
     let pairs = packets
         .chunks(SERVERS.len())
         .zip(fluids.chunks(SERVERS.len()));
     for (i, (&load, (packets, fluids))) in loads.iter().zip(pairs).enumerate() {
-        let shares: Vec<_> = packets.iter().map(Sample::total_percent).collect();
+        let shares: Vec<_> = packets.iter().map(percent).collect();
         let least = shares.iter().copied().fold(f64::INFINITY, f64::min);
         let most = shares.iter().copied().fold(0.0, f64::max);
         figure.rows.push(
@@ -80,7 +83,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
             Row::new(
                 format!("Web, load {load}: packets over fluid at 128 servers"),
                 crate::report::figure::Paper::Nothing(()),
-                packets[0].total_percent() / fluids[0].total_percent(),
+                percent(&packets[0]) / percent(&fluids[0]),
                 "ratio",
                 Verdict::NoFigure,
             )
@@ -92,7 +95,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
         let line = |name: String, samples: &[Sample]| {
             let points = samples
                 .iter()
-                .map(|sample| (f64::from(sample.hosts), sample.total_percent()))
+                .map(|sample| (f64::from(sample.hosts), percent(sample)))
                 .collect();
             Line::new(name, points).colour(style::colour(i)).dots()
         };

@@ -23,6 +23,8 @@ pub(super) const PAPER: [PaperRow; 4] = [
         (0.45, 0.83),
         &[
             &["pfabric-nic=short"],
+            // As for figure 12.
+            &["pfabric-nic=short", "pfabric-rto=66"],
             &["pfabric-nic=fifo"],
             &["pfabric-nic=fifo", "handshake=true"],
         ],
@@ -37,8 +39,9 @@ pub(super) const PAPER: [PaperRow; 4] = [
         (1.3, 1.3),
         &[
             &["handshake=true"],
-            &["flowtune-window=10"],
-            &["handshake=true", "flowtune-window=10"],
+            // ns-2's control interval after an idle one: nothing is handed out for so long.
+            &["xcp-interval=50000"],
+            &["xcp-interval=50000", "handshake=true"],
         ],
     ),
 ];

@@ -10,10 +10,11 @@
 //! | [`flowtune_i`] | flowtune fig. 13: queueing delay |
 //! | [`flowtune_j`] | flowtune fig. 14: drops |
 //! | [`flowtune_k`] | flowtune fig. 15: proportional fairness |
-//! | [`choices`] | what the paper leaves open about H to K, and how to choose otherwise |
+//! | [`choices`] | what the paper leaves open about E to K, and how to choose otherwise |
 //! | [`comparison`] | what H to K share: five schemes under the same flowlets |
-//! | [`control_traffic`] | what E, F and G share: a run of the fluid fabric and its figures |
+//! | [`control_traffic`] | what E, F and G share: a run and what is counted of it |
 //! | [`explain`] | rows of H to K that are off, measured again under other choices |
+//! | [`explain_traffic`] | the same of E and F |
 //! | [`monitor`] | how far the runs are, and a way to stop them |
 //! | [`schemes`] | the schemes that are compared, with their queues |
 //! | [`scene`] | the paper's network (flowtune §5.3) |
@@ -22,6 +23,7 @@ pub mod choices;
 pub mod comparison;
 pub mod control_traffic;
 pub mod explain;
+pub mod explain_traffic;
 pub mod monitor;
 
 pub mod flowtune_d;
@@ -49,7 +51,7 @@ pub struct Settings {
     pub seed: u64,
     /// The short form, for continuous integration.
     pub quick: bool,
-    /// What the paper leaves open, in the experiments that compare schemes (D, H to K).
+    /// What the paper leaves open.
     pub choices: choices::Choices,
 }
 

@@ -13,7 +13,7 @@ use ratewright_topology::Topology;
 
 use super::choices::{Choices, PFabricNic};
 use super::{ExperimentError, scene};
-use crate::control::ControlConfig;
+use crate::control::{ControlConfig, ControlError};
 use crate::net::queue::{CodelConfig, Limit, XcpConfig};
 use crate::net::{FabricConfig, QueueConfig};
 use crate::transport::Transport;
@@ -108,7 +108,13 @@ impl Scheme {
                 limit,
             }),
             Self::Xcp => both(QueueConfig::Xcp {
-                control: XcpConfig::default(),
+                control: choices
+                    .xcp_interval
+                    .map_or_else(XcpConfig::default, |interval| XcpConfig {
+                        first_interval: interval,
+                        idle_interval: Some(interval),
+                        ..XcpConfig::default()
+                    }),
                 limit,
             }),
         }
@@ -149,7 +155,14 @@ impl Scheme {
     pub fn relevant(self, choices: &Choices) -> Choices {
         let usual = Choices::default();
         let mut own = *choices;
+        own.count = usual.count;
+        if self != Self::Ideal {
+            own.ideal = usual.ideal;
+        }
         if self != Self::Flowtune {
+            own.carrier = usual.carrier;
+            own.iteration = usual.iteration;
+            own.step = usual.step;
             own.flowtune_window_packets = usual.flowtune_window_packets;
             own.reserve = usual.reserve;
         }
@@ -172,6 +185,7 @@ impl Scheme {
         }
         if self != Self::Xcp {
             own.xcp_window_packets = usual.xcp_window_packets;
+            own.xcp_interval = usual.xcp_interval;
         }
         if !matches!(self, Self::Dctcp | Self::SfqCodel) {
             own.tcp_window_packets = usual.tcp_window_packets;
@@ -209,7 +223,8 @@ impl Scheme {
             }
             Self::Ideal => {
                 let shared = Arc::new(topology.clone());
-                visitor.visit(fabric, Ideal::new(&shared, ideal(choices)))
+                let transport = Ideal::new(&shared, ideal(choices)).map_err(ControlError::from)?;
+                visitor.visit(fabric, transport)
             }
             Self::Dctcp => {
                 let control = DctcpConfig {
@@ -262,8 +277,11 @@ fn flowtune(choices: &Choices) -> FlowtuneConfig {
     FlowtuneConfig {
         control: ControlConfig {
             reserve: choices.reserve,
+            step_rule: choices.step,
+            interval_ns: choices.iteration.as_ns().max(1),
             ..ControlConfig::default()
         },
+        carrier: choices.carrier,
         sender: SenderConfig {
             initial_window: choices.flowtune_window_packets,
             payload_bytes: choices.framing.mss_bytes,
@@ -280,6 +298,7 @@ fn ideal(choices: &Choices) -> IdealConfig {
     let framing = choices.framing;
     let [data, answer] = [framing.mss_bytes, 0].map(|b| f64::from(framing.wire_bytes(b)));
     IdealConfig {
+        objective: choices.ideal,
         sender: SenderConfig {
             payload_bytes: framing.mss_bytes,
             min_rto: choices.min_rto,

@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::{Plan, Scheme};
+use crate::control::ControlError;
 use crate::net::FabricError;
 use crate::records::{ConservationError, Records};
 use crate::report::summary::{Outcome, Scene};
@@ -11,6 +12,7 @@ use crate::run::{Ended, Progress};
 use crate::transport::Transport;
 use crate::transport::constant::ConstantRate;
 use crate::transport::flowtune::Flowtune;
+use crate::transport::ideal::Ideal;
 use crate::transport::tcp::Tcp;
 use crate::transport::tcp::congestion::{Cubic, Dctcp, NewReno, PFabric, Xcp};
 use crate::transport::window::FixedWindow;
@@ -22,7 +24,7 @@ use crate::{Config, Sim};
 pub enum RunError {
     /// The allocator's sessions or engine.
     #[error(transparent)]
-    Control(#[from] crate::control::ControlError),
+    Control(#[from] ControlError),
     /// The fabric cannot be built, or a flow cannot run on it.
     #[error(transparent)]
     Fabric(#[from] FabricError),
@@ -62,6 +64,11 @@ impl Plan {
                 let topology = Arc::new(self.topology.clone());
                 let flowtune = Flowtune::new(&topology, (**config).clone())?;
                 plan.run_with(flowtune, progress)
+            }
+            Scheme::Ideal(ref config) => {
+                let topology = Arc::new(self.topology.clone());
+                let ideal = Ideal::new(&topology, config.clone()).map_err(ControlError::from)?;
+                self.run_with(ideal, progress)
             }
             Scheme::Constant { rate_bps } => self.run_with(ConstantRate::new(rate_bps), progress),
             Scheme::FixedWindow { packets } => self.run_with(FixedWindow::new(packets), progress),

@@ -65,6 +65,7 @@ struct RedTable {
 #[serde(deny_unknown_fields)]
 struct XcpTable {
     first_interval: Option<Delay>,
+    idle_interval: Option<Delay>,
     limit_packets: Option<Spanned<u32>>,
     limit_bytes: Option<Spanned<u64>>,
 }
@@ -193,6 +194,7 @@ pub(super) fn read<'a>(
             let usual = XcpConfig::default();
             let control = XcpConfig {
                 first_interval: t.first_interval.map_or(usual.first_interval, |d| d.0),
+                idle_interval: t.idle_interval.map(|d| d.0).or(usual.idle_interval),
                 ..usual
             };
             let limit = limit(source, t.limit_packets, t.limit_bytes)?.unwrap_or_default();

@@ -11,11 +11,12 @@ use crate::Span;
 use crate::control::Carrier;
 use crate::net::AllocatorLinks;
 use crate::transport::flowtune::FlowtuneConfig;
+use crate::transport::ideal::{IdealConfig, Objective};
 use crate::transport::tcp::TcpConfig;
 use crate::transport::tcp::congestion::{CubicConfig, CubicGrowth, DctcpConfig, PFabricConfig};
 
 /// The values of `name`.
-pub const NAMES: [&str; 8] = [
+pub const NAMES: [&str; 9] = [
     "constant",
     "fixed-window",
     "newreno",
@@ -24,6 +25,7 @@ pub const NAMES: [&str; 8] = [
     "xcp",
     "pfabric",
     "flowtune",
+    "ideal",
 ];
 
 /// A scheme with its parameters.
@@ -49,6 +51,8 @@ pub enum Scheme {
     Xcp(TcpConfig<()>),
     /// pFabric; its queues are `pfabric`.
     PFabric(TcpConfig<PFabricConfig>),
+    /// Exact fair rates without a control plane.
+    Ideal(IdealConfig),
     /// Flowtune, with an allocator at the switches of the highest tier.
     Flowtune {
         /// Rates and sessions.
@@ -96,6 +100,38 @@ struct Tcp {
     hystart: Option<Spanned<bool>>,
     /// DCTCP alone.
     gain: Option<Spanned<f64>>,
+}
+
+/// What exact rates are fair by.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Fairness {
+    MaxMin,
+    Proportional,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct IdealTable {
+    objective: Option<Fairness>,
+    share: Option<Spanned<f64>>,
+}
+
+impl IdealTable {
+    fn scheme(&self, source: &Source<'_>) -> Result<Scheme, PlanError> {
+        let mut config = IdealConfig::default();
+        if matches!(self.objective, Some(Fairness::Proportional)) {
+            config.objective = Objective::Proportional;
+        }
+        if let Some(share) = &self.share {
+            config.share = *share.get_ref();
+            if !(config.share > 0.0 && config.share <= 1.0) {
+                let message = "the share of links must be above 0 and at most 1";
+                return Err(source.error(Some(share.span()), message));
+            }
+        }
+        Ok(Scheme::Ideal(config))
+    }
 }
 
 /// What control traffic goes over.
@@ -299,6 +335,10 @@ pub(super) fn read<'a>(
             Scheme::FixedWindow {
                 packets: *t.packets.get_ref(),
             }
+        }
+        "ideal" => {
+            let t: IdealTable = source.section(table, span)?;
+            t.scheme(source)?
         }
         "flowtune" => {
             let t: FlowtuneTable = source.section(table, span)?;

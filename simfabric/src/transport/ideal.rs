@@ -1,5 +1,10 @@
 //! An ideal central scheduler: every host knows its flows' rates at once, without a message.
 //!
+//! | file | what rates are the best ones |
+//! |---|---|
+//! | `max_min` | max-min fair ones, by progressive filling |
+//! | `proportional` | proportionally fair ones, by the production optimiser |
+//!
 //! This is what Fastpass (SIGCOMM 2014) and Flowtune strive for, and an upper bound on both: rates are
 //! the exact solution for the flows that are active, computed in no time whenever one starts or
 //! has sent its last byte, known everywhere without delay, and paced from the first packet
@@ -7,16 +12,20 @@
 //! iterations and updates take. It is no bound for mean completion times under other objectives
 //! (shortest flow first finishes the mean flow sooner).
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::sync::Arc;
 
+use ratewright_allocator::engine::EngineError;
 use ratewright_topology::{HostId, PathChoice, Topology};
 
+pub use self::max_min::MaxMin;
+pub use self::proportional::Proportional;
 use super::paced::{FlowMap, Receiver, Sender, SenderConfig};
 use super::{Context, TimerId, Transport};
 use crate::flow::FlowId;
 use crate::packet::{Flags, Kind, Packet};
+
+mod max_min;
+mod proportional;
 
 /// Settings of the ideal scheme.
 #[derive(Clone, Debug)]
@@ -26,6 +35,8 @@ pub struct IdealConfig {
     /// The share of every link that is handed out. Acknowledgements take the rest: one of 84 bytes
     /// for every 1,538 bytes of data is 5.5 %.
     pub share: f64,
+    /// What rates are the best ones.
+    pub objective: Objective,
 }
 
 impl Default for IdealConfig {
@@ -33,152 +44,55 @@ impl Default for IdealConfig {
         Self {
             sender: SenderConfig::default(),
             share: 0.945,
+            objective: Objective::default(),
         }
     }
 }
 
-struct Active {
-    flow: FlowId,
-    weight: f64,
-    links: Vec<u32>,
-    /// This flow's place in the list of each of its links.
-    places: Vec<u32>,
-    rate_bps: f64,
-    /// The solution that has fixed the rate.
-    fixed_in: u64,
+/// What rates are the best ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Objective {
+    /// The least is as large as can be, then the next: [`MaxMin`], what Fastpass strives for.
+    #[default]
+    MaxMin,
+    /// The sum of their logarithms is as large as can be: [`Proportional`], what Flowtune strives for.
+    Proportional,
 }
 
-/// Weighted max-min fair rates of the active flows: progressive filling, exact.
-///
-/// Bertsekas and Gallager, *Data Networks*, §6.5.2: the link whose flows get least is filled first; they
-/// are fixed there, and what they leave elsewhere is shared by the others.
-pub struct MaxMin {
-    capacities_bps: Vec<f64>,
-    on_link: Vec<Vec<u32>>,
-    flows: Vec<Option<Active>>,
-    free: Vec<u32>,
-    solution: u64,
-    left_bps: Vec<f64>,
-    weights: Vec<f64>,
-    heap: BinaryHeap<Reverse<(u64, u32)>>,
-    changed: Vec<(FlowId, f64)>,
+/// The rates of the active flows, by [`Objective`].
+enum Rates {
+    MaxMin(MaxMin),
+    Proportional(Box<Proportional>),
 }
 
-impl MaxMin {
-    /// No flows on links of these capacities.
-    #[must_use]
-    pub fn new(capacities_bps: Vec<f64>) -> Self {
-        let links = capacities_bps.len();
-        Self {
-            capacities_bps,
-            on_link: vec![Vec::new(); links],
-            flows: Vec::new(),
-            free: Vec::new(),
-            solution: 0,
-            left_bps: Vec::new(),
-            weights: Vec::new(),
-            heap: BinaryHeap::new(),
-            changed: Vec::new(),
+impl Rates {
+    fn add(&mut self, flow: FlowId, weight: f64, links: Vec<u32>) -> u32 {
+        match self {
+            Self::MaxMin(rates) => rates.add(flow, weight, links),
+            Self::Proportional(rates) => rates.add(flow, weight, &links),
         }
     }
 
-    /// Adds a flow over `links` and returns its place.
-    pub fn add(&mut self, flow: FlowId, weight: f64, links: Vec<u32>) -> u32 {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.flows.push(None);
-            (self.flows.len() - 1) as u32
-        });
-        let places = links
-            .iter()
-            .map(|&link| {
-                let list = &mut self.on_link[link as usize];
-                list.push(slot);
-                (list.len() - 1) as u32
-            })
-            .collect();
-        self.flows[slot as usize] = Some(Active {
-            flow,
-            weight,
-            links,
-            places,
-            rate_bps: 0.0,
-            fixed_in: 0,
-        });
-        slot
-    }
-
-    /// Takes a flow away.
-    pub fn remove(&mut self, slot: u32) {
-        let Some(gone) = self.flows[slot as usize].take() else {
-            return;
-        };
-        self.free.push(slot);
-        for (&link, &place) in gone.links.iter().zip(&gone.places) {
-            let list = &mut self.on_link[link as usize];
-            list.swap_remove(place as usize);
-            let Some(&moved) = list.get(place as usize) else {
-                continue;
-            };
-            if let Some(moved) = self.flows[moved as usize].as_mut()
-                && let Some(at) = moved.links.iter().position(|&l| l == link)
-            {
-                moved.places[at] = place;
-            }
+    fn remove(&mut self, slot: u32) {
+        match self {
+            Self::MaxMin(rates) => rates.remove(slot),
+            Self::Proportional(rates) => rates.remove(slot),
         }
     }
 
-    /// Computes all rates and returns those that changed.
-    pub fn solve(&mut self) -> &[(FlowId, f64)] {
-        self.solution += 1;
-        self.changed.clear();
-        self.left_bps.clone_from(&self.capacities_bps);
-        self.weights.clear();
-        self.weights.resize(self.capacities_bps.len(), 0.0);
-        for flow in self.flows.iter().flatten() {
-            for &link in &flow.links {
-                self.weights[link as usize] += flow.weight;
-            }
+    /// Solutions that are not exact.
+    fn unsettled(&self) -> u64 {
+        match self {
+            Self::MaxMin(_) => 0,
+            Self::Proportional(rates) => rates.unsettled(),
         }
-        self.heap.clear();
-        for (link, &weight) in (0u32..).zip(&self.weights) {
-            if weight > 0.0 {
-                // Positive floats compare like their bits.
-                let fill = (self.left_bps[link as usize] / weight).max(0.0);
-                self.heap.push(Reverse((fill.to_bits(), link)));
-            }
+    }
+
+    fn solve(&mut self) -> &[(FlowId, f64)] {
+        match self {
+            Self::MaxMin(rates) => rates.solve(),
+            Self::Proportional(rates) => rates.solve(),
         }
-        while let Some(Reverse((fill, link))) = self.heap.pop() {
-            let at = link as usize;
-            if self.weights[at] <= 1e-9 {
-                continue;
-            }
-            let now = (self.left_bps[at] / self.weights[at]).max(0.0);
-            if now.to_bits() > fill {
-                // Flows that were fixed elsewhere have left it more: fills only grow.
-                self.heap.push(Reverse((now.to_bits(), link)));
-                continue;
-            }
-            for &slot in &self.on_link[at] {
-                let Some(flow) = self.flows[slot as usize].as_mut() else {
-                    continue;
-                };
-                if flow.fixed_in == self.solution {
-                    continue;
-                }
-                flow.fixed_in = self.solution;
-                let rate_bps = now * flow.weight;
-                if (rate_bps - flow.rate_bps).abs() > 1e-9 * rate_bps {
-                    flow.rate_bps = rate_bps;
-                    self.changed.push((flow.flow, rate_bps));
-                }
-                for &other in &flow.links {
-                    self.left_bps[other as usize] -= rate_bps;
-                    self.weights[other as usize] -= flow.weight;
-                }
-            }
-            self.weights[at] = 0.0;
-        }
-        &self.changed
     }
 }
 
@@ -194,7 +108,7 @@ struct Sending {
 pub struct Ideal {
     config: IdealConfig,
     topology: Arc<Topology>,
-    rates: MaxMin,
+    rates: Rates,
     senders: FlowMap<Sending>,
     receivers: FlowMap<Receiver>,
     solutions: u64,
@@ -203,22 +117,30 @@ pub struct Ideal {
 
 impl Ideal {
     /// The scheme on a topology.
-    #[must_use]
-    pub fn new(topology: &Arc<Topology>, config: IdealConfig) -> Self {
-        let capacities = topology
+    ///
+    /// # Errors
+    /// Links that the optimiser of proportional rates refuses.
+    pub fn new(topology: &Arc<Topology>, config: IdealConfig) -> Result<Self, EngineError> {
+        let capacities: Vec<f64> = topology
             .links()
             .iter()
             .map(|link| topology.effective_capacity_bps(link.id) as f64 * config.share)
             .collect();
-        Self {
+        let rates = match config.objective {
+            Objective::MaxMin => Rates::MaxMin(MaxMin::new(capacities)),
+            Objective::Proportional => {
+                Rates::Proportional(Box::new(Proportional::new(&capacities)?))
+            }
+        };
+        Ok(Self {
             config,
             topology: Arc::clone(topology),
-            rates: MaxMin::new(capacities),
+            rates,
             senders: FlowMap::default(),
             receivers: FlowMap::default(),
             solutions: 0,
             unreachable: 0,
-        }
+        })
     }
 
     fn solve(&mut self, cx: &mut Context<'_>) {
@@ -369,39 +291,7 @@ impl Transport for Ideal {
         vec![
             ("solutions", self.solutions as f64),
             ("unreachable_flows", self.unreachable as f64),
+            ("solutions_cut_short", self.rates.unsettled() as f64),
         ]
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_textbook_example_of_max_min_fairness() {
-        // Three links of 1, 2 and 1: one flow over all, others over one each.
-        let mut rates = MaxMin::new(vec![1e9, 2e9, 1e9]);
-        rates.add(FlowId(0), 1.0, vec![0, 1, 2]);
-        rates.add(FlowId(1), 1.0, vec![0]);
-        rates.add(FlowId(2), 1.0, vec![1]);
-        let third = rates.add(FlowId(3), 1.0, vec![2]);
-        rates.add(FlowId(4), 2.0, vec![2]);
-        let of = |changed: &[(FlowId, f64)], flow| {
-            changed
-                .iter()
-                .find(|c| c.0 == FlowId(flow))
-                .map(|c| (c.1 / 1e6).round())
-        };
-        let changed = rates.solve();
-        // Link 2 has weight 4 on 1 Gbit/s; what flow 0 leaves goes to the others.
-        let expected = [250.0, 750.0, 1750.0, 250.0, 500.0];
-        for (flow, &rate) in (0..).zip(&expected) {
-            assert_eq!(of(changed, flow), Some(rate), "flow {flow}");
-        }
-        rates.remove(third);
-        let changed = rates.solve();
-        assert_eq!(of(changed, 0), Some(333.0));
-        assert_eq!(of(changed, 1), Some(667.0));
-        assert_eq!(of(changed, 4), Some(667.0));
     }
 }

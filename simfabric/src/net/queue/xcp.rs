@@ -17,6 +17,9 @@ pub struct XcpConfig {
     pub gamma: f64,
     /// The control interval before any round-trip time is known.
     pub first_interval: Span,
+    /// The control interval after one in which no packet had a window and a round trip to share by;
+    /// none: the mean round trip that was known before. ns-2 goes back to its first one, 50 ms.
+    pub idle_interval: Option<Span>,
 }
 
 impl Default for XcpConfig {
@@ -27,6 +30,7 @@ impl Default for XcpConfig {
             beta: 0.226,
             gamma: 0.1,
             first_interval: Span::from_us(100),
+            idle_interval: None,
         }
     }
 }
@@ -91,6 +95,8 @@ impl XcpQueue {
         let sums = self.interval;
         if sums.time_s > 0.0 {
             self.mean_rtt_s = sums.time_squared / sums.time_s;
+        } else if let Some(interval) = self.config.idle_interval {
+            self.mean_rtt_s = interval.as_secs_f64();
         }
         let d = self.mean_rtt_s;
         let input_rate = sums.input_bytes / seconds;
@@ -124,9 +130,26 @@ impl XcpQueue {
             return;
         }
         let length = Span::from_secs_f64(self.mean_rtt_s);
+        if let Some(idle) = self.config.idle_interval {
+            return self.advance_by_clock(now, length, idle);
+        }
         let late = now.since(self.interval_end);
         self.end_interval((length + late).as_secs_f64());
         self.interval_end = now + Span::from_secs_f64(self.mean_rtt_s);
+    }
+
+    /// The same by a clock that also ticks when nothing happens: intervals without traffic count as such,
+    /// instead of making the one before longer.
+    fn advance_by_clock(&mut self, now: Time, length: Span, idle: Span) {
+        self.end_interval(length.as_secs_f64());
+        let next = self.interval_end + Span::from_secs_f64(self.mean_rtt_s);
+        if now < next {
+            self.interval_end = next;
+            return;
+        }
+        self.end_interval(self.mean_rtt_s);
+        let passed = now.since(next).0 / idle.0.max(1);
+        self.interval_end = next + Span(idle.0.max(1) * (passed + 1));
     }
 
     /// Works a packet's header over.
@@ -207,6 +230,49 @@ mod tests {
     use super::*;
     use crate::ext::Extension;
     use crate::net::queue::testing::{Bench, packet};
+
+    /// Nothing passes for an interval, and what comes then waits for its share for as long as is said.
+    #[test]
+    fn after_an_idle_interval_the_next_is_as_long_as_asked_for() {
+        let granted_at_us = |idle_interval| {
+            let config = XcpConfig {
+                idle_interval,
+                ..XcpConfig::default()
+            };
+            let queue = XcpQueue::new(config, Limit::Unlimited, RATE_BPS);
+            let mut bench = Bench::new(queue);
+            // Busy to 500 µs, idle to 900 µs, busy again.
+            let busy = (0..50).chain(90..400).map(|i| 10 * i);
+            for (sequence, us) in busy.enumerate() {
+                bench.now = Time::from_us(us);
+                let mut data = packet(0, sequence as u64, 1_000);
+                data.payload_bytes = 1_000;
+                let header = XcpHeader {
+                    cwnd_bytes: 10_000.0,
+                    rtt_s: RTT_S,
+                    feedback_bytes: f64::INFINITY,
+                };
+                bench
+                    .shared
+                    .extensions
+                    .attach(&mut data, Extension::Xcp(header));
+                bench.put(data);
+                let mut out = bench.take().unwrap();
+                let extension = bench.shared.extensions.take(&mut out);
+                if let Some(Extension::Xcp(header)) = extension
+                    && us >= 900
+                    && header.feedback_bytes > 0.0
+                {
+                    return us;
+                }
+            }
+            u64::MAX
+        };
+        // The last busy interval's share is handed out to whatever comes next.
+        assert_eq!(granted_at_us(None), 900);
+        // From 500 to 600 µs nothing comes, so the next intervals are of 2 ms.
+        assert_eq!(granted_at_us(Some(Span::from_ms(2))), 2_600);
+    }
 
     const RATE_BPS: u64 = 8_000_000_000;
     /// A gigabyte per second.

@@ -5,7 +5,7 @@ use crate::flow::Count;
 use crate::net::{AllocatorLinks, FabricConfig};
 use crate::run::{Config, Sim};
 use crate::time::Span;
-use crate::transport::ideal::{Ideal, IdealConfig};
+use crate::transport::ideal::{Ideal, IdealConfig, Objective};
 
 fn topology() -> Topology {
     TwoTierClos {
@@ -178,7 +178,7 @@ fn one_seed_gives_one_outcome() {
 #[test]
 fn the_ideal_scheme_fills_a_link_from_the_first_packet_and_shares_it_at_once() {
     let topology = topology();
-    let scheme = Ideal::new(&Arc::new(topology.clone()), IdealConfig::default());
+    let scheme = Ideal::new(&Arc::new(topology.clone()), IdealConfig::default()).unwrap();
     let flows = vec![flow(0, 1, 140, 1 << 30), flow(1_000, 20, 140, 1 << 30)];
     let mut sim = Sim::new(run_config(), topology, flows.into_iter(), scheme).unwrap();
     let mut before = [0.0; 2];
@@ -298,4 +298,43 @@ fn over_tcp_a_session_that_was_lost_begins_anew() {
     assert_eq!(sim.transport().rate_bps(FlowId(0)), 0);
     sim.run_until(Time::from_ms(60)).unwrap();
     assert!(sim.transport().rate_bps(FlowId(0)) > 9_000_000_000);
+}
+
+/// A flow over two busy links, and one more on each: halves by max-min fairness, a third and two thirds by
+/// proportional fairness (as for Kelly's line of two links).
+#[test]
+fn the_ideal_scheme_shares_by_its_objective() {
+    let topology = topology();
+    for (objective, shares) in [
+        (Objective::MaxMin, [0.5, 0.5, 0.5]),
+        (Objective::Proportional, [1.0 / 3.0, 2.0 / 3.0, 2.0 / 3.0]),
+    ] {
+        let config = IdealConfig {
+            objective,
+            ..IdealConfig::default()
+        };
+        let ideal = Ideal::new(&Arc::new(topology.clone()), config.clone()).unwrap();
+        let flows = vec![
+            flow(0, 1, 140, 1 << 30),
+            flow(0, 1, 60, 1 << 30),
+            flow(0, 20, 140, 1 << 30),
+        ];
+        let mut sim = Sim::new(run_config(), topology.clone(), flows.into_iter(), ideal).unwrap();
+        sim.run_until(Time::from_us(100)).unwrap();
+        let delivered = |records: &crate::records::Records| {
+            let bytes = records.flows.iter().map(|flow| flow.delivered_bytes);
+            bytes.collect::<Vec<_>>()
+        };
+        let before = delivered(&sim.records());
+        sim.run_until(Time::from_us(2_100)).unwrap();
+        let after = delivered(&sim.records());
+        let goodput = 10e9 * config.share * 1_460.0 / 1_538.0;
+        for (flow, share) in shares.into_iter().enumerate() {
+            let bps = (after[flow] - before[flow]) as f64 * 8.0 / 2e-3;
+            assert!(
+                (bps / goodput - share).abs() < 0.01,
+                "{objective:?} {flow}: {bps}"
+            );
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! One end of a TCP connection that carries real bytes, both ways.
 //!
-//! Window, scoreboard and recovery are those of the [sender](super::sender) that simulated flows have; this
+//! Window, scoreboard and recovery are those of the sender that simulated flows have; this
 //! adds what they do not need: the bytes themselves, a connection whose end grows as messages are written,
 //! and acknowledgements on segments that carry data. Messages are cut out of the stream by the frames of
 //! the production protocol's own TCP connection ([`FrameDecoder`]).
