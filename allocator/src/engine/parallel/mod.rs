@@ -124,6 +124,9 @@ pub struct ParallelEngine {
     /// The last iteration's rates wait for their normalisation.
     lagging: bool,
     quiet: u32,
+    /// Updates that wait in the outboxes.
+    waiting: usize,
+    /// Those that were there when an event came, which may give a flow's number to another one.
     moved: Vec<RateUpdate>,
     phases: PhaseNanos,
     next_to_tidy: usize,
@@ -221,6 +224,7 @@ impl ParallelEngine {
             changed: true,
             lagging: false,
             quiet: 0,
+            waiting: 0,
             moved: Vec::new(),
             phases: PhaseNanos::default(),
             next_to_tidy: 0,
@@ -277,23 +281,36 @@ impl ParallelEngine {
             panic!("worker {worker:?} of the engine panicked");
         }
         let mut report = UpdateReport::default();
+        let mut waiting = 0;
         for (index, outbox) in self.shared.outboxes.iter().enumerate() {
-            let mut outbox = lock(outbox);
+            let outbox = lock(outbox);
             report.merge(outbox.report);
             if index == 0 {
                 self.phases.add(&outbox.times);
             }
-            let directory = &self.directory;
-            self.moved
-                .extend(outbox.moved.drain(..).map(|(flow, rate)| RateUpdate {
-                    key: directory.key(flow),
-                    rate_bps: f64::from(rate) * RATE_UNIT_BPS,
-                }));
+            waiting += outbox.moved.len();
         }
+        self.waiting = waiting;
         if report.stuck {
             self.lift_prices();
         }
         report
+    }
+
+    /// Takes what the last iteration tells out of the outboxes.
+    fn take_updates(&mut self, sink: &mut dyn FnMut(RateUpdate)) {
+        if std::mem::take(&mut self.waiting) == 0 {
+            return;
+        }
+        let directory = &self.directory;
+        for outbox in &self.shared.outboxes {
+            for (flow, rate) in lock(outbox).moved.drain(..) {
+                sink(RateUpdate {
+                    key: directory.key(flow),
+                    rate_bps: f64::from(rate) * RATE_UNIT_BPS,
+                });
+            }
+        }
     }
 
     /// Moves the flows of one FlowBlock together and puts its rows in order, if they need it; another one
@@ -341,6 +358,11 @@ impl RateEngine for ParallelEngine {
     fn apply(&mut self, event: EngineEvent) -> Result<(), EngineError> {
         self.quiet = 0;
         self.changed = true;
+        if self.waiting > 0 {
+            let mut moved = std::mem::take(&mut self.moved);
+            self.take_updates(&mut |update| moved.push(update));
+            self.moved = moved;
+        }
         match event {
             EngineEvent::Start(spec) => self.start(&spec),
             EngineEvent::End(key) => self.end(key),
@@ -359,6 +381,7 @@ impl RateEngine for ParallelEngine {
 
     fn iterate(&mut self) -> IterationReport {
         self.moved.clear();
+        self.take_updates(&mut |_| ());
         self.tidy();
         let prompt = std::mem::take(&mut self.changed);
         if self.settle_answers() {
@@ -369,19 +392,19 @@ impl RateEngine for ParallelEngine {
         self.lagging = !prompt;
         let tolerance = self.config.settle_tolerance as f32;
         let calm = report.change <= tolerance && report.residual <= tolerance;
-        if self.lagging && self.moved.is_empty() && (calm || self.quiet + 1 >= PATIENCE) {
+        if self.lagging && self.waiting == 0 && (calm || self.quiet + 1 >= PATIENCE) {
             self.run(Plan::Settle);
             self.lagging = false;
         }
-        self.quiet = if self.moved.is_empty() {
+        self.quiet = if self.waiting == 0 {
             self.quiet.saturating_add(1)
         } else {
             0
         };
-        let converged = calm && self.moved.is_empty() && !self.lagging;
+        let converged = calm && self.waiting == 0 && !self.lagging;
         IterationReport {
             flows: self.directory.len(),
-            updates: self.moved.len(),
+            updates: self.waiting,
             max_relative_rate_change: f64::from(report.change),
             max_overload: f64::from(report.overload),
             residual: f64::from(report.residual),
@@ -390,7 +413,8 @@ impl RateEngine for ParallelEngine {
     }
 
     fn drain_updates(&mut self, sink: &mut dyn FnMut(RateUpdate)) {
-        self.moved.drain(..).for_each(sink);
+        self.moved.drain(..).for_each(&mut *sink);
+        self.take_updates(sink);
     }
 
     fn link_loads(&self, loads_bps: &mut Vec<f64>) {
