@@ -48,7 +48,10 @@ impl Default for PathConfig {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    Probing { next_ns: u64, wait_ns: u64 },
+    Probing {
+        next_ns: u64,
+        wait_ns: u64,
+    },
     Up {
         unanswered_ns: Option<u64>,
         /// The patience was extended already.

@@ -124,8 +124,8 @@ impl Net {
         let socket = UdpSocket::bind(local).with_context(binding)?;
         widen_buffers(&socket);
         let settings = EndpointConfig::default();
-        let endpoint = Endpoint::new(settings, None, socket, Arc::new(TokioRuntime))
-            .with_context(binding)?;
+        let endpoint =
+            Endpoint::new(settings, None, socket, Arc::new(TokioRuntime)).with_context(binding)?;
         drop(guard);
         let (connector, inbox) = (endpoint.clone(), Arc::clone(inbox));
         let thread = std::thread::Builder::new()

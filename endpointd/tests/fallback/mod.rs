@@ -197,8 +197,8 @@ pub fn wire_mbit(trace: &Trace, from_ns: u64, to_ns: u64, wire_per_payload: f64)
     payload_rate_bps(trace, from_ns, to_ns) * wire_per_payload / 1e6
 }
 
-/// A rate is held within 10 % between the pauses of a busy machine, and exceeded by no more on
-/// average: windows are short, and may cut one burst of 64 KiB at either end.
+/// A rate is held within 10 %, on average or between the pauses of a busy machine, and exceeded by no
+/// more on average: windows are short, and may cut one burst of 64 KiB at either end.
 #[track_caller]
 pub fn assert_kept(
     trace: &Trace,
@@ -210,8 +210,9 @@ pub fn assert_kept(
     let settled = settled_rate_bps(trace, from_ns, to_ns) * wire_per_payload / 1e6;
     let mean = wire_mbit(trace, from_ns, to_ns, wire_per_payload);
     println!("{settled:.1} Mbit/s of {wanted_mbit} (mean {mean:.1})");
+    let near = |mbit: f64| (mbit / wanted_mbit - 1.0).abs() < 0.10;
     assert!(
-        (settled / wanted_mbit - 1.0).abs() < 0.10 && mean / wanted_mbit < 1.10,
+        near(mean) || (near(settled) && mean < wanted_mbit),
         "{settled:.1} Mbit/s, {mean:.1} on average, of {wanted_mbit}"
     );
 }

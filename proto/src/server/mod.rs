@@ -523,12 +523,14 @@ impl ServerSession {
         match &self.state {
             State::AwaitingHello { deadline_ns } => Some(*deadline_ns),
             State::Deciding(_) | State::Closed => None,
-            State::Established(link) => {
-                [Some(self.silence.deadline_ns()), link.ack_deadline(), link.log.deadline()]
-                    .into_iter()
-                    .flatten()
-                    .min()
-            }
+            State::Established(link) => [
+                Some(self.silence.deadline_ns()),
+                link.ack_deadline(),
+                link.log.deadline(),
+            ]
+            .into_iter()
+            .flatten()
+            .min(),
         }
     }
 
@@ -546,9 +548,7 @@ impl ServerSession {
                     .on_timeout(now_ns, |seq, slot| slots.lost(seq, slot));
                 self.counters.timeouts += u64::from(lost > 0);
                 self.counters.datagrams_lost += lost;
-                self.silence
-                    .is_over(now_ns)
-                    .then_some(PeerLoss::Silence)
+                self.silence.is_over(now_ns).then_some(PeerLoss::Silence)
             }
         };
         if let Some(reason) = lost {
