@@ -1,6 +1,6 @@
 #!/bin/sh
 # Plays 2,000 hosts with one allocator for a long time, with constant churn, and checks that the
-# allocator's memory stays flat and that both ends agree at the end. Writes a report.
+# allocator's memory stays flat, that no session is lost and that both ends agree at the end. Writes a report.
 #
 #   scripts/soak.sh [SECONDS [REPORT]]      default: 600 s, target/soak.md
 #
@@ -36,7 +36,9 @@ verdict=$(awk '
         printf "%s: %.1f MB in the second quarter, %.1f MB in the last, %+.1f %%\n", \
             (growth <= 5 ? "flat" : "GROWS"), early / quarter / 1e6, late / quarter / 1e6, growth
     }' "$work/memory")
-lost=$(sed -n 's/.*"lost_views":\([0-9]*\).*/\1/p' "$work/result.json")
+figure() { sed -n "s/.*\"$1\":\([0-9]*\).*/\1/p" "$work/result.json"; }
+lost=$(figure lost_views)
+sessions_lost=$(($(figure sessions_lost) - $(figure sessions_lost_before)))
 
 {
     echo "# Soak"
@@ -45,6 +47,7 @@ lost=$(sed -n 's/.*"lost_views":\([0-9]*\).*/\1/p' "$work/result.json")
     echo
     echo "- Flows on which both ends disagree at the end: $lost"
     echo "- Memory of the allocator: $verdict"
+    echo "- Sessions lost (and come back) during the measurement: $sessions_lost"
     echo
     echo "Resident memory, every ten seconds:"
     echo
@@ -57,6 +60,6 @@ lost=$(sed -n 's/.*"lost_views":\([0-9]*\).*/\1/p' "$work/result.json")
     echo '```'
 } > "$report"
 
-echo "lost views: $lost; memory $verdict; report: $report"
+echo "lost views: $lost; memory $verdict; sessions lost: $sessions_lost; report: $report"
 case $verdict in GROWS*) exit 1 ;; esac
-[ "$lost" = 0 ]
+[ "$lost" = 0 ] && [ "$sessions_lost" = 0 ]

@@ -3,9 +3,11 @@
 //! | module | what is in it |
 //! |---|---|
 //! | [`admin`] | where admin interfaces listen, and who may change something there |
+//! | [`sched`] | what hot threads ask of the scheduler |
 //! | [`udp`] | UDP sockets that move many datagrams per system call |
 //! | [`transport`] | what carries the datagrams of client sessions: QUIC, sealed datagrams over such a socket, or whichever gets through |
 
 pub mod admin;
+pub mod sched;
 pub mod transport;
 pub mod udp;

@@ -32,6 +32,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, bail};
 use indexmap::IndexMap;
+use ratewright_common::sched;
 use ratewright_proto::Counters;
 
 pub use options::SwarmOptions;
@@ -115,6 +116,8 @@ fn measure(
     interrupted: &Arc<AtomicBool>,
     mut memory_log: Option<&mut File>,
 ) -> Result<Results> {
+    // As a daemon's thread that reports flowlets would; one that may not is measured all the same.
+    let _ = sched::ask_for_slices(sched::HOT_SLICE_NS);
     let progress = Progress(!options.json);
     let names = target::names(options.sessions);
     let inbox = Arc::new(Inbox::new()?);

@@ -15,13 +15,13 @@ use ratewright_allocator::service::shard::transport::transport_config;
 use ratewright_common::udp::widen_buffers;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::certs::{ALLOCATOR_NAME, Pair};
 
 /// Handshakes at a time: more would only make each of them last longer.
-const HANDSHAKES: usize = 32;
+const HANDSHAKES: usize = 16;
 /// Pause between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(200);
 /// How long connections may take to end.
@@ -188,14 +188,19 @@ async fn serve_all(
         let handshakes = Arc::clone(&handshakes);
         tokio::spawn(async move {
             loop {
-                let turn = handshakes.acquire().await;
+                // Nobody closes it.
+                let Ok(turn) = handshakes.acquire().await else {
+                    return;
+                };
                 let opened = open(&endpoint, config.clone(), allocator).await;
-                drop(turn);
                 let reason = match opened {
                     Ok((connection, send, receive)) => {
-                        serve(player, connection, send, receive, &inbox).await
+                        serve(player, connection, send, receive, &inbox, turn).await
                     }
-                    Err(reason) => reason,
+                    Err(reason) => {
+                        drop(turn);
+                        reason
+                    }
                 };
                 inbox.put(Arrival::Down(player, reason));
                 tokio::time::sleep(RETRY).await;
@@ -232,6 +237,7 @@ async fn serve(
     send: quinn::SendStream,
     mut receive: quinn::RecvStream,
     inbox: &Inbox,
+    turn: SemaphorePermit<'_>,
 ) -> String {
     let (frames, waiting) = unbounded_channel();
     inbox.put(Arrival::Up(player, connection.clone(), frames));
@@ -244,7 +250,10 @@ async fn serve(
         }
     };
     let control = async {
+        // The Welcome with its topology costs as much as the handshake: both are of one turn.
+        let mut turn = Some(turn);
         while let Ok(Some(chunk)) = receive.read_chunk(65_536, true).await {
+            drop(turn.take());
             inbox.put(Arrival::Control(player, chunk.bytes));
         }
         // The allocator has said its last word; the close follows.

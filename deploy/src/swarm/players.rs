@@ -234,7 +234,7 @@ impl Players {
         self.receive_sealed(now_ns)?;
         self.pass_late(now_ns);
         self.pump_dirty();
-        self.act(now_ns);
+        self.act();
         self.on_timers(now_ns);
         self.pump_dirty();
         if let Some(port) = &mut self.port {
@@ -325,7 +325,10 @@ impl Players {
         let player = &mut self.players[at];
         if player.established {
             self.sessions_lost += 1;
-            self.last_loss = reason;
+            // Our own close says nothing; why we closed was noted before.
+            if reason != quinn::ConnectionError::LocallyClosed.to_string() {
+                self.last_loss = reason;
+            }
         } else if self.last_loss.is_empty() {
             self.last_loss = reason;
         }
@@ -381,7 +384,9 @@ impl Players {
     }
 
     /// Starts and ends flows.
-    fn act(&mut self, now_ns: u64) {
+    fn act(&mut self) {
+        // Not the turn's beginning: what was received meanwhile does not delay these flowlets.
+        let now_ns = clock::now_ns();
         let mut actions = std::mem::take(&mut self.actions);
         self.traffic.due(now_ns, &mut actions, &mut self.late_ns);
         for late_ns in self.late_ns.drain(..) {

@@ -60,6 +60,15 @@ pub struct ServerConfig {
     pub max_flows: u32,
     /// Longest time for which an acknowledgement waits for company.
     pub ack_delay_ns: u64,
+    /// Least time between two datagrams that a client is sent for later rates;
+    /// first ones, and what they and acknowledgements take along, go at once.
+    pub update_interval_ns: u64,
+    /// Datagrams in flight from which on later rates wait for an
+    /// acknowledgement: where either end or the network between them is
+    /// overloaded, newer rates then replace those that have not left, instead of
+    /// queueing behind them until all come too late. The datagram that reaches
+    /// the bound asks for a prompt acknowledgement.
+    pub updates_in_flight: usize,
     /// Floor of the retransmission timeout.
     pub min_rto_ns: u64,
     /// Retransmission timeout before the first round trip is measured.
@@ -87,6 +96,8 @@ impl Default for ServerConfig {
             liveness_ns: 1_500_000_000,
             max_flows: 16_384,
             ack_delay_ns: 20_000_000,
+            update_interval_ns: 0,
+            updates_in_flight: usize::MAX,
             min_rto_ns: 2_000_000,
             initial_rto_ns: 20_000_000,
             max_rto_ns: 200_000_000,
@@ -176,6 +187,10 @@ pub struct ServerSession {
     released: bool,
     /// A datagram is to carry the new release state at once.
     announce_release: bool,
+    /// From then on later rates may be sent again.
+    updates_ns: u64,
+    /// The last datagram was full: the rest follows at once.
+    more_rates: bool,
     /// Hello, Refused and PeerLost, then the bounded kinds, in order.
     events: VecDeque<ServerEvent>,
     counters: Counters,
@@ -196,6 +211,8 @@ impl ServerSession {
             release_pending: false,
             released: false,
             announce_release: false,
+            updates_ns: 0,
+            more_rates: false,
             events: VecDeque::new(),
             counters: Counters::default(),
         }
@@ -474,7 +491,12 @@ impl ServerSession {
         let seq = link.next_seq();
         let mut rates = 0u16;
         let mut soon = false;
-        while let Some(record) = self.slots.peek_rate() {
+        let urgent = self.slots.has_first() || self.announce_release || link.ack_due(now_ns);
+        let in_flight = link.log.in_flight();
+        let paced = self.updates_ns <= now_ns && in_flight < self.config.updates_in_flight;
+        let may = urgent || self.more_rates || paced;
+        self.more_rates = false;
+        while may && let Some(record) = self.slots.peek_rate() {
             if !has_room {
                 self.counters.in_flight_full += 1;
                 break;
@@ -483,6 +505,7 @@ impl ServerSession {
                 out.resize(HEADER_BYTES, 0);
             }
             if out.len() + RateRecord::BYTES > max_bytes || rates == u16::MAX {
+                self.more_rates = true;
                 break;
             }
             out.extend_from_slice(record.as_bytes());
@@ -498,6 +521,7 @@ impl ServerSession {
             out.resize(HEADER_BYTES, 0);
         }
         self.announce_release = false;
+        soon |= in_flight.saturating_add(1) >= self.config.updates_in_flight;
         let contents = Contents {
             rates,
             eliciting: rates > 0,
@@ -507,6 +531,7 @@ impl ServerSession {
         };
         link.seal(out, contents);
         if contents.eliciting {
+            self.updates_ns = now_ns.saturating_add(self.config.update_interval_ns);
             link.log.push(seq, now_ns, u32::from(rates), soon);
         } else {
             self.counters.acks_sent += 1;
@@ -523,14 +548,22 @@ impl ServerSession {
         match &self.state {
             State::AwaitingHello { deadline_ns } => Some(*deadline_ns),
             State::Deciding(_) | State::Closed => None,
-            State::Established(link) => [
-                Some(self.silence.deadline_ns()),
-                link.ack_deadline(),
-                link.log.deadline(),
-            ]
-            .into_iter()
-            .flatten()
-            .min(),
+            State::Established(link) => {
+                // What waits for an acknowledgement goes when that comes or times out.
+                let held_back = self.updates_ns > 0
+                    && self.slots.rates_wait()
+                    && link.log.has_room()
+                    && link.log.in_flight() < self.config.updates_in_flight;
+                [
+                    Some(self.silence.deadline_ns()),
+                    link.ack_deadline(),
+                    link.log.deadline(),
+                    held_back.then_some(self.updates_ns),
+                ]
+                .into_iter()
+                .flatten()
+                .min()
+            }
         }
     }
 

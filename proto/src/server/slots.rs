@@ -9,21 +9,23 @@ use crate::codes::RateCode;
 use crate::records::{EndRecord, FlowId, RateRecord, StartRecord};
 
 /// The client holds a flow on the slot.
-const ACTIVE: u8 = 1;
+const ACTIVE: u16 = 1;
 /// The service knows a flow of the slot: `announced`.
-const ANNOUNCED: u8 = 1 << 1;
+const ANNOUNCED: u16 = 1 << 1;
 /// The announced flow ended and another began under the same id.
-const RESTARTED: u8 = 1 << 2;
+const RESTARTED: u16 = 1 << 2;
 /// The announced flow has new parameters.
-const UPDATED: u8 = 1 << 3;
+const UPDATED: u16 = 1 << 3;
 /// The slot waits in the event queue.
-const EVENT_QUEUED: u8 = 1 << 4;
+const EVENT_QUEUED: u16 = 1 << 4;
 /// The newest rate is to be sent.
-const NEEDED: u8 = 1 << 5;
+const NEEDED: u16 = 1 << 5;
 /// The slot waits in the send queue.
-const QUEUED: u8 = 1 << 6;
+const QUEUED: u16 = 1 << 6;
 /// The client is known to hold exactly `acked`.
-const CERTAIN: u8 = 1 << 7;
+const CERTAIN: u16 = 1 << 7;
+/// The slot waits in the queue of first rates.
+const FIRST_QUEUED: u16 = 1 << 8;
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
@@ -33,7 +35,7 @@ struct Slot {
     rate: RateCode,
     sent: RateCode,
     acked: RateCode,
-    flags: u8,
+    flags: u16,
     /// The client datagram that the slot's state came from.
     seen_seq: u64,
     /// The newest datagram that carried a rate of this flow; 0 for none.
@@ -44,11 +46,11 @@ struct Slot {
 const _: () = assert!(size_of::<Slot>() <= 48);
 
 impl Slot {
-    const fn has(&self, flag: u8) -> bool {
+    const fn has(&self, flag: u16) -> bool {
         self.flags & flag != 0
     }
 
-    const fn set(&mut self, flag: u8, on: bool) {
+    const fn set(&mut self, flag: u16, on: bool) {
         if on {
             self.flags |= flag;
         } else {
@@ -83,6 +85,8 @@ pub(super) struct SlotTable {
     slots: Vec<Slot>,
     limit: u32,
     active: u32,
+    /// Slots whose flows' first rates wait; they go before the others.
+    first_queue: VecDeque<u32>,
     send_queue: VecDeque<u32>,
     event_queue: VecDeque<u32>,
 }
@@ -93,6 +97,7 @@ impl SlotTable {
             slots: Vec::new(),
             limit,
             active: 0,
+            first_queue: VecDeque::new(),
             send_queue: VecDeque::new(),
             event_queue: VecDeque::new(),
         }
@@ -242,21 +247,42 @@ impl SlotTable {
 
     fn queue(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
-        if !slot.has(QUEUED) {
+        if slot.acked == RateCode::NONE {
+            // It may stand in the other queue too, from the flow before; there it is passed over.
+            if !slot.has(FIRST_QUEUED) {
+                slot.set(FIRST_QUEUED, true);
+                self.first_queue.push_back(index);
+            }
+        } else if !slot.has(QUEUED) {
             slot.set(QUEUED, true);
             self.send_queue.push_back(index);
         }
     }
 
+    /// Whether a flow waits for its first rate.
+    pub(super) fn has_first(&mut self) -> bool {
+        Self::front(&mut self.slots, &mut self.first_queue, FIRST_QUEUED).is_some()
+    }
+
+    /// Whether rates may wait to be sent; what has changed since is only seen when they are looked at.
+    pub(super) fn rates_wait(&self) -> bool {
+        !self.first_queue.is_empty() || !self.send_queue.is_empty()
+    }
+
     /// Whether a rate waits to be sent.
     pub(super) fn peek_rate(&mut self) -> Option<RateRecord> {
-        while let Some(&index) = self.send_queue.front() {
-            let slot = &mut self.slots[index as usize];
+        Self::front(&mut self.slots, &mut self.first_queue, FIRST_QUEUED)
+            .or_else(|| Self::front(&mut self.slots, &mut self.send_queue, QUEUED))
+    }
+
+    fn front(slots: &mut [Slot], queue: &mut VecDeque<u32>, queued: u16) -> Option<RateRecord> {
+        while let Some(&index) = queue.front() {
+            let slot = &mut slots[index as usize];
             if slot.has(ACTIVE) && slot.has(NEEDED) {
                 return Some(RateRecord::new(slot.record.flow(), slot.rate));
             }
-            slot.set(QUEUED, false);
-            self.send_queue.pop_front();
+            slot.set(queued, false);
+            queue.pop_front();
         }
         None
     }
@@ -265,11 +291,17 @@ impl SlotTable {
     /// datagram `seq`. True: the client is not known to hold any rate of the
     /// flow.
     pub(super) fn sent_rate(&mut self, seq: u64) -> (u32, bool) {
-        let Some(index) = self.send_queue.pop_front() else {
+        let first = self.first_queue.pop_front();
+        let queued = if first.is_some() {
+            FIRST_QUEUED
+        } else {
+            QUEUED
+        };
+        let Some(index) = first.or_else(|| self.send_queue.pop_front()) else {
             unreachable!("a slot was peeked at")
         };
         let slot = &mut self.slots[index as usize];
-        slot.set(NEEDED | QUEUED | CERTAIN, false);
+        slot.set(NEEDED | queued | CERTAIN, false);
         slot.sent = slot.rate;
         slot.sent_seq = seq;
         (index, slot.acked == RateCode::NONE)

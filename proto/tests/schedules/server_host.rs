@@ -59,6 +59,8 @@ fn config(epoch: u64, max_in_flight: usize) -> Arc<ServerConfig> {
         liveness_ns: LIVENESS_NS,
         max_flows: SLOTS,
         max_in_flight,
+        updates_in_flight: 2,
+        update_interval_ns: 1_000_000,
         first_seq: u32::MAX - 3,
         ..ServerConfig::default()
     })

@@ -1,10 +1,10 @@
 //! Flowlets and rates.
 
-use crate::pair::{LEASE_NS, Pair, start};
-use ratewright_proto::client::ClientEvent;
+use crate::pair::{LEASE_NS, MS, Pair, start};
+use ratewright_proto::client::{ClientConfig, ClientEvent};
 use ratewright_proto::datagram::{ACK_SOON_NS, HEADER_BYTES};
 use ratewright_proto::server::{ServerConfig, ServerEvent};
-use ratewright_proto::{FlowId, RateCode, SessionError};
+use ratewright_proto::{FlowId, RateCode, RateRecord, SessionError};
 
 #[test]
 fn a_start_and_its_rate_are_in_the_very_next_datagrams() {
@@ -76,6 +76,76 @@ fn a_first_rate_is_acknowledged_soon_and_later_ones_when_there_is_time() {
         assert_eq!(pair.client.next_timeout(), Some(pair.now_ns + delay_ns));
         pair.settle();
     }
+}
+
+#[test]
+fn later_rates_share_a_datagram_and_first_ones_wait_for_nobody() {
+    let interval_ns = 5 * MS;
+    let server = ServerConfig {
+        update_interval_ns: interval_ns,
+        ..ServerConfig::default()
+    };
+    let set = |pair: &mut Pair, slot, rate_bps| {
+        let flow = FlowId::new(slot, 0);
+        pair.server.set_rate(pair.now_ns, flow, rate_bps).unwrap();
+    };
+    let mut pair = Pair::with(ClientConfig::default(), server);
+    for slot in 0..4 {
+        pair.client.start(pair.now_ns, start(slot, 0)).unwrap();
+    }
+    pair.settle();
+    for slot in 0..3 {
+        set(&mut pair, slot, 1_000_000);
+    }
+    pair.settle();
+    set(&mut pair, 0, 2_000_000);
+    assert!(pair.server_datagram().is_some(), "nothing was sent lately");
+    let sent_ns = pair.now_ns;
+    set(&mut pair, 0, 3_000_000);
+    set(&mut pair, 1, 3_000_000);
+    assert_eq!(pair.server_datagram(), None, "later rates wait");
+    assert_eq!(pair.server.next_timeout(), Some(sent_ns + interval_ns));
+    set(&mut pair, 3, 1_000_000);
+    assert_eq!(
+        pair.server_datagram().map(|bytes| bytes.len()),
+        Some(HEADER_BYTES + 3 * RateRecord::BYTES),
+        "a first rate goes at once and takes them along"
+    );
+    set(&mut pair, 2, 4_000_000);
+    assert_eq!(pair.server_datagram(), None);
+    pair.now_ns = sent_ns + interval_ns;
+    assert!(pair.server_datagram().is_some(), "their time has come");
+}
+
+#[test]
+fn later_rates_wait_for_acknowledgements_where_many_are_out_and_only_the_newest_is_sent() {
+    let server = ServerConfig {
+        updates_in_flight: 2,
+        ..ServerConfig::default()
+    };
+    let mut pair = Pair::with(ClientConfig::default(), server);
+    let flow = FlowId::new(0, 0);
+    pair.client.start(pair.now_ns, start(0, 0)).unwrap();
+    pair.settle();
+    pair.server.set_rate(pair.now_ns, flow, 1_000_000).unwrap();
+    pair.settle();
+    pair.rates();
+    for rate_bps in [2_000_000, 3_000_000] {
+        pair.server.set_rate(pair.now_ns, flow, rate_bps).unwrap();
+        let bytes = pair.server_datagram().expect("there is room");
+        pair.client.on_datagram(pair.now_ns, &bytes).unwrap();
+    }
+    for rate_bps in [4_000_000, 5_000_000] {
+        pair.server.set_rate(pair.now_ns, flow, rate_bps).unwrap();
+        assert_eq!(pair.server_datagram(), None, "two are out");
+    }
+    // The second has asked for a prompt acknowledgement.
+    assert_eq!(pair.client.next_timeout(), Some(pair.now_ns + ACK_SOON_NS));
+    let before = pair.server.counters().rates_sent;
+    pair.settle();
+    assert_eq!(pair.server.counters().rates_sent, before + 1);
+    let code = RateCode::encode(5_000_000).decode();
+    assert_eq!(pair.rates().last(), Some(&(flow, code)));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use indexmap::IndexMap;
+use ratewright_common::sched;
 use rtrb::{Consumer, Producer, PushError};
 use rustc_hash::FxBuildHasher;
 
@@ -16,12 +17,16 @@ use crate::engine::{
     clock,
 };
 
+/// Shorter than others' slices, so that a start wakes the engine at once even on a busy core, and longer than
+/// those of the threads that carry its rates away, so that they need not wait for it to come to rest.
+const SLICE_NS: u64 = 5 * sched::HOT_SLICE_NS;
 /// Links in a snapshot.
 const TOP_LINKS: usize = 16;
 /// Snapshots are at least this far apart, so that a busy engine does not spend itself on them.
 const PUBLISH_EVERY: Duration = Duration::from_millis(100);
-/// The distance from the optimum is measured at most this often while rates move.
-const MEASURE_EVERY: Duration = Duration::from_secs(1);
+/// The distance from the optimum is measured at most this often while flows come and go: it looks at every
+/// flow, for milliseconds where there are tens of thousands, and a start that comes meanwhile waits.
+const MEASURE_EVERY: Duration = Duration::from_secs(10);
 /// Iteration times are looked at over one to two of these.
 const WINDOW: Duration = Duration::from_secs(5);
 /// Iterations longer than this count as this long.
@@ -43,6 +48,7 @@ pub(super) struct Worker<W> {
     times: Times,
     published: Instant,
     measured: Instant,
+    iterated: Instant,
     /// The snapshot that others see is older than the figures here.
     stale: bool,
     /// Iterations ran since the distance from the optimum was measured.
@@ -76,6 +82,7 @@ impl<W: Fn() + Send + 'static> Worker<W> {
             times: Times::new(now),
             published: now,
             measured: now,
+            iterated: now,
             stale: true,
             unmeasured: false,
             loads_bps: Vec::new(),
@@ -88,6 +95,9 @@ impl<W: Fn() + Send + 'static> Worker<W> {
             && let Err(error) = affinity::pin_current_thread(core)
         {
             tracing::warn!(core, %error, "the engine thread is not pinned");
+        }
+        if let Err(error) = sched::ask_for_slices(SLICE_NS) {
+            tracing::debug!(%error, "the engine thread keeps its time slices");
         }
         let mut next_tick = clock::now();
         while !self.stopping() {
@@ -130,6 +140,7 @@ impl<W: Fn() + Send + 'static> Worker<W> {
         self.times.record(now, self.stats.last_iteration_ns);
         self.stale = true;
         self.unmeasured = true;
+        self.iterated = now;
         self.send();
         if now.duration_since(self.published) >= PUBLISH_EVERY {
             // The rates go out before the figures, even where both threads share a core.
@@ -204,7 +215,9 @@ impl<W: Fn() + Send + 'static> Worker<W> {
         }
         let since = now.duration_since(self.published);
         if self.stale && since >= PUBLISH_EVERY {
-            self.publish(now, PUBLISH_EVERY);
+            let quiet = now.duration_since(self.iterated) >= PUBLISH_EVERY;
+            let measure_after = if quiet { PUBLISH_EVERY } else { MEASURE_EVERY };
+            self.publish(now, measure_after);
         }
         let pause = match (self.waiting.is_empty(), self.stale) {
             (false, _) => RETRY_EVERY,
@@ -226,7 +239,8 @@ impl<W: Fn() + Send + 'static> Worker<W> {
         self.stats.top_links = self.top_links();
         self.shared.stats.store(Arc::new(self.stats.clone()));
         self.published = now;
-        self.stale = false;
+        // It comes back for the measurement.
+        self.stale = self.unmeasured;
     }
 
     fn top_links(&mut self) -> Vec<LinkLoad> {

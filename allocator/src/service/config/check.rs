@@ -245,6 +245,13 @@ impl Checker<'_> {
             |ms| (10..=10_000).contains(&ms),
             "must be 10 to 10000 milliseconds; 300 is the default",
         )?;
+        let update_interval_us = self.within(
+            raw.update_interval_us,
+            default.update_interval_us,
+            "allocation.update_interval_us",
+            |us| us <= 10_000_000,
+            "must be 0 to 10000000 microseconds; 0 is the default",
+        )?;
         let least_liveness = lease_ms * 2;
         let liveness_ms = self.within(
             raw.liveness_ms,
@@ -277,6 +284,7 @@ impl Checker<'_> {
             blocks,
             workers,
             interval_us,
+            update_interval_us,
             gamma,
             threshold,
             mice_reserve,

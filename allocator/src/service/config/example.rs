@@ -44,10 +44,14 @@ threshold = 0.01
 mice_reserve = 0.0
 # Share of a link that traffic which others schedule may take, at most, by what POST /topology/load tells.
 external_share = 0.9
+# Least time between two datagrams that a host is sent for rates that change: more of them share one. First
+# rates go at once, and what waits then goes with them.
+update_interval_us = 0
 # A rate holds this long at an endpoint without word from the allocator; then it is plain TCP.
 # (restart to change)
 lease_ms = 300
-# A session without a datagram for this long is dropped, and its flows' shares are handed out.
+# Hosts give an allocator up that is silent for this long. After three times that, a host's session is
+# dropped, and its flows' shares are handed out.
 # (restart to change)
 liveness_ms = 1000
 # After a start no rate is handed out for this long, so that the hosts are back before links are

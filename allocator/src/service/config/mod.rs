@@ -95,6 +95,8 @@ pub struct Allocation {
     pub workers: Option<usize>,
     /// Time between two iterations while rates move; `None`: back to back.
     pub interval_us: Option<u64>,
+    /// Least time between two datagrams that a host is sent for rates other than first ones.
+    pub update_interval_us: u64,
     /// Step size of the price update (flowtune §3).
     pub gamma: f64,
     /// Relative change of a rate below which no update is sent; capacities are derated by it.
@@ -262,6 +264,7 @@ impl Default for Allocation {
             blocks: None,
             workers: None,
             interval_us: Some(100),
+            update_interval_us: 0,
             gamma: 0.4,
             threshold: 0.01,
             mice_reserve: 0.0,

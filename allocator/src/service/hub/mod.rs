@@ -63,6 +63,8 @@ pub struct HubSettings {
     pub epoch: u64,
     /// How long a rate holds without word from us.
     pub lease_ns: u64,
+    /// Least time between two datagrams that a host is sent for later rates.
+    pub update_interval_ns: u64,
     /// A session that is silent for this long is dropped.
     pub liveness_ns: u64,
     /// Relative change of a rate below which no update is sent.
@@ -330,10 +332,15 @@ fn class_known(classes: &[Class]) -> [bool; MAX_CLASS_ID as usize + 1] {
     known
 }
 
+/// Datagrams to a host that may be unacknowledged when it is sent later rates.
+const UPDATES_IN_FLIGHT: usize = 2;
+
 fn server_config(settings: &HubSettings) -> Arc<ServerConfig> {
     Arc::new(ServerConfig {
         epoch: settings.epoch,
         lease_ns: settings.lease_ns,
+        update_interval_ns: settings.update_interval_ns,
+        updates_in_flight: UPDATES_IN_FLIGHT,
         liveness_ns: settings.liveness_ns,
         max_flows: settings.limits.max_flows_per_session,
         ..ServerConfig::default()

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use indexmap::IndexMap;
+use ratewright_common::sched;
 use ratewright_common::transport::MAX_DATAGRAM_BYTES;
 use ratewright_common::udp::{BATCH, PacketPort, SendBatch};
 use ratewright_proto::datagram::Sender;
@@ -170,6 +171,9 @@ struct Runner<P> {
 impl<P: PacketPort> Runner<P> {
     fn run(mut self) {
         self.shard.port.on_thread();
+        if let Err(error) = sched::ask_for_slices(sched::HOT_SLICE_NS) {
+            tracing::debug!(%error, "the thread keeps its time slices");
+        }
         let spins = self.shard.spins;
         let mut waiter = Waiter::new(spins);
         let mut more = true;

@@ -34,6 +34,7 @@ fn settings() -> HubSettings {
     HubSettings {
         epoch: 7,
         lease_ns: LEASE_NS,
+        update_interval_ns: 0,
         liveness_ns: 1_000_000_000,
         threshold: 0.01,
         external_share: 0.9,
