@@ -40,9 +40,6 @@ use self::slots::{SlotTable, Taken};
 pub mod registry;
 mod slots;
 
-/// How many times the clients' patience a server has with them.
-const PATIENCE: u64 = 3;
-
 /// A server's settings, the same for all its sessions.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
@@ -51,11 +48,13 @@ pub struct ServerConfig {
     /// Lifetime of an allocation.
     pub lease_ns: u64,
     /// Silence after which a client gives its session up; the server waits
-    /// three times as long: whose daemon was held up for a while would
+    /// [`patience`](Self::patience) times as long: whose daemon was held up for a while would
     /// have to connect anew, while the server only keeps the capacity of flows
     /// that may be gone. Several leases, for an idle client speaks once per
     /// lease.
     pub liveness_ns: u64,
+    /// How many times that the server waits.
+    pub patience: u64,
     /// Slots of a session's flow table.
     pub max_flows: u32,
     /// Longest time for which an acknowledgement waits for company.
@@ -94,6 +93,7 @@ impl Default for ServerConfig {
             epoch: 1,
             lease_ns: 300_000_000,
             liveness_ns: 1_500_000_000,
+            patience: 3,
             max_flows: 16_384,
             ack_delay_ns: 20_000_000,
             update_interval_ns: 0,
@@ -134,7 +134,7 @@ pub struct Admission {
 pub enum PeerLoss {
     /// No Hello in time.
     HandshakeTimeout,
-    /// Nothing valid was heard for three times the liveness time.
+    /// Nothing valid was heard for `patience` times the liveness time.
     Silence,
 }
 
@@ -200,7 +200,7 @@ impl ServerSession {
     /// A session that waits for the client's Hello.
     pub fn new(now_ns: u64, config: Arc<ServerConfig>) -> Self {
         let deadline_ns = now_ns.saturating_add(config.handshake_timeout_ns);
-        let patience_ns = config.liveness_ns.saturating_mul(PATIENCE);
+        let patience_ns = config.liveness_ns.saturating_mul(config.patience.max(1));
         Self {
             state: State::AwaitingHello { deadline_ns },
             slots: SlotTable::new(config.max_flows.min(MAX_SLOTS)),

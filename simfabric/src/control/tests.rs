@@ -133,7 +133,7 @@ fn a_session_that_fell_silent_is_replaced_and_its_flows_are_reported_anew() {
     let mut fabric = FluidFabric::new(paper_topology(), config, flows.into_iter()).unwrap();
     fabric.run_until(1_000_000).unwrap();
     fabric.set_control_loss(1.0);
-    fabric.run_until(26_000_000).unwrap();
+    fabric.run_until(12_000_000).unwrap();
     assert!(
         fabric.totals().allocator.sessions_lost >= 144,
         "{:?}",
