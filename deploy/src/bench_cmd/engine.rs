@@ -6,22 +6,18 @@ use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use ratewright_allocator::engine::parallel::{
-    Layout, ParallelEngine, ParallelOptions, PhaseNanos, Simd,
-};
+use ratewright_allocator::engine::parallel::{Layout, ParallelEngine, ParallelOptions, Simd};
 use ratewright_allocator::engine::{
     EngineConfig, EngineEvent, FlowKey, FlowSpec, RateEngine, ReferenceEngine, pin_current_thread,
 };
 use ratewright_topology::{HostId, PathChoice, ThreeTierClos, Topology, TwoTierClos};
 use serde::Serialize;
 
+use super::iterations::{Counts, OfEvents, Phases, Quantiles, iterate, per_second};
 use super::sweep::print_json;
-use crate::clock::{NS_PER_S, now_ns};
+use crate::clock::now_ns;
 use crate::report::json::COMMIT;
 
-/// Iterations between two changes of one flow, without which the engine would come to rest and
-/// have nothing to measure. Their own time counts only with `--churn`.
-const STIR_INTERVAL: usize = 250;
 /// Iterations before measuring: rows are put in order meanwhile.
 const WARM_UP: usize = 300;
 /// Never at rest: rests are not to be measured.
@@ -77,29 +73,6 @@ pub struct EngineOptions {
     pub json: bool,
 }
 
-/// Durations in µs.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct Quantiles {
-    pub(super) min: f64,
-    pub(super) mean: f64,
-    pub(super) p50: f64,
-    pub(super) p99: f64,
-}
-
-/// Mean durations of the first worker's parts of an iteration in µs.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct Phases {
-    events: f64,
-    /// F-NORM and threshold of the rates before, new rates and their sums: one walk.
-    rate_update: f64,
-    aggregation: f64,
-    price_update: f64,
-    distribution: f64,
-    /// The second walk after events.
-    normalization: f64,
-    output: f64,
-}
-
 /// The results.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Results {
@@ -114,7 +87,15 @@ pub(super) struct Results {
     iterations: usize,
     /// Events, rates, prices, F-NORM and output.
     pub(super) iteration_us: Quantiles,
+    /// The same, of the iterations during which no thread had to leave its core.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uninterrupted_us: Option<Quantiles>,
+    /// Iterations during which one had to.
+    interrupted: usize,
+    /// Means of all iterations, of a tenth of them around the median, and of the slowest fiftieth.
     phases_us: Phases,
+    phases_p50_us: Phases,
+    phases_p99_us: Phases,
     /// Flows that the rows of FlowBlocks hold.
     flows_in_rows: usize,
     pub(super) bytes_per_flow: f64,
@@ -123,7 +104,10 @@ pub(super) struct Results {
     /// Events that were applied in a second of the measurement, if there were any; else what one core
     /// applies in a second.
     events_per_s: f64,
-    updates_per_iteration: f64,
+    /// Starts, and as many ends.
+    events_per_iteration: Counts,
+    updates_per_iteration: Counts,
+    iterations_by_events: Vec<OfEvents>,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_relative_error: Option<f64>,
 }
@@ -266,7 +250,7 @@ impl<'a> Traffic<'a> {
     }
 
     /// The oldest flow ends.
-    fn end(&mut self) -> EngineEvent {
+    pub(super) fn end(&mut self) -> EngineEvent {
         self.ended += 1;
         EngineEvent::End(FlowKey(self.ended - 1))
     }
@@ -296,6 +280,12 @@ pub fn run(options: &EngineOptions) -> Result<()> {
         ["iteration, median".to_owned(), us(times.p50)],
         ["iteration, p99".to_owned(), us(times.p99)],
         ["  events".to_owned(), us(phases.events)],
+        ["  packing".to_owned(), us(phases.packing)],
+        ["  prices that answer events".to_owned(), us(phases.answers)],
+        [
+            "  extra pass after events".to_owned(),
+            us(phases.extra_pass),
+        ],
         ["  rates, F-NORM, sums".to_owned(), us(phases.rate_update)],
         ["  aggregation".to_owned(), us(phases.aggregation)],
         ["  prices".to_owned(), us(phases.price_update)],
@@ -356,12 +346,7 @@ pub(super) fn measure(options: &EngineOptions) -> Result<Results> {
         None
     };
     let run = iterate(options, &mut engine, &mut traffic)?;
-    let mean_us = |sum_ns: u64| sum_ns as f64 / options.iterations as f64 / 1e3;
-    let at = |share: f64| {
-        let index = (run.times_ns.len() - 1) as f64 * share;
-        run.times_ns[index as usize] as f64 / 1e3
-    };
-    let phases = run.phases;
+    let iteration_us = run.quantiles(false).context("no iterations")?;
     Ok(Results {
         commit: COMMIT,
         hosts: topology.hosts().len(),
@@ -372,103 +357,26 @@ pub(super) fn measure(options: &EngineOptions) -> Result<Results> {
         workers: options.workers,
         simd: engine.simd().name(),
         iterations: options.iterations,
-        iteration_us: Quantiles {
-            min: at(0.0),
-            mean: mean_us(run.total_ns),
-            p50: at(0.5),
-            p99: at(0.99),
-        },
-        phases_us: Phases {
-            events: mean_us(run.events_ns),
-            rate_update: mean_us(phases.rate_update),
-            aggregation: mean_us(phases.aggregation),
-            price_update: mean_us(phases.price_update),
-            distribution: mean_us(phases.distribution),
-            normalization: mean_us(phases.normalization),
-            output: mean_us(run.output_ns),
-        },
+        iteration_us,
+        uninterrupted_us: run.quantiles(true),
+        interrupted: run.interrupted(),
+        phases_us: run.phases(),
+        phases_p50_us: run.middle_phases(),
+        phases_p99_us: run.slowest_phases(),
         flows_in_rows: engine.flows_in_rows(),
         bytes_per_flow: engine.flow_bytes() as f64 / engine.flow_count() as f64,
         bytes_per_flow_with_links: (engine.flow_bytes() + engine.link_bytes()) as f64
             / engine.flow_count() as f64,
         events_per_s: if options.churn > 0.0 {
-            per_second(run.events, run.total_ns)
+            run.events_per_s()
         } else {
             bulk_events_per_s
         },
-        updates_per_iteration: run.updates as f64 / options.iterations as f64,
+        events_per_iteration: run.events(),
+        updates_per_iteration: run.updates(),
+        iterations_by_events: run.by_events(),
         max_relative_error,
     })
-}
-
-fn per_second(count: usize, ns: u64) -> f64 {
-    count as f64 * NS_PER_S as f64 / ns.max(1) as f64
-}
-
-/// What the iterations came to.
-struct Run {
-    /// In ascending order.
-    times_ns: Vec<u64>,
-    total_ns: u64,
-    events_ns: u64,
-    output_ns: u64,
-    events: usize,
-    updates: usize,
-    phases: PhaseNanos,
-}
-
-fn iterate(
-    options: &EngineOptions,
-    engine: &mut ParallelEngine,
-    traffic: &mut Traffic<'_>,
-) -> Result<Run> {
-    let mut run = Run {
-        times_ns: Vec::with_capacity(options.iterations),
-        total_ns: 0,
-        events_ns: 0,
-        output_ns: 0,
-        events: 0,
-        updates: 0,
-        phases: PhaseNanos::default(),
-    };
-    engine.time_phases(true);
-    let mut due = 0.0;
-    let mut events = Vec::new();
-    for iteration in 0..options.iterations {
-        if options.churn == 0.0 && iteration % STIR_INTERVAL == STIR_INTERVAL - 1 {
-            let phases = engine.phases();
-            engine.apply(traffic.end())?;
-            engine.apply(traffic.start()?)?;
-            engine.iterate();
-            engine.drain_updates(&mut |_| {});
-            engine.set_phases(phases);
-        }
-        // As many as came while the last iteration ran.
-        let last_ns = run.times_ns.last().copied().unwrap_or(0);
-        due += options.churn * last_ns as f64 / NS_PER_S as f64;
-        while due >= 1.0 {
-            due -= 1.0;
-            events.push(traffic.end());
-            events.push(traffic.start()?);
-        }
-        let began_ns = now_ns();
-        run.events += events.len();
-        for event in events.drain(..) {
-            engine.apply(event)?;
-        }
-        let applied_ns = now_ns();
-        engine.iterate();
-        let iterated_ns = now_ns();
-        engine.drain_updates(&mut |_| run.updates += 1);
-        let ended_ns = now_ns();
-        run.events_ns += applied_ns - began_ns;
-        run.output_ns += ended_ns - iterated_ns;
-        run.times_ns.push(ended_ns - began_ns);
-    }
-    run.total_ns = run.times_ns.iter().sum();
-    run.phases = engine.phases();
-    run.times_ns.sort_unstable();
-    Ok(run)
 }
 
 /// The largest relative difference of a rate from the f64 reference's, after as many iterations of

@@ -16,6 +16,7 @@ pub mod changes;
 pub mod chart;
 pub mod convergence;
 pub mod engine;
+mod iterations;
 pub mod normalizer;
 pub mod over_allocation;
 pub mod peers;

@@ -12,7 +12,8 @@ use ratewright_allocator::num::RATE_UNIT_BPS;
 use serde::Serialize;
 
 use super::chart::{Chart, Line, Panel};
-use super::engine::{EngineOptions, Quantiles, Traffic, build, capacities_bps, measure, network};
+use super::engine::{EngineOptions, Traffic, build, capacities_bps, measure, network};
+use super::iterations::Quantiles;
 use super::peers::{CLARABEL, MAX_MIN, PeerFigures, Problem};
 use super::sweep::{announce, print_json};
 use crate::report::json::COMMIT;

@@ -71,7 +71,7 @@ use self::kernels::Kernels;
 use self::layout::TABLE_SLOTS;
 use self::link_block::{LinkBlock, Sums, UpdateReport, UpdateRule};
 use self::loose::LooseFlows;
-use self::worker::{Outbox, Plan, Shared, Worker, lock, write};
+use self::worker::{Outbox, PhaseClock, Plan, Shared, Worker, lock, write};
 use super::affinity::pin_current_thread;
 use super::{
     EngineConfig, EngineError, EngineEvent, IterationReport, Optimality, RateEngine, RateUpdate,
@@ -285,7 +285,9 @@ impl ParallelEngine {
         for (index, outbox) in self.shared.outboxes.iter().enumerate() {
             let outbox = lock(outbox);
             report.merge(outbox.report);
-            if index == 0 {
+            if index == 0 && plan == Plan::Inner {
+                self.phases.add_extra_pass(&outbox.times);
+            } else if index == 0 {
                 self.phases.add(&outbox.times);
             }
             waiting += outbox.moved.len();
@@ -382,9 +384,13 @@ impl RateEngine for ParallelEngine {
     fn iterate(&mut self) -> IterationReport {
         self.moved.clear();
         self.take_updates(&mut |_| ());
+        let mut clock = PhaseClock::new(self.shared.timed.load(Ordering::Relaxed));
         self.tidy();
+        self.phases.packing += clock.lap();
         let prompt = std::mem::take(&mut self.changed);
-        if self.settle_answers() {
+        let answered = self.settle_answers();
+        self.phases.answers += clock.lap();
+        if answered {
             // The links next to those that events touched answer before rates are told.
             self.run(Plan::Inner);
         }

@@ -28,6 +28,12 @@ pub struct PhaseNanos {
     pub distribution: u64,
     /// The second walk of iterations that follow an event.
     pub normalization: u64,
+    /// Moving flows together and putting rows in order, before the iteration.
+    pub packing: u64,
+    /// Prices that answer events, before the iteration.
+    pub answers: u64,
+    /// The pass of the optimiser between those and the iteration, all its parts.
+    pub extra_pass: u64,
 }
 
 impl PhaseNanos {
@@ -37,6 +43,30 @@ impl PhaseNanos {
         self.price_update += times.prices_ns;
         self.distribution += times.distribution_ns;
         self.normalization += times.normalization_ns;
+    }
+
+    /// What was added since it was `before`.
+    #[must_use]
+    pub fn since(&self, before: Self) -> Self {
+        Self {
+            rate_update: self.rate_update - before.rate_update,
+            aggregation: self.aggregation - before.aggregation,
+            price_update: self.price_update - before.price_update,
+            distribution: self.distribution - before.distribution,
+            normalization: self.normalization - before.normalization,
+            packing: self.packing - before.packing,
+            answers: self.answers - before.answers,
+            extra_pass: self.extra_pass - before.extra_pass,
+        }
+    }
+
+    /// Times of a pass whose rates nobody is told.
+    pub(super) fn add_extra_pass(&mut self, times: &PhaseTimes) {
+        self.extra_pass += times.rates_ns
+            + times.aggregation_ns
+            + times.prices_ns
+            + times.distribution_ns
+            + times.normalization_ns;
     }
 }
 
@@ -61,11 +91,6 @@ impl ParallelEngine {
     #[must_use]
     pub fn phases(&self) -> PhaseNanos {
         self.phases
-    }
-
-    /// Goes on from these sums.
-    pub fn set_phases(&mut self, phases: PhaseNanos) {
-        self.phases = phases;
     }
 
     /// The normalised rates of all flows after the last iteration.

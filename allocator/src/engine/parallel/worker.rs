@@ -300,14 +300,14 @@ impl Shared {
 }
 
 /// Laps, if anybody wants to know.
-struct PhaseClock(Option<std::time::Instant>);
+pub(super) struct PhaseClock(Option<std::time::Instant>);
 
 impl PhaseClock {
-    fn new(timed: bool) -> Self {
+    pub(super) fn new(timed: bool) -> Self {
         Self(timed.then(now))
     }
 
-    fn lap(&mut self) -> u64 {
+    pub(super) fn lap(&mut self) -> u64 {
         let Some(last) = &mut self.0 else { return 0 };
         let end = now();
         let lap = end.duration_since(*last).as_nanos() as u64;
