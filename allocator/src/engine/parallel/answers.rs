@@ -9,6 +9,7 @@
 use std::sync::RwLockReadGuard;
 
 use super::ParallelEngine;
+use super::directory::{Directory, Home};
 use super::flow_block::{CellState, End, FlowBlock, UNTOLD};
 use super::flows::{Terms, knee};
 use super::layout::{Layout, Place, copies_of};
@@ -17,7 +18,7 @@ use super::loose::LooseFlow;
 use super::noted::{Noted, Other, Places};
 use super::touched::{Sum, Touched};
 use super::view::{links_by_slot, slots_of};
-use super::worker::{Shared, read, write};
+use super::worker::{Shared, lock, read, write};
 use crate::engine::LinkPath;
 use crate::num::arrivals::SWEEPS;
 use crate::num::utility::{ClassTable, UtilityKind};
@@ -29,6 +30,17 @@ const MOST_NEWCOMERS: usize = 1 << 14;
 /// So many ends are worked into the sums at once, so that the list of them stays short.
 const MOST_LEAVERS: usize = 1 << 12;
 const NONE: u32 = u32::MAX;
+
+/// What answered the events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answered {
+    /// Nothing did, or there were none.
+    Nothing,
+    /// The prices.
+    Prices,
+    /// Prices, the newcomers' rates, and how far all rates of touched links have to be cut to fit.
+    Rates,
+}
 
 /// The events since the last iteration.
 pub(super) struct Answers {
@@ -90,6 +102,7 @@ impl Answers {
         }
         self.leavers
             .push(state.flow, places, state.weight, state.knee);
+        self.leavers.had(state.rate);
     }
 
     /// A flow that no row holds is about to leave its path.
@@ -104,6 +117,7 @@ impl Answers {
             limit: flow.limit,
         };
         self.leavers.push_other(flow.flow, places, other);
+        self.leavers.had(flow.rate as f32);
     }
 
     /// Forgets a flow that came since the last iteration: it was in no sum.
@@ -132,14 +146,40 @@ impl Answers {
             let price = link_blocks[place.link_block as usize].price(place.index as usize);
             self.touched.push(price, sum_of(shared, &sums, place));
         }
-        for (links, wants) in self.leavers.iter() {
+        for ((links, wants), &rate) in self.leavers.iter().zip(self.leavers.rates()) {
             let price = links.iter().map(|&link| self.touched.price(link)).sum();
             let answer = self.leavers.answer(wants, classes, price);
             for &link in links {
                 self.touched.leave(link, answer);
+                self.touched.add_rate(link, -rate);
             }
         }
         self.leavers.clear();
+    }
+
+    /// Gives newcomers the rates that the prices suggest, and adds these to the links' loads.
+    fn give_rates(&mut self, shared: &Shared, directory: &Directory, classes: &ClassTable) {
+        let newcomers = self.newcomers.flows().iter().zip(self.newcomers.iter());
+        for (&flow, (links, wants)) in newcomers {
+            let price = links.iter().map(|&link| self.touched.price(link)).sum();
+            let rate = self.newcomers.answer(wants, classes, price).load;
+            for &link in links {
+                self.touched.add_rate(link, rate);
+            }
+            // Where the flow has gone again unnoticed, its place may be another one's.
+            match directory.home(flow) {
+                Home::Cell { block, cell } => {
+                    lock(&shared.flow_blocks[usize::from(block)]).set_rate(cell, flow, rate);
+                }
+                Home::Loose { worker, index } => {
+                    let mut list = lock(&shared.loose[usize::from(worker)]);
+                    let of_home = list.flows.get_mut(index as usize);
+                    if let Some(own) = of_home.filter(|other| other.flow == flow) {
+                        own.rate = f64::from(rate);
+                    }
+                }
+            }
+        }
     }
 
     /// Moves the prices of the touched links.
@@ -226,27 +266,38 @@ impl ParallelEngine {
         }
     }
 
-    /// Moves the prices of the links that events touched. Returns whether there were any events.
-    pub(super) fn settle_answers(&mut self) -> bool {
+    /// Moves the prices of the links that events touched. With `rates`, newcomers also get the rates that
+    /// these prices suggest, and touched links the rooms that go with the rates that there are then.
+    pub(super) fn settle_answers(&mut self, rates: bool) -> Answered {
         let Some(answers) = &mut self.answers else {
-            return false;
+            return Answered::Nothing;
         };
         if std::mem::take(&mut answers.overrun) {
-            return true;
+            return Answered::Prices;
         }
         if answers.links.is_empty() {
-            return false;
+            return Answered::Nothing;
         }
         let classes = &self.config.classes;
         answers.take_leavers_out(&self.shared, classes);
         answers.sweep(&self.capacities, classes);
+        if rates {
+            answers.give_rates(&self.shared, &self.directory, classes);
+        }
         let mut blocks: Vec<_> = self.shared.link_blocks.iter().map(write).collect();
         for (number, &link) in (0u32..).zip(&answers.links) {
             let place = self.shared.layout.places[link as usize];
-            let price = answers.touched.price(number);
-            blocks[place.link_block as usize].set_price(place.index as usize, price);
+            let block = &mut blocks[place.link_block as usize];
+            block.set_price(place.index as usize, answers.touched.price(number));
+            if rates {
+                block.set_room(place.index as usize, answers.touched.room(number));
+            }
         }
         answers.forget();
-        true
+        if rates {
+            Answered::Rates
+        } else {
+            Answered::Prices
+        }
     }
 }

@@ -372,6 +372,18 @@ impl FlowBlock {
         }
     }
 
+    /// Gives the flow in a cell a rate, if it is this one.
+    pub(super) fn set_rate(&mut self, cell: u16, flow: u32, rate: f32) {
+        let (of_cell, (row, lane)) = match self.joint.find(cell) {
+            Some(at) => ((&self.joint.flow, &mut self.joint.rate), at),
+            None => ((&self.flow, &mut self.rate), split(cell)),
+        };
+        let (flows, rates) = of_cell;
+        if flows.get(row).is_some_and(|flows| flows[lane] == flow) {
+            rates[row].0[lane] = rate;
+        }
+    }
+
     /// Both ends of the flow in a cell.
     pub(super) fn ends(&self, cell: u16) -> [End; 2] {
         let ends = match self.joint.find(cell) {

@@ -91,7 +91,11 @@ impl ParallelEngine {
             .find(key)
             .ok_or(EngineError::UnknownFlow(key))?;
         self.check_path(key, links)?;
-        let terms = self.take_out(flow);
+        let terms = Terms {
+            // On its new links, no sum has its rate.
+            rate: 0.0,
+            ..self.take_out(flow)
+        };
         self.answer_start(flow, links, &terms);
         self.put_in(flow, links, &terms)
     }

@@ -248,6 +248,14 @@ impl LinkBlock {
         }
     }
 
+    /// Sets the room of a link, and of its copies.
+    pub(super) fn set_room(&mut self, index: usize, room: f32) {
+        let of_link = copies_of(&self.copies, index as u32);
+        for index in std::iter::once(index).chain(of_link.map(|copy| copy as usize)) {
+            *at_mut(self.rooms.as_flattened_mut(), index) = room;
+        }
+    }
+
     pub(super) fn room(&self, index: usize) -> f32 {
         at(self.rooms.as_flattened(), index)
     }

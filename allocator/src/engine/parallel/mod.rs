@@ -19,8 +19,11 @@
 //!
 //! An iteration is one walk over the flows: it normalises the rates of the iteration before (F-NORM)
 //! and tells those that moved, and computes new rates from the new prices. Before an iteration that
-//! follows an event, prices answer the event; then it computes rates and prices once more, and normalises its own rates at once, so that what is told fits the
-//! flows and capacities that there are now, and a new flow has its rate in the iteration after its start.
+//! follows an event, prices answer the event; then it computes rates and prices once more, and normalises
+//! its own rates at once, so that what is told fits the flows and capacities that there are now, and a new
+//! flow has its rate in the iteration after its start. Where the iteration before followed events as well,
+//! one walk has to do: newcomers get their rates along with the prices' answers, and touched links the loads
+//! that go with them.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -50,6 +53,8 @@ mod view;
 mod worker;
 
 #[cfg(test)]
+mod churn_tests;
+#[cfg(test)]
 mod flow_block_tests;
 #[cfg(test)]
 mod gate_tests;
@@ -63,7 +68,7 @@ pub use layout::{Layout, MOST_BLOCKS};
 pub use sizing::{default_blocks, default_workers};
 pub use view::PhaseNanos;
 
-use self::answers::Answers;
+use self::answers::{Answered, Answers};
 use self::directory::{Directory, Home};
 use self::flow_block::FlowBlock;
 use self::gate::Gate;
@@ -121,6 +126,8 @@ pub struct ParallelEngine {
     threads: Vec<JoinHandle<()>>,
     /// Events since the last iteration.
     changed: bool,
+    /// The last iteration followed events.
+    busy: bool,
     /// The last iteration's rates wait for their normalisation.
     lagging: bool,
     quiet: u32,
@@ -222,6 +229,7 @@ impl ParallelEngine {
             worker: Worker::new(0),
             threads,
             changed: true,
+            busy: false,
             lagging: false,
             quiet: 0,
             waiting: 0,
@@ -388,12 +396,14 @@ impl RateEngine for ParallelEngine {
         self.tidy();
         self.phases.packing += clock.lap();
         let prompt = std::mem::take(&mut self.changed);
-        let answered = self.settle_answers();
+        let answered = self.settle_answers(prompt && self.busy);
         self.phases.answers += clock.lap();
-        if answered {
+        self.busy = prompt;
+        if answered == Answered::Prices {
             // The links next to those that events touched answer before rates are told.
             self.run(Plan::Inner);
         }
+        let prompt = prompt && answered != Answered::Rates;
         let report = self.run(if prompt { Plan::Prompt } else { Plan::Lagging });
         self.lagging = !prompt;
         let tolerance = self.config.settle_tolerance as f32;

@@ -37,6 +37,8 @@ pub(super) struct Noted {
     flows: Vec<u32>,
     wants: Vec<(Places, Wants)>,
     others: Vec<Other>,
+    /// What flows that go had in the last iteration's sums, in Gbit/s; nothing for those that come.
+    rates: Vec<f32>,
 }
 
 impl Noted {
@@ -57,6 +59,21 @@ impl Noted {
         self.others.push(other);
     }
 
+    /// The flow that was pushed last has been in the sums with this rate.
+    pub(super) fn had(&mut self, rate: f32) {
+        self.rates.push(rate);
+    }
+
+    /// What each flow had.
+    pub(super) fn rates(&self) -> &[f32] {
+        &self.rates
+    }
+
+    /// The flows' numbers.
+    pub(super) fn flows(&self) -> &[u32] {
+        &self.flows
+    }
+
     /// Takes a flow off the list; returns whether it was there. Where so many came that it is not found,
     /// its end is taken for an older flow's: the next iteration puts that right.
     pub(super) fn forget(&mut self, flow: u32) -> bool {
@@ -73,6 +90,7 @@ impl Noted {
         self.flows.clear();
         self.wants.clear();
         self.others.clear();
+        self.rates.clear();
     }
 
     /// Every flow: where its links are, and what it wants.

@@ -1,6 +1,7 @@
 //! The links that events touch, and the step of their prices.
 
 use super::lanes::{LANES, Lanes};
+use super::link_block::UNLIMITED;
 use crate::num::arrivals::{LARGEST_FALL, LARGEST_GROWTH, SHIFT};
 use crate::num::response::power;
 
@@ -13,6 +14,9 @@ pub(super) struct Sum {
     pub(super) surplus: f32,
 }
 
+/// Rates that are added to a sum and taken out again leave less than this share of the sum behind.
+const ROUNDING: f32 = 1.0 / 65_536.0;
+
 /// Sixteen links.
 #[derive(Clone, Debug, Default)]
 struct Group {
@@ -24,6 +28,10 @@ struct Group {
     stays: Sums,
     /// The newcomers' answer in this sweep.
     new: Sums,
+    /// The rates that the flows have that are there now: those of the last iteration, and the newcomers'.
+    load: Lanes,
+    /// What rounding may have left out of that.
+    rounding: Lanes,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -83,6 +91,8 @@ impl Touched {
         group.price.0[lane] = price;
         group.at.0[lane] = price;
         group.stays.load.0[lane] = sum.load;
+        group.load.0[lane] = sum.load;
+        group.rounding.0[lane] = sum.load * ROUNDING;
         group.stays.reaction.0[lane] = sum.reaction;
         group.stays.surplus.0[lane] = sum.surplus;
         self.has_surplus |= sum.surplus != 0.0;
@@ -97,6 +107,23 @@ impl Touched {
     pub(super) fn price(&self, link: u32) -> f32 {
         let link = link as usize;
         self.groups[link / LANES].price.0[link % LANES]
+    }
+
+    /// Adds a rate to what the flows have, or takes one away.
+    #[inline]
+    pub(super) fn add_rate(&mut self, link: u32, rate: f32) {
+        self.groups[link as usize / LANES].load.0[link as usize % LANES] += rate;
+    }
+
+    /// The factor by which rates have to be cut for a link to hold them, or could be raised.
+    pub(super) fn room(&self, link: u32) -> f32 {
+        let (group, lane) = (&self.groups[link as usize / LANES], link as usize % LANES);
+        let load = group.load.0[lane].max(0.0) + group.rounding.0[lane];
+        if load > 0.0 {
+            group.capacity.0[lane] / load
+        } else {
+            UNLIMITED
+        }
     }
 
     /// Takes a flow's answer out of those that stay. What rounding would leave below zero is zero.
