@@ -7,12 +7,17 @@
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Fetches the first `LINES` cache lines of a value into the cache.
+/// Fetches the first `LINES` cache lines of a value into the cache. A value that does not begin with a
+/// line may end in one more than it has room for: that one is fetched too, if all of it is asked for.
 #[inline(always)]
 pub(crate) fn fetch<T, const LINES: usize>(value: &T) {
     let first = std::ptr::from_ref(value).cast::<i8>();
-    for line in 0..LINES.min(size_of::<T>().div_ceil(LINE)) {
+    let all = size_of::<T>().div_ceil(LINE);
+    for line in 0..LINES.min(all) {
         line_at(first.wrapping_add(line * LINE));
+    }
+    if LINES >= all && align_of::<T>() < LINE {
+        line_at(first.wrapping_add(size_of::<T>().saturating_sub(1)));
     }
 }
 

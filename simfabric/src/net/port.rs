@@ -185,7 +185,11 @@ impl Port {
         let wire_bytes = packet.wire_bytes;
         self.stats.offered.add(wire_bytes);
         let bytes = self.waiting_bytes();
-        self.stats.account(now, self.waiting, bytes);
+        // What passes through an empty queue changes none of its means: that queue was and stays empty.
+        let at_once = self.waiting == 0 && self.free_at <= now && !self.paused;
+        if !at_once {
+            self.stats.account(now, self.waiting, bytes);
+        }
         let pool = self.pool().map(|p| &mut pools[p]);
         let mut q = QueueContext {
             now,
@@ -205,11 +209,12 @@ impl Port {
         if let Some(pool) = pool {
             pool.changed(bytes, self.queue.bytes());
         }
-        if self.free_at <= now && !self.paused {
+        if at_once {
             self.free_at = now;
-            self.advance(now, shared, pools);
-        }
-        if self.waiting > 0 {
+            if self.waiting > 0 {
+                self.send_next(now, shared, pools);
+            }
+        } else if self.waiting > 0 {
             self.stats.note_length(self.waiting, self.queue.bytes());
         }
     }
@@ -217,8 +222,14 @@ impl Port {
     /// Begins to send the next packet.
     #[inline]
     fn depart(&mut self, at: Time, shared: &mut Shared, pools: &mut [Pool]) {
+        self.stats.account(at, self.waiting, self.queue.bytes());
+        self.send_next(at, shared, pools);
+    }
+
+    /// The same without telling how long the queue was.
+    #[inline]
+    fn send_next(&mut self, at: Time, shared: &mut Shared, pools: &mut [Pool]) {
         let bytes = self.queue.bytes();
-        self.stats.account(at, self.waiting, bytes);
         let mut q = QueueContext {
             now: at,
             shared,
@@ -282,15 +293,34 @@ impl Port {
     /// Fetches what every packet touches of the port, into the cache.
     #[inline]
     pub(crate) fn prefetch(&self) {
-        fetch::<Self, 4>(self);
+        fetch::<Self, 2>(self);
+        fetch::<_, 1>(&self.stats.sent);
     }
 
-    /// Fetches the packets that the port's next event touches, into the cache.
+    /// Fetches the packets that the port's next event touches, into the cache, and what it touches of the
+    /// port besides.
     #[inline]
     pub(crate) fn prefetch_packets(&self, packets: &PacketSlab) {
         packets.prefetch(self.wire_head);
+        self.prefetch_departure(packets);
+    }
+
+    /// Fetches the packets that are touched when another one comes to the port.
+    #[inline]
+    pub(crate) fn prefetch_neighbours(&self, packets: &PacketSlab) {
+        self.prefetch_departure(packets);
+        if self.waiting > 0 {
+            packets.prefetch(self.queue.back());
+        }
+    }
+
+    #[inline]
+    fn prefetch_departure(&self, packets: &PacketSlab) {
         packets.prefetch(self.wire_tail);
-        packets.prefetch(self.queue.front());
+        if self.waiting > 0 {
+            fetch::<_, 1>(&self.stats);
+            packets.prefetch(self.queue.front());
+        }
     }
 
     /// The packet that arrives first of those on the wire.

@@ -13,6 +13,7 @@ use rand::RngExt as _;
 use ratewright_topology::{Direction, HostId, Node, PathChoice, Topology};
 
 use crate::SimRng;
+use crate::prefetch::fetch;
 
 /// How switches choose among equal paths.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -237,6 +238,16 @@ impl Routes {
                 Some(self.ports[(next.first + choice) as usize])
             }
             (_, Spreading::Packet) => None,
+        }
+    }
+
+    /// Fetches into the cache what says where a switch sends a packet on.
+    #[inline]
+    pub(crate) fn prefetch(&self, switch: u32, dst: HostId) {
+        let rack = self.rack_of[dst.index()];
+        let entry = switch as usize * self.columns + rack as usize;
+        if let Some(entry) = self.table.get(entry) {
+            fetch::<u16, 1>(entry);
         }
     }
 

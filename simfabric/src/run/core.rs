@@ -10,6 +10,7 @@ use crate::net::route::Hop;
 use crate::net::{Fabric, Framing};
 use crate::packet::{Packet, PacketId};
 use crate::records::Series;
+use crate::run::ahead::Ahead;
 use crate::run::timers::{Fired, TimerId, Timers};
 use crate::time::Time;
 
@@ -46,16 +47,6 @@ pub enum Change {
     },
 }
 
-/// Bytes of ports and packets from which on they are fetched ahead. Of fewer, enough stay in the caches
-/// of a core by themselves.
-const FETCHED_FROM_BYTES: usize = 1 << 21;
-/// Events before a port's own at which the port is fetched into the cache.
-const PORT_AHEAD: usize = 12;
-/// Events before a port's own at which its packets are.
-const PACKETS_AHEAD: usize = 8;
-/// Events before a port's own at which the port that its packet goes on to is.
-const NEXT_PORT_AHEAD: usize = 4;
-
 /// Everything but the transport.
 #[derive(Debug)]
 pub(crate) struct Core {
@@ -73,18 +64,11 @@ pub(crate) struct Core {
     /// Packets that a switch had no way for.
     pub(crate) no_route: crate::flow::Count,
     pub(crate) series: Option<Series>,
-    /// Whether what events will touch is fetched ahead.
-    pub(crate) fetches: bool,
+    /// For fetching ahead.
+    pub(crate) ahead: Ahead,
 }
 
 impl Core {
-    /// Decides whether to fetch ahead.
-    pub(crate) fn review_fetching(&mut self) {
-        let bytes = size_of_val(&*self.fabric.ports)
-            + self.shared.packets.high_water() * size_of::<Packet>();
-        self.fetches = bytes >= FETCHED_FROM_BYTES;
-    }
-
     /// The first port of a host, or of the allocator.
     pub(crate) fn nic(&self, host: HostId) -> &Port {
         let hop = Hop {
@@ -150,48 +134,6 @@ impl Core {
             port.departure_scheduled = true;
             self.events.push(at, Event::Departure(index));
         }
-    }
-
-    /// Fetches into the cache what events that are about to happen will touch: first the port, when
-    /// that is here, the packets that it points to, and when those are, the port that the first of
-    /// them goes on to. A packet that will reach its host is returned, for what its transport touches.
-    pub(crate) fn prefetch(&self) -> Option<&Packet> {
-        let ports = &self.fabric.ports;
-        if let Some(Event::Port(index)) = self.events.upcoming(PORT_AHEAD) {
-            ports[index as usize].prefetch();
-        }
-        if let Some(Event::Port(index)) = self.events.upcoming(PACKETS_AHEAD) {
-            ports[index as usize].prefetch_packets(&self.shared.packets);
-        }
-        let Some(Event::Port(index)) = self.events.upcoming(NEXT_PORT_AHEAD) else {
-            return None;
-        };
-        let port = &ports[index as usize];
-        let first = port.first_on_wire();
-        if !first.is_some() {
-            return None;
-        }
-        let packet = &self.shared.packets[first];
-        let mut arrives = None;
-        let next = match port.far {
-            Far::Switch(switch) => {
-                let hop = Hop {
-                    src: packet.src,
-                    dst: packet.dst,
-                    hash: packet.path_hash,
-                };
-                self.fabric.routes.likely(&self.topology, switch, hop)
-            }
-            Far::Host(host) => {
-                self.shared.flows.prefetch(packet.flow);
-                arrives = Some(packet);
-                self.fabric.routes.first_of_host(host)
-            }
-        };
-        if let Some(port) = next.and_then(|p| ports.get(p as usize)) {
-            port.prefetch();
-        }
-        arrives
     }
 
     /// A port's event: sends the packet that reached the far end on its way, or hands it over if

@@ -1,5 +1,6 @@
 //! The event loop.
 
+pub(crate) mod ahead;
 pub(crate) mod core;
 pub(crate) mod timers;
 
@@ -141,7 +142,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
             completed: 0,
             no_route: Count::default(),
             series,
-            fetches: false,
+            ahead: ahead::Ahead::default(),
         };
         Ok(Self {
             core,
@@ -202,10 +203,8 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
     ) -> Result<Ended, FabricError> {
         let mut call_at = self.events + PROGRESS_EVERY;
         while let Some((at, event)) = self.core.events.pop_until(end) {
-            if self.core.fetches
-                && let Some(packet) = self.core.prefetch()
-            {
-                self.transport.prefetch(packet);
+            if self.core.ahead.on {
+                self.core.fetch_ahead(&self.transport);
             }
             self.step(at, event)?;
             if self.events >= call_at {

@@ -1,5 +1,6 @@
 //! Timers of transports: cancelled and postponed without touching the event queue.
 
+use crate::prefetch::fetch;
 use crate::time::Time;
 
 /// A timer that was set.
@@ -88,6 +89,21 @@ impl Timers {
             slot.deadline = Time::MAX;
             Some(Err(slot.token))
         }
+    }
+
+    /// Fetches a timer into the cache.
+    #[inline]
+    pub(crate) fn prefetch(&self, index: u32) {
+        if let Some(slot) = self.slots.get(index as usize) {
+            fetch::<Slot, 1>(slot);
+        }
+    }
+
+    /// The token of a timer that fires at its event, as things are now.
+    #[inline]
+    pub(crate) fn due(&self, index: u32) -> Option<u64> {
+        let slot = self.slots.get(index as usize)?;
+        (slot.deadline == slot.event_at).then_some(slot.token)
     }
 
     /// The event of a timer happens.

@@ -42,6 +42,18 @@ pub trait Transport {
     /// into the cache. It may not be, and must change nothing.
     fn prefetch(&self, _packet: &Packet) {}
 
+    /// The same a little later, when that is in the cache: for what it points to. A timer that the packet
+    /// will move is returned.
+    fn prefetch_again(&self, _packet: &Packet) -> Option<TimerId> {
+        None
+    }
+
+    /// A timer will fire soon: the same for [`on_timer`](Self::on_timer), in steps from 0 to 2, each of
+    /// which may look at what the step before has fetched. A host that will send by its link is returned.
+    fn prefetch_timer(&self, _token: u64, _step: u32) -> Option<HostId> {
+        None
+    }
+
     /// A timer fires.
     fn on_timer(&mut self, cx: &mut Context<'_>, token: u64);
 

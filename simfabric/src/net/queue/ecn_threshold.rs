@@ -52,6 +52,11 @@ impl Discipline for EcnThreshold {
     }
 
     #[inline]
+    fn back(&self) -> PacketId {
+        self.fifo.back().unwrap_or(PacketId::NONE)
+    }
+
+    #[inline]
     fn packets(&self) -> u32 {
         self.fifo.packets()
     }

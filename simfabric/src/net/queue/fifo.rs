@@ -61,6 +61,12 @@ impl Fifo {
         self.head.is_some().then_some(self.head)
     }
 
+    /// The newest packet.
+    #[must_use]
+    pub fn back(&self) -> Option<PacketId> {
+        self.tail.is_some().then_some(self.tail)
+    }
+
     /// How many packets.
     #[must_use]
     pub const fn packets(&self) -> u32 {

@@ -163,6 +163,10 @@ pub trait Discipline {
     fn front(&self) -> PacketId {
         PacketId::NONE
     }
+    /// The packet that the next one to come is chained to, as far as it can be said at no cost; a hint too.
+    fn back(&self) -> PacketId {
+        PacketId::NONE
+    }
     /// How many packets wait.
     fn packets(&self) -> u32;
     /// Their bytes on the link.
@@ -286,6 +290,11 @@ macro_rules! queue {
             #[inline]
             fn front(&self) -> PacketId {
                 match self { $(Self::$variant(d) => d.front(),)* }
+            }
+
+            #[inline]
+            fn back(&self) -> PacketId {
+                match self { $(Self::$variant(d) => d.back(),)* }
             }
 
             #[inline]

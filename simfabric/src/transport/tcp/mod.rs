@@ -380,10 +380,38 @@ impl<C: Congestion> Transport for Tcp<C> {
     #[inline]
     fn prefetch(&self, packet: &Packet) {
         let flow = packet.flow.index();
-        match packet.kind {
-            Kind::Ack => self.flows.get(flow).map(fetch::<_, 6>),
-            _ => self.receivers.get(flow).map(fetch::<_, 2>),
-        };
+        if packet.kind == Kind::Ack {
+            self.flows.get(flow).map(fetch::<_, 8>);
+            self.lines.get(packet.dst.index()).map(fetch::<_, 2>);
+        } else {
+            self.receivers.get(flow).map(fetch::<_, 2>);
+            let limit = self.flows.get(flow).map(|f| &f.sender.limit);
+            limit.map(fetch::<_, 1>);
+        }
+    }
+
+    #[inline]
+    fn prefetch_again(&self, packet: &Packet) -> Option<TimerId> {
+        let flow = self.flows.get(packet.flow.index())?;
+        flow.timer.filter(|_| packet.kind == Kind::Ack)
+    }
+
+    #[inline]
+    fn prefetch_timer(&self, token: u64, step: u32) -> Option<HostId> {
+        if token & HOST_TIMER == 0 {
+            self.flows.get(token as usize).map(fetch::<_, 8>);
+            return None;
+        }
+        let host = HostId(token as u32);
+        let line = self.lines.get(host.index())?;
+        // Where the first flow's number is can be said without reading it.
+        let first = line.flows.as_slices().0.first();
+        match step {
+            0 => fetch::<_, 2>(line),
+            1 => fetch::<_, 1>(first?),
+            _ => fetch::<_, 8>(self.flows.get(first?.index())?),
+        }
+        Some(host)
     }
 
     fn on_timer(&mut self, cx: &mut Context<'_>, token: u64) {

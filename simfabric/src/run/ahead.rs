@@ -1,0 +1,162 @@
+//! Fetches into the cache what events that are about to happen will touch. It has no effect but on speed.
+//!
+//! What an event touches is known step by step: its port or timer by its number, the packets by what
+//! the port says, the port that the first of them goes on to by what that packet says, and the packets
+//! that this port's queue and wire end with when that port is there. Each step asks for memory that the
+//! step before it has brought. A step is some events before the event itself, so that memory has the
+//! time of these events to come.
+
+use crate::event::Event;
+use crate::net::port::Far;
+use crate::net::route::Hop;
+use crate::packet::{Packet, PacketId};
+use crate::run::core::Core;
+use crate::transport::Transport;
+
+/// Bytes of ports and packets from which on they are fetched ahead. Of fewer, enough stay in the caches
+/// of a core by themselves.
+const FROM_BYTES: usize = 1 << 21;
+
+/// Events before an event's own at which its port or timer is fetched.
+const FIRST: usize = 14;
+/// The same for a port's packets, and for what a timer names.
+const SECOND: usize = 10;
+/// The same for the entry of the routing table that says where a packet goes on.
+const THIRD: usize = 8;
+/// The same for the port that it goes on to, or for what its transport touches at its host.
+const FOURTH: usize = 6;
+/// Events after that at which the last packets of that port are fetched.
+const THEN: usize = 3;
+
+/// What the fourth step found out lately, latest first, for the fifth.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ahead {
+    /// Whether anything is fetched ahead.
+    pub(crate) on: bool,
+    ports: [u32; THEN],
+    arrivals: [PacketId; THEN],
+}
+
+impl Default for Ahead {
+    fn default() -> Self {
+        Self {
+            on: false,
+            ports: [u32::MAX; THEN],
+            arrivals: [PacketId::NONE; THEN],
+        }
+    }
+}
+
+impl Core {
+    /// Decides whether to fetch ahead.
+    pub(crate) fn review_fetching(&mut self) {
+        let bytes = size_of_val(&*self.fabric.ports)
+            + self.shared.packets.high_water() * size_of::<Packet>();
+        self.ahead.on = bytes >= FROM_BYTES;
+    }
+
+    /// Does every step of the event that it is the turn of.
+    #[inline]
+    pub(crate) fn fetch_ahead<T: Transport>(&mut self, transport: &T) {
+        match self.events.upcoming(FIRST) {
+            Some(Event::Port(index)) => self.fabric.ports[index as usize].prefetch(),
+            Some(Event::Timer(index)) => self.timers.prefetch(index),
+            _ => {}
+        }
+        match self.events.upcoming(SECOND) {
+            Some(Event::Port(index)) => {
+                self.fabric.ports[index as usize].prefetch_packets(&self.shared.packets);
+            }
+            Some(Event::Timer(index)) => self.fetch_for_timer(transport, index, 0),
+            _ => {}
+        }
+        match self.events.upcoming(THIRD) {
+            Some(Event::Port(index)) => self.fetch_route(index),
+            Some(Event::Timer(index)) => self.fetch_for_timer(transport, index, 1),
+            _ => {}
+        }
+        self.fetch_last(transport);
+        self.ahead.ports.copy_within(0..THEN - 1, 1);
+        self.ahead.arrivals.copy_within(0..THEN - 1, 1);
+        self.ahead.ports[0] = u32::MAX;
+        self.ahead.arrivals[0] = PacketId::NONE;
+        match self.events.upcoming(FOURTH) {
+            Some(Event::Port(index)) => self.fetch_next_port(transport, index),
+            Some(Event::Timer(index)) => self.fetch_for_timer(transport, index, 2),
+            _ => {}
+        }
+    }
+
+    /// The first packet of a port's wire, and the switch that it comes to.
+    fn first_of(&self, port: u32) -> Option<(PacketId, Far)> {
+        let port = &self.fabric.ports[port as usize];
+        let first = port.first_on_wire();
+        first.is_some().then_some((first, port.far))
+    }
+
+    #[inline]
+    fn fetch_route(&self, port: u32) {
+        if let Some((first, Far::Switch(switch))) = self.first_of(port) {
+            let dst = self.shared.packets[first].dst;
+            self.fabric.routes.prefetch(switch, dst);
+        }
+    }
+
+    #[inline]
+    fn fetch_next_port<T: Transport>(&mut self, transport: &T, port: u32) {
+        let Some((first, far)) = self.first_of(port) else {
+            return;
+        };
+        let packet = &self.shared.packets[first];
+        let next = match far {
+            Far::Switch(switch) => {
+                let hop = Hop {
+                    src: packet.src,
+                    dst: packet.dst,
+                    hash: packet.path_hash,
+                };
+                self.fabric.routes.likely(&self.topology, switch, hop)
+            }
+            Far::Host(host) => {
+                self.shared.flows.prefetch(packet.flow);
+                transport.prefetch(packet);
+                self.ahead.arrivals[0] = first;
+                self.fabric.routes.first_of_host(host)
+            }
+        };
+        self.fetch_port(next);
+    }
+
+    #[inline]
+    fn fetch_port(&mut self, port: Option<u32>) {
+        if let Some(index) = port
+            && let Some(port) = self.fabric.ports.get(index as usize)
+        {
+            port.prefetch();
+            self.ahead.ports[0] = index;
+        }
+    }
+
+    /// What a timer's event touches, if the timer fires then and is not postponed.
+    fn fetch_for_timer<T: Transport>(&mut self, transport: &T, timer: u32, step: u32) {
+        if let Some(token) = self.timers.due(timer)
+            && let Some(host) = transport.prefetch_timer(token, step)
+        {
+            self.fetch_port(self.fabric.routes.first_of_host(host.0));
+        }
+    }
+
+    /// The last packets of the port that a packet goes on to, and what its transport found out.
+    #[inline]
+    fn fetch_last<T: Transport>(&self, transport: &T) {
+        if let Some(port) = self.fabric.ports.get(self.ahead.ports[THEN - 1] as usize) {
+            port.prefetch_neighbours(&self.shared.packets);
+        }
+        let arrival = self.ahead.arrivals[THEN - 1];
+        if arrival.is_some()
+            && let Some(timer) = transport.prefetch_again(&self.shared.packets[arrival])
+        {
+            self.timers.prefetch(timer.index());
+        }
+    }
+}
