@@ -158,6 +158,30 @@ fn bad_plans_get_one_clear_error_with_the_place() {
         ),
         ("packets = 10", "packets = 0", 19, "a window of 0 packets"),
         (
+            "\"fixed-window\"\npackets = 10",
+            "\"xcp\"",
+            17,
+            "xcp needs the queue `xcp` in switches; give it a [transport.queue] of its own",
+        ),
+        (
+            "packets = 10",
+            "packets = 10\n[transport.queue]\ndiscipline = \"magic\"",
+            21,
+            "`discipline` is \"magic\"",
+        ),
+        (
+            "packets = 10",
+            "packets = 10\nnic_queue = { discipline = \"red\" }",
+            20,
+            "missing field `min_packets`",
+        ),
+        (
+            "packets = 10",
+            "packets = 10\nqueue = { discipline = \"drop-tail\", shared_buffer = { bytes = 0, alpha = 1.0 } }",
+            20,
+            "a shared buffer of 0 bytes",
+        ),
+        (
             "\"web\"",
             "\"wob\"",
             24,
@@ -303,6 +327,41 @@ fn the_plans_in_the_repository_are_valid_and_the_dumbbell_is_full() {
 }
 
 /// The same plan and seed give the same bytes, however many runs go at once; another seed does not.
+/// Transports of one plan run over queues of their own, or over the plan's: each as if it were alone in a
+/// plan with these.
+#[test]
+fn transports_of_a_plan_may_have_queues_of_their_own() {
+    let dir = TempDir::new().unwrap();
+    let plan = dir.path().join("plan.toml");
+    let scheme = "discipline = \"drop-tail\"\n\n[transport]\nname = \"fixed-window\"\npackets = 10";
+    let of = |name: &str, text: &str| {
+        std::fs::write(&plan, GOOD.replacen(scheme, text, 1)).unwrap();
+        run(&plan, &dir.path().join(name), &[])
+    };
+    let marks = "discipline = \"ecn-threshold\"\nmark_packets = 20\n";
+    let priorities = "discipline = \"pfabric\"\n";
+    let dctcp = "name = \"dctcp\"\n";
+    let pfabric = "name = \"pfabric\"\n";
+    let alone = [
+        of("dctcp", &format!("{marks}[transport]\n{dctcp}")),
+        of(
+            "pfabric",
+            &format!("{priorities}[nic_queue]\n{priorities}[transport]\n{pfabric}"),
+        ),
+    ];
+    let both = of(
+        "both",
+        &format!(
+            "{marks}[[transport]]\n{dctcp}[[transport]]\n{pfabric}[transport.queue]\n{priorities}[transport.nic_queue]\n{priorities}"
+        ),
+    );
+    for (label, alone) in ["dctcp", "pfabric"].into_iter().zip(alone) {
+        assert_eq!(both["transports"][label], alone["transports"][label]);
+    }
+    let mean = |label: &str| &both["transports"][label]["queue_packets"]["mean"];
+    assert_ne!(mean("dctcp"), mean("pfabric"));
+}
+
 #[test]
 fn results_do_not_depend_on_jobs() {
     let dir = TempDir::new().unwrap();

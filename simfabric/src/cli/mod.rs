@@ -32,9 +32,9 @@ impl CheckArgs {
     pub(crate) fn run(&self) -> Result<()> {
         let plan = plan::Plan::load(&self.plan, None)?;
         let names: Vec<&str> = plan
-            .schemes
+            .contenders
             .iter()
-            .map(|(label, _)| label.as_str())
+            .map(|contender| contender.label.as_str())
             .collect();
         say!(
             "{}: {} hosts, {} links, transports: {}",

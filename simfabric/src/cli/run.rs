@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use indexmap::IndexMap;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
-use ratewright_simfabric::plan::{Executed, Plan, Scheme};
+use ratewright_simfabric::plan::{Contender, Executed, Plan};
 use ratewright_simfabric::report::figure::{short, write_json, write_text};
 use ratewright_simfabric::report::plot::{Axis, Line, Panel, Picture, style};
 use ratewright_simfabric::report::summary::Summary;
@@ -46,10 +46,10 @@ impl RunArgs {
             .build()
             .context("cannot start the workers")?;
         let outcomes: Vec<Result<(String, Executed)>> = pool.install(|| {
-            let runs = plan.schemes.par_iter();
-            runs.map(|(label, scheme)| {
-                let executed = one(&plan, label, scheme, &bars, &stop)?;
-                Ok((label.clone(), executed))
+            let runs = plan.contenders.par_iter();
+            runs.map(|contender| {
+                let executed = one(&plan, contender, &bars, &stop)?;
+                Ok((contender.label.clone(), executed))
             })
             .collect()
         });
@@ -89,13 +89,7 @@ impl RunArgs {
 }
 
 /// One run, with a bar of simulated time.
-fn one(
-    plan: &Plan,
-    label: &str,
-    scheme: &Scheme,
-    bars: &MultiProgress,
-    stop: &Stop,
-) -> Result<Executed> {
+fn one(plan: &Plan, contender: &Contender, bars: &MultiProgress, stop: &Stop) -> Result<Executed> {
     let known = plan.end < Time::MAX;
     let bar = bars.add(if known {
         ProgressBar::new(plan.end.as_ns()).with_style(ProgressStyle::with_template(
@@ -106,8 +100,8 @@ fn one(
             "{prefix:>12} {spinner} {elapsed}  {msg}",
         )?)
     });
-    bar.set_prefix(label.to_owned());
-    let executed = plan.run(scheme, |progress| {
+    bar.set_prefix(contender.label.clone());
+    let executed = plan.run(contender, |progress| {
         if known {
             bar.set_position(progress.now.as_ns());
         }
@@ -124,7 +118,7 @@ fn one(
         }
     });
     bar.finish_and_clear();
-    executed.with_context(|| format!("transport {label}"))
+    executed.with_context(|| format!("transport {}", contender.label))
 }
 
 /// A label as part of a file name.

@@ -33,7 +33,7 @@ pub enum PathQueues {
 pub enum PFabricNic {
     /// What is most urgent goes first (pFabric §4.2).
     Priority,
-    /// First in, first out, without a limit.
+    /// First in, first out, with the limit of the other schemes' queues.
     Fifo,
     /// First in, first out, and as short as the switches' queues.
     Short,

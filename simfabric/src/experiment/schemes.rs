@@ -136,7 +136,12 @@ impl Scheme {
         if self == Self::PFabric {
             let limit = Limit::Bytes(choices.pfabric_buffer_bytes);
             match choices.pfabric_nic {
-                PFabricNic::Fifo => fabric.nic = QueueConfig::default(),
+                // What a time-out sends again while it still waits here would fill any other queue.
+                PFabricNic::Fifo => {
+                    fabric.nic = QueueConfig::DropTail {
+                        limit: choices.buffer,
+                    };
+                }
                 PFabricNic::Short => fabric.nic = QueueConfig::DropTail { limit },
                 PFabricNic::Priority if !choices.nic_of_scheme => {
                     fabric.nic = QueueConfig::PFabric {
@@ -190,8 +195,12 @@ impl Scheme {
         if !matches!(self, Self::Dctcp | Self::SfqCodel) {
             own.tcp_window_packets = usual.tcp_window_packets;
         }
-        if matches!(self, Self::Flowtune | Self::Ideal | Self::PFabric) {
+        if matches!(self, Self::Flowtune | Self::Ideal)
+            || self == Self::PFabric && own.pfabric_nic != PFabricNic::Fifo
+        {
             own.buffer = usual.buffer;
+        }
+        if matches!(self, Self::Flowtune | Self::Ideal | Self::PFabric) {
             own.nic_limit_packets = usual.nic_limit_packets;
         }
         if matches!(self, Self::Flowtune | Self::Ideal) {

@@ -3,9 +3,9 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::{Plan, Scheme};
+use super::{Contender, Plan, Scheme};
 use crate::control::ControlError;
-use crate::net::FabricError;
+use crate::net::{FabricConfig, FabricError};
 use crate::records::{ConservationError, Records};
 use crate::report::summary::{Outcome, Scene};
 use crate::run::{Ended, Progress};
@@ -46,46 +46,54 @@ pub struct Executed {
 }
 
 impl Plan {
-    /// Runs one scheme of the plan. The callback hears how far the run got, and may stop it.
+    /// Runs one transport of the plan. The callback hears how far the run got, and may stop it.
     ///
     /// # Errors
     /// If the run cannot be set up, or lost a packet.
     pub fn run(
         &self,
-        scheme: &Scheme,
+        contender: &Contender,
         progress: impl FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Executed, RunError> {
-        match *scheme {
-            Scheme::Xcp(config) => self.run_with(Tcp::<Xcp>::new(config), progress),
-            Scheme::PFabric(config) => self.run_with(Tcp::<PFabric>::new(config), progress),
+        let fabric = &contender.fabric;
+        match contender.scheme {
+            Scheme::Xcp(config) => self.run_with(fabric, Tcp::<Xcp>::new(config), progress),
+            Scheme::PFabric(config) => self.run_with(fabric, Tcp::<PFabric>::new(config), progress),
             Scheme::Flowtune { ref config, links } => {
-                let mut plan = self.clone();
-                plan.fabric.allocator = Some(links);
+                let fabric = FabricConfig {
+                    allocator: Some(links),
+                    ..fabric.clone()
+                };
                 let topology = Arc::new(self.topology.clone());
                 let flowtune = Flowtune::new(&topology, (**config).clone())?;
-                plan.run_with(flowtune, progress)
+                self.run_with(&fabric, flowtune, progress)
             }
             Scheme::Ideal(ref config) => {
                 let topology = Arc::new(self.topology.clone());
                 let ideal = Ideal::new(&topology, config.clone()).map_err(ControlError::from)?;
-                self.run_with(ideal, progress)
+                self.run_with(fabric, ideal, progress)
             }
-            Scheme::Constant { rate_bps } => self.run_with(ConstantRate::new(rate_bps), progress),
-            Scheme::FixedWindow { packets } => self.run_with(FixedWindow::new(packets), progress),
-            Scheme::NewReno(config) => self.run_with(Tcp::<NewReno>::new(config), progress),
-            Scheme::Cubic(config) => self.run_with(Tcp::<Cubic>::new(config), progress),
-            Scheme::Dctcp(config) => self.run_with(Tcp::<Dctcp>::new(config), progress),
+            Scheme::Constant { rate_bps } => {
+                self.run_with(fabric, ConstantRate::new(rate_bps), progress)
+            }
+            Scheme::FixedWindow { packets } => {
+                self.run_with(fabric, FixedWindow::new(packets), progress)
+            }
+            Scheme::NewReno(config) => self.run_with(fabric, Tcp::<NewReno>::new(config), progress),
+            Scheme::Cubic(config) => self.run_with(fabric, Tcp::<Cubic>::new(config), progress),
+            Scheme::Dctcp(config) => self.run_with(fabric, Tcp::<Dctcp>::new(config), progress),
         }
     }
 
     fn run_with<T: Transport>(
         &self,
+        fabric: &FabricConfig,
         transport: T,
         mut progress: impl FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Executed, RunError> {
         let config = Config {
             seed: self.seed,
-            fabric: self.fabric.clone(),
+            fabric: fabric.clone(),
             sample_every: self.series.map(|s| s.0),
             sampled_flows: self.series.map_or(0, |s| s.1),
             watched: if self.series.is_some() {
@@ -120,8 +128,8 @@ impl Plan {
         };
         let scene = Scene {
             topology: &self.topology,
-            framing: self.fabric.framing,
-            host_delay: self.fabric.host_delay,
+            framing: fabric.framing,
+            host_delay: fabric.host_delay,
             queues: &self.measured,
             warm_up: self.warm_up,
             before: &before,

@@ -3,6 +3,7 @@
 //! Every table is read strictly: an unknown key, a value out of range, a file that is missing are one
 //! error that names file, line and column.
 
+mod contender;
 mod execute;
 mod queue;
 mod scheme;
@@ -19,6 +20,7 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::DeTable;
 
+pub use contender::Contender;
 pub use execute::{Executed, RunError};
 pub use queue::DISCIPLINES;
 pub use scheme::{NAMES, Scheme};
@@ -27,7 +29,6 @@ pub use topology::KINDS as TOPOLOGIES;
 pub use workload::KINDS as WORKLOADS;
 
 use crate::net::FabricConfig;
-use crate::net::buffer::SharedBuffer;
 use crate::workload::{Flows, Merge, TraceError};
 use crate::{Framing, Span, Time};
 use source::{Source, Table};
@@ -56,10 +57,10 @@ pub struct Plan {
     pub warm_up: Time,
     /// The network.
     pub topology: Topology,
-    /// Queues, delays, framing.
+    /// Queues of transports that have none of their own, delays, framing.
     pub fabric: FabricConfig,
-    /// The schemes to run, one after another, with the names of their results.
-    pub schemes: Vec<(String, Scheme)>,
+    /// What is to be run, one after another.
+    pub contenders: Vec<Contender>,
     /// The ports whose queues the results tell of.
     pub measured: Vec<LinkId>,
     /// The interval of the throughput series, where one is wanted, and of how many flows.
@@ -83,13 +84,6 @@ struct PacketTable {
     mss_bytes: Option<Spanned<u16>>,
     header_bytes: Option<u16>,
     min_wire_bytes: Option<u16>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct BufferTable {
-    bytes: Spanned<u64>,
-    alpha: Spanned<f64>,
 }
 
 #[derive(Deserialize)]
@@ -185,7 +179,8 @@ impl<'a> Reader<'a> {
         let (table, span) = self.required(&mut document, "topology")?;
         let network = topology::read(source, table, span)?;
         let fabric = self.fabric(&mut document, &network)?;
-        let schemes = self.schemes(&mut document)?;
+        let transports = self.several(&mut document, "transport")?;
+        let contenders = contender::read(source, transports, &fabric)?;
         let mut workloads = Vec::new();
         for (number, (table, span)) in self
             .several(&mut document, "workload")?
@@ -203,7 +198,7 @@ impl<'a> Reader<'a> {
             warm_up,
             topology: network.topology,
             fabric,
-            schemes,
+            contenders,
             measured,
             series,
             workloads,
@@ -295,51 +290,12 @@ impl<'a> Reader<'a> {
                 return Err(source.error(t.mss_bytes.map(|m| m.span()), message));
             }
         }
-        if let Some((mut table, span)) = self.one(document, "queue")? {
-            if let Some(value) = source::take(&mut table, "shared_buffer") {
-                let (table, span) = source.table("shared_buffer", value)?;
-                let t: BufferTable = source.section(table, span)?;
-                if *t.bytes.get_ref() == 0 {
-                    return Err(source.error(Some(t.bytes.span()), "a shared buffer of 0 bytes"));
-                }
-                if !(*t.alpha.get_ref() > 0.0 && t.alpha.get_ref().is_finite()) {
-                    return Err(source.error(Some(t.alpha.span()), "`alpha` must be above 0"));
-                }
-                fabric.shared_buffer = Some(SharedBuffer {
-                    bytes: *t.bytes.get_ref(),
-                    alpha: *t.alpha.get_ref(),
-                });
-            }
-            fabric.edge = queue::read(source, table, span)?;
-            fabric.core = fabric.edge.clone();
-        }
-        if let Some((table, span)) = self.one(document, "nic_queue")? {
-            fabric.nic = queue::read(source, table, span)?;
-        }
+        let (queue, nic_queue) = (
+            self.one(document, "queue")?,
+            self.one(document, "nic_queue")?,
+        );
+        contender::read_queues(source, queue, nic_queue, &mut fabric)?;
         Ok(fabric)
-    }
-
-    fn schemes(&self, document: &mut Table<'a>) -> Result<Vec<(String, Scheme)>, PlanError> {
-        let source = &self.source;
-        let mut schemes: Vec<(String, Scheme)> = Vec::new();
-        for (mut table, span) in self.several(document, "transport")? {
-            let label = match source::take(&mut table, "label") {
-                None => None,
-                Some(value) => {
-                    let text = value.get_ref().as_str().map(str::to_owned);
-                    let wrong = || source.error(Some(value.span()), "`label` must be a text");
-                    Some(text.ok_or_else(wrong)?)
-                }
-            };
-            let (name, scheme) = scheme::read(source, table, span.clone())?;
-            let label = label.unwrap_or(name);
-            if schemes.iter().any(|(other, _)| *other == label) {
-                let message = format!("there are two transports {label:?}; give one a `label`");
-                return Err(source.error(Some(span), message));
-            }
-            schemes.push((label, scheme));
-        }
-        Ok(schemes)
     }
 
     /// Which queues, and which series.

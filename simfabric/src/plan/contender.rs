@@ -1,0 +1,131 @@
+//! `[transport]` with the queues that it runs over: those of the plan, or its own.
+
+use std::ops::Range;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::scheme::{self, Scheme};
+use super::source::{self, PlanError, Source};
+use super::{Section, queue};
+use crate::net::buffer::SharedBuffer;
+use crate::net::{FabricConfig, QueueConfig};
+
+/// A scheme of a plan, as it is run.
+#[derive(Clone, Debug)]
+pub struct Contender {
+    /// The name of its results.
+    pub label: String,
+    /// The scheme.
+    pub scheme: Scheme,
+    /// Its queues; delays and framing are those of all.
+    pub fabric: FabricConfig,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BufferTable {
+    bytes: Spanned<u64>,
+    alpha: Spanned<f64>,
+}
+
+/// Reads `[queue]` and `[nic_queue]`, of the plan or of one transport, into the fabric. What is not given
+/// stays.
+pub(super) fn read_queues<'a>(
+    source: &Source<'a>,
+    queue: Option<Section<'a>>,
+    nic_queue: Option<Section<'a>>,
+    fabric: &mut FabricConfig,
+) -> Result<(), PlanError> {
+    if let Some((mut table, span)) = queue {
+        fabric.shared_buffer = source::take(&mut table, "shared_buffer")
+            .map(|value| {
+                let (table, span) = source.table("shared_buffer", value)?;
+                shared_buffer(source, &source.section(table, span)?)
+            })
+            .transpose()?;
+        fabric.edge = queue::read(source, table, span)?;
+        fabric.core = fabric.edge.clone();
+    }
+    if let Some((table, span)) = nic_queue {
+        fabric.nic = queue::read(source, table, span)?;
+    }
+    Ok(())
+}
+
+fn shared_buffer(source: &Source<'_>, t: &BufferTable) -> Result<SharedBuffer, PlanError> {
+    if *t.bytes.get_ref() == 0 {
+        return Err(source.error(Some(t.bytes.span()), "a shared buffer of 0 bytes"));
+    }
+    if !(*t.alpha.get_ref() > 0.0 && t.alpha.get_ref().is_finite()) {
+        return Err(source.error(Some(t.alpha.span()), "`alpha` must be above 0"));
+    }
+    Ok(SharedBuffer {
+        bytes: *t.bytes.get_ref(),
+        alpha: *t.alpha.get_ref(),
+    })
+}
+
+/// Reads the transports of a plan whose own queues are in `fabric`.
+pub(super) fn read<'a>(
+    source: &Source<'a>,
+    tables: Vec<Section<'a>>,
+    fabric: &FabricConfig,
+) -> Result<Vec<Contender>, PlanError> {
+    let mut contenders: Vec<Contender> = Vec::new();
+    for (mut table, span) in tables {
+        let label = match source::take(&mut table, "label") {
+            None => None,
+            Some(value) => {
+                let text = value.get_ref().as_str().map(str::to_owned);
+                let wrong = || source.error(Some(value.span()), "`label` must be a text");
+                Some(text.ok_or_else(wrong)?)
+            }
+        };
+        let mut own = |key: &str| {
+            source::take(&mut table, key)
+                .map(|value| source.table(key, value))
+                .transpose()
+        };
+        let (queue, nic_queue) = (own("queue")?, own("nic_queue")?);
+        let mut fabric = fabric.clone();
+        read_queues(source, queue, nic_queue, &mut fabric)?;
+        let (name, scheme) = scheme::read(source, table, span.clone())?;
+        check_queues(source, &scheme, &fabric, &span)?;
+        let label = label.unwrap_or(name);
+        if contenders.iter().any(|other| other.label == label) {
+            let message = format!("there are two transports {label:?}; give one a `label`");
+            return Err(source.error(Some(span), message));
+        }
+        contenders.push(Contender {
+            label,
+            scheme,
+            fabric,
+        });
+    }
+    Ok(contenders)
+}
+
+/// Some schemes are half made by their switches: without them they would be another scheme.
+fn check_queues(
+    source: &Source<'_>,
+    scheme: &Scheme,
+    fabric: &FabricConfig,
+    span: &Range<usize>,
+) -> Result<(), PlanError> {
+    let each = match &fabric.edge {
+        QueueConfig::StrictPriority { each, .. } => each,
+        edge => edge,
+    };
+    let needed = match (scheme, each) {
+        (Scheme::Xcp(_), QueueConfig::Xcp { .. })
+        | (Scheme::PFabric(_), QueueConfig::PFabric { .. }) => return Ok(()),
+        (Scheme::Xcp(_), _) => "xcp",
+        (Scheme::PFabric(_), _) => "pfabric",
+        _ => return Ok(()),
+    };
+    let message = format!(
+        "{needed} needs the queue `{needed}` in switches; give it a [transport.queue] of its own, or the plan that [queue]"
+    );
+    Err(source.error(Some(span.clone()), message))
+}

@@ -1,0 +1,496 @@
+//! A flow that is alone takes exactly as long as can be worked out by hand, to the picosecond, under every
+//! transport. The helper [`Way`] knows nothing of the simulator: it has Lindley's recursion for queues in
+//! a row (*The theory of queues with a single server*, 1952), and when a sender hands its packets over is
+//! derived from what the scheme is:
+//!
+//! | scheme | packets leave | derived for |
+//! |---|---|---|
+//! | fixed window, NewReno, CUBIC, DCTCP, CUBIC over sfqCoDel | in rounds: the first window at once, then two packets for each acknowledgement (a fixed window: one), a round trip later | any size: Kurose and Ross, *Computer Networking*, on dynamic congestion windows |
+//! | pFabric | in rounds, 12 packets and then at most 15 | any size |
+//! | XCP | the first window at once | flows that it holds: later ones follow from what routers measure |
+//! | constant rate, ideal | at equal distances | any size |
+//! | Flowtune | the first window at once, behind the notice to the allocator | flows that it holds |
+//! | Flowtune without a first window | at the allocated rate, from when it is there | any size, with the rate and its moment as the scheme has them |
+//!
+//! Rounds are derived where no queue marks or drops: where a switch's link is the narrowest, DCTCP's,
+//! pFabric's and CoDel's queues do.
+
+use std::sync::Arc;
+
+use ratewright_simfabric::control::ControlConfig;
+use ratewright_simfabric::net::AllocatorLinks;
+use ratewright_simfabric::net::queue::{CodelConfig, Limit, XcpConfig};
+use ratewright_simfabric::report::ideal::completion_time;
+use ratewright_simfabric::transport::Transport;
+use ratewright_simfabric::transport::constant::ConstantRate;
+use ratewright_simfabric::transport::flowtune::{Flowtune, FlowtuneConfig};
+use ratewright_simfabric::transport::ideal::{Ideal, IdealConfig};
+use ratewright_simfabric::transport::paced::SenderConfig;
+use ratewright_simfabric::transport::tcp::congestion::{
+    Congestion, Cubic, CubicConfig, Dctcp, NewReno, PFabric, Xcp,
+};
+use ratewright_simfabric::transport::tcp::{Tcp, TcpConfig};
+use ratewright_simfabric::transport::window::FixedWindow;
+use ratewright_simfabric::{
+    Config, FabricConfig, FlowId, FlowSpec, Framing, HostId, QueueConfig, Sim, Span, Time,
+};
+use ratewright_topology::{Topology, TwoTierClos};
+
+const PAYLOAD: u64 = 1_460;
+/// A full packet and an acknowledgement on the link, with the default framing.
+const FULL: u64 = PAYLOAD + 78;
+const ACK: u64 = 84;
+const LINK_PS: u64 = 1_500_000;
+const HOST_PS: u64 = 2_000_000;
+/// One byte at 10 Gbit/s.
+const HOST_BYTE_PS: u64 = 800;
+/// Neither at the beginning of time nor of anything periodic.
+const START: Time = Time::from_ns(1_003_217);
+const SIZES: [u64; 12] = [
+    1, 7, 1_459, 1_460, 1_461, 2_921, 14_600, 14_601, 17_500, 100_001, 262_800, 2_000_000,
+];
+/// To a host of the same rack, and to one of the other.
+const RECEIVERS: [u32; 2] = [1, 3];
+
+/// Links in a row: picoseconds per byte, and from the last bit to the arrival at the other end.
+#[derive(Clone, Debug)]
+struct Way(Vec<(u64, u64)>);
+
+impl Way {
+    /// From host 0 over links of 10 Gbit/s to hosts, and of this rate between switches.
+    fn to(receiver: u32, fabric_gbps: u64) -> Self {
+        let host = (HOST_BYTE_PS, LINK_PS + HOST_PS);
+        let fabric = (8_000 / fabric_gbps, LINK_PS);
+        Self(match receiver {
+            1 => vec![host, host],
+            _ => vec![host, fabric, fabric, host],
+        })
+    }
+
+    /// When the last of some packets arrives, given by when they are handed over and their bytes on the link.
+    /// A packet begins when it is there and the one before it has gone.
+    fn last(&self, packets: impl IntoIterator<Item = (u64, u64)>) -> u64 {
+        self.last_behind((0, 0), packets)
+    }
+
+    /// The same behind a packet of so many bytes that goes the same way over so many links.
+    fn last_behind(
+        &self,
+        (bytes, links): (u64, usize),
+        packets: impl IntoIterator<Item = (u64, u64)>,
+    ) -> u64 {
+        let mut free_at = vec![0; self.0.len()];
+        let mut pass = |mut at: u64, bytes: u64, links: usize| {
+            for ((byte_ps, delay_ps), free_at) in self.0.iter().zip(&mut free_at).take(links) {
+                *free_at = at.max(*free_at) + bytes * byte_ps;
+                at = *free_at + delay_ps;
+            }
+            at
+        };
+        pass(0, bytes, links);
+        let packets = packets.into_iter();
+        packets.fold(0, |_, (at, bytes)| pass(at, bytes, self.0.len()))
+    }
+
+    /// A full packet there and its acknowledgement back, the same links in the other order.
+    fn round_trip(&self) -> u64 {
+        self.last([(0, FULL)]) + self.last([(0, ACK)])
+    }
+
+    fn slowest_byte_ps(&self) -> u64 {
+        self.0.iter().map(|l| l.0).max().expect("a link")
+    }
+
+    /// A flow in rounds. While a window's packets take the narrowest link less than a round trip, the
+    /// sender waits for the first acknowledgement before it goes on. Acknowledgements come as far apart as
+    /// packets left that link, and each brings at least one packet, so that a round keeps the link as busy
+    /// as if all of it had been handed over at once; from a window on that is long enough, without end.
+    fn rounds(&self, bytes: u64, first_window: u64, next: impl Fn(u64) -> u64) -> u64 {
+        let (mut rest, mut window, mut waited) = (wire(bytes), first_window, 0);
+        let round_trip = self.round_trip();
+        while window < rest.len() as u64 && window * FULL * self.slowest_byte_ps() < round_trip {
+            rest.drain(..window as usize);
+            window = next(window);
+            waited += round_trip;
+        }
+        waited + self.last(rest.into_iter().map(|bytes| (0, bytes)))
+    }
+
+    /// A flow whose packets are so far apart.
+    fn paced(&self, bytes: u64, rate_bps: u64) -> u64 {
+        let mut at = 0;
+        self.last(wire(bytes).into_iter().map(|bytes| {
+            let packet = (at, bytes);
+            at += gap_ps(bytes, rate_bps);
+            packet
+        }))
+    }
+}
+
+/// Bytes on the link of a flow's packets: all full but the last.
+fn wire(bytes: u64) -> Vec<u64> {
+    let packets = bytes.div_ceil(PAYLOAD);
+    let last = bytes - (packets - 1) * PAYLOAD;
+    let mut wire = vec![FULL; packets as usize];
+    wire[packets as usize - 1] = (last + 78).max(84);
+    wire
+}
+
+/// What so many bytes take at a rate, to the nearest picosecond.
+fn gap_ps(bytes: u64, rate_bps: u64) -> u64 {
+    (bytes * 8_000_000_000_000 + rate_bps / 2) / rate_bps
+}
+
+/// Two racks of two hosts.
+fn topology(fabric_gbps: u64) -> Topology {
+    TwoTierClos {
+        racks: 2,
+        hosts_per_rack: 2,
+        spines: 1,
+        host_capacity_bps: 10_000_000_000,
+        fabric_capacity_bps: fabric_gbps * 1_000_000_000,
+        host_delay_ns: LINK_PS / 1_000,
+        fabric_delay_ns: LINK_PS / 1_000,
+        ..TwoTierClos::default()
+    }
+    .build()
+    .expect("a topology")
+}
+
+fn fabric(queue: QueueConfig) -> FabricConfig {
+    FabricConfig {
+        host_delay: Span::from_ps(HOST_PS),
+        edge: queue.clone(),
+        core: queue,
+        ..FabricConfig::default()
+    }
+}
+
+type Run<T> = Sim<T, std::iter::Once<FlowSpec>>;
+
+fn sim<T: Transport>(
+    topology: Topology,
+    fabric: FabricConfig,
+    (receiver, bytes): (u32, u64),
+    transport: T,
+) -> Run<T> {
+    let config = Config {
+        seed: 3,
+        fabric,
+        ..Config::default()
+    };
+    let flow = FlowSpec::new(HostId(0), HostId(receiver), bytes, START);
+    Sim::new(config, topology, std::iter::once(flow), transport).expect("a good configuration")
+}
+
+/// Runs the flow to its end. How long it took, in picoseconds.
+fn took<T: Transport>(mut sim: Run<T>) -> u64 {
+    sim.run_until(START + Span::from_ms(100))
+        .expect("a good workload");
+    let records = sim.records();
+    records.conservation.expect("nothing is lost unseen");
+    assert_eq!(records.drops(), 0);
+    let flow = &records.flows[0];
+    assert_eq!(flow.retransmits, 0);
+    flow.fct().expect("the flow is complete").as_ps()
+}
+
+/// Every size to every receiver, with this rate between switches.
+fn each<T: Transport>(
+    name: &str,
+    fabric_gbps: u64,
+    fabric: &FabricConfig,
+    sizes: &[u64],
+    transport: impl Fn() -> T,
+    by_hand: impl Fn(&Way, u64) -> u64,
+) {
+    for receiver in RECEIVERS {
+        let way = Way::to(receiver, fabric_gbps);
+        for &bytes in sizes {
+            let case = (receiver, bytes);
+            let run = sim(topology(fabric_gbps), fabric.clone(), case, transport());
+            assert_eq!(
+                took(run),
+                by_hand(&way, bytes),
+                "{name}: {bytes} bytes to host {receiver} over {fabric_gbps}G"
+            );
+        }
+    }
+}
+
+fn tcp<C: Congestion>(window: u32, nic_limit_packets: u32, control: C::Config) -> Tcp<C> {
+    Tcp::new(TcpConfig {
+        initial_window_packets: window,
+        min_rto: Span::from_ms(10),
+        initial_rto: Span::from_ms(10),
+        fixed_rto: None,
+        handshake: false,
+        stamp_step: Span::ZERO,
+        ecn: true,
+        nic_limit_packets,
+        control,
+    })
+}
+
+/// The recursion, the closed form that slowdowns are told by, and packets that are all handed over at once.
+#[test]
+fn a_burst_takes_as_long_as_the_closed_form_says() {
+    let framing = Framing::default();
+    for fabric_gbps in [4, 10, 40] {
+        let plain = fabric(QueueConfig::default());
+        each(
+            "at once",
+            fabric_gbps,
+            &plain,
+            &SIZES,
+            ConstantRate::blast,
+            |way, bytes| way.last(wire(bytes).into_iter().map(|bytes| (0, bytes))),
+        );
+        for receiver in RECEIVERS {
+            let way = Way::to(receiver, fabric_gbps);
+            for bytes in SIZES {
+                let ends = (HostId(0), HostId(receiver));
+                let host_delay = Span::from_ps(HOST_PS);
+                let known = topology(fabric_gbps);
+                let form = completion_time(&known, framing, host_delay, ends, bytes);
+                let by_hand = way.last(wire(bytes).into_iter().map(|bytes| (0, bytes)));
+                assert_eq!(form.expect("a path").as_ps(), by_hand);
+            }
+        }
+    }
+}
+
+#[test]
+fn windows_send_in_rounds() {
+    for fabric_gbps in [4, 10, 40] {
+        let plain = fabric(QueueConfig::default());
+        for window in [1, 4, 10, 40] {
+            let first = u64::from(window);
+            let fixed = || FixedWindow::new(window);
+            each(
+                "fixed window",
+                fabric_gbps,
+                &plain,
+                &SIZES,
+                fixed,
+                |way, bytes| way.rounds(bytes, first, |window| window),
+            );
+            // Whether what the NIC does not take at once waits in its queue or with the sender is the same.
+            for nic_limit in [u32::MAX, 10] {
+                let slow_start = |way: &Way, bytes| way.rounds(bytes, first, |window| 2 * window);
+                let newreno = || tcp::<NewReno>(window, nic_limit, ());
+                each("NewReno", fabric_gbps, &plain, &SIZES, newreno, slow_start);
+                let cubic = || tcp::<Cubic>(window, nic_limit, CubicConfig::default());
+                each("CUBIC", fabric_gbps, &plain, &SIZES, cubic, slow_start);
+            }
+        }
+    }
+}
+
+/// Where hosts' links are the narrowest, switches' queues stay below what these schemes' queues act on.
+#[test]
+fn queues_that_mark_or_drop_leave_a_flow_alone_that_is_alone() {
+    let marks = fabric(QueueConfig::EcnThreshold {
+        mark_at: Limit::Packets(65),
+        limit: Limit::Packets(1_000),
+    });
+    let codel = fabric(QueueConfig::SfqCodel {
+        control: CodelConfig {
+            target: Span::from_us(10),
+            interval: Span::from_us(200),
+            ecn: false,
+        },
+        limit: Limit::Packets(1_000),
+    });
+    let queue = QueueConfig::PFabric {
+        limit: Limit::Bytes(36_864),
+    };
+    let priorities = FabricConfig {
+        nic: queue.clone(),
+        ..fabric(queue)
+    };
+    for fabric_gbps in [10, 40] {
+        for window in [1, 4, 10, 40] {
+            let first = u64::from(window);
+            let slow_start = |way: &Way, bytes| way.rounds(bytes, first, |window| 2 * window);
+            let dctcp = || tcp::<Dctcp>(window, u32::MAX, Default::default());
+            each("DCTCP", fabric_gbps, &marks, &SIZES, dctcp, slow_start);
+            let cubic = || tcp::<Cubic>(window, u32::MAX, CubicConfig::default());
+            each("sfqCoDel", fabric_gbps, &codel, &SIZES, cubic, slow_start);
+        }
+        let pfabric = || {
+            Tcp::<PFabric>::new(TcpConfig {
+                initial_window_packets: 12,
+                fixed_rto: Some(Span::from_us(45)),
+                nic_limit_packets: u32::MAX,
+                ..TcpConfig::default()
+            })
+        };
+        each(
+            "pFabric",
+            fabric_gbps,
+            &priorities,
+            &SIZES,
+            pfabric,
+            |way, bytes| way.rounds(bytes, 12, |_| 15),
+        );
+    }
+}
+
+/// Its routers say how the window goes on, but not before the first acknowledgement.
+#[test]
+fn a_first_window_of_xcp_is_a_burst() {
+    let queue = QueueConfig::Xcp {
+        control: XcpConfig::default(),
+        limit: Limit::Packets(1_000),
+    };
+    let routers = FabricConfig {
+        nic: queue.clone(),
+        ..fabric(queue)
+    };
+    for fabric_gbps in [4, 10, 40] {
+        for (window, sizes) in [(10, &SIZES[..7]), (180, &SIZES[..11])] {
+            let xcp = || tcp::<Xcp>(window, u32::MAX, ());
+            each("XCP", fabric_gbps, &routers, sizes, xcp, |way, bytes| {
+                way.last(wire(bytes).into_iter().map(|bytes| (0, bytes)))
+            });
+        }
+    }
+}
+
+#[test]
+fn rates_space_packets() {
+    for fabric_gbps in [4, 10, 40] {
+        let plain = fabric(QueueConfig::default());
+        let constant = || ConstantRate::new(3_000_000_000);
+        each(
+            "constant rate",
+            fabric_gbps,
+            &plain,
+            &SIZES,
+            constant,
+            |way, bytes| way.paced(bytes, 3_000_000_000),
+        );
+        let shared = Arc::new(topology(fabric_gbps));
+        let ideal = || Ideal::new(&shared, IdealConfig::default()).expect("good settings");
+        each("ideal", fabric_gbps, &plain, &SIZES, ideal, |way, bytes| {
+            // The share of the narrowest link: 94.5 %.
+            way.paced(bytes, 945 * 8_000_000_000 / way.slowest_byte_ps())
+        });
+    }
+}
+
+fn flowtune(fabric_gbps: u64, case: (u32, u64), first_window: u32) -> Run<Flowtune> {
+    let topology = topology(fabric_gbps);
+    let config = FlowtuneConfig {
+        control: ControlConfig {
+            // No acknowledgement of the session's own gets between the flow's packets.
+            ack_delay_ns: 15_000_000,
+            max_rto_ns: 50_000_000,
+            ..ControlConfig::default()
+        },
+        sender: SenderConfig {
+            initial_window: first_window,
+            ..SenderConfig::default()
+        },
+        ..FlowtuneConfig::default()
+    };
+    let transport = Flowtune::new(&Arc::new(topology.clone()), config).expect("good settings");
+    let fabric = FabricConfig {
+        allocator: Some(AllocatorLinks {
+            rate_bps: 40_000_000_000,
+            delay: Span::from_ps(LINK_PS),
+            processing: Span::ZERO,
+        }),
+        ..fabric(QueueConfig::default())
+    };
+    sim(topology, fabric, case, transport)
+}
+
+/// Bytes on links of what hosts have told the allocator so far.
+fn told(run: &Run<Flowtune>) -> u64 {
+    run.transport().control_traffic()[0].wire_bytes
+}
+
+/// The notice is handed over first. It goes as far as the spine.
+#[test]
+fn flowtunes_first_window_is_a_burst_behind_the_notice() {
+    for fabric_gbps in [4, 10, 40] {
+        for receiver in RECEIVERS {
+            let way = Way::to(receiver, fabric_gbps);
+            for &bytes in &SIZES[..7] {
+                let mut run = flowtune(fabric_gbps, (receiver, bytes), 10);
+                run.run_until(START - Span::from_ps(1))
+                    .expect("a good workload");
+                let before = told(&run);
+                run.run_until(START).expect("a good workload");
+                let notice = told(&run) - before;
+                assert!(notice >= ACK, "a frame");
+                let shared = if receiver == 1 { 1 } else { 2 };
+                let packets = wire(bytes).into_iter().map(|bytes| (0, bytes));
+                let by_hand = way.last_behind((notice, shared), packets);
+                assert_eq!(
+                    took(run),
+                    by_hand,
+                    "{bytes} bytes to host {receiver} over {fabric_gbps}G"
+                );
+            }
+        }
+    }
+}
+
+/// The moments at which the flow's rate changes, after its start in picoseconds, and what it becomes. A
+/// run is looked at every so often; then runs that are the same to the bit are, more often, where that
+/// showed a change.
+fn rates(make: impl Fn() -> Run<Flowtune>) -> Vec<(u64, u64)> {
+    let mut spans = vec![(0, 2_000_000_000)];
+    let mut found = Vec::new();
+    for step in [200_000, 400, 1] {
+        let mut run = make();
+        let mut look = |at| {
+            run.run_until(START + Span::from_ps(at))
+                .expect("a good workload");
+            run.transport().rate_bps(FlowId(0))
+        };
+        found.clear();
+        for &(from, to) in &spans {
+            let mut before = look(from);
+            for at in (from + step..=to).step_by(step as usize) {
+                let rate_bps = look(at);
+                if rate_bps != before && rate_bps > 0 {
+                    found.push((at, rate_bps));
+                }
+                before = rate_bps;
+            }
+        }
+        spans = found.iter().map(|(at, _)| (at - step, *at)).collect();
+    }
+    found
+}
+
+/// A flow that is alone gets one rate, which is what its narrowest link has to hand out: all but the threshold,
+/// 1 % (flowtune §5.3.2).
+#[test]
+fn flowtunes_rate_spaces_packets() {
+    for fabric_gbps in [4, 10, 40] {
+        for receiver in RECEIVERS {
+            let way = Way::to(receiver, fabric_gbps);
+            let make = |bytes| flowtune(fabric_gbps, (receiver, bytes), 0);
+            // The longest flow's: until its end nothing is different for the others.
+            let found = rates(|| make(SIZES[SIZES.len() - 1]));
+            let [(from_ps, rate_bps)] = found[..] else {
+                panic!("one rate: {found:?}");
+            };
+            let narrowest_bps = 8_000_000_000_000 / way.slowest_byte_ps();
+            let share = rate_bps as f64 / narrowest_bps as f64;
+            assert!((0.98..0.99).contains(&share), "{share}");
+            for bytes in SIZES {
+                assert_eq!(
+                    took(make(bytes)),
+                    from_ps + way.paced(bytes, rate_bps),
+                    "{bytes} bytes to host {receiver} over {fabric_gbps}G"
+                );
+            }
+        }
+    }
+}
