@@ -10,12 +10,13 @@ use std::sync::RwLockReadGuard;
 
 use super::ParallelEngine;
 use super::directory::{Directory, Home};
-use super::flow_block::{CellState, End, FlowBlock, UNTOLD};
+use super::flow_block::UNTOLD;
 use super::flows::{Terms, knee};
-use super::layout::{Layout, Place, copies_of};
+use super::layout::{FlowBlockShape, Layout, Place, copies_of};
 use super::link_block::Sums;
 use super::loose::LooseFlow;
 use super::noted::{Noted, Other, Places};
+use super::pending::EndsOf;
 use super::touched::{Sum, Touched};
 use super::view::{links_by_slot, slots_of};
 use super::worker::{Shared, lock, read, write};
@@ -83,18 +84,21 @@ impl Answers {
     }
 
     /// A flow is about to leave its cell.
-    pub(super) fn leave_cell(
-        &mut self,
-        layout: &Layout,
-        block: &FlowBlock,
-        ends: &[End; 2],
-        state: &CellState,
-    ) {
-        if self.overrun || self.was_new(state.flow, state.told == UNTOLD) {
+    pub(super) fn leave_cell(&mut self, layout: &Layout, shape: &FlowBlockShape, leaves: &EndsOf) {
+        let state = &leaves.state;
+        if !self.overrun && !self.was_new(state.flow, state.told == UNTOLD) {
+            self.left(layout, shape, leaves);
+        }
+    }
+
+    /// A flow has left its cell that was there in the last iteration.
+    pub(super) fn left(&mut self, layout: &Layout, shape: &FlowBlockShape, left: &EndsOf) {
+        if self.overrun {
             return;
         }
+        let EndsOf { ends, state } = left;
         let mut places = Places::new();
-        for (link_block, index) in slots_of(layout, block, ends) {
+        for (link_block, index) in slots_of(layout, shape, ends) {
             let link = self.links_of[link_block][index];
             if link != NONE {
                 places.push(self.touch(link));
@@ -118,6 +122,11 @@ impl Answers {
         };
         self.leavers.push_other(flow.flow, places, other);
         self.leavers.had(flow.rate as f32);
+    }
+
+    /// A flow that was about to start has ended.
+    pub(super) fn never_came(&mut self, flow: u32) {
+        self.newcomers.forget(flow);
     }
 
     /// Forgets a flow that came since the last iteration: it was in no sum.
@@ -169,7 +178,7 @@ impl Answers {
             // Where the flow has gone again unnoticed, its place may be another one's.
             match directory.home(flow) {
                 Home::Cell { block, cell } => {
-                    lock(&shared.flow_blocks[usize::from(block)]).set_rate(cell, flow, rate);
+                    lock(&shared.pending[usize::from(block)]).give(cell, flow, rate);
                 }
                 Home::Loose { worker, index } => {
                     let mut list = lock(&shared.loose[usize::from(worker)]);

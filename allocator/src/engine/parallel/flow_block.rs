@@ -103,6 +103,14 @@ impl FlowBlock {
         block
     }
 
+    /// What it is made of.
+    pub(super) fn shape(&self) -> FlowBlockShape {
+        FlowBlockShape {
+            links: [self.up_block, self.down_block],
+            core_links: self.core_blocks,
+        }
+    }
+
     /// All flows have weight 1 and the same knee.
     pub(super) fn is_plain(&self) -> bool {
         self.uncommon == 0
@@ -419,13 +427,15 @@ impl FlowBlock {
         self.clear_down(cell);
     }
 
-    /// Puts rows in order if many are not; says of each flow which cell it has now.
-    pub(super) fn tidy(&mut self, mut moved: impl FnMut(u32, u16)) {
-        if self.joint.down.is_disordered() {
+    /// Puts rows in order if many are not; says of each flow which cell it has now. Returns whether any
+    /// were moved.
+    pub(super) fn tidy(&mut self, mut moved: impl FnMut(u32, u16)) -> bool {
+        let of_joint = self.joint.down.is_disordered();
+        if of_joint {
             self.order_joint(&mut moved);
         }
         if !self.up.is_disordered() && !self.down.is_disordered() {
-            return;
+            return of_joint;
         }
         let (up, up_rows) = self.up.put_in_order();
         let (down, down_rows) = self.down.put_in_order();
@@ -458,6 +468,7 @@ impl FlowBlock {
                 }
             }
         }
+        true
     }
 
     fn order_joint(&mut self, moved: &mut impl FnMut(u32, u16)) {

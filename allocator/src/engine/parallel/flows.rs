@@ -10,6 +10,7 @@ use super::layout::{
     FABRIC_SLOTS, HOST_SLOTS, Layout, LinkBlockShape, Place, Role, TABLE_SLOTS, copies_of,
 };
 use super::loose::LooseFlow;
+use super::pending::EndsOf;
 use super::rows::{Slots, split};
 use super::worker::{lock, read, write};
 use super::{ParallelEngine, derated, derating};
@@ -50,6 +51,7 @@ impl ParallelEngine {
         }
         let flow = match known {
             Some(flow) => {
+                self.settle_pending();
                 self.take_out(flow);
                 flow
             }
@@ -71,7 +73,9 @@ impl ParallelEngine {
             .directory
             .find(key)
             .ok_or(EngineError::UnknownFlow(key))?;
-        self.take_out(flow);
+        if !self.go(flow) {
+            self.take_out(flow);
+        }
         self.directory.remove(flow);
         Ok(())
     }
@@ -79,6 +83,7 @@ impl ParallelEngine {
     pub(super) fn drop_session(&mut self, session: u32) {
         let of_session = |&flow: &u32| self.directory.key(flow).session() == session;
         let flows: Vec<u32> = self.directory.flows().filter(of_session).collect();
+        self.settle_pending();
         for flow in flows {
             self.take_out(flow);
             self.directory.remove(flow);
@@ -91,6 +96,7 @@ impl ParallelEngine {
             .find(key)
             .ok_or(EngineError::UnknownFlow(key))?;
         self.check_path(key, links)?;
+        self.settle_pending();
         let terms = Terms {
             // On its new links, no sum has its rate.
             rate: 0.0,
@@ -107,6 +113,7 @@ impl ParallelEngine {
             return Err(EngineError::UnknownLink { link, links });
         };
         *known = capacity;
+        self.settle_pending();
         let place = self.shared.layout.places[link as usize];
         write(&self.shared.link_blocks[place.link_block as usize])
             .set_capacity(place.index as usize, capacity as f32);
@@ -219,6 +226,10 @@ impl ParallelEngine {
                 rate: terms.rate as f32,
                 told: terms.told as f32,
             };
+            if !self.immediate {
+                self.come(block, ends, state);
+                return Ok(());
+            }
             let mut cells = lock(&self.shared.flow_blocks[block]);
             let block = block as u16;
             let directory = &mut self.directory;
@@ -239,23 +250,13 @@ impl ParallelEngine {
             rate: terms.rate,
             told: terms.told,
         };
-        let worker = flow as usize % self.shared.workers;
-        let mut list = lock(&self.shared.loose[worker]);
-        if list.flows.len() >= MAX_LOOSE_PER_WORKER {
-            drop(list);
-            self.directory.remove(flow);
-            return Err(EngineError::Full {
+        if self.put_in_list(loose) {
+            Ok(())
+        } else {
+            Err(EngineError::Full {
                 max_flows: MAX_LOOSE_PER_WORKER,
-            });
+            })
         }
-        let home = Home::Loose {
-            worker: worker as u16,
-            index: list.flows.len() as u32,
-        };
-        list.flows.push(loose);
-        self.directory.set_home(flow, home);
-        self.shared.loose_count.fetch_add(1, Ordering::Relaxed);
-        Ok(())
     }
 
     /// Takes a flow out of where it lives, and notes that it is gone; its number stays.
@@ -265,7 +266,9 @@ impl ParallelEngine {
                 let mut cells = lock(&self.shared.flow_blocks[usize::from(block)]);
                 let state = cells.state(cell);
                 if let Some(answers) = &mut self.answers {
-                    answers.leave_cell(&self.shared.layout, &cells, &cells.ends(cell), &state);
+                    let ends = cells.ends(cell);
+                    let leaves = EndsOf { ends, state };
+                    answers.leave_cell(&self.shared.layout, &cells.shape(), &leaves);
                 }
                 cells.remove(cell);
                 Terms {

@@ -13,6 +13,7 @@
 //! | `link_block` | prices, sums and the price update of a block's links |
 //! | `loose` | flows that fit no row, one by one |
 //! | `directory` | flows by key |
+//! | `pending` | starts and ends that wait for the worker that has their rows |
 //! | `kernels` | the walks over a FlowBlock, by instruction set |
 //! | `worker`, `gate` | what each worker does in an iteration, and how they hand over |
 //! | `view` | what the engine says about itself: loads, optimality, memory |
@@ -45,6 +46,7 @@ mod link_block;
 mod loose;
 mod noted;
 mod pack;
+mod pending;
 mod rows;
 mod sizing;
 mod sync;
@@ -69,13 +71,14 @@ pub use sizing::{default_blocks, default_workers};
 pub use view::PhaseNanos;
 
 use self::answers::{Answered, Answers};
-use self::directory::{Directory, Home};
+use self::directory::Directory;
 use self::flow_block::FlowBlock;
 use self::gate::Gate;
 use self::kernels::Kernels;
 use self::layout::TABLE_SLOTS;
 use self::link_block::{LinkBlock, Sums, UpdateReport, UpdateRule};
 use self::loose::LooseFlows;
+use self::pending::Pending;
 use self::worker::{Outbox, PhaseClock, Plan, Shared, Worker, lock, write};
 use super::affinity::pin_current_thread;
 use super::{
@@ -136,7 +139,12 @@ pub struct ParallelEngine {
     /// Those that were there when an event came, which may give a flow's number to another one.
     moved: Vec<RateUpdate>,
     phases: PhaseNanos,
-    next_to_tidy: usize,
+    /// Starts and ends wait for the next iteration.
+    is_pending: bool,
+    /// Starts and ends do not wait: something since the last iteration needs flows to be in their cells.
+    immediate: bool,
+    /// Times in a row that no worker found rows to put in order.
+    tidy_times: usize,
     /// What the prices have to answer, under the guarded rule.
     answers: Option<Answers>,
 }
@@ -235,7 +243,9 @@ impl ParallelEngine {
             waiting: 0,
             moved: Vec::new(),
             phases: PhaseNanos::default(),
-            next_to_tidy: 0,
+            is_pending: false,
+            immediate: false,
+            tidy_times: 0,
         })
     }
 
@@ -291,8 +301,9 @@ impl ParallelEngine {
         let mut report = UpdateReport::default();
         let mut waiting = 0;
         for (index, outbox) in self.shared.outboxes.iter().enumerate() {
-            let outbox = lock(outbox);
+            let mut outbox = lock(outbox);
             report.merge(outbox.report);
+            self.tidy_times *= usize::from(!std::mem::take(&mut outbox.tidied));
             if index == 0 && plan == Plan::Inner {
                 self.phases.add_extra_pass(&outbox.times);
             } else if index == 0 {
@@ -323,16 +334,24 @@ impl ParallelEngine {
         }
     }
 
-    /// Moves the flows of one FlowBlock together and puts its rows in order, if they need it; another one
-    /// each time.
-    fn tidy(&mut self) {
-        self.next_to_tidy = (self.next_to_tidy + 1) % self.shared.flow_blocks.len();
-        let block = self.next_to_tidy as u16;
-        let directory = &mut self.directory;
-        let mut moved = |flow, cell| directory.set_home(flow, Home::Cell { block, cell });
-        let mut block = lock(&self.shared.flow_blocks[self.next_to_tidy]);
-        block.pack(&mut moved);
-        block.tidy(&mut moved);
+    /// Lets flows that start or end into rows and out of them, and puts rows in order, as far as they need it.
+    fn settle_rows(&mut self, busy: bool) {
+        if self.changed {
+            self.tidy_times = 0;
+        }
+        // As often as the worker with the most FlowBlocks needs to look at each.
+        let enough = self.shared.flow_blocks.len().div_ceil(self.shared.workers);
+        if self.tidy_times < enough {
+            self.tidy_times += 1;
+            self.run(if busy { Plan::Rows } else { Plan::AllRows });
+            self.collect_pending();
+            if self.tidy_times == enough {
+                for pending in &self.shared.pending {
+                    lock(pending).shrink();
+                }
+            }
+        }
+        self.immediate = false;
     }
 
     /// Lifts the prices of links that are too full and on which no flow reacts.
@@ -393,7 +412,7 @@ impl RateEngine for ParallelEngine {
         self.moved.clear();
         self.take_updates(&mut |_| ());
         let mut clock = PhaseClock::new(self.shared.timed.load(Ordering::Relaxed));
-        self.tidy();
+        self.settle_rows(self.changed && self.busy);
         self.phases.packing += clock.lap();
         let prompt = std::mem::take(&mut self.changed);
         let answered = self.settle_answers(prompt && self.busy);
@@ -514,6 +533,9 @@ fn share(
         link_blocks: links.into_iter().map(RwLock::new).collect(),
         sums: (0..options.workers)
             .map(|_| RwLock::new(sums.clone()))
+            .collect(),
+        pending: (0..layout.flow_blocks())
+            .map(|_| Mutex::new(Pending::default()))
             .collect(),
         loose: (0..options.workers).map(each).collect(),
         outboxes: (0..options.workers)

@@ -7,7 +7,7 @@ use super::layout::HOST_SLOTS;
 use super::rows::{MAX_ROWS, ROW_FLOWS, Share, Slots, split};
 
 /// Tables of either side that are looked through at once: a few µs each.
-const TABLES: usize = 4;
+pub(super) const TABLES: usize = 4;
 
 /// Flows lie in rows that are on average at most this part of their source's rows from where they are
 /// at home, and one row more; without any order it is a third.
@@ -63,14 +63,16 @@ fn most_met_first(flows: &mut [(u16, [End; 2])]) {
 
 impl FlowBlock {
     /// Looks through tables of which many flows have changed; says of each flow that it moves which cell
-    /// it has now.
-    pub(super) fn pack(&mut self, mut moved: impl FnMut(u32, u16)) {
-        for _ in 0..TABLES {
+    /// it has now. Returns whether there were any.
+    pub(super) fn pack(&mut self, tables: usize, mut moved: impl FnMut(u32, u16)) -> bool {
+        let mut found = false;
+        for _ in 0..tables {
             let first = self.next_table[1];
             let apart = self.down.changed_table(first);
             let Some(table) = apart.or_else(|| self.joint.down.changed_table(first)) else {
                 break;
             };
+            found = true;
             self.next_table[1] = table + 1;
             if self.core_blocks.is_none() {
                 self.give_up_sparse(table, &mut moved);
@@ -82,16 +84,18 @@ impl FlowBlock {
             self.down.settle_table(table);
             self.joint.down.settle_table(table);
         }
-        for _ in 0..TABLES {
+        for _ in 0..tables {
             let Some(table) = self.up.changed_table(self.next_table[0]) else {
                 break;
             };
+            found = true;
             self.next_table[0] = table + 1;
             if self.up.is_hollow(table) || self.is_scattered(table) {
                 self.refill_up(table);
             }
             self.up.settle_table(table);
         }
+        found
     }
 
     /// Flows of joint rows to a rack that are too empty go back to the rows of their racks.

@@ -6,10 +6,11 @@ use arrayvec::ArrayVec;
 
 use super::ParallelEngine;
 use super::directory::Home;
-use super::flow_block::{End, FlowBlock};
+use super::flow_block::End;
 use super::flows::pod_index;
-use super::layout::{HOST_SLOTS, Layout, TABLE_SLOTS};
+use super::layout::{FlowBlockShape, HOST_SLOTS, Layout, TABLE_SLOTS};
 use super::link_block::Sums;
+use super::pending::COMING;
 use super::worker::{PhaseTimes, lock, read};
 use crate::engine::{FlowKey, LinkPath, MAX_PATH_LINKS, Optimality};
 use crate::num::utility::UtilityKind;
@@ -28,7 +29,8 @@ pub struct PhaseNanos {
     pub distribution: u64,
     /// The second walk of iterations that follow an event.
     pub normalization: u64,
-    /// Moving flows together and putting rows in order, before the iteration.
+    /// Taking flows out of rows and into others, moving them together and putting rows in order, before the
+    /// iteration.
     pub packing: u64,
     /// Prices that answer events, before the iteration.
     pub answers: u64,
@@ -139,13 +141,15 @@ impl ParallelEngine {
             .iter()
             .map(|block| lock(block).bytes())
             .sum();
+        let pending = self.shared.pending.iter();
+        let pending: usize = pending.map(|pending| lock(pending).bytes()).sum();
         let loose: usize = self
             .shared
             .loose
             .iter()
             .map(|list| lock(list).flows.capacity() * size_of::<super::loose::LooseFlow>())
             .sum();
-        blocks + loose + self.directory.bytes()
+        blocks + pending + loose + self.directory.bytes()
     }
 
     /// Bytes that prices, sums and all else that iterations keep of links take.
@@ -182,11 +186,20 @@ impl ParallelEngine {
                 };
             }
         };
-        let block = lock(&self.shared.flow_blocks[usize::from(block)]);
-        let state = block.state(cell);
+        let shape = self.shared.layout.flow_block_shape(usize::from(block));
+        let (ends, state) = if cell == COMING {
+            let pending = lock(&self.shared.pending[usize::from(block)]);
+            let coming = pending
+                .find(flow)
+                .expect("a flow without a cell waits for one");
+            (coming.ends, coming.state)
+        } else {
+            let block = lock(&self.shared.flow_blocks[usize::from(block)]);
+            (block.ends(cell), block.state(cell))
+        };
         let mut path = LinkPath::new();
         let mut room = f32::INFINITY;
-        for (link_block, index) in slots_of(&self.shared.layout, &block, &block.ends(cell)) {
+        for (link_block, index) in slots_of(&self.shared.layout, &shape, &ends) {
             let link = links_of[link_block][index];
             if link != u32::MAX {
                 room = room.min(read(&self.shared.link_blocks[link_block]).room(index));
@@ -246,11 +259,11 @@ impl ParallelEngine {
 /// the slots that stand for no link.
 pub(super) fn slots_of(
     layout: &Layout,
-    block: &FlowBlock,
+    shape: &FlowBlockShape,
     ends: &[End; 2],
 ) -> ArrayVec<(usize, usize), MAX_PATH_LINKS> {
     let mut path = ArrayVec::new();
-    let link_blocks = [block.up_block, block.down_block];
+    let link_blocks = shape.links;
     for (side, end) in ends.iter().enumerate() {
         let link_block = link_blocks[side];
         let (table, slots) = (usize::from(end.table), end.slots);
@@ -258,7 +271,7 @@ pub(super) fn slots_of(
         let host = (link_block, base + usize::from(slots.host));
         let of_fabric = base + HOST_SLOTS + usize::from(slots.fabric);
         let fabric = (link_block, of_fabric);
-        let core = block.core_blocks.and_then(|cores| {
+        let core = shape.core_links.and_then(|cores| {
             let index = pod_index(&layout.shapes[link_block], table, slots)?;
             Some((cores[side], index))
         });

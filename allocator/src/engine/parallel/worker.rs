@@ -13,6 +13,8 @@ use super::kernels::{CoreSide, Kernels, Pass, Scratch, Side};
 use super::layout::Layout;
 use super::link_block::{LinkBlock, Sums, UpdateReport, UpdateRule};
 use super::loose::LooseFlows;
+use super::pack::TABLES;
+use super::pending::Pending;
 use crate::engine::clock::now;
 use crate::num::utility::ClassTable;
 
@@ -37,6 +39,10 @@ pub(super) enum Plan {
     Settle = 2,
     /// New rates and prices, and no rate told: another pass of the optimiser follows.
     Inner = 3,
+    /// Flows go into rows and out of them; no walk.
+    Rows = 4,
+    /// The same, with time for looking through more tables.
+    AllRows = 5,
 }
 
 /// Durations of a worker's parts of the last iteration, in ns.
@@ -55,6 +61,8 @@ pub(super) struct Outbox {
     /// (flow, rate in Gbit/s) that passed the threshold.
     pub(super) moved: Vec<(u32, f32)>,
     pub(super) report: UpdateReport,
+    /// Rows were put in order.
+    pub(super) tidied: bool,
     pub(super) times: PhaseTimes,
 }
 
@@ -75,6 +83,8 @@ pub(super) struct Shared {
     pub(super) link_blocks: Vec<RwLock<LinkBlock>>,
     /// By worker and LinkBlock.
     pub(super) sums: Vec<RwLock<Vec<Sums>>>,
+    /// By FlowBlock.
+    pub(super) pending: Vec<Mutex<Pending>>,
     pub(super) loose: Vec<Mutex<LooseFlows>>,
     pub(super) outboxes: Vec<Mutex<Outbox>>,
     pub(super) loose_count: AtomicU64,
@@ -105,6 +115,8 @@ pub(super) struct Worker {
     flows: usize,
     /// The last walk began at the last FlowBlock.
     backwards: bool,
+    /// The FlowBlock that was put in order last, among the worker's.
+    next_to_tidy: usize,
 }
 
 impl Worker {
@@ -115,6 +127,7 @@ impl Worker {
             scratch: Scratch::default(),
             flows: 0,
             backwards: false,
+            next_to_tidy: 0,
         }
     }
 
@@ -127,10 +140,20 @@ impl Worker {
             0 => Plan::Lagging,
             1 => Plan::Prompt,
             2 => Plan::Settle,
-            _ => Plan::Inner,
+            3 => Plan::Inner,
+            4 => Plan::Rows,
+            _ => Plan::AllRows,
         };
         let mut outbox = lock(&shared.outboxes[self.index]);
         outbox.report = UpdateReport::default();
+        outbox.times = PhaseTimes::default();
+        if matches!(plan, Plan::Rows | Plan::AllRows) {
+            let tables = if plan == Plan::Rows { 1 } else { TABLES };
+            outbox.tidied = self.rows(shared, tables);
+            drop(outbox);
+            // Nobody waits in between, so nobody has to arrive there.
+            return shared.gate.pass(self.index, first + ROUNDS);
+        }
         let mut clock = PhaseClock::new(shared.timed.load(Ordering::Relaxed));
         let mut times = PhaseTimes::default();
         if plan != Plan::Settle {
@@ -152,6 +175,29 @@ impl Worker {
         outbox.times = times;
         drop(outbox);
         shared.gate.pass(self.index, first + 4)
+    }
+
+    /// What waits for the worker's FlowBlocks; and one of them is put in order, another one each time.
+    /// Returns whether that moved anything.
+    fn rows(&mut self, shared: &Shared, tables: usize) -> bool {
+        let owned = shared.owned(self.index);
+        if owned.is_empty() {
+            return false;
+        }
+        self.next_to_tidy = (self.next_to_tidy + 1) % owned.len();
+        let in_turn = owned.start + self.next_to_tidy;
+        let mut tidied = false;
+        for index in owned {
+            let mut pending = lock(&shared.pending[index]);
+            if index == in_turn || pending.waits() {
+                let mut block = lock(&shared.flow_blocks[index]);
+                pending.settle(&mut block);
+                if index == in_turn {
+                    tidied = pending.tidy(&mut block, tables);
+                }
+            }
+        }
+        tidied
     }
 
     /// The worker's flows: F-NORM of the rates that there are, new rates, or both.
@@ -180,6 +226,9 @@ impl Worker {
                 continue;
             }
             self.flows += block.flows();
+            if normalize {
+                lock(&shared.pending[index]).give_rates(&mut block);
+            }
             let layout = &shared.layout;
             let links = [block.up_block, block.down_block];
             let cores = block.core_blocks;

@@ -1,0 +1,240 @@
+//! Starts and ends that wait for the next iteration, by FlowBlock.
+//!
+//! What an event changes in a FlowBlock's rows is left to the worker that walks over them: it has them in
+//! its cache, where the caller's thread would wait for a dozen of its cache lines, one after the other,
+//! and leave them where the worker has to fetch them back from. And all workers do it at once.
+//!
+//! Flows that go leave before others come, whatever the order of the events: cells that are noted here
+//! stay what they are until then. A flow that comes and goes between two iterations never gets a cell.
+
+use super::directory::{Home, MAX_LOOSE_PER_WORKER};
+use super::flow_block::{CellState, End, FlowBlock};
+use super::loose::LooseFlow;
+use super::view::{links_by_slot, slots_of};
+use super::worker::lock;
+use super::{Ordering, ParallelEngine};
+use crate::engine::LinkPath;
+use crate::num::utility::UtilityKind;
+use crate::num::{Limit, path_capacity};
+
+/// The cell of a flow that has none yet. Its lane never holds a flow.
+pub(super) const COMING: u16 = u16::MAX;
+/// With so many flows that wait for one FlowBlock, they are not left to wait.
+const MOST_WAITING: usize = 1 << 9;
+
+/// Entries of a list that is kept while nothing happens.
+const KEPT: usize = 16;
+
+/// A flow with both its ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EndsOf {
+    pub(super) ends: [End; 2],
+    pub(super) state: CellState,
+}
+
+/// What waits for a FlowBlock, and what came of it.
+#[derive(Debug, Default)]
+pub(super) struct Pending {
+    /// Cells of the flows that go.
+    going: Vec<u16>,
+    coming: Vec<EndsOf>,
+    /// Cells, the flows in them and the rates that they get before the next walk.
+    rates: Vec<(u16, u32, f32)>,
+    /// Flows that have gone.
+    left: Vec<EndsOf>,
+    /// Flows that have another cell now, in the order of their moves.
+    homes: Vec<(u32, u16)>,
+    /// Flows that rows have no room for.
+    unplaced: Vec<EndsOf>,
+}
+
+impl Pending {
+    /// Gives the room back that nothing needs while nothing happens.
+    pub(super) fn shrink(&mut self) {
+        self.going.shrink_to(KEPT);
+        self.coming.shrink_to(KEPT);
+        self.rates.shrink_to(KEPT);
+        self.left.shrink_to(KEPT);
+        self.homes.shrink_to(KEPT);
+        self.unplaced.shrink_to(0);
+    }
+
+    /// Bytes that it takes.
+    pub(super) fn bytes(&self) -> usize {
+        let ends = self.coming.capacity() + self.left.capacity() + self.unplaced.capacity();
+        ends * size_of::<EndsOf>()
+            + self.going.capacity() * 2
+            + self.rates.capacity() * size_of::<(u16, u32, f32)>()
+            + self.homes.capacity() * size_of::<(u32, u16)>()
+    }
+
+    /// Whether flows wait.
+    pub(super) fn waits(&self) -> bool {
+        !self.going.is_empty() || !self.coming.is_empty()
+    }
+
+    /// A flow that waits for its cell.
+    pub(super) fn find(&self, flow: u32) -> Option<&EndsOf> {
+        self.coming.iter().find(|coming| coming.state.flow == flow)
+    }
+
+    pub(super) fn give(&mut self, cell: u16, flow: u32, rate: f32) {
+        self.rates.push((cell, flow, rate));
+    }
+
+    /// Gives flows the rates that were found for them.
+    pub(super) fn give_rates(&mut self, block: &mut FlowBlock) {
+        for (cell, flow, rate) in self.rates.drain(..) {
+            block.set_rate(cell, flow, rate);
+        }
+    }
+
+    /// Lets flows go and takes others in.
+    pub(super) fn settle(&mut self, block: &mut FlowBlock) {
+        for cell in self.going.drain(..) {
+            let (ends, state) = (block.ends(cell), block.state(cell));
+            block.remove(cell);
+            self.left.push(EndsOf { ends, state });
+        }
+        for coming in self.coming.drain(..) {
+            let homes = &mut self.homes;
+            let mut moved = |flow, cell| homes.push((flow, cell));
+            match block.insert(coming.ends, coming.state, &mut moved) {
+                Some(cell) => self.homes.push((coming.state.flow, cell)),
+                None => self.unplaced.push(coming),
+            }
+        }
+    }
+
+    /// Moves flows together and puts rows in order, if they need it. Returns whether they did.
+    pub(super) fn tidy(&mut self, block: &mut FlowBlock, tables: usize) -> bool {
+        let homes = &mut self.homes;
+        let mut moved = |flow, cell| homes.push((flow, cell));
+        let packed = block.pack(tables, &mut moved);
+        let ordered = block.tidy(&mut moved);
+        packed || ordered
+    }
+}
+
+impl ParallelEngine {
+    /// A flow is to have a cell of a FlowBlock.
+    pub(super) fn come(&mut self, index: usize, ends: [End; 2], state: CellState) {
+        let block = index as u16;
+        let home = Home::Cell {
+            block,
+            cell: COMING,
+        };
+        self.directory.set_home(state.flow, home);
+        let mut pending = lock(&self.shared.pending[index]);
+        pending.coming.push(EndsOf { ends, state });
+        let many = pending.coming.len() >= MOST_WAITING;
+        drop(pending);
+        self.is_pending = true;
+        if many {
+            self.settle_pending();
+        }
+    }
+
+    /// A flow ends. Returns whether that was all, and else how it is to be done at once.
+    pub(super) fn go(&mut self, flow: u32) -> bool {
+        let Home::Cell { block, cell } = self.directory.home(flow) else {
+            return false;
+        };
+        if self.immediate {
+            return false;
+        }
+        let mut pending = lock(&self.shared.pending[usize::from(block)]);
+        if cell == COMING {
+            pending.coming.retain(|coming| coming.state.flow != flow);
+            if let Some(answers) = &mut self.answers {
+                answers.never_came(flow);
+            }
+        } else {
+            pending.going.push(cell);
+        }
+        self.is_pending = true;
+        true
+    }
+
+    /// Does at once what waits, and lets nothing wait until the next iteration.
+    pub(super) fn settle_pending(&mut self) {
+        self.immediate = true;
+        if !self.is_pending {
+            return;
+        }
+        for (pending, block) in self.shared.pending.iter().zip(&self.shared.flow_blocks) {
+            lock(pending).settle(&mut lock(block));
+        }
+        self.collect_pending();
+    }
+
+    /// Notes where flows are now that the FlowBlocks have done what waited for them.
+    pub(super) fn collect_pending(&mut self) {
+        self.is_pending = false;
+        let mut unplaced = Vec::new();
+        for (index, pending) in self.shared.pending.iter().enumerate() {
+            let mut pending = lock(pending);
+            let block = index as u16;
+            for (flow, cell) in pending.homes.drain(..) {
+                self.directory.set_home(flow, Home::Cell { block, cell });
+            }
+            if let Some(answers) = &mut self.answers {
+                let shape = self.shared.layout.flow_block_shape(index);
+                for left in &pending.left {
+                    answers.left(&self.shared.layout, &shape, left);
+                }
+            }
+            pending.left.clear();
+            unplaced.extend(pending.unplaced.drain(..).map(|flow| (index, flow)));
+        }
+        if !unplaced.is_empty() {
+            self.place_loosely(&unplaced);
+        }
+    }
+
+    /// Flows for which rows have no room are worked on one by one.
+    fn place_loosely(&mut self, flows: &[(usize, EndsOf)]) {
+        let links_of = links_by_slot(&self.shared.layout);
+        for (index, EndsOf { ends, state }) in flows {
+            let shape = self.shared.layout.flow_block_shape(*index);
+            let links: LinkPath = slots_of(&self.shared.layout, &shape, ends)
+                .into_iter()
+                .map(|(link_block, slot)| links_of[link_block][slot])
+                .filter(|&link| link != u32::MAX)
+                .collect();
+            let capacity = path_capacity(&links, &self.capacities);
+            let weight = f64::from(state.weight);
+            let flow = LooseFlow {
+                flow: state.flow,
+                class: 0,
+                links,
+                weight,
+                demand: f64::INFINITY,
+                limit: Limit::new(&UtilityKind::Log, weight, f64::INFINITY, capacity),
+                rate: f64::from(state.rate),
+                told: f64::from(state.told),
+            };
+            self.put_in_list(flow);
+        }
+    }
+
+    /// Takes a flow into the list of a worker; returns whether there was room.
+    pub(super) fn put_in_list(&mut self, flow: LooseFlow) -> bool {
+        let number = flow.flow;
+        let worker = number as usize % self.shared.workers;
+        let mut list = lock(&self.shared.loose[worker]);
+        if list.flows.len() >= MAX_LOOSE_PER_WORKER {
+            drop(list);
+            self.directory.remove(number);
+            return false;
+        }
+        let home = Home::Loose {
+            worker: worker as u16,
+            index: list.flows.len() as u32,
+        };
+        list.flows.push(flow);
+        self.directory.set_home(number, home);
+        self.shared.loose_count.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+}
