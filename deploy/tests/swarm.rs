@@ -98,10 +98,38 @@ fn a_workload_over_a_bad_network_leaves_both_ends_with_the_same_view() {
         "0.1",
         "--reorder",
         "0.2",
+        // As it is: what is lost is repeated within milliseconds.
+        "--nominal-bps",
+        "10000",
     ]);
     check(&result);
+    assert_eq!(result["slow_motion"], 1.0);
     assert!(result["datagrams_lost_on_purpose"].as_u64().unwrap() > 0);
     assert_eq!(result["load"], 0.5);
+}
+
+#[test]
+fn a_fabric_in_slow_motion_leaves_both_ends_with_the_same_view() {
+    let args = [
+        "--sessions",
+        "20",
+        "--workload",
+        "web",
+        "--churn",
+        "400",
+        "--seconds",
+        "1",
+    ];
+    let result = json_of(&args);
+    check(&result);
+    // 400 flowlets of the workload's mean size are 0.8 of the capacity of 20 hosts.
+    let slow_motion = result["slow_motion"].as_f64().unwrap();
+    let host_bps = result["host_bps"].as_f64().unwrap();
+    assert!(
+        (slow_motion * host_bps / 10e9 - 1.0).abs() < 1e-6,
+        "{slow_motion} {host_bps}"
+    );
+    assert_eq!(result["fallbacks"], 0);
 }
 
 #[test]

@@ -20,9 +20,25 @@ pub const HEADER_BYTES: usize = size_of::<Header>();
 pub const MIN_DATAGRAM_BYTES: usize = 64;
 
 /// Longest time for which the acknowledgement of a datagram with
-/// [`flags::ACK_SOON`] waits for company: long enough for the rate that answers
-/// a start, short enough that a lost one is repeated before anybody notices.
-pub const ACK_SOON_NS: u64 = 1_000_000;
+/// [`flags::ACK_SOON`] waits for company at a peer whose other ones wait for up
+/// to `ack_delay_ns`: long enough for the rate that answers a start, short
+/// enough that a lost one is repeated before anybody notices. 1 ms, or a
+/// twentieth of a delay above 20 ms, for peers to whom time runs slower than it
+/// does on a fabric of 10 Gbit/s; never more than the delay itself.
+pub const fn ack_soon_ns(ack_delay_ns: u64) -> u64 {
+    const LEAST_NS: u64 = 1_000_000;
+    let part_ns = ack_delay_ns / 20;
+    let soon_ns = if part_ns > LEAST_NS {
+        part_ns
+    } else {
+        LEAST_NS
+    };
+    if soon_ns < ack_delay_ns {
+        soon_ns
+    } else {
+        ack_delay_ns
+    }
+}
 
 /// Header flags.
 pub mod flags {
@@ -35,7 +51,7 @@ pub mod flags {
     /// The kill switch is on (server only).
     pub const RELEASED: u8 = 1 << 3;
     /// The acknowledgement that is owed is not to wait for longer than
-    /// [`ACK_SOON_NS`](super::ACK_SOON_NS).
+    /// [`ack_soon_ns`](super::ack_soon_ns).
     pub const ACK_SOON: u8 = 1 << 4;
     /// All flags that this version knows.
     pub const ALL: u8 = ACK_ELICITING | HAS_ACK | FROM_SERVER | RELEASED | ACK_SOON;

@@ -45,11 +45,11 @@
 //! `poll_control` until `None`, `poll_datagram` until `false`, `poll_event`
 //! until `None`; then wait until `next_timeout` and call `on_timeout`. A start
 //! or a rate is in the very next datagram; only bare acknowledgements wait for
-//! company: none for a keep-alive, [`ACK_SOON_NS`] for a start and for a flow's
+//! company: none for a keep-alive, [`ack_soon_ns`] for a start and for a flow's
 //! first rate, `ack_delay_ns` for all else.
 //!
 //! [`Header::ack`]: datagram::Header::ack
-//! [`ACK_SOON_NS`]: datagram::ACK_SOON_NS
+//! [`ack_soon_ns`]: datagram::ack_soon_ns
 
 pub mod client;
 pub mod codes;

@@ -4,7 +4,7 @@
 use zerocopy::IntoBytes;
 
 use crate::VERSION;
-use crate::datagram::{ACK_SOON_NS, Datagram, HEADER_BYTES, Header, Sender, flags};
+use crate::datagram::{Datagram, HEADER_BYTES, Header, Sender, ack_soon_ns, flags};
 use crate::error::DatagramError;
 use crate::recovery::{RecoveryConfig, SentLog};
 use crate::sequence::{Arrival, RecvWindow, expand};
@@ -177,7 +177,7 @@ impl Link {
             // Nothing answers a keep-alive but its acknowledgement.
             now_ns
         } else if soon {
-            now_ns.saturating_add(self.config.ack_delay_ns.min(ACK_SOON_NS))
+            now_ns.saturating_add(ack_soon_ns(self.config.ack_delay_ns))
         } else {
             now_ns.saturating_add(self.config.ack_delay_ns)
         };

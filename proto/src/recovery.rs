@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 
-use crate::datagram::ACK_SOON_NS;
+use crate::datagram::ack_soon_ns;
 use crate::sequence::ACK_WINDOW;
 
 /// Datagrams that must have been acknowledged past one to call it lost.
@@ -90,7 +90,8 @@ pub struct RecoveryConfig {
     pub min_rto_ns: u64,
     /// Timeout before the first round-trip sample.
     pub initial_rto_ns: u64,
-    /// Ceiling of the timeout, back-off included.
+    /// Ceiling of the timeout, back-off included, without what the peer holds
+    /// acknowledgements back.
     pub max_rto_ns: u64,
     /// Longest time for which the peer holds back an acknowledgement.
     pub peer_ack_delay_ns: u64,
@@ -164,16 +165,16 @@ impl SentLog {
 
     fn rto_ns(&self, soon: bool) -> u64 {
         let held_back_ns = if soon {
-            self.config.peer_ack_delay_ns.min(ACK_SOON_NS)
+            ack_soon_ns(self.config.peer_ack_delay_ns)
         } else {
             self.config.peer_ack_delay_ns
         };
         self.rtt
             .timeout_ns(self.config.initial_rto_ns)
+            .saturating_mul(1 << self.backoff)
+            .min(self.config.max_rto_ns)
             .saturating_add(held_back_ns)
             .max(self.config.min_rto_ns)
-            .saturating_mul(1 << self.backoff)
-            .min(self.config.max_rto_ns.max(self.config.min_rto_ns))
     }
 
     /// When [`on_timeout`](Self::on_timeout) has work to do.

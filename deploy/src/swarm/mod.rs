@@ -6,6 +6,7 @@
 //! | [`target`] | the allocator: a child with throw-away certificates, or one that runs |
 //! | [`bypass`] | the pair of interfaces for an allocator on DPDK |
 //! | [`net`] | the QUIC connections, on a thread of their own |
+//! | [`pace`] | how much slower than usual sessions are |
 //! | [`players`] | every host's production session, on one thread |
 //! | [`traffic`] | which flowlets start and end, and when |
 //! | [`weather`] | loss and reordering |
@@ -18,6 +19,7 @@
 pub mod bypass;
 pub mod net;
 pub mod options;
+pub mod pace;
 pub mod players;
 pub mod results;
 pub mod target;
@@ -41,21 +43,16 @@ use crate::clock::{self, NS_PER_MS, NS_PER_S};
 use crate::report::json::COMMIT;
 use net::{Inbox, Net};
 use options::{Offer, Plan};
+use pace::Pace;
 use players::Players;
 use results::{Quantiles, Results};
 use target::Target;
-use traffic::Traffic;
 use views::View;
-use weather::Weather;
 
 /// How long all sessions may take to come about; each handshake takes a few milliseconds of both sides.
 const CONNECT_PATIENCE_NS: u64 = 120 * NS_PER_S;
 /// How long all flows may take to have their first rate.
 const FILL_PATIENCE_NS: u64 = 60 * NS_PER_S;
-/// Both views are compared when no rate has come for this long.
-const QUIET_NS: u64 = 300 * NS_PER_MS;
-/// They are compared in any case after this long.
-const QUIET_PATIENCE_NS: u64 = 10 * NS_PER_S;
 /// A view that differs is looked at again this often before it counts: an engine whose rates have not
 /// come to rest changes them between the two looks.
 const LOOKS: u32 = 10;
@@ -121,20 +118,12 @@ fn measure(
     let progress = Progress(!options.json);
     let names = target::names(options.sessions);
     let inbox = Arc::new(Inbox::new()?);
-    let weather = |direction: u64| {
-        Weather::new(
-            options.loss,
-            options.reorder,
-            options.seed ^ (direction << 32),
-        )
-    };
     let mut players = Players::new(
-        options.transport,
+        options,
+        plan,
         names.clone(),
         target.address,
         Arc::clone(&inbox),
-        Traffic::new(plan.offer.clone(), options.seed),
-        (weather(1), weather(2)),
         Arc::clone(interrupted),
     )?;
     let began_ns = clock::now_ns();
@@ -192,7 +181,7 @@ fn measure(
     let first_rates = players.waits.len();
     let longest_turn_ms = players.longest_turn_ns as f64 / 1e6;
 
-    let lost_views = settle(target, &names, &mut players)?;
+    let lost_views = settle(&plan.pace, target, &names, &mut players)?;
     let updates = after.updates - before.updates;
     let threads = spent(cpu_before, cpu_after);
     let cpu_s = threads
@@ -219,6 +208,7 @@ fn measure(
         workload: options.workload.clone(),
         load: options.workload.as_ref().map(|_| options.load),
         host_bps: plan.host_bps,
+        slow_motion: plan.pace.slow_motion,
         starts_per_s: (after.starts - before.starts) as f64 / seconds,
         first_rates,
         ended_unanswered: players.traffic.unanswered,
@@ -297,13 +287,14 @@ fn fill(plan: &Plan, target: &mut Target, players: &mut Players) -> Result<()> {
     }
 }
 
-/// Lets traffic stand still and compares both ends' views.
-fn settle(target: &Target, names: &[String], players: &mut Players) -> Result<u64> {
+/// Lets traffic stand still and compares both ends' views, when no rate has come for a while or after
+/// some patience.
+fn settle(pace: &Pace, target: &Target, names: &[String], players: &mut Players) -> Result<u64> {
     players.traffic.freeze();
-    let until_ns = clock::now_ns() + QUIET_PATIENCE_NS;
+    let until_ns = clock::now_ns() + pace.quiet_patience_ns();
     loop {
         let updates = players.updates;
-        players.play(clock::now_ns() + QUIET_NS, |_| false)?;
+        players.play(clock::now_ns() + pace.quiet_ns(), |_| false)?;
         if players.updates == updates || clock::now_ns() >= until_ns {
             break;
         }

@@ -7,6 +7,8 @@ use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use ratewright_simfabric::workload::sizes::SizeDistribution;
 
+use super::pace::Pace;
+
 /// Hosts that a swarm can be.
 const MOST_SESSIONS: u32 = 16_384;
 
@@ -85,6 +87,11 @@ pub struct SwarmOptions {
     /// --churn flowlets a second)
     #[arg(long, value_name = "BIT/S")]
     pub host_bps: Option<u64>,
+    /// With a workload: the capacity that a host's link stands for. The fabric is slower by this over what
+    /// --host-bps or --churn make it, and leases, acknowledgements that wait and the times between rate
+    /// updates are made as much longer (default: 10 Gbit/s; with --allocator: as it is)
+    #[arg(long, value_name = "BIT/S", requires = "workload")]
+    pub nominal_bps: Option<u64>,
     /// Share of datagrams that are lost, each way
     #[arg(long, default_value_t = 0.0, value_name = "X")]
     pub loss: f64,
@@ -160,6 +167,8 @@ pub struct Plan {
     pub offer: Offer,
     /// Modelled capacity of a host's link, each way.
     pub host_bps: u64,
+    /// How much slower than usual sessions are.
+    pub pace: Pace,
 }
 
 /// Flowlet starts in a second, unless said otherwise.
@@ -199,6 +208,7 @@ impl SwarmOptions {
                     churn_per_s,
                 },
                 host_bps,
+                pace: Pace::USUAL,
             });
         };
         let sizes = SizeDistribution::published(name)?;
@@ -208,7 +218,13 @@ impl SwarmOptions {
             .host_bps
             .unwrap_or((churn_per_s * bits / (self.load * hosts)) as u64);
         check_capacity(host_bps)?;
+        // What an allocator that runs already does in which time is not up to us.
+        let nominal_bps = self.nominal_bps.unwrap_or(match self.allocator {
+            Some(_) => host_bps,
+            None => DEFAULT_HOST_BPS,
+        });
         Ok(Plan {
+            pace: Pace::slower(nominal_bps as f64 / host_bps as f64),
             offer: Offer::Sized {
                 arrivals_per_s: self.load * hosts * host_bps as f64 / bits,
                 sizes,

@@ -24,7 +24,8 @@ use rustc_hash::FxBuildHasher;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::net::{Arrival, Inbox};
-use super::options::Transport;
+use super::options::{Plan, SwarmOptions, Transport};
+use super::pace::Pace;
 use super::traffic::{Action, Traffic};
 use super::views::View;
 use super::weather::Weather;
@@ -117,24 +118,35 @@ impl Players {
     /// # Errors
     /// When there is no socket.
     pub fn new(
-        transport: Transport,
+        options: &SwarmOptions,
+        plan: &Plan,
         names: Vec<String>,
         allocator: SocketAddr,
         inbox: Arc<Inbox>,
-        traffic: Traffic,
-        (up, down): (Weather, Weather),
         interrupted: Arc<AtomicBool>,
     ) -> Result<Self> {
+        let (transport, pace) = (options.transport, &plan.pace);
+        let weather = |direction: u64| {
+            let seed = options.seed ^ (direction << 32);
+            Weather::new(options.loss, options.reorder, seed)
+        };
+        let traffic = Traffic::new(plan.offer.clone(), options.seed);
         let local = match allocator {
             SocketAddr::V4(_) => SocketAddr::from((std::net::Ipv4Addr::UNSPECIFIED, 0)),
             SocketAddr::V6(_) => SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, 0)),
         };
+        // The answer may be held back for longer than usual.
+        let usual = PathConfig::default();
+        let held_back = pace.ack_delay.saturating_sub(Pace::USUAL.ack_delay);
+        let path = PathConfig {
+            patience_ns: usual.patience_ns + held_back.as_nanos() as u64,
+            ..usual
+        };
         let port = match transport {
             Transport::Quic => None,
-            Transport::Udp | Transport::Dpdk => Some(
-                SealedPort::bind(local, PathConfig::default())
-                    .with_context(|| format!("binding {local}"))?,
-            ),
+            Transport::Udp | Transport::Dpdk => {
+                Some(SealedPort::bind(local, path).with_context(|| format!("binding {local}"))?)
+            }
         };
         let player = |name: &String| Player {
             session: ClientSession::new(ClientConfig {
@@ -142,6 +154,7 @@ impl Players {
                 incarnation: clock::now_ns(),
                 software: concat!("ratewright swarm ", env!("CARGO_PKG_VERSION")).to_owned(),
                 sealed_udp: transport != Transport::Quic,
+                ack_delay_ns: pace.ack_delay_ns(),
                 ..ClientConfig::default()
             }),
             decoder: FrameDecoder::new(),
@@ -171,8 +184,8 @@ impl Players {
             actions: Vec::new(),
             late_ns: Vec::new(),
             hosts: Vec::new(),
-            up,
-            down,
+            up: weather(1),
+            down: weather(2),
             interrupted,
             traffic,
             waits: histogram()?,

@@ -67,6 +67,9 @@ pub struct Results {
     pub load: Option<f64>,
     /// Modelled capacity of a host's link, each way.
     pub host_bps: u64,
+    /// How many times slower than what they stand for links are, and sessions with them; see
+    /// [`Pace`](super::pace::Pace).
+    pub slow_motion: f64,
     /// Flowlets started in a second.
     pub starts_per_s: f64,
     /// First rates among the updates.

@@ -119,7 +119,7 @@ impl Target {
         };
         let address = SocketAddr::from((ip, free_port(ip)?));
         let admin = format!("unix:{}", path.join("admin.sock").display());
-        let config = config(options, address, &admin);
+        let config = config(options, plan, address, &admin);
         write(path, "allocator.toml", &config)?;
         let mut command = Command::new(program);
         command.arg("--config").arg(path.join("allocator.toml"));
@@ -261,7 +261,7 @@ fn topology(sessions: u32, host_bps: u64) -> Result<String> {
         .to_toml_string())
 }
 
-fn config(options: &SwarmOptions, address: SocketAddr, admin: &str) -> String {
+fn config(options: &SwarmOptions, plan: &Plan, address: SocketAddr, admin: &str) -> String {
     let hot = match options.transport {
         Transport::Quic => "quic",
         Transport::Udp => "udp",
@@ -287,6 +287,18 @@ fn config(options: &SwarmOptions, address: SocketAddr, admin: &str) -> String {
             Engine::Parallel => "parallel",
         };
         let _ = writeln!(text, "engine = \"{engine}\"");
+    }
+    let is_set = |key: &str| {
+        let mut keys = options
+            .settings
+            .iter()
+            .filter_map(|line| line.split('=').next());
+        keys.any(|set| set.trim() == key)
+    };
+    for (key, value) in plan.pace.settings() {
+        if !is_set(key) {
+            let _ = writeln!(text, "{key} = {value}");
+        }
     }
     for setting in &options.settings {
         let _ = writeln!(text, "{setting}");

@@ -82,8 +82,8 @@ fn timeouts_double_and_fall_back_on_progress() {
         waits_ms.push((deadline_ns - now_ns) / MS);
         now_ns = deadline_ns;
     }
-    // 20 ms and the peer's delay of 1 ms, doubled up to the ceiling.
-    assert_eq!(waits_ms, [21, 42, 84, 168, 200, 200, 200]);
+    // 20 ms, doubled up to the ceiling, and the peer's delay of 1 ms.
+    assert_eq!(waits_ms, [21, 41, 81, 161, 201, 201, 201]);
     send(&mut log, 8, now_ns);
     ack(&mut log, now_ns + MS, 8, 0);
     send(&mut log, 9, now_ns);

@@ -2,9 +2,12 @@
 
 use crate::pair::{LEASE_NS, MS, Pair, start};
 use ratewright_proto::client::{ClientConfig, ClientEvent};
-use ratewright_proto::datagram::{ACK_SOON_NS, HEADER_BYTES};
+use ratewright_proto::datagram::{HEADER_BYTES, ack_soon_ns};
 use ratewright_proto::server::{ServerConfig, ServerEvent};
 use ratewright_proto::{FlowId, RateCode, RateRecord, SessionError};
+
+/// How long both ends of a [`Pair`] hold back the acknowledgement of what somebody waits for.
+const SOON_NS: u64 = ack_soon_ns(20 * MS);
 
 #[test]
 fn a_start_and_its_rate_are_in_the_very_next_datagrams() {
@@ -44,7 +47,7 @@ fn acknowledgements_wait_for_company() {
     let bytes = pair.client_datagram().unwrap();
     pair.server.on_datagram(pair.now_ns, &bytes).unwrap();
     assert_eq!(pair.server_datagram(), None);
-    let due_ns = pair.now_ns + ACK_SOON_NS;
+    let due_ns = pair.now_ns + SOON_NS;
     assert_eq!(pair.server.next_timeout(), Some(due_ns), "a start waits");
     pair.now_ns = due_ns;
     assert_eq!(
@@ -66,7 +69,7 @@ fn a_first_rate_is_acknowledged_soon_and_later_ones_when_there_is_time() {
     pair.client.start(pair.now_ns, start(0, 0)).unwrap();
     pair.settle();
     for (rate_bps, delay_ns) in [
-        (1_000_000, ACK_SOON_NS),
+        (1_000_000, SOON_NS),
         (2_000_000, ServerConfig::default().ack_delay_ns),
     ] {
         pair.server.set_rate(pair.now_ns, flow, rate_bps).unwrap();
@@ -140,7 +143,7 @@ fn later_rates_wait_for_acknowledgements_where_many_are_out_and_only_the_newest_
         assert_eq!(pair.server_datagram(), None, "two are out");
     }
     // The second has asked for a prompt acknowledgement.
-    assert_eq!(pair.client.next_timeout(), Some(pair.now_ns + ACK_SOON_NS));
+    assert_eq!(pair.client.next_timeout(), Some(pair.now_ns + SOON_NS));
     let before = pair.server.counters().rates_sent;
     pair.settle();
     assert_eq!(pair.server.counters().rates_sent, before + 1);

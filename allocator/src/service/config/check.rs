@@ -260,6 +260,13 @@ impl Checker<'_> {
             |ms| ms >= least_liveness && ms <= 60_000,
             &format!("must be from two leases ({least_liveness}) to 60000 milliseconds"),
         )?;
+        let ack_delay_ms = self.within(
+            raw.ack_delay_ms,
+            default.ack_delay_ms,
+            "allocation.ack_delay_ms",
+            |ms| ms >= 1 && ms <= liveness_ms,
+            &format!("must be 1 to {liveness_ms} milliseconds, the liveness; 20 is the default"),
+        )?;
         let start_grace_ms = self.within(
             raw.start_grace_ms,
             default.start_grace_ms,
@@ -285,6 +292,7 @@ impl Checker<'_> {
             workers,
             interval_us,
             update_interval_us,
+            ack_delay_ms,
             gamma,
             threshold,
             mice_reserve,

@@ -47,6 +47,9 @@ external_share = 0.9
 # Least time between two datagrams that a host is sent for rates that change: more of them share one. First
 # rates go at once, and what waits then goes with them.
 update_interval_us = 0
+# An acknowledgement that nobody waits for may wait this long for something that goes the same way.
+# (restart to change)
+ack_delay_ms = 20
 # A rate holds this long at an endpoint without word from the allocator; then it is plain TCP.
 # (restart to change)
 lease_ms = 300

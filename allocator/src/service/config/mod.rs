@@ -97,6 +97,8 @@ pub struct Allocation {
     pub interval_us: Option<u64>,
     /// Least time between two datagrams that a host is sent for rates other than first ones.
     pub update_interval_us: u64,
+    /// How long an acknowledgement that nobody waits for may wait for company.
+    pub ack_delay_ms: u64,
     /// Step size of the price update (flowtune §3).
     pub gamma: f64,
     /// Relative change of a rate below which no update is sent; capacities are derated by it.
@@ -253,6 +255,9 @@ impl Config {
         if self.allocation.liveness_ms != other.allocation.liveness_ms {
             keys.push("allocation.liveness_ms");
         }
+        if self.allocation.ack_delay_ms != other.allocation.ack_delay_ms {
+            keys.push("allocation.ack_delay_ms");
+        }
         keys
     }
 }
@@ -265,6 +270,7 @@ impl Default for Allocation {
             workers: None,
             interval_us: Some(100),
             update_interval_us: 0,
+            ack_delay_ms: 20,
             gamma: 0.4,
             threshold: 0.01,
             mice_reserve: 0.0,

@@ -51,6 +51,7 @@ pub(super) struct RawAllocation {
     pub(super) external_share: Field<f64>,
     pub(super) lease_ms: Field<u64>,
     pub(super) update_interval_us: Field<u64>,
+    pub(super) ack_delay_ms: Field<u64>,
     pub(super) liveness_ms: Field<u64>,
     pub(super) start_grace_ms: Field<u64>,
     pub(super) pin_core: Field<usize>,

@@ -246,6 +246,10 @@ fn every_mistake_gets_its_line_its_key_and_what_would_be_right() {
             "a.toml:10: allocation.liveness_ms = 600: must be from two leases (1000)",
         ),
         (
+            allocation("liveness_ms = 600\nack_delay_ms = 601"),
+            "a.toml:10: allocation.ack_delay_ms = 601: must be 1 to 600 milliseconds",
+        ),
+        (
             allocation("pin_core = 100000"),
             "a.toml:9: allocation.pin_core = 100000: must be below ",
         ),

@@ -9,7 +9,7 @@ use ratewright_proto::control::{
 };
 use ratewright_proto::sealed::Cipher;
 use ratewright_proto::server::registry::{Claim, Decision, superseded};
-use ratewright_proto::server::{Admission, ServerConfig, ServerEvent};
+use ratewright_proto::server::{Admission, ServerEvent};
 use ratewright_topology::Topology;
 
 use crate::engine::EngineEvent;
@@ -43,7 +43,7 @@ pub fn check_welcome(settings: &HubSettings, topology: &Topology) -> Result<(), 
         lease_ns: settings.lease_ns,
         liveness_ns: settings.liveness_ns,
         max_flows: settings.limits.max_flows_per_session,
-        ack_delay_ns: ServerConfig::default().ack_delay_ns,
+        ack_delay_ns: settings.ack_delay_ns,
         first_seq: u32::MAX,
         released: true,
         threshold: settings.threshold,

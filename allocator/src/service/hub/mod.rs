@@ -65,6 +65,8 @@ pub struct HubSettings {
     pub lease_ns: u64,
     /// Least time between two datagrams that a host is sent for later rates.
     pub update_interval_ns: u64,
+    /// How long an acknowledgement that nobody waits for may wait for company.
+    pub ack_delay_ns: u64,
     /// A session that is silent for this long is dropped.
     pub liveness_ns: u64,
     /// Relative change of a rate below which no update is sent.
@@ -340,6 +342,7 @@ fn server_config(settings: &HubSettings) -> Arc<ServerConfig> {
         epoch: settings.epoch,
         lease_ns: settings.lease_ns,
         update_interval_ns: settings.update_interval_ns,
+        ack_delay_ns: settings.ack_delay_ns,
         updates_in_flight: UPDATES_IN_FLIGHT,
         liveness_ns: settings.liveness_ns,
         max_flows: settings.limits.max_flows_per_session,

@@ -106,6 +106,7 @@ pub(super) fn hub_settings(config: &Config, epoch: u64) -> HubSettings {
         epoch,
         lease_ns: config.allocation.lease_ms * 1_000_000,
         update_interval_ns: config.allocation.update_interval_us * 1_000,
+        ack_delay_ns: config.allocation.ack_delay_ms * 1_000_000,
         liveness_ns: config.allocation.liveness_ms * 1_000_000,
         threshold: config.allocation.threshold,
         external_share: config.allocation.external_share,

@@ -35,6 +35,7 @@ fn settings() -> HubSettings {
         epoch: 7,
         lease_ns: LEASE_NS,
         update_interval_ns: 0,
+        ack_delay_ns: 20_000_000,
         liveness_ns: 1_000_000_000,
         threshold: 0.01,
         external_share: 0.9,
