@@ -239,15 +239,18 @@ impl SlotTable {
             slot.sent == rate && !slot.has(NEEDED)
         };
         slot.set(NEEDED, !held);
+        let none_sent = slot.sent_seq == 0 || slot.sent == RateCode::NONE;
+        let first = none_sent && slot.acked == RateCode::NONE;
         if !held {
-            self.queue(flow.slot());
+            self.queue(flow.slot(), first);
         }
         Some(!held)
     }
 
-    fn queue(&mut self, index: u32) {
+    /// `first`: the client has no rate of the flow, and none is on its way.
+    fn queue(&mut self, index: u32, first: bool) {
         let slot = &mut self.slots[index as usize];
-        if slot.acked == RateCode::NONE {
+        if first || slot.has(FIRST_QUEUED) {
             // It may stand in the other queue too, from the flow before; there it is passed over.
             if !slot.has(FIRST_QUEUED) {
                 slot.set(FIRST_QUEUED, true);
@@ -323,7 +326,8 @@ impl SlotTable {
         let slot = &mut self.slots[index as usize];
         if slot.sent_seq == seq && slot.has(ACTIVE) {
             slot.set(NEEDED, true);
-            self.queue(index);
+            let first = slot.acked == RateCode::NONE;
+            self.queue(index, first);
         }
     }
 

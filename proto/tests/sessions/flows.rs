@@ -115,9 +115,18 @@ fn later_rates_share_a_datagram_and_first_ones_wait_for_nobody() {
         "a first rate goes at once and takes them along"
     );
     set(&mut pair, 2, 4_000_000);
-    assert_eq!(pair.server_datagram(), None);
+    set(&mut pair, 3, 5_000_000);
+    assert_eq!(
+        pair.server_datagram(),
+        None,
+        "the first one is on its way, the next ones wait"
+    );
     pair.now_ns = sent_ns + interval_ns;
-    assert!(pair.server_datagram().is_some(), "their time has come");
+    assert_eq!(
+        pair.server_datagram().map(|bytes| bytes.len()),
+        Some(HEADER_BYTES + 2 * RateRecord::BYTES),
+        "their time has come"
+    );
 }
 
 #[test]
