@@ -4,6 +4,7 @@
 # the kernel. On the wire a packet costs 24 bytes more than what is counted: checksum, preamble, gap.
 #
 # usage, as root: scripts/relay_savings.sh [BIN_DIR [SESSIONS [HOST_BIT_PER_S [SECONDS]]]]
+# NOMINAL_BPS in the environment: what links stand for, for sessions in slow motion (default: HOST_BIT_PER_S).
 # Needs ip, ethtool, openssl, curl and python3; BIN_DIR has ratewright and ratewright-allocator (default: target/release).
 set -euo pipefail
 
@@ -43,10 +44,14 @@ openssl req -new -key relay.key -subj /CN=relay-1 |
     --spines 4 --host-capacity "${host_bps}bit/s" --fabric-capacity "$((host_bps * 4))bit/s" \
     --output topology.toml >/dev/null 2>&1
 
+load=(--sessions "$sessions" --workload web --load 0.8 --host-bps "$host_bps" \
+    --nominal-bps "${NOMINAL_BPS:-$host_bps}")
 tls() { printf '[tls]\nca = "ca.pem"\ncert = "%s.pem"\nkey = "%s.key"\n[transport]\nhot = "udp"\n' "$1" "$1"; }
 {
     printf 'listen = "10.211.0.2:7600"\nadmin = "unix:admin.sock"\ntopology = "topology.toml"\n'
     tls ratewright-allocator
+    # Leases and updates in slow motion, as the links are.
+    "$bin/ratewright" swarm "${load[@]}" --print-settings
     printf '[trust.relays]\nrelay-1 = ["h*"]\n'
 } >allocator.toml
 {
@@ -54,7 +59,10 @@ tls() { printf '[tls]\nca = "ca.pem"\ncert = "%s.pem"\nkey = "%s.key"\n[transpor
     tls relay
 } >relay.toml
 
-counted() { cat "/sys/class/net/$link/statistics/"{rx_bytes,rx_packets,tx_bytes,tx_packets}; }
+snapshot() {
+    cat "/sys/class/net/$link/statistics/"{rx_bytes,rx_packets,tx_bytes,tx_packets} >"$1.link"
+    curl -s --unix-socket admin.sock http://allocator/metrics >"$1.metrics"
+}
 log_has() { for _ in $(seq 100); do grep -q "$2" "$1" && return; sleep 0.1; done; cat "$1"; return 1; }
 
 for way in direct relay; do
@@ -69,23 +77,34 @@ for way in direct relay; do
         log_has relay.log "connected to the allocator"
         address=127.0.0.1:7609
     fi
-    mapfile -t before < <(counted)
-    "$bin/ratewright" swarm --sessions "$sessions" --workload web --load 0.8 --host-bps "$host_bps" \
-        --seconds "$seconds" --transport udp --allocator "$address" --admin "unix:$work/admin.sock" \
-        --cert-dir . --allocator-pid "$allocator" --json >swarm.json
-    mapfile -t after < <(counted)
-    curl -s --unix-socket admin.sock http://allocator/metrics >metrics
-    python3 - "$way" "${before[@]}" "${after[@]}" <<'PYTHON'
+    # A short run and a longer one: their difference has no handshakes.
+    for length in 1 $((seconds + 1)); do
+        snapshot "before-$length"
+        "$bin/ratewright" swarm "${load[@]}" --seconds "$length" --transport udp --allocator "$address" \
+            --admin "unix:$work/admin.sock" --cert-dir . --allocator-pid "$allocator" --json >swarm.json
+        snapshot "after-$length"
+    done
+    python3 - "$way" 1 $((seconds + 1)) <<'PYTHON'
 import json, sys
-way, numbers = sys.argv[1], list(map(int, sys.argv[2:]))
-down_bytes, down, up_bytes, up = (after - before for before, after in zip(numbers[:4], numbers[4:]))
+way, lengths = sys.argv[1], sys.argv[2:]
 swarm = json.load(open("swarm.json"))
-metrics = dict(line.rsplit(" ", 1) for line in open("metrics") if line[0] not in "#\n")
-of = lambda name: int(float(metrics[f"ratewright_allocator_{name}_total"]))
+
+def snapshot(name):
+    links = list(map(int, open(f"{name}.link").read().split()))
+    lines = (line.rsplit(" ", 1) for line in open(f"{name}.metrics") if line[0] not in "#\n")
+    metrics = {key: float(value) for key, value in lines}
+    of = lambda name: metrics[f"ratewright_allocator_{name}_total"]
+    return [of("datagrams_sent"), of("datagrams_received"), *links]
+
+def spent(length):
+    return [b - a for a, b in zip(snapshot(f"before-{length}"), snapshot(f"after-{length}"))]
+
+short, longer = map(spent, lengths)
+datagrams_down, datagrams_up, down_bytes, down, up_bytes, up = (int(b - a) for a, b in zip(short, longer))
 print(json.dumps({
     "way": way,
-    "hosts_datagrams_down": of("datagrams_sent"),
-    "hosts_datagrams_up": of("datagrams_received"),
+    "hosts_datagrams_down": datagrams_down,
+    "hosts_datagrams_up": datagrams_up,
     "packets_from_allocator": down,
     "packets_to_allocator": up,
     "wire_bytes_from_allocator": down_bytes + 24 * down,

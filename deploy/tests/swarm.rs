@@ -133,6 +133,25 @@ fn a_fabric_in_slow_motion_leaves_both_ends_with_the_same_view() {
 }
 
 #[test]
+fn the_settings_of_a_slow_fabric_are_printed_for_an_allocator_of_ones_own() {
+    let nominal = [
+        "--workload",
+        "web",
+        "--host-bps",
+        "1000000",
+        "--nominal-bps",
+        "10000000",
+    ];
+    let output = swarm(&[&nominal[..], &["--print-settings"]].concat());
+    assert!(output.status.success());
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(
+        table,
+        "[allocation]\nlease_ms = 3000\nliveness_ms = 10000\nack_delay_ms = 200\nupdate_interval_us = 300\n"
+    );
+}
+
+#[test]
 fn what_makes_no_sense_is_refused_in_one_line() {
     for (args, names) in [
         (["--seconds", "0"], "--seconds"),

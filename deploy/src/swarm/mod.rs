@@ -67,6 +67,13 @@ const REPORT_EVERY_NS: u64 = 10 * NS_PER_S;
 /// When options make no sense, the allocator does not start, or sessions do not come about.
 pub fn run(options: &SwarmOptions) -> Result<()> {
     let plan = options.check()?;
+    if options.print_settings {
+        println!("[allocation]");
+        for (key, value) in plan.pace.settings() {
+            println!("{key} = {value}");
+        }
+        return Ok(());
+    }
     let mut memory_log = match &options.memory_log {
         Some(path) => {
             Some(File::create(path).with_context(|| format!("creating {}", path.display()))?)

@@ -92,6 +92,9 @@ pub struct SwarmOptions {
     /// updates are made as much longer (default: 10 Gbit/s; with --allocator: as it is)
     #[arg(long, value_name = "BIT/S", requires = "workload")]
     pub nominal_bps: Option<u64>,
+    /// Print the `[allocation]` table that an allocator of one's own needs for --nominal-bps, and end
+    #[arg(long, requires = "nominal_bps")]
+    pub print_settings: bool,
     /// Share of datagrams that are lost, each way
     #[arg(long, default_value_t = 0.0, value_name = "X")]
     pub loss: f64,
