@@ -14,9 +14,10 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
+use ratewright_simfabric::bench::{self, memory::Lines};
 use ratewright_simfabric::transport::tcp::congestion::Dctcp;
 use ratewright_simfabric::transport::tcp::{Tcp, TcpConfig};
-use ratewright_simfabric::{Sim, Span, Time, bench};
+use ratewright_simfabric::{Sim, Span, Time};
 use serde::Serialize;
 
 /// The simulated fabric of Ratewright.
@@ -56,6 +57,9 @@ struct BenchArgs {
     /// Print the result as JSON.
     #[arg(long)]
     json: bool,
+    /// Measure instead how long cache lines take of so much memory, which bounds large runs.
+    #[arg(long, conflicts_with_all = ["hosts", "packet_hops", "json"])]
+    memory: bool,
 }
 
 #[derive(Serialize, Debug)]
@@ -101,7 +105,35 @@ fn peak_rss_bytes() -> anyhow::Result<u64> {
     Ok(kib * 1_024)
 }
 
+/// Kibibytes of memory whose lines are measured.
+const MEMORY_KIB: [usize; 9] = [256, 512, 1_024, 2_048, 4_096, 8_192, 16_384, 32_768, 65_536];
+/// Lines that are waited for, and that are fetched ahead, per size.
+const LINES: [usize; 2] = [1_000_000, 8_000_000];
+
+fn run_memory_bench() -> anyhow::Result<()> {
+    for kib in MEMORY_KIB {
+        let mut lines = Lines::new(kib * 1_024, 1);
+        // Once, so that all of it is there.
+        lines.touch(LINES[1] / 4);
+        std::hint::black_box(lines.chase(LINES[0] / 4));
+        let (_, waited) = clock::timed(|| std::hint::black_box(lines.chase(LINES[0])));
+        let ((), fetched) = clock::timed(|| lines.touch(LINES[1]));
+        std::hint::black_box(lines.touched());
+        let per_line = |took: Duration, lines: usize| took.as_secs_f64() * 1e9 / lines as f64;
+        say!(
+            "{:>6.2} MiB: {:>6.1} ns for a line that is waited for, {:>5.2} ns for one that was fetched ahead",
+            kib as f64 / 1_024.0,
+            per_line(waited, LINES[0]),
+            per_line(fetched, LINES[1])
+        );
+    }
+    Ok(())
+}
+
 fn run_bench(args: &BenchArgs) -> anyhow::Result<()> {
+    if args.memory {
+        return run_memory_bench();
+    }
     let topology = bench::fabric(args.hosts)?;
     let hosts = topology.hosts().len() as u32;
     let mut sim = Sim::new(

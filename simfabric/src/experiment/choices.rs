@@ -90,6 +90,8 @@ pub struct Choices {
     /// XCP's control interval before any round trip is known, and after an interval without traffic;
     /// none: 100 µs, and the last mean round trip.
     pub xcp_interval: Option<Span>,
+    /// The shortest control interval of XCP's routers.
+    pub xcp_least_interval: Span,
     /// The same of pFabric, whose window does not grow far beyond.
     pub pfabric_window_packets: u32,
     /// What a flowlet of Flowtune sends before its first rate.
@@ -146,6 +148,7 @@ impl Default for Choices {
             tcp_window_packets: 10,
             xcp_window_packets: 1,
             xcp_interval: None,
+            xcp_least_interval: Span::ZERO,
             pfabric_window_packets: 12,
             flowtune_window_packets: 1,
             min_rto: Span::from_us(200),
@@ -238,6 +241,11 @@ pub const KEYS: &[(&str, &str, &str)] = &[
         "xcp-interval",
         "microseconds above 0",
         "XCP's control interval at first and after one without traffic; ns-2 has 50000",
+    ),
+    (
+        "xcp-least-interval",
+        "microseconds above 0",
+        "XCP's shortest control interval; ns-2 has 1000",
     ),
     (
         "pfabric-window",
@@ -390,6 +398,7 @@ impl Choices {
             "tcp-window" => self.tcp_window_packets = above_zero(value)?,
             "xcp-window" => self.xcp_window_packets = above_zero(value)?,
             "xcp-interval" => self.xcp_interval = Some(microseconds(value)?),
+            "xcp-least-interval" => self.xcp_least_interval = microseconds(value)?,
             "pfabric-window" => self.pfabric_window_packets = above_zero(value)?,
             "flowtune-window" => self.flowtune_window_packets = value.parse().ok()?,
             "min-rto" => self.min_rto = microseconds(value)?,

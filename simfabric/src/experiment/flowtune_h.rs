@@ -86,7 +86,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
     let samples = samples(settings)?;
     let mut figure = Figure::new(
         "flowtune-h",
-        "99 % of completion times over Flowtune's (flowtune fig. 12)",
+        "99th percentile of completion times over Flowtune's (flowtune fig. 12)",
         settings.seed,
         settings.quick,
     );
@@ -170,7 +170,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
             Panel::bars(
                 format!("Load {load}"),
                 "Size of flowlet",
-                Axis::linear("99 % of times over Flowtune's (×)"),
+                Axis::linear("99th percentile over Flowtune's (×)"),
                 classes
                     .iter()
                     .map(|&class| CLASSES[class].0.to_owned())
@@ -181,7 +181,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
         })
         .collect();
     let picture = Picture::new(
-        "99 % of completion times over Flowtune's",
+        "99th percentile of completion times over Flowtune's",
         format!(
             "Flowtune fig. 12; workload {}; the line at 1 is Flowtune",
             settings.choices.workload

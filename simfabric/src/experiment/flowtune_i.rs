@@ -23,7 +23,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
     let samples = samples(settings)?;
     let mut figure = Figure::new(
         "flowtune-i",
-        "99 % of queueing delays (flowtune fig. 13)",
+        "99th percentile of queueing delays (flowtune fig. 13)",
         settings.seed,
         settings.quick,
     );
@@ -87,7 +87,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
         panels.push(Panel::lines(
             *path,
             Axis::linear("Load").over(0.0, 1.0),
-            Axis::linear("99 % of queueing delays (µs)"),
+            Axis::linear("99th percentile of queueing delay (µs)"),
             lines,
         ));
     }
@@ -95,7 +95,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
         Some(theirs.queueing_p99_us[hops] / ours.queueing_p99_us[hops].max(1e-3))
     })?;
     let picture = Picture::new(
-        "99 % of queueing delays",
+        "99th percentile of queueing delays",
         "Flowtune fig. 13; from the lengths of queues",
         panels,
     )

@@ -42,6 +42,10 @@ pub(super) const PAPER: [PaperRow; 4] = [
             // ns-2's control interval after an idle one: nothing is handed out for so long.
             &["xcp-interval=50000"],
             &["xcp-interval=50000", "handshake=true"],
+            // And its shortest one, 45 round trips of this network.
+            &["xcp-least-interval=1000"],
+            // The paper's sizes are not public: what one packet per round trip costs grows with them.
+            &["xcp-interval=50000", "size-factor=6"],
         ],
     ),
 ];

@@ -131,12 +131,12 @@ pub const FLOWTUNE: &[Experiment] = &[
     },
     Experiment {
         letter: 'H',
-        title: "fig. 12: 99 % of completion times against other schemes",
+        title: "fig. 12: 99th percentile of completion times against other schemes",
         run: flowtune_h::run,
     },
     Experiment {
         letter: 'I',
-        title: "fig. 13: 99 % of queueing delays",
+        title: "fig. 13: 99th percentile of queueing delays",
         run: flowtune_i::run,
     },
     Experiment {

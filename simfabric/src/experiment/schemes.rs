@@ -108,13 +108,14 @@ impl Scheme {
                 limit,
             }),
             Self::Xcp => both(QueueConfig::Xcp {
-                control: choices
-                    .xcp_interval
-                    .map_or_else(XcpConfig::default, |interval| XcpConfig {
-                        first_interval: interval,
-                        idle_interval: Some(interval),
-                        ..XcpConfig::default()
-                    }),
+                control: XcpConfig {
+                    first_interval: choices
+                        .xcp_interval
+                        .unwrap_or(XcpConfig::default().first_interval),
+                    idle_interval: choices.xcp_interval,
+                    least_interval: choices.xcp_least_interval,
+                    ..XcpConfig::default()
+                },
                 limit,
             }),
         }
@@ -191,6 +192,7 @@ impl Scheme {
         if self != Self::Xcp {
             own.xcp_window_packets = usual.xcp_window_packets;
             own.xcp_interval = usual.xcp_interval;
+            own.xcp_least_interval = usual.xcp_least_interval;
         }
         if !matches!(self, Self::Dctcp | Self::SfqCodel) {
             own.tcp_window_packets = usual.tcp_window_packets;

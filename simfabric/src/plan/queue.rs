@@ -66,6 +66,7 @@ struct RedTable {
 struct XcpTable {
     first_interval: Option<Delay>,
     idle_interval: Option<Delay>,
+    least_interval: Option<Delay>,
     limit_packets: Option<Spanned<u32>>,
     limit_bytes: Option<Spanned<u64>>,
 }
@@ -195,6 +196,7 @@ pub(super) fn read<'a>(
             let control = XcpConfig {
                 first_interval: t.first_interval.map_or(usual.first_interval, |d| d.0),
                 idle_interval: t.idle_interval.map(|d| d.0).or(usual.idle_interval),
+                least_interval: t.least_interval.map_or(usual.least_interval, |d| d.0),
                 ..usual
             };
             let limit = limit(source, t.limit_packets, t.limit_bytes)?.unwrap_or_default();

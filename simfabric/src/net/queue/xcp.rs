@@ -20,6 +20,8 @@ pub struct XcpConfig {
     /// The control interval after one in which no packet had a window and a round trip to share by;
     /// none: the mean round trip that was known before. ns-2 goes back to its first one, 50 ms.
     pub idle_interval: Option<Span>,
+    /// The shortest control interval, whatever round trips are; ns-2 has 1 ms, many of a datacenter's.
+    pub least_interval: Span,
 }
 
 impl Default for XcpConfig {
@@ -31,6 +33,7 @@ impl Default for XcpConfig {
             gamma: 0.1,
             first_interval: Span::from_us(100),
             idle_interval: None,
+            least_interval: Span::ZERO,
         }
     }
 }
@@ -59,6 +62,8 @@ pub struct XcpQueue {
     rate_bytes_per_s: f64,
     interval: Interval,
     interval_end: Time,
+    /// How long the interval is that ends then.
+    length: Span,
     mean_rtt_s: f64,
     /// Feedback per packet: scale of the gain (§3.5, ξp) and of the loss (ξn).
     gain: f64,
@@ -79,6 +84,7 @@ impl XcpQueue {
             rate_bytes_per_s: rate_bps as f64 / 8.0,
             interval: Interval::default(),
             interval_end: Time::ZERO + config.first_interval,
+            length: config.first_interval,
             mean_rtt_s: config.first_interval.as_secs_f64(),
             gain: 0.0,
             loss: 0.0,
@@ -105,9 +111,8 @@ impl XcpQueue {
         let shuffled = (gamma * input_rate * d - aggregate.abs()).max(0.0);
         self.gain_left = shuffled + aggregate.max(0.0);
         self.loss_left = shuffled + (-aggregate).max(0.0);
-        // Sums are of the interval that passed, shares are for the next one, as long as a mean
-        // round trip: scale them to it.
-        let scale = d / seconds;
+        // Sums are of the interval that passed, shares are for the next one: scale them to it.
+        let scale = d.max(self.config.least_interval.as_secs_f64()) / seconds;
         self.gain = if sums.time_s > 0.0 {
             self.gain_left / (sums.time_s * scale)
         } else {
@@ -124,30 +129,40 @@ impl XcpQueue {
         };
     }
 
+    /// How long the control interval is that begins: a mean round trip.
+    fn next_interval(&self) -> Span {
+        Span::from_secs_f64(self.mean_rtt_s).max(self.config.least_interval)
+    }
+
     /// Catches up with intervals that have ended.
     fn advance(&mut self, now: Time) {
         if now < self.interval_end {
             return;
         }
-        let length = Span::from_secs_f64(self.mean_rtt_s);
         if let Some(idle) = self.config.idle_interval {
-            return self.advance_by_clock(now, length, idle);
+            self.advance_by_clock(now, idle);
+        } else {
+            let late = now.since(self.interval_end);
+            self.end_interval((self.length + late).as_secs_f64());
+            self.interval_end = now + self.next_interval();
         }
-        let late = now.since(self.interval_end);
-        self.end_interval((length + late).as_secs_f64());
-        self.interval_end = now + Span::from_secs_f64(self.mean_rtt_s);
+        self.length = self.next_interval();
     }
 
     /// The same by a clock that also ticks when nothing happens: intervals without traffic count as such,
     /// instead of making the one before longer.
-    fn advance_by_clock(&mut self, now: Time, length: Span, idle: Span) {
-        self.end_interval(length.as_secs_f64());
-        let next = self.interval_end + Span::from_secs_f64(self.mean_rtt_s);
+    fn advance_by_clock(&mut self, now: Time, idle: Span) {
+        self.end_interval(self.length.as_secs_f64());
+        let interval = self.next_interval();
+        let next = self.interval_end + interval;
         if now < next {
             self.interval_end = next;
             return;
         }
-        self.end_interval(self.mean_rtt_s);
+        self.end_interval(
+            self.mean_rtt_s
+                .max(self.config.least_interval.as_secs_f64()),
+        );
         let passed = now.since(next).0 / idle.0.max(1);
         self.interval_end = next + Span(idle.0.max(1) * (passed + 1));
     }
@@ -321,6 +336,51 @@ mod tests {
             (given - expected).abs() < 0.03 * expected,
             "{given} {expected}"
         );
+    }
+
+    /// What is handed out per interval stays the same, however long that is: α of a round trip's spare
+    /// bandwidth.
+    #[test]
+    fn a_longer_interval_hands_out_as_much_more_slowly() {
+        let config = XcpConfig {
+            least_interval: Span::from_us(400),
+            ..XcpConfig::default()
+        };
+        let mut bench = Bench::new(XcpQueue::new(config, Limit::Unlimited, RATE_BPS));
+        let mut given = [0.0; 9];
+        // Half of the link is used. Intervals end at 100 µs, 500 µs and 900 µs.
+        for i in 0..450u64 {
+            bench.now = Time::from_us(2 * i);
+            let mut data = packet(0, i, 1_000);
+            data.payload_bytes = 1_000;
+            let header = XcpHeader {
+                cwnd_bytes: 50_000.0,
+                rtt_s: RTT_S,
+                feedback_bytes: f64::INFINITY,
+            };
+            bench
+                .shared
+                .extensions
+                .attach(&mut data, Extension::Xcp(header));
+            bench.put(data);
+            let mut taken = bench.take().expect("one in, one out");
+            if let Some(Extension::Xcp(header)) = bench.shared.extensions.take(&mut taken) {
+                given[(i / 50) as usize] += header.feedback_bytes;
+            }
+        }
+        let expected = 0.4 * RTT_S * RATE / 2.0;
+        for (interval, given) in [(1, &given[1..5]), (5, &given[5..9])] {
+            let sum: f64 = given.iter().sum();
+            assert!(
+                (sum - expected).abs() < 0.05 * expected,
+                "from {interval}00 µs: {given:?}"
+            );
+            let quarter = given[0];
+            assert!(
+                (quarter - expected / 4.0).abs() < 0.05 * expected,
+                "{given:?}"
+            );
+        }
     }
 
     #[test]

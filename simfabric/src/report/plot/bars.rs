@@ -3,13 +3,15 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::Bars;
 use super::draw::{Area, Chart, Failure};
 use super::style::{self, INK, MUTED};
+use super::{Bars, Mark};
 use crate::report::figure::short;
 
 /// The share of a group's width that its bars take.
 const FILLED: f64 = 0.82;
+/// Pixels that a value takes above its bar, with the distance to it.
+const TEXT: i32 = 16;
 /// With more bars than this the values are left out.
 const MOST_VALUES: usize = 24;
 
@@ -19,6 +21,7 @@ pub(super) fn draw<X, Y>(
     area: &Area<'_>,
     groups: &[String],
     series: &[Bars],
+    marks: &[Mark],
     (low, high): (f64, f64),
     log: bool,
 ) -> Result<(), Failure>
@@ -46,7 +49,17 @@ where
             };
             chart.draw_series(std::iter::once(Rectangle::new(corners, fill)))?;
             if written {
-                let above = chart.backend_coord(&(left + width / 2.0, value.clamp(low, high)));
+                let middle = left + width / 2.0;
+                let mut above = chart.backend_coord(&(middle, value.clamp(low, high)));
+                // Above a mark's line that would go through it.
+                let lines = marks.iter().flat_map(|mark| [mark.from, mark.to]);
+                let lines = lines.map(|at| chart.backend_coord(&(middle, at.clamp(low, high))).1);
+                if let Some(line) = lines
+                    .filter(|y| (above.1 - TEXT..above.1).contains(y))
+                    .min()
+                {
+                    above.1 = line;
+                }
                 write(
                     area,
                     above,
@@ -91,4 +104,44 @@ fn write(
         font.pos(Pos::new(HPos::Center, vertical)),
     ))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Axis, Bars, Panel, Picture};
+    use crate::report::plot::style;
+
+    /// The height at which a text stands in the picture.
+    fn height_of(text: &str, mark: Option<f64>) -> f64 {
+        let bars = Bars {
+            name: "bars".to_owned(),
+            colour: style::colour(0),
+            hollow: false,
+            values: vec![Some(0.93), Some(0.37), Some(2.0)],
+        };
+        let groups = ["a", "b", "c"].map(str::to_owned).to_vec();
+        let panel = Panel::bars("p", "x", Axis::linear("y"), groups, vec![bars]);
+        let panel = match mark {
+            Some(at) => panel.mark(at, ""),
+            None => panel,
+        };
+        let svg = Picture::new("t", "s", vec![panel])
+            .svg()
+            .expect("a picture");
+        let end = svg.find(text).expect("the text is there");
+        let tag = &svg[svg[..end].rfind("<text").expect("in a tag")..end];
+        let y = tag.split(" y=\"").nth(1).expect("a height");
+        y.split('"')
+            .next()
+            .and_then(|y| y.parse().ok())
+            .expect("a number")
+    }
+
+    #[test]
+    fn a_value_stands_above_a_mark_that_would_cross_it() {
+        assert!(height_of("0.93", Some(1.0)) < height_of("0.93", None));
+        for clear in ["0.37", "2.0"] {
+            assert!((height_of(clear, Some(1.0)) - height_of(clear, None)).abs() < 0.5);
+        }
+    }
 }

@@ -204,7 +204,8 @@ impl Panel {
                 lines::draw(&mut chart, lines, (x_low, x_high), self.y_range())
             }
             Content::Bars { groups, series } => {
-                bars::draw(&mut chart, area, groups, series, self.y_range(), self.y.log)
+                let (range, log) = (self.y_range(), self.y.log);
+                bars::draw(&mut chart, area, groups, series, &self.marks, range, log)
             }
         }
     }

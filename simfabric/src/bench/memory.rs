@@ -1,0 +1,99 @@
+//! What memory of this machine gives a simulation: how long a cache line takes that is waited for, and one
+//! of many that were asked for in time. A packet-hop touches some fifteen lines.
+
+use rand::seq::SliceRandom as _;
+use rand::{RngExt as _, SeedableRng as _};
+
+use crate::SimRng;
+use crate::prefetch::fetch;
+
+/// Lines that are asked for ahead of the one that is touched.
+const AHEAD: usize = 32;
+
+/// One cache line.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C, align(64))]
+struct Line {
+    /// The next one of a ring through all of them.
+    next: u32,
+    touched: u32,
+}
+
+/// Cache lines in a row, and an order in which they are touched.
+#[derive(Debug)]
+pub struct Lines {
+    lines: Vec<Line>,
+    order: Vec<u32>,
+}
+
+impl Lines {
+    /// So many bytes' worth of lines, at least one, in an order that the seed determines.
+    #[must_use]
+    pub fn new(bytes: usize, seed: u64) -> Self {
+        let count = (bytes / size_of::<Line>()).clamp(1, u32::MAX as usize);
+        let mut rng = SimRng::seed_from_u64(seed);
+        let mut ring: Vec<u32> = (0..count as u32).collect();
+        ring.shuffle(&mut rng);
+        let mut lines = vec![Line::default(); count];
+        for (i, line) in ring.iter().enumerate() {
+            lines[*line as usize].next = ring[(i + 1) % count];
+        }
+        let order = (0..1 << 16)
+            .map(|_| rng.random_range(0..count as u32))
+            .collect();
+        Self { lines, order }
+    }
+
+    /// Goes so many steps along the ring: each line says which is next. Returns where it ended.
+    #[must_use]
+    pub fn chase(&self, steps: usize) -> u32 {
+        (0..steps).fold(0, |at, _| self.lines[at as usize].next)
+    }
+
+    /// Changes so many lines at random places, each fetched some lines before.
+    pub fn touch(&mut self, steps: usize) {
+        let mut shift = 0_u32;
+        let count = self.lines.len() as u32;
+        for step in 0..steps {
+            let here = step % self.order.len();
+            if here == 0 {
+                // Other lines in each round.
+                shift = (shift + 7_919) % count;
+            }
+            let place = |index: usize| {
+                let place = self.order[index % self.order.len()] + shift;
+                if place < count { place } else { place - count }
+            };
+            fetch::<_, 1>(&self.lines[place(step + AHEAD) as usize]);
+            let line = place(step) as usize;
+            self.lines[line].touched = self.lines[line].touched.wrapping_add(1);
+        }
+    }
+
+    /// How often lines were changed.
+    #[must_use]
+    pub fn touched(&self) -> u64 {
+        self.lines.iter().map(|line| u64::from(line.touched)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ring_leads_through_all_lines() {
+        let lines = Lines::new(64 * 100, 1);
+        let mut seen: Vec<u32> = (0..100).map(|steps| lines.chase(steps)).collect();
+        assert_eq!(lines.chase(100), lines.chase(0));
+        seen.sort_unstable();
+        assert_eq!(seen, (0..100).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn every_step_changes_one_line() {
+        let mut lines = Lines::new(64 * 1_000, 1);
+        lines.touch(100_000);
+        assert_eq!(lines.touched(), 100_000);
+    }
+}
