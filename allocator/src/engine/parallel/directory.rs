@@ -4,6 +4,8 @@ use hashbrown::HashTable;
 use rustc_hash::FxBuildHasher;
 use std::hash::BuildHasher;
 
+use super::lanes::Cell;
+use super::rows::CELL_BITS;
 use crate::engine::FlowKey;
 
 /// Where a flow is kept.
@@ -14,7 +16,7 @@ pub(super) enum Home {
         /// The FlowBlock.
         block: u16,
         /// The cell.
-        cell: u16,
+        cell: Cell,
     },
     /// Among a worker's loose flows.
     Loose {
@@ -77,8 +79,8 @@ impl Directory {
         let home = self.homes[flow as usize];
         if home & LOOSE == 0 {
             Home::Cell {
-                block: (home >> 16) as u16,
-                cell: home as u16,
+                block: (home >> CELL_BITS) as u16,
+                cell: home & ((1 << CELL_BITS) - 1),
             }
         } else {
             Home::Loose {
@@ -90,7 +92,7 @@ impl Directory {
 
     pub(super) fn set_home(&mut self, flow: u32, home: Home) {
         self.homes[flow as usize] = match home {
-            Home::Cell { block, cell } => u32::from(block) << 16 | u32::from(cell),
+            Home::Cell { block, cell } => u32::from(block) << CELL_BITS | cell,
             Home::Loose { worker, index } => LOOSE | u32::from(worker) << LOOSE_INDEX_BITS | index,
         };
     }

@@ -6,7 +6,7 @@
 //! both racks with many others have one cell only, in a row for both sides (see `joint`).
 
 use super::joint::{JointRows, fit, is_eligible};
-use super::lanes::{Halves, LANES, Lanes};
+use super::lanes::{Cell, Cells, LANES, Lanes};
 use super::layout::FlowBlockShape;
 use super::rows::{Aside, MAX_ROWS, RowSet, Share, Slots, reorder, split};
 
@@ -60,9 +60,9 @@ pub(super) struct FlowBlock {
     pub(super) up: RowSet,
     pub(super) down: RowSet,
     /// By upward row: the downward cell.
-    pub(super) back: Vec<Halves>,
+    pub(super) back: Vec<Cells>,
     /// By downward row: the upward cell.
-    pub(super) mate: Vec<Halves>,
+    pub(super) mate: Vec<Cells>,
     pub(super) rate: Vec<Lanes>,
     pub(super) told: Vec<Lanes>,
     pub(super) flow: Vec<[u32; 16]>,
@@ -122,8 +122,8 @@ impl FlowBlock {
 
     pub(super) fn grow(&mut self) {
         let (up, down) = (self.up.len(), self.down.len());
-        fit(&mut self.back, up, Halves::default());
-        fit(&mut self.mate, down, Halves::default());
+        fit(&mut self.back, up, Cells::default());
+        fit(&mut self.mate, down, Cells::default());
         if let Some(terms) = &mut self.terms {
             terms.fit(up, down, self.joint.len());
         }
@@ -167,8 +167,8 @@ impl FlowBlock {
         &mut self,
         ends: [End; 2],
         state: CellState,
-        moved: &mut impl FnMut(u32, u16),
-    ) -> Option<u16> {
+        moved: &mut impl FnMut(u32, Cell),
+    ) -> Option<Cell> {
         if is_eligible(&ends)
             && let Some(row) = self.joint.row_for(&ends)
         {
@@ -190,7 +190,7 @@ impl FlowBlock {
     }
 
     /// Takes a flow into a row for both racks that has room for it.
-    pub(super) fn insert_joint(&mut self, row: u16, ends: [End; 2], state: &CellState) -> u16 {
+    pub(super) fn insert_joint(&mut self, row: u16, ends: [End; 2], state: &CellState) -> Cell {
         self.grow();
         self.count(state);
         let (row, lane) = self.joint.put(row, ends, state);
@@ -206,8 +206,8 @@ impl FlowBlock {
         &mut self,
         [source, destination]: [End; 2],
         state: CellState,
-        moved: &mut impl FnMut(u32, u16),
-    ) -> Option<u16> {
+        moved: &mut impl FnMut(u32, Cell),
+    ) -> Option<Cell> {
         let near = Share::new(usize::from(destination.table), self.down.tables());
         let up = self.take_up(source, near)?;
         let Some(down) = self.take_down(destination, moved) else {
@@ -221,7 +221,7 @@ impl FlowBlock {
     }
 
     /// Takes an upward cell; a row is only opened if moving one other flow does not make room.
-    pub(super) fn take_up(&mut self, end: End, near: Share) -> Option<u16> {
+    pub(super) fn take_up(&mut self, end: End, near: Share) -> Option<Cell> {
         let (table, slots) = (usize::from(end.table), end.slots);
         let up = match self.up.insert(table, slots, near) {
             Some(up) => up,
@@ -252,7 +252,7 @@ impl FlowBlock {
     }
 
     /// Takes a downward cell likewise.
-    pub(super) fn take_down(&mut self, end: End, moved: &mut impl FnMut(u32, u16)) -> Option<u16> {
+    pub(super) fn take_down(&mut self, end: End, moved: &mut impl FnMut(u32, Cell)) -> Option<Cell> {
         let (table, slots) = (usize::from(end.table), end.slots);
         let down = match self.down.insert(table, slots, Share::FIRST) {
             Some(down) => down,
@@ -270,7 +270,7 @@ impl FlowBlock {
         Some(down)
     }
 
-    fn shift_down(&mut self, aside: Aside, moved: &mut impl FnMut(u32, u16)) {
+    fn shift_down(&mut self, aside: Aside, moved: &mut impl FnMut(u32, Cell)) {
         let (row, lane) = split(aside.cell);
         let (state, up) = (self.state(aside.cell), self.mate[row].0[lane]);
         let down = self.down.shift(aside);
@@ -281,7 +281,7 @@ impl FlowBlock {
         moved(state.flow, down);
     }
 
-    pub(super) fn write_up(&mut self, up: u16, down: u16, weight: f32) {
+    pub(super) fn write_up(&mut self, up: Cell, down: Cell, weight: f32) {
         let (row, lane) = split(up);
         self.back[row].0[lane] = down;
         if let Some(terms) = &mut self.terms {
@@ -289,7 +289,7 @@ impl FlowBlock {
         }
     }
 
-    pub(super) fn write_down(&mut self, down: u16, up: u16, state: &CellState) {
+    pub(super) fn write_down(&mut self, down: Cell, up: Cell, state: &CellState) {
         let (row, lane) = split(down);
         self.mate[row].0[lane] = up;
         self.rate[row].0[lane] = state.rate;
@@ -301,7 +301,7 @@ impl FlowBlock {
         }
     }
 
-    pub(super) fn clear_up(&mut self, up: u16) {
+    pub(super) fn clear_up(&mut self, up: Cell) {
         let (row, lane) = split(up);
         if let Some(terms) = &mut self.terms {
             terms.inverse_weight[row].0[lane] = 0.0;
@@ -310,12 +310,12 @@ impl FlowBlock {
         self.up.remove(up);
     }
 
-    pub(super) fn clear_down(&mut self, down: u16) {
+    pub(super) fn clear_down(&mut self, down: Cell) {
         self.write_nothing(down);
         self.down.remove(down);
     }
 
-    fn write_nothing(&mut self, down: u16) {
+    fn write_nothing(&mut self, down: Cell) {
         let nothing = CellState {
             flow: NO_FLOW,
             weight: 0.0,
@@ -327,7 +327,7 @@ impl FlowBlock {
     }
 
     /// Changes weight and knee of a flow.
-    pub(super) fn set_terms(&mut self, cell: u16, weight: f32, knee: f32) {
+    pub(super) fn set_terms(&mut self, cell: Cell, weight: f32, knee: f32) {
         let old = self.state(cell);
         self.uncommon -= usize::from(self.deviates(old.weight, old.knee));
         let deviates = self.deviates(weight, knee);
@@ -350,7 +350,7 @@ impl FlowBlock {
         terms.inverse_weight[row].0[lane] = weight.recip();
     }
 
-    pub(super) fn state(&self, cell: u16) -> CellState {
+    pub(super) fn state(&self, cell: Cell) -> CellState {
         let lists = |row: usize, lane: usize, terms: Option<[&Vec<Lanes>; 2]>| {
             terms.map_or([1.0, self.common_knee], |lists| {
                 lists.map(|list| list[row].0[lane])
@@ -393,10 +393,10 @@ impl FlowBlock {
     }
 
     /// Both ends of the flow in a cell.
-    pub(super) fn ends(&self, cell: u16) -> [End; 2] {
+    pub(super) fn ends(&self, cell: Cell) -> [End; 2] {
         let ends = match self.joint.find(cell) {
             Some((row, lane)) => {
-                let cell = (row * LANES + lane) as u16;
+                let cell = (row * LANES + lane) as Cell;
                 [(&self.joint.up, cell), (&self.joint.down, cell)]
             }
             None => {
@@ -411,7 +411,7 @@ impl FlowBlock {
     }
 
     /// Lets a flow go.
-    pub(super) fn remove(&mut self, cell: u16) {
+    pub(super) fn remove(&mut self, cell: Cell) {
         let old = self.state(cell);
         self.uncommon -= usize::from(self.deviates(old.weight, old.knee));
         self.flows -= 1;
@@ -429,7 +429,7 @@ impl FlowBlock {
 
     /// Puts rows in order if many are not; says of each flow which cell it has now. Returns whether any
     /// were moved.
-    pub(super) fn tidy(&mut self, mut moved: impl FnMut(u32, u16)) -> bool {
+    pub(super) fn tidy(&mut self, mut moved: impl FnMut(u32, Cell)) -> bool {
         let of_joint = self.joint.down.is_disordered();
         if of_joint {
             self.order_joint(&mut moved);
@@ -452,9 +452,9 @@ impl FlowBlock {
         self.rate = reorder(&self.rate, &down, down_rows);
         self.told = reorder(&self.told, &down, down_rows);
         self.flow = reorder(&self.flow, &down, down_rows);
-        let renumber = |cells: &mut Halves, now: &[u16]| {
+        let renumber = |cells: &mut Cells, now: &[u16]| {
             for cell in &mut cells.0 {
-                *cell = now[usize::from(*cell / 16)] * 16 + *cell % 16;
+                *cell = Cell::from(now[*cell as usize / LANES]) * LANES as Cell + *cell % LANES as Cell;
             }
         };
         self.mate.iter_mut().for_each(|cells| renumber(cells, &up));
@@ -464,14 +464,14 @@ impl FlowBlock {
         for (row, (flows, used)) in self.flow.iter().zip(&self.down.used).enumerate() {
             for (lane, &flow) in flows.iter().enumerate() {
                 if used >> lane & 1 == 1 {
-                    moved(flow, (row * 16 + lane) as u16);
+                    moved(flow, (row * 16 + lane) as Cell);
                 }
             }
         }
         true
     }
 
-    fn order_joint(&mut self, moved: &mut impl FnMut(u32, u16)) {
+    fn order_joint(&mut self, moved: &mut impl FnMut(u32, Cell)) {
         let (now, rows) = self.joint.put_in_order();
         if let Some(terms) = &mut self.terms {
             terms.joint_weight = reorder(&terms.joint_weight, &now, rows);
@@ -485,7 +485,7 @@ impl FlowBlock {
     }
 
     /// Weight of the flow in a downward cell.
-    pub(super) fn weight(&self, down: u16) -> f32 {
+    pub(super) fn weight(&self, down: Cell) -> f32 {
         let (row, lane) = split(down);
         self.terms
             .as_ref()
@@ -498,8 +498,8 @@ impl FlowBlock {
             + self.down.bytes()
             + self.terms.as_ref().map_or(0, CellTerms::bytes)
             + self.joint.bytes()
-            + self.back.capacity() * size_of::<Halves>()
-            + self.mate.capacity() * size_of::<Halves>()
+            + self.back.capacity() * size_of::<Cells>()
+            + self.mate.capacity() * size_of::<Cells>()
             + (self.rate.capacity() + self.told.capacity()) * size_of::<Lanes>()
             + self.flow.capacity() * size_of::<[u32; 16]>()
     }

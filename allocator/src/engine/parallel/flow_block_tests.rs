@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::flow_block::{CellState, End, FlowBlock};
+use super::lanes::Cell;
 use super::layout::FlowBlockShape;
 use super::rows::{ROW_FLOWS, Slots, split};
 
@@ -39,7 +40,7 @@ fn flow(number: u32) -> ([End; 2], CellState) {
     (ends, state)
 }
 
-fn is_kept(block: &FlowBlock, cells: &BTreeMap<u32, u16>) {
+fn is_kept(block: &FlowBlock, cells: &BTreeMap<u32, Cell>) {
     assert_eq!(block.flows(), cells.len());
     for (&number, &cell) in cells {
         let (ends, state) = flow(number);

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use super::directory::{Home, MAX_LOOSE_PER_WORKER};
 use super::flow_block::{CellState, End, FlowBlock, UNTOLD};
 use super::joint::JointRows;
-use super::lanes::LANES;
+use super::lanes::{Cell, LANES};
 use super::layout::{
     FABRIC_SLOTS, HOST_SLOTS, Layout, LinkBlockShape, Place, Role, TABLE_SLOTS, copies_of,
 };
@@ -327,7 +327,7 @@ impl ParallelEngine {
     }
 
     /// The smallest capacity on the path of the flow in a downward cell.
-    fn capacity_of(&self, block: &FlowBlock, cell: u16) -> f32 {
+    fn capacity_of(&self, block: &FlowBlock, cell: Cell) -> f32 {
         let link_blocks = [block.up_block, block.down_block];
         let mut least = f32::INFINITY;
         for (side, end) in block.ends(cell).into_iter().enumerate() {
@@ -371,7 +371,7 @@ fn cells_over(
     up: bool,
     place: Place,
     tables: &[usize],
-) -> Vec<u16> {
+) -> Vec<Cell> {
     let (link_block, apart, joint) = if up {
         (block.up_block, &block.up, &block.joint.up)
     } else {

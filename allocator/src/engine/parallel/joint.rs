@@ -11,7 +11,7 @@
 //! both: what is added up over fabric links is the same for both, too.
 
 use super::flow_block::{CellState, End, NO_FLOW};
-use super::lanes::Lanes;
+use super::lanes::{Cell, LANES, Lanes};
 use super::rows::{MAX_ROWS, ROW_FLOWS, RowSet, growth, reorder, split};
 
 /// Flows that are worth a row.
@@ -52,12 +52,12 @@ impl JointRows {
     }
 
     /// The cell of a lane: these are numbered from the top, other cells from the bottom.
-    pub(super) fn cell(row: usize, lane: usize) -> u16 {
-        ((MAX_ROWS - 1 - row) * 16 + lane) as u16
+    pub(super) fn cell(row: usize, lane: usize) -> Cell {
+        ((MAX_ROWS - 1 - row) * LANES + lane) as Cell
     }
 
     /// Row and lane of a cell, if it is one of these.
-    pub(super) fn find(&self, cell: u16) -> Option<(usize, usize)> {
+    pub(super) fn find(&self, cell: Cell) -> Option<(usize, usize)> {
         let (row, lane) = split(cell);
         let row = MAX_ROWS - 1 - row;
         (row < self.len()).then_some((row, lane))
@@ -75,7 +75,7 @@ impl JointRows {
 
     /// The upward table of a row.
     pub(super) fn source(&self, row: u16) -> usize {
-        self.up.table_of(row * 16)
+        self.up.table_of(Cell::from(row) * LANES as Cell)
     }
 
     /// Opens a row for a pair of racks, beside the other rows of this pair; none if the FlowBlock is full.
@@ -113,7 +113,7 @@ impl JointRows {
         self.rate[row].0[lane] = 0.0;
         self.told[row].0[lane] = 0.0;
         self.flow[row][lane] = NO_FLOW;
-        let cell = (row * 16 + lane) as u16;
+        let cell = (row * LANES + lane) as Cell;
         self.up.remove(cell);
         self.down.remove(cell);
     }
@@ -129,7 +129,7 @@ impl JointRows {
     }
 
     /// The cells of the rows to a rack that have become too empty.
-    pub(super) fn sparse(&self, table: usize) -> Vec<u16> {
+    pub(super) fn sparse(&self, table: usize) -> Vec<Cell> {
         let rows = self.down.rows_of(table).iter().map(|&row| usize::from(row));
         rows.filter(|&row| self.down.used[row].count_ones() < KEPT_FLOWS)
             .flat_map(|row| {

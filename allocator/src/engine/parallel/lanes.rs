@@ -17,10 +17,13 @@ pub(super) struct Lanes(pub(super) [f32; LANES]);
 #[repr(C, align(64))]
 pub(super) struct Words(pub(super) [u32; LANES]);
 
-/// Sixteen `u16` in half a cache line.
+/// A flow's place in a list of rows: that of its row times sixteen, and its lane.
+pub(super) type Cell = u32;
+
+/// Sixteen cells in one cache line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C, align(32))]
-pub(super) struct Halves(pub(super) [u16; LANES]);
+#[repr(C, align(64))]
+pub(super) struct Cells(pub(super) [Cell; LANES]);
 
 /// Sixteen (price, room) pairs in two cache lines.
 #[derive(Clone, Copy, Debug, Default)]

@@ -3,6 +3,7 @@
 
 use super::flow_block::{End, FlowBlock};
 use super::joint::{MIN_FLOWS, is_eligible};
+use super::lanes::Cell;
 use super::layout::HOST_SLOTS;
 use super::rows::{MAX_ROWS, ROW_FLOWS, Share, Slots, split};
 
@@ -21,11 +22,11 @@ const GREEDY: usize = 2;
 struct Draft {
     hosts: [u64; 2],
     fabric: [u16; 2],
-    cells: Vec<(u16, [End; 2])>,
+    cells: Vec<(Cell, [End; 2])>,
 }
 
 impl Draft {
-    fn take(&mut self, cell: u16, ends: &[End; 2]) -> bool {
+    fn take(&mut self, cell: Cell, ends: &[End; 2]) -> bool {
         let [up, down] = ends.map(|end| 1u64 << end.slots.host);
         let Slots {
             fabric, no_fabric, ..
@@ -47,7 +48,7 @@ impl Draft {
 }
 
 /// Puts flows first whose hosts have the most flows: they are the hardest to find a row for.
-fn most_met_first(flows: &mut [(u16, [End; 2])]) {
+fn most_met_first(flows: &mut [(Cell, [End; 2])]) {
     let mut met = [[0u8; HOST_SLOTS]; 2];
     let hosts = |ends: &[End; 2]| ends.map(|end| usize::from(end.slots.host));
     for (_, ends) in &*flows {
@@ -64,7 +65,7 @@ fn most_met_first(flows: &mut [(u16, [End; 2])]) {
 impl FlowBlock {
     /// Looks through tables of which many flows have changed; says of each flow that it moves which cell
     /// it has now. Returns whether there were any.
-    pub(super) fn pack(&mut self, tables: usize, mut moved: impl FnMut(u32, u16)) -> bool {
+    pub(super) fn pack(&mut self, tables: usize, mut moved: impl FnMut(u32, Cell)) -> bool {
         let mut found = false;
         for _ in 0..tables {
             let first = self.next_table[1];
@@ -99,7 +100,7 @@ impl FlowBlock {
     }
 
     /// Flows of joint rows to a rack that are too empty go back to the rows of their racks.
-    fn give_up_sparse(&mut self, table: usize, moved: &mut impl FnMut(u32, u16)) {
+    fn give_up_sparse(&mut self, table: usize, moved: &mut impl FnMut(u32, Cell)) {
         for cell in self.joint.sparse(table) {
             let (state, ends) = (self.state(cell), self.ends(cell));
             // Taken in first, so that the flow stays where it is if there is no room.
@@ -111,9 +112,9 @@ impl FlowBlock {
     }
 
     /// Flows to a rack that share their source's rack with enough others get a row.
-    fn join(&mut self, table: usize, moved: &mut impl FnMut(u32, u16)) {
+    fn join(&mut self, table: usize, moved: &mut impl FnMut(u32, Cell)) {
         let cells = self.down.cells(table);
-        let mut flows: Vec<(u16, [End; 2])> = cells
+        let mut flows: Vec<(Cell, [End; 2])> = cells
             .map(|cell| (cell, self.ends(cell)))
             .filter(|(_, ends)| is_eligible(ends))
             .collect();
@@ -171,17 +172,17 @@ impl FlowBlock {
     }
 
     /// Where among the rows of its source the flow in a downward cell is at home.
-    fn near(&self, down: u16) -> Share {
+    fn near(&self, down: Cell) -> Share {
         Share::new(self.down.table_of(down), self.down.tables())
     }
 
     /// Moves the flows to a rack together.
-    fn refill_down(&mut self, table: usize, moved: &mut impl FnMut(u32, u16)) {
+    fn refill_down(&mut self, table: usize, moved: &mut impl FnMut(u32, Cell)) {
         let limit = MAX_ROWS - self.joint.len();
         if self.down.len() + GREEDY * self.down.rows_of(table).len() > limit {
             return;
         }
-        let cells: Vec<u16> = self.down.cells(table).collect();
+        let cells: Vec<Cell> = self.down.cells(table).collect();
         let flows: Vec<_> = cells
             .iter()
             .map(|&cell| (self.state(cell), split(cell), self.down.slots(cell)))
@@ -206,7 +207,7 @@ impl FlowBlock {
         if self.up.len() + GREEDY * self.up.rows_of(table).len() > MAX_ROWS {
             return;
         }
-        let cells: Vec<u16> = self.up.cells(table).collect();
+        let cells: Vec<Cell> = self.up.cells(table).collect();
         let mut flows: Vec<_> = cells
             .iter()
             .map(|&cell| (split(cell), self.up.slots(cell)))

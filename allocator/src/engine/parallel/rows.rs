@@ -26,13 +26,15 @@
 //! bits 26..32  host slot of the flow in this lane
 //! ```
 
-use super::lanes::{LANES, Words};
+use super::lanes::{Cell, LANES, Words};
 use super::layout::HOST_SLOTS;
 
 /// Flows in a full row.
 pub(super) const ROW_FLOWS: u32 = 15;
-/// Rows of one side of a FlowBlock: cells are numbered with 16 bits.
-pub(super) const MAX_ROWS: usize = 1 << 12;
+/// Rows of one side of a FlowBlock.
+pub(super) const MAX_ROWS: usize = 1 << (CELL_BITS - LANES.ilog2());
+/// A flow's home has so many bits for its cell.
+pub(super) const CELL_BITS: u32 = 18;
 /// A new row takes its neighbours along, so that the rows of a table lie together.
 const RUN: usize = 2;
 
@@ -65,7 +67,7 @@ pub(super) struct Slots {
 /// A flow's cell, and the row that it could move to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Aside {
-    pub(super) cell: u16,
+    pub(super) cell: Cell,
     to: u16,
 }
 
@@ -142,9 +144,14 @@ fn outward(home: usize, length: usize) -> impl Iterator<Item = usize> {
     })
 }
 
+/// The cell of a row's lane.
+fn cell_at(row: u16, lane: usize) -> Cell {
+    Cell::from(row) * LANES as Cell + lane as Cell
+}
+
 /// Row and lane of a cell.
 #[inline]
-pub(super) const fn split(cell: u16) -> (usize, usize) {
+pub(super) const fn split(cell: Cell) -> (usize, usize) {
     (cell as usize / LANES, cell as usize % LANES)
 }
 
@@ -184,7 +191,7 @@ impl RowSet {
 
     /// Takes a cell for a flow, in the table's row that lies nearest to `near` and has room; none if no row
     /// has.
-    pub(super) fn insert(&mut self, table: usize, slots: Slots, near: Share) -> Option<u16> {
+    pub(super) fn insert(&mut self, table: usize, slots: Slots, near: Share) -> Option<Cell> {
         let rows = self.rows_of(table);
         let row = outward(near.of(rows.len()), rows.len())
             .map(|place| rows[place])
@@ -199,17 +206,17 @@ impl RowSet {
         slots: Slots,
         near: Share,
         limit: usize,
-    ) -> Option<u16> {
+    ) -> Option<Cell> {
         let home = near.of(self.rows_of(table).len());
         let row = self.add_row(table, home, limit)?;
         Some(self.take(table, row, slots))
     }
 
-    fn take(&mut self, table: usize, row: u16, slots: Slots) -> u16 {
+    fn take(&mut self, table: usize, row: u16, slots: Slots) -> Cell {
         self.changes[table] = self.changes[table].saturating_add(1);
         self.changed = true;
         let lane = self.put(row, slots);
-        row * LANES as u16 + lane as u16
+        cell_at(row, lane)
     }
 
     /// A flow to move aside so that a row gets room for another flow that no row of the table has room
@@ -226,7 +233,7 @@ impl RowSet {
                 }
                 let mut lanes = self.in_the_way(row, slots);
                 while lanes != 0 {
-                    let cell = row * LANES as u16 + lanes.trailing_zeros() as u16;
+                    let cell = cell_at(row, lanes.trailing_zeros() as usize);
                     if self.fits(to, self.slots(cell)) {
                         return Some(Aside { cell, to });
                     }
@@ -258,10 +265,10 @@ impl RowSet {
 
     /// Moves a flow to a row of its table that has room for it; returns its cell there. Its old row keeps
     /// other flows.
-    pub(super) fn shift(&mut self, Aside { cell, to }: Aside) -> u16 {
+    pub(super) fn shift(&mut self, Aside { cell, to }: Aside) -> Cell {
         let slots = self.slots(cell);
         self.vacate(cell, slots);
-        to * LANES as u16 + self.put(to, slots) as u16
+        cell_at(to, self.put(to, slots))
     }
 
     /// Whether a row has room for a flow.
@@ -308,7 +315,7 @@ impl RowSet {
     }
 
     /// Gives a cell back.
-    pub(super) fn remove(&mut self, cell: u16) {
+    pub(super) fn remove(&mut self, cell: Cell) {
         let (row, _) = split(cell);
         let table = self.table_of(cell);
         self.changes[table] = self.changes[table].saturating_add(1);
@@ -319,7 +326,7 @@ impl RowSet {
         }
     }
 
-    fn vacate(&mut self, cell: u16, slots: Slots) {
+    fn vacate(&mut self, cell: Cell, slots: Slots) {
         let (row, lane) = split(cell);
         self.used[row] &= !(1 << lane);
         let taken = &mut self.occupancy[row];
@@ -361,7 +368,7 @@ impl RowSet {
     }
 
     /// The slots of the flow in a cell.
-    pub(super) fn slots(&self, cell: u16) -> Slots {
+    pub(super) fn slots(&self, cell: Cell) -> Slots {
         let (row, lane) = split(cell);
         let words = &self.words[row].0;
         let word = words[lane];
@@ -376,7 +383,7 @@ impl RowSet {
     }
 
     /// The table of the flow in a cell.
-    pub(super) fn table_of(&self, cell: u16) -> usize {
+    pub(super) fn table_of(&self, cell: Cell) -> usize {
         usize::from(self.occupancy[split(cell).0].table)
     }
 
@@ -414,11 +421,11 @@ impl RowSet {
     }
 
     /// The cells of the flows of a table.
-    pub(super) fn cells(&self, table: usize) -> impl Iterator<Item = u16> + '_ {
+    pub(super) fn cells(&self, table: usize) -> impl Iterator<Item = Cell> + '_ {
         self.rows_of(table).iter().flat_map(move |&row| {
             let used = self.used[usize::from(row)];
-            let lanes = (0..LANES as u16).filter(move |lane| used >> lane & 1 == 1);
-            lanes.map(move |lane| row * LANES as u16 + lane)
+            let lanes = (0..LANES).filter(move |lane| used >> lane & 1 == 1);
+            lanes.map(move |lane| cell_at(row, lane))
         })
     }
 

@@ -15,7 +15,7 @@ use std::arch::x86_64::*;
 
 use super::{Pass, Scratch, Side};
 use crate::engine::parallel::flow_block::FlowBlock;
-use crate::engine::parallel::lanes::{Halves, LANES, Lanes, Pairs, TABLE_LANES, Table, Words};
+use crate::engine::parallel::lanes::{Cells, LANES, Lanes, Pairs, TABLE_LANES, Table, Words};
 use crate::engine::parallel::rows::ROW_FLOWS;
 
 const ALL_LANES: __mmask16 = !0;
@@ -513,18 +513,14 @@ fn up_pairs<const CORE: bool, const FAR: bool>(
 /// Every cell must be one of `pairs`.
 #[inline]
 #[target_feature(enable = "avx512f")]
-unsafe fn fetch(cells: &Halves, pairs: *const f64) -> (__m512, __m512) {
+unsafe fn fetch(cells: &Cells, pairs: *const f64) -> (__m512, __m512) {
     macro_rules! four {
         ($four:expr) => {{
-            let quad = four_cells(cells, $four);
+            let at = |lane: usize| pairs.wrapping_add(cells.0[4 * $four + lane] as usize);
             // SAFETY: the caller's promise; a pair is eight bytes.
             let (low, high) = unsafe {
-                let low = _mm_load_sd(pairs.add(quad as u16 as usize));
-                let high = _mm_load_sd(pairs.add((quad >> 32) as u16 as usize));
-                (
-                    _mm_loadh_pd(low, pairs.add((quad >> 16) as u16 as usize)),
-                    _mm_loadh_pd(high, pairs.add((quad >> 48) as usize)),
-                )
+                let (low, high) = (_mm_load_sd(at(0)), _mm_load_sd(at(2)));
+                (_mm_loadh_pd(low, at(1)), _mm_loadh_pd(high, at(3)))
             };
             _mm256_insertf128_pd::<1>(_mm256_castpd128_pd256(low), high)
         }};
@@ -591,27 +587,16 @@ fn down_rows<
 /// Leaves the rates of a row at their upward cells. As integers: the processor stores two of those
 /// in a cycle, but one floating-point number.
 #[inline(always)]
-fn deliver(rates: &Lanes, mates: &Halves, cells: *mut u32, rows: usize) {
+fn deliver(rates: &Lanes, mates: &Cells, cells: *mut u32, rows: usize) {
     let rates = rates.0.as_ptr().cast::<u32>();
-    for four in 0..LANES / 4 {
-        let mut quad = four_cells(mates, four);
-        for lane in 4 * four..(4 * four + 4).min(ROW_FLOWS as usize) {
-            let cell = quad as u16 as usize;
-            quad >>= 16;
-            debug_assert!(cell / LANES < rows);
-            // SAFETY: a FlowBlock's mates are cells of its upward rows, of which the scratch has at
-            // least as many as the block; empty cells point at cell 0, which exists and carries no
-            // flow. A row of rates has more lanes than a row has flows.
-            unsafe { *cells.add(cell) = *rates.add(lane) };
-        }
+    for lane in 0..ROW_FLOWS as usize {
+        let cell = mates.0[lane] as usize;
+        debug_assert!(cell / LANES < rows);
+        // SAFETY: a FlowBlock's mates are cells of its upward rows, of which the scratch has at
+        // least as many as the block; empty cells point at cell 0, which exists and carries no
+        // flow. A row of rates has more lanes than a row has flows.
+        unsafe { *cells.add(cell) = *rates.add(lane) };
     }
-}
-
-/// Four cells in one register.
-#[inline(always)]
-fn four_cells(cells: &Halves, four: usize) -> u64 {
-    let at = |i: usize| u64::from(cells.0[4 * four + i]) << (16 * i);
-    at(0) | at(1) | at(2) | at(3)
 }
 
 #[inline(never)]

@@ -4,7 +4,7 @@
 use super::{Pass, Scratch, Side};
 use crate::engine::parallel::flow_block::FlowBlock;
 use crate::engine::parallel::joint::JointRows;
-use crate::engine::parallel::lanes::{LANES, Table, at_mut};
+use crate::engine::parallel::lanes::{Cell, LANES, Table, at_mut};
 use crate::engine::parallel::layout::{HOST_SLOTS, TABLE_SLOTS};
 use crate::engine::parallel::link_block::Sums;
 use crate::engine::parallel::rows::{RowSet, split};
@@ -18,7 +18,7 @@ struct FlowSlots {
 
 #[inline(always)]
 fn slots<const CORES: bool>(set: &RowSet, row: usize, lane: usize) -> FlowSlots {
-    let slots = set.slots((row * LANES + lane) as u16);
+    let slots = set.slots((row * LANES + lane) as Cell);
     let fabric = usize::from(slots.fabric);
     FlowSlots {
         table: [usize::from(slots.host), HOST_SLOTS + fabric],
