@@ -207,6 +207,7 @@ impl Worker {
             rates,
             threshold: shared.threshold,
             far: std::mem::take(&mut self.flows) >= shared.far_flows,
+            contended: shared.workers > 1,
         };
         let mut sums = write(&shared.sums[self.index]);
         if rates {

@@ -84,7 +84,7 @@ fn walk<const PLAIN: bool, const CORE: bool, const FAR: bool>(
     if pass.rates {
         keep = [keep_first(&mut up), keep_first(&mut down)];
     }
-    up_pairs::<CORE, FAR>(block, &up, &mut scratch.pairs);
+    up_pairs::<CORE, FAR>(pass, block, &up, &mut scratch.pairs);
     match (pass.normalize, pass.rates) {
         (true, true) => {
             down_rows::<true, true, PLAIN, CORE, FAR>(pass, block, &mut down, keep[1], scratch);
@@ -97,7 +97,7 @@ fn walk<const PLAIN: bool, const CORE: bool, const FAR: bool>(
         }
     }
     if pass.rates {
-        up_rates::<PLAIN, CORE, FAR>(block, &mut up, keep[0], &scratch.rates);
+        up_rates::<PLAIN, CORE, FAR>(pass, block, &mut up, keep[0], &scratch.rates);
     }
     if !CORE {
         joint::joint_rows::<PLAIN>(pass, block, [&mut up, &mut down], scratch);
@@ -470,6 +470,7 @@ fn leave_nothing(side: &mut Side<'_>, keep: __mmask16, table: usize) {
 /// Prices and rooms of the upward halves of the paths.
 #[target_feature(enable = "avx512f")]
 fn up_pairs<const CORE: bool, const FAR: bool>(
+    pass: Pass,
     block: &FlowBlock,
     side: &Side<'_>,
     pairs: &mut [Pairs],
@@ -477,7 +478,9 @@ fn up_pairs<const CORE: bool, const FAR: bool>(
     let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
     let high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
     for table in 0..block.up.tables() {
-        ask_for_table(side, table + AHEAD);
+        if pass.contended && !FAR {
+            ask_for_table(side, table + AHEAD);
+        }
         let rows = block.up.rows_of(table);
         if rows.is_empty() {
             continue;
@@ -550,9 +553,11 @@ fn down_rows<
     scratch: &mut Scratch,
 ) {
     for table in 0..block.down.tables() {
-        ask_for_table(side, table + AHEAD);
-        if RATES {
-            ask_for_sums(side, table + AHEAD);
+        if pass.contended && !FAR {
+            ask_for_table(side, table + AHEAD);
+            if RATES {
+                ask_for_sums(side, table + AHEAD);
+            }
         }
         if block.down.rows_of(table).is_empty() {
             leave_nothing(side, keep, table);
@@ -689,6 +694,7 @@ fn down_table<
 /// Sums of the rates in upward order.
 #[target_feature(enable = "avx512f")]
 fn up_rates<const PLAIN: bool, const CORE: bool, const FAR: bool>(
+    pass: Pass,
     block: &FlowBlock,
     side: &mut Side<'_>,
     keep: __mmask16,
@@ -699,7 +705,9 @@ fn up_rates<const PLAIN: bool, const CORE: bool, const FAR: bool>(
         None => &[],
     };
     for table in 0..block.up.tables() {
-        ask_for_sums(side, table + AHEAD);
+        if pass.contended && !FAR {
+            ask_for_sums(side, table + AHEAD);
+        }
         let rows = block.up.rows_of(table);
         if rows.is_empty() {
             leave_nothing(side, keep, table);

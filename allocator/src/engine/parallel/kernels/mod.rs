@@ -66,6 +66,8 @@ pub(super) struct Pass {
     pub(super) threshold: f32,
     /// The worker's flows take more room than its caches have.
     pub(super) far: bool,
+    /// Other workers write prices and read sums, so that their cache lines have to be fetched from there.
+    pub(super) contended: bool,
 }
 
 /// What one side of a FlowBlock looks up, and sums up.
