@@ -24,8 +24,10 @@ const WARM_UP: usize = 300;
 const NEVER_SETTLED: f64 = 1e-12;
 /// Core links of an aggregation switch.
 const CORES_PER_AGG: u32 = 4;
-/// Flows of a FlowBlock, at most, if the number of blocks is not given.
-const FLOWS_PER_BLOCK: usize = 20_000;
+/// Flows of a network that is not cut, and of a FlowBlock in others, at most, if the number of blocks is
+/// not given; as `default_blocks` has them.
+const FLOWS_UNCUT: usize = 20_000;
+const FLOWS_PER_BLOCK: usize = 70_000;
 /// Iterations of the comparison with the reference.
 const REFERENCE_ITERATIONS: usize = 4_000;
 
@@ -150,14 +152,19 @@ pub(super) fn network(options: &EngineOptions) -> Result<Topology> {
     built.context("no such network can be built")
 }
 
-/// As few blocks as keep a FlowBlock's share of the flows in a core's second-level cache.
+/// As `default_blocks` would, for this number of flows.
 fn blocks_for(topology: &Topology, options: &EngineOptions) -> u32 {
     let racks = topology.racks().len() as u32;
     (1..=racks.ilog2())
         .map(|exponent| 1 << exponent)
         .find(|blocks: &u32| {
             let flow_blocks = (*blocks as usize).pow(2);
-            options.flows / flow_blocks <= FLOWS_PER_BLOCK && options.workers <= flow_blocks
+            let most = if *blocks == 1 {
+                FLOWS_UNCUT
+            } else {
+                FLOWS_PER_BLOCK
+            };
+            options.flows / flow_blocks <= most && options.workers <= flow_blocks
         })
         .unwrap_or(1 << racks.ilog2())
 }

@@ -10,16 +10,22 @@ use super::layout::MOST_BLOCKS;
 /// Flows that a host has at once, in the largest networks of the paper's table (flowtune §7,
 /// 49,152 flows of 4,608 hosts).
 const FLOWS_PER_HOST: f64 = 49_152.0 / 4_608.0;
-/// Flows of a FlowBlock: a third of what one has room for.
-const FLOWS_PER_FLOW_BLOCK: f64 = 20_000.0;
+/// Flows up to which a network is not cut: they stay in a core's second-level cache as one FlowBlock.
+const FLOWS_UNCUT: f64 = 20_000.0;
+/// Flows of a FlowBlock in larger networks: a third of what one has room for. Smaller ones would stay in
+/// that cache, but a rack has so few flows in each of them that its rows are hollow, which costs more.
+const FLOWS_PER_FLOW_BLOCK: f64 = 70_000.0;
 /// Hosts below which a second worker costs more in hand-overs than it computes.
 const HOSTS_PER_WORKER: usize = 192;
 
 /// The number of blocks that suits this many hosts: a power of two.
 #[must_use]
 pub fn default_blocks(hosts: usize) -> u32 {
-    let flow_blocks = hosts as f64 * FLOWS_PER_HOST / FLOWS_PER_FLOW_BLOCK;
-    let blocks = flow_blocks.sqrt().ceil().max(1.0) as u32;
+    let flows = hosts as f64 * FLOWS_PER_HOST;
+    if flows <= FLOWS_UNCUT {
+        return 1;
+    }
+    let blocks = (flows / FLOWS_PER_FLOW_BLOCK).sqrt().ceil().max(2.0) as u32;
     blocks.next_power_of_two().min(MOST_BLOCKS)
 }
 
@@ -73,7 +79,7 @@ mod tests {
     fn blocks_grow_with_the_square_root_of_the_hosts() {
         // The paper's sizes, a large two-tier and a large three-tier network.
         let sizes = [9, 384, 4_608, 12_288, 61_440, 100_000, 262_144];
-        assert_eq!(sizes.map(default_blocks), [1, 1, 2, 4, 8, 8, 16]);
+        assert_eq!(sizes.map(default_blocks), [1, 1, 2, 2, 4, 4, 8]);
     }
 
     #[test]

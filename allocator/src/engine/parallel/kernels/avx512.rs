@@ -16,7 +16,7 @@ use std::arch::x86_64::*;
 use super::{Pass, Scratch, Side};
 use crate::engine::parallel::flow_block::FlowBlock;
 use crate::engine::parallel::lanes::{Cells, LANES, Lanes, Pairs, TABLE_LANES, Table, Words};
-use crate::engine::parallel::rows::ROW_FLOWS;
+use crate::engine::parallel::rows::{PLANE_SHIFT, ROW_FLOWS};
 
 const ALL_LANES: __mmask16 = !0;
 /// Tables by which requests for other workers' cache lines run ahead.
@@ -27,12 +27,8 @@ const FLOW_LANES: __mmask16 = (1 << ROW_FLOWS) - 1;
 const THIRD_REGISTER: i32 = 32;
 /// The bit of a slot in a pod's table that says that it is in its upper two registers.
 const HIGH_PLANES: i32 = 32;
-/// The bit of a word that says that its flow's plane is 1 or 3.
-const ODD_PLANES: i32 = 1 << 24;
-/// The bit of a word that says that its flow's plane is 2 or 3.
-const UPPER_PLANES: i32 = 1 << 25;
 /// Rows ahead of the one that is worked on, when they are fetched from beyond the second-level cache.
-const ROWS_AHEAD: usize = 48;
+const ROWS_AHEAD: usize = 32;
 /// Link tables likewise.
 const TABLES_AHEAD: usize = 4;
 /// Bitwise: of the first where the third is set, else of the second.
@@ -178,7 +174,16 @@ fn fetch_ahead<T>(list: &[T], row: usize) {
     unsafe { _mm_prefetch::<_MM_HINT_T0>(there) }
 }
 
-/// The same for a link table to come.
+/// The same for what is not met again before the next walk: it does not drive the pairs, rates and link
+/// tables of this one out of the second-level cache.
+#[inline(always)]
+fn fetch_once_ahead<T>(list: &[T], row: usize) {
+    let there = list.as_ptr().wrapping_add(row).cast::<i8>();
+    // SAFETY: a hint, which reads nothing wherever it points.
+    unsafe { _mm_prefetch::<_MM_HINT_NTA>(there) }
+}
+
+/// The same as `fetch_ahead` for a link table to come.
 #[inline(always)]
 fn fetch_table_ahead(tables: &[Table], table: usize) {
     let lanes = tables.as_flattened();
@@ -393,25 +398,29 @@ impl<const CORE: bool> Totals<CORE> {
                 };
             }
             macro_rules! add_planes {
-                ($shift:literal) => {
+                ($shift:literal, $planes:ident) => {
                     let lanes = _mm512_srli_epi32::<$shift>(words);
                     let rate = _mm512_permutexvar_ps(lanes, rates);
-                    let planes = _mm512_permutexvar_epi32(lanes, words);
-                    let odd = _mm512_test_epi32_mask(planes, _mm512_set1_epi32(ODD_PLANES));
-                    let high = _mm512_test_epi32_mask(planes, _mm512_set1_epi32(UPPER_PLANES));
+                    // A comparison for each plane: combining masks is done in other registers of the
+                    // processor, and takes longer to move there and back.
+                    let planes = _mm512_permutexvar_epi32(lanes, $planes);
+                    let of_plane = |plane: i32| {
+                        _mm512_cmpeq_epi32_mask(planes, _mm512_set1_epi32(plane << PLANE_SHIFT))
+                    };
                     let reaction = if PLAIN {
                         rate
                     } else {
                         _mm512_permutexvar_ps(lanes, reactions)
                     };
-                    add_plane!(3, !odd & !high, rate, reaction);
-                    add_plane!(4, odd & !high, rate, reaction);
-                    add_plane!(5, !odd & high, rate, reaction);
-                    add_plane!(6, odd & high, rate, reaction);
+                    add_plane!(3, of_plane(0), rate, reaction);
+                    add_plane!(4, of_plane(1), rate, reaction);
+                    add_plane!(5, of_plane(2), rate, reaction);
+                    add_plane!(6, of_plane(3), rate, reaction);
                 };
             }
-            add_planes!(16);
-            add_planes!(20);
+            let planes = _mm512_and_si512(words, _mm512_set1_epi32(3 << PLANE_SHIFT));
+            add_planes!(16, planes);
+            add_planes!(20, planes);
         } else {
             add!(3, 16);
             add!(4, 20);
@@ -641,10 +650,10 @@ fn down_table<
     for &row in block.down.rows_of(table) {
         let row = usize::from(row);
         if FAR {
-            fetch_ahead(&block.mate, row + ROWS_AHEAD);
-            fetch_ahead(&block.down.words, row + ROWS_AHEAD);
-            fetch_ahead(&block.rate, row + ROWS_AHEAD);
-            fetch_ahead(&block.told, row + ROWS_AHEAD);
+            fetch_once_ahead(&block.mate, row + ROWS_AHEAD);
+            fetch_once_ahead(&block.down.words, row + ROWS_AHEAD);
+            fetch_once_ahead(&block.rate, row + ROWS_AHEAD);
+            fetch_once_ahead(&block.told, row + ROWS_AHEAD);
         }
         // SAFETY: a FlowBlock's mates are cells of its upward rows (see `deliver`).
         let (first, second) = unsafe { fetch(of(&block.mate, row), pairs) };
