@@ -74,6 +74,12 @@ impl Answers {
         }
     }
 
+    /// Bytes of the lists by link.
+    pub(super) fn bytes(&self) -> usize {
+        let slots: usize = self.links_of.iter().map(Vec::capacity).sum();
+        (self.places.capacity() + slots) * size_of::<u32>()
+    }
+
     fn touch(&mut self, link: u32) -> u32 {
         let place = &mut self.places[link as usize];
         if *place == NONE {

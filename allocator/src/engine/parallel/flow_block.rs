@@ -6,7 +6,7 @@
 //! both racks with many others have one cell only, in a row for both sides (see `joint`).
 
 use super::joint::{JointRows, fit, is_eligible};
-use super::lanes::{Cell, Cells, LANES, Lanes};
+use super::lanes::{Cell, Cells, Halves, LANES, Lanes};
 use super::layout::FlowBlockShape;
 use super::rows::{Aside, MAX_ROWS, RowSet, Share, Slots, reorder, split};
 
@@ -59,8 +59,8 @@ pub(super) struct FlowBlock {
     pub(super) core_blocks: Option<[usize; 2]>,
     pub(super) up: RowSet,
     pub(super) down: RowSet,
-    /// By upward row: the downward cell.
-    pub(super) back: Vec<Cells>,
+    /// By upward row: the low half of the downward cell (see [`down_of`](Self::down_of)).
+    back: Vec<Halves>,
     /// By downward row: the upward cell.
     pub(super) mate: Vec<Cells>,
     pub(super) rate: Vec<Lanes>,
@@ -122,7 +122,7 @@ impl FlowBlock {
 
     pub(super) fn grow(&mut self) {
         let (up, down) = (self.up.len(), self.down.len());
-        fit(&mut self.back, up, Cells::default());
+        fit(&mut self.back, up, Halves::default());
         fit(&mut self.mate, down, Cells::default());
         if let Some(terms) = &mut self.terms {
             terms.fit(up, down, self.joint.len());
@@ -240,7 +240,7 @@ impl FlowBlock {
 
     fn shift_up(&mut self, aside: Aside) {
         let (row, lane) = split(aside.cell);
-        let down = self.back[row].0[lane];
+        let down = self.down_of(aside.cell);
         let up = self.up.shift(aside);
         self.back[row].0[lane] = 0;
         if let Some(terms) = &mut self.terms {
@@ -251,8 +251,37 @@ impl FlowBlock {
         self.mate[row].0[lane] = up;
     }
 
+    /// The downward cell of the flow in an upward one: of those with the right low half the one whose mate
+    /// this is. Events ask for it, iterations do not, so it takes half the room.
+    pub(super) fn down_of(&self, up: Cell) -> Cell {
+        let (row, lane) = split(up);
+        let low = Cell::from(self.back[row].0[lane]);
+        let step = (1 << u16::BITS) / LANES;
+        let (first, lane) = split(low);
+        let rows = (first..self.mate.len()).step_by(step);
+        let cell = |row: usize| (row * LANES + lane) as Cell;
+        let mut of_flow = rows.filter(|&row| self.mate[row].0[lane] == up);
+        of_flow.next().map_or(0, cell)
+    }
+
+    /// Writes down which downward cell the flow of an upward one has.
+    pub(super) fn point_back(&mut self, up: Cell, down: Cell) {
+        let (row, lane) = split(up);
+        self.back[row].0[lane] = down as u16;
+    }
+
+    /// Lets a downward cell have no upward one.
+    pub(super) fn forget_mate(&mut self, down: Cell) {
+        let (row, lane) = split(down);
+        self.mate[row].0[lane] = 0;
+    }
+
     /// Takes a downward cell likewise.
-    pub(super) fn take_down(&mut self, end: End, moved: &mut impl FnMut(u32, Cell)) -> Option<Cell> {
+    pub(super) fn take_down(
+        &mut self,
+        end: End,
+        moved: &mut impl FnMut(u32, Cell),
+    ) -> Option<Cell> {
         let (table, slots) = (usize::from(end.table), end.slots);
         let down = match self.down.insert(table, slots, Share::FIRST) {
             Some(down) => down,
@@ -276,14 +305,13 @@ impl FlowBlock {
         let down = self.down.shift(aside);
         self.write_nothing(aside.cell);
         self.write_down(down, up, &state);
-        let (row, lane) = split(up);
-        self.back[row].0[lane] = down;
+        self.point_back(up, down);
         moved(state.flow, down);
     }
 
     pub(super) fn write_up(&mut self, up: Cell, down: Cell, weight: f32) {
         let (row, lane) = split(up);
-        self.back[row].0[lane] = down;
+        self.back[row].0[lane] = down as u16;
         if let Some(terms) = &mut self.terms {
             terms.inverse_weight[row].0[lane] = weight.recip();
         }
@@ -381,7 +409,7 @@ impl FlowBlock {
     }
 
     /// Gives the flow in a cell a rate, if it is this one.
-    pub(super) fn set_rate(&mut self, cell: u16, flow: u32, rate: f32) {
+    pub(super) fn set_rate(&mut self, cell: Cell, flow: u32, rate: f32) {
         let (of_cell, (row, lane)) = match self.joint.find(cell) {
             Some(at) => ((&self.joint.flow, &mut self.joint.rate), at),
             None => ((&self.flow, &mut self.rate), split(cell)),
@@ -447,20 +475,24 @@ impl FlowBlock {
             terms.weight = reorder(&terms.weight, &down, down_rows);
             terms.knee = reorder(&terms.knee, &down, down_rows);
         }
-        self.back = reorder(&self.back, &up, up_rows);
         self.mate = reorder(&self.mate, &down, down_rows);
         self.rate = reorder(&self.rate, &down, down_rows);
         self.told = reorder(&self.told, &down, down_rows);
         self.flow = reorder(&self.flow, &down, down_rows);
         let renumber = |cells: &mut Cells, now: &[u16]| {
             for cell in &mut cells.0 {
-                *cell = Cell::from(now[*cell as usize / LANES]) * LANES as Cell + *cell % LANES as Cell;
+                *cell =
+                    Cell::from(now[*cell as usize / LANES]) * LANES as Cell + *cell % LANES as Cell;
             }
         };
         self.mate.iter_mut().for_each(|cells| renumber(cells, &up));
-        self.back
-            .iter_mut()
-            .for_each(|cells| renumber(cells, &down));
+        self.back = vec![Halves::default(); up_rows];
+        for (row, &used) in self.down.used.iter().enumerate() {
+            for lane in lanes_of(used) {
+                let (up_row, up_lane) = split(self.mate[row].0[lane]);
+                self.back[up_row].0[up_lane] = (row * LANES + lane) as u16;
+            }
+        }
         for (row, (flows, used)) in self.flow.iter().zip(&self.down.used).enumerate() {
             for (lane, &flow) in flows.iter().enumerate() {
                 if used >> lane & 1 == 1 {
@@ -498,7 +530,7 @@ impl FlowBlock {
             + self.down.bytes()
             + self.terms.as_ref().map_or(0, CellTerms::bytes)
             + self.joint.bytes()
-            + self.back.capacity() * size_of::<Cells>()
+            + self.back.capacity() * size_of::<Halves>()
             + self.mate.capacity() * size_of::<Cells>()
             + (self.rate.capacity() + self.told.capacity()) * size_of::<Lanes>()
             + self.flow.capacity() * size_of::<[u32; 16]>()

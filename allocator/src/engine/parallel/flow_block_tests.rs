@@ -48,8 +48,8 @@ fn is_kept(block: &FlowBlock, cells: &BTreeMap<u32, Cell>) {
         assert_eq!(block.ends(cell), ends, "flow {number}");
         let (row, lane) = split(cell);
         let up = block.mate[row].0[lane];
+        assert_eq!(block.down_of(up), cell);
         let (row, lane) = split(up);
-        assert_eq!(block.back[row].0[lane], cell);
         let terms = block.terms.as_ref().expect("weights differ");
         assert_eq!(terms.inverse_weight[row].0[lane], state.weight.recip());
     }

@@ -156,10 +156,11 @@ impl ParallelEngine {
         let place = |i: usize| layout.places[links[i] as usize];
         let (source, destination) = (place(0), place(links.len() - 1));
         let hosts = source.role == Role::Host && destination.role == Role::Host;
-        if !hosts || source.link_block >= blocks || destination.link_block < blocks {
+        let [from, to] = [source, destination].map(|place| u32::from(place.link_block));
+        if !hosts || from >= blocks || to < blocks {
             return None;
         }
-        let (from, to) = (source.link_block, destination.link_block - blocks);
+        let to = to - blocks;
         let over_cores = links.len() == 6;
         let index = layout.flow_block(from, to, over_cores)?;
         let shape = layout.flow_block_shape(index);
@@ -177,7 +178,8 @@ impl ParallelEngine {
             let of_block = &layout.shapes[host.link_block as usize];
             let slot = match fabric[side] {
                 Some(place) => {
-                    let of_rack = place.link_block == host.link_block && place.rack == host.rack;
+                    let of_rack = place.link_block == host.link_block
+                        && layout.rack_of(&place) == layout.rack_of(&host);
                     if place.role != Role::Fabric || !of_rack {
                         return None;
                     }
@@ -400,10 +402,7 @@ fn cells_over(
         let over = apart
             .cells(table)
             .filter(|&cell| of_link(apart.slots(cell)));
-        cells.extend(over.map(|cell| {
-            let (row, lane) = split(cell);
-            if up { block.back[row].0[lane] } else { cell }
-        }));
+        cells.extend(over.map(|cell| if up { block.down_of(cell) } else { cell }));
         let over = joint
             .cells(table)
             .filter(|&cell| of_link(joint.slots(cell)));

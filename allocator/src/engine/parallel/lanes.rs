@@ -20,6 +20,11 @@ pub(super) struct Words(pub(super) [u32; LANES]);
 /// A flow's place in a list of rows: that of its row times sixteen, and its lane.
 pub(super) type Cell = u32;
 
+/// The low halves of sixteen cells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C, align(32))]
+pub(super) struct Halves(pub(super) [u16; LANES]);
+
 /// Sixteen cells in one cache line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C, align(64))]

@@ -45,13 +45,11 @@ pub(super) enum Role {
 /// Where a link lives.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
-    /// Its LinkBlock: first the upward ones by block, then the downward ones, then likewise those of the
-    /// second level.
-    pub(super) link_block: u32,
     /// Its slot, counted through all tables of the LinkBlock.
     pub(super) index: u32,
-    /// The rack that it belongs to, if it is a host's or the fabric's.
-    pub(super) rack: u32,
+    /// Its LinkBlock: first the upward ones by block, then the downward ones, then likewise those of the
+    /// second level.
+    pub(super) link_block: u16,
     pub(super) role: Role,
 }
 
@@ -85,8 +83,12 @@ pub(super) struct LinkBlockShape {
     pub(super) empty_slot: Vec<Option<u8>>,
     /// By table: the table of its rack's pod in the LinkBlock of the second level, if there is one.
     pub(super) pod_tables: Vec<u32>,
+    /// By table: its rack, or [`NO_RACK`].
+    pub(super) racks: Vec<u32>,
 }
 
+/// The rack of a table that is no rack's.
+pub(super) const NO_RACK: u32 = u32::MAX;
 /// No table.
 pub(super) const NO_TABLE: u32 = u32::MAX;
 /// Core links of an aggregation switch that a pod's table has room for.
@@ -125,7 +127,7 @@ impl Layout {
             for (side, up) in [(0, true), (blocks, false)] {
                 let link_block = block + side;
                 for chunk in hosts.chunks(HOST_SLOTS) {
-                    let first = layout.add_table(link_block);
+                    let first = layout.add_table(link_block, rack.id.0);
                     for (slot, &host) in (0u32..).zip(chunk) {
                         let link = if up {
                             topology.host_uplink(host)
@@ -133,9 +135,8 @@ impl Layout {
                             topology.host_downlink(host)
                         };
                         layout.places[link.index()] = Place {
-                            link_block,
+                            link_block: link_block as u16,
                             index: first + slot,
-                            rack: rack.id.0,
                             role: Role::Host,
                         };
                     }
@@ -178,6 +179,16 @@ impl Layout {
         self.places.len()
     }
 
+    /// The rack that a host's link or one of the fabric belongs to.
+    pub(super) fn rack_of(&self, place: &Place) -> u32 {
+        self.shapes[usize::from(place.link_block)].racks[place.table()]
+    }
+
+    /// Bytes that the places of links take.
+    pub(super) fn bytes(&self) -> usize {
+        self.places.capacity() * size_of::<Place>()
+    }
+
     fn empty(links: usize, blocks: u32) -> Self {
         Self {
             blocks,
@@ -185,7 +196,6 @@ impl Layout {
                 Place {
                     link_block: 0,
                     index: u32::MAX,
-                    rack: u32::MAX,
                     role: Role::Loose,
                 };
                 links
@@ -246,11 +256,12 @@ impl Layout {
     }
 
     /// Appends a table; returns the index of its first slot.
-    fn add_table(&mut self, link_block: u32) -> u32 {
+    fn add_table(&mut self, link_block: u32, rack: u32) -> u32 {
         let shape = &mut self.shapes[link_block as usize];
         shape.tables += 1;
         shape.empty_slot.push(Some(FABRIC_SLOTS as u8 - 1));
         shape.pod_tables.push(NO_TABLE);
+        shape.racks.push(rack);
         (shape.tables as u32 - 1) * TABLE_SLOTS as u32
     }
 
@@ -262,8 +273,9 @@ impl Layout {
         let mut fabric = vec![0usize; 2 * racks];
         let mut slots = vec![SwitchSlot::Unknown; 2 * topology.switches().len()];
         for place in self.places.iter().filter(|place| place.role == Role::Host) {
-            let side = usize::from(place.link_block >= self.blocks);
-            let list = &mut tables[side * racks + place.rack as usize];
+            let side = usize::from(u32::from(place.link_block) >= self.blocks);
+            let rack = self.rack_of(place) as usize;
+            let list = &mut tables[side * racks + rack];
             let table = place.table() as u32;
             if list.last() != Some(&table) {
                 list.push(table);
@@ -296,7 +308,6 @@ impl Layout {
             self.places[index] = Place {
                 link_block,
                 index: slot(first),
-                rack: rack.0,
                 role: Role::Fabric,
             };
             let shape = &mut self.shapes[link_block as usize];
@@ -360,13 +371,12 @@ impl Layout {
             let link_block = first as u32 + side as u32 * sides + second_of(link.id).0;
             let table = &mut pod_tables[2 * pod as usize + side];
             if *table == NO_TABLE {
-                *table = self.add_table(link_block) / TABLE_SLOTS as u32;
+                *table = self.add_table(link_block, NO_RACK) / TABLE_SLOTS as u32;
                 self.shapes[link_block as usize].empty_slot[*table as usize] = None;
             }
             self.places[link.id.index()] = Place {
-                link_block,
+                link_block: link_block as u16,
                 index: *table * TABLE_SLOTS as u32 + (plane * LANES + slot) as u32,
-                rack: u32::MAX,
                 role: Role::Core,
             };
         }
@@ -387,22 +397,25 @@ impl Layout {
         let last = self.places[..link]
             .iter()
             .rev()
-            .find(|p| p.role == Role::Loose && p.index != u32::MAX && p.link_block == link_block)
+            .find(|p| {
+                p.role == Role::Loose
+                    && p.index != u32::MAX
+                    && u32::from(p.link_block) == link_block
+            })
             .map(|place| place.index + 1)
             .filter(|index| !(*index as usize).is_multiple_of(TABLE_SLOTS));
         let index = match last {
             Some(index) => index,
             None => {
-                let index = self.add_table(link_block);
+                let index = self.add_table(link_block, NO_RACK);
                 let shape = &mut self.shapes[link_block as usize];
                 shape.empty_slot[shape.tables - 1] = None;
                 index
             }
         };
         self.places[link] = Place {
-            link_block,
+            link_block: link_block as u16,
             index,
-            rack: u32::MAX,
             role: Role::Loose,
         };
     }

@@ -160,12 +160,10 @@ impl FlowBlock {
         let rows = self.up.rows_of(table);
         let (mut flows, mut distance) = (0, 0);
         for (place, &row) in rows.iter().enumerate() {
-            let row = usize::from(row);
-            for (lane, &down) in self.back[row].0.iter().enumerate() {
-                if self.up.used[row] >> lane & 1 == 1 {
-                    flows += 1;
-                    distance += self.near(down).of(rows.len()).abs_diff(place);
-                }
+            for cell in self.up.cells_of(row) {
+                flows += 1;
+                let near = self.near(self.down_of(cell));
+                distance += near.of(rows.len()).abs_diff(place);
             }
         }
         distance > flows * (1 + rows.len() / MEAN_DISTANCE)
@@ -196,8 +194,7 @@ impl FlowBlock {
             let cell = self.take_down(End { table, slots }, moved);
             let cell = cell.expect("as many rows as a greedy choice can need are free");
             self.write_down(cell, up, &state);
-            let (row, lane) = split(up);
-            self.back[row].0[lane] = cell;
+            self.point_back(up, cell);
             moved(state.flow, cell);
         }
     }
@@ -210,13 +207,16 @@ impl FlowBlock {
         let cells: Vec<Cell> = self.up.cells(table).collect();
         let mut flows: Vec<_> = cells
             .iter()
-            .map(|&cell| (split(cell), self.up.slots(cell)))
-            .map(|((row, lane), slots)| (self.back[row].0[lane], slots))
+            .map(|&cell| (self.down_of(cell), self.up.slots(cell)))
             .map(|(down, slots)| (self.down.table_of(down), down, self.weight(down), slots))
             .collect();
         flows.sort_unstable_by_key(|&(destination, down, ..)| (destination, down));
         for &cell in &cells {
             self.clear_up(cell);
+        }
+        // Else the cell that one flow had could be taken for the one that another has now.
+        for &(_, down, ..) in &flows {
+            self.forget_mate(down);
         }
         for place in 0..flows.len().div_ceil(ROW_FLOWS as usize) {
             self.up.add_row(table, place, MAX_ROWS);

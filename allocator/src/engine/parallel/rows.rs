@@ -422,11 +422,16 @@ impl RowSet {
 
     /// The cells of the flows of a table.
     pub(super) fn cells(&self, table: usize) -> impl Iterator<Item = Cell> + '_ {
-        self.rows_of(table).iter().flat_map(move |&row| {
-            let used = self.used[usize::from(row)];
-            let lanes = (0..LANES).filter(move |lane| used >> lane & 1 == 1);
-            lanes.map(move |lane| cell_at(row, lane))
-        })
+        self.rows_of(table)
+            .iter()
+            .flat_map(|&row| self.cells_of(row))
+    }
+
+    /// The cells of the flows of a row.
+    pub(super) fn cells_of(&self, row: u16) -> impl Iterator<Item = Cell> + use<> {
+        let used = self.used[usize::from(row)];
+        let lanes = (0..LANES).filter(move |lane| used >> lane & 1 == 1);
+        lanes.map(move |lane| cell_at(row, lane))
     }
 
     /// Many rows lie elsewhere than their table's others, which costs cache misses.

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use arrayvec::ArrayVec;
 
 use super::ParallelEngine;
+use super::answers::Answers;
 use super::directory::Home;
 use super::flow_block::End;
 use super::flows::pod_index;
@@ -152,7 +153,8 @@ impl ParallelEngine {
         blocks + pending + loose + self.directory.bytes()
     }
 
-    /// Bytes that prices, sums and all else that iterations keep of links take.
+    /// Bytes that all that is kept of links takes: prices, sums and the rest of what iterations keep, and where
+    /// each link is and what it has, which events look up.
     #[must_use]
     pub fn link_bytes(&self) -> usize {
         let blocks: usize = self
@@ -167,7 +169,8 @@ impl ParallelEngine {
             .iter()
             .map(|sums| read(sums).iter().map(Sums::bytes).sum::<usize>())
             .sum();
-        blocks + sums
+        let places = self.shared.layout.bytes() + self.capacities.capacity() * size_of::<f64>();
+        blocks + sums + places + self.answers.as_ref().map_or(0, Answers::bytes)
     }
 
     pub(super) fn view(&self, flow: u32, links_of: &[Vec<u32>]) -> FlowView {
