@@ -9,7 +9,9 @@
 
 use super::directory::{Home, MAX_LOOSE_PER_WORKER};
 use super::flow_block::{CellState, End, FlowBlock};
+use super::lanes::Cell;
 use super::loose::LooseFlow;
+use super::rows::CELL_BITS;
 use super::view::{links_by_slot, slots_of};
 use super::worker::lock;
 use super::{Ordering, ParallelEngine};
@@ -18,7 +20,7 @@ use crate::num::utility::UtilityKind;
 use crate::num::{Limit, path_capacity};
 
 /// The cell of a flow that has none yet. Its lane never holds a flow.
-pub(super) const COMING: u16 = u16::MAX;
+pub(super) const COMING: Cell = (1 << CELL_BITS) - 1;
 /// With so many flows that wait for one FlowBlock, they are not left to wait.
 const MOST_WAITING: usize = 1 << 9;
 
@@ -36,14 +38,14 @@ pub(super) struct EndsOf {
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     /// Cells of the flows that go.
-    going: Vec<u16>,
+    going: Vec<Cell>,
     coming: Vec<EndsOf>,
     /// Cells, the flows in them and the rates that they get before the next walk.
-    rates: Vec<(u16, u32, f32)>,
+    rates: Vec<(Cell, u32, f32)>,
     /// Flows that have gone.
     left: Vec<EndsOf>,
     /// Flows that have another cell now, in the order of their moves.
-    homes: Vec<(u32, u16)>,
+    homes: Vec<(u32, Cell)>,
     /// Flows that rows have no room for.
     unplaced: Vec<EndsOf>,
 }
@@ -63,9 +65,9 @@ impl Pending {
     pub(super) fn bytes(&self) -> usize {
         let ends = self.coming.capacity() + self.left.capacity() + self.unplaced.capacity();
         ends * size_of::<EndsOf>()
-            + self.going.capacity() * 2
-            + self.rates.capacity() * size_of::<(u16, u32, f32)>()
-            + self.homes.capacity() * size_of::<(u32, u16)>()
+            + self.going.capacity() * size_of::<Cell>()
+            + self.rates.capacity() * size_of::<(Cell, u32, f32)>()
+            + self.homes.capacity() * size_of::<(u32, Cell)>()
     }
 
     /// Whether flows wait.
@@ -78,7 +80,7 @@ impl Pending {
         self.coming.iter().find(|coming| coming.state.flow == flow)
     }
 
-    pub(super) fn give(&mut self, cell: u16, flow: u32, rate: f32) {
+    pub(super) fn give(&mut self, cell: Cell, flow: u32, rate: f32) {
         self.rates.push((cell, flow, rate));
     }
 
