@@ -33,6 +33,8 @@ pub struct PhaseNanos {
     /// Taking flows out of rows and into others, moving them together and putting rows in order, before the
     /// iteration.
     pub packing: u64,
+    /// What of that flows that start and end take.
+    pub settling: u64,
     /// Prices that answer events, before the iteration.
     pub answers: u64,
     /// The pass of the optimiser between those and the iteration, all its parts.
@@ -46,6 +48,7 @@ impl PhaseNanos {
         self.price_update += times.prices_ns;
         self.distribution += times.distribution_ns;
         self.normalization += times.normalization_ns;
+        self.settling += times.settling_ns;
     }
 
     /// What was added since it was `before`.
@@ -58,6 +61,7 @@ impl PhaseNanos {
             distribution: self.distribution - before.distribution,
             normalization: self.normalization - before.normalization,
             packing: self.packing - before.packing,
+            settling: self.settling - before.settling,
             answers: self.answers - before.answers,
             extra_pass: self.extra_pass - before.extra_pass,
         }

@@ -53,6 +53,7 @@ pub(super) struct PhaseTimes {
     pub(super) prices_ns: u64,
     pub(super) distribution_ns: u64,
     pub(super) normalization_ns: u64,
+    pub(super) settling_ns: u64,
 }
 
 /// What a worker leaves for the engine.
@@ -149,7 +150,7 @@ impl Worker {
         outbox.times = PhaseTimes::default();
         if matches!(plan, Plan::Rows | Plan::AllRows) {
             let tables = if plan == Plan::Rows { 1 } else { TABLES };
-            outbox.tidied = self.rows(shared, tables);
+            (outbox.tidied, outbox.times.settling_ns) = self.rows(shared, tables);
             drop(outbox);
             // Nobody waits in between, so nobody has to arrive there.
             return shared.gate.pass(self.index, first + ROUNDS);
@@ -178,12 +179,14 @@ impl Worker {
     }
 
     /// What waits for the worker's FlowBlocks; and one of them is put in order, another one each time.
-    /// Returns whether that moved anything.
-    fn rows(&mut self, shared: &Shared, tables: usize) -> bool {
+    /// Returns whether that moved anything, and how long what waited took, in ns.
+    fn rows(&mut self, shared: &Shared, tables: usize) -> (bool, u64) {
         let owned = shared.owned(self.index);
         if owned.is_empty() {
-            return false;
+            return (false, 0);
         }
+        let mut clock = PhaseClock::new(shared.timed.load(Ordering::Relaxed));
+        let mut settling_ns = 0;
         self.next_to_tidy = (self.next_to_tidy + 1) % owned.len();
         let in_turn = owned.start + self.next_to_tidy;
         let mut tidied = false;
@@ -191,13 +194,15 @@ impl Worker {
             let mut pending = lock(&shared.pending[index]);
             if index == in_turn || pending.waits() {
                 let mut block = lock(&shared.flow_blocks[index]);
+                clock.lap();
                 pending.settle(&mut block);
+                settling_ns += clock.lap();
                 if index == in_turn {
                     tidied = pending.tidy(&mut block, tables);
                 }
             }
         }
-        tidied
+        (tidied, settling_ns)
     }
 
     /// The worker's flows: F-NORM of the rates that there are, new rates, or both.
