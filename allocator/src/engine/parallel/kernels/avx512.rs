@@ -15,7 +15,7 @@ use std::arch::x86_64::*;
 
 use super::{Pass, Scratch, Side};
 use crate::engine::parallel::flow_block::FlowBlock;
-use crate::engine::parallel::lanes::{Cells, LANES, Lanes, Pairs, TABLE_LANES, Table, Words};
+use crate::engine::parallel::lanes::{Cell, Cells, LANES, Lanes, Pairs, TABLE_LANES, Table, Words};
 use crate::engine::parallel::rows::{PLANE_SHIFT, ROW_FLOWS};
 
 const ALL_LANES: __mmask16 = !0;
@@ -528,11 +528,16 @@ fn up_pairs<const CORE: bool, const FAR: bool>(
 unsafe fn fetch(cells: &Cells, pairs: *const f64) -> (__m512, __m512) {
     macro_rules! four {
         ($four:expr) => {{
-            let at = |lane: usize| pairs.wrapping_add(cells.0[4 * $four + lane] as usize);
+            let [first, second] = [two_cells(cells, 2 * $four), two_cells(cells, 2 * $four + 1)];
+            let at = |cell: u64| pairs.wrapping_add(cell as usize);
             // SAFETY: the caller's promise; a pair is eight bytes.
             let (low, high) = unsafe {
-                let (low, high) = (_mm_load_sd(at(0)), _mm_load_sd(at(2)));
-                (_mm_loadh_pd(low, at(1)), _mm_loadh_pd(high, at(3)))
+                let low = _mm_load_sd(at(first & LOW_CELL));
+                let high = _mm_load_sd(at(second & LOW_CELL));
+                (
+                    _mm_loadh_pd(low, at(first >> Cell::BITS)),
+                    _mm_loadh_pd(high, at(second >> Cell::BITS)),
+                )
             };
             _mm256_insertf128_pd::<1>(_mm256_castpd128_pd256(low), high)
         }};
@@ -603,14 +608,30 @@ fn down_rows<
 #[inline(always)]
 fn deliver(rates: &Lanes, mates: &Cells, cells: *mut u32, rows: usize) {
     let rates = rates.0.as_ptr().cast::<u32>();
-    for lane in 0..ROW_FLOWS as usize {
-        let cell = mates.0[lane] as usize;
-        debug_assert!(cell / LANES < rows);
-        // SAFETY: a FlowBlock's mates are cells of its upward rows, of which the scratch has at
-        // least as many as the block; empty cells point at cell 0, which exists and carries no
-        // flow. A row of rates has more lanes than a row has flows.
-        unsafe { *cells.add(cell) = *rates.add(lane) };
+    for two in 0..LANES / 2 {
+        let mut cells_of = two_cells(mates, two);
+        for lane in 2 * two..(2 * two + 2).min(ROW_FLOWS as usize) {
+            let cell = (cells_of & LOW_CELL) as usize;
+            cells_of >>= Cell::BITS;
+            debug_assert!(cell / LANES < rows);
+            // SAFETY: a FlowBlock's mates are cells of its upward rows, of which the scratch has at
+            // least as many as the block; empty cells point at cell 0, which exists and carries no
+            // flow. A row of rates has more lanes than a row has flows.
+            unsafe { *cells.add(cell) = *rates.add(lane) };
+        }
     }
+}
+
+const LOW_CELL: u64 = Cell::MAX as u64;
+
+/// Two cells in one register: fewer loads, of which a row has many others. A volatile read, since the
+/// compiler makes two loads of any other.
+#[inline(always)]
+fn two_cells(cells: &Cells, two: usize) -> u64 {
+    debug_assert!(two < LANES / 2);
+    let first = cells.0.as_ptr().cast::<u64>();
+    // SAFETY: `Cells` is 64 readable bytes, aligned to 64, thus eight times these eight.
+    unsafe { first.add(two).read_volatile() }
 }
 
 #[inline(never)]
