@@ -41,6 +41,9 @@ const RUN: usize = 2;
 /// Changes of a table's flows after which it is looked through: so many, and this part of its flows.
 const LOOKED_AFTER: usize = 12;
 const LOOKED_SHARE: usize = 8;
+/// Rows that are looked at for a flow to move aside: a table of hundreds, of which many have a lane free
+/// that nobody can take, would be looked through that often for every start.
+const MOST_LOOKS: usize = 128;
 /// Fewer rows than this are not worth being put in order.
 const MIN_DISORDER: usize = 64;
 const NO_LANE: u32 = 15;
@@ -224,9 +227,14 @@ impl RowSet {
     pub(super) fn aside(&self, table: usize, slots: Slots, near: Share) -> Option<Aside> {
         let rows = self.rows_of(table);
         let is_full = |row: u16| self.used[usize::from(row)] == EVERY_LANE;
+        let mut looks = MOST_LOOKS;
         for &to in rows.iter().filter(|&&row| !is_full(row)) {
             for place in outward(near.of(rows.len()), rows.len()) {
                 let row = rows[place];
+                looks -= 1;
+                if looks == 0 {
+                    return None;
+                }
                 // A row's last flow would take the row along.
                 if row == to || self.used[usize::from(row)].count_ones() < 2 {
                     continue;
