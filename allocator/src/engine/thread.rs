@@ -9,12 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use rtrb::{Consumer, Producer, PushError, RingBuffer};
 
 use super::{EngineEvent, EngineStats, RateEngine, RateUpdate};
 
+mod driver;
 mod worker;
+
+pub use driver::{Driver, Snapshot};
 
 /// When the engine iterates while rates move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +53,6 @@ impl Default for EngineThreadConfig {
 
 /// What both sides see.
 struct Shared {
-    stats: ArcSwap<EngineStats>,
     /// The thread is about to park, or parked: it wants to be woken by the next event.
     idle: AtomicBool,
     stop: AtomicBool,
@@ -64,6 +65,7 @@ pub struct EngineHandle {
     events: Producer<EngineEvent>,
     updates: Consumer<RateUpdate>,
     shared: Arc<Shared>,
+    snapshot: Snapshot,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -79,12 +81,13 @@ pub fn spawn(
 ) -> EngineHandle {
     let (event_tx, event_rx) = RingBuffer::new(cfg.event_ring.max(1));
     let (update_tx, update_rx) = RingBuffer::new(cfg.update_ring.max(1));
+    let driver = Driver::new(engine);
+    let snapshot = driver.snapshot();
     let shared = Arc::new(Shared {
-        stats: ArcSwap::default(),
         idle: AtomicBool::new(false),
         stop: AtomicBool::new(false),
     });
-    let worker = worker::Worker::new(engine, cfg, event_rx, update_tx, Arc::clone(&shared), wake);
+    let worker = worker::Worker::new(driver, cfg, event_rx, update_tx, Arc::clone(&shared), wake);
     let thread = thread::Builder::new()
         .name("rate-engine".to_owned())
         .spawn(move || worker.run())
@@ -93,6 +96,7 @@ pub fn spawn(
         events: event_tx,
         updates: update_rx,
         shared,
+        snapshot,
         thread: Some(thread),
     }
 }
@@ -123,7 +127,7 @@ impl EngineHandle {
     /// The newest snapshot of the thread's figures.
     #[must_use]
     pub fn stats(&self) -> Arc<EngineStats> {
-        self.shared.stats.load_full()
+        self.snapshot.load_full()
     }
 
     /// Stops the thread and waits for it. Events and updates still in the rings are dropped.

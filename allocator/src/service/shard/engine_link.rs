@@ -1,4 +1,7 @@
-//! The engine thread as the service sees it: its rings, its figures, and whether it still lives.
+//! The engine as the service sees it: where events go and rates come from, its figures, and whether it lives.
+//!
+//! One shard that takes sealed datagrams drives the engine itself, between two looks at its port. Where
+//! there are more shards, or none, the engine has a thread of its own.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,7 +12,9 @@ use tokio::sync::Notify;
 
 use super::port::Kick;
 use crate::engine::parallel::{ParallelEngine, ParallelOptions, default_workers};
-use crate::engine::thread::{EngineHandle, EngineThreadConfig, Interval, spawn};
+use crate::engine::thread::{
+    Driver, EngineHandle, EngineThreadConfig, Interval, Snapshot, spawn,
+};
 use crate::engine::{
     EngineConfig, EngineError, EngineEvent, EngineStats, RateEngine, RateUpdate, ReferenceEngine,
 };
@@ -113,14 +118,28 @@ impl EngineSignal {
     }
 }
 
-/// Lives on the engine thread inside its wake function, and is dropped with it when the thread ends.
-struct OnThread {
+/// Lives on the engine's thread, and is dropped when that ends.
+pub(super) struct OnThread {
     signal: Arc<EngineSignal>,
     /// The service asked the thread to end.
     expected: Arc<AtomicBool>,
 }
 
 impl OnThread {
+    /// On the thread that drives the engine itself. Its end is a death unless [`expect_end`](Self::expect_end)
+    /// was called.
+    pub(super) fn new(signal: Arc<EngineSignal>) -> Self {
+        Self {
+            signal,
+            expected: Arc::default(),
+        }
+    }
+
+    /// From now on the thread may end.
+    pub(super) fn expect_end(&self) {
+        self.expected.store(true, Ordering::Release);
+    }
+
     fn wake(&self) {
         self.signal.wake();
     }
@@ -135,9 +154,34 @@ impl Drop for OnThread {
     }
 }
 
+/// Who drives the engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DrivenBy {
+    /// A thread of its own.
+    Thread,
+    /// The one shard that there is.
+    Shard,
+}
+
+/// An engine for the shard that drives it.
+pub(super) struct Engine {
+    pub(super) driver: Driver,
+    /// Nanoseconds from one iteration's beginning to the next one's; nothing: without a pause.
+    pub(super) interval_ns: Option<u64>,
+    pub(super) pin_core: Option<usize>,
+}
+
+enum Running {
+    Stopped,
+    Thread(EngineHandle),
+    /// The shard takes the engine from here, and leaves figures there.
+    Shard(Option<Box<Engine>>, Snapshot),
+}
+
 /// The running engine.
 pub(super) struct EngineLink {
-    handle: Option<EngineHandle>,
+    running: Running,
+    driven_by: DrivenBy,
     expected_end: Arc<AtomicBool>,
     signal: Arc<EngineSignal>,
     histogram: Arc<IterationHistogram>,
@@ -149,7 +193,7 @@ pub(super) struct EngineLink {
 }
 
 impl EngineLink {
-    /// Starts an engine thread.
+    /// Starts an engine.
     pub(super) fn start(
         factory: EngineFactory,
         config: &Config,
@@ -157,7 +201,11 @@ impl EngineLink {
         capacities_bps: &[f64],
     ) -> Result<Self, EngineError> {
         let mut link = Self {
-            handle: None,
+            running: Running::Stopped,
+            driven_by: match config.transport.shards() {
+                1 => DrivenBy::Shard,
+                _ => DrivenBy::Thread,
+            },
             expected_end: Arc::default(),
             signal: Arc::default(),
             histogram: Arc::default(),
@@ -170,7 +218,7 @@ impl EngineLink {
         Ok(link)
     }
 
-    /// Ends the engine thread and starts another, which knows no flows.
+    /// Ends the engine and starts another, which knows no flows.
     pub(super) fn replace(
         &mut self,
         config: &Config,
@@ -180,29 +228,37 @@ impl EngineLink {
         let inner = (self.factory)(config, topology, capacities_bps)?;
         self.stop();
         let engine = TimedEngine::new(inner, Arc::clone(&self.histogram));
+        self.pinned_core = config.allocation.pin_core;
+        let interval_us = config.allocation.interval_us;
+        if self.driven_by == DrivenBy::Shard {
+            let engine = Engine {
+                driver: Driver::new(Box::new(engine)),
+                interval_ns: interval_us.map(|us| us * 1_000),
+                pin_core: self.pinned_core,
+            };
+            let snapshot = engine.driver.snapshot();
+            self.running = Running::Shard(Some(Box::new(engine)), snapshot);
+            return Ok(());
+        }
         let on_thread = OnThread {
             signal: Arc::clone(&self.signal),
             expected: Arc::clone(&self.expected_end),
         };
-        let interval = match config.allocation.interval_us {
-            Some(us) => Interval::Timer(us * 1_000),
-            None => Interval::BackToBack,
-        };
-        self.pinned_core = config.allocation.pin_core;
         let thread = EngineThreadConfig {
-            interval,
+            interval: interval_us.map_or(Interval::BackToBack, |us| Interval::Timer(us * 1_000)),
             pin_core: self.pinned_core,
             ..EngineThreadConfig::default()
         };
-        self.handle = Some(spawn(Box::new(engine), thread, move || on_thread.wake()));
+        let handle = spawn(Box::new(engine), thread, move || on_thread.wake());
+        self.running = Running::Thread(handle);
         Ok(())
     }
 
-    /// Ends the engine thread.
+    /// Ends the engine thread, if there is one.
     pub(super) fn stop(&mut self) {
         let (events, refused) = self.event_totals();
         self.expected_end.store(true, Ordering::Release);
-        if let Some(handle) = self.handle.take() {
+        if let Running::Thread(handle) = std::mem::replace(&mut self.running, Running::Stopped) {
             handle.shutdown();
         }
         self.events_before.store(events, Ordering::Relaxed);
@@ -210,33 +266,55 @@ impl EngineLink {
         self.expected_end = Arc::default();
     }
 
+    /// Who drives the engine.
+    pub(super) fn driven_by(&self) -> DrivenBy {
+        self.driven_by
+    }
+
+    /// The engine that the shard is to drive from now on, if it is another than before.
+    pub(super) fn take_engine(&mut self) -> Option<Box<Engine>> {
+        match &mut self.running {
+            Running::Shard(engine, _) => engine.take(),
+            Running::Stopped | Running::Thread(_) => None,
+        }
+    }
+
     pub(super) fn signal(&self) -> Arc<EngineSignal> {
         Arc::clone(&self.signal)
     }
 
-    /// Hands over events in order, as far as the ring has room. True if all went.
+    /// Hands over events in order, as far as the ring has room. True if all went. A shard that drives the
+    /// engine takes them by itself.
     pub(super) fn push_all(&mut self, events: &mut VecDeque<EngineEvent>) -> bool {
-        let Some(handle) = &mut self.handle else {
-            events.clear();
-            return true;
-        };
-        while let Some(event) = events.pop_front() {
-            if let Err(event) = handle.push(event) {
-                events.push_front(event);
-                return false;
+        match &mut self.running {
+            Running::Stopped => events.clear(),
+            Running::Shard(..) => {}
+            Running::Thread(handle) => {
+                while let Some(event) = events.pop_front() {
+                    if let Err(event) = handle.push(event) {
+                        events.push_front(event);
+                        return false;
+                    }
+                }
             }
         }
         true
     }
 
+    /// The next rate of an engine on its own thread.
     pub(super) fn pop_update(&mut self) -> Option<RateUpdate> {
-        self.handle.as_mut()?.pop_update()
+        match &mut self.running {
+            Running::Thread(handle) => handle.pop_update(),
+            Running::Stopped | Running::Shard(..) => None,
+        }
     }
 
     pub(super) fn stats(&self) -> Arc<EngineStats> {
-        self.handle
-            .as_ref()
-            .map_or_else(Arc::default, EngineHandle::stats)
+        match &self.running {
+            Running::Stopped => Arc::default(),
+            Running::Thread(handle) => handle.stats(),
+            Running::Shard(_, snapshot) => snapshot.load_full(),
+        }
     }
 
     pub(super) fn histogram(&self) -> &IterationHistogram {

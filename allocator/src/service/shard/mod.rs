@@ -9,7 +9,8 @@
 //! | `sealed` | sealed UDP datagrams: a port and a thread per shard |
 //! | `port` | how such a thread is woken and waits |
 //! | `dpdk` | ports on an interface that DPDK drives |
-//! | [`engine_link`] | the engine thread as seen from here |
+//! | [`engine_link`] | the engine as seen from here |
+//! | `inline` | the engine on the thread of the one shard that there is |
 //!
 //! A datagram is handed to the hub in its connection's task, which pushes the events to the engine
 //! and wakes it. The engine's wake-up runs the rates' task, which sends each touched session its
@@ -38,6 +39,7 @@ pub(super) mod connection;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
 pub mod engine_link;
+mod inline;
 mod port;
 mod relayed;
 mod sealed;
@@ -45,7 +47,7 @@ mod state;
 pub mod transport;
 pub mod window;
 
-use engine_link::{EngineFactory, EngineLink};
+use engine_link::{DrivenBy, EngineFactory, EngineLink};
 use port::Spins;
 pub(super) use state::OVERTAKEN_NS;
 use state::Shared;
@@ -145,7 +147,9 @@ impl Shard {
         let mut tasks = JoinSet::new();
         let grace = Duration::from_millis(config.allocation.start_grace_ms);
         tasks.spawn(hand_out_rates(shared.clone(), signal, grace));
-        tasks.spawn(serve_timers(shared.clone()));
+        if shared.lock().engine.driven_by() == DrivenBy::Thread {
+            tasks.spawn(serve_timers(shared.clone()));
+        }
         let max_sessions = config.limits.max_sessions as usize;
         Ok(Self {
             shared,
@@ -273,10 +277,7 @@ impl Shard {
                         .hub
                         .capacities_with_share(new.allocation.external_share),
                 };
-                let topology = topology.as_ref().unwrap_or(state.hub.topology());
-                state.engine.replace(new, topology, &capacities_bps)?;
-                // What waits was meant for the engine before.
-                state.hub.engine_events().clear();
+                state.replace_engine(new, topology.as_ref(), &capacities_bps)?;
             }
             state.hub.reconfigure(now_ns, hub_settings(new, epoch));
             state.serve_relays(tls.peers, new.limits.max_sessions);
@@ -364,7 +365,7 @@ fn start_sealed(
     let spins = if transport.busy_poll {
         Spins::Busy
     } else {
-        Spins::No
+        Spins::Briefly
     };
     start_on(config, hub, engine, epoch, ports, numbers, None, spins)
 }

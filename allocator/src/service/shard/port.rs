@@ -1,15 +1,26 @@
 //! How a shard's thread is woken, and how it waits for what carries its datagrams.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use arrayvec::ArrayVec;
+use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::time::{TimeSpec, TimeValLike};
 use ratewright_common::udp::PacketPort;
 
 /// Empty rounds from which on a thread that need not keep its core lets others run between two.
 const PATIENCE: u32 = 256;
+
+/// A thread that may sleep looks for something to do for this long before: a wake-up costs it, and what
+/// woke it, tens of microseconds.
+pub(super) const SPIN_NS: u64 = 200_000;
+
+/// Shorter sleeps would end later than asked for: the kernel lets timers of ordinary threads be 50 µs late.
+const LEAST_SLEEP_NS: u64 = 100_000;
+
+const LONGEST_SLEEP_NS: u64 = 3_600_000_000_000;
 
 /// Has a shard's thread look at its queue.
 #[derive(Debug)]
@@ -17,20 +28,21 @@ pub(super) struct Kick {
     event: EventFd,
     /// There is something in the queue that the thread has not looked at.
     due: AtomicBool,
-    /// The thread looks at `due` all the time and need not be woken.
-    spins: bool,
+    /// The thread sleeps, or is about to, and has to be woken. A thread that spins looks at `due` all the
+    /// time.
+    sleeps: AtomicBool,
     stop: AtomicBool,
     /// The thread has ended: kicks are in vain.
     gone: AtomicBool,
 }
 
 impl Kick {
-    pub(super) fn new(spins: bool) -> io::Result<Self> {
+    pub(super) fn new() -> io::Result<Self> {
         let flags = EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC;
         Ok(Self {
             event: EventFd::from_value_and_flags(0, flags)?,
             due: AtomicBool::new(false),
-            spins,
+            sleeps: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             gone: AtomicBool::new(false),
         })
@@ -38,7 +50,9 @@ impl Kick {
 
     /// Has the thread look at its queue, in which something was put before.
     pub(super) fn kick(&self) {
-        if !self.due.swap(true, Ordering::AcqRel) && !self.spins {
+        // As in `sleep`, one is written before the other is read: either this sees that the thread sleeps, or
+        // that sees that something is due.
+        if !self.due.swap(true, Ordering::SeqCst) && self.sleeps.load(Ordering::SeqCst) {
             self.wake();
         }
     }
@@ -67,6 +81,25 @@ impl Kick {
         self.stop.load(Ordering::Acquire)
     }
 
+    /// Sleeps until `socket` is readable (or, if asked for, writable), or somebody kicks, or `pause_ns` is over.
+    fn sleep(&self, socket: Option<BorrowedFd<'_>>, writable: bool, pause_ns: Option<u64>) {
+        self.sleeps.store(true, Ordering::SeqCst);
+        if !self.due.load(Ordering::SeqCst) && !self.stopped() {
+            let mut descriptors: ArrayVec<PollFd<'_>, 2> = ArrayVec::new();
+            descriptors.push(PollFd::new(self.event.as_fd(), PollFlags::POLLIN));
+            if let Some(socket) = socket {
+                let mut interest = PollFlags::POLLIN;
+                interest.set(PollFlags::POLLOUT, writable);
+                descriptors.push(PollFd::new(socket, interest));
+            }
+            let pause = pause_ns.map(|ns| TimeSpec::nanoseconds(ns.min(LONGEST_SLEEP_NS) as i64));
+            // An interrupted wait is as good as a wake-up.
+            let _ = ppoll(&mut descriptors, pause, None);
+            let _ = self.event.read();
+        }
+        self.sleeps.store(false, Ordering::SeqCst);
+    }
+
     /// Whether there is something in the queue; from now on another kick wakes anew. A plain load
     /// first, since a spinning thread asks all the time.
     pub(super) fn take(&self) -> bool {
@@ -79,13 +112,15 @@ impl Kick {
 pub(super) struct Waiter {
     spins: Spins,
     idle: u32,
+    /// When there was last something to do.
+    busy_ns: u64,
 }
 
 /// Whether a thread sleeps while there is nothing to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Spins {
-    /// It sleeps. Only for ports with a descriptor.
-    No,
+    /// It sleeps when nothing has come for [`SPIN_NS`]. Only for ports with a descriptor.
+    Briefly,
     /// It never sleeps, but lets others run when it has had nothing to do for a while.
     Yields,
     /// It keeps its core.
@@ -94,39 +129,49 @@ pub(super) enum Spins {
 
 impl Waiter {
     pub(super) fn new(spins: Spins) -> Self {
-        Self { spins, idle: 0 }
+        Self {
+            spins,
+            idle: 0,
+            busy_ns: 0,
+        }
     }
 
     /// There was something to do.
-    pub(super) fn busy(&mut self) {
+    pub(super) fn busy(&mut self, now_ns: u64) {
         self.idle = 0;
+        self.busy_ns = now_ns;
     }
 
-    /// Waits until there may be something to receive, or the kick, or, if the last batch is not gone
-    /// yet, until more of it can be sent.
-    pub(super) fn wait(&mut self, port: &impl PacketPort, kick: &Kick, batch_left: bool) {
-        let spins = match port.descriptor() {
-            // A busy thread sleeps too while the kernel's buffer is full.
-            Some(socket) if self.spins == Spins::No || batch_left => {
-                let mut interest = PollFlags::POLLIN;
-                if batch_left {
-                    interest |= PollFlags::POLLOUT;
-                }
-                let mut descriptors = [
-                    PollFd::new(socket, interest),
-                    PollFd::new(kick.event.as_fd(), PollFlags::POLLIN),
-                ];
-                // An interrupted wait is as good as a wake-up.
-                let _ = poll(&mut descriptors, PollTimeout::NONE);
-                let _ = kick.event.read();
-                return;
-            }
+    /// Waits until there may be something to receive, or the kick, or `until_ns` has come, or, if the last
+    /// batch is not gone yet, until more of it can be sent. May return before.
+    pub(super) fn wait(
+        &mut self,
+        port: Option<&impl PacketPort>,
+        kick: &Kick,
+        now_ns: u64,
+        until_ns: Option<u64>,
+        batch_left: bool,
+    ) {
+        let pause_ns = until_ns.map(|until_ns| until_ns.saturating_sub(now_ns));
+        let descriptor = port.map(PacketPort::descriptor);
+        let spins = match descriptor {
+            // Nothing can come but kicks.
+            None => Spins::Briefly,
+            // Nothing wakes who waits for such a port.
+            Some(None) if self.spins == Spins::Briefly => Spins::Yields,
             Some(_) => self.spins,
-            None if self.spins == Spins::Busy => Spins::Busy,
-            None => Spins::Yields,
         };
+        let expected = now_ns.saturating_sub(self.busy_ns) < SPIN_NS
+            || pause_ns.is_some_and(|pause_ns| pause_ns < LEAST_SLEEP_NS);
+        // A busy thread sleeps too while the kernel's buffer is full.
+        let sleeps = (spins == Spins::Briefly && !expected) || batch_left;
+        if sleeps && let Some(descriptor) = descriptor.map_or(Some(None), |socket| socket.map(Some))
+        {
+            kick.sleep(descriptor, batch_left, pause_ns);
+            return;
+        }
         self.idle = self.idle.saturating_add(1);
-        if spins == Spins::Busy || self.idle < PATIENCE {
+        if spins != Spins::Yields || self.idle < PATIENCE {
             std::hint::spin_loop();
         } else {
             std::thread::yield_now();

@@ -8,6 +8,9 @@
 //! Datagrams are built when they can be sent and not before: what the port does not take holds back
 //! further building, meanwhile newer rates replace older ones in the flow table, and the engine is not
 //! waited for anywhere.
+//!
+//! Where there is one shard only, its thread drives the engine too (`inline`), and nothing on the way from a
+//! start to its first rate waits for another thread.
 
 use std::collections::VecDeque;
 use std::io;
@@ -25,15 +28,22 @@ use ratewright_proto::sealed::{
 };
 use rustc_hash::FxBuildHasher;
 
-use super::engine_link::EngineSignal;
+use super::engine_link::{DrivenBy, EngineSignal};
+use super::inline::Inline;
 use super::port::{Kick, Spins, Waiter};
 use super::state::Shared;
 use crate::service::clock;
 
-/// A spinning thread with nothing to do tells its counters this often all the same, as seen every so
-/// many rounds.
-const TELL_NS: u64 = 10_000_000;
-const TELL_ROUNDS: u32 = 16;
+/// Datagrams with later rates that are sent before the port is looked at again.
+const LATER_AT_ONCE: usize = 8;
+
+/// Sending later rates takes one part of the thread's time in so many. A host that is told its rates a
+/// little later is told newer ones; and hosts that were sent as much as can be sent would have first rates
+/// wait behind it.
+const LATER_SHARE: u64 = 4;
+
+/// Longer than sending a few datagrams takes: the thread was held up meanwhile.
+const LONGEST_SENDING_NS: u64 = 100_000;
 
 /// What a shard's thread is told.
 pub(super) enum Notice {
@@ -90,7 +100,7 @@ impl Drop for Threads {
 impl<P: PacketPort + Send + 'static> SealedShard<P> {
     /// A shard on `port`.
     pub(super) fn new(port: P, config: SealedConfig, spins: Spins) -> io::Result<(Self, Queue)> {
-        let kick = Arc::new(Kick::new(spins != Spins::No)?);
+        let kick = Arc::new(Kick::new()?);
         let queue = Queue {
             kick: Arc::clone(&kick),
             notices: Vec::new(),
@@ -116,6 +126,7 @@ pub(super) fn start<P: PacketPort + Send + 'static>(
     signal: &Arc<EngineSignal>,
 ) -> io::Result<Threads> {
     let mut threads = Threads::default();
+    let driven_by = shared.lock().engine.driven_by();
     for (index, shard) in shards.into_iter().enumerate() {
         let kick = Arc::clone(&shard.kick);
         let runner = Runner {
@@ -129,6 +140,11 @@ pub(super) fn start<P: PacketPort + Send + 'static>(
             opened: Vec::with_capacity(BATCH),
             probes: Vec::with_capacity(BATCH),
             counters: SealedCounters::default(),
+            inline: (driven_by == DrivenBy::Shard).then(|| Inline::new(signal)),
+            port_lost: false,
+            more: false,
+            later_waits: false,
+            later_ns: 0,
         };
         let thread = std::thread::Builder::new()
             .name(format!("sealed-{index}"))
@@ -166,6 +182,15 @@ struct Runner<P> {
     /// Sessions whose probe is to be answered.
     probes: Vec<u32>,
     counters: SealedCounters,
+    /// The engine, if this thread drives it.
+    inline: Option<Inline>,
+    port_lost: bool,
+    /// There is more to be built or taken at once.
+    more: bool,
+    /// Datagrams with later rates wait to be built.
+    later_waits: bool,
+    /// From when on later rates may be sent again.
+    later_ns: u64,
 }
 
 impl<P: PacketPort> Runner<P> {
@@ -174,55 +199,67 @@ impl<P: PacketPort> Runner<P> {
         if let Err(error) = sched::ask_for_slices(sched::HOT_SLICE_NS) {
             tracing::debug!(%error, "the thread keeps its time slices");
         }
-        let spins = self.shard.spins;
-        let mut waiter = Waiter::new(spins);
-        let mut more = true;
-        let (mut idle_rounds, mut told_ns) = (0u32, 0);
+        let mut waiter = Waiter::new(self.shard.spins);
+        // It may have been given something before it ran.
+        let mut kicked = true;
         while !self.shard.kick.stopped() {
             let received = match self.receive() {
                 Ok(received) => received,
                 Err(error) => {
                     tracing::error!(%error, "the port of sealed datagrams is lost; hosts go on with QUIC");
-                    return;
+                    if self.inline.is_none() {
+                        return;
+                    }
+                    self.port_lost = true;
+                    0
                 }
             };
-            let due = self.shard.kick.take();
-            // A thread that spins leaves the state's lock alone while nothing is to be done.
-            let idle = spins != Spins::No
-                && received == 0
-                && !(due || more)
-                && self.outgoing.is_empty()
-                && !self.signal.rates_wait()
-                && !self.is_to_tell(&mut idle_rounds, &mut told_ns);
-            more = !idle && self.exchange();
-            if received > 0 {
-                waiter.busy();
+            let now_ns = clock::now_ns();
+            let pending = self.more
+                || (self.later_waits && self.later_ns <= now_ns)
+                || !self.outgoing.is_empty()
+                || self.signal.rates_wait()
+                || self.inline.as_ref().is_some_and(|inline| inline.is_due(now_ns));
+            // The state's lock is left alone while nothing is to be done.
+            if received > 0 || kicked || pending {
+                self.exchange();
+                waiter.busy(now_ns);
             }
-            if received < BATCH && !more {
-                let shard = &self.shard;
-                waiter.wait(&shard.port, &shard.kick, !self.outgoing.is_empty());
+            if let Some(inline) = &mut self.inline
+                && inline.think(now_ns)
+            {
+                waiter.busy(now_ns);
             }
+            kicked = self.shard.kick.take();
+            if received < BATCH && !kicked && !self.more {
+                let until_ns = self.wakes_ns();
+                if until_ns.is_none_or(|until_ns| until_ns > now_ns) {
+                    let port = (!self.port_lost).then_some(&self.shard.port);
+                    let left = !self.outgoing.is_empty() && !self.port_lost;
+                    waiter.wait(port, &self.shard.kick, clock::now_ns(), until_ns, left);
+                }
+            }
+        }
+        if let Some(inline) = &self.inline {
+            inline.expect_end();
         }
     }
 
-    fn is_to_tell(&self, idle_rounds: &mut u32, told_ns: &mut u64) -> bool {
-        *idle_rounds = (*idle_rounds + 1) % TELL_ROUNDS;
-        if *idle_rounds != 0 {
-            return false;
-        }
-        let now_ns = clock::now_ns();
-        let due = now_ns.saturating_sub(*told_ns) >= TELL_NS;
-        if due {
-            *told_ns = now_ns;
-        }
-        due
+    /// When there will be something to do if nothing comes.
+    fn wakes_ns(&self) -> Option<u64> {
+        let later_ns = self.later_waits.then_some(self.later_ns);
+        let own_ns = self.inline.as_ref().and_then(Inline::wakes_ns);
+        [later_ns, own_ns].into_iter().flatten().min()
     }
 
     /// Takes a batch from the port and opens it.
     fn receive(&mut self) -> io::Result<usize> {
-        let count = self.shard.port.receive()?;
         self.opened.clear();
         self.probes.clear();
+        if self.port_lost {
+            return Ok(0);
+        }
+        let count = self.shard.port.receive()?;
         for index in 0..count {
             let (bytes, from) = self.shard.port.datagram(index);
             let length = bytes.len();
@@ -266,13 +303,14 @@ impl<P: PacketPort> Runner<P> {
         Ok(count)
     }
 
-    /// Hands in what was opened, takes out what is to be sent, and sends it. True if more may wait.
-    fn exchange(&mut self) -> bool {
+    /// Hands in what was opened, takes out what is to be sent, and sends it.
+    fn exchange(&mut self) {
         let (index, peers, counters) = (self.index, &mut self.peers, &self.counters);
         let (port, opened, plain) = (&mut self.shard.port, &self.opened, &mut self.plain);
-        let may_build = self.outgoing.is_empty();
+        let may_build = self.outgoing.is_empty() && !self.port_lost;
         let config = self.shard.config;
-        let (built, rates) = self.shared.run_sealed(index, |state, now_ns| {
+        let (inline, later_ns) = (&mut self.inline, self.later_ns);
+        let (built, later, began_ns) = self.shared.run_sealed(index, |state, now_ns| {
             state.sealed_counted(index, counters, |visit| port.counters(visit));
             for notice in state.sealed_notices(index) {
                 match notice {
@@ -297,26 +335,42 @@ impl<P: PacketPort> Runner<P> {
                 let start = ratewright_proto::sealed::HEADER_BYTES;
                 state.on_sealed(now_ns, id, &bytes[start..start + length]);
             }
-            let rates = state.take_rates_for_sealed(now_ns);
-            state.flush(now_ns);
-            let built = if may_build {
-                state.build_sealed(now_ns, index, plain)
-            } else {
-                0
+            let rates = match inline {
+                Some(inline) => inline.exchange(state, now_ns),
+                None => state.take_rates_for_sealed(now_ns),
             };
-            (built, rates)
+            state.flush(now_ns);
+            let began_ns = clock::now_ns();
+            let later = if later_ns <= began_ns { LATER_AT_ONCE } else { 0 };
+            let (built, later) = if may_build {
+                state.build_sealed(now_ns, index, plain, later)
+            } else {
+                (0, 0)
+            };
+            if let Some(inline) = inline {
+                inline.take_events(state);
+            }
+            let (first_waits, later_waits) = state.sealed_waits(index);
+            self.more = rates || first_waits;
+            self.later_waits = later_waits;
+            (built, later, began_ns)
         });
+        self.opened.clear();
         for at in 0..self.probes.len() {
             self.seal(self.probes[at], None);
         }
+        self.probes.clear();
         for at in 0..built {
             self.seal(self.plain[at].0, Some(at));
         }
         self.flush();
-        // What was held back for a full port is built as soon as that takes the rest.
-        let held_back = (built == BATCH || !may_build) && self.outgoing.is_empty();
-        // A thread that sleeps leaves further rates to the service's thread.
-        held_back || (rates && self.shard.spins != Spins::No)
+        // What a full port holds back is built when that takes the rest.
+        self.more &= self.outgoing.is_empty();
+        if later > 0 {
+            let now_ns = clock::now_ns();
+            let took_ns = (now_ns - began_ns).min(LONGEST_SENDING_NS);
+            self.later_ns = now_ns + (LATER_SHARE - 1) * took_ns;
+        }
     }
 
     /// Seals a plain datagram, or an empty one, into the batch.

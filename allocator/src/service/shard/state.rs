@@ -14,13 +14,15 @@ use ratewright_common::transport::{MAX_DATAGRAM_BYTES, secret_of};
 use ratewright_proto::sealed::SealedCounters;
 use rustc_hash::FxBuildHasher;
 use rustls::server::danger::ClientCertVerifier;
+use ratewright_topology::Topology;
 use tokio::sync::Notify;
 
-use super::engine_link::EngineLink;
+use super::engine_link::{DrivenBy, Engine, EngineLink};
 use super::relayed::Relays;
 use super::sealed::{Notice, Queue};
+use crate::engine::{EngineError, EngineEvent};
 use crate::service::clock;
-use crate::service::config::RelayIdentity;
+use crate::service::config::{Config, RelayIdentity};
 use crate::service::hub::{Hub, TransportFacts};
 use crate::service::status::{EngineFigures, Snapshot};
 use crate::service::tls::PeerCertificate;
@@ -83,6 +85,8 @@ pub(super) struct State {
     links: IndexMap<u32, Link, FxBuildHasher>,
     timers: BinaryHeap<Reverse<(u64, u32)>>,
     timers_changed: Arc<Notify>,
+    /// The shard that drives the engine and serves the timers has something to look at.
+    kick_driver: bool,
     ring_timer_ns: Option<u64>,
     expiry_timer_ns: Option<u64>,
     touched: Vec<u32>,
@@ -113,6 +117,7 @@ impl Shared {
             links: IndexMap::default(),
             timers: BinaryHeap::new(),
             timers_changed: Arc::new(Notify::new()),
+            kick_driver: false,
             ring_timer_ns: None,
             expiry_timer_ns: None,
             touched: Vec::new(),
@@ -348,7 +353,10 @@ impl State {
         let is_first = self.next_timer_ns().is_none_or(|first_ns| at_ns < first_ns);
         self.timers.push(Reverse((at_ns, id)));
         if is_first {
-            self.timers_changed.notify_one();
+            match self.engine.driven_by() {
+                DrivenBy::Thread => self.timers_changed.notify_one(),
+                DrivenBy::Shard => self.kick_driver = true,
+            }
         }
     }
 
@@ -450,20 +458,55 @@ impl State {
     /// From now on rates are handed out.
     pub(super) fn open_rates(&mut self) {
         self.rates_open = true;
+        self.kick_driver = true;
     }
 
-    /// Builds a shard's next datagrams, those with a first rate before the others; returns how many.
+    /// Whether rates are handed out.
+    pub(super) fn rates_open(&self) -> bool {
+        self.rates_open
+    }
+
+    /// Another engine, which knows no flows, for another topology if there is one.
+    pub(super) fn replace_engine(
+        &mut self,
+        config: &Config,
+        topology: Option<&Topology>,
+        capacities_bps: &[f64],
+    ) -> Result<(), EngineError> {
+        let topology = topology.unwrap_or(self.hub.topology());
+        self.engine.replace(config, topology, capacities_bps)?;
+        // What waits was meant for the engine before.
+        self.hub.engine_events().clear();
+        self.kick_driver = true;
+        Ok(())
+    }
+
+    /// For the shard that drives the engine: another engine, if there is one, and the events that wait. Those
+    /// before the engine were meant for the one before it, and are gone.
+    pub(super) fn drive(&mut self, events: &mut VecDeque<EngineEvent>) -> Option<Box<Engine>> {
+        let engine = self.engine.take_engine();
+        if engine.is_some() {
+            events.clear();
+        }
+        events.append(self.hub.engine_events());
+        engine
+    }
+
+    /// Builds a shard's next datagrams, those with a first rate before the others, of which there are to be no
+    /// more than `later`; returns how many, and how many of them are such others.
     pub(super) fn build_sealed(
         &mut self,
         now_ns: u64,
         shard: usize,
         plain: &mut [(u32, Vec<u8>)],
-    ) -> usize {
-        let mut built = 0;
+        later: usize,
+    ) -> (usize, usize) {
+        let (mut built, mut others) = (0, 0);
         while built < plain.len() {
             let queue = &mut self.sealed[shard];
             let (id, first) = match queue.first.pop_front() {
                 Some(id) => (id, true),
+                None if others >= later => break,
                 None => match queue.ready.pop_front() {
                     Some(id) => (id, false),
                     None => break,
@@ -488,19 +531,32 @@ impl State {
                 built += 1;
             }
             self.hub.counts_mut().datagrams_sent += (built - before) as u64;
+            if !first {
+                others += built - before;
+            }
             if built == plain.len() {
                 // There may be more of this session.
                 self.send(now_ns, id, first);
             }
             self.schedule(now_ns, id);
         }
-        built
+        (built, others)
     }
 
-    /// Wakes the shards that have something to send.
-    fn kick_sealed(&self, but: Option<usize>) {
+    /// Whether a shard has datagrams with first rates to build, and others.
+    pub(super) fn sealed_waits(&self, shard: usize) -> (bool, bool) {
+        let queue = &self.sealed[shard];
+        (!queue.first.is_empty(), !queue.ready.is_empty())
+    }
+
+    /// Wakes the shards that have something to send, and the one that drives the engine if that has
+    /// something to do.
+    fn kick_sealed(&mut self, but: Option<usize>) {
+        let for_driver = std::mem::take(&mut self.kick_driver)
+            | (self.engine.driven_by() == DrivenBy::Shard && !self.hub.engine_events().is_empty());
         for (index, queue) in self.sealed.iter().enumerate() {
-            if Some(index) != but && !(queue.first.is_empty() && queue.ready.is_empty()) {
+            let waits = !(queue.first.is_empty() && queue.ready.is_empty());
+            if Some(index) != but && (waits || (for_driver && index == 0)) {
                 queue.kick.kick();
             }
         }

@@ -1,0 +1,277 @@
+//! An engine with what whoever drives it needs: rates that wait for room, figures, snapshots.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use hdrhistogram::Histogram;
+use indexmap::IndexMap;
+use rustc_hash::FxBuildHasher;
+
+use super::LONG_PARK;
+use crate::engine::{
+    EngineError, EngineEvent, EngineStats, FlowKey, LinkLoad, RateEngine, RateUpdate, clock,
+};
+
+/// Links in a snapshot.
+const TOP_LINKS: usize = 16;
+/// Snapshots are at least this far apart, so that a busy engine does not spend itself on them.
+const PUBLISH_EVERY: Duration = Duration::from_millis(100);
+/// The distance from the optimum is measured at most this often while flows come and go: it looks at every
+/// flow, for milliseconds where there are tens of thousands, and a start that comes meanwhile waits.
+const MEASURE_EVERY: Duration = Duration::from_secs(10);
+/// Iteration times are looked at over one to two of these.
+const WINDOW: Duration = Duration::from_secs(5);
+/// Iterations longer than this count as this long.
+const LONGEST_NS: u64 = 60_000_000_000;
+/// Rates that found no room are offered again after this long by an engine that has settled.
+const RETRY_EVERY: Duration = Duration::from_millis(1);
+
+/// Where others read an engine's figures.
+pub type Snapshot = Arc<ArcSwap<EngineStats>>;
+
+/// An engine, driven by whichever thread has this: a thread of its own ([`spawn`](super::spawn)), or one that
+/// does other things besides.
+///
+/// Call [`apply`](Self::apply) with events and [`iterate`](Self::iterate) until
+/// [`is_settled`](Self::is_settled); after each iteration [`hand_over`](Self::hand_over); and
+/// [`chores`](Self::chores) now and then.
+pub struct Driver {
+    engine: Box<dyn RateEngine>,
+    snapshot: Snapshot,
+    /// Newest rates that found no room, oldest first.
+    waiting: IndexMap<FlowKey, f64, FxBuildHasher>,
+    stats: EngineStats,
+    times: Times,
+    published: Instant,
+    measured: Instant,
+    iterated: Instant,
+    /// The snapshot that others see is older than the figures here.
+    stale: bool,
+    /// Iterations ran since the distance from the optimum was measured.
+    unmeasured: bool,
+    loads_bps: Vec<f64>,
+    capacities_bps: Vec<f64>,
+}
+
+impl Driver {
+    /// An engine at rest.
+    #[must_use]
+    pub fn new(engine: Box<dyn RateEngine>) -> Self {
+        let now = clock::now();
+        Self {
+            engine,
+            snapshot: Snapshot::default(),
+            waiting: IndexMap::default(),
+            stats: EngineStats {
+                settled: true,
+                ..EngineStats::default()
+            },
+            times: Times::new(now),
+            published: now,
+            measured: now,
+            iterated: now,
+            stale: true,
+            unmeasured: false,
+            loads_bps: Vec::new(),
+            capacities_bps: Vec::new(),
+        }
+    }
+
+    /// Where its figures will be.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        Arc::clone(&self.snapshot)
+    }
+
+    /// Nothing is to be gained from another iteration until the next event.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.stats.settled
+    }
+
+    /// Changes the problem. What the engine refuses is counted.
+    pub fn apply(&mut self, event: EngineEvent) {
+        match &event {
+            EngineEvent::Start(spec) => {
+                self.waiting.swap_remove(&spec.key);
+            }
+            EngineEvent::End(key) => {
+                self.waiting.swap_remove(key);
+            }
+            EngineEvent::DropSession(session) => {
+                self.waiting.retain(|key, _| key.session() != *session);
+            }
+            EngineEvent::Reset { .. } => self.waiting.clear(),
+            EngineEvent::Reroute { .. } | EngineEvent::Capacity { .. } => {}
+        }
+        self.stats.settled = false;
+        match self.engine.apply(event) {
+            Ok(()) => self.stats.events_applied += 1,
+            Err(EngineError::Full { .. }) => self.stats.events_refused_full += 1,
+            Err(EngineError::UnknownFlow(_)) => self.stats.events_refused_unknown_flow += 1,
+            Err(error) => {
+                self.stats.events_refused_invalid += 1;
+                tracing::debug!(%error, "the engine refused an event");
+            }
+        }
+    }
+
+    /// One iteration. It counts from `began` on, when the events before it were begun with.
+    pub fn iterate(&mut self, began: Instant) {
+        let report = self.engine.iterate();
+        self.stats.last_report = report;
+        self.stats.settled = report.settled;
+        self.stats.iterations += 1;
+        self.stats.last_iteration_ns =
+            u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.times.record(began, self.stats.last_iteration_ns);
+        self.stale = true;
+        self.unmeasured = true;
+        self.iterated = began;
+    }
+
+    /// Offers the rates that waited and those that moved to `take`, which says whether it has room. What it
+    /// does not take waits, the newest rate of each flow. Returns how many were taken.
+    pub fn hand_over(&mut self, mut take: impl FnMut(RateUpdate) -> bool) -> usize {
+        let (waiting, stats) = (&mut self.waiting, &mut self.stats);
+        let mut sent = 0;
+        let mut room = true;
+        if waiting.is_empty() {
+            self.engine.drain_updates(&mut |update| {
+                room = room && take(update);
+                if room {
+                    sent += 1;
+                } else {
+                    waiting.insert(update.key, update.rate_bps);
+                }
+            });
+        } else {
+            self.engine.drain_updates(&mut |update| {
+                if waiting.insert(update.key, update.rate_bps).is_some() {
+                    stats.updates_superseded += 1;
+                }
+            });
+            for (&key, &rate_bps) in waiting.iter() {
+                if !take(RateUpdate { key, rate_bps }) {
+                    break;
+                }
+                sent += 1;
+            }
+            waiting.drain(..sent);
+        }
+        if sent > 0 {
+            stats.updates_sent += sent as u64;
+            self.stale = true;
+        }
+        stats.updates_waiting = waiting.len();
+        sent
+    }
+
+    /// Whether rates wait that found no room.
+    #[must_use]
+    pub fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Publishes figures if it is time. Returns when to call this again if the engine rests until then.
+    pub fn chores(&mut self, now: Instant) -> Duration {
+        let since = now.duration_since(self.published);
+        if !self.stats.settled {
+            if since >= PUBLISH_EVERY {
+                self.publish(now, MEASURE_EVERY);
+            }
+            return PUBLISH_EVERY;
+        }
+        if self.stale && since >= PUBLISH_EVERY {
+            let quiet = now.duration_since(self.iterated) >= PUBLISH_EVERY;
+            let measure_after = if quiet { PUBLISH_EVERY } else { MEASURE_EVERY };
+            self.publish(now, measure_after);
+        }
+        match (self.waiting.is_empty(), self.stale) {
+            (false, _) => RETRY_EVERY,
+            // Not yet: it comes back when the time is over.
+            (true, true) if since < PUBLISH_EVERY => PUBLISH_EVERY - since,
+            (true, true) => PUBLISH_EVERY,
+            (true, false) => LONG_PARK,
+        }
+    }
+
+    fn publish(&mut self, now: Instant, measure_after: Duration) {
+        if self.unmeasured && now.duration_since(self.measured) >= measure_after {
+            self.stats.optimality = self.engine.optimality();
+            self.measured = now;
+            self.unmeasured = false;
+        }
+        self.stats.flows = self.engine.flow_count();
+        self.stats.p50_iteration_ns = self.times.quantile(0.5);
+        self.stats.p99_iteration_ns = self.times.quantile(0.99);
+        self.stats.top_links = self.top_links();
+        self.snapshot.store(Arc::new(self.stats.clone()));
+        self.published = now;
+        // It comes back for the measurement.
+        self.stale = self.unmeasured;
+    }
+
+    fn top_links(&mut self) -> Vec<LinkLoad> {
+        self.engine.link_loads(&mut self.loads_bps);
+        self.engine.link_capacities(&mut self.capacities_bps);
+        let mut links: Vec<LinkLoad> = (0u32..)
+            .zip(self.loads_bps.iter().zip(&self.capacities_bps))
+            .map(|(link, (&load_bps, &capacity_bps))| LinkLoad {
+                link,
+                load_bps,
+                capacity_bps,
+            })
+            .filter(|link| link.load_bps > 0.0)
+            .collect();
+        let fullest = |a: &LinkLoad, b: &LinkLoad| {
+            b.utilization()
+                .total_cmp(&a.utilization())
+                .then(a.link.cmp(&b.link))
+        };
+        if links.len() > TOP_LINKS {
+            links.select_nth_unstable_by(TOP_LINKS - 1, fullest);
+            links.truncate(TOP_LINKS);
+        }
+        links.sort_unstable_by(fullest);
+        links
+    }
+}
+
+/// Iteration times of this window and the one before.
+struct Times {
+    current: Histogram<u64>,
+    previous: Histogram<u64>,
+    began: Instant,
+}
+
+impl Times {
+    fn new(now: Instant) -> Self {
+        // A fixed range: `saturating_record` does not widen a histogram that resizes.
+        let empty =
+            Histogram::new_with_max(LONGEST_NS, 2).expect("two digits over a minute are valid");
+        Self {
+            current: empty.clone(),
+            previous: empty,
+            began: now,
+        }
+    }
+
+    fn record(&mut self, now: Instant, ns: u64) {
+        if now.duration_since(self.began) >= WINDOW {
+            std::mem::swap(&mut self.current, &mut self.previous);
+            self.current.reset();
+            self.began = now;
+        }
+        self.current.saturating_record(ns);
+    }
+
+    fn quantile(&self, q: f64) -> u64 {
+        let mut both = self.previous.clone();
+        if both.add(&self.current).is_err() {
+            return self.current.value_at_quantile(q);
+        }
+        both.value_at_quantile(q)
+    }
+}

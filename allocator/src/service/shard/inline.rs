@@ -1,0 +1,134 @@
+//! The engine on a shard's thread: between two looks at the port it answers the starts that have come, and
+//! iterates once.
+//!
+//! On the way from a start to its first rate nobody is woken and nothing waits in a ring. What a start waits
+//! for is the iteration that runs when it arrives, or a few datagrams that are being sent. Rates are
+//! handed to the sessions a few hundred at a time for the same reason.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::engine_link::{Engine, EngineSignal, OnThread};
+use super::state::State;
+use crate::engine::{EngineEvent, RateUpdate, pin_current_thread};
+use crate::service::clock;
+
+/// Rates that are handed to the sessions before the port is looked at again.
+const RATES_AT_ONCE: usize = 512;
+
+/// An engine and what lies between it and the sessions.
+pub(super) struct Inline {
+    engine: Option<Box<Engine>>,
+    on_thread: OnThread,
+    /// What the sessions have brought about and the engine is yet to be told.
+    events: VecDeque<EngineEvent>,
+    /// What the engine has told and the sessions are yet to be.
+    rates: VecDeque<RateUpdate>,
+    /// Rates may be handed out.
+    open: bool,
+    /// The earliest of the sessions' timers.
+    timer_ns: Option<u64>,
+    /// When the engine may iterate again without an event.
+    tick_ns: u64,
+    /// When the engine wants its chores done.
+    chores_ns: u64,
+}
+
+impl Inline {
+    /// Without an engine yet. To be dropped on the thread.
+    pub(super) fn new(signal: &Arc<EngineSignal>) -> Self {
+        Self {
+            engine: None,
+            on_thread: OnThread::new(Arc::clone(signal)),
+            events: VecDeque::new(),
+            rates: VecDeque::new(),
+            open: false,
+            timer_ns: None,
+            tick_ns: 0,
+            chores_ns: 0,
+        }
+    }
+
+    /// The thread is going to end as it should.
+    pub(super) fn expect_end(&self) {
+        self.on_thread.expect_end();
+    }
+
+    /// Whether there is something to be exchanged with the state.
+    pub(super) fn is_due(&self, now_ns: u64) -> bool {
+        !self.rates.is_empty() || self.timer_ns.is_some_and(|timer_ns| timer_ns <= now_ns)
+    }
+
+    /// Serves the sessions' timers and hands rates to the sessions. True if more rates wait.
+    pub(super) fn exchange(&mut self, state: &mut State, now_ns: u64) -> bool {
+        state.on_timers(now_ns);
+        for update in self.rates.drain(..self.rates.len().min(RATES_AT_ONCE)) {
+            state.hub.on_rate(now_ns, update);
+        }
+        self.open = state.rates_open();
+        !self.rates.is_empty()
+    }
+
+    /// Takes what the engine is to be told, at the end of an exchange.
+    pub(super) fn take_events(&mut self, state: &mut State) {
+        if let Some(engine) = state.drive(&mut self.events) {
+            if let Some(core) = engine.pin_core
+                && let Err(error) = pin_current_thread(core)
+            {
+                tracing::warn!(core, %error, "the shard's thread, which drives the engine, is not pinned");
+            }
+            self.engine = Some(engine);
+            self.rates.clear();
+            (self.tick_ns, self.chores_ns) = (0, 0);
+        }
+        self.timer_ns = state.next_timer_ns();
+    }
+
+    /// Tells the engine what has come, and iterates unless it rests. True if there was something to do.
+    pub(super) fn think(&mut self, now_ns: u64) -> bool {
+        let Some(engine) = &mut self.engine else {
+            return false;
+        };
+        let driver = &mut engine.driver;
+        let asked = !self.events.is_empty();
+        let wants = asked || (!driver.is_settled() && self.tick_ns <= now_ns);
+        // The sessions first: an engine that is faster than they are would only pile rates up.
+        let iterates = wants && self.rates.len() <= RATES_AT_ONCE;
+        if iterates {
+            let began = clock::instant_at(now_ns);
+            for event in self.events.drain(..) {
+                driver.apply(event);
+            }
+            driver.iterate(began);
+            self.tick_ns = now_ns + engine.interval_ns.unwrap_or(0);
+        }
+        if iterates || (self.open && driver.has_waiting()) {
+            let (open, rates) = (self.open, &mut self.rates);
+            driver.hand_over(|update| {
+                if open {
+                    rates.push_back(update);
+                }
+                open
+            });
+        }
+        if iterates || self.chores_ns <= now_ns {
+            let pause = driver.chores(clock::instant_at(now_ns));
+            let pause_ns = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
+            self.chores_ns = now_ns.saturating_add(pause_ns);
+        }
+        wants
+    }
+
+    /// When there will be something to do if nothing comes.
+    pub(super) fn wakes_ns(&self) -> Option<u64> {
+        if !self.rates.is_empty() || !self.events.is_empty() {
+            return Some(0);
+        }
+        let tick_ns = match &self.engine {
+            Some(engine) if !engine.driver.is_settled() => Some(self.tick_ns),
+            _ => None,
+        };
+        let chores_ns = self.engine.is_some().then_some(self.chores_ns);
+        [tick_ns, self.timer_ns, chores_ns].into_iter().flatten().min()
+    }
+}
