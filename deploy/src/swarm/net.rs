@@ -2,6 +2,7 @@
 //! [`Inbox`] of the players' thread, which sends datagrams itself.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -44,6 +45,8 @@ pub enum Arrival {
 #[derive(Debug)]
 pub struct Inbox {
     queue: Mutex<Vec<Arrival>>,
+    /// The queue is not empty: spares its reader, who asks all the time, a lock and a system call.
+    filled: AtomicBool,
     event: EventFd,
 }
 
@@ -56,6 +59,7 @@ impl Inbox {
         let flags = EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC;
         Ok(Self {
             queue: Mutex::default(),
+            filled: AtomicBool::new(false),
             event: EventFd::from_value_and_flags(0, flags)
                 .context("creating an event descriptor")?,
         })
@@ -65,6 +69,7 @@ impl Inbox {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let was_empty = queue.is_empty();
         queue.push(arrival);
+        self.filled.store(true, Ordering::Release);
         drop(queue);
         if was_empty {
             // Fails only when the count is at its limit, and then the reader wakes anyway.
@@ -74,8 +79,12 @@ impl Inbox {
 
     /// Takes everything that waits, into an empty `arrivals`.
     pub fn take(&self, arrivals: &mut Vec<Arrival>) {
+        if !self.filled.load(Ordering::Acquire) {
+            return;
+        }
         let _ = self.event.read();
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        self.filled.store(false, Ordering::Release);
         std::mem::swap(&mut *queue, arrivals);
     }
 

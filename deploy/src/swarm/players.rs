@@ -14,7 +14,6 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::{TimeSpec, TimeValLike};
 use quinn::Connection;
 use ratewright_common::transport::{MAX_DATAGRAM_BYTES, SealedPort, Sent};
-use ratewright_common::udp::BATCH;
 use ratewright_proto::Counters;
 use ratewright_proto::client::{ClientConfig, ClientEvent, ClientSession};
 use ratewright_proto::control::{FrameDecoder, Welcome};
@@ -33,8 +32,11 @@ use crate::clock;
 
 /// IPv4 and UDP headers.
 const PACKET_OVERHEAD_BYTES: u64 = 28;
-/// Batches of sealed datagrams taken in one turn.
-const BATCHES_PER_TURN: usize = 8;
+/// Without anything to do, this program looks for something for so long before it sleeps, as a thread that is
+/// to report flowlets at once would: a wake-up takes tens of microseconds.
+const SPIN_NS: u64 = 300_000;
+/// Shorter sleeps would end later than asked for: the kernel lets timers be 50 µs late.
+const LEAST_SLEEP_NS: u64 = 100_000;
 /// A session that is polled and wants its timeout at once all the same waits this long.
 const MIN_TIMER_NS: u64 = 100_000;
 /// The loop looks up at least this often.
@@ -71,6 +73,8 @@ struct Player {
     established: bool,
     dirty: bool,
     scheduled_ns: Option<u64>,
+    /// When its newest datagram was opened.
+    heard_ns: u64,
 }
 
 /// All hosts of a swarm.
@@ -110,6 +114,8 @@ pub struct Players {
     /// The longest time between two looks at the sessions, in nanoseconds.
     pub longest_turn_ns: u64,
     turned_ns: Option<u64>,
+    /// When there was last something to do.
+    busy_ns: u64,
 }
 
 impl Players {
@@ -164,6 +170,7 @@ impl Players {
             established: false,
             dirty: false,
             scheduled_ns: None,
+            heard_ns: 0,
         };
         let histogram = || {
             Histogram::new_with_bounds(1, 60_000_000_000, 3)
@@ -197,6 +204,7 @@ impl Players {
             last_loss: String::new(),
             longest_turn_ns: 0,
             turned_ns: None,
+            busy_ns: 0,
         })
     }
 
@@ -234,37 +242,47 @@ impl Players {
             if self.interrupted.load(Ordering::Relaxed) {
                 bail!("interrupted");
             }
-            self.turn(now_ns)?;
-            self.wait(until_ns);
+            if self.turn(now_ns)? {
+                self.busy_ns = now_ns;
+            } else {
+                self.wait(now_ns, until_ns);
+            }
         }
     }
 
-    /// Everything that is due.
-    fn turn(&mut self, now_ns: u64) -> Result<()> {
+    /// A little of everything that is due, arrivals first. True if there was anything.
+    fn turn(&mut self, now_ns: u64) -> Result<bool> {
         let turned_ns = self.turned_ns.replace(now_ns).unwrap_or(now_ns);
         self.longest_turn_ns = self.longest_turn_ns.max(now_ns - turned_ns);
         self.take_arrivals(now_ns);
-        self.receive_sealed(now_ns)?;
+        let mut busy = self.receive_sealed(now_ns)? > 0;
         self.pass_late(now_ns);
-        self.pump_dirty();
+        busy |= self.pump_dirty();
+        // Starts wait for no other datagrams than those of a batch.
         self.act();
-        self.on_timers(now_ns);
-        self.pump_dirty();
-        if let Some(port) = &mut self.port {
-            if now_ns >= self.paths_ns {
-                port.on_timeout(now_ns);
-                self.paths_ns = now_ns + PATHS_EVERY_NS;
-            }
-            port.flush();
+        busy |= self.pump_dirty();
+        self.flush();
+        self.on_timers(clock::now_ns());
+        busy |= self.pump_dirty();
+        if let Some(port) = &mut self.port
+            && now_ns >= self.paths_ns
+        {
+            port.on_timeout(now_ns);
+            self.paths_ns = now_ns + PATHS_EVERY_NS;
         }
-        Ok(())
+        self.flush();
+        Ok(busy || !self.dirty.is_empty())
     }
 
-    fn wait(&self, until_ns: u64) {
-        let mut descriptors = vec![PollFd::new(self.inbox.event().as_fd(), PollFlags::POLLIN)];
+    fn flush(&mut self) {
+        if let Some(port) = &mut self.port {
+            port.flush();
+        }
+    }
+
+    fn wait(&self, now_ns: u64, until_ns: u64) {
         let mut next_ns = until_ns;
-        if let Some(port) = &self.port {
-            descriptors.push(PollFd::new(port.as_fd(), PollFlags::POLLIN));
+        if self.port.is_some() {
             next_ns = next_ns.min(self.paths_ns);
         }
         let due = [
@@ -276,7 +294,15 @@ impl Players {
         for at_ns in due.into_iter().flatten() {
             next_ns = next_ns.min(at_ns);
         }
-        let wait_ns = next_ns.saturating_sub(clock::now_ns()).min(LONGEST_WAIT_NS);
+        let wait_ns = next_ns.saturating_sub(now_ns).min(LONGEST_WAIT_NS);
+        if wait_ns < LEAST_SLEEP_NS || now_ns - self.busy_ns < SPIN_NS {
+            std::hint::spin_loop();
+            return;
+        }
+        let mut descriptors = vec![PollFd::new(self.inbox.event().as_fd(), PollFlags::POLLIN)];
+        if let Some(port) = &self.port {
+            descriptors.push(PollFd::new(port.as_fd(), PollFlags::POLLIN));
+        }
         // An interrupted wait is as good as a wake-up.
         let _ = ppoll(
             &mut descriptors,
@@ -330,7 +356,9 @@ impl Players {
     }
 
     fn on_datagram(&mut self, now_ns: u64, at: usize, bytes: &[u8]) {
-        let _ = self.players[at].session.on_datagram(now_ns, bytes);
+        let player = &mut self.players[at];
+        player.heard_ns = clock::now_ns();
+        let _ = player.session.on_datagram(now_ns, bytes);
         self.touch(at);
     }
 
@@ -358,32 +386,27 @@ impl Players {
         self.touch(at);
     }
 
-    fn receive_sealed(&mut self, now_ns: u64) -> Result<()> {
+    /// Takes a batch of sealed datagrams; returns how many those were.
+    fn receive_sealed(&mut self, now_ns: u64) -> Result<usize> {
         let Some(port) = &mut self.port else {
-            return Ok(());
+            return Ok(0);
         };
-        for _ in 0..BATCHES_PER_TURN {
-            let (players, by_number) = (&mut self.players, &self.by_number);
-            let (down, dirty) = (&mut self.down, &mut self.dirty);
-            let count = port
-                .receive(|number, text| {
-                    let Some(&at) = by_number.get(&number) else {
-                        return;
-                    };
-                    if down.passes(now_ns, at, text) {
-                        let player = &mut players[at];
-                        let _ = player.session.on_datagram(now_ns, text);
-                        if !std::mem::replace(&mut player.dirty, true) {
-                            dirty.push(at);
-                        }
-                    }
-                })
-                .context("receiving sealed datagrams")?;
-            if count < BATCH {
-                break;
+        let (players, by_number) = (&mut self.players, &self.by_number);
+        let (down, dirty) = (&mut self.down, &mut self.dirty);
+        port.receive(|number, text| {
+            let Some(&at) = by_number.get(&number) else {
+                return;
+            };
+            if down.passes(now_ns, at, text) {
+                let player = &mut players[at];
+                player.heard_ns = clock::now_ns();
+                let _ = player.session.on_datagram(player.heard_ns, text);
+                if !std::mem::replace(&mut player.dirty, true) {
+                    dirty.push(at);
+                }
             }
-        }
-        Ok(())
+        })
+        .context("receiving sealed datagrams")
     }
 
     /// Datagrams that the weather has held back.
@@ -444,7 +467,11 @@ impl Players {
         }
     }
 
-    fn pump_dirty(&mut self) {
+    /// Takes what sessions have to say, and what they have to send. True if there was anything.
+    fn pump_dirty(&mut self) -> bool {
+        if self.dirty.is_empty() {
+            return false;
+        }
         let mut dirty = std::mem::take(&mut self.dirty);
         let now_ns = clock::now_ns();
         for &at in &dirty {
@@ -457,6 +484,7 @@ impl Players {
         // What events brought about is pumped in the next turn, at once.
         dirty.append(&mut self.dirty);
         self.dirty = dirty;
+        true
     }
 
     /// Takes what the session has to say.
@@ -465,7 +493,9 @@ impl Players {
             match event {
                 ClientEvent::Rate { flow, rate_bps, .. } => {
                     self.updates += 1;
-                    if let Some(wait_ns) = self.traffic.on_rate(now_ns, at, flow, rate_bps) {
+                    // Not when this program gets round to it, but when the datagram was opened.
+                    let heard_ns = self.players[at].heard_ns;
+                    if let Some(wait_ns) = self.traffic.on_rate(heard_ns, at, flow, rate_bps) {
                         self.waits.saturating_record(wait_ns.max(1));
                     }
                 }

@@ -288,7 +288,8 @@ impl Traffic {
             return None;
         }
         if state.remaining_bits.is_finite() {
-            let carried = state.rate_bps as f64 * (now_ns - state.since_ns) as f64 / 1e9;
+            let carried =
+                state.rate_bps as f64 * now_ns.saturating_sub(state.since_ns) as f64 / 1e9;
             state.remaining_bits = (state.remaining_bits - carried).max(0.0);
             state.finish_ns = (rate_bps > 0)
                 .then(|| now_ns + (state.remaining_bits * 1e9 / rate_bps as f64) as u64);
@@ -303,7 +304,7 @@ impl Traffic {
         state.rate_bps = rate_bps;
         state.since_ns = now_ns;
         let first = !std::mem::replace(&mut state.answered, true);
-        first.then(|| now_ns - state.started_ns)
+        first.then(|| now_ns.saturating_sub(state.started_ns))
     }
 }
 

@@ -17,8 +17,9 @@ use crate::engine::{
 const TOP_LINKS: usize = 16;
 /// Snapshots are at least this far apart, so that a busy engine does not spend itself on them.
 const PUBLISH_EVERY: Duration = Duration::from_millis(100);
-/// The distance from the optimum is measured at most this often while flows come and go: it looks at every
-/// flow, for milliseconds where there are tens of thousands, and a start that comes meanwhile waits.
+/// The distance from the optimum and the links' loads are measured at most this often while flows come and go:
+/// each looks at every flow, for milliseconds where there are tens of thousands, and a start that comes
+/// meanwhile waits.
 const MEASURE_EVERY: Duration = Duration::from_secs(10);
 /// Iteration times are looked at over one to two of these.
 const WINDOW: Duration = Duration::from_secs(5);
@@ -48,7 +49,7 @@ pub struct Driver {
     iterated: Instant,
     /// The snapshot that others see is older than the figures here.
     stale: bool,
-    /// Iterations ran since the distance from the optimum was measured.
+    /// Iterations ran since the distance from the optimum and the loads were measured.
     unmeasured: bool,
     loads_bps: Vec<f64>,
     capacities_bps: Vec<f64>,
@@ -200,13 +201,13 @@ impl Driver {
     fn publish(&mut self, now: Instant, measure_after: Duration) {
         if self.unmeasured && now.duration_since(self.measured) >= measure_after {
             self.stats.optimality = self.engine.optimality();
+            self.stats.top_links = self.top_links();
             self.measured = now;
             self.unmeasured = false;
         }
         self.stats.flows = self.engine.flow_count();
         self.stats.p50_iteration_ns = self.times.quantile(0.5);
         self.stats.p99_iteration_ns = self.times.quantile(0.99);
-        self.stats.top_links = self.top_links();
         self.snapshot.store(Arc::new(self.stats.clone()));
         self.published = now;
         // It comes back for the measurement.

@@ -67,11 +67,13 @@ impl Hub {
                 .is_ok()
         {
             self.counts.updates += 1;
-            let id = session.id;
-            if std::mem::replace(&mut flow.answered, true) {
-                self.touch(id);
-            } else {
-                self.touch_first(id);
+            let touched = std::mem::replace(&mut session.touched, true);
+            if !std::mem::replace(&mut flow.answered, true) {
+                // Ahead of all whose flows have a rate already: a flowlet's wait for its first rate is what
+                // users feel, and every host that is told before it adds to that.
+                self.touched_first.push(session.id);
+            } else if !touched {
+                self.touched.push(session.id);
             }
         } else {
             self.counts.updates_stale += 1;

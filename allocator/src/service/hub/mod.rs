@@ -244,15 +244,6 @@ impl Hub {
         }
     }
 
-    /// Touches a session ahead of all whose flows have a rate already: a flowlet's wait for its first
-    /// rate is what users feel, and every host that is told before it adds to that.
-    fn touch_first(&mut self, id: u32) {
-        if let Some(session) = self.sessions.get_mut(&id) {
-            session.touched = true;
-            self.touched_first.push(id);
-        }
-    }
-
     fn touch_all(&mut self) {
         for session in self.sessions.values_mut() {
             if !std::mem::replace(&mut session.touched, true) {

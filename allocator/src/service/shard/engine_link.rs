@@ -12,9 +12,7 @@ use tokio::sync::Notify;
 
 use super::port::Kick;
 use crate::engine::parallel::{ParallelEngine, ParallelOptions, default_workers};
-use crate::engine::thread::{
-    Driver, EngineHandle, EngineThreadConfig, Interval, Snapshot, spawn,
-};
+use crate::engine::thread::{Driver, EngineHandle, EngineThreadConfig, Interval, Snapshot, spawn};
 use crate::engine::{
     EngineConfig, EngineError, EngineEvent, EngineStats, RateEngine, RateUpdate, ReferenceEngine,
 };

@@ -16,6 +16,10 @@ use crate::service::clock;
 /// Rates that are handed to the sessions before the port is looked at again.
 const RATES_AT_ONCE: usize = 512;
 
+/// Rates that lie between the engine and the sessions at most. Of those that do not fit, the newest of each
+/// flow waits with the engine.
+const MOST_RATES: usize = 8 * RATES_AT_ONCE;
+
 /// An engine and what lies between it and the sessions.
 pub(super) struct Inline {
     engine: Option<Box<Engine>>,
@@ -92,8 +96,9 @@ impl Inline {
         let driver = &mut engine.driver;
         let asked = !self.events.is_empty();
         let wants = asked || (!driver.is_settled() && self.tick_ns <= now_ns);
-        // The sessions first: an engine that is faster than they are would only pile rates up.
-        let iterates = wants && self.rates.len() <= RATES_AT_ONCE;
+        // The sessions first: an engine that is faster than they are would only pile rates up. Starts do not
+        // wait for that.
+        let iterates = asked || (wants && self.rates.len() <= RATES_AT_ONCE);
         if iterates {
             let began = clock::instant_at(now_ns);
             for event in self.events.drain(..) {
@@ -102,13 +107,14 @@ impl Inline {
             driver.iterate(began);
             self.tick_ns = now_ns + engine.interval_ns.unwrap_or(0);
         }
-        if iterates || (self.open && driver.has_waiting()) {
+        if iterates || (self.open && driver.has_waiting() && self.rates.is_empty()) {
             let (open, rates) = (self.open, &mut self.rates);
             driver.hand_over(|update| {
-                if open {
+                let room = open && rates.len() < MOST_RATES;
+                if room {
                     rates.push_back(update);
                 }
-                open
+                room
             });
         }
         if iterates || self.chores_ns <= now_ns {
@@ -129,6 +135,9 @@ impl Inline {
             _ => None,
         };
         let chores_ns = self.engine.is_some().then_some(self.chores_ns);
-        [tick_ns, self.timer_ns, chores_ns].into_iter().flatten().min()
+        [tick_ns, self.timer_ns, chores_ns]
+            .into_iter()
+            .flatten()
+            .min()
     }
 }

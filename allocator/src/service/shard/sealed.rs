@@ -219,7 +219,10 @@ impl<P: PacketPort> Runner<P> {
                 || (self.later_waits && self.later_ns <= now_ns)
                 || !self.outgoing.is_empty()
                 || self.signal.rates_wait()
-                || self.inline.as_ref().is_some_and(|inline| inline.is_due(now_ns));
+                || self
+                    .inline
+                    .as_ref()
+                    .is_some_and(|inline| inline.is_due(now_ns));
             // The state's lock is left alone while nothing is to be done.
             if received > 0 || kicked || pending {
                 self.exchange();
@@ -341,7 +344,11 @@ impl<P: PacketPort> Runner<P> {
             };
             state.flush(now_ns);
             let began_ns = clock::now_ns();
-            let later = if later_ns <= began_ns { LATER_AT_ONCE } else { 0 };
+            let later = if later_ns <= began_ns {
+                LATER_AT_ONCE
+            } else {
+                0
+            };
             let (built, later) = if may_build {
                 state.build_sealed(now_ns, index, plain, later)
             } else {

@@ -12,9 +12,9 @@ use indexmap::IndexMap;
 use quinn::SendDatagramError;
 use ratewright_common::transport::{MAX_DATAGRAM_BYTES, secret_of};
 use ratewright_proto::sealed::SealedCounters;
+use ratewright_topology::Topology;
 use rustc_hash::FxBuildHasher;
 use rustls::server::danger::ClientCertVerifier;
-use ratewright_topology::Topology;
 use tokio::sync::Notify;
 
 use super::engine_link::{DrivenBy, Engine, EngineLink};
@@ -74,7 +74,9 @@ struct Link {
     scheduled_ns: Option<u64>,
     /// When a sealed datagram was last taken; answers go there unless the host has gone back to QUIC.
     sealed_ns: Option<u64>,
-    /// It stands in its shard's queue.
+    /// It stands in its shard's queue of sessions with first rates, and in the other one. It may stand in
+    /// both: a first rate does not wait where later ones do.
+    queued_first: bool,
     queued: bool,
 }
 
@@ -201,6 +203,7 @@ impl State {
                 outbox_ready: Arc::clone(&outbox_ready),
                 scheduled_ns: None,
                 sealed_ns: None,
+                queued_first: false,
                 queued: false,
             },
         );
@@ -275,14 +278,14 @@ impl State {
         };
         // No datagrams: the connection is closing, or its peer does not speak our protocol.
         if link.sealed_ns.is_some() {
-            if !std::mem::replace(&mut link.queued, true) {
-                let shard = id as usize % self.sealed.len();
-                let queue = &mut self.sealed[shard];
-                if first {
+            let shard = id as usize % self.sealed.len();
+            let queue = &mut self.sealed[shard];
+            if first {
+                if !std::mem::replace(&mut link.queued_first, true) {
                     queue.first.push_back(id);
-                } else {
-                    queue.ready.push_back(id);
                 }
+            } else if !std::mem::replace(&mut link.queued, true) {
+                queue.ready.push_back(id);
             }
         } else if let Way::Relay { relay, channel, .. } = link.way {
             let max_bytes = ratewright_proto::relay::MAX_DATAGRAM_BYTES;
@@ -515,7 +518,11 @@ impl State {
             let Some(link) = self.links.get_mut(&id) else {
                 continue;
             };
-            link.queued = false;
+            if first {
+                link.queued_first = false;
+            } else {
+                link.queued = false;
+            }
             if link.sealed_ns.is_none() {
                 // The host has gone back to QUIC meanwhile.
                 self.send(now_ns, id, first);
