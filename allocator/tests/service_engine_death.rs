@@ -48,3 +48,14 @@ fn the_process_ends_with_an_error_when_the_engine_dies() {
     let error = daemon::run(&site.path().join("allocator.toml"), factory).expect_err("it died");
     assert_eq!(error.to_string(), "the engine thread died");
 }
+
+/// Where the one shard that there is drives the engine, the engine takes that thread along.
+#[test]
+fn the_process_ends_likewise_when_a_shard_drives_the_engine() {
+    let site = Site::new();
+    let config = site.config("127.0.0.1:0", "[transport]\nhot = \"udp\"\n");
+    site.write("allocator.toml", &config);
+    let factory = Arc::new(|_: &_, _: &_, _: &[f64]| Ok(Box::new(Broken) as Box<dyn RateEngine>));
+    let error = daemon::run(&site.path().join("allocator.toml"), factory).expect_err("it died");
+    assert_eq!(error.to_string(), "the engine thread died");
+}

@@ -169,6 +169,12 @@ pub trait RateEngine: Send {
     /// One step of the optimiser over all flows, normalised, so that no link is over-allocated.
     fn iterate(&mut self) -> IterationReport;
 
+    /// Between events and the iteration that follows them: hands over first rates of flows that have started,
+    /// as far as they can be told without looking at the other flows. They fit the links once all flows
+    /// answer the prices of now, as they do in that iteration, which tells every flow's rate as if this had
+    /// not been called. Who does not call this misses nothing but time.
+    fn answer_starts(&mut self, _sink: &mut dyn FnMut(RateUpdate)) {}
+
     /// Hands over every rate that has to be told, each flow at most once, and forgets them.
     fn drain_updates(&mut self, sink: &mut dyn FnMut(RateUpdate));
 

@@ -87,6 +87,10 @@ impl RateEngine for TimedEngine {
         report
     }
 
+    fn answer_starts(&mut self, sink: &mut dyn FnMut(RateUpdate)) {
+        self.inner.answer_starts(sink);
+    }
+
     fn drain_updates(&mut self, sink: &mut dyn FnMut(RateUpdate)) {
         self.inner.drain_updates(sink);
     }

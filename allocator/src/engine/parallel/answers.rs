@@ -43,6 +43,17 @@ pub(super) enum Answered {
     Rates,
 }
 
+impl Answered {
+    /// What has answered after this did, and `before` did.
+    pub(super) fn and(self, before: Option<Self>) -> Self {
+        match (self, before.unwrap_or(Self::Nothing)) {
+            (one, Self::Nothing) | (Self::Nothing, one) => one,
+            (Self::Rates, Self::Rates) => Self::Rates,
+            _ => Self::Prices,
+        }
+    }
+}
+
 /// The events since the last iteration.
 pub(super) struct Answers {
     /// By link: where it is among those that events touch, or [`NONE`].
@@ -172,15 +183,23 @@ impl Answers {
         self.leavers.clear();
     }
 
-    /// Gives newcomers the rates that the prices suggest, and adds these to the links' loads.
-    fn give_rates(&mut self, shared: &Shared, directory: &Directory, classes: &ClassTable) {
-        let newcomers = self.newcomers.flows().iter().zip(self.newcomers.iter());
-        for (&flow, (links, wants)) in newcomers {
+    /// Finds the rates that the prices suggest for newcomers, and adds these to the links' loads.
+    fn find_rates(&mut self, classes: &ClassTable) {
+        for index in 0..self.newcomers.len() {
+            let (links, wants) = self.newcomers.at(index);
             let price = links.iter().map(|&link| self.touched.price(link)).sum();
             let rate = self.newcomers.answer(wants, classes, price).load;
             for &link in links {
                 self.touched.add_rate(link, rate);
             }
+            self.newcomers.had(rate);
+        }
+    }
+
+    /// Gives newcomers their rates.
+    fn give_rates(&self, shared: &Shared, directory: &Directory) {
+        let newcomers = self.newcomers.flows().iter().zip(self.newcomers.rates());
+        for (&flow, &rate) in newcomers {
             // Where the flow has gone again unnoticed, its place may be another one's.
             match directory.home(flow) {
                 Home::Cell { block, cell } => {
@@ -195,6 +214,17 @@ impl Answers {
                 }
             }
         }
+    }
+
+    /// Newcomers with their rates, cut to what the links have room for once all flows answer the prices.
+    fn first_rates(&self) -> impl Iterator<Item = (u32, f32)> + '_ {
+        let flows = self.newcomers.flows().iter().zip(self.newcomers.rates());
+        flows
+            .zip(self.newcomers.iter())
+            .map(|((&flow, &rate), (links, _))| {
+                let rooms = links.iter().map(|&link| self.touched.room(link));
+                (flow, rate * rooms.fold(1.0, f32::min))
+            })
     }
 
     /// Moves the prices of the touched links.
@@ -282,8 +312,13 @@ impl ParallelEngine {
     }
 
     /// Moves the prices of the links that events touched. With `rates`, newcomers also get the rates that
-    /// these prices suggest, and touched links the rooms that go with the rates that there are then.
-    pub(super) fn settle_answers(&mut self, rates: bool) -> Answered {
+    /// these prices suggest, and touched links the rooms that go with the rates that there are then. Calls
+    /// `tell` with each newcomer and its rate in Gbit/s, normalised.
+    pub(super) fn settle_answers(
+        &mut self,
+        rates: bool,
+        mut tell: impl FnMut(u32, f32),
+    ) -> Answered {
         let Some(answers) = &mut self.answers else {
             return Answered::Nothing;
         };
@@ -296,8 +331,12 @@ impl ParallelEngine {
         let classes = &self.config.classes;
         answers.take_leavers_out(&self.shared, classes);
         answers.sweep(&self.capacities, classes);
+        answers.find_rates(classes);
+        for (flow, rate) in answers.first_rates() {
+            tell(flow, rate);
+        }
         if rates {
-            answers.give_rates(&self.shared, &self.directory, classes);
+            answers.give_rates(&self.shared, &self.directory);
         }
         let mut blocks: Vec<_> = self.shared.link_blocks.iter().map(write).collect();
         for (number, &link) in (0u32..).zip(&answers.links) {

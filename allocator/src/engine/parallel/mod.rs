@@ -147,6 +147,10 @@ pub struct ParallelEngine {
     tidy_times: usize,
     /// What the prices have to answer, under the guarded rule.
     answers: Option<Answers>,
+    /// What they have answered since the last iteration.
+    answered: Option<Answered>,
+    /// A buffer.
+    told_first: Vec<(u32, f32)>,
 }
 
 impl ParallelEngine {
@@ -229,6 +233,8 @@ impl ParallelEngine {
         let answers = (config.step_rule == StepRule::Guarded).then(|| Answers::new(&shared.layout));
         Ok(Self {
             answers,
+            answered: None,
+            told_first: Vec::new(),
             config,
             options,
             capacities,
@@ -415,7 +421,8 @@ impl RateEngine for ParallelEngine {
         self.settle_rows(self.changed && self.busy);
         self.phases.packing += clock.lap();
         let prompt = std::mem::take(&mut self.changed);
-        let answered = self.settle_answers(prompt && self.busy);
+        let answered = self.settle_answers(prompt && self.busy, |_, _| ());
+        let answered = answered.and(self.answered.take());
         self.phases.answers += clock.lap();
         self.busy = prompt;
         if answered == Answered::Prices {
@@ -445,6 +452,20 @@ impl RateEngine for ParallelEngine {
             residual: f64::from(report.residual),
             settled: self.directory.len() == 0 || converged || self.quiet >= PATIENCE,
         }
+    }
+
+    fn answer_starts(&mut self, sink: &mut dyn FnMut(RateUpdate)) {
+        let mut told = std::mem::take(&mut self.told_first);
+        let rates = self.changed && self.busy;
+        let answered = self.settle_answers(rates, |flow, rate| told.push((flow, rate)));
+        self.answered = Some(answered.and(self.answered.take()));
+        for (flow, rate) in told.drain(..) {
+            sink(RateUpdate {
+                key: self.directory.key(flow),
+                rate_bps: f64::from(rate) * RATE_UNIT_BPS,
+            });
+        }
+        self.told_first = told;
     }
 
     fn drain_updates(&mut self, sink: &mut dyn FnMut(RateUpdate)) {

@@ -59,7 +59,7 @@ impl Noted {
         self.others.push(other);
     }
 
-    /// The flow that was pushed last has been in the sums with this rate.
+    /// The next flow in order has, or had in the sums, this rate.
     pub(super) fn had(&mut self, rate: f32) {
         self.rates.push(rate);
     }
@@ -91,6 +91,11 @@ impl Noted {
         self.wants.clear();
         self.others.clear();
         self.rates.clear();
+    }
+
+    /// A flow: where its links are, and what it wants.
+    pub(super) fn at(&self, index: usize) -> &(Places, Wants) {
+        &self.wants[index]
     }
 
     /// Every flow: where its links are, and what it wants.

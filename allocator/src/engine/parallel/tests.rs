@@ -546,3 +546,58 @@ fn many_flows_are_walked_as_few_are() {
         }
     }
 }
+
+/// What is told of starts before the iteration is what that would tell, and changes nothing about it.
+#[test]
+fn starts_are_answered_before_the_iteration() {
+    let topology = two_tiers(4, 8, 4);
+    let sketch = |key: u32| {
+        let mixed = key.wrapping_mul(0x9e37_79b1) >> 4;
+        Sketch {
+            source: mixed & 31,
+            destination: (mixed & 31) ^ (1 + (mixed >> 8) % 31),
+            hash: mixed,
+            weight: 1.0,
+            class: 0,
+            demand_bps: f64::INFINITY,
+        }
+    };
+    let mut engines = [(); 2].map(|()| parallel(&topology, 2, 2, Simd::best()));
+    let apply = |engines: &mut [ParallelEngine; 2], event: &EngineEvent| {
+        for engine in engines {
+            engine.apply(event.clone()).expect("valid");
+        }
+    };
+    for key in 0..1_000 {
+        apply(&mut engines, &start(&topology, key, &sketch(key as u32)));
+    }
+    assert!(engines.iter_mut().all(settle));
+    let mut told = Vec::new();
+    engines[0].answer_starts(&mut |update| told.push(update));
+    assert_eq!(told, [], "nothing has come");
+    for round in 0..20 {
+        let first = 1_000 + 3 * round;
+        for key in first..first + 3 {
+            apply(&mut engines, &EngineEvent::End(FlowKey(key - 1_000)));
+            apply(&mut engines, &start(&topology, key, &sketch(key as u32)));
+        }
+        let mut early = Vec::new();
+        engines[0].answer_starts(&mut |update| early.push(update));
+        let mut keys: Vec<u64> = early.iter().map(|update| update.key.0).collect();
+        keys.sort_unstable();
+        assert_eq!(keys, [first, first + 1, first + 2]);
+        let told = engines.each_mut().map(|engine| {
+            engine.iterate();
+            let mut told = Vec::new();
+            engine.drain_updates(&mut |update| told.push(update));
+            told
+        });
+        assert_eq!(told[0], told[1], "the iteration is the same without");
+        for early in early {
+            let same = |update: &&RateUpdate| update.key == early.key;
+            let told = told[0].iter().find(same).expect("the iteration tells it too");
+            let off = early.rate_bps / told.rate_bps - 1.0;
+            assert!(off.abs() < 0.05, "{early:?} for {told:?} in round {round}");
+        }
+    }
+}

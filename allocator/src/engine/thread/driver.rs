@@ -118,6 +118,11 @@ impl Driver {
         }
     }
 
+    /// After events and before the iteration that follows them: what can be told of flows that have started.
+    pub fn answer_starts(&mut self, mut take: impl FnMut(RateUpdate)) {
+        self.engine.answer_starts(&mut take);
+    }
+
     /// One iteration. It counts from `began` on, when the events before it were begun with.
     pub fn iterate(&mut self, began: Instant) {
         let report = self.engine.iterate();

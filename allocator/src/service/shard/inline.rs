@@ -14,11 +14,11 @@ use crate::engine::{EngineEvent, RateUpdate, pin_current_thread};
 use crate::service::clock;
 
 /// Rates that are handed to the sessions before the port is looked at again.
-const RATES_AT_ONCE: usize = 512;
+const RATES_AT_ONCE: usize = 128;
 
 /// Rates that lie between the engine and the sessions at most. Of those that do not fit, the newest of each
 /// flow waits with the engine.
-const MOST_RATES: usize = 8 * RATES_AT_ONCE;
+const MOST_RATES: usize = 32 * RATES_AT_ONCE;
 
 /// An engine and what lies between it and the sessions.
 pub(super) struct Inline {
@@ -26,6 +26,10 @@ pub(super) struct Inline {
     on_thread: OnThread,
     /// What the sessions have brought about and the engine is yet to be told.
     events: VecDeque<EngineEvent>,
+    /// First rates that the engine has told before it iterates.
+    firsts: Vec<RateUpdate>,
+    /// The engine was told something and has not iterated since.
+    asked: bool,
     /// What the engine has told and the sessions are yet to be.
     rates: VecDeque<RateUpdate>,
     /// Rates may be handed out.
@@ -45,6 +49,8 @@ impl Inline {
             engine: None,
             on_thread: OnThread::new(Arc::clone(signal)),
             events: VecDeque::new(),
+            firsts: Vec::new(),
+            asked: false,
             rates: VecDeque::new(),
             open: false,
             timer_ns: None,
@@ -63,8 +69,15 @@ impl Inline {
         !self.rates.is_empty() || self.timer_ns.is_some_and(|timer_ns| timer_ns <= now_ns)
     }
 
-    /// Serves the sessions' timers and hands rates to the sessions. True if more rates wait.
-    pub(super) fn exchange(&mut self, state: &mut State, now_ns: u64) -> bool {
+    /// Hands rates to the sessions, and serves their timers; first rates only if it is urgent. True if more
+    /// rates wait.
+    pub(super) fn exchange(&mut self, state: &mut State, now_ns: u64, urgent: bool) -> bool {
+        for update in self.firsts.drain(..) {
+            state.hub.on_rate(now_ns, update);
+        }
+        if urgent {
+            return !self.rates.is_empty();
+        }
         state.on_timers(now_ns);
         for update in self.rates.drain(..self.rates.len().min(RATES_AT_ONCE)) {
             state.hub.on_rate(now_ns, update);
@@ -83,28 +96,42 @@ impl Inline {
             }
             self.engine = Some(engine);
             self.rates.clear();
+            self.asked = false;
             (self.tick_ns, self.chores_ns) = (0, 0);
         }
         self.timer_ns = state.next_timer_ns();
     }
 
-    /// Tells the engine what has come, and iterates unless it rests. True if there was something to do.
+    /// Tells the engine what has come. True if there are first rates to be handed out at once: nobody who
+    /// waits for one waits for an iteration.
+    pub(super) fn answer(&mut self) -> bool {
+        let Some(engine) = self.engine.as_mut().filter(|_| !self.events.is_empty()) else {
+            return false;
+        };
+        for event in self.events.drain(..) {
+            engine.driver.apply(event);
+        }
+        self.asked = true;
+        if self.open {
+            let firsts = &mut self.firsts;
+            engine.driver.answer_starts(|update| firsts.push(update));
+        }
+        !self.firsts.is_empty()
+    }
+
+    /// Iterates unless the engine rests. True if there was something to do.
     pub(super) fn think(&mut self, now_ns: u64) -> bool {
         let Some(engine) = &mut self.engine else {
             return false;
         };
         let driver = &mut engine.driver;
-        let asked = !self.events.is_empty();
-        let wants = asked || (!driver.is_settled() && self.tick_ns <= now_ns);
-        // The sessions first: an engine that is faster than they are would only pile rates up. Starts do not
-        // wait for that.
-        let iterates = asked || (wants && self.rates.len() <= RATES_AT_ONCE);
+        let wants = self.asked || (!driver.is_settled() && self.tick_ns <= now_ns);
+        // The sessions first: an engine that is faster than they are would only pile rates up. What was asked
+        // does not wait for that.
+        let iterates = self.asked || (wants && self.rates.len() <= RATES_AT_ONCE);
         if iterates {
-            let began = clock::instant_at(now_ns);
-            for event in self.events.drain(..) {
-                driver.apply(event);
-            }
-            driver.iterate(began);
+            self.asked = false;
+            driver.iterate(clock::instant_at(now_ns));
             self.tick_ns = now_ns + engine.interval_ns.unwrap_or(0);
         }
         if iterates || (self.open && driver.has_waiting() && self.rates.is_empty()) {

@@ -35,7 +35,7 @@ use super::state::Shared;
 use crate::service::clock;
 
 /// Datagrams with later rates that are sent before the port is looked at again.
-const LATER_AT_ONCE: usize = 8;
+const LATER_AT_ONCE: usize = 4;
 
 /// Sending later rates takes one part of the thread's time in so many. A host that is told its rates a
 /// little later is told newer ones; and hosts that were sent as much as can be sent would have first rates
@@ -215,17 +215,25 @@ impl<P: PacketPort> Runner<P> {
                 }
             };
             let now_ns = clock::now_ns();
+            // Starts first, and their first rates; the state's lock is left alone while nothing is to be done.
+            let came = received > 0 || kicked || self.signal.rates_wait();
+            if came {
+                self.exchange(true);
+            }
+            if self.inline.as_mut().is_some_and(Inline::answer) {
+                self.exchange(true);
+            }
             let pending = self.more
                 || (self.later_waits && self.later_ns <= now_ns)
                 || !self.outgoing.is_empty()
-                || self.signal.rates_wait()
                 || self
                     .inline
                     .as_ref()
                     .is_some_and(|inline| inline.is_due(now_ns));
-            // The state's lock is left alone while nothing is to be done.
-            if received > 0 || kicked || pending {
-                self.exchange();
+            if pending {
+                self.exchange(false);
+            }
+            if came || pending {
                 waiter.busy(now_ns);
             }
             if let Some(inline) = &mut self.inline
@@ -306,8 +314,9 @@ impl<P: PacketPort> Runner<P> {
         Ok(count)
     }
 
-    /// Hands in what was opened, takes out what is to be sent, and sends it.
-    fn exchange(&mut self) {
+    /// Hands in what was opened, takes out what is to be sent, and sends it; if it is urgent, first rates
+    /// only.
+    fn exchange(&mut self, urgent: bool) {
         let (index, peers, counters) = (self.index, &mut self.peers, &self.counters);
         let (port, opened, plain) = (&mut self.shard.port, &self.opened, &mut self.plain);
         let may_build = self.outgoing.is_empty() && !self.port_lost;
@@ -339,7 +348,7 @@ impl<P: PacketPort> Runner<P> {
                 state.on_sealed(now_ns, id, &bytes[start..start + length]);
             }
             let rates = match inline {
-                Some(inline) => inline.exchange(state, now_ns),
+                Some(inline) => inline.exchange(state, now_ns, urgent),
                 None => state.take_rates_for_sealed(now_ns),
             };
             state.flush(now_ns);
