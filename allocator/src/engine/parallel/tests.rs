@@ -398,7 +398,7 @@ fn prices_answer_starts_ends_and_capacities_before_the_iteration() {
             let exact = {
                 engine.apply(event).expect("valid");
                 engine.settle_rows(false);
-                engine.settle_answers(false);
+                engine.settle_answers(false, |_, _| ());
                 engine.prices()[downlink as usize]
             };
             let report = engine.iterate();
@@ -445,7 +445,7 @@ fn a_flow_that_comes_and_goes_between_two_iterations_moves_no_price() {
     engine.apply(spec(19, 0.1)).expect("valid");
     engine.apply(EngineEvent::End(FlowKey(19))).expect("valid");
     engine.settle_rows(false);
-    engine.settle_answers(false);
+    engine.settle_answers(false, |_, _| ());
     for (link, (after, before)) in engine.prices().iter().zip(&before).enumerate() {
         assert!(
             (after - before).abs() <= 1e-5 * before.abs(),
@@ -571,7 +571,7 @@ fn starts_are_answered_before_the_iteration() {
     for key in 0..1_000 {
         apply(&mut engines, &start(&topology, key, &sketch(key as u32)));
     }
-    assert!(engines.iter_mut().all(settle));
+    assert!(engines.iter_mut().all(|engine| settle(engine)));
     let mut told = Vec::new();
     engines[0].answer_starts(&mut |update| told.push(update));
     assert_eq!(told, [], "nothing has come");
@@ -595,7 +595,10 @@ fn starts_are_answered_before_the_iteration() {
         assert_eq!(told[0], told[1], "the iteration is the same without");
         for early in early {
             let same = |update: &&RateUpdate| update.key == early.key;
-            let told = told[0].iter().find(same).expect("the iteration tells it too");
+            let told = told[0]
+                .iter()
+                .find(same)
+                .expect("the iteration tells it too");
             let off = early.rate_bps / told.rate_bps - 1.0;
             assert!(off.abs() < 0.05, "{early:?} for {told:?} in round {round}");
         }

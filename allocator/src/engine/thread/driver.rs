@@ -164,7 +164,12 @@ impl Driver {
                 }
                 sent += 1;
             }
-            waiting.drain(..sent);
+            // Taking a part out numbers the rest anew.
+            if sent == waiting.len() {
+                waiting.clear();
+            } else if sent > 0 {
+                waiting.drain(..sent);
+            }
         }
         if sent > 0 {
             stats.updates_sent += sent as u64;

@@ -135,7 +135,9 @@ impl Inline {
             self.tick_ns = now_ns + engine.interval_ns.unwrap_or(0);
         }
         if iterates || (self.open && driver.has_waiting() && self.rates.is_empty()) {
-            let (open, rates) = (self.open, &mut self.rates);
+            // Many at a time where the engine has to keep some, which costs more the more often it is done.
+            let open = self.open && (self.rates.len() <= RATES_AT_ONCE || !driver.has_waiting());
+            let rates = &mut self.rates;
             driver.hand_over(|update| {
                 let room = open && rates.len() < MOST_RATES;
                 if room {
