@@ -418,7 +418,9 @@ impl RateEngine for ParallelEngine {
         self.moved.clear();
         self.take_updates(&mut |_| ());
         let mut clock = PhaseClock::new(self.shared.timed.load(Ordering::Relaxed));
-        self.settle_rows(self.changed && self.busy);
+        if self.answered.is_none() || self.is_pending {
+            self.settle_rows(self.changed && self.busy);
+        }
         self.phases.packing += clock.lap();
         let prompt = std::mem::take(&mut self.changed);
         let answered = self.settle_answers(prompt && self.busy, |_, _| ());
@@ -455,9 +457,12 @@ impl RateEngine for ParallelEngine {
     }
 
     fn answer_starts(&mut self, sink: &mut dyn FnMut(RateUpdate)) {
+        if !self.changed {
+            return;
+        }
         let mut told = std::mem::take(&mut self.told_first);
-        let rates = self.changed && self.busy;
-        let answered = self.settle_answers(rates, |flow, rate| told.push((flow, rate)));
+        self.settle_rows(self.busy);
+        let answered = self.settle_answers(self.busy, |flow, rate| told.push((flow, rate)));
         self.answered = Some(answered.and(self.answered.take()));
         for (flow, rate) in told.drain(..) {
             sink(RateUpdate {
