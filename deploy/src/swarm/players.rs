@@ -296,7 +296,8 @@ impl Players {
         }
         let wait_ns = next_ns.saturating_sub(now_ns).min(LONGEST_WAIT_NS);
         if wait_ns < LEAST_SLEEP_NS || now_ns - self.busy_ns < SPIN_NS {
-            std::hint::spin_loop();
+            // The thread of the QUIC connections may need the core.
+            std::thread::yield_now();
             return;
         }
         let mut descriptors = vec![PollFd::new(self.inbox.event().as_fd(), PollFlags::POLLIN)];

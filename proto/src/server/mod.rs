@@ -542,6 +542,15 @@ impl ServerSession {
         true
     }
 
+    /// Whether a datagram is owed at once, with rates or without: an
+    /// acknowledgement is due, or the kill switch was turned.
+    pub fn owes_word(&self, now_ns: u64) -> bool {
+        match &self.state {
+            State::Established(link) => self.announce_release || link.ack_due(now_ns),
+            State::AwaitingHello { .. } | State::Deciding(_) | State::Closed => false,
+        }
+    }
+
     /// When to call [`on_timeout`](Self::on_timeout) and to poll again, if
     /// nothing else happens before.
     pub fn next_timeout(&self) -> Option<u64> {

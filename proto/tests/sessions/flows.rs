@@ -49,12 +49,14 @@ fn acknowledgements_wait_for_company() {
     assert_eq!(pair.server_datagram(), None);
     let due_ns = pair.now_ns + SOON_NS;
     assert_eq!(pair.server.next_timeout(), Some(due_ns), "a start waits");
+    assert!(!pair.server.owes_word(due_ns - 1) && pair.server.owes_word(due_ns));
     pair.now_ns = due_ns;
     assert_eq!(
         pair.server_datagram().map(|bytes| bytes.len()),
         Some(HEADER_BYTES)
     );
     assert_eq!(pair.server_datagram(), None);
+    assert!(!pair.server.owes_word(due_ns));
     pair.client.end(pair.now_ns, FlowId::new(0, 0)).unwrap();
     let bytes = pair.client_datagram().unwrap();
     pair.server.on_datagram(pair.now_ns, &bytes).unwrap();

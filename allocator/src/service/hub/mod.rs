@@ -280,6 +280,12 @@ impl Hub {
         &mut self.engine_events
     }
 
+    /// Whether a session's peer is owed a datagram at once, whether rates wait or not.
+    pub fn owes_word(&self, now_ns: u64, id: u32) -> bool {
+        let session = self.sessions.get(&id);
+        session.is_some_and(|session| session.proto.owes_word(now_ns))
+    }
+
     /// The next frame for a session's control stream.
     pub fn poll_control(&mut self, id: u32) -> Option<Vec<u8>> {
         self.sessions.get_mut(&id)?.proto.poll_control()

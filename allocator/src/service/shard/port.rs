@@ -171,10 +171,12 @@ impl Waiter {
             return;
         }
         self.idle = self.idle.saturating_add(1);
-        if spins != Spins::Yields || self.idle < PATIENCE {
-            std::hint::spin_loop();
-        } else {
-            std::thread::yield_now();
+        // Who looks around without need does so only while nobody else wants the core: with thousands of
+        // hosts, those who connect need it for their handshakes.
+        match spins {
+            Spins::Busy => std::hint::spin_loop(),
+            Spins::Yields if self.idle < PATIENCE => std::hint::spin_loop(),
+            Spins::Yields | Spins::Briefly => std::thread::yield_now(),
         }
     }
 }

@@ -266,7 +266,9 @@ impl State {
         let mut touched = std::mem::take(&mut self.touched);
         let first = self.hub.take_touched(&mut touched);
         for (at, &id) in touched.iter().enumerate() {
-            self.send(now_ns, id, at < first);
+            // Nor does a peer that asked whether we are there, or waits for an acknowledgement.
+            let urgent = at < first || self.hub.owes_word(now_ns, id);
+            self.send(now_ns, id, urgent);
         }
         touched.clear();
         self.touched = touched;
