@@ -9,6 +9,10 @@ use std::io;
 /// The slice that threads ask for on which a datagram waits for nothing but the processor.
 pub const HOT_SLICE_NS: u64 = 100_000;
 
+/// A sleep that is shorter is not worth it on such a thread: the kernel lets timers of ordinary threads be 50 µs
+/// late.
+pub const LEAST_SLEEP_NS: u64 = 100_000;
+
 /// Asks that the calling thread get the processor in slices of `slice_ns`, rather than of the default few
 /// milliseconds. It gets no larger share by that; but a thread that wakes up and asks for less than the
 /// running one has been given need not wait for the end of that slice (Linux 6.12 and later; before, this

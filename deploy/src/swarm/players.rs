@@ -13,6 +13,7 @@ use indexmap::IndexMap;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::{TimeSpec, TimeValLike};
 use quinn::Connection;
+use ratewright_common::sched::LEAST_SLEEP_NS;
 use ratewright_common::transport::{MAX_DATAGRAM_BYTES, SealedPort, Sent};
 use ratewright_proto::Counters;
 use ratewright_proto::client::{ClientConfig, ClientEvent, ClientSession};
@@ -35,8 +36,6 @@ const PACKET_OVERHEAD_BYTES: u64 = 28;
 /// Without anything to do, this program looks for something for so long before it sleeps, as a thread that is
 /// to report flowlets at once would: a wake-up takes tens of microseconds.
 const SPIN_NS: u64 = 300_000;
-/// Shorter sleeps would end later than asked for: the kernel lets timers be 50 µs late.
-const LEAST_SLEEP_NS: u64 = 100_000;
 /// A session that is polled and wants its timeout at once all the same waits this long.
 const MIN_TIMER_NS: u64 = 100_000;
 /// The loop looks up at least this often.

@@ -56,6 +56,15 @@ use session::{Release, Session};
 /// Engine events that wait at most before datagrams are dropped (and come again, by the protocol).
 const MAX_ENGINE_BACKLOG: usize = 1 << 16;
 
+/// A session that has something to send, or another timeout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Touched {
+    /// The session.
+    pub id: u32,
+    /// What it has to send is not to wait behind later rates.
+    pub urgent: bool,
+}
+
 /// What the hub is told at start and at every reload.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HubSettings {
@@ -252,22 +261,20 @@ impl Hub {
         }
     }
 
-    /// Appends the sessions that have something to send, or another timeout, and clears the list.
-    /// Those with a flow that waits for its first rate come first; returns how many those are.
-    pub fn take_touched(&mut self, touched: &mut Vec<u32>) -> usize {
+    /// Appends the sessions that have something to send, or another timeout, and clears the list. Those with
+    /// a flow that waits for its first rate come first. They are urgent, and so are those whose peers are owed
+    /// a datagram whether rates wait or not: that asked whether we are there, or wait for an acknowledgement.
+    pub fn take_touched(&mut self, now_ns: u64, touched: &mut Vec<Touched>) {
         let sessions = &mut self.sessions;
-        let mut take = |list: &mut Vec<u32>| {
-            let before = touched.len();
-            touched.extend(list.drain(..).filter(|id| {
-                sessions
-                    .get_mut(id)
-                    .is_some_and(|session| std::mem::take(&mut session.touched))
+        let mut take = |list: &mut Vec<u32>, first: bool| {
+            touched.extend(list.drain(..).filter_map(|id| {
+                let session = sessions.get_mut(&id)?;
+                let urgent = first || session.proto.owes_word(now_ns);
+                std::mem::take(&mut session.touched).then_some(Touched { id, urgent })
             }));
-            touched.len() - before
         };
-        let first = take(&mut self.touched_first);
-        take(&mut self.touched);
-        first
+        take(&mut self.touched_first, true);
+        take(&mut self.touched, false);
     }
 
     /// Which hosts may have a session, and which relays may speak for them.
@@ -278,12 +285,6 @@ impl Hub {
     /// Events that wait for the engine, in order.
     pub fn engine_events(&mut self) -> &mut VecDeque<EngineEvent> {
         &mut self.engine_events
-    }
-
-    /// Whether a session's peer is owed a datagram at once, whether rates wait or not.
-    pub fn owes_word(&self, now_ns: u64, id: u32) -> bool {
-        let session = self.sessions.get(&id);
-        session.is_some_and(|session| session.proto.owes_word(now_ns))
     }
 
     /// The next frame for a session's control stream.

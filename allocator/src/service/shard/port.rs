@@ -8,6 +8,7 @@ use arrayvec::ArrayVec;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::{TimeSpec, TimeValLike};
+use ratewright_common::sched::LEAST_SLEEP_NS;
 use ratewright_common::udp::PacketPort;
 
 /// Empty rounds from which on a thread that need not keep its core lets others run between two.
@@ -15,10 +16,7 @@ const PATIENCE: u32 = 256;
 
 /// A thread that may sleep looks for something to do for this long before: a wake-up costs it, and what
 /// woke it, tens of microseconds.
-pub(super) const SPIN_NS: u64 = 200_000;
-
-/// Shorter sleeps would end later than asked for: the kernel lets timers of ordinary threads be 50 µs late.
-const LEAST_SLEEP_NS: u64 = 100_000;
+const SPIN_NS: u64 = 200_000;
 
 const LONGEST_SLEEP_NS: u64 = 3_600_000_000_000;
 

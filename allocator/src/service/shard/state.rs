@@ -23,7 +23,7 @@ use super::sealed::{Notice, Queue};
 use crate::engine::{EngineError, EngineEvent};
 use crate::service::clock;
 use crate::service::config::{Config, RelayIdentity};
-use crate::service::hub::{Hub, TransportFacts};
+use crate::service::hub::{Hub, Touched, TransportFacts};
 use crate::service::status::{EngineFigures, Snapshot};
 use crate::service::tls::PeerCertificate;
 
@@ -91,7 +91,7 @@ pub(super) struct State {
     kick_driver: bool,
     ring_timer_ns: Option<u64>,
     expiry_timer_ns: Option<u64>,
-    touched: Vec<u32>,
+    touched: Vec<Touched>,
     buffer: Vec<u8>,
     /// The shards of sealed datagrams; none where QUIC carries everything.
     sealed: Vec<Queue>,
@@ -264,13 +264,10 @@ impl State {
             }
         }
         let mut touched = std::mem::take(&mut self.touched);
-        let first = self.hub.take_touched(&mut touched);
-        for (at, &id) in touched.iter().enumerate() {
-            // Nor does a peer that asked whether we are there, or waits for an acknowledgement.
-            let urgent = at < first || self.hub.owes_word(now_ns, id);
+        self.hub.take_touched(now_ns, &mut touched);
+        for Touched { id, urgent } in touched.drain(..) {
             self.send(now_ns, id, urgent);
         }
-        touched.clear();
         self.touched = touched;
     }
 
