@@ -211,7 +211,7 @@ impl SwarmOptions {
                     churn_per_s,
                 },
                 host_bps,
-                pace: Pace::USUAL,
+                pace: Pace::usual(),
             });
         };
         let sizes = SizeDistribution::published(name)?;

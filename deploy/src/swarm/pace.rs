@@ -8,17 +8,18 @@
 
 use std::time::Duration;
 
+use ratewright_allocator::service::config::Allocation;
+
 use crate::clock::{NS_PER_MS, NS_PER_S};
 
 /// Least time between two rate updates to a host on the fabric that is meant: what an iteration takes for
 /// 4,608 hosts and 49,152 flows, on the paper's 64 cores (flowtune §5.2, 30.71 µs) as on two with this engine.
 /// The paper's simulated allocator iterates every 10 µs (§5.3).
 const UPDATE_INTERVAL: Duration = Duration::from_micros(30);
-/// The allocator's defaults, and the most that its configuration takes.
-const LEASE: (Duration, Duration) = (Duration::from_millis(300), Duration::from_secs(10));
-const LIVENESS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// The most that the allocator's configuration takes.
+const MOST_LEASE: Duration = Duration::from_secs(10);
+const MOST_LIVENESS: Duration = Duration::from_secs(60);
 const MOST_UPDATE_INTERVAL: Duration = Duration::from_secs(10);
-const ACK_DELAY: Duration = Duration::from_millis(20);
 
 /// The times of sessions, as many times their usual ones as the fabric is slower than what it stands for.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -36,33 +37,38 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// As it is.
-    pub const USUAL: Self = Self {
-        slow_motion: 1.0,
-        lease: LEASE.0,
-        liveness: LIVENESS.0,
-        ack_delay: ACK_DELAY,
-        update_interval: Duration::ZERO,
-    };
+    /// As it is: the allocator's defaults.
+    #[must_use]
+    pub fn usual() -> Self {
+        let allocation = Allocation::default();
+        Self {
+            slow_motion: 1.0,
+            lease: Duration::from_millis(allocation.lease_ms),
+            liveness: Duration::from_millis(allocation.liveness_ms),
+            ack_delay: Duration::from_millis(allocation.ack_delay_ms),
+            update_interval: Duration::from_micros(allocation.update_interval_us),
+        }
+    }
 
-    /// `slow_motion` times slower, as far as the allocator's configuration takes it; [`USUAL`](Self::USUAL)
+    /// `slow_motion` times slower, as far as the allocator's configuration takes it; [`usual`](Self::usual)
     /// for factors that are not above 1.
     #[must_use]
     pub fn slower(slow_motion: f64) -> Self {
+        let usual = Self::usual();
         if slow_motion.is_nan() || slow_motion <= 1.0 {
-            return Self::USUAL;
+            return usual;
         }
         let slowed = |usual: Duration, most: Duration| {
             Duration::try_from_secs_f64(usual.as_secs_f64() * slow_motion)
                 .map_or(most, |slowed| slowed.min(most))
         };
-        let lease = slowed(LEASE.0, LEASE.1);
-        let liveness = slowed(LIVENESS.0, LIVENESS.1).max(2 * lease);
+        let lease = slowed(usual.lease, MOST_LEASE);
+        let liveness = slowed(usual.liveness, MOST_LIVENESS).max(2 * lease);
         Self {
             slow_motion,
             lease,
             liveness,
-            ack_delay: slowed(ACK_DELAY, liveness),
+            ack_delay: slowed(usual.ack_delay, liveness),
             update_interval: slowed(UPDATE_INTERVAL, MOST_UPDATE_INTERVAL),
         }
     }
@@ -70,7 +76,7 @@ impl Pace {
     /// Its keys and values of the allocator's `[allocation]` table; none for what is usual.
     #[must_use]
     pub fn settings(&self) -> Vec<(&'static str, u128)> {
-        if *self == Self::USUAL {
+        if *self == Self::usual() {
             return Vec::new();
         }
         vec![
@@ -124,7 +130,7 @@ mod tests {
     #[test]
     fn what_is_not_slower_is_as_usual() {
         for factor in [f64::NAN, -1.0, 0.0, 1.0] {
-            assert_eq!(Pace::slower(factor), Pace::USUAL);
+            assert_eq!(Pace::slower(factor), Pace::usual());
             assert!(Pace::slower(factor).settings().is_empty());
         }
     }

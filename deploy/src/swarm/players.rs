@@ -142,7 +142,7 @@ impl Players {
         };
         // The answer may be held back for longer than usual.
         let usual = PathConfig::default();
-        let held_back = pace.ack_delay.saturating_sub(Pace::USUAL.ack_delay);
+        let held_back = pace.ack_delay.saturating_sub(Pace::usual().ack_delay);
         let path = PathConfig {
             patience_ns: usual.patience_ns + held_back.as_nanos() as u64,
             ..usual
