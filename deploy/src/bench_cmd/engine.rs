@@ -13,6 +13,7 @@ use ratewright_allocator::engine::{
 use ratewright_topology::{HostId, PathChoice, ThreeTierClos, Topology, TwoTierClos};
 use serde::Serialize;
 
+use super::bytes::BytesPerFlow;
 use super::iterations::{Counts, OfEvents, Phases, Quantiles, iterate, per_second};
 use super::sweep::print_json;
 use crate::clock::now_ns;
@@ -103,6 +104,7 @@ pub(super) struct Results {
     pub(super) bytes_per_flow: f64,
     /// The same with the state of links.
     bytes_per_flow_with_links: f64,
+    bytes_by_part: BytesPerFlow,
     /// Events that were applied in a second of the measurement, if there were any; else what one core
     /// applies in a second.
     events_per_s: f64,
@@ -354,6 +356,7 @@ pub(super) fn measure(options: &EngineOptions) -> Result<Results> {
     };
     let run = iterate(options, &mut engine, &mut traffic)?;
     let iteration_us = run.quantiles(false).context("no iterations")?;
+    let bytes = engine.bytes();
     Ok(Results {
         commit: COMMIT,
         hosts: topology.hosts().len(),
@@ -371,9 +374,10 @@ pub(super) fn measure(options: &EngineOptions) -> Result<Results> {
         phases_p50_us: run.middle_phases(),
         phases_p99_us: run.slowest_phases(),
         flows_in_rows: engine.flows_in_rows(),
-        bytes_per_flow: engine.flow_bytes() as f64 / engine.flow_count() as f64,
-        bytes_per_flow_with_links: (engine.flow_bytes() + engine.link_bytes()) as f64
+        bytes_per_flow: bytes.of_flows() as f64 / engine.flow_count() as f64,
+        bytes_per_flow_with_links: (bytes.of_flows() + bytes.of_links()) as f64
             / engine.flow_count() as f64,
+        bytes_by_part: BytesPerFlow::of(&bytes, engine.flow_count()),
         events_per_s: if options.churn > 0.0 {
             run.events_per_s()
         } else {

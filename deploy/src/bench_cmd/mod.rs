@@ -12,6 +12,7 @@
 //! | [`sweep`] | what the first two share: a run for each load and optimiser, tables over loads |
 //! | [`chart`] | lines over an axis |
 
+mod bytes;
 pub mod changes;
 pub mod chart;
 pub mod convergence;

@@ -11,19 +11,19 @@ use std::sync::RwLockReadGuard;
 use super::ParallelEngine;
 use super::directory::{Directory, Home};
 use super::flow_block::UNTOLD;
-use super::flows::{Terms, knee};
-use super::layout::{FlowBlockShape, Layout, Place, copies_of};
+use super::flows::{Terms, knee, path_capacity};
+use super::layout::{FlowBlockShape, Layout, Place, TABLE_SLOTS, copies_of};
 use super::link_block::Sums;
 use super::loose::LooseFlow;
 use super::noted::{Noted, Other, Places};
 use super::pending::EndsOf;
 use super::touched::{Sum, Touched};
-use super::view::{links_by_slot, slots_of};
+use super::view::slots_of;
 use super::worker::{Shared, lock, read, write};
 use crate::engine::LinkPath;
+use crate::num::Limit;
 use crate::num::arrivals::SWEEPS;
 use crate::num::utility::{ClassTable, UtilityKind};
-use crate::num::{Limit, path_capacity};
 
 /// Beyond this many starts between two iterations the prices start far from where they belong
 /// anyway, and the iterations find them faster than the starts' answers to each other do.
@@ -56,48 +56,59 @@ impl Answered {
 
 /// The events since the last iteration.
 pub(super) struct Answers {
-    /// By link: where it is among those that events touch, or [`NONE`].
+    /// By LinkBlock: where its slots begin among those of all.
+    firsts: Vec<usize>,
+    /// By slot, through all LinkBlocks: where its link is among those that events touch, or [`NONE`].
     places: Vec<u32>,
-    /// The links that events touch, in the order in which they did.
-    links: Vec<u32>,
+    /// The links that events touch, in the order in which they did: LinkBlock and slot.
+    links: Vec<(u16, u32)>,
     /// What they have, as far as it was fetched.
     touched: Touched,
     newcomers: Noted,
     leavers: Noted,
     /// Flows that were told a rate may be among the newcomers.
     rerouted: bool,
-    links_of: Vec<Vec<u32>>,
     /// There were too many events.
     overrun: bool,
 }
 
 impl Answers {
     pub(super) fn new(layout: &Layout) -> Self {
+        let mut slots = 0;
+        let mut firsts = Vec::with_capacity(layout.shapes.len());
+        for shape in &layout.shapes {
+            firsts.push(slots);
+            slots += shape.tables * TABLE_SLOTS;
+        }
         Self {
-            places: vec![NONE; layout.links()],
+            firsts,
+            places: vec![NONE; slots],
             links: Vec::new(),
             touched: Touched::default(),
             newcomers: Noted::default(),
             leavers: Noted::default(),
             rerouted: false,
-            links_of: links_by_slot(layout),
             overrun: false,
         }
     }
 
-    /// Bytes of the lists by link.
+    /// Bytes of the list by slot.
     pub(super) fn bytes(&self) -> usize {
-        let slots: usize = self.links_of.iter().map(Vec::capacity).sum();
-        (self.places.capacity() + slots) * size_of::<u32>()
+        self.places.capacity() * size_of::<u32>()
     }
 
-    fn touch(&mut self, link: u32) -> u32 {
-        let place = &mut self.places[link as usize];
+    /// The link at a slot of a LinkBlock, which is no copy's.
+    fn touch(&mut self, link_block: usize, index: usize) -> u32 {
+        let place = &mut self.places[self.firsts[link_block] + index];
         if *place == NONE {
             *place = self.links.len() as u32;
-            self.links.push(link);
+            self.links.push((link_block as u16, index as u32));
         }
         *place
+    }
+
+    fn touch_at(&mut self, place: Place) -> u32 {
+        self.touch(usize::from(place.link_block), place.index as usize)
     }
 
     /// A flow is about to leave its cell.
@@ -116,10 +127,8 @@ impl Answers {
         let EndsOf { ends, state } = left;
         let mut places = Places::new();
         for (link_block, index) in slots_of(layout, shape, ends) {
-            let link = self.links_of[link_block][index];
-            if link != NONE {
-                places.push(self.touch(link));
-            }
+            let index = layout.shapes[link_block].original(index);
+            places.push(self.touch(link_block, index));
         }
         self.leavers
             .push(state.flow, places, state.weight, state.knee);
@@ -127,11 +136,13 @@ impl Answers {
     }
 
     /// A flow that no row holds is about to leave its path.
-    pub(super) fn leave_links(&mut self, flow: &LooseFlow) {
+    pub(super) fn leave_links(&mut self, layout: &Layout, flow: &LooseFlow) {
         if self.overrun || self.was_new(flow.flow, flow.told == f64::from(UNTOLD)) {
             return;
         }
-        let places = flow.links.iter().map(|&link| self.touch(link)).collect();
+        let links = flow.links.iter();
+        let places = links.map(|&link| self.touch_at(layout.place(link)));
+        let places = places.collect();
         let other = Other {
             class: flow.class,
             weight: flow.weight,
@@ -152,8 +163,8 @@ impl Answers {
     }
 
     fn forget(&mut self) {
-        for &link in &self.links {
-            self.places[link as usize] = NONE;
+        for &(link_block, index) in &self.links {
+            self.places[self.firsts[usize::from(link_block)] + index as usize] = NONE;
         }
         self.links.clear();
         self.touched.clear();
@@ -162,15 +173,23 @@ impl Answers {
         self.rerouted = false;
     }
 
+    /// Gives the room of the lists of events back, after so many that it is not needed again soon.
+    fn shrink(&mut self) {
+        self.links = Vec::new();
+        self.touched = Touched::default();
+        self.newcomers = Noted::default();
+        self.leavers = Noted::default();
+    }
+
     /// Fetches prices and sums of the links that were touched since the last time, and takes the flows
     /// that left out of the sums.
     fn take_leavers_out(&mut self, shared: &Shared, classes: &ClassTable) {
         let link_blocks: Vec<_> = shared.link_blocks.iter().map(read).collect();
         let sums: Vec<_> = shared.sums.iter().map(read).collect();
-        for &link in &self.links[self.touched.len()..] {
-            let place = shared.layout.places[link as usize];
-            let price = link_blocks[place.link_block as usize].price(place.index as usize);
-            self.touched.push(price, sum_of(shared, &sums, place));
+        for &(link_block, index) in &self.links[self.touched.len()..] {
+            let price = link_blocks[usize::from(link_block)].price(index as usize);
+            let sum = sum_of(shared, &sums, usize::from(link_block), index);
+            self.touched.push(price, sum);
         }
         for ((links, wants), &rate) in self.leavers.iter().zip(self.leavers.rates()) {
             let price = links.iter().map(|&link| self.touched.price(link)).sum();
@@ -228,9 +247,10 @@ impl Answers {
     }
 
     /// Moves the prices of the touched links.
-    fn sweep(&mut self, capacities: &[f64], classes: &ClassTable) {
-        for (place, &link) in self.links.iter().enumerate() {
-            let capacity = capacities[link as usize] as f32;
+    fn sweep(&mut self, shared: &Shared, classes: &ClassTable) {
+        let link_blocks: Vec<_> = shared.link_blocks.iter().map(read).collect();
+        for (place, &(link_block, index)) in self.links.iter().enumerate() {
+            let capacity = link_blocks[usize::from(link_block)].capacity(index as usize);
             self.touched.set_capacity(place, capacity);
         }
         for sweep in 0..SWEEPS {
@@ -251,20 +271,25 @@ impl Answers {
 }
 
 /// A link's answer in the last iteration, over all workers.
-fn sum_of(shared: &Shared, sums: &[RwLockReadGuard<'_, Vec<Sums>>], place: Place) -> Sum {
+fn sum_of(
+    shared: &Shared,
+    sums: &[RwLockReadGuard<'_, Vec<Sums>>],
+    link_block: usize,
+    index: u32,
+) -> Sum {
     let mut sum = Sum::default();
     let mut add = |index: u32| {
         for worker in sums {
-            let [load, reaction, surplus] = worker[place.link_block as usize].at(index as usize);
+            let [load, reaction, surplus] = worker[link_block].at(index as usize);
             sum.load += load;
             sum.reaction += reaction;
             sum.surplus += surplus;
         }
     };
-    add(place.index);
-    let copies = &shared.layout.shapes[place.link_block as usize].copies;
+    add(index);
+    let copies = &shared.layout.shapes[link_block].copies;
     if !copies.is_empty() {
-        copies_of(copies, place.index).for_each(add);
+        copies_of(copies, index).for_each(add);
     }
     sum
 }
@@ -280,12 +305,17 @@ impl ParallelEngine {
         }
         if answers.newcomers.len() >= MOST_NEWCOMERS {
             answers.forget();
+            answers.shrink();
             answers.overrun = true;
             return;
         }
         let classes = &self.config.classes;
         let capacity = path_capacity(links, &self.capacities);
-        let places = links.iter().map(|&link| answers.touch(link)).collect();
+        let layout = &self.shared.layout;
+        let places = links
+            .iter()
+            .map(|&link| answers.touch_at(layout.place(link)));
+        let places = places.collect();
         let utility = classes.utility(terms.class);
         if matches!(utility, UtilityKind::Log) && terms.demand >= capacity {
             let knee = knee(terms.weight, capacity);
@@ -307,17 +337,17 @@ impl ParallelEngine {
     /// A link has another capacity.
     pub(super) fn answer_capacity(&mut self, link: u32) {
         if let Some(answers) = self.answers.as_mut().filter(|answers| !answers.overrun) {
-            answers.touch(link);
+            answers.touch_at(self.shared.layout.place(link));
         }
     }
 
     /// Moves the prices of the links that events touched. With `rates`, newcomers also get the rates that
     /// these prices suggest, and touched links the rooms that go with the rates that there are then. Calls
-    /// `tell` with each newcomer and its rate in Gbit/s, normalised.
+    /// `tell`, if there is one, with each newcomer and its rate in Gbit/s, normalised.
     pub(super) fn settle_answers(
         &mut self,
         rates: bool,
-        mut tell: impl FnMut(u32, f32),
+        tell: Option<&mut dyn FnMut(u32, f32)>,
     ) -> Answered {
         let Some(answers) = &mut self.answers else {
             return Answered::Nothing;
@@ -330,21 +360,24 @@ impl ParallelEngine {
         }
         let classes = &self.config.classes;
         answers.take_leavers_out(&self.shared, classes);
-        answers.sweep(&self.capacities, classes);
-        answers.find_rates(classes);
-        for (flow, rate) in answers.first_rates() {
-            tell(flow, rate);
+        answers.sweep(&self.shared, classes);
+        if rates || tell.is_some() {
+            answers.find_rates(classes);
+        }
+        if let Some(tell) = tell {
+            for (flow, rate) in answers.first_rates() {
+                tell(flow, rate);
+            }
         }
         if rates {
             answers.give_rates(&self.shared, &self.directory);
         }
         let mut blocks: Vec<_> = self.shared.link_blocks.iter().map(write).collect();
-        for (number, &link) in (0u32..).zip(&answers.links) {
-            let place = self.shared.layout.places[link as usize];
-            let block = &mut blocks[place.link_block as usize];
-            block.set_price(place.index as usize, answers.touched.price(number));
+        for (number, &(link_block, index)) in (0u32..).zip(&answers.links) {
+            let block = &mut blocks[usize::from(link_block)];
+            block.set_price(index as usize, answers.touched.price(number));
             if rates {
-                block.set_room(place.index as usize, answers.touched.room(number));
+                block.set_room(index as usize, answers.touched.room(number));
             }
         }
         answers.forget();

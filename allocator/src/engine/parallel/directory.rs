@@ -1,9 +1,6 @@
 //! The flows by key: numbers that stay, and where each flow is kept.
 
-use hashbrown::HashTable;
-use rustc_hash::FxBuildHasher;
-use std::hash::BuildHasher;
-
+use super::key_index::KeyIndex;
 use super::lanes::Cell;
 use super::rows::CELL_BITS;
 use crate::engine::FlowKey;
@@ -34,41 +31,41 @@ const FREE: u64 = u64::MAX;
 /// Loose flows of one worker are numbered with this many bits.
 pub(super) const MAX_LOOSE_PER_WORKER: usize = 1 << LOOSE_INDEX_BITS;
 
-/// Tables of the index. Each doubles when it is full, which would leave a single one half empty on the worst
-/// day, and make the flow that fills it wait for all others.
-const PARTS: usize = 8;
-/// Where parts end, in 65,536ths of all hashes: each is 2^(1/8) times as large as the one before, so that
-/// they double one by one.
-const PART_ENDS: [u16; PARTS - 1] = [5_932, 12_400, 19_454, 27_146, 35_534, 44_682, 54_658];
-
-/// All flows. A flow is 12 bytes here, and 5 in the index over its free space.
-#[derive(Debug, Default)]
+/// All flows. A flow is 12 bytes here, and some 5 in the index.
+#[derive(Debug)]
 pub(super) struct Directory {
-    index: [HashTable<u32>; PARTS],
+    index: KeyIndex,
     keys: Vec<u64>,
     homes: Vec<u32>,
     free: Vec<u32>,
 }
 
+/// The finaliser of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, fig. 13): keys
+/// are numbers in sequence, and all bits of a hash are used.
 fn hash(key: u64) -> u64 {
-    FxBuildHasher.hash_one(key)
-}
-
-/// The part of the index for a hash, by bits that the parts themselves do not look at first.
-fn part(hash: u64) -> usize {
-    let along = (hash >> 32) as u16;
-    PART_ENDS.iter().filter(|&&end| end <= along).count()
+    let mixed = (key ^ key >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ mixed >> 31
 }
 
 impl Directory {
+    /// A directory for so many flows.
+    pub(super) fn new(max_flows: usize) -> Self {
+        Self {
+            index: KeyIndex::new(max_flows),
+            keys: Vec::new(),
+            homes: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.keys.len() - self.free.len()
     }
 
     pub(super) fn find(&self, key: FlowKey) -> Option<u32> {
-        let same = |&flow: &u32| self.keys[flow as usize] == key.0;
-        let hash = hash(key.0);
-        self.index[part(hash)].find(hash, same).copied()
+        let same = |flow: u32| self.keys[flow as usize] == key.0;
+        self.index.find(hash(key.0), same)
     }
 
     pub(super) fn key(&self, flow: u32) -> FlowKey {
@@ -113,35 +110,29 @@ impl Directory {
         });
         self.keys[flow as usize] = key.0;
         let keys = &self.keys;
-        let of_key = hash(key.0);
-        self.index[part(of_key)].insert_unique(of_key, flow, |&flow| hash(keys[flow as usize]));
+        let hash_of = |flow: u32| hash(keys[flow as usize]);
+        self.index.insert(hash(key.0), flow, hash_of);
         flow
     }
 
     pub(super) fn remove(&mut self, flow: u32) {
         let key = std::mem::replace(&mut self.keys[flow as usize], FREE);
-        let hash = hash(key);
-        let part = &mut self.index[part(hash)];
-        if let Ok(entry) = part.find_entry(hash, |&other| other == flow) {
-            entry.remove();
-        }
+        self.index.remove(hash(key), flow);
         self.free.push(flow);
     }
 
     /// Every flow.
     pub(super) fn flows(&self) -> impl Iterator<Item = u32> + '_ {
-        self.index.iter().flatten().copied()
+        self.index.flows()
     }
 
-    /// Bytes that it takes.
+    /// Bytes that the index takes.
+    pub(super) fn index_bytes(&self) -> usize {
+        self.index.bytes()
+    }
+
+    /// Bytes that the rest takes.
     pub(super) fn bytes(&self) -> usize {
-        self.keys.capacity() * 8
-            + self.homes.capacity() * 4
-            + self.free.capacity() * 4
-            + self
-                .index
-                .iter()
-                .map(HashTable::allocation_size)
-                .sum::<usize>()
+        self.keys.capacity() * 8 + self.homes.capacity() * 4 + self.free.capacity() * 4
     }
 }

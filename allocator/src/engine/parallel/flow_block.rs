@@ -60,7 +60,7 @@ pub(super) struct FlowBlock {
     pub(super) up: RowSet,
     pub(super) down: RowSet,
     /// By upward row: the low half of the downward cell (see [`down_of`](Self::down_of)).
-    back: Vec<Halves>,
+    pub(super) back: Vec<Halves>,
     /// By downward row: the upward cell.
     pub(super) mate: Vec<Cells>,
     pub(super) rate: Vec<Lanes>,
@@ -523,18 +523,6 @@ impl FlowBlock {
             .as_ref()
             .map_or(1.0, |terms| terms.weight[row].0[lane])
     }
-
-    /// Bytes that it takes.
-    pub(super) fn bytes(&self) -> usize {
-        self.up.bytes()
-            + self.down.bytes()
-            + self.terms.as_ref().map_or(0, CellTerms::bytes)
-            + self.joint.bytes()
-            + self.back.capacity() * size_of::<Halves>()
-            + self.mate.capacity() * size_of::<Cells>()
-            + (self.rate.capacity() + self.told.capacity()) * size_of::<Lanes>()
-            + self.flow.capacity() * size_of::<[u32; 16]>()
-    }
 }
 
 impl CellTerms {
@@ -546,7 +534,7 @@ impl CellTerms {
         fit(&mut self.joint_knee, joint, Lanes([1.0; 16]));
     }
 
-    fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         let apart = self.weight.capacity() + self.knee.capacity() + self.inverse_weight.capacity();
         let joint = self.joint_weight.capacity() + self.joint_knee.capacity();
         (apart + joint) * size_of::<Lanes>()

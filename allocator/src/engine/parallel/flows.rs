@@ -16,7 +16,7 @@ use super::worker::{lock, read, write};
 use super::{ParallelEngine, derated, derating};
 use crate::engine::{EngineError, FlowKey, FlowSpec, LinkPath, MAX_PATH_LINKS};
 use crate::num::utility::UtilityKind;
-use crate::num::{Limit, RATE_UNIT_BPS, path_capacity};
+use crate::num::{Limit, RATE_UNIT_BPS};
 
 /// A knee beyond which a rate is nothing: of a flow whose path has no capacity.
 const CUT_KNEE: f32 = 1e30;
@@ -112,9 +112,9 @@ impl ParallelEngine {
         let Some(known) = self.capacities.get_mut(link as usize) else {
             return Err(EngineError::UnknownLink { link, links });
         };
-        *known = capacity;
+        *known = capacity as f32;
         self.settle_pending();
-        let place = self.shared.layout.places[link as usize];
+        let place = self.shared.layout.place(link);
         write(&self.shared.link_blocks[place.link_block as usize])
             .set_capacity(place.index as usize, capacity as f32);
         self.renew_knees(place);
@@ -153,7 +153,7 @@ impl ParallelEngine {
     fn ends(&self, links: &LinkPath) -> Option<(usize, [End; 2])> {
         let layout = &self.shared.layout;
         let blocks = layout.blocks;
-        let place = |i: usize| layout.places[links[i] as usize];
+        let place = |i: usize| layout.place(links[i]);
         let (source, destination) = (place(0), place(links.len() - 1));
         let hosts = source.role == Role::Host && destination.role == Role::Host;
         let [from, to] = [source, destination].map(|place| u32::from(place.link_block));
@@ -285,7 +285,7 @@ impl ParallelEngine {
                 let mut list = lock(&self.shared.loose[usize::from(worker)]);
                 let old = list.flows.swap_remove(index as usize);
                 if let Some(answers) = &mut self.answers {
-                    answers.leave_links(&old);
+                    answers.leave_links(&self.shared.layout, &old);
                 }
                 if let Some(moved) = list.flows.get(index as usize) {
                     self.directory
@@ -412,6 +412,12 @@ fn cells_over(
         }));
     }
     cells
+}
+
+/// The smallest capacity on a path.
+pub(super) fn path_capacity(path: &[u32], capacities: &[f32]) -> f64 {
+    let of_links = path.iter().map(|&link| capacities[link as usize]);
+    f64::from(of_links.fold(f32::INFINITY, f32::min))
 }
 
 /// The path price below which a log flow has its path's whole capacity.

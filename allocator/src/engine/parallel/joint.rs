@@ -147,14 +147,6 @@ impl JointRows {
         fit(&mut self.told, rows, Lanes::default());
         fit(&mut self.flow, rows, [NO_FLOW; 16]);
     }
-
-    /// Bytes that they take.
-    pub(super) fn bytes(&self) -> usize {
-        self.up.bytes()
-            + self.down.bytes()
-            + (self.rate.capacity() + self.told.capacity()) * size_of::<Lanes>()
-            + self.flow.capacity() * size_of::<[u32; 16]>()
-    }
 }
 
 /// Lengthens a list of rows.

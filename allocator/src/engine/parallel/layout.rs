@@ -63,6 +63,52 @@ impl Place {
     }
 }
 
+/// A place for each link, in four bytes: index, LinkBlock, role.
+#[derive(Clone, Debug)]
+struct Places {
+    packed: Vec<u32>,
+    /// Bits of the index. Those of the LinkBlock and two for the role are above them.
+    index_bits: u32,
+}
+
+impl Places {
+    const NOWHERE: u32 = u32::MAX;
+    const ROLES: [Role; 4] = [Role::Host, Role::Fabric, Role::Core, Role::Loose];
+
+    /// There are at most 4 LinkBlocks for each block.
+    fn new(links: usize, blocks: u32) -> Self {
+        Self {
+            packed: vec![Self::NOWHERE; links],
+            index_bits: u32::BITS - 2 - (4 * blocks).next_power_of_two().ilog2(),
+        }
+    }
+
+    fn set(&mut self, link: usize, place: Place) {
+        let above = (place.role as u32) << (u32::BITS - 2 - self.index_bits);
+        let packed = (above | u32::from(place.link_block)) << self.index_bits | place.index;
+        assert!(
+            place.index >> self.index_bits == 0 && packed != Self::NOWHERE,
+            "a LinkBlock has fewer links than four bytes can tell apart"
+        );
+        self.packed[link] = packed;
+    }
+
+    fn get(&self, link: usize) -> Option<Place> {
+        let packed = self.packed[link];
+        let role = Self::ROLES[packed as usize >> (u32::BITS - 2)];
+        let block_bits = u32::BITS - 2 - self.index_bits;
+        (packed != Self::NOWHERE).then_some(Place {
+            index: packed & ((1 << self.index_bits) - 1),
+            link_block: (packed >> self.index_bits & ((1 << block_bits) - 1)) as u16,
+            role,
+        })
+    }
+
+    fn iter(&self) -> impl Iterator<Item = Place> + '_ {
+        (0..self.packed.len()).filter_map(|link| self.get(link))
+    }
+}
+
 /// The copies of a link, of all (copy, original) in order of the originals.
 pub(super) fn copies_of(copies: &[(u32, u32)], original: u32) -> impl Iterator<Item = u32> {
     let first = copies.partition_point(|(_, of)| *of < original);
@@ -79,12 +125,31 @@ pub(super) struct LinkBlockShape {
     pub(super) tables: usize,
     /// (copy, original) of fabric links in further tables of a rack, in order of the originals.
     pub(super) copies: Vec<(u32, u32)>,
+    /// The same in order of the copies.
+    originals: Vec<(u32, u32)>,
     /// By table: the fabric slot that stands for no link, if there is room for one.
     pub(super) empty_slot: Vec<Option<u8>>,
     /// By table: the table of its rack's pod in the LinkBlock of the second level, if there is one.
     pub(super) pod_tables: Vec<u32>,
     /// By table: its rack, or [`NO_RACK`].
     pub(super) racks: Vec<u32>,
+}
+
+impl LinkBlockShape {
+    /// The slot of a link that may be a copy's.
+    pub(super) fn original(&self, index: usize) -> usize {
+        let of_copy = |&(copy, _): &(u32, u32)| copy as usize;
+        match self.originals.binary_search_by_key(&index, of_copy) {
+            Ok(found) => self.originals[found].1 as usize,
+            Err(_) => index,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        (self.copies.capacity() + self.originals.capacity()) * size_of::<(u32, u32)>()
+            + self.empty_slot.capacity() * size_of::<Option<u8>>()
+            + (self.pod_tables.capacity() + self.racks.capacity()) * size_of::<u32>()
+    }
 }
 
 /// The rack of a table that is no rack's.
@@ -98,7 +163,7 @@ pub(super) const PLANES: usize = TABLE_LANES;
 #[derive(Clone, Debug)]
 pub struct Layout {
     pub(super) blocks: u32,
-    pub(super) places: Vec<Place>,
+    places: Places,
     pub(super) shapes: Vec<LinkBlockShape>,
     /// By block: which LinkBlock of the second level it has on either side. Empty in two tiers.
     second: Vec<u32>,
@@ -134,11 +199,14 @@ impl Layout {
                         } else {
                             topology.host_downlink(host)
                         };
-                        layout.places[link.index()] = Place {
-                            link_block: link_block as u16,
-                            index: first + slot,
-                            role: Role::Host,
-                        };
+                        layout.places.set(
+                            link.index(),
+                            Place {
+                                link_block: link_block as u16,
+                                index: first + slot,
+                                role: Role::Host,
+                            },
+                        );
                     }
                 }
             }
@@ -146,7 +214,7 @@ impl Layout {
         let fabric = layout.place_fabric(topology);
         layout.place_cores(topology, &partition, &fabric);
         for (index, link) in topology.links().iter().enumerate() {
-            if layout.places[index].index == u32::MAX {
+            if layout.places.get(index).is_none() {
                 let of = partition.link_block(link.id);
                 let side = if of.direction == Direction::Up {
                     0
@@ -176,7 +244,7 @@ impl Layout {
     /// Links.
     #[must_use]
     pub fn links(&self) -> usize {
-        self.places.len()
+        self.places.packed.len()
     }
 
     /// The rack that a host's link or one of the fabric belongs to.
@@ -184,22 +252,27 @@ impl Layout {
         self.shapes[usize::from(place.link_block)].racks[place.table()]
     }
 
-    /// Bytes that the places of links take.
+    /// Where a link is.
+    pub(super) fn place(&self, link: u32) -> Place {
+        let place = self.places.get(link as usize);
+        place.expect("every link of a layout has a place")
+    }
+
+    /// Where all links are, in order.
+    pub(super) fn places(&self) -> impl Iterator<Item = Place> + '_ {
+        (0..self.links() as u32).map(|link| self.place(link))
+    }
+
+    /// Bytes that the places of links and the shapes of LinkBlocks take.
     pub(super) fn bytes(&self) -> usize {
-        self.places.capacity() * size_of::<Place>()
+        let shapes = self.shapes.iter().map(LinkBlockShape::bytes);
+        self.places.packed.capacity() * size_of::<u32>() + shapes.sum::<usize>()
     }
 
     fn empty(links: usize, blocks: u32) -> Self {
         Self {
             blocks,
-            places: vec![
-                Place {
-                    link_block: 0,
-                    index: u32::MAX,
-                    role: Role::Loose,
-                };
-                links
-            ],
+            places: Places::new(links, blocks),
             shapes: vec![LinkBlockShape::default(); 2 * blocks as usize],
             second: Vec::new(),
         }
@@ -274,7 +347,7 @@ impl Layout {
         let mut slots = vec![SwitchSlot::Unknown; 2 * topology.switches().len()];
         for place in self.places.iter().filter(|place| place.role == Role::Host) {
             let side = usize::from(u32::from(place.link_block) >= self.blocks);
-            let rack = self.rack_of(place) as usize;
+            let rack = self.rack_of(&place) as usize;
             let list = &mut tables[side * racks + rack];
             let table = place.table() as u32;
             if list.last() != Some(&table) {
@@ -303,13 +376,16 @@ impl Layout {
             } else {
                 topology.host_downlink(host)
             };
-            let link_block = self.places[host_link.index()].link_block;
+            let link_block = self.place(host_link.0).link_block;
             let slot = |table: u32| table * TABLE_SLOTS as u32 + (HOST_SLOTS + number) as u32;
-            self.places[index] = Place {
-                link_block,
-                index: slot(first),
-                role: Role::Fabric,
-            };
+            self.places.set(
+                index,
+                Place {
+                    link_block,
+                    index: slot(first),
+                    role: Role::Fabric,
+                },
+            );
             let shape = &mut self.shapes[link_block as usize];
             for &table in &tables[of_rack] {
                 if table != first {
@@ -323,6 +399,8 @@ impl Layout {
         for shape in &mut self.shapes {
             let by_original = |&(copy, original): &(u32, u32)| (original, copy);
             shape.copies.sort_unstable_by_key(by_original);
+            shape.originals.clone_from(&shape.copies);
+            shape.originals.sort_unstable();
         }
         Fabric { tables, slots }
     }
@@ -374,11 +452,14 @@ impl Layout {
                 *table = self.add_table(link_block, NO_RACK) / TABLE_SLOTS as u32;
                 self.shapes[link_block as usize].empty_slot[*table as usize] = None;
             }
-            self.places[link.id.index()] = Place {
-                link_block: link_block as u16,
-                index: *table * TABLE_SLOTS as u32 + (plane * LANES + slot) as u32,
-                role: Role::Core,
-            };
+            self.places.set(
+                link.id.index(),
+                Place {
+                    link_block: link_block as u16,
+                    index: *table * TABLE_SLOTS as u32 + (plane * LANES + slot) as u32,
+                    role: Role::Core,
+                },
+            );
         }
         for side in 0..2 {
             for rack in racks {
@@ -394,14 +475,10 @@ impl Layout {
 
     /// Appends a link to the tables without flows of a LinkBlock.
     fn place_loose(&mut self, link: usize, link_block: u32) {
-        let last = self.places[..link]
-            .iter()
+        let last = (0..link)
             .rev()
-            .find(|p| {
-                p.role == Role::Loose
-                    && p.index != u32::MAX
-                    && u32::from(p.link_block) == link_block
-            })
+            .filter_map(|earlier| self.places.get(earlier))
+            .find(|p| p.role == Role::Loose && u32::from(p.link_block) == link_block)
             .map(|place| place.index + 1)
             .filter(|index| !(*index as usize).is_multiple_of(TABLE_SLOTS));
         let index = match last {
@@ -413,11 +490,14 @@ impl Layout {
                 index
             }
         };
-        self.places[link] = Place {
-            link_block: link_block as u16,
-            index,
-            role: Role::Loose,
-        };
+        self.places.set(
+            link,
+            Place {
+                link_block: link_block as u16,
+                index,
+                role: Role::Loose,
+            },
+        );
     }
 }
 

@@ -48,7 +48,7 @@ impl LooseFlow {
 
     fn price(&self, layout: &Layout, blocks: &[impl std::ops::Deref<Target = LinkBlock>]) -> f64 {
         let price = |&link: &u32| {
-            let place = layout.places[link as usize];
+            let place = layout.place(link);
             f64::from(blocks[place.link_block as usize].price(place.index as usize))
         };
         self.links.iter().map(price).sum()
@@ -97,7 +97,7 @@ impl LooseFlows {
             let (rate, reaction, elastic) = flow.respond(classes, flow.price(layout, blocks));
             flow.rate = rate;
             for &link in &flow.links {
-                let place = layout.places[link as usize];
+                let place = layout.place(link);
                 sums[place.link_block as usize].add(
                     place.index as usize,
                     rate as f32,
@@ -134,7 +134,7 @@ impl LooseFlows {
     ) {
         for flow in &self.flows {
             for &link in &flow.links {
-                let place = layout.places[link as usize];
+                let place = layout.place(link);
                 if blocks[place.link_block as usize].is_stuck(place.index as usize) {
                     let knee = flow.limit.knee;
                     let missing = (knee - flow.price(layout, blocks)).max(0.0);
@@ -156,7 +156,7 @@ impl LooseFlow {
             return 0.0;
         }
         let room = |&link: &u32| {
-            let place = layout.places[link as usize];
+            let place = layout.place(link);
             f64::from(blocks[place.link_block as usize].room(place.index as usize))
         };
         let least = self.links.iter().map(room).fold(f64::INFINITY, f64::min);

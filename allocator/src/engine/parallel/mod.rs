@@ -12,11 +12,11 @@
 //! | `joint`, `pack` | rows of flows that share both racks, and what moves flows there |
 //! | `link_block` | prices, sums and the price update of a block's links |
 //! | `loose` | flows that fit no row, one by one |
-//! | `directory` | flows by key |
+//! | `directory`, `key_index` | flows by key |
 //! | `pending` | starts and ends that wait for the worker that has their rows |
 //! | `kernels` | the walks over a FlowBlock, by instruction set |
 //! | `worker`, `gate` | what each worker does in an iteration, and how they hand over |
-//! | `view` | what the engine says about itself: loads, optimality, memory |
+//! | `view`, `memory` | what the engine says about itself: loads, optimality; bytes by part |
 //!
 //! An iteration is one walk over the flows: it normalises the rates of the iteration before (F-NORM)
 //! and tells those that moved, and computes new rates from the new prices. Before an iteration that
@@ -40,10 +40,12 @@ mod flows;
 mod gate;
 mod joint;
 mod kernels;
+mod key_index;
 mod lanes;
 mod layout;
 mod link_block;
 mod loose;
+mod memory;
 mod noted;
 mod pack;
 mod pending;
@@ -67,6 +69,7 @@ mod tests;
 
 pub use kernels::Simd;
 pub use layout::{Layout, MOST_BLOCKS};
+pub use memory::EngineBytes;
 pub use sizing::{default_blocks, default_workers};
 pub use view::PhaseNanos;
 
@@ -89,6 +92,8 @@ use crate::num::RATE_UNIT_BPS;
 
 /// The engine rests after this many iterations in which no rate passed the threshold.
 const PATIENCE: u32 = 1000;
+/// Updates of a worker that there is always room for.
+const KEPT_UPDATES: usize = 1 << 13;
 /// Most workers: a home of a loose flow has 9 bits for its worker.
 pub const MOST_WORKERS: usize = 256;
 
@@ -122,7 +127,7 @@ pub struct ParallelEngine {
     config: EngineConfig,
     options: ParallelOptions,
     /// Derated, in Gbit/s, by link.
-    capacities: Vec<f64>,
+    capacities: Vec<f32>,
     directory: Directory,
     shared: Arc<Shared>,
     worker: Worker,
@@ -222,23 +227,23 @@ impl ParallelEngine {
             });
         }
         let derating = derating(&config);
-        let capacities = capacities_bps
-            .iter()
-            .map(|&capacity| derated(capacity, derating))
-            .collect::<Result<Vec<_>, _>>()?;
+        let mut capacities = Vec::with_capacity(capacities_bps.len());
+        for &capacity_bps in capacities_bps {
+            capacities.push(derated(capacity_bps, derating)? as f32);
+        }
         let shared = Arc::new(share(&config, &options, layout, &capacities));
         let threads = (1..options.workers)
             .map(|index| start_worker(&shared, index, options.cores.get(index).copied()))
             .collect();
         let answers = (config.step_rule == StepRule::Guarded).then(|| Answers::new(&shared.layout));
         Ok(Self {
+            directory: Directory::new(config.max_flows),
             answers,
             answered: None,
             told_first: Vec::new(),
             config,
             options,
             capacities,
-            directory: Directory::default(),
             shared,
             worker: Worker::new(0),
             threads,
@@ -331,12 +336,16 @@ impl ParallelEngine {
         }
         let directory = &self.directory;
         for outbox in &self.shared.outboxes {
-            for (flow, rate) in lock(outbox).moved.drain(..) {
+            let moved = &mut lock(outbox).moved;
+            let enough = KEPT_UPDATES.max(4 * moved.len());
+            for (flow, rate) in moved.drain(..) {
                 sink(RateUpdate {
                     key: directory.key(flow),
                     rate_bps: f64::from(rate) * RATE_UNIT_BPS,
                 });
             }
+            // After a start of all flows at once there is room for one for each.
+            moved.shrink_to(enough);
         }
     }
 
@@ -372,7 +381,7 @@ impl ParallelEngine {
         lifts.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
         lifts.dedup_by_key(|lift| lift.0);
         for (link, lift) in lifts.into_iter().filter(|(_, lift)| lift.is_finite()) {
-            let place = self.shared.layout.places[link as usize];
+            let place = self.shared.layout.place(link);
             write(&self.shared.link_blocks[place.link_block as usize])
                 .add_price(place.index as usize, lift as f32);
         }
@@ -416,6 +425,7 @@ impl RateEngine for ParallelEngine {
 
     fn iterate(&mut self) -> IterationReport {
         self.moved.clear();
+        self.moved.shrink_to(KEPT_UPDATES);
         self.take_updates(&mut |_| ());
         let mut clock = PhaseClock::new(self.shared.timed.load(Ordering::Relaxed));
         if self.answered.is_none() || self.is_pending {
@@ -423,7 +433,7 @@ impl RateEngine for ParallelEngine {
         }
         self.phases.packing += clock.lap();
         let prompt = std::mem::take(&mut self.changed);
-        let answered = self.settle_answers(prompt && self.busy, |_, _| ());
+        let answered = self.settle_answers(prompt && self.busy, None);
         let answered = answered.and(self.answered.take());
         self.phases.answers += clock.lap();
         self.busy = prompt;
@@ -462,7 +472,8 @@ impl RateEngine for ParallelEngine {
         }
         let mut told = std::mem::take(&mut self.told_first);
         self.settle_rows(self.busy);
-        let answered = self.settle_answers(self.busy, |flow, rate| told.push((flow, rate)));
+        let mut tell = |flow, rate| told.push((flow, rate));
+        let answered = self.settle_answers(self.busy, Some(&mut tell));
         self.answered = Some(answered.and(self.answered.take()));
         for (flow, rate) in told.drain(..) {
             sink(RateUpdate {
@@ -484,7 +495,8 @@ impl RateEngine for ParallelEngine {
 
     fn link_capacities(&self, capacities_bps: &mut Vec<f64>) {
         capacities_bps.clear();
-        capacities_bps.extend(self.capacities.iter().map(|c| c * RATE_UNIT_BPS));
+        let capacities = self.capacities.iter();
+        capacities_bps.extend(capacities.map(|&c| f64::from(c) * RATE_UNIT_BPS));
     }
 
     fn optimality(&self) -> Optimality {
@@ -513,7 +525,7 @@ fn share(
     config: &EngineConfig,
     options: &ParallelOptions,
     layout: Layout,
-    capacities: &[f64],
+    capacities: &[f32],
 ) -> Shared {
     let gamma = config.gamma as f32;
     let mut links: Vec<LinkBlock> = layout
@@ -529,8 +541,8 @@ fn share(
             }
         }
     }
-    for (place, &capacity) in layout.places.iter().zip(capacities) {
-        links[place.link_block as usize].set_capacity(place.index as usize, capacity as f32);
+    for (place, &capacity) in layout.places().zip(capacities) {
+        links[place.link_block as usize].set_capacity(place.index as usize, capacity);
     }
     let sums: Vec<Sums> = layout
         .shapes

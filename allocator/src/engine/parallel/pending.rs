@@ -9,6 +9,7 @@
 
 use super::directory::{Home, MAX_LOOSE_PER_WORKER};
 use super::flow_block::{CellState, End, FlowBlock};
+use super::flows::path_capacity;
 use super::lanes::Cell;
 use super::loose::LooseFlow;
 use super::rows::CELL_BITS;
@@ -16,8 +17,8 @@ use super::view::{links_by_slot, slots_of};
 use super::worker::lock;
 use super::{Ordering, ParallelEngine};
 use crate::engine::LinkPath;
+use crate::num::Limit;
 use crate::num::utility::UtilityKind;
-use crate::num::{Limit, path_capacity};
 
 /// The cell of a flow that has none yet. Its lane never holds a flow.
 pub(super) const COMING: Cell = (1 << CELL_BITS) - 1;
@@ -26,6 +27,9 @@ const MOST_WAITING: usize = 1 << 9;
 
 /// Entries of a list that is kept while nothing happens.
 const KEPT: usize = 16;
+/// Entries of the list of new cells that are kept while events come. Rows that are put in order give all
+/// flows of a FlowBlock new cells at once.
+const KEPT_HOMES: usize = 2 * MOST_WAITING;
 
 /// A flow with both its ends.
 #[derive(Clone, Copy, Debug)]
@@ -180,6 +184,9 @@ impl ParallelEngine {
             for (flow, cell) in pending.homes.drain(..) {
                 self.directory.set_home(flow, Home::Cell { block, cell });
             }
+            if pending.homes.capacity() > KEPT_HOMES {
+                pending.homes.shrink_to(KEPT);
+            }
             if let Some(answers) = &mut self.answers {
                 let shape = self.shared.layout.flow_block_shape(index);
                 for left in &pending.left {
@@ -202,7 +209,6 @@ impl ParallelEngine {
             let links: LinkPath = slots_of(&self.shared.layout, &shape, ends)
                 .into_iter()
                 .map(|(link_block, slot)| links_of[link_block][slot])
-                .filter(|&link| link != u32::MAX)
                 .collect();
             let capacity = path_capacity(&links, &self.capacities);
             let weight = f64::from(state.weight);

@@ -475,10 +475,9 @@ impl RowSet {
         self.taken = 0;
     }
 
-    /// Bytes that it takes.
-    pub(super) fn bytes(&self) -> usize {
+    /// Bytes that it takes besides the look-up words.
+    pub(super) fn state_bytes(&self) -> usize {
         (self.order.capacity() + self.starts.capacity()) * 2
-            + self.words.capacity() * size_of::<Words>()
             + self.used.capacity() * 2
             + self.occupancy.capacity() * size_of::<Occupancy>()
             + self.free.capacity() * 2

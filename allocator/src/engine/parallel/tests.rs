@@ -398,7 +398,7 @@ fn prices_answer_starts_ends_and_capacities_before_the_iteration() {
             let exact = {
                 engine.apply(event).expect("valid");
                 engine.settle_rows(false);
-                engine.settle_answers(false, |_, _| ());
+                engine.settle_answers(false, None);
                 engine.prices()[downlink as usize]
             };
             let report = engine.iterate();
@@ -445,7 +445,7 @@ fn a_flow_that_comes_and_goes_between_two_iterations_moves_no_price() {
     engine.apply(spec(19, 0.1)).expect("valid");
     engine.apply(EngineEvent::End(FlowKey(19))).expect("valid");
     engine.settle_rows(false);
-    engine.settle_answers(false, |_, _| ());
+    engine.settle_answers(false, None);
     for (link, (after, before)) in engine.prices().iter().zip(&before).enumerate() {
         assert!(
             (after - before).abs() <= 1e-5 * before.abs(),

@@ -5,17 +5,15 @@ use std::sync::atomic::Ordering;
 use arrayvec::ArrayVec;
 
 use super::ParallelEngine;
-use super::answers::Answers;
 use super::directory::Home;
 use super::flow_block::End;
-use super::flows::pod_index;
+use super::flows::{path_capacity, pod_index};
 use super::layout::{FlowBlockShape, HOST_SLOTS, Layout, TABLE_SLOTS};
-use super::link_block::Sums;
 use super::pending::COMING;
 use super::worker::{PhaseTimes, lock, read};
 use crate::engine::{FlowKey, LinkPath, MAX_PATH_LINKS, Optimality};
 use crate::num::utility::UtilityKind;
-use crate::num::{Flows, Limit, Problem, RATE_UNIT_BPS, optimality, path_capacity};
+use crate::num::{Flows, Limit, Problem, RATE_UNIT_BPS, optimality};
 
 /// How long the first worker spent in the parts of its iterations, summed up, in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -125,56 +123,16 @@ impl ParallelEngine {
     #[must_use]
     pub fn prices(&self) -> Vec<f64> {
         let blocks: Vec<_> = self.shared.link_blocks.iter().map(read).collect();
-        let price = |place: &super::layout::Place| {
+        let price = |place: super::layout::Place| {
             f64::from(blocks[place.link_block as usize].price(place.index as usize))
         };
-        self.shared.layout.places.iter().map(price).collect()
+        self.shared.layout.places().map(price).collect()
     }
 
     /// Flows that rows hold; the others are worked on one by one.
     #[must_use]
     pub fn flows_in_rows(&self) -> usize {
         self.directory.len() - self.shared.loose_count.load(Ordering::Relaxed) as usize
-    }
-
-    /// Bytes that flows take: cells, look-up words and the index.
-    #[must_use]
-    pub fn flow_bytes(&self) -> usize {
-        let blocks: usize = self
-            .shared
-            .flow_blocks
-            .iter()
-            .map(|block| lock(block).bytes())
-            .sum();
-        let pending = self.shared.pending.iter();
-        let pending: usize = pending.map(|pending| lock(pending).bytes()).sum();
-        let loose: usize = self
-            .shared
-            .loose
-            .iter()
-            .map(|list| lock(list).flows.capacity() * size_of::<super::loose::LooseFlow>())
-            .sum();
-        blocks + pending + loose + self.directory.bytes()
-    }
-
-    /// Bytes that all that is kept of links takes: prices, sums and the rest of what iterations keep, and where
-    /// each link is and what it has, which events look up.
-    #[must_use]
-    pub fn link_bytes(&self) -> usize {
-        let blocks: usize = self
-            .shared
-            .link_blocks
-            .iter()
-            .map(|block| read(block).bytes())
-            .sum();
-        let sums: usize = self
-            .shared
-            .sums
-            .iter()
-            .map(|sums| read(sums).iter().map(Sums::bytes).sum::<usize>())
-            .sum();
-        let places = self.shared.layout.bytes() + self.capacities.capacity() * size_of::<f64>();
-        blocks + sums + places + self.answers.as_ref().map_or(0, Answers::bytes)
     }
 
     pub(super) fn view(&self, flow: u32, links_of: &[Vec<u32>]) -> FlowView {
@@ -207,11 +165,8 @@ impl ParallelEngine {
         let mut path = LinkPath::new();
         let mut room = f32::INFINITY;
         for (link_block, index) in slots_of(&self.shared.layout, &shape, &ends) {
-            let link = links_of[link_block][index];
-            if link != u32::MAX {
-                room = room.min(read(&self.shared.link_blocks[link_block]).room(index));
-                path.push(link);
-            }
+            room = room.min(read(&self.shared.link_blocks[link_block]).room(index));
+            path.push(links_of[link_block][index]);
         }
         let weight = f64::from(state.weight);
         let capacity = path_capacity(&path, &self.capacities);
@@ -248,8 +203,9 @@ impl ParallelEngine {
         let weights: Vec<_> = flows.iter().map(|flow| flow.weight).collect();
         let limits: Vec<_> = flows.iter().map(|flow| flow.limit).collect();
         let rates: Vec<_> = flows.iter().map(|flow| flow.rate).collect();
+        let capacities: Vec<f64> = self.capacities.iter().copied().map(f64::from).collect();
         let problem = Problem {
-            capacities: &self.capacities,
+            capacities: &capacities,
             classes: &self.config.classes,
             flows: Flows {
                 paths: &paths,
@@ -262,8 +218,7 @@ impl ParallelEngine {
     }
 }
 
-/// Where the links on the path of a FlowBlock's flow are, in the order in which it crosses them, and
-/// the slots that stand for no link.
+/// Where the links on the path of a FlowBlock's flow are, in the order in which it crosses them.
 pub(super) fn slots_of(
     layout: &Layout,
     shape: &FlowBlockShape,
@@ -277,17 +232,19 @@ pub(super) fn slots_of(
         let base = table * TABLE_SLOTS;
         let host = (link_block, base + usize::from(slots.host));
         let of_fabric = base + HOST_SLOTS + usize::from(slots.fabric);
-        let fabric = (link_block, of_fabric);
+        let fabric = (!end.slots.no_fabric).then_some((link_block, of_fabric));
         let core = shape.core_links.and_then(|cores| {
             let index = pod_index(&layout.shapes[link_block], table, slots)?;
             Some((cores[side], index))
         });
         if side == 0 {
-            path.extend([host, fabric]);
+            path.push(host);
+            path.extend(fabric);
             path.extend(core);
         } else {
             path.extend(core);
-            path.extend([fabric, host]);
+            path.extend(fabric);
+            path.push(host);
         }
     }
     path
@@ -300,7 +257,7 @@ pub(super) fn links_by_slot(layout: &Layout) -> Vec<Vec<u32>> {
         .iter()
         .map(|shape| vec![u32::MAX; shape.tables * TABLE_SLOTS])
         .collect();
-    for (link, place) in (0u32..).zip(&layout.places) {
+    for (link, place) in (0u32..).zip(layout.places()) {
         links[place.link_block as usize][place.index as usize] = link;
     }
     for (links, shape) in links.iter_mut().zip(&layout.shapes) {

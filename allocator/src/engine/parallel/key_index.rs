@@ -1,0 +1,272 @@
+//! From a key's hash to a flow's number, in about five bytes per flow.
+//!
+//! Many small tables with open addressing, each of which grows by an eighth when it is seven eighths full: a single
+//! table that doubles would be half empty on the worst day, and the flow that fills it would wait for all
+//! others to be moved. Where an entry would like to be is part of it, next to the flow's number, so an entry
+//! that is removed is closed up without a look at any other key, and a search compares few keys.
+
+use hashbrown::HashTable;
+
+/// Flows of a table, on average, where all flows are there that there may be.
+const FLOWS: usize = 2048;
+/// No entry: no flow has this number.
+const EMPTY: u32 = u32::MAX;
+/// Slots are added by so many.
+const STEP: usize = 16;
+
+/// The tables.
+#[derive(Debug)]
+pub(super) struct KeyIndex {
+    tables: Vec<Table>,
+    /// Bits of an entry that are the flow's number. The others are the slot that its hash asks for.
+    number_bits: u32,
+    /// What tables have no room for.
+    spilled: HashTable<u32>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Table {
+    slots: Vec<u32>,
+    flows: u32,
+}
+
+impl KeyIndex {
+    /// An index for so many flows.
+    pub(super) fn new(max_flows: usize) -> Self {
+        // One number more than there are flows: an entry is never all ones.
+        let number_bits = (max_flows + 1).ilog2() + 1;
+        let number_bits = number_bits.min(u32::BITS - STEP.ilog2());
+        let most_slots = 1usize << (u32::BITS - number_bits);
+        let tables = max_flows / FLOWS.min(most_slots / 2);
+        Self {
+            tables: vec![Table::default(); tables.next_power_of_two()],
+            number_bits,
+            spilled: HashTable::new(),
+        }
+    }
+
+    /// The table of a hash, and what is left of the hash for a slot of it.
+    fn table_of(&self, hash: u64) -> (usize, u32) {
+        let table = ((hash >> 32) * self.tables.len() as u64) >> 32;
+        (table as usize, hash as u32)
+    }
+
+    /// The flow of this hash that is the `same`.
+    #[inline]
+    pub(super) fn find(&self, hash: u64, same: impl Fn(u32) -> bool) -> Option<u32> {
+        let (table, hash_of_slot) = self.table_of(hash);
+        let found = self.tables[table].find(self.number_bits, hash_of_slot, &same);
+        let found = found.map(|slot| self.number(self.tables[table].slots[slot]));
+        if found.is_none() && !self.spilled.is_empty() {
+            return self.spilled.find(hash, |&flow| same(flow)).copied();
+        }
+        found
+    }
+
+    /// Takes in a flow that is not there yet; `hash_of` says the hashes of others.
+    pub(super) fn insert(&mut self, hash: u64, flow: u32, hash_of: impl Fn(u32) -> u64) {
+        let (table, hash_of_slot) = self.table_of(hash);
+        let bits = self.number_bits;
+        let table = &mut self.tables[table];
+        if flow < (1 << bits) - 1 && table.make_room(bits, |flow| hash_of(flow) as u32) {
+            table.put(bits, hash_of_slot, flow);
+        } else {
+            self.spilled
+                .insert_unique(hash, flow, |&flow| hash_of(flow));
+        }
+    }
+
+    /// Takes a flow out.
+    pub(super) fn remove(&mut self, hash: u64, flow: u32) {
+        let (table, hash_of_slot) = self.table_of(hash);
+        let bits = self.number_bits;
+        let table = &mut self.tables[table];
+        if let Some(slot) = table.find(bits, hash_of_slot, &|other| other == flow) {
+            table.close_up(bits, slot);
+        } else if let Ok(entry) = self.spilled.find_entry(hash, |&other| other == flow) {
+            entry.remove();
+        }
+    }
+
+    /// Every flow.
+    pub(super) fn flows(&self) -> impl Iterator<Item = u32> + '_ {
+        let slots = self.tables.iter().flat_map(|table| &table.slots);
+        let entries = slots.filter(|&&entry| entry != EMPTY);
+        let flows = entries.map(|&entry| self.number(entry));
+        flows.chain(self.spilled.iter().copied())
+    }
+
+    /// Bytes that it takes.
+    pub(super) fn bytes(&self) -> usize {
+        let slots = self.tables.iter().map(|table| table.slots.capacity());
+        slots.sum::<usize>() * size_of::<u32>()
+            + self.tables.capacity() * size_of::<Table>()
+            + self.spilled.allocation_size()
+    }
+
+    fn number(&self, entry: u32) -> u32 {
+        entry & ((1 << self.number_bits) - 1)
+    }
+}
+
+impl Table {
+    /// The slot that a hash asks for.
+    fn home(&self, hash: u32) -> usize {
+        ((u64::from(hash) * self.slots.len() as u64) >> 32) as usize
+    }
+
+    fn after(&self, slot: usize) -> usize {
+        if slot + 1 == self.slots.len() {
+            0
+        } else {
+            slot + 1
+        }
+    }
+
+    #[inline]
+    fn find(&self, number_bits: u32, hash: u32, same: &impl Fn(u32) -> bool) -> Option<usize> {
+        if self.flows == 0 {
+            return None;
+        }
+        let home = self.home(hash);
+        let mut slot = home;
+        // There is always an empty slot.
+        loop {
+            let entry = self.slots[slot];
+            if entry == EMPTY {
+                return None;
+            }
+            let number = entry & ((1 << number_bits) - 1);
+            if (entry >> number_bits) as usize == home && same(number) {
+                return Some(slot);
+            }
+            slot = self.after(slot);
+        }
+    }
+
+    /// Returns whether there is room for another flow, if need be after growing.
+    fn make_room(&mut self, number_bits: u32, hash_of: impl Fn(u32) -> u32) -> bool {
+        let (flows, slots) = (self.flows as usize + 1, self.slots.len());
+        if flows * 8 <= slots * 7 {
+            return true;
+        }
+        let most = 1usize << (u32::BITS - number_bits);
+        let more = (slots + slots / 8 + 1).next_multiple_of(STEP).min(most);
+        if more > slots {
+            let mut now = Vec::with_capacity(more);
+            now.resize(more, EMPTY);
+            let before = std::mem::replace(&mut self.slots, now);
+            self.flows = 0;
+            for entry in before.into_iter().filter(|&entry| entry != EMPTY) {
+                let flow = entry & ((1 << number_bits) - 1);
+                self.put(number_bits, hash_of(flow), flow);
+            }
+        }
+        flows < self.slots.len()
+    }
+
+    /// Puts a flow into the first empty slot from its home on, of which there is one.
+    fn put(&mut self, number_bits: u32, hash: u32, flow: u32) {
+        let home = self.home(hash);
+        let mut slot = home;
+        while self.slots[slot] != EMPTY {
+            slot = self.after(slot);
+        }
+        self.slots[slot] = (home as u32) << number_bits | flow;
+        self.flows += 1;
+    }
+
+    /// Empties a slot, and moves entries behind it that would not be found any more.
+    fn close_up(&mut self, number_bits: u32, slot: usize) {
+        let slots = self.slots.len();
+        let (mut hole, mut next) = (slot, self.after(slot));
+        while self.slots[next] != EMPTY {
+            let home = (self.slots[next] >> number_bits) as usize;
+            let distance_from = |from: usize| match next.checked_sub(from) {
+                Some(distance) => distance,
+                None => next + slots - from,
+            };
+            if distance_from(home) >= distance_from(hole) {
+                self.slots[hole] = self.slots[next];
+                hole = next;
+            }
+            next = self.after(next);
+        }
+        self.slots[hole] = EMPTY;
+        self.flows -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Hashes of which many ask for the same few slots of the same few tables.
+    fn crowded(key: u16) -> u64 {
+        let (high, low) = (u64::from(key % 3) << 62, u64::from(key % 7) << 29);
+        high | low
+    }
+
+    proptest! {
+        /// Whatever comes and goes, the index finds what a map by key has, and no more: with room for all, and
+        /// with tables of sixteen slots of which several spill.
+        #[test]
+        fn finds_what_is_there(
+            steps in prop::collection::vec((0u16..96, any::<bool>()), 1..400),
+            few_slots in any::<bool>(),
+        ) {
+            let mut index = KeyIndex {
+                tables: vec![Table::default(); 4],
+                number_bits: if few_slots { 28 } else { 8 },
+                spilled: HashTable::new(),
+            };
+            let mut known: BTreeMap<u16, u32> = BTreeMap::new();
+            for (key, comes) in steps {
+                // The number of a flow says its key.
+                let flow = u32::from(key);
+                let hash_of = |flow: u32| crowded(flow as u16);
+                match (comes, known.contains_key(&key)) {
+                    (true, false) => {
+                        index.insert(crowded(key), flow, hash_of);
+                        known.insert(key, flow);
+                    }
+                    (false, true) => {
+                        index.remove(crowded(key), flow);
+                        known.remove(&key);
+                    }
+                    _ => {}
+                }
+                for key in 0..96 {
+                    let found = index.find(crowded(key), |flow| flow == u32::from(key));
+                    prop_assert_eq!(found, known.get(&key).copied());
+                }
+                let mut flows: Vec<u32> = index.flows().collect();
+                flows.sort_unstable();
+                prop_assert_eq!(flows, known.values().copied().collect::<Vec<_>>());
+            }
+        }
+    }
+
+    #[test]
+    fn a_flow_takes_less_than_six_bytes() {
+        // By any multiplication that spreads.
+        let hash_of = |flow: u32| {
+            let mixed = u64::from(flow).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            (mixed ^ mixed >> 32).wrapping_mul(0xbf58_476d_1ce4_e5b9)
+        };
+        let mut index = KeyIndex::new(200_000);
+        for flow in 0..200_000u32 {
+            index.insert(hash_of(flow), flow, hash_of);
+            if flow >= 50_000 && flow % 10_000 == 0 {
+                let per_flow = index.bytes() as f64 / f64::from(flow + 1);
+                assert!(per_flow < 6.0, "{per_flow} with {flow}");
+            }
+        }
+        assert!((0..200_000).all(|flow| index.find(hash_of(flow), |f| f == flow) == Some(flow)));
+        assert!(index.spilled.is_empty());
+    }
+}

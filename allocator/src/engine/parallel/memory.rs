@@ -1,0 +1,121 @@
+//! What the engine keeps in memory, by part.
+
+use super::ParallelEngine;
+use super::flow_block::FlowBlock;
+use super::joint::JointRows;
+use super::lanes::{Cells, Halves, Lanes, Words};
+use super::loose::LooseFlow;
+use super::rows::RowSet;
+use super::worker::{lock, read};
+
+/// Bytes that an engine takes, by what they are for, and the rows that it has for its flows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EngineBytes {
+    /// From a key to its flow's number.
+    pub index: usize,
+    /// The keys and homes of flows, by number.
+    pub directory: usize,
+    /// Look-up words.
+    pub words: usize,
+    /// What rows have room for, and which rows there are.
+    pub row_state: usize,
+    /// Which downward cell belongs to an upward one, and the other way round.
+    pub moves: usize,
+    /// Rates, computed and told.
+    pub rates: usize,
+    /// The numbers of the flows in cells.
+    pub numbers: usize,
+    /// Weights and knees that differ.
+    pub terms: usize,
+    /// What waits for rows.
+    pub pending: usize,
+    /// Flows that are worked on one by one.
+    pub loose: usize,
+    /// Prices, rooms, capacities and the steps of links.
+    pub prices: usize,
+    /// The workers' sums.
+    pub sums: usize,
+    /// Where each link is.
+    pub places: usize,
+    /// What lets prices answer events.
+    pub answers: usize,
+    /// Rows on the upward side.
+    pub upward_rows: usize,
+    /// Rows on the downward side.
+    pub downward_rows: usize,
+    /// Rows for both sides.
+    pub joint_rows: usize,
+}
+
+impl EngineBytes {
+    /// Those that flows take: cells, look-up words and the index.
+    #[must_use]
+    pub fn of_flows(&self) -> usize {
+        let rows = self.words + self.row_state + self.moves + self.rates + self.numbers;
+        self.index + self.directory + rows + self.terms + self.pending + self.loose
+    }
+
+    /// All that is kept of links: prices, sums and the rest of what iterations keep, and where each link is
+    /// and what it has, which events look up.
+    #[must_use]
+    pub fn of_links(&self) -> usize {
+        self.prices + self.sums + self.places + self.answers
+    }
+
+    fn add_rows(&mut self, rows: &RowSet) {
+        self.words += rows.words.capacity() * size_of::<Words>();
+        self.row_state += rows.state_bytes();
+    }
+
+    fn add_joint(&mut self, joint: &JointRows) {
+        self.add_rows(&joint.up);
+        self.add_rows(&joint.down);
+        self.rates += (joint.rate.capacity() + joint.told.capacity()) * size_of::<Lanes>();
+        self.numbers += joint.flow.capacity() * size_of::<[u32; 16]>();
+        self.joint_rows += joint.len() - 1;
+    }
+
+    fn add_flow_block(&mut self, block: &FlowBlock) {
+        self.add_rows(&block.up);
+        self.add_rows(&block.down);
+        self.add_joint(&block.joint);
+        self.moves += block.back.capacity() * size_of::<Halves>();
+        self.moves += block.mate.capacity() * size_of::<Cells>();
+        self.rates += (block.rate.capacity() + block.told.capacity()) * size_of::<Lanes>();
+        self.numbers += block.flow.capacity() * size_of::<[u32; 16]>();
+        self.terms += block.terms.as_ref().map_or(0, |terms| terms.bytes());
+        self.upward_rows += block.up.len() - 1;
+        self.downward_rows += block.down.len() - 1;
+    }
+}
+
+impl ParallelEngine {
+    /// Counts the bytes that it takes.
+    #[must_use]
+    pub fn bytes(&self) -> EngineBytes {
+        let shared = &self.shared;
+        let mut bytes = EngineBytes {
+            index: self.directory.index_bytes(),
+            directory: self.directory.bytes(),
+            places: self.shared.layout.bytes() + self.capacities.capacity() * size_of::<f32>(),
+            answers: self.answers.as_ref().map_or(0, |answers| answers.bytes()),
+            ..EngineBytes::default()
+        };
+        for block in &shared.flow_blocks {
+            bytes.add_flow_block(&lock(block));
+        }
+        for pending in &shared.pending {
+            bytes.pending += lock(pending).bytes();
+        }
+        for list in &shared.loose {
+            bytes.loose += lock(list).flows.capacity() * size_of::<LooseFlow>();
+        }
+        for block in &shared.link_blocks {
+            bytes.prices += read(block).bytes();
+        }
+        for sums in &shared.sums {
+            bytes.sums += read(sums).iter().map(|sums| sums.bytes()).sum::<usize>();
+        }
+        bytes
+    }
+}

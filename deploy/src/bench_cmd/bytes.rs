@@ -1,0 +1,56 @@
+//! The engine's memory by part, per flow.
+
+use ratewright_allocator::engine::parallel::EngineBytes;
+use serde::Serialize;
+
+/// Bytes per flow, and how full rows are.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct BytesPerFlow {
+    index: f64,
+    directory: f64,
+    words: f64,
+    row_state: f64,
+    moves: f64,
+    rates: f64,
+    numbers: f64,
+    terms: f64,
+    pending: f64,
+    loose: f64,
+    prices: f64,
+    sums: f64,
+    places: f64,
+    answers: f64,
+    /// Flows of a row of either side, those for both sides included, where all would be fifteen.
+    flows_per_upward_row: f64,
+    flows_per_downward_row: f64,
+    /// Share of the rows that are for both sides.
+    joint_rows: f64,
+}
+
+impl BytesPerFlow {
+    pub(super) fn of(bytes: &EngineBytes, flows: usize) -> Self {
+        let flows = flows as f64;
+        let per_flow = |bytes: usize| bytes as f64 / flows;
+        let rows = |rows: usize| flows / ((rows + bytes.joint_rows).max(1)) as f64;
+        Self {
+            index: per_flow(bytes.index),
+            directory: per_flow(bytes.directory),
+            words: per_flow(bytes.words),
+            row_state: per_flow(bytes.row_state),
+            moves: per_flow(bytes.moves),
+            rates: per_flow(bytes.rates),
+            numbers: per_flow(bytes.numbers),
+            terms: per_flow(bytes.terms),
+            pending: per_flow(bytes.pending),
+            loose: per_flow(bytes.loose),
+            prices: per_flow(bytes.prices),
+            sums: per_flow(bytes.sums),
+            places: per_flow(bytes.places),
+            answers: per_flow(bytes.answers),
+            flows_per_upward_row: rows(bytes.upward_rows),
+            flows_per_downward_row: rows(bytes.downward_rows),
+            joint_rows: bytes.joint_rows as f64
+                / (bytes.downward_rows + bytes.joint_rows).max(1) as f64,
+        }
+    }
+}
