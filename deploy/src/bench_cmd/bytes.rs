@@ -1,5 +1,7 @@
 //! The engine's memory by part, per flow.
 
+use std::fs;
+
 use ratewright_allocator::engine::parallel::EngineBytes;
 use serde::Serialize;
 
@@ -53,4 +55,12 @@ impl BytesPerFlow {
                 / (bytes.downward_rows + bytes.joint_rows).max(1) as f64,
         }
     }
+}
+
+/// What the kernel keeps in memory of this process, where it says so.
+pub(super) fn resident_bytes() -> Option<f64> {
+    let rollup = fs::read_to_string("/proc/self/smaps_rollup").ok()?;
+    let line = rollup.lines().find_map(|line| line.strip_prefix("Rss:"))?;
+    let kib: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024.0)
 }

@@ -13,7 +13,7 @@ use ratewright_allocator::engine::{
 use ratewright_topology::{HostId, PathChoice, ThreeTierClos, Topology, TwoTierClos};
 use serde::Serialize;
 
-use super::bytes::BytesPerFlow;
+use super::bytes::{BytesPerFlow, resident_bytes};
 use super::iterations::{Counts, OfEvents, Phases, Quantiles, iterate, per_second};
 use super::sweep::print_json;
 use crate::clock::now_ns;
@@ -105,6 +105,10 @@ pub(super) struct Results {
     /// The same with the state of links.
     bytes_per_flow_with_links: f64,
     bytes_by_part: BytesPerFlow,
+    /// What the process took more after the starts and the first iterations than before it had an engine, by the
+    /// kernel's count: pages, and what the allocator keeps, included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resident_bytes_per_flow: Option<f64>,
     /// Events that were applied in a second of the measurement, if there were any; else what one core
     /// applies in a second.
     events_per_s: f64,
@@ -331,11 +335,12 @@ pub(super) fn measure(options: &EngineOptions) -> Result<Results> {
     let topology = network(options)?;
     let capacities = capacities_bps(&topology);
     let config = config(options);
-    let (mut engine, blocks) = build(options, &topology, &capacities)?;
     let mut traffic = Traffic::new(&topology, options.seed);
     let starts: Vec<EngineEvent> = (0..options.flows)
         .map(|_| traffic.start())
         .collect::<Result<_>>()?;
+    let resident_before = resident_bytes();
+    let (mut engine, blocks) = build(options, &topology, &capacities)?;
     if options.workers > 1 {
         // Where this process may not have that core, the scheduler's choice will do.
         let _ = pin_current_thread(0);
@@ -349,6 +354,8 @@ pub(super) fn measure(options: &EngineOptions) -> Result<Results> {
         engine.iterate();
         engine.drain_updates(&mut |_| {});
     }
+    let resident = resident_bytes().zip(resident_before);
+    let resident = resident.map(|(now, before)| now - before);
     let max_relative_error = if options.against_reference {
         Some(compare(&mut engine, &starts, config, &capacities)?)
     } else {
@@ -378,6 +385,7 @@ pub(super) fn measure(options: &EngineOptions) -> Result<Results> {
         bytes_per_flow_with_links: (bytes.of_flows() + bytes.of_links()) as f64
             / engine.flow_count() as f64,
         bytes_by_part: BytesPerFlow::of(&bytes, engine.flow_count()),
+        resident_bytes_per_flow: resident.map(|bytes| bytes / options.flows as f64),
         events_per_s: if options.churn > 0.0 {
             run.events_per_s()
         } else {
