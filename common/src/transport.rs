@@ -34,6 +34,7 @@ use ratewright_proto::sealed::{
 };
 use rustc_hash::FxBuildHasher;
 
+use crate::timers::Timers;
 use crate::udp::{BatchSocket, PacketPort, SendBatch};
 
 mod hot_path;
@@ -70,6 +71,7 @@ pub trait Transport {
     /// The transport is lost.
     fn receive(
         &mut self,
+        now_ns: u64,
         context: &mut Context<'_>,
         take: &mut dyn FnMut(u32, &[u8]),
     ) -> io::Result<usize>;
@@ -126,6 +128,8 @@ struct Client {
     sealed: SealedSession,
     path: PathSelector,
     remote: SocketAddr,
+    /// When its newest entry among the timers comes up.
+    scheduled_ns: Option<u64>,
 }
 
 /// The sealed sessions of this process with one allocator.
@@ -136,6 +140,8 @@ pub struct SealedPort<P = BatchSocket> {
     batch: SendBatch,
     counters: SealedCounters,
     path: PathConfig,
+    /// When paths want to be looked after, by session.
+    timers: Timers<u32>,
 }
 
 impl SealedPort {
@@ -157,6 +163,7 @@ impl<P: PacketPort> SealedPort<P> {
             batch: SendBatch::default(),
             counters: SealedCounters::default(),
             path,
+            timers: Timers::new(),
         }
     }
 
@@ -204,8 +211,10 @@ impl<P: PacketPort> SealedPort<P> {
             sealed: SealedSession::new(config, Sender::Client, session, secret),
             path: PathSelector::new(now_ns, self.path),
             remote,
+            scheduled_ns: None,
         };
-        self.clients.insert(session, client);
+        let client = self.clients.entry(session).insert_entry(client).into_mut();
+        schedule(&mut self.timers, now_ns, session, client);
     }
 
     /// Forgets a session.
@@ -242,6 +251,7 @@ impl<P: PacketPort> SealedPort<P> {
             Ok(()) => {
                 self.batch.push(client.remote);
                 client.path.sent(now_ns, is_ack_eliciting(datagram));
+                schedule(&mut self.timers, now_ns, session, client);
                 Sent::Sealed
             }
             Err(_) => Sent::UseQuic,
@@ -260,7 +270,7 @@ impl<P: PacketPort> SealedPort<P> {
     ///
     /// # Errors
     /// Of the socket.
-    pub fn receive(&mut self, mut take: impl FnMut(u32, &[u8])) -> io::Result<usize> {
+    pub fn receive(&mut self, now_ns: u64, mut take: impl FnMut(u32, &[u8])) -> io::Result<usize> {
         let count = self.socket.receive()?;
         for index in 0..count {
             let (bytes, from) = self.socket.datagram(index);
@@ -284,7 +294,7 @@ impl<P: PacketPort> SealedPort<P> {
             let updates = client.sealed.key_updates();
             match client.sealed.open(bytes) {
                 Ok(text) => {
-                    client.path.heard();
+                    client.path.heard(now_ns);
                     if !text.is_empty() {
                         take(header.session, text);
                     }
@@ -301,18 +311,24 @@ impl<P: PacketPort> SealedPort<P> {
         Ok(count)
     }
 
-    /// When [`on_timeout`](Self::on_timeout) is to be called. Looks at every session.
+    /// When [`on_timeout`](Self::on_timeout) is to be called; it may have nothing to do then.
     pub fn next_timeout(&self) -> Option<u64> {
-        self.clients
-            .values()
-            .filter_map(|client| client.path.next_timeout())
-            .min()
+        self.timers.next_ns()
     }
 
     /// Sends the probes that are due, and gives up paths that no longer answer.
     pub fn on_timeout(&mut self, now_ns: u64) {
-        for client in self.clients.values_mut() {
-            if !client.path.on_timeout(now_ns) {
+        while let Some((at_ns, session)) = self.timers.pop_due(now_ns) {
+            let Some(client) = self.clients.get_mut(&session) else {
+                continue;
+            };
+            if client.scheduled_ns != Some(at_ns) {
+                continue;
+            }
+            client.scheduled_ns = None;
+            let probes = client.path.on_timeout(now_ns);
+            schedule(&mut self.timers, now_ns, session, client);
+            if !probes {
                 continue;
             }
             if self.batch.is_full() {
@@ -356,10 +372,11 @@ impl<P: PacketPort> Transport for SealedPort<P> {
 
     fn receive(
         &mut self,
+        now_ns: u64,
         _context: &mut Context<'_>,
         take: &mut dyn FnMut(u32, &[u8]),
     ) -> io::Result<usize> {
-        Self::receive(self, take)
+        Self::receive(self, now_ns, take)
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -382,6 +399,16 @@ impl<P: PacketPort> Transport for SealedPort<P> {
 impl AsFd for SealedPort {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+/// Puts a session among the timers, unless an entry comes up before its path wants it anyway.
+fn schedule(timers: &mut Timers<u32>, now_ns: u64, session: u32, client: &mut Client) {
+    if let Some(next_ns) = client.path.next_timeout()
+        && client.scheduled_ns.is_none_or(|at_ns| next_ns < at_ns)
+    {
+        client.scheduled_ns = Some(next_ns);
+        timers.insert(now_ns, next_ns, session);
     }
 }
 

@@ -124,7 +124,7 @@ impl Pair {
                 let admission = Admission {
                     session: self.next_session,
                     host_id: 1,
-                    topology: Arc::new(TopologySnapshot::default()),
+                    topology: TopologySnapshot::default().into(),
                     classes: Vec::new(),
                     threshold: 0.01,
                     released: false,

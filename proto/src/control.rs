@@ -26,8 +26,10 @@ pub mod wire {
 
 mod convert;
 mod frame;
+mod shared;
 
 pub use frame::{FrameDecoder, MAX_FRAME_BYTES, encode_frame, frame_of};
+pub use shared::EncodedTopology;
 
 /// Longest host name, software name, class name or refusal reason.
 pub const MAX_TEXT_BYTES: usize = 1024;

@@ -36,6 +36,13 @@ impl Silence {
         self.reprieve_ns = None;
     }
 
+    /// The peer was there at `at_ns`, or later.
+    pub(crate) fn was_there(&mut self, at_ns: u64) {
+        if at_ns > self.heard_ns {
+            self.heard(at_ns);
+        }
+    }
+
     pub(crate) fn heard_ns(&self) -> u64 {
         self.heard_ns
     }

@@ -1,6 +1,10 @@
 //! Which transport a client's datagrams take: QUIC until sealed datagrams are
 //! known to get through in both directions, QUIC again once they no longer do.
 //!
+//! An end that answers late is busy, not cut off, and QUIC costs it many times
+//! as much: hosts that changed over to QUIC because an allocator is overloaded
+//! would keep it so. The patience grows with the time that answers take.
+//!
 //! Only the client decides; the server answers on the path on which it was
 //! last addressed. A session's numbers and acknowledgements are the same on
 //! both paths, so nothing is lost by a change that the protocol does not
@@ -33,8 +37,14 @@ pub struct PathConfig {
     pub max_probe_ns: u64,
     /// Silence after something that asks for an answer from which on the path
     /// counts as blocked. A fraction of a lease, so that no rate runs out.
+    /// Where answers take longer than usual, four times what they take, and
+    /// [`MOST_PATIENCE`] times this at most.
     pub patience_ns: u64,
 }
+
+/// How many times its usual length the patience can become: with the default, half of the time after which a
+/// session without any answer is given up, so that QUIC is tried before that.
+pub const MOST_PATIENCE: u64 = 5;
 
 impl Default for PathConfig {
     fn default() -> Self {
@@ -64,6 +74,8 @@ enum State {
 pub struct PathSelector {
     config: PathConfig,
     state: State,
+    /// What answers take: rises at once and falls by an eighth with each.
+    answer_ns: u64,
     fallbacks: u64,
 }
 
@@ -83,8 +95,16 @@ impl PathSelector {
                 wait_ns: config.probe_ns,
             },
             config,
+            answer_ns: 0,
             fallbacks: 0,
         }
+    }
+
+    /// Silence after something that asks for an answer from which on the path counts as blocked.
+    fn patience_ns(&self) -> u64 {
+        let usual_ns = self.config.patience_ns;
+        let most_ns = usual_ns.saturating_mul(MOST_PATIENCE);
+        self.answer_ns.saturating_mul(4).clamp(usual_ns, most_ns)
     }
 
     /// Where the next datagram goes.
@@ -105,8 +125,16 @@ impl PathSelector {
     }
 
     /// A sealed datagram was opened. True if the path has just come up.
-    pub fn heard(&mut self) -> bool {
+    pub fn heard(&mut self, now_ns: u64) -> bool {
         let was_up = matches!(self.state, State::Up { .. });
+        if let State::Up {
+            unanswered_ns: Some(since_ns),
+            ..
+        } = self.state
+        {
+            let took_ns = now_ns.saturating_sub(since_ns);
+            self.answer_ns = took_ns.max(self.answer_ns - self.answer_ns / 8);
+        }
         self.state = State::Up {
             unanswered_ns: None,
             extended: false,
@@ -119,7 +147,7 @@ impl PathSelector {
         match self.state {
             State::Probing { next_ns, .. } => Some(next_ns),
             State::Up { unanswered_ns, .. } => {
-                Some(unanswered_ns?.saturating_add(self.config.patience_ns))
+                Some(unanswered_ns?.saturating_add(self.patience_ns()))
             }
         }
     }
@@ -132,7 +160,7 @@ impl PathSelector {
         else {
             return false;
         };
-        let quarter_ns = self.config.patience_ns / 4;
+        let quarter_ns = self.patience_ns() / 4;
         if let State::Up {
             unanswered_ns,
             extended: extended @ false,
@@ -178,7 +206,7 @@ mod tests {
         assert!(!path.on_timeout(MS));
         assert!(path.on_timeout(2 * MS));
         assert_eq!(path.path(), Path::Quic);
-        assert!(path.heard());
+        assert!(path.heard(2 * MS));
         assert_eq!(path.path(), Path::Sealed);
         assert_eq!(path.next_timeout(), None, "nothing waits for an answer");
     }
@@ -205,7 +233,7 @@ mod tests {
     fn silence_falls_back_only_where_an_answer_is_due() {
         let config = PathConfig::default();
         let mut path = PathSelector::new(0, config);
-        path.heard();
+        path.heard(0);
         path.sent(0, false);
         assert_eq!(path.next_timeout(), None, "acknowledgements get no answer");
         path.sent(MS, true);
@@ -218,15 +246,40 @@ mod tests {
         assert!(!path.on_timeout(config.patience_ns));
         assert!(path.on_timeout(MS + config.patience_ns));
         assert_eq!((path.path(), path.fallbacks()), (Path::Quic, 1));
-        assert!(path.heard(), "an answer to a probe brings it back");
+        assert!(path.heard(200 * MS), "an answer to a probe brings it back");
         assert_eq!(path.path(), Path::Sealed);
+    }
+
+    #[test]
+    fn who_answers_late_is_given_more_time_but_not_without_end() {
+        let config = PathConfig::default();
+        let mut path = PathSelector::new(0, config);
+        path.heard(0);
+        for (took_ns, patience_ns) in [
+            (20 * MS, 100 * MS),
+            (80 * MS, 320 * MS),
+            (90 * MS, 360 * MS),
+            (400 * MS, 500 * MS),
+        ] {
+            path.sent(MS, true);
+            path.heard(MS + took_ns);
+            path.sent(MS, true);
+            assert_eq!(path.next_timeout(), Some(MS + patience_ns), "{took_ns}");
+        }
+        // Prompt answers bring the usual patience back.
+        for _ in 0..32 {
+            path.sent(MS, true);
+            path.heard(MS + 1);
+        }
+        path.sent(MS, true);
+        assert_eq!(path.next_timeout(), Some(MS + config.patience_ns));
     }
 
     #[test]
     fn who_was_not_running_gets_a_little_more_time_to_read_the_answer_but_only_once() {
         let config = PathConfig::default();
         let mut path = PathSelector::new(0, config);
-        path.heard();
+        path.heard(0);
         path.sent(0, true);
         assert!(!path.on_timeout(1_000 * MS));
         assert_eq!(path.path(), Path::Sealed);

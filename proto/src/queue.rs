@@ -2,13 +2,16 @@
 
 use std::collections::VecDeque;
 
+use bytes::Bytes;
+
 use crate::control::ControlMessage;
 use crate::error::SessionError;
 
 /// A bounded queue of encoded frames.
 #[derive(Debug)]
 pub(crate) struct ControlQueue {
-    frames: VecDeque<Vec<u8>>,
+    /// Frames, or pieces of frames, in the order in which they are written.
+    frames: VecDeque<Bytes>,
     bytes: usize,
     max_bytes: usize,
 }
@@ -36,12 +39,13 @@ impl ControlQueue {
     }
 
     /// Queues a frame that ends or opens a session, of which there are few.
-    pub(crate) fn push_unbounded(&mut self, frame: Vec<u8>) {
+    pub(crate) fn push_unbounded(&mut self, frame: impl Into<Bytes>) {
+        let frame = frame.into();
         self.bytes += frame.len();
         self.frames.push_back(frame);
     }
 
-    pub(crate) fn pop(&mut self) -> Option<Vec<u8>> {
+    pub(crate) fn pop(&mut self) -> Option<Bytes> {
         let frame = self.frames.pop_front()?;
         self.bytes -= frame.len();
         Some(frame)

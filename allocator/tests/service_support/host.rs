@@ -343,7 +343,7 @@ fn sealed(view: &Mutex<View>, timeout_ns: Option<u64>) -> Option<u64> {
         let take = |_, text: &[u8]| {
             let _ = session.on_datagram(now_ns, text);
         };
-        port.receive(take).expect("a socket");
+        port.receive(now_ns, take).expect("a socket");
     }
     if port.next_timeout().is_some_and(|at_ns| at_ns <= now_ns) {
         port.on_timeout(now_ns);

@@ -132,15 +132,16 @@ impl<P: PacketPort> Transport for HotPath<P> {
 
     fn receive(
         &mut self,
+        now_ns: u64,
         context: &mut Context<'_>,
         take: &mut dyn FnMut(u32, &[u8]),
     ) -> io::Result<usize> {
         let sealed = match &mut self.sealed {
-            Some(port) => Transport::receive(port, context, take)?,
+            Some(port) => Transport::receive(port, now_ns, context, take)?,
             None => 0,
         };
         // Either alone at its bound asks for another call.
-        Ok(sealed.max(self.quic.receive(context, take)?))
+        Ok(sealed.max(self.quic.receive(now_ns, context, take)?))
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

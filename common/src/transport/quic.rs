@@ -100,6 +100,7 @@ impl Transport for QuicDatagrams {
 
     fn receive(
         &mut self,
+        _now_ns: u64,
         context: &mut Context<'_>,
         take: &mut dyn FnMut(u32, &[u8]),
     ) -> io::Result<usize> {

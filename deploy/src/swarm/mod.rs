@@ -6,6 +6,7 @@
 //! | [`target`] | the allocator: a child with throw-away certificates, or one that runs |
 //! | [`bypass`] | the pair of interfaces for an allocator on DPDK |
 //! | [`net`] | the QUIC connections, on a thread of their own |
+//! | [`known`] | the topology, which thousands of Welcomes repeat |
 //! | [`pace`] | how much slower than usual sessions are |
 //! | [`players`] | every host's production session, on one thread |
 //! | [`traffic`] | which flowlets start and end, and when |
@@ -17,6 +18,7 @@
 //! measurement; then traffic stands still, and the views of both ends are compared.
 
 pub mod bypass;
+pub mod known;
 pub mod net;
 pub mod options;
 pub mod pace;

@@ -1,7 +1,5 @@
 //! The players' thread: every host's session, driven by its datagrams, its flows and its timers.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -14,7 +12,9 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::{TimeSpec, TimeValLike};
 use quinn::Connection;
 use ratewright_common::sched::LEAST_SLEEP_NS;
+use ratewright_common::timers::Timers;
 use ratewright_common::transport::{MAX_DATAGRAM_BYTES, SealedPort, Sent};
+use ratewright_common::udp::BATCH;
 use ratewright_proto::Counters;
 use ratewright_proto::client::{ClientConfig, ClientEvent, ClientSession};
 use ratewright_proto::control::{FrameDecoder, Welcome};
@@ -23,6 +23,7 @@ use ratewright_proto::sealed::OVERHEAD_BYTES;
 use rustc_hash::FxBuildHasher;
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::known::KnownTopology;
 use super::net::{Arrival, Inbox};
 use super::options::{Plan, SwarmOptions, Transport};
 use super::pace::Pace;
@@ -40,8 +41,8 @@ const SPIN_NS: u64 = 300_000;
 const MIN_TIMER_NS: u64 = 100_000;
 /// The loop looks up at least this often.
 const LONGEST_WAIT_NS: u64 = 50_000_000;
-/// How often sealed paths are looked after.
-const PATHS_EVERY_NS: u64 = 1_000_000;
+/// Timers wait for the socket to be read empty, but no longer than this.
+const LATEST_TIMER_NS: u64 = 100_000_000;
 
 /// What a path needs to be told before the end of a run, in bytes and in numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -85,8 +86,11 @@ pub struct Players {
     arrivals: Vec<Arrival>,
     port: Option<SealedPort>,
     by_number: IndexMap<u32, usize, FxBuildHasher>,
-    timers: BinaryHeap<Reverse<(u64, usize)>>,
-    paths_ns: u64,
+    timers: Timers<usize>,
+    /// What every Welcome says of the topology.
+    topology: KnownTopology,
+    /// What may still wait in the socket came after this.
+    read_ns: u64,
     dirty: Vec<usize>,
     buffer: Vec<u8>,
     actions: Vec<Action>,
@@ -183,8 +187,9 @@ impl Players {
             arrivals: Vec::new(),
             port,
             by_number: IndexMap::default(),
-            timers: BinaryHeap::new(),
-            paths_ns: 0,
+            timers: Timers::new(),
+            topology: KnownTopology::default(),
+            read_ns: 0,
             dirty: Vec::new(),
             buffer: Vec::new(),
             actions: Vec::new(),
@@ -254,20 +259,24 @@ impl Players {
         let turned_ns = self.turned_ns.replace(now_ns).unwrap_or(now_ns);
         self.longest_turn_ns = self.longest_turn_ns.max(now_ns - turned_ns);
         self.take_arrivals(now_ns);
-        let mut busy = self.receive_sealed(now_ns)? > 0;
+        let received = self.receive_sealed(now_ns)?;
+        let mut busy = received > 0;
+        if received < BATCH {
+            self.read_ns = now_ns;
+        }
         self.pass_late(now_ns);
         busy |= self.pump_dirty();
         // Starts wait for no other datagrams than those of a batch.
         self.act();
         busy |= self.pump_dirty();
         self.flush();
-        self.on_timers(clock::now_ns());
+        // An answer that waits to be read is there: nothing runs out before what came by then was read. Only
+        // what is owed to the allocator does not wait for ever.
+        let timers_ns = self.read_ns.max(now_ns.saturating_sub(LATEST_TIMER_NS));
+        self.on_timers(timers_ns);
         busy |= self.pump_dirty();
-        if let Some(port) = &mut self.port
-            && now_ns >= self.paths_ns
-        {
-            port.on_timeout(now_ns);
-            self.paths_ns = now_ns + PATHS_EVERY_NS;
+        if let Some(port) = &mut self.port {
+            port.on_timeout(timers_ns);
         }
         self.flush();
         Ok(busy || !self.dirty.is_empty())
@@ -281,11 +290,9 @@ impl Players {
 
     fn wait(&self, now_ns: u64, until_ns: u64) {
         let mut next_ns = until_ns;
-        if self.port.is_some() {
-            next_ns = next_ns.min(self.paths_ns);
-        }
         let due = [
-            self.timers.peek().map(|Reverse((at_ns, _))| *at_ns),
+            self.timers.next_ns(),
+            self.port.as_ref().and_then(SealedPort::next_timeout),
             self.traffic.next_ns(),
             self.up.next_ns(),
             self.down.next_ns(),
@@ -343,7 +350,8 @@ impl Players {
             match player.decoder.next_frame() {
                 Ok(Some(body)) => {
                     // What breaks the protocol shows in the session's counters and its end.
-                    let _ = player.session.on_control(now_ns, body);
+                    let body = self.topology.take_out(body);
+                    let _ = player.session.on_control(now_ns, &body);
                 }
                 Ok(None) => break,
                 Err(_) => {
@@ -393,7 +401,7 @@ impl Players {
         };
         let (players, by_number) = (&mut self.players, &self.by_number);
         let (down, dirty) = (&mut self.down, &mut self.dirty);
-        port.receive(|number, text| {
+        port.receive(now_ns, |number, text| {
             let Some(&at) = by_number.get(&number) else {
                 return;
             };
@@ -447,10 +455,7 @@ impl Players {
     }
 
     fn on_timers(&mut self, now_ns: u64) {
-        while let Some(&Reverse((at_ns, at))) = self.timers.peek()
-            && at_ns <= now_ns
-        {
-            self.timers.pop();
+        while let Some((at_ns, at)) = self.timers.pop_due(now_ns) {
             let player = &mut self.players[at];
             if player.scheduled_ns != Some(at_ns) {
                 continue;
@@ -573,7 +578,7 @@ impl Players {
             let next_ns = next_ns.max(now_ns + MIN_TIMER_NS);
             if player.scheduled_ns.is_none_or(|at_ns| next_ns < at_ns) {
                 player.scheduled_ns = Some(next_ns);
-                self.timers.push(Reverse((next_ns, at)));
+                self.timers.insert(now_ns, next_ns, at);
             }
         }
     }

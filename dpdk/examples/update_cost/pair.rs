@@ -53,7 +53,7 @@ impl Pair {
         let admission = Admission {
             session: number,
             host_id: number,
-            topology: Arc::new(TopologySnapshot::default()),
+            topology: TopologySnapshot::default().into(),
             classes: Vec::new(),
             threshold: 0.01,
             released: false,

@@ -166,7 +166,7 @@ async fn serve(connection: Connection, config: Arc<ServerConfig>, script: Shared
         if session.is_established() {
             session.set_released(released);
             if sent_version != 0 && topology.version != sent_version {
-                session.set_topology(Arc::new(topology.clone())).unwrap();
+                session.set_topology((&topology).into()).unwrap();
             }
             sent_version = topology.version;
         }
@@ -227,7 +227,7 @@ fn on_event(now_ns: u64, session: &mut ServerSession, script: &mut Script, event
             let admission = Admission {
                 session: script.sessions,
                 host_id: 1,
-                topology: Arc::new(script.topology.clone()),
+                topology: (&script.topology).into(),
                 classes: vec![
                     ClassInfo {
                         id: 0,

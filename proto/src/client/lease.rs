@@ -55,14 +55,19 @@ impl Lease {
         self.next_seq = seq + 1;
     }
 
-    /// Until when a server datagram holds that names `echo` as the newest
-    /// client datagram it had received. `None` if that is too long ago.
-    pub(super) fn expiry_of(&self, echo: u64) -> Option<u64> {
+    /// When client datagram `echo` was sent. `None` if that is too long ago.
+    pub(super) fn sent_at(&self, echo: u64) -> Option<u64> {
         let kept = echo < self.next_seq
             && echo >= self.first_seq
             && self.next_seq - echo <= SENT_TIMES as u64;
         let index = (echo.checked_sub(self.first_seq)? % SENT_TIMES as u64) as usize;
-        kept.then(|| self.sent_ns[index].saturating_add(self.duration_ns))
+        kept.then(|| self.sent_ns[index])
+    }
+
+    /// Until when a server datagram holds that names `echo` as the newest
+    /// client datagram it had received. `None` if that is too long ago.
+    pub(super) fn expiry_of(&self, echo: u64) -> Option<u64> {
+        Some(self.sent_at(echo)?.saturating_add(self.duration_ns))
     }
 
     /// Whether what was announced last has run out, or is so close to it that

@@ -29,7 +29,7 @@ use crate::error::{DatagramError, SessionError};
 use crate::link::{Contents, Link, LinkConfig, Silence};
 use crate::queue::ControlQueue;
 use crate::records::{EndRecord, FlowId, MAX_SLOTS, StartRecord};
-use crate::recovery::{Outcome, RecoveryConfig};
+use crate::recovery::{Outcome, RecoveryConfig, SentLog};
 use crate::telemetry::Telemetry;
 
 use self::lease::Lease;
@@ -425,7 +425,9 @@ impl ClientSession {
     }
 
     /// Takes one datagram. An error is counted by its reason and changes
-    /// nothing else.
+    /// nothing else; only that one has [`Expired`](DatagramError::Expired)
+    /// acknowledges what it does all the same, and is a sign of life as old as
+    /// what it acknowledges.
     pub fn on_datagram(&mut self, now_ns: u64, bytes: &[u8]) -> Result<(), DatagramError> {
         let result = self.datagram(now_ns, bytes);
         if let Err(reason) = result {
@@ -449,23 +451,28 @@ impl ClientSession {
                 return Err(DatagramError::SlotOutOfRange { slot, limit });
             }
         }
-        let expires_ns = live
-            .lease
-            .expiry_of(ack)
-            .filter(|&expires_ns| expires_ns > now_ns)
-            .ok_or(DatagramError::Expired)?;
+        let expires_ns = live.lease.expiry_of(ack);
+        let slots = &mut self.slots;
+        let bitmap = datagram.header.ack_bitmap.get();
+        let mut acknowledge = |log: &mut SentLog| {
+            log.on_ack(now_ns, ack, bitmap, |seq, slot, outcome| match outcome {
+                Outcome::Acked => slots.acked(seq, slot),
+                Outcome::Lost => slots.lost(seq, slot),
+            })
+        };
+        let Some(expires_ns) = expires_ns.filter(|&expires_ns| expires_ns > now_ns) else {
+            // What it says of rates is too old. That the server had received what it acknowledges stays
+            // true, and so does that it was there after that had been sent.
+            self.counters.datagrams_lost += acknowledge(&mut live.link.log);
+            if let Some(sent_ns) = live.lease.sent_at(ack) {
+                live.silence.was_there(sent_ns);
+            }
+            return Err(DatagramError::Expired);
+        };
 
         live.link.received(now_ns, arrived, &datagram);
         live.silence.heard(now_ns);
-        let slots = &mut self.slots;
-        let bitmap = datagram.header.ack_bitmap.get();
-        self.counters.datagrams_lost +=
-            live.link
-                .log
-                .on_ack(now_ns, ack, bitmap, |seq, slot, outcome| match outcome {
-                    Outcome::Acked => slots.acked(seq, slot),
-                    Outcome::Lost => slots.lost(seq, slot),
-                });
+        self.counters.datagrams_lost += acknowledge(&mut live.link.log);
         let lapsed = live.lease.is_lapsing(now_ns);
         self.lease_renewed |= live.lease.renew(expires_ns);
         self.lease_over = false;
@@ -496,7 +503,8 @@ impl ClientSession {
 
     /// The next frame to write on the stream.
     pub fn poll_control(&mut self) -> Option<Vec<u8>> {
-        self.control.pop()
+        // Nobody shares a client's frames, so that this copies nothing.
+        self.control.pop().map(Vec::from)
     }
 
     /// Builds the next datagram of at most `max_bytes`, which must be at least

@@ -17,14 +17,14 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use prost::Message as _;
+use bytes::Bytes;
 use zerocopy::IntoBytes as _;
 
 use crate::VERSION;
 use crate::codes::RateCode;
 use crate::control::{
-    ClassInfo, ControlMessage, Hello, MAX_FRAME_BYTES, Refusal, RefusalCode, SealedUdp,
-    TopologySnapshot, Welcome, encode_frame, wire,
+    ClassInfo, ControlMessage, EncodedTopology, Hello, Refusal, RefusalCode, SealedUdp,
+    TopologySnapshot, Welcome,
 };
 use crate::counters::Counters;
 use crate::datagram::{Datagram, HEADER_BYTES, MIN_DATAGRAM_BYTES, Sender};
@@ -118,7 +118,7 @@ pub struct Admission {
     /// The client's host in the topology.
     pub host_id: u32,
     /// The topology.
-    pub topology: Arc<TopologySnapshot>,
+    pub topology: EncodedTopology,
     /// The flow classes.
     pub classes: Vec<ClassInfo>,
     /// Relative rate change below which no update is sent.
@@ -182,7 +182,7 @@ pub struct ServerSession {
     silence: Silence,
     control: ControlQueue,
     /// Latest-state messages that wait to be written.
-    topology: Option<Arc<TopologySnapshot>>,
+    topology: Option<EncodedTopology>,
     release_pending: bool,
     released: bool,
     /// A datagram is to carry the new release state at once.
@@ -240,7 +240,7 @@ impl ServerSession {
                 peer_ack_delay_ns: hello.ack_delay_ns,
             },
         });
-        let welcome = ControlMessage::Welcome(Welcome {
+        let welcome = Welcome {
             epoch: config.epoch,
             session: admission.session,
             host_id: admission.host_id,
@@ -251,11 +251,15 @@ impl ServerSession {
             first_seq,
             released: admission.released,
             threshold: admission.threshold,
-            topology: Arc::unwrap_or_clone(admission.topology),
+            // The encoded one takes its place.
+            topology: TopologySnapshot::default(),
             classes: admission.classes,
             sealed_udp: admission.sealed_udp.filter(|_| hello.sealed_udp),
-        });
-        self.control.push_unbounded(welcome.to_frame()?);
+        };
+        let head = admission.topology.welcome_head(&welcome)?;
+        self.control.push_unbounded(head);
+        self.control
+            .push_unbounded(admission.topology.bytes().clone());
         self.counters.control_sent += 1;
         self.released = admission.released;
         self.silence.heard(now_ns);
@@ -423,18 +427,11 @@ impl ServerSession {
     }
 
     /// Sends a new topology; one that still waits to be written is replaced.
-    pub fn set_topology(&mut self, topology: Arc<TopologySnapshot>) -> Result<(), SessionError> {
+    pub fn set_topology(&mut self, topology: EncodedTopology) -> Result<(), SessionError> {
         if !self.is_established() {
             return Err(SessionError::NotEstablished("set_topology"));
         }
-        let bytes = wire::Topology::from(&*topology).encoded_len();
-        // Room for the message around it.
-        if bytes + 16 > MAX_FRAME_BYTES {
-            return Err(SessionError::FrameTooLarge {
-                bytes,
-                max: MAX_FRAME_BYTES,
-            });
-        }
+        topology.update_head()?;
         self.topology = Some(topology);
         Ok(())
     }
@@ -449,8 +446,8 @@ impl ServerSession {
         }
     }
 
-    /// The next frame to write on the stream.
-    pub fn poll_control(&mut self) -> Option<Vec<u8>> {
+    /// The next bytes to write on the stream: a frame, or a piece of one.
+    pub fn poll_control(&mut self) -> Option<Bytes> {
         if let Some(frame) = self.control.pop() {
             return Some(frame);
         }
@@ -463,12 +460,11 @@ impl ServerSession {
                 released: self.released,
                 next_seq: link.next_seq(),
             };
-            state.to_frame()
+            state.to_frame().map(Bytes::from)
         } else {
             let topology = self.topology.take()?;
-            encode_frame(&wire::ControlMessage {
-                body: Some(wire::control_message::Body::Topology((&*topology).into())),
-            })
+            self.control.push_unbounded(topology.bytes().clone());
+            topology.update_head()
         };
         self.counters.control_sent += 1;
         // Both were checked against the bound when they were set.

@@ -55,9 +55,9 @@ impl ClientEnd {
     }
 
     /// What is in a sealed datagram; nothing if it is a probe's answer, or not to be opened.
-    pub(crate) fn open(&mut self, mut bytes: Vec<u8>) -> Option<Vec<u8>> {
+    pub(crate) fn open(&mut self, now_ns: u64, mut bytes: Vec<u8>) -> Option<Vec<u8>> {
         let text = open(&mut self.sealed, &mut self.counters, &mut bytes)?;
-        self.path.heard();
+        self.path.heard(now_ns);
         (!text.is_empty()).then_some(text)
     }
 

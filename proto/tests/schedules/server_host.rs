@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ratewright_proto::control::{FrameDecoder, SealedUdp, TopologySnapshot};
+use ratewright_proto::control::{EncodedTopology, FrameDecoder, SealedUdp, TopologySnapshot};
 use ratewright_proto::sealed::Cipher;
 use ratewright_proto::server::registry::{Claim, Decision, Registry, superseded};
 use ratewright_proto::server::{Admission, ServerConfig, ServerEvent, ServerSession};
@@ -236,7 +236,7 @@ impl ServerHost {
         let admission = Admission {
             session: number,
             host_id: HOST,
-            topology: Arc::clone(&self.topology),
+            topology: EncodedTopology::from(&*self.topology),
             classes: Vec::new(),
             threshold: 0.01,
             released: self.released,
@@ -301,7 +301,7 @@ impl ServerHost {
             if served.session.is_established() {
                 served
                     .session
-                    .set_topology(Arc::clone(&self.topology))
+                    .set_topology(EncodedTopology::from(&*self.topology))
                     .map_err(|error| error.to_string())?;
             }
         }

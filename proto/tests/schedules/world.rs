@@ -279,7 +279,7 @@ impl World {
             Event::ToClient(bytes) => self.datagram_to_client(scheduled.sent_ns, &bytes),
             Event::SealedToClient(bytes) => {
                 let sealed = self.client.sealed.as_mut();
-                match sealed.and_then(|sealed| sealed.open(bytes)) {
+                match sealed.and_then(|sealed| sealed.open(client_now, bytes)) {
                     Some(text) => self.datagram_to_client(scheduled.sent_ns, &text),
                     None => Ok(()),
                 }
@@ -482,7 +482,7 @@ impl World {
                 continue;
             };
             while let Some(frame) = served.session.poll_control() {
-                let event = Event::StreamToClient(connection, frame);
+                let event = Event::StreamToClient(connection, frame.to_vec());
                 self.network.stream(self.now_ns, connection, event);
             }
             while served

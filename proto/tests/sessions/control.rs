@@ -1,8 +1,6 @@
 //! What goes over the stream: registration, refusal, the kill switch, the
 //! topology, telemetry.
 
-use std::sync::Arc;
-
 use crate::pair::{Pair, admission, bodies, start};
 use ratewright_proto::client::{ClientConfig, ClientEvent, LossReason};
 use ratewright_proto::control::{ControlMessage, Refusal, RefusalCode, TopologySnapshot};
@@ -135,7 +133,7 @@ fn only_the_newest_topology_waits() {
             version,
             ..TopologySnapshot::default()
         };
-        pair.server.set_topology(Arc::new(topology)).unwrap();
+        pair.server.set_topology(topology.into()).unwrap();
     }
     pair.server_stream();
     let events = pair.client_events();

@@ -27,6 +27,65 @@ fn a_datagram_delayed_beyond_the_lease_is_neither_applied_nor_acknowledged() {
     assert_eq!(pair.client.counters().dropped_expired, 2);
 }
 
+/// An allocator that is overloaded answers after more than a lease: its hosts fall back to plain TCP, and keep
+/// their sessions, since connecting anew would cost it more than all else.
+#[test]
+fn answers_that_take_longer_than_a_lease_keep_the_session_and_hold_no_rate() {
+    let mut pair = Pair::new();
+    pair.client.start(pair.now_ns, start(0, 0)).unwrap();
+    pair.settle();
+    pair.client_events();
+    let late_ns = LEASE_NS + LEASE_NS / 4;
+    let began_ns = pair.now_ns;
+    let mut on_the_way = std::collections::VecDeque::new();
+    let mut arrived_ns = began_ns;
+    let mut lost_ns = None;
+    let mut out = Vec::new();
+    // Ten leases; then the allocator falls silent.
+    while lost_ns.is_none() {
+        pair.now_ns += LEASE_NS / 16;
+        let now_ns = pair.now_ns;
+        pair.client.on_timeout(now_ns);
+        while pair.client.poll_datagram(now_ns, 1_200, &mut out) {
+            on_the_way.push_back((now_ns, out.clone()));
+        }
+        while on_the_way
+            .front()
+            .is_some_and(|(sent_ns, _)| sent_ns + late_ns <= now_ns)
+        {
+            let (_, bytes) = on_the_way.pop_front().unwrap();
+            if now_ns - began_ns > 10 * LEASE_NS {
+                continue;
+            }
+            pair.server.on_datagram(now_ns, &bytes).unwrap();
+            while pair.server.poll_datagram(now_ns, 1_200, &mut out) {
+                let result = pair.client.on_datagram(now_ns, &out);
+                assert_eq!(result, Err(DatagramError::Expired));
+                arrived_ns = now_ns;
+            }
+        }
+        for event in pair.client_events() {
+            match event {
+                ClientEvent::SessionLost(reason) => lost_ns = Some((now_ns, reason)),
+                ClientEvent::LeaseRenewed { .. } | ClientEvent::Rate { .. } => {
+                    panic!("{event:?} of what had run out")
+                }
+                _ => {}
+            }
+        }
+    }
+    let (lost_ns, reason) = lost_ns.unwrap();
+    assert_eq!(reason, LossReason::Silence);
+    assert!(
+        arrived_ns > began_ns + 9 * LEASE_NS,
+        "it lived on that long"
+    );
+    assert!(
+        lost_ns < arrived_ns + ServerConfig::default().liveness_ns,
+        "what came late proves no later life than it does"
+    );
+}
+
 #[test]
 fn keep_alives_hold_the_lease_and_silence_lets_it_run_out() {
     let mut pair = Pair::new();

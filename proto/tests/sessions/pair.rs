@@ -26,7 +26,7 @@ pub(crate) fn admission() -> Admission {
     Admission {
         session: 42,
         host_id: 3,
-        topology: Arc::new(TopologySnapshot::default()),
+        topology: TopologySnapshot::default().into(),
         classes: Vec::new(),
         threshold: 0.01,
         released: false,
@@ -34,11 +34,11 @@ pub(crate) fn admission() -> Admission {
     }
 }
 
-pub(crate) fn bodies(frames: impl Iterator<Item = Vec<u8>>) -> Vec<Vec<u8>> {
+pub(crate) fn bodies(frames: impl Iterator<Item = impl AsRef<[u8]>>) -> Vec<Vec<u8>> {
     let mut decoder = FrameDecoder::new();
     let mut bodies = Vec::new();
     for frame in frames {
-        decoder.push(&frame);
+        decoder.push(frame.as_ref());
         while let Some(body) = decoder.next_frame().unwrap() {
             bodies.push(body.to_vec());
         }

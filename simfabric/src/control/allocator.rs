@@ -6,7 +6,7 @@ use ratewright_allocator::engine::parallel::{Layout, ParallelEngine, ParallelOpt
 use ratewright_allocator::engine::{
     EngineEvent, FlowKey, FlowSpec, IterationReport, RateEngine, ReferenceEngine,
 };
-use ratewright_proto::control::{FrameDecoder, TopologySnapshot};
+use ratewright_proto::control::{EncodedTopology, FrameDecoder, TopologySnapshot};
 use ratewright_proto::records::{FlowId, FlowPath, StartRecord};
 use ratewright_proto::server::{Admission, ServerConfig, ServerEvent, ServerSession};
 use ratewright_proto::{Counters, RateCode, SessionError};
@@ -168,7 +168,7 @@ impl Allocator {
                     let admission = Admission {
                         session: peer.number,
                         host_id: host,
-                        topology: Arc::new(TopologySnapshot {
+                        topology: EncodedTopology::from(TopologySnapshot {
                             version: self.topology.epoch(),
                             ecmp_seed: self.topology.ecmp().seed,
                             ecmp_symmetric: self.topology.ecmp().symmetric,

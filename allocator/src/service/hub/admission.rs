@@ -1,7 +1,5 @@
 //! From a Hello to a session or a refusal, and the end of sessions.
 
-use std::sync::Arc;
-
 use ratewright_proto::SessionError;
 use ratewright_proto::control::{
     ClassInfo, ControlMessage, FrameDecoder, Hello, Refusal, RefusalCode, SealedUdp,
@@ -230,7 +228,7 @@ impl Hub {
         let admission = Admission {
             session: id,
             host_id: host.0,
-            topology: Arc::clone(self.snapshot()),
+            topology: self.snapshot.clone(),
             classes: class_infos(&self.settings.classes),
             threshold: self.settings.threshold,
             released: self.is_released(),

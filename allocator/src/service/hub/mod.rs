@@ -19,8 +19,9 @@ use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use indexmap::IndexMap;
-use ratewright_proto::control::{RefusalCode, TopologySnapshot};
+use ratewright_proto::control::{EncodedTopology, RefusalCode};
 use ratewright_proto::sealed::Cipher;
 use ratewright_proto::server::registry::Registry;
 use ratewright_proto::server::{ServerConfig, ServerSession};
@@ -108,7 +109,7 @@ pub struct Hub {
     server_config: Arc<ServerConfig>,
     topology: Topology,
     /// What hosts are told of the topology.
-    snapshot: Arc<TopologySnapshot>,
+    snapshot: EncodedTopology,
     class_known: [bool; MAX_CLASS_ID as usize + 1],
     sessions: IndexMap<u32, Session, FxBuildHasher>,
     registry: Registry,
@@ -138,7 +139,7 @@ impl Hub {
             server_config: server_config(&settings),
             registry: Registry::new(settings.liveness_ns),
             settings,
-            snapshot: Arc::new(network::snapshot_of(&topology)),
+            snapshot: network::snapshot_of(&topology).into(),
             topology,
             sessions: IndexMap::default(),
             last_session: 0,
@@ -287,8 +288,8 @@ impl Hub {
         &mut self.engine_events
     }
 
-    /// The next frame for a session's control stream.
-    pub fn poll_control(&mut self, id: u32) -> Option<Vec<u8>> {
+    /// The next bytes for a session's control stream: a frame, or a piece of one.
+    pub fn poll_control(&mut self, id: u32) -> Option<Bytes> {
         self.sessions.get_mut(&id)?.proto.poll_control()
     }
 

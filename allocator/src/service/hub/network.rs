@@ -122,7 +122,7 @@ impl Hub {
             .collect();
         // Hosts on the line need no word of it: what they were told, the hosts and how flows are
         // hashed, is the same. Those that connect from now on learn the new version.
-        self.snapshot = Arc::new(snapshot_of(&self.topology));
+        self.snapshot = snapshot_of(&self.topology).into();
         let event = |&(link, _, capacity_bps): &(LinkId, f64, f64)| EngineEvent::Capacity {
             link: link.0,
             capacity_bps,
@@ -219,13 +219,13 @@ impl Hub {
 
     /// Renews what hosts are told of the topology, and tells those that are connected.
     fn tell_hosts(&mut self) {
-        self.snapshot = Arc::new(snapshot_of(&self.topology));
+        self.snapshot = snapshot_of(&self.topology).into();
         for session in self
             .sessions
             .values_mut()
             .filter(|session| session.peer.is_some())
         {
-            if let Err(error) = session.proto.set_topology(Arc::clone(&self.snapshot)) {
+            if let Err(error) = session.proto.set_topology(self.snapshot.clone()) {
                 tracing::error!(%error, "a host cannot be told of the topology");
             }
         }
@@ -236,11 +236,6 @@ impl Hub {
     pub fn restart_flows(&mut self, now_ns: u64) {
         self.restart_dummies();
         self.for_each_flow(|hub, id, _, flow| hub.place(now_ns, id, &flow.record));
-    }
-
-    /// What hosts are told of the topology.
-    pub(super) fn snapshot(&self) -> &Arc<TopologySnapshot> {
-        &self.snapshot
     }
 
     fn left_alone_for(&self, reason: LeftAlone) -> usize {

@@ -193,7 +193,7 @@ async fn write_control(
 ) -> &'static str {
     loop {
         while let Some(frame) = next_frame(shared, id) {
-            match tokio::time::timeout(WRITE_TIMEOUT, send.write_all(&frame)).await {
+            match tokio::time::timeout(WRITE_TIMEOUT, send.write_chunk(frame)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => return "stream_lost",
                 Err(_) => return "does_not_read",
@@ -212,7 +212,7 @@ async fn write_control(
 }
 
 /// A function of its own, so that no lock is held while the frame is written.
-fn next_frame(shared: &Shared, id: u32) -> Option<Vec<u8>> {
+fn next_frame(shared: &Shared, id: u32) -> Option<Bytes> {
     shared.lock().next_frame(id)
 }
 

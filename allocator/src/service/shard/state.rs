@@ -3,13 +3,14 @@
 //! Everything runs on one thread; the lock is never contended. It is a lock and not a `RefCell` so
 //! that tasks can be spawned on the runtime itself, whose wake-ups cost no system call.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
 use indexmap::IndexMap;
 use quinn::SendDatagramError;
+use ratewright_common::timers::Timers;
 use ratewright_common::transport::{MAX_DATAGRAM_BYTES, secret_of};
 use ratewright_proto::sealed::SealedCounters;
 use ratewright_topology::Topology;
@@ -66,7 +67,7 @@ pub(super) enum Way {
 struct Link {
     way: Way,
     /// Control frames on their way to the stream.
-    outbox: VecDeque<Vec<u8>>,
+    outbox: VecDeque<Bytes>,
     outbox_bytes: usize,
     /// Wakes the stream's writer.
     outbox_ready: Arc<Notify>,
@@ -85,7 +86,7 @@ pub(super) struct State {
     pub(super) hub: Hub,
     pub(super) engine: EngineLink,
     links: IndexMap<u32, Link, FxBuildHasher>,
-    timers: BinaryHeap<Reverse<(u64, u32)>>,
+    timers: Timers<u32>,
     timers_changed: Arc<Notify>,
     /// The shard that drives the engine and serves the timers has something to look at.
     kick_driver: bool,
@@ -117,7 +118,7 @@ impl Shared {
             hub,
             engine,
             links: IndexMap::default(),
-            timers: BinaryHeap::new(),
+            timers: Timers::new(),
             timers_changed: Arc::new(Notify::new()),
             kick_driver: false,
             ring_timer_ns: None,
@@ -224,8 +225,8 @@ impl State {
         self.hub.closed(now_ns, id, reason);
     }
 
-    /// The next control frame to write, in order.
-    pub(super) fn next_frame(&mut self, id: u32) -> Option<Vec<u8>> {
+    /// The next bytes to write on the control stream.
+    pub(super) fn next_frame(&mut self, id: u32) -> Option<Bytes> {
         let link = self.links.get_mut(&id)?;
         let frame = link.outbox.pop_front()?;
         link.outbox_bytes -= frame.len();
@@ -254,13 +255,13 @@ impl State {
             self.ring_timer_ns = None;
         } else if self.ring_timer_ns.is_none() {
             self.ring_timer_ns = Some(now_ns + RING_RETRY_NS);
-            self.add_timer(now_ns + RING_RETRY_NS, OWN_TIMER);
+            self.add_timer(now_ns, now_ns + RING_RETRY_NS, OWN_TIMER);
         }
         let expiry_ns = self.hub.next_external_expiry();
         if expiry_ns != self.expiry_timer_ns {
             self.expiry_timer_ns = expiry_ns;
             if let Some(expiry_ns) = expiry_ns {
-                self.add_timer(expiry_ns, OWN_TIMER);
+                self.add_timer(now_ns, expiry_ns, OWN_TIMER);
             }
         }
         let mut touched = std::mem::take(&mut self.touched);
@@ -347,13 +348,13 @@ impl State {
                 .is_none_or(|scheduled_ns| next_ns < scheduled_ns)
         {
             link.scheduled_ns = Some(next_ns);
-            self.add_timer(next_ns, id);
+            self.add_timer(now_ns, next_ns, id);
         }
     }
 
-    fn add_timer(&mut self, at_ns: u64, id: u32) {
+    fn add_timer(&mut self, now_ns: u64, at_ns: u64, id: u32) {
         let is_first = self.next_timer_ns().is_none_or(|first_ns| at_ns < first_ns);
-        self.timers.push(Reverse((at_ns, id)));
+        self.timers.insert(now_ns, at_ns, id);
         if is_first {
             match self.engine.driven_by() {
                 DrivenBy::Thread => self.timers_changed.notify_one(),
@@ -364,7 +365,7 @@ impl State {
 
     /// When the timers want to be looked at.
     pub(super) fn next_timer_ns(&self) -> Option<u64> {
-        self.timers.peek().map(|Reverse((at_ns, _))| *at_ns)
+        self.timers.next_ns()
     }
 
     /// Wakes the timers' task when an earlier entry came.
@@ -374,10 +375,7 @@ impl State {
 
     /// Serves the timers that are due.
     pub(super) fn on_timers(&mut self, now_ns: u64) {
-        while let Some(&Reverse((at_ns, id))) = self.timers.peek()
-            && at_ns <= now_ns
-        {
-            self.timers.pop();
+        while let Some((at_ns, id)) = self.timers.pop_due(now_ns) {
             if id == OWN_TIMER {
                 self.ring_timer_ns = None;
                 self.hub.expire_external_loads(now_ns);
