@@ -1,11 +1,14 @@
 //! One connection: its datagrams, its control stream, its end.
 
+use std::future::IntoFuture as _;
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use quinn::{Connection, ConnectionError, Incoming, RecvStream, SendStream, VarInt};
 use ratewright_proto::control::FrameDecoder;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::relayed;
 use super::state::Shared;
@@ -23,10 +26,25 @@ const DATAGRAM_BATCH: usize = 32;
 /// Bytes that are read from the control stream in one go.
 const READ_CHUNK_BYTES: usize = 64 * 1024;
 
-/// Serves a connection from its handshake to its end.
-pub(super) async fn serve(shared: Shared, incoming: Incoming) {
+/// How long a peer may take for its handshake before another one is let begin with its own.
+const TURN_TIME: Duration = Duration::from_millis(500);
+
+/// Serves a connection from its handshake, which waits for one of `turns`, to its end.
+pub(super) async fn serve(shared: Shared, incoming: Incoming, turns: Arc<Semaphore>) {
     let address = incoming.remote_address();
-    let connection = match incoming.await {
+    // Nobody closes it.
+    let Ok(turn) = turns.acquire_owned().await else {
+        return;
+    };
+    let mut handshake = pin!(incoming.into_future());
+    let (turn, handshaken) = tokio::select! {
+        handshaken = &mut handshake => (Some(turn), handshaken),
+        () = tokio::time::sleep(TURN_TIME) => {
+            drop(turn);
+            (None, handshake.await)
+        }
+    };
+    let connection = match handshaken {
         Ok(connection) => connection,
         Err(error) => {
             tracing::warn!(%address, %error, "handshake failed");
@@ -44,6 +62,8 @@ pub(super) async fn serve(shared: Shared, incoming: Incoming) {
         return;
     };
     if tls::protocol(&connection).as_deref() == Some(ratewright_proto::relay::ALPN) {
+        // A relay's hosts show their certificates within it.
+        drop(turn);
         return relayed::serve(shared, connection, certificate).await;
     }
     let opened = shared.run(|state, now_ns| state.open(now_ns, &connection, certificate));
@@ -54,7 +74,7 @@ pub(super) async fn serve(shared: Shared, incoming: Incoming) {
     };
     let reason = tokio::select! {
         reason = take_datagrams(&shared, id, &connection) => reason,
-        reason = serve_control(&shared, id, &connection, &outbox_ready) => reason,
+        reason = serve_control(&shared, id, &connection, &outbox_ready, turn) => reason,
     };
     connection.close(VarInt::from_u32(0), reason.as_bytes());
     shared.run(|state, now_ns| state.close(now_ns, id, reason));
@@ -108,6 +128,7 @@ async fn serve_control(
     id: u32,
     connection: &Connection,
     outbox_ready: &Notify,
+    turn: Option<OwnedSemaphorePermit>,
 ) -> &'static str {
     // A peer that never opens it says no Hello, for which the session's own timeout is.
     let accepted = async {
@@ -121,6 +142,7 @@ async fn serve_control(
         Ok(streams) => streams,
         Err(reason) => return reason,
     };
+    drop(turn);
     serve_streams(shared, id, send, receive, FrameDecoder::new(), outbox_ready).await
 }
 

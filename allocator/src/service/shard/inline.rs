@@ -64,21 +64,27 @@ impl Inline {
         self.on_thread.expect_end();
     }
 
-    /// Whether there is something to be exchanged with the state.
-    pub(super) fn is_due(&self, now_ns: u64) -> bool {
-        !self.rates.is_empty() || self.timer_ns.is_some_and(|timer_ns| timer_ns <= now_ns)
+    /// Whether there is something to be exchanged with the state, which serves timers as of `timers_ns`.
+    pub(super) fn is_due(&self, timers_ns: u64) -> bool {
+        !self.rates.is_empty() || self.timer_ns.is_some_and(|timer_ns| timer_ns <= timers_ns)
     }
 
-    /// Hands rates to the sessions, and serves their timers; first rates only if it is urgent. True if more
-    /// rates wait.
-    pub(super) fn exchange(&mut self, state: &mut State, now_ns: u64, urgent: bool) -> bool {
+    /// Hands rates to the sessions, and serves their timers as of `timers_ns`; first rates only if it is urgent.
+    /// True if more rates wait.
+    pub(super) fn exchange(
+        &mut self,
+        state: &mut State,
+        now_ns: u64,
+        timers_ns: u64,
+        urgent: bool,
+    ) -> bool {
         for update in self.firsts.drain(..) {
             state.hub.on_rate(now_ns, update);
         }
         if urgent {
             return !self.rates.is_empty();
         }
-        state.on_timers(now_ns);
+        state.on_timers(timers_ns);
         for update in self.rates.drain(..self.rates.len().min(RATES_AT_ONCE)) {
             state.hub.on_rate(now_ns, update);
         }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quinn::VarInt;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{JoinError, JoinSet};
 
 use super::clock;
@@ -54,6 +54,10 @@ use state::Shared;
 
 /// Handshakes in progress from which on a peer has to show that its address is its own.
 const UNVALIDATED_HANDSHAKES: usize = 256;
+
+/// Handshakes that are worked on at a time, Welcome included. More would only make each of them last longer, until
+/// none is over before its host has given it up and begins anew.
+const HANDSHAKES: usize = 32;
 
 /// Connections beyond the limit of sessions that may be in their handshake or at their end.
 const CONNECTION_SLACK: usize = 1_024;
@@ -96,6 +100,8 @@ pub struct Shard {
     endpoint: quinn::Endpoint,
     commands: mpsc::Receiver<Command>,
     tasks: JoinSet<()>,
+    /// Who has one may shake hands.
+    turns: Arc<Semaphore>,
     max_sessions: usize,
     epoch: u64,
     /// Ended with the shard.
@@ -156,6 +162,7 @@ impl Shard {
             endpoint,
             commands,
             tasks,
+            turns: Arc::new(Semaphore::new(HANDSHAKES)),
             max_sessions,
             epoch,
             sealed,
@@ -198,9 +205,10 @@ impl Shard {
     }
 
     fn take(&mut self, incoming: quinn::Incoming) {
-        let connections = self.endpoint.open_connections();
         let mut state = self.shared.lock();
         let sessions = state.connection_count();
+        // Relays' connections and those that wait for their turn have a task too.
+        let connections = self.endpoint.open_connections().max(self.tasks.len());
         if connections >= self.max_sessions + CONNECTION_SLACK {
             state
                 .hub
@@ -217,8 +225,8 @@ impl Shard {
             let _ = incoming.retry();
         } else {
             drop(state);
-            self.tasks
-                .spawn(connection::serve(self.shared.clone(), incoming));
+            let (shared, turns) = (self.shared.clone(), Arc::clone(&self.turns));
+            self.tasks.spawn(connection::serve(shared, incoming, turns));
         }
     }
 

@@ -42,6 +42,9 @@ const LATER_AT_ONCE: usize = 4;
 /// wait behind it.
 const LATER_SHARE: u64 = 4;
 
+/// Timers wait for the port to be read empty, but no longer than this.
+const LATEST_TIMER_NS: u64 = 100_000_000;
+
 /// Longer than sending a few datagrams takes: the thread was held up meanwhile.
 const LONGEST_SENDING_NS: u64 = 100_000;
 
@@ -145,6 +148,7 @@ pub(super) fn start<P: PacketPort + Send + 'static>(
             more: false,
             later_waits: false,
             later_ns: 0,
+            read_ns: 0,
         };
         let thread = std::thread::Builder::new()
             .name(format!("sealed-{index}"))
@@ -191,6 +195,8 @@ struct Runner<P> {
     later_waits: bool,
     /// From when on later rates may be sent again.
     later_ns: u64,
+    /// What may still wait in the port came after this.
+    read_ns: u64,
 }
 
 impl<P: PacketPort> Runner<P> {
@@ -215,6 +221,9 @@ impl<P: PacketPort> Runner<P> {
                 }
             };
             let now_ns = clock::now_ns();
+            if received < BATCH {
+                self.read_ns = now_ns;
+            }
             // Starts first, and their first rates; the state's lock is left alone while nothing is to be done.
             let came = received > 0 || kicked || self.signal.rates_wait();
             if came {
@@ -229,7 +238,7 @@ impl<P: PacketPort> Runner<P> {
                 || self
                     .inline
                     .as_ref()
-                    .is_some_and(|inline| inline.is_due(now_ns));
+                    .is_some_and(|inline| inline.is_due(self.timers_ns(now_ns)));
             if pending {
                 self.exchange(false);
             }
@@ -254,6 +263,12 @@ impl<P: PacketPort> Runner<P> {
         if let Some(inline) = &self.inline {
             inline.expect_end();
         }
+    }
+
+    /// The time as of which sessions' timers are served. An acknowledgement that waits to be read is there:
+    /// nothing runs out before what came by then was read. Only what is owed to hosts does not wait for ever.
+    fn timers_ns(&self, now_ns: u64) -> u64 {
+        self.read_ns.max(now_ns.saturating_sub(LATEST_TIMER_NS))
     }
 
     /// When there will be something to do if nothing comes.
@@ -321,6 +336,7 @@ impl<P: PacketPort> Runner<P> {
         let (port, opened, plain) = (&mut self.shard.port, &self.opened, &mut self.plain);
         let may_build = self.outgoing.is_empty() && !self.port_lost;
         let config = self.shard.config;
+        let read_ns = self.read_ns;
         let (inline, later_ns) = (&mut self.inline, self.later_ns);
         let (built, later, began_ns) = self.shared.run_sealed(index, |state, now_ns| {
             state.sealed_counted(index, counters, |visit| port.counters(visit));
@@ -348,7 +364,10 @@ impl<P: PacketPort> Runner<P> {
                 state.on_sealed(now_ns, id, &bytes[start..start + length]);
             }
             let rates = match inline {
-                Some(inline) => inline.exchange(state, now_ns, urgent),
+                Some(inline) => {
+                    let timers_ns = read_ns.max(now_ns.saturating_sub(LATEST_TIMER_NS));
+                    inline.exchange(state, now_ns, timers_ns, urgent)
+                }
                 None => state.take_rates_for_sealed(now_ns),
             };
             state.flush(now_ns);
