@@ -6,7 +6,7 @@
 //! both racks with many others have one cell only, in a row for both sides (see `joint`).
 
 use super::joint::{JointRows, fit, is_eligible};
-use super::lanes::{Cell, Cells, Halves, LANES, Lanes};
+use super::lanes::{Cell, Cells, Halves, LANES, Lanes, lanes_of};
 use super::layout::FlowBlockShape;
 use super::rows::{Aside, MAX_ROWS, RowSet, Share, Slots, reorder, split};
 
@@ -539,8 +539,4 @@ impl CellTerms {
         let joint = self.joint_weight.capacity() + self.joint_knee.capacity();
         (apart + joint) * size_of::<Lanes>()
     }
-}
-
-fn lanes_of(used: u16) -> impl Iterator<Item = usize> {
-    (0..LANES).filter(move |lane| used >> lane & 1 == 1)
 }

@@ -49,3 +49,12 @@ pub(super) fn at(lanes: &[Lanes], index: usize) -> f32 {
 pub(super) fn at_mut(lanes: &mut [Lanes], index: usize) -> &mut f32 {
     &mut lanes[index / LANES].0[index % LANES]
 }
+
+/// The lanes whose bits are set, from the lowest on.
+pub(super) fn lanes_of(mut set: u16) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let lane = (set != 0).then(|| set.trailing_zeros() as usize);
+        set &= set.wrapping_sub(1);
+        lane
+    })
+}

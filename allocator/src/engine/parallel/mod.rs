@@ -349,16 +349,21 @@ impl ParallelEngine {
         }
     }
 
-    /// Lets flows that start or end into rows and out of them, and puts rows in order, as far as they need it.
-    fn settle_rows(&mut self, busy: bool) {
-        if self.changed {
-            self.tidy_times = 0;
-        }
+    /// Lets flows that start or end into rows and out of them.
+    fn settle_rows(&mut self) {
+        self.tidy_times = 0;
+        self.run(Plan::Rows);
+        self.collect_pending();
+        self.immediate = false;
+    }
+
+    /// The same, and puts rows in order, as far as they need it.
+    fn tidy_rows(&mut self, busy: bool) {
         // As often as the worker with the most FlowBlocks needs to look at each.
         let enough = self.shared.flow_blocks.len().div_ceil(self.shared.workers);
         if self.tidy_times < enough {
             self.tidy_times += 1;
-            self.run(if busy { Plan::Rows } else { Plan::AllRows });
+            self.run(if busy { Plan::Tidy } else { Plan::TidyMore });
             self.collect_pending();
             if self.tidy_times == enough {
                 for pending in &self.shared.pending {
@@ -428,15 +433,21 @@ impl RateEngine for ParallelEngine {
         self.moved.shrink_to(KEPT_UPDATES);
         self.take_updates(&mut |_| ());
         let mut clock = PhaseClock::new(self.shared.timed.load(Ordering::Relaxed));
-        if self.answered.is_none() || self.is_pending {
-            self.settle_rows(self.changed && self.busy);
+        let placed = self.answered.is_some();
+        if !placed {
+            if self.changed {
+                self.tidy_times = 0;
+            }
+            self.tidy_rows(self.changed && self.busy);
+        } else if self.is_pending {
+            self.settle_rows();
         }
         self.phases.packing += clock.lap();
         let prompt = std::mem::take(&mut self.changed);
         let answered = self.settle_answers(prompt && self.busy, None);
         let answered = answered.and(self.answered.take());
         self.phases.answers += clock.lap();
-        self.busy = prompt;
+        let was_busy = std::mem::replace(&mut self.busy, prompt);
         if answered == Answered::Prices {
             // The links next to those that events touched answer before rates are told.
             self.run(Plan::Inner);
@@ -455,6 +466,10 @@ impl RateEngine for ParallelEngine {
         } else {
             0
         };
+        if placed && was_busy {
+            // Else the next iteration does it, or the one after: nobody waits for it.
+            self.tidy_rows(true);
+        }
         let converged = calm && self.waiting == 0 && !self.lagging;
         IterationReport {
             flows: self.directory.len(),
@@ -471,7 +486,7 @@ impl RateEngine for ParallelEngine {
             return;
         }
         let mut told = std::mem::take(&mut self.told_first);
-        self.settle_rows(self.busy);
+        self.settle_rows();
         let mut tell = |flow, rate| told.push((flow, rate));
         let answered = self.settle_answers(self.busy, Some(&mut tell));
         self.answered = Some(answered.and(self.answered.take()));

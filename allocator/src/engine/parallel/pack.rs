@@ -7,8 +7,11 @@ use super::lanes::Cell;
 use super::layout::HOST_SLOTS;
 use super::rows::{MAX_ROWS, ROW_FLOWS, Share, Slots, split};
 
-/// Tables of either side that are looked through at once: a few µs each.
+/// Tables of either side that are looked through at once.
 pub(super) const TABLES: usize = 4;
+/// No further table is looked through once those that were had so many rows: half a µs each, and up to seven
+/// for one whose flows are moved together.
+const MOST_ROWS: usize = 64;
 
 /// Flows lie in rows that are on average at most this part of their source's rows from where they are
 /// at home, and one row more; without any order it is a third.
@@ -67,13 +70,18 @@ impl FlowBlock {
     /// it has now. Returns whether there were any.
     pub(super) fn pack(&mut self, tables: usize, mut moved: impl FnMut(u32, Cell)) -> bool {
         let mut found = false;
+        let mut rows = 0;
         for _ in 0..tables {
+            if rows > MOST_ROWS {
+                break;
+            }
             let first = self.next_table[1];
             let apart = self.down.changed_table(first);
             let Some(table) = apart.or_else(|| self.joint.down.changed_table(first)) else {
                 break;
             };
             found = true;
+            rows += self.down.rows_of(table).len();
             self.next_table[1] = table + 1;
             if self.core_blocks.is_none() {
                 self.give_up_sparse(table, &mut moved);
@@ -86,10 +94,14 @@ impl FlowBlock {
             self.joint.down.settle_table(table);
         }
         for _ in 0..tables {
+            if rows > MOST_ROWS {
+                break;
+            }
             let Some(table) = self.up.changed_table(self.next_table[0]) else {
                 break;
             };
             found = true;
+            rows += self.up.rows_of(table).len();
             self.next_table[0] = table + 1;
             if self.up.is_hollow(table) || self.is_scattered(table) {
                 self.refill_up(table);

@@ -1,5 +1,6 @@
 //! Flows that share both racks, in the rows for both sides.
 
+use super::rows::{RowSet, Share, Slots};
 use super::tests::{
     Sketch, capacities, compare, fits, parallel, reference, settle, start, two_tiers,
 };
@@ -170,4 +171,31 @@ fn upward_rows_hold_flows_to_neighbouring_racks() {
     let block = lock(&engine.shared.flow_blocks[0]);
     let scattered = (0..block.up.tables()).filter(|&table| block.is_scattered(table));
     assert_eq!(scattered.count(), 0);
+}
+
+/// A hundred flows over two fabric links: at most four fit a row, however they are put.
+#[test]
+fn rows_that_fabric_links_keep_from_filling_are_not_hollow() {
+    let mut rows = RowSet::new(1, false);
+    let cells: Vec<_> = (0..100u8)
+        .map(|number| {
+            let slots = Slots {
+                host: number % 16,
+                fabric: number % 2,
+                no_fabric: false,
+                plane: None,
+            };
+            let free = rows.insert(0, slots, Share::FIRST);
+            free.or_else(|| rows.insert_in_new(0, slots, Share::FIRST, 100))
+        })
+        .map(|cell| cell.expect("there is room for more rows"))
+        .collect();
+    assert_eq!(rows.rows_of(0).len(), 25);
+    assert!(!rows.is_hollow(0), "no fewer rows would do");
+    // One of each row's two flows over either link.
+    cells
+        .chunks(4)
+        .flat_map(|of_row| &of_row[..2])
+        .for_each(|&cell| rows.remove(cell));
+    assert!(rows.is_hollow(0), "half as many rows would do");
 }

@@ -26,7 +26,7 @@
 //! bits 26..32  host slot of the flow in this lane
 //! ```
 
-use super::lanes::{Cell, LANES, Words};
+use super::lanes::{Cell, LANES, Words, lanes_of};
 use super::layout::HOST_SLOTS;
 
 /// Flows in a full row.
@@ -110,7 +110,7 @@ pub(super) struct RowSet {
     /// Rows taken since the rows were last put in order.
     taken: usize,
     /// By table: flows that came or went since it was last looked through.
-    changes: Vec<u8>,
+    changes: Vec<u16>,
     /// Something changed since no table was found that is worth looking through.
     changed: bool,
 }
@@ -402,7 +402,7 @@ impl RowSet {
         }
         let worth = |&table: &usize| {
             let share = self.rows_of(table).len() * ROW_FLOWS as usize / LOOKED_SHARE;
-            usize::from(self.changes[table]) >= (LOOKED_AFTER + share).min(u8::MAX.into())
+            usize::from(self.changes[table]) >= LOOKED_AFTER + share
         };
         let first = first.min(self.tables());
         let found = (first..self.tables()).chain(0..first).find(worth);
@@ -418,14 +418,33 @@ impl RowSet {
         self.changes[table] = 0;
     }
 
-    /// Fewer rows would hold the flows of a table.
+    /// Fewer rows would hold the flows of a table: a fifth or more of its rows could be spared, and one more.
     pub(super) fn is_hollow(&self, table: usize) -> bool {
         let rows = self.rows_of(table);
-        let flows = rows
-            .iter()
-            .map(|&row| self.used[usize::from(row)].count_ones());
-        let room = rows.len().saturating_sub(1) as u32 * ROW_FLOWS;
-        flows.sum::<u32>() * 10 < room * 8
+        let spares = |needed: u32| (rows.len().saturating_sub(1) as u32) * 8 > needed * 10;
+        let used = rows.iter().map(|&row| self.used[usize::from(row)]);
+        let by_lanes = used.map(u16::count_ones).sum::<u32>().div_ceil(ROW_FLOWS);
+        // Counted by slot only where it may be so.
+        spares(by_lanes) && spares(self.rows_by_slots(table))
+    }
+
+    /// Rows that the flows of a table need at least, since no host occurs twice in a row and no fabric link
+    /// more than twice.
+    fn rows_by_slots(&self, table: usize) -> u32 {
+        let mut hosts = [0u32; HOST_SLOTS];
+        let mut fabric = [0u32; LANES];
+        for &row in self.rows_of(table) {
+            let taken = &self.occupancy[usize::from(row)];
+            for (of_register, counts) in taken.hosts.iter().zip(hosts.chunks_exact_mut(LANES)) {
+                lanes_of(*of_register).for_each(|slot| counts[slot] += 1);
+            }
+            for once in taken.fabric {
+                lanes_of(once).for_each(|slot| fabric[slot] += 1);
+            }
+        }
+        let by_hosts = hosts.into_iter().max().unwrap_or(0);
+        let by_fabric = fabric.into_iter().max().unwrap_or(0).div_ceil(2);
+        by_hosts.max(by_fabric)
     }
 
     /// The cells of the flows of a table.
@@ -438,8 +457,7 @@ impl RowSet {
     /// The cells of the flows of a row.
     pub(super) fn cells_of(&self, row: u16) -> impl Iterator<Item = Cell> + use<> {
         let used = self.used[usize::from(row)];
-        let lanes = (0..LANES).filter(move |lane| used >> lane & 1 == 1);
-        lanes.map(move |lane| cell_at(row, lane))
+        lanes_of(used).map(move |lane| cell_at(row, lane))
     }
 
     /// Many rows lie elsewhere than their table's others, which costs cache misses.
@@ -481,7 +499,7 @@ impl RowSet {
             + self.used.capacity() * 2
             + self.occupancy.capacity() * size_of::<Occupancy>()
             + self.free.capacity() * 2
-            + self.changes.capacity()
+            + self.changes.capacity() * 2
     }
 
     /// Opens a row for a table, as the `place`-th of its rows; none if there would be more than `limit`

@@ -397,7 +397,7 @@ fn prices_answer_starts_ends_and_capacities_before_the_iteration() {
         let price = |engine: &mut ParallelEngine, event, what| {
             let exact = {
                 engine.apply(event).expect("valid");
-                engine.settle_rows(false);
+                engine.settle_rows();
                 engine.settle_answers(false, None);
                 engine.prices()[downlink as usize]
             };
@@ -444,7 +444,7 @@ fn a_flow_that_comes_and_goes_between_two_iterations_moves_no_price() {
     let before = engine.prices();
     engine.apply(spec(19, 0.1)).expect("valid");
     engine.apply(EngineEvent::End(FlowKey(19))).expect("valid");
-    engine.settle_rows(false);
+    engine.settle_rows();
     engine.settle_answers(false, None);
     for (link, (after, before)) in engine.prices().iter().zip(&before).enumerate() {
         assert!(

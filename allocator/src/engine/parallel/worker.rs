@@ -41,8 +41,10 @@ pub(super) enum Plan {
     Inner = 3,
     /// Flows go into rows and out of them; no walk.
     Rows = 4,
+    /// The same, and rows are put in order.
+    Tidy = 5,
     /// The same, with time for looking through more tables.
-    AllRows = 5,
+    TidyMore = 6,
 }
 
 /// Durations of a worker's parts of the last iteration, in ns.
@@ -143,13 +145,19 @@ impl Worker {
             2 => Plan::Settle,
             3 => Plan::Inner,
             4 => Plan::Rows,
-            _ => Plan::AllRows,
+            5 => Plan::Tidy,
+            _ => Plan::TidyMore,
         };
         let mut outbox = lock(&shared.outboxes[self.index]);
         outbox.report = UpdateReport::default();
         outbox.times = PhaseTimes::default();
-        if matches!(plan, Plan::Rows | Plan::AllRows) {
-            let tables = if plan == Plan::Rows { 1 } else { TABLES };
+        let tables = match plan {
+            Plan::Rows => Some(0),
+            Plan::Tidy => Some(1),
+            Plan::TidyMore => Some(TABLES),
+            Plan::Lagging | Plan::Prompt | Plan::Settle | Plan::Inner => None,
+        };
+        if let Some(tables) = tables {
             (outbox.tidied, outbox.times.settling_ns) = self.rows(shared, tables);
             drop(outbox);
             // Nobody waits in between, so nobody has to arrive there.
@@ -178,7 +186,8 @@ impl Worker {
         shared.gate.pass(self.index, first + 4)
     }
 
-    /// What waits for the worker's FlowBlocks; and one of them is put in order, another one each time.
+    /// What waits for the worker's FlowBlocks; and, if so many tables may be looked through, one of them is
+    /// put in order, another one each time.
     /// Returns whether that moved anything, and how long what waited took, in ns.
     fn rows(&mut self, shared: &Shared, tables: usize) -> (bool, u64) {
         let owned = shared.owned(self.index);
@@ -187,17 +196,19 @@ impl Worker {
         }
         let mut clock = PhaseClock::new(shared.timed.load(Ordering::Relaxed));
         let mut settling_ns = 0;
-        self.next_to_tidy = (self.next_to_tidy + 1) % owned.len();
-        let in_turn = owned.start + self.next_to_tidy;
+        let in_turn = (tables > 0).then(|| {
+            self.next_to_tidy = (self.next_to_tidy + 1) % owned.len();
+            owned.start + self.next_to_tidy
+        });
         let mut tidied = false;
         for index in owned {
             let mut pending = lock(&shared.pending[index]);
-            if index == in_turn || pending.waits() {
+            if in_turn == Some(index) || pending.waits() {
                 let mut block = lock(&shared.flow_blocks[index]);
                 clock.lap();
                 pending.settle(&mut block);
                 settling_ns += clock.lap();
-                if index == in_turn {
+                if in_turn == Some(index) {
                     tidied = pending.tidy(&mut block, tables);
                 }
             }
