@@ -144,7 +144,11 @@ fn measure(
     )?;
     connect(options, target, &mut players)?;
     let took_s = (clock::now_ns() - began_ns) as f64 / 1e9;
-    progress.say(&format!("{} sessions after {took_s:.1} s", names.len()));
+    let sessions_lost_connecting = players.sessions_lost;
+    progress.say(&format!(
+        "{} sessions after {took_s:.1} s; {sessions_lost_connecting} lost on the way",
+        names.len()
+    ));
     fill(plan, target, &mut players)?;
     let warm_ns = clock::now_ns() + (options.warm_up * 1e9) as u64;
     players.play(warm_ns, |_| false)?;
@@ -233,6 +237,8 @@ fn measure(
         fallbacks_before: lost_before.1,
         sessions_lost: players.sessions_lost,
         sessions_lost_before: lost_before.0,
+        sessions_lost_connecting,
+        connect_s: took_s,
         last_loss: players.last_loss.clone(),
         datagrams_lost_on_purpose: players.datagrams_lost(),
         commit: COMMIT,

@@ -102,6 +102,10 @@ pub struct Results {
     pub sessions_lost: u64,
     /// Those of them before the measurement began.
     pub sessions_lost_before: u64,
+    /// Those of them before all hosts had their first session.
+    pub sessions_lost_connecting: u64,
+    /// How long it took until all had.
+    pub connect_s: f64,
     /// Why the last of them was lost, or the last attempt to connect failed; empty if none was.
     pub last_loss: String,
     /// Datagrams that were lost on purpose, since the beginning.

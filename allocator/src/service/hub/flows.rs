@@ -58,7 +58,7 @@ impl Hub {
         }
         let flow_id = FlowId(update.key.flow_id());
         if let Some(session) = self.sessions.get_mut(&update.key.session())
-            && let Some(flow) = session.flows.get_mut(&flow_id.slot())
+            && let Some(flow) = session.flows.get_mut(flow_id.slot())
             && flow.id() == flow_id
             && flow.place == Place::Engine
             && session
@@ -88,7 +88,7 @@ impl Hub {
         self.counts.starts += 1;
         session.starts.spend(1);
         let slot = record.flow().slot();
-        if let Some(old) = session.flows.get(&slot).copied()
+        if let Some(old) = session.flows.get(slot).copied()
             && old.id() != record.flow()
         {
             // The slot's next flowlet: the end of the one before was lost or overtaken.
@@ -115,13 +115,13 @@ impl Hub {
         let slot = flow_id.slot();
         if session
             .flows
-            .get(&slot)
+            .get(slot)
             .is_none_or(|flow| flow.id() != flow_id)
         {
             return;
         }
         self.counts.ends += 1;
-        if let Some(flow) = session.flows.swap_remove(&slot)
+        if let Some(flow) = session.flows.remove(slot)
             && flow.place == Place::Engine
         {
             session.placed -= 1;
@@ -142,7 +142,7 @@ impl Hub {
         let source = peer.host;
         let before = session
             .flows
-            .get(&record.flow().slot())
+            .get(record.flow().slot())
             .filter(|flow| flow.id() == record.flow())
             .map(|flow| flow.place);
         let spec = self.spec(id, source, record).and_then(|spec| {

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `mod.rs` | the hub, and what a transport calls |
 //! | `session` | what is held per session |
+//! | `table` | a session's flows by slot |
 //! | `admission` | from a Hello to a session or a refusal |
 //! | `flows` | flowlet starts and ends to engine events, rates to sessions |
 //! | `network` | failures, repairs, a new topology |
@@ -43,6 +44,7 @@ mod reasons;
 mod release;
 mod report;
 mod session;
+mod table;
 #[cfg(test)]
 mod tests;
 
@@ -53,6 +55,7 @@ pub use network::capacities_bps;
 pub use report::TransportFacts;
 pub use session::LeftAlone;
 use session::{Release, Session};
+use table::FlowTable;
 
 /// Engine events that wait at most before datagrams are dropped (and come again, by the protocol).
 const MAX_ENGINE_BACKLOG: usize = 1 << 16;
@@ -111,7 +114,8 @@ pub struct Hub {
     /// What hosts are told of the topology.
     snapshot: EncodedTopology,
     class_known: [bool; MAX_CLASS_ID as usize + 1],
-    sessions: IndexMap<u32, Session, FxBuildHasher>,
+    /// Boxed, so that looking one up touches nothing of the others, nor of itself.
+    sessions: IndexMap<u32, Box<Session>, FxBuildHasher>,
     registry: Registry,
     last_session: u32,
     /// Flows that have a place in the engine, over all sessions.
@@ -220,7 +224,7 @@ impl Hub {
             certificate,
             relay,
             peer: None,
-            flows: IndexMap::default(),
+            flows: FlowTable::default(),
             placed: 0,
             release: Release::No,
             starts: Budget::new(limits.max_starts_per_s, now_ns),
@@ -229,7 +233,7 @@ impl Hub {
             touched: false,
             closing: None,
         };
-        self.sessions.insert(id, session);
+        self.sessions.insert(id, Box::new(session));
         self.touch(id);
         Ok(id)
     }

@@ -173,21 +173,18 @@ impl Hub {
     /// Visits every flow of every accepted session; the visitor decides where it stands from now on.
     fn for_each_flow(&mut self, mut visit: impl FnMut(&mut Self, u32, HostId, Flow) -> Place) {
         for at in 0..self.sessions.len() {
-            let mut index = 0;
+            let mut from = 0;
             // Neither sessions nor flows are added or removed on the way, so indices hold.
             while let Some((&id, session)) = self.sessions.get_index(at)
                 && let Some(peer) = &session.peer
-                && let Some((_, &flow)) = session.flows.get_index(index)
+                && let Some(slot) = session.flows.next_slot(from)
+                && let Some(&flow) = session.flows.get(slot)
             {
                 let place = visit(self, id, peer.host, flow);
-                if let Some(flow) = self.sessions[at]
-                    .flows
-                    .get_index_mut(index)
-                    .map(|(_, flow)| flow)
-                {
+                if let Some(flow) = self.sessions[at].flows.get_mut(slot) {
                     flow.place = place;
                 }
-                index += 1;
+                from = slot + 1;
             }
         }
     }

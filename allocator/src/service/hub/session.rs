@@ -1,13 +1,12 @@
 //! What the hub holds for one session.
 
-use indexmap::IndexMap;
 use ratewright_proto::control::Hello;
 use ratewright_proto::records::{FlowId, StartRecord};
 use ratewright_proto::server::ServerSession;
 use ratewright_topology::HostId;
-use rustc_hash::FxBuildHasher;
 
 use super::budget::Budget;
+use super::table::FlowTable;
 use crate::service::config::RelayIdentity;
 use crate::service::tls::PeerCertificate;
 
@@ -23,7 +22,7 @@ pub(super) struct Session {
     /// Who it is, once it was accepted.
     pub(super) peer: Option<Peer>,
     /// What is active, by slot.
-    pub(super) flows: IndexMap<u32, Flow, FxBuildHasher>,
+    pub(super) flows: FlowTable,
     /// How many of them have a place in the engine.
     pub(super) placed: u32,
     pub(super) release: Release,

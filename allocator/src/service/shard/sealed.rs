@@ -45,6 +45,14 @@ const LATER_SHARE: u64 = 4;
 /// Timers wait for the port to be read empty, but no longer than this.
 const LATEST_TIMER_NS: u64 = 100_000_000;
 
+/// What they get while the port holds more than is read at once. Each later rate brings an acknowledgement, and
+/// what waits behind those is leases, and starts; the hosts' rates come together meanwhile, newer ones in
+/// the place of older ones.
+const LATER_SHARE_BEHIND: u64 = 32;
+
+/// From when on the port counts as one that is not read as fast as it fills.
+const BEHIND_NS: u64 = 1_000_000;
+
 /// Longer than sending a few datagrams takes: the thread was held up meanwhile.
 const LONGEST_SENDING_NS: u64 = 100_000;
 
@@ -149,6 +157,7 @@ pub(super) fn start<P: PacketPort + Send + 'static>(
             later_waits: false,
             later_ns: 0,
             read_ns: 0,
+            thought_ns: 0,
         };
         let thread = std::thread::Builder::new()
             .name(format!("sealed-{index}"))
@@ -177,7 +186,7 @@ struct Runner<P> {
     shard: SealedShard<P>,
     shared: Shared,
     signal: Arc<EngineSignal>,
-    peers: IndexMap<u32, Peer, FxBuildHasher>,
+    peers: IndexMap<u32, Box<Peer>, FxBuildHasher>,
     outgoing: SendBatch,
     /// Plain datagrams between the state and the cipher.
     plain: Vec<(u32, Vec<u8>)>,
@@ -197,6 +206,8 @@ struct Runner<P> {
     later_ns: u64,
     /// What may still wait in the port came after this.
     read_ns: u64,
+    /// When the engine last iterated.
+    thought_ns: u64,
 }
 
 impl<P: PacketPort> Runner<P> {
@@ -245,9 +256,12 @@ impl<P: PacketPort> Runner<P> {
             if came || pending {
                 waiter.busy(now_ns);
             }
-            if let Some(inline) = &mut self.inline
+            // First rates do not wait for an iteration, and everybody waits for the port.
+            if (!self.is_behind(now_ns) || self.thought_ns + BEHIND_NS <= now_ns)
+                && let Some(inline) = &mut self.inline
                 && inline.think(now_ns)
             {
+                self.thought_ns = now_ns;
                 waiter.busy(now_ns);
             }
             kicked = self.shard.kick.take();
@@ -269,6 +283,11 @@ impl<P: PacketPort> Runner<P> {
     /// nothing runs out before what came by then was read. Only what is owed to hosts does not wait for ever.
     fn timers_ns(&self, now_ns: u64) -> u64 {
         self.read_ns.max(now_ns.saturating_sub(LATEST_TIMER_NS))
+    }
+
+    /// Whether the port fills faster than it is read.
+    fn is_behind(&self, now_ns: u64) -> bool {
+        self.read_ns + BEHIND_NS < now_ns
     }
 
     /// When there will be something to do if nothing comes.
@@ -353,7 +372,7 @@ impl<P: PacketPort> Runner<P> {
                             address,
                             remote: None,
                         };
-                        peers.insert(id, peer);
+                        peers.insert(id, Box::new(peer));
                     }
                     Notice::Remove(id) => drop(peers.swap_remove(&id)),
                 }
@@ -404,7 +423,12 @@ impl<P: PacketPort> Runner<P> {
         if later > 0 {
             let now_ns = clock::now_ns();
             let took_ns = (now_ns - began_ns).min(LONGEST_SENDING_NS);
-            self.later_ns = now_ns + (LATER_SHARE - 1) * took_ns;
+            let share = if self.is_behind(now_ns) {
+                LATER_SHARE_BEHIND
+            } else {
+                LATER_SHARE
+            };
+            self.later_ns = now_ns + (share - 1) * took_ns;
         }
     }
 

@@ -85,7 +85,7 @@ struct Link {
 pub(super) struct State {
     pub(super) hub: Hub,
     pub(super) engine: EngineLink,
-    links: IndexMap<u32, Link, FxBuildHasher>,
+    links: IndexMap<u32, Box<Link>, FxBuildHasher>,
     timers: Timers<u32>,
     timers_changed: Arc<Notify>,
     /// The shard that drives the engine and serves the timers has something to look at.
@@ -197,7 +197,7 @@ impl State {
         let outbox_ready = Arc::new(Notify::new());
         self.links.insert(
             id,
-            Link {
+            Box::new(Link {
                 way,
                 outbox: VecDeque::new(),
                 outbox_bytes: 0,
@@ -206,7 +206,7 @@ impl State {
                 sealed_ns: None,
                 queued_first: false,
                 queued: false,
-            },
+            }),
         );
         Some((id, outbox_ready))
     }
