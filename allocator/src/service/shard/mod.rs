@@ -14,7 +14,7 @@
 //!
 //! A datagram is handed to the hub in its connection's task, which pushes the events to the engine
 //! and wakes it. The engine's wake-up runs the rates' task, which sends each touched session its
-//! datagrams. Neither waits for a timer. Timeouts of all sessions share one heap and one timer.
+//! datagrams. Neither waits for a timer. Timeouts of all sessions share one wheel and one timer.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
