@@ -8,6 +8,7 @@ use std::time::Duration;
 use ratewright_common::transport::SealedPort;
 use ratewright_proto::FlowId;
 use ratewright_proto::client::ClientConfig;
+use ratewright_proto::control::RefusalCode;
 use ratewright_proto::path::Path;
 use service_support::host::Host;
 use service_support::process::{Allocator, Site};
@@ -185,4 +186,65 @@ fn a_host_that_hears_no_sealed_datagram_goes_on_with_quic_and_comes_back() {
     wait_for("the end arrives", PATIENCE, || {
         allocator.status()["flows"] == 0
     });
+}
+
+/// One shard drives the engine itself; with two, the engine has a thread of its own.
+#[test]
+fn another_engine_takes_over_on_a_reload_whoever_drives_it() {
+    for shards in [1, 2] {
+        let transport = format!("shards = {shards}\n");
+        let (site, allocator) = start(&transport);
+        let one = sealed_host(&site, allocator.listen, "h1");
+        let two = sealed_host(&site, allocator.listen, "h2");
+        wait_for("the sealed paths come up", PATIENCE, || {
+            is_on(&one, Path::Sealed) && is_on(&two, Path::Sealed)
+        });
+        let (first, whole) = (FlowId::new(0, 1), 9_700_000_000..=10_000_000_000);
+        one.start(0, "h16");
+        one.wait_rate(first, whole.clone());
+        for (reloads, engine) in [(1, "reference"), (2, "parallel")] {
+            let more = format!(
+                "[transport]\nhot = \"udp\"\n{transport}[allocation]\nengine = \"{engine}\"\n"
+            );
+            site.write("allocator.toml", &site.config("127.0.0.1:0", &more));
+            allocator.signal("HUP");
+            wait_for("the reload is taken", PATIENCE, || {
+                allocator.metric("ratewright_allocator_reloads_total{result=\"ok\"}")
+                    == f64::from(reloads)
+            });
+            // It knows the flow that was there, and those that come and go.
+            let second = two.start(reloads, "h16");
+            one.wait_rate(first, RATE);
+            two.wait_rate(second, RATE);
+            two.end(second);
+            one.wait_rate(first, whole.clone());
+            assert_eq!(allocator.status()["flows"], 1);
+        }
+        assert!(one.is_up() && two.is_up());
+    }
+}
+
+#[test]
+fn an_allocator_that_is_stopped_while_sessions_are_busy_ends_cleanly_and_says_why() {
+    for shards in [1, 2] {
+        let (site, mut allocator) = start(&format!("shards = {shards}\n"));
+        let hosts: Vec<Host> = (1..=8)
+            .map(|number| sealed_host(&site, allocator.listen, &format!("h{number}")))
+            .collect();
+        for host in &hosts {
+            wait_for("the sealed path comes up", PATIENCE, || {
+                is_on(host, Path::Sealed)
+            });
+            for slot in 0..32 {
+                host.start(slot, "h16");
+            }
+        }
+        // Rates change with every flow that comes: they are on their way when the signal does.
+        allocator.signal("TERM");
+        assert!(allocator.wait().success());
+        for host in &hosts {
+            assert_eq!(host.refusal().code, RefusalCode::Draining);
+        }
+        assert!(!allocator.log().contains("panicked"), "{}", allocator.log());
+    }
 }
