@@ -59,8 +59,10 @@ impl BytesPerFlow {
 
 /// What the kernel keeps in memory of this process, where it says so.
 pub(super) fn resident_bytes() -> Option<f64> {
-    let rollup = fs::read_to_string("/proc/self/smaps_rollup").ok()?;
-    let line = rollup.lines().find_map(|line| line.strip_prefix("Rss:"))?;
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kib: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib * 1024.0)
 }

@@ -22,14 +22,15 @@ use crate::num::utility::UtilityKind;
 
 /// The cell of a flow that has none yet. Its lane never holds a flow.
 pub(super) const COMING: Cell = (1 << CELL_BITS) - 1;
-/// With so many flows that wait for one FlowBlock, they are not left to wait.
-const MOST_WAITING: usize = 1 << 9;
+/// With so many flows that wait for one FlowBlock, they are not left to wait: the caller's thread does alone, and with
+/// cold caches, what the workers would do at once.
+const MOST_WAITING: usize = 1 << 11;
 
 /// Entries of a list that is kept while nothing happens.
 const KEPT: usize = 16;
-/// Entries of the list of new cells that are kept while events come. Rows that are put in order give all
-/// flows of a FlowBlock new cells at once.
-const KEPT_HOMES: usize = 2 * MOST_WAITING;
+/// Entries of a list that are kept while events come. Rows that are put in order give all flows of a FlowBlock
+/// new cells at once.
+const KEPT_BUSY: usize = 1 << 8;
 
 /// A flow with both its ends.
 #[derive(Clone, Copy, Debug)]
@@ -57,11 +58,15 @@ pub(super) struct Pending {
 impl Pending {
     /// Gives the room back that nothing needs while nothing happens.
     pub(super) fn shrink(&mut self) {
-        self.going.shrink_to(KEPT);
-        self.coming.shrink_to(KEPT);
-        self.rates.shrink_to(KEPT);
-        self.left.shrink_to(KEPT);
-        self.homes.shrink_to(KEPT);
+        self.shrink_to(KEPT);
+    }
+
+    fn shrink_to(&mut self, kept: usize) {
+        self.going.shrink_to(kept);
+        self.coming.shrink_to(kept);
+        self.rates.shrink_to(kept);
+        self.left.shrink_to(kept);
+        self.homes.shrink_to(kept);
         self.unplaced.shrink_to(0);
     }
 
@@ -151,7 +156,13 @@ impl ParallelEngine {
         }
         let mut pending = lock(&self.shared.pending[usize::from(block)]);
         if cell == COMING {
-            pending.coming.retain(|coming| coming.state.flow != flow);
+            // Most flows that are as short as that came last.
+            let coming = pending.coming.iter();
+            let found = coming.rev().position(|coming| coming.state.flow == flow);
+            if let Some(from_end) = found {
+                let index = pending.coming.len() - 1 - from_end;
+                pending.coming.swap_remove(index);
+            }
             if let Some(answers) = &mut self.answers {
                 answers.never_came(flow);
             }
@@ -184,9 +195,6 @@ impl ParallelEngine {
             for (flow, cell) in pending.homes.drain(..) {
                 self.directory.set_home(flow, Home::Cell { block, cell });
             }
-            if pending.homes.capacity() > KEPT_HOMES {
-                pending.homes.shrink_to(KEPT);
-            }
             if let Some(answers) = &mut self.answers {
                 let shape = self.shared.layout.flow_block_shape(index);
                 for left in &pending.left {
@@ -195,6 +203,7 @@ impl ParallelEngine {
             }
             pending.left.clear();
             unplaced.extend(pending.unplaced.drain(..).map(|flow| (index, flow)));
+            pending.shrink_to(KEPT_BUSY);
         }
         if !unplaced.is_empty() {
             self.place_loosely(&unplaced);
