@@ -1,5 +1,5 @@
-//! The queue of events, keyed by (time, sequence): events of one moment happen in the order in
-//! which they were scheduled, so a run is deterministic.
+//! The queue of events. Those of one moment come by kind, and those of one kind by an order that they are
+//! scheduled with.
 //!
 //! Three parts, by how soon: a short sorted list of what is next, a wheel of buckets for what
 //! comes soon, and a heap for what does not. Of what is next, the order is known, so that memory
@@ -16,57 +16,51 @@ use self::heap::{Entry, Heap};
 use self::wheel::{BUCKETS, Wheel};
 use crate::time::Time;
 
-/// What happens.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// What happens. Of one moment, what stands first here happens first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Event {
-    /// A port has a packet to deliver or to begin to send.
-    Port(u32),
-    /// A timer of the transport.
-    Timer(u32),
-    /// The next flow begins.
-    Arrival,
-    /// A flow's application stops (index into the list of stops).
-    Stop(u32),
-    /// The network changes (index into the list of changes).
-    Change(u32),
+    /// The next flows are fetched from the workload.
+    Arrivals,
     /// A port whose departures others depend on begins to send.
     Departure(u32),
-    /// Series are sampled.
-    Sample,
+    /// A port has a packet to deliver or to begin to send.
+    Port(u32),
+    /// A flow begins.
+    Start(u32),
+    /// A timer of the transport.
+    Timer(u32),
 }
 
-const KIND_BITS: u32 = 3;
 const INDEX_BITS: u32 = 25;
-const SEQUENCE_SHIFT: u32 = KIND_BITS + INDEX_BITS;
+const ORDER_BITS: u32 = 36;
+const KIND_SHIFT: u32 = INDEX_BITS + ORDER_BITS;
 
-/// The largest index that an event carries.
+/// The largest index of a port or timer that an event carries.
 pub const MAX_INDEX: u32 = (1 << INDEX_BITS) - 1;
 
 impl Event {
-    const fn pack(self) -> u64 {
-        let (kind, index) = match self {
-            Self::Port(i) => (0, i),
-            Self::Timer(i) => (1, i),
-            Self::Arrival => (2, 0),
-            Self::Stop(i) => (3, i),
-            Self::Change(i) => (4, i),
-            Self::Departure(i) => (5, i),
-            Self::Sample => (6, 0),
+    /// The lower half of an entry: kind, order, index.
+    const fn pack(self, order: u64) -> u64 {
+        let order = order & ((1 << ORDER_BITS) - 1);
+        let (kind, order, index) = match self {
+            Self::Arrivals => (0, 0, 0),
+            Self::Departure(i) => (1, order, i),
+            Self::Port(i) => (2, order, i),
+            Self::Start(i) => (3, 0, i),
+            Self::Timer(i) => (4, order, i),
         };
-        debug_assert!(index <= MAX_INDEX);
-        (index as u64) << KIND_BITS | kind
+        debug_assert!(index <= MAX_INDEX || kind == 3);
+        kind << KIND_SHIFT | order << INDEX_BITS | index as u64
     }
 
     const fn unpack(packed: u64) -> Self {
-        let index = (packed >> KIND_BITS) as u32 & MAX_INDEX;
-        match packed & 7 {
-            0 => Self::Port(index),
-            1 => Self::Timer(index),
-            2 => Self::Arrival,
-            3 => Self::Stop(index),
-            4 => Self::Change(index),
-            5 => Self::Departure(index),
-            _ => Self::Sample,
+        let index = packed as u32 & MAX_INDEX;
+        match packed >> KIND_SHIFT {
+            0 => Self::Arrivals,
+            1 => Self::Departure(index),
+            2 => Self::Port(index),
+            3 => Self::Start(packed as u32),
+            _ => Self::Timer(index),
         }
     }
 }
@@ -90,13 +84,14 @@ const REVIEW_EVERY_LOG2: u32 = 13;
 /// Events per bucket that are aimed at, as a power of two.
 const PER_BUCKET_LOG2: u32 = 3;
 
+/// The same where an event is scheduled as many events before it happens as there are in a window of
+/// the whole fabric, and shall be in the wheel meanwhile.
+const PER_WIDE_BUCKET_LOG2: u32 = 5;
+
 /// The narrowest and the widest bucket: 16 ps and 18 minutes.
 const SHIFTS: std::ops::RangeInclusive<u32> = 4..=50;
 
 /// The events to come.
-///
-/// The sequence has 36 bits and begins again after 69 · 10⁹ events. That is still
-/// deterministic; only events of one picosecond across that point would swap.
 #[derive(Debug)]
 pub struct EventQueue {
     /// What is next, in order, from `at` on: all of the wheel up to `bucket`.
@@ -109,10 +104,10 @@ pub struct EventQueue {
     wheel: Wheel,
     /// What is beyond the wheel, and what would take long to put in order among what is next.
     heap: Heap,
-    sequence: u64,
     /// Events until the width of a bucket is thought over, and when it last was.
     review_in: u32,
     reviewed_at: u64,
+    per_bucket_log2: u32,
 }
 
 impl Default for EventQueue {
@@ -124,9 +119,9 @@ impl Default for EventQueue {
             shift: 12,
             wheel: Wheel::default(),
             heap: Heap::default(),
-            sequence: 0,
             review_in: 1 << REVIEW_EVERY_LOG2,
             reviewed_at: 0,
+            per_bucket_log2: PER_BUCKET_LOG2,
         }
     }
 }
@@ -137,11 +132,39 @@ const fn time_of(entry: Entry) -> u64 {
 }
 
 impl EventQueue {
-    /// Schedules an event.
+    /// A queue whose events are scheduled long before they happen, counted in events.
+    #[must_use]
+    pub fn wide() -> Self {
+        Self {
+            per_bucket_log2: PER_WIDE_BUCKET_LOG2,
+            ..Self::default()
+        }
+    }
+
+    /// Gives every event another time. None of the new ones is before `now`.
+    pub(crate) fn reschedule(&mut self, now: Time, time: impl Fn(Event, Time) -> Time) {
+        let mut entries = self.current.split_off(self.at);
+        self.current.clear();
+        self.at = 0;
+        let mut bucket = self.bucket + 1;
+        while let Some(next) = self.wheel.next(bucket) {
+            self.wheel.take(next, &mut entries);
+            bucket = next + 1;
+        }
+        entries.extend(std::iter::from_fn(|| self.heap.pop()));
+        self.reviewed_at = now.0;
+        self.bucket = now.0 >> self.shift;
+        for entry in entries {
+            let at = time(Event::unpack(entry as u64), Time(time_of(entry)));
+            self.place(u128::from(at.0) << 64 | u128::from(entry as u64));
+        }
+    }
+
+    /// Schedules an event. `order`, of which 36 bits count, is among events of its moment and kind;
+    /// flows begin in the order of their numbers.
     #[inline]
-    pub fn push(&mut self, at: Time, event: Event) {
-        let low = self.sequence << SEQUENCE_SHIFT | event.pack();
-        self.sequence = self.sequence.wrapping_add(1);
+    pub fn push(&mut self, at: Time, order: u64, event: Event) {
+        let low = event.pack(order);
         self.place(u128::from(at.0) << 64 | u128::from(low));
     }
 
@@ -251,7 +274,7 @@ impl EventQueue {
     fn review(&mut self, now: u64) {
         self.review_in = 1 << REVIEW_EVERY_LOG2;
         let span = now - std::mem::replace(&mut self.reviewed_at, now);
-        let per_bucket = span >> (REVIEW_EVERY_LOG2 - PER_BUCKET_LOG2);
+        let per_bucket = span >> (REVIEW_EVERY_LOG2 - self.per_bucket_log2);
         let shift = (u64::BITS - per_bucket.leading_zeros()).clamp(*SHIFTS.start(), *SHIFTS.end());
         if shift.abs_diff(self.shift) < 2 {
             return;
@@ -303,17 +326,72 @@ mod tests {
         for event in [
             Event::Port(MAX_INDEX),
             Event::Timer(7),
-            Event::Arrival,
-            Event::Stop(0),
-            Event::Change(3),
+            Event::Arrivals,
+            Event::Start(u32::MAX),
             Event::Departure(9),
-            Event::Sample,
         ] {
-            assert_eq!(Event::unpack(event.pack()), event);
+            for order in [0, 1, u64::MAX] {
+                assert_eq!(Event::unpack(event.pack(order)), event);
+            }
         }
     }
 
+    /// Of one moment: by kind, then by the order that was asked for, whatever that of scheduling.
+    #[test]
+    fn events_of_one_moment_have_an_order_of_their_own() {
+        let mut queue = EventQueue::default();
+        let scheduled = [
+            (1, Event::Timer(9)),
+            (9, Event::Start(4)),
+            (3, Event::Port(7)),
+            (2, Event::Timer(2)),
+            (4, Event::Port(3)),
+            (9, Event::Arrivals),
+            (0, Event::Departure(8)),
+            (0, Event::Start(5)),
+        ];
+        for (order, event) in scheduled {
+            queue.push(Time(5), order, event);
+        }
+        let got: Vec<Event> = std::iter::from_fn(|| queue.pop_until(Time::MAX))
+            .map(|e| e.1)
+            .collect();
+        let expected = [
+            Event::Arrivals,
+            Event::Departure(8),
+            Event::Port(7),
+            Event::Port(3),
+            Event::Start(4),
+            Event::Start(5),
+            Event::Timer(9),
+            Event::Timer(2),
+        ];
+        assert_eq!(got, expected);
+    }
+
     proptest! {
+        /// Other times that keep the order keep the events.
+        #[test]
+        fn rescheduled_events_come_in_order(times in prop::collection::vec(0_u64..1 << 20, 0..300), popped in 0_usize..300) {
+            let mut queue = EventQueue::wide();
+            for (i, at) in times.iter().enumerate() {
+                queue.push(Time(*at), i as u64, Event::Timer(i as u32));
+            }
+            let mut model: Vec<(u64, u32)> = times.iter().copied().zip(0..).collect();
+            model.sort_unstable();
+            let mut now = 0;
+            for (at, _) in model.drain(..popped.min(times.len())) {
+                prop_assert_eq!(queue.pop_until(Time::MAX).map(|e| e.0.0), Some(at));
+                now = at;
+            }
+            queue.reschedule(Time(now / 2), |_, at| Time(now / 2 + (at.0 - now) * 3));
+            for (at, i) in model {
+                let expected = (Time(now / 2 + (at - now) * 3), Event::Timer(i));
+                prop_assert_eq!(queue.pop_until(Time::MAX), Some(expected));
+            }
+            prop_assert!(queue.is_empty());
+        }
+
         /// Against a sorted list: by time, and within a time in the order of scheduling.
         #[test]
         fn events_come_in_order(steps in prop::collection::vec(prop::option::weighted(0.6, 0_u64..20), 0..300)) {
@@ -323,7 +401,7 @@ mod tests {
             for (i, step) in steps.into_iter().enumerate() {
                 match step {
                     Some(ahead) => {
-                        queue.push(Time(now + ahead), Event::Timer(i as u32));
+                        queue.push(Time(now + ahead), i as u64, Event::Timer(i as u32));
                         model.push((now + ahead, i as u32));
                     }
                     None => {

@@ -7,6 +7,7 @@
 pub mod buffer;
 pub mod port;
 pub mod queue;
+pub(crate) mod regions;
 pub mod route;
 pub mod stats;
 

@@ -87,6 +87,10 @@ pub struct Port {
     up: bool,
     /// Priority flow control: nothing leaves while the far end holds the port.
     paused: bool,
+    /// Whether the wire ends in another [region](crate::net::regions) than it begins in.
+    pub(crate) crosses: bool,
+    /// The region in which the wire ends.
+    pub(crate) region: u16,
     /// The port's rate, in bit/s.
     pub rate_bps: u64,
     /// The queue.
@@ -125,6 +129,8 @@ impl Port {
             departure_scheduled: false,
             up: true,
             paused: false,
+            crosses: false,
+            region: 0,
             rate_bps,
             queue,
             stats: PortStats::default(),
@@ -268,6 +274,7 @@ impl Port {
         let packet = &shared.packets[id];
         self.wire_head = packet.next;
         self.head_at = packet.at;
+        shared.packets.prefetch(self.wire_head);
         if !self.wire_head.is_some() {
             self.wire_tail = PacketId::NONE;
         }
@@ -295,6 +302,12 @@ impl Port {
     pub(crate) fn prefetch(&self) {
         fetch::<Self, 2>(self);
         fetch::<_, 1>(&self.stats.sent);
+    }
+
+    /// Fetches all of the port.
+    #[inline]
+    pub(crate) fn prefetch_all(&self) {
+        fetch::<Self, { size_of::<Self>() / 64 }>(self);
     }
 
     /// Fetches the packets that the port's next event touches, into the cache, and what it touches of the

@@ -17,6 +17,9 @@ use crate::transport::Transport;
 /// of a core by themselves.
 const FROM_BYTES: usize = 1 << 21;
 
+/// Events of a window per port from which on everything is fetched region by region.
+const PER_PORT: u64 = 4;
+
 /// Events before an event's own at which its port or timer is fetched.
 const FIRST: usize = 14;
 /// The same for a port's packets, and for what a timer names.
@@ -31,8 +34,13 @@ const THEN: usize = 3;
 /// What the fourth step found out lately, latest first, for the fifth.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ahead {
-    /// Whether anything is fetched ahead.
+    /// Whether anything is fetched ahead, event by event.
     pub(crate) on: bool,
+    /// Whether it is fetched region by region instead.
+    by_region: bool,
+    /// The region whose turn it is, and how many events there had been when the window began.
+    region: usize,
+    began: u64,
     ports: [u32; THEN],
     arrivals: [PacketId; THEN],
 }
@@ -41,6 +49,9 @@ impl Default for Ahead {
     fn default() -> Self {
         Self {
             on: false,
+            by_region: false,
+            region: 0,
+            began: 0,
             ports: [u32::MAX; THEN],
             arrivals: [PacketId::NONE; THEN],
         }
@@ -52,25 +63,51 @@ impl Core {
     pub(crate) fn review_fetching(&mut self) {
         let bytes = size_of_val(&*self.fabric.ports)
             + self.shared.packets.high_water() * size_of::<Packet>();
-        self.ahead.on = bytes >= FROM_BYTES;
+        self.ahead.on = bytes >= FROM_BYTES && !self.ahead.by_region;
+    }
+
+    /// A region comes to its turn, after so many events of the run. Where a window has enough events to
+    /// touch everything in it several times, all ports of the region after it are fetched, and of its own,
+    /// which were fetched the last time, the packets that they begin with; those that follow are fetched
+    /// when the ones before them are taken.
+    #[inline(never)]
+    pub(crate) fn turn(&mut self, events: u64) {
+        let Some(regions) = &self.regions else { return };
+        let region = self.agenda.region() as usize;
+        if region <= self.ahead.region {
+            let of_window = events - self.ahead.began;
+            self.ahead.by_region = of_window >= PER_PORT * self.fabric.ports.len() as u64;
+            self.ahead.on &= !self.ahead.by_region;
+            self.ahead.began = events;
+        }
+        self.ahead.region = region;
+        if !self.ahead.by_region {
+            return;
+        }
+        for port in regions.ports((region + 1) % regions.len()) {
+            self.fabric.ports[*port as usize].prefetch_all();
+        }
+        for port in regions.ports(region) {
+            self.fabric.ports[*port as usize].prefetch_packets(&self.shared.packets);
+        }
     }
 
     /// Does every step of the event that it is the turn of.
     #[inline]
     pub(crate) fn fetch_ahead<T: Transport>(&mut self, transport: &T) {
-        match self.events.upcoming(FIRST) {
+        match self.agenda.upcoming(FIRST) {
             Some(Event::Port(index)) => self.fabric.ports[index as usize].prefetch(),
             Some(Event::Timer(index)) => self.timers.prefetch(index),
             _ => {}
         }
-        match self.events.upcoming(SECOND) {
+        match self.agenda.upcoming(SECOND) {
             Some(Event::Port(index)) => {
                 self.fabric.ports[index as usize].prefetch_packets(&self.shared.packets);
             }
             Some(Event::Timer(index)) => self.fetch_for_timer(transport, index, 0),
             _ => {}
         }
-        match self.events.upcoming(THIRD) {
+        match self.agenda.upcoming(THIRD) {
             Some(Event::Port(index)) => self.fetch_route(index),
             Some(Event::Timer(index)) => self.fetch_for_timer(transport, index, 1),
             _ => {}
@@ -80,7 +117,7 @@ impl Core {
         self.ahead.arrivals.copy_within(0..THEN - 1, 1);
         self.ahead.ports[0] = u32::MAX;
         self.ahead.arrivals[0] = PacketId::NONE;
-        match self.events.upcoming(FOURTH) {
+        match self.agenda.upcoming(FOURTH) {
             Some(Event::Port(index)) => self.fetch_next_port(transport, index),
             Some(Event::Timer(index)) => self.fetch_for_timer(transport, index, 2),
             _ => {}

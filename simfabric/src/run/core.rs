@@ -2,14 +2,16 @@
 
 use ratewright_topology::{HostId, LinkId, Topology};
 
-use crate::event::{Event, EventQueue, MAX_INDEX};
+use crate::event::{Event, MAX_INDEX};
 use crate::flow::FlowId;
 use crate::net::port::{Far, Port};
 use crate::net::queue::{Discipline as _, Shared};
+use crate::net::regions::Regions;
 use crate::net::route::Hop;
 use crate::net::{Fabric, Framing};
 use crate::packet::{Packet, PacketId};
 use crate::records::Series;
+use crate::run::agenda::Agenda;
 use crate::run::ahead::Ahead;
 use crate::run::timers::{Fired, TimerId, Timers};
 use crate::time::Time;
@@ -50,8 +52,13 @@ pub enum Change {
 /// Everything but the transport.
 #[derive(Debug)]
 pub(crate) struct Core {
+    /// The time of what happens now. Regions that take turns go back when another one comes to its turn.
     pub(crate) now: Time,
-    pub(crate) events: EventQueue,
+    /// The latest time at which anything happened.
+    pub(crate) latest: Time,
+    pub(crate) agenda: Agenda,
+    /// The regions that take turns, if any do.
+    pub(crate) regions: Option<Regions>,
     pub(crate) shared: Shared,
     pub(crate) fabric: Fabric,
     pub(crate) topology: Topology,
@@ -125,14 +132,14 @@ impl Core {
             && let Some(at) = port.next_event()
         {
             port.scheduled = true;
-            self.events.push(at, Event::Port(index));
+            self.agenda.push(at, port.region.into(), Event::Port(index));
         }
         if port.is_eager()
             && !port.departure_scheduled
             && let Some(at) = port.next_departure()
         {
             port.departure_scheduled = true;
-            self.events.push(at, Event::Departure(index));
+            self.agenda.push_here(at, Event::Departure(index));
         }
     }
 
@@ -142,7 +149,14 @@ impl Core {
     pub(crate) fn port_event(&mut self, index: u32) -> Option<(HostId, Packet)> {
         let port = &mut self.fabric.ports[index as usize];
         port.scheduled = false;
-        port.advance(self.now, &mut self.shared, &mut self.fabric.pools);
+        // The queue of a port that comes from another region may know of less than has happened here, and
+        // what reaches this end in the present window was sent before it.
+        let known_until = if port.crosses {
+            self.agenda.settled_until(self.now)
+        } else {
+            self.now
+        };
+        port.advance(known_until, &mut self.shared, &mut self.fabric.pools);
         let arrived = port.arrive(self.now, &self.shared);
         let far = port.far;
         self.schedule(index);
@@ -191,7 +205,7 @@ impl Core {
             "fewer than {MAX_INDEX} timers are pending"
         );
         if at < Time::MAX {
-            self.events.push(at, Event::Timer(id.index()));
+            self.agenda.push_here(at, Event::Timer(id.index()));
         }
         id
     }
@@ -208,7 +222,7 @@ impl Core {
         match self.timers.fire(index, self.now) {
             Fired::Token(token) => Some(token),
             Fired::Later(at) => {
-                self.events.push(at, Event::Timer(index));
+                self.agenda.push_here(at, Event::Timer(index));
                 None
             }
             Fired::Nothing => None,

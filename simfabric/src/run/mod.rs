@@ -1,5 +1,6 @@
 //! The event loop.
 
+pub(crate) mod agenda;
 pub(crate) mod ahead;
 pub(crate) mod core;
 pub(crate) mod timers;
@@ -10,13 +11,15 @@ use rand::{RngExt as _, SeedableRng as _};
 use ratewright_topology::{HostId, LinkId, Topology};
 
 pub use self::core::Change;
+use self::agenda::{Agenda, Barrier};
 use self::core::Core;
 use crate::SimRng;
-use crate::event::{Event, EventQueue};
+use crate::event::Event;
 use crate::ext::Extensions;
 use crate::flow::{Count, FlowId, FlowSpec, FlowTable};
 use crate::net::port::MIN_RATE_BPS;
 use crate::net::queue::Shared;
+use crate::net::regions::Regions;
 use crate::net::{Fabric, FabricConfig, FabricError};
 use crate::packet::PacketSlab;
 use crate::records::{Records, Series};
@@ -41,6 +44,22 @@ pub struct Config {
     pub watched: Vec<LinkId>,
     /// Until when queue means, maxima and histograms are not counted.
     pub warm_up: Time,
+    /// How the fabric goes through time.
+    pub order: Order,
+}
+
+/// How a fabric goes through time. It has no influence on results, but for
+/// [`Records::events`] and [`Records::packets_high_water`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Order {
+    /// In windows where that is faster: a large fabric and hosts that act on each other
+    /// [by packets only](Transport::is_local).
+    #[default]
+    Auto,
+    /// All of it at once.
+    Time,
+    /// In windows, part by part, wherever that is possible.
+    Windows,
 }
 
 /// How far a run got.
@@ -69,8 +88,13 @@ pub enum Ended {
     Stopped,
 }
 
-/// Events between two calls of the progress callback.
+/// Events between two calls of the progress callback. Where regions take turns, it is called at the end of
+/// the window.
 const PROGRESS_EVERY: u64 = 1 << 16;
+
+/// Bytes of ports from which on regions take turns. Fewer ports and their packets are in the caches
+/// of a core anyway.
+const WINDOWS_FROM_BYTES: usize = 1 << 19;
 
 /// A run.
 #[derive(Debug)]
@@ -80,8 +104,9 @@ pub struct Sim<T, A> {
     arrivals: A,
     /// The next flow.
     pending: Option<FlowSpec>,
+    /// When the last flow that was fetched begins.
+    last_start: Time,
     changes: Vec<Change>,
-    stops: Vec<FlowId>,
     events: u64,
     begun: bool,
     warm_up: Option<Time>,
@@ -98,7 +123,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         arrivals: A,
         transport: T,
     ) -> Result<Self, FabricError> {
-        let fabric = Fabric::new(&topology, &config.fabric)?;
+        let mut fabric = Fabric::new(&topology, &config.fabric)?;
         for (_, change) in &config.changes {
             check_change(&topology, *change)?;
         }
@@ -109,20 +134,35 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         {
             return Err(FabricError::UnknownLink(*link));
         }
-        let mut events = EventQueue::default();
+        let worth_it = match config.order {
+            Order::Auto => size_of_val(&*fabric.ports) >= WINDOWS_FROM_BYTES,
+            Order::Time => false,
+            Order::Windows => true,
+        };
+        let regions = if worth_it && transport.is_local() {
+            Regions::new(&topology, &config.fabric)
+        } else {
+            None
+        };
+        if let Some(regions) = &regions {
+            regions.mark(&mut fabric.ports);
+        }
+        let mut agenda = Agenda::new(regions.as_ref().map(|r| (r.lookahead, r.len())));
         for (i, (at, _)) in config.changes.iter().enumerate() {
-            events.push(*at, Event::Change(i as u32));
+            agenda.push_barrier(*at, Barrier::Change(i as u32));
         }
         let series = config
             .sample_every
             .filter(|e| *e > Span::ZERO)
             .map(|every| {
-                events.push(Time::ZERO + every, Event::Sample);
+                agenda.push_barrier(Time::ZERO + every, Barrier::Sample);
                 Series::new(every, config.sampled_flows, config.watched)
             });
         let core = Core {
             now: Time::ZERO,
-            events,
+            latest: Time::ZERO,
+            agenda,
+            regions,
             shared: Shared {
                 packets: PacketSlab::default(),
                 extensions: Extensions::default(),
@@ -149,8 +189,8 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
             transport,
             arrivals,
             pending: None,
+            last_start: Time::ZERO,
             changes: config.changes.into_iter().map(|c| c.1).collect(),
-            stops: Vec::new(),
             events: 0,
             begun: false,
             warm_up: Some(config.warm_up).filter(|w| *w > Time::ZERO),
@@ -178,6 +218,9 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         if !self.begun {
             self.begun = true;
             self.next_arrival()?;
+            if let Some(spec) = &self.pending {
+                self.core.agenda.fetch_arrivals_at(spec.start);
+            }
             self.transport.on_begin(&mut Context {
                 core: &mut self.core,
             });
@@ -201,31 +244,98 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         end: Time,
         progress: &mut impl FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Ended, FabricError> {
-        let mut call_at = self.events + PROGRESS_EVERY;
-        while let Some((at, event)) = self.core.events.pop_until(end) {
-            if self.core.ahead.on {
-                self.core.fetch_ahead(&self.transport);
+        let after = Time(end.0.saturating_add(1));
+        loop {
+            let barrier = self.core.agenda.next_barrier();
+            let until = barrier.map_or(after, |barrier| barrier.min(after));
+            self.core.agenda.align(until);
+            if self.events_until(until, progress)? == Ended::Stopped {
+                return Ok(Ended::Stopped);
             }
-            self.step(at, event)?;
-            if self.events >= call_at {
-                call_at = self.events + PROGRESS_EVERY;
-                self.core.review_fetching();
-                if progress(self.progress()).is_break() {
-                    return Ok(Ended::Stopped);
-                }
+            if self.core.agenda.next_barrier().is_some_and(|b| b < until) {
+                // A flow that was fetched meanwhile is stopped before.
+                continue;
+            }
+            self.core.agenda.settle(until);
+            if until == after {
+                break;
+            }
+            self.core.now = until;
+            self.core.latest = until;
+            while let Some(barrier) = self.core.agenda.pop_barrier(until) {
+                self.barrier(barrier);
             }
         }
-        if self.core.events.is_empty() {
+        if self.core.agenda.is_empty() {
+            self.core.now = self.core.latest;
             return Ok(Ended::Idle);
         }
         self.core.now = end;
         Ok(Ended::TimeUp)
     }
 
+    /// Handles the events before a time, which is a barrier's or the end; fewer if a barrier turns up before
+    /// it.
+    fn events_until(
+        &mut self,
+        until: Time,
+        progress: &mut impl FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<Ended, FabricError> {
+        let mut call_at = self.events + PROGRESS_EVERY;
+        let mut call_at_end_of_window = None;
+        let last = self.core.agenda.limit(until);
+        let mut limit = last;
+        loop {
+            let Some((at, event)) = self.core.agenda.pop(limit) else {
+                if let Some(now) = call_at_end_of_window.take() {
+                    self.core.now = now;
+                    self.core.latest = now;
+                    self.core.agenda.settle(now);
+                    if progress(self.progress()).is_break() {
+                        return Ok(Ended::Stopped);
+                    }
+                }
+                if limit == last {
+                    return Ok(Ended::TimeUp);
+                }
+                limit = last;
+                continue;
+            };
+            if self.core.agenda.turned() {
+                self.core.turn(self.events);
+            }
+            if self.core.ahead.on {
+                self.core.fetch_ahead(&self.transport);
+            }
+            if event == Event::Arrivals {
+                self.arrivals(at)?;
+                if self.core.agenda.next_barrier().is_some_and(|b| b < until) {
+                    return Ok(Ended::TimeUp);
+                }
+                continue;
+            }
+            self.step(at, event);
+            if self.events >= call_at {
+                call_at = self.events + PROGRESS_EVERY;
+                self.core.review_fetching();
+                if let Some((ends, of_window)) = self.core.agenda.end_of_window() {
+                    call_at_end_of_window = Some(ends);
+                    limit = of_window.min(last);
+                } else if progress(self.progress()).is_break() {
+                    return Ok(Ended::Stopped);
+                }
+            }
+        }
+    }
+
     #[inline]
-    fn step(&mut self, at: Time, event: Event) -> Result<(), FabricError> {
-        debug_assert!(at >= self.core.now, "time goes forward");
+    fn step(&mut self, at: Time, event: Event) {
+        debug_assert!(
+            at >= self.core.now || self.core.agenda.in_windows(),
+            "time goes forward"
+        );
         self.core.now = at;
+        self.core.latest = self.core.latest.max(at);
         self.events += 1;
         match event {
             Event::Port(index) => {
@@ -250,20 +360,35 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
                     );
                 }
             }
-            Event::Arrival => self.arrival()?,
-            Event::Stop(index) => {
-                let flow = self.stops[index as usize];
+            Event::Start(flow) => self.transport.on_start(
+                &mut Context {
+                    core: &mut self.core,
+                },
+                FlowId(flow),
+            ),
+            Event::Arrivals => {}
+        }
+    }
+
+    fn barrier(&mut self, barrier: Barrier) {
+        self.events += 1;
+        match barrier {
+            Barrier::Change(index) => self.core.change(self.changes[index as usize]),
+            Barrier::Stop(flow) => {
+                let src = self.core.shared.flows.spec(FlowId(flow)).src;
+                let region = self.core.regions.as_ref().map(|r| r.of_host(src.0));
+                if let Some(region) = region {
+                    self.core.agenda.enter(region);
+                }
                 self.transport.on_stop(
                     &mut Context {
                         core: &mut self.core,
                     },
-                    flow,
+                    FlowId(flow),
                 );
             }
-            Event::Change(index) => self.core.change(self.changes[index as usize]),
-            Event::Sample => self.sample(),
+            Barrier::Sample => self.sample(),
         }
-        Ok(())
     }
 
     fn sample(&mut self) {
@@ -271,16 +396,15 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
             self.core.settle();
             series.sample(&self.core);
             // The last event of all: sampling goes on while anything else does.
-            if !self.core.events.is_empty() {
-                self.core
-                    .events
-                    .push(self.core.now + series.every(), Event::Sample);
+            if !self.core.agenda.is_empty() {
+                let next = self.core.now + series.every();
+                self.core.agenda.push_barrier(next, Barrier::Sample);
             }
             self.core.series = Some(series);
         }
     }
 
-    /// Fetches the next flow from the workload and schedules its beginning.
+    /// Takes the next flow from the workload, to be fetched when its time comes.
     fn next_arrival(&mut self) -> Result<(), FabricError> {
         let Some(spec) = self.arrivals.next_flow() else {
             return Ok(());
@@ -296,36 +420,39 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
                 last: hosts.saturating_sub(1),
             });
         }
-        if spec.start < self.core.now {
+        if spec.start < self.last_start {
             return Err(FabricError::OutOfOrder { flow });
         }
+        self.last_start = spec.start;
         self.pending = Some(spec);
-        self.core.events.push(spec.start, Event::Arrival);
         Ok(())
     }
 
-    fn arrival(&mut self) -> Result<(), FabricError> {
-        let Some(mut spec) = self.pending.take() else {
-            return Ok(());
-        };
-        if spec.path_hash == 0 {
-            spec.path_hash = self.core.shared.rng.random();
+    /// Fetches the flows that begin now, or in the window that begins now, and schedules their beginnings and
+    /// ends.
+    fn arrivals(&mut self, now: Time) -> Result<(), FabricError> {
+        let until = self.core.agenda.arrivals_until(now);
+        while let Some(mut spec) = self.pending.take_if(|spec| spec.start < until) {
+            if spec.path_hash == 0 {
+                spec.path_hash = self.core.shared.rng.random();
+            }
+            let flow = self.core.shared.flows.push(spec);
+            let region = self.core.regions.as_ref();
+            let region = region.map_or(0, |r| r.of_host(spec.src.0));
+            self.core.agenda.enter(region);
+            self.core
+                .agenda
+                .push(spec.start, region, Event::Start(flow.0));
+            if spec.stop < Time::MAX {
+                // Not before it has begun.
+                let stop = spec.stop.max(Time(spec.start.0 + 1));
+                self.core.agenda.push_barrier(stop, Barrier::Stop(flow.0));
+            }
+            self.next_arrival()?;
         }
-        let flow = self.core.shared.flows.push(spec);
-        if spec.stop < Time::MAX {
-            self.core.events.push(
-                spec.stop.max(self.core.now),
-                Event::Stop(self.stops.len() as u32),
-            );
-            self.stops.push(flow);
+        if let Some(spec) = &self.pending {
+            self.core.agenda.fetch_arrivals_at(spec.start);
         }
-        self.next_arrival()?;
-        self.transport.on_start(
-            &mut Context {
-                core: &mut self.core,
-            },
-            flow,
-        );
         Ok(())
     }
 

@@ -47,6 +47,7 @@ impl Fifo {
         }
         let packet = &slab[id];
         self.head = packet.next;
+        slab.prefetch(self.head);
         if !self.head.is_some() {
             self.tail = PacketId::NONE;
         }

@@ -138,6 +138,26 @@ impl<C: Congestion> Tcp<C> {
         }
     }
 
+    /// Adds a flow, which may begin a little later.
+    fn prepare(&mut self, cx: &Context<'_>, id: FlowId) {
+        let spec = *cx.flow(id);
+        let mss_bytes = u64::from(cx.framing().mss_bytes);
+        let initial = mss_bytes * u64::from(self.config.initial_window_packets);
+        let control = C::new(&self.config.control, mss_bytes, initial);
+        self.flows.push(Flow {
+            sender: Sender::new(control, self.config.initial_rto, mss_bytes, spec.bytes),
+            timer: None,
+            path_hash: cx.path_hash(id, false),
+            src: spec.src,
+            dst: spec.dst,
+            opening: self.config.handshake,
+            held_back: false,
+            window_limited: false,
+            time_outs_in_a_row: 0,
+        });
+        self.receivers.push(Receiver::default());
+    }
+
     /// Sends what window and NIC allow and keeps the timer running.
     #[inline]
     fn transmit(&mut self, cx: &mut Context<'_>, id: FlowId) {
@@ -339,22 +359,10 @@ impl<C: Congestion> Transport for Tcp<C> {
     }
 
     fn on_start(&mut self, cx: &mut Context<'_>, id: FlowId) {
-        let spec = *cx.flow(id);
-        let mss_bytes = u64::from(cx.framing().mss_bytes);
-        let initial = mss_bytes * u64::from(self.config.initial_window_packets);
-        let control = C::new(&self.config.control, mss_bytes, initial);
-        self.flows.push(Flow {
-            sender: Sender::new(control, self.config.initial_rto, mss_bytes, spec.bytes),
-            timer: None,
-            path_hash: cx.path_hash(id, false),
-            src: spec.src,
-            dst: spec.dst,
-            opening: self.config.handshake,
-            held_back: false,
-            window_limited: false,
-            time_outs_in_a_row: 0,
-        });
-        self.receivers.push(Receiver::default());
+        while self.flows.len() <= id.index() {
+            let next = FlowId(self.flows.len() as u32);
+            self.prepare(cx, next);
+        }
         if self.config.handshake {
             self.probe(cx, id);
         } else {
@@ -437,6 +445,12 @@ impl<C: Congestion> Transport for Tcp<C> {
         } else {
             self.transmit(cx, id);
         }
+    }
+
+    /// A receiver also reads how many bytes its flow has, which only [`on_stop`](Transport::on_stop)
+    /// changes, where all hosts are at the same time.
+    fn is_local(&self) -> bool {
+        true
     }
 
     fn summary(&self) -> Vec<(&'static str, f64)> {

@@ -1,0 +1,140 @@
+//! Regions: parts of a fabric that are small enough for a core's cache, and so far from each other that
+//! each can go ahead of the others for some time.
+//!
+//! What a region sends to another one arrives after the delay of the link between them, at the
+//! earliest. So all events of one region within that delay, the *lookahead*, can be handled before
+//! those of the next, and nothing that the next one does could have changed them: the conservative
+//! windows of parallel simulation (Chandy and Misra 1979; Nicol 1993), here on one core and for the
+//! sake of its cache. Ports of a region are touched many times in a row and not once in a round through
+//! the whole fabric.
+
+use ratewright_topology::{Node, Topology};
+
+use crate::net::port::{Far, Port};
+use crate::net::{FabricConfig, QueueConfig, Spreading};
+use crate::time::Span;
+
+/// A fabric's partition.
+#[derive(Debug)]
+pub(crate) struct Regions {
+    /// By region: its ports, those that lead out of it and into it included.
+    ports: Vec<Vec<u32>>,
+    of_host: Vec<u16>,
+    of_switch: Vec<u16>,
+    /// The least delay of a link from one region to another.
+    pub(crate) lookahead: Span,
+}
+
+impl Regions {
+    /// The partition of a fabric; none if it has one region only, or if there is anything by which parts
+    /// of it act on each other without a packet: buffers that ports share, draws from the one generator of
+    /// random numbers, an allocator, links without delay.
+    pub(crate) fn new(topology: &Topology, config: &FabricConfig) -> Option<Self> {
+        let draws = [&config.nic, &config.edge, &config.core]
+            .into_iter()
+            .any(draws_numbers);
+        if draws
+            || config.shared_buffer.is_some()
+            || config.allocator.is_some()
+            || config.spreading != Spreading::Flow
+        {
+            return None;
+        }
+        let mut pod_of_leaf = vec![None; topology.switches().len()];
+        for rack in topology.racks() {
+            pod_of_leaf[rack.leaf.index()] = Some(rack.pod);
+        }
+        // A rack's hosts and their leaf together, every other switch by itself, pod by pod.
+        let key_of = |node: Node| {
+            let (pod, switch) = match node {
+                Node::Host(host) => {
+                    let rack = &topology.racks()[topology.hosts()[host.index()].rack.index()];
+                    (Some(rack.pod), rack.leaf)
+                }
+                Node::Switch(switch) => (topology.switches()[switch.index()].pod, switch),
+            };
+            // Racks have a pod also where there are none.
+            (pod_of_leaf[switch.index()].or(pod).unwrap_or(u32::MAX), switch)
+        };
+        let nodes = (topology.hosts().iter().map(|h| Node::Host(h.id)))
+            .chain(topology.switches().iter().map(|s| Node::Switch(s.id)));
+        let mut keys: Vec<_> = nodes.map(key_of).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        if keys.len() < 2 || keys.len() > usize::from(u16::MAX) {
+            return None;
+        }
+        let region_of = |node: Node| {
+            let place = keys.binary_search(&key_of(node));
+            place.unwrap_or_default() as u16
+        };
+        let mut ports = vec![Vec::new(); keys.len()];
+        let mut delay_ns = u64::MAX;
+        for link in topology.links() {
+            let (from, to) = (region_of(link.from), region_of(link.to));
+            ports[usize::from(to)].push(link.id.0);
+            if from != to {
+                ports[usize::from(from)].push(link.id.0);
+                delay_ns = delay_ns.min(link.delay_ns);
+            }
+        }
+        if delay_ns == 0 || delay_ns == u64::MAX {
+            return None;
+        }
+        Some(Self {
+            ports,
+            of_host: topology
+                .hosts()
+                .iter()
+                .map(|h| region_of(Node::Host(h.id)))
+                .collect(),
+            of_switch: topology
+                .switches()
+                .iter()
+                .map(|s| region_of(Node::Switch(s.id)))
+                .collect(),
+            lookahead: Span::from_ns(delay_ns),
+        })
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.ports.len()
+    }
+
+    /// The region of a host.
+    #[inline]
+    pub(crate) fn of_host(&self, host: u32) -> u32 {
+        self.of_host.get(host as usize).copied().unwrap_or(0).into()
+    }
+
+    /// The ports of a region.
+    #[inline]
+    pub(crate) fn ports(&self, region: usize) -> &[u32] {
+        self.ports.get(region).map_or(&[], Vec::as_slice)
+    }
+
+    /// Tells the ports where their wires end.
+    pub(crate) fn mark(&self, ports: &mut [Port]) {
+        let mut regions = vec![0; ports.len()];
+        for port in self.ports.iter().flatten() {
+            regions[*port as usize] += 1;
+        }
+        for (port, regions) in ports.iter_mut().zip(regions) {
+            port.crosses = regions > 1;
+            port.region = match port.far {
+                Far::Host(host) => self.of_host[host as usize],
+                Far::Switch(switch) => self.of_switch[switch as usize],
+            };
+        }
+    }
+}
+
+/// Whether a queue draws random numbers.
+fn draws_numbers(queue: &QueueConfig) -> bool {
+    match queue {
+        QueueConfig::Red { .. } => true,
+        QueueConfig::StrictPriority { each, .. } => draws_numbers(each),
+        _ => false,
+    }
+}

@@ -1,0 +1,339 @@
+//! What is to come, and in which order it is taken: through the whole fabric in the order of time, or
+//! in windows, [region](crate::net::regions) by region.
+//!
+//! A window is as long as the regions' lookahead. In the event queue, an event's time is made of the
+//! number of its window, its region, and its time within the window, so that the queue itself goes
+//! through the regions of a window one after the other. What a region sends to another is for a later
+//! window.
+//!
+//! Results do not depend on that. What happens at one place happens in the same order either way: events of one
+//! moment by kind; packets that arrive, by a hash of their port and the time, so that no port is
+//! preferred; timers in the order in which they were set, which is a matter of one host. Events of
+//! different places at one moment do not touch each other.
+//!
+//! *Barriers* concern the whole fabric: samples, changes of the network, flows that are stopped, and the
+//! end of a run. All regions have to have come to the same time then, so the windows are moved such that
+//! one of them ends there.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::event::{Event, EventQueue};
+use crate::time::{Span, Time};
+
+/// What concerns the whole fabric. Of one moment, what stands first here happens first, and all of it
+/// before everything else.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Barrier {
+    /// The network changes (index into the list of changes).
+    Change(u32),
+    /// A flow's application stops.
+    Stop(u32),
+    /// Series are sampled.
+    Sample,
+}
+
+/// No region: what happens now concerns all of them.
+const ALL: u32 = u32::MAX;
+
+/// The present window, and how times are mapped.
+#[derive(Clone, Copy, Debug)]
+struct Windows {
+    /// Picoseconds of a window.
+    length: u64,
+    /// Added to times, so that windows begin at multiples of their length; not 0, not more than that.
+    shift: u64,
+    /// Bits of a time within a window, and of a region.
+    offset_bits: u32,
+    region_bits: u32,
+    /// The present window, and when it began, shifted.
+    number: u64,
+    began: u64,
+    /// The latest time that can be told, shifted. Events beyond are scheduled for then: the length of
+    /// days, which no run reaches.
+    latest: u64,
+}
+
+impl Windows {
+    fn new(lookahead: Span, regions: usize) -> Self {
+        let length = lookahead.0.max(1);
+        let offset_bits = u64::BITS - (length - 1).leading_zeros();
+        let region_bits = usize::BITS - (regions - 1).leading_zeros();
+        let windows = 1_u64 << (63 - offset_bits - region_bits);
+        Self {
+            length,
+            shift: length,
+            offset_bits,
+            region_bits,
+            number: 1,
+            began: length,
+            latest: (length * windows).min(1 << 62),
+        }
+    }
+
+    #[inline]
+    fn key(&self, at: Time, region: u32) -> Time {
+        let at = at.0.saturating_add(self.shift).min(self.latest);
+        let since = at.wrapping_sub(self.began);
+        let (number, offset) = if since < self.length {
+            (self.number, since)
+        } else if since.wrapping_sub(self.length) < self.length {
+            (self.number + 1, since - self.length)
+        } else {
+            (at / self.length, at % self.length)
+        };
+        Time((number << self.region_bits | u64::from(region)) << self.offset_bits | offset)
+    }
+
+    /// A window's number, a region, and the time within the window.
+    #[inline]
+    fn parts(&self, key: Time) -> (u64, u32, u64) {
+        let slot = key.0 >> self.offset_bits;
+        (
+            slot >> self.region_bits,
+            slot as u32 & ((1 << self.region_bits) - 1),
+            key.0 & ((1 << self.offset_bits) - 1),
+        )
+    }
+
+    /// When a window begins; the first ones do before time 0.
+    fn time_of(&self, number: u64) -> Time {
+        Time((number * self.length).saturating_sub(self.shift))
+    }
+}
+
+/// Events and barriers to come.
+#[derive(Debug)]
+pub(crate) struct Agenda {
+    queue: EventQueue,
+    windows: Option<Windows>,
+    barriers: BinaryHeap<Reverse<(Time, Barrier)>>,
+    /// When flows are fetched from the workload next.
+    arrivals_at: Option<Time>,
+    /// The region of what happens now.
+    region: u32,
+    /// Timers that were set. The queue takes 36 bits of it, and after 69 · 10⁹ timers two of one host and
+    /// one picosecond may swap, the same way in every run.
+    timers: u64,
+    /// Until when everything has happened in all regions.
+    done: Time,
+    /// Whether another region, or the same one in another window, has come to its turn.
+    turned: bool,
+}
+
+impl Agenda {
+    /// Nothing to come, in so many regions.
+    pub(crate) fn new(regions: Option<(Span, usize)>) -> Self {
+        let windows = regions.map(|(lookahead, regions)| Windows::new(lookahead, regions));
+        Self {
+            queue: match windows {
+                Some(_) => EventQueue::wide(),
+                None => EventQueue::default(),
+            },
+            windows,
+            barriers: BinaryHeap::new(),
+            arrivals_at: None,
+            region: ALL,
+            timers: 0,
+            done: Time::ZERO,
+            turned: false,
+        }
+    }
+
+    /// Whether regions take turns.
+    #[inline]
+    pub(crate) fn in_windows(&self) -> bool {
+        self.windows.is_some()
+    }
+
+    /// The region of what happens now.
+    #[inline]
+    pub(crate) fn region(&self) -> u32 {
+        self.region
+    }
+
+    /// What happens now is in this region.
+    pub(crate) fn enter(&mut self, region: u32) {
+        self.region = region;
+    }
+
+    /// Until when everything has happened everywhere: a region may rely on no more of what others did.
+    #[inline]
+    pub(crate) fn settled_until(&self, now: Time) -> Time {
+        match &self.windows {
+            Some(windows) => windows.time_of(windows.number).max(self.done),
+            None => now,
+        }
+    }
+
+    /// Where an event is among those of its moment and kind.
+    #[inline]
+    fn order(&mut self, at: Time, event: Event) -> u64 {
+        match event {
+            Event::Port(index) | Event::Departure(index) => {
+                let mixed = at.0 ^ u64::from(index).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+                mixed.wrapping_mul(0xD6E8_FEB8_6659_FD93) >> 28
+            }
+            Event::Timer(_) => {
+                self.timers += 1;
+                self.timers
+            }
+            Event::Arrivals | Event::Start(_) => 0,
+        }
+    }
+
+    /// Schedules what happens in a region.
+    #[inline]
+    pub(crate) fn push(&mut self, at: Time, region: u32, event: Event) {
+        let order = self.order(at, event);
+        let Some(windows) = &self.windows else {
+            return self.queue.push(at, order, event);
+        };
+        let key = windows.key(at, region);
+        debug_assert!(
+            region == self.region || self.region == ALL || windows.parts(key).0 > windows.number,
+            "{event:?} at {at:?} is for a later window"
+        );
+        self.queue.push(key, order, event);
+    }
+
+    /// Schedules what happens in the present region.
+    #[inline]
+    pub(crate) fn push_here(&mut self, at: Time, event: Event) {
+        debug_assert!(
+            self.windows.is_none() || self.region != ALL,
+            "{event:?} is of a region"
+        );
+        self.push(at, self.region, event);
+    }
+
+    /// Has the flows from this time on fetched: before anything else of the window in which it is.
+    pub(crate) fn fetch_arrivals_at(&mut self, at: Time) {
+        self.arrivals_at = Some(at);
+        match &self.windows {
+            None => self.queue.push(at, 0, Event::Arrivals),
+            Some(windows) => {
+                let (number, _, _) = windows.parts(windows.key(at, 0));
+                let first = number << (windows.region_bits + windows.offset_bits);
+                self.queue.push(Time(first), 0, Event::Arrivals);
+            }
+        }
+    }
+
+    /// Until when, itself excluded, flows are to be fetched now.
+    pub(crate) fn arrivals_until(&mut self, now: Time) -> Time {
+        self.arrivals_at = None;
+        match &self.windows {
+            None => Time(now.0 + 1),
+            Some(windows) => windows.time_of(windows.number + 1),
+        }
+    }
+
+    /// Schedules what concerns the whole fabric.
+    pub(crate) fn push_barrier(&mut self, at: Time, barrier: Barrier) {
+        self.barriers.push(Reverse((at, barrier)));
+    }
+
+    /// When the next barrier is.
+    #[inline]
+    pub(crate) fn next_barrier(&self) -> Option<Time> {
+        self.barriers.peek().map(|b| b.0.0)
+    }
+
+    /// All that was to happen before this time has.
+    pub(crate) fn settle(&mut self, at: Time) {
+        self.done = self.done.max(at);
+        self.region = ALL;
+    }
+
+    /// Takes the next barrier of this time.
+    pub(crate) fn pop_barrier(&mut self, at: Time) -> Option<Barrier> {
+        self.next_barrier().filter(|next| *next == at)?;
+        self.barriers.pop().map(|b| b.0.1)
+    }
+
+    /// Moves the windows so that one ends at this time.
+    pub(crate) fn align(&mut self, at: Time) {
+        let Some(old) = self.windows else { return };
+        let shift = old.length - at.0 % old.length;
+        if shift == old.shift {
+            return;
+        }
+        let number = (self.done.0 + shift) / old.length;
+        let new = Windows {
+            shift,
+            number,
+            began: number * old.length,
+            ..old
+        };
+        self.windows = Some(new);
+        let arrivals_at = self.arrivals_at;
+        let now = new.key(self.done, 0);
+        self.queue.reschedule(now, |event, key| {
+            if event == Event::Arrivals {
+                let at = arrivals_at.unwrap_or(Time::MAX);
+                let (number, _, _) = new.parts(new.key(at, 0));
+                return Time(number << (new.region_bits + new.offset_bits));
+            }
+            let (number, region, offset) = old.parts(key);
+            new.key(Time(number * old.length + offset - old.shift), region)
+        });
+    }
+
+    /// For [`pop`](Self::pop): the events before a time that a window ends at.
+    pub(crate) fn limit(&self, before: Time) -> Limit {
+        Limit(match &self.windows {
+            None => before.0.saturating_sub(1),
+            Some(windows) if before.0 >= windows.latest - windows.shift => u64::MAX,
+            Some(windows) => windows.key(before, 0).0 - 1,
+        })
+    }
+
+    /// For [`pop`](Self::pop): the events of the present window.
+    pub(crate) fn end_of_window(&self) -> Option<(Time, Limit)> {
+        let windows = self.windows.as_ref()?;
+        let next = windows.number + 1;
+        let limit = (next << (windows.region_bits + windows.offset_bits)) - 1;
+        Some((windows.time_of(next), Limit(limit)))
+    }
+
+    /// Takes the next event.
+    #[inline]
+    pub(crate) fn pop(&mut self, limit: Limit) -> Option<(Time, Event)> {
+        let (key, event) = self.queue.pop_until(Time(limit.0))?;
+        let Some(windows) = &mut self.windows else {
+            return Some((key, event));
+        };
+        let (number, region, offset) = windows.parts(key);
+        if number != windows.number || region != self.region {
+            windows.number = number;
+            windows.began = number * windows.length;
+            self.region = region;
+            self.turned = true;
+        }
+        let at = (windows.began + offset).saturating_sub(windows.shift);
+        Some((Time(at), event))
+    }
+
+    /// Whether a region has come to its turn since this was asked last.
+    #[inline]
+    pub(crate) fn turned(&mut self) -> bool {
+        std::mem::replace(&mut self.turned, false)
+    }
+
+    /// What happens `ahead` events after the next, if that is known and nothing comes between.
+    #[inline]
+    pub(crate) fn upcoming(&self, ahead: usize) -> Option<Event> {
+        self.queue.upcoming(ahead)
+    }
+
+    /// Whether nothing is to come.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty() && self.barriers.is_empty()
+    }
+
+}
+
+/// Until where events are taken from the queue.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Limit(u64);

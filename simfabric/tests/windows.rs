@@ -1,0 +1,199 @@
+//! Regions that take turns, window by window, against the whole fabric in the order of time: the same results to
+//! the last picosecond.
+
+use proptest::prelude::*;
+use ratewright_simfabric::experiment::ExperimentError;
+use ratewright_simfabric::experiment::choices::Choices;
+use ratewright_simfabric::experiment::schemes::{Scheme, Visitor};
+use ratewright_simfabric::net::FabricConfig;
+use ratewright_simfabric::run::{Change, Config, Order};
+use ratewright_simfabric::transport::Transport;
+use ratewright_simfabric::{FlowSpec, Records, Sim, Span, Time};
+use ratewright_topology::{HostId, LinkId, ThreeTierClos, Topology, TwoTierClos};
+
+/// What is run, in one order or the other.
+#[derive(Clone, Debug)]
+struct Scene {
+    topology: Topology,
+    /// Source, destination, bytes, start in ns, and stop in ns after that.
+    flows: Vec<(u32, u32, u64, u64, Option<u64>)>,
+    changes: Vec<(Time, Change)>,
+    sample_every: Option<Span>,
+    warm_up: Time,
+    /// When the run is interrupted and goes on.
+    ends: Vec<Time>,
+}
+
+struct Run<'a>(&'a Scene, Order);
+
+impl Visitor for Run<'_> {
+    type Output = Records;
+
+    fn visit<T: Transport>(
+        self,
+        fabric: FabricConfig,
+        transport: T,
+    ) -> Result<Records, ExperimentError> {
+        let Self(scene, order) = self;
+        let config = Config {
+            seed: 5,
+            fabric,
+            changes: scene.changes.clone(),
+            sample_every: scene.sample_every,
+            sampled_flows: 4,
+            watched: vec![LinkId(0), LinkId(3)],
+            warm_up: scene.warm_up,
+            order,
+        };
+        let mut start_ns = 0;
+        let flows = scene
+            .flows
+            .clone()
+            .into_iter()
+            .map(move |(src, dst, bytes, after_ns, stop)| {
+                start_ns += after_ns;
+                let mut spec =
+                    FlowSpec::new(HostId(src), HostId(dst), bytes, Time::from_ns(start_ns));
+                if let Some(stop) = stop {
+                    spec.stop = Time::from_ns(start_ns + stop);
+                }
+                spec
+            });
+        let mut sim = Sim::new(config, scene.topology.clone(), flows, transport)?;
+        for end in &scene.ends {
+            sim.run_until(*end)?;
+        }
+        let records = sim.records();
+        records.conservation?;
+        Ok(records)
+    }
+}
+
+/// All that must not depend on the order.
+fn results(records: &Records) -> String {
+    let Records {
+        now,
+        flows,
+        ports,
+        series,
+        packet_hops,
+        events: _,
+        control,
+        no_route,
+        packets_high_water: _,
+        transport,
+        conservation,
+    } = records;
+    format!(
+        "{now:?}\n{flows:#?}\n{ports:#?}\n{series:#?}\n{packet_hops} {control:?} {no_route:?} {transport:?} {conservation:?}"
+    )
+}
+
+fn topology() -> impl Strategy<Value = Topology> {
+    let two = (2_u32..5, 1_u32..4, 1_u32..4, 1_u64..3_000, 1_u64..3_000).prop_map(
+        |(racks, hosts_per_rack, spines, host_delay_ns, fabric_delay_ns)| {
+            TwoTierClos {
+                racks,
+                hosts_per_rack,
+                spines,
+                host_capacity_bps: 10_000_000_000,
+                fabric_capacity_bps: 40_000_000_000,
+                host_delay_ns,
+                fabric_delay_ns,
+                ..TwoTierClos::default()
+            }
+            .build()
+        },
+    );
+    let three = (2_u32..4, 1_u32..3, 1_u32..3, 1_u64..2_000).prop_map(
+        |(pods, racks_per_pod, hosts_per_rack, delay_ns)| {
+            ThreeTierClos {
+                pods,
+                racks_per_pod,
+                hosts_per_rack,
+                aggs_per_pod: 2,
+                cores: 4,
+                host_capacity_bps: 100_000_000_000,
+                fabric_capacity_bps: 100_000_000_000,
+                core_capacity_bps: 100_000_000_000,
+                host_delay_ns: delay_ns / 2,
+                fabric_delay_ns: delay_ns,
+                core_delay_ns: delay_ns,
+                ..ThreeTierClos::default()
+            }
+            .build()
+        },
+    );
+    prop_oneof![two, three].prop_map(|topology| topology.expect("a topology"))
+}
+
+fn scene() -> impl Strategy<Value = Scene> {
+    topology().prop_flat_map(|topology| {
+        let hosts = topology.hosts().len() as u32;
+        let links = topology.links().len() as u32;
+        // Starts at round times, so that much happens at one moment.
+        let flow = (
+            0..hosts,
+            1..hosts,
+            1_u64..200_000,
+            (0_u64..8).prop_map(|n| n * 500),
+            prop::option::weighted(0.2, 0_u64..60_000),
+        )
+            .prop_map(move |(src, by, bytes, after, stop)| {
+                (src, (src + by) % hosts, bytes, after, stop)
+            });
+        let change = (0_u64..150_000, 0..links, 0_u32..6).prop_map(|(at_ns, link, what)| {
+            let link = LinkId(link);
+            let change = match what {
+                0 => Change::Link { link, up: false },
+                1 => Change::Link { link, up: true },
+                2 => Change::Pause { link, paused: true },
+                3 | 4 => Change::Pause {
+                    link,
+                    paused: false,
+                },
+                _ => Change::Rate {
+                    link,
+                    rate_bps: 25_000_000_000,
+                },
+            };
+            (Time::from_ns(at_ns), change)
+        });
+        (
+            Just(topology),
+            prop::collection::vec(flow, 1..20),
+            prop::collection::vec(change, 0..6),
+            prop::option::of((1_000_u64..40_000).prop_map(Span::from_ns)),
+            prop_oneof![Just(Time::ZERO), (1_u64..40_000).prop_map(Time::from_ns)],
+            prop::collection::btree_set(1_u64..300_000_000, 1..4),
+        )
+            .prop_map(|(topology, flows, changes, sample_every, warm_up, ends)| Scene {
+                topology,
+                flows,
+                changes,
+                sample_every,
+                warm_up,
+                ends: ends.into_iter().map(Time).collect(),
+            })
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn windows_change_nothing(scene in scene(), scheme in 0_usize..6) {
+        let scheme = Scheme::ALL.into_iter().nth(scheme % Scheme::ALL.len()).expect("a scheme");
+        let run = |order| {
+            scheme
+                .visit(&scene.topology, &Choices::default(), Run(&scene, order))
+                .expect("a run")
+        };
+        let (windows, time) = (run(Order::Windows), run(Order::Time));
+        let (windows, time) = (results(&windows), results(&time));
+        if windows != time {
+            let differ = windows.lines().zip(time.lines()).find(|(w, t)| w != t);
+            prop_assert!(false, "{}: {differ:?}", scheme.name());
+        }
+    }
+}
