@@ -9,7 +9,7 @@
 //! | [`time`] | integer picoseconds |
 //! | [`packet`], [`ext`] | 64-byte packets in a slab; side tables for what few packets carry |
 //! | [`flow`] | flows, their progress and their share of the conservation law |
-//! | [`event`] | events keyed by (time, sequence) |
+//! | [`event`] | events in order of time, kind and an order of their own |
 //! | [`net`] | ports, wires, routing, buffers; [`net::queue`] has one file per queue discipline |
 //! | [`transport`] | the trait of schemes and the [`Context`] that they act through |
 //! | [`workload`] | where flows come from |

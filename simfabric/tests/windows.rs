@@ -46,19 +46,20 @@ impl Visitor for Run<'_> {
             order,
         };
         let mut start_ns = 0;
-        let flows = scene
-            .flows
-            .clone()
-            .into_iter()
-            .map(move |(src, dst, bytes, after_ns, stop)| {
-                start_ns += after_ns;
-                let mut spec =
-                    FlowSpec::new(HostId(src), HostId(dst), bytes, Time::from_ns(start_ns));
-                if let Some(stop) = stop {
-                    spec.stop = Time::from_ns(start_ns + stop);
-                }
-                spec
-            });
+        let flows =
+            scene
+                .flows
+                .clone()
+                .into_iter()
+                .map(move |(src, dst, bytes, after_ns, stop)| {
+                    start_ns += after_ns;
+                    let mut spec =
+                        FlowSpec::new(HostId(src), HostId(dst), bytes, Time::from_ns(start_ns));
+                    if let Some(stop) = stop {
+                        spec.stop = Time::from_ns(start_ns + stop);
+                    }
+                    spec
+                });
         let mut sim = Sim::new(config, scene.topology.clone(), flows, transport)?;
         for end in &scene.ends {
             sim.run_until(*end)?;
@@ -167,14 +168,16 @@ fn scene() -> impl Strategy<Value = Scene> {
             prop_oneof![Just(Time::ZERO), (1_u64..40_000).prop_map(Time::from_ns)],
             prop::collection::btree_set(1_u64..300_000_000, 1..4),
         )
-            .prop_map(|(topology, flows, changes, sample_every, warm_up, ends)| Scene {
-                topology,
-                flows,
-                changes,
-                sample_every,
-                warm_up,
-                ends: ends.into_iter().map(Time).collect(),
-            })
+            .prop_map(
+                |(topology, flows, changes, sample_every, warm_up, ends)| Scene {
+                    topology,
+                    flows,
+                    changes,
+                    sample_every,
+                    warm_up,
+                    ends: ends.into_iter().map(Time).collect(),
+                },
+            )
     })
 }
 

@@ -8,6 +8,11 @@
 //! and packets wait, the next departure. A packet that arrives in the picosecond in which another
 //! departs finds it gone.
 //!
+//! Where [regions](crate::net::regions) take turns, a port's two ends may be at different times: its queue
+//! belongs to the region that the wire begins in, its wire to the one that it ends in. A packet that
+//! arrives lets depart only what departs until the time to which all regions have come; nothing that
+//! departs later arrives within the present window.
+//!
 //! Ports that share a buffer do depend on one another; they are eager: they get an event
 //! for every departure.
 

@@ -54,7 +54,10 @@ impl Regions {
                 Node::Switch(switch) => (topology.switches()[switch.index()].pod, switch),
             };
             // Racks have a pod also where there are none.
-            (pod_of_leaf[switch.index()].or(pod).unwrap_or(u32::MAX), switch)
+            (
+                pod_of_leaf[switch.index()].or(pod).unwrap_or(u32::MAX),
+                switch,
+            )
         };
         let nodes = (topology.hosts().iter().map(|h| Node::Host(h.id)))
             .chain(topology.switches().iter().map(|s| Node::Switch(s.id)));

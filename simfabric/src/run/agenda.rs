@@ -331,7 +331,6 @@ impl Agenda {
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty() && self.barriers.is_empty()
     }
-
 }
 
 /// Until where events are taken from the queue.

@@ -10,8 +10,8 @@ use std::ops::ControlFlow;
 use rand::{RngExt as _, SeedableRng as _};
 use ratewright_topology::{HostId, LinkId, Topology};
 
-pub use self::core::Change;
 use self::agenda::{Agenda, Barrier};
+pub use self::core::Change;
 use self::core::Core;
 use crate::SimRng;
 use crate::event::Event;
@@ -289,7 +289,6 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
             let Some((at, event)) = self.core.agenda.pop(limit) else {
                 if let Some(now) = call_at_end_of_window.take() {
                     self.core.now = now;
-                    self.core.latest = now;
                     self.core.agenda.settle(now);
                     if progress(self.progress()).is_break() {
                         return Ok(Ended::Stopped);
