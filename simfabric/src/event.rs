@@ -1,5 +1,4 @@
-//! The queue of events. Those of one moment come by kind, and those of one kind by an order that they are
-//! scheduled with.
+//! The queue of events. Those of one moment come by an order that they are scheduled with, and then by kind.
 //!
 //! Three parts, by how soon: a short sorted list of what is next, a wheel of buckets for what
 //! comes soon, and a heap for what does not. Of what is next, the order is known, so that memory
@@ -31,35 +30,40 @@ pub enum Event {
     Timer(u32),
 }
 
+const KIND_BITS: u32 = 3;
 const INDEX_BITS: u32 = 25;
-const ORDER_BITS: u32 = 36;
-const KIND_SHIFT: u32 = INDEX_BITS + ORDER_BITS;
+const ORDER_SHIFT: u32 = KIND_BITS + INDEX_BITS;
 
 /// The largest index of a port or timer that an event carries.
 pub const MAX_INDEX: u32 = (1 << INDEX_BITS) - 1;
 
+/// Bits of an order that an event says among others of its moment.
+pub const ORDER_BITS: u32 = u64::BITS - ORDER_SHIFT;
+
+/// The lowest bits of an order, which those of [`Event::Start`] leave to the flow's number.
+pub const FLOW_BITS: u32 = u32::BITS - INDEX_BITS;
+
 impl Event {
-    /// The lower half of an entry: kind, order, index.
+    /// The lower half of an entry: order, kind, index.
     const fn pack(self, order: u64) -> u64 {
-        let order = order & ((1 << ORDER_BITS) - 1);
         let (kind, order, index) = match self {
-            Self::Arrivals => (0, 0, 0),
+            Self::Arrivals => (0, order, 0),
             Self::Departure(i) => (1, order, i),
             Self::Port(i) => (2, order, i),
-            Self::Start(i) => (3, 0, i),
+            Self::Start(i) => (3, order | (i >> INDEX_BITS) as u64, i & MAX_INDEX),
             Self::Timer(i) => (4, order, i),
         };
-        debug_assert!(index <= MAX_INDEX || kind == 3);
-        kind << KIND_SHIFT | order << INDEX_BITS | index as u64
+        debug_assert!(index <= MAX_INDEX);
+        order << ORDER_SHIFT | kind << INDEX_BITS | index as u64
     }
 
     const fn unpack(packed: u64) -> Self {
         let index = packed as u32 & MAX_INDEX;
-        match packed >> KIND_SHIFT {
+        match packed >> INDEX_BITS & 7 {
             0 => Self::Arrivals,
             1 => Self::Departure(index),
             2 => Self::Port(index),
-            3 => Self::Start(packed as u32),
+            3 => Self::Start(((packed >> ORDER_SHIFT) as u32) << INDEX_BITS | index),
             _ => Self::Timer(index),
         }
     }
@@ -160,8 +164,7 @@ impl EventQueue {
         }
     }
 
-    /// Schedules an event. `order`, of which 36 bits count, is among events of its moment and kind;
-    /// flows begin in the order of their numbers.
+    /// Schedules an event. Those of one moment come by their `order`, of which [`ORDER_BITS`] count.
     #[inline]
     pub fn push(&mut self, at: Time, order: u64, event: Event) {
         let low = event.pack(order);
@@ -330,43 +333,32 @@ mod tests {
             Event::Start(u32::MAX),
             Event::Departure(9),
         ] {
-            for order in [0, 1, u64::MAX] {
+            for order in [0, 1 << FLOW_BITS, 1 << (ORDER_BITS - 1)] {
                 assert_eq!(Event::unpack(event.pack(order)), event);
             }
         }
     }
 
-    /// Of one moment: by kind, then by the order that was asked for, whatever that of scheduling.
+    /// Of one moment: by the order that was asked for, whatever that of scheduling.
     #[test]
     fn events_of_one_moment_have_an_order_of_their_own() {
         let mut queue = EventQueue::default();
-        let scheduled = [
-            (1, Event::Timer(9)),
-            (9, Event::Start(4)),
-            (3, Event::Port(7)),
-            (2, Event::Timer(2)),
-            (4, Event::Port(3)),
-            (9, Event::Arrivals),
+        let expected = [
+            (0, Event::Arrivals),
             (0, Event::Departure(8)),
-            (0, Event::Start(5)),
+            (1, Event::Timer(9)),
+            (2, Event::Port(7)),
+            (3, Event::Port(3)),
+            (3, Event::Timer(2)),
+            (1 << FLOW_BITS, Event::Start(4)),
+            (1 << FLOW_BITS, Event::Start(1 << 30)),
         ];
-        for (order, event) in scheduled {
+        for (order, event) in expected.into_iter().rev() {
             queue.push(Time(5), order, event);
         }
-        let got: Vec<Event> = std::iter::from_fn(|| queue.pop_until(Time::MAX))
-            .map(|e| e.1)
-            .collect();
-        let expected = [
-            Event::Arrivals,
-            Event::Departure(8),
-            Event::Port(7),
-            Event::Port(3),
-            Event::Start(4),
-            Event::Start(5),
-            Event::Timer(9),
-            Event::Timer(2),
-        ];
-        assert_eq!(got, expected);
+        for (_, event) in expected {
+            assert_eq!(queue.pop_until(Time::MAX), Some((Time(5), event)));
+        }
     }
 
     proptest! {

@@ -8,7 +8,7 @@
 //! and packets wait, the next departure. A packet that arrives in the picosecond in which another
 //! departs finds it gone.
 //!
-//! Where [regions](crate::net::regions) take turns, a port's two ends may be at different times: its queue
+//! Where regions (`net/regions.rs`) take turns, a port's two ends may be at different times: its queue
 //! belongs to the region that the wire begins in, its wire to the one that it ends in. A packet that
 //! arrives lets depart only what departs until the time to which all regions have come; nothing that
 //! departs later arrives within the present window.
@@ -92,7 +92,7 @@ pub struct Port {
     up: bool,
     /// Priority flow control: nothing leaves while the far end holds the port.
     paused: bool,
-    /// Whether the wire ends in another [region](crate::net::regions) than it begins in.
+    /// Whether the wire ends in another region than it begins in.
     pub(crate) crosses: bool,
     /// The region in which the wire ends.
     pub(crate) region: u16,

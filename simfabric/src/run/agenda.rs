@@ -6,10 +6,11 @@
 //! through the regions of a window one after the other. What a region sends to another is for a later
 //! window.
 //!
-//! Results do not depend on that. What happens at one place happens in the same order either way: events of one
-//! moment by kind; packets that arrive, by a hash of their port and the time, so that no port is
-//! preferred; timers in the order in which they were set, which is a matter of one host. Events of
-//! different places at one moment do not touch each other.
+//! Events of one moment happen in the order in which they were scheduled as long as the whole fabric goes through
+//! time at once, as in other simulators. Regions have no such order in common. Where they take turns, events
+//! of one moment happen by kind; packets that arrive, in the order of their ports; timers in the
+//! order in which they were set, which is a matter of one host. Events of different places at one moment
+//! do not touch each other, so that results are those of the whole fabric with the same order.
 //!
 //! *Barriers* concern the whole fabric: samples, changes of the network, flows that are stopped, and the
 //! end of a run. All regions have to have come to the same time then, so the windows are moved such that
@@ -18,7 +19,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::event::{Event, EventQueue};
+use crate::event::{Event, EventQueue, FLOW_BITS, ORDER_BITS};
 use crate::time::{Span, Time};
 
 /// What concerns the whole fabric. Of one moment, what stands first here happens first, and all of it
@@ -35,6 +36,9 @@ pub(crate) enum Barrier {
 
 /// No region: what happens now concerns all of them.
 const ALL: u32 = u32::MAX;
+
+/// Bits of an order that timers are told apart by; three are for the kind.
+const TIMER_BITS: u32 = ORDER_BITS - 3;
 
 /// The present window, and how times are mapped.
 #[derive(Clone, Copy, Debug)]
@@ -112,9 +116,11 @@ pub(crate) struct Agenda {
     arrivals_at: Option<Time>,
     /// The region of what happens now.
     region: u32,
-    /// Timers that were set. The queue takes 36 bits of it, and after 69 · 10⁹ timers two of one host and
-    /// one picosecond may swap, the same way in every run.
-    timers: u64,
+    /// Whether events of one moment happen by kind and place, and not in the order of scheduling.
+    by_place: bool,
+    /// Events, or timers by place, that were scheduled. The queue takes 36 and 33 bits of it; after 69 and
+    /// 8.6 · 10⁹ two of one picosecond may swap, the same way in every run.
+    scheduled: u64,
     /// Until when everything has happened in all regions.
     done: Time,
     /// Whether another region, or the same one in another window, has come to its turn.
@@ -122,8 +128,12 @@ pub(crate) struct Agenda {
 }
 
 impl Agenda {
-    /// Nothing to come, in so many regions.
-    pub(crate) fn new(regions: Option<(Span, usize)>) -> Self {
+    /// Nothing to come, in so many regions; events of one moment by kind and place, or as scheduled.
+    pub(crate) fn new(regions: Option<(Span, usize)>, by_place: bool) -> Self {
+        debug_assert!(
+            by_place || regions.is_none(),
+            "regions know no common order"
+        );
         let windows = regions.map(|(lookahead, regions)| Windows::new(lookahead, regions));
         Self {
             queue: match windows {
@@ -134,7 +144,8 @@ impl Agenda {
             barriers: BinaryHeap::new(),
             arrivals_at: None,
             region: ALL,
-            timers: 0,
+            by_place,
+            scheduled: 0,
             done: Time::ZERO,
             turned: false,
         }
@@ -166,26 +177,33 @@ impl Agenda {
         }
     }
 
-    /// Where an event is among those of its moment and kind.
+    /// Where an event is among those of its moment. Flows begin first if that is a matter of scheduling.
     #[inline]
-    fn order(&mut self, at: Time, event: Event) -> u64 {
-        match event {
-            Event::Port(index) | Event::Departure(index) => {
-                let mixed = at.0 ^ u64::from(index).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-                mixed.wrapping_mul(0xD6E8_FEB8_6659_FD93) >> 28
+    fn order(&mut self, event: Event) -> u64 {
+        if !self.by_place {
+            if let Event::Start(_) = event {
+                return 0;
             }
-            Event::Timer(_) => {
-                self.timers += 1;
-                self.timers
-            }
-            Event::Arrivals | Event::Start(_) => 0,
+            self.scheduled += 1;
+            return (1 << FLOW_BITS) + self.scheduled;
         }
+        let kind = match event {
+            Event::Arrivals => 0,
+            Event::Departure(_) => 1,
+            Event::Port(_) => 2,
+            Event::Start(_) => 3,
+            Event::Timer(_) => {
+                self.scheduled += 1;
+                return 4 << TIMER_BITS | self.scheduled & ((1 << TIMER_BITS) - 1);
+            }
+        };
+        kind << TIMER_BITS
     }
 
     /// Schedules what happens in a region.
     #[inline]
     pub(crate) fn push(&mut self, at: Time, region: u32, event: Event) {
-        let order = self.order(at, event);
+        let order = self.order(event);
         let Some(windows) = &self.windows else {
             return self.queue.push(at, order, event);
         };
@@ -210,12 +228,13 @@ impl Agenda {
     /// Has the flows from this time on fetched: before anything else of the window in which it is.
     pub(crate) fn fetch_arrivals_at(&mut self, at: Time) {
         self.arrivals_at = Some(at);
+        let order = self.order(Event::Arrivals);
         match &self.windows {
-            None => self.queue.push(at, 0, Event::Arrivals),
+            None => self.queue.push(at, order, Event::Arrivals),
             Some(windows) => {
                 let (number, _, _) = windows.parts(windows.key(at, 0));
                 let first = number << (windows.region_bits + windows.offset_bits);
-                self.queue.push(Time(first), 0, Event::Arrivals);
+                self.queue.push(Time(first), order, Event::Arrivals);
             }
         }
     }

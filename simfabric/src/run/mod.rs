@@ -48,17 +48,19 @@ pub struct Config {
     pub order: Order,
 }
 
-/// How a fabric goes through time. It has no influence on results, but for
-/// [`Records::events`] and [`Records::packets_high_water`].
+/// How a fabric goes through time, and what comes first of what happens in one picosecond.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Order {
     /// In windows where that is faster: a large fabric and hosts that act on each other
-    /// [by packets only](Transport::is_local).
+    /// [by packets only](Transport::is_local). Otherwise all at once.
     #[default]
     Auto,
-    /// All of it at once.
+    /// All at once, one moment's events in the order in which they were scheduled.
     Time,
-    /// In windows, part by part, wherever that is possible.
+    /// All at once, one moment's events by kind, port and flow.
+    ByPlace,
+    /// In windows, part by part, wherever that is possible, with the results of [`ByPlace`](Self::ByPlace) but
+    /// for [`Records::events`] and [`Records::packets_high_water`].
     Windows,
 }
 
@@ -136,7 +138,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         }
         let worth_it = match config.order {
             Order::Auto => size_of_val(&*fabric.ports) >= WINDOWS_FROM_BYTES,
-            Order::Time => false,
+            Order::Time | Order::ByPlace => false,
             Order::Windows => true,
         };
         let regions = if worth_it && transport.is_local() {
@@ -147,7 +149,10 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         if let Some(regions) = &regions {
             regions.mark(&mut fabric.ports);
         }
-        let mut agenda = Agenda::new(regions.as_ref().map(|r| (r.lookahead, r.len())));
+        let mut agenda = Agenda::new(
+            regions.as_ref().map(|r| (r.lookahead, r.len())),
+            regions.is_some() || config.order == Order::ByPlace,
+        );
         for (i, (at, _)) in config.changes.iter().enumerate() {
             agenda.push_barrier(*at, Barrier::Change(i as u32));
         }

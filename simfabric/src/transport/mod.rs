@@ -59,7 +59,7 @@ pub trait Transport {
 
     /// Whether hosts act on each other by packets only: what the scheme does at a host depends on nothing
     /// but what happened at that host, and on what is known of a flow from its beginning. Then parts of
-    /// a large fabric may go through time [one after the other](crate::run::agenda), which is faster; the
+    /// a large fabric may go through time one after the other ([`Order`](crate::run::Order)), which is faster; the
     /// calls for one host are in the order of time, those for different hosts within a link's delay need
     /// not be. Flows may begin in another order than that of their numbers.
     fn is_local(&self) -> bool {
