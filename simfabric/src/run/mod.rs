@@ -151,7 +151,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         }
         let mut agenda = Agenda::new(
             regions.as_ref().map(|r| (r.lookahead, r.len())),
-            regions.is_some() || config.order == Order::ByPlace,
+            regions.is_some() || matches!(config.order, Order::ByPlace | Order::Windows),
         );
         for (i, (at, _)) in config.changes.iter().enumerate() {
             agenda.push_barrier(*at, Barrier::Change(i as u32));
