@@ -94,6 +94,10 @@ pub(super) struct State {
     expiry_timer_ns: Option<u64>,
     touched: Vec<Touched>,
     buffer: Vec<u8>,
+    /// Sessions with a connection of their own that have later rates to send.
+    later: VecDeque<u32>,
+    /// There is something in it.
+    later_waits: Arc<Notify>,
     /// The shards of sealed datagrams; none where QUIC carries everything.
     sealed: Vec<Queue>,
     /// Rates may be handed out.
@@ -125,6 +129,8 @@ impl Shared {
             expiry_timer_ns: None,
             touched: Vec::new(),
             buffer: Vec::new(),
+            later: VecDeque::new(),
+            later_waits: Arc::new(Notify::new()),
             sealed,
             rates_open: false,
             epoch,
@@ -298,6 +304,14 @@ impl State {
                 self.relays
                     .bundle(&mut counts.relay, relay, channel, &self.buffer);
             }
+        } else if !first && matches!(link.way, Way::Own(_)) {
+            // Those whose flows wait for a first rate do not wait for the others.
+            if !std::mem::replace(&mut link.queued, true) {
+                self.later.push_back(id);
+                if self.later.len() == 1 {
+                    self.later_waits.notify_one();
+                }
+            }
         } else if let Way::Own(connection) = &link.way
             && let Some(max_bytes) = connection.max_datagram_size()
         {
@@ -334,6 +348,27 @@ impl State {
             link.outbox_ready.notify_one();
         }
         self.schedule(now_ns, id);
+    }
+
+    /// Sends later rates on so many connections at most. True if others wait.
+    pub(super) fn send_later(&mut self, now_ns: u64, most: usize) -> bool {
+        for _ in 0..most {
+            let Some(id) = self.later.pop_front() else {
+                break;
+            };
+            if let Some(link) = self.links.get_mut(&id) {
+                link.queued = false;
+                // The host may have begun to speak sealed datagrams meanwhile.
+                let on_quic = link.sealed_ns.is_none();
+                self.send(now_ns, id, on_quic);
+            }
+        }
+        !self.later.is_empty()
+    }
+
+    /// Woken when a connection has later rates to send.
+    pub(super) fn later_waits(&self) -> Arc<Notify> {
+        Arc::clone(&self.later_waits)
     }
 
     /// Puts a session's next timeout among the timers, unless an entry wakes us before it anyway.
