@@ -240,7 +240,7 @@ async fn receive(
                 Some(Poll::Pending) | None => false,
             };
             let count = hot.receive(crate::clock::now_ns(), context, &mut |_, datagram| {
-                arrived.push(datagram)
+                arrived.push(datagram);
             })?;
             if !arrived.ends.is_empty() {
                 return Poll::Ready(Ok(()));
