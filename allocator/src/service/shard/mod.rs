@@ -421,9 +421,18 @@ fn start_on<P: PacketPort + Send + 'static>(
 /// Hands out rates whenever the engine has some, once `grace` has passed: until then the engine keeps
 /// the newest rate of each flow. Sends connections their later rates, a few at a time. Ends when the engine has died.
 async fn hand_out_rates(shared: Shared, signal: Arc<engine_link::EngineSignal>, grace: Duration) {
-    tokio::time::sleep(grace).await;
-    shared.run(|state, _| state.open_rates());
     let later = shared.lock().later_waits();
+    // Datagrams have more to say than rates.
+    let without_rates = async {
+        loop {
+            later.notified().await;
+            while shared.run(|state, now_ns| state.send_later(now_ns, LATER_AT_ONCE)) {
+                tokio::task::yield_now().await;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(grace, without_rates).await;
+    shared.run(|state, _| state.open_rates());
     loop {
         // First those that have come before.
         while shared.run(|state, now_ns| {
