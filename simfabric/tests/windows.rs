@@ -35,6 +35,7 @@ impl Visitor for Run<'_> {
         transport: T,
     ) -> Result<Records, ExperimentError> {
         let Self(scene, order) = self;
+        let may = transport.is_local();
         let config = Config {
             seed: 5,
             fabric,
@@ -61,6 +62,7 @@ impl Visitor for Run<'_> {
                     spec
                 });
         let mut sim = Sim::new(config, scene.topology.clone(), flows, transport)?;
+        assert_eq!(sim.regions() > 1, may && order == Order::Windows);
         for end in &scene.ends {
             sim.run_until(*end)?;
         }

@@ -11,7 +11,7 @@
 use ratewright_topology::{Node, Topology};
 
 use crate::net::port::{Far, Port};
-use crate::net::{FabricConfig, QueueConfig, Spreading};
+use crate::net::{FabricConfig, QueueConfig, Spreading, top_switches};
 use crate::time::Span;
 
 /// A fabric's partition.
@@ -28,16 +28,12 @@ pub(crate) struct Regions {
 impl Regions {
     /// The partition of a fabric; none if it has one region only, or if there is anything by which parts
     /// of it act on each other without a packet: buffers that ports share, draws from the one generator of
-    /// random numbers, an allocator, links without delay.
+    /// random numbers, links without delay. An allocator is a region by itself.
     pub(crate) fn new(topology: &Topology, config: &FabricConfig) -> Option<Self> {
         let draws = [&config.nic, &config.edge, &config.core]
             .into_iter()
             .any(draws_numbers);
-        if draws
-            || config.shared_buffer.is_some()
-            || config.allocator.is_some()
-            || config.spreading != Spreading::Flow
-        {
+        if draws || config.shared_buffer.is_some() || config.spreading != Spreading::Flow {
             return None;
         }
         let mut pod_of_leaf = vec![None; topology.switches().len()];
@@ -64,7 +60,7 @@ impl Regions {
         let mut keys: Vec<_> = nodes.map(key_of).collect();
         keys.sort_unstable();
         keys.dedup();
-        if keys.len() < 2 || keys.len() > usize::from(u16::MAX) {
+        if keys.len() < 2 || keys.len() >= usize::from(u16::MAX) {
             return None;
         }
         let region_of = |node: Node| {
@@ -72,31 +68,40 @@ impl Regions {
             place.unwrap_or_default() as u16
         };
         let mut ports = vec![Vec::new(); keys.len()];
-        let mut delay_ns = u64::MAX;
+        let mut delays = Vec::new();
         for link in topology.links() {
             let (from, to) = (region_of(link.from), region_of(link.to));
             ports[usize::from(to)].push(link.id.0);
             if from != to {
                 ports[usize::from(from)].push(link.id.0);
-                delay_ns = delay_ns.min(link.delay_ns);
+                delays.push(Span::from_ns(link.delay_ns));
             }
         }
-        if delay_ns == 0 || delay_ns == u64::MAX {
-            return None;
+        let of_hosts = topology.hosts().iter();
+        let mut of_host: Vec<u16> = of_hosts.map(|h| region_of(Node::Host(h.id))).collect();
+        let of_switches = topology.switches().iter();
+        let of_switch: Vec<u16> = of_switches.map(|s| region_of(Node::Switch(s.id))).collect();
+        if let Some(links) = config.allocator {
+            let mut own = Vec::new();
+            let first = topology.links().len() as u32;
+            for (port, switch) in (first..).step_by(2).zip(top_switches(topology)) {
+                let both = [port, port + 1];
+                own.extend(both);
+                ports[usize::from(of_switch[switch as usize])].extend(both);
+            }
+            of_host.push(ports.len() as u16);
+            ports.push(own);
+            delays.push(links.delay + links.processing);
         }
+        let lookahead = delays
+            .into_iter()
+            .min()
+            .filter(|least| *least > Span::ZERO)?;
         Some(Self {
             ports,
-            of_host: topology
-                .hosts()
-                .iter()
-                .map(|h| region_of(Node::Host(h.id)))
-                .collect(),
-            of_switch: topology
-                .switches()
-                .iter()
-                .map(|s| region_of(Node::Switch(s.id)))
-                .collect(),
-            lookahead: Span::from_ns(delay_ns),
+            of_host,
+            of_switch,
+            lookahead,
         })
     }
 

@@ -478,6 +478,11 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         &self.transport
     }
 
+    /// Regions that take turns, window by window; 1 where the whole fabric goes through time at once.
+    pub fn regions(&self) -> usize {
+        self.core.regions.as_ref().map_or(1, Regions::len)
+    }
+
     /// What the run has left behind so far.
     pub fn records(&mut self) -> Records {
         self.core.settle();
