@@ -30,6 +30,7 @@ mod flows;
 pub mod parallel;
 mod reference;
 mod stats;
+mod survey;
 pub mod thread;
 
 #[cfg(test)]
@@ -40,6 +41,7 @@ pub use config::{EngineConfig, StepRule};
 pub use error::EngineError;
 pub use reference::ReferenceEngine;
 pub use stats::{EngineStats, LinkLoad};
+pub use survey::Survey;
 
 pub use crate::num::optimality::Optimality;
 
@@ -186,6 +188,15 @@ pub trait RateEngine: Send {
 
     /// How far the last iteration's rates are from the optimum. Costs about one iteration.
     fn optimality(&self) -> Optimality;
+
+    /// Goes on with a survey by about so many flows, or begins one. True once all were looked at, and the survey
+    /// says what was found. What flows and links are is what they are when they are looked at: a survey
+    /// that events or iterations come between is as inexact as they are large.
+    fn survey(&self, survey: &mut Survey, _flows: usize) -> bool {
+        self.link_loads(&mut survey.loads_bps);
+        survey.optimality = self.optimality();
+        true
+    }
 
     /// Flows in the table.
     fn flow_count(&self) -> usize;

@@ -1,7 +1,7 @@
 //! How far rates are from the optimum, and how fair they are.
 
 use super::Problem;
-use super::utility::Utility;
+use super::utility::{Utility, UtilityKind};
 
 /// The distance from the optimum. Everything is 0 for a problem without flows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
@@ -20,6 +20,88 @@ pub struct Optimality {
     pub rated_flows: usize,
 }
 
+/// The figures of flows that are looked at one after the other.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// What the prices' own rates put on the links.
+    loads: Vec<f64>,
+    /// D(p) − P(x̄), summed flow by flow so that two large, nearly equal totals never meet; without the charges.
+    gap: f64,
+    worth: f64,
+    score: f64,
+    rated_flows: usize,
+}
+
+/// A flow as a [`Tally`] looks at it.
+#[derive(Clone, Copy, Debug)]
+pub struct Tallied<'a> {
+    /// What its rate is worth.
+    pub utility: &'a UtilityKind,
+    /// Its weight.
+    pub weight: f64,
+    /// The highest rate that it can use.
+    pub cap: f64,
+    /// Its links.
+    pub path: &'a [u32],
+    /// The sum of their prices.
+    pub path_price: f64,
+    /// Its normalised rate.
+    pub rate: f64,
+}
+
+impl Tally {
+    /// Begins anew, over so many links.
+    pub fn begin(&mut self, links: usize) {
+        self.loads.clear();
+        self.loads.resize(links, 0.0);
+        (self.gap, self.worth, self.score, self.rated_flows) = (0.0, 0.0, 0.0, 0);
+    }
+
+    /// Looks at a flow. One that can get nothing (a failed link on its path) is left out.
+    pub fn add(&mut self, flow: &Tallied<'_>) {
+        if flow.cap <= 0.0 {
+            return;
+        }
+        let (utility, weight, rate) = (flow.utility, flow.weight, flow.rate);
+        let priced = utility.rate_at(flow.path_price / weight).min(flow.cap);
+        for &link in flow.path {
+            self.loads[link as usize] += priced;
+        }
+        if rate > 0.0 {
+            self.score += (rate * super::RATE_UNIT_BPS).log2();
+            self.rated_flows += 1;
+        }
+        let floor = rate.max(f64::MIN_POSITIVE);
+        self.gap +=
+            weight * (utility.value(priced) - utility.value(floor)) - flow.path_price * priced;
+        self.worth += weight * floor * utility.marginal(floor);
+    }
+
+    /// The figures, with the links' prices and capacities.
+    #[must_use]
+    pub fn finish(&self, prices: &[f64], capacities: &[f64]) -> Optimality {
+        let mut charges = 0.0;
+        let mut idle_charges = 0.0;
+        let mut overload: f64 = 0.0;
+        for ((&load, &price), &capacity) in self.loads.iter().zip(prices).zip(capacities) {
+            // The price of a link that nobody uses means nothing: it waits for the next flow.
+            if capacity > 0.0 && load > 0.0 {
+                charges += price * capacity;
+                idle_charges += price * (capacity - load).max(0.0);
+                overload = overload.max(load / capacity - 1.0);
+            }
+        }
+        let gap = self.gap + charges;
+        let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
+        Optimality {
+            relative_duality_gap: share(gap.max(0.0), self.worth),
+            kkt_residual: overload.max(share(idle_charges, charges)),
+            proportional_fairness_score: self.score,
+            rated_flows: self.rated_flows,
+        }
+    }
+}
+
 /// Measures normalised rates `normalized` and the prices behind them.
 ///
 /// Costs about one iteration; `loads` is scratch. Flows that can get nothing (a failed link on
@@ -31,49 +113,22 @@ pub fn measure(
     loads: &mut Vec<f64>,
 ) -> Optimality {
     let flows = problem.flows;
-    loads.clear();
-    loads.resize(problem.capacities.len(), 0.0);
-    // D(p) − P(x̄), summed flow by flow so that two large, nearly equal totals never meet.
-    let mut gap = 0.0;
-    let mut worth = 0.0;
-    let mut score = 0.0;
-    let mut rated_flows = 0;
+    let mut tally = Tally {
+        loads: std::mem::take(loads),
+        ..Tally::default()
+    };
+    tally.begin(problem.capacities.len());
     for (s, &rate) in normalized.iter().enumerate() {
-        let (cap, weight) = (flows.limits[s].cap, flows.weights[s]);
-        if cap <= 0.0 {
-            continue;
-        }
-        let utility = problem.classes.utility(flows.classes[s]);
-        let path_price = problem.path_price(s, prices);
-        let priced = utility.rate_at(path_price / weight).min(cap);
-        for &link in &flows.paths[s] {
-            loads[link as usize] += priced;
-        }
-        if rate > 0.0 {
-            score += (rate * super::RATE_UNIT_BPS).log2();
-            rated_flows += 1;
-        }
-        let floor = rate.max(f64::MIN_POSITIVE);
-        gap += weight * (utility.value(priced) - utility.value(floor)) - path_price * priced;
-        worth += weight * floor * utility.marginal(floor);
+        tally.add(&Tallied {
+            utility: problem.classes.utility(flows.classes[s]),
+            weight: flows.weights[s],
+            cap: flows.limits[s].cap,
+            path: &flows.paths[s],
+            path_price: problem.path_price(s, prices),
+            rate,
+        });
     }
-    let mut charges = 0.0;
-    let mut idle_charges = 0.0;
-    let mut overload: f64 = 0.0;
-    for ((&load, &price), &capacity) in loads.iter().zip(prices).zip(problem.capacities) {
-        // The price of a link that nobody uses means nothing: it waits for the next flow.
-        if capacity > 0.0 && load > 0.0 {
-            charges += price * capacity;
-            idle_charges += price * (capacity - load).max(0.0);
-            overload = overload.max(load / capacity - 1.0);
-        }
-    }
-    gap += charges;
-    let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
-    Optimality {
-        relative_duality_gap: share(gap.max(0.0), worth),
-        kkt_residual: overload.max(share(idle_charges, charges)),
-        proportional_fairness_score: score,
-        rated_flows,
-    }
+    let measured = tally.finish(prices, problem.capacities);
+    *loads = tally.loads;
+    measured
 }

@@ -115,10 +115,10 @@ impl Problem<'_> {
     }
 }
 
-/// The smallest capacity on a path.
+/// The smallest capacity on a path, of capacities in either precision.
 #[must_use]
-pub fn path_capacity(path: &[u32], capacities: &[f64]) -> f64 {
+pub fn path_capacity(path: &[u32], capacities: &[impl Copy + Into<f64>]) -> f64 {
     path.iter().fold(f64::INFINITY, |least, &link| {
-        least.min(capacities[link as usize])
+        least.min(capacities[link as usize].into())
     })
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::engine::{
-    EngineError, EngineEvent, IterationReport, Optimality, RateEngine, RateUpdate,
+    EngineError, EngineEvent, IterationReport, Optimality, RateEngine, RateUpdate, Survey,
 };
 
 use super::clock;
@@ -105,6 +105,10 @@ impl RateEngine for TimedEngine {
 
     fn optimality(&self) -> Optimality {
         self.inner.optimality()
+    }
+
+    fn survey(&self, survey: &mut Survey, flows: usize) -> bool {
+        self.inner.survey(survey, flows)
     }
 
     fn flow_count(&self) -> usize {

@@ -1,7 +1,5 @@
 //! The engine's memory by part, per flow.
 
-use std::fs;
-
 use ratewright_allocator::engine::parallel::EngineBytes;
 use serde::Serialize;
 
@@ -55,14 +53,4 @@ impl BytesPerFlow {
                 / (bytes.downward_rows + bytes.joint_rows).max(1) as f64,
         }
     }
-}
-
-/// What the kernel keeps in memory of this process, where it says so.
-pub(super) fn resident_bytes() -> Option<f64> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kib: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib * 1024.0)
 }

@@ -5,9 +5,9 @@ use std::path::Path;
 use anyhow::{Result, anyhow};
 use plotters::coord::Shift;
 use plotters::prelude::*;
+use ratewright_simfabric::report::plot::style::{self, GRID, INK, MUTED, REFERENCE};
 
 use crate::report::json::COMMIT;
-use crate::report::style::{self, GRID, INK, MUTED, REFERENCE};
 
 /// A line of a panel.
 #[derive(Debug, Clone)]

@@ -13,10 +13,11 @@ use ratewright_allocator::engine::{
 use ratewright_topology::{HostId, PathChoice, ThreeTierClos, Topology, TwoTierClos};
 use serde::Serialize;
 
-use super::bytes::{BytesPerFlow, resident_bytes};
+use super::bytes::BytesPerFlow;
 use super::iterations::{Counts, OfEvents, Phases, Quantiles, iterate, per_second};
 use super::sweep::print_json;
 use crate::clock::now_ns;
+use crate::proc::resident_bytes;
 use crate::report::json::COMMIT;
 
 /// Iterations before measuring: rows are put in order meanwhile.
@@ -339,7 +340,7 @@ pub(super) fn measure(options: &EngineOptions) -> Result<Results> {
     let starts: Vec<EngineEvent> = (0..options.flows)
         .map(|_| traffic.start())
         .collect::<Result<_>>()?;
-    let resident_before = resident_bytes();
+    let resident_before = resident_bytes(std::process::id());
     let (mut engine, blocks) = build(options, &topology, &capacities)?;
     if options.workers > 1 {
         // Where this process may not have that core, the scheduler's choice will do.
@@ -354,8 +355,8 @@ pub(super) fn measure(options: &EngineOptions) -> Result<Results> {
         engine.iterate();
         engine.drain_updates(&mut |_| {});
     }
-    let resident = resident_bytes().zip(resident_before);
-    let resident = resident.map(|(now, before)| now - before);
+    let resident = resident_bytes(std::process::id()).zip(resident_before);
+    let resident = resident.map(|(now, before)| now as f64 - before as f64);
     let max_relative_error = if options.against_reference {
         Some(compare(&mut engine, &starts, config, &capacities)?)
     } else {

@@ -11,7 +11,7 @@ use std::sync::RwLockReadGuard;
 use super::ParallelEngine;
 use super::directory::{Directory, Home};
 use super::flow_block::UNTOLD;
-use super::flows::{Terms, knee, path_capacity};
+use super::flows::{Terms, knee};
 use super::layout::{FlowBlockShape, Layout, Place, TABLE_SLOTS, copies_of};
 use super::link_block::Sums;
 use super::loose::LooseFlow;
@@ -21,9 +21,9 @@ use super::touched::{Sum, Touched};
 use super::view::slots_of;
 use super::worker::{Shared, lock, read, write};
 use crate::engine::LinkPath;
-use crate::num::Limit;
 use crate::num::arrivals::SWEEPS;
 use crate::num::utility::{ClassTable, UtilityKind};
+use crate::num::{Limit, path_capacity};
 
 /// Beyond this many starts between two iterations the prices start far from where they belong
 /// anyway, and the iterations find them faster than the starts' answers to each other do.

@@ -126,6 +126,19 @@ impl Directory {
         self.index.flows()
     }
 
+    /// The numbers of flows from `first` on, as far as they are in use, and of so many at most; and the number
+    /// to go on with, if there are more.
+    pub(super) fn flows_from(
+        &self,
+        first: u32,
+        most: usize,
+    ) -> (impl Iterator<Item = u32> + '_, Option<u32>) {
+        let end = (first as usize).saturating_add(most).min(self.keys.len());
+        let used = move |&flow: &u32| self.keys[flow as usize] != FREE;
+        let next = (end < self.keys.len()).then_some(end as u32);
+        ((first..end as u32).filter(used), next)
+    }
+
     /// Bytes that the index takes.
     pub(super) fn index_bytes(&self) -> usize {
         self.index.bytes()

@@ -16,7 +16,7 @@ use super::worker::{lock, read, write};
 use super::{ParallelEngine, derated, derating};
 use crate::engine::{EngineError, FlowKey, FlowSpec, LinkPath, MAX_PATH_LINKS};
 use crate::num::utility::UtilityKind;
-use crate::num::{Limit, RATE_UNIT_BPS};
+use crate::num::{Limit, RATE_UNIT_BPS, path_capacity};
 
 /// A knee beyond which a rate is nothing: of a flow whose path has no capacity.
 const CUT_KNEE: f32 = 1e30;
@@ -412,12 +412,6 @@ fn cells_over(
         }));
     }
     cells
-}
-
-/// The smallest capacity on a path.
-pub(super) fn path_capacity(path: &[u32], capacities: &[f32]) -> f64 {
-    let of_links = path.iter().map(|&link| capacities[link as usize]);
-    f64::from(of_links.fold(f32::INFINITY, f32::min))
 }
 
 /// The path price below which a log flow has its path's whole capacity.

@@ -156,6 +156,8 @@ impl UpdateReport {
 /// What a price update reads and writes, by register of links.
 pub(super) struct Lists<'a> {
     pub(super) capacities: &'a [Lanes],
+    /// Registers without a link stay what they are.
+    pub(super) linked: &'a [bool],
     pub(super) prices: &'a mut [Lanes],
     pub(super) rooms: &'a mut [Lanes],
     pub(super) steps: &'a mut [Lanes],
@@ -169,6 +171,8 @@ pub(super) struct LinkBlock {
     /// Capacity over load.
     pub(super) rooms: Vec<Table>,
     capacities: Vec<Lanes>,
+    /// By register: whether it has a link.
+    linked: Vec<bool>,
     step: Vec<Lanes>,
     excess: Vec<Lanes>,
     /// Sums over the workers. Take no room while those can be added up on the way.
@@ -187,6 +191,7 @@ impl LinkBlock {
             prices: vec![[Lanes([1.0; LANES]); TABLE_LANES]; tables],
             rooms: vec![[Lanes([UNLIMITED; LANES]); TABLE_LANES]; tables],
             capacities: lanes(0.0),
+            linked: vec![false; tables * TABLE_LANES],
             step: lanes(guard::FIRST_STEP * gamma),
             excess: lanes(0.0),
             load: Vec::new(),
@@ -209,7 +214,7 @@ impl LinkBlock {
             &self.surplus,
         ];
         let lanes: usize = lists.into_iter().map(Vec::capacity).sum();
-        tables * size_of::<Table>() + lanes * size_of::<Lanes>()
+        tables * size_of::<Table>() + lanes * size_of::<Lanes>() + self.linked.capacity()
     }
 
     /// Makes the slot of a table that stands for no link cost nothing.
@@ -226,6 +231,7 @@ impl LinkBlock {
         let of_link = copies_of(&self.copies, index as u32);
         for at in std::iter::once(index).chain(of_link.map(|copy| copy as usize)) {
             *at_mut(&mut self.capacities, at) = capacity;
+            self.linked[at / LANES] = true;
         }
     }
 
@@ -282,6 +288,7 @@ impl LinkBlock {
         let direct = !surplus && !self.has_surplus && self.copies.is_empty();
         direct.then(|| Lists {
             capacities: &self.capacities,
+            linked: &self.linked,
             prices: self.prices.as_flattened_mut(),
             rooms: self.rooms.as_flattened_mut(),
             steps: &mut self.step,

@@ -2,6 +2,7 @@
 //! of which the layout knows nothing. They are worked on one by one, in f64, like the reference's.
 
 use super::flow_block::NO_FLOW;
+use super::kernels::Moved;
 use super::layout::Layout;
 use super::link_block::{LinkBlock, Sums};
 use crate::engine::LinkPath;
@@ -32,7 +33,7 @@ pub(super) struct LooseFlow {
 pub(super) struct LooseFlows {
     pub(super) flows: Vec<LooseFlow>,
     /// (flow, its rate in Gbit/s) that passed the threshold.
-    pub(super) moved: Vec<(u32, f32)>,
+    pub(super) moved: Vec<Moved>,
 }
 
 impl LooseFlow {
@@ -120,7 +121,10 @@ impl LooseFlows {
             if flow.told < 0.0 || (fits - flow.told).abs() > threshold * flow.told {
                 flow.told = fits;
                 debug_assert_ne!(flow.flow, NO_FLOW);
-                self.moved.push((flow.flow, fits as f32));
+                self.moved.push(Moved {
+                    flow: flow.flow,
+                    rate: fits as f32,
+                });
             }
         }
     }

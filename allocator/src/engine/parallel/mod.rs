@@ -77,7 +77,7 @@ use self::answers::{Answered, Answers};
 use self::directory::Directory;
 use self::flow_block::FlowBlock;
 use self::gate::Gate;
-use self::kernels::Kernels;
+use self::kernels::{Kernels, Moved};
 use self::layout::TABLE_SLOTS;
 use self::link_block::{LinkBlock, Sums, UpdateReport, UpdateRule};
 use self::loose::LooseFlows;
@@ -86,7 +86,7 @@ use self::worker::{Outbox, PhaseClock, Plan, Shared, Worker, lock, write};
 use super::affinity::pin_current_thread;
 use super::{
     EngineConfig, EngineError, EngineEvent, IterationReport, Optimality, RateEngine, RateUpdate,
-    StepRule,
+    StepRule, Survey,
 };
 use crate::num::RATE_UNIT_BPS;
 
@@ -338,7 +338,7 @@ impl ParallelEngine {
         for outbox in &self.shared.outboxes {
             let moved = &mut lock(outbox).moved;
             let enough = KEPT_UPDATES.max(4 * moved.len());
-            for (flow, rate) in moved.drain(..) {
+            for Moved { flow, rate } in moved.drain(..) {
                 sink(RateUpdate {
                     key: directory.key(flow),
                     rate_bps: f64::from(rate) * RATE_UNIT_BPS,
@@ -515,7 +515,13 @@ impl RateEngine for ParallelEngine {
     }
 
     fn optimality(&self) -> Optimality {
-        self.measure_optimality()
+        let mut survey = Survey::default();
+        self.go_on_surveying(&mut survey, usize::MAX);
+        survey.optimality
+    }
+
+    fn survey(&self, survey: &mut Survey, flows: usize) -> bool {
+        self.go_on_surveying(survey, flows)
     }
 
     fn flow_count(&self) -> usize {

@@ -9,7 +9,6 @@
 
 use super::directory::{Home, MAX_LOOSE_PER_WORKER};
 use super::flow_block::{CellState, End, FlowBlock};
-use super::flows::path_capacity;
 use super::lanes::Cell;
 use super::loose::LooseFlow;
 use super::rows::CELL_BITS;
@@ -17,8 +16,8 @@ use super::view::{links_by_slot, slots_of};
 use super::worker::lock;
 use super::{Ordering, ParallelEngine};
 use crate::engine::LinkPath;
-use crate::num::Limit;
 use crate::num::utility::UtilityKind;
+use crate::num::{Limit, path_capacity};
 
 /// The cell of a flow that has none yet. Its lane never holds a flow.
 pub(super) const COMING: Cell = (1 << CELL_BITS) - 1;

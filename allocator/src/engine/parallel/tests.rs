@@ -528,7 +528,7 @@ fn many_flows_are_walked_as_few_are() {
                         source: mixed & 31,
                         destination: (mixed & 31) ^ (1 + (mixed >> 8) % 31),
                         hash: mixed,
-                        weight: if key % 5 == 0 { weight } else { 1.0 },
+                        weight: if key.is_multiple_of(5) { weight } else { 1.0 },
                         class: 0,
                         demand_bps: f64::INFINITY,
                     };
@@ -601,6 +601,54 @@ fn starts_are_answered_before_the_iteration() {
                 .expect("the iteration tells it too");
             let off = early.rate_bps / told.rate_bps - 1.0;
             assert!(off.abs() < 0.05, "{early:?} for {told:?} in round {round}");
+        }
+    }
+}
+
+/// However few flows it looks at each time, a survey finds every one of them once, in rows and out of them.
+#[test]
+fn a_survey_in_pieces_finds_what_the_flows_have() {
+    let topology = two_tiers(4, 6, 2);
+    let sketch = |key: u32| Sketch {
+        source: key % 24,
+        destination: (key * 7 + 1) % 24,
+        hash: key,
+        weight: f64::from(1 + key % 3),
+        class: u8::from(key.is_multiple_of(5)),
+        demand_bps: f64::INFINITY,
+    };
+    for mut engine in engines(&topology) {
+        for key in 0..100 {
+            let event = start(&topology, u64::from(key), &sketch(key));
+            engine.apply(event).expect("valid");
+        }
+        // Numbers that are free again.
+        for key in [3, 40, 99] {
+            engine.apply(EngineEvent::End(FlowKey(key))).expect("known");
+        }
+        settle(&mut engine);
+        let rates = engine.rates_bps();
+        let score: f64 = rates.iter().map(|(_, rate_bps)| rate_bps.log2()).sum();
+        let mut loads_bps = Vec::new();
+        engine.link_loads(&mut loads_bps);
+        for flows in [1, 7, 97, 1_000] {
+            let mut survey = Survey::default();
+            // Twice: a survey begins anew when it is over.
+            for _ in 0..2 {
+                let mut looks = 1;
+                while !engine.survey(&mut survey, flows) {
+                    looks += 1;
+                }
+                assert!(looks >= rates.len() / flows);
+                assert_eq!(survey.optimality, engine.optimality());
+                assert_eq!(survey.optimality.rated_flows, rates.len());
+                assert!(survey.optimality.relative_duality_gap < 1e-2);
+                let found = survey.optimality.proportional_fairness_score;
+                assert!((found / score - 1.0).abs() < 1e-9, "{found} for {score}");
+                for (found, load_bps) in survey.loads_bps.iter().zip(&loads_bps) {
+                    assert!((found - load_bps).abs() <= 1e-9 * load_bps);
+                }
+            }
         }
     }
 }

@@ -7,13 +7,14 @@ use arrayvec::ArrayVec;
 use super::ParallelEngine;
 use super::directory::Home;
 use super::flow_block::End;
-use super::flows::{path_capacity, pod_index};
+use super::flows::pod_index;
 use super::layout::{FlowBlockShape, HOST_SLOTS, Layout, TABLE_SLOTS};
 use super::pending::COMING;
 use super::worker::{PhaseTimes, lock, read};
-use crate::engine::{FlowKey, LinkPath, MAX_PATH_LINKS, Optimality};
+use crate::engine::{FlowKey, LinkPath, MAX_PATH_LINKS, Survey};
+use crate::num::optimality::Tallied;
 use crate::num::utility::UtilityKind;
-use crate::num::{Flows, Limit, Problem, RATE_UNIT_BPS, optimality};
+use crate::num::{Limit, RATE_UNIT_BPS, path_capacity};
 
 /// How long the first worker spent in the parts of its iterations, summed up, in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,6 +84,8 @@ pub(super) struct FlowView {
     pub(super) limit: Limit,
     /// Normalised, in Gbit/s.
     rate: f64,
+    /// The sum of the prices of its links.
+    path_price: f64,
 }
 
 impl ParallelEngine {
@@ -142,7 +145,12 @@ impl ParallelEngine {
                 let blocks: Vec<_> = self.shared.link_blocks.iter().map(read).collect();
                 let list = lock(&self.shared.loose[usize::from(worker)]);
                 let flow = &list.flows[index as usize];
+                let price = |&link: &u32| {
+                    let place = self.shared.layout.place(link);
+                    f64::from(blocks[usize::from(place.link_block)].price(place.index as usize))
+                };
                 return FlowView {
+                    path_price: flow.links.iter().map(price).sum(),
                     path: flow.links.clone(),
                     class: flow.class,
                     weight: flow.weight,
@@ -163,9 +171,11 @@ impl ParallelEngine {
             (block.ends(cell), block.state(cell))
         };
         let mut path = LinkPath::new();
-        let mut room = f32::INFINITY;
+        let (mut room, mut path_price) = (f32::INFINITY, 0.0);
         for (link_block, index) in slots_of(&self.shared.layout, &shape, &ends) {
-            room = room.min(read(&self.shared.link_blocks[link_block]).room(index));
+            let block = read(&self.shared.link_blocks[link_block]);
+            room = room.min(block.room(index));
+            path_price += f64::from(block.price(index));
             path.push(links_of[link_block][index]);
         }
         let weight = f64::from(state.weight);
@@ -176,6 +186,7 @@ impl ParallelEngine {
             class: 0,
             weight,
             rate: f64::from(state.rate * room),
+            path_price,
         }
     }
 
@@ -191,30 +202,41 @@ impl ParallelEngine {
         }
     }
 
-    pub(super) fn measure_optimality(&self) -> Optimality {
-        let links_of = links_by_slot(&self.shared.layout);
-        let flows: Vec<FlowView> = self
-            .directory
-            .flows()
-            .map(|flow| self.view(flow, &links_of))
-            .collect();
-        let paths: Vec<_> = flows.iter().map(|flow| flow.path.clone()).collect();
-        let classes: Vec<_> = flows.iter().map(|flow| flow.class).collect();
-        let weights: Vec<_> = flows.iter().map(|flow| flow.weight).collect();
-        let limits: Vec<_> = flows.iter().map(|flow| flow.limit).collect();
-        let rates: Vec<_> = flows.iter().map(|flow| flow.rate).collect();
+    /// Looks at so many flows more; true if those were the last.
+    pub(super) fn go_on_surveying(&self, survey: &mut Survey, flows: usize) -> bool {
+        let links = self.capacities.len();
+        // Another topology has come meanwhile.
+        let other = survey.loads_bps.len() != links;
+        if !std::mem::replace(&mut survey.begun, true) || other {
+            survey.next = 0;
+            survey.links_of = links_by_slot(&self.shared.layout);
+            survey.tally.begin(links);
+            survey.loads_bps.clear();
+            survey.loads_bps.resize(links, 0.0);
+        }
+        let (numbers, next) = self.directory.flows_from(survey.next, flows);
+        for flow in numbers {
+            let view = self.view(flow, &survey.links_of);
+            for &link in &view.path {
+                survey.loads_bps[link as usize] += view.rate * RATE_UNIT_BPS;
+            }
+            survey.tally.add(&Tallied {
+                utility: self.config.classes.utility(view.class),
+                weight: view.weight,
+                cap: view.limit.cap,
+                path: &view.path,
+                path_price: view.path_price,
+                rate: view.rate,
+            });
+        }
+        if let Some(next) = next {
+            survey.next = next;
+            return false;
+        }
         let capacities: Vec<f64> = self.capacities.iter().copied().map(f64::from).collect();
-        let problem = Problem {
-            capacities: &capacities,
-            classes: &self.config.classes,
-            flows: Flows {
-                paths: &paths,
-                classes: &classes,
-                weights: &weights,
-                limits: &limits,
-            },
-        };
-        optimality::measure(&problem, &self.prices(), &rates, &mut Vec::new())
+        survey.optimality = survey.tally.finish(&self.prices(), &capacities);
+        survey.begun = false;
+        true
     }
 }
 

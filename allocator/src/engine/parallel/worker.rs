@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockW
 
 use super::flow_block::FlowBlock;
 use super::gate::{Closed, Gate};
-use super::kernels::{CoreSide, Kernels, Pass, Scratch, Side};
+use super::kernels::{CoreSide, Kernels, Moved, Pass, Scratch, Side};
 use super::layout::Layout;
 use super::link_block::{LinkBlock, Sums, UpdateReport, UpdateRule};
 use super::loose::LooseFlows;
@@ -24,8 +24,12 @@ const ROUNDS: u64 = 4;
 /// From so many flows of a worker on, some 12 MB, fetching ahead pays: they have left the caches by
 /// the time they are walked over again. With fewer, it costs 6 % and gains nothing.
 pub(super) const FAR_FLOWS: usize = 400_000;
-/// Rows that are passed over at once if none of their flows has moved.
-const QUIET_ROWS: usize = 64;
+/// If more than one in so many rates passed the threshold in the last walk, as many are expected to do so in
+/// the next one: a third of the rows has such a flow then.
+const STILL: usize = 32;
+/// And in as many after that one: rates go on to move once they have begun to, but those that were told at once
+/// are not told again by the walk after that.
+const MOVING_WALKS: u32 = 4;
 
 /// What the workers do in the coming iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,8 +65,8 @@ pub(super) struct PhaseTimes {
 /// What a worker leaves for the engine.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
-    /// (flow, rate in Gbit/s) that passed the threshold.
-    pub(super) moved: Vec<(u32, f32)>,
+    /// Rates that passed the threshold.
+    pub(super) moved: Vec<Moved>,
     pub(super) report: UpdateReport,
     /// Rows were put in order.
     pub(super) tidied: bool,
@@ -116,6 +120,8 @@ pub(super) struct Worker {
     scratch: Scratch,
     /// Flows met on the last walk.
     flows: usize,
+    /// On so many walks to come, many rates are expected to pass the threshold.
+    moving: u32,
     /// The last walk began at the last FlowBlock.
     backwards: bool,
     /// The FlowBlock that was put in order last, among the worker's.
@@ -129,6 +135,7 @@ impl Worker {
             iteration: 0,
             scratch: Scratch::default(),
             flows: 0,
+            moving: 0,
             backwards: false,
             next_to_tidy: 0,
         }
@@ -177,6 +184,10 @@ impl Worker {
         }
         shared.gate.pass(self.index, first + 3)?;
         times.distribution_ns = clock.lap();
+        // After events, rates move the most.
+        if plan == Plan::Prompt {
+            self.moving = MOVING_WALKS;
+        }
         if matches!(plan, Plan::Prompt | Plan::Settle) {
             self.flows(shared, true, false, &mut outbox);
             times.normalization_ns = clock.lap();
@@ -218,12 +229,14 @@ impl Worker {
 
     /// The worker's flows: F-NORM of the rates that there are, new rates, or both.
     fn flows(&mut self, shared: &Shared, normalize: bool, rates: bool, outbox: &mut Outbox) {
+        let flows = std::mem::take(&mut self.flows);
         let pass = Pass {
             normalize,
             rates,
             threshold: shared.threshold,
-            far: std::mem::take(&mut self.flows) >= shared.far_flows,
+            far: flows >= shared.far_flows,
             contended: shared.workers > 1,
+            moving: self.moving > 0,
         };
         let mut sums = write(&shared.sums[self.index]);
         if rates {
@@ -281,8 +294,16 @@ impl Worker {
                 .kernels
                 .run(pass, &mut block, side, &mut self.scratch);
             if normalize {
-                collect(&block, &self.scratch, &mut outbox.moved);
+                shared
+                    .kernels
+                    .collect(&block, &self.scratch, &mut outbox.moved);
             }
+        }
+        if normalize {
+            self.moving = match outbox.moved.len() * STILL > self.flows {
+                true => MOVING_WALKS,
+                false => self.moving.saturating_sub(1),
+            };
         }
         // Those that no FlowBlock of this worker adds to.
         sums.iter_mut().for_each(Sums::clear);
@@ -321,40 +342,6 @@ impl Worker {
 fn two(sums: &mut [Sums], [first, second]: [usize; 2]) -> [&mut Sums; 2] {
     let (low, high) = sums.split_at_mut(second);
     [&mut low[first], &mut high[0]]
-}
-
-/// Moves the flows whose rate passed the threshold into the outbox.
-fn collect(block: &FlowBlock, scratch: &Scratch, out: &mut Vec<(u32, f32)>) {
-    let joint = &block.joint;
-    collect_rows(&scratch.moved, &block.down.used, out, |row, lane| {
-        (block.flow[row][lane], block.told[row].0[lane])
-    });
-    collect_rows(&scratch.joint_moved, &joint.down.used, out, |row, lane| {
-        (joint.flow[row][lane], joint.told[row].0[lane])
-    });
-}
-
-fn collect_rows(
-    moved: &[u16],
-    used: &[u16],
-    out: &mut Vec<(u32, f32)>,
-    flow: impl Fn(usize, usize) -> (u32, f32),
-) {
-    let chunks = moved.chunks(QUIET_ROWS).zip(used.chunks(QUIET_ROWS));
-    for (chunk, (moved, used)) in chunks.enumerate() {
-        // In most iterations, almost none has moved.
-        if moved.iter().fold(0, |any, lanes| any | lanes) == 0 {
-            continue;
-        }
-        for (row, (&moved, &used)) in (chunk * QUIET_ROWS..).zip(moved.iter().zip(used)) {
-            let mut lanes = moved & used;
-            while lanes != 0 {
-                let lane = lanes.trailing_zeros() as usize;
-                lanes &= lanes - 1;
-                out.push(flow(row, lane));
-            }
-        }
-    }
 }
 
 impl Shared {

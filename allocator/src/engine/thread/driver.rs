@@ -10,18 +10,18 @@ use rustc_hash::FxBuildHasher;
 
 use super::LONG_PARK;
 use crate::engine::{
-    EngineError, EngineEvent, EngineStats, FlowKey, LinkLoad, RateEngine, RateUpdate, clock,
+    EngineError, EngineEvent, EngineStats, FlowKey, LinkLoad, RateEngine, RateUpdate, Survey, clock,
 };
 
 /// Links in a snapshot.
 const TOP_LINKS: usize = 16;
 /// Snapshots are at least this far apart, so that a busy engine does not spend itself on them.
 const PUBLISH_EVERY: Duration = Duration::from_millis(100);
-/// The distance from the optimum is measured at most this often while flows come and go: it looks at every
-/// flow, for milliseconds where there are tens of thousands, and a start that comes meanwhile waits.
-const MEASURE_EVERY: Duration = Duration::from_secs(10);
-/// Adding the links' loads up looks at every flow, too. It gets one part of the time in so many.
+/// Links' loads and the distance from the optimum are found by a look at every flow. While flows come and
+/// go it gets one part of the time in so many.
 const LOOKING_SHARE: u32 = 1_000;
+/// Flows that are looked at in one go, since a start that comes meanwhile waits: ten microseconds or so.
+const FLOWS_AT_ONCE: usize = 32;
 /// Iteration times are looked at over one to two of these.
 const WINDOW: Duration = Duration::from_secs(5);
 /// Iterations longer than this count as this long.
@@ -46,8 +46,10 @@ pub struct Driver {
     stats: EngineStats,
     times: Times,
     published: Instant,
-    measured: Instant,
-    /// When links' loads were last added up, and how long that took.
+    /// The look at every flow, and whether it is under way.
+    survey: Survey,
+    surveys: bool,
+    /// When one was last begun, and how long it has taken so far.
     looked: Instant,
     looking: Duration,
     iterated: Instant,
@@ -55,7 +57,6 @@ pub struct Driver {
     stale: bool,
     /// Iterations ran since the distance from the optimum was measured.
     unmeasured: bool,
-    loads_bps: Vec<f64>,
     capacities_bps: Vec<f64>,
 }
 
@@ -74,13 +75,13 @@ impl Driver {
             },
             times: Times::new(now),
             published: now,
-            measured: now,
+            survey: Survey::default(),
+            surveys: false,
             looked: now,
             looking: Duration::ZERO,
             iterated: now,
             stale: true,
             unmeasured: false,
-            loads_bps: Vec::new(),
             capacities_bps: Vec::new(),
         }
     }
@@ -109,7 +110,11 @@ impl Driver {
             EngineEvent::DropSession(session) => {
                 self.waiting.retain(|key, _| key.session() != *session);
             }
-            EngineEvent::Reset { .. } => self.waiting.clear(),
+            EngineEvent::Reset { .. } => {
+                self.waiting.clear();
+                // Of other links.
+                self.survey.restart();
+            }
             EngineEvent::Reroute { .. } | EngineEvent::Capacity { .. } => {}
         }
         self.stats.settled = false;
@@ -191,19 +196,33 @@ impl Driver {
         !self.waiting.is_empty()
     }
 
-    /// Publishes figures if it is time. Returns when to call this again if the engine rests until then.
+    /// Publishes figures if it is time, after looking at every flow if it is time for that; at a few of them each
+    /// time. Returns when to call this again if the engine rests until then.
     pub fn chores(&mut self, now: Instant) -> Duration {
-        let since = now.duration_since(self.published);
-        if !self.stats.settled {
-            if since >= PUBLISH_EVERY {
-                self.publish(now, MEASURE_EVERY);
+        if self.surveys {
+            if !self.survey() {
+                return Duration::ZERO;
             }
-            return PUBLISH_EVERY;
+            self.publish(now);
         }
+        let since = now.duration_since(self.published);
+        let quiet = now.duration_since(self.iterated) >= PUBLISH_EVERY;
         if self.stale && since >= PUBLISH_EVERY {
-            let quiet = now.duration_since(self.iterated) >= PUBLISH_EVERY;
-            let measure_after = if quiet { PUBLISH_EVERY } else { MEASURE_EVERY };
-            self.publish(now, measure_after);
+            let pause = if self.unmeasured && quiet {
+                Duration::ZERO
+            } else {
+                LOOKING_SHARE * self.looking
+            };
+            if now.duration_since(self.looked) >= pause {
+                (self.looked, self.looking) = (now, Duration::ZERO);
+                (self.surveys, self.unmeasured) = (true, false);
+                self.survey.restart();
+                return Duration::ZERO;
+            }
+            self.publish(now);
+        }
+        if !self.stats.settled {
+            return PUBLISH_EVERY;
         }
         match (self.waiting.is_empty(), self.stale) {
             (false, _) => RETRY_EVERY,
@@ -214,33 +233,33 @@ impl Driver {
         }
     }
 
-    fn publish(&mut self, now: Instant, measure_after: Duration) {
-        let measures = self.unmeasured && now.duration_since(self.measured) >= measure_after;
-        if measures {
-            self.stats.optimality = self.engine.optimality();
-            self.measured = now;
-            self.unmeasured = false;
-        }
-        if measures || now.duration_since(self.looked) >= LOOKING_SHARE * self.looking {
-            let began = clock::now();
+    /// Goes on looking at flows; true if all were looked at.
+    fn survey(&mut self) -> bool {
+        let began = clock::now();
+        let done = self.engine.survey(&mut self.survey, FLOWS_AT_ONCE);
+        if done {
+            self.surveys = false;
+            self.stats.optimality = self.survey.optimality;
             self.stats.top_links = self.top_links();
-            self.looking = began.elapsed();
-            self.looked = now;
         }
+        self.looking += began.elapsed();
+        done
+    }
+
+    fn publish(&mut self, now: Instant) {
         self.stats.flows = self.engine.flow_count();
         self.stats.p50_iteration_ns = self.times.quantile(0.5);
         self.stats.p99_iteration_ns = self.times.quantile(0.99);
         self.snapshot.store(Arc::new(self.stats.clone()));
         self.published = now;
-        // It comes back for the measurement.
+        // It comes back for the survey.
         self.stale = self.unmeasured;
     }
 
     fn top_links(&mut self) -> Vec<LinkLoad> {
-        self.engine.link_loads(&mut self.loads_bps);
         self.engine.link_capacities(&mut self.capacities_bps);
         let mut links: Vec<LinkLoad> = (0u32..)
-            .zip(self.loads_bps.iter().zip(&self.capacities_bps))
+            .zip(self.survey.loads_bps.iter().zip(&self.capacities_bps))
             .map(|(link, (&load_bps, &capacity_bps))| LinkLoad {
                 link,
                 load_bps,

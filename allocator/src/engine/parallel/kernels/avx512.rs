@@ -6,9 +6,11 @@
 //! the two transports, everything is arithmetic on whole registers (see `rows`).
 #![allow(unsafe_code)]
 
+mod collect;
 mod joint;
 mod prices;
 
+pub(super) use collect::collect;
 pub(super) use prices::update;
 
 use std::arch::x86_64::*;
@@ -39,6 +41,7 @@ pub(super) fn detected() -> bool {
         && is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("avx512vl")
         && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("popcnt")
 }
 
 /// See [`super::Kernels::run`].
@@ -577,7 +580,15 @@ fn down_rows<
             leave_nothing(side, keep, table);
             continue;
         }
-        down_table::<NORMALIZE, RATES, PLAIN, CORE, FAR>(pass, block, side, table, scratch);
+        if NORMALIZE && pass.moving {
+            down_table::<NORMALIZE, RATES, PLAIN, CORE, FAR, true>(
+                pass, block, side, table, scratch,
+            );
+        } else {
+            down_table::<NORMALIZE, RATES, PLAIN, CORE, FAR, false>(
+                pass, block, side, table, scratch,
+            );
+        }
         if RATES {
             let cells = scratch.rates.as_mut_ptr().cast::<u32>();
             let mut totals = Totals::<CORE>::new();
@@ -634,6 +645,9 @@ fn two_cells(cells: &Cells, two: usize) -> u64 {
     unsafe { first.add(two).read_volatile() }
 }
 
+/// `MOVING` if many rates are expected to pass the threshold. Where about half of the rows have one that does, the
+/// branch around the store is guessed wrong and costs more than a store for every row, which costs more where
+/// next to none has.
 #[inline(never)]
 #[target_feature(enable = "avx512f")]
 fn down_table<
@@ -642,6 +656,7 @@ fn down_table<
     const PLAIN: bool,
     const CORE: bool,
     const FAR: bool,
+    const MOVING: bool,
 >(
     pass: Pass,
     block: &mut FlowBlock,
@@ -689,7 +704,7 @@ fn down_table<
             let distance = _mm512_abs_ps(_mm512_sub_ps(fits, last));
             let far = _mm512_mul_ps(threshold, last);
             let moved = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(distance, far);
-            if moved != 0 {
+            if MOVING || moved != 0 {
                 store(told, _mm512_mask_mov_ps(last, moved, fits));
             }
             *of_mut(&mut scratch.moved, row) = moved;

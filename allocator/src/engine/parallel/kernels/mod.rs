@@ -8,7 +8,11 @@ use super::link_block::{LinkBlock, Sums, UpdateReport, UpdateRule};
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod collect;
 mod portable;
+
+pub(super) use self::collect::Moved;
+use self::collect::Rows;
 
 /// An instruction set that the engine has kernels for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,6 +72,8 @@ pub(super) struct Pass {
     pub(super) far: bool,
     /// Other workers write prices and read sums, so that their cache lines have to be fetched from there.
     pub(super) contended: bool,
+    /// Many rates pass the threshold, as far as anybody knows.
+    pub(super) moving: bool,
 }
 
 /// What one side of a FlowBlock looks up, and sums up.
@@ -171,6 +177,38 @@ impl Kernels {
             Simd::Avx512 => unsafe { avx512::run(pass, block, sides, scratch) },
             #[cfg(not(target_arch = "x86_64"))]
             _ => portable::run(pass, block, sides, scratch),
+        }
+    }
+
+    /// Appends the flows whose rate passed the threshold in the last run over this FlowBlock.
+    pub(super) fn collect(self, block: &FlowBlock, scratch: &Scratch, out: &mut Vec<Moved>) {
+        let joint = &block.joint;
+        let lists = [
+            Rows {
+                moved: &scratch.moved,
+                used: &block.down.used,
+                flow: &block.flow,
+                told: &block.told,
+            },
+            Rows {
+                moved: &scratch.joint_moved,
+                used: &joint.down.used,
+                flow: &joint.flow,
+                told: &joint.told,
+            },
+        ];
+        for rows in lists {
+            self.collect_rows(rows, out);
+        }
+    }
+
+    #[allow(unsafe_code)]
+    fn collect_rows(self, rows: Rows<'_>, out: &mut Vec<Moved>) {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: `new` lets only what was detected through.
+            Simd::Avx512 => unsafe { avx512::collect(rows, out) },
+            _ => collect::collect(rows, out),
         }
     }
 

@@ -37,10 +37,19 @@ pub(super) fn joint_rows<const PLAIN: bool>(
             continue;
         }
         let links = [&*up, &*down];
-        match (pass.normalize, pass.rates) {
-            (true, true) => rates::<true, true, PLAIN>(pass, joint, terms, links, table, scratch),
-            (false, true) => rates::<false, true, PLAIN>(pass, joint, terms, links, table, scratch),
-            (_, false) => rates::<true, false, true>(pass, joint, terms, links, table, scratch),
+        macro_rules! rates {
+            ($normalize:literal, $rates:literal, $plain:expr, $moving:literal) => {
+                rates::<$normalize, $rates, { $plain }, $moving>(
+                    pass, joint, terms, links, table, scratch,
+                )
+            };
+        }
+        match (pass.normalize, pass.rates, pass.moving) {
+            (true, true, false) => rates!(true, true, PLAIN, false),
+            (true, true, true) => rates!(true, true, PLAIN, true),
+            (false, true, _) => rates!(false, true, PLAIN, false),
+            (_, false, false) => rates!(true, false, true, false),
+            (_, false, true) => rates!(true, false, true, true),
         }
         if pass.rates {
             sums::<PLAIN>(joint, [&mut *up, &mut *down], table, scratch);
@@ -56,10 +65,10 @@ struct Terms<'a> {
     knees: &'a [Lanes],
 }
 
-/// F-NORM, threshold and new rates of the flows to a rack.
+/// F-NORM, threshold and new rates of the flows to a rack. `MOVING` as for the other rows.
 #[inline(never)]
 #[target_feature(enable = "avx512f")]
-fn rates<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool>(
+fn rates<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool, const MOVING: bool>(
     pass: Pass,
     joint: &mut JointRows,
     terms: Terms<'_>,
@@ -92,7 +101,7 @@ fn rates<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool>(
             let last = load(told);
             let distance = _mm512_abs_ps(_mm512_sub_ps(fits, last));
             let moved = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(distance, _mm512_mul_ps(threshold, last));
-            if moved != 0 {
+            if MOVING || moved != 0 {
                 store(told, _mm512_mask_mov_ps(last, moved, fits));
             }
             *of_mut(&mut scratch.joint_moved, row) = moved;

@@ -126,6 +126,10 @@ fn direct(gamma: f32, lists: &mut Lists<'_>, first: &Sums, rest: &[&Sums]) -> Up
             ask_for(of(loads, i + AHEAD), false);
             ask_for(of(reactions, i + AHEAD), false);
         }
+        // A rack of 16 hosts has links in two registers of four.
+        if !*of(lists.linked, i) {
+            continue;
+        }
         let (mut sum, mut reaction) = (load(of(loads, i)), load(of(reactions, i)));
         for sums in rest {
             sum = _mm512_add_ps(sum, load(of(sums.load.as_flattened(), i)));

@@ -1,0 +1,115 @@
+//! Collects the flows whose rate passed the threshold.
+
+use super::super::lanes::{Lanes, lanes_of};
+
+/// Rows that are passed over at once if none of their flows has moved.
+pub(super) const QUIET_ROWS: usize = 64;
+
+/// A flow that is told a rate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(C)]
+pub(in crate::engine::parallel) struct Moved {
+    /// Its number.
+    pub(in crate::engine::parallel) flow: u32,
+    /// Its rate in Gbit/s.
+    pub(in crate::engine::parallel) rate: f32,
+}
+
+/// What rows have of their flows, by row.
+#[derive(Clone, Copy)]
+pub(super) struct Rows<'a> {
+    /// Lanes whose rate passed the threshold. The list may be longer than the others.
+    pub(super) moved: &'a [u16],
+    /// Lanes that hold a flow.
+    pub(super) used: &'a [u16],
+    pub(super) flow: &'a [[u32; 16]],
+    pub(super) told: &'a [Lanes],
+}
+
+impl<'a> Rows<'a> {
+    /// Those with flows that moved, [`QUIET_ROWS`] at a time: in most iterations, almost none has.
+    pub(super) fn busy(self) -> impl Iterator<Item = Self> {
+        // Before the first joint flow there are no lists but a row that holds none.
+        let rows = self.used.len().min(self.flow.len());
+        let firsts = (0..rows).step_by(QUIET_ROWS);
+        let chunks = firsts.map(move |first| {
+            let rows = first..rows.min(first + QUIET_ROWS);
+            Self {
+                moved: &self.moved[rows.clone()],
+                used: &self.used[rows.clone()],
+                flow: &self.flow[rows.clone()],
+                told: &self.told[rows],
+            }
+        });
+        chunks.filter(|rows| rows.moved.iter().fold(0, |any, lanes| any | lanes) != 0)
+    }
+}
+
+/// In plain Rust.
+pub(super) fn collect(rows: Rows<'_>, out: &mut Vec<Moved>) {
+    for rows in rows.busy() {
+        for (row, (&moved, &used)) in rows.moved.iter().zip(rows.used).enumerate() {
+            out.extend(lanes_of(moved & used).map(|lane| Moved {
+                flow: rows.flow[row][lane],
+                rate: rows.told[row].0[lane],
+            }));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::{RngExt, SeedableRng};
+    use rand_pcg::Pcg64Mcg;
+
+    use super::super::{Kernels, Simd};
+    use super::*;
+
+    /// Every flow that moved and is there, in order of rows and lanes, with its rate, whatever the
+    /// instruction set, how many moved, and how long the list of masks is.
+    #[test]
+    fn what_moved_is_collected_once_and_in_order() {
+        let mut random = Pcg64Mcg::seed_from_u64(9);
+        for (rows, share) in [
+            (0, 1),
+            (1, 1),
+            (63, 3),
+            (64, 1),
+            (65, 40),
+            (300, 200),
+            (900, 2),
+        ] {
+            let mask = |random: &mut Pcg64Mcg| {
+                (0..16).fold(0u16, |mask, lane| {
+                    mask | u16::from(random.random_range(0..share) == 0) << lane
+                })
+            };
+            let moved: Vec<u16> = (0..rows + 7).map(|_| mask(&mut random)).collect();
+            let used: Vec<u16> = (0..rows).map(|_| random.random()).collect();
+            let flow: Vec<[u32; 16]> = (0..rows).map(|_| random.random()).collect();
+            let told: Vec<Lanes> = (0..rows).map(|_| Lanes(random.random())).collect();
+            let mut expected = Vec::new();
+            for (row, flows) in flow.iter().enumerate() {
+                for (lane, &flow) in flows.iter().enumerate() {
+                    let rate = told[row].0[lane];
+                    if moved[row] & used[row] & 1 << lane != 0 {
+                        expected.push(Moved { flow, rate });
+                    }
+                }
+            }
+            for simd in Simd::available() {
+                let before = Moved { flow: 1, rate: 2.0 };
+                let mut out = vec![before];
+                let rows = Rows {
+                    moved: &moved,
+                    used: &used,
+                    flow: &flow,
+                    told: &told,
+                };
+                Kernels::new(simd).collect_rows(rows, &mut out);
+                assert_eq!(out[0], before);
+                assert_eq!(out[1..], expected, "{simd:?}, {} rows", used.len());
+            }
+        }
+    }
+}
