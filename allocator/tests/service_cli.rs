@@ -63,6 +63,10 @@ fn every_mistake_is_one_line_and_a_failure() {
             "nowhere.pem: no usable certificate: ",
         ),
         (
+            good.replace("ca.pem", "allocator.pem"),
+            "allocator.pem: not the certificate of an authority; ",
+        ),
+        (
             good.replace("allocator.key", "empty.pem"),
             "empty.pem: no usable private key: ",
         ),

@@ -5,11 +5,13 @@
 //! | [`admin`] | where admin interfaces listen, and who may change something there |
 //! | [`sched`] | what hot threads ask of the scheduler |
 //! | [`timers`] | timers of thousands of sessions |
+//! | [`tls`] | certificates in PEM files, and the client's side of TLS |
 //! | [`udp`] | UDP sockets that move many datagrams per system call |
 //! | [`transport`] | what carries the datagrams of client sessions: QUIC, sealed datagrams over such a socket, or whichever gets through |
 
 pub mod admin;
 pub mod sched;
 pub mod timers;
+pub mod tls;
 pub mod transport;
 pub mod udp;

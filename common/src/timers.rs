@@ -22,6 +22,17 @@ const TICK_BITS: u32 = 17;
 const SLOT_BITS: u32 = 8;
 const WORDS: usize = (SLOTS / 64) as usize;
 
+/// Timers wait for what came before them to be read, but no longer than this.
+const LATEST_NS: u64 = 100_000_000;
+
+/// The time as of which timers are served where all that came until `read_ns` was read. An answer that waits in
+/// the socket is there: nothing runs out before what came by then was read. Only what is owed to peers does
+/// not wait for ever.
+#[must_use]
+pub fn served_until(read_ns: u64, now_ns: u64) -> u64 {
+    read_ns.max(now_ns.saturating_sub(LATEST_NS))
+}
+
 type Entry<K> = (u64, K);
 
 /// One turn's slots, and which of them are not empty.

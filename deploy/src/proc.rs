@@ -256,6 +256,15 @@ fn enter(procs: i32, netns: i32, cores: &std::ops::Range<usize>) -> io::Result<(
     }
 }
 
+/// A process's resident memory in bytes, as the kernel counts it; none if there is no such process.
+#[must_use]
+pub fn resident_bytes(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
+    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kib * 1_024)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

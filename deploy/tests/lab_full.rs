@@ -13,8 +13,10 @@ fn rates_are_fairer_than_cubics_and_the_link_stays_full() {
     let without = number(&value, &["without", "jain_settled_median"]);
     assert!(with > without, "with {with}, without {without}");
     assert!(with >= 0.99, "{with}");
+    // What else the machine does costs both alike: a bound on one alone would measure that.
     let used = number(&value, &["with", "utilization_active"]);
-    assert!(used >= 0.95, "{used}");
+    let unpaced = number(&value, &["without", "utilization_active"]);
+    assert!(used >= 0.95 * unpaced, "{used} with, {unpaced} without");
     assert!(number(&value, &["with", "first_paced_us", "count"]) >= 4.0);
     assert!(value["backend"].is_string() && value["commit"].is_string() && value["seed"].is_u64());
 }

@@ -11,6 +11,7 @@ mod session;
 
 use std::time::Duration;
 
+use ratewright_common::tls::TlsError;
 use ratewright_proto::client::{ClientConfig, ClientSession};
 use ratewright_proto::control::{Refusal, RefusalCode, Welcome};
 use sd_notify::NotifyState;
@@ -26,7 +27,7 @@ use crate::metrics::Metrics;
 use crate::policy::Policy;
 use crate::readable;
 use crate::samples::Samples;
-use crate::session_io::tls::{TlsError, check_host_name, client_config};
+use crate::session_io::tls::{check_host_name, client_config};
 use crate::session_io::{Link, LinkError, LinkEvent};
 use kernel::Kernel;
 

@@ -61,12 +61,12 @@ fn certificates_that_cannot_work_are_told_in_one_line_each_cause_once() {
         ),
         (
             text("h1", "ca.pem", "h1.pem", "absent.key"),
-            "no private key in PEM form",
+            "no usable private key",
         ),
         (text("h1", "absent.pem", "h1.pem", "h1.key"), "No such file"),
         (
             text("h2", "ca.pem", "h1.pem", "h1.key"),
-            "the certificate names h1; the allocator expects `h2`",
+            "the certificate names h1, the allocator expects the DNS name \"h2\"",
         ),
         (
             text("h1", "allocator.pem", "h1.pem", "h1.key"),

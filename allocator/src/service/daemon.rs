@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use metrics_exporter_prometheus::BuildError;
+use ratewright_common::tls::TlsError;
 use ratewright_proto::{SessionError, relay};
 use ratewright_topology::{PartitionError, Topology, TopologyError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -17,7 +18,7 @@ use super::hub::check_welcome;
 use super::shard::engine_link::EngineFactory;
 use super::shard::{Shard, ShardError, hub_settings};
 use super::systemd;
-use super::tls::{self, ServerTls, TlsError};
+use super::tls::{self, ServerTls};
 
 /// Requests of the admin server that may wait.
 const COMMAND_QUEUE: usize = 64;

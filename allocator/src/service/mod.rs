@@ -25,6 +25,7 @@ pub mod daemon;
 pub mod health;
 pub mod hub;
 pub mod relay;
+mod sealed_peers;
 pub mod shard;
 pub mod status;
 pub mod systemd;

@@ -68,14 +68,7 @@ pub(crate) fn client_config(
     roots.add(ca).expect("an authority");
     let chain = CertificateDer::from_pem_slice(identity.certificate.as_bytes()).expect("PEM");
     let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).expect("PEM");
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut tls = rustls::ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .expect("TLS 1.3")
-        .with_root_certificates(roots)
-        .with_client_auth_cert(vec![chain], key)
-        .expect("they fit");
-    tls.alpn_protocols = vec![protocol.to_vec()];
+    let tls = ratewright_common::tls::client(roots, vec![chain], key, protocol).expect("they fit");
     quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).expect("QUIC")))
 }
 

@@ -13,6 +13,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{ClientConfig, Connection, Endpoint, EndpointConfig, TokioRuntime};
 use ratewright_allocator::service::shard::transport::transport_config;
+use ratewright_common::tls::client;
 use ratewright_common::udp::widen_buffers;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -170,14 +171,8 @@ fn client_config(authority: &str, identity: &Pair) -> Result<ClientConfig> {
         .context("a host's certificate is not PEM")?;
     let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes())
         .context("a host's private key is not PEM")?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut tls = rustls::ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .context("TLS 1.3")?
-        .with_root_certificates(roots)
-        .with_client_auth_cert(vec![chain], key)
+    let mut tls = client(roots, vec![chain], key, ratewright_proto::ALPN)
         .context("a host's certificate and key do not fit")?;
-    tls.alpn_protocols = vec![ratewright_proto::ALPN.to_vec()];
     // Nobody connects twice with it, and its store would be large for thousands.
     tls.resumption = rustls::client::Resumption::disabled();
     let mut config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls)?));

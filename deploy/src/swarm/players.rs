@@ -12,7 +12,7 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::{TimeSpec, TimeValLike};
 use quinn::Connection;
 use ratewright_common::sched::LEAST_SLEEP_NS;
-use ratewright_common::timers::Timers;
+use ratewright_common::timers::{Timers, served_until};
 use ratewright_common::transport::{MAX_DATAGRAM_BYTES, SealedPort, Sent};
 use ratewright_common::udp::BATCH;
 use ratewright_proto::Counters;
@@ -41,8 +41,6 @@ const SPIN_NS: u64 = 300_000;
 const MIN_TIMER_NS: u64 = 100_000;
 /// The loop looks up at least this often.
 const LONGEST_WAIT_NS: u64 = 50_000_000;
-/// Timers wait for the socket to be read empty, but no longer than this.
-const LATEST_TIMER_NS: u64 = 100_000_000;
 
 /// What a path needs to be told before the end of a run, in bytes and in numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -270,9 +268,7 @@ impl Players {
         self.act();
         busy |= self.pump_dirty();
         self.flush();
-        // An answer that waits to be read is there: nothing runs out before what came by then was read. Only
-        // what is owed to the allocator does not wait for ever.
-        let timers_ns = self.read_ns.max(now_ns.saturating_sub(LATEST_TIMER_NS));
+        let timers_ns = served_until(self.read_ns, now_ns);
         self.on_timers(timers_ns);
         busy |= self.pump_dirty();
         if let Some(port) = &mut self.port {

@@ -17,7 +17,7 @@ use super::options::{Engine, Plan, SwarmOptions, Transport};
 use crate::admin;
 use crate::certs::{self, Authority, Pair};
 use crate::clock;
-use crate::proc::Process;
+use crate::proc::{self, Process};
 
 const READY_PATIENCE: Duration = Duration::from_secs(15);
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
@@ -205,10 +205,7 @@ impl Target {
     /// Its resident memory, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> Option<u64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.pid?)).ok()?;
-        let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
-        let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-        Some(kib * 1_024)
+        proc::resident_bytes(self.pid?)
     }
 }
 

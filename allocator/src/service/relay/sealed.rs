@@ -4,30 +4,19 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd as _;
 
-use indexmap::IndexMap;
 use ratewright_common::udp::{BATCH, BatchSocket, SendBatch};
 use ratewright_proto::control::SealedUdp;
-use ratewright_proto::datagram::Sender;
-use ratewright_proto::sealed::{
-    Cipher, OpenError, SealedConfig, SealedCounters, SealedHeader, SealedSession, Secret,
-};
-use rustc_hash::FxBuildHasher;
+use ratewright_proto::sealed::{Cipher, HEADER_BYTES, SealedConfig, SealedCounters, Secret};
 use tokio::io::Interest;
 
 use super::state::Shared;
-
-struct Peer {
-    channel: u32,
-    sealed: SealedSession,
-    address: IpAddr,
-    /// Where its newest datagram came from.
-    remote: Option<SocketAddr>,
-}
+use crate::service::sealed_peers::SealedPeers;
 
 /// The sealed sessions of a relay's hosts.
 pub(super) struct SealedHosts {
     socket: BatchSocket,
-    peers: IndexMap<u32, Peer, FxBuildHasher>,
+    /// With their channels.
+    peers: SealedPeers<u32>,
     batch: SendBatch,
     offer: SealedUdp,
     counters: SealedCounters,
@@ -39,7 +28,7 @@ impl SealedHosts {
         let port = socket.local_addr()?.port();
         Ok(Self {
             socket,
-            peers: IndexMap::default(),
+            peers: SealedPeers::new(),
             batch: SendBatch::default(),
             offer: SealedUdp {
                 address: None,
@@ -71,17 +60,11 @@ impl SealedHosts {
             cipher: self.offer.cipher,
             ..SealedConfig::default()
         };
-        let peer = Peer {
-            channel,
-            sealed: SealedSession::new(config, Sender::Server, session, secret),
-            address: address.to_canonical(),
-            remote: None,
-        };
-        self.peers.insert(session, peer);
+        self.peers.add(session, channel, config, secret, address);
     }
 
     pub(super) fn remove(&mut self, session: u32) {
-        self.peers.swap_remove(&session);
+        self.peers.remove(session);
     }
 
     /// Receives a batch, answers probes, and gives what opens to `take` with its channel. Returns how
@@ -91,39 +74,14 @@ impl SealedHosts {
         let mut probes = arrayvec::ArrayVec::<u32, BATCH>::new();
         for index in 0..count {
             let (bytes, from) = self.socket.datagram(index);
-            let length = bytes.len() as u64;
-            let header = match SealedHeader::parse(bytes) {
-                Ok(header) => header,
-                Err(reason) => {
-                    self.counters.dropped(reason);
-                    continue;
-                }
-            };
-            let Some(peer) = self.peers.get_mut(&header.session) else {
-                self.counters.dropped(OpenError::UnknownSession);
+            let Some(opened) = self.peers.open(bytes, from, &mut self.counters) else {
                 continue;
             };
-            let Some(from) = from.filter(|from| from.ip().to_canonical() == peer.address) else {
-                self.counters.wrong_address += 1;
-                continue;
-            };
-            let newest = peer.sealed.is_newest(&header);
-            let updates = peer.sealed.key_updates();
-            match peer.sealed.open(bytes) {
-                Ok(text) => {
-                    if newest {
-                        peer.remote = Some(from);
-                    }
-                    if text.is_empty() {
-                        probes.push(header.session);
-                    } else {
-                        take(peer.channel, text);
-                    }
-                    self.counters.opened += 1;
-                    self.counters.opened_bytes += length;
-                    self.counters.key_updates += peer.sealed.key_updates() - updates;
-                }
-                Err(reason) => self.counters.dropped(reason),
+            if opened.length == 0 {
+                probes.push(opened.session);
+            } else {
+                let text = &bytes[HEADER_BYTES..][..opened.length];
+                take(opened.known_as, text);
             }
         }
         for session in probes {
@@ -139,17 +97,8 @@ impl SealedHosts {
         if self.batch.is_full() {
             self.flush();
         }
-        let Some(peer) = self.peers.get_mut(&session) else {
-            return false;
-        };
-        let Some(remote) = peer.remote else {
-            return false;
-        };
-        let sealed = peer.sealed.seal(text, self.batch.buffer()).is_ok();
-        if sealed {
-            self.batch.push(remote);
-        }
-        sealed
+        let to = self.peers.seal(session, text, self.batch.buffer());
+        to.inspect(|&to| self.batch.push(to)).is_some()
     }
 
     /// Sends what was sealed. What the socket does not take is dropped: the newest state comes again.

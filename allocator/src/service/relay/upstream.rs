@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{ClientConfig, Connection, Endpoint, IdleTimeout, VarInt};
+use ratewright_common::tls::{TlsError, client_from_files};
 use ratewright_proto::relay;
 
 use super::state::Shared;
 use crate::service::config::TlsFiles;
 use crate::service::shard::connection::Datagrams;
 use crate::service::shard::transport::transport_config;
-use crate::service::tls::{self, SERVER_NAME, TlsError};
+use crate::service::tls::SERVER_NAME;
 
 /// Pauses between attempts, while no allocator answers.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -29,11 +30,8 @@ const KEEP_ALIVE: Duration = Duration::from_millis(300);
 
 /// The relay's side of TLS towards the allocator.
 pub(super) fn client_config(files: &TlsFiles) -> Result<ClientConfig, TlsError> {
-    let tls = tls::client(files, relay::ALPN)?;
-    let quic = QuicClientConfig::try_from(tls).map_err(|source| TlsError::Unusable {
-        path: files.cert.clone(),
-        reason: source.to_string(),
-    })?;
+    let tls = client_from_files(&files.ca, &files.cert, &files.key, relay::ALPN)?;
+    let quic = QuicClientConfig::try_from(tls).map_err(TlsError::unusable(&files.cert))?;
     let mut transport = transport_config();
     transport
         .max_concurrent_bidi_streams(VarInt::from_u32(0))

@@ -14,11 +14,14 @@ use crate::engine::{EngineEvent, RateUpdate, pin_current_thread};
 use crate::service::clock;
 
 /// Rates that are handed to the sessions before the port is looked at again.
-const RATES_AT_ONCE: usize = 128;
+const RATES_AT_ONCE: usize = 16;
+
+/// Rates that may wait for the sessions while the engine iterates without having been told anything.
+const FEW_RATES: usize = 128;
 
 /// Rates that lie between the engine and the sessions at most. Of those that do not fit, the newest of each
 /// flow waits with the engine.
-const MOST_RATES: usize = 32 * RATES_AT_ONCE;
+const MOST_RATES: usize = 32 * FEW_RATES;
 
 /// An engine and what lies between it and the sessions.
 pub(super) struct Inline {
@@ -64,24 +67,29 @@ impl Inline {
         self.on_thread.expect_end();
     }
 
+    /// Whether the sessions have brought something about that the engine is yet to be told.
+    pub(super) fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
     /// Whether there is something to be exchanged with the state, which serves timers as of `timers_ns`.
     pub(super) fn is_due(&self, timers_ns: u64) -> bool {
         !self.rates.is_empty() || self.timer_ns.is_some_and(|timer_ns| timer_ns <= timers_ns)
     }
 
-    /// Hands rates to the sessions, and serves their timers as of `timers_ns`; first rates only if it is urgent.
-    /// True if more rates wait.
+    /// Hands first rates to the sessions; if it tells others too, also a few of these, and serves timers as of
+    /// `timers_ns`. True if more rates wait.
     pub(super) fn exchange(
         &mut self,
         state: &mut State,
         now_ns: u64,
         timers_ns: u64,
-        urgent: bool,
+        tells: bool,
     ) -> bool {
         for update in self.firsts.drain(..) {
             state.hub.on_rate(now_ns, update);
         }
-        if urgent {
+        if !tells {
             return !self.rates.is_empty();
         }
         state.on_timers(timers_ns);
@@ -108,21 +116,23 @@ impl Inline {
         self.timer_ns = state.next_timer_ns();
     }
 
-    /// Tells the engine what has come. True if there are first rates to be handed out at once: nobody who
-    /// waits for one waits for an iteration.
-    pub(super) fn answer(&mut self) -> bool {
+    /// Tells the engine what has come, and asks it for the first rates of what has started: nobody who waits for
+    /// one waits for an iteration.
+    pub(super) fn answer(&mut self) {
         let Some(engine) = self.engine.as_mut().filter(|_| !self.events.is_empty()) else {
-            return false;
+            return;
         };
+        // Ends alone wait for the iteration, or for a start that may come before it.
+        let mut starts = false;
         for event in self.events.drain(..) {
+            starts |= matches!(event, EngineEvent::Start(_));
             engine.driver.apply(event);
         }
         self.asked = true;
-        if self.open {
+        if self.open && starts {
             let firsts = &mut self.firsts;
             engine.driver.answer_starts(|update| firsts.push(update));
         }
-        !self.firsts.is_empty()
     }
 
     /// Iterates unless the engine rests. True if there was something to do.
@@ -134,7 +144,7 @@ impl Inline {
         let wants = self.asked || (!driver.is_settled() && self.tick_ns <= now_ns);
         // The sessions first: an engine that is faster than they are would only pile rates up. What was asked
         // does not wait for that.
-        let iterates = self.asked || (wants && self.rates.len() <= RATES_AT_ONCE);
+        let iterates = self.asked || (wants && self.rates.len() <= FEW_RATES);
         if iterates {
             self.asked = false;
             driver.iterate(clock::instant_at(now_ns));
@@ -142,7 +152,7 @@ impl Inline {
         }
         if iterates || (self.open && driver.has_waiting() && self.rates.is_empty()) {
             // Many at a time where the engine has to keep some, which costs more the more often it is done.
-            let open = self.open && (self.rates.len() <= RATES_AT_ONCE || !driver.has_waiting());
+            let open = self.open && (self.rates.len() <= FEW_RATES || !driver.has_waiting());
             let rates = &mut self.rates;
             driver.hand_over(|update| {
                 let room = open && rates.len() < MOST_RATES;

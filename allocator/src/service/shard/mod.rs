@@ -28,8 +28,9 @@ use super::clock;
 use super::command::Command;
 use super::config::Config;
 use super::hub::{Hub, HubSettings, capacities_bps};
-use super::tls::{ServerTls, TlsError};
+use super::tls::ServerTls;
 use crate::engine::EngineError;
+use ratewright_common::tls::TlsError;
 use ratewright_common::udp::{BatchSocket, PacketPort};
 use ratewright_proto::control::RefusalCode;
 use ratewright_proto::sealed::SealedConfig;
@@ -39,6 +40,7 @@ pub(super) mod connection;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
 pub mod engine_link;
+mod grace;
 mod inline;
 mod port;
 mod relayed;
@@ -48,6 +50,7 @@ pub mod transport;
 pub mod window;
 
 use engine_link::{DrivenBy, EngineFactory, EngineLink};
+use grace::Grace;
 use port::Spins;
 pub(super) use state::OVERTAKEN_NS;
 use state::Shared;
@@ -61,6 +64,9 @@ const HANDSHAKES: usize = 32;
 
 /// Connections beyond the limit of sessions that may be in their handshake or at their end.
 const CONNECTION_SLACK: usize = 1_024;
+
+/// Rates that are handed out before the runtime gets to look at its sockets again.
+const MAX_RATES_PER_TURN: usize = 8_192;
 
 /// Connections that are sent later rates before the runtime gets to look at its sockets again: some 20 µs
 /// each.
@@ -422,21 +428,11 @@ fn start_on<P: PacketPort + Send + 'static>(
 /// the newest rate of each flow. Sends connections their later rates, a few at a time. Ends when the engine has died.
 async fn hand_out_rates(shared: Shared, signal: Arc<engine_link::EngineSignal>, grace: Duration) {
     let later = shared.lock().later_waits();
-    // Datagrams have more to say than rates.
-    let without_rates = async {
-        loop {
-            later.notified().await;
-            while shared.run(|state, now_ns| state.send_later(now_ns, LATER_AT_ONCE)) {
-                tokio::task::yield_now().await;
-            }
-        }
-    };
-    let _ = tokio::time::timeout(grace, without_rates).await;
-    shared.run(|state, _| state.open_rates());
+    let mut grace = Grace::new(grace);
     loop {
         // First those that have come before.
         while shared.run(|state, now_ns| {
-            let more = state.take_rates(now_ns);
+            let more = state.take_rates(now_ns, MAX_RATES_PER_TURN);
             state.send_later(now_ns, LATER_AT_ONCE) | more
         }) {
             tokio::task::yield_now().await;
@@ -447,6 +443,7 @@ async fn hand_out_rates(shared: Shared, signal: Arc<engine_link::EngineSignal>, 
         tokio::select! {
             () = signal.wait() => {}
             () = later.notified() => {}
+            () = grace.end() => shared.run(|state, _| state.open_rates()),
         }
     }
 }

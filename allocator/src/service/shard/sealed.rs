@@ -14,36 +14,38 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use indexmap::IndexMap;
 use ratewright_common::sched;
+use ratewright_common::timers::served_until;
 use ratewright_common::transport::MAX_DATAGRAM_BYTES;
 use ratewright_common::udp::{BATCH, PacketPort, SendBatch};
-use ratewright_proto::datagram::Sender;
-use ratewright_proto::sealed::{
-    OpenError, SealedConfig, SealedCounters, SealedHeader, SealedSession, Secret,
-};
-use rustc_hash::FxBuildHasher;
+use ratewright_proto::sealed::{HEADER_BYTES, SealedConfig, SealedCounters, Secret};
 
 use super::engine_link::{DrivenBy, EngineSignal};
 use super::inline::Inline;
 use super::port::{Kick, Spins, Waiter};
 use super::state::Shared;
 use crate::service::clock;
+use crate::service::sealed_peers::SealedPeers;
+
+/// Rates that are taken in one go, as many as the engine may have waiting: in the flow tables newer ones replace
+/// them and first ones overtake them, in the engine's ring they do not.
+const MAX_RATES_PER_TURN: usize = 1 << 16;
 
 /// Datagrams with later rates that are sent before the port is looked at again.
-const LATER_AT_ONCE: usize = 4;
+const LATER_AT_ONCE: usize = 1;
+
+/// As long as something comes, starts are answered so many times before anything that takes longer is done. What
+/// has come may be the end of a flow, whose link's next one starts a few microseconds later.
+const LOOKS: u32 = 4;
 
 /// Sending later rates takes one part of the thread's time in so many. A host that is told its rates a
 /// little later is told newer ones; and hosts that were sent as much as can be sent would have first rates
 /// wait behind it.
 const LATER_SHARE: u64 = 4;
-
-/// Timers wait for the port to be read empty, but no longer than this.
-const LATEST_TIMER_NS: u64 = 100_000_000;
 
 /// What they get while the port holds more than is read at once. Each later rate brings an acknowledgement, and
 /// what waits behind those is leases, and starts; the hosts' rates come together meanwhile, newer ones in
@@ -80,11 +82,15 @@ pub(super) struct Queue {
     pub(super) port_counters: Vec<(&'static str, u64)>,
 }
 
-struct Peer {
-    sealed: SealedSession,
-    address: IpAddr,
-    /// Where its newest datagram came from.
-    remote: Option<SocketAddr>,
+/// What is done while the state's lock is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// What was opened is handed in.
+    Take,
+    /// The same, and what somebody waits for is built: first rates, and answers.
+    Answer,
+    /// Timers are served, and a few later rates told and built.
+    Tell,
 }
 
 /// A shard before its thread runs.
@@ -145,7 +151,7 @@ pub(super) fn start<P: PacketPort + Send + 'static>(
             shard,
             shared: shared.clone(),
             signal: Arc::clone(signal),
-            peers: IndexMap::default(),
+            peers: SealedPeers::new(),
             outgoing: SendBatch::default(),
             plain: vec![(0, Vec::with_capacity(MAX_DATAGRAM_BYTES)); BATCH],
             opened: Vec::with_capacity(BATCH),
@@ -158,6 +164,8 @@ pub(super) fn start<P: PacketPort + Send + 'static>(
             later_ns: 0,
             read_ns: 0,
             thought_ns: 0,
+            looks: 0,
+            told: false,
         };
         let thread = std::thread::Builder::new()
             .name(format!("sealed-{index}"))
@@ -186,11 +194,11 @@ struct Runner<P> {
     shard: SealedShard<P>,
     shared: Shared,
     signal: Arc<EngineSignal>,
-    peers: IndexMap<u32, Box<Peer>, FxBuildHasher>,
+    peers: SealedPeers<()>,
     outgoing: SendBatch,
     /// Plain datagrams between the state and the cipher.
     plain: Vec<(u32, Vec<u8>)>,
-    /// Session, index in the port's batch, start and end of the plain text in it.
+    /// Session, index in the port's batch, length of the plain text behind the header.
     opened: Vec<(u32, usize, usize)>,
     /// Sessions whose probe is to be answered.
     probes: Vec<u32>,
@@ -208,6 +216,10 @@ struct Runner<P> {
     read_ns: u64,
     /// When the engine last iterated.
     thought_ns: u64,
+    /// How many times starts were answered since something else was done.
+    looks: u32,
+    /// The last thing that took longer was telling rates, so the next one is an iteration.
+    told: bool,
 }
 
 impl<P: PacketPort> Runner<P> {
@@ -236,36 +248,23 @@ impl<P: PacketPort> Runner<P> {
                 self.read_ns = now_ns;
             }
             // Starts first, and their first rates; the state's lock is left alone while nothing is to be done.
-            let came = received > 0 || kicked || self.signal.rates_wait();
-            if came {
-                self.exchange(true);
-            }
-            if self.inline.as_mut().is_some_and(Inline::answer) {
-                self.exchange(true);
-            }
-            let pending = self.more
-                || (self.later_waits && self.later_ns <= now_ns)
-                || !self.outgoing.is_empty()
-                || self
-                    .inline
-                    .as_ref()
-                    .is_some_and(|inline| inline.is_due(self.timers_ns(now_ns)));
-            if pending {
-                self.exchange(false);
-            }
-            if came || pending {
+            let events = self.inline.as_ref().is_some_and(Inline::has_events);
+            if received > 0 || kicked || events || self.signal.rates_wait() {
                 waiter.busy(now_ns);
+                self.answer();
+                self.looks += 1;
+            } else {
+                self.looks = LOOKS;
             }
-            // First rates do not wait for an iteration, and everybody waits for the port.
-            if (!self.is_behind(now_ns) || self.thought_ns + BEHIND_NS <= now_ns)
-                && let Some(inline) = &mut self.inline
-                && inline.think(now_ns)
-            {
-                self.thought_ns = now_ns;
-                waiter.busy(now_ns);
+            // Everybody waits for the port, and for no more than one of these.
+            if self.looks >= LOOKS {
+                self.looks = 0;
+                if self.work(now_ns) {
+                    waiter.busy(now_ns);
+                }
             }
             kicked = self.shard.kick.take();
-            if received < BATCH && !kicked && !self.more {
+            if received < BATCH && !kicked && !self.more && self.looks == 0 {
                 let until_ns = self.wakes_ns();
                 if until_ns.is_none_or(|until_ns| until_ns > now_ns) {
                     let port = (!self.port_lost).then_some(&self.shard.port);
@@ -279,10 +278,45 @@ impl<P: PacketPort> Runner<P> {
         }
     }
 
-    /// The time as of which sessions' timers are served. An acknowledgement that waits to be read is there:
-    /// nothing runs out before what came by then was read. Only what is owed to hosts does not wait for ever.
-    fn timers_ns(&self, now_ns: u64) -> u64 {
-        self.read_ns.max(now_ns.saturating_sub(LATEST_TIMER_NS))
+    /// Hands in what has come, and sends what somebody waits for.
+    fn answer(&mut self) {
+        if self.inline.is_some() {
+            self.exchange(Step::Take);
+        }
+        if let Some(inline) = &mut self.inline {
+            inline.answer();
+        }
+        self.exchange(Step::Answer);
+    }
+
+    /// Does one thing that takes longer, by turns: tells rates, or has the engine iterate. True if there was
+    /// something to do.
+    fn work(&mut self, now_ns: u64) -> bool {
+        let timers_ns = served_until(self.read_ns, now_ns);
+        let tells = self.more
+            || (self.later_waits && self.later_ns <= now_ns)
+            || !self.outgoing.is_empty()
+            || self
+                .inline
+                .as_ref()
+                .is_some_and(|inline| inline.is_due(timers_ns));
+        let may_think = !self.is_behind(now_ns) || self.thought_ns + BEHIND_NS <= now_ns;
+        let told = std::mem::take(&mut self.told);
+        if tells && !(told && may_think) {
+            self.exchange(Step::Tell);
+            self.told = true;
+            return true;
+        }
+        if let Some(inline) = self.inline.as_mut().filter(|_| may_think)
+            && inline.think(now_ns)
+        {
+            self.thought_ns = now_ns;
+            return true;
+        }
+        if tells {
+            self.exchange(Step::Tell);
+        }
+        tells
     }
 
     /// Whether the port fills faster than it is read.
@@ -307,57 +341,30 @@ impl<P: PacketPort> Runner<P> {
         let count = self.shard.port.receive()?;
         for index in 0..count {
             let (bytes, from) = self.shard.port.datagram(index);
-            let length = bytes.len();
-            let header = match SealedHeader::parse(bytes) {
-                Ok(header) => header,
-                Err(reason) => {
-                    self.counters.dropped(reason);
-                    continue;
-                }
-            };
-            let Some(peer) = self.peers.get_mut(&header.session) else {
-                self.counters.dropped(OpenError::UnknownSession);
+            let Some(opened) = self.peers.open(bytes, from, &mut self.counters) else {
                 continue;
             };
-            let Some(from) = from.filter(|from| from.ip().to_canonical() == peer.address) else {
-                self.counters.wrong_address += 1;
-                continue;
-            };
-            let newest = peer.sealed.is_newest(&header);
-            let updates = peer.sealed.key_updates();
-            match peer.sealed.open(bytes) {
-                Ok(text) => {
-                    if newest {
-                        peer.remote = Some(from);
-                    }
-                    if text.is_empty() {
-                        self.probes.push(header.session);
-                    } else {
-                        self.opened.push((header.session, index, text.len()));
-                    }
-                    self.counters.opened += 1;
-                    self.counters.opened_bytes += length as u64;
-                    self.counters.key_updates += peer.sealed.key_updates() - updates;
-                    if newest {
-                        self.shard.port.authentic(index);
-                    }
-                }
-                Err(reason) => self.counters.dropped(reason),
+            if opened.length == 0 {
+                self.probes.push(opened.session);
+            } else {
+                self.opened.push((opened.session, index, opened.length));
+            }
+            if opened.newest {
+                self.shard.port.authentic(index);
             }
         }
         Ok(count)
     }
 
-    /// Hands in what was opened, takes out what is to be sent, and sends it; if it is urgent, first rates
-    /// only.
-    fn exchange(&mut self, urgent: bool) {
+    /// Hands in what was opened, takes out what is to be sent, and sends it, as far as that belongs to the step.
+    fn exchange(&mut self, step: Step) {
         let (index, peers, counters) = (self.index, &mut self.peers, &self.counters);
         let (port, opened, plain) = (&mut self.shard.port, &self.opened, &mut self.plain);
-        let may_build = self.outgoing.is_empty() && !self.port_lost;
+        let may_build = step != Step::Take && self.outgoing.is_empty() && !self.port_lost;
         let config = self.shard.config;
         let read_ns = self.read_ns;
         let (inline, later_ns) = (&mut self.inline, self.later_ns);
-        let (built, later, began_ns) = self.shared.run_sealed(index, |state, now_ns| {
+        let exchanged = self.shared.run_sealed(index, |state, now_ns| {
             state.sealed_counted(index, counters, |visit| port.counters(visit));
             for notice in state.sealed_notices(index) {
                 match notice {
@@ -366,32 +373,31 @@ impl<P: PacketPort> Runner<P> {
                         secret,
                         address,
                     } => {
-                        let sealed = SealedSession::new(config, Sender::Server, id, &secret);
-                        let peer = Peer {
-                            sealed,
-                            address,
-                            remote: None,
-                        };
-                        peers.insert(id, Box::new(peer));
+                        peers.add(id, (), config, &secret, address);
                     }
-                    Notice::Remove(id) => drop(peers.swap_remove(&id)),
+                    Notice::Remove(id) => peers.remove(id),
                 }
             }
             for &(id, at, length) in opened {
                 let (bytes, _) = port.datagram(at);
-                let start = ratewright_proto::sealed::HEADER_BYTES;
-                state.on_sealed(now_ns, id, &bytes[start..start + length]);
+                state.on_sealed(now_ns, id, &bytes[HEADER_BYTES..][..length]);
+            }
+            if step == Step::Take {
+                if let Some(inline) = inline {
+                    inline.take_events(state);
+                }
+                return None;
             }
             let rates = match inline {
                 Some(inline) => {
-                    let timers_ns = read_ns.max(now_ns.saturating_sub(LATEST_TIMER_NS));
-                    inline.exchange(state, now_ns, timers_ns, urgent)
+                    let tells = step == Step::Tell;
+                    inline.exchange(state, now_ns, served_until(read_ns, now_ns), tells)
                 }
-                None => state.take_rates_for_sealed(now_ns),
+                None => state.take_rates(now_ns, MAX_RATES_PER_TURN),
             };
             state.flush(now_ns);
             let began_ns = clock::now_ns();
-            let later = if later_ns <= began_ns {
+            let later = if step == Step::Tell && later_ns <= began_ns {
                 LATER_AT_ONCE
             } else {
                 0
@@ -407,9 +413,12 @@ impl<P: PacketPort> Runner<P> {
             let (first_waits, later_waits) = state.sealed_waits(index);
             self.more = rates || first_waits;
             self.later_waits = later_waits;
-            (built, later, began_ns)
+            Some((built, later, began_ns))
         });
         self.opened.clear();
+        let Some((built, later, began_ns)) = exchanged else {
+            return;
+        };
         for at in 0..self.probes.len() {
             self.seal(self.probes[at], None);
         }
@@ -443,17 +452,10 @@ impl<P: PacketPort> Runner<P> {
             self.counters.unsent += 1;
             return;
         }
-        let Some(peer) = self.peers.get_mut(&id) else {
-            return;
-        };
-        let Some(remote) = peer.remote else {
-            self.counters.unsent += 1;
-            return;
-        };
         let text: &[u8] = plain.map_or(&[], |at| &self.plain[at].1);
-        match peer.sealed.seal(text, self.outgoing.buffer()) {
-            Ok(()) => self.outgoing.push(remote),
-            Err(_) => self.counters.unsent += 1,
+        match self.peers.seal(id, text, self.outgoing.buffer()) {
+            Some(remote) => self.outgoing.push(remote),
+            None => self.counters.unsent += 1,
         }
     }
 

@@ -34,15 +34,8 @@ const RING_RETRY_NS: u64 = 1_000_000;
 /// A session that is polled and wants its timeout at once all the same waits this long.
 const MIN_TIMER_NS: u64 = 100_000;
 
-/// Rates that are handed out before the runtime gets to look at its sockets again.
-const MAX_RATES_PER_TURN: usize = 8_192;
-
 /// Control bytes that may wait for a peer that does not read them.
 const MAX_OUTBOX_BYTES: usize = 8 << 20;
-
-/// Rates that a shard's thread takes in one go, as many as the engine may have waiting: in the flow tables
-/// newer ones replace them and first ones overtake them, in the engine's ring they do not.
-const MAX_RATES_PER_SEALED_TURN: usize = 1 << 16;
 
 /// A QUIC datagram this soon after a sealed one may have been sent before it.
 pub(in crate::service) const OVERTAKEN_NS: u64 = 20_000_000;
@@ -244,9 +237,12 @@ impl State {
         self.links.len()
     }
 
-    /// Takes rates from the engine. True if more wait.
-    pub(super) fn take_rates(&mut self, now_ns: u64) -> bool {
-        for _ in 0..MAX_RATES_PER_TURN {
+    /// Takes so many rates from the engine at most, if they are handed out already. True if more may wait.
+    pub(super) fn take_rates(&mut self, now_ns: u64, most: usize) -> bool {
+        if !self.rates_open {
+            return false;
+        }
+        for _ in 0..most {
             match self.engine.pop_update() {
                 Some(update) => self.hub.on_rate(now_ns, update),
                 None => return false,
@@ -474,20 +470,6 @@ impl State {
         queue.counters = *counters;
         queue.port_counters.clear();
         port(&mut |name, count| queue.port_counters.push((name, count)));
-    }
-
-    /// Takes a few rates, if they are handed out already. True if more may wait.
-    pub(super) fn take_rates_for_sealed(&mut self, now_ns: u64) -> bool {
-        if !self.rates_open {
-            return false;
-        }
-        for _ in 0..MAX_RATES_PER_SEALED_TURN {
-            match self.engine.pop_update() {
-                Some(update) => self.hub.on_rate(now_ns, update),
-                None => return false,
-            }
-        }
-        true
     }
 
     /// From now on rates are handed out.

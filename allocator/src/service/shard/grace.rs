@@ -1,0 +1,62 @@
+//! How long rates are held back at the start.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use tokio::time::Sleep;
+
+/// The time for which rates are held back at the start. A [`Sleep`] alone says that it is over as soon as it is, and
+/// not only to whom it has been told: when something else came at that moment, nobody would ever be.
+pub(super) struct Grace {
+    sleep: Pin<Box<Sleep>>,
+    told: bool,
+}
+
+impl Grace {
+    /// Begins now.
+    pub(super) fn new(grace: Duration) -> Self {
+        Self {
+            sleep: Box::pin(tokio::time::sleep(grace)),
+            told: false,
+        }
+    }
+
+    /// Waits for its end, which is told once. Cancel-safe.
+    pub(super) async fn end(&mut self) {
+        if self.told {
+            std::future::pending::<()>().await;
+        }
+        self.sleep.as_mut().await;
+        self.told = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_that_came_together_with_something_else_is_told_afterwards() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .expect("a runtime");
+        runtime.block_on(async {
+            let mut grace = Grace::new(Duration::from_millis(20));
+            tokio::select! {
+                biased;
+                () = grace.end() => panic!("it has only begun"),
+                () = std::future::ready(()) => {}
+            }
+            // Now the timer fires, and nobody waits for it.
+            tokio::time::sleep(Duration::from_millis(40)).await;
+            assert!(grace.sleep.is_elapsed());
+            grace.end().await;
+            tokio::select! {
+                biased;
+                () = grace.end() => panic!("it is told once"),
+                () = std::future::ready(()) => {}
+            }
+        });
+    }
+}

@@ -1,0 +1,174 @@
+//! Certificates in PEM files, and the client's side of TLS: what the allocator, its relays, the hosts and the
+//! load tool have in common.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
+use x509_parser::extensions::GeneralName;
+use x509_parser::x509::X509Version;
+
+/// Why certificates cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file is not there, or has no PEM section of the kind that is needed.
+    #[error("{}: no usable {what}: {reason}", path.display())]
+    Pem {
+        /// The file.
+        path: PathBuf,
+        /// Certificate or private key.
+        what: &'static str,
+        /// What the reader said.
+        reason: String,
+    },
+    /// A file holds what cannot be used, or does not fit the others.
+    #[error("{}: {reason}", path.display())]
+    Unusable {
+        /// The file at fault.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl TlsError {
+    /// For `map_err`: the file at fault, with what a library said of it.
+    pub fn unusable<E: ToString>(path: &Path) -> impl Fn(E) -> Self {
+        move |reason| Self::Unusable {
+            path: path.to_owned(),
+            reason: reason.to_string(),
+        }
+    }
+
+    fn pem<E: ToString>(path: &Path, what: &'static str) -> impl Fn(E) -> Self {
+        move |reason| Self::Pem {
+            path: path.to_owned(),
+            what,
+            reason: reason.to_string(),
+        }
+    }
+}
+
+/// The certificates in a file: at least one, the owner's first.
+///
+/// # Errors
+/// When there is none, or the file cannot be read.
+pub fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let error = TlsError::pem(path, "certificate");
+    let certificates = CertificateDer::pem_file_iter(path)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|source| error(source.to_string()))?;
+    if certificates.is_empty() {
+        return Err(error("the file has no CERTIFICATE section".to_owned()));
+    }
+    Ok(certificates)
+}
+
+/// The private key in a file.
+///
+/// # Errors
+/// When there is none, or the file cannot be read.
+pub fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_file(path).map_err(TlsError::pem(path, "private key"))
+}
+
+/// The authorities whose certificates a file holds.
+///
+/// # Errors
+/// When there is none, one of them is no authority's certificate, or the file cannot be read.
+pub fn read_authorities(path: &Path) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in read_certificates(path)? {
+        let (_, parsed) = x509_parser::parse_x509_certificate(&certificate)
+            .map_err(|error| TlsError::unusable(path)(format!("no X.509 certificate: {error}")))?;
+        // Only an authority signs others; certificates of the first version do not say whether they
+        // are one.
+        if !parsed.is_ca() && parsed.version() != X509Version::V1 {
+            return Err(TlsError::unusable(path)(
+                "not the certificate of an authority; it must be the one that signed the peers'",
+            ));
+        }
+        roots.add(certificate).map_err(TlsError::unusable(path))?;
+    }
+    Ok(roots)
+}
+
+/// A client's side of TLS from files: [`client`] with an authority, a certificate chain and its key.
+///
+/// # Errors
+/// When a file is missing, unreadable or does not fit the others.
+pub fn client_from_files(
+    ca: &Path,
+    cert: &Path,
+    key: &Path,
+    protocol: &[u8],
+) -> Result<ClientConfig, TlsError> {
+    let (chain, private) = (read_certificates(cert)?, read_key(key)?);
+    client(read_authorities(ca)?, chain, private, protocol).map_err(|error| {
+        TlsError::unusable(key)(format!("does not fit {}: {error}", cert.display()))
+    })
+}
+
+/// A client's side of TLS 1.3, by *ring*, for servers that `roots` vouch for and that speak `protocol` (ALPN).
+/// The client shows `chain`, to which `key` belongs.
+///
+/// # Errors
+/// When key and certificate do not fit.
+pub fn client(
+    roots: RootCertStore,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    protocol: &[u8],
+) -> Result<ClientConfig, rustls::Error> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_root_certificates(roots)
+        .with_client_auth_cert(chain, key)?;
+    config.alpn_protocols = vec![protocol.to_vec()];
+    Ok(config)
+}
+
+/// The DNS names among a certificate's subject alternative names.
+#[must_use]
+pub fn dns_names(certificate: &CertificateDer<'_>) -> Vec<String> {
+    let Ok((_, parsed)) = x509_parser::parse_x509_certificate(certificate) else {
+        return Vec::new();
+    };
+    let Ok(Some(names)) = parsed.subject_alternative_name() else {
+        return Vec::new();
+    };
+    let names = names.value.general_names.iter();
+    names
+        .filter_map(|name| match name {
+            GeneralName::DNSName(name) => Some((*name).to_owned()),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Whether the first certificate of `chain`, from the file `path`, carries `name`.
+///
+/// # Errors
+/// When it does not: [`TlsError::Unusable`], with the names that it has.
+pub fn check_name(
+    path: &Path,
+    chain: &[CertificateDer<'_>],
+    name: &str,
+    expected: &str,
+) -> Result<(), TlsError> {
+    let names = chain.first().map(dns_names).unwrap_or_default();
+    if names.iter().any(|found| found == name) {
+        return Ok(());
+    }
+    let found = if names.is_empty() {
+        "nothing".to_owned()
+    } else {
+        names.join(", ")
+    };
+    Err(TlsError::unusable(path)(format!(
+        "the certificate names {found}, {expected}"
+    )))
+}
