@@ -1,7 +1,7 @@
 //! The queue of events. Those of one moment come by an order that they are scheduled with, and then by kind.
 //!
-//! Three parts, by how soon: a short sorted list of what is next, a wheel of buckets for what
-//! comes soon, and a heap for what does not. Of what is next, the order is known, so that memory
+//! Four parts, by how soon: a short sorted list of what is next, a wheel of narrow buckets for what
+//! comes soon, one of wide buckets for what comes later, and a heap for what is beyond. Of what is next, the order is known, so that memory
 //! that an event will touch can be fetched some events before: see [`EventQueue::upcoming`]. The
 //! width of a bucket follows the density of events. It has no influence on their order.
 //!
@@ -69,8 +69,8 @@ impl Event {
     }
 }
 
-/// The list of what is next is filled up when it is shorter than this, if buckets close by hold
-/// anything.
+/// Where somebody looks ahead, the list of what is next is filled up when it is shorter than this, if buckets
+/// close by hold anything.
 pub const LOOKAHEAD: usize = 16;
 
 /// Buckets from the present one on that are sorted before their time, to fill that list.
@@ -86,11 +86,10 @@ const FORGET_AFTER: usize = 32;
 const REVIEW_EVERY_LOG2: u32 = 13;
 
 /// Events per bucket that are aimed at, as a power of two.
-const PER_BUCKET_LOG2: u32 = 3;
+const PER_BUCKET_LOG2: u32 = 1;
 
-/// The same where an event is scheduled as many events before it happens as there are in a window of
-/// the whole fabric, and shall be in the wheel meanwhile.
-const PER_WIDE_BUCKET_LOG2: u32 = 5;
+/// Narrow buckets per wide one, as a power of two.
+const WIDE_LOG2: u32 = 8;
 
 /// The narrowest and the widest bucket: 16 ps and 18 minutes.
 const SHIFTS: std::ops::RangeInclusive<u32> = 4..=50;
@@ -106,12 +105,19 @@ pub struct EventQueue {
     /// Picoseconds of a bucket, as a power of two.
     shift: u32,
     wheel: Wheel,
-    /// What is beyond the wheel, and what would take long to put in order among what is next.
+    /// What is beyond that wheel, in buckets of [`WIDE_LOG2`].
+    later: Wheel,
+    /// The narrow bucket that the first of them begins with; the greatest number if there is none.
+    later_from: u64,
+    /// Entries on their way from one wheel to the other.
+    moving: Vec<Entry>,
+    /// What is beyond both wheels, and what would take long to put in order among what is next.
     heap: Heap,
     /// Events until the width of a bucket is thought over, and when it last was.
     review_in: u32,
     reviewed_at: u64,
-    per_bucket_log2: u32,
+    /// Entries in the list of what is next below which it is filled up.
+    lookahead: usize,
 }
 
 impl Default for EventQueue {
@@ -122,10 +128,13 @@ impl Default for EventQueue {
             bucket: 0,
             shift: 12,
             wheel: Wheel::default(),
+            later: Wheel::default(),
+            later_from: u64::MAX,
+            moving: Vec::new(),
             heap: Heap::default(),
             review_in: 1 << REVIEW_EVERY_LOG2,
             reviewed_at: 0,
-            per_bucket_log2: PER_BUCKET_LOG2,
+            lookahead: 1,
         }
     }
 }
@@ -136,13 +145,9 @@ const fn time_of(entry: Entry) -> u64 {
 }
 
 impl EventQueue {
-    /// A queue whose events are scheduled long before they happen, counted in events.
-    #[must_use]
-    pub fn wide() -> Self {
-        Self {
-            per_bucket_log2: PER_WIDE_BUCKET_LOG2,
-            ..Self::default()
-        }
+    /// Whether [`upcoming`](Self::upcoming) is going to be asked for.
+    pub(crate) fn look_ahead(&mut self, on: bool) {
+        self.lookahead = if on { LOOKAHEAD } else { 1 };
     }
 
     /// Gives every event another time. None of the new ones is before `now`.
@@ -150,11 +155,7 @@ impl EventQueue {
         let mut entries = self.current.split_off(self.at);
         self.current.clear();
         self.at = 0;
-        let mut bucket = self.bucket + 1;
-        while let Some(next) = self.wheel.next(bucket) {
-            self.wheel.take(next, &mut entries);
-            bucket = next + 1;
-        }
+        self.empty_wheels(&mut entries);
         entries.extend(std::iter::from_fn(|| self.heap.pop()));
         self.reviewed_at = now.0;
         self.bucket = now.0 >> self.shift;
@@ -165,25 +166,69 @@ impl EventQueue {
     }
 
     /// Schedules an event. Those of one moment come by their `order`, of which [`ORDER_BITS`] count.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, at: Time, order: u64, event: Event) {
         let low = event.pack(order);
         self.place(u128::from(at.0) << 64 | u128::from(low));
     }
 
-    #[inline]
+    #[inline(always)]
     fn place(&mut self, entry: Entry) {
         let bucket = time_of(entry) >> self.shift;
+        // The bucket after the present one is 0, and those that are past are far beyond the others.
+        if bucket.wrapping_sub(self.bucket).wrapping_sub(1) < BUCKETS - 1 {
+            self.wheel.push(bucket, entry);
+        } else {
+            self.place_elsewhere(bucket, entry);
+        }
+    }
+
+    #[inline(never)]
+    fn place_elsewhere(&mut self, bucket: u64, entry: Entry) {
+        let wide = bucket >> WIDE_LOG2;
         if bucket <= self.bucket {
             self.place_in_order(entry);
-        } else if bucket - self.bucket < BUCKETS {
-            self.wheel.push(bucket, entry);
+        } else if wide - (self.bucket >> WIDE_LOG2) < BUCKETS {
+            self.later.push(wide, entry);
+            self.later_from = self.later_from.min(wide << WIDE_LOG2);
         } else {
             self.heap.push(entry);
         }
     }
 
+    /// Moves the first of the wide buckets into narrow ones. Nothing is before it but what is sorted or in the
+    /// heap.
+    #[inline(never)]
+    fn bring_near(&mut self) {
+        self.bucket = self.bucket.max(self.later_from - 1);
+        let wide = self.later_from >> WIDE_LOG2;
+        let mut moving = std::mem::take(&mut self.moving);
+        self.later.drain(wide, &mut moving);
+        let next = self.later.next(wide + 1);
+        self.later_from = next.map_or(u64::MAX, |next| next << WIDE_LOG2);
+        for entry in moving.drain(..) {
+            self.place(entry);
+        }
+        self.moving = moving;
+    }
+
+    /// Takes all entries out of the wheels, in any order.
+    fn empty_wheels(&mut self, into: &mut Vec<Entry>) {
+        let mut bucket = self.bucket + 1;
+        while let Some(next) = self.wheel.next(bucket) {
+            self.wheel.drain(next, into);
+            bucket = next + 1;
+        }
+        let mut bucket = self.bucket >> WIDE_LOG2;
+        while let Some(next) = self.later.next(bucket) {
+            self.later.drain(next, into);
+            bucket = next + 1;
+        }
+        self.later_from = u64::MAX;
+    }
+
     /// Puts an entry among what is next. Most often it is one of the last.
+    #[inline(never)]
     fn place_in_order(&mut self, entry: Entry) {
         let earliest = self.at.max(self.current.len().saturating_sub(MAX_SHIFT));
         let mut place = self.current.len();
@@ -198,46 +243,43 @@ impl EventQueue {
     }
 
     /// Takes the next event, if there is one until `end`.
-    #[inline]
+    #[inline(always)]
     pub fn pop_until(&mut self, end: Time) -> Option<(Time, Event)> {
-        if self.current.len() - self.at < LOOKAHEAD {
+        if self.current.len() < self.at + self.lookahead {
             self.refill();
         }
-        let next = self.current.get(self.at).copied();
-        let entry = match (next, self.heap.first()) {
-            (Some(next), Some(first)) if first < next => first,
-            (Some(next), _) => {
-                let at = Time(time_of(next));
-                if at > end {
-                    return None;
-                }
-                self.at += 1;
-                self.count(at);
-                return Some((at, Event::unpack(next as u64)));
-            }
-            (None, Some(first)) => first,
-            (None, None) => return None,
+        let Some(&next) = self.current.get(self.at) else {
+            return self.pop_heap(end);
         };
-        self.pop_heap(entry, end)
+        if self.heap.first().is_some_and(|first| first < next) {
+            return self.pop_heap(end);
+        }
+        let at = Time(time_of(next));
+        if at > end {
+            return None;
+        }
+        self.at += 1;
+        Some((at, Event::unpack(next as u64)))
     }
 
     #[cold]
     #[inline(never)]
-    fn pop_heap(&mut self, first: Entry, end: Time) -> Option<(Time, Event)> {
+    fn pop_heap(&mut self, end: Time) -> Option<(Time, Event)> {
+        let first = self.heap.first()?;
         let at = Time(time_of(first));
         if at > end {
             return None;
         }
         self.heap.pop();
-        self.count(at);
+        self.count(1, at.0);
         Some((at, Event::unpack(first as u64)))
     }
 
-    #[inline]
-    fn count(&mut self, now: Time) {
-        self.review_in -= 1;
+    /// So many events were taken, the last one now.
+    fn count(&mut self, events: u32, now: u64) {
+        self.review_in = self.review_in.saturating_sub(events);
         if self.review_in == 0 {
-            self.review(now.0);
+            self.review(now);
         }
     }
 
@@ -245,21 +287,30 @@ impl EventQueue {
     #[inline(never)]
     fn refill(&mut self) {
         if self.at >= FORGET_AFTER || self.at == self.current.len() {
+            let (taken, last) = (self.at as u32, self.current[..self.at].last());
+            let now = last.map(|entry| time_of(*entry));
             self.current.drain(..self.at);
             self.at = 0;
+            if let Some(now) = now {
+                self.count(taken, now);
+            }
         }
-        while self.current.len() - self.at < LOOKAHEAD {
-            let Some(next) = self.wheel.next(self.bucket + 1) else {
+        while self.current.len() - self.at < self.lookahead {
+            let narrow = self.wheel.next(self.bucket + 1);
+            let next = narrow.unwrap_or(u64::MAX).min(self.later_from);
+            if next == u64::MAX {
                 break;
-            };
+            }
             let due = [self.current.get(self.at).copied(), self.heap.first()];
             let now = due.into_iter().flatten().min().map(time_of);
             if now.is_some_and(|now| next > (now >> self.shift) + CLOSE_BUCKETS) {
                 break;
             }
-            let sorted = self.current.len();
+            if next == self.later_from {
+                self.bring_near();
+                continue;
+            }
             self.wheel.take(next, &mut self.current);
-            self.current[sorted..].sort_unstable();
             self.bucket = next;
         }
         if self.current.len() == self.at
@@ -276,18 +327,14 @@ impl EventQueue {
     #[inline(never)]
     fn review(&mut self, now: u64) {
         self.review_in = 1 << REVIEW_EVERY_LOG2;
-        let span = now - std::mem::replace(&mut self.reviewed_at, now);
-        let per_bucket = span >> (REVIEW_EVERY_LOG2 - self.per_bucket_log2);
+        let span = now.saturating_sub(std::mem::replace(&mut self.reviewed_at, now));
+        let per_bucket = span >> (REVIEW_EVERY_LOG2 - PER_BUCKET_LOG2);
         let shift = (u64::BITS - per_bucket.leading_zeros()).clamp(*SHIFTS.start(), *SHIFTS.end());
         if shift.abs_diff(self.shift) < 2 {
             return;
         }
-        let mut entries = Vec::with_capacity(self.wheel.len());
-        let mut bucket = self.bucket + 1;
-        while let Some(next) = self.wheel.next(bucket) {
-            self.wheel.take(next, &mut entries);
-            bucket = next + 1;
-        }
+        let mut entries = Vec::with_capacity(self.wheel.len() + self.later.len());
+        self.empty_wheels(&mut entries);
         // The last moment of what was sorted is the last one, or within, a bucket of the new width.
         let last = self.bucket << self.shift | ((1 << self.shift) - 1);
         self.shift = shift;
@@ -309,13 +356,14 @@ impl EventQueue {
     /// How many events are to come.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.current.len() - self.at + self.wheel.len() + self.heap.len()
+        self.current.len() - self.at + self.wheel.len() + self.later.len() + self.heap.len()
     }
 
     /// Whether nothing is to come.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        let wheels = self.wheel.is_empty() && self.later.is_empty();
+        wheels && self.at == self.current.len() && self.heap.len() == 0
     }
 }
 
@@ -365,7 +413,7 @@ mod tests {
         /// Other times that keep the order keep the events.
         #[test]
         fn rescheduled_events_come_in_order(times in prop::collection::vec(0_u64..1 << 20, 0..300), popped in 0_usize..300) {
-            let mut queue = EventQueue::wide();
+            let mut queue = EventQueue::default();
             for (i, at) in times.iter().enumerate() {
                 queue.push(Time(*at), i as u64, Event::Timer(i as u32));
             }
@@ -384,10 +432,17 @@ mod tests {
             prop_assert!(queue.is_empty());
         }
 
-        /// Against a sorted list: by time, and within a time in the order of scheduling.
+        /// Against a sorted list: by time, and within a time in the order of scheduling; for all parts of the queue.
         #[test]
-        fn events_come_in_order(steps in prop::collection::vec(prop::option::weighted(0.6, 0_u64..20), 0..300)) {
+        fn events_come_in_order(
+            steps in prop::collection::vec(
+                prop::option::weighted(0.6, prop_oneof![0_u64..20, 0_u64..1 << 18, 0_u64..1 << 30, 0_u64..1 << 38]),
+                0..300,
+            ),
+            look_ahead in any::<bool>(),
+        ) {
             let mut queue = EventQueue::default();
+            queue.look_ahead(look_ahead);
             let mut model: Vec<(u64, u32)> = Vec::new();
             let mut now = 0;
             for (i, step) in steps.into_iter().enumerate() {

@@ -5,7 +5,7 @@
 //! nothing else, and moving it from one to the other allocates nothing.
 
 use crate::flow::FlowId;
-use crate::prefetch::fetch;
+use crate::prefetch::fetch_at;
 use crate::time::Time;
 use ratewright_topology::HostId;
 
@@ -231,9 +231,7 @@ impl PacketSlab {
     /// Fetches a packet into the cache; the place need not hold one.
     #[inline]
     pub(crate) fn prefetch(&self, id: PacketId) {
-        if let Some(slot) = self.slots.get(id.index()) {
-            fetch::<Packet, 1>(slot);
-        }
+        fetch_at(self.slots.as_ptr().wrapping_add(id.index()));
     }
 
     /// How many packets are in the fabric.

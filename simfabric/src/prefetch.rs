@@ -21,6 +21,12 @@ pub(crate) fn fetch<T, const LINES: usize>(value: &T) {
     }
 }
 
+/// Fetches the cache line at an address, which need not be anybody's.
+#[inline(always)]
+pub(crate) fn fetch_at<T>(at: *const T) {
+    line_at(at.cast());
+}
+
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn line_at(at: *const i8) {

@@ -54,8 +54,10 @@ pub struct PortRecord {
     pub to_host: bool,
     /// The rate, in bit/s.
     pub rate_bps: u64,
-    /// The counters.
+    /// The counters of the sending end.
     pub stats: PortStats,
+    /// Packets that reached the far end.
+    pub arrived: Count,
 }
 
 /// Samples over time.
@@ -214,9 +216,10 @@ impl Records {
             .enumerate()
             .map(|(i, port)| PortRecord {
                 link: LinkId(i as u32),
-                to_host: matches!(port.far, Far::Host(_)),
-                rate_bps: port.rate_bps,
-                stats: port.stats.clone(),
+                to_host: matches!(port.far(), Far::Host(_)),
+                rate_bps: port.rate_bps(),
+                stats: port.stats(),
+                arrived: port.arrived(),
             });
         Self {
             now: core.now,
@@ -245,7 +248,7 @@ impl Records {
             + self
                 .ports
                 .iter()
-                .flat_map(|p| p.stats.drops_by)
+                .flat_map(|p| p.stats.losses().by_reason)
                 .sum::<u64>()
     }
 
@@ -261,7 +264,7 @@ impl Records {
             + self
                 .ports
                 .iter()
-                .map(|p| p.stats.drops_by[reason as usize])
+                .map(|p| p.stats.losses().by_reason[reason as usize])
                 .sum::<u64>()
     }
 }
@@ -272,12 +275,13 @@ fn conservation(core: &Core) -> Result<(), ConservationError> {
     let mut found = 0_u64;
     for (i, port) in core.fabric.ports.iter().enumerate() {
         let link = LinkId(i as u32);
-        let stats = &port.stats;
+        let stats = port.stats();
+        let losses = stats.losses();
         let waiting = Count {
             packets: u64::from(port.queue.packets()),
             bytes: port.queue.bytes(),
         };
-        let accounted = stats.sent + stats.dropped + waiting;
+        let accounted = stats.sent + losses.dropped + waiting;
         if stats.offered != accounted {
             return Err(ConservationError::Queue {
                 link,
@@ -289,7 +293,7 @@ fn conservation(core: &Core) -> Result<(), ConservationError> {
         for id in port.wire(&core.shared) {
             on_wire.add(core.shared.packets[id].wire_bytes);
         }
-        let accounted = stats.arrived + stats.lost + on_wire;
+        let accounted = port.arrived() + losses.lost + on_wire;
         if stats.sent != accounted {
             return Err(ConservationError::Wire {
                 link,

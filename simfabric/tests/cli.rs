@@ -106,6 +106,42 @@ fn bad_plans_get_one_clear_error_with_the_place() {
             "the queue of a class cannot be xcp or strict-priority",
         ),
         (
+            "sizes = \"web\"",
+            "sizes = \"web\"\n[[workload]]\nkind = \"poisson\"\nload = 0.6\nsizes = \"web\"",
+            25,
+            "with the workloads before it, the load is 1.1",
+        ),
+        (
+            "kind = \"poisson\"\nload = 0.5\nsizes = \"web\"",
+            "kind = \"list\"\nflows = []",
+            23,
+            "`flows` is empty",
+        ),
+        (
+            "kind = \"poisson\"\nload = 0.5\nsizes = \"web\"",
+            "kind = \"list\"\nflows = [{ src = 0, dst = 1, start = \"2us\", stop = \"1us\" }]",
+            23,
+            "a flow stops after its `start`",
+        ),
+        (
+            "kind = \"poisson\"\nload = 0.5\nsizes = \"web\"",
+            "kind = \"staggered\"\nsenders = []\nreceiver = 0\ninterval = \"1ms\"",
+            23,
+            "`senders` is empty",
+        ),
+        (
+            "kind = \"poisson\"\nload = 0.5\nsizes = \"web\"",
+            "kind = \"incast\"\nsenders = 2\nbytes = 1000\nrounds = 0",
+            25,
+            "`rounds` is 0",
+        ),
+        (
+            "kind = \"poisson\"\nload = 0.5\nsizes = \"web\"",
+            "kind = \"incast\"\nsenders = 2\nbytes = 1000\nrounds = 3",
+            25,
+            "several rounds need a `period`",
+        ),
+        (
             "load = 0.5",
             "load = 1.2",
             23,
@@ -326,7 +362,6 @@ fn the_plans_in_the_repository_are_valid_and_the_dumbbell_is_full() {
     });
 }
 
-/// The same plan and seed give the same bytes, however many runs go at once; another seed does not.
 /// Transports of one plan run over queues of their own, or over the plan's: each as if it were alone in a
 /// plan with these.
 #[test]
@@ -362,6 +397,53 @@ fn transports_of_a_plan_may_have_queues_of_their_own() {
     assert_ne!(mean("dctcp"), mean("pfabric"));
 }
 
+/// The same in a fabric that is so large that its regions take turns (`tests/windows.rs`): 686 hosts, DCTCP over
+/// marks and Cubic over what drops.
+#[test]
+fn results_of_a_large_fabric_do_not_depend_on_jobs() {
+    const LARGE: &str = r#"
+[run]
+seed = 7
+until = "complete"
+
+[topology]
+kind = "fat-tree"
+k = 14
+rate = "100Gbit/s"
+link_delay = "1us"
+
+[queue]
+discipline = "ecn-threshold"
+mark_packets = 20
+limit_packets = 60
+
+[[transport]]
+name = "dctcp"
+
+[[transport]]
+name = "cubic"
+
+[[workload]]
+kind = "permutation"
+bytes = 60000
+rounds = 2
+period = "5us"
+"#;
+    let dir = TempDir::new().unwrap();
+    let plan = dir.path().join("plan.toml");
+    std::fs::write(&plan, LARGE).unwrap();
+    let files = ["summary.json", "flows-dctcp.csv", "flows-cubic.csv"];
+    let results = |out: &str, jobs: &str| {
+        let out = dir.path().join(out);
+        run(&plan, &out, &["--jobs", jobs]);
+        files.map(|file| std::fs::read(out.join(file)).unwrap())
+    };
+    let one = results("one", "1");
+    assert_eq!(one, results("two", "2"));
+    assert_eq!(one, results("again", "1"));
+}
+
+/// The same plan and seed give the same bytes, however many runs go at once; another seed does not.
 #[test]
 fn results_do_not_depend_on_jobs() {
     let dir = TempDir::new().unwrap();

@@ -14,7 +14,7 @@ use ratewright_simfabric::net::{FabricConfig, QueueConfig};
 use ratewright_simfabric::report::stats::jain;
 use ratewright_simfabric::run::{Config, Sim};
 use ratewright_simfabric::transport::Transport;
-use ratewright_simfabric::transport::tcp::congestion::NewReno;
+use ratewright_simfabric::transport::tcp::congestion::{Cubic, NewReno};
 use ratewright_simfabric::transport::tcp::{Tcp, TcpConfig};
 use ratewright_simfabric::{Span, Time};
 use ratewright_topology::{HostId, Topology, TwoTierClos};
@@ -83,13 +83,22 @@ impl Visitor for ManyToOne<'_> {
     }
 }
 
+/// TCP with a datacenter's time-outs.
+fn config<C: Default>() -> TcpConfig<C> {
+    TcpConfig {
+        min_rto: Span::from_us(200),
+        initial_rto: Span::from_ms(1),
+        ..TcpConfig::default()
+    }
+}
+
 /// The whole table.
 fn table() -> Result<String, ExperimentError> {
     let topology = topology();
     let mut text =
         String::from("scheme    flows × Gbit/s     least      most      Jain  drops      hops\n");
     for flows in [1, 2, 7] {
-        for scheme in Scheme::ALL {
+        for scheme in Scheme::ALL.into_iter().chain([Scheme::Ideal]) {
             let row = ManyToOne {
                 topology: &topology,
                 flows,
@@ -110,17 +119,14 @@ fn table() -> Result<String, ExperimentError> {
             framing: Choices::default().framing,
             ..FabricConfig::default()
         };
-        let config = TcpConfig {
-            min_rto: Span::from_us(200),
-            initial_rto: Span::from_ms(1),
-            ..TcpConfig::default()
-        };
-        let row = ManyToOne {
+        let row = || ManyToOne {
             topology: &topology,
             flows,
         };
-        let row = row.visit(fabric, Tcp::<NewReno>::new(config))?;
-        let _ = writeln!(text, "{:<9} {row}", "NewReno");
+        let new_reno = row().visit(fabric.clone(), Tcp::<NewReno>::new(config()))?;
+        let _ = writeln!(text, "{:<9} {new_reno}", "NewReno");
+        let cubic = row().visit(fabric, Tcp::<Cubic>::new(config()))?;
+        let _ = writeln!(text, "{:<9} {cubic}", "CUBIC");
     }
     Ok(text)
 }

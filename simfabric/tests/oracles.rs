@@ -151,7 +151,7 @@ fn a_full_queue_drops_what_can_be_counted_by_hand() {
         .ports
         .iter()
         .filter(|p| p.to_host)
-        .map(|p| p.stats.arrived.packets)
+        .map(|p| p.arrived.packets)
         .sum();
     assert_eq!(delivered, 2 * packets - expected);
     let most = records.ports.iter().map(|p| p.stats.max_packets).max();
@@ -238,7 +238,7 @@ fn red_settles_where_its_probability_drops_the_excess() {
         .iter()
         .find(|p| p.to_host && p.stats.offered.packets > 0);
     let stats = &port.expect("the receiver's port").stats;
-    let share = stats.dropped.packets as f64 / stats.offered.packets as f64;
+    let share = stats.losses().dropped.packets as f64 / stats.offered.packets as f64;
     let expected = excess / (1.0 + excess);
     near(share, expected, 0.02, "share of packets that are dropped");
     let length = 20.0 + 60.0 * (expected / 2.0) / 0.1;

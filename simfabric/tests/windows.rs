@@ -2,12 +2,15 @@
 //! picosecond.
 
 use proptest::prelude::*;
+use ratewright_simfabric::bench;
 use ratewright_simfabric::experiment::ExperimentError;
 use ratewright_simfabric::experiment::choices::Choices;
 use ratewright_simfabric::experiment::schemes::{Scheme, Visitor};
 use ratewright_simfabric::net::FabricConfig;
 use ratewright_simfabric::run::{Change, Config, Order};
 use ratewright_simfabric::transport::Transport;
+use ratewright_simfabric::transport::tcp::congestion::Dctcp;
+use ratewright_simfabric::transport::tcp::{Tcp, TcpConfig};
 use ratewright_simfabric::{FlowSpec, Records, Sim, Span, Time};
 use ratewright_topology::{HostId, LinkId, ThreeTierClos, Topology, TwoTierClos};
 
@@ -200,5 +203,21 @@ proptest! {
             let differ = windows.lines().zip(time.lines()).find(|(w, t)| w != t);
             prop_assert!(false, "{}: {differ:?}", scheme.name());
         }
+    }
+}
+
+/// Whether regions take turns is decided by the fabric's size.
+#[test]
+fn large_fabrics_go_in_windows_by_themselves() {
+    for (hosts, windows) in [(128, false), (686, true)] {
+        let topology = bench::fabric(hosts).expect("a fabric");
+        let sim = Sim::new(
+            bench::config(1),
+            topology,
+            bench::permutation(hosts),
+            Tcp::<Dctcp>::new(TcpConfig::default()),
+        )
+        .expect("a run");
+        assert_eq!(sim.regions() > 1, windows, "{hosts} hosts");
     }
 }

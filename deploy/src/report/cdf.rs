@@ -5,8 +5,8 @@ use std::path::Path;
 use anyhow::{Result, anyhow};
 use plotters::coord::Shift;
 use plotters::prelude::*;
+use ratewright_simfabric::report::plot::style::{self, GRID, INK, MUTED, OURS};
 
-use super::style::{self, BASELINE, GRID, INK, MUTED, OURS};
 use crate::clock::NS_PER_S;
 use crate::lab::options::LabOptions;
 use crate::scenario::{Outcome, Phase};
@@ -47,7 +47,7 @@ fn render(
     let ours = format!("with Ratewright ({})", outcome.backend);
     let of = |times: fn(&Phase) -> Vec<f64>| -> Vec<Distribution> {
         [
-            ("Cubic alone".to_owned(), BASELINE, &outcome.without),
+            ("Cubic alone".to_owned(), style::colour(1), &outcome.without),
             (ours.clone(), OURS, &outcome.with),
         ]
         .into_iter()

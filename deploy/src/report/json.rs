@@ -7,7 +7,7 @@ use crate::scenario::Outcome;
 use crate::scenario::figures::Figures;
 
 /// The commit that this program was built from.
-pub const COMMIT: &str = env!("RATEWRIGHT_COMMIT");
+pub use ratewright_simfabric::report::commit::COMMIT;
 
 /// One object per run.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -7,13 +7,13 @@
 //! | [`histogram`] | first-paced latencies as text |
 //! | [`plot`] | rates over time, with and without, side by side |
 //! | [`cdf`] | completion times, with and without |
-//! | [`style`] | colours and fonts of the plots |
+//!
+//! Colours and fonts are those of the simulated fabric's pictures.
 
 pub mod cdf;
 pub mod histogram;
 pub mod json;
 pub mod plot;
-pub mod style;
 pub mod table;
 
 use anyhow::{Context, Result};

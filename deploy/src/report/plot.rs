@@ -7,8 +7,8 @@ use anyhow::{Result, anyhow};
 use indexmap::IndexMap;
 use plotters::coord::Shift;
 use plotters::prelude::*;
+use ratewright_simfabric::report::plot::style::{self, GRID, INK, MUTED, REFERENCE};
 
-use super::style::{self, GRID, INK, MUTED, REFERENCE};
 use crate::clock::{NS_PER_MS, NS_PER_S};
 use crate::lab::options::{LabOptions, ScenarioKind};
 use crate::measure::recording::Recording;

@@ -29,11 +29,12 @@ pub(crate) struct ReproduceArgs {
     /// The short form, a minute at most per experiment.
     #[arg(long)]
     quick: bool,
-    /// Another choice where the paper leaves one open, for D and H to K; `simfabric list` has them.
+    /// Another choice where the paper leaves one open; `simfabric list` has them, and
+    /// docs/simfabric/reproduction.md which figures they move.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Where the results go.
-    #[arg(long)]
+    #[arg(long, default_value = "results")]
     out: PathBuf,
     /// Seed of everything random.
     #[arg(long, default_value_t = 1)]

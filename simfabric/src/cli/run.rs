@@ -23,7 +23,7 @@ pub(crate) struct RunArgs {
     /// The plan, in TOML; docs/simfabric/plans.md describes the format.
     plan: PathBuf,
     /// Where results go.
-    #[arg(long)]
+    #[arg(long, default_value = "results")]
     out: PathBuf,
     /// Replaces the plan's seed.
     #[arg(long)]

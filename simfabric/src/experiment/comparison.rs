@@ -157,7 +157,7 @@ impl Run<'_> {
         let dropped: u64 = during
             .ports
             .iter()
-            .map(|port| port.stats.dropped.bytes)
+            .map(|port| port.stats.losses().dropped.bytes)
             .sum();
         let sent: u64 = during.flows.iter().map(|flow| flow.sent.bytes).sum();
         Ok(Sample {

@@ -6,22 +6,18 @@
 //! 6 %. The verdict therefore measures a flow's rate between packets: from the last one before the
 //! interval to the last one within it, over the time between the two.
 
-use std::sync::Arc;
-
 use ratewright_topology::{HostId, Topology};
 use rayon::prelude::*;
 
 use super::monitor::MONITOR;
-use super::schemes::{Scheme, Visitor};
+use super::schemes::{self, Scheme, Visitor};
 use super::{ExperimentError, Reproduction, Settings, scene};
-use crate::control::ControlError;
 use crate::net::FabricConfig;
 use crate::report::figure::{Figure, Row, Verdict};
 use crate::report::plot::{Axis, Line, Panel, Picture, style};
 use crate::run::{Config, Sim};
 use crate::time::{Span, Time};
 use crate::transport::Transport;
-use crate::transport::ideal::{Ideal, IdealConfig};
 use crate::workload::Staggered;
 
 /// Flows, and hosts that send.
@@ -213,11 +209,8 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
         .into_par_iter()
         .map(|scheme| scheme.visit(&topology, &settings.choices, five(scheme.name())))
         .collect::<Result<Vec<_>, _>>()?;
-    let fabric = scene::fabric(topology.hosts().len() as u32);
-    let framing = fabric.framing;
-    let ideal = Ideal::new(&Arc::new(topology.clone()), IdealConfig::default())
-        .map_err(ControlError::from)?;
-    panels.push(five("Ideal").visit(fabric, ideal)?);
+    panels.push(Scheme::Ideal.visit(&topology, &settings.choices, five("Ideal"))?);
+    let framing = settings.choices.framing;
     let goodput_bps = scene::HOST_BPS as f64 * f64::from(framing.mss_bytes)
         / f64::from(framing.wire_bytes(framing.mss_bytes));
     let mut figure = Figure::new(
@@ -229,7 +222,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
     for panel in &panels {
         // What is to be shared: of the ideal scheme's, its own share of the link.
         let capacity_bps = match panel.name {
-            "Ideal" => goodput_bps * IdealConfig::default().share,
+            "Ideal" => goodput_bps * schemes::ideal(&settings.choices).share,
             _ => goodput_bps,
         };
         let times: Vec<_> = (0..2 * FLOWS - 1)

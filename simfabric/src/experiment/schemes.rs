@@ -305,7 +305,7 @@ fn flowtune(choices: &Choices) -> FlowtuneConfig {
 }
 
 /// The ideal: what it hands out leaves room for the acknowledgements of as much data the other way.
-fn ideal(choices: &Choices) -> IdealConfig {
+pub(super) fn ideal(choices: &Choices) -> IdealConfig {
     let framing = choices.framing;
     let [data, answer] = [framing.mss_bytes, 0].map(|b| f64::from(framing.wire_bytes(b)));
     IdealConfig {

@@ -204,7 +204,9 @@ impl Fabric {
                 if let Some(switch) = owner.filter(|_| config.shared_buffer.is_some()) {
                     port.share(switch);
                 }
-                port.stats.histogram = config.histograms.then(Box::default);
+                if config.histograms {
+                    port.keep_histogram();
+                }
                 Ok(port)
             };
         let mut ports = topology

@@ -1,9 +1,9 @@
 //! An egress port: a queue, a serialiser, and the wire behind it.
 //!
-//! A port costs one event per packet. It is advanced lazily: what its serialiser does between
-//! two events depends on nothing but the port, so that departures that lie behind are
-//! caught up with, at the moments at which they happened, whenever something touches the
-//! port: a packet that arrives, or a packet that reaches the far end. The one pending event
+//! A port costs one event per packet. It is advanced lazily: what its serialiser does
+//! depends on nothing but the port, so that departures that lie behind are
+//! caught up with, at the moments at which they happened, when somebody wants to know: when a packet
+//! comes to the queue, or when the wire has run empty. The one pending event
 //! of a port is the next packet's arrival at the far end or, if the wire is empty
 //! and packets wait, the next departure. A packet that arrives in the picosecond in which another
 //! departs finds it gone.
@@ -16,10 +16,14 @@
 //! Ports that share a buffer do depend on one another; they are eager: they get an event
 //! for every departure.
 
+mod sending;
+
 use std::num::NonZeroU32;
 
+use self::sending::{Sending, Serialiser};
+use crate::flow::Count;
 use crate::net::buffer::Pool;
-use crate::net::queue::{Discipline, DropReason, Queue, QueueContext, Shared};
+use crate::net::queue::{Discipline, Queue, Shared};
 use crate::net::stats::PortStats;
 use crate::packet::{PacketId, PacketSlab};
 use crate::prefetch::fetch;
@@ -61,52 +65,45 @@ impl ByteTime {
     }
 }
 
-/// A directed link with the queue before it.
-///
-/// The fields are in the order in which a packet needs them: those of every event are in the first
-/// cache line, then come the queue and the counters, most used first.
+/// The wire as its far end sees it: all that a packet that arrives touches of a port.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub struct Port {
-    /// When the serialiser is done with the packet that it sends.
-    free_at: Time,
-    byte_time: ByteTime,
-    /// From the last bit sent to the packet's arrival.
-    delay: Span,
+struct Wire {
     /// When the first packet of the wire arrives. A packet on the wire knows when the one behind it
     /// does, so that the next event is known without a look at that one.
     head_at: Time,
-    wire_head: PacketId,
-    wire_tail: PacketId,
+    head: PacketId,
+    /// The region in which the wire ends.
+    region: u16,
+    /// Whether the wire ends in another region than it begins in.
+    crosses: bool,
     /// Where the wire ends.
-    pub far: Far,
-    /// The shared buffer that the queue draws on: one more than its index. Departures of such a port
+    far: Far,
+    /// Packets that reached the far end.
+    arrived: Count,
+    /// The buffer that the queue draws on: one more than its index. Departures of such a port
     /// have events of their own, because other ports depend on them.
     pool: Option<NonZeroU32>,
-    /// Packets in the queue, so that it need not be asked.
-    waiting: u32,
-    /// Whether the port's event is pending.
-    pub(crate) scheduled: bool,
-    /// Whether the departure event is pending.
-    pub(crate) departure_scheduled: bool,
-    up: bool,
-    /// Priority flow control: nothing leaves while the far end holds the port.
-    paused: bool,
-    /// Whether the wire ends in another region than it begins in.
-    pub(crate) crosses: bool,
-    /// The region in which the wire ends.
-    pub(crate) region: u16,
-    /// The port's rate, in bit/s.
-    pub rate_bps: u64,
+    rate_bps: u64,
+}
+
+/// A directed link with the queue before it.
+///
+/// An event touches the first cache line of the port that the packet arrives from; of the one that it goes on
+/// to the second, and the others if it waits there.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Port {
+    wire: Wire,
+    serialiser: Serialiser,
     /// The queue.
     pub queue: Queue,
-    /// The counters.
-    pub stats: PortStats,
+    stats: PortStats,
 }
 
 const _: () = assert!(
-    std::mem::offset_of!(Port, rate_bps) == 64 && std::mem::offset_of!(Port, stats) == 128,
-    "what every event touches is one cache line, and the queue is another"
+    size_of::<Wire>() == 64 && size_of::<Serialiser>() == 64,
+    "each end is one cache line"
 );
 
 // Lines that are at the same place in every port would meet in half of the sets of a cache, or
@@ -116,197 +113,244 @@ const _: () = assert!(
     "the same lines of all ports spread over all sets of a cache"
 );
 
+/// Does something with the sending end of a port, compiled for the most common discipline and for any.
+macro_rules! with_sending {
+    ($port:expr, $pools:expr, |$sending:ident| $body:expr) => {{
+        let Port {
+            wire,
+            serialiser,
+            queue,
+            stats,
+        } = $port;
+        let pool = match wire.pool {
+            None => None,
+            Some(pool) => Some(&mut $pools[pool.get() as usize - 1]),
+        };
+        match queue {
+            Queue::EcnThreshold(queue) => {
+                let mut $sending = Sending {
+                    serialiser,
+                    wire,
+                    queue,
+                    stats,
+                    pool,
+                };
+                $body
+            }
+            queue => {
+                let mut $sending = Sending {
+                    serialiser,
+                    wire,
+                    queue,
+                    stats,
+                    pool,
+                };
+                $body
+            }
+        }
+    }};
+}
+
 impl Port {
     /// An idle port.
     #[must_use]
     pub fn new(rate_bps: u64, delay: Span, far: Far, queue: Queue) -> Self {
         Self {
-            free_at: Time::ZERO,
-            byte_time: ByteTime::of_rate(rate_bps),
-            delay,
-            head_at: Time::MAX,
-            wire_head: PacketId::NONE,
-            wire_tail: PacketId::NONE,
-            far,
-            pool: None,
-            waiting: 0,
-            scheduled: false,
-            departure_scheduled: false,
-            up: true,
-            paused: false,
-            crosses: false,
-            region: 0,
-            rate_bps,
+            wire: Wire {
+                head_at: Time::MAX,
+                head: PacketId::NONE,
+                region: 0,
+                crosses: false,
+                far,
+                arrived: Count::default(),
+                pool: None,
+                rate_bps,
+            },
+            serialiser: Serialiser {
+                free_at: Time::ZERO,
+                byte_time: ByteTime::of_rate(rate_bps),
+                delay,
+                wire_tail: PacketId::NONE,
+                waiting: 0,
+                passed: Count::default(),
+                open: queue.is_transparent(),
+                scheduled: false,
+                departure_scheduled: false,
+                up: true,
+                paused: false,
+            },
             queue,
             stats: PortStats::default(),
         }
     }
 
-    /// Lets the queue draw on a shared buffer.
-    pub(crate) fn share(&mut self, pool: u32) {
-        self.pool = NonZeroU32::new(pool + 1);
+    /// Decides anew whether packets may pass by an empty queue.
+    fn review_opening(&mut self) {
+        self.serialiser.open = self.queue.is_transparent()
+            && !self.is_eager()
+            && self.serialiser.up
+            && !self.serialiser.paused;
     }
 
+    /// Lets the queue draw on a shared buffer.
+    pub(crate) fn share(&mut self, pool: u32) {
+        self.wire.pool = NonZeroU32::new(pool + 1);
+        self.review_opening();
+    }
+
+    /// Keeps a histogram of the queue's length from now on.
+    pub(crate) fn keep_histogram(&mut self) {
+        self.stats.histogram = Some(Box::default());
+    }
+
+    /// Where the wire ends.
     #[inline]
-    fn pool(&self) -> Option<usize> {
-        self.pool.map(|p| p.get() as usize - 1)
+    #[must_use]
+    pub fn far(&self) -> Far {
+        self.wire.far
+    }
+
+    /// The port's rate, in bit/s.
+    #[must_use]
+    pub fn rate_bps(&self) -> u64 {
+        self.wire.rate_bps
+    }
+
+    /// The region in which the wire ends.
+    #[inline]
+    pub(crate) fn region(&self) -> u32 {
+        self.wire.region.into()
+    }
+
+    /// Whether the wire ends in another region than it begins in.
+    #[inline]
+    pub(crate) fn crosses(&self) -> bool {
+        self.wire.crosses
+    }
+
+    /// Tells the port in which region its wire ends, and whether it begins in another.
+    pub(crate) fn set_region(&mut self, region: u16, crosses: bool) {
+        self.wire.region = region;
+        self.wire.crosses = crosses;
     }
 
     /// Whether departures have events of their own.
     #[inline]
     pub(crate) fn is_eager(&self) -> bool {
-        self.pool.is_some()
+        self.wire.pool.is_some()
+    }
+
+    /// Whether the port's event is pending.
+    #[inline]
+    pub(crate) fn scheduled(&mut self) -> &mut bool {
+        &mut self.serialiser.scheduled
+    }
+
+    /// Whether an event of the port, or of a departure, may be missing.
+    #[inline]
+    pub(crate) fn wants_events(&self) -> bool {
+        !self.serialiser.scheduled || self.is_eager()
+    }
+
+    /// Whether the departure event is pending.
+    #[inline]
+    pub(crate) fn departure_scheduled(&mut self) -> &mut bool {
+        &mut self.serialiser.departure_scheduled
     }
 
     /// Lets everything depart that departs until now.
     #[inline]
     pub(crate) fn advance(&mut self, now: Time, shared: &mut Shared, pools: &mut [Pool]) {
-        if self.free_at <= now && self.waiting > 0 && !self.paused {
+        if self.serialiser.is_due(now) {
             self.depart_until(now, shared, pools);
         }
     }
 
+    #[inline(never)]
     fn depart_until(&mut self, now: Time, shared: &mut Shared, pools: &mut [Pool]) {
-        while self.free_at <= now && self.waiting > 0 {
-            self.depart(self.free_at, shared, pools);
-        }
+        with_sending!(self, pools, |sending| sending.depart_until(now, shared));
     }
 
-    /// Bytes in the queue.
+    /// Takes a packet, after what departs until now.
     #[inline]
-    fn waiting_bytes(&self) -> u64 {
-        if self.waiting > 0 {
-            self.queue.bytes()
-        } else {
-            0
-        }
-    }
-
-    /// Takes a packet; the port has been [advanced](Self::advance).
-    #[inline]
-    pub(crate) fn enqueue(
+    pub(crate) fn accept(
         &mut self,
         now: Time,
         id: PacketId,
         shared: &mut Shared,
         pools: &mut [Pool],
     ) {
-        let packet = &mut shared.packets[id];
-        packet.at = now;
-        let wire_bytes = packet.wire_bytes;
-        self.stats.offered.add(wire_bytes);
-        let bytes = self.waiting_bytes();
-        // What passes through an empty queue changes none of its means: that queue was and stays empty.
-        let at_once = self.waiting == 0 && self.free_at <= now && !self.paused;
-        if !at_once {
-            self.stats.account(now, self.waiting, bytes);
-        }
-        let pool = self.pool().map(|p| &mut pools[p]);
-        let mut q = QueueContext {
-            now,
-            shared,
-            stats: &mut self.stats,
-        };
-        if !self.up {
-            q.drop(id, DropReason::LinkDown);
-            return;
-        }
-        if pool.as_ref().is_some_and(|p| !p.admits(bytes, wire_bytes)) {
-            q.drop(id, DropReason::Full);
-            return;
-        }
-        self.queue.enqueue(&mut q, id);
-        self.waiting = self.queue.packets();
-        if let Some(pool) = pool {
-            pool.changed(bytes, self.queue.bytes());
-        }
-        if at_once {
-            self.free_at = now;
-            if self.waiting > 0 {
-                self.send_next(now, shared, pools);
-            }
-        } else if self.waiting > 0 {
-            self.stats.note_length(self.waiting, self.queue.bytes());
-        }
-    }
-
-    /// Begins to send the next packet.
-    #[inline]
-    fn depart(&mut self, at: Time, shared: &mut Shared, pools: &mut [Pool]) {
-        self.stats.account(at, self.waiting, self.queue.bytes());
-        self.send_next(at, shared, pools);
-    }
-
-    /// The same without telling how long the queue was.
-    #[inline]
-    fn send_next(&mut self, at: Time, shared: &mut Shared, pools: &mut [Pool]) {
-        let bytes = self.queue.bytes();
-        let mut q = QueueContext {
-            now: at,
-            shared,
-            stats: &mut self.stats,
-        };
-        let next = self.queue.dequeue(&mut q);
-        self.waiting = self.queue.packets();
-        if let Some(pool) = self.pool() {
-            pools[pool].changed(bytes, self.queue.bytes());
-        }
-        let Some(id) = next else { return };
-        let packet = &mut shared.packets[id];
-        self.free_at = at + self.byte_time.of(packet.wire_bytes);
-        packet.hops = packet.hops.saturating_add(1);
-        packet.next = PacketId::NONE;
-        self.stats.sent.add(packet.wire_bytes);
-        let arrives_at = self.free_at + self.delay;
-        if self.wire_tail.is_some() {
-            let tail = &mut shared.packets[self.wire_tail];
-            tail.next = id;
-            tail.at = arrives_at;
+        if self.serialiser.lets_pass(now) {
+            let packets = &mut shared.packets;
+            self.serialiser.pass(&mut self.wire, now, id, packets);
         } else {
-            self.wire_head = id;
-            self.head_at = arrives_at;
+            with_sending!(self, pools, |sending| sending.accept(now, id, shared));
         }
-        self.wire_tail = id;
+    }
+
+    /// Bytes that wait in the queue now.
+    #[inline]
+    pub(crate) fn backlog_bytes(
+        &mut self,
+        now: Time,
+        shared: &mut Shared,
+        pools: &mut [Pool],
+    ) -> u64 {
+        self.advance(now, shared, pools);
+        if self.serialiser.waiting == 0 {
+            return 0;
+        }
+        self.queue.bytes()
     }
 
     /// Takes the packet that reaches the far end now.
     #[inline]
-    pub(crate) fn arrive(&mut self, now: Time, shared: &Shared) -> Option<PacketId> {
-        let id = self.wire_head;
-        if !id.is_some() || self.head_at > now {
+    pub(crate) fn arrive(&mut self, now: Time, packets: &PacketSlab) -> Option<PacketId> {
+        let id = self.wire.head;
+        if !id.is_some() || self.wire.head_at > now {
             return None;
         }
-        let packet = &shared.packets[id];
-        self.wire_head = packet.next;
-        self.head_at = packet.at;
-        shared.packets.prefetch(self.wire_head);
-        if !self.wire_head.is_some() {
-            self.wire_tail = PacketId::NONE;
+        let packet = &packets[id];
+        self.wire.head = packet.next;
+        self.wire.head_at = packet.at;
+        packets.prefetch(packet.next);
+        if !packet.next.is_some() {
+            self.serialiser.wire_tail = PacketId::NONE;
         }
-        self.stats.arrived.add(packet.wire_bytes);
+        self.wire.arrived.add(packet.wire_bytes);
         Some(id)
+    }
+
+    /// When the first packet of the wire arrives.
+    #[inline]
+    pub(crate) fn next_arrival(&self) -> Option<Time> {
+        self.wire.head.is_some().then_some(self.wire.head_at)
     }
 
     /// When the port must be looked at again.
     #[inline]
     pub(crate) fn next_event(&self) -> Option<Time> {
-        if self.wire_head.is_some() {
-            Some(self.head_at)
-        } else {
-            self.next_departure()
-        }
+        self.next_arrival().or_else(|| self.next_departure())
     }
 
     /// When the next packet departs.
     pub(crate) fn next_departure(&self) -> Option<Time> {
-        (!self.paused && self.waiting > 0).then_some(self.free_at)
+        let serialiser = &self.serialiser;
+        (!serialiser.paused && serialiser.waiting > 0).then_some(serialiser.free_at)
     }
 
-    /// Fetches what every packet touches of the port, into the cache.
+    /// Fetches what a packet touches of the port that it goes on to, into the cache.
     #[inline]
     pub(crate) fn prefetch(&self) {
-        fetch::<Self, 2>(self);
-        fetch::<_, 1>(&self.stats.sent);
+        fetch::<_, 1>(&self.serialiser);
+        fetch::<_, 1>(&self.queue);
+        fetch::<_, 2>(&self.stats);
+    }
+
+    /// Fetches what a packet touches of the port that it arrives from.
+    #[inline]
+    pub(crate) fn prefetch_wire(&self) {
+        fetch::<_, 1>(&self.wire);
     }
 
     /// Fetches all of the port.
@@ -315,115 +359,119 @@ impl Port {
         fetch::<Self, { size_of::<Self>() / 64 }>(self);
     }
 
-    /// Fetches the packets that the port's next event touches, into the cache, and what it touches of the
-    /// port besides.
+    /// Fetches the packets that the port's next event touches, into the cache.
     #[inline]
     pub(crate) fn prefetch_packets(&self, packets: &PacketSlab) {
-        packets.prefetch(self.wire_head);
-        self.prefetch_departure(packets);
+        packets.prefetch(self.wire.head);
     }
 
     /// Fetches the packets that are touched when another one comes to the port.
     #[inline]
     pub(crate) fn prefetch_neighbours(&self, packets: &PacketSlab) {
-        self.prefetch_departure(packets);
-        if self.waiting > 0 {
-            packets.prefetch(self.queue.back());
-        }
-    }
-
-    #[inline]
-    fn prefetch_departure(&self, packets: &PacketSlab) {
-        packets.prefetch(self.wire_tail);
-        if self.waiting > 0 {
-            fetch::<_, 1>(&self.stats);
+        packets.prefetch(self.serialiser.wire_tail);
+        if self.serialiser.waiting > 0 {
             packets.prefetch(self.queue.front());
+            packets.prefetch(self.queue.back());
         }
     }
 
     /// The packet that arrives first of those on the wire.
     #[inline]
     pub(crate) fn first_on_wire(&self) -> PacketId {
-        self.wire_head
+        self.wire.head
     }
 
     /// Holds the port back, or lets it go on (priority flow control, IEEE 802.1Qbb); the port
     /// has been [advanced](Self::advance).
     pub(crate) fn set_paused(&mut self, now: Time, paused: bool) {
-        self.paused = paused;
-        self.free_at = self.free_at.max(now);
+        self.serialiser.paused = paused;
+        self.serialiser.free_at = self.serialiser.free_at.max(now);
+        self.review_opening();
     }
 
     /// Whether the far end holds the port.
     #[must_use]
     pub fn is_paused(&self) -> bool {
-        self.paused
+        self.serialiser.paused
     }
 
     /// Gives the link another rate from the next packet on; the port has been
     /// [advanced](Self::advance).
     pub(crate) fn set_rate(&mut self, rate_bps: u64) {
-        self.rate_bps = rate_bps;
-        self.byte_time = ByteTime::of_rate(rate_bps);
+        self.wire.rate_bps = rate_bps;
+        self.serialiser.byte_time = ByteTime::of_rate(rate_bps);
     }
 
     /// Fails or repairs the link; the port has been [advanced](Self::advance). What waits or is on
     /// the wire of a link that fails is lost.
     pub(crate) fn set_up(&mut self, now: Time, up: bool, shared: &mut Shared, pools: &mut [Pool]) {
-        let failed = self.up && !up;
-        self.up = up;
+        let failed = self.serialiser.up && !up;
+        self.serialiser.up = up;
+        self.review_opening();
         if !failed {
             return;
         }
-        let bytes = self.queue.bytes();
-        self.stats.account(now, self.waiting, bytes);
-        while self.queue.packets() > 0 {
-            let mut q = QueueContext {
-                now,
-                shared,
-                stats: &mut self.stats,
-            };
-            if let Some(id) = self.queue.dequeue(&mut q) {
-                q.drop(id, DropReason::LinkDown);
-            }
-        }
-        self.waiting = 0;
-        if let Some(pool) = self.pool() {
-            pools[pool].changed(bytes, 0);
-        }
-        while self.wire_head.is_some() {
-            let id = self.wire_head;
-            self.wire_head = shared.packets[id].next;
+        with_sending!(&mut *self, pools, |sending| sending.drop_all(now, shared));
+        while self.wire.head.is_some() {
+            let id = self.wire.head;
+            self.wire.head = shared.packets[id].next;
             let packet = shared.discard(id);
             self.stats.count_loss(packet.wire_bytes);
         }
-        self.wire_tail = PacketId::NONE;
-        self.free_at = now;
+        self.serialiser.wire_tail = PacketId::NONE;
+        self.serialiser.free_at = now;
     }
 
     /// The link is down from the beginning.
     pub(crate) fn start_down(&mut self) {
-        self.up = false;
+        self.serialiser.up = false;
+        self.review_opening();
     }
 
     /// The packets on the wire, first to arrive first.
     pub(crate) fn wire<'a>(&self, shared: &'a Shared) -> impl Iterator<Item = PacketId> + use<'a> {
         let some = |id: PacketId| id.is_some().then_some(id);
-        std::iter::successors(some(self.wire_head), move |id| {
+        std::iter::successors(some(self.wire.head), move |id| {
             some(shared.packets[*id].next)
         })
+    }
+
+    /// Counts how long the queue was until now; the port has been [advanced](Self::advance).
+    pub(crate) fn account(&mut self, now: Time) {
+        self.stats
+            .account(now, self.queue.packets(), self.queue.bytes());
+    }
+
+    /// Forgets means, maxima and the histogram: a warm-up is over.
+    pub(crate) fn begin_again(&mut self, now: Time) {
+        self.stats.begin_again(now);
+    }
+
+    /// The counters of the sending end.
+    #[must_use]
+    pub fn stats(&self) -> PortStats {
+        let mut stats = self.stats.clone();
+        stats.offered = stats.offered + self.serialiser.passed;
+        stats.sent = stats.sent + self.serialiser.passed;
+        stats
+    }
+
+    /// Packets that reached the far end.
+    #[must_use]
+    pub fn arrived(&self) -> Count {
+        self.wire.arrived
     }
 
     /// How long so many bytes take to be sent.
     #[must_use]
     pub fn serialisation(&self, wire_bytes: u16) -> Span {
-        self.byte_time.of(wire_bytes)
+        self.serialiser.byte_time.of(wire_bytes)
     }
 
     /// From the last bit sent to the packet's arrival, host processing included.
     #[must_use]
     pub fn delay(&self) -> Span {
-        self.delay
+        self.serialiser.delay
     }
 }
 

@@ -129,11 +129,11 @@ impl Regions {
             regions[*port as usize] += 1;
         }
         for (port, regions) in ports.iter_mut().zip(regions) {
-            port.crosses = regions > 1;
-            port.region = match port.far {
+            let region = match port.far() {
                 Far::Host(host) => self.of_host[host as usize],
                 Far::Switch(switch) => self.of_switch[switch as usize],
             };
+            port.set_region(region, regions > 1);
         }
     }
 }

@@ -30,10 +30,49 @@ pub enum Spreading {
 struct NextHops {
     /// Index of the first port.
     first: u32,
-    /// How many ports; 0: the rack's own leaf.
+    /// How many ports; 0: the rack's own leaf, whose ports are found by the host's number.
     count: u16,
     /// What the hash is divided by before it chooses here.
     divide: u16,
+    /// Division and remainder where both are by powers of two: no branch is needed then, which a processor
+    /// would often predict wrongly.
+    shift: u16,
+    /// The same; [`DIVIDES`] where they are not.
+    mask: u16,
+    /// All bits if the host's number is added, none otherwise.
+    host_mask: u32,
+}
+
+/// No mask, which is less than any power of two that a number of ports may be.
+const DIVIDES: u16 = u16::MAX;
+
+impl NextHops {
+    fn new(first: usize, count: usize, divide: u16) -> Self {
+        let several = count > 1;
+        let powers = count.is_power_of_two() && divide.is_power_of_two();
+        Self {
+            first: first as u32,
+            count: count as u16,
+            divide,
+            shift: divide.trailing_zeros() as u16,
+            mask: match (several, powers) {
+                (false, _) => 0,
+                (true, false) => DIVIDES,
+                (true, true) => count as u16 - 1,
+            },
+            host_mask: if count == 0 { u32::MAX } else { 0 },
+        }
+    }
+
+    /// Which port a packet takes, by its hash.
+    #[inline]
+    fn choose(self, hop: Hop) -> u32 {
+        if self.mask == DIVIDES {
+            return self.first + hop.hash / u32::from(self.divide) % u32::from(self.count);
+        }
+        self.first
+            + ((hop.hash >> self.shift & u32::from(self.mask)) | (hop.dst.0 & self.host_mask))
+    }
 }
 
 /// What a switch looks at.
@@ -58,10 +97,10 @@ pub struct Routes {
     first_choice: Vec<u32>,
     /// The different choices of all switches.
     choices: Vec<NextHops>,
+    /// The ports towards each host, and then those of the choices.
     ports: Vec<u32>,
     rack_of: Vec<u32>,
     up_port: Vec<u32>,
-    down_port: Vec<u32>,
     /// By port: the switch at the far end, or none.
     far_switch: Vec<Option<u32>>,
     /// The allocator's own ports, one per switch of the highest tier.
@@ -82,7 +121,11 @@ impl Routes {
             table: Vec::with_capacity(topology.switches().len() * columns),
             first_choice: Vec::with_capacity(topology.switches().len()),
             choices: Vec::new(),
-            ports: Vec::new(),
+            ports: topology
+                .hosts()
+                .iter()
+                .map(|h| topology.host_downlink(h.id).0)
+                .collect(),
             rack_of: topology
                 .hosts()
                 .iter()
@@ -93,11 +136,6 @@ impl Routes {
                 .hosts()
                 .iter()
                 .map(|h| topology.host_uplink(h.id).0)
-                .collect(),
-            down_port: topology
-                .hosts()
-                .iter()
-                .map(|h| topology.host_downlink(h.id).0)
                 .collect(),
             far_switch: topology
                 .links()
@@ -173,11 +211,12 @@ impl Routes {
         let same = |c: &NextHops| c.divide == divide && self.ports_of(*c) == ports;
         let known = self.choices[own..].iter().position(same);
         let choice = known.unwrap_or_else(|| {
-            self.choices.push(NextHops {
-                first: self.ports.len() as u32,
-                count: ports.len() as u16,
-                divide,
-            });
+            let first = if ports.is_empty() {
+                0
+            } else {
+                self.ports.len()
+            };
+            self.choices.push(NextHops::new(first, ports.len(), divide));
             self.ports.extend(ports);
             self.choices.len() - 1 - own
         });
@@ -209,17 +248,13 @@ impl Routes {
             return self.next_degraded(topology, rng, switch, hop);
         }
         let next = self.next_hops(switch, self.rack_of[hop.dst.index()]);
-        match next.count {
-            0 => self.down_port.get(hop.dst.index()).copied(),
-            1 => Some(self.ports[next.first as usize]),
-            count => {
-                let choice = match self.spreading {
-                    Spreading::Flow => hop.hash / u32::from(next.divide) % u32::from(count),
-                    Spreading::Packet => rng.random_range(0..u32::from(count)),
-                };
-                Some(self.ports[(next.first + choice) as usize])
+        let choice = match self.spreading {
+            Spreading::Packet if next.count > 1 => {
+                next.first + rng.random_range(0..u32::from(next.count))
             }
-        }
+            _ => next.choose(hop),
+        };
+        self.ports.get(choice as usize).copied()
     }
 
     /// The port by which a switch will send a packet on, where that is not random and nothing is down: a
@@ -230,15 +265,10 @@ impl Routes {
             return None;
         }
         let next = self.next_hops(switch, self.rack_of[hop.dst.index()]);
-        match (next.count, self.spreading) {
-            (0, _) => self.down_port.get(hop.dst.index()).copied(),
-            (1, _) => Some(self.ports[next.first as usize]),
-            (count, Spreading::Flow) => {
-                let choice = hop.hash / u32::from(next.divide) % u32::from(count);
-                Some(self.ports[(next.first + choice) as usize])
-            }
-            (_, Spreading::Packet) => None,
+        if next.count > 1 && self.spreading == Spreading::Packet {
+            return None;
         }
+        self.ports.get(next.choose(hop) as usize).copied()
     }
 
     /// Fetches into the cache what says where a switch sends a packet on.
@@ -287,7 +317,7 @@ impl Routes {
         let rack = self.rack_of[hop.dst.index()];
         let next = self.next_hops(switch, rack);
         if next.count == 0 {
-            return self.down_port.get(hop.dst.index()).copied();
+            return self.ports.get(hop.dst.index()).copied();
         }
         let usable: Vec<u32> = self.choices(topology, switch, rack).collect();
         let choice = (hash / u32::from(next.divide)).checked_rem(usable.len() as u32)?;

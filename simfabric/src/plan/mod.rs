@@ -189,7 +189,20 @@ impl<'a> Reader<'a> {
         {
             // Each workload draws from a stream of its own, so that adding one leaves the others as they are.
             let seed = seed.wrapping_add((number as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-            workloads.push(workload::read(source, table, span, &network, end, seed)?);
+            workloads.push(workload::read(
+                source,
+                table,
+                span.clone(),
+                &network,
+                end,
+                seed,
+            )?);
+            if let Some((at, load)) = workload::overload(&workloads) {
+                let message = format!(
+                    "with the workloads before it, the load is {load:.4} at {at}; it must be at most 1"
+                );
+                return Err(source.error(Some(span), message));
+            }
         }
         let (measured, series) = self.measure(&mut document, &network)?;
         let plan = Plan {

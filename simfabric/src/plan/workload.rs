@@ -121,7 +121,7 @@ struct IncastTable {
     sizes_file: Option<Spanned<String>>,
     start: Option<Delay>,
     period: Option<Delay>,
-    rounds: Option<u32>,
+    rounds: Option<Spanned<u32>>,
 }
 
 #[derive(Deserialize)]
@@ -132,13 +132,13 @@ struct PatternTable {
     sizes_file: Option<Spanned<String>>,
     start: Option<Delay>,
     period: Option<Delay>,
-    rounds: Option<u32>,
+    rounds: Option<Spanned<u32>>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StaggeredTable {
-    senders: Vec<Spanned<u32>>,
+    senders: Spanned<Vec<Spanned<u32>>>,
     receiver: Spanned<u32>,
     interval: Delay,
     start: Option<Delay>,
@@ -153,7 +153,7 @@ const fn yes() -> bool {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ListTable {
-    flows: Vec<ListedFlow>,
+    flows: Spanned<Vec<ListedFlow>>,
 }
 
 #[derive(Deserialize)]
@@ -163,7 +163,7 @@ struct ListedFlow {
     dst: Spanned<u32>,
     bytes: Option<Spanned<u64>>,
     start: Option<Delay>,
-    stop: Option<Delay>,
+    stop: Option<Spanned<Delay>>,
     weight: Option<Spanned<f32>>,
     class: Option<u16>,
 }
@@ -178,12 +178,46 @@ fn time(delay: Option<Delay>) -> Time {
     Time::ZERO + delay.map_or(Span::ZERO, |d| d.0)
 }
 
-fn rounds(start: Option<Delay>, period: Option<Delay>, count: Option<u32>) -> Rounds {
-    Rounds {
-        start: time(start),
-        period: period.map_or(Span::ZERO, |d| d.0),
-        count: count.unwrap_or(1),
+fn rounds(
+    source: &Source<'_>,
+    start: Option<Delay>,
+    period: Option<Delay>,
+    count: Option<&Spanned<u32>>,
+) -> Result<Rounds, PlanError> {
+    let wrong = match (count.map(|c| (*c.get_ref(), c.span())), period) {
+        (Some((0, place)), _) => Some((place, "`rounds` is 0; there is at least one")),
+        (Some((2.., place)), None) => Some((
+            place,
+            "several rounds need a `period`, or all begin at once",
+        )),
+        _ => None,
+    };
+    match wrong {
+        Some((place, message)) => Err(source.error(Some(place), message)),
+        None => Ok(Rounds {
+            start: time(start),
+            period: period.map_or(Span::ZERO, |d| d.0),
+            count: count.map_or(1, |c| *c.get_ref()),
+        }),
     }
+}
+
+/// When Poisson workloads together first offer more than hosts' links carry, and how much then. What they offer
+/// grows only where one begins.
+pub(super) fn overload(workloads: &[Workload]) -> Option<(Time, f64)> {
+    let arrivals = || {
+        workloads.iter().filter_map(|workload| match workload {
+            Workload::Poisson(arrivals) => Some(arrivals),
+            _ => None,
+        })
+    };
+    let offered = arrivals().map(|one| {
+        let at = one.from();
+        (at, arrivals().map(|other| other.load_at(at)).sum::<f64>())
+    });
+    offered
+        .filter(|&(_, load)| load > 1.0 + 1e-9)
+        .min_by_key(|&(at, _)| at)
 }
 
 /// Reads one workload table.
@@ -257,7 +291,7 @@ pub(super) fn read<'a>(
                 return Err(source.error(Some(t.senders.span()), message));
             }
             let receiver = t.receiver.as_ref().map_or(Ok(HostId(0)), host)?;
-            let rounds = rounds(t.start, t.period, t.rounds);
+            let rounds = rounds(source, t.start, t.period, t.rounds.as_ref())?;
             Workload::Incast(Incast::new(hosts, senders, receiver, sizes, rounds, seed))
         }
         "all-to-all" | "permutation" => {
@@ -267,7 +301,7 @@ pub(super) fn read<'a>(
                 sizes: t.sizes,
                 sizes_file: t.sizes_file,
             };
-            let rounds = rounds(t.start, t.period, t.rounds);
+            let rounds = rounds(source, t.start, t.period, t.rounds.as_ref())?;
             if kind == "all-to-all" {
                 let sizes = sizes.required(source, span)?;
                 Workload::AllToAll(AllToAll::new(hosts, sizes, rounds, seed))
@@ -279,8 +313,15 @@ pub(super) fn read<'a>(
         "staggered" => {
             let t: StaggeredTable = source.section(table, span)?;
             let receiver = host(&t.receiver)?;
-            let mut senders = Vec::with_capacity(t.senders.len());
-            for number in &t.senders {
+            let numbers = t.senders.get_ref();
+            if numbers.is_empty() {
+                return Err(source.error(
+                    Some(t.senders.span()),
+                    "`senders` is empty; name at least one",
+                ));
+            }
+            let mut senders = Vec::with_capacity(numbers.len());
+            for number in numbers {
                 let sender = host(number)?;
                 if sender == receiver {
                     return Err(source.error(Some(number.span()), "a sender is the receiver"));
@@ -298,8 +339,14 @@ pub(super) fn read<'a>(
         }
         "list" => {
             let t: ListTable = source.section(table, span)?;
-            let mut flows = Vec::with_capacity(t.flows.len());
-            for listed in &t.flows {
+            let listed = t.flows.get_ref();
+            if listed.is_empty() {
+                return Err(
+                    source.error(Some(t.flows.span()), "`flows` is empty; list at least one")
+                );
+            }
+            let mut flows = Vec::with_capacity(listed.len());
+            for listed in listed {
                 let (src, dst) = (host(&listed.src)?, host(&listed.dst)?);
                 if src == dst {
                     return Err(source.error(Some(listed.dst.span()), "a host sends to itself"));
@@ -310,7 +357,13 @@ pub(super) fn read<'a>(
                 }
                 let bytes = sizes.map_or(FlowSpec::UNBOUNDED, |s| s.0);
                 let mut flow = FlowSpec::new(src, dst, bytes, time(listed.start));
-                flow.stop = listed.stop.map_or(Time::MAX, |d| Time::ZERO + d.0);
+                if let Some(stop) = &listed.stop {
+                    flow.stop = Time::ZERO + stop.get_ref().0;
+                    if flow.stop <= flow.start {
+                        let message = "a flow stops after its `start`, not before or at it";
+                        return Err(source.error(Some(stop.span()), message));
+                    }
+                }
                 flow.class = listed.class.unwrap_or(0);
                 if let Some(weight) = &listed.weight {
                     flow.weight = *weight.get_ref();

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::commit::commit;
+use super::commit::COMMIT;
 use super::plot::Picture;
 
 /// Why a result could not be written or read.
@@ -108,8 +108,6 @@ impl From<(f64, f64)> for Number {
 pub enum Verdict {
     /// Within what the paper gives, or within the tolerance stated.
     Reproduced,
-    /// Outside, in the direction that is better for the scheme.
-    Better,
     /// Outside; the row's note gives the measurement that explains it.
     Explained,
     /// Outside, and not explained.
@@ -126,7 +124,6 @@ impl Verdict {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Reproduced => "reproduced",
-            Self::Better => "better",
             Self::Explained => "explained",
             Self::Off => "off",
             Self::NoFigure => "no-figure",
@@ -268,7 +265,7 @@ impl Figure {
             title: title.into(),
             rows: Vec::new(),
             seed,
-            commit: commit().to_owned(),
+            commit: COMMIT.to_owned(),
             quick,
             complete: true,
             scenario: Vec::new(),

@@ -4,7 +4,7 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
 use super::classes::{CLASSES, class_of};
-use super::commit::commit;
+use super::commit::COMMIT;
 use super::ideal::completion_time;
 use super::stats::{jain, mean, quantile_sorted};
 use crate::records::Records;
@@ -36,7 +36,7 @@ impl Summary {
         Self {
             plan,
             seed,
-            commit: commit().to_owned(),
+            commit: COMMIT.to_owned(),
             complete: transports.values().all(|o| o.ended != "stopped"),
             only: transports
                 .values()

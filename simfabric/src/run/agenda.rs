@@ -136,10 +136,7 @@ impl Agenda {
         );
         let windows = regions.map(|(lookahead, regions)| Windows::new(lookahead, regions));
         Self {
-            queue: match windows {
-                Some(_) => EventQueue::wide(),
-                None => EventQueue::default(),
-            },
+            queue: EventQueue::default(),
             windows,
             barriers: BinaryHeap::new(),
             arrivals_at: None,
@@ -180,13 +177,18 @@ impl Agenda {
     /// Where an event is among those of its moment. Flows begin first if that is a matter of scheduling.
     #[inline]
     fn order(&mut self, event: Event) -> u64 {
-        if !self.by_place {
-            if let Event::Start(_) = event {
-                return 0;
-            }
+        if self.by_place {
+            self.order_by_place(event)
+        } else if let Event::Start(_) = event {
+            0
+        } else {
             self.scheduled += 1;
-            return (1 << FLOW_BITS) + self.scheduled;
+            (1 << FLOW_BITS) + self.scheduled
         }
+    }
+
+    #[inline(always)]
+    fn order_by_place(&mut self, event: Event) -> u64 {
         let kind = match event {
             Event::Arrivals => 0,
             Event::Departure(_) => 1,
@@ -201,9 +203,18 @@ impl Agenda {
     }
 
     /// Schedules what happens in a region.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, at: Time, region: u32, event: Event) {
+        if self.by_place {
+            return self.push_by_place(at, region, event);
+        }
         let order = self.order(event);
+        self.queue.push(at, order, event);
+    }
+
+    #[inline(always)]
+    fn push_by_place(&mut self, at: Time, region: u32, event: Event) {
+        let order = self.order_by_place(event);
         let Some(windows) = &self.windows else {
             return self.queue.push(at, order, event);
         };
@@ -216,7 +227,7 @@ impl Agenda {
     }
 
     /// Schedules what happens in the present region.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn push_here(&mut self, at: Time, event: Event) {
         debug_assert!(
             self.windows.is_none() || self.region != ALL,
@@ -317,11 +328,21 @@ impl Agenda {
     }
 
     /// Takes the next event.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pop(&mut self, limit: Limit) -> Option<(Time, Event)> {
         let (key, event) = self.queue.pop_until(Time(limit.0))?;
-        let Some(windows) = &mut self.windows else {
+        if self.windows.is_none() {
             return Some((key, event));
+        }
+        Some((self.time_of(key), event))
+    }
+
+    /// The time that a key of the present window or a later one stands for. That window, and the region, come to
+    /// their turn.
+    #[inline(never)]
+    fn time_of(&mut self, key: Time) -> Time {
+        let Some(windows) = &mut self.windows else {
+            return key;
         };
         let (number, region, offset) = windows.parts(key);
         if number != windows.number || region != self.region {
@@ -330,14 +351,22 @@ impl Agenda {
             self.region = region;
             self.turned = true;
         }
-        let at = (windows.began + offset).saturating_sub(windows.shift);
-        Some((Time(at), event))
+        Time((windows.began + offset).saturating_sub(windows.shift))
     }
 
     /// Whether a region has come to its turn since this was asked last.
     #[inline]
     pub(crate) fn turned(&mut self) -> bool {
-        std::mem::replace(&mut self.turned, false)
+        let turned = self.turned;
+        if turned {
+            self.turned = false;
+        }
+        turned
+    }
+
+    /// Whether [`upcoming`](Self::upcoming) is going to be asked for.
+    pub(crate) fn look_ahead(&mut self, on: bool) {
+        self.queue.look_ahead(on);
     }
 
     /// What happens `ahead` events after the next, if that is known and nothing comes between.

@@ -64,11 +64,12 @@ impl Core {
         let bytes = size_of_val(&*self.fabric.ports)
             + self.shared.packets.high_water() * size_of::<Packet>();
         self.ahead.on = bytes >= FROM_BYTES && !self.ahead.by_region;
+        self.agenda.look_ahead(self.ahead.on);
     }
 
     /// A region comes to its turn, after so many events of the run. Where a window has enough events to
     /// touch everything in it several times, all ports of the region after it are fetched, and of its own,
-    /// which were fetched the last time, the packets that they begin with; those that follow are fetched
+    /// which were fetched the last time, the packets that wires and queues begin and end with; those that follow are fetched
     /// when the ones before them are taken.
     #[inline(never)]
     pub(crate) fn turn(&mut self, events: u64) {
@@ -78,6 +79,7 @@ impl Core {
             let of_window = events - self.ahead.began;
             self.ahead.by_region = of_window >= PER_PORT * self.fabric.ports.len() as u64;
             self.ahead.on &= !self.ahead.by_region;
+            self.agenda.look_ahead(self.ahead.on);
             self.ahead.began = events;
         }
         self.ahead.region = region;
@@ -88,7 +90,9 @@ impl Core {
             self.fabric.ports[*port as usize].prefetch_all();
         }
         for port in regions.ports(region) {
-            self.fabric.ports[*port as usize].prefetch_packets(&self.shared.packets);
+            let port = &self.fabric.ports[*port as usize];
+            port.prefetch_packets(&self.shared.packets);
+            port.prefetch_neighbours(&self.shared.packets);
         }
     }
 
@@ -96,7 +100,7 @@ impl Core {
     #[inline]
     pub(crate) fn fetch_ahead<T: Transport>(&mut self, transport: &T) {
         match self.agenda.upcoming(FIRST) {
-            Some(Event::Port(index)) => self.fabric.ports[index as usize].prefetch(),
+            Some(Event::Port(index)) => self.fabric.ports[index as usize].prefetch_wire(),
             Some(Event::Timer(index)) => self.timers.prefetch(index),
             _ => {}
         }
@@ -128,7 +132,7 @@ impl Core {
     fn first_of(&self, port: u32) -> Option<(PacketId, Far)> {
         let port = &self.fabric.ports[port as usize];
         let first = port.first_on_wire();
-        first.is_some().then_some((first, port.far))
+        first.is_some().then_some((first, port.far()))
     }
 
     #[inline]

@@ -5,7 +5,7 @@ use ratewright_topology::{HostId, LinkId, Topology};
 use crate::event::{Event, MAX_INDEX};
 use crate::flow::FlowId;
 use crate::net::port::{Far, Port};
-use crate::net::queue::{Discipline as _, Shared};
+use crate::net::queue::Shared;
 use crate::net::regions::Regions;
 use crate::net::route::Hop;
 use crate::net::{Fabric, Framing};
@@ -111,34 +111,40 @@ impl Core {
     }
 
     /// Puts a packet into a port, or drops it if there is none.
-    #[inline]
+    #[inline(always)]
     fn forward(&mut self, port: Option<u32>, id: PacketId) {
         let Some(index) = port else {
-            let packet = self.shared.discard(id);
-            self.no_route.add(packet.wire_bytes);
-            return;
+            return self.lose(id);
         };
         let port = &mut self.fabric.ports[index as usize];
-        port.advance(self.now, &mut self.shared, &mut self.fabric.pools);
-        port.enqueue(self.now, id, &mut self.shared, &mut self.fabric.pools);
-        self.schedule(index);
+        port.accept(self.now, id, &mut self.shared, &mut self.fabric.pools);
+        if port.wants_events() {
+            self.schedule(index);
+        }
+    }
+
+    /// Drops a packet that has no way to go.
+    #[cold]
+    fn lose(&mut self, id: PacketId) {
+        let packet = self.shared.discard(id);
+        self.no_route.add(packet.wire_bytes);
     }
 
     /// Schedules the port's next event if it is not pending.
-    #[inline]
+    #[inline(never)]
     fn schedule(&mut self, index: u32) {
         let port = &mut self.fabric.ports[index as usize];
-        if !port.scheduled
+        if !*port.scheduled()
             && let Some(at) = port.next_event()
         {
-            port.scheduled = true;
-            self.agenda.push(at, port.region.into(), Event::Port(index));
+            *port.scheduled() = true;
+            self.agenda.push(at, port.region(), Event::Port(index));
         }
         if port.is_eager()
-            && !port.departure_scheduled
+            && !*port.departure_scheduled()
             && let Some(at) = port.next_departure()
         {
-            port.departure_scheduled = true;
+            *port.departure_scheduled() = true;
             self.agenda.push_here(at, Event::Departure(index));
         }
     }
@@ -146,20 +152,16 @@ impl Core {
     /// A port's event: sends the packet that reached the far end on its way, or hands it over if
     /// that is a host.
     #[inline]
-    pub(crate) fn port_event(&mut self, index: u32) -> Option<(HostId, Packet)> {
+    pub(crate) fn port_event(&mut self, index: u32) -> Option<(HostId, PacketId)> {
         let port = &mut self.fabric.ports[index as usize];
-        port.scheduled = false;
-        // The queue of a port that comes from another region may know of less than has happened here, and
-        // what reaches this end in the present window was sent before it.
-        let known_until = if port.crosses {
-            self.agenda.settled_until(self.now)
-        } else {
-            self.now
-        };
-        port.advance(known_until, &mut self.shared, &mut self.fabric.pools);
-        let arrived = port.arrive(self.now, &self.shared);
-        let far = port.far;
-        self.schedule(index);
+        let arrived = port.arrive(self.now, &self.shared.packets);
+        let far = port.far();
+        match port.next_arrival() {
+            Some(at) if !port.is_eager() => {
+                self.agenda.push(at, port.region(), Event::Port(index));
+            }
+            _ => self.refill_wire(index),
+        }
         let id = arrived?;
         self.packet_hops += 1;
         match far {
@@ -177,22 +179,40 @@ impl Core {
                 self.forward(next, id);
                 None
             }
-            Far::Host(host) => {
-                let packet = self.shared.packets.remove(id);
-                self.shared
-                    .flows
-                    .progress_mut(packet.flow)
-                    .arrived
-                    .add(packet.wire_bytes);
-                Some((HostId(host), packet))
-            }
+            Far::Host(host) => Some((HostId(host), id)),
         }
+    }
+
+    /// Takes a packet that reached its host out of the fabric.
+    #[inline]
+    pub(crate) fn take_packet(&mut self, id: PacketId) -> Packet {
+        let packet = self.shared.packets.remove(id);
+        let progress = self.shared.flows.progress_mut(packet.flow);
+        progress.arrived.add(packet.wire_bytes);
+        packet
+    }
+
+    /// A port's event has happened, and its wire is empty or its departures concern others: lets depart what
+    /// departs until now.
+    #[inline(never)]
+    fn refill_wire(&mut self, index: u32) {
+        let port = &mut self.fabric.ports[index as usize];
+        *port.scheduled() = false;
+        // The queue of a port that comes from another region may know of less than has happened here, and
+        // what reaches this end in the present window was sent before it.
+        let known_until = if port.crosses() {
+            self.agenda.settled_until(self.now)
+        } else {
+            self.now
+        };
+        port.advance(known_until, &mut self.shared, &mut self.fabric.pools);
+        self.schedule(index);
     }
 
     /// An eager port's departure.
     pub(crate) fn departure_event(&mut self, index: u32) {
         let port = &mut self.fabric.ports[index as usize];
-        port.departure_scheduled = false;
+        *port.departure_scheduled() = false;
         port.advance(self.now, &mut self.shared, &mut self.fabric.pools);
         self.schedule(index);
     }
@@ -252,9 +272,10 @@ impl Core {
             return 0;
         };
         let port = &mut self.fabric.ports[index as usize];
-        port.advance(self.now, &mut self.shared, &mut self.fabric.pools);
-        let bytes = port.queue.bytes();
-        self.schedule(index);
+        let bytes = port.backlog_bytes(self.now, &mut self.shared, &mut self.fabric.pools);
+        if port.wants_events() {
+            self.schedule(index);
+        }
         bytes
     }
 
@@ -297,8 +318,7 @@ impl Core {
         for index in 0..self.fabric.ports.len() as u32 {
             let port = &mut self.fabric.ports[index as usize];
             port.advance(self.now, &mut self.shared, &mut self.fabric.pools);
-            port.stats
-                .account(self.now, port.queue.packets(), port.queue.bytes());
+            port.account(self.now);
             self.schedule(index);
         }
     }

@@ -238,7 +238,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
             self.warm_up = None;
             self.core.settle();
             for port in &mut self.core.fabric.ports {
-                port.stats.begin_again(warm_up);
+                port.begin_again(warm_up);
             }
         }
         self.steps(end, &mut progress)
@@ -343,7 +343,8 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         self.events += 1;
         match event {
             Event::Port(index) => {
-                if let Some((host, packet)) = self.core.port_event(index) {
+                if let Some((host, id)) = self.core.port_event(index) {
+                    let packet = self.core.take_packet(id);
                     self.transport.on_packet(
                         &mut Context {
                             core: &mut self.core,

@@ -138,7 +138,7 @@ impl Context<'_> {
     /// The rate of a host's link, in bit/s.
     #[must_use]
     pub fn nic_rate_bps(&self, host: HostId) -> u64 {
-        self.core.nic(host).rate_bps
+        self.core.nic(host).rate_bps()
     }
 
     /// What switches choose by for packets of a flow, in its own direction or in the other. With

@@ -34,6 +34,8 @@ pub struct Poisson {
     sizes: SizeDistribution,
     /// Mean time between two arrivals, over all hosts, in picoseconds.
     mean_gap_ps: f64,
+    load: f64,
+    from: Time,
     now_ps: f64,
     until: Time,
     rng: SimRng,
@@ -63,10 +65,28 @@ impl Poisson {
             hosts,
             sizes,
             mean_gap_ps: 1e12 / rate_per_s,
+            load,
+            from,
             now_ps: from.as_ps() as f64,
             until,
             rng: SimRng::seed_from_u64(seed),
         })
+    }
+
+    /// The load that it offers at this time, as a share of the hosts' links.
+    #[must_use]
+    pub fn load_at(&self, at: Time) -> f64 {
+        if (self.from..self.until).contains(&at) {
+            self.load
+        } else {
+            0.0
+        }
+    }
+
+    /// When its arrivals begin.
+    #[must_use]
+    pub const fn from(&self) -> Time {
+        self.from
     }
 
     /// The mean time between two arrivals anywhere.

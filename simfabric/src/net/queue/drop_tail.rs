@@ -1,74 +1,23 @@
 //! First in, first out; what does not fit is dropped.
 
-use super::{Discipline, DropReason, Fifo, Limit, QueueContext};
-use crate::packet::PacketId;
+use super::{EcnThreshold, Limit};
 
-/// A plain queue.
-#[derive(Debug)]
-pub struct DropTail {
-    fifo: Fifo,
-    limit: Limit,
-}
-
-impl DropTail {
-    /// An empty queue that takes as much as `limit` says.
-    #[must_use]
-    pub fn new(limit: Limit) -> Self {
-        Self {
-            fifo: Fifo::default(),
-            limit,
-        }
-    }
-}
-
-impl Discipline for DropTail {
-    #[inline]
-    fn enqueue(&mut self, q: &mut QueueContext<'_>, id: PacketId) {
-        let wire_bytes = q.packet(id).wire_bytes;
-        if self
-            .limit
-            .fits(self.fifo.packets(), self.fifo.bytes(), wire_bytes)
-        {
-            self.fifo.push(&mut q.shared.packets, id);
-        } else {
-            q.drop(id, DropReason::Full);
-        }
-    }
-
-    #[inline]
-    fn dequeue(&mut self, q: &mut QueueContext<'_>) -> Option<PacketId> {
-        self.fifo.pop(&q.shared.packets)
-    }
-
-    #[inline]
-    fn front(&self) -> PacketId {
-        self.fifo.front().unwrap_or(PacketId::NONE)
-    }
-
-    #[inline]
-    fn back(&self) -> PacketId {
-        self.fifo.back().unwrap_or(PacketId::NONE)
-    }
-
-    #[inline]
-    fn packets(&self) -> u32 {
-        self.fifo.packets()
-    }
-
-    #[inline]
-    fn bytes(&self) -> u64 {
-        self.fifo.bytes()
-    }
+/// A plain queue that takes as much as `limit` says: a [threshold](super::ecn_threshold) that is never reached.
+/// So ports of hosts and of switches have the same kind of queue, and a packet's way through either is the same code.
+#[must_use]
+pub fn drop_tail(limit: Limit) -> EcnThreshold {
+    EcnThreshold::new(Limit::Unlimited, limit)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::net::queue::testing::{Bench, packet};
+    use crate::net::queue::{Discipline as _, DropReason};
 
     #[test]
     fn keeps_order_and_drops_what_does_not_fit() {
-        let mut bench = Bench::new(DropTail::new(Limit::Bytes(3_000)));
+        let mut bench = Bench::new(drop_tail(Limit::Bytes(3_000)));
         for seq in 0..4 {
             bench.put(packet(0, seq, 1_000));
         }
@@ -81,11 +30,11 @@ mod tests {
 
     #[test]
     fn a_limit_in_packets_counts_packets() {
-        let mut bench = Bench::new(DropTail::new(Limit::Packets(2)));
+        let mut bench = Bench::new(drop_tail(Limit::Packets(2)));
         for (seq, size) in [(0, 9_000), (1, 64), (2, 64)] {
             bench.put(packet(0, seq, size));
         }
         assert_eq!(bench.queue.packets(), 2);
-        assert_eq!(bench.stats.dropped.bytes, 64);
+        assert_eq!(bench.stats.losses().dropped.bytes, 64);
     }
 }

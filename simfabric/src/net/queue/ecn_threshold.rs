@@ -2,15 +2,15 @@
 //! marked. The length is the instantaneous one, on arrival, without the packet itself and
 //! without the one that is being sent.
 
-use super::{Discipline, DropReason, Fifo, Limit, QueueContext};
+use super::{Bounds, Discipline, DropReason, Fifo, Limit, QueueContext};
 use crate::packet::PacketId;
 
 /// A queue with a marking threshold.
 #[derive(Debug)]
 pub struct EcnThreshold {
     fifo: Fifo,
-    mark_at: Limit,
-    limit: Limit,
+    mark_at: Bounds,
+    limit: Bounds,
 }
 
 impl EcnThreshold {
@@ -20,8 +20,8 @@ impl EcnThreshold {
     pub fn new(mark_at: Limit, limit: Limit) -> Self {
         Self {
             fifo: Fifo::default(),
-            mark_at,
-            limit,
+            mark_at: Bounds::of(mark_at),
+            limit: Bounds::of(limit),
         }
     }
 }
@@ -54,6 +54,10 @@ impl Discipline for EcnThreshold {
     #[inline]
     fn back(&self) -> PacketId {
         self.fifo.back().unwrap_or(PacketId::NONE)
+    }
+
+    fn is_transparent(&self) -> bool {
+        self.limit.fits(0, 0, u16::MAX) && !self.mark_at.reached(0, 0)
     }
 
     #[inline]

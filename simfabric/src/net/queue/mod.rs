@@ -25,7 +25,6 @@ use crate::net::stats::PortStats;
 use crate::packet::{Flags, Kind, Packet, PacketId, PacketSlab};
 use crate::time::Time;
 pub use codel::{CodelConfig, CodelQueue};
-pub use drop_tail::DropTail;
 pub use ecn_threshold::EcnThreshold;
 pub use fifo::Fifo;
 pub use pfabric::PFabricQueue;
@@ -51,22 +50,37 @@ impl Limit {
     #[inline]
     #[must_use]
     pub const fn fits(self, packets: u32, bytes: u64, wire_bytes: u16) -> bool {
-        match self {
-            Self::Packets(limit) => packets < limit,
-            Self::Bytes(limit) => bytes + wire_bytes as u64 <= limit,
-            Self::Unlimited => true,
-        }
+        Bounds::of(self).fits(packets, bytes, wire_bytes)
+    }
+}
+
+/// A [`Limit`] as two numbers, which are compared without asking which kind it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Bounds {
+    bytes: u64,
+    packets: u32,
+}
+
+impl Bounds {
+    const fn of(limit: Limit) -> Self {
+        let (packets, bytes) = match limit {
+            Limit::Packets(packets) => (packets, u64::MAX),
+            Limit::Bytes(bytes) => (u32::MAX, bytes),
+            Limit::Unlimited => (u32::MAX, u64::MAX),
+        };
+        Self { bytes, packets }
     }
 
-    /// Whether a queue of this length has reached the limit.
+    /// Whether a packet fits into a queue of this length.
     #[inline]
-    #[must_use]
-    pub const fn reached(self, packets: u32, bytes: u64) -> bool {
-        match self {
-            Self::Packets(limit) => packets >= limit,
-            Self::Bytes(limit) => bytes >= limit,
-            Self::Unlimited => false,
-        }
+    const fn fits(self, packets: u32, bytes: u64, wire_bytes: u16) -> bool {
+        (packets < self.packets) & (bytes + wire_bytes as u64 <= self.bytes)
+    }
+
+    /// Whether a queue of this length has reached them.
+    #[inline]
+    const fn reached(self, packets: u32, bytes: u64) -> bool {
+        (packets >= self.packets) | (bytes >= self.bytes)
     }
 }
 
@@ -167,6 +181,11 @@ pub trait Discipline {
     fn back(&self) -> PacketId {
         PacketId::NONE
     }
+    /// Whether a packet that comes to an empty queue and is sent at once passes through unchanged, and leaves
+    /// the queue as it was.
+    fn is_transparent(&self) -> bool {
+        false
+    }
     /// How many packets wait.
     fn packets(&self) -> u32;
     /// Their bytes on the link.
@@ -246,7 +265,7 @@ impl QueueConfig {
             Self::StrictPriority { classes, each } => {
                 Queue::StrictPriority(Box::new(StrictPriority::new(*classes, each, rate_bps)))
             }
-            Self::DropTail { limit } => Queue::DropTail(DropTail::new(*limit)),
+            Self::DropTail { limit } => Queue::EcnThreshold(drop_tail::drop_tail(*limit)),
             Self::EcnThreshold { mark_at, limit } => {
                 Queue::EcnThreshold(EcnThreshold::new(*mark_at, *limit))
             }
@@ -297,6 +316,10 @@ macro_rules! queue {
                 match self { $(Self::$variant(d) => d.back(),)* }
             }
 
+            fn is_transparent(&self) -> bool {
+                match self { $(Self::$variant(d) => d.is_transparent(),)* }
+            }
+
             #[inline]
             fn packets(&self) -> u32 {
                 match self { $(Self::$variant(d) => d.packets(),)* }
@@ -311,9 +334,7 @@ macro_rules! queue {
 }
 
 queue! {
-    /// See [`drop_tail`].
-    DropTail(DropTail),
-    /// See [`ecn_threshold`].
+    /// See [`ecn_threshold`] and [`drop_tail`].
     EcnThreshold(EcnThreshold),
     /// See [`codel`].
     Codel(Box<CodelQueue>),

@@ -63,7 +63,7 @@ impl<D: Discipline> Bench<D> {
     }
 
     pub(crate) fn drops(&self, reason: DropReason) -> u64 {
-        self.stats.drops_by[reason as usize]
+        self.stats.losses().by_reason[reason as usize]
     }
 }
 

@@ -8,7 +8,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::style::{self, GRID, INK, MUTED, REFERENCE};
 use super::{Content, Mark, Panel, Picture, bars, lines};
-use crate::report::commit::commit;
+use crate::report::commit::COMMIT;
 use crate::report::figure::short;
 
 /// Whatever the drawing library may report.
@@ -65,9 +65,9 @@ impl Picture {
             style::font(20, INK),
         ))?;
         let subtitle = if self.subtitle.is_empty() {
-            commit().to_owned()
+            COMMIT.to_owned()
         } else {
-            format!("{} · {}", self.subtitle, commit())
+            format!("{} · {}", self.subtitle, COMMIT)
         };
         top.draw(&Text::new(subtitle, (MARGIN, 42), style::font(12, MUTED)))?;
         Ok(())

@@ -1,4 +1,4 @@
-//! Colours and fonts of the pictures.
+//! Colours and fonts of the pictures, the lab's too.
 
 use plotters::style::{Color, IntoFont, RGBColor, ShapeStyle, TextStyle};
 
@@ -10,10 +10,10 @@ pub const MUTED: RGBColor = RGBColor(120, 128, 140);
 pub const GRID: RGBColor = RGBColor(230, 233, 238);
 /// References: a capacity, a fair share, a paper's values.
 pub const REFERENCE: RGBColor = RGBColor(150, 156, 166);
-/// Flowtune, which is ours.
+/// Flowtune or Ratewright.
 pub const OURS: RGBColor = RGBColor(0, 114, 178);
 
-/// Distinguishable colours, also for the colour-blind (Okabe–Ito, yellow darkened).
+/// Distinguishable colours, the baseline's second, also for the colour-blind (Okabe–Ito, yellow darkened).
 const PALETTE: [RGBColor; 9] = [
     OURS,
     RGBColor(213, 94, 0),

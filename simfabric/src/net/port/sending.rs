@@ -1,0 +1,203 @@
+//! The sending end of a port: what waits, the serialiser, and how packets get onto the wire.
+
+use super::{ByteTime, Wire};
+use crate::flow::Count;
+use crate::net::buffer::Pool;
+use crate::net::queue::{Discipline, DropReason, QueueContext, Shared};
+use crate::net::stats::PortStats;
+use crate::packet::{PacketId, PacketSlab};
+use crate::time::{Span, Time};
+
+/// What a packet touches at the sending end, whether it waits there or not: one cache line.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(super) struct Serialiser {
+    /// When the packet that is being sent has left.
+    pub(super) free_at: Time,
+    pub(super) byte_time: ByteTime,
+    /// From the last bit sent to the packet's arrival.
+    pub(super) delay: Span,
+    /// The last packet of the wire.
+    pub(super) wire_tail: PacketId,
+    /// Packets in the queue, so that it need not be asked.
+    pub(super) waiting: u32,
+    /// What found nothing waiting and nothing being sent, and passed by the queue.
+    pub(super) passed: Count,
+    /// Whether such packets may: the queue lets them, the link is up and not held, no buffer is shared.
+    pub(super) open: bool,
+    /// Whether the port's event is pending.
+    pub(super) scheduled: bool,
+    /// Whether the departure event is pending.
+    pub(super) departure_scheduled: bool,
+    pub(super) up: bool,
+    /// Priority flow control: nothing leaves while the far end holds the port.
+    pub(super) paused: bool,
+}
+
+impl Serialiser {
+    /// Whether anything departs until now.
+    #[inline]
+    pub(super) fn is_due(&self, now: Time) -> bool {
+        self.free_at <= now && self.waiting > 0 && !self.paused
+    }
+
+    /// Whether a packet that comes now passes by the queue; all that departs until now has.
+    #[inline]
+    pub(super) fn lets_pass(&self, now: Time) -> bool {
+        (self.waiting == 0) & (self.free_at <= now) & self.open
+    }
+
+    /// Sends a packet that passes by the queue.
+    #[inline]
+    pub(super) fn pass(
+        &mut self,
+        wire: &mut Wire,
+        now: Time,
+        id: PacketId,
+        packets: &mut PacketSlab,
+    ) {
+        let wire_bytes = self.launch(wire, now, id, packets);
+        self.passed.add(wire_bytes);
+    }
+
+    /// Begins to send a packet, which follows the others onto the wire.
+    #[inline]
+    pub(super) fn launch(
+        &mut self,
+        wire: &mut Wire,
+        at: Time,
+        id: PacketId,
+        packets: &mut PacketSlab,
+    ) -> u16 {
+        let packet = &mut packets[id];
+        let wire_bytes = packet.wire_bytes;
+        packet.hops = packet.hops.saturating_add(1);
+        packet.next = PacketId::NONE;
+        self.free_at = at + self.byte_time.of(wire_bytes);
+        let arrives_at = self.free_at + self.delay;
+        if self.wire_tail.is_some() {
+            let tail = &mut packets[self.wire_tail];
+            tail.next = id;
+            tail.at = arrives_at;
+        } else {
+            wire.head = id;
+            wire.head_at = arrives_at;
+        }
+        self.wire_tail = id;
+        wire_bytes
+    }
+}
+
+/// The sending end with its queue, whose discipline is known here: a packet asks once which one it is.
+pub(super) struct Sending<'a, D> {
+    pub(super) serialiser: &'a mut Serialiser,
+    pub(super) wire: &'a mut Wire,
+    pub(super) queue: &'a mut D,
+    pub(super) stats: &'a mut PortStats,
+    /// The buffer that the queue draws on, if it shares one.
+    pub(super) pool: Option<&'a mut Pool>,
+}
+
+impl<D: Discipline> Sending<'_, D> {
+    /// Lets everything depart that departs until now.
+    #[inline]
+    pub(super) fn depart_until(&mut self, now: Time, shared: &mut Shared) {
+        while self.serialiser.is_due(now) {
+            let at = self.serialiser.free_at;
+            self.stats
+                .account(at, self.serialiser.waiting, self.queue.bytes());
+            self.send_next(at, shared);
+        }
+    }
+
+    /// Takes a packet, after what departs until now.
+    #[inline]
+    pub(super) fn accept(&mut self, now: Time, id: PacketId, shared: &mut Shared) {
+        self.depart_until(now, shared);
+        if self.serialiser.lets_pass(now) {
+            self.serialiser
+                .pass(self.wire, now, id, &mut shared.packets);
+            return;
+        }
+        let packet = &mut shared.packets[id];
+        packet.at = now;
+        let wire_bytes = packet.wire_bytes;
+        self.stats.offered.add(wire_bytes);
+        let waiting = self.serialiser.waiting;
+        let bytes = self.queue.bytes();
+        // What passes through an empty queue changes none of its means: that queue was and stays empty.
+        let at_once = waiting == 0 && self.serialiser.free_at <= now && !self.serialiser.paused;
+        if !at_once {
+            self.stats.account(now, waiting, bytes);
+        }
+        let mut q = QueueContext {
+            now,
+            shared,
+            stats: &mut *self.stats,
+        };
+        if !self.serialiser.up {
+            q.drop(id, DropReason::LinkDown);
+            return;
+        }
+        if let Some(pool) = &self.pool
+            && !pool.admits(bytes, wire_bytes)
+        {
+            q.drop(id, DropReason::Full);
+            return;
+        }
+        self.queue.enqueue(&mut q, id);
+        let waiting = self.queue.packets();
+        self.serialiser.waiting = waiting;
+        if let Some(pool) = &mut self.pool {
+            pool.changed(bytes, self.queue.bytes());
+        }
+        if at_once {
+            self.serialiser.free_at = now;
+            if waiting > 0 {
+                self.send_next(now, shared);
+            }
+        } else if waiting > 0 {
+            self.stats.note_length(waiting, self.queue.bytes());
+        }
+    }
+
+    /// Begins to send what the queue says is next; it may drop all that it has instead.
+    #[inline]
+    fn send_next(&mut self, at: Time, shared: &mut Shared) {
+        let bytes = self.queue.bytes();
+        let mut q = QueueContext {
+            now: at,
+            shared,
+            stats: &mut *self.stats,
+        };
+        let next = self.queue.dequeue(&mut q);
+        self.serialiser.waiting = self.queue.packets();
+        if let Some(pool) = &mut self.pool {
+            pool.changed(bytes, self.queue.bytes());
+        }
+        let Some(id) = next else { return };
+        let packets = &mut shared.packets;
+        let wire_bytes = self.serialiser.launch(self.wire, at, id, packets);
+        self.stats.sent.add(wire_bytes);
+    }
+
+    /// Drops what waits, because the link fails.
+    pub(super) fn drop_all(&mut self, now: Time, shared: &mut Shared) {
+        let bytes = self.queue.bytes();
+        self.stats.account(now, self.serialiser.waiting, bytes);
+        while self.queue.packets() > 0 {
+            let mut q = QueueContext {
+                now,
+                shared,
+                stats: &mut *self.stats,
+            };
+            if let Some(id) = self.queue.dequeue(&mut q) {
+                q.drop(id, DropReason::LinkDown);
+            }
+        }
+        self.serialiser.waiting = 0;
+        if let Some(pool) = &mut self.pool {
+            pool.changed(bytes, 0);
+        }
+    }
+}
