@@ -5,6 +5,8 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 SCENARIO ?= fairness
 LAB_ARGS ?=
 FUZZ_SECONDS ?= 15
+# A whole run compiles everything once: what cargo keeps for the next compilation would double the disk that it takes.
+export CARGO_INCREMENTAL ?= 0
 ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .PHONY: lab test test-dpdk reproduce require-root setup setup-test build fmt clippy doc deny nextest memcheck asan instructions fuzz bench clean-lab
@@ -25,8 +27,8 @@ test-dpdk: require-root
 	@scripts/setup.sh dpdk
 	$(CARGO) clippy --locked -p ratewright-dpdk --features dpdk --all-targets -- -D warnings
 	$(CARGO) nextest run --locked -p ratewright-dpdk --features dpdk
-	$(CARGO) clippy --locked -p ratewright-allocator --features dpdk --all-targets -- -D warnings
-	$(CARGO) nextest run --locked -p ratewright-allocator --features dpdk -E 'test(dpdk) + binary(service_dpdk)'
+	$(CARGO) clippy --locked -p ratewright-allocator --features dpdk --lib --bins --test service_dpdk -- -D warnings
+	$(CARGO) nextest run --locked -p ratewright-allocator --features dpdk --lib --test service_dpdk -E 'test(dpdk) + binary(service_dpdk)'
 	$(CARGO) build --locked -p ratewright-allocator --features dpdk --bins
 	$(CARGO) build --locked -p ratewright-lab --bins
 	$(TARGET)/debug/ratewright swarm --transport dpdk --sessions 8 --flows 64 --seconds 1 --churn 500 --json | \
