@@ -605,3 +605,43 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
         String::from_utf8_lossy(&output.stderr)
     );
 }
+
+/// `bench` goes on until there are as many packet-hops as asked for, in one part and in windows, and where it ends is
+/// the same in every run.
+#[test]
+fn a_bench_runs_as_many_packet_hops_as_asked_for() {
+    for (hosts, hops) in [("16", 300_000), ("512", 500_000)] {
+        let run = || -> Value {
+            let wanted = hops.to_string();
+            let arguments = [
+                "bench",
+                "--json",
+                "--hosts",
+                hosts,
+                "--packet-hops",
+                &wanted,
+            ];
+            let output = simfabric(&arguments);
+            assert!(output.status.success());
+            serde_json::from_slice(&output.stdout).expect("the result is JSON")
+        };
+        let (one, two) = (run(), run());
+        let done = one["packet_hops"].as_u64().unwrap();
+        // A window of 512 hosts has 1 µs × 512 × 8.1 packets × 12 hops.
+        assert!((hops..hops + 120_000).contains(&done), "{one}");
+        for key in [
+            "scenario",
+            "packet_hops",
+            "simulated_us",
+            "packets_high_water",
+        ] {
+            assert!(
+                !one[key].is_null() && one[key] == two[key],
+                "{key}: {one} {two}"
+            );
+        }
+        for key in ["packet_hops_per_s", "events_per_s", "peak_rss_bytes"] {
+            assert!(one[key].as_f64().unwrap() > 0.0, "{key}: {one}");
+        }
+    }
+}
