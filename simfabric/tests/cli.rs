@@ -266,6 +266,12 @@ fn bad_plans_get_one_clear_error_with_the_place() {
             22,
             "arrivals would never end",
         ),
+        (
+            "duration = \"1ms\"",
+            "duration = \"1ms\"\nuntil = \"complete\"",
+            4,
+            "`duration` and `until` both say when the run ends; keep one",
+        ),
         ("[run]", "[run", 2, ""),
         (
             "sizes = \"web\"",

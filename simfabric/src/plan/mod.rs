@@ -229,15 +229,19 @@ impl<'a> Reader<'a> {
             return Err(source.error(Some(until.span()), message));
         }
         let end = match (&run.duration, &run.until) {
+            (Some(_), Some(until)) => {
+                let message = "`duration` and `until` both say when the run ends; keep one";
+                return Err(source.error(Some(until.span()), message));
+            }
             (None, None) => {
                 let message = "[run] needs `duration = \"200ms\"` or `until = \"complete\"`";
                 return Err(source.error(None, message));
             }
             (None, Some(_)) => Time::MAX,
-            (Some(duration), _) if duration.get_ref().0 == Span::ZERO => {
+            (Some(duration), None) if duration.get_ref().0 == Span::ZERO => {
                 return Err(source.error(Some(duration.span()), "`duration` must not be 0"));
             }
-            (Some(duration), _) => Time::ZERO + duration.get_ref().0,
+            (Some(duration), None) => Time::ZERO + duration.get_ref().0,
         };
         let warm_up = run
             .warm_up
