@@ -298,6 +298,48 @@ fn bad_plans_get_one_clear_error_with_the_place() {
     }
 }
 
+/// Topologies that are built as others are: errors are about the keys of the plan, and no others.
+#[test]
+fn an_impossible_topology_is_named_by_the_keys_of_the_plan() {
+    let dir = TempDir::new().unwrap();
+    let plan = dir.path().join("plan.toml");
+    let (head, rest) = GOOD.split_once("kind = \"leaf-spine\"").unwrap();
+    let tail = rest.split_once("[queue]").unwrap().1;
+    for (topology, line, part) in [
+        (
+            "kind = \"big-switch\"\nhosts = 0\nhost_rate = \"1Gbit/s\"\nlink_delay = \"1us\"",
+            7,
+            "`hosts` is 0; it must be at least 1",
+        ),
+        (
+            "kind = \"big-switch\"\nhost_rate = \"1Gbit/s\"\nlink_delay = \"1us\"\nhosts = 300000",
+            9,
+            "`hosts` makes 300000 hosts",
+        ),
+        (
+            "kind = \"dumbbell\"\npairs = 0\nhost_rate = \"1Gbit/s\"\nlink_delay = \"1us\"",
+            7,
+            "`pairs` is 0; it must be at least 1",
+        ),
+        (
+            "kind = \"dumbbell\"\nhost_rate = \"1Gbit/s\"\npairs = 200000\nlink_delay = \"1us\"",
+            8,
+            "`pairs` makes 400000 hosts",
+        ),
+    ] {
+        std::fs::write(&plan, format!("{head}{topology}\n\n[queue]{tail}")).unwrap();
+        let output = simfabric(&["check", text(&plan)]);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{topology}");
+        let expected = format!("plan.toml:{line}:");
+        assert!(
+            error.contains(&expected) && error.contains(&format!("impossible topology: {part}")),
+            "{topology}: {error}"
+        );
+        assert!(!error.contains("hosts_per_rack"), "{error}");
+    }
+}
+
 #[test]
 fn a_missing_plan_and_a_missing_topology_are_named() {
     let output = simfabric(&["run", "/nowhere/plan.toml", "--out", "/nowhere/out"]);

@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use ratewright_topology::{
-    Addressing, BigSwitch, BuildError, EcmpConfig, FatTree, ThreeTierClos, Topology, TwoTierClos,
+    Addressing, BigSwitch, BuildError, EcmpConfig, FatTree, ThreeTierClos, Topology, TopologyError,
+    TwoTierClos,
 };
 use serde::Deserialize;
 use toml::Spanned;
@@ -35,7 +36,7 @@ pub(super) struct Network {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Dumbbell {
-    pairs: Spanned<u32>,
+    pairs: u32,
     host_rate: Rate,
     bottleneck_rate: Option<Rate>,
     link_delay: Delay,
@@ -159,23 +160,24 @@ pub(super) fn read<'a>(
     span: Range<usize>,
 ) -> Result<Network, PlanError> {
     let (kind, at) = source.choice(&mut table, span.clone(), "kind", &KINDS)?;
-    let keys: Vec<(String, Range<usize>)> = table
-        .iter()
-        .map(|(k, v)| (k.get_ref().to_string(), v.span()))
-        .collect();
+    let keys = table.iter();
+    let written = Written {
+        source,
+        kind,
+        at,
+        keys: keys
+            .map(|(k, v)| (k.get_ref().to_string(), v.span()))
+            .collect(),
+    };
     let built = |result: Result<Topology, BuildError>| {
-        result.map_err(|e| {
-            let key = plan_key(e.key());
-            let place = keys.iter().find(|(k, _)| k == key).map_or(&at, |(_, s)| s);
-            source.error(Some(place.clone()), format!("impossible topology: {e}"))
-        })
+        result.map_err(|e| written.impossible(Some(e.key()), &e.to_string()))
     };
     let mut bottleneck = None;
     let (topology, spreading, host_delay) = match kind {
         "dumbbell" => {
             let t: Dumbbell = source.section(table, span)?;
             bottleneck = Some(("leaf1".to_owned(), "spine1".to_owned()));
-            (dumbbell(source, &t)?, Spread::Flow, t.host_delay)
+            (dumbbell(&written, &t)?, Spread::Flow, t.host_delay)
         }
         "leaf-spine" => {
             let t: LeafSpine = source.section(table, span.clone())?;
@@ -257,14 +259,49 @@ pub(super) fn read<'a>(
     })
 }
 
-/// What the builders call differently.
-fn plan_key(key: &'static str) -> &'static str {
-    match key {
-        "host_capacity" | "host_capacity_bps" => "host_rate",
-        "fabric_capacity" | "fabric_capacity_bps" => "fabric_rate",
-        "core_capacity" | "core_capacity_bps" => "core_rate",
-        "capacity" | "capacity_bps" => "rate",
-        key => key,
+/// What somebody wrote under `[topology]`, for errors in those words.
+struct Written<'a> {
+    source: &'a Source<'a>,
+    kind: &'static str,
+    /// The place of the kind.
+    at: Range<usize>,
+    keys: Vec<(String, Range<usize>)>,
+}
+
+impl Written<'_> {
+    /// Where the plan says what a builder's parameter is, and what it calls it; of keys with a default, the one
+    /// that this comes from.
+    fn key(&self, parameter: &str) -> Option<&(String, Range<usize>)> {
+        let names: &[&str] = match (self.kind, parameter) {
+            ("big-switch", "hosts_per_rack") => &["hosts"],
+            ("dumbbell", "hosts_per_rack") => &["pairs"],
+            ("dumbbell", "fabric_capacity") => &["bottleneck_rate", "host_rate"],
+            ("dumbbell", "fabric_delay") => &["bottleneck_delay", "link_delay"],
+            (_, "host_capacity") => &["host_rate"],
+            (_, "fabric_capacity") => &["fabric_rate", "oversubscription"],
+            (_, "core_capacity") => &["core_rate"],
+            (_, "capacity") => &["rate"],
+            (_, "host_delay" | "delay") => &["link_delay"],
+            (_, "fabric_delay") => &["fabric_delay", "link_delay"],
+            (_, "core_delay") => &["core_delay", "link_delay"],
+            (_, other) => &[other],
+        };
+        let find = |name: &&str| self.keys.iter().find(|(key, _)| key == *name);
+        names.iter().find_map(find)
+    }
+
+    /// A builder's complaint about a parameter.
+    fn impossible(&self, parameter: Option<&str>, message: &str) -> PlanError {
+        let named = parameter.and_then(|parameter| Some((parameter, self.key(parameter)?)));
+        let (place, message) = match named {
+            Some((parameter, (key, place))) => {
+                let ours = message.replace(&format!("`{parameter}`"), &format!("`{key}`"));
+                (place, ours)
+            }
+            None => (&self.at, message.to_owned()),
+        };
+        let message = format!("impossible topology: {message}");
+        self.source.error(Some(place.clone()), message)
     }
 }
 
@@ -297,8 +334,8 @@ fn fabric_rate(source: &Source<'_>, t: &LeafSpine, span: Range<usize>) -> Result
 /// Two leaves on either side of a bottleneck. The topology's builders put a spine between leaves; its
 /// far links are made so fast (80 ps for 1,000 bytes) and without delay that they do not show, and what
 /// is left are three links: sender, bottleneck, receiver.
-fn dumbbell(source: &Source<'_>, t: &Dumbbell) -> Result<Topology, PlanError> {
-    let pairs = *t.pairs.get_ref();
+fn dumbbell(written: &Written<'_>, t: &Dumbbell) -> Result<Topology, PlanError> {
+    let pairs = t.pairs;
     let rate = t.bottleneck_rate.unwrap_or(t.host_rate).0;
     let text = format!(
         r#"
@@ -328,6 +365,8 @@ delay = "0ns"
         t.link_delay.ns(),
         t.bottleneck_delay.unwrap_or(t.link_delay).ns(),
     );
-    Topology::from_toml_str(&text, "dumbbell")
-        .map_err(|e| source.error(Some(t.pairs.span()), format!("impossible topology: {e}")))
+    Topology::from_toml_str(&text, "dumbbell").map_err(|e| match e {
+        TopologyError::File(e) => written.impossible(e.key.as_deref(), &e.message),
+        other => written.impossible(None, &other.to_string()),
+    })
 }
