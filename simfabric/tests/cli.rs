@@ -528,6 +528,36 @@ fn results_do_not_depend_on_jobs() {
     assert!(!other.status.success());
 }
 
+/// A summary and a figure have no number in common: that is a mistake, not a difference.
+#[test]
+fn only_results_of_a_kind_are_compared() {
+    let dir = TempDir::new().unwrap();
+    let file = |name: &str, json: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, json).unwrap();
+        path
+    };
+    let summary = file("s.json", r#"{ "transports": { "dctcp": { "drops": 0 } } }"#);
+    let figure = file("f.json", r#"{ "rows": [{ "name": "a", "ours": 1.5 }] }"#);
+    let other = file("o.json", r#"{ "rows": [{ "name": "a", "ours": 1.5 }] }"#);
+    let output = simfabric(&["compare", text(&summary), text(&figure)]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && output.stdout.is_empty());
+    assert!(
+        error.starts_with("error: ") && error.trim_end().lines().count() == 1,
+        "{error}"
+    );
+    assert!(
+        error.contains("s.json is a summary of a plan") && error.contains("f.json is a figure"),
+        "{error}"
+    );
+    assert!(
+        simfabric(&["compare", text(&figure), text(&other)])
+            .status
+            .success()
+    );
+}
+
 /// The plan's control traffic goes over what it says: with TCP there are its counters, and every
 /// flowlet is reported and given its rate all the same.
 #[test]

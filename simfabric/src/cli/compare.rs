@@ -24,7 +24,16 @@ pub(crate) struct CompareArgs {
 impl CompareArgs {
     /// Prints the numbers that differ, with their relative difference.
     pub(crate) fn run(&self) -> Result<()> {
-        let (a, b) = (numbers(&self.a)?, numbers(&self.b)?);
+        let ((kind, a), (other, b)) = (numbers(&self.a)?, numbers(&self.b)?);
+        if kind != other {
+            bail!(
+                "{} is {}, {} is {}; only two of a kind can be compared",
+                self.a.display(),
+                kind.name,
+                self.b.display(),
+                other.name
+            );
+        }
         let mut table = Table::new();
         table.load_style(UTF8_FULL_CONDENSED);
         table.set_header(["", "A", "B", "B − A"]);
@@ -77,13 +86,34 @@ fn find(numbers: &[(String, f64)], name: &str) -> Option<f64> {
         .map(|(_, value)| *value)
 }
 
+/// What a file is a result of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Kind {
+    name: &'static str,
+    /// Where its numbers are.
+    key: &'static str,
+}
+
+const KINDS: [Kind; 2] = [
+    Kind {
+        name: "a summary of a plan",
+        key: "transports",
+    },
+    Kind {
+        name: "a figure",
+        key: "rows",
+    },
+];
+
 /// Every number of a result with the way to it; rows of figures by their names.
-fn numbers(path: &Path) -> Result<Vec<(String, f64)>> {
+fn numbers(path: &Path) -> Result<(Kind, Vec<(String, f64)>)> {
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
     let value: Value =
         serde_json::from_str(&text).with_context(|| format!("{} is no JSON", path.display()))?;
-    let known = ["transports", "rows"].iter().find_map(|key| value.get(key));
-    let Some(known) = known else {
+    let known = KINDS
+        .iter()
+        .find_map(|kind| Some((*kind, value.get(kind.key)?)));
+    let Some((kind, known)) = known else {
         bail!(
             "{}: neither a summary of a plan nor a figure",
             path.display()
@@ -91,7 +121,7 @@ fn numbers(path: &Path) -> Result<Vec<(String, f64)>> {
     };
     let mut found = Vec::new();
     collect(known, "", &mut found);
-    Ok(found)
+    Ok((kind, found))
 }
 
 fn collect(value: &Value, at: &str, found: &mut Vec<(String, f64)>) {
