@@ -57,9 +57,9 @@ doc: setup-test
 deny: setup-test
 	$(CARGO) deny --locked check licenses bans sources
 
-## reproduce: the short form of every figure on the simulated fabric (tables, JSON, SVG)
+## reproduce: the short form of every figure on the simulated fabric (tables, JSON, SVG); fails if a row is off
 reproduce: setup-test
-	$(CARGO) run --quiet --locked -p ratewright-simfabric -- reproduce flowtune all --quick --out $(TARGET)/reproduce
+	$(CARGO) run --quiet --locked -p ratewright-simfabric -- reproduce flowtune all --quick --strict --out $(TARGET)/reproduce
 
 nextest: setup-test
 	$(CARGO) build --locked --workspace --bins

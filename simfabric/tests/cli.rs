@@ -723,3 +723,23 @@ fn a_bench_runs_as_many_packet_hops_as_asked_for() {
         }
     }
 }
+
+/// The runs of a figure on one thread and on two: the same bytes of every file.
+#[test]
+fn a_reproduction_does_not_depend_on_jobs() {
+    let dir = TempDir::new().unwrap();
+    let results = |jobs: &str| {
+        let out = dir.path().join(jobs);
+        let arguments = ["reproduce", "flowtune", "D", "--quick", "--jobs", jobs];
+        let output = simfabric(&[&arguments[..], &["--out", text(&out)]].concat());
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let files = ["json", "csv", "svg"];
+        let files = files.map(|end| std::fs::read(out.join(format!("flowtune-d.{end}"))).unwrap());
+        (output.stdout, files)
+    };
+    assert_eq!(results("1"), results("2"));
+}

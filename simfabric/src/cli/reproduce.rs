@@ -7,6 +7,7 @@ use ratewright_simfabric::experiment::choices::Choices;
 use ratewright_simfabric::experiment::monitor::{MONITOR, Reached};
 use ratewright_simfabric::experiment::{Experiment, ExperimentError, FLOWTUNE, Settings};
 use ratewright_simfabric::report::figure::short;
+use ratewright_simfabric::report::tally::Tally;
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -42,6 +43,10 @@ pub(crate) struct ReproduceArgs {
     /// Runs at the same time; by default as many as there are cores.
     #[arg(long)]
     jobs: Option<usize>,
+    /// Fail, once everything is written, if a row is off: outside of what the paper has, and not explained by a
+    /// measurement.
+    #[arg(long)]
+    strict: bool,
 }
 
 impl ReproduceArgs {
@@ -80,6 +85,7 @@ impl ReproduceArgs {
         let stop = Stop::on_ctrl_c()?;
         create(&self.out)?;
         let mut written = Vec::new();
+        let mut tally = Tally::default();
         for experiment in chosen {
             eprintln!("{}: {}", experiment.letter, experiment.title);
             let before = MONITOR.reached();
@@ -107,7 +113,12 @@ impl ReproduceArgs {
             };
             result.figure.write(&self.out, &result.picture)?;
             say!("{}", result.figure.table());
+            tally.add(&result.figure);
             written.push(experiment.letter.to_string());
+        }
+        say!("{tally}");
+        if self.strict && !tally.off().is_empty() {
+            bail!("{} off: {}", tally.off().len(), tally.off().join("; "));
         }
         Ok(())
     }

@@ -119,6 +119,15 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// All, from what was to be shown to what could not be.
+    pub const ALL: [Self; 5] = [
+        Self::Reproduced,
+        Self::Explained,
+        Self::Off,
+        Self::NoFigure,
+        Self::NotMeasured,
+    ];
+
     /// As it is written in JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

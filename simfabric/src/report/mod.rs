@@ -3,6 +3,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`figure`] | a reproduced figure: rows {name, paper, ours, unit, verdict}, seed, commit, notes |
+//! | [`tally`] | the verdicts of several figures together |
 //! | [`plot`] | SVG pictures of panels with lines or bars, in one palette |
 //! | [`stats`] | Jain's index, percentiles, means |
 //! | [`summary`] | `summary.json` of a plan |
@@ -17,5 +18,6 @@ pub mod ideal;
 pub mod plot;
 pub mod stats;
 pub mod summary;
+pub mod tally;
 
 pub use figure::{Figure, Number, Paper, ReportError, Row, Verdict};
