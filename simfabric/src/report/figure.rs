@@ -248,8 +248,6 @@ pub struct Figure {
     pub commit: String,
     /// Whether this is the short form.
     pub quick: bool,
-    /// Whether the runs ended as planned; `false` after Ctrl-C.
-    pub complete: bool,
     /// What was run, parameter by parameter, in words.
     #[serde(default)]
     pub scenario: Vec<String>,
@@ -276,7 +274,6 @@ impl Figure {
             seed,
             commit: COMMIT.to_owned(),
             quick,
-            complete: true,
             scenario: Vec::new(),
             notes: Vec::new(),
             data: serde_json::Value::Null,
