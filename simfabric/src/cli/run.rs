@@ -1,16 +1,18 @@
 //! `simfabric run`: a plan, one run for each transport, several at a time.
 
+use std::fmt::Write;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use indexmap::IndexMap;
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use indicatif::{HumanDuration, MultiProgress, ProgressBar, ProgressState, ProgressStyle};
 use ratewright_simfabric::plan::{Contender, Executed, Plan};
 use ratewright_simfabric::report::figure::{short, write_json, write_text};
 use ratewright_simfabric::report::plot::{Axis, Line, Panel, Picture, style};
 use ratewright_simfabric::report::summary::Summary;
+use ratewright_simfabric::run::Progress;
 use ratewright_simfabric::{FlowId, Time};
 use rayon::prelude::*;
 
@@ -41,6 +43,7 @@ impl RunArgs {
         let stop = Stop::on_ctrl_c()?;
         create(&self.out)?;
         let bars = MultiProgress::new();
+        let length = Length::of(&plan)?;
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(usize::from(self.jobs))
             .build()
@@ -48,7 +51,7 @@ impl RunArgs {
         let outcomes: Vec<Result<(String, Executed)>> = pool.install(|| {
             let runs = plan.contenders.par_iter();
             runs.map(|contender| {
-                let executed = one(&plan, contender, &bars, &stop)?;
+                let executed = one(&plan, contender, length, &bars, &stop)?;
                 Ok((contender.label.clone(), executed))
             })
             .collect()
@@ -88,28 +91,70 @@ impl RunArgs {
     }
 }
 
-/// One run, with a bar of simulated time.
-fn one(plan: &Plan, contender: &Contender, bars: &MultiProgress, stop: &Stop) -> Result<Executed> {
-    let known = plan.end < Time::MAX;
-    let bar = bars.add(if known {
-        ProgressBar::new(plan.end.as_ns()).with_style(ProgressStyle::with_template(
-            "{prefix:>12} {bar:16} {percent:>3} %  {eta} left  {msg}",
-        )?)
-    } else {
-        ProgressBar::new_spinner().with_style(ProgressStyle::with_template(
-            "{prefix:>12} {spinner} {elapsed}  {msg}",
-        )?)
-    });
+/// What is known of a run's length before it begins.
+#[derive(Clone, Copy, Debug)]
+enum Length {
+    /// It ends at this time.
+    Time(Time),
+    /// It ends when so many flows are complete.
+    Flows(u64),
+}
+
+impl Length {
+    fn of(plan: &Plan) -> Result<Self> {
+        Ok(if plan.end < Time::MAX {
+            Self::Time(plan.end)
+        } else {
+            Self::Flows(plan.flows()?.count() as u64)
+        })
+    }
+
+    /// Ticks of a bar.
+    const fn whole(self) -> u64 {
+        match self {
+            Self::Time(end) => end.as_ns(),
+            Self::Flows(count) => count,
+        }
+    }
+
+    const fn done(self, progress: Progress) -> u64 {
+        match self {
+            Self::Time(_) => progress.now.as_ns(),
+            Self::Flows(_) => progress.completed,
+        }
+    }
+}
+
+/// One run, with a bar of simulated time, or of complete flows.
+fn one(
+    plan: &Plan,
+    contender: &Contender,
+    length: Length,
+    bars: &MultiProgress,
+    stop: &Stop,
+) -> Result<Executed> {
+    // Nothing is known of the rest while the first flows are still under way.
+    let left = |state: &ProgressState, text: &mut dyn Write| {
+        let _ = match state.pos() {
+            0 => write!(text, "?"),
+            _ => write!(text, "{:#}", HumanDuration(state.eta())),
+        };
+    };
+    let style =
+        ProgressStyle::with_template("{prefix:>12} {bar:16} {percent:>3} %  {left} left  {msg}")?
+            .with_key("left", left);
+    let bar = bars.add(ProgressBar::new(length.whole()).with_style(style));
     bar.set_prefix(contender.label.clone());
     let executed = plan.run(contender, |progress| {
-        if known {
-            bar.set_position(progress.now.as_ns());
-        }
+        bar.set_position(length.done(progress));
         bar.set_message(format!(
             "{} ms, {} of {} flows complete",
             short(progress.now.as_us_f64() / 1e3),
             progress.completed,
-            progress.started
+            match length {
+                Length::Time(_) => progress.started,
+                Length::Flows(count) => count,
+            }
         ));
         if stop.requested() {
             ControlFlow::Break(())
@@ -134,7 +179,6 @@ fn file_name(label: &str) -> String {
 }
 
 fn flows_csv(executed: &Executed) -> String {
-    use std::fmt::Write as _;
     let mut csv = String::from(
         "src,dst,bytes,class,start_ns,finished_ns,delivered_bytes,retransmits,drops\n",
     );
