@@ -3,6 +3,19 @@
 //! A directed link of the topology is one [`port::Port`], under the same number: the queue at the
 //! link's sending end and the wire. Hosts have one port each, their NIC. An allocator adds a node
 //! with a link to each switch of the highest tier.
+//!
+//! Three things are in the types for schemes that are not here yet:
+//!
+//! | what | where | for |
+//! |---|---|---|
+//! | priority flow control | [`Change::Pause`](crate::run::Change::Pause), [`port::Port::is_paused`] | lossless classes |
+//! | in-band telemetry | [`Extension::Int`](crate::Extension::Int), which a discipline fills in as packets leave | HPCC on data, FNCC on acknowledgements |
+//! | rewriting acknowledgements | [`queue::QueueContext::shared`]: a discipline is handed acknowledgements ([`Kind::Ack`](crate::packet::Kind::Ack)) like all packets, and may change flags, fields and extension of each in place, as [`queue::xcp`] does with data | FNCC, which writes telemetry into them; RPM, which echoes marks in them ([`Flags::ECE`](crate::packet::Flags::ECE)) before the receiver does |
+//!
+//! A discipline knows its own port. What FNCC and RPM write into an acknowledgement comes from the port that
+//! its data left by, which is the other direction of the link that the acknowledgement came by. `Core::port_event`
+//! (`run/core.rs`) has both at hand: the packet is off that link and in no queue yet. With
+//! [symmetric](ratewright_topology::EcmpConfig::symmetric) ECMP acknowledgements pass the switches of their data.
 
 pub mod buffer;
 pub mod port;
