@@ -9,3 +9,6 @@
 pub mod engine;
 pub mod num;
 pub mod service;
+
+#[cfg(test)]
+mod allocations;

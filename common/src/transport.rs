@@ -29,7 +29,7 @@ use ratewright_proto::datagram::Sender;
 use ratewright_proto::path::{Path, PathConfig, PathSelector, is_ack_eliciting};
 use ratewright_proto::sealed::keys::{EXPORTER_LABEL, exporter_context};
 use ratewright_proto::sealed::{
-    MAX_SEALED_BYTES, OVERHEAD_BYTES, OpenError, SealedConfig, SealedCounters, SealedHeader,
+    MAX_SEALED_BYTES, OVERHEAD_BYTES, OpenError, Opened, SealedConfig, SealedCounters,
     SealedSession, Secret,
 };
 use rustc_hash::FxBuildHasher;
@@ -247,7 +247,8 @@ impl<P: PacketPort> SealedPort<P> {
         if self.batch.is_full() {
             flush(&mut self.socket, &mut self.batch, &mut self.counters);
         }
-        match client.sealed.seal(datagram, self.batch.buffer()) {
+        let (out, counters) = (self.batch.buffer(), &mut self.counters);
+        match client.sealed.seal_counted(datagram, out, counters) {
             Ok(()) => {
                 self.batch.push(client.remote);
                 client.path.sent(now_ns, is_ack_eliciting(datagram));
@@ -274,13 +275,8 @@ impl<P: PacketPort> SealedPort<P> {
         let count = self.socket.receive()?;
         for index in 0..count {
             let (bytes, from) = self.socket.datagram(index);
-            let length = bytes.len() as u64;
-            let header = match SealedHeader::parse(bytes) {
-                Ok(header) => header,
-                Err(reason) => {
-                    self.counters.dropped(reason);
-                    continue;
-                }
+            let Some(header) = self.counters.header_of(bytes) else {
+                continue;
             };
             let Some(client) = self.clients.get_mut(&header.session) else {
                 self.counters.dropped(OpenError::UnknownSession);
@@ -290,22 +286,18 @@ impl<P: PacketPort> SealedPort<P> {
                 self.counters.wrong_address += 1;
                 continue;
             }
-            let newest = client.sealed.is_newest(&header);
-            let updates = client.sealed.key_updates();
-            match client.sealed.open(bytes) {
-                Ok(text) => {
-                    client.path.heard(now_ns);
-                    if !text.is_empty() {
-                        take(header.session, text);
-                    }
-                    if newest {
-                        self.socket.authentic(index);
-                    }
-                    self.counters.opened += 1;
-                    self.counters.opened_bytes += length;
-                    self.counters.key_updates += client.sealed.key_updates() - updates;
-                }
-                Err(reason) => self.counters.dropped(reason),
+            let opened = client
+                .sealed
+                .open_counted(header, bytes, &mut self.counters);
+            let Some(Opened { text, newest }) = opened else {
+                continue;
+            };
+            client.path.heard(now_ns);
+            if !text.is_empty() {
+                take(header.session, text);
+            }
+            if newest {
+                self.socket.authentic(index);
             }
         }
         Ok(count)
@@ -334,7 +326,8 @@ impl<P: PacketPort> SealedPort<P> {
             if self.batch.is_full() {
                 flush(&mut self.socket, &mut self.batch, &mut self.counters);
             }
-            if client.sealed.seal(&[], self.batch.buffer()).is_ok() {
+            let (out, counters) = (self.batch.buffer(), &mut self.counters);
+            if client.sealed.seal_counted(&[], out, counters).is_ok() {
                 self.batch.push(client.remote);
             }
         }
@@ -413,11 +406,8 @@ fn schedule(timers: &mut Timers<u32>, now_ns: u64, session: u32, client: &mut Cl
 }
 
 fn flush<P: PacketPort>(socket: &mut P, batch: &mut SendBatch, counters: &mut SealedCounters) {
-    let all = batch.len() as u64;
-    let sent = socket.send(batch).unwrap_or(0) as u64;
-    batch.clear();
-    counters.sealed += sent;
-    counters.unsent += all - sent;
+    socket.send_sealed(batch, counters);
+    counters.unsent += batch.clear() as u64;
 }
 
 #[cfg(test)]

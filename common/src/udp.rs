@@ -10,6 +10,8 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
+use ratewright_proto::sealed::SealedCounters;
+
 /// Datagrams per system call at most.
 pub const BATCH: usize = 32;
 
@@ -39,17 +41,47 @@ pub trait PacketPort {
     fn authentic(&mut self, _index: usize) {}
 
     /// Sends a batch as far as the port takes it; what it does not take yet stays in the batch. Returns
-    /// how many were sent; the others that are gone from the batch are lost.
+    /// what was sent; the others that are gone from the batch are lost.
     ///
     /// # Errors
     /// The port is lost; that it is full is no error.
-    fn send(&mut self, batch: &mut SendBatch) -> io::Result<usize>;
+    fn send(&mut self, batch: &mut SendBatch) -> io::Result<BatchSent>;
+
+    /// As [`send`](Self::send), for a batch of sealed datagrams, which are counted. A port that is lost takes
+    /// none.
+    fn send_sealed(&mut self, batch: &mut SendBatch, counters: &mut SealedCounters) {
+        let all = batch.len();
+        let sent = self.send(batch).unwrap_or_else(|_| {
+            batch.clear();
+            BatchSent::default()
+        });
+        counters.sealed += sent.datagrams as u64;
+        counters.sealed_bytes += sent.bytes;
+        counters.unsent += (all - batch.len() - sent.datagrams) as u64;
+    }
 
     /// What becomes readable when datagrams arrive; nothing if the port has to be asked again and again.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
     /// Calls `visit` with the name and the value of each counter that the port keeps of its own.
     fn counters(&self, _visit: &mut dyn FnMut(&'static str, u64)) {}
+}
+
+/// What a port has sent of a batch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BatchSent {
+    /// Datagrams.
+    pub datagrams: usize,
+    /// Bytes in them.
+    pub bytes: u64,
+}
+
+impl BatchSent {
+    /// Counts a datagram of so many bytes.
+    pub fn count(&mut self, bytes: usize) {
+        self.datagrams += 1;
+        self.bytes += bytes as u64;
+    }
 }
 
 /// A non-blocking UDP socket with buffers for one batch.
@@ -271,12 +303,12 @@ impl BatchSocket {
     }
 
     /// Sends a batch as far as the socket takes it; what it does not take stays in the batch. A
-    /// datagram for which its destination is at fault is given up. Returns how many were sent.
+    /// datagram for which its destination is at fault is given up. Returns what was sent.
     ///
     /// # Errors
     /// As of `sendmmsg(2)`; that the socket is full is no error.
-    pub fn send(&self, batch: &mut SendBatch) -> io::Result<usize> {
-        let mut sent = 0;
+    pub fn send(&self, batch: &mut SendBatch) -> io::Result<BatchSent> {
+        let mut sent = BatchSent::default();
         while !batch.is_empty() {
             // SAFETY: as in `receive`.
             let (mut headers, mut names): (
@@ -312,8 +344,10 @@ impl BatchSocket {
             };
             match usize::try_from(count) {
                 Ok(count) => {
+                    for (bytes, _) in batch.slots.iter().take(count) {
+                        sent.count(bytes.len());
+                    }
                     batch.sent(count);
-                    sent += count;
                 }
                 Err(_) => {
                     let error = io::Error::last_os_error();
@@ -348,7 +382,7 @@ impl PacketPort for BatchSocket {
         Self::datagram(self, index)
     }
 
-    fn send(&mut self, batch: &mut SendBatch) -> io::Result<usize> {
+    fn send(&mut self, batch: &mut SendBatch) -> io::Result<BatchSent> {
         Self::send(self, batch)
     }
 
@@ -383,7 +417,11 @@ mod tests {
                 buffer.resize(length, length as u8);
                 batch.push(to);
             }
-            assert_eq!(sender.send(&mut batch).expect("sent"), lengths.len());
+            let sent = BatchSent {
+                datagrams: lengths.len(),
+                bytes: lengths.iter().sum::<usize>() as u64,
+            };
+            assert_eq!(sender.send(&mut batch).expect("sent"), sent);
             assert!(batch.is_empty());
             // Loopback delivers within the call.
             assert_eq!(receiver.receive().expect("received"), lengths.len());

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{SocketAddr, SocketAddrV4};
 use std::os::fd::BorrowedFd;
 
-use ratewright_common::udp::{PacketPort, SendBatch};
+use ratewright_common::udp::{BatchSent, PacketPort, SendBatch};
 
 use crate::endpoint::Endpoint;
 use crate::stack::SendError;
@@ -56,9 +56,9 @@ impl PacketPort for DpdkPort {
         self.endpoint.authentic(index);
     }
 
-    fn send(&mut self, batch: &mut SendBatch) -> io::Result<usize> {
+    fn send(&mut self, batch: &mut SendBatch) -> io::Result<BatchSent> {
         let now_ns = (self.now_ns)();
-        let mut sent = 0;
+        let mut sent = BatchSent::default();
         batch.drain(|bytes, to| {
             let to = match to {
                 SocketAddr::V4(to) => to,
@@ -68,7 +68,7 @@ impl PacketPort for DpdkPort {
                 },
             };
             match self.endpoint.send(now_ns, to, bytes) {
-                Ok(()) => sent += 1,
+                Ok(()) => sent.count(bytes.len()),
                 // Counted by the stack or the queue; the protocol sends the newest state again.
                 Err(
                     SendError::Ask(_)

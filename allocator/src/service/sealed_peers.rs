@@ -4,9 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use indexmap::IndexMap;
 use ratewright_proto::datagram::Sender;
-use ratewright_proto::sealed::{
-    OpenError, SealedConfig, SealedCounters, SealedHeader, SealedSession, Secret,
-};
+use ratewright_proto::sealed::{OpenError, SealedConfig, SealedCounters, SealedSession, Secret};
 use rustc_hash::FxBuildHasher;
 
 /// A peer, which its user calls `T`.
@@ -67,14 +65,7 @@ impl<T: Copy> SealedPeers<T> {
         from: Option<SocketAddr>,
         counters: &mut SealedCounters,
     ) -> Option<Opened<T>> {
-        let received = bytes.len() as u64;
-        let header = match SealedHeader::parse(bytes) {
-            Ok(header) => header,
-            Err(reason) => {
-                counters.dropped(reason);
-                return None;
-            }
-        };
+        let header = counters.header_of(bytes)?;
         let Some(peer) = self.0.get_mut(&header.session) else {
             counters.dropped(OpenError::UnknownSession);
             return None;
@@ -83,26 +74,15 @@ impl<T: Copy> SealedPeers<T> {
             counters.wrong_address += 1;
             return None;
         };
-        let newest = peer.sealed.is_newest(&header);
-        let updates = peer.sealed.key_updates();
-        let length = match peer.sealed.open(bytes) {
-            Ok(text) => text.len(),
-            Err(reason) => {
-                counters.dropped(reason);
-                return None;
-            }
-        };
-        if newest {
+        let opened = peer.sealed.open_counted(header, bytes, counters)?;
+        if opened.newest {
             peer.remote = Some(from);
         }
-        counters.opened += 1;
-        counters.opened_bytes += received;
-        counters.key_updates += peer.sealed.key_updates() - updates;
         Some(Opened {
             session: header.session,
             known_as: peer.known_as,
-            length,
-            newest,
+            length: opened.text.len(),
+            newest: opened.newest,
         })
     }
 
@@ -113,10 +93,11 @@ impl<T: Copy> SealedPeers<T> {
         session: u32,
         text: &[u8],
         into: &mut Vec<u8>,
+        counters: &mut SealedCounters,
     ) -> Option<SocketAddr> {
         let peer = self.0.get_mut(&session)?;
         let remote = peer.remote?;
-        peer.sealed.seal(text, into).ok()?;
+        peer.sealed.seal_counted(text, into, counters).ok()?;
         Some(remote)
     }
 }

@@ -97,10 +97,15 @@ fn a_session_takes_the_sealed_path_once_a_probe_is_answered() {
     site.port.request_key_update(SESSION);
     assert_eq!(site.port.send(0, SESSION, b"after an update"), Sent::Sealed);
     site.port.flush();
+    let sent = *site.port.counters();
     assert_eq!(
         site.at_server(),
         [ELICITING.to_vec(), b"after an update".to_vec()]
     );
+    // The probe is one of them.
+    let bytes = ELICITING.len() + b"after an update".len() + 3 * OVERHEAD_BYTES;
+    assert_eq!((sent.sealed, sent.sealed_bytes), (3, bytes as u64));
+    assert_eq!((sent.key_updates, sent.unsent), (1, 0));
     site.answer(b"rate");
     assert_eq!(site.at_client(), [b"rate".to_vec()]);
     assert_eq!(

@@ -19,7 +19,6 @@ use ratewright_proto::Counters;
 use ratewright_proto::client::{ClientConfig, ClientEvent, ClientSession};
 use ratewright_proto::control::{FrameDecoder, Welcome};
 use ratewright_proto::path::{Path, PathConfig};
-use ratewright_proto::sealed::OVERHEAD_BYTES;
 use rustc_hash::FxBuildHasher;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -106,8 +105,6 @@ pub struct Players {
     pub late: Histogram<u64>,
     /// Rates delivered.
     pub updates: u64,
-    sealed_bytes_up: u64,
-    sealed_up: u64,
     /// Sessions that ended and came back.
     pub sessions_lost: u64,
     /// Why the last one did.
@@ -200,8 +197,6 @@ impl Players {
             waits: histogram()?,
             late: histogram()?,
             updates: 0,
-            sealed_bytes_up: 0,
-            sealed_up: 0,
             sessions_lost: 0,
             last_loss: String::new(),
             longest_turn_ns: 0,
@@ -585,8 +580,6 @@ impl Players {
         if let (Some(port), Some(number)) = (&mut self.port, player.number)
             && port.send(now_ns, number, &datagram) == Sent::Sealed
         {
-            self.sealed_bytes_up += (datagram.len() + OVERHEAD_BYTES) as u64;
-            self.sealed_up += 1;
             return datagram;
         }
         if let Some(connection) = &player.connection {
@@ -616,10 +609,8 @@ impl Players {
         }
         if let Some(port) = &self.port {
             let counters = port.counters();
-            // Those that carry nothing are probes of the path.
-            let probes = counters.sealed.saturating_sub(self.sealed_up);
-            totals.packets_up += self.sealed_up + probes;
-            totals.bytes_up += self.sealed_bytes_up + probes * OVERHEAD_BYTES as u64;
+            totals.packets_up += counters.sealed;
+            totals.bytes_up += counters.sealed_bytes;
             totals.packets_down += counters.opened;
             totals.bytes_down += counters.opened_bytes;
         }

@@ -35,7 +35,7 @@ mod session;
 pub mod window;
 
 pub use keys::{Cipher, Secret};
-pub use session::{SealedConfig, SealedSession};
+pub use session::{Opened, SealedConfig, SealedSession};
 pub use window::REPLAY_WINDOW;
 
 /// Bytes of the header in the clear.
@@ -212,6 +212,13 @@ counters! {
 }
 
 impl SealedCounters {
+    /// Reads a datagram's header, or counts what is wrong with it.
+    pub fn header_of(&mut self, bytes: &[u8]) -> Option<SealedHeader> {
+        SealedHeader::parse(bytes)
+            .inspect_err(|&reason| self.dropped(reason))
+            .ok()
+    }
+
     /// Counts a datagram that was not opened.
     pub fn dropped(&mut self, reason: OpenError) {
         let counter = match reason {

@@ -3,7 +3,8 @@
 use super::keys::{Cipher, Key, Secret};
 use super::window::ReplayWindow;
 use super::{
-    HEADER_BYTES, MAX_SEALED_BYTES, MAX_SEQ, OVERHEAD_BYTES, OpenError, SealError, SealedHeader,
+    HEADER_BYTES, MAX_SEALED_BYTES, MAX_SEQ, OVERHEAD_BYTES, OpenError, SealError, SealedCounters,
+    SealedHeader,
 };
 use crate::datagram::Sender;
 
@@ -67,6 +68,15 @@ struct Incoming {
     next: Key,
     next_secret: Secret,
     window: ReplayWindow,
+}
+
+/// A datagram that opened.
+#[derive(Debug)]
+pub struct Opened<'a> {
+    /// Its plain text. None at all: a probe of the path.
+    pub text: &'a mut [u8],
+    /// Nothing that the peer sealed later was opened before: where it came from is the peer's newest address.
+    pub newest: bool,
 }
 
 /// One end of a session's sealed datagrams; see the [module](super).
@@ -175,12 +185,60 @@ impl SealedSession {
         Ok(())
     }
 
+    /// [`seal`](Self::seal), and counts the key update that it began.
+    ///
+    /// # Errors
+    /// As of [`seal`](Self::seal).
+    pub fn seal_counted(
+        &mut self,
+        datagram: &[u8],
+        out: &mut Vec<u8>,
+        counters: &mut SealedCounters,
+    ) -> Result<(), SealError> {
+        let updates = self.outgoing.generation;
+        let sealed = self.seal(datagram, out);
+        counters.key_updates += self.outgoing.generation - updates;
+        sealed
+    }
+
     /// Opens a datagram in place and returns its plain text.
     ///
     /// # Errors
     /// It is not to be trusted. Nothing has changed but the bytes in `sealed`.
     pub fn open<'a>(&mut self, sealed: &'a mut [u8]) -> Result<&'a mut [u8], OpenError> {
         let header = SealedHeader::parse(sealed)?;
+        self.open_as(header, sealed)
+    }
+
+    /// Opens a datagram in place, whose header is this, and counts it, or what was wrong with it.
+    pub fn open_counted<'a>(
+        &mut self,
+        header: SealedHeader,
+        sealed: &'a mut [u8],
+        counters: &mut SealedCounters,
+    ) -> Option<Opened<'a>> {
+        let bytes = sealed.len() as u64;
+        let newest = self.incoming.window.is_newest(header.seq);
+        let updates = self.incoming.generation;
+        match self.open_as(header, sealed) {
+            Ok(text) => {
+                counters.opened += 1;
+                counters.opened_bytes += bytes;
+                counters.key_updates += self.incoming.generation - updates;
+                Some(Opened { text, newest })
+            }
+            Err(reason) => {
+                counters.dropped(reason);
+                None
+            }
+        }
+    }
+
+    fn open_as<'a>(
+        &mut self,
+        header: SealedHeader,
+        sealed: &'a mut [u8],
+    ) -> Result<&'a mut [u8], OpenError> {
         if header.session != self.session {
             return Err(OpenError::UnknownSession);
         }
@@ -217,12 +275,6 @@ impl SealedSession {
         incoming.window.insert(header.seq);
         self.outgoing.note_seen(header);
         Ok(text)
-    }
-
-    /// Whether a number is above all that were opened: its sender's newest
-    /// datagram, and so its newest address.
-    pub fn is_newest(&self, header: &SealedHeader) -> bool {
-        self.incoming.window.is_newest(header.seq)
     }
 
     #[cfg(test)]

@@ -130,6 +130,54 @@ fn every_reason_is_told_and_counted() {
 }
 
 #[test]
+fn what_opens_and_what_changes_keys_is_counted() {
+    let (mut client, mut server) = pair();
+    let (mut sent, mut received) = (SealedCounters::default(), SealedCounters::default());
+    let mut datagrams = Vec::new();
+    for text in [&b"first"[..], b"", b"under another key"] {
+        if text.len() > 10 {
+            client.request_key_update();
+        }
+        let mut out = Vec::new();
+        client
+            .seal_counted(text, &mut out, &mut sent)
+            .expect("a datagram of this size is sealed");
+        datagrams.push((text, out));
+    }
+    datagrams.swap(0, 1);
+    let mut newest = Vec::new();
+    for (text, sealed) in &mut datagrams {
+        let bytes = sealed.len() as u64;
+        let before = received;
+        let header = received.header_of(sealed).expect("a header");
+        let opened = server
+            .open_counted(header, sealed, &mut received)
+            .expect("the true one opens");
+        assert_eq!(opened.text, *text);
+        newest.push(opened.newest);
+        assert_eq!(received.opened, before.opened + 1);
+        assert_eq!(received.opened_bytes, before.opened_bytes + bytes);
+    }
+    assert_eq!(newest, [true, false, true]);
+    assert_eq!((sent.key_updates, received.key_updates), (1, 1));
+    assert_eq!(received.dropped_total(), 0);
+
+    let mut forged = seal(&mut client, b"forged");
+    forged[20] ^= 1;
+    let before = received;
+    let header = received.header_of(&forged).expect("a header");
+    let opened = server.open_counted(header, &mut forged, &mut received);
+    assert!(opened.is_none());
+    assert!(received.header_of(&[0; 3]).is_none());
+    let expected = SealedCounters {
+        forged: 1,
+        truncated: 1,
+        ..before
+    };
+    assert_eq!(received, expected);
+}
+
+#[test]
 fn too_large_a_text_is_refused_and_uses_no_number() {
     let (mut client, _) = pair();
     let before = client.fingerprint();

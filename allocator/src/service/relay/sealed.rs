@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd as _;
 
-use ratewright_common::udp::{BATCH, BatchSocket, SendBatch};
+use ratewright_common::udp::{BATCH, BatchSocket, PacketPort as _, SendBatch};
 use ratewright_proto::control::SealedUdp;
 use ratewright_proto::sealed::{Cipher, HEADER_BYTES, SealedConfig, SealedCounters, Secret};
 use tokio::io::Interest;
@@ -97,17 +97,15 @@ impl SealedHosts {
         if self.batch.is_full() {
             self.flush();
         }
-        let to = self.peers.seal(session, text, self.batch.buffer());
+        let (out, counters) = (self.batch.buffer(), &mut self.counters);
+        let to = self.peers.seal(session, text, out, counters);
         to.inspect(|&to| self.batch.push(to)).is_some()
     }
 
     /// Sends what was sealed. What the socket does not take is dropped: the newest state comes again.
     pub(super) fn flush(&mut self) {
-        let all = self.batch.len() as u64;
-        let sent = self.socket.send(&mut self.batch).unwrap_or(0) as u64;
-        self.batch.clear();
-        self.counters.sealed += sent;
-        self.counters.unsent += all - sent;
+        self.socket.send_sealed(&mut self.batch, &mut self.counters);
+        self.counters.unsent += self.batch.clear() as u64;
     }
 }
 

@@ -146,27 +146,8 @@ pub(super) fn start<P: PacketPort + Send + 'static>(
     let driven_by = shared.lock().engine.driven_by();
     for (index, shard) in shards.into_iter().enumerate() {
         let kick = Arc::clone(&shard.kick);
-        let runner = Runner {
-            index,
-            shard,
-            shared: shared.clone(),
-            signal: Arc::clone(signal),
-            peers: SealedPeers::new(),
-            outgoing: SendBatch::default(),
-            plain: vec![(0, Vec::with_capacity(MAX_DATAGRAM_BYTES)); BATCH],
-            opened: Vec::with_capacity(BATCH),
-            probes: Vec::with_capacity(BATCH),
-            counters: SealedCounters::default(),
-            inline: (driven_by == DrivenBy::Shard).then(|| Inline::new(signal)),
-            port_lost: false,
-            more: false,
-            later_waits: false,
-            later_ns: 0,
-            read_ns: 0,
-            thought_ns: 0,
-            looks: 0,
-            told: false,
-        };
+        let inline = (driven_by == DrivenBy::Shard).then(|| Inline::new(signal));
+        let runner = Runner::new(index, shard, shared.clone(), Arc::clone(signal), inline);
         let thread = std::thread::Builder::new()
             .name(format!("sealed-{index}"))
             .spawn(move || {
@@ -223,6 +204,38 @@ struct Runner<P> {
 }
 
 impl<P: PacketPort> Runner<P> {
+    fn new(
+        index: usize,
+        shard: SealedShard<P>,
+        shared: Shared,
+        signal: Arc<EngineSignal>,
+        inline: Option<Inline>,
+    ) -> Self {
+        // Buffers as large as they get: nothing is allocated for a datagram later on.
+        let plain = (0..BATCH).map(|_| (0, Vec::with_capacity(MAX_DATAGRAM_BYTES)));
+        Self {
+            index,
+            shard,
+            shared,
+            signal,
+            peers: SealedPeers::new(),
+            outgoing: SendBatch::default(),
+            plain: plain.collect(),
+            opened: Vec::with_capacity(BATCH),
+            probes: Vec::with_capacity(BATCH),
+            counters: SealedCounters::default(),
+            inline,
+            port_lost: false,
+            more: false,
+            later_waits: false,
+            later_ns: 0,
+            read_ns: 0,
+            thought_ns: 0,
+            looks: 0,
+            told: false,
+        }
+    }
+
     fn run(mut self) {
         self.shard.port.on_thread();
         if let Err(error) = sched::ask_for_slices(sched::HOT_SLICE_NS) {
@@ -453,25 +466,20 @@ impl<P: PacketPort> Runner<P> {
             return;
         }
         let text: &[u8] = plain.map_or(&[], |at| &self.plain[at].1);
-        match self.peers.seal(id, text, self.outgoing.buffer()) {
+        let (out, counters) = (self.outgoing.buffer(), &mut self.counters);
+        match self.peers.seal(id, text, out, counters) {
             Some(remote) => self.outgoing.push(remote),
             None => self.counters.unsent += 1,
         }
     }
 
     fn flush(&mut self) {
-        let before = self.outgoing.len();
-        if before == 0 {
-            return;
+        if !self.outgoing.is_empty() {
+            let port = &mut self.shard.port;
+            port.send_sealed(&mut self.outgoing, &mut self.counters);
         }
-        let sent = match self.shard.port.send(&mut self.outgoing) {
-            Ok(sent) => sent,
-            Err(_) => {
-                self.outgoing.clear();
-                0
-            }
-        };
-        self.counters.sealed += sent as u64;
-        self.counters.unsent += (before - sent - self.outgoing.len()) as u64;
     }
 }
+
+#[cfg(test)]
+mod tests;

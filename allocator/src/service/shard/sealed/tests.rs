@@ -1,0 +1,331 @@
+//! A shard that drives the engine, against the client's state machines, with a wire in memory.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+
+use ratewright_common::udp::BatchSent;
+use ratewright_proto::client::{ClientConfig, ClientEvent, ClientSession};
+use ratewright_proto::control::FrameDecoder;
+use ratewright_proto::datagram::Sender;
+use ratewright_proto::sealed::{OVERHEAD_BYTES, SealedSession};
+use ratewright_proto::{FlowId, FlowPath, StartRecord};
+use ratewright_topology::TwoTierClos;
+
+use super::super::engine_link::{EngineLink, configured_engine};
+use super::super::hub_settings;
+use super::super::state::Way;
+use super::*;
+use crate::allocations;
+use crate::service::config::{Config, Fingerprint};
+use crate::service::hub::Hub;
+use crate::service::tls::PeerCertificate;
+
+const HOSTS: usize = 16;
+const CONFIG: &str = r#"listen = "10.0.0.1:7600"
+admin = "unix:admin.sock"
+topology = "topology.toml"
+[tls]
+ca = "ca.pem"
+cert = "allocator.pem"
+key = "allocator.key"
+[transport]
+hot = "udp"
+"#;
+
+/// Datagrams in memory; buffers are used again.
+#[derive(Default)]
+struct Wire {
+    up: Vec<Vec<u8>>,
+    arrived: usize,
+    down: Vec<Vec<u8>>,
+    sent: usize,
+    /// It takes nothing more.
+    full: bool,
+}
+
+fn next<'a>(buffers: &'a mut Vec<Vec<u8>>, used: &mut usize) -> &'a mut Vec<u8> {
+    if buffers.len() == *used {
+        buffers.push(Vec::with_capacity(MAX_DATAGRAM_BYTES + OVERHEAD_BYTES));
+    }
+    *used += 1;
+    &mut buffers[*used - 1]
+}
+
+impl PacketPort for Wire {
+    fn receive(&mut self) -> io::Result<usize> {
+        Ok(std::mem::take(&mut self.arrived))
+    }
+
+    fn datagram(&mut self, index: usize) -> (&mut [u8], Option<SocketAddr>) {
+        let from = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+        (&mut self.up[index], Some(from))
+    }
+
+    fn send(&mut self, batch: &mut SendBatch) -> io::Result<BatchSent> {
+        let mut sent = BatchSent::default();
+        if !self.full {
+            batch.drain(|bytes, _| {
+                let buffer = next(&mut self.down, &mut self.sent);
+                buffer.clear();
+                buffer.extend_from_slice(bytes);
+                sent.count(bytes.len());
+            });
+        }
+        Ok(sent)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+struct Host {
+    session: ClientSession,
+    sealed: SealedSession,
+    id: u32,
+    rates: u64,
+}
+
+struct World {
+    runner: Runner<Wire>,
+    hosts: Vec<Host>,
+    plain: Vec<u8>,
+    /// Datagrams in either direction, and what the shard allocated meanwhile: receiving, and step by step.
+    datagrams: u64,
+    allocated: [u64; 4],
+}
+
+impl World {
+    /// All hosts of a small fabric have a session and have been heard by sealed datagrams.
+    fn new() -> Self {
+        let config = Config::from_toml_str(CONFIG, "a.toml", Path::new("/")).expect("good");
+        let topology = TwoTierClos::default().build().expect("good");
+        let hub = Hub::new(hub_settings(&config, 1), topology, false);
+        let capacities = hub.capacities_bps();
+        let engine = EngineLink::start(configured_engine(), &config, hub.topology(), &capacities);
+        let engine = engine.expect("the engine starts");
+        let signal = engine.signal();
+        let sealed = SealedConfig::default();
+        let (shard, queue) =
+            SealedShard::new(Wire::default(), sealed, Spins::Busy).expect("an event descriptor");
+        let shared = Shared::new(hub, engine, vec![queue], 1);
+        shared.lock().open_rates();
+        let inline = Inline::new(&signal);
+        let runner = Runner::new(0, shard, shared, signal, Some(inline));
+        let mut world = Self {
+            runner,
+            hosts: Vec::new(),
+            plain: Vec::with_capacity(MAX_DATAGRAM_BYTES),
+            datagrams: 0,
+            allocated: [0; 4],
+        };
+        for number in 1..=HOSTS {
+            let host = world.connect(&format!("h{number}"));
+            world.hosts.push(host);
+        }
+        // The first starts tell the shard that the hosts can be reached.
+        for slot in 0..4 {
+            world.start_all(slot, 1);
+        }
+        world
+    }
+
+    fn connect(&mut self, name: &str) -> Host {
+        let mut session = ClientSession::new(ClientConfig {
+            host_name: name.to_owned(),
+            ..ClientConfig::default()
+        });
+        let certificate = PeerCertificate {
+            names: vec![name.to_owned()],
+            fingerprint: Fingerprint([0; 32]),
+        };
+        // The control stream is the test's to carry: such a host has no connection of its own.
+        let way = Way::Relay {
+            relay: 0,
+            channel: 0,
+            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
+        };
+        let now_ns = clock::now_ns();
+        session.connected(now_ns);
+        let shared = self.runner.shared.clone();
+        let (id, _) = shared
+            .lock()
+            .open_through(now_ns, way, certificate, None)
+            .expect("there is room");
+        let (mut up, mut down) = (FrameDecoder::new(), FrameDecoder::new());
+        while let Some(frame) = session.poll_control() {
+            up.push(&frame);
+        }
+        while let Some(body) = up.next_frame().expect("our own frames are good") {
+            shared.run(|state, now_ns| state.hub.on_control(now_ns, id, body));
+        }
+        while let Some(frame) = shared.lock().next_frame(id) {
+            down.push(&frame);
+        }
+        while let Some(body) = down.next_frame().expect("good frames") {
+            session.on_control(now_ns, body).expect("a Welcome");
+        }
+        let secret = Secret::new([id as u8; Secret::BYTES]);
+        let config = self.runner.shard.config;
+        let peers = &mut self.runner.peers;
+        peers.add(id, (), config, &secret, Ipv4Addr::LOCALHOST.into());
+        Host {
+            session,
+            sealed: SealedSession::new(config, Sender::Client, id, &secret),
+            id,
+            rates: 0,
+        }
+    }
+
+    /// Every host starts a flow to its neighbour on a slot.
+    fn start_all(&mut self, slot: u32, generation: u32) {
+        for at in 0..HOSTS {
+            let flow = FlowId::new(slot, generation);
+            let to = ((at + 1) % HOSTS) as u32;
+            let record = StartRecord::new(flow, to, FlowPath::Hash(slot));
+            let session = &mut self.hosts[at].session;
+            session.start(clock::now_ns(), record).expect("a free slot");
+        }
+    }
+
+    /// What hosts have to say reaches the shard, which has a turn.
+    fn turn(&mut self) {
+        let now_ns = clock::now_ns();
+        for host in &mut self.hosts {
+            let wire = &mut self.runner.shard.port;
+            if wire.arrived < BATCH
+                && host
+                    .session
+                    .poll_datagram(now_ns, MAX_DATAGRAM_BYTES, &mut self.plain)
+            {
+                let buffer = next(&mut wire.up, &mut wire.arrived);
+                host.sealed.seal(&self.plain, buffer).expect("small");
+            }
+            if host.session.next_timeout().is_some_and(|at| at <= now_ns) {
+                host.session.on_timeout(now_ns);
+            }
+        }
+        let before = allocations::count();
+        self.datagrams += self.runner.receive().expect("a wire") as u64;
+        self.allocated[0] += allocations::count() - before;
+        self.runner.read_ns = clock::now_ns();
+        // As the thread does it, and between the engine's pieces, which are its own affair.
+        for (at, step) in [Step::Take, Step::Answer, Step::Tell]
+            .into_iter()
+            .enumerate()
+        {
+            let before = allocations::count();
+            self.runner.exchange(step);
+            self.allocated[1 + at] += allocations::count() - before;
+            if let Some(inline) = &mut self.runner.inline {
+                match step {
+                    Step::Take => inline.answer(),
+                    Step::Answer => {}
+                    Step::Tell => drop(inline.think(clock::now_ns())),
+                }
+            }
+        }
+    }
+
+    /// Hosts take what the shard has sent. Returns how many rates that were.
+    fn take(&mut self) -> u64 {
+        let wire = &mut self.runner.shard.port;
+        let now_ns = clock::now_ns();
+        let mut rates = 0;
+        for bytes in &mut wire.down[..std::mem::take(&mut wire.sent)] {
+            self.datagrams += 1;
+            let id = u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
+            let host = self.hosts.iter_mut().find(|host| host.id == id);
+            let host = host.expect("a host's session");
+            let text = host.sealed.open(bytes).expect("sealed by the shard");
+            host.session.on_datagram(now_ns, text).expect("good");
+            while let Some(event) = host.session.poll_event() {
+                if matches!(event, ClientEvent::Rate { .. }) {
+                    host.rates += 1;
+                    rates += 1;
+                }
+            }
+        }
+        rates
+    }
+
+    /// Lets both sides speak until nothing has been said for a while.
+    fn settle(&mut self) {
+        let mut quiet = 0;
+        while quiet < 2_000 {
+            let before = self.datagrams;
+            self.turn();
+            self.take();
+            quiet = if self.datagrams == before {
+                quiet + 1
+            } else {
+                0
+            };
+        }
+    }
+
+    fn iterations(&self) -> u64 {
+        self.runner.shared.lock().engine.histogram().iterations()
+    }
+}
+
+#[test]
+fn nothing_is_allocated_for_a_datagram() {
+    let mut world = World::new();
+    // Everything finds its size.
+    for generation in 2..60 {
+        world.settle();
+        world.start_all(generation % 4, generation);
+    }
+    (world.datagrams, world.allocated) = (0, [0; 4]);
+    for generation in 60..120 {
+        world.settle();
+        world.start_all(generation % 4, generation);
+    }
+    assert!(world.datagrams > 2_000, "{} datagrams", world.datagrams);
+    let [received, taken, answered, told] = world.allocated;
+    assert_eq!((received, taken), (0, 0), "what comes costs none");
+    // Nor does what goes, but the timers' wheels have slots for nine seconds, each of which grows when it is
+    // first used.
+    assert!(
+        answered + told <= world.datagrams / 5,
+        "{:?} allocations for {} datagrams",
+        world.allocated,
+        world.datagrams
+    );
+}
+
+#[test]
+fn a_port_that_takes_nothing_holds_up_no_engine_and_gets_the_newest_rates_only() {
+    let mut world = World::new();
+    world.settle();
+    world.runner.shard.port.full = true;
+    let before = world.iterations();
+    // Every start changes the rates of the flows that share its links, again and again.
+    for generation in 2..12 {
+        for slot in 0..4 {
+            world.start_all(slot, generation);
+        }
+        for _ in 0..50 {
+            world.turn();
+        }
+    }
+    let iterations = world.iterations() - before;
+    assert!(iterations >= 10, "{iterations} while the port was full");
+    assert_eq!(world.take(), 0, "nothing got through");
+    world.runner.shard.port.full = false;
+    for host in &mut world.hosts {
+        host.rates = 0;
+    }
+    world.settle();
+    for host in &world.hosts {
+        // Those of before are gone: at most a batch of them was built when the port filled.
+        assert_eq!(host.session.flows().count(), 4);
+        for flow in host.session.flows() {
+            assert!(flow.rate_bps.is_some_and(|rate| rate > 0), "{flow:?}");
+        }
+    }
+    let told: u64 = world.hosts.iter().map(|host| host.rates).sum();
+    assert!(told <= 4 * 64 + BATCH as u64, "{told} rates for 64 flows");
+}
