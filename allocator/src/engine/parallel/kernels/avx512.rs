@@ -169,7 +169,9 @@ fn of_mut<T>(list: &mut [T], row: usize) -> &mut T {
     unsafe { list.get_unchecked_mut(row) }
 }
 
-/// Has the processor fetch what belongs to a row to come. Its own look-ahead ends with each page.
+/// Has the processor fetch what belongs to a row to come. Its own look-ahead ends with each page. Not past the
+/// caches (`prefetchnta`), although it is not met again before the next walk: an Intel processor would not leave
+/// it in the third-level cache then.
 #[inline(always)]
 fn fetch_ahead<T>(list: &[T], row: usize) {
     let there = list.as_ptr().wrapping_add(row).cast::<i8>();
@@ -177,16 +179,7 @@ fn fetch_ahead<T>(list: &[T], row: usize) {
     unsafe { _mm_prefetch::<_MM_HINT_T0>(there) }
 }
 
-/// The same for what is not met again before the next walk: it does not drive the pairs, rates and link
-/// tables of this one out of the second-level cache.
-#[inline(always)]
-fn fetch_once_ahead<T>(list: &[T], row: usize) {
-    let there = list.as_ptr().wrapping_add(row).cast::<i8>();
-    // SAFETY: a hint, which reads nothing wherever it points.
-    unsafe { _mm_prefetch::<_MM_HINT_NTA>(there) }
-}
-
-/// The same as `fetch_ahead` for a link table to come.
+/// The same for a link table to come.
 #[inline(always)]
 fn fetch_table_ahead(tables: &[Table], table: usize) {
     let lanes = tables.as_flattened();
@@ -686,10 +679,10 @@ fn down_table<
     for &row in block.down.rows_of(table) {
         let row = usize::from(row);
         if FAR {
-            fetch_once_ahead(&block.mate, row + ROWS_AHEAD);
-            fetch_once_ahead(&block.down.words, row + ROWS_AHEAD);
-            fetch_once_ahead(&block.rate, row + ROWS_AHEAD);
-            fetch_once_ahead(&block.told, row + ROWS_AHEAD);
+            fetch_ahead(&block.mate, row + ROWS_AHEAD);
+            fetch_ahead(&block.down.words, row + ROWS_AHEAD);
+            fetch_ahead(&block.rate, row + ROWS_AHEAD);
+            fetch_ahead(&block.told, row + ROWS_AHEAD);
         }
         // SAFETY: a FlowBlock's mates are cells of its upward rows (see `deliver`).
         let (first, second) = unsafe { fetch(of(&block.mate, row), pairs) };
