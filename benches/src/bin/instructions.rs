@@ -4,7 +4,8 @@
 //! `instructions check` fails if a kernel takes over 3 % more than is written there;
 //! `instructions update` writes the counts of now. Valgrind knows AVX2 and not AVX-512, so those
 //! kernels are not counted. Counts are of the profile that this program was built with: `make test`
-//! takes `dev`.
+//! takes `dev`, compiled as a whole (`CARGO_INCREMENTAL=0`): the smaller units of an incremental
+//! compilation count otherwise.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -202,7 +203,7 @@ fn file() -> PathBuf {
 fn update() -> Result<()> {
     let mut text = String::from(
         "# Instructions of one round of each case, counted by valgrind in the dev profile.\n\
-         # Written by `cargo run -p ratewright-benches --bin instructions update`.\n",
+         # Written by `CARGO_INCREMENTAL=0 cargo run -p ratewright-benches --bin instructions update`.\n",
     );
     for (case, simd, count) in count_all()? {
         let line = format!("{:<24} {:<8} {count:>10}", case.name, simd.name());
