@@ -9,6 +9,3 @@
 pub mod engine;
 pub mod num;
 pub mod service;
-
-#[cfg(test)]
-mod allocations;

@@ -16,9 +16,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
 use ratewright_simfabric::bench::{self, memory::Lines};
-use ratewright_simfabric::transport::tcp::congestion::Dctcp;
-use ratewright_simfabric::transport::tcp::{Tcp, TcpConfig};
-use ratewright_simfabric::{Sim, Span, Time};
+use ratewright_simfabric::{Sim, Time};
 use serde::Serialize;
 
 /// The simulated fabric of Ratewright.
@@ -141,13 +139,7 @@ fn run_bench(args: &BenchArgs) -> anyhow::Result<()> {
         bench::config(1),
         topology,
         bench::permutation(hosts),
-        Tcp::<Dctcp>::new(TcpConfig {
-            initial_window_packets: 66,
-            min_rto: Span::from_us(200),
-            initial_rto: Span::from_ms(1),
-            ecn: true,
-            ..TcpConfig::default()
-        }),
+        bench::transport(),
     )?;
     let (ended, wall) = clock::timed(|| {
         sim.run_with(Time::MAX, |progress| {

@@ -4,9 +4,8 @@
 //! What is left to be allocated then is what still grows, by doubling: a table that meets its highest level yet
 //! (packets under way, pending events, gaps in what a receiver has), a few times in all however long the run.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
+use allocation_counter::measure;
+use ratewright_simfabric::Time;
 use ratewright_simfabric::bench;
 use ratewright_simfabric::experiment::choices::Choices;
 use ratewright_simfabric::experiment::schemes::{Scheme, Visitor};
@@ -16,58 +15,13 @@ use ratewright_simfabric::net::queue::{Limit, RedConfig};
 use ratewright_simfabric::net::{FabricConfig, QueueConfig};
 use ratewright_simfabric::run::{Config, Order, Sim};
 use ratewright_simfabric::transport::Transport;
-use ratewright_simfabric::transport::tcp::congestion::{Cubic, Dctcp, NewReno};
+use ratewright_simfabric::transport::tcp::congestion::{Cubic, NewReno};
 use ratewright_simfabric::transport::tcp::{Tcp, TcpConfig};
 use ratewright_simfabric::workload::Arrivals;
-use ratewright_simfabric::{Span, Time};
 use ratewright_topology::{HostId, Topology};
 
 /// Tables that may still grow in a span, where an allocation for every hundredth packet would make thousands.
 const DOUBLINGS: u64 = 8;
-
-thread_local! {
-    /// Blocks that this thread asked for; it needs no initialisation, so that the allocator may touch it.
-    static ASKED_FOR: Cell<u64> = const { Cell::new(0) };
-}
-
-/// The system's allocator, with a count of what is asked of it.
-struct Counting;
-
-#[allow(
-    unsafe_code,
-    reason = "an allocator cannot be had without; it is in tests only"
-)]
-// SAFETY: every call goes to the system's allocator as it came; counting does not allocate.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller keeps to the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps to the contract of `dealloc`, and the block is from `System`.
-        unsafe { System.dealloc(block, layout) }
-    }
-
-    unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        count();
-        // SAFETY: the caller keeps to the contract of `realloc`, and the block is from `System`.
-        unsafe { System.realloc(block, layout, new_size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-fn count() {
-    // A thread that is ending has none, and asks for nothing that counts here.
-    let _ = ASKED_FOR.try_with(|count| count.set(count.get() + 1));
-}
-
-fn asked_for() -> u64 {
-    ASKED_FOR.with(Cell::get)
-}
 
 /// What a span of a run took.
 #[derive(Debug)]
@@ -84,10 +38,11 @@ fn count_over<T: Transport, A: Arrivals>(
     to: Time,
 ) -> Result<Taken, ExperimentError> {
     sim.run_until(from)?;
-    let (before, hops) = (asked_for(), sim.progress().packet_hops);
-    sim.run_until(to)?;
-    let allocations = asked_for() - before;
-    let hops = sim.progress().packet_hops - hops;
+    let before = sim.progress().packet_hops;
+    let mut ran = None;
+    let allocations = measure(|| ran = Some(sim.run_until(to))).count_total;
+    ran.expect("it ran")?;
+    let hops = sim.progress().packet_hops - before;
     let records = sim.records();
     records.conservation?;
     Ok(Taken {
@@ -99,10 +54,12 @@ fn count_over<T: Transport, A: Arrivals>(
 
 #[test]
 fn the_count_counts() {
-    let before = asked_for();
-    let mut words = vec![1_u64];
-    words.reserve_exact(100);
-    assert_eq!(asked_for() - before, 2);
+    let counted = measure(|| {
+        let mut words = std::hint::black_box(vec![1_u64]);
+        words.reserve_exact(100);
+        std::hint::black_box(words);
+    });
+    assert_eq!(counted.count_total, 2);
 }
 
 /// The permutation of `simfabric bench`, in one part and in windows.
@@ -115,26 +72,13 @@ fn a_dctcp_permutation_does_not_allocate_per_packet() {
             order,
             ..bench::config(1)
         };
-        let tcp = Tcp::<Dctcp>::new(TcpConfig {
-            initial_window_packets: 66,
-            ecn: true,
-            ..datacenter()
-        });
-        let mut sim = Sim::new(config, topology, bench::permutation(hosts), tcp).expect("a run");
+        let (flows, tcp) = (bench::permutation(hosts), bench::transport());
+        let mut sim = Sim::new(config, topology, flows, tcp).expect("a run");
         let taken = count_over(&mut sim, Time::from_us(500), Time::from_us(1_500));
         let taken = taken.expect("it runs");
         println!("{order:?}: {taken:?}");
         assert!(taken.hops > 1_000_000, "{order:?}: {taken:?}");
         assert!(taken.allocations <= DOUBLINGS, "{order:?}: {taken:?}");
-    }
-}
-
-/// TCP with a datacenter's time-outs.
-fn datacenter<C: Default>() -> TcpConfig<C> {
-    TcpConfig {
-        min_rto: Span::from_us(200),
-        initial_rto: Span::from_ms(1),
-        ..TcpConfig::default()
     }
 }
 
@@ -178,14 +122,10 @@ fn no_scheme_allocates_per_packet() {
         control: RedConfig::default(),
         limit: Limit::Packets(100),
     };
-    let fabric = FabricConfig {
-        edge: red.clone(),
-        core: red,
-        ..FabricConfig::default()
-    };
-    let new_reno = row().visit(fabric.clone(), Tcp::<NewReno>::new(datacenter()));
+    let fabric = FabricConfig::with_switch_queues(red);
+    let new_reno = row().visit(fabric.clone(), Tcp::<NewReno>::new(TcpConfig::datacenter()));
     all.push(("NewReno", new_reno.expect("it runs")));
-    let cubic = row().visit(fabric, Tcp::<Cubic>::new(datacenter()));
+    let cubic = row().visit(fabric, Tcp::<Cubic>::new(TcpConfig::datacenter()));
     all.push(("CUBIC", cubic.expect("it runs")));
     for (name, taken) in all {
         println!("{name}: {taken:?}");

@@ -108,10 +108,8 @@ fn run_from<T: Transport>(
     let config = Config {
         seed: 1,
         fabric: FabricConfig {
-            edge: queue.clone(),
-            core: queue.clone(),
             framing,
-            ..FabricConfig::default()
+            ..FabricConfig::with_switch_queues(queue.clone())
         },
         warm_up: Time::from_ms(20),
         sample_every: Some(Span::from_ms(10)),

@@ -83,15 +83,6 @@ impl Visitor for ManyToOne<'_> {
     }
 }
 
-/// TCP with a datacenter's time-outs.
-fn config<C: Default>() -> TcpConfig<C> {
-    TcpConfig {
-        min_rto: Span::from_us(200),
-        initial_rto: Span::from_ms(1),
-        ..TcpConfig::default()
-    }
-}
-
 /// The whole table.
 fn table() -> Result<String, ExperimentError> {
     let topology = topology();
@@ -114,18 +105,16 @@ fn table() -> Result<String, ExperimentError> {
             limit: Limit::Packets(100),
         };
         let fabric = FabricConfig {
-            edge: red.clone(),
-            core: red,
             framing: Choices::default().framing,
-            ..FabricConfig::default()
+            ..FabricConfig::with_switch_queues(red)
         };
         let row = || ManyToOne {
             topology: &topology,
             flows,
         };
-        let new_reno = row().visit(fabric.clone(), Tcp::<NewReno>::new(config()))?;
+        let new_reno = row().visit(fabric.clone(), Tcp::<NewReno>::new(TcpConfig::datacenter()))?;
         let _ = writeln!(text, "{:<9} {new_reno}", "NewReno");
-        let cubic = row().visit(fabric, Tcp::<Cubic>::new(config()))?;
+        let cubic = row().visit(fabric, Tcp::<Cubic>::new(TcpConfig::datacenter()))?;
         let _ = writeln!(text, "{:<9} {cubic}", "CUBIC");
     }
     Ok(text)

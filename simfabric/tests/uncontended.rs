@@ -160,9 +160,7 @@ fn topology(fabric_gbps: u64) -> Topology {
 fn fabric(queue: QueueConfig) -> FabricConfig {
     FabricConfig {
         host_delay: Span::from_ps(HOST_PS),
-        edge: queue.clone(),
-        core: queue,
-        ..FabricConfig::default()
+        ..FabricConfig::with_switch_queues(queue)
     }
 }
 

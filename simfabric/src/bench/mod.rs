@@ -10,6 +10,8 @@ use crate::net::queue::Limit;
 use crate::net::{FabricConfig, QueueConfig};
 use crate::run::Config;
 use crate::time::Time;
+use crate::transport::tcp::congestion::Dctcp;
+use crate::transport::tcp::{Tcp, TcpConfig};
 
 const GBIT: u64 = 1_000_000_000;
 
@@ -70,6 +72,16 @@ pub fn permutation(hosts: u32) -> impl Iterator<Item = FlowSpec> {
     })
 }
 
+/// DCTCP with a first window for 100 Gbit/s.
+#[must_use]
+pub fn transport() -> Tcp<Dctcp> {
+    Tcp::new(TcpConfig {
+        initial_window_packets: 66,
+        ecn: true,
+        ..TcpConfig::datacenter()
+    })
+}
+
 /// DCTCP's queues for 100 Gbit/s.
 #[must_use]
 pub fn config(seed: u64) -> Config {
@@ -81,9 +93,7 @@ pub fn config(seed: u64) -> Config {
         nic: QueueConfig::DropTail {
             limit: Limit::Packets(2_000),
         },
-        edge: queue.clone(),
-        core: queue,
-        ..FabricConfig::default()
+        ..FabricConfig::with_switch_queues(queue)
     };
     Config {
         seed,

@@ -105,6 +105,18 @@ pub struct FabricConfig {
     pub histograms: bool,
 }
 
+impl FabricConfig {
+    /// Every port of a switch has such a queue; all else is as by default.
+    #[must_use]
+    pub fn with_switch_queues(queue: QueueConfig) -> Self {
+        Self {
+            edge: queue.clone(),
+            core: queue,
+            ..Self::default()
+        }
+    }
+}
+
 /// Why a fabric cannot be built, or a change to it made.
 #[derive(Clone, Copy, PartialEq, Debug, thiserror::Error)]
 pub enum FabricError {

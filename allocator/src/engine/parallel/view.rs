@@ -88,6 +88,15 @@ pub(super) struct FlowView {
     path_price: f64,
 }
 
+impl FlowView {
+    /// Adds its rate to the loads of its links, in bit/s.
+    fn add_load(&self, loads_bps: &mut [f64]) {
+        for &link in &self.path {
+            loads_bps[link as usize] += self.rate * RATE_UNIT_BPS;
+        }
+    }
+}
+
 impl ParallelEngine {
     /// Measures the parts of iterations from now on, or no longer. Starts the sums anew.
     pub fn time_phases(&mut self, timed: bool) {
@@ -195,10 +204,7 @@ impl ParallelEngine {
         loads_bps.resize(self.capacities.len(), 0.0);
         let links_of = links_by_slot(&self.shared.layout);
         for flow in self.directory.flows() {
-            let view = self.view(flow, &links_of);
-            for link in view.path {
-                loads_bps[link as usize] += view.rate * RATE_UNIT_BPS;
-            }
+            self.view(flow, &links_of).add_load(loads_bps);
         }
     }
 
@@ -217,9 +223,7 @@ impl ParallelEngine {
         let (numbers, next) = self.directory.flows_from(survey.next, flows);
         for flow in numbers {
             let view = self.view(flow, &survey.links_of);
-            for &link in &view.path {
-                survey.loads_bps[link as usize] += view.rate * RATE_UNIT_BPS;
-            }
+            view.add_load(&mut survey.loads_bps);
             survey.tally.add(&Tallied {
                 utility: self.config.classes.utility(view.class),
                 weight: view.weight,

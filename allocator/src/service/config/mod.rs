@@ -23,7 +23,7 @@ pub mod example;
 mod raw;
 pub mod relay;
 #[cfg(test)]
-mod tests;
+pub(in crate::service) mod tests;
 mod transport;
 pub mod trust;
 

@@ -6,7 +6,8 @@ use ratewright_common::admin::AdminAddress;
 
 use super::{Allocation, Class, Config, Fingerprint, Limits, Trust, Utility, example_config};
 
-const GOOD: &str = r#"listen = "10.0.0.1:7600"
+/// As short as one can be.
+pub(in crate::service) const GOOD: &str = r#"listen = "10.0.0.1:7600"
 admin = "unix:admin.sock"
 topology = "topology.toml"
 [tls]

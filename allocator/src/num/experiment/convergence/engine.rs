@@ -97,17 +97,40 @@ impl FirstIteration {
         }
     }
 
+    /// Of each part what `us` makes of both, and of the updates what `updates` does.
+    fn with(
+        self,
+        other: Self,
+        us: impl Fn(f64, f64) -> f64,
+        updates: impl Fn(usize, usize) -> usize,
+    ) -> Self {
+        Self {
+            noting_us: us(self.noting_us, other.noting_us),
+            answers_us: us(self.answers_us, other.answers_us),
+            extra_pass_us: us(self.extra_pass_us, other.extra_pass_us),
+            rates_us: us(self.rates_us, other.rates_us),
+            prices_us: us(self.prices_us, other.prices_us),
+            normalization_us: us(self.normalization_us, other.normalization_us),
+            output_us: us(self.output_us, other.output_us),
+            updates: updates(self.updates, other.updates),
+        }
+    }
+
     /// The shorter of each part.
     fn shortest(self, other: Self) -> Self {
+        self.with(other, f64::min, usize::max)
+    }
+
+    /// The means over the cases.
+    fn mean(runs: &[Best]) -> Self {
+        let count = runs.len();
+        let add_share = |sum, us| sum + us / count as f64;
+        let sum = runs.iter().fold(Self::default(), |sum, best| {
+            sum.with(best.first, add_share, |sum, updates| sum + updates)
+        });
         Self {
-            noting_us: self.noting_us.min(other.noting_us),
-            answers_us: self.answers_us.min(other.answers_us),
-            extra_pass_us: self.extra_pass_us.min(other.extra_pass_us),
-            rates_us: self.rates_us.min(other.rates_us),
-            prices_us: self.prices_us.min(other.prices_us),
-            normalization_us: self.normalization_us.min(other.normalization_us),
-            output_us: self.output_us.min(other.output_us),
-            updates: self.updates.max(other.updates),
+            updates: sum.updates / count,
+            ..sum
         }
     }
 }
@@ -220,23 +243,6 @@ impl Best {
     }
 }
 
-/// The means over the cases.
-fn mean_first(runs: &[Best]) -> FirstIteration {
-    let mean = |part: fn(&FirstIteration) -> f64| {
-        runs.iter().map(|best| part(&best.first)).sum::<f64>() / runs.len() as f64
-    };
-    FirstIteration {
-        noting_us: mean(|first| first.noting_us),
-        answers_us: mean(|first| first.answers_us),
-        extra_pass_us: mean(|first| first.extra_pass_us),
-        rates_us: mean(|first| first.rates_us),
-        prices_us: mean(|first| first.prices_us),
-        normalization_us: mean(|first| first.normalization_us),
-        output_us: mean(|first| first.output_us),
-        updates: runs.iter().map(|best| best.first.updates).sum::<usize>() / runs.len(),
-    }
-}
-
 /// Measures the parallel engine under plain NED and as it runs, with this many workers.
 ///
 /// # Errors
@@ -291,7 +297,7 @@ pub fn measure_engine(
             plain_iteration_us: unit_ns / 1e3,
             events_us: events_ns / 1e3,
             reference_times: points.iter().map(reference_time).collect(),
-            first_iteration: mean_first(runs),
+            first_iteration: FirstIteration::mean(runs),
             figures: summarise(rule, what, points),
         }
     };

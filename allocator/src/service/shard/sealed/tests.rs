@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
+use allocation_counter::measure;
 use ratewright_common::udp::BatchSent;
 use ratewright_proto::client::{ClientConfig, ClientEvent, ClientSession};
 use ratewright_proto::control::FrameDecoder;
@@ -16,22 +17,12 @@ use super::super::engine_link::{EngineLink, configured_engine};
 use super::super::hub_settings;
 use super::super::state::Way;
 use super::*;
-use crate::allocations;
+use crate::service::config::tests::GOOD;
 use crate::service::config::{Config, Fingerprint};
 use crate::service::hub::Hub;
 use crate::service::tls::PeerCertificate;
 
 const HOSTS: usize = 16;
-const CONFIG: &str = r#"listen = "10.0.0.1:7600"
-admin = "unix:admin.sock"
-topology = "topology.toml"
-[tls]
-ca = "ca.pem"
-cert = "allocator.pem"
-key = "allocator.key"
-[transport]
-hot = "udp"
-"#;
 
 /// Datagrams in memory; buffers are used again.
 #[derive(Default)]
@@ -99,7 +90,8 @@ struct World {
 impl World {
     /// All hosts of a small fabric have a session and have been heard by sealed datagrams.
     fn new() -> Self {
-        let config = Config::from_toml_str(CONFIG, "a.toml", Path::new("/")).expect("good");
+        let text = format!("{GOOD}[transport]\nhot = \"udp\"\n");
+        let config = Config::from_toml_str(&text, "a.toml", Path::new("/")).expect("good");
         let topology = TwoTierClos::default().build().expect("good");
         let hub = Hub::new(hub_settings(&config, 1), topology, false);
         let capacities = hub.capacities_bps();
@@ -206,18 +198,16 @@ impl World {
                 host.session.on_timeout(now_ns);
             }
         }
-        let before = allocations::count();
-        self.datagrams += self.runner.receive().expect("a wire") as u64;
-        self.allocated[0] += allocations::count() - before;
+        let (runner, datagrams) = (&mut self.runner, &mut self.datagrams);
+        let receive = || *datagrams += runner.receive().expect("a wire") as u64;
+        self.allocated[0] += measure(receive).count_total;
         self.runner.read_ns = clock::now_ns();
         // As the thread does it, and between the engine's pieces, which are its own affair.
         for (at, step) in [Step::Take, Step::Answer, Step::Tell]
             .into_iter()
             .enumerate()
         {
-            let before = allocations::count();
-            self.runner.exchange(step);
-            self.allocated[1 + at] += allocations::count() - before;
+            self.allocated[1 + at] += measure(|| self.runner.exchange(step)).count_total;
             if let Some(inline) = &mut self.runner.inline {
                 match step {
                     Step::Take => inline.answer(),
