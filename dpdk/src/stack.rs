@@ -155,6 +155,12 @@ impl UdpStack {
         self.counters
     }
 
+    /// Addresses whose stations are known or asked for.
+    #[must_use]
+    pub fn neighbours(&self) -> usize {
+        self.neighbours.len()
+    }
+
     /// Takes one frame. A reply, if one is due, is written to `reply` (give it an MTU and 14 bytes).
     pub fn receive<'a>(&mut self, frame: &'a [u8], reply: &mut [u8]) -> Received<'a> {
         match self.classify(frame, reply) {
@@ -221,7 +227,6 @@ impl UdpStack {
                     self.neighbours
                         .confirm(source_protocol_addr, source_hardware_addr.0);
                 }
-                self.counters.arp_replies += 1;
                 let answer = ArpRepr::EthernetIpv4 {
                     operation: ArpOperation::Reply,
                     source_hardware_addr: EthernetAddress(self.config.mac),
@@ -229,9 +234,11 @@ impl UdpStack {
                     target_hardware_addr: source_hardware_addr,
                     target_protocol_addr: source_protocol_addr,
                 };
-                self.write_arp(&answer, source_hardware_addr, reply)
-                    .map(Received::Reply)
-                    .ok_or(Ignored::Malformed)
+                let bytes = self
+                    .write_arp(&answer, source_hardware_addr, reply)
+                    .ok_or(Ignored::Malformed)?;
+                self.counters.arp_replies += 1;
+                Ok(Received::Reply(bytes))
             }
             ArpOperation::Reply if !probe => {
                 self.neighbours
@@ -249,7 +256,7 @@ impl UdpStack {
         reply: &mut [u8],
     ) -> Result<Received<'a>, Ignored> {
         let packet = Ipv4Packet::new_checked(packet)?;
-        if packet.version() != 4 {
+        if packet.version() != 4 || usize::from(packet.header_len()) < IPV4_BYTES {
             return Err(Ignored::Malformed);
         }
         if !packet.verify_checksum() {

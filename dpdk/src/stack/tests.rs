@@ -257,6 +257,14 @@ fn wrong_checksums_fragments_and_strangers_move_one_counter_each() {
     assert_eq!(b.receive(&good[..50], &mut reply), Received::Nothing);
     expect.malformed += 1;
     assert_eq!(b.counters(), expect);
+
+    // RFC 791: a header of less than five words, even one whose checksum is right.
+    let mut short_header = good;
+    short_header[14] = 0x44;
+    Ipv4Packet::new_unchecked(&mut short_header[14..]).fill_checksum();
+    assert_eq!(b.receive(&short_header, &mut reply), Received::Nothing);
+    expect.malformed += 1;
+    assert_eq!(b.counters(), expect);
 }
 
 proptest! {

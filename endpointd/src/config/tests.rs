@@ -15,6 +15,9 @@ key = "h1.key"
 fn the_example_is_valid_and_shows_the_defaults() {
     let example = Config::from_toml_str(EXAMPLE, "example").unwrap();
     assert_eq!(example.host, "h1");
+    // What fuzzing begins with is not left behind.
+    let seed = include_str!("../../../fuzz/seeds/endpointd_toml/example.toml");
+    assert_eq!(seed, EXAMPLE);
     assert_eq!(example.policy.len(), 3);
     assert_eq!(example.session, SessionConfig::default());
     assert_eq!(example.pacing, PacingConfig::default());

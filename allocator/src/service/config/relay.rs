@@ -41,9 +41,18 @@ struct RawRelay {
     #[serde(default)]
     tls: RawTls,
     #[serde(default)]
-    transport: RawTransport,
+    transport: RawRelayTransport,
     #[serde(default)]
     limits: RawRelayLimits,
+}
+
+/// What a relay has of the allocator's `[transport]`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawRelayTransport {
+    hot: Field<String>,
+    udp_port: Field<u16>,
+    cipher: Field<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -116,7 +125,12 @@ impl RelayConfig {
         {
             return Err(checker.wrong("transport.hot", hot, r#"must be "quic" or "udp""#));
         }
-        let transport = checker.transport(raw.transport)?;
+        let transport = checker.transport(RawTransport {
+            hot: raw.transport.hot,
+            udp_port: raw.transport.udp_port,
+            cipher: raw.transport.cipher,
+            ..RawTransport::default()
+        })?;
         let max_hosts = checker.within(
             raw.limits.max_hosts,
             MAX_HOSTS,
@@ -191,6 +205,9 @@ mod tests {
         assert_eq!(config.tls.cert, Path::new("/etc/relay.pem"));
         assert_eq!(config.transport, Transport::default());
         assert_eq!(config.max_hosts, MAX_HOSTS);
+        // What fuzzing begins with is not left behind.
+        let seed = include_str!("../../../../fuzz/seeds/relay_toml/example.toml");
+        assert_eq!(seed, EXAMPLE);
     }
 
     #[test]
@@ -213,6 +230,12 @@ mod tests {
                 r#"hot = "quic""#,
                 r#"hot = "tcp""#,
                 r#"must be "quic" or "udp""#,
+            ),
+            // The allocator's, which a relay would not heed.
+            (
+                r#"hot = "quic""#,
+                "hot = \"udp\"\nshards = 2",
+                "unknown field `shards`, expected one of `hot`, `udp_port`, `cipher`",
             ),
         ] {
             let error = load(&EXAMPLE.replace(from, to)).expect_err(to).to_string();

@@ -45,6 +45,13 @@ fn the_example_holds_exactly_the_defaults() {
     assert_eq!(config.allocation, Allocation::default());
     assert_eq!(config.limits, Limits::default());
     assert_eq!(config.classes, vec![Class::default()]);
+    // What fuzzing begins with is not left behind, and the other seed has every key in force.
+    let seed = include_str!("../../../../fuzz/seeds/allocator_toml/example.toml");
+    assert_eq!(seed, example_config());
+    parse(include_str!(
+        "../../../../fuzz/seeds/allocator_toml/full.toml"
+    ))
+    .expect("good");
 }
 
 #[cfg(not(feature = "dpdk"))]
@@ -61,6 +68,13 @@ fn dpdk_is_refused_in_words_by_an_allocator_that_was_built_without_it() {
         "{GOOD}[transport]\nhot = \"udp\"\n[transport.dpdk]\neal = []\ninterface = \"10.0.0.2/24\"\n"
     );
     assert_eq!(parse(&text).expect("good").transport.dpdk, None);
+    // Mistakes in it are told all the same.
+    let text = text.replace("/24", "/33");
+    assert!(
+        parse(&text)
+            .expect_err("wrong")
+            .contains("transport.dpdk.interface")
+    );
 }
 
 #[cfg(feature = "dpdk")]

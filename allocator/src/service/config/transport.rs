@@ -88,8 +88,12 @@ impl Checker<'_> {
                 )
             })?,
         };
-        let dpdk = match (raw.dpdk, on_dpdk) {
-            (Some(table), true) => Some(self.dpdk(table.into_inner())?),
+        let table = raw
+            .dpdk
+            .map(|table| self.dpdk(table.into_inner()))
+            .transpose()?;
+        let dpdk = match (table, on_dpdk) {
+            (Some(table), true) => Some(table),
             (None, true) => {
                 return self
                     .need::<String>(
