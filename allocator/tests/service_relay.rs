@@ -79,6 +79,7 @@ fn hosts_behind_a_relay_get_the_rates_that_others_get() {
     direct.wait_rate(flows[2], HALF);
     direct.end(flows[2]);
     sealed.wait_rate(flows[1], ALL);
+    allocator.agrees_with(&[("h1", &quic), ("h2", &sealed), ("h3", &direct)]);
 
     // The same welcome, but for whom it is and where its sealed datagrams go.
     let (by_relay, by_itself) = (sealed.view().welcome.clone(), direct.view().welcome.clone());
@@ -150,6 +151,7 @@ fn a_host_whose_relay_was_killed_goes_on_with_the_allocator() {
     other.wait_rate(others, HALF);
     let address = session_of(&allocator, "h1").expect("it has a session");
     assert!(!address.contains("relay"), "{address}");
+    allocator.agrees_with(&[("h1", &again), ("h2", &other)]);
 }
 
 #[test]
@@ -165,6 +167,7 @@ fn the_flows_of_a_dead_relays_hosts_are_given_up() {
     relay.signal("KILL");
     relay.wait();
     other.wait_rate(others, ALL);
+    allocator.agrees_with(&[("h2", &other)]);
 }
 
 #[test]
@@ -265,6 +268,7 @@ fn hosts_come_back_through_their_relay_after_a_restart_of_the_allocator() {
     let host = Host::connect(&site.authority, relay.listen, "h1").established();
     let flow = host.start(0, "h16");
     host.wait_rate(flow, ALL);
+    after.agrees_with(&[("h1", &host)]);
     assert!(
         session_of(&after, "h1")
             .expect("there")

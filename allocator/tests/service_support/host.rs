@@ -43,6 +43,9 @@ pub(crate) struct View {
     pub(crate) deaf: bool,
 }
 
+/// What one end knows of a host's flows: destination and rate (0 for none) by number.
+pub(crate) type Flows = BTreeMap<u32, (u32, u64)>;
+
 /// A host with its connection.
 pub(crate) struct Host {
     view: Arc<Mutex<View>>,
@@ -219,6 +222,19 @@ impl Host {
             .get(&flow)
             .copied()
             .filter(|&rate| rate > 0)
+    }
+
+    /// What the host knows of its flows: destination and rate (0 for none) by number.
+    pub(crate) fn flows(&self) -> Flows {
+        let view = self.view();
+        let session = view.session.as_ref().expect("connected");
+        session
+            .flows()
+            .map(|flow| {
+                let state = (flow.record.dst_host(), flow.rate_bps.unwrap_or(0));
+                (flow.record.flow().0, state)
+            })
+            .collect()
     }
 
     /// Waits until a flow's rate is within these bounds (bit/s).

@@ -7,11 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use ratewright_allocator::service::status::HostFlows;
 use ratewright_topology::TwoTierClos;
 use serde_json::Value;
 use tempfile::TempDir;
 
 use super::certificates::Authority;
+use super::host::{Flows, Host};
 use super::{PATIENCE, wait_for};
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_ratewright-allocator");
@@ -223,6 +225,32 @@ impl Allocator {
         let (code, body) = self.request("GET", "/status", "");
         assert_eq!(code, 200, "{body}");
         serde_json::from_str(&body).expect("JSON")
+    }
+
+    /// What it knows of a host's flows; nothing where the host has no session.
+    fn flows(&self, host: &str) -> Flows {
+        let (code, body) = self.request("GET", &format!("/flows?host={host}"), "");
+        if code == 404 {
+            return Flows::new();
+        }
+        let answer: HostFlows = serde_json::from_str(&body).expect("a host's flows");
+        let flows = answer.flows.iter();
+        flows
+            .map(|flow| (flow.flow, (flow.dst_host, flow.rate_bps)))
+            .collect()
+    }
+
+    /// Waits until it knows of these hosts' flows what they do, each with a rate, and of those of no
+    /// other host.
+    pub(crate) fn agrees_with(&self, hosts: &[(&str, &Host)]) {
+        wait_for("both ends have the same flows and rates", PATIENCE, || {
+            let equal = |(name, host): &(&str, &Host)| {
+                let flows = host.flows();
+                flows == self.flows(name) && flows.values().all(|&(_, rate_bps)| rate_bps > 0)
+            };
+            let known: usize = hosts.iter().map(|(_, host)| host.flows().len()).sum();
+            hosts.iter().all(equal) && self.status()["flows"] == known
+        });
     }
 
     /// The value of a metric, labels included in `name`; 0 where it is not there.
