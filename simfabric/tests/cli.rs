@@ -274,6 +274,96 @@ fn bad_plans_get_one_clear_error_with_the_place() {
         ),
         ("[run]", "[run", 2, ""),
         (
+            "\"10Gbit/s\"",
+            "\"10kbit/s\"",
+            10,
+            "is too slow: links have at least 1Mbit/s",
+        ),
+        (
+            "fabric_rate = \"20Gbit/s\"",
+            "oversubscription = 1e9",
+            11,
+            "`oversubscription` is 1000000000, which makes fabric links of",
+        ),
+        (
+            "spines = 2\nhost_rate = \"10Gbit/s\"\nfabric_rate = \"20Gbit/s\"",
+            "spines = 0\nhost_rate = \"10Gbit/s\"\noversubscription = 1.0",
+            9,
+            "impossible topology: `spines` is 0",
+        ),
+        (
+            "\"fixed-window\"\npackets = 10",
+            "\"flowtune\"\nallocator_rate = \"1kbit/s\"",
+            19,
+            "is too slow: links have at least 1Mbit/s",
+        ),
+        (
+            "packets = 10",
+            "packets = 4000000000",
+            19,
+            "it must be at most 1048576 packets",
+        ),
+        (
+            "\"fixed-window\"\npackets = 10",
+            "\"newreno\"\nfixed_rto = \"0us\"",
+            19,
+            "a time-out must be at least 1us",
+        ),
+        (
+            "\"fixed-window\"\npackets = 10",
+            "\"cubic\"\nmin_rto = \"999ns\"",
+            19,
+            "a time-out must be at least 1us",
+        ),
+        (
+            "packets = 10",
+            "packets = 10\nlabel = \"\"",
+            20,
+            "`label` must be a text, not empty",
+        ),
+        (
+            "[transport]\nname = \"fixed-window\"\npackets = 10",
+            "[[transport]]\nname = \"cubic\"\nlabel = \"a b\"\n[[transport]]\nname = \"dctcp\"\nlabel = \"a-b\"",
+            20,
+            "the results of \"a b\" and \"a-b\" would be one file",
+        ),
+        (
+            "[queue]",
+            "[packet]\nheader_bytes = 65000\n[queue]",
+            15,
+            "a packet needs payload, and fits 65,535 bytes",
+        ),
+        (
+            "load = 0.5",
+            "load = 0.5\nstart = \"1ms\"",
+            21,
+            "none of its flows begins before the run ends",
+        ),
+        (
+            "kind = \"poisson\"\nload = 0.5\nsizes = \"web\"",
+            "kind = \"list\"\nflows = [{ src = 0, dst = 1, start = \"2ms\" }]",
+            21,
+            "none of its flows begins before the run ends",
+        ),
+        (
+            "sizes = \"web\"",
+            "sizes = \"web\"\n[measure]\nqueues = []",
+            26,
+            "`queues` is empty",
+        ),
+        (
+            "[topology]\nkind = \"leaf-spine\"\nracks = 2\nhosts_per_rack = 4\nspines = 2\nhost_rate = \"10Gbit/s\"\nfabric_rate = \"20Gbit/s\"",
+            "[measure]\nqueues = \"core\"\n[topology]\nkind = \"big-switch\"\nhosts = 4\nhost_rate = \"10Gbit/s\"",
+            6,
+            "`queues` is \"core\", and this topology has no such links",
+        ),
+        (
+            "sizes = \"web\"",
+            "sizes = \"web\"\n[measure]\nthroughput_every = \"1us\"\nthroughput_flows = 0",
+            27,
+            "`throughput_flows` must not be 0",
+        ),
+        (
             "sizes = \"web\"",
             "sizes = \"web\"\n[measure]\nqueues = \"all\"",
             26,
@@ -556,6 +646,77 @@ fn only_results_of_a_kind_are_compared() {
             .status
             .success()
     );
+}
+
+/// Results of different things are said to be: two figures, and summaries without a transport in common, are not
+/// compared; other summaries are, and what they are of is said.
+#[test]
+fn results_of_different_things_are_said_to_be() {
+    let dir = TempDir::new().unwrap();
+    let file = |name: &str, json: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, json).unwrap();
+        path
+    };
+    let figure = |name: &str, figure: &str, quick: bool, ours: f64| {
+        let json = serde_json::json!({
+            "figure": figure, "seed": 1, "commit": "c", "quick": quick, "rows": [{ "name": "a", "ours": ours }],
+        });
+        file(name, &json.to_string())
+    };
+    let summary = |name: &str, plan: &str, seed: u32, transport: &str| {
+        let json = serde_json::json!({
+            "plan": plan, "seed": seed, "commit": "c", "transports": { transport: { "drops": 1 } },
+        });
+        file(name, &json.to_string())
+    };
+    let (e, g) = (
+        figure("e.json", "flowtune-e", true, 1.5),
+        figure("g.json", "flowtune-g", true, 1.5),
+    );
+    let output = simfabric(&["compare", text(&e), text(&g)]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && output.stdout.is_empty());
+    assert!(
+        error.contains("results of different things")
+            && error.contains("e.json is flowtune-e")
+            && error.contains("g.json is flowtune-g"),
+        "{error}"
+    );
+    let (one, two, three) = (
+        summary("1.json", "a.toml", 1, "dctcp"),
+        summary("2.json", "b.toml", 2, "dctcp"),
+        summary("3.json", "b.toml", 2, "xcp"),
+    );
+    let output = simfabric(&["compare", text(&one), text(&three)]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && output.stdout.is_empty());
+    assert!(
+        error.contains("results of different things") && error.contains("dctcp in A, xcp in B"),
+        "{error}"
+    );
+    for (a, b, said) in [
+        (&one, &two, &["A: a.toml, seed 1", "B: b.toml, seed 2"][..]),
+        (&one, &one, &[]),
+        (
+            &e,
+            &figure("f.json", "flowtune-e", false, 1.5),
+            &["short form", "long form"],
+        ),
+    ] {
+        let output = simfabric(&["compare", text(a), text(b)]);
+        let out = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{out}");
+        for part in said {
+            assert!(out.contains(part), "{out}");
+        }
+        assert_eq!(
+            out.lines().count(),
+            if said.is_empty() { 1 } else { 3 },
+            "{out}"
+        );
+        assert!(out.contains("0 differ"), "{out}");
+    }
 }
 
 /// The plan's control traffic goes over what it says: with TCP there are its counters, and every

@@ -24,16 +24,13 @@ pub(crate) struct CompareArgs {
 impl CompareArgs {
     /// Prints the numbers that differ, with their relative difference.
     pub(crate) fn run(&self) -> Result<()> {
-        let ((kind, a), (other, b)) = (numbers(&self.a)?, numbers(&self.b)?);
-        if kind != other {
-            bail!(
-                "{} is {}, {} is {}; only two of a kind can be compared",
-                self.a.display(),
-                kind.name,
-                self.b.display(),
-                other.name
-            );
+        let (one, two) = (Results::read(&self.a)?, Results::read(&self.b)?);
+        one.check_against(&two, [&self.a, &self.b])?;
+        if one.of != two.of {
+            say!("A: {}", one.of);
+            say!("B: {}", two.of);
         }
+        let (a, b) = (one.numbers, two.numbers);
         let mut table = Table::new();
         table.load_style(UTF8_FULL_CONDENSED);
         table.set_header(["", "A", "B", "B − A"]);
@@ -105,23 +102,81 @@ const KINDS: [Kind; 2] = [
     },
 ];
 
-/// Every number of a result with the way to it; rows of figures by their names.
-fn numbers(path: &Path) -> Result<(Kind, Vec<(String, f64)>)> {
-    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    let value: Value =
-        serde_json::from_str(&text).with_context(|| format!("{} is no JSON", path.display()))?;
-    let known = KINDS
-        .iter()
-        .find_map(|kind| Some((*kind, value.get(kind.key)?)));
-    let Some((kind, known)) = known else {
-        bail!(
-            "{}: neither a summary of a plan nor a figure",
-            path.display()
-        );
-    };
-    let mut found = Vec::new();
-    collect(known, "", &mut found);
-    Ok((kind, found))
+/// A result that was read.
+#[derive(Debug)]
+struct Results {
+    kind: Kind,
+    /// What it is of, in words: plan or figure, seed, commit.
+    of: String,
+    /// The figure, if it is one that says which.
+    figure: Option<String>,
+    /// The labels of its transports, if it is a summary.
+    labels: Vec<String>,
+    /// Every number with the way to it; rows of figures by their names.
+    numbers: Vec<(String, f64)>,
+}
+
+impl Results {
+    fn read(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        let value: Value = serde_json::from_str(&text)
+            .with_context(|| format!("{} is no JSON", path.display()))?;
+        let known = KINDS
+            .iter()
+            .find_map(|kind| Some((*kind, value.get(kind.key)?)));
+        let Some((kind, known)) = known else {
+            bail!(
+                "{}: neither a summary of a plan nor a figure",
+                path.display()
+            );
+        };
+        let text = |key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
+        let parts = [
+            text("plan").or_else(|| text("figure")),
+            value.get("seed").map(|seed| format!("seed {seed}")),
+            text("commit").map(|commit| format!("commit {commit}")),
+            value.get("quick").and_then(Value::as_bool).map(|quick| {
+                let form = if quick { "short" } else { "long" };
+                format!("{form} form")
+            }),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        let mut numbers = Vec::new();
+        collect(known, "", &mut numbers);
+        Ok(Self {
+            kind,
+            of: parts.join(", "),
+            figure: text("figure"),
+            labels: known
+                .as_object()
+                .map(|labels| labels.keys().cloned().collect())
+                .unwrap_or_default(),
+            numbers,
+        })
+    }
+
+    /// Whether both are results of things that can be compared.
+    fn check_against(&self, other: &Self, [a, b]: [&Path; 2]) -> Result<()> {
+        let (a, b) = (a.display(), b.display());
+        if self.kind != other.kind {
+            let (one, two) = (self.kind.name, other.kind.name);
+            bail!("{a} is {one}, {b} is {two}; only two of a kind can be compared");
+        }
+        if let (Some(one), Some(two)) = (&self.figure, &other.figure)
+            && one != two
+        {
+            bail!("results of different things: {a} is {one}, {b} is {two}");
+        }
+        let common = self.labels.iter().any(|label| other.labels.contains(label));
+        if !common && !self.labels.is_empty() && !other.labels.is_empty() {
+            bail!(
+                "results of different things: no transport is in both, {} in A, {} in B",
+                self.labels.join(", "),
+                other.labels.join(", ")
+            );
+        }
+        Ok(())
+    }
 }
 
 fn collect(value: &Value, at: &str, found: &mut Vec<(String, f64)>) {

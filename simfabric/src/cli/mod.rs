@@ -82,7 +82,7 @@ pub(crate) fn list() -> Result<()> {
     }
     say!("\nchoices of `reproduce --set KEY=VALUE`, what they take and what they are:");
     for (key, takes, meaning) in choices::KEYS {
-        say!("  {key:<16} {takes}: {meaning}");
+        say!("  {key:<18} {takes}: {meaning}");
     }
     Ok(())
 }

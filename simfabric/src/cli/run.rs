@@ -57,11 +57,9 @@ impl RunArgs {
             .collect()
         });
         let runs = outcomes.into_iter().collect::<Result<Vec<_>>>()?;
-        for (label, executed) in &runs {
-            write_text(
-                &self.out.join(format!("flows-{}.csv", file_name(label))),
-                &flows_csv(executed),
-            )?;
+        for (contender, (_, executed)) in plan.contenders.iter().zip(&runs) {
+            let name = format!("flows-{}.csv", contender.file_name());
+            write_text(&self.out.join(name), &flows_csv(executed))?;
         }
         if plan.series.is_some() {
             picture(&plan, &runs).write(&self.out.join("throughput.svg"))?;
@@ -164,18 +162,6 @@ fn one(
     });
     bar.finish_and_clear();
     executed.with_context(|| format!("transport {}", contender.label))
-}
-
-/// A label as part of a file name.
-fn file_name(label: &str) -> String {
-    let keep = |c: char| {
-        if c.is_ascii_alphanumeric() || "-_.".contains(c) {
-            c
-        } else {
-            '-'
-        }
-    };
-    label.chars().map(keep).collect()
 }
 
 fn flows_csv(executed: &Executed) -> String {

@@ -22,6 +22,21 @@ pub struct Contender {
     pub fabric: FabricConfig,
 }
 
+impl Contender {
+    /// The label as part of a file's name.
+    #[must_use]
+    pub fn file_name(&self) -> String {
+        let keep = |c: char| {
+            if c.is_ascii_alphanumeric() || "-_.".contains(c) {
+                c
+            } else {
+                '-'
+            }
+        };
+        self.label.chars().map(keep).collect()
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct BufferTable {
@@ -77,9 +92,10 @@ pub(super) fn read<'a>(
         let label = match source::take(&mut table, "label") {
             None => None,
             Some(value) => {
-                let text = value.get_ref().as_str().map(str::to_owned);
-                let wrong = || source.error(Some(value.span()), "`label` must be a text");
-                Some(text.ok_or_else(wrong)?)
+                let text = value.get_ref().as_str().filter(|text| !text.is_empty());
+                let wrong =
+                    || source.error(Some(value.span()), "`label` must be a text, not empty");
+                Some(text.ok_or_else(wrong)?.to_owned())
             }
         };
         let mut own = |key: &str| {
@@ -92,16 +108,22 @@ pub(super) fn read<'a>(
         read_queues(source, queue, nic_queue, &mut fabric)?;
         let (name, scheme) = scheme::read(source, table, span.clone())?;
         check_queues(source, &scheme, &fabric, &span)?;
-        let label = label.unwrap_or(name);
-        if contenders.iter().any(|other| other.label == label) {
-            let message = format!("there are two transports {label:?}; give one a `label`");
-            return Err(source.error(Some(span), message));
-        }
-        contenders.push(Contender {
-            label,
+        let contender = Contender {
+            label: label.unwrap_or(name),
             scheme,
             fabric,
-        });
+        };
+        let file = contender.file_name();
+        if let Some(other) = contenders.iter().find(|other| other.file_name() == file) {
+            let (one, two) = (&other.label, &contender.label);
+            let message = if one == two {
+                format!("there are two transports {two:?}; give one a `label`")
+            } else {
+                format!("the results of {one:?} and {two:?} would be one file, flows-{file}.csv")
+            };
+            return Err(source.error(Some(span), message));
+        }
+        contenders.push(contender);
     }
     Ok(contenders)
 }

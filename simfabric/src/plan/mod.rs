@@ -82,7 +82,7 @@ struct RunTable {
 #[serde(deny_unknown_fields)]
 struct PacketTable {
     mss_bytes: Option<Spanned<u16>>,
-    header_bytes: Option<u16>,
+    header_bytes: Option<Spanned<u16>>,
     min_wire_bytes: Option<u16>,
 }
 
@@ -91,7 +91,7 @@ struct PacketTable {
 struct MeasureTable {
     queues: Option<Spanned<Queues>>,
     throughput_every: Option<Spanned<Delay>>,
-    throughput_flows: Option<u32>,
+    throughput_flows: Option<Spanned<u32>>,
 }
 
 #[derive(Deserialize)]
@@ -197,6 +197,14 @@ impl<'a> Reader<'a> {
                 end,
                 seed,
             )?);
+            if let Some(workload) = workloads.last()
+                && !workload
+                    .begins_before(end)
+                    .map_err(|e| source.error(Some(span.clone()), e.to_string()))?
+            {
+                let message = "none of its flows begins before the run ends";
+                return Err(source.error(Some(span), message));
+            }
             if let Some((at, load)) = workload::overload(&workloads) {
                 let message = format!(
                     "with the workloads before it, the load is {load:.4} at {at}; it must be at most 1"
@@ -299,12 +307,16 @@ impl<'a> Reader<'a> {
                 .map_or(usual.mss_bytes, |m| *m.get_ref());
             fabric.framing = Framing {
                 mss_bytes,
-                header_bytes: t.header_bytes.unwrap_or(usual.header_bytes),
+                header_bytes: t
+                    .header_bytes
+                    .as_ref()
+                    .map_or(usual.header_bytes, |h| *h.get_ref()),
                 min_wire_bytes: t.min_wire_bytes.unwrap_or(usual.min_wire_bytes),
             };
             if mss_bytes == 0 || mss_bytes.checked_add(fabric.framing.header_bytes).is_none() {
                 let message = "a packet needs payload, and fits 65,535 bytes with its headers";
-                return Err(source.error(t.mss_bytes.map(|m| m.span()), message));
+                let key = t.mss_bytes.or(t.header_bytes);
+                return Err(source.error(key.map(|k| k.span()), message));
             }
         }
         let (queue, nic_queue) = (
@@ -334,6 +346,9 @@ impl<'a> Reader<'a> {
         let topology = &network.topology;
         let span = t.queues.as_ref().map(Spanned::span);
         let group = match t.queues.map(Spanned::into_inner) {
+            Some(Queues::Links(names)) if names.is_empty() => {
+                return Err(source.error(span, "`queues` is empty; name at least one link"));
+            }
             Some(Queues::Links(names)) => {
                 let link = |name: &String| {
                     let (from, to) = name.split_once("->")?;
@@ -396,6 +411,10 @@ impl<'a> Reader<'a> {
                 return Err(source.error(span, message));
             }
         };
+        if found.is_empty() {
+            let message = format!("`queues` is {group:?}, and this topology has no such links");
+            return Err(source.error(span, message));
+        }
         Ok((
             found,
             series(source, t.throughput_every.as_ref(), t.throughput_flows)?,
@@ -427,13 +446,18 @@ impl<'a> Reader<'a> {
 fn series(
     source: &Source<'_>,
     every: Option<&Spanned<Delay>>,
-    flows: Option<u32>,
+    flows: Option<Spanned<u32>>,
 ) -> Result<Option<(Span, u32)>, PlanError> {
+    let count = flows.as_ref().map_or(16, |flows| *flows.get_ref());
+    let zero = flows.filter(|flows| *flows.get_ref() == 0);
+    if let Some(zero) = zero {
+        return Err(source.error(Some(zero.span()), "`throughput_flows` must not be 0"));
+    }
     match every {
         None => Ok(None),
         Some(every) if every.get_ref().0 == Span::ZERO => {
             Err(source.error(Some(every.span()), "`throughput_every` must not be 0"))
         }
-        Some(every) => Ok(Some((every.get_ref().0, flows.unwrap_or(16)))),
+        Some(every) => Ok(Some((every.get_ref().0, count))),
     }
 }

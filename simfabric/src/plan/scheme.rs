@@ -6,7 +6,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::source::{PlanError, Source, Table};
-use super::values::{Delay, Rate};
+use super::values::{Delay, LinkRate, Rate};
 use crate::Span;
 use crate::control::Carrier;
 use crate::net::AllocatorLinks;
@@ -74,6 +74,45 @@ struct FixedWindow {
     packets: Spanned<u32>,
 }
 
+/// The largest window that can be asked for: without losses, so many packets of every flow wait somewhere.
+const MAX_WINDOW_PACKETS: u32 = 1 << 20;
+/// The shortest time-out: one of 0 would expire for ever at the same moment.
+const LEAST_TIME_OUT: Span = Span::from_us(1);
+
+/// A window in packets, as given or as usual.
+fn window(
+    source: &Source<'_>,
+    given: Option<&Spanned<u32>>,
+    least: u32,
+    usual: u32,
+) -> Result<u32, PlanError> {
+    let Some(given) = given else {
+        return Ok(usual);
+    };
+    let packets = *given.get_ref();
+    let message = if packets < least {
+        "it must be at least 1 packet".to_owned()
+    } else if packets > MAX_WINDOW_PACKETS {
+        format!("it must be at most {MAX_WINDOW_PACKETS} packets")
+    } else {
+        return Ok(packets);
+    };
+    Err(source.error(Some(given.span()), message))
+}
+
+/// A time-out, if one is given.
+fn time_out(
+    source: &Source<'_>,
+    given: Option<&Spanned<Delay>>,
+) -> Result<Option<Span>, PlanError> {
+    match given {
+        Some(given) if given.get_ref().0 < LEAST_TIME_OUT => {
+            Err(source.error(Some(given.span()), "a time-out must be at least 1us"))
+        }
+        given => Ok(given.map(|delay| delay.get_ref().0)),
+    }
+}
+
 /// How CUBIC's window follows its function.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -87,9 +126,9 @@ enum Growth {
 #[serde(deny_unknown_fields)]
 struct Tcp {
     initial_window_packets: Option<Spanned<u32>>,
-    min_rto: Option<Delay>,
-    initial_rto: Option<Delay>,
-    fixed_rto: Option<Delay>,
+    min_rto: Option<Spanned<Delay>>,
+    initial_rto: Option<Spanned<Delay>>,
+    fixed_rto: Option<Spanned<Delay>>,
     ecn: Option<bool>,
     nic_limit_packets: Option<Spanned<u32>>,
     stamp_step: Option<Delay>,
@@ -149,11 +188,11 @@ struct FlowtuneTable {
     control_min_rto: Option<Spanned<Delay>>,
     control_max_rto: Option<Spanned<Delay>>,
     handshake: Option<bool>,
-    initial_window_packets: Option<u32>,
+    initial_window_packets: Option<Spanned<u32>>,
     interval: Option<Delay>,
     threshold: Option<Spanned<f64>>,
     gamma: Option<Spanned<f64>>,
-    allocator_rate: Option<Rate>,
+    allocator_rate: Option<LinkRate>,
     allocator_delay: Option<Delay>,
 }
 
@@ -176,9 +215,8 @@ impl FlowtuneTable {
         }
         self.carrier(source, &mut config)?;
         config.handshake = self.handshake.unwrap_or(config.handshake);
-        if let Some(packets) = self.initial_window_packets {
-            config.sender.initial_window = packets;
-        }
+        let (given, usual) = (&self.initial_window_packets, config.sender.initial_window);
+        config.sender.initial_window = window(source, given.as_ref(), 0, usual)?;
         let links = AllocatorLinks {
             rate_bps: self.allocator_rate.map_or(40_000_000_000, |r| r.0),
             delay: self.allocator_delay.map_or(Span::from_ns(1_500), |d| d.0),
@@ -290,23 +328,19 @@ impl Tcp {
         control: C,
     ) -> Result<TcpConfig<C>, PlanError> {
         let usual = TcpConfig::<()>::default();
-        let positive = |given: &Option<Spanned<u32>>, usual: u32| match given {
-            Some(value) if *value.get_ref() == 0 => {
-                Err(source.error(Some(value.span()), "it must be at least 1 packet"))
-            }
-            given => Ok(given.as_ref().map_or(usual, |v| *v.get_ref())),
-        };
-        let span = |given: Option<Delay>, usual: Span| given.map_or(usual, |d| d.0);
+        let positive =
+            |given: &Option<Spanned<u32>>, usual: u32| window(source, given.as_ref(), 1, usual);
+        let rto = |given: &Option<Spanned<Delay>>| time_out(source, given.as_ref());
         Ok(TcpConfig {
             initial_window_packets: positive(
                 &self.initial_window_packets,
                 usual.initial_window_packets,
             )?,
-            min_rto: span(self.min_rto, usual.min_rto),
-            initial_rto: span(self.initial_rto, usual.initial_rto),
-            fixed_rto: self.fixed_rto.map(|d| d.0),
+            min_rto: rto(&self.min_rto)?.unwrap_or(usual.min_rto),
+            initial_rto: rto(&self.initial_rto)?.unwrap_or(usual.initial_rto),
+            fixed_rto: rto(&self.fixed_rto)?,
             handshake: self.handshake.unwrap_or(usual.handshake),
-            stamp_step: span(self.stamp_step, usual.stamp_step),
+            stamp_step: self.stamp_step.map_or(usual.stamp_step, |d| d.0),
             ecn: self.ecn.unwrap_or(ecn),
             nic_limit_packets: positive(&self.nic_limit_packets, usual.nic_limit_packets)?,
             control,
@@ -333,7 +367,7 @@ pub(super) fn read<'a>(
                 return Err(source.error(Some(t.packets.span()), message));
             }
             Scheme::FixedWindow {
-                packets: *t.packets.get_ref(),
+                packets: window(source, Some(&t.packets), 1, 1)?,
             }
         }
         "ideal" => {

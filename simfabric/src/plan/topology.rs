@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use ratewright_topology::units::MAX_CAPACITY_BPS;
 use ratewright_topology::{
     Addressing, BigSwitch, BuildError, EcmpConfig, FatTree, ThreeTierClos, Topology, TopologyError,
     TwoTierClos,
@@ -10,9 +11,10 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::source::{PlanError, Source, Table};
-use super::values::{Delay, Rate};
+use super::values::{Delay, LinkRate};
 use crate::Span;
 use crate::net::Spreading;
+use crate::net::port::MIN_RATE_BPS;
 
 /// The values of `kind`.
 pub const KINDS: [&str; 6] = [
@@ -37,8 +39,8 @@ pub(super) struct Network {
 #[serde(deny_unknown_fields)]
 struct Dumbbell {
     pairs: u32,
-    host_rate: Rate,
-    bottleneck_rate: Option<Rate>,
+    host_rate: LinkRate,
+    bottleneck_rate: Option<LinkRate>,
     link_delay: Delay,
     bottleneck_delay: Option<Delay>,
     #[serde(default = "zero")]
@@ -51,8 +53,8 @@ struct LeafSpine {
     racks: u32,
     hosts_per_rack: u32,
     spines: u32,
-    host_rate: Rate,
-    fabric_rate: Option<Rate>,
+    host_rate: LinkRate,
+    fabric_rate: Option<LinkRate>,
     oversubscription: Option<Spanned<f64>>,
     link_delay: Delay,
     fabric_delay: Option<Delay>,
@@ -68,7 +70,7 @@ struct LeafSpine {
 #[serde(deny_unknown_fields)]
 struct Fat {
     k: u32,
-    rate: Rate,
+    rate: LinkRate,
     link_delay: Delay,
     #[serde(default = "zero")]
     host_delay: Delay,
@@ -86,9 +88,9 @@ struct ThreeTier {
     hosts_per_rack: u32,
     aggs_per_pod: u32,
     cores: u32,
-    host_rate: Rate,
-    fabric_rate: Rate,
-    core_rate: Rate,
+    host_rate: LinkRate,
+    fabric_rate: LinkRate,
+    core_rate: LinkRate,
     link_delay: Delay,
     fabric_delay: Option<Delay>,
     core_delay: Option<Delay>,
@@ -104,7 +106,7 @@ struct ThreeTier {
 #[serde(deny_unknown_fields)]
 struct Switch {
     hosts: u32,
-    host_rate: Rate,
+    host_rate: LinkRate,
     link_delay: Delay,
     #[serde(default = "zero")]
     host_delay: Delay,
@@ -248,6 +250,15 @@ pub(super) fn read<'a>(
                     format!("{e}{}", reason.unwrap_or_default()),
                 )
             })?;
+            let slow = topology
+                .links()
+                .iter()
+                .find(|link| link.capacity_bps < MIN_RATE_BPS);
+            if let Some(link) = slow {
+                let (from, to) = (topology.node_name(link.from), topology.node_name(link.to));
+                let message = format!("{from}->{to} is too slow: links have at least 1Mbit/s");
+                return Err(source.error(Some(t.file.span()), message));
+            }
             (topology, t.spreading, t.host_delay)
         }
     };
@@ -319,12 +330,22 @@ fn fabric_rate(source: &Source<'_>, t: &LeafSpine, span: Range<usize>) -> Result
         )),
         (None, Some(ratio)) => {
             let value = *ratio.get_ref();
+            if !(value.is_finite() && value > 0.0) {
+                let message = format!("`oversubscription` is {value}; it must be a positive ratio");
+                return Err(source.error(Some(ratio.span()), message));
+            }
+            if t.spines == 0 || t.hosts_per_rack == 0 {
+                // The builder says so.
+                return Ok(t.host_rate.0);
+            }
             let down = t.host_rate.0 as f64 * f64::from(t.hosts_per_rack);
             let rate = down / (f64::from(t.spines) * value);
-            if value.is_finite() && value > 0.0 && rate.is_finite() && rate >= 1.0 {
+            if (MIN_RATE_BPS as f64..=MAX_CAPACITY_BPS as f64).contains(&rate) {
                 Ok(rate.round() as u64)
             } else {
-                let message = format!("`oversubscription` is {value}; it must be a positive ratio");
+                let message = format!(
+                    "`oversubscription` is {value}, which makes fabric links of {rate:.3e} bit/s; they have 1Mbit/s to 1000Tbit/s"
+                );
                 Err(source.error(Some(ratio.span()), message))
             }
         }

@@ -6,10 +6,15 @@ use ratewright_topology::units::{parse_capacity_bps, parse_delay_ns};
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
 use crate::Span;
+use crate::net::port::MIN_RATE_BPS;
 
 /// `"10Gbit/s"`, in bit/s, not 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Rate(pub(super) u64);
+
+/// The same of a link, at least [`MIN_RATE_BPS`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct LinkRate(pub(super) u64);
 
 /// `"10us"`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,6 +43,18 @@ impl Text for Rate {
     }
 }
 
+impl Text for LinkRate {
+    const EXPECTED: &'static str = Rate::EXPECTED;
+
+    fn read(text: &str) -> Result<Self, String> {
+        let Rate(bps) = Rate::read(text)?;
+        if bps < MIN_RATE_BPS {
+            return Err(format!("{text:?} is too slow: links have at least 1Mbit/s"));
+        }
+        Ok(Self(bps))
+    }
+}
+
 impl Text for Delay {
     const EXPECTED: &'static str = "a time with its unit, such as \"10us\" or \"200ms\"";
 
@@ -62,6 +79,12 @@ impl<T: Text> Visitor<'_> for TextVisitor<T> {
 }
 
 impl<'de> Deserialize<'de> for Rate {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(TextVisitor(PhantomData))
+    }
+}
+
+impl<'de> Deserialize<'de> for LinkRate {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_str(TextVisitor(PhantomData))
     }

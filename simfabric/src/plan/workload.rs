@@ -52,6 +52,16 @@ impl Workload {
     }
 }
 
+impl Workload {
+    /// Whether a flow can begin before the run ends.
+    pub(super) fn begins_before(&self, end: Time) -> Result<bool, crate::workload::TraceError> {
+        Ok(match self {
+            Self::Poisson(arrivals) => arrivals.from() < arrivals.until().min(end),
+            other => other.flows()?.next().is_some_and(|flow| flow.start < end),
+        })
+    }
+}
+
 /// Where sizes come from: exactly one of these keys.
 #[derive(Default)]
 struct Sizes {

@@ -83,6 +83,12 @@ impl Poisson {
         }
     }
 
+    /// When they end.
+    #[must_use]
+    pub const fn until(&self) -> Time {
+        self.until
+    }
+
     /// When its arrivals begin.
     #[must_use]
     pub const fn from(&self) -> Time {
