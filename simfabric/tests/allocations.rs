@@ -17,17 +17,24 @@ use ratewright_simfabric::run::{Config, Order, Sim};
 use ratewright_simfabric::transport::Transport;
 use ratewright_simfabric::transport::tcp::congestion::{Cubic, NewReno};
 use ratewright_simfabric::transport::tcp::{Tcp, TcpConfig};
-use ratewright_simfabric::workload::Arrivals;
+use ratewright_simfabric::workload::{Arrivals, Poisson, SizeDistribution};
 use ratewright_topology::{HostId, Topology};
 
 /// Tables that may still grow in a span, where an allocation for every hundredth packet would make thousands.
 const DOUBLINGS: u64 = 8;
+
+/// Blocks that a flowlet may take as it begins and ends, whatever is said about it meanwhile.
+const PER_FLOWLET: u64 = 3;
 
 /// What a span of a run took.
 #[derive(Debug)]
 struct Taken {
     allocations: u64,
     hops: u64,
+    /// Flows that began.
+    flows: u64,
+    /// Datagrams, or segments, of the control plane in the whole run.
+    control: f64,
     drops: u64,
 }
 
@@ -38,16 +45,25 @@ fn count_over<T: Transport, A: Arrivals>(
     to: Time,
 ) -> Result<Taken, ExperimentError> {
     sim.run_until(from)?;
-    let before = sim.progress().packet_hops;
+    let before = sim.progress();
     let mut ran = None;
     let allocations = measure(|| ran = Some(sim.run_until(to))).count_total;
     ran.expect("it ran")?;
-    let hops = sim.progress().packet_hops - before;
+    let after = sim.progress();
     let records = sim.records();
     records.conservation?;
+    let control = records.transport.iter();
     Ok(Taken {
         allocations,
-        hops,
+        hops: after.packet_hops - before.packet_hops,
+        flows: after.started - before.started,
+        control: control
+            .filter(|(name, _)| {
+                name.starts_with("control_datagrams_to")
+                    || name.starts_with("control_datagrams_from")
+            })
+            .map(|(_, count)| count)
+            .sum(),
         drops: records.drops(),
     })
 }
@@ -105,6 +121,53 @@ impl Visitor for FourToOne<'_> {
         });
         let mut sim = Sim::new(config, self.0.clone(), flows, transport)?;
         count_over(&mut sim, Time::from_ms(20), Time::from_ms(60))
+    }
+}
+
+/// Flowlets come and go, so that hosts and allocator have much to say to each other.
+struct Flowlets<'a>(&'a Topology);
+
+impl Visitor for Flowlets<'_> {
+    type Output = Taken;
+
+    fn visit<T: Transport>(
+        self,
+        fabric: FabricConfig,
+        transport: T,
+    ) -> Result<Taken, ExperimentError> {
+        let config = Config {
+            seed: 7,
+            fabric,
+            ..Config::default()
+        };
+        let hosts = self.0.hosts().len() as u32;
+        let sizes = SizeDistribution::constant(60_000);
+        let window = (Time::ZERO, Time::from_ms(60));
+        let flows = Poisson::new(hosts, 10_000_000_000, 0.6, sizes, window, 7).expect("flows");
+        let mut sim = Sim::new(config, self.0.clone(), flows, transport)?;
+        count_over(&mut sim, Time::from_ms(20), Time::from_ms(60))
+    }
+}
+
+/// Whatever it goes over: what is allocated goes with flowlets, and not with what is said about them.
+#[test]
+fn control_traffic_does_not_allocate_per_message() {
+    let topology = scene::topology(2).expect("a topology");
+    for control in ["control=datagram", "control=tcp"] {
+        let mut choices = Choices::default();
+        choices.set(control).expect("a choice");
+        let taken = Scheme::Flowtune.visit(&topology, &choices, Flowlets(&topology));
+        let taken = taken.expect("it runs");
+        println!("{control}: {taken:?}");
+        assert!(taken.flows > 10_000, "{control}: {taken:?}");
+        assert!(
+            taken.control > 8.0 * taken.flows as f64,
+            "{control}: {taken:?}"
+        );
+        assert!(
+            taken.allocations <= PER_FLOWLET * taken.flows,
+            "{control}: {taken:?}"
+        );
     }
 }
 

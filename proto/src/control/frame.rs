@@ -25,14 +25,19 @@ pub fn encode_frame(message: &wire::ControlMessage) -> Result<Vec<u8>, SessionEr
 /// A frame of a body that was cut from a stream.
 pub fn frame_of(body: &[u8]) -> Vec<u8> {
     let mut frame = Vec::with_capacity(MAX_PREFIX_BYTES + body.len());
+    append_frame(&mut frame, body);
+    frame
+}
+
+/// Appends the same to bytes that are still to be sent.
+pub fn append_frame(out: &mut impl Extend<u8>, body: &[u8]) {
     let mut length = body.len();
     while length >= 0x80 {
-        frame.push(length as u8 | 0x80);
+        out.extend([length as u8 | 0x80]);
         length >>= 7;
     }
-    frame.push(length as u8);
-    frame.extend_from_slice(body);
-    frame
+    out.extend([length as u8]);
+    out.extend(body.iter().copied());
 }
 
 /// Cuts a byte stream into frame bodies. Holds at most one frame and what was

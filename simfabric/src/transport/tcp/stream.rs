@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 
 use arrayvec::ArrayVec;
 use ratewright_proto::SessionError;
-use ratewright_proto::control::{FrameDecoder, frame_of};
+use ratewright_proto::control::{FrameDecoder, append_frame};
 
 use super::congestion::{Congestion as _, NewReno};
 use super::sender::{Ack, Receiver, Sender};
@@ -97,9 +97,9 @@ impl StreamEnd {
 
     /// Writes a message.
     pub fn write(&mut self, message: &[u8]) {
-        let frame = frame_of(message);
-        self.outgoing.extend(&frame);
-        self.sender.limit += frame.len() as u64;
+        let before = self.outgoing.len();
+        append_frame(&mut self.outgoing, message);
+        self.sender.limit += (self.outgoing.len() - before) as u64;
     }
 
     /// The next message that arrived whole and in order.
@@ -143,8 +143,12 @@ impl StreamEnd {
                 *to = *from;
             }
         }
-        let ready: Vec<u8> = self.out_of_order.drain(..in_order as usize).collect();
-        self.frames.push(&ready);
+        let ready = in_order as usize;
+        let (first, wrapped) = self.out_of_order.as_slices();
+        let split = ready.min(first.len());
+        self.frames.push(&first[..split]);
+        self.frames.push(&wrapped[..ready - split]);
+        self.out_of_order.drain(..ready);
         self.echo = segment.sent_at;
         self.blocks = blocks;
         self.ack_due = true;
