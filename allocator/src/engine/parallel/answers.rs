@@ -12,7 +12,7 @@ use super::ParallelEngine;
 use super::directory::{Directory, Home};
 use super::flow_block::UNTOLD;
 use super::flows::{Terms, knee};
-use super::layout::{FlowBlockShape, Layout, Place, TABLE_SLOTS, copies_of};
+use super::layout::{FlowBlockShape, Layout, LinkBlockShape, Place, TABLE_SLOTS, copies_of};
 use super::link_block::Sums;
 use super::loose::LooseFlow;
 use super::noted::{Noted, Other, Places};
@@ -54,14 +54,79 @@ impl Answered {
     }
 }
 
+/// The links that events touch.
+struct TouchedLinks {
+    /// By LinkBlock: where its slots begin among those of all.
+    firsts: Vec<u32>,
+    /// A link's code is its LinkBlock, and its slot in so many bits.
+    slot_bits: u32,
+    /// By slot, through all LinkBlocks: where its link is in `codes`, or [`NONE`].
+    places: Vec<u32>,
+    /// In the order in which they were touched.
+    codes: Vec<u32>,
+}
+
+impl TouchedLinks {
+    fn new(layout: &Layout) -> Self {
+        let slots_of = |shape: &LinkBlockShape| (shape.tables * TABLE_SLOTS) as u32;
+        let most = layout.shapes.iter().map(slots_of).max().unwrap_or(0);
+        let mut slots = 0;
+        let firsts = layout.shapes.iter().map(|shape| {
+            let first = slots;
+            slots += slots_of(shape);
+            first
+        });
+        Self {
+            firsts: firsts.collect(),
+            // A layout's places have no more than 32 bits for both.
+            slot_bits: u32::BITS - most.leading_zeros(),
+            places: vec![NONE; slots as usize],
+            codes: Vec::new(),
+        }
+    }
+
+    /// The code of the link at a slot of a LinkBlock.
+    #[inline]
+    fn code(&self, link_block: usize, slot: usize) -> u32 {
+        (link_block as u32) << self.slot_bits | slot as u32
+    }
+
+    #[inline]
+    fn code_at(&self, place: Place) -> u32 {
+        self.code(usize::from(place.link_block), place.index as usize)
+    }
+
+    /// LinkBlock and slot.
+    #[inline]
+    fn split(&self, code: u32) -> (usize, usize) {
+        let slot = code & ((1 << self.slot_bits) - 1);
+        ((code >> self.slot_bits) as usize, slot as usize)
+    }
+
+    /// Where a link is among those that events touch, which it is from now on.
+    #[inline]
+    fn touch(&mut self, code: u32) -> u32 {
+        let (link_block, slot) = self.split(code);
+        let place = &mut self.places[self.firsts[link_block] as usize + slot];
+        if *place == NONE {
+            *place = self.codes.len() as u32;
+            self.codes.push(code);
+        }
+        *place
+    }
+
+    fn clear(&mut self) {
+        for &code in &self.codes {
+            let (link_block, slot) = self.split(code);
+            self.places[self.firsts[link_block] as usize + slot] = NONE;
+        }
+        self.codes.clear();
+    }
+}
+
 /// The events since the last iteration.
 pub(super) struct Answers {
-    /// By LinkBlock: where its slots begin among those of all.
-    firsts: Vec<usize>,
-    /// By slot, through all LinkBlocks: where its link is among those that events touch, or [`NONE`].
-    places: Vec<u32>,
-    /// The links that events touch, in the order in which they did: LinkBlock and slot.
-    links: Vec<(u16, u32)>,
+    links: TouchedLinks,
     /// What they have, as far as it was fetched.
     touched: Touched,
     newcomers: Noted,
@@ -74,16 +139,8 @@ pub(super) struct Answers {
 
 impl Answers {
     pub(super) fn new(layout: &Layout) -> Self {
-        let mut slots = 0;
-        let mut firsts = Vec::with_capacity(layout.shapes.len());
-        for shape in &layout.shapes {
-            firsts.push(slots);
-            slots += shape.tables * TABLE_SLOTS;
-        }
         Self {
-            firsts,
-            places: vec![NONE; slots],
-            links: Vec::new(),
+            links: TouchedLinks::new(layout),
             touched: Touched::default(),
             newcomers: Noted::default(),
             leavers: Noted::default(),
@@ -92,23 +149,9 @@ impl Answers {
         }
     }
 
-    /// Bytes of the list by slot.
+    /// Bytes of the lists by slot and LinkBlock.
     pub(super) fn bytes(&self) -> usize {
-        self.places.capacity() * size_of::<u32>()
-    }
-
-    /// The link at a slot of a LinkBlock, which is no copy's.
-    fn touch(&mut self, link_block: usize, index: usize) -> u32 {
-        let place = &mut self.places[self.firsts[link_block] + index];
-        if *place == NONE {
-            *place = self.links.len() as u32;
-            self.links.push((link_block as u16, index as u32));
-        }
-        *place
-    }
-
-    fn touch_at(&mut self, place: Place) -> u32 {
-        self.touch(usize::from(place.link_block), place.index as usize)
+        (self.links.places.capacity() + self.links.firsts.capacity()) * size_of::<u32>()
     }
 
     /// A flow is about to leave its cell.
@@ -128,7 +171,7 @@ impl Answers {
         let mut places = Places::new();
         for (link_block, index) in slots_of(layout, shape, ends) {
             let index = layout.shapes[link_block].original(index);
-            places.push(self.touch(link_block, index));
+            places.push(self.links.code(link_block, index));
         }
         self.leavers
             .push(state.flow, places, state.weight, state.knee);
@@ -141,7 +184,7 @@ impl Answers {
             return;
         }
         let links = flow.links.iter();
-        let places = links.map(|&link| self.touch_at(layout.place(link)));
+        let places = links.map(|&link| self.links.code_at(layout.place(link)));
         let places = places.collect();
         let other = Other {
             class: flow.class,
@@ -163,9 +206,6 @@ impl Answers {
     }
 
     fn forget(&mut self) {
-        for &(link_block, index) in &self.links {
-            self.places[self.firsts[usize::from(link_block)] + index as usize] = NONE;
-        }
         self.links.clear();
         self.touched.clear();
         self.newcomers.clear();
@@ -173,24 +213,35 @@ impl Answers {
         self.rerouted = false;
     }
 
+    fn is_empty(&self) -> bool {
+        self.links.codes.is_empty() && self.newcomers.len() == 0 && self.leavers.len() == 0
+    }
+
     /// Gives the room of the lists of events back, after so many that it is not needed again soon.
     fn shrink(&mut self) {
-        self.links = Vec::new();
+        self.links.codes = Vec::new();
         self.touched = Touched::default();
         self.newcomers = Noted::default();
         self.leavers = Noted::default();
     }
 
-    /// Fetches prices and sums of the links that were touched since the last time, and takes the flows
-    /// that left out of the sums.
-    fn take_leavers_out(&mut self, shared: &Shared, classes: &ClassTable) {
+    /// Fetches what the links have that were touched since the last time.
+    fn fetch(&mut self, shared: &Shared) {
         let link_blocks: Vec<_> = shared.link_blocks.iter().map(read).collect();
         let sums: Vec<_> = shared.sums.iter().map(read).collect();
-        for &(link_block, index) in &self.links[self.touched.len()..] {
-            let price = link_blocks[usize::from(link_block)].price(index as usize);
-            let sum = sum_of(shared, &sums, usize::from(link_block), index);
-            self.touched.push(price, sum);
+        for &code in &self.links.codes[self.touched.len()..] {
+            let (link_block, slot) = self.links.split(code);
+            let links = &link_blocks[link_block];
+            let sum = sum_of(shared, &sums, link_block, slot);
+            self.touched
+                .push(links.price(slot), links.capacity(slot), sum);
         }
+    }
+
+    /// Takes the flows that left out of the sums.
+    fn take_leavers_out(&mut self, shared: &Shared, classes: &ClassTable) {
+        self.leavers.find_places(|code| self.links.touch(code));
+        self.fetch(shared);
         for ((links, wants), &rate) in self.leavers.iter().zip(self.leavers.rates()) {
             let price = links.iter().map(|&link| self.touched.price(link)).sum();
             let answer = self.leavers.answer(wants, classes, price);
@@ -248,11 +299,8 @@ impl Answers {
 
     /// Moves the prices of the touched links.
     fn sweep(&mut self, shared: &Shared, classes: &ClassTable) {
-        let link_blocks: Vec<_> = shared.link_blocks.iter().map(read).collect();
-        for (place, &(link_block, index)) in self.links.iter().enumerate() {
-            let capacity = link_blocks[usize::from(link_block)].capacity(index as usize);
-            self.touched.set_capacity(place, capacity);
-        }
+        self.newcomers.find_places(|code| self.links.touch(code));
+        self.fetch(shared);
         for sweep in 0..SWEEPS {
             if sweep > 0 && self.newcomers.len() == 0 {
                 break;
@@ -265,7 +313,7 @@ impl Answers {
                     self.touched.join(link, answer);
                 }
             }
-            self.touched.step(sweep > 0);
+            self.touched.step(shared.kernels, sweep > 0);
         }
     }
 }
@@ -275,21 +323,21 @@ fn sum_of(
     shared: &Shared,
     sums: &[RwLockReadGuard<'_, Vec<Sums>>],
     link_block: usize,
-    index: u32,
+    slot: usize,
 ) -> Sum {
     let mut sum = Sum::default();
-    let mut add = |index: u32| {
+    let mut add = |slot: usize| {
         for worker in sums {
-            let [load, reaction, surplus] = worker[link_block].at(index as usize);
+            let [load, reaction, surplus] = worker[link_block].at(slot);
             sum.load += load;
             sum.reaction += reaction;
             sum.surplus += surplus;
         }
     };
-    add(index);
+    add(slot);
     let copies = &shared.layout.shapes[link_block].copies;
     if !copies.is_empty() {
-        copies_of(copies, index).for_each(add);
+        copies_of(copies, slot as u32).for_each(|copy| add(copy as usize));
     }
     sum
 }
@@ -314,7 +362,7 @@ impl ParallelEngine {
         let layout = &self.shared.layout;
         let places = links
             .iter()
-            .map(|&link| answers.touch_at(layout.place(link)));
+            .map(|&link| answers.links.code_at(layout.place(link)));
         let places = places.collect();
         let utility = classes.utility(terms.class);
         if matches!(utility, UtilityKind::Log) && terms.demand >= capacity {
@@ -337,7 +385,12 @@ impl ParallelEngine {
     /// A link has another capacity.
     pub(super) fn answer_capacity(&mut self, link: u32) {
         if let Some(answers) = self.answers.as_mut().filter(|answers| !answers.overrun) {
-            answers.touch_at(self.shared.layout.place(link));
+            let code = answers.links.code_at(self.shared.layout.place(link));
+            let place = answers.links.touch(code) as usize;
+            if place < answers.touched.len() {
+                let capacity = self.capacities[link as usize];
+                answers.touched.set_capacity(place, capacity);
+            }
         }
     }
 
@@ -355,7 +408,7 @@ impl ParallelEngine {
         if std::mem::take(&mut answers.overrun) {
             return Answered::Prices;
         }
-        if answers.links.is_empty() {
+        if answers.is_empty() {
             return Answered::Nothing;
         }
         let classes = &self.config.classes;
@@ -373,11 +426,12 @@ impl ParallelEngine {
             answers.give_rates(&self.shared, &self.directory);
         }
         let mut blocks: Vec<_> = self.shared.link_blocks.iter().map(write).collect();
-        for (number, &(link_block, index)) in (0u32..).zip(&answers.links) {
-            let block = &mut blocks[usize::from(link_block)];
-            block.set_price(index as usize, answers.touched.price(number));
+        for (number, &code) in (0u32..).zip(&answers.links.codes) {
+            let (link_block, slot) = answers.links.split(code);
+            let block = &mut blocks[link_block];
+            block.set_price(slot, answers.touched.price(number));
             if rates {
-                block.set_room(index as usize, answers.touched.room(number));
+                block.set_room(slot, answers.touched.room(number));
             }
         }
         answers.forget();

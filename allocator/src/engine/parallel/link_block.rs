@@ -82,11 +82,15 @@ impl Sums {
     }
 
     /// Load, reaction and surplus of one slot.
+    #[inline]
     pub(super) fn at(&self, index: usize) -> [f32; 3] {
-        [&self.load, &self.reaction, &self.surplus].map(|list| match list.is_empty() {
-            true => 0.0,
-            false => at(list.as_flattened(), index),
-        })
+        let of = |list: &[Table]| at(list.as_flattened(), index);
+        let surplus = if self.has_surplus {
+            of(&self.surplus)
+        } else {
+            0.0
+        };
+        [of(&self.load), of(&self.reaction), surplus]
     }
 
     /// Adds one flow on one link.
@@ -222,6 +226,7 @@ impl LinkBlock {
         *at_mut(self.prices.as_flattened_mut(), index) = 0.0;
     }
 
+    #[inline]
     pub(super) fn capacity(&self, index: usize) -> f32 {
         at(&self.capacities, index)
     }
@@ -235,6 +240,7 @@ impl LinkBlock {
         }
     }
 
+    #[inline]
     pub(super) fn price(&self, index: usize) -> f32 {
         at(self.prices.as_flattened(), index)
     }
@@ -247,6 +253,7 @@ impl LinkBlock {
     }
 
     /// Sets the price of a link, and of its copies.
+    #[inline]
     pub(super) fn set_price(&mut self, index: usize, price: f32) {
         let of_link = copies_of(&self.copies, index as u32);
         for index in std::iter::once(index).chain(of_link.map(|copy| copy as usize)) {
@@ -255,6 +262,7 @@ impl LinkBlock {
     }
 
     /// Sets the room of a link, and of its copies.
+    #[inline]
     pub(super) fn set_room(&mut self, index: usize, room: f32) {
         let of_link = copies_of(&self.copies, index as u32);
         for index in std::iter::once(index).chain(of_link.map(|copy| copy as usize)) {

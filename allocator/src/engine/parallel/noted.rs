@@ -27,7 +27,8 @@ pub(super) struct Other {
     pub(super) limit: Limit,
 }
 
-/// Where the links of a flow are among those that events touch.
+/// The links of a flow: their codes, and once [`Noted::find_places`] has looked them up, where they are among
+/// those that events touch.
 pub(super) type Places = ArrayVec<u32, MAX_PATH_LINKS>;
 
 /// A list of flows.
@@ -62,6 +63,14 @@ impl Noted {
     /// The next flow in order has, or had in the sums, this rate.
     pub(super) fn had(&mut self, rate: f32) {
         self.rates.push(rate);
+    }
+
+    /// Looks up where all links are that flows have codes for. At once, since events that come one by one
+    /// would each wait for the cache lines where that stands.
+    pub(super) fn find_places(&mut self, mut place_of: impl FnMut(u32) -> u32) {
+        for link in self.wants.iter_mut().flat_map(|(links, _)| links) {
+            *link = place_of(*link);
+        }
     }
 
     /// What each flow had.

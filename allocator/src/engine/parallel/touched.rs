@@ -1,5 +1,6 @@
 //! The links that events touch, and the step of their prices.
 
+use super::kernels::Kernels;
 use super::lanes::{LANES, Lanes};
 use super::link_block::UNLIMITED;
 use crate::num::arrivals::{LARGEST_FALL, LARGEST_GROWTH, SHIFT};
@@ -19,15 +20,15 @@ const ROUNDING: f32 = 1.0 / 65_536.0;
 
 /// Sixteen links.
 #[derive(Clone, Debug, Default)]
-struct Group {
-    price: Lanes,
+pub(super) struct Group {
+    pub(super) price: Lanes,
     /// The price before.
-    at: Lanes,
-    capacity: Lanes,
+    pub(super) at: Lanes,
+    pub(super) capacity: Lanes,
     /// The answer of the flows that stay, at the price before.
-    stays: Sums,
+    pub(super) stays: Sums,
     /// The newcomers' answer in this sweep.
-    new: Sums,
+    pub(super) new: Sums,
     /// The rates that the flows have that are there now: those of the last iteration, and the newcomers'.
     load: Lanes,
     /// What rounding may have left out of that.
@@ -35,9 +36,9 @@ struct Group {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Sums {
-    load: Lanes,
-    reaction: Lanes,
+pub(super) struct Sums {
+    pub(super) load: Lanes,
+    pub(super) reaction: Lanes,
     surplus: Lanes,
 }
 
@@ -81,8 +82,9 @@ impl Touched {
         self.has_surplus = false;
     }
 
-    /// Another link, with its price and its sum in the last iteration.
-    pub(super) fn push(&mut self, price: f32, sum: Sum) {
+    /// Another link, with its price, its capacity and its sum in the last iteration.
+    #[inline]
+    pub(super) fn push(&mut self, price: f32, capacity: f32, sum: Sum) {
         let lane = self.links % LANES;
         if lane == 0 {
             self.groups.push(Group::default());
@@ -90,6 +92,7 @@ impl Touched {
         let group = &mut self.groups[self.links / LANES];
         group.price.0[lane] = price;
         group.at.0[lane] = price;
+        group.capacity.0[lane] = capacity;
         group.stays.load.0[lane] = sum.load;
         group.load.0[lane] = sum.load;
         group.rounding.0[lane] = sum.load * ROUNDING;
@@ -127,6 +130,7 @@ impl Touched {
     }
 
     /// Takes a flow's answer out of those that stay. What rounding would leave below zero is zero.
+    #[inline]
     pub(super) fn leave(&mut self, link: u32, answer: Sum) {
         let (group, lane) = (link as usize / LANES, link as usize % LANES);
         let stays = &mut self.groups[group].stays;
@@ -162,32 +166,36 @@ impl Touched {
 
     /// One step of all prices towards those at which the links are exactly full; or only of those of links
     /// with newcomers: where flows only ended, one step is exact for log flows.
-    pub(super) fn step(&mut self, only_joined: bool) {
-        for group in &mut self.groups {
-            if self.has_surplus {
+    pub(super) fn step(&mut self, kernels: Kernels, only_joined: bool) {
+        if self.has_surplus {
+            for group in &mut self.groups {
                 group.step_each(only_joined);
-            } else {
-                group.step_log(only_joined);
             }
+        } else {
+            kernels.step_touched(&mut self.groups, only_joined);
         }
     }
 }
 
+#[inline(always)]
 fn select(condition: bool, yes: f32, no: f32) -> f32 {
     if condition { yes } else { no }
 }
 
+#[inline(always)]
 fn larger(a: f32, b: f32) -> f32 {
     select(a > b, a, b)
 }
 
+#[inline(always)]
 fn smaller(a: f32, b: f32) -> f32 {
     select(a < b, a, b)
 }
 
 impl Group {
     /// What [`solved`] does, for log flows, without branches.
-    fn step_log(&mut self, only_joined: bool) {
+    #[inline(always)]
+    pub(super) fn step_log(&mut self, only_joined: bool) {
         for i in 0..LANES {
             let (price, capacity) = (self.price.0[i], self.capacity.0[i]);
             let (load, reaction) = (self.stays.load.0[i], self.stays.reaction.0[i]);
@@ -266,10 +274,11 @@ fn solved(price: f32, at: f32, capacity: f32, stays: Sum, new: Sum) -> f32 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::kernels::Simd;
     use super::*;
 
-    /// Both ways to step are one step for log flows, whatever a link has: no flows, some that stay, some
-    /// that joined, no capacity.
+    /// Both ways to step are one step for log flows, whatever the instruction set and whatever a link has: no
+    /// flows, some that stay, some that joined, no capacity.
     #[test]
     fn steps_of_log_flows_are_those_of_all_flows() {
         let values = [0.0f32, 0.25, 3.0, 40.0];
@@ -282,13 +291,13 @@ mod tests {
                         let surplus = 0.0;
                         links.push(
                             price,
+                            [10.0, 25.0, 0.0][(i + j) % 3],
                             Sum {
                                 load,
                                 reaction,
                                 surplus,
                             },
                         );
-                        links.set_capacity(link, [10.0, 25.0, 0.0][(i + j) % 3]);
                         links.join(
                             link as u32,
                             Sum {
@@ -300,16 +309,22 @@ mod tests {
                     }
                 }
             }
-            for only_joined in [false, true, true] {
-                let mut each = links.groups.clone();
-                for group in &mut each {
-                    group.step_each(only_joined);
-                }
-                links.step(only_joined);
-                for (log, each) in links.groups.iter().zip(&each) {
-                    for (log, each) in log.price.0.iter().zip(&each.price.0) {
-                        let off = (log - each).abs();
-                        assert!(off <= 1e-4 * each.abs(), "{log} for {each}");
+            for simd in Simd::available() {
+                let mut links = Touched {
+                    groups: links.groups.clone(),
+                    ..Touched::default()
+                };
+                for only_joined in [false, true, true] {
+                    let mut each = links.groups.clone();
+                    for group in &mut each {
+                        group.step_each(only_joined);
+                    }
+                    links.step(Kernels::new(simd), only_joined);
+                    for (log, each) in links.groups.iter().zip(&each) {
+                        for (log, each) in log.price.0.iter().zip(&each.price.0) {
+                            let off = (log - each).abs();
+                            assert!(off <= 1e-4 * each.abs(), "{log} for {each}, {simd:?}");
+                        }
                     }
                 }
             }

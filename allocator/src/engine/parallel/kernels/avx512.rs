@@ -9,9 +9,11 @@
 mod collect;
 mod joint;
 mod prices;
+mod touched;
 
 pub(super) use collect::collect;
 pub(super) use prices::update;
+pub(super) use touched::step as step_touched;
 
 use std::arch::x86_64::*;
 

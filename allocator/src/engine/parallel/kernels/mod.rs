@@ -3,6 +3,7 @@
 use super::flow_block::FlowBlock;
 use super::lanes::{Lanes, Pairs};
 use super::link_block::{LinkBlock, Sums, UpdateReport, UpdateRule};
+use super::touched::Group;
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -209,6 +210,19 @@ impl Kernels {
             // SAFETY: `new` lets only what was detected through.
             Simd::Avx512 => unsafe { avx512::collect(rows, out) },
             _ => collect::collect(rows, out),
+        }
+    }
+
+    /// One step of the prices of links that events touch, on which all flows are log flows.
+    #[allow(unsafe_code)]
+    pub(super) fn step_touched(self, groups: &mut [Group], only_joined: bool) {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: `new` lets only what was detected through.
+            Simd::Avx512 => unsafe { avx512::step_touched(groups, only_joined) },
+            _ => groups
+                .iter_mut()
+                .for_each(|group| group.step_log(only_joined)),
         }
     }
 

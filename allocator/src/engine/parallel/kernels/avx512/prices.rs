@@ -154,7 +154,7 @@ fn direct(gamma: f32, lists: &mut Lists<'_>, first: &Sums, rest: &[&Sums]) -> Up
 /// 1 / x, within 2⁻²⁷.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn reciprocal(x: __m512) -> __m512 {
+pub(super) fn reciprocal(x: __m512) -> __m512 {
     let guess = _mm512_rcp14_ps(x);
     _mm512_mul_ps(guess, _mm512_fnmadd_ps(x, guess, _mm512_set1_ps(2.0)))
 }

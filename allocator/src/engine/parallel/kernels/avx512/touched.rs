@@ -1,0 +1,47 @@
+//! The step of the links that events touch, for AVX-512.
+
+use std::arch::x86_64::*;
+
+use super::prices::reciprocal;
+use super::{load, store};
+use crate::engine::parallel::touched::Group;
+use crate::num::arrivals::{LARGEST_FALL, LARGEST_GROWTH, SHIFT};
+
+/// See [`crate::engine::parallel::kernels::Kernels::step_touched`].
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+pub(in crate::engine::parallel::kernels) fn step(groups: &mut [Group], only_joined: bool) {
+    let (zero, one) = (_mm512_setzero_ps(), _mm512_set1_ps(1.0));
+    let (fall, shift) = (
+        _mm512_set1_ps(LARGEST_FALL as f32),
+        _mm512_set1_ps(SHIFT as f32),
+    );
+    let growth = _mm512_set1_ps(LARGEST_GROWTH as f32);
+    let every = if only_joined { 0 } else { !0 };
+    let above_zero = |a: __m512| _mm512_cmp_ps_mask::<_CMP_GT_OQ>(a, zero);
+    for group in groups {
+        let (price, capacity) = (load(&group.price), load(&group.capacity));
+        let (sum, reaction) = (load(&group.stays.load), load(&group.stays.reaction));
+        let (new, new_reaction) = (load(&group.new.load), load(&group.new.reaction));
+        let reacts = above_zero(sum) & above_zero(reaction);
+        let mean = _mm512_mask_mul_ps(one, reacts, sum, reciprocal(reaction));
+        let moved = _mm512_add_ps(mean, _mm512_sub_ps(price, load(&group.at)));
+        let inverse = reciprocal(_mm512_max_ps(moved, _mm512_mul_ps(mean, fall)));
+        let stays = _mm512_mul_ps(_mm512_mul_ps(sum, mean), inverse);
+        let joins = above_zero(new) & above_zero(new_reaction);
+        let new_mean = _mm512_mask_mul_ps(one, joins, new, reciprocal(new_reaction));
+        let felt = _mm512_min_ps(_mm512_fmadd_ps(shift, new_mean, price), new_mean);
+        let sum = _mm512_add_ps(stays, new);
+        let new_felt = _mm512_maskz_mul_ps(above_zero(new), new, reciprocal(felt));
+        let reaction = _mm512_fmadd_ps(stays, inverse, new_felt);
+        let solvable = above_zero(sum) & above_zero(reaction) & above_zero(capacity);
+        let mean = _mm512_mul_ps(sum, reciprocal(reaction));
+        let fill = _mm512_mul_ps(sum, reciprocal(capacity));
+        let grown = _mm512_sub_ps(_mm512_min_ps(fill, growth), one);
+        let next = _mm512_max_ps(
+            _mm512_fmadd_ps(mean, grown, price),
+            _mm512_mul_ps(price, fall),
+        );
+        let moves = solvable & (every | above_zero(new));
+        store(&mut group.price, _mm512_mask_mov_ps(price, moves, next));
+    }
+}
