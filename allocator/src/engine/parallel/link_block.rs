@@ -285,7 +285,6 @@ impl LinkBlock {
     }
 
     /// The price update, and the rooms for F-NORM, from the sums of every worker.
-    #[inline(always)]
     pub(super) fn update(&mut self, rule: UpdateRule, contributions: &[&Sums]) -> UpdateReport {
         self.update_by(rule, contributions, guarded)
     }
@@ -430,7 +429,7 @@ fn smaller(a: f32, b: f32) -> f32 {
 
 /// The guarded step of [`GuardedNed`](crate::num::GuardedNed) on sixteen links, without branches.
 #[inline(always)]
-fn guarded(
+pub(super) fn guarded(
     gamma: f32,
     capacities: &Lanes,
     [loads, reactions, surpluses]: [&Lanes; 3],

@@ -3,7 +3,8 @@
 
 use super::{Pass, Scratch, Side, portable};
 use crate::engine::parallel::flow_block::FlowBlock;
-use crate::engine::parallel::link_block::{LinkBlock, Sums, UpdateReport, UpdateRule};
+use crate::engine::parallel::link_block::{LinkBlock, Sums, UpdateReport, UpdateRule, guarded};
+use crate::engine::parallel::touched::Group;
 
 /// See [`super::Kernels::run`].
 #[target_feature(enable = "avx2,fma")]
@@ -18,5 +19,19 @@ pub(super) fn update(
     rule: UpdateRule,
     contributions: &[&Sums],
 ) -> UpdateReport {
-    links.update(rule, contributions)
+    // The closure has this function's instructions; the step passed as a function would be called through
+    // one that has not.
+    links.update_by(
+        rule,
+        contributions,
+        |gamma, capacities, sums, state, found| {
+            guarded(gamma, capacities, sums, state, found);
+        },
+    )
+}
+
+/// See [`super::Kernels::step_touched`].
+#[target_feature(enable = "avx2,fma")]
+pub(super) fn step_touched(groups: &mut [Group], only_joined: bool) {
+    portable::step_touched(groups, only_joined);
 }

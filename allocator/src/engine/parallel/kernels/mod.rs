@@ -217,12 +217,15 @@ impl Kernels {
     #[allow(unsafe_code)]
     pub(super) fn step_touched(self, groups: &mut [Group], only_joined: bool) {
         match self.0 {
+            Simd::Scalar => portable::step_touched(groups, only_joined),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: `new` lets only what was detected through.
+            Simd::Avx2 => unsafe { avx2::step_touched(groups, only_joined) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
             Simd::Avx512 => unsafe { avx512::step_touched(groups, only_joined) },
-            _ => groups
-                .iter_mut()
-                .for_each(|group| group.step_log(only_joined)),
+            #[cfg(not(target_arch = "x86_64"))]
+            _ => portable::step_touched(groups, only_joined),
         }
     }
 

@@ -8,6 +8,7 @@ use crate::engine::parallel::lanes::{Cell, LANES, Table, at_mut};
 use crate::engine::parallel::layout::{HOST_SLOTS, TABLE_SLOTS};
 use crate::engine::parallel::link_block::Sums;
 use crate::engine::parallel::rows::{RowSet, split};
+use crate::engine::parallel::touched::Group;
 
 /// Slots of a flow: of its host, of its fabric link, and of its core link in the table of its pod.
 #[derive(Clone, Copy)]
@@ -109,6 +110,14 @@ fn add(side: &mut Side<'_>, table: usize, slots: FlowSlots, rate: f32, reaction:
     }
     if let (Some(core), Some(slot)) = (&mut side.core, slots.core) {
         add(core.sums, core.tables[table] as usize * TABLE_SLOTS + slot);
+    }
+}
+
+/// See [`super::Kernels::step_touched`].
+#[inline(always)]
+pub(super) fn step_touched(groups: &mut [Group], only_joined: bool) {
+    for group in groups {
+        group.step_log(only_joined);
     }
 }
 
