@@ -9,6 +9,67 @@ use std::sync::Arc;
 ///
 /// NED needs no more than these: it inverts the marginal utility to find a rate, and takes the
 /// slope of that inverse to know how strongly rates react to a price.
+///
+/// Whoever wants another utility than the built-in ones writes these four functions and gives it to a class.
+/// With log(1 + x), a flow's first bits are worth less than under log x, and it gets nothing for a price above
+/// its weight:
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use ratewright_allocator::engine::parallel::{Layout, ParallelEngine, ParallelOptions};
+/// use ratewright_allocator::engine::{EngineConfig, EngineEvent, FlowKey, FlowSpec, RateEngine};
+/// use ratewright_allocator::num::utility::{Class, ClassTable, Utility, UtilityKind};
+///
+/// #[derive(Debug)]
+/// struct Saturating;
+///
+/// impl Utility for Saturating {
+///     fn value(&self, rate: f64) -> f64 {
+///         rate.ln_1p()
+///     }
+///     fn marginal(&self, rate: f64) -> f64 {
+///         1.0 / (1.0 + rate)
+///     }
+///     fn rate_at(&self, price: f64) -> f64 {
+///         (1.0 / price - 1.0).max(0.0)
+///     }
+///     fn rate_slope_at(&self, price: f64) -> f64 {
+///         if price < 1.0 { -1.0 / (price * price) } else { 0.0 }
+///     }
+/// }
+///
+/// let class = Class {
+///     utility: UtilityKind::Custom(Arc::new(Saturating)),
+///     ..Class::default()
+/// };
+/// let config = EngineConfig {
+///     classes: ClassTable::new([(0, class)])?,
+///     threshold: 1e-4,
+///     ..EngineConfig::default()
+/// };
+/// // Two flows of weights 1 and 2 share a link of 4 Gbit/s: 1 / (1 + x) = 2 / (1 + y) at x = 1, y = 3.
+/// let mut engine =
+///     ParallelEngine::new(config, ParallelOptions::default(), Layout::unknown(1), &[4e9])?;
+/// for (flow, weight) in [(0, 1.0), (1, 2.0)] {
+///     engine.apply(EngineEvent::Start(FlowSpec {
+///         key: FlowKey::new(0, flow),
+///         links: [0].into_iter().collect(),
+///         class: 0,
+///         weight,
+///         demand_bps: f64::INFINITY,
+///     }))?;
+/// }
+/// let mut rates_bps = [0.0; 2];
+/// while !engine.iterate().settled {
+///     engine.drain_updates(&mut |update| {
+///         rates_bps[update.key.flow_id() as usize] = update.rate_bps;
+///     });
+/// }
+/// assert!((rates_bps[0] / 1e9 - 1.0).abs() < 1e-3);
+/// assert!((rates_bps[1] / 1e9 - 3.0).abs() < 1e-3);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Utility: fmt::Debug + Send + Sync {
     /// U(x).
     fn value(&self, rate: f64) -> f64;

@@ -18,7 +18,7 @@ use self::collect::Rows;
 /// An instruction set that the engine has kernels for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Simd {
-    /// Plain Rust.
+    /// Plain Rust, compiled for what every machine of the architecture has: on aarch64, NEON.
     Scalar,
     /// Plain Rust, compiled for AVX2 and FMA.
     Avx2,
