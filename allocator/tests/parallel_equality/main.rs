@@ -91,6 +91,7 @@ fn agree(
     script: &Script,
     (blocks, workers): (u32, usize),
     simd: Simd,
+    brief: bool,
 ) -> Result<(), TestCaseError> {
     let capacities = capacities_bps(topology);
     let mut exact = ReferenceEngine::new(config(), &capacities).expect("valid");
@@ -104,6 +105,7 @@ fn agree(
     let options = ParallelOptions {
         workers,
         simd,
+        brief,
         ..ParallelOptions::default()
     };
     let layout = Layout::of(topology, blocks).expect("it can be cut so");
@@ -147,8 +149,9 @@ fn every_shape(simd: Simd, topology: &Topology) {
             ..Config::default()
         });
         let hosts = topology.hosts().len() as u32;
-        let outcome = runner.run(&scripts(hosts), |script| {
-            agree(topology, &script, shape, simd)
+        let strategy = (scripts(hosts), any::<bool>());
+        let outcome = runner.run(&strategy, |(script, brief)| {
+            agree(topology, &script, shape, simd, brief)
         });
         if let Err(error) = outcome {
             let (blocks, workers) = shape;

@@ -109,6 +109,10 @@ pub struct ParallelOptions {
     pub cores: Vec<usize>,
     /// The instruction set; what the machine does not have is lowered to what it has.
     pub simd: Simd,
+    /// An iteration walks over the flows once at most: for a caller that has something to look at between two walks.
+    /// First rates after events are those that the prices' answers give, also where the iteration before followed
+    /// none, and rates that stand still are normalised in an iteration of its own.
+    pub brief: bool,
 }
 
 impl Default for ParallelOptions {
@@ -118,6 +122,7 @@ impl Default for ParallelOptions {
             blocks: None,
             cores: Vec::new(),
             simd: Simd::best(),
+            brief: false,
         }
     }
 }
@@ -138,6 +143,8 @@ pub struct ParallelEngine {
     busy: bool,
     /// The last iteration's rates wait for their normalisation.
     lagging: bool,
+    /// An iteration that was brief and left the normalisation of its rates to the next one.
+    left: Option<UpdateReport>,
     quiet: u32,
     /// Updates that wait in the outboxes.
     waiting: usize,
@@ -250,6 +257,7 @@ impl ParallelEngine {
             changed: true,
             busy: false,
             lagging: false,
+            left: None,
             quiet: 0,
             waiting: 0,
             moved: Vec::new(),
@@ -302,6 +310,11 @@ impl ParallelEngine {
         Ok(())
     }
 
+    /// Whether the answers to events give the rates that an iteration tells, and not a walk of its own.
+    fn walks_once(&self) -> bool {
+        self.busy || self.options.brief
+    }
+
     fn run(&mut self, plan: Plan) -> UpdateReport {
         self.shared.plan.store(plan as u8, Ordering::Relaxed);
         self.shared.gate.enter(0);
@@ -327,6 +340,25 @@ impl ParallelEngine {
             self.lift_prices();
         }
         report
+    }
+
+    fn is_calm(&self, report: &UpdateReport) -> bool {
+        let tolerance = self.config.settle_tolerance as f32;
+        report.change <= tolerance && report.residual <= tolerance
+    }
+
+    /// What an iteration says of itself.
+    fn report(&self, report: &UpdateReport) -> IterationReport {
+        let converged = self.is_calm(report) && self.waiting == 0 && !self.lagging;
+        let given_up = self.quiet >= PATIENCE && self.left.is_none();
+        IterationReport {
+            flows: self.directory.len(),
+            updates: self.waiting,
+            max_relative_rate_change: f64::from(report.change),
+            max_overload: f64::from(report.overload),
+            residual: f64::from(report.residual),
+            settled: self.directory.len() == 0 || converged || given_up,
+        }
     }
 
     /// Takes what the last iteration tells out of the outboxes.
@@ -432,6 +464,14 @@ impl RateEngine for ParallelEngine {
         self.moved.clear();
         self.moved.shrink_to(KEPT_UPDATES);
         self.take_updates(&mut |_| ());
+        if let Some(report) = self.left.take().filter(|_| !self.changed) {
+            self.run(Plan::Settle);
+            self.lagging = false;
+            if self.waiting > 0 {
+                self.quiet = 0;
+            }
+            return self.report(&report);
+        }
         let mut clock = PhaseClock::new(self.shared.timed.load(Ordering::Relaxed));
         let placed = self.answered.is_some();
         if !placed {
@@ -444,7 +484,7 @@ impl RateEngine for ParallelEngine {
         }
         self.phases.packing += clock.lap();
         let prompt = std::mem::take(&mut self.changed);
-        let answered = self.settle_answers(prompt && self.busy, None);
+        let answered = self.settle_answers(prompt && self.walks_once(), None);
         let answered = answered.and(self.answered.take());
         self.phases.answers += clock.lap();
         let was_busy = std::mem::replace(&mut self.busy, prompt);
@@ -455,11 +495,16 @@ impl RateEngine for ParallelEngine {
         let prompt = prompt && answered != Answered::Rates;
         let report = self.run(if prompt { Plan::Prompt } else { Plan::Lagging });
         self.lagging = !prompt;
-        let tolerance = self.config.settle_tolerance as f32;
-        let calm = report.change <= tolerance && report.residual <= tolerance;
-        if self.lagging && self.waiting == 0 && (calm || self.quiet + 1 >= PATIENCE) {
-            self.run(Plan::Settle);
-            self.lagging = false;
+        if self.lagging
+            && self.waiting == 0
+            && (self.is_calm(&report) || self.quiet + 1 >= PATIENCE)
+        {
+            if self.options.brief {
+                self.left = Some(report);
+            } else {
+                self.run(Plan::Settle);
+                self.lagging = false;
+            }
         }
         self.quiet = if self.waiting == 0 {
             self.quiet.saturating_add(1)
@@ -470,15 +515,7 @@ impl RateEngine for ParallelEngine {
             // Else the next iteration does it, or the one after: nobody waits for it.
             self.tidy_rows(true);
         }
-        let converged = calm && self.waiting == 0 && !self.lagging;
-        IterationReport {
-            flows: self.directory.len(),
-            updates: self.waiting,
-            max_relative_rate_change: f64::from(report.change),
-            max_overload: f64::from(report.overload),
-            residual: f64::from(report.residual),
-            settled: self.directory.len() == 0 || converged || self.quiet >= PATIENCE,
-        }
+        self.report(&report)
     }
 
     fn answer_starts(&mut self, sink: &mut dyn FnMut(RateUpdate)) {
@@ -488,7 +525,7 @@ impl RateEngine for ParallelEngine {
         let mut told = std::mem::take(&mut self.told_first);
         self.settle_rows();
         let mut tell = |flow, rate| told.push((flow, rate));
-        let answered = self.settle_answers(self.busy, Some(&mut tell));
+        let answered = self.settle_answers(self.walks_once(), Some(&mut tell));
         self.answered = Some(answered.and(self.answered.take()));
         for (flow, rate) in told.drain(..) {
             sink(RateUpdate {

@@ -62,6 +62,8 @@ fn parallel_options(config: &Config, topology: &Topology) -> ParallelOptions {
             Some(first) => (first..).take(workers).collect(),
             None => Vec::new(),
         },
+        // A shard that drives the engine looks at its port between two walks.
+        brief: driven_by(config) == DrivenBy::Shard,
         ..ParallelOptions::default()
     }
 }
@@ -161,6 +163,13 @@ pub(super) enum DrivenBy {
     Shard,
 }
 
+fn driven_by(config: &Config) -> DrivenBy {
+    match config.transport.shards() {
+        1 => DrivenBy::Shard,
+        _ => DrivenBy::Thread,
+    }
+}
+
 /// An engine for the shard that drives it.
 pub(super) struct Engine {
     pub(super) driver: Driver,
@@ -200,10 +209,7 @@ impl EngineLink {
     ) -> Result<Self, EngineError> {
         let mut link = Self {
             running: Running::Stopped,
-            driven_by: match config.transport.shards() {
-                1 => DrivenBy::Shard,
-                _ => DrivenBy::Thread,
-            },
+            driven_by: driven_by(config),
             expected_end: Arc::default(),
             signal: Arc::default(),
             histogram: Arc::default(),
