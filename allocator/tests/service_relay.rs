@@ -361,6 +361,9 @@ fn what_a_rogue_relay_makes_up_moves_counters_and_nothing_else() {
             panic!("{answer:?}");
         };
         assert_ne!(welcome.session, session);
+        // A host whose certificate was good once.
+        let expired = attach_of(&site.authority.sign_expired(&["h1"]));
+        assert_eq!(stream_of(connection, &expired).await, None);
         let mut header = [0; 32];
         header[0] = ratewright_proto::VERSION;
         header[8..12].copy_from_slice(&session.to_le_bytes());
@@ -381,13 +384,13 @@ fn what_a_rogue_relay_makes_up_moves_counters_and_nothing_else() {
             tokio::time::sleep(std::time::Duration::from_millis(2)).await;
         }
         assert_eq!(allocator.metric(dropped), 1.0);
-        for reason in [
-            "bad_certificate",
-            "malformed_attach",
-            "unknown_channel",
-            "malformed_bundle",
+        for (reason, times) in [
+            ("bad_certificate", 2.0),
+            ("malformed_attach", 1.0),
+            ("unknown_channel", 1.0),
+            ("malformed_bundle", 1.0),
         ] {
-            assert_eq!(rejected(reason), 1.0, "{reason}");
+            assert_eq!(rejected(reason), times, "{reason}");
         }
         // It is the host's view that counts: nothing has ended its flow.
         assert_eq!(
@@ -400,6 +403,21 @@ fn what_a_rogue_relay_makes_up_moves_counters_and_nothing_else() {
     wait_for("the rogue's host is gone with it", PATIENCE, || {
         session_of(&allocator, "h1").is_none()
     });
+}
+
+#[test]
+fn a_relay_whose_certificate_has_no_name_of_its_own_is_told_so() {
+    let site = Site::new();
+    let config = "listen = \"127.0.0.1:0\"\nadmin = \"unix:relay.sock\"\nallocator = [\"127.0.0.1:1\"]\n\
+                  [tls]\nca = \"ca.pem\"\ncert = \"allocator.pem\"\nkey = \"allocator.key\"\n";
+    site.write("relay.toml", config);
+    let (good, _, complaint) = site.run(&["relay", "check-config", "--config", "relay.toml"]);
+    assert!(!good);
+    assert_eq!(
+        complaint,
+        "ratewright-allocator: allocator.pem: the certificate names ratewright-allocator and nothing else; \
+         a relay also needs a DNS name of its own, by which the allocator's trust.relays calls it\n"
+    );
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ratewright_proto::client::ClientConfig;
 use ratewright_proto::control::{RefusalCode, wire};
 use ratewright_proto::{FlowId, FlowPath, StartRecord};
-use service_support::certificates::Authority;
+use service_support::certificates::{Authority, Identity};
 use service_support::host::Host;
 use service_support::process::Site;
 use service_support::{PATIENCE, pause, wait_for};
@@ -117,12 +117,20 @@ fn refusals_say_what_is_wrong_and_are_counted() {
 
 #[test]
 fn a_host_of_another_authority_gets_no_connection() {
+    no_connection_with(|_| Authority::new().sign(&["h1"]));
+}
+
+#[test]
+fn a_host_whose_certificate_has_expired_gets_no_connection() {
+    no_connection_with(|authority| authority.sign_expired(&["h1"]));
+}
+
+fn no_connection_with(identity: impl Fn(&Authority) -> Identity) {
     let site = Site::new();
     let allocator = site.start();
-    let stranger = Authority::new().sign(&["h1"]);
     let host = Host::connect_as(
         &site.authority,
-        &stranger,
+        &identity(&site.authority),
         allocator.listen,
         config("h1", 1),
     );

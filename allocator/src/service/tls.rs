@@ -63,6 +63,19 @@ pub fn load(files: &TlsFiles, protocols: &[&[u8]]) -> Result<ServerTls, TlsError
         .map_err(TlsError::unusable(&files.cert))
 }
 
+/// Whether a relay's certificate has a name besides the one that hosts look for.
+pub(super) fn check_own_name(files: &TlsFiles) -> Result<(), TlsError> {
+    let chain = read_certificates(&files.cert)?;
+    let names = chain.first().map(dns_names).unwrap_or_default();
+    if names.iter().any(|name| name != SERVER_NAME) {
+        return Ok(());
+    }
+    Err(TlsError::unusable(&files.cert)(format!(
+        "the certificate names {SERVER_NAME} and nothing else; a relay also needs a DNS name of its own, by \
+         which the allocator's trust.relays calls it"
+    )))
+}
+
 /// What the certificate that a peer showed says of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerCertificate {

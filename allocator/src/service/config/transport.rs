@@ -73,7 +73,7 @@ impl Checker<'_> {
                 return Err(self.wrong(
                     "transport.udp_port",
                     &port,
-                    "must be the first of as many UDP ports as there are shards",
+                    "must be a UDP port above 0, the first of as many as there are shards",
                 ));
             }
             port => port.map(Spanned::into_inner),

@@ -68,6 +68,7 @@ impl LoadedRelay {
     pub fn load(path: &Path) -> Result<Self, DaemonError> {
         let config = RelayConfig::load(path)?;
         let server = tls::load(&config.tls, &[ratewright_proto::ALPN])?;
+        tls::check_own_name(&config.tls)?;
         let client = upstream::client_config(&config.tls)?;
         Ok(Self {
             config,
