@@ -5,7 +5,7 @@
 #
 # usage, as root: scripts/relay_savings.sh [BIN_DIR [SESSIONS [HOST_BIT_PER_S [SECONDS]]]]
 # NOMINAL_BPS in the environment: what links stand for, for sessions in slow motion (default: HOST_BIT_PER_S).
-# Needs ip, ethtool, openssl, curl and python3; BIN_DIR has ratewright and ratewright-allocator (default: target/release).
+# Needs ip, ethtool, curl and python3; BIN_DIR has ratewright and ratewright-allocator (default: target/release).
 set -euo pipefail
 
 bin=$(realpath "${1:-target/release}")
@@ -35,11 +35,7 @@ ip netns exec "$ns" ethtool -K "${link}a" gso off gro off tx-udp-segmentation of
 names=()
 for host in $(seq "$sessions"); do names+=(--name "h$host"); done
 "$bin/ratewright" certs init --dir . >/dev/null
-"$bin/ratewright" certs issue --dir . --name ratewright-allocator "${names[@]}" >/dev/null
-openssl ecparam -name prime256v1 -genkey -noout | openssl pkcs8 -topk8 -nocrypt -out relay.key
-echo "subjectAltName=DNS:ratewright-allocator,DNS:relay-1" >names
-openssl req -new -key relay.key -subj /CN=relay-1 |
-    openssl x509 -req -CA ca.pem -CAkey ca.key -days 2 -extfile names -out relay.pem 2>/dev/null
+"$bin/ratewright" certs issue --dir . --name ratewright-allocator --relay relay-1 "${names[@]}" >/dev/null
 "$bin/ratewright" topology build two-tier-clos --racks $(((sessions + 15) / 16)) --hosts-per-rack 16 \
     --spines 4 --host-capacity "${host_bps}bit/s" --fabric-capacity "$((host_bps * 4))bit/s" \
     --output topology.toml >/dev/null 2>&1
@@ -56,7 +52,7 @@ tls() { printf '[tls]\nca = "ca.pem"\ncert = "%s.pem"\nkey = "%s.key"\n[transpor
 } >allocator.toml
 {
     printf 'listen = "127.0.0.1:7609"\nadmin = "unix:relay.sock"\nallocator = ["10.211.0.2:7600"]\n'
-    tls relay
+    tls relay-1
 } >relay.toml
 
 snapshot() {

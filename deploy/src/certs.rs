@@ -32,8 +32,12 @@ pub enum CertsCommand {
         #[arg(long)]
         dir: PathBuf,
         /// A host's name as in the topology, or "ratewright-allocator"; may be repeated
-        #[arg(long = "name", required = true)]
+        #[arg(long = "name", required_unless_present = "relays")]
         names: Vec<String>,
+        /// A relay's name as in the allocator's trust.relays; its certificate carries "ratewright-allocator" too;
+        /// may be repeated
+        #[arg(long = "relay", value_name = "NAME")]
+        relays: Vec<String>,
     },
 }
 
@@ -45,12 +49,16 @@ impl CertsCommand {
     pub fn run(&self) -> Result<()> {
         match self {
             CertsCommand::Init { dir } => init(dir)?,
-            CertsCommand::Issue { dir, names } => {
-                for name in names {
+            CertsCommand::Issue { dir, names, relays } => {
+                for name in names.iter().chain(relays) {
                     check_dns_name(name)?;
                 }
                 for name in names {
                     issue(dir, name)?;
+                }
+                for name in relays {
+                    let pair = Authority::load(dir)?.sign(&[name, ALLOCATOR_NAME])?;
+                    write_pair(dir, name, &pair.certificate, &pair.key)?;
                 }
             }
         }
@@ -81,7 +89,7 @@ pub fn init(dir: &Path) -> Result<()> {
 /// When the authority cannot be read, the name is no DNS name, or files cannot be written.
 pub fn issue(dir: &Path, name: &str) -> Result<()> {
     check_dns_name(name)?;
-    let pair = Authority::load(dir)?.sign(name)?;
+    let pair = Authority::load(dir)?.sign(&[name])?;
     write_pair(dir, name, &pair.certificate, &pair.key)
 }
 
@@ -119,18 +127,24 @@ impl Authority {
         Ok(Self(issuer))
     }
 
-    /// A certificate for `name`, for both ends of a session.
+    /// A certificate with these names, for both ends of a session.
     ///
     /// # Errors
-    /// When the name cannot be in a certificate.
-    pub fn sign(&self, name: &str) -> Result<Pair> {
-        sign(&self.0, name)
+    /// When a name cannot be in a certificate.
+    pub fn sign(&self, names: &[&str]) -> Result<Pair> {
+        sign(&self.0, names)
     }
 }
 
-fn sign(issuer: &Issuer<'_, KeyPair>, name: &str) -> Result<Pair> {
-    let mut params = CertificateParams::new(vec![name.to_owned()])
-        .with_context(|| format!("certificate parameters for {name}"))?;
+fn sign(issuer: &Issuer<'_, KeyPair>, names: &[&str]) -> Result<Pair> {
+    let name = names.first().copied().unwrap_or_default();
+    let mut params = CertificateParams::new(
+        names
+            .iter()
+            .map(|&name| name.to_owned())
+            .collect::<Vec<_>>(),
+    )
+    .with_context(|| format!("certificate parameters for {name}"))?;
     params.distinguished_name = named(name);
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![
@@ -248,7 +262,8 @@ mod tests {
         init(dir.path()).unwrap();
         let command = CertsCommand::Issue {
             dir: dir.path().to_owned(),
-            names: vec!["h1".to_owned(), "a b".to_owned()],
+            names: vec!["h1".to_owned()],
+            relays: vec!["a b".to_owned()],
         };
         let error = format!("{:#}", command.run().unwrap_err());
         assert!(error.starts_with("\"a b\" is not a DNS name"), "{error}");

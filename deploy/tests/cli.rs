@@ -5,6 +5,9 @@
 use std::process::Output;
 
 use assert_cmd::Command;
+use ratewright_common::tls::dns_names;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 
 fn ratewright(args: &[&str]) -> Output {
     Command::cargo_bin("ratewright")
@@ -113,7 +116,7 @@ fn certificates_are_issued_from_the_command_line() {
     );
     assert!(
         ratewright(&[
-            "certs", "issue", "--dir", dir, "--name", "h1", "--name", "h2"
+            "certs", "issue", "--dir", dir, "--name", "h1", "--name", "h2", "--relay", "relay-1"
         ])
         .status
         .success()
@@ -121,5 +124,9 @@ fn certificates_are_issued_from_the_command_line() {
     for file in ["ca.pem", "ca.key", "h1.pem", "h1.key", "h2.pem", "h2.key"] {
         assert!(directory.path().join(file).is_file(), "{file}");
     }
+    // Hosts look for the one name, the allocator for the other.
+    let relay = std::fs::read_to_string(directory.path().join("relay-1.pem")).unwrap();
+    let relay = CertificateDer::from_pem_slice(relay.as_bytes()).unwrap();
+    assert_eq!(dns_names(&relay), ["relay-1", "ratewright-allocator"]);
     assert_refused(&["certs", "init", "--dir", dir], &["ca.pem"]);
 }

@@ -106,7 +106,7 @@ impl Target {
         let authority = Authority::load(path)?;
         let identities = names(options.sessions)
             .iter()
-            .map(|name| authority.sign(name))
+            .map(|name| authority.sign(&[name]))
             .collect::<Result<_>>()?;
         let topology = topology(options.sessions, plan.host_bps)?;
         write(path, "topology.toml", &topology)?;
