@@ -388,6 +388,25 @@ fn bad_plans_get_one_clear_error_with_the_place() {
     }
 }
 
+/// Flowtune's sessions ask after each other for as long as they stand, so a run with them is never over by itself.
+#[test]
+fn a_plan_with_flowtune_needs_a_duration() {
+    let dir = TempDir::new().unwrap();
+    let plan = dir.path().join("plan.toml");
+    let endless = GOOD
+        .replace("duration = \"1ms\"", "until = \"complete\"")
+        .replace("\"fixed-window\"\npackets = 10", "\"flowtune\"")
+        .replace("sizes = \"web\"", "sizes = \"web\"\nuntil = \"1ms\"");
+    std::fs::write(&plan, endless).unwrap();
+    let output = simfabric(&["check", text(&plan)]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(
+        error.contains("plan.toml:3:9: the sessions of \"flowtune\" go on without flows"),
+        "{error}"
+    );
+}
+
 /// Topologies that are built as others are: errors are about the keys of the plan, and no others.
 #[test]
 fn an_impossible_topology_is_named_by_the_keys_of_the_plan() {

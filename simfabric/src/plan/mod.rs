@@ -426,6 +426,14 @@ impl<'a> Reader<'a> {
         if plan.end < Time::MAX {
             return Ok(());
         }
+        let flowtune = |c: &&Contender| matches!(c.scheme, Scheme::Flowtune { .. });
+        if let Some(contender) = plan.contenders.iter().find(flowtune) {
+            let message = format!(
+                "the sessions of {:?} go on without flows, so something is always left to happen; give the run a `duration`",
+                contender.label
+            );
+            return Err(self.source.error(until, message));
+        }
         let endless = |w: &workload::Workload| match w {
             workload::Workload::List(flows) => flows
                 .iter()
