@@ -98,6 +98,22 @@ fn a_dctcp_permutation_does_not_allocate_per_packet() {
     }
 }
 
+/// What a run takes from 20 to 60 ms.
+fn settled<T: Transport, A: Arrivals>(
+    topology: &Topology,
+    fabric: FabricConfig,
+    flows: A,
+    transport: T,
+) -> Result<Taken, ExperimentError> {
+    let config = Config {
+        seed: 7,
+        fabric,
+        ..Config::default()
+    };
+    let mut sim = Sim::new(config, topology.clone(), flows, transport)?;
+    count_over(&mut sim, Time::from_ms(20), Time::from_ms(60))
+}
+
 /// Eight hosts send without end to two, so that queues are full, and what drops, drops.
 struct FourToOne<'a>(&'a Topology);
 
@@ -109,18 +125,12 @@ impl Visitor for FourToOne<'_> {
         fabric: FabricConfig,
         transport: T,
     ) -> Result<Taken, ExperimentError> {
-        let config = Config {
-            seed: 7,
-            fabric,
-            ..Config::default()
-        };
         let rack = scene::HOSTS_PER_RACK;
         let flows = (0..8).map(|i| {
             let (src, dst) = (HostId(i), HostId(rack + i % 2));
             FlowSpec::new(src, dst, FlowSpec::UNBOUNDED, Time::from_us(u64::from(i)))
         });
-        let mut sim = Sim::new(config, self.0.clone(), flows, transport)?;
-        count_over(&mut sim, Time::from_ms(20), Time::from_ms(60))
+        settled(self.0, fabric, flows, transport)
     }
 }
 
@@ -135,17 +145,11 @@ impl Visitor for Flowlets<'_> {
         fabric: FabricConfig,
         transport: T,
     ) -> Result<Taken, ExperimentError> {
-        let config = Config {
-            seed: 7,
-            fabric,
-            ..Config::default()
-        };
         let hosts = self.0.hosts().len() as u32;
         let sizes = SizeDistribution::constant(60_000);
         let window = (Time::ZERO, Time::from_ms(60));
         let flows = Poisson::new(hosts, 10_000_000_000, 0.6, sizes, window, 7).expect("flows");
-        let mut sim = Sim::new(config, self.0.clone(), flows, transport)?;
-        count_over(&mut sim, Time::from_ms(20), Time::from_ms(60))
+        settled(self.0, fabric, flows, transport)
     }
 }
 
