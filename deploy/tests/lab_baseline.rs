@@ -2,7 +2,9 @@
 
 mod common;
 
-use common::{best_of_three, number, results};
+use anyhow::ensure;
+use common::tries::best_of_three;
+use common::{number, results};
 
 #[test]
 fn a_fairness_baseline_fills_the_link_and_is_not_fair() {
@@ -27,11 +29,8 @@ fn a_fairness_baseline_fills_the_link_and_is_not_fair() {
             "Cubic oscillates (flowtune §5.1 A): {least}"
         );
         assert!(number(&value, &["without", "jain_settled_windows"]) > 10.0);
-        if used >= 0.85 {
-            Ok(())
-        } else {
-            Err(format!("Cubic keeps the bottleneck busy: {used}"))
-        }
+        ensure!(used >= 0.85, "Cubic keeps the bottleneck busy: {used}");
+        Ok(())
     });
 }
 

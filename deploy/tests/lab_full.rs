@@ -3,7 +3,9 @@
 
 mod common;
 
-use common::{best_of_three, number, require_control_plane, results};
+use anyhow::ensure;
+use common::tries::best_of_three;
+use common::{number, require_control_plane, results};
 
 #[test]
 fn rates_are_fairer_than_cubics_and_the_link_stays_full() {
@@ -20,13 +22,11 @@ fn rates_are_fairer_than_cubics_and_the_link_stays_full() {
         // on a guest whose host holds its cores at each tick.
         let used = number(&value, &["with", "utilization_active"]);
         let unpaced = number(&value, &["without", "utilization_active"]);
-        if with > without && with >= 0.99 && used >= 0.9 * unpaced {
-            Ok(())
-        } else {
-            Err(format!(
-                "Jain {with} with and {without} without, {used} of the link with and {unpaced} without"
-            ))
-        }
+        ensure!(
+            with > without && with >= 0.99 && used >= 0.9 * unpaced,
+            "Jain {with} with and {without} without, {used} of the link with and {unpaced} without"
+        );
+        Ok(())
     });
 }
 
@@ -48,13 +48,11 @@ fn nothing_is_lost_when_the_allocator_and_a_daemon_are_killed() {
         let used = number(&value, &["with", "utilization_outage_min"]);
         let fallback = number(&value, &["with", "fallback_ms"]);
         let recovery = number(&value, &["with", "recovery_ms"]);
-        if used >= 0.8 && fallback <= 600.0 && recovery < 5_000.0 {
-            Ok(())
-        } else {
-            Err(format!(
-                "{used} of the link, fallback after {fallback} ms, recovery after {recovery} ms"
-            ))
-        }
+        ensure!(
+            used >= 0.8 && fallback <= 600.0 && recovery < 5_000.0,
+            "{used} of the link, fallback after {fallback} ms, recovery after {recovery} ms"
+        );
+        Ok(())
     });
 }
 
@@ -65,11 +63,11 @@ fn weights_show_in_the_rates() {
         let value = results(&["mixed", "--duration-scale", "0.5", "--no-baseline"]);
         let rate = |i: usize| number(&value["with"]["weights"][i], &["rate_mbps"]);
         let ratios = [(1, 0), (2, 1)].map(|(heavy, light)| rate(heavy) / rate(light));
-        if ratios.iter().all(|ratio| (1.7..=2.3).contains(ratio)) {
-            Ok(())
-        } else {
-            Err(format!("weights 2 : 1 give {ratios:?}"))
-        }
+        ensure!(
+            ratios.iter().all(|ratio| (1.7..=2.3).contains(ratio)),
+            "weights 2 : 1 give {ratios:?}"
+        );
+        Ok(())
     });
 }
 

@@ -8,7 +8,9 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::time::Duration;
 
-use fallback::{Bulk, Driver, FOREVER_NS, MS, alone, assert_kept, config, cubic_pair, wire_mbit};
+use anyhow::ensure;
+use fallback::{Bulk, Driver, FOREVER_NS, MS, alone, config, cubic_pair, ensure_kept, wire_mbit};
+use netns::tries::best_of_three;
 use netns::{Pair, RIGHT_V4, RIGHT_V6, Receiver, WIRE_V4, WIRE_V6, sleep};
 use ratewright_endpointd::backend::sock_ops::SockOps;
 use ratewright_endpointd::backend::{BackendConfig, BackendError, FlowEventKind, PacingBackend};
@@ -84,29 +86,32 @@ fn clearing_all_lifts_every_rate() {
 
 #[test]
 fn connections_from_before_are_taken_over_and_given_back() {
-    let _alone = alone();
-    let pair = cubic_pair();
-    let receiver = Receiver::start(&pair.right, RIGHT_V4, 1);
-    let sender = Bulk::start(&pair.left, receiver.address);
-    sleep(Duration::from_millis(100));
-    let mut driver = Driver::open(open, &pair);
-    assert_eq!(driver.backend.stats().adopted, 1);
-    let conn = driver.started();
-    driver.set(conn, 50, FOREVER_NS);
-    let paced_from = now_ns() + 100 * MS;
-    driver.run_for(Duration::from_millis(800));
-    let shut = now_ns();
-    driver.backend.shut_down().expect("shut down");
-    assert_eq!(left_behind(&pair), Vec::<String>::new());
-    sleep(Duration::from_millis(300));
-    let end = now_ns();
-    let written = sender.stop();
-    let trace = receiver.finish().remove(0);
-    assert_kept(&trace, paced_from, shut, WIRE_V4, 50.0);
-    let free = wire_mbit(&trace, shut + SETTLE_MS * MS, end, WIRE_V4);
-    println!("given back {free:.0} Mbit/s");
-    assert!(free > 250.0, "{free} Mbit/s after the shut-down");
-    assert_eq!(trace.last().map(|last| last.1), Some(written));
+    best_of_three(|| {
+        let _alone = alone();
+        let pair = cubic_pair();
+        let receiver = Receiver::start(&pair.right, RIGHT_V4, 1);
+        let sender = Bulk::start(&pair.left, receiver.address);
+        sleep(Duration::from_millis(100));
+        let mut driver = Driver::open(open, &pair);
+        assert_eq!(driver.backend.stats().adopted, 1);
+        let conn = driver.started();
+        driver.set(conn, 50, FOREVER_NS);
+        let paced_from = now_ns() + 100 * MS;
+        driver.run_for(Duration::from_millis(800));
+        let shut = now_ns();
+        driver.backend.shut_down().expect("shut down");
+        assert_eq!(left_behind(&pair), Vec::<String>::new());
+        sleep(Duration::from_millis(300));
+        let end = now_ns();
+        let written = sender.stop();
+        let trace = receiver.finish().remove(0);
+        assert_eq!(trace.last().map(|last| last.1), Some(written));
+        ensure_kept(&trace, paced_from, shut, WIRE_V4, 50.0)?;
+        let free = wire_mbit(&trace, shut + SETTLE_MS * MS, end, WIRE_V4);
+        println!("given back {free:.0} Mbit/s");
+        ensure!(free > 250.0, "{free} Mbit/s after the shut-down");
+        Ok(())
+    });
 }
 
 /// The socket's maximum as `ss` shows it, behind the pacing rate.
@@ -206,37 +211,39 @@ fn only_sockets_of_the_cgroup_are_followed() {
 
 #[test]
 fn another_table_size_replaces_what_was_pinned() {
-    let _alone = alone();
-    let pair = cubic_pair();
-    let mut first = Driver::open(open, &pair);
-    let receiver = Receiver::start(&pair.right, RIGHT_V4, 1);
-    let sender = Bulk::start(&pair.left, receiver.address);
-    let conn = first.started();
-    first.set(conn, 20, FOREVER_NS);
-    first.run_for(Duration::from_millis(200));
-    // As a crash would: nothing is undone, the rate never expires.
-    first.crash();
-    let larger = BackendConfig {
-        max_flows: 2048,
-        ..config(&pair)
-    };
-    let from = now_ns();
-    let mut second = Driver::with(open, &pair, &larger);
-    let conn = second.started();
-    second.run_for(Duration::from_millis(300));
-    let to = now_ns();
-    second.set(conn, 50, FOREVER_NS);
-    second.run_for(Duration::from_millis(600));
-    let end = now_ns();
-    second.backend.shut_down().expect("shut down");
-    sender.stop();
-    let trace = receiver.finish().remove(0);
-    let free = wire_mbit(&trace, from + 100 * MS, to, WIRE_V4);
-    assert!(
-        free > 250.0,
-        "the earlier daemon's rate was lifted: {free} Mbit/s"
-    );
-    assert_kept(&trace, to + 100 * MS, end, WIRE_V4, 50.0);
+    best_of_three(|| {
+        let _alone = alone();
+        let pair = cubic_pair();
+        let mut first = Driver::open(open, &pair);
+        let receiver = Receiver::start(&pair.right, RIGHT_V4, 1);
+        let sender = Bulk::start(&pair.left, receiver.address);
+        let conn = first.started();
+        first.set(conn, 20, FOREVER_NS);
+        first.run_for(Duration::from_millis(200));
+        // As a crash would: nothing is undone, the rate never expires.
+        first.crash();
+        let larger = BackendConfig {
+            max_flows: 2048,
+            ..config(&pair)
+        };
+        let from = now_ns();
+        let mut second = Driver::with(open, &pair, &larger);
+        let conn = second.started();
+        second.run_for(Duration::from_millis(300));
+        let to = now_ns();
+        second.set(conn, 50, FOREVER_NS);
+        second.run_for(Duration::from_millis(600));
+        let end = now_ns();
+        second.backend.shut_down().expect("shut down");
+        sender.stop();
+        let trace = receiver.finish().remove(0);
+        let free = wire_mbit(&trace, from + 100 * MS, to, WIRE_V4);
+        ensure!(
+            free > 250.0,
+            "the earlier daemon's rate was lifted: {free} Mbit/s"
+        );
+        ensure_kept(&trace, to + 100 * MS, end, WIRE_V4, 50.0)
+    });
 }
 
 #[test]

@@ -7,11 +7,14 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use anyhow::ensure;
 use netns::backend::{Driver, FOREVER_NS, config};
+use netns::tries::best_of_three;
 use netns::{LEFT_V4, LEFT_V6, Namespace, Pair, RIGHT_V4, RIGHT_V6, sleep};
 use nix::sys::socket::{setsockopt, sockopt};
 use ratewright_endpointd::backend::{Conn, FlowEventKind, FlowFacts, PacingBackend};
@@ -163,20 +166,23 @@ fn mice_are_silent() {
 
 #[test]
 fn a_flowlet_is_reported_from_within_its_first_window() {
-    let pair = Pair::new();
-    let mut driver = Driver::open(&pair);
-    let echo = Echo::start(&pair.right, RIGHT_V4, 1 << 30);
-    let mut client = Client::connect(echo.address);
-    let written = now_ns();
-    client.stream.write_all(&[5; 1 << 20]).expect("write");
-    driver.started();
-    let after = driver.events[0].at_ns - written;
-    println!("reported {} us after write()", after / 1000);
-    assert!(
-        after < 5_000_000,
-        "reported only {} us after write()",
-        after / 1000
-    );
+    best_of_three(|| {
+        let pair = Pair::new();
+        let mut driver = Driver::open(&pair);
+        let echo = Echo::start(&pair.right, RIGHT_V4, 1 << 30);
+        let mut client = Client::connect(echo.address);
+        let written = now_ns();
+        client.stream.write_all(&[5; 1 << 20]).expect("write");
+        driver.started();
+        let after = driver.events[0].at_ns - written;
+        println!("reported {} us after write()", after / 1000);
+        ensure!(
+            after < 5_000_000,
+            "reported only {} us after write()",
+            after / 1000
+        );
+        Ok(())
+    });
 }
 
 #[test]
@@ -319,38 +325,44 @@ fn own_cgroup() -> u64 {
 /// there afterwards.
 #[test]
 fn an_applications_own_maximum_is_respected_and_survives() {
-    let pair = Pair::new();
-    let mut driver = Driver::open(&pair);
-    let receiver = netns::Receiver::start(&pair.right, RIGHT_V4, 1);
-    let mut client = Client::connect(receiver.address);
-    set_max_pacing(&client.stream, 2_500_000);
-    let writer = std::thread::spawn(move || {
-        let end = now_ns() + 1_200_000_000;
-        while now_ns() < end {
-            client.stream.write_all(&[5; 1 << 16]).expect("write");
-        }
-        client
+    best_of_three(|| {
+        let pair = Pair::new();
+        let mut driver = Driver::open(&pair);
+        let receiver = netns::Receiver::start(&pair.right, RIGHT_V4, 1);
+        let mut client = Client::connect(receiver.address);
+        set_max_pacing(&client.stream, 2_500_000);
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let writer = std::thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                client.stream.write_all(&[5; 1 << 16]).expect("write");
+            }
+            client
+        });
+        let conn = driver.started();
+        assert_eq!(last_facts(&driver).app_max_bytes_per_s, Some(2_500_000));
+        driver.set(conn, 500, now_ns() + 500_000_000);
+        let begin = now_ns();
+        sleep(Duration::from_millis(450));
+        let end = now_ns();
+        sleep(Duration::from_millis(600));
+        stop.store(true, Ordering::Relaxed);
+        let client = writer.join().expect("writer");
+        assert_eq!(get_max_pacing(&client.stream), 2_500_000);
+        drop(client);
+        let trace = receiver.finish().remove(0);
+        let rate = netns::settled_rate_bps(&trace, begin + 50_000_000, end) / 8.0;
+        ensure!(
+            (2.0e6..2.6e6).contains(&rate),
+            "{rate} bytes/s, the application's maximum is 2.5e6"
+        );
+        let after = netns::settled_rate_bps(&trace, end + 150_000_000, end + 600_000_000) / 8.0;
+        ensure!(
+            (2.0e6..2.7e6).contains(&after),
+            "{after} bytes/s after the lease"
+        );
+        Ok(())
     });
-    let conn = driver.started();
-    assert_eq!(last_facts(&driver).app_max_bytes_per_s, Some(2_500_000));
-    driver.set(conn, 500, now_ns() + 500_000_000);
-    let begin = now_ns();
-    sleep(Duration::from_millis(450));
-    let end = now_ns();
-    let client = writer.join().expect("writer");
-    assert_eq!(get_max_pacing(&client.stream), 2_500_000);
-    drop(client);
-    let trace = receiver.finish().remove(0);
-    let rate = netns::settled_rate_bps(&trace, begin + 50_000_000, end) / 8.0;
-    assert!(
-        (2.0e6..2.6e6).contains(&rate),
-        "{rate} bytes/s, the application's maximum is 2.5e6"
-    );
-    let after = netns::settled_rate_bps(&trace, end + 150_000_000, end + 600_000_000) / 8.0;
-    assert!(
-        (2.0e6..2.7e6).contains(&after),
-        "{after} bytes/s after the lease"
-    );
 }
 
 /// A busy kernel may run none of the back end's programs for milliseconds. Pacing holds all the same,

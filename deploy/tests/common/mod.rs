@@ -2,6 +2,9 @@
 
 #![allow(dead_code, clippy::unwrap_used)] // each test crate uses a part of this
 
+#[path = "../../../endpointd/tests/netns/tries.rs"]
+pub(crate) mod tries;
+
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -90,17 +93,4 @@ pub(crate) fn number(value: &Value, path: &[&str]) -> f64 {
     found
         .as_f64()
         .unwrap_or_else(|| panic!("{path:?} is {found}, not a number, in {value:#}"))
-}
-
-/// Tries again what a busy machine can spoil: what is the system's is there in every run, so one of three has to be
-/// right. What must hold in each run, `run` asserts.
-pub(crate) fn best_of_three(run: impl Fn() -> Result<(), String>) {
-    let mut wrong = Vec::new();
-    for _ in 0..3 {
-        match run() {
-            Ok(()) => return,
-            Err(what) => wrong.push(what),
-        }
-    }
-    panic!("three times: {}", wrong.join("; "));
 }

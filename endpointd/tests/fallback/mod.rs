@@ -9,11 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use anyhow::{Result, ensure};
 use ratewright_endpointd::backend::{
     BackendConfig, BackendError, Conn, FlowEvent, FlowEventKind, FlowFacts, PacingBackend,
 };
 use ratewright_endpointd::clock::now_ns;
 
+use crate::netns::tries::best_of_three;
 use crate::netns::{
     Namespace, Pair, Receiver, Trace, payload_rate_bps, settled_rate_bps, wait_for,
 };
@@ -199,26 +201,30 @@ pub fn wire_mbit(trace: &Trace, from_ns: u64, to_ns: u64, wire_per_payload: f64)
 
 /// A rate is held within 10 %, on average or between the pauses of a busy machine, and exceeded by no
 /// more on average: windows are short, and may cut one burst of 64 KiB at either end.
-#[track_caller]
-pub fn assert_kept(
+pub fn ensure_kept(
     trace: &Trace,
     from_ns: u64,
     to_ns: u64,
     wire_per_payload: f64,
     wanted_mbit: f64,
-) {
+) -> Result<()> {
     let settled = settled_rate_bps(trace, from_ns, to_ns) * wire_per_payload / 1e6;
     let mean = wire_mbit(trace, from_ns, to_ns, wire_per_payload);
     println!("{settled:.1} Mbit/s of {wanted_mbit} (mean {mean:.1})");
     let near = |mbit: f64| (mbit / wanted_mbit - 1.0).abs() < 0.10;
-    assert!(
+    ensure!(
         near(mean) || (near(settled) && mean < wanted_mbit),
         "{settled:.1} Mbit/s, {mean:.1} on average, of {wanted_mbit}"
     );
+    Ok(())
 }
 
 /// A bulk flow keeps each of `rates_mbit` within 2 %.
 pub fn rates_are_kept(open: Open, address: &str, wire_per_payload: f64, rates_mbit: &[u64]) {
+    best_of_three(|| try_rates(open, address, wire_per_payload, rates_mbit));
+}
+
+fn try_rates(open: Open, address: &str, wire_per_payload: f64, rates_mbit: &[u64]) -> Result<()> {
     let _alone = alone();
     let pair = cubic_pair();
     let mut driver = Driver::open(open, &pair);
@@ -246,20 +252,25 @@ pub fn rates_are_kept(open: Open, address: &str, wire_per_payload: f64, rates_mb
         let mean = error(payload_rate_bps(&trace, from, to));
         println!("{address} {rate} Mbit/s: {settled:+.3} % (mean {mean:+.3} %)");
         assert!(
-            settled.abs() < 2.0,
-            "{rate} Mbit/s is off by {settled:.2} %"
-        );
-        assert!(
             mean < 2.0,
             "{rate} Mbit/s is exceeded by {mean:.2} % on average"
         );
+        ensure!(
+            settled.abs() < 2.0,
+            "{rate} Mbit/s is off by {settled:.2} %"
+        );
     }
     driver.backend.shut_down().expect("shut down");
+    Ok(())
 }
 
 /// A lapsed lease leaves plain TCP, `settle_ms` after it at the latest; it is counted; a renewal does
 /// not bring the rate back, a new rate does.
 pub fn an_expired_rate_is_lifted(open: Open, wire_per_payload: f64, settle_ms: u64) {
+    best_of_three(|| try_expiry(open, wire_per_payload, settle_ms));
+}
+
+fn try_expiry(open: Open, wire_per_payload: f64, settle_ms: u64) -> Result<()> {
     let _alone = alone();
     let pair = cubic_pair();
     let mut driver = Driver::open(open, &pair);
@@ -291,12 +302,13 @@ pub fn an_expired_rate_is_lifted(open: Open, wire_per_payload: f64, settle_ms: u
     let trace = receiver.finish().remove(0);
 
     // While the lease was valid, and again under a new rate.
-    assert_kept(&trace, paced_from, expiry, wire_per_payload, 50.0);
-    assert_kept(&trace, again + 100 * MS, end, wire_per_payload, 50.0);
+    ensure_kept(&trace, paced_from, expiry, wire_per_payload, 50.0)?;
+    ensure_kept(&trace, again + 100 * MS, end, wire_per_payload, 50.0)?;
     let free = wire_mbit(&trace, expiry + settle_ms * MS, free_to, wire_per_payload);
     println!("after expiry {free:.0} Mbit/s");
-    assert!(free > 250.0, "still slow after the lease: {free} Mbit/s");
+    ensure!(free > 250.0, "still slow after the lease: {free} Mbit/s");
     driver.backend.shut_down().expect("shut down");
+    Ok(())
 }
 
 /// Writes in bursts with pauses: start, idle, resume, idle and close, in that order, each once.
@@ -485,6 +497,10 @@ pub fn the_table_is_bounded(open: Open) {
 
 /// The kill switch lifts every rate at once.
 pub fn clearing_all_lifts_every_rate(open: Open, wire_per_payload: f64) {
+    best_of_three(|| try_clearing(open, wire_per_payload));
+}
+
+fn try_clearing(open: Open, wire_per_payload: f64) -> Result<()> {
     let _alone = alone();
     let pair = cubic_pair();
     let mut driver = Driver::open(open, &pair);
@@ -502,10 +518,11 @@ pub fn clearing_all_lifts_every_rate(open: Open, wire_per_payload: f64) {
         sender.stop();
     }
     for trace in receiver.finish() {
-        assert_kept(&trace, cleared - 850 * MS, cleared, wire_per_payload, 20.0);
+        ensure_kept(&trace, cleared - 850 * MS, cleared, wire_per_payload, 20.0)?;
         let free = wire_mbit(&trace, cleared + 100 * MS, end, wire_per_payload);
         println!("cleared: {free:.0} Mbit/s");
-        assert!(free > 200.0, "still slow: {free} Mbit/s");
+        ensure!(free > 200.0, "still slow: {free} Mbit/s");
     }
     driver.backend.shut_down().expect("shut down");
+    Ok(())
 }

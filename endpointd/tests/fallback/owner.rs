@@ -4,10 +4,12 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use anyhow::{Result, ensure};
 use ratewright_endpointd::backend::BackendConfig;
 use ratewright_endpointd::clock::now_ns;
 
-use super::{Bulk, Driver, MS, Open, alone, assert_kept, config, cubic_pair, wire_mbit};
+use super::{Bulk, Driver, MS, Open, alone, config, cubic_pair, ensure_kept, wire_mbit};
+use crate::netns::tries::best_of_three;
 use crate::netns::{Pair, RIGHT_V4, Receiver, wait_for};
 
 /// Tells the process that it is the owner, and of which instance.
@@ -111,6 +113,15 @@ pub fn a_killed_owner_leaves_plain_tcp_and_a_restart_adopts(
     settle_ms: u64,
     left_behind: fn(&Pair) -> Vec<String>,
 ) {
+    best_of_three(|| try_restart(open, wire_per_payload, settle_ms, left_behind));
+}
+
+fn try_restart(
+    open: Open,
+    wire_per_payload: f64,
+    settle_ms: u64,
+    left_behind: fn(&Pair) -> Vec<String>,
+) -> Result<()> {
     let _alone = alone();
     let pair = cubic_pair();
     let _sweep = Sweep(open, &pair);
@@ -156,21 +167,22 @@ pub fn a_killed_owner_leaves_plain_tcp_and_a_restart_adopts(
     let written = sender.stop();
     let trace = receiver.finish().remove(0);
 
-    let rate = |from, to| wire_mbit(&trace, from, to, wire_per_payload);
-    let kept = |from, to| assert_kept(&trace, from, to, wire_per_payload, RATE_MBIT as f64);
-    kept(killed - 350 * MS, killed);
-    kept(paced_again + 100 * MS, end);
-    let dead = rate(lapsed + settle_ms * MS, restarted);
-    let given_back = rate(end + 100 * MS, after);
-    println!("killed and lapsed {dead:.0}, given back {given_back:.0} Mbit/s");
-    assert!(dead > 250.0, "{dead} Mbit/s after the owner's last lease");
-    assert!(
-        given_back > 250.0,
-        "{given_back} Mbit/s after the shut-down"
-    );
     assert_eq!(
         trace.last().map(|last| last.1),
         Some(written),
         "not a byte is lost"
     );
+    let rate = |from, to| wire_mbit(&trace, from, to, wire_per_payload);
+    let kept = |from, to| ensure_kept(&trace, from, to, wire_per_payload, RATE_MBIT as f64);
+    kept(killed - 350 * MS, killed)?;
+    kept(paced_again + 100 * MS, end)?;
+    let dead = rate(lapsed + settle_ms * MS, restarted);
+    let given_back = rate(end + 100 * MS, after);
+    println!("killed and lapsed {dead:.0}, given back {given_back:.0} Mbit/s");
+    ensure!(dead > 250.0, "{dead} Mbit/s after the owner's last lease");
+    ensure!(
+        given_back > 250.0,
+        "{given_back} Mbit/s after the shut-down"
+    );
+    Ok(())
 }
