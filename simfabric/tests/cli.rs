@@ -77,6 +77,17 @@ fn the_good_plan_is_good() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("8 hosts"));
 }
 
+/// A queue that holds one packet, to the byte, is as short as can be: what comes to an idle port goes on.
+#[test]
+fn a_queue_of_one_packet_is_no_mistake() {
+    let dir = TempDir::new().unwrap();
+    let plan = dir.path().join("plan.toml");
+    let limit = "\"drop-tail\"\nlimit_bytes = 1538";
+    std::fs::write(&plan, GOOD.replacen("\"drop-tail\"", limit, 1)).unwrap();
+    let summary = run(&plan, &dir.path().join("out"), &[]);
+    assert!(summary["goodput_gbps"].as_f64().unwrap() > 0.0, "{summary}");
+}
+
 /// Each mistake is one line with the file, the line of the mistake, and what is wrong.
 #[test]
 fn bad_plans_get_one_clear_error_with_the_place() {
@@ -215,7 +226,49 @@ fn bad_plans_get_one_clear_error_with_the_place() {
             "packets = 10",
             "packets = 10\nqueue = { discipline = \"drop-tail\", shared_buffer = { bytes = 0, alpha = 1.0 } }",
             20,
-            "a shared buffer of 0 bytes",
+            "0 bytes hold no packet",
+        ),
+        (
+            "\"drop-tail\"",
+            "\"drop-tail\"\nlimit_bytes = 0",
+            16,
+            "a queue's length must not be 0",
+        ),
+        (
+            "\"drop-tail\"",
+            "\"drop-tail\"\nlimit_bytes = 1537",
+            16,
+            "1537 bytes hold no packet, and all would be dropped: one takes 1538 bytes on a link",
+        ),
+        (
+            "\"drop-tail\"",
+            "\"ecn-threshold\"\nmark_bytes = 1\nlimit_bytes = 1000",
+            17,
+            "1000 bytes hold no packet",
+        ),
+        (
+            "\"drop-tail\"",
+            "\"strict-priority\"\nclasses = 2\neach = { discipline = \"codel\", limit_bytes = 84 }",
+            17,
+            "84 bytes hold no packet",
+        ),
+        (
+            "[queue]\ndiscipline = \"drop-tail\"",
+            "[packet]\nmss_bytes = 9000\n[queue]\ndiscipline = \"drop-tail\"\nshared_buffer = { bytes = 9077, alpha = 1.0 }",
+            18,
+            "9077 bytes hold no packet, and all would be dropped: one takes 9078",
+        ),
+        (
+            "[queue]\ndiscipline = \"drop-tail\"",
+            "[packet]\nmss_bytes = 40000\n[queue]\ndiscipline = \"pfabric\"",
+            16,
+            "36864 bytes hold no packet",
+        ),
+        (
+            "packets = 10",
+            "packets = 10\nnic_queue = { discipline = \"drop-tail\", limit_bytes = 1500 }",
+            20,
+            "1500 bytes hold no packet",
         ),
         (
             "\"web\"",

@@ -52,26 +52,34 @@ pub(super) fn read_queues<'a>(
     nic_queue: Option<Section<'a>>,
     fabric: &mut FabricConfig,
 ) -> Result<(), PlanError> {
+    let packet_bytes = fabric.framing.wire_bytes(fabric.framing.mss_bytes);
     if let Some((mut table, span)) = queue {
         fabric.shared_buffer = source::take(&mut table, "shared_buffer")
             .map(|value| {
                 let (table, span) = source.table("shared_buffer", value)?;
-                shared_buffer(source, &source.section(table, span)?)
+                shared_buffer(source, &source.section(table, span)?, packet_bytes)
             })
             .transpose()?;
-        fabric.edge = queue::read(source, table, span)?;
+        fabric.edge = queue::read(source, table, span, packet_bytes)?;
         fabric.core = fabric.edge.clone();
     }
     if let Some((table, span)) = nic_queue {
-        fabric.nic = queue::read(source, table, span)?;
+        fabric.nic = queue::read(source, table, span, packet_bytes)?;
     }
     Ok(())
 }
 
-fn shared_buffer(source: &Source<'_>, t: &BufferTable) -> Result<SharedBuffer, PlanError> {
-    if *t.bytes.get_ref() == 0 {
-        return Err(source.error(Some(t.bytes.span()), "a shared buffer of 0 bytes"));
-    }
+fn shared_buffer(
+    source: &Source<'_>,
+    t: &BufferTable,
+    packet_bytes: u16,
+) -> Result<SharedBuffer, PlanError> {
+    queue::holds_a_packet(
+        source,
+        Some(t.bytes.span()),
+        *t.bytes.get_ref(),
+        packet_bytes,
+    )?;
     if !(*t.alpha.get_ref() > 0.0 && t.alpha.get_ref().is_finite()) {
         return Err(source.error(Some(t.alpha.span()), "`alpha` must be above 0"));
     }

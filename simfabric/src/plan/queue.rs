@@ -22,6 +22,9 @@ pub const DISCIPLINES: [&str; 8] = [
     "strict-priority",
 ];
 
+/// pFabric's queue, if the plan does not say how long it is.
+const PFABRIC_BYTES: u64 = 36_864;
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DropTail {
@@ -80,7 +83,7 @@ fn share(source: &Source<'_>, given: Option<&Spanned<f64>>, usual: f64) -> Resul
     }
 }
 
-fn red(source: &Source<'_>, t: RedTable) -> Result<QueueConfig, PlanError> {
+fn red(source: &Source<'_>, t: RedTable, packet_bytes: u16) -> Result<QueueConfig, PlanError> {
     let usual = RedConfig::default();
     let (min, max) = (*t.min_packets.get_ref(), *t.max_packets.get_ref());
     if !(min >= 0.0 && max > min && max.is_finite()) {
@@ -94,12 +97,12 @@ fn red(source: &Source<'_>, t: RedTable) -> Result<QueueConfig, PlanError> {
         weight: share(source, t.weight.as_ref(), usual.weight)?,
         ecn: t.ecn.unwrap_or(usual.ecn),
     };
-    let limit = limit(source, t.limit_packets, t.limit_bytes)?.unwrap_or_default();
+    let limit = limit(source, t.limit_packets, t.limit_bytes, packet_bytes)?.unwrap_or_default();
     Ok(QueueConfig::Red { control, limit })
 }
 
 /// A length in packets or bytes; `None` where neither is given.
-fn limit(
+fn length(
     source: &Source<'_>,
     packets: Option<Spanned<u32>>,
     bytes: Option<Spanned<u64>>,
@@ -117,11 +120,44 @@ fn limit(
     }
 }
 
+/// What a queue holds, at least a packet of `packet_bytes`: one that is shorter would drop everything.
+fn limit(
+    source: &Source<'_>,
+    packets: Option<Spanned<u32>>,
+    bytes: Option<Spanned<u64>>,
+    packet_bytes: u16,
+) -> Result<Option<Limit>, PlanError> {
+    let span = bytes.as_ref().map(Spanned::span);
+    let limit = length(source, packets, bytes)?;
+    match limit {
+        Some(Limit::Bytes(bytes)) => holds_a_packet(source, span, bytes, packet_bytes)?,
+        Some(Limit::Packets(_) | Limit::Unlimited) | None => {}
+    }
+    Ok(limit)
+}
+
+/// Refuses room that is less than a packet.
+pub(super) fn holds_a_packet(
+    source: &Source<'_>,
+    at: Option<Range<usize>>,
+    bytes: u64,
+    packet_bytes: u16,
+) -> Result<(), PlanError> {
+    if bytes >= u64::from(packet_bytes) {
+        return Ok(());
+    }
+    let message = format!(
+        "{bytes} bytes hold no packet, and all would be dropped: one takes {packet_bytes} bytes on a link"
+    );
+    Err(source.error(at, message))
+}
+
 /// Classes and the queue of each, which is of a simpler discipline.
 fn strict_priority<'a>(
     source: &Source<'a>,
     mut table: Table<'a>,
     span: Range<usize>,
+    packet_bytes: u16,
 ) -> Result<QueueConfig, PlanError> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -132,7 +168,7 @@ fn strict_priority<'a>(
         None => QueueConfig::default(),
         Some(value) => {
             let (inner, at) = source.table("each", value)?;
-            let each = read(source, inner, at.clone())?;
+            let each = read(source, inner, at.clone(), packet_bytes)?;
             match each {
                 QueueConfig::Xcp { .. } | QueueConfig::StrictPriority { .. } => {
                     let message = "the queue of a class cannot be xcp or strict-priority";
@@ -153,16 +189,18 @@ fn strict_priority<'a>(
     })
 }
 
-/// Reads a queue table.
+/// Reads a queue table. A full packet takes `packet_bytes` on a link.
 pub(super) fn read<'a>(
     source: &Source<'a>,
     mut table: Table<'a>,
     span: Range<usize>,
+    packet_bytes: u16,
 ) -> Result<QueueConfig, PlanError> {
     let (kind, _) = source.choice(&mut table, span.clone(), "discipline", &DISCIPLINES)?;
     if kind == "drop-tail" {
         let t: DropTail = source.section(table, span)?;
-        let limit = limit(source, t.limit_packets, t.limit_bytes)?.unwrap_or_default();
+        let limit =
+            limit(source, t.limit_packets, t.limit_bytes, packet_bytes)?.unwrap_or_default();
         return Ok(QueueConfig::DropTail { limit });
     }
     match kind {
@@ -174,21 +212,26 @@ pub(super) fn read<'a>(
                 interval: t.interval.map_or(usual.interval, |d| d.0),
                 ecn: t.ecn.unwrap_or(usual.ecn),
             };
-            let limit = limit(source, t.limit_packets, t.limit_bytes)?.unwrap_or_default();
+            let limit =
+                limit(source, t.limit_packets, t.limit_bytes, packet_bytes)?.unwrap_or_default();
             return Ok(if kind == "codel" {
                 QueueConfig::Codel { control, limit }
             } else {
                 QueueConfig::SfqCodel { control, limit }
             });
         }
-        "strict-priority" => return strict_priority(source, table, span),
-        "red" => return red(source, source.section(table, span)?),
+        "strict-priority" => return strict_priority(source, table, span, packet_bytes),
+        "red" => return red(source, source.section(table, span)?, packet_bytes),
         "pfabric" => {
-            let t: DropTail = source.section(table, span)?;
-            let limit = limit(source, t.limit_packets, t.limit_bytes)?;
-            return Ok(QueueConfig::PFabric {
-                limit: limit.unwrap_or(Limit::Bytes(36_864)),
-            });
+            let t: DropTail = source.section(table, span.clone())?;
+            let limit = match limit(source, t.limit_packets, t.limit_bytes, packet_bytes)? {
+                Some(limit) => limit,
+                None => {
+                    holds_a_packet(source, Some(span), PFABRIC_BYTES, packet_bytes)?;
+                    Limit::Bytes(PFABRIC_BYTES)
+                }
+            };
+            return Ok(QueueConfig::PFabric { limit });
         }
         "xcp" => {
             let t: XcpTable = source.section(table, span)?;
@@ -199,18 +242,19 @@ pub(super) fn read<'a>(
                 least_interval: t.least_interval.map_or(usual.least_interval, |d| d.0),
                 ..usual
             };
-            let limit = limit(source, t.limit_packets, t.limit_bytes)?.unwrap_or_default();
+            let limit =
+                limit(source, t.limit_packets, t.limit_bytes, packet_bytes)?.unwrap_or_default();
             return Ok(QueueConfig::Xcp { control, limit });
         }
         _ => {}
     }
     let t: EcnThreshold = source.section(table, span.clone())?;
-    let mark_at = limit(source, t.mark_packets, t.mark_bytes)?.ok_or_else(|| {
+    let mark_at = length(source, t.mark_packets, t.mark_bytes)?.ok_or_else(|| {
         source.error(
             Some(span),
             "the threshold is missing; add `mark_packets` or `mark_bytes`",
         )
     })?;
-    let limit = limit(source, t.limit_packets, t.limit_bytes)?.unwrap_or_default();
+    let limit = limit(source, t.limit_packets, t.limit_bytes, packet_bytes)?.unwrap_or_default();
     Ok(QueueConfig::EcnThreshold { mark_at, limit })
 }
