@@ -291,6 +291,35 @@ fn a_bench_runs_as_many_packet_hops_as_asked_for() {
     }
 }
 
+/// `bench --growth` runs every size for the same simulated time, so that larger ones have more packet-hops, and fits a
+/// line to the least times and to the medians.
+#[test]
+fn a_bench_of_growth_fits_a_line_to_all_sizes() {
+    let arguments = ["bench", "--growth", "--simulated-us", "10", "--rounds", "1"];
+    let output = simfabric(&[&arguments[..], &["--json"]].concat());
+    assert!(output.status.success());
+    let result: Value = serde_json::from_slice(&output.stdout).expect("the result is JSON");
+    let sizes = result["sizes"].as_array().unwrap();
+    let of = |key: &str| -> Vec<u64> { sizes.iter().map(|s| s[key].as_u64().unwrap()).collect() };
+    let (hosts, hops) = (of("hosts"), of("packet_hops"));
+    assert_eq!((hosts[0], hosts.last()), (16, Some(&2_048)), "{result}");
+    assert!(
+        hosts.is_sorted() && hops.is_sorted() && hops[0] > 100,
+        "{result}"
+    );
+    for fit in ["least", "median"] {
+        let fit = &result[fit];
+        assert!(fit["exponent"].as_f64().unwrap().is_finite(), "{result}");
+        assert!(fit["line_worst"].as_f64().unwrap() >= 0.0, "{result}");
+    }
+    let output = simfabric(&arguments);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && text.contains("time grows as hops^"),
+        "{text}"
+    );
+}
+
 /// The runs of a figure on one thread and on two: the same bytes of every file.
 #[test]
 fn a_reproduction_does_not_depend_on_jobs() {

@@ -1,6 +1,7 @@
 //! The engine's own speed: a permutation of hosts at 100 Gbit/s, in packet-hops per second. A
 //! packet-hop is a packet, acknowledgements too, that leaves one queue onto one link.
 
+pub mod growth;
 pub mod memory;
 
 use ratewright_topology::{BuildError, EcmpConfig, FatTree, HostId, ThreeTierClos, Topology};

@@ -1,5 +1,6 @@
 //! The commands that work with plans and results.
 
+mod bench;
 mod compare;
 mod reproduce;
 mod run;
@@ -15,6 +16,7 @@ use ratewright_simfabric::workload::{SizeDistribution, sizes};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
+pub(crate) use bench::BenchArgs;
 pub(crate) use compare::CompareArgs;
 pub(crate) use reproduce::ReproduceArgs;
 pub(crate) use run::RunArgs;

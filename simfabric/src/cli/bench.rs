@@ -1,0 +1,273 @@
+//! `simfabric bench`: the engine's own speed.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Args;
+use ratewright_simfabric::bench::growth::{self, Fit};
+use ratewright_simfabric::bench::{self, memory::Lines};
+use ratewright_simfabric::{Records, Sim, Time};
+use serde::Serialize;
+
+/// What `bench` takes.
+#[derive(Args, Debug)]
+pub(crate) struct BenchArgs {
+    /// Hosts of the permutation.
+    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(2..=65_536))]
+    hosts: u32,
+    /// Packet-hops to simulate at least; the run ends at most 65,536 events later, or with the window of a large fabric.
+    #[arg(long, default_value_t = 20_000_000)]
+    packet_hops: u64,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+    /// Measure instead how long cache lines take of so much memory, which bounds large runs.
+    #[arg(long, conflicts_with_all = ["hosts", "packet_hops", "json"])]
+    memory: bool,
+    /// Measure instead how the time grows with the packet-hops: sizes from 16 to 2,048 hosts, each for the same simulated
+    /// time, in turns.
+    #[arg(long, conflicts_with_all = ["hosts", "packet_hops", "memory"])]
+    growth: bool,
+    /// Simulated microseconds of each run of `--growth`.
+    #[arg(long, default_value_t = 500, requires = "growth", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    simulated_us: u64,
+    /// Runs of each size of `--growth`.
+    #[arg(long, default_value_t = 5, requires = "growth", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    rounds: u32,
+}
+
+#[derive(Serialize, Debug)]
+struct BenchResult {
+    scenario: String,
+    packet_hops: u64,
+    packet_hops_per_s: f64,
+    events_per_s: f64,
+    wall_s: f64,
+    simulated_us: f64,
+    peak_rss_bytes: u64,
+    packets_high_water: usize,
+}
+
+mod clock {
+    use std::time::{Duration, Instant};
+
+    /// Runs something and says how long it took.
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the one place that measures time"
+    )]
+    pub(crate) fn timed<R>(work: impl FnOnce() -> R) -> (R, Duration) {
+        let begin = Instant::now();
+        let result = work();
+        (result, begin.elapsed())
+    }
+}
+
+/// The most memory that the process had, from the kernel.
+fn peak_rss_bytes() -> anyhow::Result<u64> {
+    let status =
+        std::fs::read_to_string("/proc/self/status").context("cannot read /proc/self/status")?;
+    let line = status
+        .lines()
+        .find_map(|l| l.strip_prefix("VmHWM:"))
+        .context("no VmHWM in /proc/self/status")?;
+    let kib: u64 = line
+        .trim()
+        .trim_end_matches(" kB")
+        .parse()
+        .context("VmHWM is no number")?;
+    Ok(kib * 1_024)
+}
+
+/// Kibibytes of memory whose lines are measured.
+const MEMORY_KIB: [usize; 9] = [256, 512, 1_024, 2_048, 4_096, 8_192, 16_384, 32_768, 65_536];
+/// Lines that are waited for, and that are fetched ahead, per size.
+const LINES: [usize; 2] = [1_000_000, 8_000_000];
+
+fn run_memory_bench() -> anyhow::Result<()> {
+    for kib in MEMORY_KIB {
+        let mut lines = Lines::new(kib * 1_024, 1);
+        // Once, so that all of it is there.
+        lines.touch(LINES[1] / 4);
+        std::hint::black_box(lines.chase(LINES[0] / 4));
+        let (_, waited) = clock::timed(|| std::hint::black_box(lines.chase(LINES[0])));
+        let ((), fetched) = clock::timed(|| lines.touch(LINES[1]));
+        std::hint::black_box(lines.touched());
+        let per_line = |took: Duration, lines: usize| took.as_secs_f64() * 1e9 / lines as f64;
+        say!(
+            "{:>6.2} MiB: {:>6.1} ns for a line that is waited for, {:>5.2} ns for one that was fetched ahead",
+            kib as f64 / 1_024.0,
+            per_line(waited, LINES[0]),
+            per_line(fetched, LINES[1])
+        );
+    }
+    Ok(())
+}
+
+impl BenchArgs {
+    /// Measures what was asked for.
+    pub(crate) fn run(&self) -> anyhow::Result<()> {
+        if self.memory {
+            return run_memory_bench();
+        }
+        if self.growth {
+            return run_growth_bench(self);
+        }
+        let (hosts, records, wall) = permutation(self.hosts, Time::MAX, self.packet_hops)?;
+        report(self, hosts, &records, wall)
+    }
+}
+
+/// Runs the permutation of so many hosts, or a few more, until then, or until there were so many packet-hops.
+fn permutation(
+    hosts: u32,
+    end: Time,
+    packet_hops: u64,
+) -> anyhow::Result<(u32, Records, Duration)> {
+    let topology = bench::fabric(hosts)?;
+    let hosts = topology.hosts().len() as u32;
+    let mut sim = Sim::new(
+        bench::config(1),
+        topology,
+        bench::permutation(hosts),
+        bench::transport(),
+    )?;
+    let (ended, wall) = clock::timed(|| {
+        sim.run_with(end, |progress| {
+            if progress.packet_hops < packet_hops {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        })
+    });
+    ended?;
+    let records = sim.records();
+    records.conservation?;
+    Ok((hosts, records, wall))
+}
+
+#[derive(Serialize, Debug)]
+struct GrowthResult {
+    simulated_us: u64,
+    rounds: u32,
+    sizes: Vec<SizeResult>,
+    least: Option<Fit>,
+    median: Option<Fit>,
+}
+
+#[derive(Serialize, Debug)]
+struct SizeResult {
+    hosts: u32,
+    packet_hops: u64,
+    least_s: f64,
+    median_s: f64,
+}
+
+fn run_growth_bench(args: &BenchArgs) -> anyhow::Result<()> {
+    let end = Time::from_us(args.simulated_us);
+    let mut hops = [0; growth::HOSTS.len()];
+    let mut walls: [Vec<f64>; growth::HOSTS.len()] = Default::default();
+    for _ in 0..args.rounds {
+        for (i, hosts) in growth::HOSTS.into_iter().enumerate() {
+            let (_, records, wall) = permutation(hosts, end, u64::MAX)?;
+            hops[i] = records.packet_hops;
+            walls[i].push(wall.as_secs_f64());
+        }
+    }
+    let sizes: Vec<SizeResult> = growth::HOSTS
+        .into_iter()
+        .zip(hops)
+        .zip(&mut walls)
+        .map(|((hosts, packet_hops), walls)| {
+            walls.sort_by(f64::total_cmp);
+            SizeResult {
+                hosts,
+                packet_hops,
+                least_s: walls[0],
+                median_s: walls[walls.len() / 2],
+            }
+        })
+        .collect();
+    let fit = |of: fn(&SizeResult) -> f64| {
+        let runs: Vec<_> = sizes
+            .iter()
+            .map(|s| (s.packet_hops as f64, of(s)))
+            .collect();
+        Fit::of(&runs)
+    };
+    let result = GrowthResult {
+        simulated_us: args.simulated_us,
+        rounds: args.rounds,
+        least: fit(|size| size.least_s),
+        median: fit(|size| size.median_s),
+        sizes,
+    };
+    if args.json {
+        say!("{}", serde_json::to_string_pretty(&result)?);
+        return Ok(());
+    }
+    say!(
+        "DCTCP permutations at 100 Gbit/s, {} us simulated, {} runs each:",
+        result.simulated_us,
+        result.rounds
+    );
+    say!(" hosts  packet-hops  least ms  (median)  least ns/hop  (median)");
+    for size in &result.sizes {
+        let per_hop = |s: f64| s * 1e9 / size.packet_hops as f64;
+        say!(
+            "{:>6} {:>12} {:>9.1} {:>9} {:>13.1} {:>9}",
+            size.hosts,
+            size.packet_hops,
+            size.least_s * 1e3,
+            format!("({:.1})", size.median_s * 1e3),
+            per_hop(size.least_s),
+            format!("({:.1})", per_hop(size.median_s)),
+        );
+    }
+    for (name, fit) in [("least", result.least), ("median", result.median)] {
+        let Some(fit) = fit else { continue };
+        say!(
+            "{name}: time grows as hops^{:.3}; straight line {:.1} ns per hop and {:.0} ms, R2 {:.4}, at most {:.1} % of the longest time off",
+            fit.exponent,
+            fit.line_ns_per_hop,
+            fit.line_begins_s * 1e3,
+            fit.line_r2,
+            fit.line_worst * 100.0
+        );
+    }
+    Ok(())
+}
+
+fn report(args: &BenchArgs, hosts: u32, records: &Records, wall: Duration) -> anyhow::Result<()> {
+    let wall_s = wall.as_secs_f64();
+    let result = BenchResult {
+        scenario: format!("DCTCP permutation of {hosts} hosts at 100 Gbit/s"),
+        packet_hops: records.packet_hops,
+        packet_hops_per_s: records.packet_hops as f64 / wall_s,
+        events_per_s: records.events as f64 / wall_s,
+        wall_s,
+        simulated_us: records.now.as_us_f64(),
+        peak_rss_bytes: peak_rss_bytes()?,
+        packets_high_water: records.packets_high_water,
+    };
+    if args.json {
+        say!("{}", serde_json::to_string_pretty(&result)?);
+    } else {
+        say!("{}", result.scenario);
+        say!(
+            "  {:.2} M packet-hops/s ({} in {wall_s:.2} s)",
+            result.packet_hops_per_s / 1e6,
+            result.packet_hops
+        );
+        say!("  {:.2} M events/s", result.events_per_s / 1e6);
+        say!(
+            "  {:.0} us simulated, {} packets at most, {:.1} MiB of memory",
+            result.simulated_us,
+            result.packets_high_water,
+            result.peak_rss_bytes as f64 / 1_048_576.0
+        );
+    }
+    Ok(())
+}
