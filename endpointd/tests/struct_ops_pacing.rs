@@ -211,7 +211,7 @@ fn clearing_all_rates_releases_every_socket_at_once() {
         assert_eq!(driver.backend.stats().expired, 0, "a release is no expiry");
         senders.into_iter().for_each(Sender::stop);
         for trace in receiver.finish() {
-            let before = settled_rate_bps(&trace, released - 800 * MS, released);
+            let before = settled_rate_bps(&trace, released - 800 * MS, released) * WIRE_V4;
             let after = payload_rate_bps(&trace, released + 20 * MS, end);
             ensure!((45e6..55e6).contains(&before), "{before} bit/s while paced");
             ensure!(after > 5.0 * 50e6, "{after} bit/s after the release");
