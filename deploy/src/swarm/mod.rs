@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`options`] | the command line, and what is offered |
 //! | [`target`] | the allocator: a child with throw-away certificates, or one that runs |
+//! | [`cores`] | a core of its own for a shard that spins |
 //! | [`bypass`] | the pair of interfaces for an allocator on DPDK |
 //! | [`net`] | the QUIC connections, on a thread of their own |
 //! | [`known`] | the topology, which thousands of Welcomes repeat |
@@ -18,6 +19,7 @@
 //! measurement; then traffic stands still, and the views of both ends are compared.
 
 pub mod bypass;
+pub mod cores;
 pub mod known;
 pub mod net;
 pub mod options;

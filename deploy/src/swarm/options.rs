@@ -113,7 +113,7 @@ pub struct SwarmOptions {
     /// Threads for sealed datagrams in the allocator that is started
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub shards: u16,
-    /// Let those threads spin
+    /// Let those threads spin; one that is alone gets a core of its own, which the hosts keep off (unless --set pin_core)
     #[arg(long)]
     pub busy_poll: bool,
     /// The driver of --transport dpdk
@@ -183,6 +183,16 @@ const DEFAULT_HOST_BPS: u64 = 10_000_000_000;
 const LEAST_HOST_BPS: u64 = 10_000;
 
 impl SwarmOptions {
+    /// Whether one of the lines for `[allocation]` sets `key`.
+    #[must_use]
+    pub fn is_set(&self, key: &str) -> bool {
+        let mut keys = self
+            .settings
+            .iter()
+            .filter_map(|line| line.split('=').next());
+        keys.any(|set| set.trim() == key)
+    }
+
     /// Checks what the parser cannot.
     ///
     /// # Errors

@@ -12,8 +12,8 @@ use anyhow::{Context, Result, bail};
 use ratewright_topology::TwoTierClos;
 use tempfile::TempDir;
 
-use super::bypass;
 use super::options::{Engine, Plan, SwarmOptions, Transport};
+use super::{bypass, cores};
 use crate::admin;
 use crate::certs::{self, Authority, Pair};
 use crate::clock;
@@ -119,7 +119,7 @@ impl Target {
         };
         let address = SocketAddr::from((ip, free_port(ip)?));
         let admin = format!("unix:{}", path.join("admin.sock").display());
-        let config = config(options, plan, address, &admin);
+        let config = config(options, plan, address, &admin, cores::for_shard(options)?);
         write(path, "allocator.toml", &config)?;
         let mut command = Command::new(program);
         command.arg("--config").arg(path.join("allocator.toml"));
@@ -258,7 +258,13 @@ fn topology(sessions: u32, host_bps: u64) -> Result<String> {
         .to_toml_string())
 }
 
-fn config(options: &SwarmOptions, plan: &Plan, address: SocketAddr, admin: &str) -> String {
+fn config(
+    options: &SwarmOptions,
+    plan: &Plan,
+    address: SocketAddr,
+    admin: &str,
+    shard_core: Option<usize>,
+) -> String {
     let hot = match options.transport {
         Transport::Quic => "quic",
         Transport::Udp => "udp",
@@ -285,15 +291,11 @@ fn config(options: &SwarmOptions, plan: &Plan, address: SocketAddr, admin: &str)
         };
         let _ = writeln!(text, "engine = \"{engine}\"");
     }
-    let is_set = |key: &str| {
-        let mut keys = options
-            .settings
-            .iter()
-            .filter_map(|line| line.split('=').next());
-        keys.any(|set| set.trim() == key)
-    };
+    if let Some(core) = shard_core {
+        let _ = writeln!(text, "pin_core = {core}");
+    }
     for (key, value) in plan.pace.settings() {
-        if !is_set(key) {
+        if !options.is_set(key) {
             let _ = writeln!(text, "{key} = {value}");
         }
     }
