@@ -71,6 +71,8 @@ pub struct Choices {
     pub workload: &'static str,
     /// Its sizes are taken times this.
     pub size_factor: f64,
+    /// Larger ones are cut to so many bytes.
+    pub size_cut: u64,
     /// Bytes around the payload.
     pub framing: Framing,
     /// Hosts' queues are of the scheme's discipline, as all queues of an ns-2 model are.
@@ -139,6 +141,7 @@ impl Default for Choices {
         Self {
             workload: "web",
             size_factor: 1.0,
+            size_cut: u64::MAX,
             framing: NS2,
             nic_of_scheme: true,
             nic_limit_packets: u32::MAX,
@@ -208,6 +211,11 @@ pub const KEYS: &[(&str, &str, &str)] = &[
         "size-factor",
         "a number above 0",
         "sizes are taken times this",
+    ),
+    (
+        "size-cut",
+        "a number above 0",
+        "larger flowlets are cut to so many bytes",
     ),
     ("framing", "ethernet or ns2", "bytes around the payload"),
     ("nic", "fifo or scheme", "discipline of hosts' queues"),
@@ -379,6 +387,7 @@ impl Choices {
             "size-factor" => {
                 self.size_factor = above_zero(value).filter(|f: &f64| f.is_finite())?;
             }
+            "size-cut" => self.size_cut = above_zero(value)?,
             "framing" => {
                 self.framing = one_of(value, [("ethernet", Framing::default()), ("ns2", NS2)])?;
             }
@@ -472,15 +481,26 @@ impl Choices {
     /// If it is not a published one, or the factor leaves nothing of it.
     pub fn sizes_of(&self, workload: &str) -> Result<SizeDistribution, SizeError> {
         let published = SizeDistribution::published(workload)?;
-        if (self.size_factor - 1.0).abs() < f64::EPSILON {
-            return Ok(published);
+        let mut sizes = published;
+        if (self.size_factor - 1.0).abs() >= f64::EPSILON {
+            let times = |bytes: u64| (bytes as f64 * self.size_factor).round() as u64;
+            let points = sizes.points().iter();
+            let points = points
+                .map(|&(bytes, share)| (times(bytes), share))
+                .collect();
+            let name = format!("{workload} × {}", self.size_factor);
+            sizes = SizeDistribution::from_points(&name, points)?;
         }
-        let points = published
-            .points()
-            .iter()
-            .map(|&(bytes, share)| ((bytes as f64 * self.size_factor).round() as u64, share))
-            .collect();
-        SizeDistribution::from_points(&format!("{} × {}", workload, self.size_factor), points)
+        let largest = sizes.points().last().map_or(0, |point| point.0);
+        if self.size_cut < largest {
+            let cut = self.size_cut;
+            let points = sizes.points().iter().copied();
+            let mut points: Vec<_> = points.filter(|point| point.0 < cut).collect();
+            points.extend([(cut, sizes.cdf(cut as f64)), (cut, 1.0)]);
+            let name = format!("{} up to {cut}", sizes.name());
+            sizes = SizeDistribution::from_points(&name, points)?;
+        }
+        Ok(sizes)
     }
 }
 
@@ -541,5 +561,23 @@ mod tests {
         choices.set("size-factor=3").unwrap();
         let after = choices.sizes().unwrap().mean_bytes();
         assert!((after / before - 3.0).abs() < 1e-3, "{before} {after}");
+    }
+
+    /// What is cut has the size of the cut; all else is as before.
+    #[test]
+    fn a_cut_shortens_what_is_larger() {
+        let mut choices = Choices::default();
+        let whole = choices.sizes_of("hadoop").unwrap();
+        choices.set("size-cut=1000000").unwrap();
+        let cut = choices.sizes_of("hadoop").unwrap();
+        for i in 0..=1_000 {
+            let share = f64::from(i) / 1_000.0;
+            // A byte for rounding.
+            let expected = whole.quantile(share).min(1_000_000);
+            assert!(cut.quantile(share).abs_diff(expected) <= 1, "{share}");
+        }
+        choices.set("size-cut=1000000000").unwrap();
+        let uncut = choices.sizes_of("hadoop").unwrap();
+        assert_eq!(uncut.points(), whole.points());
     }
 }

@@ -23,10 +23,13 @@ use crate::control::allocator::AllocatorCounts;
 use crate::control::fluid::{Arrival, FluidConfig, FluidFabric};
 use crate::control::{ETHERNET_BYTES, PREAMBLE_AND_GAP_BYTES, Traffic};
 use crate::run::{Config, Sim};
-use crate::time::Time;
+use crate::time::{Span, Time};
 use crate::transport::flowtune::{Flowtune, FlowtuneConfig};
-use crate::workload::Poisson;
+use crate::workload::{Arrivals, Poisson};
 use crate::{FlowSpec, SimRng};
+
+/// Parts of a warm-up.
+const WARM_UP_PARTS: u32 = 5;
 
 /// A run to be made.
 #[derive(Clone, Debug, PartialEq)]
@@ -86,6 +89,24 @@ pub struct Sample {
     pub active_per_host: f64,
     /// The largest load over capacity that any iteration handed out.
     pub max_link_load: f64,
+    /// How the run came there: the warm-up in parts, each twice as long as the one before, and what was
+    /// counted after it.
+    pub growth: Vec<Part>,
+}
+
+/// Part of a run.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct Part {
+    /// When it begins.
+    pub from_ms: f64,
+    /// When it ends.
+    pub to_ms: f64,
+    /// Flowlets active at once, on average, per server.
+    pub active_per_host: f64,
+    /// Rate updates per flowlet that started.
+    pub updates_per_flowlet: f64,
+    /// Both directions as [`Counting::Ip`] counts, in per cent of the capacity.
+    pub ip_percent: f64,
 }
 
 impl Sample {
@@ -125,6 +146,7 @@ pub fn flows(case: &Case) -> Result<impl Iterator<Item = FlowSpec> + use<>, Expe
     }))
 }
 
+#[derive(Clone, Copy)]
 struct Counted {
     to: Traffic,
     from: Traffic,
@@ -134,13 +156,34 @@ struct Counted {
     max_link_load: f64,
 }
 
+/// Bytes of so many servers' links in this time, as per cent of their capacity.
+fn percent(hosts: u32, span: Span, bytes: u64) -> f64 {
+    let host_seconds = f64::from(hosts) * span.as_secs_f64();
+    bytes as f64 * 800.0 / (host_seconds * scene::HOST_BPS as f64)
+}
+
+/// Without Ethernet: every datagram is longer than the minimum frame's padding.
+fn ip_bytes(total: &Traffic) -> u64 {
+    total.wire_bytes - u64::from(ETHERNET_BYTES + PREAMBLE_AND_GAP_BYTES) * total.datagrams
+}
+
+fn part(hosts: u32, (from, to): (Time, Time), counted: &Counted) -> Part {
+    let total = counted.to.plus(&counted.from);
+    let ms = |time: Time| time.since(Time::ZERO).as_secs_f64() * 1e3;
+    Part {
+        from_ms: ms(from),
+        to_ms: ms(to),
+        active_per_host: counted.active_per_iteration / f64::from(hosts),
+        updates_per_flowlet: counted.counts.updates as f64 / counted.started.max(1) as f64,
+        ip_percent: percent(hosts, to.since(from), ip_bytes(&total)),
+    }
+}
+
 fn sample(case: &Case, counted: &Counted) -> Sample {
     let hosts = case.racks * scene::HOSTS_PER_RACK;
-    let seconds = case.end.since(case.warm_up).as_secs_f64();
-    let host_seconds = f64::from(hosts) * seconds;
-    let percent = |bytes: u64| bytes as f64 * 800.0 / (host_seconds * scene::HOST_BPS as f64);
-    // Every datagram is longer than the minimum frame's padding.
-    let ethernet = u64::from(ETHERNET_BYTES + PREAMBLE_AND_GAP_BYTES);
+    let span = case.end.since(case.warm_up);
+    let host_seconds = f64::from(hosts) * span.as_secs_f64();
+    let percent = |bytes: u64| percent(hosts, span, bytes);
     let total = counted.to.plus(&counted.from);
     // IPv4 and TCP without options, and the paper's encoding (flowtune §5.3).
     let AllocatorCounts {
@@ -159,7 +202,7 @@ fn sample(case: &Case, counted: &Counted) -> Sample {
         threshold: case.threshold,
         to_allocator_percent: percent(counted.to.wire_bytes),
         from_allocator_percent: percent(counted.from.wire_bytes),
-        ip_percent: percent(total.wire_bytes - ethernet * total.datagrams),
+        ip_percent: percent(ip_bytes(&total)),
         bare_percent: percent(counted.to.bare_wire_bytes + counted.from.bare_wire_bytes),
         paper_percent: percent(said + 40 * packets),
         alone_percent: percent(said + 40 * (starts + ends + updates)),
@@ -169,6 +212,7 @@ fn sample(case: &Case, counted: &Counted) -> Sample {
         starts_per_host_s: counted.started as f64 / host_seconds,
         active_per_host: counted.active_per_iteration / f64::from(hosts),
         max_link_load: counted.max_link_load,
+        growth: Vec::new(),
     }
 }
 
@@ -248,40 +292,55 @@ pub fn packet_level(case: &Case) -> Result<Sample, ExperimentError> {
         ..Config::default()
     };
     let mut sim = Sim::new(config, topology, flows(case)?, scheme)?;
-    MONITOR.run_until(&mut sim, case.warm_up)?;
+    let mut growth = Vec::new();
+    let mut from = Time::ZERO;
+    for halvings in (0..WARM_UP_PARTS).rev() {
+        let to = Time::from_ps(case.warm_up.as_ps() >> halvings);
+        let counted = count(&mut sim, (from, to))?;
+        growth.push(part(hosts, (from, to), &counted));
+        from = to;
+    }
+    let counted = count(&mut sim, (from, case.end))?;
+    growth.push(part(hosts, (from, case.end), &counted));
+    sim.records().conservation?;
+    Ok(Sample {
+        growth,
+        ..sample(case, &counted)
+    })
+}
+
+/// Goes on to the end of a part, and counts.
+fn count<A: Arrivals>(
+    sim: &mut Sim<Flowtune, A>,
+    (from, to): (Time, Time),
+) -> Result<Counted, ExperimentError> {
     let [to_before, from_before] = sim.transport().control_traffic();
     let before = *sim.transport().allocator().counts();
     let started_before = sim.progress().started;
     // Active flowlets at a hundred moments stand for all.
     let mut active = 0;
-    let step = (case.end.since(case.warm_up) / 100).as_ps();
+    let step = (to.since(from) / 100).as_ps();
     for i in 1..=100 {
-        let moment = Time::from_ps(case.warm_up.as_ps() + i * step);
-        MONITOR.run_until(&mut sim, moment)?;
+        MONITOR.run_until(sim, Time::from_ps(from.as_ps() + i * step))?;
         active += sim.transport().active();
     }
-    MONITOR.run_until(&mut sim, case.end)?;
-    sim.records().conservation?;
-    let [to, from] = sim.transport().control_traffic();
-    let mut loads = Vec::new();
-    let mut capacities = Vec::new();
-    sim.transport().allocator().engine().link_loads(&mut loads);
-    sim.transport()
-        .allocator()
-        .engine()
-        .link_capacities(&mut capacities);
-    let counted = Counted {
-        to: to.since(&to_before),
-        from: from.since(&from_before),
-        counts: sim.transport().allocator().counts().since(&before),
+    MONITOR.run_until(sim, to)?;
+    let [to_allocator, from_allocator] = sim.transport().control_traffic();
+    let allocator = sim.transport().allocator();
+    let (mut loads, mut capacities) = (Vec::new(), Vec::new());
+    allocator.engine().link_loads(&mut loads);
+    allocator.engine().link_capacities(&mut capacities);
+    Ok(Counted {
+        to: to_allocator.since(&to_before),
+        from: from_allocator.since(&from_before),
+        counts: allocator.counts().since(&before),
         started: sim.progress().started - started_before,
         active_per_iteration: active as f64 / 100.0,
         max_link_load: loads
             .iter()
             .zip(&capacities)
             .fold(0.0, |most: f64, (load, capacity)| most.max(load / capacity)),
-    };
-    Ok(sample(case, &counted))
+    })
 }
 
 #[cfg(test)]
