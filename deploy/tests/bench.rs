@@ -180,4 +180,32 @@ fn scaling_gives_figures_for_each_engine_and_an_optimum_that_a_solver_confirms()
     assert_eq!(sizes[1]["peers"].as_array().unwrap().len(), 1);
     let svg = std::fs::read_to_string(figure).unwrap();
     assert!(svg.starts_with("<svg") && svg.contains("192 × 300") && svg.contains("B 2, W 2"));
+    assert!(svg.contains("Clarabel"));
+    // The paper has none of these sizes.
+    assert!(!svg.contains("Flowtune"));
+}
+
+#[test]
+fn the_scaling_plot_names_no_solver_that_had_nothing_to_solve() {
+    let directory = tempfile::tempdir().unwrap();
+    let figure = directory.path().join("figure.svg");
+    json_of(&[
+        "scaling",
+        "--json",
+        "--sizes",
+        "96x200",
+        "--blocks",
+        "1",
+        "--workers",
+        "1",
+        "--iterations",
+        "5",
+        "--clarabel-flows",
+        "0",
+        "--svg",
+        figure.to_str().unwrap(),
+    ]);
+    let svg = std::fs::read_to_string(figure).unwrap();
+    assert!(svg.contains("B 1, W 1") && svg.contains("max-min"));
+    assert!(!svg.contains("Clarabel"));
 }

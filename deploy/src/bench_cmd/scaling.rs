@@ -394,7 +394,9 @@ fn chart(options: &ScalingOptions, results: &Results) -> Chart {
             Some(size.peer(name)?.ms * 1e3)
         }));
     }
-    let panel = |title: &str, y_name, log, lines: Vec<Line>| {
+    let panel = |title: &str, y_name, log, mut lines: Vec<Line>| {
+        // A solver that was given no size, and Flowtune where it has none of the sizes.
+        lines.retain(|line| !line.points.is_empty());
         let times = lines.iter().flat_map(|line| &line.points).map(|at| at.1);
         let highest = times.clone().fold(1.0, f64::max);
         let lowest = times.fold(f64::INFINITY, f64::min);
