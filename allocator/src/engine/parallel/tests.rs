@@ -505,7 +505,7 @@ fn many_rows_survive_churn() {
     }
 }
 
-/// What is fetched ahead changes no rate.
+/// What is fetched ahead, and where rates are left, changes no rate.
 #[test]
 fn many_flows_are_walked_as_few_are() {
     let three_tiers = ThreeTierClos {

@@ -98,7 +98,7 @@ fn walk<const PLAIN: bool, const CORE: bool, const FAR: bool>(
         }
     }
     if pass.rates {
-        up_rates::<PLAIN, CORE, FAR>(pass, block, &mut up, keep[0], &scratch.rates);
+        up_rates::<PLAIN, CORE, FAR>(pass, block, &mut up, keep[0], scratch);
     }
     if !CORE {
         joint::joint_rows::<PLAIN>(pass, block, [&mut up, &mut down], scratch);
@@ -585,11 +585,15 @@ fn down_rows<
             );
         }
         if RATES {
-            let cells = scratch.rates.as_mut_ptr().cast::<u32>();
+            let cells = if FAR {
+                scratch.pairs.as_mut_ptr().cast::<u32>()
+            } else {
+                scratch.rates.as_mut_ptr().cast::<u32>()
+            };
             let mut totals = Totals::<CORE>::new();
             for &row in block.down.rows_of(table) {
                 let row = usize::from(row);
-                deliver(
+                deliver::<FAR>(
                     of(&block.rate, row),
                     of(&block.mate, row),
                     cells,
@@ -611,8 +615,12 @@ fn down_rows<
 
 /// Leaves the rates of a row at their upward cells. As integers: the processor stores two of those
 /// in a cycle, but one floating-point number.
+///
+/// With `FAR` in the place of the price that was fetched from there. A worker with so many flows has FlowBlocks of
+/// so many sources that one line of each fills the first-level cache: lines for rates alone would throw those
+/// with prices out. `up_rates` needs a permutation more per row, which would cost 1 % where both fit.
 #[inline(always)]
-fn deliver(rates: &Lanes, mates: &Cells, cells: *mut u32, rows: usize) {
+fn deliver<const FAR: bool>(rates: &Lanes, mates: &Cells, cells: *mut u32, rows: usize) {
     let rates = rates.0.as_ptr().cast::<u32>();
     for two in 0..LANES / 2 {
         let mut cells_of = two_cells(mates, two);
@@ -621,9 +629,16 @@ fn deliver(rates: &Lanes, mates: &Cells, cells: *mut u32, rows: usize) {
             cells_of >>= Cell::BITS;
             debug_assert!(cell / LANES < rows);
             // SAFETY: a FlowBlock's mates are cells of its upward rows, of which the scratch has at
-            // least as many as the block; empty cells point at cell 0, which exists and carries no
-            // flow. A row of rates has more lanes than a row has flows.
-            unsafe { *cells.add(cell) = *rates.add(lane) };
+            // least as many as the block, of pairs as of rates; empty cells point at cell 0, which
+            // exists and carries no flow. A row of rates has more lanes than a row has flows.
+            unsafe {
+                let place = if FAR {
+                    cells.cast::<[u32; 2]>().add(cell).cast::<u32>()
+                } else {
+                    cells.add(cell)
+                };
+                *place = *rates.add(lane);
+            }
         }
     }
 }
@@ -738,8 +753,9 @@ fn up_rates<const PLAIN: bool, const CORE: bool, const FAR: bool>(
     block: &FlowBlock,
     side: &mut Side<'_>,
     keep: __mmask16,
-    rates: &[Lanes],
+    scratch: &Scratch,
 ) {
+    let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     let inverse_weights = match &block.terms {
         Some(terms) => &terms.inverse_weight[..],
         None => &[],
@@ -764,7 +780,16 @@ fn up_rates<const PLAIN: bool, const CORE: bool, const FAR: bool>(
                 fetch_ahead(&block.up.words, row + ROWS_AHEAD);
             }
             let words = load_words(of(&block.up.words, row));
-            let rates = load(of(rates, row));
+            let rates = if FAR {
+                let pairs = of(&scratch.pairs, row).0.as_flattened().as_ptr();
+                // SAFETY: `Pairs` is 128 readable bytes, aligned to 64.
+                let (first, second) =
+                    unsafe { (_mm512_load_ps(pairs), _mm512_load_ps(pairs.add(LANES))) };
+                // The last lane stands for no flow, but its pair is that of some links.
+                _mm512_maskz_permutex2var_ps(FLOW_LANES, first, even, second)
+            } else {
+                load(of(&scratch.rates, row))
+            };
             let reactions = if PLAIN {
                 rates
             } else {

@@ -96,7 +96,8 @@ pub(super) struct CoreSide<'a> {
 /// A worker's buffers, by row.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
-    /// By upward row: price and room of the upward half of the path.
+    /// By upward row: price and room of the upward half of the path. With AVX-512 and flows beyond the caches, a
+    /// rate takes the place of the price that it was computed from.
     pub(super) pairs: Vec<Pairs>,
     /// By upward row: rates.
     pub(super) rates: Vec<Lanes>,
