@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use netns::backend::{Driver, FOREVER_NS, config};
-use netns::tries::best_of_three;
+use netns::tries::{best_of_three, ensure_within};
 use netns::{LEFT_V4, LEFT_V6, Namespace, Pair, RIGHT_V4, RIGHT_V6, sleep};
 use nix::sys::socket::{setsockopt, sockopt};
 use ratewright_endpointd::backend::{Conn, FlowEventKind, FlowFacts, PacingBackend};
@@ -352,15 +352,13 @@ fn an_applications_own_maximum_is_respected_and_survives() {
         drop(client);
         let trace = receiver.finish().remove(0);
         let rate = netns::settled_rate_bps(&trace, begin + 50_000_000, end) / 8.0;
-        ensure!(
-            (2.0e6..2.6e6).contains(&rate),
-            "{rate} bytes/s, the application's maximum is 2.5e6"
-        );
+        ensure_within(
+            rate,
+            2.0e6..2.6e6,
+            "bytes/s, the application's maximum is 2.5e6",
+        )?;
         let after = netns::settled_rate_bps(&trace, end + 150_000_000, end + 600_000_000) / 8.0;
-        ensure!(
-            (2.0e6..2.7e6).contains(&after),
-            "{after} bytes/s after the lease"
-        );
+        ensure_within(after, 2.0e6..2.7e6, "bytes/s after the lease")?;
         Ok(())
     });
 }

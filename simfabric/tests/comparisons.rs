@@ -2,19 +2,24 @@
 
 mod common;
 
+use std::path::PathBuf;
+
 use tempfile::TempDir;
 
 use common::{simfabric, text};
+
+/// A file of results in a directory.
+fn result_in(dir: &TempDir, name: &str, json: &str) -> PathBuf {
+    let path = dir.path().join(name);
+    std::fs::write(&path, json).unwrap();
+    path
+}
 
 /// A summary and a figure have no number in common: that is a mistake, not a difference.
 #[test]
 fn only_results_of_a_kind_are_compared() {
     let dir = TempDir::new().unwrap();
-    let file = |name: &str, json: &str| {
-        let path = dir.path().join(name);
-        std::fs::write(&path, json).unwrap();
-        path
-    };
+    let file = |name: &str, json: &str| result_in(&dir, name, json);
     let summary = file("s.json", r#"{ "transports": { "dctcp": { "drops": 0 } } }"#);
     let figure = file("f.json", r#"{ "rows": [{ "name": "a", "ours": 1.5 }] }"#);
     let other = file("o.json", r#"{ "rows": [{ "name": "a", "ours": 1.5 }] }"#);
@@ -41,11 +46,7 @@ fn only_results_of_a_kind_are_compared() {
 #[test]
 fn results_of_different_things_are_said_to_be() {
     let dir = TempDir::new().unwrap();
-    let file = |name: &str, json: &str| {
-        let path = dir.path().join(name);
-        std::fs::write(&path, json).unwrap();
-        path
-    };
+    let file = |name: &str, json: &str| result_in(&dir, name, json);
     let figure = |name: &str, figure: &str, quick: bool, ours: f64| {
         let json = serde_json::json!({
             "figure": figure, "seed": 1, "commit": "c", "quick": quick, "rows": [{ "name": "a", "ours": ours }],

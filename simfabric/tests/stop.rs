@@ -1,5 +1,7 @@
 //! Ctrl-C, as it reaches a real process: SIGINT stops the runs, and the program says how far they got.
 
+mod common;
+
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -33,38 +35,12 @@ fn interrupted(arguments: &[&str], out: &Path) -> (Option<i32>, String) {
     (output.status.code(), said)
 }
 
-/// Eight hosts' flowlets for so long that only a stop ends it.
-const ENDLESS: &str = r#"
-[run]
-duration = "10s"
-
-[topology]
-kind = "leaf-spine"
-racks = 2
-hosts_per_rack = 4
-spines = 2
-host_rate = "10Gbit/s"
-fabric_rate = "20Gbit/s"
-link_delay = "1us"
-
-[queue]
-discipline = "drop-tail"
-
-[transport]
-name = "fixed-window"
-packets = 10
-
-[[workload]]
-kind = "poisson"
-load = 0.5
-sizes = "web"
-"#;
-
 #[test]
 fn an_interrupted_run_says_how_far_it_got_and_writes_what_there_is() {
     let dir = TempDir::new().unwrap();
     let (plan, out) = (dir.path().join("plan.toml"), dir.path().join("out"));
-    std::fs::write(&plan, ENDLESS).unwrap();
+    // So long that only a stop ends it.
+    std::fs::write(&plan, common::GOOD.replace("1ms", "10s")).unwrap();
     let (code, said) = interrupted(&["run", plan.to_str().unwrap()], &out);
     assert_eq!(code, Some(1), "{said}");
     assert!(

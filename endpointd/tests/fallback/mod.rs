@@ -212,6 +212,10 @@ pub fn ensure_kept(
     let mean = wire_mbit(trace, from_ns, to_ns, wire_per_payload);
     println!("{settled:.1} Mbit/s of {wanted_mbit} (mean {mean:.1})");
     let near = |mbit: f64| (mbit / wanted_mbit - 1.0).abs() < 0.10;
+    assert!(
+        mean < 1.10 * wanted_mbit,
+        "{mean:.1} Mbit/s on average, of {wanted_mbit}"
+    );
     ensure!(
         near(mean) || (near(settled) && mean < wanted_mbit),
         "{settled:.1} Mbit/s, {mean:.1} on average, of {wanted_mbit}"

@@ -232,6 +232,32 @@ pub fn bytes_between(trace: &Trace, from_ns: u64, to_ns: u64) -> u64 {
     before(to_ns) - before(from_ns)
 }
 
+/// When the receiver had more than `total` bytes.
+pub fn passed_ns(trace: &Trace, total: u64) -> u64 {
+    trace
+        .iter()
+        .find(|(_, read)| *read > total)
+        .expect("data")
+        .0
+}
+
+/// A flow that was paced at 50 Mbit/s is plain TCP within 50 ms of its lease's end: it has sent five times what the rate
+/// allows in 5 ms.
+pub fn ensure_plain_after(trace: &Trace, expires_ns: u64) -> anyhow::Result<()> {
+    let goal = bytes_between(trace, 0, expires_ns) + 5 * 50_000_000 / 8 * 5 / 1000;
+    let after_ns = passed_ns(trace, goal) - expires_ns;
+    println!(
+        "past 5x the rate {:.2} ms after the expiry",
+        after_ns as f64 / 1e6
+    );
+    anyhow::ensure!(
+        after_ns < 50_000_000,
+        "plain TCP only after {} us",
+        after_ns / 1000
+    );
+    Ok(())
+}
+
 /// A bulk sender that writes until told to stop.
 pub struct Sender {
     stop: Arc<AtomicBool>,
