@@ -36,7 +36,7 @@ enum Command {
     Certs(CertsCommand),
     /// Show how an allocator is
     Status(StatusCommand),
-    /// Measure the optimisers on this machine
+    /// Measure the optimisers and the engine on this machine
     #[command(subcommand)]
     Bench(BenchCommand),
     /// Play thousands of hosts with one allocator and measure it

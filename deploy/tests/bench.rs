@@ -16,6 +16,133 @@ fn json_of(args: &[&str]) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
+/// What is said on standard error of a command that has to fail, and without a panic.
+fn refusal_of(args: &[&str]) -> String {
+    let output = Command::cargo_bin("ratewright")
+        .unwrap()
+        .arg("bench")
+        .args(args)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let code = output.status.code();
+    assert!(matches!(code, Some(1 | 2)), "{args:?}: {code:?} {said}");
+    assert!(output.stdout.is_empty(), "{args:?}");
+    said
+}
+
+const SMALL_ENGINE: [&str; 9] = [
+    "engine",
+    "--hosts=192",
+    "--rack-hosts=24",
+    "--spines=4",
+    "--flows=600",
+    "--blocks=4",
+    "--workers=2",
+    "--iterations=50",
+    "--json",
+];
+
+#[test]
+fn engine_gives_every_figure_that_scripts_rely_on() {
+    for tiers in ["2", "3"] {
+        let mut args = SMALL_ENGINE.to_vec();
+        args.extend(["--tiers", tiers, "--churn", "20000", "--against-reference"]);
+        let result = json_of(&args);
+        for (name, expected) in [("hosts", 192), ("flows", 600), ("blocks", 4)] {
+            assert_eq!(result[name], expected, "{name}");
+        }
+        assert_eq!(result["tiers"].to_string(), tiers);
+        assert_eq!(result["workers"], 2);
+        assert_eq!(result["iterations"], 50);
+        assert!(result["links"].as_u64().unwrap() > 2 * 192);
+        assert!(["scalar", "avx2", "avx512"].contains(&result["simd"].as_str().unwrap()));
+        let times = &result["iteration_us"];
+        let [min, p50, p99] = ["min", "p50", "p99"].map(|name| times[name].as_f64().unwrap());
+        assert!(0.0 < min && min <= p50 && p50 <= p99, "{times}");
+        for parts in ["phases_us", "phases_p50_us", "phases_p99_us"] {
+            for part in [
+                "events",
+                "rate_update",
+                "aggregation",
+                "price_update",
+                "distribution",
+                "normalization",
+                "output",
+            ] {
+                assert!(
+                    result[parts][part].as_f64().unwrap() >= 0.0,
+                    "{parts} {part}"
+                );
+            }
+        }
+        assert!(result["bytes_per_flow"].as_f64().unwrap() > 0.0);
+        assert!(result["events_per_s"].as_f64().unwrap() > 0.0);
+        let error = result["max_relative_error"].as_f64().unwrap();
+        assert!(error < 1e-3, "{error}");
+    }
+    let result = json_of(&SMALL_ENGINE);
+    assert!(result.get("max_relative_error").is_none());
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused() {
+    let engine = |option: &str| {
+        let mut args = vec!["engine", "--hosts=96", "--flows=100", "--iterations=20"];
+        let name = option.split('=').next().unwrap();
+        args.retain(|given| given.split('=').next() != Some(name));
+        args.push(option);
+        (name.to_owned(), refusal_of(&args))
+    };
+    for option in [
+        "--hosts=1",
+        "--rack-hosts=0",
+        "--flows=0",
+        "--flows=18446744073709551615",
+        "--iterations=0",
+        "--iterations=18446744073709551615",
+        "--tiers=4",
+        "--churn=-1",
+        "--churn=inf",
+        "--churn=1e9",
+        "--churn=nan",
+    ] {
+        let (name, said) = engine(option);
+        assert!(said.contains(&name), "{option}: {said}");
+    }
+    for (option, why) in [
+        ("--blocks=3", "power of two"),
+        ("--blocks=4", "at most 2 blocks"),
+        ("--workers=0", "workers"),
+        ("--workers=99", "workers"),
+        ("--simd=mmx", "mmx"),
+        ("--spines=0", "spines"),
+    ] {
+        let (_, said) = engine(option);
+        assert!(said.contains(why), "{option}: {said}");
+    }
+    for args in [
+        ["convergence", "--fabric-gbps=18446744073709551615"],
+        ["convergence", "--cases=0"],
+        ["convergence", "--repeats=0"],
+        ["convergence", "--workers=300"],
+        ["convergence", "--iterations=0"],
+        ["changes", "--workers=300"],
+        ["changes", "--flows=0"],
+        ["scaling", "--workers=99"],
+        ["normalizer", "--iterations=4294967295"],
+        ["over-allocation", "--warm-up=4294967295"],
+    ] {
+        let said = refusal_of(&args);
+        let option = args[1].split('=').next().unwrap();
+        assert!(said.contains(option), "{args:?}: {said}");
+    }
+    for command in ["convergence", "changes"] {
+        let said = refusal_of(&[command, "--racks=2", "--workers=5"]);
+        assert!(said.contains("1 to 4 workers"), "{command}: {said}");
+    }
+}
+
 #[test]
 fn convergence_gives_figures_for_each_rule() {
     let directory = tempfile::tempdir().unwrap();
@@ -118,13 +245,7 @@ fn changes_of_the_network_overfill_no_link() {
 
 #[test]
 fn loads_at_which_queues_grow_for_ever_are_refused() {
-    let output = Command::cargo_bin("ratewright")
-        .unwrap()
-        .args(["bench", "normalizer", "--loads", "1.0"])
-        .output()
-        .unwrap();
-    assert!(!output.status.success());
-    let said = String::from_utf8_lossy(&output.stderr);
+    let said = refusal_of(&["normalizer", "--loads", "1.0"]);
     assert!(said.contains("--loads"), "{said}");
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
@@ -15,6 +15,7 @@ use ratewright_allocator::engine::{
 use ratewright_topology::{HostId, LinkId, Node, PathChoice, Topology, TwoTierClos};
 use serde::Serialize;
 
+use super::engine::{MOST_FLOWS, check_workers};
 use super::sweep::print_json;
 use crate::clock::now_ns;
 use crate::report::json::COMMIT;
@@ -29,7 +30,7 @@ pub struct ChangesOptions {
     #[arg(long, default_value_t = 96, value_parser = clap::value_parser!(u32).range(2..=4096))]
     pub racks: u32,
     /// Flows between random hosts
-    #[arg(long, default_value_t = 49_152)]
+    #[arg(long, default_value_t = 49_152, value_parser = clap::value_parser!(u32).range(1..=MOST_FLOWS as i64))]
     pub flows: u32,
     /// Workers
     #[arg(long, default_value_t = 1)]
@@ -88,7 +89,6 @@ struct World {
 /// # Errors
 /// If options make no sense.
 pub fn run(options: &ChangesOptions) -> Result<()> {
-    ensure!(options.flows > 0, "--flows must be above 0");
     let mut results = measure(options)?;
     for _ in 1..options.repeats {
         let again = measure(options)?;
@@ -200,6 +200,7 @@ fn capacities_bps(topology: &Topology) -> Vec<f64> {
 impl World {
     fn new(options: &ChangesOptions) -> Result<Self> {
         let topology = network(options.racks)?;
+        check_workers(&topology, options.workers)?;
         let parallel = ParallelOptions {
             workers: options.workers,
             ..ParallelOptions::default()

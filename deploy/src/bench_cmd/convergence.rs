@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
@@ -16,6 +16,7 @@ use ratewright_topology::TwoTierClos;
 use serde::Serialize;
 
 use super::chart::{Chart, Line, Panel};
+use super::engine::{MOST_FLOWS, check_workers};
 use super::sweep::{announce, print_json};
 use crate::clock::now_ns;
 use crate::report::json::COMMIT;
@@ -33,16 +34,16 @@ pub struct ConvergenceOptions {
     #[arg(long, default_value_t = 0.01)]
     pub share: f64,
     /// Capacity of a leaf–spine link in Gbit/s; 40 is full bisection
-    #[arg(long, default_value_t = 40)]
+    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub fabric_gbps: u64,
     /// Iterations after that
     #[arg(long, default_value_t = 10)]
     pub iterations: usize,
     /// Random cases; figures are means over them
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub cases: u32,
     /// Runs of every case, of which the shortest times count
-    #[arg(long, default_value_t = 15)]
+    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeats: u32,
     /// Workers of the parallel engine, which is measured beside the rules
     #[arg(long, default_value_t = 1)]
@@ -57,6 +58,9 @@ pub struct ConvergenceOptions {
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
 }
+
+/// Iterations that are looked at, at most.
+const MOST_ITERATIONS: usize = 10_000;
 
 /// The results file.
 #[derive(Debug, Clone, Serialize)]
@@ -78,8 +82,14 @@ pub fn run(options: &ConvergenceOptions) -> Result<()> {
         options.share > 0.0 && options.share <= 1.0,
         "--share is above 0 and at most 1"
     );
-    ensure!(options.iterations > 0, "--iterations is 0");
-    ensure!(options.flows > 0, "--flows is 0");
+    ensure!(
+        (1..=MOST_ITERATIONS).contains(&options.iterations),
+        "--iterations is 1 to {MOST_ITERATIONS}"
+    );
+    ensure!(
+        (1..=MOST_FLOWS).contains(&options.flows),
+        "--flows is 1 to {MOST_FLOWS}"
+    );
     let setup = Setup {
         network: TwoTierClos {
             racks: options.racks,
@@ -93,6 +103,11 @@ pub fn run(options: &ConvergenceOptions) -> Result<()> {
         repeats: options.repeats,
         seed: options.seed,
     };
+    let topology = setup.network.build();
+    check_workers(
+        &topology.context("no such network can be built")?,
+        options.workers,
+    )?;
     let mut result = measure(&setup, &RULES, &mut now_ns, &mut |_| ())?;
     let reference_us = result.plain_iteration_us;
     result.engines = measure_engine(&setup, options.workers, reference_us, &mut now_ns)?;
@@ -211,6 +226,15 @@ fn chart(result: &Convergence) -> Chart {
             })
             .collect()
     };
+    let errors = lines(|error, _| error * 100.0);
+    let throughputs = lines(|_, throughput| throughput);
+    let values = |lines: &[Line]| -> Vec<f64> {
+        let points = lines.iter().flat_map(|line| &line.points);
+        points.map(|point| point.1).collect()
+    };
+    // Wider than these only where a line leaves them.
+    let highest_error = values(&errors).into_iter().fold(27.0, f64::max);
+    let lowest_throughput = values(&throughputs).into_iter().fold(0.965, f64::min);
     let panel = |title: &str, y_name, y, log, target: f64, text: String, lines| Panel {
         title: title.to_owned(),
         x_name: "time since the flows were replaced (iterations of plain NED with F-NORM)",
@@ -237,20 +261,20 @@ fn chart(result: &Convergence) -> Chart {
             panel(
                 "99th percentile of rate errors after F-NORM",
                 "p99 of |rate / optimum − 1| (%)",
-                (0.0, 27.0),
+                (0.0, highest_error),
                 false,
                 TARGET_P99_ERROR * 100.0,
                 "7 %".to_owned(),
-                lines(|error, _| error * 100.0),
+                errors,
             ),
             panel(
                 "Throughput after F-NORM",
                 "share of the optimal throughput",
-                (0.965, 1.001),
+                (lowest_throughput, 1.001),
                 false,
                 TARGET_THROUGHPUT,
                 "0.99".to_owned(),
-                lines(|_, throughput| throughput),
+                throughputs,
             ),
         ],
     }

@@ -1,12 +1,16 @@
 //! `ratewright bench engine`: how long an iteration of the parallel engine takes on this machine.
 
+use std::sync::OnceLock;
+
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use ratewright_allocator::engine::parallel::{Layout, ParallelEngine, ParallelOptions, Simd};
+use ratewright_allocator::engine::parallel::{
+    Layout, MOST_WORKERS, ParallelEngine, ParallelOptions, Simd,
+};
 use ratewright_allocator::engine::{
     EngineConfig, EngineEvent, FlowKey, FlowSpec, RateEngine, ReferenceEngine, pin_current_thread,
 };
@@ -32,6 +36,9 @@ const FLOWS_UNCUT: usize = 20_000;
 const FLOWS_PER_BLOCK: usize = 70_000;
 /// Iterations of the comparison with the reference.
 const REFERENCE_ITERATIONS: usize = 4_000;
+/// Flows and iterations that are taken, at most: all of them are kept in memory.
+pub(super) const MOST_FLOWS: usize = 10_000_000;
+const MOST_ITERATIONS: usize = 10_000_000;
 
 /// Options.
 #[derive(Debug, Clone, Args)]
@@ -58,7 +65,7 @@ pub struct EngineOptions {
     #[arg(long, default_value_t = 1)]
     pub workers: usize,
     /// Flowlets that start, and as many that end, in a second
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
     pub churn: f64,
     /// Iterations
     #[arg(long, default_value_t = 10_000)]
@@ -193,6 +200,25 @@ fn config(options: &EngineOptions) -> EngineConfig {
     }
 }
 
+/// Cores to pin workers to. Those that the machine does not have are left out: the engine would take them for
+/// cores that its workers may spin on. Asked before this thread is pinned, since it has one core from then on.
+fn cores(workers: usize) -> Vec<usize> {
+    static CORES: OnceLock<usize> = OnceLock::new();
+    let here = CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from));
+    (0..workers.min(*here)).collect()
+}
+
+/// Refuses workers that an engine for this network, cut as suits it and them, would have no work for.
+pub(super) fn check_workers(topology: &Topology, workers: usize) -> Result<()> {
+    let blocks = Layout::fitting(topology, None, workers.min(MOST_WORKERS))?.blocks();
+    let most = MOST_WORKERS.min((blocks as usize).pow(2));
+    ensure!(
+        (1..=most).contains(&workers),
+        "--workers {workers}: this network is cut into {blocks} blocks at most, for 1 to {most} workers"
+    );
+    Ok(())
+}
+
 /// The engine, without flows, and its blocks.
 pub(super) fn build(
     options: &EngineOptions,
@@ -212,7 +238,7 @@ pub(super) fn build(
     let parallel = ParallelOptions {
         workers: options.workers,
         blocks: Some(blocks),
-        cores: (0..options.workers).collect(),
+        cores: cores(options.workers),
         simd,
         brief: false,
     };
@@ -280,33 +306,42 @@ pub fn run(options: &EngineOptions) -> Result<()> {
     if options.json {
         return print_json(&results);
     }
+    println!("{}", figures_table(&results));
+    println!("{}", phases_table(&results));
+    Ok(())
+}
+
+fn us(value: f64) -> String {
+    format!("{value:.2} µs")
+}
+
+/// A table whose first column is names.
+fn table_of<const N: usize>(header: [&str; N], rows: Vec<[String; N]>) -> Table {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED);
-    table.set_header(["figure", "value"]);
-    let us = |value: f64| format!("{value:.2} µs");
-    let (times, phases) = (results.iteration_us, results.phases_us);
-    table.add_rows([
+    table.set_header(header);
+    table.add_rows(rows);
+    for column in 1..N {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+fn figures_table(results: &Results) -> Table {
+    let times = results.iteration_us;
+    let mut rows = vec![
         ["hosts".to_owned(), results.hosts.to_string()],
         ["flows".to_owned(), results.flows.to_string()],
         ["links".to_owned(), results.links.to_string()],
+        ["blocks".to_owned(), results.blocks.to_string()],
+        ["workers".to_owned(), results.workers.to_string()],
         ["instruction set".to_owned(), results.simd.to_owned()],
         ["iteration, minimum".to_owned(), us(times.min)],
         ["iteration, mean".to_owned(), us(times.mean)],
         ["iteration, median".to_owned(), us(times.p50)],
         ["iteration, p99".to_owned(), us(times.p99)],
-        ["  events".to_owned(), us(phases.events)],
-        ["  packing".to_owned(), us(phases.packing)],
-        ["  prices that answer events".to_owned(), us(phases.answers)],
-        [
-            "  extra pass after events".to_owned(),
-            us(phases.extra_pass),
-        ],
-        ["  rates, F-NORM, sums".to_owned(), us(phases.rate_update)],
-        ["  aggregation".to_owned(), us(phases.aggregation)],
-        ["  prices".to_owned(), us(phases.price_update)],
-        ["  distribution".to_owned(), us(phases.distribution)],
-        ["  F-NORM after events".to_owned(), us(phases.normalization)],
-        ["  output".to_owned(), us(phases.output)],
         [
             "events/s".to_owned(),
             format!("{:.0}", results.events_per_s),
@@ -319,21 +354,61 @@ pub fn run(options: &EngineOptions) -> Result<()> {
             "bytes per flow, with links".to_owned(),
             format!("{:.1}", results.bytes_per_flow_with_links),
         ],
-    ]);
+    ];
     if let Some(error) = results.max_relative_error {
-        table.add_row(["largest relative error".to_owned(), format!("{error:.1e}")]);
+        rows.push(["largest relative error".to_owned(), format!("{error:.1e}")]);
     }
-    if let Some(column) = table.column_mut(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    println!("{table}");
-    Ok(())
+    table_of(["figure", "value"], rows)
+}
+
+/// What iterations consist of: all, those around the median, and the slowest.
+fn phases_table(results: &Results) -> Table {
+    type Part = (&'static str, fn(&Phases) -> f64);
+    const PARTS: [Part; 10] = [
+        ("events", |of| of.events),
+        ("packing", |of| of.packing),
+        ("prices that answer events", |of| of.answers),
+        ("extra pass after events", |of| of.extra_pass),
+        ("rates, F-NORM, sums", |of| of.rate_update),
+        ("aggregation", |of| of.aggregation),
+        ("prices", |of| of.price_update),
+        ("distribution", |of| of.distribution),
+        ("F-NORM after events", |of| of.normalization),
+        ("output", |of| of.output),
+    ];
+    let of = [
+        results.phases_us,
+        results.phases_p50_us,
+        results.phases_p99_us,
+    ];
+    let row = |(name, part): Part| {
+        let [mean, middle, slowest] = of.map(|phases| us(part(&phases)));
+        [name.to_owned(), mean, middle, slowest]
+    };
+    table_of(
+        [
+            "part of an iteration",
+            "mean",
+            "around the median",
+            "slowest 2 %",
+        ],
+        PARTS.map(row).to_vec(),
+    )
 }
 
 pub(super) fn measure(options: &EngineOptions) -> Result<Results> {
-    ensure!(options.flows > 0, "--flows must be above 0");
-    ensure!(options.iterations > 0, "--iterations must be above 0");
-    ensure!(options.churn >= 0.0, "--churn must not be negative");
+    ensure!(
+        (1..=MOST_FLOWS).contains(&options.flows),
+        "--flows is 1 to {MOST_FLOWS}"
+    );
+    ensure!(
+        (1..=MOST_ITERATIONS).contains(&options.iterations),
+        "--iterations is 1 to {MOST_ITERATIONS}"
+    );
+    ensure!(
+        options.churn >= 0.0 && options.churn.is_finite(),
+        "--churn is a number of flowlets in a second, 0 or more"
+    );
     let topology = network(options)?;
     let capacities = capacities_bps(&topology);
     let config = config(options);

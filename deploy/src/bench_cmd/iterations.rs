@@ -1,6 +1,6 @@
 //! Runs iterations of the engine, and says how long they and their parts took.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use nix::sys::resource::{UsageWho, getrusage};
 use ratewright_allocator::engine::RateEngine;
 use ratewright_allocator::engine::parallel::{ParallelEngine, PhaseNanos};
@@ -12,6 +12,8 @@ use crate::clock::{NS_PER_S, now_ns};
 /// Iterations between two changes of one flow, without which the engine would come to rest and
 /// have nothing to measure. Their own time counts only with `--churn`.
 const STIR_INTERVAL: usize = 250;
+/// Flows replaced before one iteration, at most. Beyond, each takes longer than the one before it, and has more to do.
+const MOST_REPLACED: f64 = 1e6;
 /// The share of all iterations, around the median, that stands for the median's.
 const MIDDLE: f64 = 0.1;
 /// The share of all iterations, the slowest, that stands for p99's.
@@ -108,6 +110,11 @@ pub(super) fn iterate(
         // time does not count, neither for iterations nor for what comes.
         let last_ns = samples.last().map_or(0, |sample| sample.total_ns);
         due += options.churn * last_ns as f64 / NS_PER_S as f64;
+        ensure!(
+            due <= MOST_REPLACED,
+            "--churn {}: the engine does not keep up, {due:.0} flows wait to be replaced after {iteration} iterations",
+            options.churn
+        );
         while due >= 1.0 {
             due -= 1.0;
             events.push(traffic.end());

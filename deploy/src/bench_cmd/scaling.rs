@@ -55,13 +55,13 @@ impl FromStr for Size {
 /// Options.
 #[derive(Debug, Clone, Args)]
 pub struct ScalingOptions {
-    /// Networks and their flows; those of Flowtune's table if not given
+    /// Networks and their flows, with commas between them; those of Flowtune's table if not given
     #[arg(long, value_delimiter = ',', value_name = "HOSTSxFLOWS")]
     sizes: Vec<Size>,
-    /// Blocks, each a power of two
+    /// Blocks, each a power of two, with commas between them
     #[arg(long, value_delimiter = ',', default_values_t = [2, 4, 8])]
     blocks: Vec<u32>,
-    /// Workers
+    /// Workers, likewise; more than the square of the blocks are left out
     #[arg(long, value_delimiter = ',', default_values_t = [1, 2])]
     workers: Vec<usize>,
     /// Iterations of each
@@ -165,6 +165,15 @@ fn engine_options(options: &ScalingOptions, size: Size) -> Result<EngineOptions>
 pub fn run(options: &ScalingOptions) -> Result<()> {
     ensure!(!options.blocks.is_empty(), "--blocks is empty");
     ensure!(!options.workers.is_empty(), "--workers is empty");
+    let most = options
+        .blocks
+        .iter()
+        .max()
+        .map_or(0, |b| (*b as usize).saturating_pow(2));
+    ensure!(
+        options.workers.iter().any(|workers| *workers <= most),
+        "--workers are all above {most}, the square of the blocks"
+    );
     let sizes = if options.sizes.is_empty() {
         PAPER
             .iter()

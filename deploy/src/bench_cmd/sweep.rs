@@ -16,6 +16,9 @@ use serde::Serialize;
 use super::chart::Chart;
 use crate::report::json::COMMIT;
 
+/// Iterations of either kind, at most.
+const MOST_ITERATIONS: u32 = 100_000_000;
+
 /// What an experiment finds for one optimiser at one load.
 pub trait Figures: Serialize + Sized {
     /// The optimisers that it compares.
@@ -126,7 +129,7 @@ pub fn load_table<F: Figures>(
 /// 4 spines), a web server's flowlets, an iteration every 10 µs.
 #[derive(Debug, Clone, Args)]
 pub struct SweepOptions {
-    /// Mean loads of a server's link
+    /// Mean loads of a server's link, with commas between them
     #[arg(long, value_delimiter = ',', default_values_t = [0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9])]
     pub loads: Vec<f64>,
     /// Iterations before the first that counts
@@ -175,7 +178,14 @@ impl SweepOptions {
             "--loads are above 0 and below 1: at 1 more comes than a link can carry"
         );
         ensure!(!self.loads.is_empty(), "--loads is empty");
-        ensure!(self.iterations > 0, "--iterations is 0");
+        ensure!(
+            (1..=MOST_ITERATIONS).contains(&self.iterations),
+            "--iterations is 1 to {MOST_ITERATIONS}"
+        );
+        ensure!(
+            self.warm_up <= MOST_ITERATIONS,
+            "--warm-up is 0 to {MOST_ITERATIONS}"
+        );
         ensure!(
             (1..=1_000_000).contains(&self.interval_us),
             "--interval-us is 1 to 1000000"
