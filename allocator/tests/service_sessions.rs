@@ -61,6 +61,13 @@ fn fill_a_bottleneck(engine: &str) {
     let fullest = allocator.status()["optimality"]["max_link_load"].as_f64();
     // The parallel engine adds up in single precision.
     assert!(fullest.expect("a number") <= 1.0 + 1e-6, "{fullest:?}");
+    wait_for("the score of four equal rates", PATIENCE, || {
+        let optimality = &allocator.status()["optimality"];
+        let score = optimality["proportional_fairness_score"].as_f64();
+        // As above, within 3 % below an equal share.
+        let [least, most] = [0.97, 1.0].map(|share: f64| 4.0 * (share * 2.5e9).log2());
+        optimality["rated_flows"] == 4 && (least..=most).contains(&score.expect("a number"))
+    });
 
     hosts[0].end(flow);
     hosts[1].wait_rate(flow, 3_233_000_000..=3_333_333_333);

@@ -101,6 +101,12 @@ pub struct OptimalityStatus {
     pub kkt_residual: Option<f64>,
     /// Largest load over (derated) capacity among all links: above one would be over-allocation.
     pub max_link_load: f64,
+    /// The same before normalisation, in the last iteration: how far the optimiser overshot.
+    pub optimizer_overload: f64,
+    /// Σ log2 of the rates in bit/s, dummy flows' included: a flow that gets twice the rate adds one point.
+    pub proportional_fairness_score: f64,
+    /// Flows with a rate, which the score sums over.
+    pub rated_flows: usize,
 }
 
 /// One link in `/status`.

@@ -155,6 +155,9 @@ fn optimality(engine: &EngineStats) -> OptimalityStatus {
             .top_links
             .first()
             .map_or(0.0, |link| link.utilization()),
+        optimizer_overload: engine.last_report.max_overload,
+        proportional_fairness_score: engine.optimality.proportional_fairness_score,
+        rated_flows: engine.optimality.rated_flows,
     }
 }
 
