@@ -7,6 +7,7 @@
 //! | `rate_walk` | the first walk after events: new rates, their sums |
 //! | `norm_walk` | the second walk after events: F-NORM, and the rates that moved |
 //! | `prices` | the price update of every link |
+//! | `answers` | the prices of the links that events touched |
 //! | `replace_a_flow` | the end of one flowlet and the start of another |
 #![allow(
     missing_docs,
@@ -28,7 +29,7 @@ struct Kernel {
     time_ns: fn(&PhaseNanos) -> u64,
 }
 
-const KERNELS: [Kernel; 4] = [
+const KERNELS: [Kernel; 5] = [
     Kernel {
         name: "fused_walk",
         after_events: false,
@@ -48,6 +49,11 @@ const KERNELS: [Kernel; 4] = [
         name: "prices",
         after_events: false,
         time_ns: |phases| phases.price_update,
+    },
+    Kernel {
+        name: "answers",
+        after_events: true,
+        time_ns: |phases| phases.answers,
     },
 ];
 

@@ -10,6 +10,7 @@
 //! | `parallel` | the engine for many flows and cores: single precision, vector kernels, workers |
 //! | `thread` | the engine on its own OS thread, fed and drained by rings |
 //! | `stats` | what that thread publishes about itself |
+//! | `survey` | a look at all flows, a few at a time |
 //! | `affinity`, `clock` | pinning a thread; reading the monotonic clock |
 //!
 //! An engine is driven by [`RateEngine::apply`] (cheap, O(1) per event) and [`RateEngine::iterate`]

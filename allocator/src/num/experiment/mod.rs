@@ -9,6 +9,7 @@
 //! | [`over_allocation`] | experiment (L), fig. 16: what optimisers over-allocate |
 //! | [`normalizer`] | experiment (M), fig. 17: what normalisers leave of the optimal throughput |
 //! | [`convergence`] | how fast rates are right again after some flows were replaced, by step rule |
+//! | [`rules`] | those step rules |
 
 pub mod convergence;
 pub mod flowlets;
