@@ -94,6 +94,11 @@ use crate::num::RATE_UNIT_BPS;
 const PATIENCE: u32 = 1000;
 /// Updates of a worker that there is always room for.
 const KEPT_UPDATES: usize = 1 << 13;
+/// While every iteration follows events, a table of rows is looked through once in walks over so many flows: for
+/// 49,152 flows in every eleventh iteration, for a million in each. To move a flow costs as much as to walk over two
+/// hundred, and those that come find room in the rows that there are: in every iteration, it makes iterations
+/// under heavy churn a third longer and rows no fuller.
+const FLOWS_PER_TIDYING: usize = 1 << 19;
 /// Most workers: a home of a loose flow has 9 bits for its worker.
 pub const MOST_WORKERS: usize = 256;
 
@@ -157,6 +162,10 @@ pub struct ParallelEngine {
     immediate: bool,
     /// Times in a row that no worker found rows to put in order.
     tidy_times: usize,
+    /// Flows walked over, iteration by iteration, since a table was looked through while events came.
+    untidied: usize,
+    /// [`FLOWS_PER_TIDYING`], or what a test says.
+    flows_per_tidying: usize,
     /// What the prices have to answer, under the guarded rule.
     answers: Option<Answers>,
     /// What they have answered since the last iteration.
@@ -265,6 +274,8 @@ impl ParallelEngine {
             is_pending: false,
             immediate: false,
             tidy_times: 0,
+            untidied: 0,
+            flows_per_tidying: FLOWS_PER_TIDYING,
         })
     }
 
@@ -389,8 +400,16 @@ impl ParallelEngine {
         self.immediate = false;
     }
 
-    /// The same, and puts rows in order, as far as they need it.
+    /// The same, and puts rows in order, as far as they need it and, where `busy`, it is time for it.
     fn tidy_rows(&mut self, busy: bool) {
+        if busy && self.untidied < self.flows_per_tidying {
+            if self.is_pending {
+                self.settle_rows();
+            }
+            self.immediate = false;
+            return;
+        }
+        self.untidied = 0;
         // As often as the worker with the most FlowBlocks needs to look at each.
         let enough = self.shared.flow_blocks.len().div_ceil(self.shared.workers);
         if self.tidy_times < enough {
@@ -488,6 +507,7 @@ impl RateEngine for ParallelEngine {
         let answered = answered.and(self.answered.take());
         self.phases.answers += clock.lap();
         let was_busy = std::mem::replace(&mut self.busy, prompt);
+        self.untidied = self.untidied.saturating_add(self.directory.len());
         if answered == Answered::Prices {
             // The links next to those that events touched answer before rates are told.
             self.run(Plan::Inner);
