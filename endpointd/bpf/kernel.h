@@ -104,6 +104,8 @@ struct sock {
 	__u32 sk_pacing_status;
 	unsigned long sk_pacing_rate;
 	unsigned long sk_max_pacing_rate;
+	unsigned int sk_gso_max_size;
+	__u16 sk_gso_max_segs;
 	__u32 sk_mark;
 	struct sock_cgroup_data sk_cgrp_data;
 };

@@ -173,13 +173,22 @@ _Static_assert(PRIV_OFFSET + sizeof(struct rw_flow) <= PRIV_SIZE, "the private a
 #define ONE_SEGMENT_BYTES_PER_S 1500000
 /*
  * The kernel's pacing forgets what a late timer cost once that is more than half a burst. A flow
- * makes up for at most 2^20 ns (1 ms) of its rate, within 2^23 ns: with an eighth more at most. All
- * flows of a link together may be late at once, where one processor serves them: what they make up
- * for has to fit into a shallow buffer.
+ * makes up for at most 2^20 ns (1 ms) of its rate. All flows of a link together may be late at once,
+ * where one processor serves them: what they make up for has to fit into a shallow buffer.
+ *
+ * How fast depends on the largest burst that the device takes from one timer. Where that is more
+ * than 2^-12 s of the rate, half of it is credit for timers that are late by 122 us: such flows make up
+ * within 2^23 ns, with an eighth more at most. Where it is less (64 KiB take 52 us at 10 Gbit/s; a
+ * device without TSO takes single segments), timers that are 20 us late (on a guest) or 30 to 100 us
+ * (on a core that sleeps) cost whole bursts, and what is due has to leave before the core sleeps again:
+ * the rate is raised by as many times as bursts are owed, to CATCH_UP_TIMES as much at most. In either
+ * case a flow sends within any time t no more than its rate allows in t + 2^20 ns, and a burst.
  */
 #define BEHIND_MAX_NS (1LL << 20)
 #define CATCH_UP_SHIFT 23
 #define CATCH_UP_MOST_SHIFT 3
+#define SMALL_BURST_SHIFT 12
+#define CATCH_UP_TIMES 16
 /* One full segment in about a third of a second: the longest that a raise can have to wait. */
 #define MIN_PAYLOAD_BYTES_PER_S 4096
 
@@ -260,7 +269,8 @@ static __always_inline void put_v6(__u8 *to, const __be32 from[4])
  * Now and then the kernel (seen on Linux 6.18, in softirqs that interrupt a sender, on busy
  * processors) runs none of these programs for a millisecond or two. TCP then paces at what cubic's
  * window allows, and bursts of a megabyte were seen. While a rate is in force the socket's own
- * maximum therefore stands at what catch_up() may at most ask for: the kernel keeps to it by itself.
+ * maximum therefore stands an eighth above the rate: with the next acknowledgement the kernel goes
+ * back to that by itself, from whatever catch_up() had asked for, too.
  * The application's own maximum is remembered, still counts, and comes back with plain TCP.
  */
 static __noinline void bound_pacing(struct tcp_sock *tp, __u64 most)
@@ -499,11 +509,25 @@ static __noinline void new_rate(struct tcp_sock *tp, __u64 wire)
 	}
 }
 
-/* The pacing rate that makes the flow send what `payload` allows, in spite of late timers. */
-static __always_inline __u64 catch_up(struct tcp_sock *tp, struct rw_slot *slot, __u64 payload,
-				      __u64 now)
+/* The most bytes that the device takes at once. */
+static __always_inline __u64 largest_burst(struct tcp_sock *tp)
 {
+	struct sock *sk = (struct sock *)tp;
+	__u64 bytes = (__u64)sk->sk_gso_max_segs * tp->mss_cache;
+
+	if (bytes > sk->sk_gso_max_size)
+		bytes = sk->sk_gso_max_size;
+	return bytes ? bytes : 1;
+}
+
+/* The pacing rate that makes the flow send what `payload` allows, in spite of late timers. */
+static __always_inline __u64 catch_up(struct tcp_sock *tp, struct rw_flow *flow,
+				      struct rw_slot *slot, __u64 now)
+{
+	__u64 payload = flow->payload_bytes_per_s;
+	__u64 burst = largest_burst(tp);
 	__s64 behind = slot->behind_ns;
+	__u64 owed;
 
 	behind += now - slot->counted_ns;
 	behind -= (tp->bytes_sent - slot->counted_bytes) * NSEC_PER_SEC / payload;
@@ -511,12 +535,21 @@ static __always_inline __u64 catch_up(struct tcp_sock *tp, struct rw_slot *slot,
 		behind = BEHIND_MAX_NS;
 	if (behind < -(__s64)NSEC_PER_SEC)
 		behind = -(__s64)NSEC_PER_SEC;
+	/* Time without anything to send is not owed. */
+	if (behind > 0 && !(flow->flags & FLOW_ACTIVE))
+		behind = 0;
 	slot->behind_ns = behind;
 	slot->counted_ns = now;
 	slot->counted_bytes = tp->bytes_sent;
 	if (behind < -BEHIND_MAX_NS)
 		behind = -BEHIND_MAX_NS;
-	return payload + (((__s64)payload * behind) >> CATCH_UP_SHIFT);
+	if (behind <= 0 || burst > payload >> SMALL_BURST_SHIFT)
+		return payload + (((__s64)payload * behind) >> CATCH_UP_SHIFT);
+	/* In 256ths of a burst. */
+	owed = (payload * behind / NSEC_PER_SEC << 8) / burst;
+	if (owed > (CATCH_UP_TIMES - 1) << 8)
+		owed = (CATCH_UP_TIMES - 1) << 8;
+	return payload + (payload * owed >> 8);
 }
 
 /* Applies what user space says about the flow's rate. */
@@ -525,7 +558,7 @@ static __always_inline void refresh(struct tcp_sock *tp, struct rw_flow *flow)
 	struct sock *sk = (struct sock *)tp;
 	struct rw_slot *slot = slot_of(flow);
 	__u64 now = tp->tcp_clock_cache;
-	__u64 wire, payload, expires, common, most, owed;
+	__u64 wire, rate, expires, common, most, owed;
 
 	if (!slot)
 		return;
@@ -559,9 +592,11 @@ static __always_inline void refresh(struct tcp_sock *tp, struct rw_flow *flow)
 	most = flow->payload_bytes_per_s + (flow->payload_bytes_per_s >> CATCH_UP_MOST_SHIFT);
 	if (sk->sk_max_pacing_rate != most)
 		bound_pacing(tp, most);
-	payload = catch_up(tp, slot, flow->payload_bytes_per_s, now);
-	most = sk->sk_max_pacing_rate;
-	sk->sk_pacing_rate = payload < most ? payload : most;
+	rate = catch_up(tp, flow, slot, now);
+	/* The application's own maximum. */
+	if (sk->sk_max_pacing_rate < most && rate > sk->sk_max_pacing_rate)
+		rate = sk->sk_max_pacing_rate;
+	sk->sk_pacing_rate = rate;
 	if (may_set_cwnd(tp))
 		open_cwnd(tp, flow);
 	if (!(flow->flags & FLOW_FIRST_PACED)) {

@@ -19,8 +19,11 @@ const MS: u64 = 1_000_000;
 
 /// Runs one bulk flow through `steps` of (Mbit/s, milliseconds); returns when each began.
 fn run_steps(address: &str, steps: &[(u64, u64)]) -> (Vec<u64>, Trace) {
-    let pair = Pair::new();
-    let mut driver = Driver::open(&pair);
+    run_steps_on(&Pair::new(), address, steps)
+}
+
+fn run_steps_on(pair: &Pair, address: &str, steps: &[(u64, u64)]) -> (Vec<u64>, Trace) {
+    let mut driver = Driver::open(pair);
     let receiver = Receiver::start(&pair.right, address, 1);
     let sender = Sender::start(&pair.left, receiver.address);
     let conn = driver.started();
@@ -77,6 +80,33 @@ fn wire_rates_are_kept_within_one_percent() {
 fn wire_rates_over_ipv6_count_its_larger_header() {
     let steps = [(500, 1600)];
     assert_rates(RIGHT_V6, &steps, WIRE_V6);
+}
+
+/// A device without TSO takes one segment from a timer, every 48 µs at this rate, which is less than a processor may need
+/// to wake for it. What late timers cost is made up for at once, and no more than that.
+#[test]
+fn single_segments_keep_to_their_rate_in_spite_of_late_timers() {
+    const MBPS: u64 = 250;
+    best_of_three(|| {
+        let pair = Pair::new();
+        for namespace in [&pair.left.0, &pair.right.0] {
+            netns::run(&format!("ip -n {namespace} link set v0 gso_max_segs 1"));
+        }
+        let (begins, trace) = run_steps_on(&pair, RIGHT_V4, &[(MBPS, 1600)]);
+        let (from, to) = (begins[0] + 100 * MS, begins[1]);
+        let rate = (MBPS * MBIT) as f64;
+        let mean = payload_rate_bps(&trace, from, to) * WIRE_V4 / rate;
+        let settled = settled_rate_bps(&trace, from, to) * WIRE_V4 / rate;
+        println!("{settled:.4} of the rate (mean {mean:.4})");
+        // A receiver that waited for a processor reads what stood in its socket when the measurement began.
+        assert!(
+            mean < 1.04,
+            "the rate is exceeded on average: {mean:.4} of it"
+        );
+        // 20,000 wakes per second: a busy machine withholds some.
+        ensure!(settled > 0.75, "{settled:.4} of the rate");
+        Ok(())
+    });
 }
 
 /// A segment of a slow flow takes 2.4 ms at 5 Mbit/s, so that is the coarsest that a reaction can be.
