@@ -39,6 +39,24 @@ fn check_spinning_and_not(model: impl Fn(usize) + Send + Sync + Copy + 'static) 
     }
 }
 
+/// Whoever of three arrives last wakes the others, in whatever order they came.
+#[test]
+fn the_last_one_wakes_the_others() {
+    check(|| {
+        let gate = Arc::new(Gate::new(3, 1));
+        for worker in 1..3 {
+            let gate = Arc::clone(&gate);
+            // Not joined, as below.
+            let _ = thread::spawn(move || {
+                gate.enter(worker);
+                gate.pass(worker, 1).expect("open");
+            });
+        }
+        gate.enter(0);
+        gate.pass(0, 1).expect("open");
+    });
+}
+
 /// Relaxed stores before a round are seen after it, and nobody sleeps for ever: a sleeper whose
 /// wake-up is lost would be a deadlock, which the model reports.
 #[test]

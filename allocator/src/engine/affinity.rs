@@ -4,6 +4,8 @@
 use std::io;
 use std::mem;
 
+use nix::unistd::{SysconfVar, sysconf};
+
 /// Pins the calling thread to one core.
 ///
 /// # Errors
@@ -31,4 +33,10 @@ pub fn pin_current_thread(core: usize) -> io::Result<()> {
 pub(super) fn current_core() -> Option<usize> {
     // SAFETY: takes nothing and returns a number, or -1.
     usize::try_from(unsafe { libc::sched_getcpu() }).ok()
+}
+
+/// Cores of this machine, whichever of them this process may use; none if the kernel does not say.
+pub(super) fn installed_cores() -> Option<usize> {
+    let cores = sysconf(SysconfVar::_NPROCESSORS_CONF).ok().flatten()?;
+    usize::try_from(cores).ok()
 }

@@ -2,7 +2,8 @@
 //!
 //! A worker arrives by raising its own counter, and goes on once every counter has reached the same
 //! value. Each counter has its own cache line and one writer, so nothing is contended. Who has spun
-//! for long enough sleeps until the last one arrives; an idle engine's workers all sleep. Who finds
+//! for long enough sleeps until the last one arrives, who wakes all that sleep; an idle engine's workers all
+//! sleep. Who finds
 //! that it has the core of the worker that it waits for sleeps at once: the scheduler puts two workers
 //! together where another process has a core for itself, and each would spin through the other's time.
 //!
@@ -78,9 +79,18 @@ impl Gate {
             .core
             .store(current_core().unwrap_or(NO_CORE), Ordering::Relaxed);
         counter.arrived.store(round, Ordering::Release);
-        // Either the sleeper sees the counter, or this sees the sleeper.
+        // Whose fence is the last of all sees every counter; and either a sleeper does, too, or this sees the
+        // sleeper. If every arrival woke them, they would sleep again until the next one.
         fence(Ordering::SeqCst);
-        self.wake();
+        if self.have_arrived(round) {
+            self.wake();
+        }
+    }
+
+    /// All have.
+    fn have_arrived(&self, round: u64) -> bool {
+        let mut counters = self.counters.iter();
+        counters.all(|counter| counter.arrived.load(Ordering::Acquire) >= round)
     }
 
     fn wake(&self) {
@@ -108,7 +118,7 @@ impl Gate {
         loop {
             asleep.store(true, Ordering::Relaxed);
             fence(Ordering::SeqCst);
-            let there = arrived();
+            let there = self.have_arrived(round);
             if there || self.closed.load(Ordering::Relaxed) {
                 asleep.store(false, Ordering::Relaxed);
                 return if there { Ok(()) } else { Err(Closed) };

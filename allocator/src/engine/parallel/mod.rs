@@ -12,10 +12,11 @@
 //! | `joint`, `pack` | rows of flows that share both racks, and what moves flows there |
 //! | `link_block` | prices, sums and the price update of a block's links |
 //! | `loose` | flows that fit no row, one by one |
+//! | `lanes` | sixteen values side by side |
 //! | `directory`, `key_index` | flows by key |
 //! | `pending` | starts and ends that wait for the worker that has their rows |
 //! | `kernels` | the walks over a FlowBlock, by instruction set |
-//! | `worker`, `gate` | what each worker does in an iteration, and how they hand over |
+//! | `worker`, `gate`, `sync` | what each worker does in an iteration, and how they hand over |
 //! | `view`, `memory` | what the engine says about itself: loads, optimality; bytes by part |
 //!
 //! An iteration is one walk over the flows: it normalises the rates of the iteration before (F-NORM)
@@ -83,7 +84,7 @@ use self::link_block::{LinkBlock, Sums, UpdateReport, UpdateRule};
 use self::loose::LooseFlows;
 use self::pending::Pending;
 use self::worker::{Outbox, PhaseClock, Plan, Shared, Worker, lock, write};
-use super::affinity::pin_current_thread;
+use super::affinity::{installed_cores, pin_current_thread};
 use super::{
     EngineConfig, EngineError, EngineEvent, IterationReport, Optimality, RateEngine, RateUpdate,
     StepRule, Survey,
@@ -666,9 +667,11 @@ fn share(
 }
 
 /// Cores that the workers may run on. Those that they are pinned to count whatever the caller's thread is
-/// restricted to.
+/// restricted to, if the machine has them: a worker that cannot be pinned shares the others'.
 fn cores_of(options: &ParallelOptions) -> usize {
-    let pinned: BTreeSet<_> = options.cores.iter().take(options.workers).collect();
+    let installed = installed_cores().unwrap_or(usize::MAX);
+    let wanted = options.cores.iter().take(options.workers);
+    let pinned: BTreeSet<_> = wanted.filter(|&&core| core < installed).collect();
     let usable = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     usable.max(pinned.len())
 }
