@@ -1,7 +1,5 @@
 //! `ratewright bench engine`: how long an iteration of the parallel engine takes on this machine.
 
-use std::sync::OnceLock;
-
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
@@ -200,14 +198,6 @@ fn config(options: &EngineOptions) -> EngineConfig {
     }
 }
 
-/// Cores to pin workers to. Those that the machine does not have are left out: the engine would take them for
-/// cores that its workers may spin on. Asked before this thread is pinned, since it has one core from then on.
-fn cores(workers: usize) -> Vec<usize> {
-    static CORES: OnceLock<usize> = OnceLock::new();
-    let here = CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from));
-    (0..workers.min(*here)).collect()
-}
-
 /// Refuses workers that an engine for this network, cut as suits it and them, would have no work for.
 pub(super) fn check_workers(topology: &Topology, workers: usize) -> Result<()> {
     let blocks = Layout::fitting(topology, None, workers.min(MOST_WORKERS))?.blocks();
@@ -238,7 +228,7 @@ pub(super) fn build(
     let parallel = ParallelOptions {
         workers: options.workers,
         blocks: Some(blocks),
-        cores: cores(options.workers),
+        cores: (0..options.workers).collect(),
         simd,
         brief: false,
     };
