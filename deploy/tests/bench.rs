@@ -2,29 +2,27 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::process::Output;
+
 use assert_cmd::Command;
 
-fn json_of(args: &[&str]) -> serde_json::Value {
-    let output = Command::cargo_bin("ratewright")
-        .unwrap()
-        .arg("bench")
-        .args(args)
-        .output()
-        .unwrap();
+/// What a command came to, and what it said on standard error.
+fn bench(args: &[&str]) -> (Output, String) {
+    let mut command = Command::cargo_bin("ratewright").unwrap();
+    let output = command.arg("bench").args(args).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output, said)
+}
+
+fn json_of(args: &[&str]) -> serde_json::Value {
+    let (output, said) = bench(args);
     assert!(output.status.success(), "{args:?}: {said}");
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
 /// What is said on standard error of a command that has to fail, and without a panic.
 fn refusal_of(args: &[&str]) -> String {
-    let output = Command::cargo_bin("ratewright")
-        .unwrap()
-        .arg("bench")
-        .args(args)
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let (output, said) = bench(args);
     let code = output.status.code();
     assert!(matches!(code, Some(1 | 2)), "{args:?}: {code:?} {said}");
     assert!(output.stdout.is_empty(), "{args:?}");

@@ -400,15 +400,14 @@ pub fn starts_and_ends_are_seen(open: Open, address: &str) {
     driver.backend.shut_down().expect("shut down");
 }
 
-/// What happened, without transmissions and without pauses below 15 ms: the backlog can be empty
-/// while a large write is still being copied, for as long as the writer has to wait for a core. Pauses that are
-/// meant last 20 ms and more.
+/// What happened, without transmissions and without pauses below 2 ms: the backlog can be empty for
+/// a moment while a large write is still being copied.
 fn outline(events: &[FlowEvent]) -> Vec<&'static str> {
     let mut kept: Vec<&FlowEvent> = Vec::new();
     for event in events {
         match (&event.kind, kept.last()) {
             (FlowEventKind::FirstPaced { .. }, _) => {}
-            (FlowEventKind::Resume, Some(idle)) if event.at_ns - idle.at_ns < 15 * MS => {
+            (FlowEventKind::Resume, Some(idle)) if event.at_ns - idle.at_ns < 2 * MS => {
                 kept.pop();
             }
             _ => kept.push(event),

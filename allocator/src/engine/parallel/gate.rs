@@ -3,9 +3,9 @@
 //! A worker arrives by raising its own counter, and goes on once every counter has reached the same
 //! value. Each counter has its own cache line and one writer, so nothing is contended. Who has spun
 //! for long enough sleeps until the last one arrives, who wakes all that sleep; an idle engine's workers all
-//! sleep. Who finds
-//! that it has the core of the worker that it waits for sleeps at once: the scheduler puts two workers
-//! together where another process has a core for itself, and each would spin through the other's time.
+//! sleep. Who finds that it has the core of the worker that it waits for sleeps at once: the scheduler puts
+//! two workers together where another process has a core for itself, and each would spin through the other's
+//! time.
 //!
 //! What it synchronises with comes from `super::sync`, so that a model checker can put its own in
 //! (`allocator/tests/gate_model.rs`).
