@@ -20,6 +20,8 @@ enum rw_event_kind {
 	RW_EVENT_CLOSE = 4,
 	/* First transmission under a valid rate; `value` holds ns since the flowlet's first write. */
 	RW_EVENT_FIRST_PACED = 5,
+	/* The flowlet is watched, and its rate keeps it from sending: once for each time it is watched. */
+	RW_EVENT_LIMITED = 6,
 };
 
 /* One record of the ring buffer, 80 bytes. */

@@ -178,6 +178,7 @@ impl FlowBook {
                 entry.record = None;
                 self.counters.closed += 1;
             }
+            FlowEventKind::Limited => {}
             FlowEventKind::FirstPaced { .. } => self.counters.first_paced += 1,
         }
     }

@@ -514,7 +514,7 @@ fn lost_events_are_made_up_for() {
             FlowEventKind::Start(_) | FlowEventKind::Resume => state.insert(event.conn.slot, true),
             FlowEventKind::Idle => state.insert(event.conn.slot, false),
             FlowEventKind::Close => state.remove(&event.conn.slot),
-            FlowEventKind::FirstPaced { .. } => None,
+            FlowEventKind::FirstPaced { .. } | FlowEventKind::Limited => None,
         };
     }
     assert_eq!(state.len(), survivors.len(), "{state:?}");

@@ -80,6 +80,8 @@ pub enum FlowEventKind {
     Resume,
     /// The socket closed; the slot is free once this was drained.
     Close,
+    /// The flowlet, which was [watched](PacingBackend::watch), is limited by its rate.
+    Limited,
     /// The first transmission under a valid rate after `Start`: nanoseconds since the first byte was written.
     FirstPaced {
         /// From the write of the flowlet's first byte to its first paced transmission.
@@ -96,6 +98,21 @@ pub struct FlowEvent {
     pub at_ns: u64,
     /// What happened.
     pub kind: FlowEventKind,
+}
+
+/// What a running flowlet's connection has used of its rate, as the kernel saw it last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    /// The connection.
+    pub conn: Conn,
+    /// Bytes on the wire, Ethernet headers and retransmissions included, since the connection took its
+    /// slot; only differences have a meaning.
+    pub sent_bytes: u64,
+    /// Bytes that the receiver acknowledged, likewise; where the back end sees no acknowledgements,
+    /// the same as `sent_bytes`.
+    pub acked_bytes: u64,
+    /// When the rate, and nothing else, last kept the connection from sending; 0: never.
+    pub limited_ns: u64,
 }
 
 /// Counters of a back end since its start.
@@ -217,6 +234,14 @@ pub trait PacingBackend {
     /// # Errors
     /// When the kernel refuses.
     fn clear_all(&mut self) -> Result<(), BackendError>;
+
+    /// Appends what every connection with a running flowlet and a rate has used so far. Costs one look at
+    /// the flow table's entry of each such connection, and no system call.
+    fn usage(&mut self, _now_ns: u64, _out: &mut Vec<Usage>) {}
+
+    /// Asks for one [`FlowEventKind::Limited`] when `conn` is next limited by its rate, at once and without
+    /// waiting for a look at [`usage`](Self::usage). A stale `conn` is ignored.
+    fn watch(&mut self, _conn: Conn) {}
 
     /// Counters.
     fn stats(&self) -> BackendStats;

@@ -89,6 +89,7 @@ impl RawEvent {
             5 => FlowEventKind::FirstPaced {
                 latency_ns: self.value,
             },
+            6 => FlowEventKind::Limited,
             _ => return None,
         };
         Some(FlowEvent {
@@ -257,6 +258,7 @@ mod tests {
         assert_eq!(kind(3), Some(FlowEventKind::Resume));
         assert_eq!(kind(4), Some(FlowEventKind::Close));
         assert_eq!(kind(5), Some(FlowEventKind::FirstPaced { latency_ns: 12 }));
+        assert_eq!(kind(6), Some(FlowEventKind::Limited));
         assert_eq!(kind(0), None);
         assert_eq!(kind(99), None);
     }

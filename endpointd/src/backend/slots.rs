@@ -270,7 +270,7 @@ impl SlotTable {
                 FlowEventKind::Close => {
                     self.forget(slot);
                 }
-                FlowEventKind::FirstPaced { .. } => {}
+                FlowEventKind::FirstPaced { .. } | FlowEventKind::Limited => {}
             }
             out.push(event);
         }

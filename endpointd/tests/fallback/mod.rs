@@ -406,7 +406,7 @@ fn outline(events: &[FlowEvent]) -> Vec<&'static str> {
     let mut kept: Vec<&FlowEvent> = Vec::new();
     for event in events {
         match (&event.kind, kept.last()) {
-            (FlowEventKind::FirstPaced { .. }, _) => {}
+            (FlowEventKind::FirstPaced { .. } | FlowEventKind::Limited, _) => {}
             (FlowEventKind::Resume, Some(idle)) if event.at_ns - idle.at_ns < 2 * MS => {
                 kept.pop();
             }
@@ -423,6 +423,7 @@ fn name(kind: &FlowEventKind) -> &'static str {
         FlowEventKind::Resume => "resume",
         FlowEventKind::Close => "close",
         FlowEventKind::FirstPaced { .. } => "first paced",
+        FlowEventKind::Limited => "limited",
     }
 }
 

@@ -131,7 +131,7 @@ impl Book {
                     out.push(event);
                 }
             }
-            FlowEventKind::FirstPaced { .. } => {
+            FlowEventKind::FirstPaced { .. } | FlowEventKind::Limited => {
                 if self.find(conn).is_some() {
                     out.push(event);
                 }

@@ -277,7 +277,7 @@ proptest! {
                                 prop_assert!(view.is_some_and(|(conn, _)| conn == event.conn));
                                 view = None;
                             }
-                            FlowEventKind::FirstPaced { .. } => {}
+                            FlowEventKind::FirstPaced { .. } | FlowEventKind::Limited => {}
                         }
                     }
                 }
