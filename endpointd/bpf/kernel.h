@@ -126,7 +126,8 @@ struct tcp_congestion_ops;
 struct inet_connection_sock {
 	struct inet_sock icsk_inet;
 	const struct tcp_congestion_ops *icsk_ca_ops;
-	__u8 icsk_ca_state : 5;
+	__u8 icsk_ca_state : 5, icsk_ca_initialized : 1, icsk_ca_setsockopt : 1;
+	__u8 icsk_retransmits;
 	__u64 icsk_ca_priv[13];
 };
 
@@ -139,11 +140,18 @@ struct tcp_sock {
 	__u32 prior_cwnd;
 	__u16 tcp_header_len;
 	__u64 bytes_sent;
+	__u64 bytes_acked;
+	__u32 data_segs_out;
 	__u32 write_seq;
 	__u32 snd_nxt;
 	__u32 snd_una;
+	__u32 snd_wnd;
 	__u32 srtt_us;
 	__u32 packets_out;
+	__u32 retrans_out;
+	__u32 sacked_out;
+	__u32 lost_out;
+	__u32 delivered;
 	__u64 tcp_clock_cache;
 };
 
@@ -166,6 +174,8 @@ struct tcp_congestion_ops {
 	__u32 flags;
 	void (*init)(struct sock *sk);
 	void (*release)(struct sock *sk);
+	/* Linux 7.1 and later: what was CA_EVENT_TX_START. */
+	void (*cwnd_event_tx_start)(struct sock *sk);
 };
 
 /* The congestion control's private state of cubic, net/ipv4/tcp_cubic.c: only its size matters. */

@@ -161,6 +161,8 @@ pub struct PacingConfig {
     pub min_flowlet_bytes: u64,
     /// A flowlet ends when its socket had nothing to send for this long.
     pub idle_gap_us: u64,
+    /// Whether a flow's demand is what it was measured to use; without, flows hold what they do not use.
+    pub measure_demand: bool,
     /// Bound of the flow table.
     pub max_flows: u32,
     /// cgroup v2 directory whose sockets are paced (sock_ops).
@@ -179,6 +181,7 @@ impl Default for PacingConfig {
             backend: BackendChoice::Auto,
             min_flowlet_bytes: 15_000,
             idle_gap_us: 1_000,
+            measure_demand: true,
             max_flows: 16_384,
             cgroup: None,
             device: None,

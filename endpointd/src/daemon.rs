@@ -135,6 +135,7 @@ impl Daemon {
             config.pacing.idle_gap_us * 1_000,
             Policy::new(&config.policy),
         );
+        book.set_measures_demand(config.pacing.measure_demand);
         let kernel = Kernel::new(backend);
         kernel.warn_of_missing(&book.refresh_cgroups(kernel.cgroups()));
         Ok(Self {
@@ -281,6 +282,7 @@ impl Daemon {
             self.silence_deadline(),
             self.link.next_timeout(),
             self.book.next_timeout(),
+            self.book.next_usage_ns(),
             self.kernel.next_timeout(),
         ];
         timeouts.into_iter().flatten().min()
@@ -294,6 +296,7 @@ impl Daemon {
             self.on_silence();
         }
         self.book.on_timeout(now_ns);
+        self.look_at_usage(now_ns);
         if self
             .kernel
             .next_timeout()

@@ -22,11 +22,14 @@ use crate::backend::{Conn, FlowEvent, FlowEventKind, FlowFacts, Slot};
 use crate::policy::Policy;
 
 pub mod counters;
+mod demand;
 pub mod network;
 mod rates;
 mod standing;
+mod usage;
 
 pub use counters::FlowCounters;
+use demand::Meter;
 pub use network::{Destinations, Network};
 use standing::Standing;
 
@@ -53,6 +56,8 @@ pub enum FlowAction {
         /// Until when.
         expires_ns: u64,
     },
+    /// Tell at once when a connection is next limited by its rate.
+    Watch(Conn),
     /// Give one connection back to plain TCP.
     Clear(Conn),
     /// Give all connections back to plain TCP.
@@ -69,6 +74,7 @@ enum Phase {
 
 #[derive(Debug, Clone, Copy)]
 struct Rate {
+    bps: u64,
     expires_ns: u64,
 }
 
@@ -81,6 +87,10 @@ struct Flowlet {
     standing: Standing,
     /// What the back end was given.
     rate: Option<Rate>,
+    /// Its use, while it has a rate.
+    meter: Option<Meter>,
+    /// The most that it was measured to use, where that is less than its rate lets it.
+    measured_bps: Option<u64>,
 }
 
 impl Flowlet {
@@ -126,6 +136,12 @@ pub struct FlowBook {
     renewed_to_ns: u64,
     /// Flowlets that have a rate in the back end.
     rated: u32,
+    /// Whether demands are measured, and when their flows are looked at next.
+    measures_demand: bool,
+    usage_due_ns: u64,
+    /// Demands that may be lowered until the budget is filled again.
+    lowerings_left: u32,
+    lowerings_since_ns: u64,
 }
 
 impl FlowBook {
@@ -144,6 +160,10 @@ impl FlowBook {
             released: false,
             renewed_to_ns: 0,
             rated: 0,
+            measures_demand: true,
+            usage_due_ns: 0,
+            lowerings_left: 0,
+            lowerings_since_ns: 0,
         }
     }
 
@@ -178,7 +198,7 @@ impl FlowBook {
                 entry.record = None;
                 self.counters.closed += 1;
             }
-            FlowEventKind::Limited => {}
+            FlowEventKind::Limited => self.on_limited(conn.slot, at_ns),
             FlowEventKind::FirstPaced { .. } => self.counters.first_paced += 1,
         }
     }
@@ -241,6 +261,8 @@ impl FlowBook {
             began_ns: Some(at_ns),
             standing: Standing::Unresolved,
             rate: None,
+            meter: None,
+            measured_bps: None,
         });
         self.counters.flowlets_started += 1;
         self.resolve(slot);

@@ -105,7 +105,7 @@ fn publish_counters(status: &Status) {
     let flows: &FlowCounters = &status.counters;
     let backend = &status.backend_stats;
     let link = &status.link;
-    let table: [(&'static str, &'static str, u64); 33] = [
+    let table: [(&'static str, &'static str, u64); 36] = [
         (
             "flowlets_started_total",
             "Flowlets that began",
@@ -180,6 +180,21 @@ fn publish_counters(status: &Status) {
             "rates_withheld_total",
             "Rates not applied because of the kill switch",
             flows.rates_withheld,
+        ),
+        (
+            "demands_lowered_total",
+            "Demands lowered to what a flow was measured to use",
+            flows.demands_lowered,
+        ),
+        (
+            "demands_raised_total",
+            "Lowered demands that were raised because their flow met its limit",
+            flows.demands_raised,
+        ),
+        (
+            "flowlets_stalled_total",
+            "Flowlets ended because nothing was acknowledged any more",
+            flows.stalled,
         ),
         (
             "lease_renewals_total",

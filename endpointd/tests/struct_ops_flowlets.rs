@@ -4,75 +4,20 @@
 mod netns;
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::ensure;
 use netns::backend::{Driver, FOREVER_NS, config};
+use netns::echo::{Client, Echo, get_max_pacing, set_max_pacing};
 use netns::tries::{best_of_three, ensure_within};
-use netns::{LEFT_V4, LEFT_V6, Namespace, Pair, RIGHT_V4, RIGHT_V6, sleep};
+use netns::{LEFT_V4, LEFT_V6, Pair, RIGHT_V4, RIGHT_V6, sleep};
 use nix::sys::socket::{setsockopt, sockopt};
 use ratewright_endpointd::backend::{Conn, FlowEventKind, FlowFacts, PacingBackend};
 use ratewright_endpointd::clock::now_ns;
-
-/// Reads everything and answers every `message` bytes with one byte.
-struct Echo {
-    address: SocketAddr,
-    _thread: JoinHandle<()>,
-}
-
-impl Echo {
-    fn start(namespace: &Namespace, ip: &str, message: usize) -> Self {
-        let (ready, bound) = mpsc::channel();
-        let ip: std::net::IpAddr = ip.parse().expect("an address");
-        let inner = namespace.clone();
-        let thread = namespace.spawn(move || {
-            let listener = TcpListener::bind((ip, 0)).expect("bind");
-            ready
-                .send(listener.local_addr().expect("bound"))
-                .expect("test waits");
-            while let Ok((mut stream, _)) = listener.accept() {
-                inner.spawn(move || {
-                    let mut buffer = vec![0; message];
-                    while stream.read_exact(&mut buffer).is_ok() {
-                        if stream.write_all(&[1]).is_err() {
-                            break;
-                        }
-                    }
-                });
-            }
-        });
-        Self {
-            address: bound.recv().expect("bound"),
-            _thread: thread,
-        }
-    }
-}
-
-/// A connection in the left namespace, driven by the test.
-struct Client {
-    stream: TcpStream,
-}
-
-impl Client {
-    fn connect(address: SocketAddr) -> Self {
-        // The test thread is in the left namespace already.
-        let stream = TcpStream::connect(address).expect("connect");
-        stream.set_nodelay(true).expect("nodelay");
-        Self { stream }
-    }
-
-    /// Sends one message and waits for its answer: the pipe is empty afterwards.
-    fn exchange(&mut self, bytes: usize) {
-        self.stream.write_all(&vec![5; bytes]).expect("write");
-        self.stream.read_exact(&mut [0]).expect("answer");
-    }
-}
 
 fn kinds(driver: &Driver) -> (usize, usize, usize, usize) {
     (
@@ -363,8 +308,8 @@ fn an_applications_own_maximum_is_respected_and_survives() {
     });
 }
 
-/// A busy kernel may run none of the back end's programs for milliseconds. Pacing holds all the same,
-/// because the socket's own maximum stands just above the rate while one is in force.
+/// A kernel may pass over the back end's programs for milliseconds. Pacing holds all the same, because the rate is in
+/// force as the socket's own maximum, which moves with what late timers owe.
 #[test]
 fn the_kernel_itself_bounds_pacing_while_a_rate_is_in_force() {
     let pair = Pair::new();
@@ -385,7 +330,7 @@ fn the_kernel_itself_bounds_pacing_while_a_rate_is_in_force() {
     sleep(Duration::from_millis(200));
     let bound = get_max_pacing(&probe);
     assert!(
-        (rate_bytes_per_s..rate_bytes_per_s * 9 / 8).contains(&bound),
+        (rate_bytes_per_s / 4 * 3..rate_bytes_per_s / 4 * 5).contains(&bound),
         "{bound} bytes/s at a rate of {rate_bytes_per_s}"
     );
     sleep(Duration::from_millis(600));
@@ -393,16 +338,6 @@ fn the_kernel_itself_bounds_pacing_while_a_rate_is_in_force() {
     writer.join().expect("writer");
     drop(probe);
     receiver.finish();
-}
-
-fn set_max_pacing(stream: &TcpStream, bytes_per_s: u32) {
-    use std::os::fd::AsRawFd;
-    netns::set_u32(stream.as_raw_fd(), libc::SO_MAX_PACING_RATE, bytes_per_s);
-}
-
-fn get_max_pacing(stream: &TcpStream) -> u64 {
-    use std::os::fd::AsRawFd;
-    u64::from(netns::get_u32(stream.as_raw_fd(), libc::SO_MAX_PACING_RATE))
 }
 
 #[test]

@@ -10,11 +10,13 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use netns::backend::{Driver, FOREVER_NS, MBIT, config};
+use netns::echo::{Client, Echo};
 use netns::tries::{best_of_three, ensure_within};
 use netns::{
     Namespace, Pair, RIGHT_V4, Receiver, Sender, WIRE_V4, ensure_plain_after, payload_rate_bps,
     settled_rate_bps, sleep, wait_for,
 };
+use nix::sys::socket::{setsockopt, sockopt};
 use ratewright_endpointd::backend::PacingBackend;
 use ratewright_endpointd::clock::now_ns;
 
@@ -121,6 +123,18 @@ fn sockets_go_back_to_what_each_of_them_had() {
     assert_eq!(congestion_controls(&pair.left), ["cubic", "reno"]);
     senders.into_iter().for_each(Sender::stop);
     receiver.finish();
+}
+
+#[test]
+fn an_application_s_own_choice_of_congestion_control_stays() {
+    let pair = Pair::new();
+    let echo = Echo::start(&pair.right, RIGHT_V4, 1);
+    pair.left.enter();
+    let client = Client::connect(echo.address);
+    setsockopt(&client.stream, sockopt::TcpCongestion, &"reno".into()).expect("reno");
+    let driver = Driver::open(&pair);
+    assert_eq!(driver.backend.stats().adopted, 0);
+    assert_eq!(congestion_controls(&pair.left), ["reno"]);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use super::Daemon;
-use crate::backend::{BackendError, FlowEvent, FlowEventKind, PacingBackend};
+use crate::backend::{BackendError, FlowEvent, FlowEventKind, PacingBackend, Usage};
 use crate::clock;
 use crate::flows::FlowAction;
 use crate::policy::cgroup::CgroupTree;
@@ -22,6 +22,7 @@ pub(super) struct Kernel {
     pub(super) errors: u64,
     next_log_ns: u64,
     events: Vec<FlowEvent>,
+    usages: Vec<Usage>,
     cgroups: CgroupTree,
     seen_cgroups: BTreeSet<u64>,
     refreshed_ns: u64,
@@ -43,6 +44,7 @@ impl Kernel {
             errors: 0,
             next_log_ns: 0,
             events: Vec::new(),
+            usages: Vec::new(),
             cgroups: CgroupTree::system(),
             seen_cgroups: BTreeSet::new(),
             refreshed_ns: clock::now_ns(),
@@ -110,6 +112,20 @@ impl Daemon {
         self.kernel.events = events;
     }
 
+    /// Tells the flow book what flows have used, if it is time.
+    pub(super) fn look_at_usage(&mut self, now_ns: u64) {
+        if self
+            .book
+            .next_usage_ns()
+            .is_none_or(|due_ns| due_ns > now_ns)
+        {
+            return;
+        }
+        self.kernel.usages.clear();
+        self.kernel.backend.usage(now_ns, &mut self.kernel.usages);
+        self.book.on_usage(now_ns, &self.kernel.usages);
+    }
+
     /// Does one thing that the flow book asks for; whether the kernel did it.
     pub(super) fn act(&mut self, now_ns: u64, action: &FlowAction) -> bool {
         let backend = &mut self.kernel.backend;
@@ -139,6 +155,10 @@ impl Daemon {
                     self.metrics.first_rate(waited_ns);
                 }
                 ("set a rate", backend.set_rate(conn, rate_bps, expires_ns))
+            }
+            FlowAction::Watch(conn) => {
+                backend.watch(conn);
+                return true;
             }
             FlowAction::Renew { expires_ns } => ("renew its leases", backend.renew(expires_ns)),
             FlowAction::Clear(conn) => ("give a connection back", backend.clear(conn)),

@@ -35,6 +35,12 @@ pub struct FlowCounters {
     pub rates_withheld: u64,
     /// Times that the back end's leases were moved.
     pub renewals: u64,
+    /// Demands that were lowered to what a flow used.
+    pub demands_lowered: u64,
+    /// Demands that were raised because a flow met its limit.
+    pub demands_raised: u64,
+    /// Flowlets that were ended because nothing got through any more.
+    pub stalled: u64,
     /// First paced transmissions that were seen.
     pub first_paced: u64,
 }

@@ -44,7 +44,10 @@ impl FlowBook {
             .take()
             .map(|began_ns| now_ns.saturating_sub(began_ns));
         // A path without capacity has no rate to give: plain TCP finds out what still gets through.
-        flowlet.rate = (rate_bps > 0).then_some(Rate { expires_ns });
+        flowlet.rate = (rate_bps > 0).then_some(Rate {
+            bps: rate_bps,
+            expires_ns,
+        });
         if rate_bps > 0 {
             self.rated += u32::from(!was_rated);
             self.counters.rates_applied += 1;
@@ -87,6 +90,7 @@ impl FlowBook {
                 .and_then(|record| record.flowlet.as_mut())
             {
                 flowlet.rate = None;
+                flowlet.meter = None;
             }
         }
         self.rated = 0;

@@ -54,6 +54,7 @@ pub(super) fn standing(
     treatment: &Treatment,
     id: FlowId,
     facts: &FlowFacts,
+    measured_bps: Option<u64>,
 ) -> Standing {
     if treatment.bypass {
         return Standing::LeftAlone(Reason::Bypassed);
@@ -71,7 +72,7 @@ pub(super) fn standing(
         Some(ClassRef::Name(name)) => network.class_id(name).unwrap_or(0),
     };
     let app_max_bps = facts.app_max_bytes_per_s.map(|rate| rate.saturating_mul(8));
-    let limit_bps = [treatment.max_rate_bps, app_max_bps]
+    let limit_bps = [treatment.max_rate_bps, app_max_bps, measured_bps]
         .into_iter()
         .flatten()
         .min();
@@ -106,7 +107,13 @@ impl FlowBook {
             // Once for each flowlet, however often it is worked out again.
             self.policy.count(&treatment);
         }
-        let standing = standing(network, &treatment, flowlet.id, &record.facts);
+        let standing = standing(
+            network,
+            &treatment,
+            flowlet.id,
+            &record.facts,
+            flowlet.measured_bps,
+        );
         if standing == flowlet.standing {
             return;
         }

@@ -5,6 +5,7 @@
 // Shared by several test binaries, none of which uses all of it.
 
 pub mod backend;
+pub mod echo;
 pub mod tries;
 
 use std::fs::File;

@@ -68,6 +68,17 @@ impl Book {
         }
     }
 
+    /// The connections whose flowlets the daemon has not ended.
+    pub(super) fn running(&self) -> impl Iterator<Item = Conn> + '_ {
+        (0u32..).zip(&self.known).filter_map(|(slot, known)| {
+            let known = known.as_deref().filter(|known| !known.ended)?;
+            Some(Conn {
+                slot: crate::backend::Slot(slot),
+                use_count: known.use_count,
+            })
+        })
+    }
+
     /// Whether events wait here.
     pub(super) fn has_pending(&self) -> bool {
         !self.pending.is_empty()

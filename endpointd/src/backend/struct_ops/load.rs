@@ -9,7 +9,7 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, OpenObject};
 
 use super::skel::{OpenStructOpsSkel, StructOpsSkel, StructOpsSkelBuilder};
-use super::take_over::{Found, NO_TSO_RTT_LOG, Settings};
+use super::take_over::{Found, NOT_THERE, Settings};
 use crate::backend::{BackendConfig, BackendError};
 
 /// Length of a congestion control's name in the kernel, with its final zero.
@@ -75,7 +75,7 @@ pub(super) fn check_kernel() -> Result<(), BackendError> {
             cubic.size()
         )));
     }
-    Ok(())
+    tx_start().map(drop)
 }
 
 /// Inode of the calling thread's network namespace.
@@ -129,9 +129,74 @@ fn configure(
     rodata.netns_inum = netns_inode()?;
     rodata.cc_name = kernel_name(name);
     rodata.default_cc = kernel_name(&original.default_cc);
-    rodata.tso_rtt_log = original.tso_rtt_log.unwrap_or(NO_TSO_RTT_LOG);
+    rodata.tso_rtt_log = original.bursts.rtt_log.unwrap_or(NOT_THERE);
+    rodata.min_tso_segs = original.bursts.min_segments.unwrap_or(NOT_THERE);
     open.struct_ops.rw_cc_mut().name = kernel_name(name);
     Ok(())
+}
+
+/// How a kernel tells a congestion control that a transmission goes into an empty pipe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub enum TxStart {
+    /// As one of several events of the member `cwnd_event`, with cubic's `cubictcp_cwnd_event` (until
+    /// Linux 7.0).
+    CwndEvent,
+    /// By a member of its own, with cubic's `cubictcp_cwnd_event_tx_start` (from Linux 7.1 on).
+    CwndEventTxStart,
+}
+
+/// The program's members of `tcp_congestion_ops` that only some kernels have.
+const OPTIONAL_MEMBERS: [&str; 2] = ["cwnd_event", "cwnd_event_tx_start"];
+
+/// Chooses by the members that the kernel's `tcp_congestion_ops` has.
+fn tx_start_of(members: &[&str]) -> Option<TxStart> {
+    if members.contains(&OPTIONAL_MEMBERS[1]) {
+        Some(TxStart::CwndEventTxStart)
+    } else if members.contains(&OPTIONAL_MEMBERS[0]) {
+        Some(TxStart::CwndEvent)
+    } else {
+        None
+    }
+}
+
+/// The members of [`OPTIONAL_MEMBERS`] that this kernel has.
+fn optional_members() -> Result<Vec<&'static str>, BackendError> {
+    let btf = Btf::from_vmlinux()
+        .map_err(|error| unavailable(format!("the kernel's BTF cannot be read: {error:#}")))?;
+    let ops = btf
+        .type_by_name::<Struct<'_>>("tcp_congestion_ops")
+        .ok_or_else(|| unavailable("the kernel has no tcp_congestion_ops"))?;
+    Ok(OPTIONAL_MEMBERS
+        .into_iter()
+        .filter(|wanted| {
+            ops.iter()
+                .any(|member| member.name.is_some_and(|name| name == *wanted))
+        })
+        .collect())
+}
+
+/// How this kernel tells of a transmission into an empty pipe.
+///
+/// # Errors
+/// [`BackendError::Unavailable`] when it has none of the ways that the program knows.
+pub(super) fn tx_start() -> Result<TxStart, BackendError> {
+    tx_start_of(&optional_members()?).ok_or_else(|| {
+        unavailable("tcp_congestion_ops has neither cwnd_event nor cwnd_event_tx_start")
+    })
+}
+
+/// Takes from the congestion control what this kernel has no member for.
+fn fit_members(open: &mut OpenStructOpsSkel<'_>, members: &[&str]) {
+    let ops = open.struct_ops.rw_cc_mut();
+    if !members.contains(&OPTIONAL_MEMBERS[0]) {
+        ops.cwnd_event = std::ptr::null_mut();
+        open.progs.rw_cwnd_event.set_autoload(false);
+    }
+    let ops = open.struct_ops.rw_cc_mut();
+    if !members.contains(&OPTIONAL_MEMBERS[1]) {
+        ops.cwnd_event_tx_start = std::ptr::null_mut();
+        open.progs.rw_cwnd_event_tx_start.set_autoload(false);
+    }
 }
 
 /// libbpf's own messages go to the daemon's log, not to its standard error.
@@ -153,6 +218,9 @@ fn load_once(
     let mut open = StructOpsSkelBuilder::default().open(object)?;
     configure(&mut open, config, name, original)
         .map_err(|error| libbpf_rs::Error::from(std::io::Error::other(error.to_string())))?;
+    let members = optional_members()
+        .map_err(|error| libbpf_rs::Error::from(std::io::Error::other(error.to_string())))?;
+    fit_members(&mut open, &members);
     open.progs.rw_first_write.set_autoload(trace_writes);
     open.load()
 }
@@ -207,6 +275,18 @@ pub(super) fn load(config: &BackendConfig, found: &Found) -> Result<Loaded, Back
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_hook_of_an_empty_pipe_is_chosen_by_the_kernel_s_members() {
+        let common = ["ssthresh", "cong_avoid", "set_state", "pkts_acked"];
+        let with = |more: &[&'static str]| tx_start_of(&[&common[..], more].concat());
+        assert_eq!(with(&["cwnd_event"]), Some(TxStart::CwndEvent));
+        let both = ["cwnd_event", "cwnd_event_tx_start"];
+        assert_eq!(with(&both), Some(TxStart::CwndEventTxStart));
+        assert_eq!(with(&both[1..]), Some(TxStart::CwndEventTxStart));
+        assert_eq!(with(&[]), None);
+        assert_eq!(with(&["cwnd_event_tx"]), None);
+    }
 
     #[test]
     fn names_are_cut_to_the_kernels_length() {

@@ -28,12 +28,14 @@ use libbpf_rs::{Link, MapCore, MapFlags};
 
 use self::book::Book;
 use self::load::Loaded;
+pub use self::load::TxStart;
 use self::skel::StructOpsSkel;
 use self::table::{Shared, SlotState, SlotTable};
 use self::take_over::Settings;
 use super::ring::EventRing;
 use super::{
     BackendConfig, BackendError, BackendKind, BackendStats, Conn, FlowEvent, PacingBackend, Slot,
+    Usage,
 };
 use crate::clock::now_ns;
 
@@ -55,7 +57,15 @@ pub struct StructOps {
     generation: u32,
     /// Latest expiry that was ever granted: past it, every rate is dead.
     granted_until_ns: u64,
+    /// When the sockets are looked over next, and how many had left under a maximum at the last pass.
+    next_pass_ns: u64,
+    left_capped: u64,
 }
+
+/// All sockets are looked over this often,
+const PASS_EVERY_NS: u64 = 5_000_000_000;
+/// and a pass may take this share of the time at most (one in as many parts).
+const PASS_SHARE: u64 = 500;
 
 impl std::fmt::Debug for StructOps {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -106,6 +116,8 @@ impl StructOps {
             events_lost: 0,
             generation: 1,
             granted_until_ns: 0,
+            next_pass_ns: now_ns() + PASS_EVERY_NS,
+            left_capped: 0,
         };
         backend.shared.generation().store(1, Ordering::Release);
         if config.take_over {
@@ -136,6 +148,14 @@ impl StructOps {
             take_over: false,
         };
         load::load(&config, &take_over::find_settings()?).map(drop)
+    }
+
+    /// How this kernel tells the program of a transmission into an empty pipe.
+    ///
+    /// # Errors
+    /// [`BackendError::Unavailable`] when it has none of the ways that the program knows.
+    pub fn tx_start() -> Result<TxStart, BackendError> {
+        load::tx_start()
     }
 
     /// The congestion control's name in this life.
@@ -176,6 +196,30 @@ impl StructOps {
             .map_err(|error| BackendError::bpf("give a slot back", &error))
     }
 
+    /// Looks all sockets over: lifts the maxima of leases that have run out on sockets that rest or have
+    /// another congestion control by now, and takes back the slots of sockets whose end passed the
+    /// program by.
+    fn look_over(&mut self, now_ns: u64, out: &mut Vec<FlowEvent>) -> Result<(), BackendError> {
+        self.left_capped = self.shared.left_capped().load(Ordering::Relaxed);
+        let pass = self.shared.pass().fetch_add(1, Ordering::SeqCst) + 1;
+        let walked = take_over::for_all_sockets(&self.skel.progs.rw_look_over);
+        let took_ns = crate::clock::now_ns().saturating_sub(now_ns);
+        self.next_pass_ns = now_ns + PASS_EVERY_NS.max(took_ns.saturating_mul(PASS_SHARE));
+        walked?;
+        let fresh = self.shared.next_fresh().load(Ordering::SeqCst);
+        for slot in 0..u32::try_from(fresh)
+            .unwrap_or(u32::MAX)
+            .min(self.slots.len())
+        {
+            if let Some(conn) = self.slots.reclaim_unmet(Slot(slot), pass) {
+                self.release_slot(conn.slot)?;
+                self.book.close(conn, now_ns);
+            }
+        }
+        self.book.take_pending(out);
+        Ok(())
+    }
+
     /// Events were lost: reads the slots of all known connections for what they would have said.
     fn reconcile(&mut self, at_ns: u64, out: &mut Vec<FlowEvent>) {
         let slots = &self.slots;
@@ -213,11 +257,20 @@ impl PacingBackend for StructOps {
             self.events_lost = lost;
             self.reconcile(now_ns, out);
         }
+        let left = self.shared.left_capped().load(Ordering::Relaxed) != self.left_capped;
+        if now_ns >= self.next_pass_ns || left {
+            return drained.and(self.look_over(now_ns, out));
+        }
         drained
     }
 
     fn next_poll_ns(&self) -> Option<u64> {
-        self.book.has_pending().then_some(0)
+        if self.book.has_pending() {
+            return Some(0);
+        }
+        // Nothing is left to find on an idle host: nothing has a slot, and no lease holds.
+        let busy = self.shared.connections().load(Ordering::Relaxed) > 0;
+        busy.then_some(self.next_pass_ns)
     }
 
     fn set_rate(&mut self, conn: Conn, rate_bps: u64, expires_ns: u64) -> Result<(), BackendError> {
@@ -262,6 +315,17 @@ impl PacingBackend for StructOps {
     fn clear_all(&mut self) -> Result<(), BackendError> {
         self.next_generation();
         Ok(())
+    }
+
+    fn usage(&mut self, _now_ns: u64, out: &mut Vec<Usage>) {
+        let slots = &self.slots;
+        out.extend(self.book.running().filter_map(|conn| slots.usage(conn)));
+    }
+
+    fn watch(&mut self, conn: Conn) {
+        if self.book.knows(conn) {
+            self.slots.watch(conn);
+        }
     }
 
     fn stats(&self) -> BackendStats {

@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::backend::struct_ops::skel::types;
-use crate::backend::{BackendError, Conn, Slot};
+use crate::backend::{BackendError, Conn, Slot, Usage};
 
 /// State of a slot, the low half of its owner word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub(super) struct SlotTable {
     slots: u32,
 }
 
-const _: () = assert!(size_of::<types::rw_slot>() == 64);
+const _: () = assert!(size_of::<types::rw_slot>() == 128);
 
 impl SlotTable {
     /// Maps the table of `slots` entries behind the map's descriptor.
@@ -61,6 +61,11 @@ impl SlotTable {
         }
         let base = NonNull::new(base.cast()).expect("mmap without MAP_FIXED is never at 0");
         Ok(Self { base, slots })
+    }
+
+    /// Slots in the table.
+    pub(super) fn len(&self) -> u32 {
+        self.slots
     }
 
     /// One word of a slot, `None` beyond the table.
@@ -133,6 +138,64 @@ impl SlotTable {
         }
     }
 
+    /// Asks the kernel to tell once that the connection is limited by its rate.
+    pub(super) fn watch(&self, conn: Conn) {
+        // SAFETY: as for `owner`.
+        if let Some(word) = self.word(conn.slot, |slot| unsafe { &raw mut (*slot).watched }) {
+            word.store(u64::from(conn.use_count) << 32 | 1, Ordering::Release);
+        }
+    }
+
+    /// What the kernel last noted of the connection's use, if it has the slot.
+    pub(super) fn usage(&self, conn: Conn) -> Option<Usage> {
+        let read = |field: fn(*mut types::rw_slot) -> *mut u64| {
+            self.word(conn.slot, field)
+                .map(|word| word.load(Ordering::Acquire))
+        };
+        // SAFETY: as for `owner`, in all three.
+        let sent_bytes = read(|slot| unsafe { &raw mut (*slot).sent_bytes })?;
+        // SAFETY: as above.
+        let acked_bytes = read(|slot| unsafe { &raw mut (*slot).acked_bytes })?;
+        // SAFETY: as above.
+        let limited_ns = read(|slot| unsafe { &raw mut (*slot).limited_ns })?;
+        // Read last: what was read is this connection's if the slot still is.
+        let (use_count, _) = self.owner_of(conn.slot)?;
+        (use_count == conn.use_count).then_some(Usage {
+            conn,
+            sent_bytes,
+            acked_bytes,
+            limited_ns,
+        })
+    }
+
+    /// Takes the slot of a connection that the newest pass over all sockets, number `pass`, has not
+    /// met: the socket is gone, and its end passed the program by. Returns who had it.
+    pub(super) fn reclaim_unmet(&self, slot: Slot, pass: u64) -> Option<Conn> {
+        // SAFETY: as for `owner`.
+        let met = self.word(slot, |slot| unsafe { &raw mut (*slot).met_pass })?;
+        let (use_count, state) = self.owner_of(slot)?;
+        let state = state.filter(|state| *state != SlotState::Free)?;
+        if met.load(Ordering::Acquire) >= pass {
+            return None;
+        }
+        let conn = Conn { slot, use_count };
+        self.swap_to_free(conn, state).then_some(conn)
+    }
+
+    fn swap_to_free(&self, conn: Conn, from: SlotState) -> bool {
+        let next = conn.use_count.wrapping_add(1);
+        self.owner(conn.slot).is_some_and(|owner| {
+            owner
+                .compare_exchange(
+                    owner_word(conn.use_count, from),
+                    owner_word(next, SlotState::Free),
+                    Ordering::SeqCst,
+                    Ordering::SeqCst,
+                )
+                .is_ok()
+        })
+    }
+
     /// Who has the slot, and its state (`None` for one that this version does not know).
     pub(super) fn owner_of(&self, slot: Slot) -> Option<(u32, Option<SlotState>)> {
         let word = self.owner(slot)?.load(Ordering::SeqCst);
@@ -147,17 +210,7 @@ impl SlotTable {
 
     /// Takes the slot from an idle connection. `false`: it is not idle, or somebody else's.
     pub(super) fn reclaim(&self, conn: Conn) -> bool {
-        let next = conn.use_count.wrapping_add(1);
-        self.owner(conn.slot).is_some_and(|owner| {
-            owner
-                .compare_exchange(
-                    owner_word(conn.use_count, SlotState::Idle),
-                    owner_word(next, SlotState::Free),
-                    Ordering::SeqCst,
-                    Ordering::SeqCst,
-                )
-                .is_ok()
-        })
+        self.swap_to_free(conn, SlotState::Idle)
     }
 }
 
@@ -204,8 +257,14 @@ words! {
     expired,
     /// Sockets that could not be switched.
     switch_failed,
-    /// Impossible congestion windows that were mended before a transmission.
+    /// Impossible congestion windows and thresholds that were mended.
     windows_bounded,
+    /// Slots from here on were never used.
+    next_fresh,
+    /// Counts the daemon's passes over the sockets.
+    pass,
+    /// Sockets that left the congestion control under a maximum of ours.
+    left_capped,
 }
 
 /// The words in the skeleton's mapped data section. They stay mapped as long as the skeleton lives,

@@ -21,9 +21,61 @@ const DEFAULT_CC: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 /// not at all. Kernels before 5.18 do not have it.
 const TSO_RTT_LOG: &str = "/proc/sys/net/ipv4/tcp_tso_rtt_log";
 
+/// The least burst in segments, where a millisecond of the rate is less.
+const MIN_TSO_SEGS: &str = "/proc/sys/net/ipv4/tcp_min_tso_segs";
+
 /// The defaults when nobody remembers better ones.
 const FALLBACK_CC: &str = "cubic";
-const FALLBACK_TSO_RTT_LOG: u32 = 9;
+const FALLBACK_BURSTS: Bursts = Bursts {
+    rtt_log: Some(9),
+    min_segments: Some(2),
+};
+
+/// What a daemon needs: with bursts of 64 kB, as TCP sends them over short paths at any rate, pacing
+/// would fill the shallow buffers that it is to spare.
+const PACED_BURSTS: Bursts = Bursts {
+    rtt_log: Some(0),
+    min_segments: Some(1),
+};
+
+/// How large bursts are, as far as the kernel has settings for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Bursts {
+    /// Over short paths.
+    pub(super) rtt_log: Option<u32>,
+    /// At least.
+    pub(super) min_segments: Option<u32>,
+}
+
+fn read_number(path: &str) -> Option<u32> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+fn write_number(path: &str, value: Option<u32>) -> Result<(), BackendError> {
+    value.map_or(Ok(()), |value| write(path, &value.to_string()))
+}
+
+impl Bursts {
+    fn read() -> Self {
+        Self {
+            rtt_log: read_number(TSO_RTT_LOG),
+            min_segments: read_number(MIN_TSO_SEGS),
+        }
+    }
+
+    fn apply(self) -> Result<(), BackendError> {
+        let floor = write_number(MIN_TSO_SEGS, self.min_segments);
+        write_number(TSO_RTT_LOG, self.rtt_log).and(floor)
+    }
+
+    /// These, of the settings that `present` has.
+    fn where_present(self, present: Self) -> Self {
+        Self {
+            rtt_log: present.rtt_log.and(self.rtt_log),
+            min_segments: present.min_segments.and(self.min_segments),
+        }
+    }
+}
 
 fn write(path: &str, value: &str) -> Result<(), BackendError> {
     fs::write(path, value).map_err(|source| BackendError::System {
@@ -37,8 +89,8 @@ fn write(path: &str, value: &str) -> Result<(), BackendError> {
 pub(super) struct Settings {
     /// The default congestion control.
     pub(super) default_cc: String,
-    /// Size of bursts over short paths, where the kernel has that setting.
-    pub(super) tso_rtt_log: Option<u32>,
+    /// The size of bursts.
+    pub(super) bursts: Bursts,
 }
 
 impl Settings {
@@ -48,19 +100,17 @@ impl Settings {
             what: format!("read {DEFAULT_CC}"),
             source,
         })?;
-        let tso_rtt_log = fs::read_to_string(TSO_RTT_LOG).ok();
         Ok(Self {
             default_cc: default_cc.trim().to_owned(),
-            tso_rtt_log: tso_rtt_log.and_then(|text| text.trim().parse().ok()),
+            bursts: Bursts::read(),
         })
     }
 
-    /// What a daemon needs whose congestion control is `name`: with bursts of 64 kB, as TCP sends
-    /// them over short paths at any rate, pacing would fill the shallow buffers that it is to spare.
+    /// What a daemon needs whose congestion control is `name`.
     pub(super) fn paced(&self, name: &str) -> Self {
         Self {
             default_cc: name.to_owned(),
-            tso_rtt_log: self.tso_rtt_log.map(|_| 0),
+            bursts: PACED_BURSTS.where_present(self.bursts),
         }
     }
 
@@ -87,10 +137,7 @@ impl Settings {
 
     /// Sets them.
     pub(super) fn apply(&self) -> Result<(), BackendError> {
-        let bursts = match self.tso_rtt_log {
-            Some(value) => write(TSO_RTT_LOG, &value.to_string()),
-            None => Ok(()),
-        };
+        let bursts = self.bursts.apply();
         write(DEFAULT_CC, &self.default_cc).and(bursts)
     }
 }
@@ -111,7 +158,7 @@ pub(super) fn find_settings() -> Result<Found, BackendError> {
     let original = if current.default_cc.starts_with(NAME_PREFIX) {
         remembered(&current.default_cc).unwrap_or_else(|| Settings {
             default_cc: FALLBACK_CC.to_owned(),
-            tso_rtt_log: current.tso_rtt_log.map(|_| FALLBACK_TSO_RTT_LOG),
+            bursts: FALLBACK_BURSTS.where_present(current.bursts),
         })
     } else {
         current.clone()
@@ -141,20 +188,24 @@ fn remembered(name: &str) -> Option<Settings> {
             let rodata = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok()??;
             let ours = name_at(&rodata, offset_of!(types::rodata, cc_name))? == name;
             let default_cc = name_at(&rodata, offset_of!(types::rodata, default_cc))?;
-            let (log, _) =
-                u32::read_from_prefix(rodata.get(offset_of!(types::rodata, tso_rtt_log)..)?)
-                    .ok()?;
+            let number = |offset: usize| {
+                let (number, _) = u32::read_from_prefix(rodata.get(offset..)?).ok()?;
+                (number != NOT_THERE).then_some(number)
+            };
             (ours && !default_cc.is_empty()).then(|| Settings {
                 default_cc,
-                tso_rtt_log: (log != NO_TSO_RTT_LOG).then_some(log),
+                bursts: Bursts {
+                    rtt_log: number(offset_of!(types::rodata, tso_rtt_log)),
+                    min_segments: number(offset_of!(types::rodata, min_tso_segs)),
+                },
             })
         })
 }
 
 /// In the program's read-only data: the kernel has no such setting.
-pub(super) const NO_TSO_RTT_LOG: u32 = u32::MAX;
+pub(super) const NOT_THERE: u32 = u32::MAX;
 
-/// Runs one of the two passes over the sockets of the calling thread's network namespace.
+/// Runs one of the passes over the sockets of the calling thread's network namespace.
 pub(super) fn for_all_sockets(program: &ProgramMut<'_>) -> Result<(), BackendError> {
     let failed = |error| BackendError::bpf("walk the namespace's TCP sockets", &error);
     let link = program.attach().map_err(failed)?;

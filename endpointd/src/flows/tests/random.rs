@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 
 use super::*;
+use crate::backend::Usage;
 
 const SLOTS: u32 = 4;
 
@@ -31,6 +32,14 @@ enum Step {
     Established,
     Network(u8),
     Refuse {
+        slot: u32,
+    },
+    Usage {
+        slot: u32,
+        use_count: u32,
+        sent: u64,
+    },
+    Limited {
         slot: u32,
     },
 }
@@ -62,6 +71,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => Just(Step::Established),
         1 => (0..3_u8).prop_map(Step::Network),
         1 => (0..SLOTS).prop_map(|slot| Step::Refuse { slot }),
+        6 => (0..SLOTS, 0..4_u32, 0..5_u64).prop_map(|(slot, use_count, sent)| Step::Usage { slot, use_count, sent }),
+        2 => (0..SLOTS).prop_map(|slot| Step::Limited { slot }),
     ];
     proptest::collection::vec(step, 1..120)
 }
@@ -106,6 +117,11 @@ impl World {
                     );
                     self.paced.insert(conn.slot.0, conn.use_count);
                 }
+                FlowAction::Watch(conn) => assert_eq!(
+                    self.paced.get(&conn.slot.0),
+                    Some(&conn.use_count),
+                    "watched, but not paced"
+                ),
                 FlowAction::Renew { .. } => assert!(!book.is_released() && !self.paced.is_empty()),
                 FlowAction::Clear(conn) => {
                     if self.paced.get(&conn.slot.0) == Some(&conn.use_count) {
@@ -174,6 +190,16 @@ proptest! {
                     if let Some(flow) = world.known.get(&slot) {
                         let flow = FlowId::new(slot, flow.generation().wrapping_sub(generations_back));
                         book.on_rate(now_ns, flow, bps, now_ns + lease_ns);
+                    }
+                }
+                Step::Usage { slot, use_count, sent } => {
+                    let sent_bytes = sent * 10_000;
+                    let usage = Usage { conn: conn(slot, use_count), sent_bytes, acked_bytes: sent_bytes, limited_ns: 0 };
+                    book.on_usage(now_ns, &[usage]);
+                }
+                Step::Limited { slot } => {
+                    if let Some(use_count) = world.newest.get(&slot).copied() {
+                        event(&mut book, conn(slot, use_count), now_ns, FlowEventKind::Limited);
                     }
                 }
                 Step::Renew { lease_ns } => book.on_renewed(now_ns + lease_ns),

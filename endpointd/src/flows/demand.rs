@@ -1,0 +1,281 @@
+//! Demand: the most that a flow can use, told from what it was measured to use.
+//!
+//! Capacity goes to flows that use it. A flow that its rate held back within the last [`HOLD_NS`] wants
+//! whatever it can get. Another one is limited by its application, by its receiver, or by loss beyond our
+//! links, and wants what it used: an eighth more than the larger of its last two windows of
+//! [`WINDOW_NS`], and at least [`FLOOR_BPS`].
+//!
+//! Growth is an event. A flow whose demand was lowered is *watched*: the kernel tells at once when it next
+//! meets its rate, and its demand is unbounded from then on. Only shrinking waits for the clock, in the
+//! manner of Google's BwE (Kumar et al., SIGCOMM 2015, §4.2), which takes the recent maximum and adds
+//! to it. Two windows and the hold are 100 ms each: longer than the pauses of a source that is on and off by
+//! tens of milliseconds, so that it keeps its share, and short enough that what a flow leaves is with
+//! others within 200 ms. A flow that grows again soon after it was lowered is held on to for twice as long
+//! each time, so that one which changes all the time costs few messages.
+//!
+//! A flow of which nothing was acknowledged for [`STALL_NS`] is over as far as the allocator is concerned.
+
+use crate::backend::Usage;
+
+/// Use is measured over this long.
+pub(super) const WINDOW_NS: u64 = 50_000_000;
+/// A flow that its rate held back is not lowered for this long,
+pub(super) const HOLD_NS: u64 = 100_000_000;
+/// nor, however often it grew again, for longer than this.
+const HOLD_MOST_NS: u64 = 16 * HOLD_NS;
+/// No demand is less.
+pub(super) const FLOOR_BPS: u64 = 500_000;
+/// Nothing was acknowledged for so long, and for so many segments at the flow's rate: it has stalled.
+pub(super) const STALL_NS: u64 = 1_000_000_000;
+const STALL_BITS: u64 = 8 * 1_538 * 8;
+
+/// What a look at a flow's use has shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Nothing that the allocator would want to know.
+    Keep,
+    /// The flow can use this and no more.
+    Lower(u64),
+    /// Nothing gets through any more.
+    Stalled,
+}
+
+/// What is known of a flow's use since it has a rate.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Meter {
+    /// When the running window began, and what had been sent by then.
+    since_ns: u64,
+    sent_bytes: u64,
+    /// Use in the window before and in the one before that; none before the first is over.
+    used_bps: [Option<u64>; 2],
+    acked_bytes: u64,
+    acked_ns: u64,
+    limited_ns: u64,
+    hold_ns: u64,
+    /// When the demand was last lowered.
+    lowered_ns: u64,
+}
+
+impl Meter {
+    /// A flow that has a rate from now on, of which nothing is known.
+    pub(super) fn new(now_ns: u64, usage: &Usage) -> Self {
+        Self {
+            since_ns: now_ns,
+            sent_bytes: usage.sent_bytes,
+            used_bps: [None; 2],
+            acked_bytes: usage.acked_bytes,
+            acked_ns: now_ns,
+            limited_ns: now_ns,
+            hold_ns: HOLD_NS,
+            lowered_ns: 0,
+        }
+    }
+
+    /// The flow is limited by its rate now.
+    pub(super) fn on_limited(&mut self, now_ns: u64) {
+        let soon = now_ns.saturating_sub(self.lowered_ns) < 4 * self.hold_ns;
+        self.hold_ns = if soon {
+            (2 * self.hold_ns).min(HOLD_MOST_NS)
+        } else {
+            (self.hold_ns / 2).max(HOLD_NS)
+        };
+        self.limited_ns = now_ns;
+    }
+
+    /// Looks at what the flow has used. `rate_bps` is its rate, `told_bps` the demand that was told.
+    pub(super) fn look(
+        &mut self,
+        now_ns: u64,
+        usage: &Usage,
+        rate_bps: u64,
+        told_bps: Option<u64>,
+    ) -> Verdict {
+        if usage.acked_bytes != self.acked_bytes {
+            self.acked_bytes = usage.acked_bytes;
+            self.acked_ns = now_ns;
+        }
+        self.limited_ns = self.limited_ns.max(usage.limited_ns.min(now_ns));
+        let passed_ns = now_ns.saturating_sub(self.since_ns);
+        if passed_ns >= WINDOW_NS {
+            let sent = usage.sent_bytes.saturating_sub(self.sent_bytes);
+            let bps = u128::from(sent) * 8_000_000_000 / u128::from(passed_ns);
+            self.used_bps = [
+                Some(u64::try_from(bps).unwrap_or(u64::MAX)),
+                self.used_bps[0],
+            ];
+            self.since_ns = now_ns;
+            self.sent_bytes = usage.sent_bytes;
+        }
+        let patience_ns = STALL_NS.max(STALL_BITS.saturating_mul(1_000_000_000) / rate_bps.max(1));
+        if now_ns.saturating_sub(self.acked_ns) >= patience_ns {
+            return Verdict::Stalled;
+        }
+        let [Some(last), Some(before)] = self.used_bps else {
+            return Verdict::Keep;
+        };
+        if now_ns.saturating_sub(self.limited_ns) < self.hold_ns {
+            return Verdict::Keep;
+        }
+        let used = last.max(before);
+        let wants = used.saturating_add(used / 8).max(FLOOR_BPS);
+        let lower = match told_bps {
+            // What it leaves has to be worth a message.
+            None => wants < rate_bps / 8 * 7,
+            // More is told before the flow meets its limit, less once it is a quarter less.
+            Some(told) => wants > told.saturating_add(told / 16) || wants < told / 4 * 3,
+        };
+        if !lower {
+            return Verdict::Keep;
+        }
+        self.lowered_ns = now_ns;
+        Verdict::Lower(wants)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::{Conn, Slot};
+
+    const MS: u64 = 1_000_000;
+    const MBIT: u64 = 1_000_000;
+
+    fn usage(sent_bytes: u64, limited_ns: u64) -> Usage {
+        Usage {
+            conn: Conn {
+                slot: Slot(0),
+                use_count: 0,
+            },
+            sent_bytes,
+            acked_bytes: sent_bytes,
+            limited_ns,
+        }
+    }
+
+    /// Looks every 20 ms from `from_ms` to `to_ms` at a flow that sends `used_bps`; what was told last, and when it was
+    /// first lowered.
+    struct Flow {
+        meter: Meter,
+        sent: u64,
+        told: Option<u64>,
+        lowered_at_ms: Option<u64>,
+        lowerings: u32,
+    }
+
+    impl Flow {
+        fn new() -> Self {
+            Self {
+                meter: Meter::new(0, &usage(0, 0)),
+                sent: 0,
+                told: None,
+                lowered_at_ms: None,
+                lowerings: 0,
+            }
+        }
+
+        fn run(&mut self, ms: std::ops::Range<u64>, used_bps: u64, limited: bool) {
+            for at_ms in ms.step_by(20) {
+                self.sent += used_bps / 8 / 50;
+                let limited_ns = if limited { at_ms * MS } else { 0 };
+                let look = self.meter.look(
+                    at_ms * MS,
+                    &usage(self.sent, limited_ns),
+                    100 * MBIT,
+                    self.told,
+                );
+                match look {
+                    Verdict::Keep => {}
+                    Verdict::Lower(bps) => {
+                        self.told = Some(bps);
+                        self.lowered_at_ms.get_or_insert(at_ms);
+                        self.lowerings += 1;
+                    }
+                    Verdict::Stalled => panic!("progress was made"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_flow_that_its_rate_holds_back_keeps_an_unbounded_demand() {
+        let mut flow = Flow::new();
+        flow.run(20..10_000, 100 * MBIT, true);
+        assert_eq!(flow.told, None);
+    }
+
+    #[test]
+    fn a_flow_that_uses_less_is_lowered_to_an_eighth_more_than_its_use_within_200_ms() {
+        let mut flow = Flow::new();
+        flow.run(20..2_000, 8 * MBIT, false);
+        assert_eq!(flow.told, Some(9 * MBIT));
+        assert!(flow.lowered_at_ms.unwrap() <= 200);
+        assert_eq!(flow.lowerings, 1, "a steady use is told once");
+    }
+
+    #[test]
+    fn what_a_flow_leaves_when_it_falls_silent_is_given_up_within_200_ms() {
+        let mut flow = Flow::new();
+        flow.run(20..1_000, 100 * MBIT, true);
+        flow.sent += 1;
+        flow.run(1_000..1_400, 0, false);
+        assert_eq!(flow.told, Some(FLOOR_BPS));
+        assert!(
+            flow.lowered_at_ms.unwrap() <= 1_200,
+            "{:?}",
+            flow.lowered_at_ms
+        );
+    }
+
+    #[test]
+    fn use_that_grows_without_meeting_its_limit_is_told() {
+        let mut flow = Flow::new();
+        flow.run(20..1_000, 8 * MBIT, false);
+        flow.run(1_000..2_000, 16 * MBIT, false);
+        assert_eq!(flow.told, Some(18 * MBIT));
+    }
+
+    #[test]
+    fn a_flow_that_grows_again_soon_after_each_lowering_is_lowered_ever_more_rarely() {
+        let mut flow = Flow::new();
+        let mut at_ms = 20;
+        for _ in 0..100 {
+            // Quiet until it is lowered, then limited at once.
+            let before = flow.lowerings;
+            while flow.lowerings == before {
+                flow.run(at_ms..at_ms + 20, 8 * MBIT, false);
+                at_ms += 20;
+            }
+            flow.told = None;
+            flow.meter.on_limited(at_ms * MS);
+        }
+        assert!(at_ms > 95 * 1_600, "100 lowerings within {at_ms} ms");
+    }
+
+    #[test]
+    fn a_flow_of_which_nothing_is_acknowledged_stalls_after_a_second() {
+        let mut meter = Meter::new(0, &usage(0, 0));
+        let mut at_ms = 20;
+        while meter.look(at_ms * MS, &usage(0, 0), 100 * MBIT, Some(FLOOR_BPS)) != Verdict::Stalled
+        {
+            at_ms += 20;
+        }
+        assert_eq!(at_ms, 1_000);
+        // At 10 kbit/s, eight segments take ten seconds.
+        let mut meter = Meter::new(0, &usage(0, 0));
+        assert_ne!(
+            meter.look(9_000 * MS, &usage(0, 0), 10_000, None),
+            Verdict::Stalled
+        );
+        assert_eq!(
+            meter.look(10_000 * MS, &usage(0, 0), 10_000, None),
+            Verdict::Stalled
+        );
+    }
+
+    #[test]
+    fn a_flow_at_most_of_its_rate_is_left_alone() {
+        let mut flow = Flow::new();
+        flow.run(20..2_000, 80 * MBIT, false);
+        assert_eq!(flow.told, None);
+    }
+}

@@ -1,0 +1,273 @@
+//! What must never happen to a socket: a maximum that outlives its lease, whatever ends that; a flow that holds a
+//! slot and nothing gets through; a flow that is kept small without a word.
+
+mod netns;
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+use netns::backend::{Driver, FOREVER_NS, MBIT, config};
+use netns::echo::{Client, Echo, get_max_pacing, set_max_pacing};
+use netns::{Pair, RIGHT_V4, RIGHT_V6, run, sleep, wait_for};
+use nix::sys::socket::{setsockopt, sockopt};
+use ratewright_endpointd::backend::{Conn, FlowEventKind, PacingBackend};
+use ratewright_endpointd::clock::now_ns;
+
+const NONE: u64 = u32::MAX as u64;
+const MS: u64 = 1_000_000;
+
+/// A connection of messages of 100 kB whose flowlet has a rate of 40 Mbit/s in force.
+fn paced(pair: &Pair, echo: &Echo, driver: &mut Driver, expires_ns: u64) -> (Client, Conn) {
+    let mut client = Client::connect(echo.address);
+    client.exchange(100_000);
+    let conn = driver.started();
+    driver.set(conn, 40, expires_ns);
+    client.exchange(100_000);
+    let maximum = get_max_pacing(&client.stream);
+    assert!(
+        maximum < 20_000_000,
+        "{maximum} bytes/s while paced in {}",
+        pair.tag
+    );
+    (client, conn)
+}
+
+fn pair_with_echo(message: usize) -> (Pair, Echo, Driver) {
+    let pair = Pair::new();
+    let echo = Echo::start(&pair.right, RIGHT_V4, message);
+    let driver = Driver::open(&pair);
+    (pair, echo, driver)
+}
+
+#[test]
+fn a_rate_that_is_cleared_with_data_in_flight_leaves_no_maximum() {
+    let (pair, echo, mut driver) = pair_with_echo(100_000);
+    let (mut client, conn) = paced(&pair, &echo, &mut driver, FOREVER_NS);
+    // In flight, or waiting for its turn, for 20 ms.
+    client.stream.write_all(&[5; 100_000]).expect("write");
+    driver.backend.clear(conn).expect("clear");
+    client.stream.read_exact(&mut [0]).expect("answer");
+    assert_eq!(
+        get_max_pacing(&client.stream),
+        NONE,
+        "all of it is acknowledged"
+    );
+    client.stream.write_all(&[5; 10_000]).expect("write");
+    assert_eq!(get_max_pacing(&client.stream), NONE, "a mouse later");
+}
+
+#[test]
+fn the_next_write_after_a_lapse_or_the_kill_switch_is_plain() {
+    for kill in [false, true] {
+        let (pair, echo, mut driver) = pair_with_echo(100_000);
+        let expires_ns = if kill {
+            FOREVER_NS
+        } else {
+            now_ns() + 300 * MS
+        };
+        let (mut client, _) = paced(&pair, &echo, &mut driver, expires_ns);
+        if kill {
+            driver.backend.clear_all().expect("clear all");
+        } else {
+            sleep(Duration::from_millis(400));
+        }
+        client.exchange(100_000);
+        assert_eq!(get_max_pacing(&client.stream), NONE, "kill switch: {kill}");
+    }
+}
+
+#[test]
+fn a_socket_that_rests_loses_its_maximum_soon_after_the_lease() {
+    let (pair, echo, mut driver) = pair_with_echo(100_000);
+    let (client, _) = paced(&pair, &echo, &mut driver, now_ns() + 300 * MS);
+    wait_for("the maximum's end", Duration::from_secs(12), || {
+        driver.poll();
+        (get_max_pacing(&client.stream) == NONE).then_some(())
+    });
+}
+
+#[test]
+fn a_socket_that_leaves_the_congestion_control_takes_its_own_maximum_along() {
+    for own in [None, Some(25_000_000)] {
+        let (pair, echo, mut driver) = pair_with_echo(100_000);
+        let (client, _) = paced(&pair, &echo, &mut driver, FOREVER_NS);
+        if let Some(own) = own {
+            set_max_pacing(&client.stream, own);
+            driver.poll();
+        }
+        setsockopt(&client.stream, sockopt::TcpCongestion, &"reno".into()).expect("reno");
+        let expected = own.map_or(NONE, u64::from);
+        wait_for("its own maximum", Duration::from_secs(1), || {
+            driver.poll();
+            (get_max_pacing(&client.stream) == expected).then_some(())
+        });
+    }
+}
+
+/// The daemon's death without a word: its program stays with the sockets, the daemon's maps do not.
+#[test]
+fn an_application_s_maximum_survives_a_daemon_that_is_replaced() {
+    let (pair, echo, mut driver) = pair_with_echo(100_000);
+    let mut client = Client::connect(echo.address);
+    set_max_pacing(&client.stream, 25_000_000);
+    client.exchange(100_000);
+    let conn = driver.started();
+    driver.set(conn, 40, FOREVER_NS);
+    client.exchange(100_000);
+    assert!(get_max_pacing(&client.stream) < 20_000_000);
+    let plain = Client::connect(echo.address);
+    set_max_pacing(&plain.stream, 12_000_000);
+    // Another daemon takes the sockets over from a program that still runs.
+    let second = Driver::with(&pair, &config(&pair.tag));
+    assert_eq!(second.backend.stats().adopted, 2);
+    assert_eq!(get_max_pacing(&client.stream), 25_000_000);
+    assert_eq!(get_max_pacing(&plain.stream), 12_000_000);
+}
+
+fn closed_window(ip: &str) {
+    let pair = Pair::new();
+    let listener = {
+        let ip = ip.to_owned();
+        pair.right
+            .spawn(move || TcpListener::bind((ip.as_str(), 0)).expect("bind"))
+            .join()
+            .expect("bind")
+    };
+    let mut driver = Driver::open(&pair);
+    let mut sender = TcpStream::connect(listener.local_addr().expect("bound")).expect("connect");
+    let (mut reader, _) = listener.accept().expect("accept");
+    let block = vec![5u8; 1 << 16];
+    let writer = std::thread::spawn(move || {
+        // More than both buffers hold.
+        for _ in 0..512 {
+            sender.write_all(&block).expect("write");
+        }
+    });
+    let conn = driver.started();
+    driver.set(conn, 1_000, FOREVER_NS);
+    // A writer that waits for a processor pauses, too: this pause lasts.
+    driver.until("the stall", |events| {
+        let last = events
+            .iter()
+            .rfind(|event| matches!(event.kind, FlowEventKind::Idle | FlowEventKind::Resume))?;
+        let lasts = last.at_ns + 100 * MS < now_ns();
+        (lasts && matches!(last.kind, FlowEventKind::Idle)).then_some(())
+    });
+    // The daemon ends the flowlet after the gap, and has the slot back at once.
+    driver.backend.clear(conn).expect("clear");
+    assert_eq!(driver.backend.stats().connections, 0, "the slot is free");
+    driver.events.clear();
+    sleep(Duration::from_millis(500));
+    driver.poll();
+    assert_eq!(
+        driver.count(|kind| matches!(kind, FlowEventKind::Start(_))),
+        0,
+        "probes are no flowlet"
+    );
+    // The reader wakes up: the flowlet is reported anew, and every byte arrives.
+    let whole = std::thread::spawn(move || {
+        let (mut buffer, mut total) = (vec![0u8; 1 << 16], 0);
+        while let Ok(count @ 1..) = reader.read(&mut buffer) {
+            total += count;
+        }
+        total
+    });
+    driver.started();
+    writer.join().expect("writer");
+    assert_eq!(whole.join().expect("reader"), 512 << 16);
+}
+
+#[test]
+fn a_closed_window_ends_the_flowlet_until_the_reader_is_back() {
+    closed_window(RIGHT_V4);
+}
+
+#[test]
+fn a_closed_window_ends_the_flowlet_over_ipv6_too() {
+    closed_window(RIGHT_V6);
+}
+
+#[test]
+fn a_peer_that_does_not_answer_any_more_ends_the_flowlet() {
+    let (pair, echo, mut driver) = pair_with_echo(20_000);
+    let mut client = Client::connect(echo.address);
+    client.exchange(20_000);
+    let conn = driver.started();
+    driver.set(conn, 10, FOREVER_NS);
+    driver.events.clear();
+    run(&format!("ip -n {} link set v0 down", pair.right.0));
+    client
+        .stream
+        .write_all(&[5; 20_000])
+        .expect("into the send buffer");
+    driver.until("the stall", |events| {
+        let idle = events
+            .iter()
+            .rposition(|event| matches!(event.kind, FlowEventKind::Idle))?;
+        let resumed = events
+            .iter()
+            .rposition(|event| matches!(event.kind, FlowEventKind::Resume));
+        (resumed < Some(idle)).then_some(())
+    });
+    driver.backend.clear(conn).expect("clear");
+    assert_eq!(driver.backend.stats().connections, 0, "the slot is free");
+    // It is back: plain TCP delivers what waits.
+    run(&format!("ip -n {} link set v0 up", pair.right.0));
+    client.stream.read_exact(&mut [0]).expect("answer");
+}
+
+/// Two sources at 40 Mbit/s: one that writes as fast as it can, and one that writes 5 Mbit/s in small pieces.
+#[test]
+fn use_is_told_and_a_watched_flow_that_meets_its_rate_is_told_once() {
+    let (_pair, echo, mut driver) = pair_with_echo(1 << 16);
+    let mut client = Client::connect(echo.address);
+    client.exchange(1 << 16);
+    let conn = driver.started();
+    driver.set(conn, 40, FOREVER_NS);
+    let used = |driver: &mut Driver| {
+        let mut usages = Vec::new();
+        driver.backend.usage(now_ns(), &mut usages);
+        *usages
+            .iter()
+            .find(|usage| usage.conn == conn)
+            .expect("it runs")
+    };
+    // Small pieces: 310 bytes every half millisecond.
+    for _ in 0..20 {
+        client.stream.write_all(&[5; 310]).expect("write");
+        sleep(Duration::from_micros(500));
+    }
+    driver.backend.watch(conn);
+    let (before, begin) = (used(&mut driver), now_ns());
+    for _ in 0..1_000 {
+        client.stream.write_all(&[5; 310]).expect("write");
+        sleep(Duration::from_micros(500));
+    }
+    let after = used(&mut driver);
+    assert!(after.limited_ns < begin, "5 Mbit/s of 40 are not limited");
+    let sent = after.sent_bytes - before.sent_bytes;
+    // At most a header of 66 bytes for each piece; pieces may share a segment.
+    assert!(
+        (310_000..=390_000).contains(&sent),
+        "{sent} bytes on the wire"
+    );
+    assert_eq!(
+        driver.count(|kind| matches!(kind, FlowEventKind::Limited)),
+        0
+    );
+    // As fast as it goes.
+    let end = now_ns() + 300 * MS;
+    while now_ns() < end {
+        client.stream.write_all(&[5; 1 << 16]).expect("write");
+    }
+    let after = used(&mut driver);
+    assert!(after.limited_ns > begin && after.limited_ns < now_ns());
+    driver.poll();
+    assert_eq!(
+        driver.count(|kind| matches!(kind, FlowEventKind::Limited)),
+        1,
+        "once for each time that it is watched"
+    );
+    assert!(after.sent_bytes - before.sent_bytes > 40 * MBIT / 8 / 10);
+}
