@@ -99,6 +99,14 @@ struct sock_cgroup_data {
 	struct cgroup *cgroup;
 };
 
+typedef struct {
+	int counter;
+} atomic_t;
+
+typedef struct refcount_struct {
+	atomic_t refs;
+} refcount_t;
+
 struct sock {
 	struct sock_common __sk_common;
 	__u32 sk_pacing_status;
@@ -108,6 +116,8 @@ struct sock {
 	__u16 sk_gso_max_segs;
 	__u32 sk_mark;
 	struct sock_cgroup_data sk_cgrp_data;
+	/* What tells use and stalls. */
+	refcount_t sk_wmem_alloc;
 };
 
 struct ipv6_pinfo {
@@ -129,6 +139,8 @@ struct inet_connection_sock {
 	__u8 icsk_ca_state : 5, icsk_ca_initialized : 1, icsk_ca_setsockopt : 1;
 	__u8 icsk_retransmits;
 	__u64 icsk_ca_priv[13];
+	/* What tells use and stalls. */
+	__u8 icsk_retransmits;
 };
 
 struct tcp_sock {
@@ -153,6 +165,14 @@ struct tcp_sock {
 	__u32 lost_out;
 	__u32 delivered;
 	__u64 tcp_clock_cache;
+	/* What tells use and stalls. */
+	__u64 tcp_wstamp_ns;
+	__u64 bytes_acked;
+	__u32 data_segs_out;
+	__u32 snd_wnd;
+	__u32 sacked_out;
+	__u32 lost_out;
+	__u32 retrans_out;
 };
 
 struct ack_sample {

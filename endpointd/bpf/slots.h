@@ -35,8 +35,11 @@ struct rw_slot_rate {
 	__u32 use_count;
 	/* How often user space ended a flowlet of this slot. */
 	__u32 clears;
-	__u64 unused;
+	/* RW_WATCHES(use_count) if LIMITED is asked for; the program that reports it makes it 0. */
+	__u64 watch;
 };
+
+#define RW_WATCHES(use_count) ((1ULL << 32) | (use_count))
 
 /* Written by the program; tc_htb's user space also turns ACTIVE into RESTING. */
 struct rw_slot_state {
@@ -46,6 +49,15 @@ struct rw_slot_state {
 	__u32 uses;
 	/* enum rw_phase. */
 	__u32 phase;
+	/* On the wire, Ethernet headers included, and acknowledged payload; only differences count. */
+	__u64 sent_bytes;
+	__u64 acked_bytes;
+	/* When the rate, and nothing else, last kept the connection from sending. */
+	__u64 limited_ns;
+	/* sock_ops: the socket's maximum is the rate's. */
+	__u32 capped;
+	/* tc_htb: the sender has more to send, or waits for acknowledgements. */
+	__u32 continues;
 };
 
 struct rw_slot_counters {

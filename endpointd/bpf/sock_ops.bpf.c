@@ -5,14 +5,20 @@
  *
  *   callback                           used for
  *   ACTIVE/PASSIVE_ESTABLISHED         the socket's storage and its callback flags
- *   HDR_OPT_LEN (no byte is reserved)  at each write and at each transmission: start, rate, expiry
+ *   HDR_OPT_LEN (no byte is reserved)  at each write, each transmission, and each acknowledgement with
+ *                                      more to send: start, use, stall, rate, expiry
  *   RTT                                once a round: rate, expiry
+ *   RTO                                a peer that does not answer: end
  *   TSTAMP_SENDMSG, TSTAMP_ACK         the last byte of a write was acknowledged: end
  *   STATE                              close
  *
  * The timestamp callbacks may not set socket options; the others hold the socket's lock and may.
  * A rate whose lease has run out is lifted by the program itself, so that a daemon that was killed
  * leaves plain TCP behind (flowtune §6, fault-tolerance).
+ *
+ * The program may be skipped at any callback. What it returns matters to none of them, and it writes
+ * one thing: the socket's maximum pacing rate. That is lifted whenever nothing waits to be sent, so
+ * that a socket that goes idle has none; one that stayed is lifted at the next transmission.
  */
 #include "kernel.h"
 #include "flow.h"
@@ -38,6 +44,10 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 #define RW_TCP_CLOSING 11
 #define RW_TCP_NEW_SYN_RECV 12
 #define RW_ETH_HEADER 14
+/* TCP does not pace a connection's first segments. */
+#define RW_UNPACED_SEGS 10
+/* A connection whose flowlet was ended gives its slot back after this long. */
+#define RW_QUIET_NS 1000000000ULL
 /*
  * A socket that is faster than its application empties its backlog many thousand times a second:
  * one IDLE, and the RESUME to it, per socket and this time. User space looks at the state for what
@@ -46,7 +56,7 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 #define RW_FLAP_NS 1000000
 
 #define RW_CB_FLAGS                                                                     \
-	(BPF_SOCK_OPS_RTT_CB_FLAG | BPF_SOCK_OPS_STATE_CB_FLAG |                        \
+	(BPF_SOCK_OPS_RTT_CB_FLAG | BPF_SOCK_OPS_RTO_CB_FLAG | BPF_SOCK_OPS_STATE_CB_FLAG | \
 	 BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG)
 
 #define NO_LIMIT (~0ULL)
@@ -61,7 +71,7 @@ const volatile __u32 rw_take_over = 1;
 
 /* Per socket. */
 struct so_sock {
-	/* write_seq when the backlog was last seen empty. */
+	/* write_seq when the backlog was last seen empty; `stalled`: snd_nxt when it stalled. */
 	__u32 base_seq;
 	__u32 slot;
 	__u32 use_count;
@@ -81,6 +91,15 @@ struct so_sock {
 	__u8 first_paced_due;
 	/* A valid rate was seen, and its end not yet. */
 	__u8 rated;
+	/* What is in force is the rate, and not the application's own maximum below it. */
+	__u8 binds;
+	/* The backlog was stuck behind a closed window or a silent peer since it was last empty. */
+	__u8 stalled;
+	/* The socket's counters when they were last added to `wire_bytes`. */
+	__u32 counted_segs;
+	__u64 counted_bytes;
+	/* Sent so far, headers included. */
+	__u64 wire_bytes;
 };
 
 struct {
@@ -244,6 +263,8 @@ static __always_inline bool take_slot(struct so_sock *st)
 	st->use_count = state->uses;
 	state->uses += 1;
 	state->phase = RW_PHASE_QUIET;
+	state->limited_ns = 0;
+	state->capped = 0;
 	st->slot = slot;
 	COUNT(connections);
 	return true;
@@ -261,6 +282,7 @@ static __always_inline void give_slot(struct so_sock *st, __u64 now)
 	if (state) {
 		state->phase = RW_PHASE_FREE;
 		state->last_ns = now;
+		state->capped = 0;
 	}
 	emit(st, 0, RW_EVENT_CLOSE, now, 0);
 	st->slot = RW_NO_SLOT;
@@ -291,13 +313,31 @@ static __always_inline __u32 backlog(struct tcp_sock *tp)
 	return unacked;
 }
 
-/* Follows the backlog. */
-static __always_inline void detect(struct so_sock *st, struct tcp_sock *tp, __u64 now)
+/*
+ * Whether the peer lets nothing through: its window is closed to what comes next and nothing is on its
+ * way, or two time-outs in a row brought no answer.
+ */
+static __always_inline bool stuck(struct tcp_sock *tp, bool timed_out_again)
+{
+	__u32 unsent = tp->write_seq - tp->snd_nxt;
+	__u32 next = tp->mss_cache;
+
+	if (timed_out_again || tp->inet_conn.icsk_retransmits >= 2)
+		return true;
+	if (next > unsent)
+		next = unsent;
+	return next && !tp->packets_out && (__s32)(tp->snd_una + tp->snd_wnd - tp->snd_nxt) < (__s32)next;
+}
+
+/* Follows the backlog. `timed_out_again`: for the second time in a row. */
+static __always_inline void detect(struct so_sock *st, struct tcp_sock *tp, __u64 now,
+				   bool timed_out_again)
 {
 	__u32 write_seq = tp->write_seq;
 	struct rw_slot_state *state = 0;
 	struct rw_slot_rate *rate = 0;
 	__u32 slot = st->slot;
+	bool empty;
 
 	if (slot != RW_NO_SLOT) {
 		state = bpf_map_lookup_elem(&so_states, &slot);
@@ -305,8 +345,14 @@ static __always_inline void detect(struct so_sock *st, struct tcp_sock *tp, __u6
 		if (state && st->phase == RW_PHASE_ACTIVE)
 			state->last_ns = now;
 	}
-	if (!backlog(tp)) {
-		st->base_seq = write_seq;
+	empty = !backlog(tp);
+	if (empty || stuck(tp, timed_out_again)) {
+		/* After a stall it takes bytes that were sent: a reader of one byte a second is no flowlet. */
+		if (empty)
+			st->base_seq = write_seq;
+		else if (!st->stalled)
+			st->base_seq = tp->snd_nxt;
+		st->stalled = !empty;
 		st->first_ns = now;
 		if (st->phase != RW_PHASE_ACTIVE)
 			return;
@@ -330,7 +376,7 @@ static __always_inline void detect(struct so_sock *st, struct tcp_sock *tp, __u6
 		}
 		set_phase(st, state, RW_PHASE_QUIET);
 	}
-	if (write_seq - st->base_seq < rw_min_flowlet_bytes)
+	if ((st->stalled ? tp->snd_nxt : write_seq) - st->base_seq < rw_min_flowlet_bytes)
 		return;
 	if (slot == RW_NO_SLOT) {
 		if (!take_slot(st)) {
@@ -350,18 +396,82 @@ static __always_inline void detect(struct so_sock *st, struct tcp_sock *tp, __u6
 	if (rate)
 		st->clears = rate->clears;
 	st->first_paced_due = 1;
+	st->stalled = 0;
 	st->start_ns = st->first_ns;
 	set_phase(st, state, RW_PHASE_ACTIVE);
+}
+
+/* What a segment takes on the wire beside its payload. */
+static __always_inline __u32 wire_header(struct tcp_sock *tp)
+{
+	__u32 ip = tp->inet_conn.icsk_inet.sk.__sk_common.skc_family == RW_AF_INET6 ? 40 : 20;
+
+	return RW_ETH_HEADER + ip + tp->tcp_header_len;
 }
 
 /* Bytes of payload per second that fill `wire` bytes per second in segments of full size. */
 static __always_inline __u64 payload_rate(struct tcp_sock *tp, __u64 wire)
 {
 	__u64 mss = tp->mss_cache;
-	__u64 header = RW_ETH_HEADER + tp->tcp_header_len;
 
-	header += tp->inet_conn.icsk_inet.sk.__sk_common.skc_family == RW_AF_INET6 ? 40 : 20;
-	return mss ? wire * mss / (mss + header) : wire;
+	return mss ? wire * mss / (mss + wire_header(tp)) : wire;
+}
+
+/*
+ * Whether the rate, and nothing else, keeps a full segment from leaving: the peer's and the congestion
+ * window have room for it, and TCP's pacing holds it. `sending`: payload of the transmission that this
+ * callback is a part of; pacing begins with its end, unless the device's queue is what TCP waits for.
+ */
+static __always_inline bool limited(struct so_sock *st, struct tcp_sock *tp, __u64 now, __u32 sending)
+{
+	struct sock *sk = &tp->inet_conn.icsk_inet.sk;
+	__u32 in_flight = tp->packets_out - tp->sacked_out - tp->lost_out + tp->retrans_out;
+	__u32 next = tp->snd_nxt + sending;
+	__u32 mss = tp->mss_cache;
+
+	if (!st->rated || !st->applied || !st->binds || sk->sk_pacing_rate < st->applied || !mss)
+		return false;
+	if ((__s32)(tp->write_seq - next) < (__s32)mss ||
+	    (__s32)(tp->snd_una + tp->snd_wnd - next) < (__s32)mss)
+		return false;
+	if (in_flight + (sending + mss - 1) / mss >= tp->snd_cwnd)
+		return false;
+	if (sending)
+		return tp->data_segs_out >= RW_UNPACED_SEGS && sk->sk_wmem_alloc.refs.counter <= 1;
+	return tp->tcp_wstamp_ns > now;
+}
+
+/* Tells user space what the connection has used, and whether its rate limits it. */
+static __always_inline void note_use(struct so_sock *st, struct tcp_sock *tp, __u64 now, bool paces,
+				     __u32 sending)
+{
+	__u64 bytes = tp->bytes_sent, watch;
+	__u32 segs = tp->data_segs_out;
+	__u32 slot = st->slot;
+	struct rw_slot_state *state;
+	struct rw_slot_rate *rate;
+
+	st->wire_bytes += bytes - st->counted_bytes +
+			  (__u64)(__u32)(segs - st->counted_segs) * wire_header(tp);
+	st->counted_bytes = bytes;
+	st->counted_segs = segs;
+	if (slot == RW_NO_SLOT)
+		return;
+	state = bpf_map_lookup_elem(&so_states, &slot);
+	rate = bpf_map_lookup_elem(&so_rates, &slot);
+	if (!state || !rate)
+		return;
+	state->sent_bytes = st->wire_bytes;
+	state->acked_bytes = tp->bytes_acked;
+	state->capped = st->applied != 0;
+	if (st->phase != RW_PHASE_ACTIVE || !paces || !limited(st, tp, now, sending))
+		return;
+	state->limited_ns = now;
+	watch = *(volatile __u64 *)&rate->watch;
+	if (watch == RW_WATCHES(st->use_count) &&
+	    __sync_val_compare_and_swap(&rate->watch, watch, 0) == watch &&
+	    !emit(st, 0, RW_EVENT_LIMITED, now, 0))
+		rate->watch = watch;
 }
 
 static __always_inline int set_max(void *target, __u64 bytes_per_s)
@@ -380,9 +490,12 @@ static __always_inline void lift(void *target, struct so_sock *st, struct tcp_so
 		st->applied = 0;
 }
 
-/* Puts the slot's rate in force, or lifts it. `target`: what bpf_setsockopt takes here. */
+/*
+ * Puts the slot's rate in force, or lifts it. `target`: what bpf_setsockopt takes here; `writes`: the
+ * socket is about to queue or send something.
+ */
 static __always_inline void pace(void *target, struct so_sock *st, struct tcp_sock *tp, __u64 now,
-				 bool transmits)
+				 bool writes, bool transmits)
 {
 	struct rw_slot_rate *rate;
 	__u64 expires, wish, limit;
@@ -403,10 +516,17 @@ static __always_inline void pace(void *target, struct so_sock *st, struct tcp_so
 		return;
 	}
 	st->rated = 1;
+	if (!writes && tp->write_seq == tp->snd_nxt) {
+		/* Nothing waits: a write comes here before any of it is sent. */
+		if (st->applied)
+			lift(target, st, tp);
+		return;
+	}
 	wish = application_max(st, tp);
 	limit = payload_rate(tp, *(volatile __u64 *)&rate->wire_bytes_per_s);
 	if (!limit)
 		limit = 1;
+	st->binds = limit < wish;
 	if (limit > wish)
 		limit = wish;
 	if (limit > MAX_PACING)
@@ -437,6 +557,8 @@ static __always_inline struct so_sock *follow(void *sk, struct tcp_sock *tp, __u
 		.base_seq = tp->snd_una,
 		.slot = RW_NO_SLOT,
 		.first_ns = now,
+		.counted_segs = tp->data_segs_out,
+		.counted_bytes = tp->bytes_sent,
 	};
 
 	return bpf_sk_storage_get(&so_socks, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE);
@@ -469,7 +591,8 @@ int rw_sock_ops(struct bpf_sock_ops *ctx)
 	struct so_sock *st;
 	struct bpf_sock *sk;
 	struct tcp_sock *tp;
-	__u32 op = ctx->op;
+	__u32 op = ctx->op, sending = 0;
+	bool sets;
 	__u64 now;
 
 	switch (op) {
@@ -479,6 +602,7 @@ int rw_sock_ops(struct bpf_sock_ops *ctx)
 		return 1;
 	case BPF_SOCK_OPS_HDR_OPT_LEN_CB:
 	case BPF_SOCK_OPS_RTT_CB:
+	case BPF_SOCK_OPS_RTO_CB:
 	case BPF_SOCK_OPS_STATE_CB:
 	case RW_TSTAMP_SENDMSG_CB:
 	case RW_TSTAMP_ACK_CB:
@@ -500,18 +624,19 @@ int rw_sock_ops(struct bpf_sock_ops *ctx)
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (!tp)
 		return 1;
-	detect(st, tp, now);
-	if (op == RW_TSTAMP_SENDMSG_CB) {
-		/* Only a reported flowlet's end is waited for. */
-		if (st->phase == RW_PHASE_ACTIVE && bpf_sock_ops_enable_tx_tstamp &&
-		    bpf_cast_to_kern_ctx)
-			bpf_sock_ops_enable_tx_tstamp(bpf_cast_to_kern_ctx(ctx), 0);
-		return 1;
-	}
-	if (op == RW_TSTAMP_ACK_CB)
-		return 1;
+	sets = op != RW_TSTAMP_SENDMSG_CB && op != RW_TSTAMP_ACK_CB;
 	/* A write's look at the options has no packet; a transmission's has. */
-	pace(ctx, st, tp, now, op == BPF_SOCK_OPS_HDR_OPT_LEN_CB && ctx->skb_len);
+	if (op == BPF_SOCK_OPS_HDR_OPT_LEN_CB)
+		sending = ctx->skb_len;
+	/* The first argument is how many time-outs in a row there were before this one. */
+	detect(st, tp, now, op == BPF_SOCK_OPS_RTO_CB && ctx->args[0]);
+	/* Only a reported flowlet's end is waited for. */
+	if (op == RW_TSTAMP_SENDMSG_CB && st->phase == RW_PHASE_ACTIVE &&
+	    bpf_sock_ops_enable_tx_tstamp && bpf_cast_to_kern_ctx)
+		bpf_sock_ops_enable_tx_tstamp(bpf_cast_to_kern_ctx(ctx), 0);
+	if (sets)
+		pace(ctx, st, tp, now, op == BPF_SOCK_OPS_HDR_OPT_LEN_CB, sending != 0);
+	note_use(st, tp, now, sets, sending);
 	return 1;
 }
 
@@ -530,6 +655,23 @@ static __always_inline bool in_cgroup(struct sock *sk)
 		cgroup = parent ? BPF_CORE_READ(parent, cgroup) : 0;
 	}
 	return false;
+}
+
+/* Gives the slot of a connection back that has been quiet since its flowlet was ended. */
+static __always_inline void give_back_quiet(struct so_sock *st, __u64 now)
+{
+	struct rw_slot_state *state;
+	struct rw_slot_rate *rate;
+	__u32 slot = st->slot;
+
+	if (slot == RW_NO_SLOT || st->applied || st->phase == RW_PHASE_ACTIVE)
+		return;
+	state = bpf_map_lookup_elem(&so_states, &slot);
+	rate = bpf_map_lookup_elem(&so_rates, &slot);
+	if (state && rate && rate->clears != st->clears && now - state->last_ns >= RW_QUIET_NS) {
+		give_slot(st, now);
+		st->phase = RW_PHASE_QUIET;
+	}
 }
 
 /* Takes over sockets that were there before, and looks again at those that are followed. */
@@ -573,8 +715,10 @@ int rw_adopt(struct bpf_iter__tcp *ctx)
 		bpf_setsockopt(tp, RW_SOL_SOCKET, RW_SK_BPF_CB_FLAGS, &flags, sizeof(flags));
 		COUNT(adopted);
 	}
-	detect(st, tp, now);
-	pace(tp, st, tp, now, false);
+	detect(st, tp, now, false);
+	pace(tp, st, tp, now, false, false);
+	note_use(st, tp, now, true, 0);
+	give_back_quiet(st, now);
 	return 0;
 }
 
@@ -601,6 +745,7 @@ int rw_report(struct bpf_iter__tcp *ctx)
 	set_phase(st, state, RW_PHASE_QUIET);
 	/* The bytes of the flowlet so far were enough for the daemon before. */
 	st->base_seq = tp->write_seq - (__u32)rw_min_flowlet_bytes;
+	st->stalled = 0;
 	st->first_ns = bpf_ktime_get_ns();
 	COUNT(adopted);
 	return 0;

@@ -3,10 +3,13 @@
  * Back end `tc_htb`: a clsact egress classifier that notices flowlets in the packets of a device
  * and sends those of a paced connection to its HTB class.
  *
- * There is no socket's view here: a flowlet starts when enough payload has left without a pause,
- * and user space ends it when `last_ns` is old. While a slot's lease is valid, its packets carry
- * the class in skb->priority; afterwards they take the default class, which nothing limits, whether
- * or not the daemon lives (flowtune §6, fault-tolerance).
+ * A flowlet starts when enough payload has left without a pause, and user space ends it when
+ * `last_ns` is old: later if the packet shows that its sender has more to send (`continues`). While a
+ * slot's lease is valid, its packets carry the class in skb->priority; afterwards they take the default
+ * class, which nothing limits, whether or not the daemon lives (flowtune §6, fault-tolerance).
+ *
+ * The program may be skipped for any packet, which then takes the default class; what it returns is the
+ * same always.
  */
 #include <linux/types.h>
 #include <linux/bpf.h>
@@ -36,6 +39,10 @@ const volatile __u64 rw_gap_ns = 5000000;
 /* Class of slot s: minor number rw_first_minor + s under the qdisc's handle. */
 const volatile __u32 rw_qdisc_handle = 0;
 const volatile __u32 rw_first_minor = 0;
+/* What a class that was held up may catch up on. */
+const volatile __u64 rw_burst_ns = 4000000;
+/* Where struct tcp_sock has write_seq; 0: not known, for a kernel that does not describe its types. */
+const volatile __u32 rw_write_seq_offset = 0;
 
 struct th_key {
 	/* IPv4 as ::ffff:a.b.c.d. */
@@ -53,6 +60,9 @@ struct th_flow {
 	__u32 clears;
 	__u64 first_ns;
 	__u64 bytes;
+	/* What the class would hold if it had no burst, and when that was worked out. */
+	__u64 level_bytes;
+	__u64 level_ns;
 	__u8 first_paced_due;
 	/* The last packet went to the slot's class. */
 	__u8 paced;
@@ -130,9 +140,12 @@ struct ipv6_header {
 struct packet {
 	struct th_key key;
 	__u32 payload_bytes;
+	/* The first payload byte after it. */
+	__u32 end_seq;
 	__u8 dscp;
 	__u8 syn;
 	__u8 closes;
+	__u8 push;
 };
 
 #define COUNT(member)                                                                   \
@@ -200,6 +213,8 @@ static __always_inline int parse(struct __sk_buff *skb, struct packet *packet)
 	packet->closes = tcp.fin || tcp.rst;
 	header = offset + tcp.doff * 4;
 	packet->payload_bytes = skb->len > header ? skb->len - header : 0;
+	packet->end_seq = bpf_ntohl(tcp.seq) + packet->payload_bytes;
+	packet->push = tcp.psh;
 	return 1;
 }
 
@@ -261,8 +276,27 @@ static __always_inline __u32 take_slot(struct packet *packet)
 	bpf_map_update_elem(&th_flows, &slot, &fresh, BPF_ANY);
 	state->uses += 1;
 	state->phase = RW_PHASE_QUIET;
+	state->limited_ns = 0;
+	state->continues = 0;
 	COUNT(connections);
 	return slot;
+}
+
+/*
+ * Whether the sender has more to send than this packet: asked of its socket where that is here; else a
+ * packet without PSH is not the last of what was written.
+ */
+static __always_inline int continues(struct __sk_buff *skb, struct packet *packet)
+{
+	struct bpf_sock *sk = skb->sk;
+
+	if (rw_write_seq_offset && sk) {
+		void *tp = bpf_skc_to_tcp_sock(sk);
+
+		if (tp)
+			return (__s32)(*(__u32 *)(tp + rw_write_seq_offset) - packet->end_seq) > 0;
+	}
+	return !packet->push;
 }
 
 /* Follows the flowlet of a slot through one packet. */
@@ -286,6 +320,7 @@ static __always_inline void detect(struct __sk_buff *skb, struct packet *packet,
 	if (!packet->payload_bytes)
 		return;
 	state->last_ns = now;
+	state->continues = continues(skb, packet);
 	if (phase == RW_PHASE_ACTIVE || phase == RW_PHASE_CLOSING)
 		return;
 	if (phase == RW_PHASE_RESTING) {
@@ -312,6 +347,40 @@ static __always_inline void detect(struct __sk_buff *skb, struct packet *packet,
 	state->phase = RW_PHASE_ACTIVE;
 }
 
+/*
+ * Takes a packet into account that goes to its class, and returns whether one before it still waits
+ * there. That is told from a queue that drains at the class's rate, which holds all that HTB lets
+ * through at once as well: its tokens begin with `rw_burst_ns`, and the packet that uses them up still
+ * leaves. So packets wait from a level above the burst. One large packet, or one burst of small ones,
+ * that comes to an empty class is therefore no limit; TCP's small queues keep two packets of each
+ * sender that has more to send below its socket.
+ */
+static __always_inline int waits(struct th_flow *flow, __u64 rate, __u64 wire_bytes, __u64 now)
+{
+	__u64 level = flow->level_bytes;
+	__u64 passed_us, drained, burst;
+	int waits;
+
+	if (!flow->paced || !flow->level_ns) {
+		/* HTB's class has all of its tokens, or soon will: nothing uses it. */
+		level = 0;
+		flow->level_ns = now;
+	}
+	/* Whole microseconds, the rest counts next time: at most 10 s and 50 GB/s, far below 2^64. */
+	passed_us = now > flow->level_ns ? (now - flow->level_ns) / 1000 : 0;
+	flow->level_ns += passed_us * 1000;
+	if (passed_us > 10000000)
+		passed_us = 10000000;
+	if (rate > 50000000000ULL)
+		rate = 50000000000ULL;
+	drained = rate * passed_us / 1000000;
+	level = level > drained ? level - drained : 0;
+	burst = rate * (rw_burst_ns / 1000) / 1000000;
+	waits = level > burst;
+	flow->level_bytes = level + wire_bytes;
+	return waits;
+}
+
 SEC("tc")
 int rw_tc_htb(struct __sk_buff *skb)
 {
@@ -319,8 +388,8 @@ int rw_tc_htb(struct __sk_buff *skb)
 	struct rw_slot_state *state;
 	struct rw_slot_rate *rate;
 	struct th_flow *flow;
-	__u64 now, expires;
-	__u32 slot;
+	__u64 now, expires, watch;
+	__u32 slot, use_count;
 	__u32 *found;
 
 	if (!parse(skb, &packet))
@@ -348,8 +417,10 @@ int rw_tc_htb(struct __sk_buff *skb)
 		flow->first_paced_due = 0;
 	}
 	detect(skb, &packet, slot, flow, state, rate, now);
+	__sync_fetch_and_add(&state->sent_bytes, skb->wire_len);
+	use_count = state->uses - 1;
 	expires = *(volatile __u64 *)&rate->expires_ns;
-	if (!expires || rate->use_count != state->uses - 1) {
+	if (!expires || rate->use_count != use_count) {
 		flow->paced = 0;
 		return RW_TC_ACT_UNSPEC;
 	}
@@ -361,10 +432,21 @@ int rw_tc_htb(struct __sk_buff *skb)
 		return RW_TC_ACT_UNSPEC;
 	}
 	skb->priority = rw_qdisc_handle | (rw_first_minor + slot);
+	/* A rate that is new has not limited anything yet. */
+	if (!flow->paced)
+		state->limited_ns = 0;
+	if (waits(flow, *(volatile __u64 *)&rate->wire_bytes_per_s, skb->wire_len, now)) {
+		state->limited_ns = now;
+		watch = *(volatile __u64 *)&rate->watch;
+		if (watch == RW_WATCHES(use_count) && state->phase == RW_PHASE_ACTIVE &&
+		    __sync_val_compare_and_swap(&rate->watch, watch, 0) == watch &&
+		    !emit(skb, 0, slot, use_count, RW_EVENT_LIMITED, now, 0))
+			rate->watch = watch;
+	}
 	flow->paced = 1;
 	if (flow->first_paced_due && packet.payload_bytes) {
 		flow->first_paced_due = 0;
-		emit(skb, 0, slot, state->uses - 1, RW_EVENT_FIRST_PACED, now, now - flow->first_ns);
+		emit(skb, 0, slot, use_count, RW_EVENT_FIRST_PACED, now, now - flow->first_ns);
 	}
 	return RW_TC_ACT_UNSPEC;
 }

@@ -9,7 +9,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use rustc_hash::FxBuildHasher;
 
 use super::sys::MappedArray;
-use super::{BackendError, BackendStats, Conn, FlowEvent, FlowEventKind, Slot};
+use super::{BackendError, BackendStats, Conn, FlowEvent, FlowEventKind, Slot, Usage};
 
 /// `struct rw_slot_rate`: size and member offsets.
 const RATE_BYTES: usize = 32;
@@ -17,12 +17,20 @@ const RATE_WIRE: usize = 0;
 const RATE_EXPIRES: usize = 8;
 const RATE_USE_COUNT: usize = 16;
 const RATE_CLEARS: usize = 20;
+const RATE_WATCH: usize = 24;
+/// `RW_WATCHES`: beside the use count, so that no watch is zero.
+const WATCHED: u64 = 1 << 32;
 
 /// `struct rw_slot_state`: size and member offsets.
-const STATE_BYTES: usize = 16;
+const STATE_BYTES: usize = 48;
 const STATE_LAST: usize = 0;
 const STATE_USES: usize = 8;
 const STATE_PHASE: usize = 12;
+const STATE_SENT: usize = 16;
+const STATE_ACKED: usize = 24;
+const STATE_LIMITED: usize = 32;
+const STATE_CAPPED: usize = 40;
+const STATE_CONTINUES: usize = 44;
 
 /// `struct rw_slot_counters`: size and member offsets.
 const COUNTER_BYTES: usize = 48;
@@ -79,6 +87,10 @@ pub(super) struct SlotState {
     pub(super) phase: Phase,
     /// Which user of the slot has it now.
     pub(super) use_count: u32,
+    /// When its rate last kept it from sending; 0: never.
+    pub(super) limited_ns: u64,
+    /// Its sender had more to send when `last_ns` was (tc_htb).
+    pub(super) continues: bool,
 }
 
 /// A connection whose start was reported.
@@ -90,6 +102,8 @@ pub(super) struct Known {
     pub(super) active: bool,
     /// A rate was set and neither cleared nor seen expired.
     pub(super) wire_bytes_per_s: Option<u64>,
+    /// The daemon ended its flowlet, and no other one was reported since.
+    pub(super) ended: bool,
 }
 
 /// Maps of a back end with a slot table.
@@ -251,6 +265,7 @@ impl SlotTable {
                         use_count,
                         active: true,
                         wire_bytes_per_s: rate,
+                        ended: false,
                     };
                     self.known.insert(slot, now);
                 }
@@ -389,11 +404,13 @@ impl SlotTable {
         }
     }
 
-    /// Takes the rate of `conn` away and ends its flowlet; a stale `conn` is ignored.
-    pub(super) fn clear(&mut self, conn: Conn) {
-        if self.current(conn).is_some() {
+    /// Takes the rate of `conn` away and ends its flowlet; `false` if `conn` is stale.
+    pub(super) fn clear(&mut self, conn: Conn) -> bool {
+        let current = self.current(conn).is_some();
+        if current {
             self.clear_slot(conn.slot.0);
         }
+        current
     }
 
     fn clear_slot(&mut self, slot: u32) {
@@ -403,6 +420,70 @@ impl SlotTable {
             .fetch_add(1, Ordering::AcqRel);
         if let Some(known) = self.known.get_mut(&slot) {
             known.wire_bytes_per_s = None;
+            known.ended = true;
+        }
+    }
+
+    /// Forgets the rates whose lease has run out, and returns their slots.
+    pub(super) fn take_lapsed(&mut self, now_ns: u64) -> Vec<u32> {
+        let mut lapsed = Vec::new();
+        for (slot, known) in &mut self.known {
+            if known.wire_bytes_per_s.is_some() && !rate_holds(&self.rates, *slot, now_ns) {
+                known.wire_bytes_per_s = None;
+                lapsed.push(*slot);
+            }
+        }
+        lapsed
+    }
+
+    /// Whether a walk over the sockets has something to put right: a maximum that outlived its lease on
+    /// a socket that is silent, or the slot of a connection that has been quiet for `quiet_ns` since its
+    /// flowlet was ended.
+    pub(super) fn has_left_overs(&self, now_ns: u64, quiet_ns: u64) -> bool {
+        self.known.iter().any(|(slot, known)| {
+            let capped = || {
+                let word = self
+                    .states
+                    .u32_at(index(*slot) * STATE_BYTES + STATE_CAPPED);
+                word.load(Ordering::Acquire) != 0 && !rate_holds(&self.rates, *slot, now_ns)
+            };
+            let quiet = || self.state(*slot).last_ns.saturating_add(quiet_ns) < now_ns;
+            (known.ended && !known.active && quiet()) || capped()
+        })
+    }
+
+    /// Appends the use of every connection with a running flowlet and a rate.
+    pub(super) fn usage(&self, out: &mut Vec<Usage>) {
+        for (slot, known) in &self.known {
+            let state = self.state(*slot);
+            if !known.active
+                || known.wire_bytes_per_s.is_none()
+                || state.use_count != known.use_count
+            {
+                continue;
+            }
+            let word = |member| {
+                let word = self.states.u64_at(index(*slot) * STATE_BYTES + member);
+                word.load(Ordering::Acquire)
+            };
+            out.push(Usage {
+                conn: Conn {
+                    slot: Slot(*slot),
+                    use_count: known.use_count,
+                },
+                sent_bytes: word(STATE_SENT),
+                acked_bytes: word(STATE_ACKED),
+                limited_ns: state.limited_ns,
+            });
+        }
+    }
+
+    /// Asks the program for one report when `conn` is limited by its rate; a stale `conn` is ignored.
+    pub(super) fn watch(&self, conn: Conn) {
+        if self.current(conn).is_some() {
+            self.rates
+                .u64_at(index(conn.slot.0) * RATE_BYTES + RATE_WATCH)
+                .store(WATCHED | u64::from(conn.use_count), Ordering::Release);
         }
     }
 
@@ -461,6 +542,12 @@ impl SlotTable {
     }
 }
 
+/// Whether the lease of the slot's rate has not run out.
+fn rate_holds(rates: &MappedArray, slot: u32, now_ns: u64) -> bool {
+    let expiry = rates.u64_at(index(slot) * RATE_BYTES + RATE_EXPIRES);
+    expiry.load(Ordering::Acquire) > now_ns
+}
+
 fn decode_state(states: &MappedArray, slot: u32) -> SlotState {
     let base = index(slot) * STATE_BYTES;
     SlotState {
@@ -470,6 +557,11 @@ fn decode_state(states: &MappedArray, slot: u32) -> SlotState {
             .u32_at(base + STATE_USES)
             .load(Ordering::Acquire)
             .wrapping_sub(1),
+        limited_ns: states.u64_at(base + STATE_LIMITED).load(Ordering::Acquire),
+        continues: states
+            .u32_at(base + STATE_CONTINUES)
+            .load(Ordering::Acquire)
+            != 0,
     }
 }
 

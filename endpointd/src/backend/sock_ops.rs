@@ -6,6 +6,8 @@
 //! - Rates are 32-bit bytes per second: above 34 Gbit/s a socket runs unlimited.
 //! - A raise waits for the next acknowledgement, and for the socket's congestion window.
 //! - An application's own maximum above 34 Gbit/s comes back as "none".
+//! - A socket that had a rate once is paced by TCP from then on, by its window (at up to twice that per
+//!   round trip): no program may take that back.
 //!
 //! Link and maps are pinned: when the daemon is killed, the program stays and lifts every rate whose
 //! lease has run out (flowtune §6). A restart finds the pins, swaps its own program into the link and
@@ -26,7 +28,7 @@ use super::ring::EventRing;
 use super::slots::{SlotMaps, SlotTable, system};
 use super::sys::netns_cookie;
 use super::{
-    BackendConfig, BackendError, BackendKind, BackendStats, Conn, FlowEvent, PacingBackend,
+    BackendConfig, BackendError, BackendKind, BackendStats, Conn, FlowEvent, PacingBackend, Usage,
 };
 use crate::clock;
 
@@ -47,7 +49,7 @@ use skeleton::SockOpsSkelBuilder;
 
 const NAME: &str = "sock_ops";
 /// Changes with the layout or meaning of any pinned map: pins of another version are not adopted.
-const LAYOUT: &str = "layout-1";
+const LAYOUT: &str = "layout-2";
 const LINK_PIN: &str = "link";
 /// Reading this pin gives every socket of the reader's network namespace back, whatever the version.
 const RELEASE_PIN: &str = "release";
@@ -58,6 +60,10 @@ const CHECK_NS: u64 = 100_000_000;
 const SILENT_NS: u64 = 50_000_000;
 /// How often where the kernel has no transmit timestamps.
 const SCAN_NS: u64 = 5_000_000;
+/// How often the table is looked through for what only a walk over the sockets can put right.
+const MEND_NS: u64 = 1_000_000_000;
+/// `RW_QUIET_NS`: a connection whose flowlet was ended gives its slot back after this long.
+const QUIET_NS: u64 = 1_000_000_000;
 
 /// The back end.
 #[derive(Debug)]
@@ -70,6 +76,7 @@ pub struct SockOps {
     link: Link,
     pins: Option<PinDir>,
     next_check_ns: u64,
+    next_mend_ns: u64,
 }
 
 fn bpf(what: &'static str) -> impl Fn(libbpf_rs::Error) -> BackendError {
@@ -289,6 +296,7 @@ impl SockOps {
             link,
             pins: None,
             next_check_ns: 0,
+            next_mend_ns: 0,
         };
         if adopting {
             // What was queued for the earlier daemon; running flowlets are reported anew.
@@ -347,7 +355,12 @@ impl PacingBackend for SockOps {
     }
 
     fn poll_events(&mut self, now_ns: u64, out: &mut Vec<FlowEvent>) -> Result<(), BackendError> {
-        if self.check_due(now_ns) {
+        let mut walk = self.check_due(now_ns);
+        if now_ns >= self.next_mend_ns {
+            self.next_mend_ns = now_ns + MEND_NS;
+            walk |= self.table.has_left_overs(now_ns, QUIET_NS);
+        }
+        if walk {
             run_link(&self.adopt)?;
         }
         if now_ns >= self.next_check_ns {
@@ -367,7 +380,12 @@ impl PacingBackend for SockOps {
 
     fn next_poll_ns(&self) -> Option<u64> {
         let check = self.table.any_active().then_some(self.next_check_ns);
-        check.into_iter().chain(self.table.next_settle_ns()).min()
+        let mend = self.table.known().next().map(|_| self.next_mend_ns);
+        check
+            .into_iter()
+            .chain(mend)
+            .chain(self.table.next_settle_ns())
+            .min()
     }
 
     fn set_rate(&mut self, conn: Conn, rate_bps: u64, expires_ns: u64) -> Result<(), BackendError> {
@@ -389,6 +407,14 @@ impl PacingBackend for SockOps {
         self.table.clear_all();
         // Sockets that are about to be silent learn of it too.
         run_link(&self.adopt)
+    }
+
+    fn usage(&mut self, _now_ns: u64, out: &mut Vec<Usage>) {
+        self.table.usage(out);
+    }
+
+    fn watch(&mut self, conn: Conn) {
+        self.table.watch(conn);
     }
 
     fn stats(&self) -> BackendStats {

@@ -5,8 +5,12 @@
 //! it cannot do as well as the others:
 //!
 //! - A flowlet's end is the connection's (its FIN or RST), or a pause in its packets: longer than 5 ms
-//!   plus the time that two full bursts take at the present rate. Windows further apart than that look
-//!   like several flowlets.
+//!   plus the time that two full bursts take at the present rate, or, where the last packet shows that
+//!   its sender has more to send, than the least retransmission time-out. The sender's socket tells
+//!   that exactly. Of what is forwarded, or on a kernel without type information, a packet without PSH
+//!   does, and windows that are far apart may look like several flowlets.
+//! - A receiver that lets nothing through, or is gone, is noticed by that same silence.
+//! - Use is what goes to the class: what the receiver acknowledged of it is not known.
 //! - An application's own `SO_MAX_PACING_RATE` is not known, nor is the cgroup of a forwarded flow.
 //! - HTB is one queue with one lock: a multi-queue device loses its parallelism.
 //! - IPv6 extension headers and fragments are left alone: those packets are not paced.
@@ -16,23 +20,29 @@
 //! (flowtune §6). A restart replaces the filter in one step and keeps the qdisc; the running flows show
 //! themselves by their next packets.
 
+use std::fs::{self, File};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
 
 use indexmap::IndexMap;
+use libbpf_rs::btf::Btf;
+use libbpf_rs::btf::types::{MemberAttr, Struct};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, TC_EGRESS, TcHook, TcHookBuilder};
+use nix::fcntl::{Flock, FlockArg};
 use nix::sched::{CloneFlags, unshare};
 use rustc_hash::FxBuildHasher;
 
 use super::htb_netlink::{ClassRate, HtbNetlink};
+use super::mounts::in_first_mount_namespace;
 use super::ring::EventRing;
 use super::slots::{Known, Phase, SlotMaps, SlotTable, closed, push_free, system};
+use super::sys::netns_cookie;
 use super::{
     BackendConfig, BackendError, BackendKind, BackendStats, Conn, FlowEvent, FlowEventKind,
-    PacingBackend, Slot,
+    PacingBackend, Slot, Usage,
 };
 use crate::clock;
 
@@ -76,6 +86,9 @@ const DEFAULT_QUEUE_BYTES: u32 = 16 << 20;
 
 /// A pause that ends a flowlet whatever its rate.
 pub(super) const GAP_NS: u64 = 5_000_000;
+/// One that ends it although its sender has more to send: the least retransmission time-out. What is
+/// silent for longer waits for no acknowledgement, however late those are dealt with on a busy core.
+const STUCK_NS: u64 = 200_000_000;
 /// The largest burst that a sender hands over at once.
 const SENDER_BURST_BYTES: u64 = 65_536;
 /// How often running flowlets are looked at for a pause.
@@ -110,7 +123,7 @@ pub struct TcHtb {
     next_scan_ns: u64,
     next_sweep_ns: u64,
     installed: bool,
-    _lock: UnixDatagram,
+    _lock: Flock<File>,
 }
 
 fn unavailable(reason: String) -> BackendError {
@@ -135,20 +148,60 @@ fn class_rate(bytes_per_s: u64) -> ClassRate {
     }
 }
 
-/// One daemon per device: two would undo each other. An abstract socket name is the namespace's own
-/// and goes with the process, however that ends.
-fn lock_device(device: &str, ifindex: i32) -> Result<UnixDatagram, BackendError> {
-    let name = format!("ratewright-{NAME}-{ifindex}");
-    let address = SocketAddr::from_abstract_name(name).map_err(system("name the device's lock"))?;
-    UnixDatagram::bind_addr(&address).map_err(|error| {
-        if error.kind() == std::io::ErrorKind::AddrInUse {
+/// Where locks lie: root's alone.
+const LOCKS: &str = "/run/ratewright";
+
+/// One daemon per device: two would undo each other. A lock on a file that only root can open, so that
+/// no other user can take it first; it goes with the process, however that ends.
+fn lock_device(device: &str, ifindex: i32) -> Result<Flock<File>, BackendError> {
+    let here = std::net::UdpSocket::bind("[::]:0")
+        .or_else(|_| std::net::UdpSocket::bind("0.0.0.0:0"))
+        .and_then(|socket| netns_cookie(socket.as_fd()))
+        .map_err(system("ask for the network namespace's cookie"))?;
+    let path = Path::new(LOCKS).join(format!("{NAME}-{here}-{ifindex}.lock"));
+    // All daemons must see the same file, whatever mount namespace they were given.
+    let opened = in_first_mount_namespace(|| {
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(LOCKS)?;
+        fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(&path)
+    });
+    let file = opened.map_err(system(format!("open the lock {}", path.display())))?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| {
+        if errno == nix::errno::Errno::EWOULDBLOCK {
             unavailable(format!(
                 "another daemon paces the device {device}; stop it first"
             ))
         } else {
-            system(format!("lock the device {device}"))(error)
+            system(format!("lock the device {device}"))(errno.into())
         }
     })
+}
+
+/// Where `struct tcp_sock` of the running kernel has `write_seq`; 0 if the kernel does not say.
+fn write_seq_offset() -> u32 {
+    let find = |btf: &Btf<'_>| {
+        let tcp_sock: Struct<'_> = btf.type_by_name("tcp_sock")?;
+        tcp_sock.iter().find_map(|member| match member.attr {
+            MemberAttr::Normal { offset }
+                if member.name.is_some_and(|name| name == "write_seq") =>
+            {
+                Some(offset / 8)
+            }
+            _ => None,
+        })
+    };
+    Btf::from_vmlinux()
+        .ok()
+        .and_then(|btf| find(&btf))
+        .unwrap_or(0)
 }
 
 /// The kernel's number of a device.
@@ -210,6 +263,8 @@ impl TcHtb {
         rodata.rw_gap_ns = GAP_NS;
         rodata.rw_qdisc_handle = QDISC;
         rodata.rw_first_minor = FIRST_MINOR;
+        rodata.rw_burst_ns = BURST_NS;
+        rodata.rw_write_seq_offset = write_seq_offset();
         let size = |result: libbpf_rs::Result<()>| result.map_err(bpf("size a map"));
         size(open.maps.th_slots.set_max_entries(cfg.max_flows))?;
         size(open.maps.th_flows.set_max_entries(cfg.max_flows))?;
@@ -343,7 +398,8 @@ impl TcHtb {
             .filter(|(_, known)| known.active)
             .filter_map(|(slot, known)| {
                 let state = self.table.state(slot);
-                let gap = GAP_NS
+                let pause = if state.continues { STUCK_NS } else { GAP_NS };
+                let gap = pause
                     + known.wire_bytes_per_s.map_or(0, |rate| {
                         (2 * SENDER_BURST_BYTES).saturating_mul(1_000_000_000) / rate.max(1)
                     });
@@ -369,8 +425,24 @@ impl TcHtb {
         }
     }
 
+    /// Lets what the class of a slot still holds leave at once: the rate is over. Packets only wait in
+    /// the class of a flow that its rate has limited.
+    fn release_class(&mut self, slot: u32) -> Result<(), BackendError> {
+        let limited = self.table.state(slot).limited_ns != 0;
+        let Some(rate) = self.classes.get_mut(&slot).filter(|_| limited) else {
+            return Ok(());
+        };
+        *rate = UNLIMITED.bytes_per_s;
+        self.netlink
+            .change_class(class_of(slot), UNLIMITED)
+            .map_err(system("release a flow's class"))
+    }
+
     /// Takes back the slots of connections that are over or have been quiet for long.
     fn sweep(&mut self, now_ns: u64, out: &mut Vec<FlowEvent>) -> Result<(), BackendError> {
+        for slot in self.table.take_lapsed(now_ns) {
+            self.release_class(slot)?;
+        }
         let crowded = self.table.stats().connections > u64::from(self.table.slots()) / 8 * 7;
         let quiet_ns = if crowded { CROWDED_QUIET_NS } else { QUIET_NS };
         for slot in 0..self.table.slots() {
@@ -515,13 +587,32 @@ impl PacingBackend for TcHtb {
     }
 
     fn clear(&mut self, conn: Conn) -> Result<(), BackendError> {
-        self.table.clear(conn);
+        if self.table.clear(conn) {
+            self.release_class(conn.slot.0)?;
+        }
         Ok(())
     }
 
     fn clear_all(&mut self) -> Result<(), BackendError> {
         self.table.clear_all();
-        Ok(())
+        let slots: Vec<u32> = self.classes.keys().copied().collect();
+        for slot in slots {
+            self.release_class(slot)?;
+        }
+        self.flush()
+    }
+
+    fn usage(&mut self, _now_ns: u64, out: &mut Vec<Usage>) {
+        let from = out.len();
+        self.table.usage(out);
+        // Acknowledgements do not come by here.
+        for usage in &mut out[from..] {
+            usage.acked_bytes = usage.sent_bytes;
+        }
+    }
+
+    fn watch(&mut self, conn: Conn) {
+        self.table.watch(conn);
     }
 
     fn stats(&self) -> BackendStats {
