@@ -46,6 +46,8 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 #define RW_ETH_HEADER 14
 /* TCP does not pace a connection's first segments. */
 #define RW_UNPACED_SEGS 10
+/* More than this waits only below a sender that its rate limits, however fast. */
+#define RW_HELD_BYTES 65536
 /* A connection whose flowlet was ended gives its slot back after this long. */
 #define RW_QUIET_NS 1000000000ULL
 /*
@@ -418,20 +420,25 @@ static __always_inline __u64 payload_rate(struct tcp_sock *tp, __u64 wire)
 }
 
 /*
- * Whether the rate, and nothing else, keeps a full segment from leaving: the peer's and the congestion
- * window have room for it, and TCP's pacing holds it. `sending`: payload of the transmission that this
- * callback is a part of; pacing begins with its end, unless the device's queue is what TCP waits for.
+ * Whether the rate, and nothing else, keeps data from leaving: the peer's and the congestion window
+ * have room for a full segment, and TCP's pacing holds it. What the rate sends within a millisecond is
+ * not held up: an application that waited for its core for a moment writes as much at once. `sending`:
+ * payload of the transmission that this callback is a part of; pacing begins with its end, unless the
+ * device's queue is what TCP waits for.
  */
 static __always_inline bool limited(struct so_sock *st, struct tcp_sock *tp, __u64 now, __u32 sending)
 {
 	struct sock *sk = &tp->inet_conn.icsk_inet.sk;
 	__u32 in_flight = tp->packets_out - tp->sacked_out - tp->lost_out + tp->retrans_out;
 	__u32 next = tp->snd_nxt + sending;
-	__u32 mss = tp->mss_cache;
+	__u32 mss = tp->mss_cache, held;
 
 	if (!st->rated || !st->applied || !st->binds || sk->sk_pacing_rate < st->applied || !mss)
 		return false;
-	if ((__s32)(tp->write_seq - next) < (__s32)mss ||
+	held = st->applied >= 1000ULL * RW_HELD_BYTES ? RW_HELD_BYTES : st->applied / 1000;
+	if (held < mss)
+		held = mss;
+	if ((__s32)(tp->write_seq - next) < (__s32)held ||
 	    (__s32)(tp->snd_una + tp->snd_wnd - next) < (__s32)mss)
 		return false;
 	if (in_flight + (sending + mss - 1) / mss >= tp->snd_cwnd)

@@ -63,10 +63,12 @@ struct th_flow {
 	/* What the class would hold if it had no burst, and when that was worked out. */
 	__u64 level_bytes;
 	__u64 level_ns;
+	/* The first payload byte that was not seen yet: what ends there or before is sent again. */
+	__u32 new_seq;
 	__u8 first_paced_due;
 	/* The last packet went to the slot's class. */
 	__u8 paced;
-	__u8 unused[6];
+	__u8 unused[2];
 };
 
 struct {
@@ -251,7 +253,10 @@ static __always_inline int emit(struct __sk_buff *skb, struct packet *packet, __
 /* The slot of a connection that has none yet. */
 static __always_inline __u32 take_slot(struct packet *packet)
 {
-	struct th_flow fresh = { .key = packet->key };
+	struct th_flow fresh = {
+		.key = packet->key,
+		.new_seq = packet->end_seq - packet->payload_bytes,
+	};
 	struct rw_slot_state *state;
 	__u32 slot;
 
@@ -307,6 +312,7 @@ static __always_inline void detect(struct __sk_buff *skb, struct packet *packet,
 	__u32 use_count = state->uses - 1;
 	__u64 quiet_ns = now - state->last_ns;
 	__u32 phase = state->phase;
+	int again;
 
 	if (packet->closes) {
 		/* What follows are retransmissions at most: the flowlet is over now, not only when its slot
@@ -319,9 +325,13 @@ static __always_inline void detect(struct __sk_buff *skb, struct packet *packet,
 	}
 	if (!packet->payload_bytes)
 		return;
+	again = (__s32)(packet->end_seq - flow->new_seq) <= 0;
+	if (!again)
+		flow->new_seq = packet->end_seq;
 	state->last_ns = now;
 	state->continues = continues(skb, packet);
-	if (phase == RW_PHASE_ACTIVE || phase == RW_PHASE_CLOSING)
+	/* The tail that is sent again, or a peer that is gone, is no progress. */
+	if (phase == RW_PHASE_ACTIVE || phase == RW_PHASE_CLOSING || again)
 		return;
 	if (phase == RW_PHASE_RESTING) {
 		if (rate->clears == flow->clears) {
@@ -408,6 +418,8 @@ int rw_tc_htb(struct __sk_buff *skb)
 	if (!state || !rate || !flow)
 		return RW_TC_ACT_UNSPEC;
 	now = bpf_ktime_get_ns();
+	if (packet.syn)
+		flow->new_seq = packet.end_seq - packet.payload_bytes;
 	if (packet.syn && state->phase != RW_PHASE_QUIET) {
 		/* The same ports again: another connection. */
 		emit(skb, 0, slot, state->uses - 1, RW_EVENT_CLOSE, now, 0);

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::ensure;
+use fallback::demand::End;
 use fallback::{Bulk, Driver, FOREVER_NS, MS, alone, config, cubic_pair, ensure_kept, wire_mbit};
 use netns::tries::best_of_three;
 use netns::{Pair, RIGHT_V4, RIGHT_V6, Receiver, WIRE_V4, WIRE_V6, sleep};
@@ -22,6 +23,10 @@ fn open(config: &BackendConfig) -> Result<Box<dyn PacingBackend>, BackendError> 
 
 /// A lapsed lease is noticed at the next transmission: at 50 Mbit/s one burst of 64 KiB takes 11 ms.
 const SETTLE_MS: u64 = 50;
+
+/// A connection whose flowlet was ended gives its slot back after a second of silence, which is looked
+/// for once a second.
+const GIVEN_BACK: Duration = Duration::from_millis(2_500);
 
 /// What a daemon leaves in BPF file systems.
 fn left_behind(pair: &Pair) -> Vec<String> {
@@ -273,4 +278,106 @@ fn a_directory_that_is_no_cgroup_is_refused_with_what_to_do() {
             "{error}"
         );
     }
+}
+
+#[test]
+fn a_limited_flow_is_told() {
+    fallback::demand::a_limited_flow_is_told(open, RIGHT_V4);
+}
+
+#[test]
+fn a_limited_flow_is_told_over_ipv6() {
+    fallback::demand::a_limited_flow_is_told(open, RIGHT_V6);
+}
+
+#[test]
+fn growing_demand_is_an_event() {
+    fallback::demand::growing_demand_is_an_event(open, RIGHT_V4);
+}
+
+#[test]
+fn growing_demand_is_an_event_over_ipv6() {
+    fallback::demand::growing_demand_is_an_event(open, RIGHT_V6);
+}
+
+#[test]
+fn a_receiver_that_does_not_read_gives_its_slot_back() {
+    fallback::demand::a_receiver_that_does_not_read_gives_its_slot_back(open, RIGHT_V4, GIVEN_BACK);
+}
+
+#[test]
+fn a_receiver_that_does_not_read_gives_its_slot_back_over_ipv6() {
+    fallback::demand::a_receiver_that_does_not_read_gives_its_slot_back(open, RIGHT_V6, GIVEN_BACK);
+}
+
+#[test]
+fn a_cleared_rate_does_not_outlive_silence() {
+    fallback::demand::a_silent_socket_keeps_no_rate(open, RIGHT_V4, End::Cleared);
+}
+
+#[test]
+fn the_kill_switch_reaches_silent_sockets() {
+    fallback::demand::a_silent_socket_keeps_no_rate(open, RIGHT_V6, End::KillSwitch);
+}
+
+#[test]
+fn a_lease_that_lapses_in_silence_leaves_no_rate() {
+    fallback::demand::a_silent_socket_keeps_no_rate(open, RIGHT_V4, End::Lapsed);
+}
+
+#[test]
+fn a_daemon_killed_beside_a_silent_socket_leaves_no_rate() {
+    fallback::demand::a_silent_socket_keeps_no_rate(open, RIGHT_V6, End::Killed);
+}
+
+#[test]
+fn slow_flows_all_end() {
+    fallback::demand::slow_flows_all_end(open, RIGHT_V4, 150_000);
+}
+
+#[test]
+fn slow_flows_all_end_over_ipv6() {
+    fallback::demand::slow_flows_all_end(open, RIGHT_V6, 150_000);
+}
+
+#[test]
+fn an_applications_own_maximum_survives_a_crash_and_a_restart() {
+    let _alone = alone();
+    let pair = cubic_pair();
+    let mut first = Driver::open(open, &pair);
+    let receiver = Receiver::start(&pair.right, RIGHT_V4, 1);
+    let to = receiver.address;
+    let (say, heard) = std::sync::mpsc::channel::<usize>();
+    let (tell, told) = std::sync::mpsc::channel::<u16>();
+    let writer = pair.left.spawn(move || {
+        let mut stream = TcpStream::connect(to).expect("connect");
+        // 40 Mbit/s of payload.
+        fallback::sockopt::set_max_pacing_rate(&stream, 5_000_000);
+        tell.send(stream.local_addr().expect("connected").port())
+            .expect("test waits");
+        for bytes in heard {
+            stream.write_all(&vec![9u8; bytes]).expect("write");
+        }
+    });
+    let port = told.recv().expect("connected");
+    say.send(100_000).expect("writer");
+    let conn = first.started();
+    // So slow that data waits for as long as the test takes.
+    first
+        .backend
+        .set_rate(conn, 500_000, FOREVER_NS)
+        .expect("set a rate");
+    say.send(1_000_000).expect("writer");
+    first.run_for(Duration::from_millis(300));
+    let ours = max_pacing_rate(&pair, port).expect("a maximum");
+    assert!(ours.starts_with("478"), "0.5 Mbit/s on the wire: {ours}");
+    first.crash();
+    let mut second = Driver::open(open, &pair);
+    let (_, facts) = second.starts(1).remove(0);
+    assert_eq!(facts.app_max_bytes_per_s, Some(5_000_000));
+    second.backend.shut_down().expect("shut down");
+    assert_eq!(max_pacing_rate(&pair, port).as_deref(), Some("40000000bps"));
+    drop(say);
+    writer.join().expect("writer");
+    receiver.finish();
 }

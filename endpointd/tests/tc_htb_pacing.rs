@@ -5,6 +5,7 @@ mod netns;
 
 use std::time::Duration;
 
+use fallback::demand::End;
 use fallback::{Bulk, Driver, FOREVER_NS, MS, alone, config, cubic_pair, ensure_kept};
 use netns::tries::best_of_three;
 use netns::{Pair, RIGHT_V4, RIGHT_V6, Receiver, WIRE_V4, WIRE_V6};
@@ -21,6 +22,9 @@ fn open(config: &BackendConfig) -> Result<Box<dyn PacingBackend>, BackendError> 
 /// What a lapsed class still holds drains at its rate: TCP keeps about two bursts of 64 KiB there,
 /// 21 ms at 50 Mbit/s.
 const SETTLE_MS: u64 = 100;
+
+/// Slots of silent connections are only taken back when the table is nearly full.
+const GIVEN_BACK: Duration = Duration::ZERO;
 
 /// Our queue disciplines on the device.
 fn left_behind(pair: &Pair) -> Vec<String> {
@@ -239,4 +243,64 @@ fn a_rate_over_4_gib_per_second_is_set_in_64_bits() {
     sender.stop();
     receiver.finish();
     driver.backend.shut_down().expect("shut down");
+}
+
+#[test]
+fn a_limited_flow_is_told() {
+    fallback::demand::a_limited_flow_is_told(open, RIGHT_V4);
+}
+
+#[test]
+fn a_limited_flow_is_told_over_ipv6() {
+    fallback::demand::a_limited_flow_is_told(open, RIGHT_V6);
+}
+
+#[test]
+fn growing_demand_is_an_event() {
+    fallback::demand::growing_demand_is_an_event(open, RIGHT_V4);
+}
+
+#[test]
+fn growing_demand_is_an_event_over_ipv6() {
+    fallback::demand::growing_demand_is_an_event(open, RIGHT_V6);
+}
+
+#[test]
+fn a_receiver_that_does_not_read_gives_its_slot_back() {
+    fallback::demand::a_receiver_that_does_not_read_gives_its_slot_back(open, RIGHT_V4, GIVEN_BACK);
+}
+
+#[test]
+fn a_receiver_that_does_not_read_gives_its_slot_back_over_ipv6() {
+    fallback::demand::a_receiver_that_does_not_read_gives_its_slot_back(open, RIGHT_V6, GIVEN_BACK);
+}
+
+#[test]
+fn a_cleared_rate_does_not_outlive_silence() {
+    fallback::demand::a_silent_socket_keeps_no_rate(open, RIGHT_V4, End::Cleared);
+}
+
+#[test]
+fn the_kill_switch_reaches_silent_sockets() {
+    fallback::demand::a_silent_socket_keeps_no_rate(open, RIGHT_V6, End::KillSwitch);
+}
+
+#[test]
+fn a_lease_that_lapses_in_silence_leaves_no_rate() {
+    fallback::demand::a_silent_socket_keeps_no_rate(open, RIGHT_V4, End::Lapsed);
+}
+
+#[test]
+fn a_daemon_killed_beside_a_silent_socket_leaves_no_rate() {
+    fallback::demand::a_silent_socket_keeps_no_rate(open, RIGHT_V6, End::Killed);
+}
+
+#[test]
+fn slow_flows_all_end() {
+    fallback::demand::slow_flows_all_end(open, RIGHT_V4, 150_000);
+}
+
+#[test]
+fn slow_flows_all_end_over_ipv6() {
+    fallback::demand::slow_flows_all_end(open, RIGHT_V6, 150_000);
 }

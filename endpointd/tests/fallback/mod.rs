@@ -20,6 +20,7 @@ use crate::netns::{
     Namespace, Pair, Receiver, Trace, payload_rate_bps, settled_rate_bps, wait_for,
 };
 
+pub mod demand;
 pub mod owner;
 pub mod sockopt;
 

@@ -1,0 +1,415 @@
+//! What a back end says of use and stalls, and that a socket which falls silent keeps no rate.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use ratewright_endpointd::backend::{Conn, FlowEventKind, Usage};
+use ratewright_endpointd::clock::now_ns;
+
+use super::{Bulk, Driver, FOREVER_NS, MBIT, MS, Open, alone, cubic_pair};
+use crate::netns::{Namespace, Pair, Receiver, run, wait_for};
+
+/// Writes as many bytes as it is told, when it is told.
+struct Writer {
+    say: Sender<usize>,
+    done: mpsc::Receiver<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Writer {
+    fn start(namespace: &Namespace, to: SocketAddr) -> Self {
+        let (say, heard) = mpsc::channel::<usize>();
+        let (tell, done) = mpsc::channel();
+        let thread = namespace.spawn(move || {
+            let mut stream = TcpStream::connect(to).expect("connect");
+            stream.set_nodelay(true).expect("set");
+            for bytes in heard {
+                stream.write_all(&vec![5u8; bytes]).expect("write");
+                let _ = tell.send(());
+            }
+        });
+        Self { say, done, thread }
+    }
+
+    fn write(&self, bytes: usize) {
+        self.say.send(bytes).expect("writer");
+    }
+
+    /// Waits until the socket has taken what there was to write.
+    fn written(&self) {
+        self.done.recv().expect("writer");
+    }
+
+    fn stop(self) {
+        drop(self.say);
+        self.thread.join().expect("writer");
+    }
+}
+
+impl Driver {
+    fn usage_of(&mut self, conn: Conn) -> Option<Usage> {
+        let mut usage = Vec::new();
+        self.backend.usage(now_ns(), &mut usage);
+        usage.into_iter().find(|usage| usage.conn == conn)
+    }
+
+    fn count(&self, kind: &FlowEventKind) -> usize {
+        let same = |event: &&ratewright_endpointd::backend::FlowEvent| event.kind == *kind;
+        self.events.iter().filter(same).count()
+    }
+}
+
+/// A bulk flow uses its rate and is limited by it, and says so once each time it is watched; a stale
+/// watch says nothing.
+pub fn a_limited_flow_is_told(open: Open, address: &str) {
+    let _alone = alone();
+    let pair = cubic_pair();
+    let mut driver = Driver::open(open, &pair);
+    let receiver = Receiver::start(&pair.right, address, 1);
+    let sender = Bulk::start(&pair.left, receiver.address);
+    let conn = driver.started();
+    driver.set(conn, 20, FOREVER_NS);
+    driver.run_for(Duration::from_millis(500));
+    assert_eq!(driver.count(&FlowEventKind::Limited), 0, "nobody watches");
+    let (from, first) = (now_ns(), driver.usage_of(conn).expect("rated and running"));
+    driver.run_for(Duration::from_millis(1_500));
+    let (to, last) = (now_ns(), driver.usage_of(conn).expect("rated and running"));
+    let mbit = |bytes: u64| bytes as f64 * 8e3 / (to - from) as f64;
+    let (sent, acked) = (
+        mbit(last.sent_bytes - first.sent_bytes),
+        mbit(last.acked_bytes - first.acked_bytes),
+    );
+    println!("sent {sent:.2}, acknowledged {acked:.2} Mbit/s");
+    assert!((10.0..22.0).contains(&sent), "{sent} Mbit/s of 20");
+    assert!((10.0..22.0).contains(&acked), "{acked} Mbit/s of 20");
+    assert!(
+        last.limited_ns > from,
+        "limited {} ms before",
+        (to - last.limited_ns) / MS
+    );
+    for times in 1..=3 {
+        driver.backend.watch(conn);
+        driver.until("a limited flow", |events| {
+            let limited = events
+                .iter()
+                .filter(|event| event.conn == conn && event.kind == FlowEventKind::Limited);
+            (limited.count() >= times).then_some(())
+        });
+    }
+    driver.run_for(Duration::from_millis(100));
+    assert_eq!(
+        driver.count(&FlowEventKind::Limited),
+        3,
+        "once for each watch"
+    );
+    driver.backend.watch(Conn {
+        use_count: conn.use_count + 1,
+        ..conn
+    });
+    driver.run_for(Duration::from_millis(100));
+    assert_eq!(driver.count(&FlowEventKind::Limited), 3, "a stale watch");
+    driver.backend.clear(conn).expect("clear");
+    assert_eq!(driver.usage_of(conn), None, "no rate, no use of it");
+    sender.stop();
+    receiver.finish();
+    driver.backend.shut_down().expect("shut down");
+}
+
+/// An application that writes little is not limited by a rate far above it; as soon as it writes
+/// more than the rate lets through, it is.
+pub fn growing_demand_is_an_event(open: Open, address: &str) {
+    let _alone = alone();
+    let pair = cubic_pair();
+    let mut driver = Driver::open(open, &pair);
+    let receiver = Receiver::start(&pair.right, address, 1);
+    let writer = Writer::start(&pair.left, receiver.address);
+    writer.write(60_000);
+    let conn = driver.started();
+    writer.written();
+    driver.set(conn, 20, FOREVER_NS);
+    driver.run_for(Duration::from_millis(300));
+    driver.backend.watch(conn);
+    let quiet = now_ns();
+    for _ in 0..100 {
+        writer.write(310);
+        writer.written();
+        driver.run_for(Duration::from_millis(2));
+    }
+    assert_eq!(driver.count(&FlowEventKind::Limited), 0);
+    let mut usage = Vec::new();
+    driver.backend.usage(now_ns(), &mut usage);
+    assert!(
+        usage.iter().all(|usage| usage.limited_ns < quiet),
+        "{usage:?}"
+    );
+    writer.write(400_000);
+    driver.until("a limited flow", |events| {
+        events
+            .iter()
+            .any(|event| event.kind == FlowEventKind::Limited)
+            .then_some(())
+    });
+    driver.backend.clear(conn).expect("clear");
+    writer.stop();
+    receiver.finish();
+    driver.backend.shut_down().expect("shut down");
+}
+
+/// A receiver that does not read ends the flowlet, and its slot comes back; when it reads, the flowlet
+/// is reported anew and every byte arrives.
+pub fn a_receiver_that_does_not_read_gives_its_slot_back(
+    open: Open,
+    address: &str,
+    quiet: Duration,
+) {
+    const BYTES: usize = 16 << 20;
+    let _alone = alone();
+    let pair = cubic_pair();
+    let mut driver = Driver::open(open, &pair);
+    let (ready, bound) = mpsc::channel();
+    let (say, heard) = mpsc::channel::<()>();
+    let ip: std::net::IpAddr = address.parse().expect("an address");
+    let reader = pair.right.spawn(move || {
+        let listener = TcpListener::bind((ip, 0)).expect("bind");
+        ready
+            .send(listener.local_addr().expect("bound"))
+            .expect("test waits");
+        let (mut stream, _) = listener.accept().expect("accept");
+        heard.recv().expect("test waits");
+        let mut buffer = vec![0u8; 1 << 16];
+        let mut total = 0;
+        while total < BYTES {
+            match stream.read(&mut buffer).expect("read") {
+                0 => break,
+                count => total += count,
+            }
+        }
+        total
+    });
+    let writer = Writer::start(&pair.left, bound.recv().expect("bound"));
+    writer.write(BYTES);
+    let conn = driver.started();
+    driver.set(conn, 200, FOREVER_NS);
+    let idle_ns = driver.until("the end of a flowlet that is stuck", |events| {
+        let last = events.iter().rfind(|event| event.conn == conn)?;
+        (last.kind == FlowEventKind::Idle && now_ns() > last.at_ns + 300 * MS).then_some(last.at_ns)
+    });
+    assert_eq!(driver.usage_of(conn), None);
+    driver.backend.clear(conn).expect("clear");
+    driver.run_for(quiet);
+    if !quiet.is_zero() {
+        assert_eq!(driver.backend.stats().connections, 0, "the slot is free");
+    }
+    let woken: Vec<_> = driver
+        .events
+        .iter()
+        .filter(|event| event.at_ns > idle_ns)
+        .filter(|event| event.kind != FlowEventKind::Close)
+        .collect();
+    assert!(woken.is_empty(), "probes are no progress: {woken:?}");
+    say.send(()).expect("reader");
+    driver.until("a new flowlet", |events| {
+        events
+            .iter()
+            .any(|event| event.at_ns > idle_ns && matches!(event.kind, FlowEventKind::Start(_)))
+            .then_some(())
+    });
+    assert_eq!(reader.join().expect("reader"), BYTES);
+    writer.stop();
+    driver.backend.shut_down().expect("shut down");
+}
+
+/// How a rate ends beside a socket that has just sent its last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    Cleared,
+    KillSwitch,
+    Lapsed,
+    Killed,
+}
+
+/// A rate of 100 kbit/s ends with data in flight, or while nothing is sent, and nothing is written
+/// then. What is written a while later is not held up by it: 10 kB would take 850 ms.
+pub fn a_silent_socket_keeps_no_rate(open: Open, address: &str, end: End) {
+    let _alone = alone();
+    let pair = cubic_pair();
+    let mut driver = Driver::open(open, &pair);
+    let receiver = Receiver::start(&pair.right, address, 1);
+    let writer = Writer::start(&pair.left, receiver.address);
+    writer.write(60_000);
+    let conn = driver.started();
+    driver.run_for(Duration::from_millis(700));
+    let expires_ns = match end {
+        End::Cleared | End::KillSwitch => FOREVER_NS,
+        End::Lapsed | End::Killed => now_ns() + 100 * MS,
+    };
+    driver
+        .backend
+        .set_rate(conn, 100_000, expires_ns)
+        .expect("set a rate");
+    driver.backend.flush().expect("flush");
+    writer.write(3_000);
+    driver.until("a paced transmission", |events| {
+        events
+            .iter()
+            .any(|event| matches!(event.kind, FlowEventKind::FirstPaced { .. }))
+            .then_some(())
+    });
+    match end {
+        End::Cleared => driver.backend.clear(conn).expect("clear"),
+        End::KillSwitch => driver.backend.clear_all().expect("clear all"),
+        End::Lapsed | End::Killed => {}
+    }
+    if end == End::Killed {
+        driver.crash();
+        std::thread::sleep(Duration::from_millis(1_500));
+        driver = {
+            let from = now_ns();
+            writer.write(10_000);
+            std::thread::sleep(Duration::from_millis(1_000));
+            let driver = Driver::open(open, &pair);
+            finish(writer, receiver, from);
+            driver
+        };
+    } else {
+        driver.run_for(Duration::from_millis(1_500));
+        let from = now_ns();
+        writer.write(10_000);
+        driver.run_for(Duration::from_millis(1_000));
+        finish(writer, receiver, from);
+    }
+    driver.backend.shut_down().expect("shut down");
+}
+
+fn finish(writer: Writer, receiver: Receiver, from_ns: u64) {
+    writer.stop();
+    let trace = receiver.finish().remove(0);
+    let (last_ns, total) = *trace.last().expect("data");
+    assert_eq!(total, 73_000);
+    let took_ms = (last_ns - from_ns) / MS;
+    println!("10 kB took {took_ms} ms");
+    assert!(took_ms < 400, "10 kB took {took_ms} ms: still paced");
+}
+
+/// Puts a link of 200 Mbit/s, whose queue takes bursts of 16 kB, between the namespaces; it goes with
+/// the value.
+struct Bottleneck(String);
+
+impl Bottleneck {
+    fn between(pair: &Pair) -> Self {
+        let (left, right) = (&pair.left.0, &pair.right.0);
+        let middle = format!("rwt{}m", pair.tag);
+        run(&format!("ip netns add {middle}"));
+        let link = Self(middle.clone());
+        run(&format!("ip -n {left} link del v0"));
+        for (namespace, v4, v6, port) in [
+            (left, crate::netns::LEFT_V4, crate::netns::LEFT_V6, "p0"),
+            (right, crate::netns::RIGHT_V4, crate::netns::RIGHT_V6, "p1"),
+        ] {
+            run(&format!(
+                "ip -n {namespace} link add v0 type veth peer name {port} netns {middle}"
+            ));
+            run(&format!("ip -n {namespace} addr add {v4}/24 dev v0"));
+            run(&format!("ip -n {namespace} addr add {v6}/64 dev v0 nodad"));
+            run(&format!("ip -n {namespace} link set v0 up"));
+        }
+        run(&format!("ip -n {middle} link add br0 type bridge"));
+        for name in ["p0", "p1"] {
+            run(&format!("ip -n {middle} link set {name} master br0"));
+        }
+        for name in ["p0", "p1", "br0"] {
+            run(&format!("ip -n {middle} link set {name} up"));
+        }
+        run(&format!(
+            "tc -n {middle} qdisc add dev p1 root tbf rate 200mbit burst 16k limit 500k"
+        ));
+        link
+    }
+}
+
+impl Drop for Bottleneck {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("ip")
+            .args(["netns", "del", &self.0])
+            .status();
+    }
+}
+
+/// 150 connections below one segment per millisecond, through a link that they fill, with both cores
+/// busy: every byte of each arrives. A connection that hangs in back-off never ends.
+pub fn slow_flows_all_end(open: Open, address: &str, bytes: usize) {
+    const FLOWS: usize = 150;
+    let _alone = alone();
+    let pair = cubic_pair();
+    let _link = Bottleneck::between(&pair);
+    let mut driver = Driver::open(open, &pair);
+    let stop = Arc::new(AtomicBool::new(false));
+    let spinners = [(); 2].map(|()| {
+        let stop = Arc::clone(&stop);
+        std::thread::spawn(move || while !stop.load(Ordering::Relaxed) {})
+    });
+    let receiver = Receiver::start(&pair.right, address, FLOWS);
+    let to = receiver.address;
+    // One by one: the listener's queue is shorter than this.
+    let streams = pair.left.spawn(move || {
+        [(); FLOWS].map(|()| {
+            std::thread::sleep(Duration::from_millis(2));
+            TcpStream::connect(to).expect("connect")
+        })
+    });
+    let senders: Vec<_> = streams
+        .join()
+        .expect("connected")
+        .into_iter()
+        .map(|mut stream| {
+            std::thread::spawn(move || {
+                stream.write_all(&vec![6u8; bytes]).expect("write");
+            })
+        })
+        .collect();
+    let finished = std::thread::spawn(move || {
+        for sender in senders {
+            sender.join().expect("sender");
+        }
+        receiver.finish()
+    });
+    let mut seen = 0;
+    let mut rated = 0;
+    wait_for(
+        "the end of every connection",
+        Duration::from_secs(60),
+        || {
+            driver.poll();
+            for event in &driver.events[seen..] {
+                if matches!(event.kind, FlowEventKind::Start(_)) {
+                    rated += 1;
+                    driver
+                        .backend
+                        .set_rate(event.conn, 13 * MBIT / 10, FOREVER_NS)
+                        .expect("set a rate");
+                }
+            }
+            seen = driver.events.len();
+            driver.backend.flush().expect("flush");
+            finished.is_finished().then_some(())
+        },
+    );
+    stop.store(true, Ordering::Relaxed);
+    for spinner in spinners {
+        spinner.join().expect("spinner");
+    }
+    let arrived: Vec<u64> = finished
+        .join()
+        .expect("finished")
+        .iter()
+        .map(|trace| trace.last().map_or(0, |last| last.1))
+        .collect();
+    assert_eq!(arrived, [bytes as u64; FLOWS]);
+    assert!(rated >= FLOWS, "{rated} flowlets were paced");
+    driver.backend.shut_down().expect("shut down");
+}
