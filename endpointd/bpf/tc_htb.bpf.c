@@ -34,8 +34,10 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 /* What user space sets before loading. */
 const volatile __u64 rw_min_flowlet_bytes = 1;
-/* A pause of this length before the minimum is reached begins a new flowlet. */
+/* A pause of this length before the minimum is reached begins a new flowlet, */
 const volatile __u64 rw_gap_ns = 5000000;
+/* and of this length if the sender had more to send. */
+const volatile __u64 rw_stuck_ns = 200000000;
 /* Class of slot s: minor number rw_first_minor + s under the qdisc's handle. */
 const volatile __u32 rw_qdisc_handle = 0;
 const volatile __u32 rw_first_minor = 0;
@@ -311,6 +313,7 @@ static __always_inline void detect(struct __sk_buff *skb, struct packet *packet,
 {
 	__u32 use_count = state->uses - 1;
 	__u64 quiet_ns = now - state->last_ns;
+	__u64 gap_ns = state->continues ? rw_stuck_ns : rw_gap_ns;
 	__u32 phase = state->phase;
 	int again;
 
@@ -342,7 +345,7 @@ static __always_inline void detect(struct __sk_buff *skb, struct packet *packet,
 		state->phase = RW_PHASE_QUIET;
 		flow->bytes = 0;
 	}
-	if (!flow->bytes || quiet_ns > rw_gap_ns) {
+	if (!flow->bytes || quiet_ns > gap_ns) {
 		flow->bytes = 0;
 		flow->first_ns = now;
 	}

@@ -261,6 +261,7 @@ impl TcHtb {
         })?;
         rodata.rw_min_flowlet_bytes = cfg.min_flowlet_bytes.max(1);
         rodata.rw_gap_ns = GAP_NS;
+        rodata.rw_stuck_ns = STUCK_NS;
         rodata.rw_qdisc_handle = QDISC;
         rodata.rw_first_minor = FIRST_MINOR;
         rodata.rw_burst_ns = BURST_NS;
