@@ -311,6 +311,16 @@ fn a_receiver_that_does_not_read_gives_its_slot_back_over_ipv6() {
 }
 
 #[test]
+fn a_receiver_that_is_gone_ends_the_flowlet() {
+    fallback::demand::a_receiver_that_is_gone_ends_the_flowlet(open, RIGHT_V4);
+}
+
+#[test]
+fn a_receiver_that_is_gone_ends_the_flowlet_over_ipv6() {
+    fallback::demand::a_receiver_that_is_gone_ends_the_flowlet(open, RIGHT_V6);
+}
+
+#[test]
 fn a_cleared_rate_does_not_outlive_silence() {
     fallback::demand::a_silent_socket_keeps_no_rate(open, RIGHT_V4, End::Cleared);
 }

@@ -276,6 +276,16 @@ fn a_receiver_that_does_not_read_gives_its_slot_back_over_ipv6() {
 }
 
 #[test]
+fn a_receiver_that_is_gone_ends_the_flowlet() {
+    fallback::demand::a_receiver_that_is_gone_ends_the_flowlet(open, RIGHT_V4);
+}
+
+#[test]
+fn a_receiver_that_is_gone_ends_the_flowlet_over_ipv6() {
+    fallback::demand::a_receiver_that_is_gone_ends_the_flowlet(open, RIGHT_V6);
+}
+
+#[test]
 fn a_cleared_rate_does_not_outlive_silence() {
     fallback::demand::a_silent_socket_keeps_no_rate(open, RIGHT_V4, End::Cleared);
 }
@@ -303,4 +313,29 @@ fn slow_flows_all_end() {
 #[test]
 fn slow_flows_all_end_over_ipv6() {
     fallback::demand::slow_flows_all_end(open, RIGHT_V6, 150_000);
+}
+
+#[test]
+fn a_name_that_any_user_can_take_keeps_no_daemon_from_its_device() {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixDatagram};
+    let _alone = alone();
+    let pair = cubic_pair();
+    pair.left.enter();
+    let index = nix::net::if_::if_nametoindex("v0").expect("there");
+    let name = SocketAddr::from_abstract_name(format!("ratewright-tc_htb-{index}")).expect("name");
+    let _taken = UnixDatagram::bind_addr(&name).expect("free");
+    let mut backend = open(&config(&pair)).unwrap_or_else(|error| panic!("{error}"));
+    let locks: Vec<_> = std::fs::read_dir("/run/ratewright")
+        .expect("made")
+        .map(|entry| entry.expect("readable"))
+        .filter(|entry| entry.file_name().to_string_lossy().ends_with(".lock"))
+        .collect();
+    assert!(!locks.is_empty());
+    for lock in locks {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = lock.metadata().expect("there").permissions().mode();
+        assert_eq!(mode & 0o077, 0, "only root may open {:?}", lock.path());
+    }
+    backend.shut_down().expect("shut down");
 }

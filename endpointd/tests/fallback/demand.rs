@@ -224,6 +224,52 @@ pub fn a_receiver_that_does_not_read_gives_its_slot_back(
     driver.backend.shut_down().expect("shut down");
 }
 
+/// A receiver that is gone ends the flowlet, and what is sent again into the void is no progress; when
+/// it is back, the flowlet goes on, and every byte arrives.
+pub fn a_receiver_that_is_gone_ends_the_flowlet(open: Open, address: &str) {
+    let _alone = alone();
+    let pair = cubic_pair();
+    let mut driver = Driver::open(open, &pair);
+    let receiver = Receiver::start(&pair.right, address, 1);
+    let sender = Bulk::start(&pair.left, receiver.address);
+    let conn = driver.started();
+    driver.set(conn, 50, FOREVER_NS);
+    driver.run_for(Duration::from_millis(200));
+    // The host is no longer there; nobody says so.
+    pair.right.run("ip addr flush dev v0");
+    let gone_ns = now_ns();
+    let idle_ns = driver.until("the end of a flowlet without a receiver", |events| {
+        let last = events.iter().rfind(|event| event.conn == conn)?;
+        (last.kind == FlowEventKind::Idle).then_some(last.at_ns.max(gone_ns))
+    });
+    println!("noticed {} ms after", (now_ns() - gone_ns) / MS);
+    driver.run_for(Duration::from_millis(1_500));
+    assert_eq!(driver.usage_of(conn), None);
+    let later: Vec<_> = driver
+        .events
+        .iter()
+        .filter(|event| event.at_ns > idle_ns)
+        .collect();
+    assert!(later.is_empty(), "no progress: {later:?}");
+    for (ip, bits) in [
+        (crate::netns::RIGHT_V4, "24"),
+        (crate::netns::RIGHT_V6, "64 nodad"),
+    ] {
+        pair.right.run(&format!("ip addr add {ip}/{bits} dev v0"));
+    }
+    driver.until("progress", |events| {
+        events
+            .iter()
+            .any(|event| event.at_ns > idle_ns && event.kind == FlowEventKind::Resume)
+            .then_some(())
+    });
+    driver.backend.clear(conn).expect("clear");
+    let written = sender.stop();
+    let trace = receiver.finish().remove(0);
+    assert_eq!(trace.last().map(|last| last.1), Some(written));
+    driver.backend.shut_down().expect("shut down");
+}
+
 /// How a rate ends beside a socket that has just sent its last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
