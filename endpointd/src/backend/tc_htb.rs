@@ -20,31 +20,29 @@
 //! (flowtune §6). A restart replaces the filter in one step and keeps the qdisc; the running flows show
 //! themselves by their next packets.
 
-use std::fs::{self, File};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::Path;
 
 use indexmap::IndexMap;
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::{MemberAttr, Struct};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, TC_EGRESS, TcHook, TcHookBuilder};
-use nix::fcntl::{Flock, FlockArg};
 use nix::sched::{CloneFlags, unshare};
 use rustc_hash::FxBuildHasher;
 
 use super::htb_netlink::{ClassRate, HtbNetlink};
-use super::mounts::in_first_mount_namespace;
 use super::ring::EventRing;
 use super::slots::{Known, Phase, SlotMaps, SlotTable, closed, push_free, system};
-use super::sys::netns_cookie;
 use super::{
     BackendConfig, BackendError, BackendKind, BackendStats, Conn, FlowEvent, FlowEventKind,
     PacingBackend, Slot, Usage,
 };
 use crate::clock;
+
+mod device_lock;
+
+use device_lock::DeviceLock;
 
 /// The generated loader of `bpf/tc_htb.bpf.c`.
 mod skeleton {
@@ -123,7 +121,7 @@ pub struct TcHtb {
     next_scan_ns: u64,
     next_sweep_ns: u64,
     installed: bool,
-    _lock: Flock<File>,
+    _lock: DeviceLock,
 }
 
 fn unavailable(reason: String) -> BackendError {
@@ -146,43 +144,6 @@ fn class_rate(bytes_per_s: u64) -> ClassRate {
         bytes_per_s,
         burst_ns: BURST_NS,
     }
-}
-
-/// Where locks lie: root's alone.
-const LOCKS: &str = "/run/ratewright";
-
-/// One daemon per device: two would undo each other. A lock on a file that only root can open, so that
-/// no other user can take it first; it goes with the process, however that ends.
-fn lock_device(device: &str, ifindex: i32) -> Result<Flock<File>, BackendError> {
-    let here = std::net::UdpSocket::bind("[::]:0")
-        .or_else(|_| std::net::UdpSocket::bind("0.0.0.0:0"))
-        .and_then(|socket| netns_cookie(socket.as_fd()))
-        .map_err(system("ask for the network namespace's cookie"))?;
-    let path = Path::new(LOCKS).join(format!("{NAME}-{here}-{ifindex}.lock"));
-    // All daemons must see the same file, whatever mount namespace they were given.
-    let opened = in_first_mount_namespace(|| {
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(LOCKS)?;
-        fs::OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(&path)
-    });
-    let file = opened.map_err(system(format!("open the lock {}", path.display())))?;
-    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| {
-        if errno == nix::errno::Errno::EWOULDBLOCK {
-            unavailable(format!(
-                "another daemon paces the device {device}; stop it first"
-            ))
-        } else {
-            system(format!("lock the device {device}"))(errno.into())
-        }
-    })
 }
 
 /// Where `struct tcp_sock` of the running kernel has `write_seq`; 0 if the kernel does not say.
@@ -234,7 +195,7 @@ impl TcHtb {
             )));
         }
         let ifindex = index_of(device)?;
-        let lock = lock_device(device, ifindex)?;
+        let lock = DeviceLock::take(device, ifindex)?;
 
         let mut netlink = HtbNetlink::new(ifindex).map_err(system("open a netlink socket"))?;
         let root = netlink

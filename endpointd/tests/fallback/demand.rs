@@ -8,7 +8,7 @@ use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ratewright_endpointd::backend::{Conn, FlowEventKind, Usage};
+use ratewright_endpointd::backend::{Conn, FlowEvent, FlowEventKind, Usage};
 use ratewright_endpointd::clock::now_ns;
 
 use super::{Bulk, Driver, FOREVER_NS, MBIT, MS, Open, alone, cubic_pair};
@@ -59,7 +59,7 @@ impl Driver {
     }
 
     fn count(&self, kind: &FlowEventKind) -> usize {
-        let same = |event: &&ratewright_endpointd::backend::FlowEvent| event.kind == *kind;
+        let same = |event: &&FlowEvent| event.kind == *kind;
         self.events.iter().filter(same).count()
     }
 }
@@ -147,13 +147,16 @@ pub fn growing_demand_is_an_event(open: Open, address: &str) {
         usage.iter().all(|usage| usage.limited_ns < quiet),
         "{usage:?}"
     );
+    let grows = now_ns();
     writer.write(400_000);
-    driver.until("a limited flow", |events| {
-        events
-            .iter()
-            .any(|event| event.kind == FlowEventKind::Limited)
-            .then_some(())
+    let limited_ns = driver.until("a limited flow", |events| {
+        let limited = |event: &&FlowEvent| event.kind == FlowEventKind::Limited;
+        events.iter().find(limited).map(|event| event.at_ns)
     });
+    println!(
+        "limited {} us after the write",
+        (limited_ns - grows) / 1_000
+    );
     driver.backend.clear(conn).expect("clear");
     writer.stop();
     receiver.finish();
