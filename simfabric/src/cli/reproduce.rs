@@ -8,6 +8,7 @@ use ratewright_simfabric::experiment::monitor::{MONITOR, Reached};
 use ratewright_simfabric::experiment::{Experiment, ExperimentError, FLOWTUNE, Settings};
 use ratewright_simfabric::report::figure::short;
 use ratewright_simfabric::report::tally::Tally;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -87,7 +88,13 @@ impl ReproduceArgs {
         let mut written = Vec::new();
         let mut tally = Tally::default();
         for experiment in chosen {
-            eprintln!("{}: {}", experiment.letter, experiment.title);
+            // Progress: nobody may be listening any more.
+            let _ = writeln!(
+                std::io::stderr(),
+                "{}: {}",
+                experiment.letter,
+                experiment.title
+            );
             let before = MONITOR.reached();
             let outcome = watched(experiment.letter, &stop, || {
                 pool.install(|| (experiment.run)(settings))

@@ -221,7 +221,7 @@ fn print(summary: &Summary, out: &Path) -> Result<()> {
     for (label, o) in transports {
         let q = o.queue_packets;
         say!(
-            "{label}: goodput {} Gbit/s, Jain {}, queue {} / {} / {} / {} packets (mean, p50, p95, max), {} drops, {} of {} flows complete",
+            "{label}: goodput {} Gbit/s, Jain {}, longest queue {} / {} / {} / {} packets (mean, p50, p95, max), {} drops, {} of {} flows complete",
             short(o.goodput_gbps),
             short(o.jain),
             short(q.mean),

@@ -75,17 +75,20 @@ pub struct Outcome {
     pub counters: IndexMap<String, f64>,
 }
 
-/// Lengths of queues in packets, over time; the packet being sent does not count.
+/// Lengths in packets, over time, of the measured queue that is longest on average; the packet being
+/// sent does not count.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct QueueLength {
-    /// The mean over time and queues.
+    /// The mean over time.
     pub mean: f64,
-    /// Median over time, of the measured queue where it is longest.
+    /// Median.
     pub p50: f64,
     /// 95 %.
     pub p95: f64,
     /// The longest.
     pub max: f64,
+    /// The mean over time and all measured queues.
+    pub mean_all: f64,
 }
 
 /// Completion times in microseconds.
@@ -182,16 +185,17 @@ fn queue_length(records: &Records, measured: &[LinkId]) -> QueueLength {
     let ports = || measured.iter().filter_map(|l| records.ports.get(l.index()));
     let means: Vec<f64> = ports().map(|p| p.stats.mean_packets()).collect();
     let longest = ports().max_by(|a, b| a.stats.mean_packets().total_cmp(&b.stats.mean_packets()));
-    let histogram = longest.and_then(|p| p.stats.histogram.as_ref());
+    let Some(longest) = longest.map(|port| &port.stats) else {
+        return QueueLength::default();
+    };
+    let histogram = longest.histogram.as_ref();
     let quantile = |share| histogram.map_or(0.0, |h| f64::from(h.quantile(share)));
     QueueLength {
-        mean: mean(&means).unwrap_or(0.0),
+        mean: longest.mean_packets(),
         p50: quantile(0.5),
         p95: quantile(0.95),
-        max: ports()
-            .map(|p| p.stats.max_packets)
-            .max()
-            .map_or(0.0, f64::from),
+        max: f64::from(longest.max_packets),
+        mean_all: mean(&means).unwrap_or(0.0),
     }
 }
 
