@@ -11,7 +11,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .PHONY: lab test test-dpdk reproduce require-root setup setup-test build fmt clippy doc deny nextest memcheck asan instructions fuzz bench clean-lab
 
-## lab: set up, build, and run the fairness scenario (SCENARIO=coflow|failover|mixed for the others)
+## lab: set up, build, and run the fairness scenario (SCENARIO=coflow|failover|mixed|use|links|safety for the others)
 lab: build
 	$(ROOT) $(TARGET)/debug/ratewright lab $(SCENARIO) --json lab-out/$(SCENARIO).json $(LAB_ARGS)
 

@@ -17,12 +17,24 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// # Errors
 /// When nobody answers within five seconds, or the answer is not a success.
 pub fn get(address: &str, path: &str) -> Result<String> {
+    once(address, &Method::GET, path)
+}
+
+/// Sends `POST path` without a body to the admin interface at `address` and returns the answer's.
+///
+/// # Errors
+/// As [`get`].
+pub fn post(address: &str, path: &str) -> Result<String> {
+    once(address, &Method::POST, path)
+}
+
+fn once(address: &str, method: &Method, path: &str) -> Result<String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("starting a runtime")?;
     runtime.block_on(async {
-        tokio::time::timeout(PATIENCE, connect_and_get(address, path))
+        tokio::time::timeout(PATIENCE, connect_and_ask(address, method, path))
             .await
             .with_context(|| format!("{address} does not answer"))?
     })
@@ -82,7 +94,7 @@ impl Client {
         let (sender, host) = (&mut self.sender, &self.host);
         let answer = async {
             sender.ready().await?;
-            ask(sender, host, path).await
+            ask(sender, host, &Method::GET, path).await
         };
         self.runtime.block_on(async {
             tokio::time::timeout(PATIENCE, answer)
@@ -92,19 +104,19 @@ impl Client {
     }
 }
 
-async fn connect_and_get(address: &str, path: &str) -> Result<String> {
+async fn connect_and_ask(address: &str, method: &Method, path: &str) -> Result<String> {
     match address.strip_prefix("unix:") {
         Some(file) => {
             let stream = UnixStream::connect(file)
                 .await
                 .with_context(|| format!("connecting to {file}"))?;
-            send(stream, "localhost", path).await
+            send(stream, "localhost", method, path).await
         }
         None => {
             let stream = TcpStream::connect(address)
                 .await
                 .with_context(|| format!("connecting to {address}"))?;
-            send(stream, address, path).await
+            send(stream, address, method, path).await
         }
     }
 }
@@ -120,10 +132,11 @@ async fn open(
 async fn ask(
     sender: &mut hyper::client::conn::http1::SendRequest<Empty<Bytes>>,
     host: &str,
+    method: &Method,
     path: &str,
 ) -> Result<(u16, String)> {
     let request = Request::builder()
-        .method(Method::GET)
+        .method(method)
         .uri(path)
         .header(header::HOST, host)
         .body(Empty::<Bytes>::new())?;
@@ -136,9 +149,10 @@ async fn ask(
 async fn send(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     host: &str,
+    method: &Method,
     path: &str,
 ) -> Result<String> {
-    let (status, text) = ask(&mut open(stream).await?, host, path).await?;
+    let (status, text) = ask(&mut open(stream).await?, host, method, path).await?;
     if !(200..300).contains(&status) {
         bail!("{path} answered {status}: {}", text.trim());
     }

@@ -8,13 +8,14 @@
 //! | [`traffic`] | plain TCP senders and receivers |
 //! | [`measure`] | what is measured, and the arithmetic on it |
 //! | [`report`], [`view`] | results afterwards, and the picture meanwhile |
-//! | [`reaper`], [`mod@proc`], [`clock`] | clean-up, processes, time |
+//! | [`reaper`], [`mod@proc`], [`clock`], [`broken_pipe`] | clean-up, processes, time, pipes that nobody reads |
 //! | [`bench_cmd`] | measurements of the optimisers |
 //! | [`swarm`] | thousands of sessions with one allocator, measured |
 //! | [`certs`], [`status`], [`admin`], [`topology_cmd`] | the other subcommands |
 
 pub mod admin;
 pub mod bench_cmd;
+pub mod broken_pipe;
 pub mod certs;
 pub mod clock;
 pub mod lab;

@@ -6,12 +6,14 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use ratewright_lab::bench_cmd::BenchCommand;
+use ratewright_lab::broken_pipe;
 use ratewright_lab::certs::CertsCommand;
 use ratewright_lab::lab::options::LabOptions;
 use ratewright_lab::reaper::{self, Estate};
 use ratewright_lab::status::StatusCommand;
 use ratewright_lab::swarm::{self, SwarmOptions};
 use ratewright_lab::topology_cmd::TopologyCommand;
+use ratewright_lab::view::{NobodyListens, output};
 use ratewright_lab::{lab, traffic};
 
 #[derive(Debug, Parser)]
@@ -50,6 +52,12 @@ enum Command {
         /// Ports to listen on
         ports: Vec<u16>,
     },
+    /// Keeps a core busy
+    #[command(hide = true)]
+    LabBurn {
+        /// Which core
+        core: usize,
+    },
     /// Removes what a lab leaves behind when it dies
     #[command(hide = true)]
     LabWatchdog {
@@ -67,10 +75,23 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match run(Cli::parse().command) {
+    let command = Cli::parse().command;
+    if matches!(
+        command,
+        Command::Topology(_)
+            | Command::Certs(_)
+            | Command::Status(_)
+            | Command::Bench(_)
+            | Command::Swarm(_)
+    ) {
+        broken_pipe::ends_the_process();
+    }
+    match run(command) {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is::<NobodyListens>() => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("ratewright: {}", format!("{error:#}").replace('\n', " "));
+            let text = format!("{error:#}").replace('\n', " ");
+            output::complain(format_args!("ratewright: {text}"));
             ExitCode::FAILURE
         }
     }
@@ -86,6 +107,7 @@ fn run(command: Command) -> Result<()> {
         Command::Swarm(options) => swarm::run(&options),
         Command::LabTraffic => traffic::sender::run(),
         Command::LabSink { ports } => traffic::sink::run(&ports),
+        Command::LabBurn { core } => traffic::burn::run(core),
         Command::LabWatchdog {
             pid,
             cgroup_root,

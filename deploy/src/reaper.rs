@@ -2,8 +2,9 @@
 //! that it can be found and removed by the lab itself, by its watchdog when the lab dies, and by the
 //! next lab when even the watchdog was killed.
 
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::io::{IsTerminal, Read, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -21,8 +22,37 @@ pub const PREFIX: &str = "rwlab-";
 /// The sysctl by which the first namespace allows others to make a congestion control their default.
 const ALLOWED_CC: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 
-/// Remembers that setting as it was before the first of the labs that run now.
-const ALLOWED_CC_BEFORE: &str = "/run/ratewright-lab.allowed-congestion-control";
+/// Remembers that a lab has changed that setting.
+const ALLOWED_CC_CHANGED: &str = "/run/ratewright-lab.allowed-congestion-control";
+
+/// Where labs that run have their files: no user but root can enter it.
+const RUN_DIRS: &str = "/run/ratewright-lab";
+
+/// A new directory for this process's lab, of mode 0700. One to keep stands among temporary files, under
+/// a name that nobody can guess; another goes with the lab.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn run_dir(keep: bool) -> Result<PathBuf> {
+    if keep {
+        return Ok(tempfile::Builder::new()
+            .prefix("ratewright-lab-")
+            .tempdir()
+            .context("creating the run directory")?
+            .keep());
+    }
+    let directory = Path::new(RUN_DIRS).join(std::process::id().to_string());
+    let private = || {
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o700);
+        builder
+    };
+    private()
+        .create(RUN_DIRS)
+        .and_then(|()| private().create(&directory))
+        .with_context(|| format!("creating the run directory {}", directory.display()))?;
+    Ok(directory)
+}
 
 /// Allows cubic as the default of a new namespace; the last lab to leave restores the setting.
 ///
@@ -33,19 +63,30 @@ pub fn allow_cubic() -> Result<()> {
         std::fs::read_to_string(ALLOWED_CC).with_context(|| format!("reading {ALLOWED_CC}"))?;
     let before = before.trim();
     if !before.split_whitespace().any(|name| name == "cubic") {
-        std::fs::write(ALLOWED_CC_BEFORE, before)
-            .with_context(|| format!("writing {ALLOWED_CC_BEFORE}"))?;
+        std::fs::write(ALLOWED_CC_CHANGED, before)
+            .with_context(|| format!("writing {ALLOWED_CC_CHANGED}"))?;
         std::fs::write(ALLOWED_CC, format!("{before} cubic"))
             .context("allowing cubic in network namespaces")?;
     }
     Ok(())
 }
 
+/// Takes back what [`allow_cubic`] allowed, and nothing that others have allowed since.
 fn restore_allowed() {
-    if let Ok(before) = std::fs::read_to_string(ALLOWED_CC_BEFORE) {
-        let _ = std::fs::write(ALLOWED_CC, before);
-        let _ = std::fs::remove_file(ALLOWED_CC_BEFORE);
+    if Path::new(ALLOWED_CC_CHANGED).exists()
+        && let Ok(now) = std::fs::read_to_string(ALLOWED_CC)
+    {
+        let _ = std::fs::write(ALLOWED_CC, without(&now, "cubic"));
+        let _ = std::fs::remove_file(ALLOWED_CC_CHANGED);
     }
+}
+
+/// The words of `text` but one.
+fn without(text: &str, word: &str) -> String {
+    text.split_whitespace()
+        .filter(|other| *other != word)
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// What a lab must remove.
@@ -80,8 +121,11 @@ impl Estate {
         }
         if let Some(directory) = &self.run_dir {
             // A private cgroup2 mount lives in the run directory.
-            let _ = nix::mount::umount(&directory.join("cgroup2"));
+            let _ =
+                nix::mount::umount2(&directory.join("cgroup2"), nix::mount::MntFlags::MNT_DETACH);
             let _ = std::fs::remove_dir_all(directory);
+            // Only once it is empty.
+            let _ = std::fs::remove_dir(RUN_DIRS);
         }
         if ns::list(PREFIX).is_empty() {
             restore_allowed();
@@ -163,28 +207,50 @@ pub fn watch(estate: &Estate, terminal: Option<&Path>) {
     estate.remove();
 }
 
-/// Removes what labs left behind whose process and watchdog are dead; returns their process ids.
+/// Removes what labs left behind whose process and watchdog are dead; returns their process ids. A
+/// process of this one's number was another lab.
 #[must_use]
-pub fn remove_stale(cgroup_root: &Path) -> Vec<u32> {
+pub fn remove_stale() -> Vec<u32> {
+    let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
+    let cgroup_root = cgroup::mount_in(&mounts).unwrap_or_default();
     let mut pids: Vec<u32> = ns::list(PREFIX)
         .iter()
         .filter_map(|name| pid_in(name))
         .collect();
-    if let Ok(entries) = std::fs::read_dir(cgroup_root) {
-        pids.extend(entries.filter_map(|e| pid_in(e.ok()?.file_name().to_str()?)));
-    }
+    pids.extend(
+        names_in(&cgroup_root)
+            .iter()
+            .filter_map(|name| pid_in(name)),
+    );
+    pids.extend(
+        names_in(Path::new(RUN_DIRS))
+            .iter()
+            .filter_map(|name| name.parse::<u32>().ok()),
+    );
     pids.sort_unstable();
     pids.dedup();
-    pids.retain(|pid| kill(Pid::from_raw(*pid as i32), None).is_err());
+    let alive =
+        |pid: u32| pid != std::process::id() && kill(Pid::from_raw(pid as i32), None).is_ok();
+    pids.retain(|pid| !alive(*pid));
     for pid in &pids {
         Estate {
             pid: *pid,
-            cgroup_root: cgroup_root.to_owned(),
-            run_dir: None,
+            cgroup_root: cgroup_root.clone(),
+            run_dir: Some(Path::new(RUN_DIRS).join(pid.to_string())),
         }
         .remove();
     }
     pids
+}
+
+fn names_in(directory: &Path) -> Vec<String> {
+    std::fs::read_dir(directory)
+        .map(|entries| {
+            entries
+                .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+                .collect()
+        })
+        .unwrap_or_default()
 }
 
 fn pid_in(name: &str) -> Option<u32> {
@@ -194,6 +260,12 @@ fn pid_in(name: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_others_allowed_meanwhile_stays_allowed() {
+        assert_eq!(without("reno bbr cubic rw\n", "cubic"), "reno bbr rw");
+        assert_eq!(without("cubic", "cubic"), "");
+    }
 
     #[test]
     fn a_name_tells_its_lab() {

@@ -41,7 +41,15 @@ impl Control {
     ///
     /// # Errors
     /// When something cannot be written or started, or is not ready in time.
-    pub fn start(lab: &Lab, site: &mut Site, policy: &str) -> Result<Control> {
+    pub fn start(lab: &Lab, site: &Site, policy: &str) -> Result<Control> {
+        Control::start_with(lab, site, policy, lab.options.backend)
+    }
+
+    /// As [`Control::start`], with a back end of the scenario's choice.
+    ///
+    /// # Errors
+    /// As [`Control::start`].
+    pub fn start_with(lab: &Lab, site: &Site, policy: &str, backend: Backend) -> Result<Control> {
         let plan = &site.network.plan;
         let dir = site.dir.clone();
         certs::init(&dir)?;
@@ -62,7 +70,7 @@ impl Control {
         for host in 0..plan.hosts {
             let name = &plan.nodes[host].name;
             certs::issue(&control.dir, name)?;
-            let config = control.daemon_config(lab, site, host, policy);
+            let config = control.daemon_config(site, host, policy, backend);
             write(&control.dir, &format!("{name}.toml"), &config)?;
         }
         control.start_allocator(lab, site)?;
@@ -150,19 +158,47 @@ impl Control {
         Ok(())
     }
 
+    /// Starts the allocator again after [`Control::kill_allocator`] and waits until every daemon has its
+    /// session.
+    ///
+    /// # Errors
+    /// When it does not start, or a daemon has no session in time.
+    pub fn revive_allocator(&mut self, lab: &Lab, site: &Site) -> Result<()> {
+        self.start_allocator(lab, site)?;
+        self.wait_allocator(lab)?;
+        self.wait_ready(lab)
+    }
+
+    /// Turns the allocator's kill switch on or off.
+    ///
+    /// # Errors
+    /// When the allocator does not answer.
+    pub fn release(&self, on: bool) -> Result<()> {
+        let path = if on { "/release" } else { "/resume" };
+        admin::post(&self.admin("allocator"), path)
+            .map(drop)
+            .with_context(|| format!("POST {path} to the allocator"))
+    }
+
     fn wait_ready(&mut self, lab: &Lab) -> Result<()> {
-        for host in 0..self.hosts {
-            let ready = lab.wait_for(READY_PATIENCE, || {
-                self.check_alive()?;
-                Ok(self.daemon_is_ready(host))
-            })?;
-            if !ready {
-                bail!(
-                    "the daemon of h{} has no session after {} s: see its log",
-                    host + 1,
-                    READY_PATIENCE.as_secs()
-                );
-            }
+        (0..self.hosts).try_for_each(|host| self.wait_host(lab, host))
+    }
+
+    /// Waits until a host's daemon has its session.
+    ///
+    /// # Errors
+    /// When it has none in time.
+    pub fn wait_host(&mut self, lab: &Lab, host: usize) -> Result<()> {
+        let ready = lab.wait_for(READY_PATIENCE, || {
+            self.check_alive()?;
+            Ok(self.daemon_is_ready(host))
+        })?;
+        if !ready {
+            bail!(
+                "the daemon of h{} has no session after {} s: see its log",
+                host + 1,
+                READY_PATIENCE.as_secs()
+            );
         }
         Ok(())
     }
@@ -203,12 +239,17 @@ impl Control {
     #[must_use]
     pub fn first_paced_us(&self) -> Vec<f64> {
         (0..self.hosts)
-            .filter_map(|host| {
-                admin::get(&self.admin(&format!("h{}", host + 1)), "/first-paced").ok()
-            })
-            .filter_map(|body| serde_json::from_str::<Vec<f64>>(&body).ok())
-            .flatten()
+            .flat_map(|host| self.first_paced_us_of(host))
             .collect()
+    }
+
+    /// As [`Control::first_paced_us`], of one host's daemon, oldest first.
+    #[must_use]
+    pub fn first_paced_us_of(&self, host: usize) -> Vec<f64> {
+        admin::get(&self.admin(&format!("h{}", host + 1)), "/first-paced")
+            .ok()
+            .and_then(|body| serde_json::from_str(&body).ok())
+            .unwrap_or_default()
     }
 
     /// Ends daemons first, so that they give their sockets back, then the allocator.
@@ -242,7 +283,7 @@ impl Control {
         )
     }
 
-    fn daemon_config(&self, lab: &Lab, site: &Site, host: usize, policy: &str) -> String {
+    fn daemon_config(&self, site: &Site, host: usize, policy: &str, backend: Backend) -> String {
         let plan = &site.network.plan;
         let name = &plan.nodes[host].name;
         let mut out = format!(
@@ -251,11 +292,11 @@ impl Control {
              [pacing]\nbackend = \"{}\"\ninstance = \"{}\"\nmin_flowlet_bytes = {MIN_FLOWLET_BYTES}\ncgroup = \"{}\"\n",
             plan.allocator_addr(),
             self.admin(name),
-            lab.options.backend.name(),
+            backend.name(),
             instance(host),
             site.cgroup(host).display(),
         );
-        if lab.options.backend == Backend::TcHtb {
+        if backend == Backend::TcHtb {
             let _ = writeln!(out, "device = \"{}\"", plan.links[host].lower.device);
         }
         out.push('\n');
@@ -326,12 +367,17 @@ fn find_string(value: &serde_json::Value, key: &str) -> Option<String> {
 mod tests {
     use super::*;
     use crate::net::plan::Capacities;
+    use crate::net::qdisc::ControlFirst;
 
     const CAPACITIES: Capacities = Capacities {
         host_bps: 250_000_000,
         fabric_bps: 500_000_000,
         buffer_bytes: 65_536,
         shape_hosts: true,
+        shape_links: true,
+        control_first: ControlFirst::Port,
+        burst_bytes: None,
+        offload: false,
     };
 
     /// The allocator maps addresses to hosts by the topology file: it must say what was built.

@@ -26,7 +26,7 @@ use crate::clock::{NS_PER_MS, now_ns, sleep_until_ns};
 use crate::reaper::{self, Estate, Watchdog};
 use crate::report;
 use crate::scenario;
-use crate::view::{Live, View};
+use crate::view::{Live, NobodyListens, View, output};
 use options::LabOptions;
 use preflight::Binaries;
 
@@ -136,13 +136,9 @@ pub fn run(options: LabOptions) -> Result<()> {
     let cancel = Cancel::default();
     catch_signals(&cancel)?;
 
-    let run_dir = tempfile::Builder::new()
-        .prefix("ratewright-lab-")
-        .tempdir()
-        .context("creating the run directory")?
-        .keep();
+    let stale = reaper::remove_stale();
+    let run_dir = reaper::run_dir(options.keep)?;
     let cgroup_root = crate::net::cgroup::root(&run_dir.join("cgroup2"))?;
-    let stale = reaper::remove_stale(&cgroup_root);
     let estate = Estate {
         pid: std::process::id(),
         cgroup_root,
@@ -166,27 +162,38 @@ pub fn run(options: LabOptions) -> Result<()> {
         estate,
     };
     let outcome = scenario::run(&lab);
-    view.finish();
-
-    let result = outcome.and_then(|outcome| report::publish(&lab, &outcome));
-    if result.is_err() || lab.options.keep {
-        eprintln!("logs: {}", keep_logs(&lab).display());
+    let result = view
+        .finish()
+        .map_err(Into::into)
+        .and(outcome)
+        .and_then(|outcome| report::publish(&lab, &outcome));
+    let quietly = result
+        .as_ref()
+        .is_err_and(|error| error.is::<NobodyListens>());
+    if !quietly && (result.is_err() || lab.options.keep) {
+        match keep_logs(&lab) {
+            Ok(logs) => output::complain(format_args!("logs: {}", logs.display())),
+            Err(error) => output::complain(format_args!("the logs are lost: {error:#}")),
+        }
     }
     lab.estate.remove();
     watchdog.release();
     result
 }
 
-/// Where the logs stay: the run directory if it is kept, else a copy of the logs of a failed run.
-fn keep_logs(lab: &Lab) -> PathBuf {
+/// Where the logs stay: the run directory if it is kept, else a copy of the logs of a failed run, in a
+/// new directory that only root can enter.
+fn keep_logs(lab: &Lab) -> Result<PathBuf> {
     if lab.options.keep {
-        return lab.run_dir.clone();
+        return Ok(lab.run_dir.clone());
     }
-    let target = std::env::temp_dir().join("ratewright-lab-failed");
-    let _ = std::fs::remove_dir_all(&target);
-    let _ = std::fs::create_dir_all(&target);
+    let target = tempfile::Builder::new()
+        .prefix("ratewright-lab-failed-")
+        .tempdir()
+        .context("creating a directory for the logs")?
+        .keep();
     copy_logs(&lab.run_dir, &target);
-    target
+    Ok(target)
 }
 
 fn copy_logs(from: &Path, to: &Path) {

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use crate::net::qdisc::ControlFirst;
+
 /// What is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ScenarioKind {
@@ -15,6 +17,12 @@ pub enum ScenarioKind {
     Failover,
     /// Cross traffic over a two-tier Clos; long flows of weights 1:2:4 and short ones
     Mixed,
+    /// Capacity for those that use it: stalled readers, slow applications, sources that come and go
+    Use,
+    /// Links without a shaper at 1 to 40 Gbit/s: rates reached, and processor time per bit
+    Links,
+    /// Hundreds of slow connections on busy cores, through lapse and release: every byte arrives
+    Safety,
 }
 
 impl ScenarioKind {
@@ -26,6 +34,57 @@ impl ScenarioKind {
             ScenarioKind::Coflow => "coflow",
             ScenarioKind::Failover => "failover",
             ScenarioKind::Mixed => "mixed",
+            ScenarioKind::Use => "use",
+            ScenarioKind::Links => "links",
+            ScenarioKind::Safety => "safety",
+        }
+    }
+}
+
+/// Address family of the traffic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Family {
+    /// IPv4
+    #[value(name = "4")]
+    V4,
+    /// IPv6
+    #[value(name = "6")]
+    V6,
+    /// First one, then the other (safety)
+    Both,
+}
+
+impl Family {
+    /// Which, one after another: is it IPv6?
+    #[must_use]
+    pub fn each(self) -> &'static [bool] {
+        match self {
+            Family::V4 => &[false],
+            Family::V6 => &[true],
+            Family::Both => &[false, true],
+        }
+    }
+}
+
+/// What becomes of the rates in the middle of a run of the safety scenario.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Fate {
+    /// They hold to the end
+    Leased,
+    /// The allocator is killed
+    Lapsed,
+    /// The kill switch is turned on
+    Released,
+}
+
+impl Fate {
+    /// The name on the command line and in results.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Fate::Leased => "leased",
+            Fate::Lapsed => "lapsed",
+            Fate::Released => "released",
         }
     }
 }
@@ -89,19 +148,33 @@ pub struct LabOptions {
     /// Stretch or shrink all times of the scenario
     #[arg(long, default_value_t = 1.0, value_name = "X", value_parser = parse_scale)]
     pub duration_scale: f64,
-    /// Hosts, the receiver included (fairness, coflow and failover); an even number for mixed
+    /// Hosts, the receiver included (fairness, coflow and failover); an even number for mixed; use has
+    /// six, links and safety have two
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(3..=64))]
     pub hosts: Option<u16>,
-    /// Capacity of a host's link; default: 250, or 100 for mixed, whose packets cross more switches
-    #[arg(long, value_name = "MBIT/S", value_parser = clap::value_parser!(u32).range(10..=10_000))]
+    /// Capacity of a host's link; default: 250; 100 for mixed, whose packets cross more switches; 200
+    /// for use and safety; links: this speed instead of all
+    #[arg(long, value_name = "MBIT/S", value_parser = clap::value_parser!(u32).range(10..=100_000))]
     pub link_mbps: Option<u32>,
     /// Drop-tail buffer of a switch port
     #[arg(long, default_value_t = 64, value_name = "KIB", value_parser = clap::value_parser!(u32).range(4..=65_536))]
     pub buffer_kib: u32,
-    /// Runs of the coflow scenario, each with and without Ratewright
-    #[arg(long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pub runs: u16,
-    /// Pacing back end of the daemons
+    /// Runs, each with and without Ratewright; default: 20 of coflow, 5 of use, 3 of links, 10 of safety
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub runs: Option<u16>,
+    /// Which packets a port sends first; default: dscp for use, none for safety, port for the others
+    #[arg(long, value_enum)]
+    pub control_first: Option<ControlFirst>,
+    /// Address family of the traffic of use, links and safety; default: 4, or both for safety
+    #[arg(long, value_enum)]
+    pub family: Option<Family>,
+    /// Connections at a time in the safety scenario
+    #[arg(long, default_value_t = 300, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=2000))]
+    pub connections: u16,
+    /// What becomes of the rates in the middle of a run of the safety scenario
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Fate::Leased, Fate::Lapsed, Fate::Released])]
+    pub fates: Vec<Fate>,
+    /// Pacing back end of the daemons; safety runs with all that work here unless one is named
     #[arg(long, value_enum, default_value_t = Backend::Auto)]
     pub backend: Backend,
     /// Engine of the allocator
@@ -141,7 +214,11 @@ impl LabOptions {
     pub fn link_mbps(&self) -> u32 {
         self.link_mbps.unwrap_or(match self.scenario {
             ScenarioKind::Mixed => 100,
-            ScenarioKind::Fairness | ScenarioKind::Coflow | ScenarioKind::Failover => 250,
+            ScenarioKind::Use | ScenarioKind::Safety => 200,
+            ScenarioKind::Fairness
+            | ScenarioKind::Coflow
+            | ScenarioKind::Failover
+            | ScenarioKind::Links => 250,
         })
     }
 
@@ -149,6 +226,36 @@ impl LabOptions {
     #[must_use]
     pub fn link_bps(&self) -> u64 {
         u64::from(self.link_mbps()) * 1_000_000
+    }
+
+    /// Runs of a scenario that repeats itself.
+    #[must_use]
+    pub fn runs(&self) -> u16 {
+        self.runs.unwrap_or(match self.scenario {
+            ScenarioKind::Use => 5,
+            ScenarioKind::Links => 3,
+            ScenarioKind::Safety => 10,
+            _ => 20,
+        })
+    }
+
+    /// Which packets a port sends first.
+    #[must_use]
+    pub fn control_first(&self) -> ControlFirst {
+        self.control_first.unwrap_or(match self.scenario {
+            ScenarioKind::Use => ControlFirst::Dscp,
+            ScenarioKind::Safety => ControlFirst::None,
+            _ => ControlFirst::Port,
+        })
+    }
+
+    /// Address family of the traffic.
+    #[must_use]
+    pub fn family(&self) -> Family {
+        self.family.unwrap_or(match self.scenario {
+            ScenarioKind::Safety => Family::Both,
+            _ => Family::V4,
+        })
     }
 
     /// Number of hosts, or the scenario's own.

@@ -109,15 +109,31 @@ fn check_control(options: &LabOptions, binaries: &Binaries) -> Result<()> {
             );
         }
     }
-    let output = Command::new(&binaries.endpointd)
-        .arg("probe")
-        .output()
-        .with_context(|| format!("running {}", binaries.endpointd.display()))?;
-    let table = String::from_utf8_lossy(&output.stdout);
+    let table = probe(binaries)?;
     if let Err(reason) = usable(&table, options.backend) {
         bail!("{reason} (see `ratewright-endpointd probe`)");
     }
     Ok(())
+}
+
+/// The back ends that work on this kernel, best first.
+///
+/// # Errors
+/// When the daemon's probe cannot be run.
+pub fn working_backends(binaries: &Binaries) -> Result<Vec<Backend>> {
+    let table = probe(binaries)?;
+    Ok([Backend::StructOps, Backend::SockOps, Backend::TcHtb]
+        .into_iter()
+        .filter(|backend| usable(&table, *backend).is_ok())
+        .collect())
+}
+
+fn probe(binaries: &Binaries) -> Result<String> {
+    let output = Command::new(&binaries.endpointd)
+        .arg("probe")
+        .output()
+        .with_context(|| format!("running {}", binaries.endpointd.display()))?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Reads the table that `ratewright-endpointd probe` prints: mechanism, usable, chosen, why not.

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use indexmap::IndexMap;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use super::Lab;
 use crate::measure::ports::PortSampler;
@@ -16,7 +18,7 @@ use crate::net::build::Network;
 use crate::net::ns;
 use crate::net::plan::Plan;
 use crate::proc::{Place, Process, Work};
-use crate::traffic::protocol::{self, FlowPlan, Report};
+use crate::traffic::protocol::{self, Behaviour, FlowPlan, Report};
 
 /// Ports that sinks listen on: data flows by weight class, and short flows.
 pub const FIRST_PORT: u16 = 5001;
@@ -59,13 +61,15 @@ pub struct FlowSpec {
     pub start_ns: u64,
     /// When it ends.
     pub end: End,
+    /// What is special about it.
+    pub behaviour: Behaviour,
 }
 
 /// The network of one phase.
 #[derive(Debug)]
 pub struct Site {
-    /// `base` or `with`.
-    pub name: &'static str,
+    /// `base`, `with` or the like.
+    pub name: String,
     /// The namespaces and links.
     pub network: Network,
     /// What is measured.
@@ -77,6 +81,7 @@ pub struct Site {
     sinks: IndexMap<usize, Program>,
     samplers: Vec<PortSampler>,
     flows: IndexMap<u32, usize>,
+    last_flow: u32,
 }
 
 impl Site {
@@ -86,7 +91,7 @@ impl Site {
     /// When something cannot be built; the lab's clean-up removes the rest.
     pub fn build(
         lab: &Lab,
-        name: &'static str,
+        name: &str,
         plan: Plan,
         senders: &[usize],
         sinks: &[usize],
@@ -101,7 +106,7 @@ impl Site {
         let network = Network::build(plan, &lab.prefix(name), ecmp_seed(lab))
             .context("building the network")?;
         let mut site = Site {
-            name,
+            name: name.to_owned(),
             network,
             recording: Shared::default(),
             dir,
@@ -110,6 +115,7 @@ impl Site {
             sinks: IndexMap::new(),
             samplers: Vec::new(),
             flows: IndexMap::new(),
+            last_flow: 0,
         };
         for host in sinks {
             let program = site.start_program(&lab.binaries.lab, *host, "lab-sink")?;
@@ -171,7 +177,8 @@ impl Site {
     /// # Errors
     /// When its sender is gone.
     pub fn flow(&mut self, spec: FlowSpec) -> Result<u32> {
-        let flow = self.flows.len() as u32 + 1;
+        self.last_flow += 1;
+        let flow = self.last_flow;
         let to = (self.network.plan.host_addr(spec.to, spec.v6), spec.port).into();
         let (bytes, stop_ns) = match spec.end {
             End::Bytes(bytes) => (Some(bytes), None),
@@ -188,6 +195,7 @@ impl Site {
                 start_ns: spec.start_ns,
                 bytes,
                 stop_ns,
+                behaviour: spec.behaviour,
             }),
         )?;
         Ok(flow)
@@ -200,6 +208,34 @@ impl Site {
     pub fn stop_flow(&mut self, flow: u32) -> Result<()> {
         let host = *self.flows.get(&flow).context("no such flow")?;
         self.tell(host, &protocol::Command::Stop { flow })
+    }
+
+    /// Forgets flows that are over and what was measured of them: long scenarios keep figures only.
+    pub fn forget_flows(&mut self) {
+        self.flows.clear();
+        self.recording.lock().flows.clear();
+    }
+
+    /// Resets a flow's connection, which then counts as ended, not as lost.
+    ///
+    /// # Errors
+    /// When its sender is gone.
+    pub fn abort_flow(&mut self, flow: u32) -> Result<()> {
+        let host = *self.flows.get(&flow).context("no such flow")?;
+        if let Some(record) = self.recording.lock().flows.get_mut(&flow) {
+            record.aborted = true;
+        }
+        self.tell(host, &protocol::Command::Abort { flow })
+    }
+
+    /// Sends a signal to a host's receiver.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn signal_sink(&self, host: usize, signal: Signal) -> Result<()> {
+        let program = self.sinks.get(&host).context("no sink in this host")?;
+        kill(Pid::from_raw(program.process.id() as i32), signal)
+            .with_context(|| format!("sending {signal} to the {}", program.process.name()))
     }
 
     fn tell(&mut self, host: usize, command: &protocol::Command) -> Result<()> {

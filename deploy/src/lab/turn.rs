@@ -6,6 +6,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
+use crate::view::output;
+
 const LOCK: &str = "/run/ratewright-lab.lock";
 
 /// Held while a lab runs; the kernel lets go of it however the lab ends.
@@ -33,10 +35,10 @@ fn take_at(path: &Path) -> Result<Turn> {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let holder = std::fs::read_to_string(path).unwrap_or_default();
-            eprintln!(
+            output::complain(format_args!(
                 "another lab is running (process {}): waiting for its end",
                 holder.trim()
-            );
+            ));
             file.lock().with_context(context)?;
         }
         Err(TryLockError::Error(error)) => return Err(error).with_context(context),

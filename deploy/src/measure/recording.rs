@@ -18,6 +18,16 @@ pub struct FlowRecord {
     pub ended_ns: Option<u64>,
     /// Why the connection broke, if it did.
     pub failed: Option<String>,
+    /// The lab told the sender to reset the connection.
+    pub aborted: bool,
+    /// Payload bytes that the receiver read in all, once it had the sender's end of stream.
+    pub received_bytes: Option<u64>,
+    /// Payload bytes that the sender wrote in all, once it saw the receiver's end of stream.
+    pub written_bytes: Option<u64>,
+    /// Of a traced flow: times of writes and the bytes before them.
+    pub marks: Vec<(u64, u64)>,
+    /// Of a traced flow: times of reads and the bytes until then.
+    pub arrivals: Vec<(u64, u64)>,
     /// Number of the first bin of `bins`.
     pub first_bin: u64,
     /// Payload bytes per bin.
@@ -39,6 +49,33 @@ impl FlowRecord {
             self.bins.resize(at + 1, 0);
         }
         self.bins[at] += bytes;
+    }
+
+    /// Takes in what was reported of it; returns what to show of that.
+    fn take(&mut self, report: Report) -> Option<(u64, String)> {
+        match report {
+            Report::Started { at_ns, .. } => self.started_ns = Some(at_ns),
+            Report::Received { at_ns, bytes, .. } => {
+                self.ended_ns = Some(at_ns);
+                self.received_bytes = Some(bytes);
+            }
+            Report::Finished { bytes, .. } => self.written_bytes = Some(bytes),
+            Report::Failed { at_ns, .. } | Report::Lost { at_ns, .. } if self.aborted => {
+                self.ended_ns = self.ended_ns.or(Some(at_ns));
+            }
+            Report::Failed { at_ns, error, .. } | Report::Lost { at_ns, error, .. } => {
+                let text = format!("{}: {error}", self.label);
+                return self
+                    .failed
+                    .replace(error)
+                    .is_none()
+                    .then_some((at_ns, text));
+            }
+            Report::Marks { marks, .. } => self.marks.extend(marks),
+            Report::Arrivals { arrivals, .. } => self.arrivals.extend(arrivals),
+            Report::Accepted { .. } | Report::Bins(_) | Report::Listening => {}
+        }
+        None
     }
 
     /// Payload bytes from `from_ns` to `to_ns`, both on bin borders.
@@ -132,26 +169,27 @@ impl Recording {
     /// Takes in what a traffic program reported.
     pub fn take(&mut self, report: Report) {
         match report {
-            Report::Started { flow, at_ns } => {
-                self.flows.entry(flow).or_default().started_ns = Some(at_ns);
-            }
-            Report::Received { flow, at_ns, .. } => {
-                self.flows.entry(flow).or_default().ended_ns = Some(at_ns);
-            }
-            Report::Failed { flow, at_ns, error } | Report::Lost { flow, at_ns, error } => {
-                let record = self.flows.entry(flow).or_default();
-                let label = record.label.clone();
-                if record.failed.replace(error.clone()).is_none() {
-                    self.events.push((at_ns, format!("{label}: {error}")));
-                }
-            }
             Report::Bins(bins) => {
                 for (flow, bin, bytes) in bins {
-                    self.flows.entry(flow).or_default().count(bin, bytes);
+                    if let Some(record) = self.flows.get_mut(&flow) {
+                        record.count(bin, bytes);
+                    }
                 }
             }
             Report::Listening => self.listening += 1,
-            Report::Finished { .. } | Report::Accepted { .. } => {}
+            Report::Started { flow, .. }
+            | Report::Finished { flow, .. }
+            | Report::Failed { flow, .. }
+            | Report::Accepted { flow, .. }
+            | Report::Received { flow, .. }
+            | Report::Lost { flow, .. }
+            | Report::Marks { flow, .. }
+            | Report::Arrivals { flow, .. } => {
+                // A flow that the lab has forgotten may have its last word.
+                if let Some(record) = self.flows.get_mut(&flow) {
+                    self.events.extend(record.take(report));
+                }
+            }
         }
     }
 
@@ -204,8 +242,28 @@ mod tests {
     }
 
     #[test]
+    fn what_the_lab_aborted_is_not_lost_and_what_it_forgot_stays_forgotten() {
+        let mut recording = Recording::new();
+        recording.announce(1, "one");
+        recording.announce(2, "two");
+        recording.flows[&2].aborted = true;
+        for flow in 1..=3 {
+            recording.take(Report::Lost {
+                flow,
+                at_ns: 7,
+                error: "reset".to_owned(),
+            });
+        }
+        assert_eq!(recording.flows.len(), 2);
+        assert_eq!(recording.connections_lost(), 1);
+        assert_eq!(recording.flows[&2].ended_ns, Some(7));
+        assert_eq!(recording.events.len(), 1);
+    }
+
+    #[test]
     fn bins_add_up_to_rates() {
         let mut recording = Recording::new();
+        recording.announce(1, "one");
         recording.take(Report::Bins(vec![
             (1, 102, 10),
             (1, 104, 20),

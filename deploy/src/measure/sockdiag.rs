@@ -12,24 +12,55 @@ use crate::net::ns::Netns;
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const INET_DIAG_INFO: u16 = 2;
-const TCP_ESTABLISHED: u32 = 1 << 1;
+/// States in which data may be on its way: established, and those of a sender that has said its last.
+const STATES: u32 = 1 << 1 | 1 << 4 | 1 << 8 | 1 << 9 | 1 << 11;
 const NLMSG_HEADER: usize = 16;
 /// `struct inet_diag_msg` without attributes.
 const DIAG_MESSAGE: usize = 72;
-/// Offset of `tcpi_pacing_rate` in `struct tcp_info`.
-const PACING_AT: usize = 104;
-/// Offset of `tcpi_data_segs_out` in it.
-const SENT_AT: usize = 156;
-/// Offset of the destination port in `struct inet_diag_msg` (`id.idiag_dport`).
+/// Offsets in `struct inet_diag_msg`: `idiag_family`, `idiag_state`, `id.idiag_sport`, `id.idiag_dport`.
+const FAMILY_AT: usize = 0;
+const STATE_AT: usize = 1;
+const ESTABLISHED: u8 = 1;
+const SPORT_AT: usize = 4;
 const DPORT_AT: usize = 6;
 
-/// One connection as the kernel sees it.
+/// Offsets in `struct tcp_info`, whose beginning is the same in all kernels.
+mod info {
+    pub(super) const PROBES: usize = 3;
+    pub(super) const BACKOFF: usize = 4;
+    pub(super) const UNACKED: usize = 24;
+    pub(super) const PACING_RATE: usize = 104;
+    pub(super) const SEGS_OUT: usize = 136;
+    pub(super) const NOTSENT_BYTES: usize = 144;
+    pub(super) const DATA_SEGS_OUT: usize = 156;
+    pub(super) const BYTES_RETRANS: usize = 208;
+    /// The last of them and its size.
+    pub(super) const END: usize = BYTES_RETRANS + 8;
+}
+
+/// One connection as the kernel sees it (`struct tcp_info`).
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Paced {
+pub struct Connection {
+    /// Address family and local port: what tells it from the host's others.
+    pub id: (u8, u16),
+    /// Established; if not, the application has said its last.
+    pub established: bool,
     /// What the kernel would pace by: a rate that was handed out, or one that follows the window.
     pub rate_bps: f64,
-    /// Data segments sent so far.
+    /// Data segments sent so far, retransmissions included.
+    pub data_segments_sent: u32,
+    /// Segments sent so far, those without data included.
     pub segments_sent: u32,
+    /// Bytes retransmitted so far.
+    pub bytes_retransmitted: u64,
+    /// Bytes that were not sent yet.
+    pub unsent_bytes: u32,
+    /// Segments that wait for an acknowledgement.
+    pub unacked: u32,
+    /// How often the retransmission timer has been doubled.
+    pub backoff: u8,
+    /// Window probes that were not answered.
+    pub probes: u8,
 }
 
 /// A sock_diag socket inside a host.
@@ -64,11 +95,11 @@ impl SockDiag {
         })
     }
 
-    /// The established connections towards one of `ports`.
+    /// The connections towards one of `ports`.
     ///
     /// # Errors
     /// When the kernel does not answer.
-    pub fn connections(&mut self, ports: std::ops::RangeInclusive<u16>) -> Result<Vec<Paced>> {
+    pub fn connections(&mut self, ports: std::ops::RangeInclusive<u16>) -> Result<Vec<Connection>> {
         let mut found = Vec::new();
         for family in [libc::AF_INET, libc::AF_INET6] {
             self.socket
@@ -92,7 +123,7 @@ impl SockDiag {
                     {
                         break 'answer;
                     }
-                    found.extend(paced_in(&message[NLMSG_HEADER..size], &ports));
+                    found.extend(connection_in(&message[NLMSG_HEADER..size], &ports));
                     at += size.next_multiple_of(4);
                 }
             }
@@ -119,31 +150,53 @@ fn request(family: u8) -> Vec<u8> {
         1 << (INET_DIAG_INFO - 1),
         0,
     ]);
-    out.extend_from_slice(&TCP_ESTABLISHED.to_ne_bytes());
+    out.extend_from_slice(&STATES.to_ne_bytes());
     out.resize(NLMSG_HEADER + REQUEST, 0);
     out
 }
 
 /// The connection in one `inet_diag_msg`, if its destination port is in range.
-fn paced_in(message: &[u8], ports: &std::ops::RangeInclusive<u16>) -> Option<Paced> {
-    let port = u16::from_be_bytes([*message.get(DPORT_AT)?, *message.get(DPORT_AT + 1)?]);
-    if !ports.contains(&port) {
+fn connection_in(message: &[u8], ports: &std::ops::RangeInclusive<u16>) -> Option<Connection> {
+    let port = |at: usize| {
+        Some(u16::from_be_bytes([
+            *message.get(at)?,
+            *message.get(at + 1)?,
+        ]))
+    };
+    if !ports.contains(&port(DPORT_AT)?) {
         return None;
     }
+    let id = (*message.get(FAMILY_AT)?, port(SPORT_AT)?);
     let mut at = DIAG_MESSAGE;
     while at + 4 <= message.len() {
         let size = usize::from(u16::from_ne_bytes([message[at], message[at + 1]]));
         let kind = u16::from_ne_bytes([message[at + 2], message[at + 3]]);
         if kind == INET_DIAG_INFO {
-            let info = &message[at + 4..];
-            let rate = info.get(PACING_AT..PACING_AT + 8)?;
-            let sent = info.get(SENT_AT..SENT_AT + 4)?;
-            return Some(Paced {
-                rate_bps: u64::from_ne_bytes(rate.try_into().ok()?) as f64 * 8.0,
-                segments_sent: u32::from_ne_bytes(sent.try_into().ok()?),
-            });
+            let established = *message.get(STATE_AT)? == ESTABLISHED;
+            return connection(id, established, message.get(at + 4..)?);
         }
         at += size.max(4).next_multiple_of(4);
     }
     None
+}
+
+fn connection(id: (u8, u16), established: bool, tcp_info: &[u8]) -> Option<Connection> {
+    let tcp_info = tcp_info.get(..info::END)?;
+    let long = |at: usize| {
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(&tcp_info[at..at + 8]);
+        u64::from_ne_bytes(bytes)
+    };
+    Some(Connection {
+        id,
+        established,
+        rate_bps: long(info::PACING_RATE) as f64 * 8.0,
+        data_segments_sent: word(tcp_info, info::DATA_SEGS_OUT),
+        segments_sent: word(tcp_info, info::SEGS_OUT),
+        bytes_retransmitted: long(info::BYTES_RETRANS),
+        unsent_bytes: word(tcp_info, info::NOTSENT_BYTES),
+        unacked: word(tcp_info, info::UNACKED),
+        backoff: tcp_info[info::BACKOFF],
+        probes: tcp_info[info::PROBES],
+    })
 }

@@ -58,14 +58,50 @@ impl Network {
         &self.namespaces[node]
     }
 
+    /// Takes a host's interface away: neither end of its link carries anything any more.
+    ///
+    /// # Errors
+    /// When `ip` fails.
+    pub fn unplug(&self, host: usize) -> Result<()> {
+        let port = &self.plan.links[host].lower;
+        let name = self.namespaces[port.node].name();
+        tool::run("ip", &["-n", name, "link", "set", &port.device, "down"])
+    }
+
+    /// Gives a host its interface back, with the addresses, neighbours and routes that went with it.
+    ///
+    /// # Errors
+    /// When `ip` fails.
+    pub fn plug(&self, host: usize) -> Result<()> {
+        let link = &self.plan.links[host];
+        let mut batch = String::new();
+        let device = &link.lower.device;
+        // What the kernel kept (IPv4 addresses) is given once more: all of it is replaced.
+        address(&mut batch, link, device, LOWER);
+        let batch = batch.replace("addr add", "addr replace");
+        let name = self.namespaces[link.lower.node].name();
+        tool::run_with_input("ip", &["-n", name, "-batch", "-"], &batch)?;
+        for v6 in [false, true] {
+            let mut batches = vec![String::new(); self.namespaces.len()];
+            self.add_routes(link.lower.node, v6, &mut batches[link.lower.node]);
+            self.run_ip(&batches, if v6 { &["-6"] } else { &[] })?;
+        }
+        Ok(())
+    }
+
     fn connect(&self) -> Result<()> {
         let mut batches = vec![String::new(); self.namespaces.len()];
+        let segments = if self.plan.capacities.offload {
+            ""
+        } else {
+            "gso_max_segs 1"
+        };
         for link in &self.plan.links {
             let upper_ns = self.namespaces[link.upper.node].name();
             let _ = writeln!(
                 batches[link.lower.node],
-                "link add name {} mtu 1500 numtxqueues 1 numrxqueues 1 gso_max_segs 1 address {} type veth \
-                 peer name {} netns {upper_ns} mtu 1500 numtxqueues 1 numrxqueues 1 gso_max_segs 1 address {}",
+                "link add name {} mtu 1500 numtxqueues 1 numrxqueues 1 {segments} address {} type veth \
+                 peer name {} netns {upper_ns} mtu 1500 numtxqueues 1 numrxqueues 1 {segments} address {}",
                 link.lower.device,
                 link.subnet.mac(LOWER),
                 link.upper.device,
@@ -98,29 +134,9 @@ impl Network {
 
     fn route(&self) -> Result<()> {
         for v6 in [false, true] {
-            let address = |subnet: Subnet, end| {
-                if v6 {
-                    subnet.v6(end).to_string()
-                } else {
-                    subnet.v4(end).to_string()
-                }
-            };
             let mut batches = vec![String::new(); self.namespaces.len()];
             for (node, batch) in batches.iter_mut().enumerate() {
-                for route in self.plan.routes(node) {
-                    let dest = route
-                        .dest
-                        .map_or_else(|| "default".to_owned(), |subnet| address(subnet, LOWER));
-                    let table = route
-                        .table
-                        .map_or_else(|| "main".to_owned(), |spine| table(spine).to_string());
-                    let _ = writeln!(
-                        batch,
-                        "route add {dest} via {} dev {} onlink table {table}",
-                        address(route.via, route.end),
-                        self.device(node, route.via)
-                    );
-                }
+                self.add_routes(node, v6, batch);
                 let Role::Switch(Some(rack)) = self.plan.nodes[node].role else {
                     continue;
                 };
@@ -131,7 +147,7 @@ impl Network {
                     let _ = writeln!(
                         batch,
                         "rule add pref 100 to {} lookup main",
-                        address(subnet, LOWER)
+                        end_address(subnet, LOWER, v6)
                     );
                 }
                 for spine in 0..self.plan.spines {
@@ -145,6 +161,25 @@ impl Network {
             self.run_ip(&batches, if v6 { &["-6"] } else { &[] })?;
         }
         Ok(())
+    }
+
+    /// The routes of a node beyond its own links.
+    fn add_routes(&self, node: usize, v6: bool, batch: &mut String) {
+        for route in self.plan.routes(node) {
+            let dest = route.dest.map_or_else(
+                || "default".to_owned(),
+                |subnet| end_address(subnet, LOWER, v6),
+            );
+            let table = route
+                .table
+                .map_or_else(|| "main".to_owned(), |spine| table(spine).to_string());
+            let _ = writeln!(
+                batch,
+                "route add {dest} via {} dev {} onlink table {table}",
+                end_address(route.via, route.end, v6),
+                self.device(node, route.via)
+            );
+        }
     }
 
     fn shape(&self) -> Result<()> {
@@ -209,6 +244,15 @@ impl Network {
             }
         }
         Ok(())
+    }
+}
+
+/// Address of one end of a link, in text.
+fn end_address(subnet: Subnet, end: u8, v6: bool) -> String {
+    if v6 {
+        subnet.v6(end).to_string()
+    } else {
+        subnet.v4(end).to_string()
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::qdisc::Shaping;
+use super::qdisc::{ControlFirst, Shaping};
 
 /// The allocator's UDP port.
 pub const ALLOCATOR_PORT: u16 = 7600;
@@ -130,6 +130,14 @@ pub struct Capacities {
     /// Whether host uplinks are shaped at the host's own egress. Not so when a back end owns the
     /// device's root queueing discipline (`tc_htb`): then only the switches' ports bound the rates.
     pub shape_hosts: bool,
+    /// Whether links are shaped at all; if not, they are as fast as the machine moves packets.
+    pub shape_links: bool,
+    /// What a shaped port sends first.
+    pub control_first: ControlFirst,
+    /// Bytes that leave a shaped port at once after a pause, if not the default.
+    pub burst_bytes: Option<u64>,
+    /// Whether devices take segments larger than a packet, as a NIC with segmentation offload does.
+    pub offload: bool,
 }
 
 /// Depth of a host's own transmit queue: deep enough that TCP's own back-pressure works, as on a NIC.
@@ -190,7 +198,10 @@ impl Plan {
             rate_bps,
             buffer_bytes,
             control_port: ALLOCATOR_PORT,
+            control_first: capacities.control_first,
+            burst_bytes: capacities.burst_bytes,
         };
+        let shape_hosts = capacities.shape_hosts && capacities.shape_links;
         let port = |node: usize, device: String| Port { node, device };
         let mut links: Vec<Link> = (0..hosts)
             .map(|host| Link {
@@ -203,10 +214,10 @@ impl Plan {
                     rack: (host / hosts_per_rack.max(1)) as u8 + 1,
                     index: (host % hosts_per_rack.max(1)) as u8 + 1,
                 },
-                shape_up: capacities
-                    .shape_hosts
-                    .then(|| shaping(capacities.host_bps, HOST_QUEUE_BYTES)),
-                shape_down: Some(shaping(capacities.host_bps, capacities.buffer_bytes)),
+                shape_up: shape_hosts.then(|| shaping(capacities.host_bps, HOST_QUEUE_BYTES)),
+                shape_down: capacities
+                    .shape_links
+                    .then(|| shaping(capacities.host_bps, capacities.buffer_bytes)),
             })
             .collect();
         // The allocator's link is not a bottleneck of the experiments: it is left at veth speed.
@@ -222,7 +233,9 @@ impl Plan {
         });
         for rack in 0..racks {
             for spine in 0..spines {
-                let shape = Some(shaping(capacities.fabric_bps, capacities.buffer_bytes));
+                let shape = capacities
+                    .shape_links
+                    .then(|| shaping(capacities.fabric_bps, capacities.buffer_bytes));
                 links.push(Link {
                     lower: port(first_leaf + rack, format!("up{}", spine + 1)),
                     upper: port(first_spine + spine, format!("down{}", rack + 1)),
@@ -341,6 +354,10 @@ mod tests {
         fabric_bps: 2,
         buffer_bytes: 3,
         shape_hosts: true,
+        shape_links: true,
+        control_first: ControlFirst::Port,
+        burst_bytes: None,
+        offload: false,
     };
 
     #[test]
@@ -352,6 +369,24 @@ mod tests {
         assert_eq!(plan.host_addr(0, true).to_string(), "fd77:0:0:1::1");
         assert_eq!(plan.routes(0).len(), 1);
         assert!(plan.routes(10).is_empty());
+    }
+
+    #[test]
+    fn links_without_a_shaper_have_none_in_either_direction() {
+        let plan = Plan::two_tier(
+            2,
+            4,
+            2,
+            Capacities {
+                shape_links: false,
+                ..CAPS
+            },
+        );
+        assert!(
+            plan.links
+                .iter()
+                .all(|link| link.shape_up.is_none() && link.shape_down.is_none())
+        );
     }
 
     #[test]

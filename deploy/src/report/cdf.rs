@@ -8,7 +8,7 @@ use plotters::prelude::*;
 use ratewright_simfabric::report::plot::style::{self, GRID, INK, MUTED, OURS};
 
 use crate::clock::NS_PER_S;
-use crate::lab::options::LabOptions;
+use crate::lab::options::{LabOptions, ScenarioKind};
 use crate::scenario::{Outcome, Phase};
 
 /// Draws the plot into `file`.
@@ -27,23 +27,40 @@ fn render(
     options: &LabOptions,
     outcome: &Outcome,
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let root = SVGBackend::new(file, (1_400, 560)).into_drawing_area();
+    let (title, panels) = match options.scenario {
+        ScenarioKind::Safety => (
+            "safety: hundreds of slow connections on busy cores",
+            safety_panels(outcome),
+        ),
+        _ => (
+            "coflow: many parallel transfers to one receiver",
+            coflow_panels(outcome),
+        ),
+    };
+    let root = SVGBackend::new(file, (700 * panels.len().max(1) as u32, 560)).into_drawing_area();
     root.fill(&WHITE)?;
     let (head, body) = root.split_vertically(64);
-    head.draw(&Text::new(
-        "coflow: many parallel transfers to one receiver",
-        (24, 14),
-        style::font(22, INK),
-    ))?;
+    head.draw(&Text::new(title, (24, 14), style::font(22, INK)))?;
     let subtitle = format!(
         "{} runs each, alternating · {} Mbit/s links, {} KiB drop-tail buffers · {}",
-        options.runs,
+        options.runs(),
         options.link_mbps(),
         options.buffer_kib,
         super::json::COMMIT
     );
     head.draw(&Text::new(subtitle, (24, 42), style::font(13, MUTED)))?;
-    let (left, right) = body.split_horizontally(700);
+    for (area, (name, distributions)) in body
+        .split_evenly((1, panels.len().max(1)))
+        .iter()
+        .zip(&panels)
+    {
+        draw_panel(area, name, distributions)?;
+    }
+    root.present()?;
+    Ok(())
+}
+
+fn coflow_panels(outcome: &Outcome) -> Vec<(String, Vec<Distribution>)> {
     let ours = format!("with Ratewright ({})", outcome.backend);
     let of = |times: fn(&Phase) -> Vec<f64>| -> Vec<Distribution> {
         [
@@ -54,10 +71,44 @@ fn render(
         .filter_map(|(name, colour, phase)| Some((name, colour, sorted(times(phase.as_ref()?)))))
         .collect()
     };
-    draw_panel(&left, "whole coflows", &of(coflow_times))?;
-    draw_panel(&right, "single transfers", &of(transfer_times))?;
-    root.present()?;
-    Ok(())
+    vec![
+        ("whole coflows".to_owned(), of(coflow_times)),
+        ("single transfers".to_owned(), of(transfer_times)),
+    ]
+}
+
+/// A panel for each back end; address families are taken together.
+fn safety_panels(outcome: &Outcome) -> Vec<(String, Vec<Distribution>)> {
+    let mut panels: Vec<(String, Vec<Distribution>)> = Vec::new();
+    let rows = [&outcome.without, &outcome.with]
+        .into_iter()
+        .flatten()
+        .filter_map(|phase| phase.figures.safety.as_ref())
+        .flatten();
+    for row in rows {
+        let at = panels
+            .iter()
+            .position(|(name, _)| name == row.backend)
+            .unwrap_or_else(|| {
+                panels.push((row.backend.to_owned(), Vec::new()));
+                panels.len() - 1
+            });
+        let (name, colour) = match row.fate {
+            "cubic" => ("Cubic alone".to_owned(), style::colour(1)),
+            "leased" => (row.fate.to_owned(), OURS),
+            "lapsed" => (row.fate.to_owned(), style::colour(2)),
+            _ => (row.fate.to_owned(), style::colour(3)),
+        };
+        let distributions = &mut panels[at].1;
+        match distributions.iter_mut().find(|(other, ..)| *other == name) {
+            Some((_, _, times)) => times.extend(&row.samples_s),
+            None => distributions.push((name, colour, row.samples_s.clone())),
+        }
+    }
+    for (_, _, times) in panels.iter_mut().flat_map(|(_, all)| all) {
+        times.sort_by(f64::total_cmp);
+    }
+    panels
 }
 
 fn coflow_times(phase: &Phase) -> Vec<f64> {
@@ -108,7 +159,7 @@ fn draw_panel(
         .label_style(style::font(12, INK))
         .axis_desc_style(style::font(13, INK))
         .x_desc("completion time (s)")
-        .y_desc("share of runs or transfers (%)")
+        .y_desc("share of runs, transfers or connections (%)")
         .x_labels(10)
         .y_labels(10)
         .draw()?;

@@ -5,6 +5,7 @@ use comfy_table::{CellAlignment, Table};
 
 use crate::lab::options::LabOptions;
 use crate::scenario::figures::{Figures, WeightRate};
+use crate::scenario::links::LinkRow;
 use crate::scenario::{Outcome, Phase};
 
 /// How one figure is printed.
@@ -54,6 +55,30 @@ const ROWS: &[(&str, Show)] = &[
     }),
     ("connections lost", |f| {
         f.connections_lost.map(|v| v.to_string())
+    }),
+    ("the one download of 50 that is read", |f| {
+        f.reader_mbps.map(mbps)
+    }),
+    ("bulk beside 4 applications of 5 Mbit/s", |f| {
+        f.bulk_mbps.map(mbps)
+    }),
+    ("unused capacity is with others, p50", |f| {
+        f.redistributed_ms.as_ref().map(|r| ms_or_never(r.p50))
+    }),
+    ("unused capacity is with others, at most", |f| {
+        f.redistributed_ms.as_ref().map(|r| ms_or_never(r.max))
+    }),
+    ("source 10 ms on, 10 ms off: share of fair", |f| share(f, 0)),
+    ("source 1 ms on, 3 ms off: share of fair", |f| share(f, 1)),
+    ("rise of demand to 5 % of fair, p50", |f| {
+        f.rise_ms.map(|r| format!("{:.2} ms", r.p50))
+    }),
+    ("rise of demand to 5 % of fair, p99", |f| {
+        f.rise_ms.map(|r| format!("{:.2} ms", r.p99))
+    }),
+    ("300 starts at once: first rate p50", |f| {
+        f.first_rate_300_us
+            .map(|p| format!("{:.2} ms", p.p50 / 1e3))
     }),
     ("rate of long flows of weight 1", |f| rate(f, 0)),
     ("rate of long flows of weight 2", |f| rate(f, 1)),
@@ -111,6 +136,135 @@ pub fn summary(options: &LabOptions, outcome: &Outcome) -> Table {
         }
     }
     table
+}
+
+/// The safety scenario's rows, completion times beside plain TCP's on the same network.
+#[must_use]
+pub fn safety(outcome: &Outcome) -> Table {
+    let mut table = headed([
+        "safety",
+        "runs",
+        "connections",
+        "unfinished",
+        "broken",
+        "bytes missing",
+        "silent back-off",
+        "completion p50",
+        "p99",
+        "p99 / cubic's",
+    ]);
+    let rows = |phase: &Option<Phase>| {
+        phase
+            .as_ref()
+            .and_then(|phase| phase.figures.safety.clone())
+            .unwrap_or_default()
+    };
+    let (with, without) = (rows(&outcome.with), rows(&outcome.without));
+    for row in without.iter().chain(&with) {
+        let times = row.completion_s;
+        let cubic = without
+            .iter()
+            .find(|base| (base.backend, base.family) == (row.backend, row.family))
+            .and_then(|base| base.completion_s);
+        let seconds = |s: Option<f64>| s.map_or("–".to_owned(), |s| format!("{s:.2} s"));
+        table.add_row([
+            format!("{}, {}, IPv{}", row.backend, row.fate, row.family),
+            row.runs.to_string(),
+            row.connections.to_string(),
+            row.unfinished.to_string(),
+            row.broken.to_string(),
+            row.missing_bytes.to_string(),
+            row.silent_backoff.to_string(),
+            seconds(times.map(|t| t.p50)),
+            seconds(times.map(|t| t.p99)),
+            times
+                .zip(cubic)
+                .map_or("–".to_owned(), |(t, c)| format!("{:.3}", t.p99 / c.p99)),
+        ]);
+    }
+    table
+}
+
+/// The rows of the scenario of links without a shaper, beside plain TCP's.
+#[must_use]
+pub fn links(outcome: &Outcome) -> Table {
+    let mut table = headed([
+        "links",
+        "flows",
+        "with Ratewright",
+        "of the rate's payload",
+        "Cubic alone",
+        "processor time per bit",
+        "Cubic alone",
+        "ratio",
+    ]);
+    let rows = |phase: &Option<Phase>| {
+        phase
+            .as_ref()
+            .and_then(|phase| phase.figures.links.clone())
+            .unwrap_or_default()
+    };
+    let (with, without) = (rows(&outcome.with), rows(&outcome.without));
+    let keys = if with.is_empty() { &without } else { &with };
+    for key in keys {
+        let of = |rows: &[LinkRow]| {
+            rows.iter()
+                .find(|row| (row.link_mbps, row.flows) == (key.link_mbps, key.flows))
+                .cloned()
+        };
+        let (with, without) = (of(&with), of(&without));
+        let dash = || "–".to_owned();
+        let gbps = |row: &Option<LinkRow>| {
+            row.as_ref()
+                .map_or_else(dash, |row| format!("{:.2} Gbit/s", row.payload_gbps))
+        };
+        let cost = |row: &Option<LinkRow>| {
+            row.as_ref()
+                .map_or_else(dash, |row| format!("{:.1} ps", row.processor_ps_per_bit))
+        };
+        table.add_row([
+            format!("{} Gbit/s", f64::from(key.link_mbps) / 1e3),
+            key.flows.to_string(),
+            gbps(&with),
+            with.as_ref()
+                .and_then(|row| row.of_rate)
+                .map_or_else(dash, percent),
+            gbps(&without),
+            cost(&with),
+            cost(&without),
+            with.as_ref()
+                .zip(without.as_ref())
+                .map_or_else(dash, |(w, c)| {
+                    format!("{:.2}", w.processor_ps_per_bit / c.processor_ps_per_bit)
+                }),
+        ]);
+    }
+    table
+}
+
+fn headed<const N: usize>(header: [&str; N]) -> Table {
+    let mut table = Table::new();
+    table.load_style(UTF8_FULL_CONDENSED);
+    table.set_header(header);
+    for column in 1..N {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+fn mbps(value: f64) -> String {
+    format!("{value:.1} Mbit/s")
+}
+
+fn ms_or_never(value: Option<f64>) -> String {
+    value.map_or("never".to_owned(), |ms| format!("{ms:.0} ms"))
+}
+
+fn share(figures: &Figures, index: usize) -> Option<String> {
+    let share = figures.on_off.as_ref()?.get(index)?.share;
+    Some(format!("{share:.3}"))
 }
 
 fn percent(share: f64) -> String {

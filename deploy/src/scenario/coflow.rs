@@ -17,6 +17,7 @@ use crate::lab::control::Control;
 use crate::lab::site::{End, FIRST_PORT, FlowSpec, Site};
 use crate::measure::stats::percentile;
 use crate::measure::windows::utilization_active;
+use crate::traffic::protocol::Behaviour;
 
 const DEFAULT_HOSTS: usize = 9;
 const TRANSFERS: usize = 25;
@@ -55,7 +56,7 @@ pub fn run(lab: &Lab) -> Result<Outcome> {
         backend = control.backend().unwrap_or(backend);
         contenders.push(Contender::new(site, Some(control)));
     }
-    for run in 0..usize::from(lab.options.runs) {
+    for run in 0..usize::from(lab.options.runs()) {
         // The order changes from round to round.
         contenders.rotate_left(run.min(1));
         for contender in &mut contenders {
@@ -100,7 +101,7 @@ impl Contender {
             "without Ratewright (Cubic)"
         };
         lab.live.phase(
-            &format!("run {} of {} {name}", run + 1, lab.options.runs),
+            &format!("run {} of {} {name}", run + 1, lab.options.runs()),
             &self.site.recording,
         );
 
@@ -116,6 +117,7 @@ impl Contender {
                     v6: false,
                     start_ns,
                     end: End::Bytes(bytes),
+                    behaviour: Behaviour::default(),
                 })?);
             }
         }

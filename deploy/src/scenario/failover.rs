@@ -21,6 +21,7 @@ use crate::lab::site::{End, FIRST_PORT, FlowSpec, PORTS, Site};
 use crate::measure::sockdiag::SockDiag;
 use crate::measure::stats::{median, minimum};
 use crate::measure::windows::{fair_from, settled_jain, utilization_active, utilization_windows};
+use crate::traffic::protocol::Behaviour;
 
 const DEFAULT_HOSTS: usize = 9;
 const SETTLE: Duration = Duration::from_millis(2_000);
@@ -74,6 +75,7 @@ fn phase(lab: &Lab, site: &mut Site, control: Option<&mut Control>) -> Result<Fi
             v6: false,
             start_ns: begin + sender as u64 * STAGGER_NS,
             end: End::Told,
+            behaviour: Behaviour::default(),
         })?);
     }
     let settled = begin + receiver as u64 * STAGGER_NS + lab.scaled(SETTLE).max(500 * NS_PER_MS);
@@ -269,9 +271,9 @@ impl Pacing {
     /// Whether a host has sent since the last sample, all of it by its rate.
     fn in_force(&mut self, index: usize) -> Result<bool> {
         let flows = self.kernels[index].connections(FIRST_PORT..=FIRST_PORT + PORTS - 1)?;
-        let sent = flows
-            .iter()
-            .fold(0, |sum: u32, flow| sum.wrapping_add(flow.segments_sent));
+        let sent = flows.iter().fold(0, |sum: u32, flow| {
+            sum.wrapping_add(flow.data_segments_sent)
+        });
         let sends = std::mem::replace(&mut self.sent[index], sent) != sent;
         Ok(sends && flows.iter().all(|flow| self.band.contains(&flow.rate_bps)))
     }

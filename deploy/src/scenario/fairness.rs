@@ -16,6 +16,7 @@ use crate::lab::site::{End, FIRST_PORT, FlowSpec, Site};
 use crate::measure::recording::Recording;
 use crate::measure::stats::{median, minimum};
 use crate::measure::windows::{settled_jain, utilization_active};
+use crate::traffic::protocol::Behaviour;
 
 const STEP: Duration = Duration::from_millis(500);
 const DEFAULT_HOSTS: usize = 9;
@@ -59,6 +60,7 @@ fn phase(lab: &Lab, site: &mut Site, control: Option<&mut Control>) -> Result<Fi
             v6: false,
             start_ns,
             end: End::At(start_ns + receiver as u64 * step),
+            behaviour: Behaviour::default(),
         })?;
     }
     let end = begin + (2 * receiver as u64 - 1) * step;
@@ -122,6 +124,7 @@ fn probe(lab: &Lab, site: &mut Site) -> Result<()> {
             v6: false,
             start_ns: begin + i as u64 * PROBE_SPACING.as_nanos() as u64,
             end: End::Bytes(PROBE_BYTES),
+            behaviour: Behaviour::default(),
         })?;
     }
     let patience = PROBE_SPACING * (rounds * receiver) as u32 + DRAIN_PATIENCE;

@@ -3,6 +3,9 @@
 
 use serde::Serialize;
 
+use super::links::LinkRow;
+use super::safety::SafetyRow;
+use super::usage::{Courses, OnOff, Redistributed, Rise};
 use crate::measure::stats::{median, minimum, percentile};
 
 /// One phase's figures.
@@ -34,6 +37,33 @@ pub struct Figures {
     pub weights: Option<Vec<WeightRate>>,
     /// Completion times of the short flows in milliseconds.
     pub short_flow_ms: Option<Quantiles>,
+    /// Rate of the only one of 50 downloads that is read (use).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reader_mbps: Option<f64>,
+    /// Rate of a bulk flow beside applications that write little (use).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bulk_mbps: Option<f64>,
+    /// Times until what a receiver no longer used was with others (use).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub redistributed_ms: Option<Redistributed>,
+    /// What sources that come and go got while they had something to send (use).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_off: Option<Vec<OnOff>>,
+    /// From a rise of demand until the rate is within 5 % of fair (use).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rise_ms: Option<Rise>,
+    /// First rates of 300 connections that start at once on one host (use).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_rate_300_us: Option<FirstPaced>,
+    /// The reader's rate around a receiver's stall, for the picture (use).
+    #[serde(skip)]
+    pub courses: Courses,
+    /// Rates and processor time of links without a shaper (links).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub links: Option<Vec<LinkRow>>,
+    /// What became of the connections of the safety scenario.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub safety: Option<Vec<SafetyRow>>,
 }
 
 /// `first_paced_us`.
@@ -87,6 +117,10 @@ pub struct Quantiles {
     pub p90: f64,
     /// 95th percentile.
     pub p95: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// Largest.
+    pub max: f64,
     /// How many.
     pub count: usize,
 }
@@ -101,6 +135,8 @@ impl Quantiles {
             p50: at(50.0)?,
             p90: at(90.0)?,
             p95: at(95.0)?,
+            p99: at(99.0)?,
+            max: at(100.0)?,
             count: samples.len(),
         })
     }

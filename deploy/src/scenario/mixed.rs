@@ -21,7 +21,7 @@ use crate::measure::recording::Recording;
 use crate::measure::stats::mean;
 use crate::measure::windows::utilization_active;
 use crate::net::plan::Plan;
-use crate::traffic::protocol::BIN_NS;
+use crate::traffic::protocol::{BIN_NS, Behaviour};
 
 const DEFAULT_HOSTS: usize = 8;
 const SPINES: usize = 2;
@@ -85,6 +85,7 @@ fn phase(lab: &Lab, site: &mut Site, control: Option<&mut Control>) -> Result<Fi
                 v6,
                 start_ns: begin,
                 end: End::At(end),
+                behaviour: Behaviour::default(),
             };
             long.push((weight, site.flow(spec)?));
         }
@@ -178,6 +179,7 @@ fn short_flows(lab: &Lab, site: &mut Site, begin: u64, end: u64) -> Result<Vec<u
             v6: random.random(),
             start_ns: at as u64,
             end: End::Bytes(bytes),
+            behaviour: Behaviour::default(),
         })?);
     }
 }

@@ -5,7 +5,10 @@ pub mod coflow;
 pub mod failover;
 pub mod fairness;
 pub mod figures;
+pub mod links;
 pub mod mixed;
+pub mod safety;
+pub mod usage;
 
 use std::time::Duration;
 
@@ -51,6 +54,9 @@ pub fn run(lab: &Lab) -> Result<Outcome> {
         ScenarioKind::Coflow => coflow::run(lab),
         ScenarioKind::Failover => failover::run(lab),
         ScenarioKind::Mixed => mixed::run(lab),
+        ScenarioKind::Use => usage::run(lab),
+        ScenarioKind::Links => links::run(lab),
+        ScenarioKind::Safety => safety::run(lab),
     }
 }
 
@@ -61,6 +67,21 @@ fn capacities(lab: &Lab) -> Capacities {
         fabric_bps: lab.options.link_bps() * 2,
         buffer_bytes: u64::from(lab.options.buffer_kib) * 1024,
         shape_hosts: lab.options.backend != Backend::TcHtb,
+        shape_links: true,
+        control_first: lab.options.control_first(),
+        burst_bytes: None,
+        offload: false,
+    }
+}
+
+/// As [`capacities`], of links with bursts of 16 KiB and of devices with segmentation offload: what
+/// the hosts send is the size that TCP chooses.
+fn with_offload(lab: &Lab, backend: Backend) -> Capacities {
+    Capacities {
+        shape_hosts: backend != Backend::TcHtb,
+        burst_bytes: Some(16 * 1024),
+        offload: true,
+        ..capacities(lab)
     }
 }
 

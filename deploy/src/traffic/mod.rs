@@ -1,10 +1,12 @@
 //! Traffic of the lab: a plain TCP sender and a plain TCP receiver, each a process of its own inside
 //! a host. They use sockets as any application does and know nothing of Ratewright.
 //!
-//! A connection begins with eight bytes that name the flow; the rest is payload. The lab talks to
+//! A connection begins with a header that names the flow and says how to read it; the rest is payload. The lab talks to
 //! both programs in JSON lines over their standard input and output ([`protocol`]); times are
 //! CLOCK_MONOTONIC nanoseconds, which all namespaces share.
 
+pub mod burn;
+pub mod pacing_limit;
 pub mod protocol;
 pub mod sender;
 pub mod sink;

@@ -17,11 +17,57 @@ pub const BIN_NS: u64 = 10_000_000;
 pub enum Command {
     /// Starts a flow at a time.
     Start(FlowPlan),
-    /// Ends a long flow now.
+    /// Ends a long flow now, once its receiver has what was written.
     Stop {
         /// Which flow.
         flow: u32,
     },
+    /// Resets a flow's connection now, whatever was written.
+    Abort {
+        /// Which flow.
+        flow: u32,
+    },
+}
+
+/// How a flow's application writes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Writing {
+    /// As much as the socket takes.
+    #[default]
+    Bulk,
+    /// A number of bytes at regular times; late if the socket does not take them.
+    Every {
+        /// Bytes each time.
+        bytes: u32,
+        /// Time between two beginnings.
+        every_ns: u64,
+    },
+    /// By turns: a number of bytes at regular times, then as much as the socket takes.
+    Alternating {
+        /// Bytes each time.
+        bytes: u32,
+        /// Time between two beginnings.
+        every_ns: u64,
+        /// How long so.
+        slow_ns: u64,
+        /// How long as much as the socket takes.
+        fast_ns: u64,
+    },
+}
+
+/// What makes a flow's two ends special.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Behaviour {
+    /// How the application writes.
+    pub writing: Writing,
+    /// The application's own limit (SO_MAX_PACING_RATE), if it sets one.
+    pub max_rate_bps: Option<u64>,
+    /// The receiver reads no faster than this; 0: not at all; `None`: as fast as it can.
+    pub read_bps: Option<u64>,
+    /// Both ends report times: of writes ([`Report::Marks`]), of what was read ([`Report::Arrivals`]).
+    pub trace: bool,
 }
 
 /// One flow.
@@ -38,6 +84,50 @@ pub struct FlowPlan {
     pub bytes: Option<u64>,
     /// Ends at this time, if set.
     pub stop_ns: Option<u64>,
+    /// What is special about it.
+    #[serde(default)]
+    pub behaviour: Behaviour,
+}
+
+/// The first bytes of a connection: what the receiver has to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// Number of the flow.
+    pub flow: u32,
+    /// As in [`Behaviour::read_bps`].
+    pub read_bps: Option<u64>,
+    /// As in [`Behaviour::trace`].
+    pub trace: bool,
+}
+
+/// Length of an encoded [`Header`].
+pub const HEADER_BYTES: usize = 20;
+
+impl Header {
+    /// Encodes it, in network byte order.
+    #[must_use]
+    pub fn encode(self) -> [u8; HEADER_BYTES] {
+        let mut out = [0; HEADER_BYTES];
+        out[..4].copy_from_slice(&FLOW_MAGIC.to_be_bytes());
+        out[4..8].copy_from_slice(&self.flow.to_be_bytes());
+        out[8..16].copy_from_slice(&self.read_bps.unwrap_or(u64::MAX).to_be_bytes());
+        out[16..].copy_from_slice(&u32::from(self.trace).to_be_bytes());
+        out
+    }
+
+    /// Decodes it; `None` for a stray client.
+    #[must_use]
+    pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Option<Header> {
+        let word = |at: usize| {
+            u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
+        let read_bps = u64::from(word(8)) << 32 | u64::from(word(12));
+        (word(0) == FLOW_MAGIC).then(|| Header {
+            flow: word(4),
+            read_bps: (read_bps != u64::MAX).then_some(read_bps),
+            trace: word(16) != 0,
+        })
+    }
 }
 
 /// From either program.
@@ -98,6 +188,21 @@ pub enum Report {
     },
     /// Payload bytes read since the last such report: (flow, bin number, bytes).
     Bins(Vec<(u32, u64, u64)>),
+    /// Of a traced flow: when the application began to write at regular times, or as much as it could,
+    /// and how many bytes it had written before.
+    Marks {
+        /// Which flow.
+        flow: u32,
+        /// (time in ns, bytes before).
+        marks: Vec<(u64, u64)>,
+    },
+    /// Of a traced flow: when the receiver read, and how many bytes it had then.
+    Arrivals {
+        /// Which flow.
+        flow: u32,
+        /// (time in ns, bytes until then).
+        arrivals: Vec<(u64, u64)>,
+    },
 }
 
 /// Writes one line and flushes it; the reader may be gone, which ends this program soon anyway.
@@ -120,6 +225,14 @@ mod tests {
             start_ns: 1,
             bytes: Some(9),
             stop_ns: None,
+            behaviour: Behaviour {
+                writing: Writing::Every {
+                    bytes: 310,
+                    every_ns: 500_000,
+                },
+                read_bps: Some(0),
+                ..Behaviour::default()
+            },
         };
         let command = Command::Start(plan);
         let text = serde_json::to_string(&command).unwrap();
@@ -129,5 +242,18 @@ mod tests {
             serde_json::from_str::<Report>(&serde_json::to_string(&report).unwrap()).unwrap(),
             report
         );
+    }
+
+    #[test]
+    fn a_header_tells_the_receiver_what_to_do() {
+        for read_bps in [None, Some(0), Some(5 << 32)] {
+            let header = Header {
+                flow: 7,
+                read_bps,
+                trace: read_bps.is_some(),
+            };
+            assert_eq!(Header::decode(&header.encode()), Some(header));
+        }
+        assert_eq!(Header::decode(b"GET / HTTP/1.1\r\nHost"), None);
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use socket2::{Domain, Socket, Type};
 
-use super::protocol::{BIN_NS, FLOW_MAGIC, Report, say};
+use super::protocol::{BIN_NS, HEADER_BYTES, Header, Report, say};
 use crate::clock;
 
 const READ_BYTES: usize = 256 * 1024;
@@ -17,6 +17,11 @@ const STACK_BYTES: usize = 128 * 1024;
 /// How often counts are reported: often enough for a live view, seldom enough to cost nothing.
 const REPORT_EVERY: Duration = Duration::from_millis(50);
 const BACKLOG: i32 = 4096;
+/// How often a slow reader reads.
+const SLOW_READS_PER_S: u64 = 200;
+/// How often a receiver that never reads looks whether its connection is gone.
+const RESET_POLL: Duration = Duration::from_millis(100);
+const ARRIVALS_PER_REPORT: usize = 512;
 
 /// Counts that wait to be reported: (flow, bin, bytes), newest last.
 type Bins = Arc<Mutex<Vec<(u32, u64, u64)>>>;
@@ -72,47 +77,118 @@ fn accept(listener: &TcpListener, bins: &Bins) {
 }
 
 fn serve(mut stream: TcpStream, bins: &Bins) {
-    let mut header = [0u8; 8];
+    let mut header = [0u8; HEADER_BYTES];
     if stream.read_exact(&mut header).is_err() {
         return;
     }
-    let word = |at: usize| {
-        u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
-    };
-    let (magic, flow) = (word(0), word(4));
-    if magic != FLOW_MAGIC {
+    let Some(header) = Header::decode(&header) else {
         return;
-    }
+    };
+    let flow = header.flow;
     say(&Report::Accepted {
         flow,
         at_ns: clock::now_ns(),
     });
-    count(bins, flow, header.len() as u64);
-    let mut total = header.len() as u64;
-    let mut buffer = vec![0u8; READ_BYTES];
+    count(bins, flow, HEADER_BYTES as u64);
+    match read_all(&mut stream, header, bins) {
+        Ok(bytes) => {
+            report(bins);
+            say(&Report::Received {
+                flow,
+                at_ns: clock::now_ns(),
+                bytes,
+            });
+        }
+        Err(error) => say(&Report::Lost {
+            flow,
+            at_ns: clock::now_ns(),
+            error: error.to_string(),
+        }),
+    }
+}
+
+/// Reads to the end of the stream; returns how many bytes there were.
+fn read_all(stream: &mut TcpStream, header: Header, bins: &Bins) -> io::Result<u64> {
+    let length = match header.read_bps {
+        None => READ_BYTES,
+        // So many bytes that a slow reader still reads every few milliseconds.
+        Some(bps) => (bps / 8 / SLOW_READS_PER_S).clamp(1, READ_BYTES as u64) as usize,
+    };
+    let mut buffer = vec![0u8; length];
+    let mut total = HEADER_BYTES as u64;
+    let mut trace = Trace::new(header);
+    let mut next = clock::now_ns();
     loop {
-        match stream.read(&mut buffer) {
-            Ok(0) => {
-                report(bins);
-                return say(&Report::Received {
-                    flow,
-                    at_ns: clock::now_ns(),
-                    bytes: total,
-                });
-            }
-            Ok(n) => {
-                total += n as u64;
-                count(bins, flow, n as u64);
-            }
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => {
-                return say(&Report::Lost {
-                    flow,
-                    at_ns: clock::now_ns(),
-                    error: e.to_string(),
-                });
+        match header.read_bps {
+            None => {}
+            Some(0) => return wait_for_reset(stream),
+            Some(bps) => {
+                clock::sleep_until_ns(next);
+                next = next.max(clock::now_ns().saturating_sub(clock::NS_PER_S / SLOW_READS_PER_S));
+                next += length as u64 * 8 * clock::NS_PER_S / bps;
             }
         }
+        match stream.read(&mut buffer) {
+            Ok(0) => return Ok(total),
+            Ok(n) => {
+                total += n as u64;
+                count(bins, header.flow, n as u64);
+                trace.note(total);
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// A receiver that never reads: it only notices that the connection is gone.
+fn wait_for_reset(stream: &TcpStream) -> io::Result<u64> {
+    loop {
+        clock::sleep(RESET_POLL);
+        if let Some(error) = stream.take_error()? {
+            return Err(error);
+        }
+    }
+}
+
+/// Times of a traced flow's reads, reported in batches.
+struct Trace {
+    flow: u32,
+    on: bool,
+    arrivals: Vec<(u64, u64)>,
+}
+
+impl Trace {
+    fn new(header: Header) -> Trace {
+        Trace {
+            flow: header.flow,
+            on: header.trace,
+            arrivals: Vec::new(),
+        }
+    }
+
+    fn note(&mut self, total: u64) {
+        if self.on {
+            self.arrivals.push((clock::now_ns(), total));
+            if self.arrivals.len() == ARRIVALS_PER_REPORT {
+                self.report();
+            }
+        }
+    }
+
+    fn report(&mut self) {
+        if !self.arrivals.is_empty() {
+            say(&Report::Arrivals {
+                flow: self.flow,
+                arrivals: std::mem::take(&mut self.arrivals),
+            });
+        }
+    }
+}
+
+impl Drop for Trace {
+    fn drop(&mut self) {
+        self.report();
     }
 }
 

@@ -1,5 +1,7 @@
-//! What the user sees while a scenario runs: lines ([`plain`]) or a live picture ([`tui`]).
+//! What the user sees while a scenario runs: lines ([`plain`]) or a live picture ([`tui`]). Either asks
+//! the lab to end once nobody can see it any more ([`output`]).
 
+pub mod output;
 pub mod plain;
 pub mod tui;
 
@@ -7,6 +9,7 @@ use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use indexmap::IndexMap;
 
@@ -114,10 +117,26 @@ pub fn moment(recording: &Recording, now_ns: u64) -> Moment {
     }
 }
 
+/// The pipe or terminal that the lab writes to is closed: it ends, and says nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NobodyListens;
+
+impl std::fmt::Display for NobodyListens {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("nobody listens to standard output any more")
+    }
+}
+
+impl std::error::Error for NobodyListens {}
+
+/// How long the view's thread may take to end. One that reads from a terminal which is gone may not.
+const END_PATIENCE: Duration = Duration::from_secs(1);
+
 /// The view's thread.
 #[derive(Debug)]
 pub struct View {
     stop: Arc<AtomicBool>,
+    deaf: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -126,15 +145,22 @@ impl View {
     #[must_use]
     pub fn start(live: &Arc<Live>, cancel: &Cancel, plain: bool) -> View {
         let stop = Arc::new(AtomicBool::new(false));
+        let deaf = Arc::new(AtomicBool::new(false));
         let (live, cancel, stopped) = (Arc::clone(live), cancel.clone(), Arc::clone(&stop));
+        let nobody_listens = Arc::clone(&deaf);
         let terminal = !plain && std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
         let show = move || {
-            if !terminal || tui::show(&live, &cancel, &stopped).is_err() {
-                plain::show(&live, &stopped);
+            let picture = terminal.then(|| tui::show(&live, &cancel, &stopped));
+            if let None | Some(Err(_)) = picture
+                && plain::show(&live, &stopped).is_err()
+            {
+                nobody_listens.store(true, Ordering::Relaxed);
+                cancel.set();
             }
         };
         View {
             stop,
+            deaf,
             thread: std::thread::Builder::new()
                 .name("view".into())
                 .spawn(show)
@@ -143,14 +169,27 @@ impl View {
     }
 
     /// Ends the view and gives the terminal back.
-    pub fn finish(mut self) {
+    ///
+    /// # Errors
+    /// When the view ended because nobody could see it.
+    pub fn finish(mut self) -> Result<(), NobodyListens> {
         self.end();
+        if self.deaf.load(Ordering::Relaxed) {
+            return Err(NobodyListens);
+        }
+        Ok(())
     }
 
     fn end(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
+        let until = now_ns() + END_PATIENCE.as_nanos() as u64;
         if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+            while !thread.is_finished() && now_ns() < until {
+                crate::clock::sleep(Duration::from_millis(5));
+            }
+            if thread.is_finished() {
+                let _ = thread.join();
+            }
         }
     }
 }

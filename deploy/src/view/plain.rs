@@ -1,9 +1,10 @@
 //! Progress in lines, for logs and pipes.
 
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::{Live, moment};
+use super::{Live, moment, output};
 use crate::clock::{self, NS_PER_MS, NS_PER_S, now_ns};
 
 const EVERY_NS: u64 = NS_PER_S;
@@ -11,19 +12,23 @@ const EVERY_NS: u64 = NS_PER_S;
 const MAX_FLOWS_SHOWN: usize = 12;
 
 /// Prints until told to stop.
-pub fn show(live: &Live, stop: &AtomicBool) {
+///
+/// # Errors
+/// When nobody listens any more.
+pub fn show(live: &Live, stop: &AtomicBool) -> io::Result<()> {
     let begin = now_ns();
     let (mut said, mut last_event_ns) = (0, begin);
     let mut next = begin + EVERY_NS;
     let line = |at_ns: u64, text: &str| {
-        println!("{:8.2} s  {text}", at_ns.saturating_sub(begin) as f64 / 1e9);
+        let seconds = at_ns.saturating_sub(begin) as f64 / 1e9;
+        output::line(format_args!("{seconds:8.2} s  {text}"))
     };
-    println!("{}", live.title);
+    output::line(format_args!("{}", live.title))?;
     loop {
         let ending = stop.load(Ordering::Relaxed);
         let stage = live.stage().clone();
         for (at, text) in &stage.log[said..] {
-            line(*at, text);
+            line(*at, text)?;
         }
         said = stage.log.len();
         if let Some(recording) = &stage.recording {
@@ -33,7 +38,7 @@ pub fn show(live: &Live, stop: &AtomicBool) {
                 .iter()
                 .filter(|(at, _)| *at > last_event_ns)
             {
-                line(*at, text);
+                line(*at, text)?;
             }
             last_event_ns = recording
                 .events
@@ -45,12 +50,12 @@ pub fn show(live: &Live, stop: &AtomicBool) {
                 next = now + EVERY_NS;
                 let moment = moment(&recording, now);
                 if !moment.flows.is_empty() {
-                    line(now, &summary(&moment));
+                    line(now, &summary(&moment))?;
                 }
             }
         }
         if ending {
-            return;
+            return Ok(());
         }
         clock::sleep(Duration::from_nanos(100 * NS_PER_MS));
     }

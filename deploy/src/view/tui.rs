@@ -1,11 +1,14 @@
 //! The live picture: rates per flow as bars and history, link use, Jain's index, events.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crossterm::event::{self, Event, KeyCode, KeyModifiers};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, poll};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -33,7 +36,7 @@ const COLOURS: [Color; 8] = [
 /// end, in a panic hook, and by the lab's watchdog should the lab be killed.
 ///
 /// # Errors
-/// When the terminal cannot be set up.
+/// When the terminal cannot be set up, or was closed.
 pub fn show(live: &Live, cancel: &Cancel, stop: &AtomicBool) -> io::Result<()> {
     restore_on_panic();
     let mut terminal = ratatui::try_init()?;
@@ -69,7 +72,8 @@ pub fn show(live: &Live, cancel: &Cancel, stop: &AtomicBool) -> io::Result<()> {
             Err(error) => break Err(error),
         }
     };
-    ratatui::restore();
+    // A terminal that is gone needs nothing.
+    let _ = ratatui::try_restore();
     outcome
 }
 
@@ -78,7 +82,7 @@ fn restore_on_panic() {
     ONCE.call_once(|| {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            ratatui::restore();
+            let _ = ratatui::try_restore();
             before(info);
         }));
     });
@@ -86,14 +90,36 @@ fn restore_on_panic() {
 
 /// Waits for a frame's time; true if the user pressed q, Escape or Ctrl-C.
 fn wants_to_leave() -> io::Result<bool> {
-    if !event::poll(FRAME)? {
+    if !has_input()? {
         return Ok(false);
     }
-    let Event::Key(key) = event::read()? else {
-        return Ok(false);
-    };
-    let control_c = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
-    Ok(control_c || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc))
+    while event::poll(Duration::ZERO)? {
+        let Event::Key(key) = event::read()? else {
+            continue;
+        };
+        let control_c =
+            key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+        if control_c || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether something was typed within a frame's time. The terminal is asked here and not by `event`,
+/// which reads from one that was closed for ever.
+fn has_input() -> io::Result<bool> {
+    let stdin = io::stdin();
+    let mut terminal = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
+    match poll(&mut terminal, FRAME.as_millis() as u16) {
+        Ok(_) | Err(Errno::EINTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let seen = terminal[0].revents().unwrap_or(PollFlags::empty());
+    if seen.intersects(PollFlags::POLLHUP | PollFlags::POLLERR | PollFlags::POLLNVAL) {
+        return Err(io::ErrorKind::BrokenPipe.into());
+    }
+    Ok(seen.contains(PollFlags::POLLIN))
 }
 
 struct Picture<'a> {

@@ -1,0 +1,20 @@
+//! Standard output and standard error as a program should treat them that goes on when nobody listens
+//! any more: a closed pipe or terminal is no reason to panic.
+
+use std::fmt::Arguments;
+use std::io::{self, Write};
+
+/// Writes a line to standard output.
+///
+/// # Errors
+/// When nobody listens.
+pub fn line(text: Arguments<'_>) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{text}")?;
+    out.flush()
+}
+
+/// Writes a line to standard error, if anybody listens.
+pub fn complain(text: Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
