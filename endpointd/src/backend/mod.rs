@@ -78,7 +78,7 @@ pub enum FlowEventKind {
     Idle,
     /// The backlog is back before the daemon reported an end.
     Resume,
-    /// The socket closed; the slot is free once this was drained.
+    /// The socket closed, or gave its slot back while it rests; the slot is free once this was drained.
     Close,
     /// The flowlet, which was [watched](PacingBackend::watch), is limited by its rate.
     Limited,
@@ -237,11 +237,11 @@ pub trait PacingBackend {
 
     /// Appends what every connection with a running flowlet and a rate has used so far. Costs one look at
     /// the flow table's entry of each such connection, and no system call.
-    fn usage(&mut self, _now_ns: u64, _out: &mut Vec<Usage>) {}
+    fn usage(&mut self, now_ns: u64, out: &mut Vec<Usage>);
 
     /// Asks for one [`FlowEventKind::Limited`] when `conn` is next limited by its rate, at once and without
     /// waiting for a look at [`usage`](Self::usage). A stale `conn` is ignored.
-    fn watch(&mut self, _conn: Conn) {}
+    fn watch(&mut self, conn: Conn);
 
     /// Counters.
     fn stats(&self) -> BackendStats;

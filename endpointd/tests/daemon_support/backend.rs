@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use ratewright_endpointd::backend::{
-    BackendError, BackendKind, BackendStats, Conn, FlowEvent, FlowEventKind, PacingBackend,
+    BackendError, BackendKind, BackendStats, Conn, FlowEvent, FlowEventKind, PacingBackend, Usage,
 };
 use ratewright_endpointd::clock;
 
@@ -17,6 +17,10 @@ pub struct Calls {
     /// What is paced: rate and expiry by slot.
     pub paced: BTreeMap<u32, (u64, u64)>,
     pub cleared: Vec<u32>,
+    /// What the kernel would tell of connections' use.
+    pub usages: Vec<Usage>,
+    /// Slots that are watched for their limit.
+    pub watched: Vec<u32>,
     pub clear_alls: u32,
     pub renewals: u32,
     /// The largest expiry that a renewal brought.
@@ -133,6 +137,14 @@ impl PacingBackend for Recorder {
         }
         calls.paced.clear();
         Ok(())
+    }
+
+    fn usage(&mut self, _now_ns: u64, out: &mut Vec<Usage>) {
+        out.extend(self.calls.borrow().usages.iter());
+    }
+
+    fn watch(&mut self, conn: Conn) {
+        self.calls.borrow_mut().watched.push(conn.slot.0);
     }
 
     fn stats(&self) -> BackendStats {
