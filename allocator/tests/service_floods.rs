@@ -1,29 +1,27 @@
-//! The real binary under a flood of handshakes that nobody finishes: it is bounded, and does not touch the
-//! sessions that stand.
+//! The real binary under floods of handshakes that nobody finishes and connections that say nothing: they are bounded, do
+//! not touch the sessions that stand, and keep no fresh host from its session.
 
 mod service_support;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use service_support::host::{Host, client_config};
 use service_support::process::Site;
-use service_support::{PATIENCE, wait_for};
+use service_support::{PATIENCE, pause, timed, wait_for};
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// Handshakes from which on an address has to be shown (docs/security.md).
-const UNVALIDATED: usize = 256;
-/// Connections beyond the limit of sessions from which on others are refused (docs/security.md).
-const SLACK: usize = 1_024;
-const MAX_SESSIONS: usize = 2;
+/// What a fresh host may take for its session while others flood, beside what it takes on this machine without them.
+const BOUND: Duration = Duration::from_secs(1);
 /// Handshakes that begin at once: few enough for the buffer of any socket.
 const BATCH: usize = 8;
 
-/// Clients that begin handshakes and hear nothing of them: what the allocator answers is lost, but for its
-/// demands to show one's address, which are met.
+/// Clients that begin handshakes and hear nothing of them: what the server answers is lost, but for its demands to
+/// show one's address, which are met unless the clients' addresses are not their own.
 struct Flood {
     more: Option<UnboundedSender<usize>>,
     demands: Arc<AtomicUsize>,
@@ -31,7 +29,7 @@ struct Flood {
 }
 
 impl Flood {
-    fn start(allocator: SocketAddr, config: quinn::ClientConfig) -> Self {
+    fn start(server: SocketAddr, config: quinn::ClientConfig, spoofed: bool) -> Self {
         let (more, begin) = unbounded_channel();
         let demands = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&demands);
@@ -40,7 +38,7 @@ impl Flood {
                 .enable_all()
                 .build()
                 .expect("a runtime")
-                .block_on(pour(allocator, config, begin, &counted));
+                .block_on(pour(server, config, begin, &counted, spoofed));
         });
         Self {
             more: Some(more),
@@ -73,6 +71,7 @@ async fn pour(
     config: quinn::ClientConfig,
     mut begin: UnboundedReceiver<usize>,
     demands: &AtomicUsize,
+    spoofed: bool,
 ) {
     let any = SocketAddr::new(allocator.ip(), 0);
     let (near, far) = (
@@ -99,7 +98,9 @@ async fn pour(
                 // A Retry of QUIC version 1: long header, type 3 (RFC 9000 §17.2.5).
                 if datagram[0] & 0xf0 == 0xf0 {
                     demands.fetch_add(1, Ordering::Relaxed);
-                    let _ = near.send_to(datagram, clients).await;
+                    if !spoofed {
+                        let _ = near.send_to(datagram, clients).await;
+                    }
                 }
             }
             more = begin.recv() => match more {
@@ -128,35 +129,214 @@ async fn pour(
     }
 }
 
+/// How long a host takes from nothing to its session.
+fn fresh(site: &Site, server: SocketAddr, name: &str) -> Duration {
+    let (took, host) = timed(|| Host::connect(&site.authority, server, name).established());
+    drop(host);
+    took
+}
+
+/// Handshakes that stall, so many a second for as long as the test runs.
+fn steadily(flood: &Flood, per_s: u32, act: impl FnOnce()) {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                flood.begin(1);
+                pause(Duration::from_secs(1) / per_s);
+            }
+        });
+        // Also where it panics: the scope waits for its threads.
+        let _ended = Ended(&over);
+        act();
+    });
+}
+
+struct Ended<'a>(&'a AtomicBool);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Connections that finish their handshakes with one certificate and then say nothing.
+struct Silent {
+    end: Option<UnboundedSender<usize>>,
+    standing: Arc<AtomicUsize>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Silent {
+    fn start(site: &Site, server: SocketAddr, name: &str, count: usize) -> Self {
+        let identity = site.authority.sign(&[name]);
+        let config = client_config(&site.authority, &identity, ratewright_proto::ALPN);
+        let standing = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&standing);
+        let (end, mut ended) = unbounded_channel();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("a runtime");
+            runtime.block_on(async {
+                let any = SocketAddr::new(server.ip(), 0);
+                let client = quinn::Endpoint::client(any).expect("a socket");
+                for _ in 0..count {
+                    let (client, config) = (client.clone(), config.clone());
+                    let standing = Arc::clone(&counted);
+                    tokio::spawn(async move {
+                        // As soon as one is closed, another takes its place.
+                        loop {
+                            let attempt = client
+                                .connect_with(config.clone(), server, "ratewright-allocator")
+                                .expect("a good address");
+                            if let Ok(connection) = attempt.await {
+                                standing.fetch_add(1, Ordering::Relaxed);
+                                connection.closed().await;
+                                standing.fetch_sub(1, Ordering::Relaxed);
+                            }
+                            tokio::time::sleep(Duration::from_millis(100)).await;
+                        }
+                    });
+                }
+                let _: Option<usize> = ended.recv().await;
+            });
+        });
+        Self {
+            end: Some(end),
+            standing,
+            thread: Some(thread),
+        }
+    }
+
+    fn standing(&self) -> usize {
+        self.standing.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Silent {
+    fn drop(&mut self) {
+        self.end = None;
+        let ended = self.thread.take().expect("once").join();
+        assert!(ended.is_ok() || std::thread::panicking());
+    }
+}
+
+fn stranger(site: &Site) -> quinn::ClientConfig {
+    // Its certificate is never shown: the handshake does not get as far.
+    let identity = site.authority.sign(&["h2"]);
+    client_config(&site.authority, &identity, ratewright_proto::ALPN)
+}
+
 #[test]
 fn handshakes_that_nobody_finishes_are_bounded_and_touch_no_session() {
     let site = Site::new();
-    let limits = format!("[limits]\nmax_sessions = {MAX_SESSIONS}\n");
-    site.write("allocator.toml", &site.config("127.0.0.1:0", &limits));
     let allocator = site.start();
     let host = Host::connect(&site.authority, allocator.listen, "h1").established();
-
-    let identity = site.authority.sign(&["h2"]);
-    let quic = client_config(&site.authority, &identity, ratewright_proto::ALPN);
-    let flood = Flood::start(allocator.listen, quic);
-    let few = UNVALIDATED - 56;
-    flood.begin(few);
+    let flood = Flood::start(allocator.listen, stranger(&site), false);
+    flood.begin(2_000);
     host.wait_rate(host.start(0, "h16"), 9_700_000_000..=10_000_000_000);
-    assert_eq!(flood.demands(), 0, "so few may begin as they are");
-
-    let rest = SLACK + 100;
-    flood.begin(rest);
-    // As many as fit; those that come when nothing fits any more are not asked.
-    wait_for("the others have to show their address", PATIENCE, || {
-        flood.demands() >= SLACK - UNVALIDATED
+    wait_for("all have to show their address", PATIENCE, || {
+        flood.demands() >= 2_000
     });
-    let refused = "ratewright_allocator_connections_rejected_total{reason=\"overload\"}";
-    wait_for("those beyond the limit are refused", PATIENCE, || {
-        allocator.metric(refused) > 0.0
+    let stalled = "ratewright_allocator_connections_rejected_total{reason=\"stalled\"}";
+    wait_for("those that stall are ended", PATIENCE, || {
+        allocator.metric(stalled) > 0.0
     });
     host.wait_rate(host.start(1, "h15"), 4_850_000_000..=5_000_000_000);
     assert!(host.is_up());
-
     drop(flood);
     Host::connect(&site.authority, allocator.listen, "h2").established();
+}
+
+#[test]
+fn a_fresh_host_has_its_session_while_a_hundred_handshakes_a_second_stall() {
+    let site = Site::new();
+    let allocator = site.start();
+    let quiet = fresh(&site, allocator.listen, "h1");
+    let flood = Flood::start(allocator.listen, stranger(&site), false);
+    steadily(&flood, 100, || {
+        wait_for("the flood is well under way", PATIENCE, || {
+            flood.demands() >= 150
+        });
+        for name in ["h1", "h2", "h3", "h4", "h5"] {
+            let took = fresh(&site, allocator.listen, name);
+            assert!(
+                took <= BOUND + 4 * quiet,
+                "{name}: {took:?}, {quiet:?} before"
+            );
+        }
+    });
+}
+
+#[test]
+fn a_fresh_host_has_its_session_while_connections_of_one_certificate_are_silent() {
+    let site = Site::new();
+    let allocator = site.start();
+    let quiet = fresh(&site, allocator.listen, "h1");
+    for count in [32, 64] {
+        let silent = Silent::start(&site, allocator.listen, "h2", count);
+        wait_for("some of them stand", PATIENCE, || silent.standing() > 0);
+        for name in ["h1", "h3", "h4", "h5", "h6"] {
+            let took = fresh(&site, allocator.listen, name);
+            assert!(
+                took <= BOUND + 4 * quiet,
+                "{name} beside {count}: {took:?}, {quiet:?} before"
+            );
+        }
+        // Those that were ended have made room for others of the same certificate, and the host itself gets through.
+        let ended = "ratewright_allocator_connections_rejected_total{reason=\"crowded_out\"}";
+        wait_for("no more than a few may stand", PATIENCE, || {
+            allocator.metric(ended) >= (count - 4) as f64
+        });
+        let took = fresh(&site, allocator.listen, "h2");
+        assert!(took <= BOUND + 4 * quiet, "h2 beside {count}: {took:?}");
+    }
+}
+
+#[test]
+fn spoofed_first_packets_take_no_place_at_a_relay() {
+    let site = Site::new();
+    let trust = "[trust.relays]\nrelay-1 = [\"*\"]\n";
+    site.write("allocator.toml", &site.config("127.0.0.1:0", trust));
+    let allocator = site.start();
+    let relay = site.start_relay(&[allocator.listen], "[limits]\nmax_hosts = 2\n");
+    let standing = Host::connect(&site.authority, relay.listen, "h1").established();
+    let quiet = fresh(&site, relay.listen, "h2");
+    let flood = Flood::start(relay.listen, stranger(&site), true);
+    // More than a relay of this size ever had places for.
+    flood.begin(1_000);
+    wait_for("they have to show their address", PATIENCE, || {
+        flood.demands() >= 1_000
+    });
+    steadily(&flood, 500, || {
+        for name in ["h2", "h3", "h4"] {
+            let took = fresh(&site, relay.listen, name);
+            assert!(
+                took <= BOUND + 4 * quiet,
+                "{name}: {took:?}, {quiet:?} before"
+            );
+        }
+    });
+    assert!(standing.is_up());
+}
+
+#[test]
+fn a_peer_that_has_not_introduced_itself_is_buffered_for_4_kib_and_no_more() {
+    let site = Site::new();
+    let allocator = site.start();
+    let identity = site.authority.sign(&["h1"]);
+    // The length of a frame that is one byte larger, as a varint.
+    let host = Host::connect_raw(
+        &site.authority,
+        &identity,
+        allocator.listen,
+        vec![0x81, 0x20],
+    );
+    let reason = host.refusal().reason;
+    assert!(
+        reason.contains("4097") && reason.contains("4096"),
+        "{reason}"
+    );
 }

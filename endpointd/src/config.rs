@@ -107,9 +107,11 @@ fn default_server_name() -> String {
 pub struct SessionConfig {
     /// Local address to connect from; the kernel chooses if absent.
     pub bind: Option<IpAddr>,
-    /// An attempt to connect is given up after this long.
+    /// The first attempt to connect is given up after this long; later ones wait longer.
     pub handshake_timeout_ms: u64,
-    /// First pause after a failed attempt; doubles from there, with jitter.
+    /// No attempt to connect waits longer than this.
+    pub handshake_timeout_max_ms: u64,
+    /// First pause after a failed attempt; grows from there, with jitter.
     pub retry_min_ms: u64,
     /// Longest pause between attempts.
     pub retry_max_ms: u64,
@@ -124,10 +126,11 @@ impl Default for SessionConfig {
         Self {
             bind: None,
             handshake_timeout_ms: 250,
+            handshake_timeout_max_ms: 4_000,
             retry_min_ms: 20,
-            retry_max_ms: 150,
+            retry_max_ms: 2_000,
             idle_timeout_ms: 3_000,
-            initial_rtt_us: 1_000,
+            initial_rtt_us: 10_000,
         }
     }
 }
@@ -297,6 +300,12 @@ impl Config {
                 "session.handshake_timeout_ms",
                 session.handshake_timeout_ms,
                 10,
+                60_000,
+            ),
+            (
+                "session.handshake_timeout_max_ms",
+                session.handshake_timeout_max_ms,
+                session.handshake_timeout_ms,
                 60_000,
             ),
             ("session.retry_min_ms", session.retry_min_ms, 1, 60_000),

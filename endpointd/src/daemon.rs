@@ -116,17 +116,13 @@ impl Daemon {
     /// # Errors
     /// When the certificates cannot be read.
     pub fn new(config: Config, backend: Box<dyn PacingBackend>) -> Result<Self, DaemonError> {
-        let client = client_config(&config.tls, &config.session)?;
+        let client = client_config(&config.tls)?;
         let incarnation = clock::incarnation();
         let session = ClientSession::new(ClientConfig {
             host_name: config.host.clone(),
             incarnation,
             software: concat!("ratewright-endpointd ", env!("CARGO_PKG_VERSION")).to_owned(),
             max_flows: config.pacing.max_flows,
-            handshake_timeout_ns: config
-                .session
-                .handshake_timeout_ms
-                .saturating_mul(4_000_000),
             sealed_udp: config.transport.hot == HotTransport::Udp,
             ..ClientConfig::default()
         });
@@ -329,7 +325,7 @@ impl Daemon {
     /// authenticated when it began and goes on.
     fn reload_certificates(&mut self, config: &Config) {
         let checked = check_host_name(&config.tls, &self.config.host)
-            .and_then(|()| client_config(&config.tls, &self.config.session));
+            .and_then(|()| client_config(&config.tls));
         match checked {
             Ok(client) => self.link.set_client(client, &config.tls.server_name),
             Err(error) => {

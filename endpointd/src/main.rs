@@ -95,7 +95,7 @@ fn load(path: &Path) -> anyhow::Result<Config> {
     let config = Config::load(path)?;
     let tls = &config.tls;
     check_host_name(tls, &config.host)
-        .and_then(|()| client_config(tls, &config.session))
+        .and_then(|()| client_config(tls))
         .with_context(|| format!("{}: [tls]", path.display()))?;
     Ok(config)
 }

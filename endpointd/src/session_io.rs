@@ -2,7 +2,7 @@
 //!
 //! [`Link::next`] is the one thing to wait on: it connects, waits between attempts, and returns what
 //! arrives. It may be dropped and called again at any point without losing anything. The addresses
-//! are tried in order; after a round without success there is a pause ([`backoff`]).
+//! are tried in order; after a round without success there is a pause, and attempts grow more patient ([`backoff`]).
 
 pub mod backoff;
 mod connection;
@@ -11,9 +11,11 @@ pub mod tls;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
-use quinn::{ClientConfig, Endpoint, VarInt};
+use quinn::crypto::rustls::QuicClientConfig;
+use quinn::{Endpoint, TransportErrorCode, VarInt};
 use ratewright_common::transport::Transport as _;
 use ratewright_proto::control::Welcome;
 use ratewright_proto::path::Path;
@@ -22,13 +24,15 @@ use tokio::time::Sleep;
 use crate::clock;
 use crate::config::{HotTransport, SessionConfig, TransportConfig};
 use crate::status::{HotPathKind, LinkCounters};
-use backoff::Backoff;
+use backoff::{Backoff, Failure, Persistence, PersistenceConfig};
 use connection::{Endpoints, Target, Up, open};
 
 /// Pauses after a refusal that takes an operator to undo: the allocator is there, and asking often
 /// only costs it time.
 const REFUSED_MIN: Duration = Duration::from_secs(1);
 const REFUSED_MAX: Duration = Duration::from_secs(10);
+/// The Welcome, with the topology in it, may take so many times as long as the handshake.
+const WELCOME_PATIENCE: u32 = 4;
 /// How long a farewell may take.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(200);
 
@@ -59,6 +63,12 @@ pub enum LinkError {
         /// What went wrong.
         reason: String,
     },
+    /// The allocator has no time for another handshake now.
+    #[error("{address}: busy, or without an allocator behind it")]
+    Busy {
+        /// As configured.
+        address: String,
+    },
     /// The connection broke or was closed.
     #[error("{address}: {reason}")]
     Lost {
@@ -83,6 +93,9 @@ impl LinkError {
             quinn::ConnectionError::ConnectionClosed(frame) => u64::from(frame.error_code),
             _ => 0,
         };
+        if code == u64::from(TransportErrorCode::CONNECTION_REFUSED) {
+            return Self::Busy { address };
+        }
         // Codes 0x100 to 0x1ff carry a TLS alert (RFC 9001, section 4.8).
         if (0x100..0x200).contains(&code) {
             Self::Tls {
@@ -132,13 +145,15 @@ impl std::fmt::Debug for Link {
 pub struct Link {
     config: SessionConfig,
     transport: TransportConfig,
-    client: ClientConfig,
+    client: Arc<QuicClientConfig>,
     server_name: String,
     addresses: Vec<String>,
     /// Which address is tried next, and how many of this round were tried.
     next_address: usize,
     tried: usize,
-    backoff: Backoff,
+    persistence: Persistence,
+    /// In this round somebody was busy.
+    busy: bool,
     /// Of the rounds with a refusal, and whether this is one.
     refusals: Backoff,
     refused: bool,
@@ -153,14 +168,21 @@ impl Link {
     pub fn new(
         addresses: &[String],
         server_name: &str,
-        client: ClientConfig,
+        client: Arc<QuicClientConfig>,
         config: &SessionConfig,
         transport: TransportConfig,
         seed: u64,
     ) -> Self {
         let ms = Duration::from_millis;
+        let bounds = PersistenceConfig {
+            min_patience: ms(config.handshake_timeout_ms),
+            max_patience: ms(config.handshake_timeout_max_ms),
+            min_pause: ms(config.retry_min_ms),
+            max_pause: ms(config.retry_max_ms),
+        };
         Self {
-            backoff: Backoff::new(ms(config.retry_min_ms), ms(config.retry_max_ms), seed),
+            persistence: Persistence::new(bounds, seed),
+            busy: false,
             refusals: Backoff::new(REFUSED_MIN, REFUSED_MAX, seed),
             refused: false,
             config: config.clone(),
@@ -177,7 +199,7 @@ impl Link {
     }
 
     /// Has connections from now on made with another client's side of TLS, to a server of this name.
-    pub fn set_client(&mut self, client: ClientConfig, server_name: &str) {
+    pub fn set_client(&mut self, client: Arc<QuicClientConfig>, server_name: &str) {
         self.client = client;
         server_name.clone_into(&mut self.server_name);
     }
@@ -197,6 +219,7 @@ impl Link {
                     }
                     Err(error) => {
                         self.counters.connect_failures += 1;
+                        self.busy |= matches!(error, LinkError::Busy { .. });
                         self.retry();
                         return LinkEvent::Down(error);
                     }
@@ -274,6 +297,12 @@ impl Link {
         }
     }
 
+    /// How long a Hello may wait for its answer: an allocator that takes long for one takes long for the other.
+    #[must_use]
+    pub fn welcome_timeout(&self) -> Duration {
+        self.persistence.patience(clock::now_ns()) * WELCOME_PATIENCE
+    }
+
     /// Whether the peer takes datagrams at all.
     #[must_use]
     pub fn takes_datagrams(&self) -> bool {
@@ -306,7 +335,8 @@ impl Link {
 
     /// The session is established: the next failure starts with a short pause again.
     pub fn confirm(&mut self) {
-        self.backoff.reset();
+        self.persistence.succeeded();
+        self.busy = false;
         self.refusals.reset();
         self.refused = false;
         self.tried = 0;
@@ -384,10 +414,12 @@ impl Link {
         let mut pause = Duration::ZERO;
         if self.tried >= self.addresses.len() {
             self.tried = 0;
+            let busy = std::mem::take(&mut self.busy);
             pause = if std::mem::take(&mut self.refused) {
                 self.refusals.next_pause()
             } else {
-                self.backoff.next_pause()
+                let failure = if busy { Failure::Busy } else { Failure::Lost };
+                self.persistence.failed(clock::now_ns(), failure)
             };
         }
         self.state = State::Waiting(Box::pin(tokio::time::sleep(pause)));
@@ -395,12 +427,12 @@ impl Link {
 
     fn connect(&mut self) {
         self.counters.connect_attempts += 1;
+        let waited = self.persistence.patience(clock::now_ns());
         let target = Target {
             address: self.addresses[self.next_address].clone(),
             server_name: self.server_name.clone(),
-            client: self.client.clone(),
+            client: tls::attempt(&self.client, &self.config, waited),
         };
-        let waited = Duration::from_millis(self.config.handshake_timeout_ms);
         let endpoints = self.endpoints_for(&target.address);
         self.state = State::Connecting(Box::pin(async move {
             let timeout = LinkError::Timeout {

@@ -28,7 +28,9 @@ mod convert;
 mod frame;
 mod shared;
 
-pub use frame::{FrameDecoder, MAX_FRAME_BYTES, append_frame, encode_frame, frame_of};
+pub use frame::{
+    FrameDecoder, MAX_FRAME_BYTES, MAX_HELLO_BYTES, append_frame, encode_frame, frame_of,
+};
 pub use shared::EncodedTopology;
 
 /// Longest host name, software name, class name or refusal reason.

@@ -13,6 +13,7 @@
 //! | [`datagram`] | the datagram's header and the check of its layout |
 //! | [`sealed`] | datagrams sealed by keys of the session, for transports other than QUIC |
 //! | [`path`] | which transport a client's datagrams take, and the way back |
+//! | [`patience`] | for how long a client waits for its handshake, told by its first packet |
 //! | [`relay`] | many hosts' sessions over one connection, between a relay and the allocator |
 //! | [`control`] | messages of the reliable stream and their framing |
 //! | [`telemetry`] | measurements for the allocator's feeds |
@@ -59,6 +60,7 @@ pub mod datagram;
 pub mod error;
 mod link;
 pub mod path;
+pub mod patience;
 mod queue;
 pub mod records;
 pub mod recovery;

@@ -7,6 +7,7 @@
 //! | [`tls`] | certificates |
 //! | [`hub`] | sessions, flows, topology, kill switch: sans-IO |
 //! | [`shard`] | the service thread: the QUIC endpoint, the hub and the engine's rings |
+//! | [`admission`], `entrance` | who may shake hands and when, sans-IO; and the connections that wait for it |
 //! | [`relay`] | a relay between the allocator and some of its hosts, a process of its own |
 //! | [`timed`] | an engine with a histogram of its iteration times |
 //! | [`command`], [`status`], [`health`] | what the admin server asks and what it is told |
@@ -18,10 +19,12 @@
 //! engine → update ring → hub → transport without waiting for a timer anywhere.
 
 pub mod admin;
+pub mod admission;
 pub mod clock;
 pub mod command;
 pub mod config;
 pub mod daemon;
+mod entrance;
 pub mod health;
 pub mod hub;
 pub mod relay;

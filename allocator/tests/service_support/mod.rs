@@ -32,5 +32,13 @@ pub(crate) fn pause(duration: Duration) {
     std::thread::sleep(duration);
 }
 
+/// How long something takes, and what comes of it.
+#[allow(clippy::disallowed_methods, reason = "a test measures a bound")]
+pub(crate) fn timed<T>(act: impl FnOnce() -> T) -> (Duration, T) {
+    let start = Instant::now();
+    let result = act();
+    (start.elapsed(), result)
+}
+
 /// Long enough for anything on a busy machine with two cores.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);

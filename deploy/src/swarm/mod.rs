@@ -3,6 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`options`] | the command line, and what is offered |
+//! | [`stampede`] | all hosts connect at once, and nothing else |
 //! | [`target`] | the allocator: a child with throw-away certificates, or one that runs |
 //! | [`cores`] | a core of its own for a shard that spins |
 //! | [`bypass`] | the pair of interfaces for an allocator on DPDK |
@@ -26,6 +27,7 @@ pub mod options;
 pub mod pace;
 pub mod players;
 pub mod results;
+pub mod stampede;
 pub mod target;
 pub mod traffic;
 pub mod views;
@@ -45,7 +47,7 @@ pub use options::SwarmOptions;
 
 use crate::clock::{self, NS_PER_MS, NS_PER_S};
 use crate::report::json::COMMIT;
-use net::{Inbox, Net};
+use net::{Inbox, Manner, Net};
 use options::{Offer, Plan};
 use pace::Pace;
 use players::Players;
@@ -89,6 +91,9 @@ pub fn run(options: &SwarmOptions) -> Result<()> {
     ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
         .context("listening for signals")?;
     let mut target = Target::prepare(options, &plan)?;
+    if options.stampede {
+        return stampede::run(options, &plan, &mut target, &interrupted);
+    }
     let results = measure(
         options,
         &plan,
@@ -143,6 +148,7 @@ fn measure(
         &target.authority,
         &target.identities,
         &inbox,
+        Manner::InTurn,
     )?;
     connect(options, target, &mut players)?;
     let took_s = (clock::now_ns() - began_ns) as f64 / 1e9;

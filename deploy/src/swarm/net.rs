@@ -2,30 +2,40 @@
 //! [`Inbox`] of the players' thread, which sends datagrams itself.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
+use indexmap::IndexMap;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use quinn::crypto::rustls::QuicClientConfig;
-use quinn::{ClientConfig, Connection, Endpoint, EndpointConfig, TokioRuntime};
+use quinn::{
+    ClientConfig, Connection, ConnectionError, Endpoint, EndpointConfig, TokioRuntime,
+    TransportErrorCode,
+};
 use ratewright_allocator::service::shard::transport::transport_config;
 use ratewright_common::tls::client;
 use ratewright_common::udp::widen_buffers;
+use ratewright_endpointd::config::SessionConfig;
+use ratewright_endpointd::session_io::backoff::{Failure, Persistence, PersistenceConfig};
+use ratewright_endpointd::session_io::tls;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{Notify, Semaphore};
 
 use crate::certs::{ALLOCATOR_NAME, Pair};
+use crate::clock;
 
 /// Handshakes at a time: more would only make each of them last longer.
 const HANDSHAKES: usize = 16;
 /// Pause between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(200);
+/// In a stampede a Welcome may take so many times as long as the handshake, as daemons have it.
+const WELCOME_PATIENCE: u32 = 4;
 /// How long connections may take to end.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -96,6 +106,28 @@ impl Inbox {
     }
 }
 
+/// How hosts come by their connections.
+#[derive(Debug, Clone)]
+pub enum Manner {
+    /// A few at a time, as patiently as it takes.
+    InTurn,
+    /// All at once, with the daemon's own time-outs and pauses; attempts are counted there.
+    Stampede(Arc<Attempts>),
+}
+
+/// What became of the attempts of a stampede.
+#[derive(Debug, Default)]
+pub struct Attempts {
+    /// Attempts that were made.
+    pub made: AtomicU64,
+    /// The allocator said that it is busy.
+    pub busy: AtomicU64,
+    /// There was no connection, or no Welcome, in time.
+    pub unanswered: AtomicU64,
+    /// Others that failed, by reason.
+    pub failed: Mutex<IndexMap<String, u64>>,
+}
+
 /// The thread with the connections; they are closed when this is dropped.
 #[derive(Debug)]
 pub struct Net {
@@ -113,10 +145,11 @@ impl Net {
         authority: &str,
         identities: &[Pair],
         inbox: &Arc<Inbox>,
+        manner: Manner,
     ) -> Result<Self> {
         let configs = identities
             .iter()
-            .map(|identity| client_config(authority, identity))
+            .map(|identity| crypto(authority, identity))
             .collect::<Result<Vec<_>>>()?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -141,7 +174,7 @@ impl Net {
         let thread = std::thread::Builder::new()
             .name("swarm-quic".to_owned())
             .spawn(move || {
-                runtime.block_on(serve_all(connector, allocator, configs, inbox));
+                runtime.block_on(serve_all(connector, allocator, configs, inbox, manner));
             })
             .context("starting a thread")?;
         Ok(Self {
@@ -160,7 +193,7 @@ impl Drop for Net {
     }
 }
 
-fn client_config(authority: &str, identity: &Pair) -> Result<ClientConfig> {
+fn crypto(authority: &str, identity: &Pair) -> Result<Arc<QuicClientConfig>> {
     let mut roots = rustls::RootCertStore::empty();
     let authority = CertificateDer::from_pem_slice(authority.as_bytes())
         .context("the authority's certificate is not PEM")?;
@@ -175,20 +208,33 @@ fn client_config(authority: &str, identity: &Pair) -> Result<ClientConfig> {
         .context("a host's certificate and key do not fit")?;
     // Nobody connects twice with it, and its store would be large for thousands.
     tls.resumption = rustls::client::Resumption::disabled();
-    let mut config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls)?));
-    config.transport_config(Arc::new(transport_config()));
-    Ok(config)
+    Ok(Arc::new(QuicClientConfig::try_from(tls)?))
 }
 
 async fn serve_all(
     endpoint: Endpoint,
     allocator: SocketAddr,
-    configs: Vec<ClientConfig>,
+    configs: Vec<Arc<QuicClientConfig>>,
     inbox: Arc<Inbox>,
+    manner: Manner,
 ) {
     let handshakes = Arc::new(Semaphore::new(HANDSHAKES));
-    for (player, config) in configs.into_iter().enumerate() {
+    for (player, crypto) in configs.into_iter().enumerate() {
         let (endpoint, inbox) = (endpoint.clone(), Arc::clone(&inbox));
+        if let Manner::Stampede(attempts) = &manner {
+            let host = Daemon {
+                player,
+                endpoint,
+                allocator,
+                crypto,
+                inbox,
+                attempts: Arc::clone(attempts),
+            };
+            tokio::spawn(host.run());
+            continue;
+        }
+        let mut config = ClientConfig::new(crypto);
+        config.transport_config(Arc::new(transport_config()));
         let handshakes = Arc::clone(&handshakes);
         tokio::spawn(async move {
             loop {
@@ -198,12 +244,11 @@ async fn serve_all(
                 };
                 let opened = open(&endpoint, config.clone(), allocator).await;
                 let reason = match opened {
-                    Ok((connection, send, receive)) => {
-                        serve(player, connection, send, receive, &inbox, turn).await
-                    }
-                    Err(reason) => {
+                    // The Welcome with its topology costs as much as the handshake: both are of one turn.
+                    Ok(up) => serve(player, up, &inbox, || drop(turn)).await,
+                    Err(error) => {
                         drop(turn);
-                        reason
+                        error.to_string()
                     }
                 };
                 inbox.put(Arrival::Down(player, reason));
@@ -217,31 +262,115 @@ async fn serve_all(
     let _ = tokio::time::timeout(FAREWELL, endpoint.wait_idle()).await;
 }
 
+/// A host that connects as its daemon would.
+struct Daemon {
+    player: usize,
+    endpoint: Endpoint,
+    allocator: SocketAddr,
+    crypto: Arc<QuicClientConfig>,
+    inbox: Arc<Inbox>,
+    attempts: Arc<Attempts>,
+}
+
+impl Daemon {
+    async fn run(self) {
+        let mut persistence = Persistence::new(PersistenceConfig::default(), self.player as u64);
+        loop {
+            let (failure, reason) = self.attempt(&mut persistence).await;
+            if reason == quinn::ConnectError::EndpointStopping.to_string() {
+                return;
+            }
+            self.inbox.put(Arrival::Down(self.player, reason));
+            let pause = persistence.failed(clock::now_ns(), failure);
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Counts a failure that is neither of the usual ones.
+    fn failed(&self, reason: String) -> String {
+        let failed = &self.attempts.failed;
+        let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+        *failed.entry(reason.clone()).or_insert(0) += 1;
+        reason
+    }
+
+    /// One attempt, and the session that comes of it: why it is over.
+    async fn attempt(&self, persistence: &mut Persistence) -> (Failure, String) {
+        let patience = persistence.patience(clock::now_ns());
+        let config = tls::attempt(&self.crypto, &SessionConfig::default(), patience);
+        self.attempts.made.fetch_add(1, Ordering::Relaxed);
+        let opening = open(&self.endpoint, config, self.allocator);
+        let up = match tokio::time::timeout(patience, opening).await {
+            Ok(Ok(up)) => up,
+            Ok(Err(OpenError::Connection(ConnectionError::ConnectionClosed(close))))
+                if close.error_code == TransportErrorCode::CONNECTION_REFUSED =>
+            {
+                self.attempts.busy.fetch_add(1, Ordering::Relaxed);
+                return (Failure::Busy, "busy".to_owned());
+            }
+            Ok(Err(error)) => return (Failure::Lost, self.failed(error.to_string())),
+            Err(_) => {
+                self.attempts.unanswered.fetch_add(1, Ordering::Relaxed);
+                return (Failure::Lost, "no answer".to_owned());
+            }
+        };
+        let connection = up.0.clone();
+        let welcomed = Notify::new();
+        let serving = serve(self.player, up, &self.inbox, || welcomed.notify_one());
+        let mut serving = std::pin::pin!(serving);
+        tokio::select! {
+            reason = &mut serving => return (Failure::Lost, self.failed(reason)),
+            () = welcomed.notified() => {}
+            () = tokio::time::sleep(patience * WELCOME_PATIENCE) => {
+                self.attempts.unanswered.fetch_add(1, Ordering::Relaxed);
+                connection.close(1_u32.into(), b"no welcome");
+                return (Failure::Lost, "no welcome".to_owned());
+            }
+        }
+        persistence.succeeded();
+        (Failure::Lost, serving.await)
+    }
+}
+
+/// A connection with its control stream.
+type Open = (Connection, quinn::SendStream, quinn::RecvStream);
+
+/// Why there is none.
+#[derive(Debug)]
+enum OpenError {
+    Address(quinn::ConnectError),
+    Connection(ConnectionError),
+}
+
+impl std::fmt::Display for OpenError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Address(error) => error.fmt(f),
+            Self::Connection(error) => error.fmt(f),
+        }
+    }
+}
+
 async fn open(
     endpoint: &Endpoint,
     config: ClientConfig,
     allocator: SocketAddr,
-) -> Result<(Connection, quinn::SendStream, quinn::RecvStream), String> {
+) -> Result<Open, OpenError> {
     let connection = endpoint
         .connect_with(config, allocator, ALLOCATOR_NAME)
-        .map_err(|error| error.to_string())?
+        .map_err(OpenError::Address)?
         .await
-        .map_err(|error| error.to_string())?;
-    let (send, receive) = connection
-        .open_bi()
-        .await
-        .map_err(|error| error.to_string())?;
+        .map_err(OpenError::Connection)?;
+    let (send, receive) = connection.open_bi().await.map_err(OpenError::Connection)?;
     Ok((connection, send, receive))
 }
 
-/// Serves one connection until it ends; returns why it did.
+/// Serves one connection until it ends; returns why it did. The Welcome's first bytes are told to `welcomed`.
 async fn serve(
     player: usize,
-    connection: Connection,
-    send: quinn::SendStream,
-    mut receive: quinn::RecvStream,
+    (connection, send, mut receive): Open,
     inbox: &Inbox,
-    turn: SemaphorePermit<'_>,
+    welcomed: impl FnOnce(),
 ) -> String {
     let (frames, waiting) = unbounded_channel();
     inbox.put(Arrival::Up(player, connection.clone(), frames));
@@ -254,10 +383,11 @@ async fn serve(
         }
     };
     let control = async {
-        // The Welcome with its topology costs as much as the handshake: both are of one turn.
-        let mut turn = Some(turn);
+        let mut welcomed = Some(welcomed);
         while let Ok(Some(chunk)) = receive.read_chunk(65_536, true).await {
-            drop(turn.take());
+            if let Some(welcomed) = welcomed.take() {
+                welcomed();
+            }
             inbox.put(Arrival::Control(player, chunk.bytes));
         }
         // The allocator has said its last word; the close follows.

@@ -104,6 +104,10 @@ pub struct SwarmOptions {
     /// Seed of everything random
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    /// Only connect, all hosts at once and with the daemon's own time-outs and pauses, as after a restart of the
+    /// allocator, and tell how long that takes
+    #[arg(long, conflicts_with_all = ["flows", "workload", "churn", "memory_log"])]
+    pub stampede: bool,
     /// Print one JSON object and nothing else
     #[arg(long)]
     pub json: bool,

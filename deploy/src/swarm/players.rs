@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use hdrhistogram::Histogram;
@@ -36,6 +37,8 @@ const PACKET_OVERHEAD_BYTES: u64 = 28;
 /// Without anything to do, this program looks for something for so long before it sleeps, as a thread that is
 /// to report flowlets at once would: a wake-up takes tens of microseconds.
 const SPIN_NS: u64 = 300_000;
+/// A rest of one that takes rests: far less than a lease.
+const REST: Duration = Duration::from_millis(5);
 /// A session that is polled and wants its timeout at once all the same waits this long.
 const MIN_TIMER_NS: u64 = 100_000;
 /// The loop looks up at least this often.
@@ -114,6 +117,10 @@ pub struct Players {
     turned_ns: Option<u64>,
     /// When there was last something to do.
     busy_ns: u64,
+    /// For how long to look for something to do before going to sleep.
+    spin_ns: u64,
+    /// How long a sleep is at least.
+    rest: Duration,
 }
 
 impl Players {
@@ -202,6 +209,8 @@ impl Players {
             longest_turn_ns: 0,
             turned_ns: None,
             busy_ns: 0,
+            spin_ns: SPIN_NS,
+            rest: Duration::ZERO,
         })
     }
 
@@ -226,6 +235,12 @@ impl Players {
         self.hosts.clone()
     }
 
+    /// Leaves the cores to the connections: what comes may wait for some milliseconds.
+    pub fn take_rests(&mut self) {
+        self.spin_ns = 0;
+        self.rest = REST;
+    }
+
     /// Plays until `until_ns`, or until `done` says so.
     ///
     /// # Errors
@@ -241,6 +256,9 @@ impl Players {
             }
             if self.turn(now_ns)? {
                 self.busy_ns = now_ns;
+                if !self.rest.is_zero() {
+                    clock::sleep(self.rest);
+                }
             } else {
                 self.wait(now_ns, until_ns);
             }
@@ -292,7 +310,7 @@ impl Players {
             next_ns = next_ns.min(at_ns);
         }
         let wait_ns = next_ns.saturating_sub(now_ns).min(LONGEST_WAIT_NS);
-        if wait_ns < LEAST_SLEEP_NS || now_ns - self.busy_ns < SPIN_NS {
+        if wait_ns < LEAST_SLEEP_NS || now_ns - self.busy_ns < self.spin_ns {
             // The thread of the QUIC connections may need the core.
             std::thread::yield_now();
             return;

@@ -25,6 +25,8 @@ impl Daemon {
             self.link.give_up("datagrams are needed");
             return;
         }
+        let timeout_ns = u64::try_from(self.link.welcome_timeout().as_nanos()).unwrap_or(u64::MAX);
+        self.session.set_handshake_timeout(timeout_ns);
         self.session.connected(clock::now_ns());
     }
 

@@ -1,11 +1,13 @@
 //! Certificates and the QUIC client's configuration.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
 use quinn::crypto::rustls::QuicClientConfig;
-use quinn::{ClientConfig, IdleTimeout, TransportConfig, VarInt};
+use quinn::{ClientConfig, ConnectionId, IdleTimeout, TransportConfig, VarInt};
 use ratewright_common::tls::{TlsError, check_name, client_from_files, read_certificates};
+use ratewright_proto::patience::{self, RANDOM_BYTES};
 
 use crate::config::{SessionConfig, TlsConfig};
 
@@ -22,28 +24,54 @@ pub fn check_host_name(tls: &TlsConfig, host: &str) -> Result<(), TlsError> {
     check_name(&tls.cert, &read_certificates(&tls.cert)?, host, &expected)
 }
 
-/// Reads the certificates and builds the client's configuration: TLS 1.3 with both sides
-/// authenticated, timers for a network of a few hundred microseconds.
+/// Reads the certificates and builds the client's side of TLS 1.3 with both sides authenticated.
 ///
 /// # Errors
 /// When a file is missing, unreadable or does not fit the others.
-pub fn client_config(tls: &TlsConfig, session: &SessionConfig) -> Result<ClientConfig, TlsError> {
+pub fn client_config(tls: &TlsConfig) -> Result<Arc<QuicClientConfig>, TlsError> {
     let config = client_from_files(&tls.ca, &tls.cert, &tls.key, ratewright_proto::ALPN)?;
     let crypto = QuicClientConfig::try_from(config).map_err(TlsError::unusable(&tls.cert))?;
+    Ok(Arc::new(crypto))
+}
 
+/// What one attempt to connect is made with: it says for how long it waits, and repeats its packets the more rarely the
+/// longer that is.
+#[must_use]
+pub fn attempt(
+    crypto: &Arc<QuicClientConfig>,
+    session: &SessionConfig,
+    patience: Duration,
+) -> ClientConfig {
     let mut transport = TransportConfig::default();
     // The protocol keeps the session alive itself, a few times per lease, but not this connection while
     // sealed datagrams carry it.
     let idle = u32::try_from(session.idle_timeout_ms).unwrap_or(u32::MAX);
+    let first = Duration::from_millis(session.handshake_timeout_ms);
+    let slower = patience.div_duration_f64(first).max(1.0);
     transport
-        .initial_rtt(Duration::from_micros(session.initial_rtt_us))
+        .initial_rtt(Duration::from_micros(session.initial_rtt_us).mul_f64(slower))
         .max_idle_timeout(Some(IdleTimeout::from(VarInt::from_u32(idle))))
         .keep_alive_interval(Some(Duration::from_millis(session.idle_timeout_ms / 3)))
         .max_concurrent_bidi_streams(VarInt::from_u32(0))
         .max_concurrent_uni_streams(VarInt::from_u32(0))
         .datagram_receive_buffer_size(Some(DATAGRAM_BUFFER_BYTES))
         .datagram_send_buffer_size(DATAGRAM_BUFFER_BYTES);
-    let mut config = ClientConfig::new(Arc::new(crypto));
+    let mut config = ClientConfig::new(Arc::clone(crypto) as Arc<dyn quinn::crypto::ClientConfig>);
     config.transport_config(Arc::new(transport));
-    Ok(config)
+    say_patience(&mut config, patience);
+    config
+}
+
+/// Has a connection's first packet say for how long it waits.
+pub fn say_patience(config: &mut ClientConfig, patience: Duration) {
+    let patience_ns = u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
+    config.initial_dst_cid_provider(Arc::new(move || {
+        let mut random = [0; RANDOM_BYTES];
+        for chunk in random.chunks_mut(size_of::<u64>()) {
+            // The standard library's hasher is keyed by the operating system's randomness, and by another key each time.
+            let drawn = RandomState::new().hash_one(patience_ns);
+            chunk.copy_from_slice(&drawn.to_ne_bytes()[..chunk.len()]);
+        }
+        ConnectionId::new(&patience::connection_id(random, patience_ns))
+    }));
 }

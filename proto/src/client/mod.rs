@@ -232,6 +232,11 @@ impl ClientSession {
         }
     }
 
+    /// Changes how long the next Hello may wait for its answer.
+    pub fn set_handshake_timeout(&mut self, timeout_ns: u64) {
+        self.config.handshake_timeout_ns = timeout_ns;
+    }
+
     /// The transport is up: introduces the client and waits for the Welcome.
     pub fn connected(&mut self, now_ns: u64) {
         self.close();

@@ -40,19 +40,41 @@ pub fn append_frame(out: &mut impl Extend<u8>, body: &[u8]) {
     out.extend(body.iter().copied());
 }
 
+/// The largest body of a client's Hello, and so of what a server buffers of one
+/// that it does not know yet.
+pub const MAX_HELLO_BYTES: usize = 4 << 10;
+
 /// Cuts a byte stream into frame bodies. Holds at most one frame and what was
 /// pushed last.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct FrameDecoder {
     buffer: Vec<u8>,
     /// Bytes at the front of `buffer` that were handed out already.
     consumed: usize,
+    /// The largest body that is waited for.
+    max_bytes: usize,
+}
+
+impl Default for FrameDecoder {
+    fn default() -> Self {
+        Self {
+            buffer: Vec::new(),
+            consumed: 0,
+            max_bytes: MAX_FRAME_BYTES,
+        }
+    }
 }
 
 impl FrameDecoder {
     /// An empty decoder.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Has frames with a larger body than `max_bytes` refused from now on, at
+    /// most [`MAX_FRAME_BYTES`].
+    pub fn set_max_bytes(&mut self, max_bytes: usize) {
+        self.max_bytes = max_bytes.min(MAX_FRAME_BYTES);
     }
 
     /// Takes bytes read from the stream.
@@ -74,8 +96,8 @@ impl FrameDecoder {
             if byte & 0x80 != 0 {
                 continue;
             }
-            if length > MAX_FRAME_BYTES {
-                return Err(too_large(length));
+            if length > self.max_bytes {
+                return Err(too_large(length, self.max_bytes));
             }
             let start = self.consumed + index + 1;
             return Ok(match self.buffer.get(start..start + length) {
@@ -87,17 +109,15 @@ impl FrameDecoder {
             });
         }
         if waiting.len() >= MAX_PREFIX_BYTES {
-            return Err(too_large(length | 1 << (7 * MAX_PREFIX_BYTES)));
+            let length = length | 1 << (7 * MAX_PREFIX_BYTES);
+            return Err(too_large(length, self.max_bytes));
         }
         Ok(None)
     }
 }
 
-fn too_large(bytes: usize) -> SessionError {
-    SessionError::FrameTooLarge {
-        bytes,
-        max: MAX_FRAME_BYTES,
-    }
+fn too_large(bytes: usize, max: usize) -> SessionError {
+    SessionError::FrameTooLarge { bytes, max }
 }
 
 #[cfg(test)]

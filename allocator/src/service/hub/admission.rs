@@ -256,6 +256,8 @@ impl Hub {
             "session established"
         );
         session.peer = Some(Peer { host, hello });
+        let fingerprint = session.certificate.fingerprint;
+        self.strangers.remove(&fingerprint, id);
         self.counts.sessions_opened += 1;
     }
 
@@ -369,6 +371,8 @@ impl Hub {
     /// A session's transport is gone. The session is forgotten.
     pub fn closed(&mut self, now_ns: u64, id: u32, reason: &'static str) {
         self.ended(now_ns, id, reason, false);
-        self.sessions.swap_remove(&id);
+        if let Some(session) = self.sessions.swap_remove(&id) {
+            self.strangers.remove(&session.certificate.fingerprint, id);
+        }
     }
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `mod.rs` | the hub, and what a transport calls |
 //! | `session` | what is held per session |
+//! | `strangers` | connections that have not introduced themselves, by certificate |
 //! | `table` | a session's flows by slot |
 //! | `admission` | from a Hello to a session or a refusal |
 //! | `flows` | flowlet starts and ends to engine events, rates to sessions |
@@ -44,6 +45,7 @@ mod reasons;
 mod release;
 mod report;
 mod session;
+mod strangers;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -55,6 +57,7 @@ pub use network::capacities_bps;
 pub use report::TransportFacts;
 pub use session::LeftAlone;
 use session::{Release, Session};
+use strangers::Strangers;
 use table::FlowTable;
 
 /// Engine events that wait at most before datagrams are dropped (and come again, by the protocol).
@@ -117,6 +120,7 @@ pub struct Hub {
     /// Boxed, so that looking one up touches nothing of the others, nor of itself.
     sessions: IndexMap<u32, Box<Session>, FxBuildHasher>,
     registry: Registry,
+    strangers: Strangers,
     last_session: u32,
     /// Flows that have a place in the engine, over all sessions.
     placed: u32,
@@ -142,6 +146,7 @@ impl Hub {
             class_known: class_known(&settings.classes),
             server_config: server_config(&settings),
             registry: Registry::new(settings.liveness_ns),
+            strangers: Strangers::default(),
             settings,
             snapshot: network::snapshot_of(&topology).into(),
             topology,
@@ -193,7 +198,8 @@ impl Hub {
         self.refuse_distrusted(now_ns);
     }
 
-    /// A transport connection is up. Its session takes no flows before it was accepted.
+    /// A transport connection is up. Its session takes no flows before it was accepted. Where it would be one too many
+    /// of its certificate's that have not introduced themselves, the oldest of these ends.
     ///
     /// # Errors
     /// Too many are there; the connection should be closed.
@@ -217,6 +223,9 @@ impl Hub {
             return Err(SessionsFull { connections });
         }
         let id = self.free_session_id();
+        if let Some(oldest) = self.strangers.add(certificate.fingerprint, id) {
+            self.give_up(now_ns, oldest, "crowded_out");
+        }
         let limits = &self.settings.limits;
         let session = Session {
             id,
@@ -323,6 +332,13 @@ impl Hub {
         }
     }
 
+    /// Whether a session's peer is still to say Hello.
+    pub fn awaits_hello(&self, id: u32) -> bool {
+        self.sessions
+            .get(&id)
+            .is_some_and(|session| session.peer.is_none() && session.closing.is_none())
+    }
+
     /// Why a session's transport is to be closed once its control frames are written.
     pub fn closing(&self, id: u32) -> Option<&'static str> {
         self.sessions.get(&id)?.closing
@@ -337,6 +353,9 @@ fn class_known(classes: &[Class]) -> [bool; MAX_CLASS_ID as usize + 1] {
     known
 }
 
+/// From a connection that stands to its Hello: hosts of relays have no other deadline.
+const HELLO_TIMEOUT_NS: u64 = 2_000_000_000;
+
 /// Datagrams to a host that may be unacknowledged when it is sent later rates.
 const UPDATES_IN_FLIGHT: usize = 2;
 
@@ -349,6 +368,7 @@ fn server_config(settings: &HubSettings) -> Arc<ServerConfig> {
         updates_in_flight: UPDATES_IN_FLIGHT,
         liveness_ns: settings.liveness_ns,
         max_flows: settings.limits.max_flows_per_session,
+        handshake_timeout_ns: HELLO_TIMEOUT_NS,
         ..ServerConfig::default()
     })
 }

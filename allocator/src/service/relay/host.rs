@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use quinn::{Connection, Incoming, RecvStream, SendStream, VarInt};
 use ratewright_common::transport::secret_of;
-use ratewright_proto::control::{ControlMessage, FrameDecoder, frame_of};
+use ratewright_proto::control::{ControlMessage, FrameDecoder, MAX_HELLO_BYTES, frame_of};
 use ratewright_proto::relay::{Attach, MAX_ATTACH_BYTES};
 
 use super::state::Shared;
+use crate::service::entrance::Turn;
 use crate::service::shard::connection::Datagrams;
+use crate::service::shard::transport::KNOWN_WINDOW_BYTES;
 use crate::service::tls;
 
 /// How long the allocator may take to have room for a stream, or a host to take control bytes.
@@ -21,19 +23,29 @@ const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(1);
 /// Bytes that are read from a stream in one go.
 const READ_CHUNK_BYTES: usize = 64 * 1024;
 
-/// Serves a host from its handshake to its end.
-pub(super) async fn serve(shared: Shared, incoming: Incoming) {
+/// Serves a host from its handshake, which has to be over within its turn, to its end.
+pub(super) async fn serve(shared: Shared, incoming: Incoming, turn: Turn) {
     let address = incoming.remote_address();
-    let reason = match incoming.await {
-        Ok(connection) => {
-            let reason = relay(&shared, &connection).await;
+    let handshaken = async {
+        let connecting = turn.begin(incoming)?;
+        connecting.await
+    };
+    let handshaken = tokio::select! {
+        handshaken = handshaken => Some(handshaken),
+        () = turn.over() => None,
+    };
+    let reason = match handshaken {
+        Some(Ok(connection)) => {
+            let reason = relay(&shared, &connection, turn).await;
             connection.close(VarInt::from_u32(0), reason.as_bytes());
             reason
         }
-        Err(error) => {
-            tracing::warn!(%address, %error, "handshake failed");
+        Some(Err(error)) => {
+            // Whoever can reach the port can have these written: not as a warning each.
+            tracing::debug!(%address, %error, "handshake failed");
             "handshake"
         }
+        None => "stalled",
     };
     tracing::debug!(%address, reason, "host gone");
     shared.lock().counts.hosts_closed.count(reason);
@@ -52,7 +64,7 @@ impl Drop for Registered<'_> {
 }
 
 /// Carries a host's session until one side ends it; says in a word why.
-async fn relay(shared: &Shared, connection: &Connection) -> &'static str {
+async fn relay(shared: &Shared, connection: &Connection, turn: Turn) -> &'static str {
     let Some(upstream) = shared.lock().upstream() else {
         return "no_allocator";
     };
@@ -90,7 +102,7 @@ async fn relay(shared: &Shared, connection: &Connection) -> &'static str {
     let _registered = Registered { shared, channel };
     tokio::select! {
         reason = datagrams(shared, channel, connection) => reason,
-        reason = control(shared, channel, connection, send, receive) => reason,
+        reason = control(shared, channel, connection, (send, receive), turn) => reason,
     }
 }
 
@@ -109,8 +121,8 @@ async fn control(
     shared: &Shared,
     channel: u32,
     connection: &Connection,
-    to_allocator: SendStream,
-    from_allocator: RecvStream,
+    (to_allocator, from_allocator): (SendStream, RecvStream),
+    turn: Turn,
 ) -> &'static str {
     let (to_host, from_host) = tokio::select! {
         streams = connection.accept_bi() => match streams {
@@ -119,28 +131,41 @@ async fn control(
         },
         // The allocator waits for no Hello any more, or never wanted one.
         _ = to_allocator.stopped() => return "allocator_closed",
+        () = turn.over() => return "no_hello",
     };
     let wants_sealed = AtomicBool::new(false);
     tokio::select! {
-        reason = upwards(from_host, to_allocator, &wants_sealed) => reason,
+        reason = upwards(connection, from_host, to_allocator, &wants_sealed, turn) => reason,
         reason = downwards(shared, channel, connection, from_allocator, to_host, &wants_sealed) => reason,
     }
 }
 
 /// From the host to the allocator, as it is. Its Hello says whether it can send sealed datagrams.
 async fn upwards(
+    connection: &Connection,
     mut from_host: RecvStream,
     mut to_allocator: SendStream,
     wants_sealed: &AtomicBool,
+    turn: Turn,
 ) -> &'static str {
-    let mut hello = Some(FrameDecoder::new());
+    let mut decoder = FrameDecoder::new();
+    decoder.set_max_bytes(MAX_HELLO_BYTES);
+    let mut hello = Some((decoder, turn));
     loop {
-        let chunk = match from_host.read_chunk(READ_CHUNK_BYTES, true).await {
+        let chunk = match &hello {
+            None => from_host.read_chunk(READ_CHUNK_BYTES, true).await,
+            Some((_, turn)) => tokio::select! {
+                biased;
+                chunk = from_host.read_chunk(MAX_HELLO_BYTES, true) => chunk,
+                () = turn.over() => return "no_hello",
+            },
+        };
+        let chunk = match chunk {
             Ok(Some(chunk)) => chunk.bytes,
             Ok(None) => break,
             Err(_) => return "host_lost",
         };
-        if let Some(decoder) = &mut hello {
+        if let Some((decoder, _)) = &mut hello {
             decoder.push(&chunk);
             match decoder.next_frame() {
                 Ok(None) => {}
@@ -152,6 +177,9 @@ async fn upwards(
                 }
                 // What is wrong with it is the allocator's to say.
                 Err(_) => hello = None,
+            }
+            if hello.is_none() {
+                connection.set_receive_window(VarInt::from_u32(KNOWN_WINDOW_BYTES));
             }
         }
         if to_allocator.write_chunk(chunk).await.is_err() {

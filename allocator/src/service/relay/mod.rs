@@ -30,8 +30,10 @@ use tokio::task::JoinSet;
 
 use super::admin;
 use super::admin::logging::LogControl;
+use super::admission::AdmissionConfig;
 use super::config::RelayConfig;
 use super::daemon::{DaemonError, received, tick, with_causes};
+use super::entrance::Entrance;
 use super::shard::{ShardError, transport};
 use super::systemd;
 use super::tls::{self, ServerTls};
@@ -150,6 +152,8 @@ pub struct Relay {
     config: RelayConfig,
     shared: Shared,
     endpoint: quinn::Endpoint,
+    /// Hosts' attempts to connect that wait for their turn.
+    entrance: Entrance,
     client: watch::Sender<quinn::ClientConfig>,
     tasks: JoinSet<Result<(), std::io::Error>>,
     _admin: admin::AdminServer,
@@ -219,10 +223,15 @@ impl Relay {
             admin = %admin.address(),
             "ready: relay, {summary}"
         );
+        let counted = shared.clone();
+        let entrance = Entrance::new(AdmissionConfig::default(), move |reason| {
+            counted.lock().counts.hosts_closed.count(reason);
+        });
         Ok(Self {
             config,
             shared,
             endpoint,
+            entrance,
             client,
             tasks,
             _admin: admin,
@@ -246,16 +255,25 @@ impl Relay {
     pub async fn serve(&mut self) -> DaemonError {
         loop {
             tokio::select! {
-                incoming = self.endpoint.accept() => match incoming {
-                    Some(incoming) => self.take(incoming),
-                    // Only after `shut_down`, which takes the relay.
-                    None => std::future::pending().await,
-                },
+                biased;
                 Some(ended) = self.tasks.join_next() => match ended {
                     Ok(Ok(())) => {}
                     Ok(Err(error)) => return error.into(),
                     Err(error) => return ShardError::Panicked(error).into(),
                 },
+                // All that have come, before one of them is chosen.
+                incoming = self.endpoint.accept() => match incoming {
+                    Some(incoming) => self.take(incoming),
+                    // Only after `shut_down`, which takes the relay.
+                    None => std::future::pending().await,
+                },
+                (incoming, turn) = self.entrance.next() => {
+                    let shared = self.shared.clone();
+                    self.tasks.spawn(async move {
+                        host::serve(shared, incoming, turn).await;
+                        Ok(())
+                    });
+                }
             }
         }
     }
@@ -286,11 +304,7 @@ impl Relay {
             return incoming.refuse();
         }
         drop(state);
-        let shared = self.shared.clone();
-        self.tasks.spawn(async move {
-            host::serve(shared, incoming).await;
-            Ok(())
-        });
+        self.entrance.offer(incoming);
     }
 
     /// Takes new certificates, for connections from now on.

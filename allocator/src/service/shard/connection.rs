@@ -1,17 +1,16 @@
 //! One connection: its datagrams, its control stream, its end.
 
-use std::future::IntoFuture as _;
-use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use quinn::{Connection, ConnectionError, Incoming, RecvStream, SendStream, VarInt};
-use ratewright_proto::control::FrameDecoder;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use ratewright_proto::control::{FrameDecoder, MAX_FRAME_BYTES, MAX_HELLO_BYTES};
+use tokio::sync::Notify;
 
 use super::relayed;
 use super::state::Shared;
+use super::transport::KNOWN_WINDOW_BYTES;
+use crate::service::entrance::Turn;
 use crate::service::tls;
 
 /// A peer that does not take control bytes for this long is given up.
@@ -26,36 +25,28 @@ const DATAGRAM_BATCH: usize = 32;
 /// Bytes that are read from the control stream in one go.
 const READ_CHUNK_BYTES: usize = 64 * 1024;
 
-/// How long a peer may take for its handshake before another one is let begin with its own.
-const TURN_TIME: Duration = Duration::from_millis(500);
-
-/// Serves a connection from its handshake, which waits for one of `turns`, to its end.
-pub(super) async fn serve(shared: Shared, incoming: Incoming, turns: Arc<Semaphore>) {
+/// Serves a connection from its handshake, which has to be over within its turn, to its end.
+pub(super) async fn serve(shared: Shared, incoming: Incoming, turn: Turn) {
     let address = incoming.remote_address();
-    // Nobody closes it.
-    let Ok(turn) = turns.acquire_owned().await else {
-        return;
+    let rejected = |reason| {
+        let mut state = shared.lock();
+        let rejected = &mut state.hub.counts_mut().connections_rejected;
+        rejected.count(reason);
     };
-    let mut handshake = pin!(incoming.into_future());
-    let (turn, handshaken) = tokio::select! {
-        handshaken = &mut handshake => (Some(turn), handshaken),
-        () = tokio::time::sleep(TURN_TIME) => {
-            drop(turn);
-            (None, handshake.await)
-        }
+    let handshaken = async {
+        let connecting = turn.begin(incoming)?;
+        connecting.await
     };
-    let connection = match handshaken {
-        Ok(connection) => connection,
-        Err(error) => {
-            tracing::warn!(%address, %error, "handshake failed");
-            shared
-                .lock()
-                .hub
-                .counts_mut()
-                .connections_rejected
-                .count("handshake");
-            return;
-        }
+    let connection = tokio::select! {
+        handshaken = handshaken => match handshaken {
+            Ok(connection) => connection,
+            Err(error) => {
+                // Whoever can reach the port can have these written: not as a warning each.
+                tracing::debug!(%address, %error, "handshake failed");
+                return rejected("handshake");
+            }
+        },
+        () = turn.over() => return rejected("stalled"),
     };
     let Some(certificate) = tls::peer_certificate(&connection) else {
         connection.close(VarInt::from_u32(1), b"no certificate");
@@ -64,6 +55,7 @@ pub(super) async fn serve(shared: Shared, incoming: Incoming, turns: Arc<Semapho
     if tls::protocol(&connection).as_deref() == Some(ratewright_proto::relay::ALPN) {
         // A relay's hosts show their certificates within it.
         drop(turn);
+        connection.set_receive_window(VarInt::MAX);
         return relayed::serve(shared, connection, certificate).await;
     }
     let opened = shared.run(|state, now_ns| state.open(now_ns, &connection, certificate));
@@ -128,35 +120,46 @@ async fn serve_control(
     id: u32,
     connection: &Connection,
     outbox_ready: &Notify,
-    turn: Option<OwnedSemaphorePermit>,
+    turn: Turn,
 ) -> &'static str {
-    // A peer that never opens it says no Hello, for which the session's own timeout is.
     let accepted = async {
         tokio::select! {
             biased;
             accepted = connection.accept_bi() => accepted.map_err(|error| lost(&error)),
             reason = closing(shared, id, outbox_ready) => Err(reason),
+            () = turn.over() => Err("no_hello"),
         }
     };
     let (send, receive) = match accepted.await {
         Ok(streams) => streams,
         Err(reason) => return reason,
     };
-    drop(turn);
-    serve_streams(shared, id, send, receive, FrameDecoder::new(), outbox_ready).await
+    let introduction = Introduction {
+        turn,
+        connection: connection.clone(),
+    };
+    let decoder = FrameDecoder::new();
+    let control = (send, receive, decoder);
+    serve_streams(shared, id, control, Some(introduction), outbox_ready).await
 }
 
-/// Serves the two directions of a control stream until the session ends.
+/// A connection whose peer has still to introduce itself.
+pub(super) struct Introduction {
+    turn: Turn,
+    connection: Connection,
+}
+
+/// Serves the two directions of a control stream until the session ends. Its peer has to introduce itself first, in
+/// its turn unless it has none.
 pub(super) async fn serve_streams(
     shared: &Shared,
     id: u32,
-    send: SendStream,
-    receive: RecvStream,
-    decoder: FrameDecoder,
+    (send, receive, decoder): (SendStream, RecvStream, FrameDecoder),
+    introduction: Option<Introduction>,
     outbox_ready: &Notify,
 ) -> &'static str {
     tokio::select! {
-        reason = read_control(shared, id, receive, decoder) => reason,
+        reason = read_control(shared, id, receive, decoder, introduction) => reason,
         reason = write_control(shared, id, send, outbox_ready) => reason,
     }
 }
@@ -176,7 +179,10 @@ async fn read_control(
     id: u32,
     mut receive: RecvStream,
     mut decoder: FrameDecoder,
+    mut introduction: Option<Introduction>,
 ) -> &'static str {
+    let mut stranger = true;
+    decoder.set_max_bytes(MAX_HELLO_BYTES);
     loop {
         // What came with a relay's word on its host is there already.
         let broken = shared.run(|state, now_ns| {
@@ -195,11 +201,28 @@ async fn read_control(
             // The writer brings the refusal to the peer and ends the connection.
             std::future::pending::<()>().await;
         }
+        if stranger && !shared.lock().hub.awaits_hello(id) {
+            stranger = false;
+            decoder.set_max_bytes(MAX_FRAME_BYTES);
+            if let Some(introduction) = introduction.take() {
+                let window = VarInt::from_u32(KNOWN_WINDOW_BYTES);
+                introduction.connection.set_receive_window(window);
+            }
+        }
         while let Some(wait_ns) = shared.run(|state, now_ns| state.hub.control_wait_ns(now_ns, id))
         {
             tokio::time::sleep(Duration::from_nanos(wait_ns)).await;
         }
-        match receive.read_chunk(READ_CHUNK_BYTES, true).await {
+        let chunk = match &introduction {
+            None if stranger => receive.read_chunk(MAX_HELLO_BYTES, true).await,
+            None => receive.read_chunk(READ_CHUNK_BYTES, true).await,
+            Some(introduction) => tokio::select! {
+                biased;
+                chunk = receive.read_chunk(MAX_HELLO_BYTES, true) => chunk,
+                () = introduction.turn.over() => return "no_hello",
+            },
+        };
+        match chunk {
             Ok(Some(chunk)) => decoder.push(&chunk.bytes),
             Ok(None) => return "stream_finished",
             Err(_) => return "stream_lost",

@@ -21,12 +21,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quinn::VarInt;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 
+use super::admission::AdmissionConfig;
 use super::clock;
 use super::command::Command;
 use super::config::Config;
+use super::entrance::Entrance;
 use super::hub::{Hub, HubSettings, capacities_bps};
 use super::tls::ServerTls;
 use crate::engine::EngineError;
@@ -54,13 +56,6 @@ use grace::Grace;
 use port::Spins;
 pub(super) use state::OVERTAKEN_NS;
 use state::Shared;
-
-/// Handshakes in progress from which on a peer has to show that its address is its own.
-const UNVALIDATED_HANDSHAKES: usize = 256;
-
-/// Handshakes that are worked on at a time, Welcome included. More would only make each of them last longer, until
-/// none is over before its host has given it up and begins anew.
-const HANDSHAKES: usize = 32;
 
 /// Connections beyond the limit of sessions that may be in their handshake or at their end.
 const CONNECTION_SLACK: usize = 1_024;
@@ -110,8 +105,8 @@ pub struct Shard {
     endpoint: quinn::Endpoint,
     commands: mpsc::Receiver<Command>,
     tasks: JoinSet<()>,
-    /// Who has one may shake hands.
-    turns: Arc<Semaphore>,
+    /// Connection attempts that wait for their turn.
+    entrance: Entrance,
     max_sessions: usize,
     epoch: u64,
     /// Ended with the shard.
@@ -166,13 +161,19 @@ impl Shard {
         if shared.lock().engine.driven_by() == DrivenBy::Thread {
             tasks.spawn(serve_timers(shared.clone()));
         }
+        let counted = shared.clone();
+        let entrance = Entrance::new(AdmissionConfig::default(), move |reason| {
+            let mut state = counted.lock();
+            let rejected = &mut state.hub.counts_mut().connections_rejected;
+            rejected.count(reason);
+        });
         let max_sessions = config.limits.max_sessions as usize;
         Ok(Self {
             shared,
             endpoint,
             commands,
             tasks,
-            turns: Arc::new(Semaphore::new(HANDSHAKES)),
+            entrance,
             max_sessions,
             epoch,
             sealed,
@@ -196,11 +197,7 @@ impl Shard {
     pub async fn serve(&mut self) -> ShardError {
         loop {
             tokio::select! {
-                incoming = self.endpoint.accept() => match incoming {
-                    Some(incoming) => self.take(incoming),
-                    // Only after `shut_down`, which takes the shard.
-                    None => std::future::pending().await,
-                },
+                biased;
                 Some(command) = self.commands.recv() => self.execute(command),
                 Some(ended) = self.tasks.join_next() => match ended {
                     // Connections end; the rates' task ends when the engine did.
@@ -210,34 +207,30 @@ impl Shard {
                     Ok(()) => {}
                     Err(error) => return ShardError::Panicked(error),
                 },
+                // All that have come, before one of them is chosen.
+                incoming = self.endpoint.accept() => match incoming {
+                    Some(incoming) => self.take(incoming),
+                    // Only after `shut_down`, which takes the shard.
+                    None => std::future::pending().await,
+                },
+                (incoming, turn) = self.entrance.next() => {
+                    self.tasks.spawn(connection::serve(self.shared.clone(), incoming, turn));
+                }
             }
         }
     }
 
     fn take(&mut self, incoming: quinn::Incoming) {
-        let mut state = self.shared.lock();
-        let sessions = state.connection_count();
-        // Relays' connections and those that wait for their turn have a task too.
-        let connections = self.endpoint.open_connections().max(self.tasks.len());
-        if connections >= self.max_sessions + CONNECTION_SLACK {
-            state
-                .hub
-                .counts_mut()
-                .connections_rejected
-                .count("overload");
-            drop(state);
-            incoming.refuse();
-        } else if connections >= sessions + UNVALIDATED_HANDSHAKES
-            && !incoming.remote_address_validated()
-        {
-            drop(state);
-            // Fails only where the address was validated, which was asked just now.
-            let _ = incoming.retry();
-        } else {
-            drop(state);
-            let (shared, turns) = (self.shared.clone(), Arc::clone(&self.turns));
-            self.tasks.spawn(connection::serve(shared, incoming, turns));
+        // Sessions and handshakes have bounds of their own; relays' connections and those that end are counted here.
+        let connections = self.endpoint.open_connections();
+        if connections < self.max_sessions + CONNECTION_SLACK {
+            return self.entrance.offer(incoming);
         }
+        let mut state = self.shared.lock();
+        let rejected = &mut state.hub.counts_mut().connections_rejected;
+        rejected.count("overload");
+        drop(state);
+        incoming.refuse();
     }
 
     /// Answers the admin server. An asker that is gone needs no answer.

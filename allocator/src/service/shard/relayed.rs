@@ -334,7 +334,8 @@ async fn serve_host(shared: Shared, relay_id: u32, mut send: SendStream, mut rec
             return;
         }
     };
-    let reason = serve_streams(&shared, id, send, receive, decoder, &outbox_ready).await;
+    let control = (send, receive, decoder);
+    let reason = serve_streams(&shared, id, control, None, &outbox_ready).await;
     shared.run(|state, now_ns| state.detach(now_ns, relay_id, channel, id, reason));
 }
 

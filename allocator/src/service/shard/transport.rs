@@ -8,6 +8,7 @@ use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{EndpointConfig, IdleTimeout, ServerConfig, TokioRuntime, TransportConfig, VarInt};
 
 use ratewright_common::udp::widen_buffers;
+use ratewright_proto::control::MAX_HELLO_BYTES;
 
 use super::window::FixedWindowConfig;
 
@@ -28,8 +29,20 @@ const IDLE_TIMEOUT_MS: u32 = 12_000;
 /// Keeps the connection up while sealed datagrams carry the session, or the host says nothing.
 const KEEP_ALIVE: Duration = Duration::from_secs(4);
 
-/// Handshakes that wait for this endpoint at most.
-const MAX_INCOMING: usize = 4_096;
+/// Connection attempts that are held at most: those that wait for their turn, and those that are not looked at yet.
+const MAX_INCOMING: usize = 16_384;
+
+/// What is held of an attempt beyond its first packet: one sent anew, and no more.
+const INCOMING_BUFFER_BYTES: u64 = 2 << 10;
+
+/// Bytes of control streams that a peer may send before it has introduced itself.
+const STRANGER_WINDOW_BYTES: u32 = MAX_HELLO_BYTES as u32 + 16;
+
+/// The same once it has.
+pub(in crate::service) const KNOWN_WINDOW_BYTES: u32 = 4 << 20;
+
+/// How long a proof of one's address is good for: hosts come back with it at once.
+const RETRY_TOKEN_LIFETIME: Duration = Duration::from_secs(5);
 
 /// Settings of every connection.
 pub fn transport_config() -> TransportConfig {
@@ -51,8 +64,14 @@ pub fn transport_config() -> TransportConfig {
 /// What the endpoint serves new connections with.
 pub fn server_config(tls: Arc<QuicServerConfig>) -> ServerConfig {
     let mut config = ServerConfig::with_crypto(tls);
-    config.transport_config(Arc::new(transport_config()));
-    config.max_incoming(MAX_INCOMING);
+    let mut transport = transport_config();
+    transport.receive_window(VarInt::from_u32(STRANGER_WINDOW_BYTES));
+    config
+        .transport_config(Arc::new(transport))
+        .max_incoming(MAX_INCOMING)
+        .incoming_buffer_size(INCOMING_BUFFER_BYTES)
+        .incoming_buffer_size_total(INCOMING_BUFFER_BYTES * MAX_INCOMING as u64)
+        .retry_token_lifetime(RETRY_TOKEN_LIFETIME);
     config
 }
 

@@ -70,3 +70,26 @@ fn a_message_beyond_the_bound_is_not_encoded() {
         Err(SessionError::FrameTooLarge { .. })
     ));
 }
+
+#[test]
+fn a_smaller_bound_holds_until_it_is_raised() {
+    let mut decoder = FrameDecoder::new();
+    decoder.set_max_bytes(MAX_HELLO_BYTES);
+    decoder.push(&frame_of(&[1; MAX_HELLO_BYTES]));
+    assert_eq!(
+        decoder.next_frame(),
+        Ok(Some(&[1; MAX_HELLO_BYTES][..])),
+        "as large as may be"
+    );
+    decoder.push(&frame_of(&[2; MAX_HELLO_BYTES + 1])[..2]);
+    let refused = SessionError::FrameTooLarge {
+        bytes: MAX_HELLO_BYTES + 1,
+        max: MAX_HELLO_BYTES,
+    };
+    assert_eq!(decoder.next_frame(), Err(refused), "before its body came");
+    let mut known = FrameDecoder::new();
+    known.set_max_bytes(MAX_HELLO_BYTES);
+    known.set_max_bytes(usize::MAX);
+    known.push(&frame_of(&[3; MAX_HELLO_BYTES + 1]));
+    assert_eq!(known.next_frame(), Ok(Some(&[3; MAX_HELLO_BYTES + 1][..])));
+}

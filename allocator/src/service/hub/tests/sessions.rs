@@ -158,10 +158,41 @@ fn connections_that_say_nothing_are_bounded() {
     });
     let now_ns = world.now_ns;
     let opened = (0..1_000)
-        .take_while(|_| world.hub.open(now_ns, super::certificate_of(&[])).is_ok())
+        .take_while(|number| {
+            let name = number.to_string();
+            world
+                .hub
+                .open(now_ns, super::certificate_of(&[&name]))
+                .is_ok()
+        })
         .count();
     assert_eq!(opened, 2 + 256);
     assert_eq!(world.hub.counts().connections_rejected.get("table_full"), 1);
+}
+
+#[test]
+fn of_connections_of_one_certificate_that_say_nothing_the_newest_four_stand() {
+    let mut world = World::new(settings());
+    let open: Vec<u32> = (0..100)
+        .map(|_| {
+            let opened = world.hub.open(world.now_ns, super::certificate_of(&["h1"]));
+            opened.expect("there is room")
+        })
+        .collect();
+    let standing = open.iter().filter(|&&id| world.hub.awaits_hello(id));
+    assert!(standing.eq(&open[96..]));
+    let rejected = &world.hub.counts().connections_rejected;
+    assert_eq!(rejected.get("crowded_out"), 96);
+    // Each that goes makes room, and another certificate has its own.
+    world.hub.closed(world.now_ns, open[98], "lost");
+    let next = world.hub.open(world.now_ns, super::certificate_of(&["h1"]));
+    world
+        .hub
+        .open(world.now_ns, super::certificate_of(&["h2"]))
+        .expect("there is room");
+    for id in [open[96], open[97], open[99], next.expect("there is room")] {
+        assert!(world.hub.awaits_hello(id));
+    }
 }
 
 #[test]

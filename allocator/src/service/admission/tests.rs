@@ -1,0 +1,293 @@
+use std::net::{IpAddr, Ipv4Addr};
+
+use proptest::prelude::*;
+
+use super::{Admission, AdmissionConfig, Attempt, Offered, Step, Ticket};
+
+const MS: u64 = 1_000_000;
+
+fn host(number: u32) -> IpAddr {
+    Ipv4Addr::from(0x0a00_0000 + number).into()
+}
+
+fn attempt(source: IpAddr, patience_ms: u64) -> Attempt {
+    Attempt {
+        source,
+        validated: true,
+        patience_ns: Some(patience_ms * MS),
+    }
+}
+
+fn queue() -> Admission {
+    Admission::new(AdmissionConfig::default())
+}
+
+fn wait(queue: &mut Admission, now_ns: u64, source: IpAddr, patience_ms: u64) -> Ticket {
+    match queue.offer(now_ns, attempt(source, patience_ms)) {
+        Offered::Waits { ticket, .. } => ticket,
+        Offered::ShowAddress => panic!("the address was shown"),
+    }
+}
+
+/// All steps there are now.
+fn steps(queue: &mut Admission, now_ns: u64) -> Vec<Step> {
+    std::iter::from_fn(|| queue.next(now_ns)).collect()
+}
+
+fn begun(steps: &[Step]) -> Vec<Ticket> {
+    let begun = steps.iter().filter_map(|step| match step {
+        Step::Begin { ticket, .. } => Some(*ticket),
+        _ => None,
+    });
+    begun.collect()
+}
+
+#[test]
+fn an_address_that_was_not_shown_leaves_nothing_behind() {
+    let mut queue = queue();
+    for number in 0..100_000 {
+        let attempt = Attempt {
+            source: host(number),
+            validated: false,
+            patience_ns: None,
+        };
+        assert_eq!(queue.offer(0, attempt), Offered::ShowAddress);
+    }
+    assert_eq!((queue.waiting(), queue.under_way()), (0, 0));
+    assert_eq!(queue.next_timeout(), None);
+}
+
+#[test]
+fn a_host_alone_begins_at_once_and_has_until_its_patience_is_over() {
+    let mut queue = queue();
+    let ticket = wait(&mut queue, 5 * MS, host(1), 250);
+    let step = queue.next(6 * MS);
+    assert_eq!(
+        step,
+        Some(Step::Begin {
+            ticket,
+            deadline_ns: 255 * MS
+        })
+    );
+    assert_eq!(steps(&mut queue, 254 * MS), []);
+    assert_eq!(steps(&mut queue, 255 * MS), [Step::Close(ticket)]);
+    assert_eq!(queue.under_way(), 0);
+}
+
+#[test]
+fn stalled_handshakes_give_their_turns_up_long_before_they_end() {
+    let config = AdmissionConfig::default();
+    let mut queue = queue();
+    // All turns that an address may have, and more behind them.
+    for _ in 0..config.turns {
+        wait(&mut queue, 0, host(1), 2_000);
+    }
+    let first = steps(&mut queue, 0);
+    assert_eq!(begun(&first).len(), config.turns_per_address);
+    let turn_ns = queue.turn_ns();
+    assert!(turn_ns <= 100 * MS);
+    let then = steps(&mut queue, turn_ns);
+    assert_eq!(
+        begun(&then).len(),
+        config.turns - config.turns_per_address,
+        "the others begin, and nobody is closed: {then:?}"
+    );
+    assert_eq!(queue.under_way(), config.turns);
+}
+
+#[test]
+fn whoever_floods_waits_behind_itself() {
+    let mut queue = queue();
+    let config = AdmissionConfig::default();
+    for number in 0..1_000 {
+        // A whole /24 of flooding addresses.
+        wait(&mut queue, 0, host(number % 256), 1_000);
+    }
+    assert_eq!(begun(&steps(&mut queue, 0)).len(), config.turns_per_prefix);
+    let other = wait(&mut queue, 1, host(70_000), 250);
+    assert_eq!(begun(&steps(&mut queue, 1)), [other], "another prefix");
+    // In the flood's own prefix, an address with nothing under way is next.
+    let own = wait(&mut queue, 2, host(255), 250);
+    queue.left(other);
+    let neighbour = wait(&mut queue, 3, host(70_001), 250);
+    assert_eq!(begun(&steps(&mut queue, 3)), [neighbour]);
+    let turn_ns = queue.turn_ns();
+    let later = begun(&steps(&mut queue, turn_ns));
+    let at = later.iter().position(|&ticket| ticket == own);
+    assert!(at.is_some(), "{own:?} of {later:?}");
+}
+
+#[test]
+fn of_one_address_the_newest_is_next() {
+    let mut queue = Admission::new(AdmissionConfig {
+        turns: 1,
+        ..AdmissionConfig::default()
+    });
+    let tickets: Vec<_> = (0..4)
+        .map(|at| wait(&mut queue, at, host(1), 250))
+        .collect();
+    let mut order: Vec<Ticket> = Vec::new();
+    for _ in 0..4 {
+        let next = begun(&steps(&mut queue, 10));
+        order.extend(&next);
+        next.into_iter().for_each(|ticket| queue.left(ticket));
+    }
+    assert_eq!(order, tickets.into_iter().rev().collect::<Vec<_>>());
+}
+
+#[test]
+fn who_still_waits_is_told_and_who_has_gone_costs_nothing() {
+    let config = AdmissionConfig {
+        turns: 1,
+        ..AdmissionConfig::default()
+    };
+    let mut queue = Admission::new(config);
+    wait(&mut queue, 0, host(1), 2_000);
+    assert_eq!(begun(&steps(&mut queue, 0)).len(), 1);
+    let told = wait(&mut queue, 0, host(2), 40);
+    let refuse_ns = queue.next_timeout().expect("one waits");
+    assert!(refuse_ns < 40 * MS);
+    assert_eq!(steps(&mut queue, refuse_ns), [Step::Refuse(told)]);
+    let gone = wait(&mut queue, 0, host(3), 40);
+    assert_eq!(steps(&mut queue, 40 * MS), [Step::Drop(gone)]);
+    assert_eq!(queue.waiting(), 0);
+}
+
+#[test]
+fn a_full_queue_makes_room_at_the_cost_of_whoever_fills_it() {
+    let config = AdmissionConfig {
+        max_waiting: 100,
+        turns: 0,
+        ..AdmissionConfig::default()
+    };
+    let mut queue = Admission::new(config);
+    let hosts: Vec<_> = (0..10)
+        .map(|number| wait(&mut queue, 0, host(1_000 * number), 1_000))
+        .collect();
+    for _ in 0..5_000 {
+        match queue.offer(0, attempt(host(7), 1_000)) {
+            Offered::Waits { instead_of, .. } => {
+                let hit = instead_of.is_some_and(|ticket| hosts.contains(&ticket));
+                assert!(!hit, "a host had to go for the flood");
+            }
+            Offered::ShowAddress => panic!("the address was shown"),
+        }
+        assert!(queue.waiting() <= 100);
+    }
+}
+
+#[test]
+fn handshakes_that_stall_are_bounded_and_newer_ones_replace_them() {
+    let config = AdmissionConfig::default();
+    let mut queue = queue();
+    let host = wait(&mut queue, 0, host(70_000), 2_000);
+    let mut closed = 0;
+    for number in 0..20_000_u64 {
+        let now_ns = number * MS;
+        wait(
+            &mut queue,
+            now_ns,
+            super::tests::host(number as u32 % 300),
+            10_000,
+        );
+        for step in steps(&mut queue, now_ns) {
+            if let Step::Close(ticket) = step {
+                closed += 1;
+                assert!(ticket != host || now_ns >= 2_000 * MS, "the host is closed");
+            }
+        }
+        assert!(queue.under_way() <= config.turns + config.max_overdue + 1);
+    }
+    assert!(closed > 0);
+}
+
+#[test]
+fn turns_are_as_long_as_this_machine_is_slow_and_within_bounds() {
+    let mut queue = queue();
+    (0..100).for_each(|_| queue.took(400_000));
+    assert_eq!(queue.turn_ns(), 100 * MS);
+    (0..100).for_each(|_| queue.took(4 * MS));
+    assert!((200 * MS..300 * MS).contains(&queue.turn_ns()));
+    (0..100).for_each(|_| queue.took(u64::MAX));
+    assert_eq!(queue.turn_ns(), 1_000 * MS);
+}
+
+proptest! {
+    /// Whatever comes: bounds hold, no attempt gets two answers, none is forgotten without one.
+    #[test]
+    fn every_attempt_has_one_fate(
+        script in proptest::collection::vec((0..6_u8, 0..40_u32, 0..600_u64), 1..400),
+    ) {
+        let config = AdmissionConfig {
+            max_waiting: 20,
+            turns: 4,
+            turns_per_prefix: 3,
+            turns_per_address: 2,
+            max_overdue: 5,
+            ..AdmissionConfig::default()
+        };
+        let mut queue = Admission::new(config);
+        let mut now_ns = 0;
+        let mut waiting = std::collections::BTreeSet::new();
+        let mut under_way = Vec::new();
+        for (what, source, number) in script {
+            match what {
+                0..=2 => {
+                    let source = host(source * 100);
+                    if let Offered::Waits { ticket, instead_of } =
+                        queue.offer(now_ns, attempt(source, number))
+                    {
+                        prop_assert!(waiting.insert(ticket));
+                        if let Some(other) = instead_of {
+                            prop_assert!(waiting.remove(&other));
+                        }
+                    }
+                }
+                3 if !under_way.is_empty() => {
+                    let at = number as usize % under_way.len();
+                    queue.left(under_way.swap_remove(at));
+                }
+                4 => queue.took(number * MS / 100),
+                _ => now_ns += number * MS / 10,
+            }
+            while let Some(step) = queue.next(now_ns) {
+                match step {
+                    Step::Begin { ticket, deadline_ns } => {
+                        prop_assert!(waiting.remove(&ticket));
+                        prop_assert!(deadline_ns > now_ns);
+                        prop_assert!(deadline_ns <= now_ns + 4_000 * MS);
+                        under_way.push(ticket);
+                    }
+                    Step::Refuse(ticket) | Step::Drop(ticket) => {
+                        prop_assert!(waiting.remove(&ticket));
+                    }
+                    Step::Close(ticket) => {
+                        let at = under_way.iter().position(|&other| other == ticket);
+                        prop_assert!(at.is_some());
+                        under_way.swap_remove(at.expect("there"));
+                    }
+                }
+            }
+            prop_assert_eq!(queue.waiting(), waiting.len());
+            prop_assert_eq!(queue.under_way(), under_way.len());
+            prop_assert!(queue.waiting() <= config.max_waiting);
+            prop_assert!(queue.under_way() <= config.turns + config.max_overdue);
+            if let Some(next_ns) = queue.next_timeout() {
+                prop_assert!(next_ns > now_ns);
+            }
+        }
+        // In the end nobody is left over.
+        for ticket in under_way {
+            queue.left(ticket);
+        }
+        now_ns += 20_000 * MS;
+        while let Some(step) = queue.next(now_ns) {
+            if let Step::Begin { ticket, .. } = step {
+                queue.left(ticket);
+            }
+        }
+        prop_assert_eq!((queue.waiting(), queue.under_way()), (0, 0));
+        prop_assert!(queue.prefixes.is_empty());
+        prop_assert_eq!(queue.next_timeout(), None);
+    }
+}
