@@ -66,13 +66,13 @@ start_released = false
 
 # How datagrams travel. (restart to change)
 [transport]
-# "quic", or "udp" to offer sealed UDP datagrams too; hosts that they do not reach stay with QUIC.
+# "udp" offers hosts sealed UDP datagrams; those that they do not reach go on with QUIC, which "quic" leaves alone.
 # "dpdk": as "udp", through a network interface that is taken away from the kernel (builds with
 # `--features dpdk`; see docs/dpdk.md), which [transport.dpdk] describes.
-hot = "quic"
+hot = "udp"
 # Threads that serve sealed datagrams, each on a UDP port of its own.
 shards = 1
-# udp_port = 7601           # the first of those ports; else whichever are free
+# udp_port = 7601           # the first of those ports, for firewalls to know; else whichever are free
 # "aes-128-gcm", or "chacha20-poly1305" for processors without AES instructions.
 cipher = "aes-128-gcm"
 # Spin instead of sleeping: lower latency, at a core for each shard.

@@ -147,7 +147,7 @@ impl Default for Transport {
     fn default() -> Self {
         Self {
             dpdk: None,
-            sealed_udp: false,
+            sealed_udp: true,
             udp_shards: 1,
             udp_port: None,
             cipher: ratewright_proto::sealed::Cipher::default(),

@@ -179,9 +179,9 @@ key = "relay.key"
 
 # How datagrams travel between the hosts and this relay.
 [transport]
-# "quic", or "udp" to offer sealed UDP datagrams too.
-hot = "quic"
-# udp_port = 7601           # the port of sealed datagrams; else whichever is free
+# "udp" offers hosts sealed UDP datagrams; those that they do not reach go on with QUIC, which "quic" leaves alone.
+hot = "udp"
+# udp_port = 7601           # the port of sealed datagrams, for firewalls to know; else whichever is free
 # "aes-128-gcm", or "chacha20-poly1305" for processors without AES instructions.
 cipher = "aes-128-gcm"
 
@@ -227,13 +227,13 @@ mod tests {
             ("max_hosts = 4096", "hosts = 1", "unknown field"),
             (r#"listen = "0.0.0.0:7600""#, "", "listen is missing"),
             (
-                r#"hot = "quic""#,
+                r#"hot = "udp""#,
                 r#"hot = "tcp""#,
                 r#"must be "quic" or "udp""#,
             ),
             // The allocator's, which a relay would not heed.
             (
-                r#"hot = "quic""#,
+                r#"hot = "udp""#,
                 "hot = \"udp\"\nshards = 2",
                 "unknown field `shards`, expected one of `hot`, `udp_port`, `cipher`",
             ),
