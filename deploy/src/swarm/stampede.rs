@@ -83,7 +83,7 @@ pub fn run(
         Some(threads.iter().map(|(_, cpu_s)| cpu_s).sum::<f64>())
     };
     let cpu_before_s = cpu_s(target);
-    let net = Net::start(
+    let _net = Net::start(
         target.address,
         &target.authority,
         &target.identities,
