@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use tokio::sync::oneshot;
 
-use super::status::{HostFlows, ReleaseReport, Snapshot};
+use super::status::{HostFlows, ReleaseReport, Snapshot, Status};
 
 /// A request with the place for its answer.
 #[derive(Debug)]
@@ -12,10 +12,14 @@ pub enum Command {
     Ping(oneshot::Sender<()>),
     /// Take a snapshot.
     Snapshot(oneshot::Sender<Box<Snapshot>>),
+    /// Say everything that `/status` lists, too.
+    Status(oneshot::Sender<Box<Status>>),
     /// The flows of a host by its name; nothing if it has no session.
     Flows(String, oneshot::Sender<Option<HostFlows>>),
     /// Turn the kill switch.
     SetReleased(bool, oneshot::Sender<ReleaseReport>),
+    /// Whether a host may still act on a rate although the kill switch is on.
+    ReleaseWaits(oneshot::Sender<bool>),
     /// How far the kill switch has got.
     ReleaseReport(oneshot::Sender<ReleaseReport>),
     /// A link or switch failed, came back or changed its capacity.

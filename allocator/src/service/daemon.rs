@@ -9,6 +9,7 @@ use ratewright_proto::{SessionError, relay};
 use ratewright_topology::{PartitionError, Topology, TopologyError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
+use tokio::task::{JoinError, JoinHandle};
 
 use super::admin::logging::{LogControl, LogFilterError};
 use super::admin::{self, AdminError, AdminServer, AdminState, metrics};
@@ -16,9 +17,10 @@ use super::config::{Config, ConfigError};
 use super::health::Health;
 use super::hub::check_welcome;
 use super::shard::engine_link::EngineFactory;
-use super::shard::{Shard, ShardError, hub_settings};
+use super::shard::{EnginePlan, NewEngine, Shard, ShardError, hub_settings};
 use super::systemd;
 use super::tls::{self, ServerTls};
+use crate::engine::EngineError;
 
 /// Requests of the admin server that may wait.
 const COMMAND_QUEUE: usize = 64;
@@ -226,7 +228,18 @@ impl Daemon {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut watchdog = systemd::watchdog_interval().map(tokio::time::interval);
         systemd::ready();
+        // A reload: its files are being read; then its engine is being made; and whether to begin again after that.
+        let mut loading: Option<JoinHandle<Result<Loaded, DaemonError>>> = None;
+        let mut making: Option<JoinHandle<Result<NewEngine, EngineError>>> = None;
+        let mut loaded: Option<Loaded> = None;
+        let mut again = false;
         loop {
+            if again && loading.is_none() && making.is_none() {
+                again = false;
+                systemd::reloading();
+                let path = self.path.clone();
+                loading = Some(tokio::task::spawn_blocking(move || Loaded::load(&path)));
+            }
             tokio::select! {
                 error = self.shard.serve() => {
                     if matches!(error, ShardError::EngineDied) {
@@ -234,7 +247,20 @@ impl Daemon {
                     }
                     return Err(error.into());
                 }
-                () = received(&mut hangup) => self.reload(),
+                () = received(&mut hangup) => again = true,
+                read = worked_out(&mut loading) => {
+                    let read = read.map_err(ShardError::Panicked)?;
+                    if let Some((ready, engine)) = self.reloaded(read) {
+                        (loaded, making) = (Some(ready), Some(engine));
+                    }
+                }
+                made = worked_out(&mut making) => {
+                    match (made.map_err(ShardError::Panicked)?, loaded.take()) {
+                        (Ok(engine), Some(loaded)) => self.put_in_force(loaded, Some(engine)),
+                        (Err(error), _) => self.reject(&ShardError::from(error).into()),
+                        (Ok(_), None) => {}
+                    }
+                }
                 () = tick(watchdog.as_mut()) => systemd::watchdog(),
                 () = received(&mut terminate) => break,
                 () = received(&mut interrupt) => break,
@@ -248,27 +274,35 @@ impl Daemon {
         Ok(())
     }
 
-    /// Loads everything anew. What is wrong is logged in one line, and what was in force stays.
-    fn reload(&mut self) {
-        systemd::reloading();
-        match self.try_reload() {
-            Ok(summary) => {
-                self.shard.count_reload("ok");
-                tracing::info!("reloaded: {summary}");
+    /// Takes what was loaded anew. What is wrong is logged in one line, and what was in force stays.
+    fn reloaded(&mut self, loaded: Result<Loaded, DaemonError>) -> Option<MakingEngine> {
+        match loaded.and_then(|loaded| self.check_reload(loaded)) {
+            Ok((loaded, Some(plan))) => {
+                // Nobody waits for it to be made, either.
+                let making = tokio::task::spawn_blocking(|| plan.make());
+                Some((loaded, making))
+            }
+            Ok((loaded, None)) => {
+                self.put_in_force(loaded, None);
+                None
             }
             Err(error) => {
-                self.shard.count_reload("rejected");
-                tracing::error!(
-                    "reload rejected, the old configuration stays in force: {}",
-                    with_causes(&error)
-                );
+                self.reject(&error);
+                None
             }
         }
+    }
+
+    fn reject(&self, error: &DaemonError) {
+        self.shard.count_reload("rejected");
+        tracing::error!(
+            "reload rejected, the old configuration stays in force: {}",
+            with_causes(error)
+        );
         systemd::ready();
     }
 
-    fn try_reload(&mut self) -> Result<String, DaemonError> {
-        let loaded = Loaded::load(&self.path)?;
+    fn check_reload(&self, loaded: Loaded) -> Result<(Loaded, Option<EnginePlan>), DaemonError> {
         let keys = loaded.config.restart_keys_changed(&self.config);
         if !keys.is_empty() {
             let path = self.path.display().to_string();
@@ -277,21 +311,54 @@ impl Daemon {
                 keys: keys.join(", "),
             });
         }
+        let topology = self.another_topology(&loaded);
+        let plan = self
+            .shard
+            .engine_plan(&self.config, &loaded.config, topology);
+        Ok((loaded, plan))
+    }
+
+    /// The topology of a reload, if it is another. Failures that were notified since the start outlive a reload of
+    /// the same.
+    fn another_topology<'a>(&self, loaded: &'a Loaded) -> Option<&'a Topology> {
+        Some(&loaded.topology).filter(|topology| **topology != self.topology)
+    }
+
+    /// Nothing refuses from here on.
+    fn put_in_force(&mut self, loaded: Loaded, engine: Option<NewEngine>) {
         let summary = loaded.summary();
-        // Failures that were notified since the start outlive a reload of the same topology.
-        let topology = (loaded.topology != self.topology).then(|| loaded.topology.clone());
+        let topology = self.another_topology(&loaded).cloned();
         self.shard
-            .reload(&self.config, &loaded.config, topology, loaded.tls)?;
-        // Last, since the engine may refuse, and then nothing is to change. The filter was checked.
-        if loaded.config.log != self.config.log {
-            self.log.set(&loaded.config.log)?;
+            .reload(&loaded.config, topology, loaded.tls, engine);
+        // The filter was checked with the rest.
+        if loaded.config.log != self.config.log
+            && let Err(error) = self.log.set(&loaded.config.log)
+        {
+            tracing::error!("the log filter stays: {}", with_causes(&error));
         }
         for warning in loaded.config.warnings() {
             tracing::warn!("{warning}");
         }
         self.config = loaded.config;
         self.topology = loaded.topology;
-        Ok(summary)
+        self.shard.count_reload("ok");
+        tracing::info!("reloaded: {summary}");
+        systemd::ready();
+    }
+}
+
+/// A configuration whose engine is being made.
+type MakingEngine = (Loaded, JoinHandle<Result<NewEngine, EngineError>>);
+
+/// Waits for what a thread works out, if one does.
+async fn worked_out<T>(working: &mut Option<JoinHandle<T>>) -> Result<T, JoinError> {
+    match working {
+        Some(handle) => {
+            let result = handle.await;
+            *working = None;
+            result
+        }
+        None => std::future::pending().await,
     }
 }
 

@@ -144,6 +144,12 @@ pub struct Counts {
     pub starts: u64,
     /// Flowlet ends taken.
     pub ends: u64,
+    /// Active flows that were said to use more or less than before.
+    pub demand_changes: u64,
+    /// Those of them that waited, since their host or all hosts together had told too many.
+    pub demand_changes_deferred: u64,
+    /// Paths that were looked for in the topology.
+    pub paths: u64,
     /// Flows that found another path after a change of the topology.
     pub reroutes: u64,
     /// Rates handed to sessions.
@@ -235,11 +241,24 @@ impl Reasons {
     }
 }
 
-/// Everything that the admin server needs, taken at one moment.
+/// How many sessions, links and words about external traffic `/status` lists.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Hosts with a session.
+    pub sessions: u64,
+    /// Links that carry nothing, because they or a switch failed.
+    pub links_down: u64,
+    /// Links with traffic that is not ours, as it was told.
+    pub external: u64,
+}
+
+/// Everything that the admin server needs, taken at one moment, without what `/status` lists.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
     /// The body of `/status`.
     pub status: Status,
+    /// How many there are of what the body lists.
+    pub totals: Totals,
     /// Counts since the start.
     pub counts: Counts,
     /// Sealed datagrams.

@@ -65,6 +65,11 @@ fn describe() {
             "Largest load over capacity before normalisation in the last iteration.",
         ),
         (
+            "ratewright_allocator_build_info",
+            Unit::Count,
+            "1, with the version of this binary as a label.",
+        ),
+        (
             "ratewright_allocator_optimality_gap_ratio",
             Unit::Count,
             "Relative duality gap of the last iteration: distance from the optimum.",
@@ -84,6 +89,18 @@ fn describe() {
         (
             "ratewright_allocator_reroutes_total",
             "Flows that found another path after a change of the topology.",
+        ),
+        (
+            "ratewright_allocator_demand_changes_total",
+            "Active flows that were said to use more or less than before.",
+        ),
+        (
+            "ratewright_allocator_demand_changes_deferred_total",
+            "Those of them that waited, since their host or all hosts together told too many.",
+        ),
+        (
+            "ratewright_allocator_paths_total",
+            "Paths that were looked for in the topology.",
         ),
         (
             "ratewright_allocator_flows_left_alone_total",
@@ -196,6 +213,7 @@ fn by_reason(name: &'static str, reasons: &Reasons) {
 pub fn publish(snapshot: &Snapshot) {
     let Snapshot {
         status,
+        totals,
         counts,
         sealed,
         port,
@@ -207,10 +225,7 @@ pub fn publish(snapshot: &Snapshot) {
     sealed.for_each(|name, count| {
         counter!("ratewright_allocator_sealed_total", "kind" => name).absolute(count);
     });
-    set(
-        "ratewright_allocator_sessions",
-        status.sessions.len() as u64,
-    );
+    set("ratewright_allocator_sessions", totals.sessions);
     set("ratewright_allocator_flows", status.flows);
     set(
         "ratewright_allocator_flows_left_alone",
@@ -218,13 +233,10 @@ pub fn publish(snapshot: &Snapshot) {
     );
     set("ratewright_allocator_released", u64::from(status.released));
     set("ratewright_allocator_topology_epoch", status.topology_epoch);
-    set(
-        "ratewright_allocator_links_down",
-        status.links_down.len() as u64,
-    );
+    set("ratewright_allocator_links_down", totals.links_down);
     set(
         "ratewright_allocator_links_with_external_load",
-        status.external.len() as u64,
+        totals.external,
     );
     gauge!("ratewright_allocator_max_link_load_ratio").set(status.optimality.max_link_load);
     gauge!("ratewright_allocator_optimizer_overload_ratio").set(engine.max_overload);
@@ -235,6 +247,10 @@ pub fn publish(snapshot: &Snapshot) {
 
     counter!("ratewright_allocator_flowlet_starts_total").absolute(counts.starts);
     counter!("ratewright_allocator_flowlet_ends_total").absolute(counts.ends);
+    counter!("ratewright_allocator_demand_changes_total").absolute(counts.demand_changes);
+    counter!("ratewright_allocator_demand_changes_deferred_total")
+        .absolute(counts.demand_changes_deferred);
+    counter!("ratewright_allocator_paths_total").absolute(counts.paths);
     counter!("ratewright_allocator_reroutes_total").absolute(counts.reroutes);
     counter!("ratewright_allocator_rate_updates_total").absolute(counts.updates);
     counter!("ratewright_allocator_rate_updates_stale_total").absolute(counts.updates_stale);

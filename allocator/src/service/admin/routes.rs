@@ -28,6 +28,9 @@ use crate::service::status::{ReleaseReport, Snapshot};
 /// The service thread answers within microseconds; one that does not answer in this time is stuck.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// All flows are looked at, a few at a time, before a change of the topology is reported.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// How often the progress of the kill switch is looked at while a request waits for it.
 const RELEASE_POLL: Duration = Duration::from_millis(5);
 
@@ -65,6 +68,15 @@ impl AdminState {
         &self,
         command: impl FnOnce(oneshot::Sender<T>) -> Command,
     ) -> Result<T, Stuck> {
+        self.ask_for(ANSWER_TIMEOUT, command).await
+    }
+
+    /// As [`ask`](Self::ask), for what the service thread does a piece at a time.
+    async fn ask_for<T>(
+        &self,
+        timeout: Duration,
+        command: impl FnOnce(oneshot::Sender<T>) -> Command,
+    ) -> Result<T, Stuck> {
         let (sender, receiver) = oneshot::channel();
         let asked = async {
             self.commands
@@ -73,7 +85,7 @@ impl AdminState {
                 .map_err(|_| Stuck)?;
             receiver.await.map_err(|_| Stuck)
         };
-        tokio::time::timeout(ANSWER_TIMEOUT, asked)
+        tokio::time::timeout(timeout, asked)
             .await
             .map_err(|_| Stuck)?
     }
@@ -138,7 +150,7 @@ async fn metrics_text(State(state): State<AdminState>) -> Result<Response, Stuck
 }
 
 async fn status(State(state): State<AdminState>) -> Result<Response, Stuck> {
-    Ok(Json(state.snapshot().await?.status).into_response())
+    Ok(Json(state.ask(Command::Status).await?).into_response())
 }
 
 /// Which host's flows are asked for.
@@ -181,17 +193,16 @@ async fn set_log_level(State(state): State<AdminState>, body: String) -> Respons
 /// Turns the switch on, then waits for the hosts' word, for a little more than a lease: after a lease,
 /// the rates of those that did not answer have run out, which is as good.
 async fn release(State(state): State<AdminState>) -> Result<Json<ReleaseReport>, Stuck> {
-    let mut report = state.ask(|reply| Command::SetReleased(true, reply)).await?;
+    let report = state.ask(|reply| Command::SetReleased(true, reply)).await?;
     let polls = (Duration::from_millis(report.lease_ms) + ANSWER_TIMEOUT).as_millis()
         / RELEASE_POLL.as_millis();
     for _ in 0..polls {
-        if report.waiting.is_empty() || !report.released {
+        if !state.ask(Command::ReleaseWaits).await? {
             break;
         }
         tokio::time::sleep(RELEASE_POLL).await;
-        report = state.ask(Command::ReleaseReport).await?;
     }
-    Ok(Json(report))
+    Ok(Json(state.ask(Command::ReleaseReport).await?))
 }
 
 async fn resume(State(state): State<AdminState>) -> Result<Json<ReleaseReport>, Stuck> {
@@ -217,7 +228,9 @@ fn parse<T: DeserializeOwned>(body: &[u8], example: &str) -> Result<T, Box<Respo
 
 async fn change(state: &AdminState, change: TopologyChange) -> Result<Response, Stuck> {
     let answer = state
-        .ask(|reply| Command::ChangeTopology(change, reply))
+        .ask_for(CHANGE_TIMEOUT, |reply| {
+            Command::ChangeTopology(change, reply)
+        })
         .await?;
     Ok(answer.map_or_else(refused_change, |report| Json(report).into_response()))
 }

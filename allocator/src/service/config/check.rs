@@ -395,6 +395,18 @@ impl Checker<'_> {
                 "limits.max_starts_per_s",
                 100_000_000,
             )?,
+            max_total_starts_per_s: self.count(
+                raw.max_total_starts_per_s,
+                default.max_total_starts_per_s,
+                "limits.max_total_starts_per_s",
+                1_000_000_000,
+            )?,
+            max_demand_changes_per_s: self.count(
+                raw.max_demand_changes_per_s,
+                default.max_demand_changes_per_s,
+                "limits.max_demand_changes_per_s",
+                100_000_000,
+            )?,
             max_datagrams_per_s: self.count(
                 raw.max_datagrams_per_s,
                 default.max_datagrams_per_s,

@@ -111,12 +111,24 @@ impl Checker<'_> {
             }
             rate => rate.map(Spanned::into_inner),
         };
+        let measured_demand = match raw.demand {
+            None => Class::default().measured_demand,
+            Some(demand) => match demand.get_ref().as_str() {
+                "measured" => true,
+                "ignored" => false,
+                _ => {
+                    let expected = r#"must be "measured" or "ignored""#;
+                    return Err(self.wrong("class.demand", &demand, expected));
+                }
+            },
+        };
         Ok(Class {
             id,
             name: name_field.into_inner(),
             utility,
             weight,
             max_rate_bps,
+            measured_demand,
         })
     }
 

@@ -94,6 +94,11 @@ max_flows_per_session = 16384
 max_flows = 1000000
 # Flowlet starts that are taken from one session in a second; datagrams beyond wait.
 max_starts_per_s = 200000
+# Flowlet starts and changes of demands that are taken from all sessions in a second. Flows that start beyond it stay
+# with plain TCP until there is room; changes wait.
+max_total_starts_per_s = 1000000
+# Changes of active flows' demands that are taken from one session in a second; the newest of each flow waits.
+max_demand_changes_per_s = 20000
 # Datagrams of any content that are taken from one session in a second; those beyond are dropped.
 max_datagrams_per_s = 200000
 # Bytes of one session's control stream that are read in a second; the sender waits for the rest.
@@ -118,4 +123,7 @@ name = "default"
 utility = "log"             # proportional fairness; or "alpha" with alpha = 2.0
 weight = 1.0
 # max_rate_bps = 1000000000 # no flow of the class gets more
+# "measured": a flow that uses less than its share, as its host measures, leaves the rest to others. "ignored": it keeps
+# its share, used or not.
+demand = "measured"
 "#;

@@ -167,6 +167,12 @@ pub struct Limits {
     pub max_flows: u32,
     /// Flowlet starts of one session that are taken in a second, on average.
     pub max_starts_per_s: u32,
+    /// Flowlet starts, and changes of what active flows can use, of all sessions that are taken in a second, on
+    /// average. Flows beyond stay with plain TCP until there is room, and changes wait.
+    pub max_total_starts_per_s: u32,
+    /// Changes of what active flows of one session can use that are taken in a second, on average. Of those
+    /// beyond, each flow's newest is taken later.
+    pub max_demand_changes_per_s: u32,
     /// Datagrams of one session that are taken in a second, on average.
     pub max_datagrams_per_s: u32,
     /// Bytes of one session's control stream that are taken in a second, on average; every frame
@@ -199,6 +205,9 @@ pub struct Class {
     pub weight: f64,
     /// No flow of the class gets more than this.
     pub max_rate_bps: Option<u64>,
+    /// A flow gets no more than its host says that it can use, and others get the rest; else its share, used
+    /// or not.
+    pub measured_demand: bool,
 }
 
 impl Config {
@@ -291,6 +300,9 @@ impl Default for Limits {
             max_flows_per_session: 16_384,
             max_flows: 1_000_000,
             max_starts_per_s: 200_000,
+            // All flows within a second, after a restart.
+            max_total_starts_per_s: 1_000_000,
+            max_demand_changes_per_s: 20_000,
             max_datagrams_per_s: 200_000,
             max_control_bytes_per_s: 4 << 20,
         }
@@ -305,6 +317,7 @@ impl Default for Class {
             utility: Utility::Log,
             weight: 1.0,
             max_rate_bps: None,
+            measured_demand: true,
         }
     }
 }

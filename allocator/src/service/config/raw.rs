@@ -89,6 +89,8 @@ pub(super) struct RawLimits {
     pub(super) max_flows_per_session: Field<u64>,
     pub(super) max_flows: Field<u64>,
     pub(super) max_starts_per_s: Field<u64>,
+    pub(super) max_total_starts_per_s: Field<u64>,
+    pub(super) max_demand_changes_per_s: Field<u64>,
     pub(super) max_datagrams_per_s: Field<u64>,
     pub(super) max_control_bytes_per_s: Field<u64>,
 }
@@ -110,4 +112,5 @@ pub(super) struct RawClass {
     pub(super) alpha: Field<f64>,
     pub(super) weight: Field<f64>,
     pub(super) max_rate_bps: Field<u64>,
+    pub(super) demand: Field<String>,
 }

@@ -14,7 +14,7 @@ use crate::engine::EngineEvent;
 use crate::service::config::{CONTROL_FRAME_COST_BYTES, Class};
 
 use super::network::snapshot_of;
-use super::session::{Peer, Place, Release};
+use super::session::{Peer, Release};
 use super::{Hub, HubSettings, reasons};
 
 /// What hosts are told of the classes.
@@ -118,9 +118,8 @@ impl Hub {
         {
             match event {
                 ServerEvent::Hello(hello) => self.hello(now_ns, id, hello),
-                ServerEvent::Start(record) | ServerEvent::Update(record) => {
-                    self.start(now_ns, id, record);
-                }
+                ServerEvent::Start(record) => self.start(now_ns, id, record),
+                ServerEvent::Update(record) => self.update(now_ns, id, record),
                 ServerEvent::End(flow) => self.end(id, flow),
                 ServerEvent::ReleaseAck {
                     released,
@@ -225,10 +224,11 @@ impl Hub {
             let reason = format!("{max_sessions} hosts have a session, which is the limit");
             return self.refuse(now_ns, id, RefusalCode::TableFull, reason, true);
         }
+        let topology = self.snapshot();
         let admission = Admission {
             session: id,
             host_id: host.0,
-            topology: self.snapshot.clone(),
+            topology,
             classes: class_infos(&self.settings.classes),
             threshold: self.settings.threshold,
             released: self.is_released(),
@@ -245,6 +245,7 @@ impl Hub {
             return self.refuse(now_ns, id, RefusalCode::ProtocolError, reason, true);
         }
         session.release = if released {
+            self.unanswered.push_back((now_ns, id));
             Release::Waiting { since_ns: now_ns }
         } else {
             Release::No
@@ -338,12 +339,9 @@ impl Hub {
         if refused {
             self.counts.sessions_refused.count(reason);
         }
-        let had_flows = session
-            .flows
-            .values()
-            .any(|flow| flow.place == Place::Engine);
+        let had_flows = self.tallies.forget(session);
         session.flows.clear();
-        self.placed -= std::mem::take(&mut session.placed);
+        session.deferred_ns = None;
         if had_flows {
             self.engine_events.push_back(EngineEvent::DropSession(id));
         }

@@ -5,7 +5,7 @@
 //! Whatever is told costs a link at most [`external_share`](super::HubSettings::external_share) of its
 //! capacity, and only until it expires: a feed that lies or has died does bounded harm.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use arrayvec::ArrayVec;
 use ratewright_topology::{LinkId, Topology};
@@ -43,7 +43,11 @@ struct OnLink {
 
 /// What was told of all links.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct ExternalLoads(BTreeMap<LinkId, OnLink>);
+pub(super) struct ExternalLoads {
+    links: BTreeMap<LinkId, OnLink>,
+    /// When words expire, earliest first: the next one is asked for with every batch of datagrams.
+    due: BTreeSet<(u64, LinkId)>,
+}
 
 /// What may be handed out of a link, and at most to its dummy flow, in bit/s.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -61,7 +65,7 @@ impl ExternalLoads {
         let whole_bps = topology.effective_capacity_bps(link) as f64;
         let most_bps = whole_bps * share;
         let load_bps = self
-            .0
+            .links
             .get(&link)
             .map_or(0.0, |on_link| (on_link.load_bps as f64).min(most_bps));
         Room {
@@ -79,13 +83,36 @@ impl ExternalLoads {
     /// The links of `before` by their ends' names, in `after`; those that are not there are forgotten.
     pub(super) fn move_to(&mut self, before: &Topology, after: &Topology) {
         let node = |name: &str| after.node_by_name(name);
-        let known = std::mem::take(&mut self.0);
-        self.0.extend(known.into_iter().filter_map(|(link, load)| {
-            let link = before.links().get(link.index())?;
-            let from = node(before.node_name(link.from))?;
-            let to = node(before.node_name(link.to))?;
-            Some((after.link_between(from, to)?, load))
-        }));
+        let known = std::mem::take(self);
+        for (link, load) in known.links {
+            let same = before.links().get(link.index()).and_then(|link| {
+                let from = node(before.node_name(link.from))?;
+                let to = node(before.node_name(link.to))?;
+                after.link_between(from, to)
+            });
+            if let Some(link) = same {
+                self.insert(link, load);
+            }
+        }
+    }
+
+    fn insert(&mut self, link: LinkId, on_link: OnLink) {
+        self.remove(link);
+        self.due.extend(on_link.until_ns.map(|at_ns| (at_ns, link)));
+        self.links.insert(link, on_link);
+    }
+
+    fn remove(&mut self, link: LinkId) {
+        if let Some(before) = self.links.remove(&link)
+            && let Some(until_ns) = before.until_ns
+        {
+            self.due.remove(&(until_ns, link));
+        }
+    }
+
+    /// How many links.
+    pub(super) fn len(&self) -> usize {
+        self.links.len()
     }
 }
 
@@ -111,7 +138,7 @@ impl Hub {
         let link = self.link_named(&told.from, &told.to)?;
         let placed = self
             .external
-            .0
+            .links
             .get(&link)
             .is_some_and(|before| before.placed);
         let on_link = OnLink {
@@ -131,15 +158,13 @@ impl Hub {
 
     /// Forgets what has expired.
     pub fn expire_external_loads(&mut self, now_ns: u64) {
-        let due = |on_link: &OnLink| on_link.until_ns.is_some_and(|until_ns| until_ns <= now_ns);
-        let expired: Vec<(LinkId, OnLink)> = self
-            .external
-            .0
-            .iter()
-            .filter(|(_, on_link)| due(on_link))
-            .map(|(&link, on_link)| (link, on_link.clone()))
-            .collect();
-        for (link, before) in expired {
+        while let Some(&(until_ns, link)) = self.external.due.first()
+            && until_ns <= now_ns
+        {
+            self.external.due.pop_first();
+            let Some(before) = self.external.links.get(&link) else {
+                continue;
+            };
             tracing::info!(
                 link = link_name(&self.topology, link),
                 "external load expired"
@@ -148,7 +173,7 @@ impl Hub {
                 load_bps: 0,
                 flows: 0.0,
                 until_ns: None,
-                ..before
+                ..before.clone()
             };
             self.replace_external(link, nothing);
         }
@@ -156,21 +181,31 @@ impl Hub {
 
     /// When [`expire_external_loads`](Self::expire_external_loads) has something to do.
     pub fn next_external_expiry(&self) -> Option<u64> {
-        self.external.0.values().filter_map(|l| l.until_ns).min()
+        self.external.due.first().map(|&(until_ns, _)| until_ns)
     }
 
-    /// What was told of links, and what came of it.
-    pub(super) fn external_status(&self, now_ns: u64) -> Vec<ExternalStatus> {
-        let status = |(&link, on_link): (&LinkId, &OnLink)| ExternalStatus {
-            name: link_name(&self.topology, link),
-            load_bps: on_link.load_bps,
-            flows: on_link.flows,
-            granted_bps: on_link.granted_bps,
-            expires_in_ms: on_link
-                .until_ns
-                .map(|until_ns| until_ns.saturating_sub(now_ns) / 1_000_000),
-        };
-        self.external.0.iter().map(status).collect()
+    /// What was told of links, and what came of it, of so many links at most from `from` on. Returns where to go on,
+    /// if there are more.
+    pub fn external_status(
+        &self,
+        now_ns: u64,
+        from: u32,
+        most: usize,
+        into: &mut Vec<ExternalStatus>,
+    ) -> Option<u32> {
+        let mut rest = self.external.links.range(LinkId(from)..);
+        for (&link, on_link) in rest.by_ref().take(most) {
+            into.push(ExternalStatus {
+                name: link_name(&self.topology, link),
+                load_bps: on_link.load_bps,
+                flows: on_link.flows,
+                granted_bps: on_link.granted_bps,
+                expires_in_ms: on_link
+                    .until_ns
+                    .map(|until_ns| until_ns.saturating_sub(now_ns) / 1_000_000),
+            });
+        }
+        rest.next().map(|(link, _)| link.0)
     }
 
     fn room(&self, link: LinkId) -> Room {
@@ -180,7 +215,7 @@ impl Hub {
 
     fn replace_external(&mut self, link: LinkId, on_link: OnLink) {
         let before = self.room(link);
-        self.external.0.insert(link, on_link);
+        self.external.insert(link, on_link);
         let capacity_bps = self.room(link).capacity_bps;
         if capacity_bps != before.capacity_bps {
             self.engine_events.push_back(EngineEvent::Capacity {
@@ -189,18 +224,18 @@ impl Hub {
             });
         }
         self.place_dummy(link);
-        if let Some(now) = self.external.0.get(&link)
+        if let Some(now) = self.external.links.get(&link)
             && now.load_bps == 0
             && now.flows == 0.0
         {
-            self.external.0.remove(&link);
+            self.external.remove(link);
         }
     }
 
     /// Puts a link's dummy flow before the engine as it is to be now, or takes it away.
     fn place_dummy(&mut self, link: LinkId) {
         let room = self.room(link);
-        let Some(on_link) = self.external.0.get_mut(&link) else {
+        let Some(on_link) = self.external.links.get_mut(&link) else {
             return;
         };
         let key = FlowKey::new(EXTERNAL_SESSION, link.0);
@@ -227,16 +262,16 @@ impl Hub {
 
     /// Puts all dummy flows before an engine that knows none.
     pub(super) fn restart_dummies(&mut self) {
-        for on_link in self.external.0.values_mut() {
+        for on_link in self.external.links.values_mut() {
             on_link.placed = false;
         }
-        let links: Vec<LinkId> = self.external.0.keys().copied().collect();
+        let links: Vec<LinkId> = self.external.links.keys().copied().collect();
         self.renew_dummies(links);
     }
 
     /// The engine's rate for a dummy flow.
     pub(super) fn on_dummy_rate(&mut self, link: u32, rate_bps: f64) {
-        if let Some(on_link) = self.external.0.get_mut(&LinkId(link)) {
+        if let Some(on_link) = self.external.links.get_mut(&LinkId(link)) {
             on_link.granted_bps = rate_bps;
         }
     }

@@ -9,6 +9,15 @@ use super::external::EXTERNAL_SESSION;
 use super::session::{Flow, LeftAlone, Place};
 use super::{Hub, MAX_ENGINE_BACKLOG};
 
+/// How long a flow waits for credit of all sessions' budget before it is looked at again.
+const CREDIT_RETRY_NS: u64 = 100_000_000;
+
+/// A session whose own budget is used up waits at least so long, so that its flows are served together.
+const LEAST_WAIT_NS: u64 = 1_000_000;
+
+/// Flows that waited for credit and are served in one go.
+const DEFERRED_AT_ONCE: usize = 256;
+
 impl Hub {
     /// Takes one datagram of a session; true if it was taken. One that cannot be taken changes nothing
     /// but a counter.
@@ -87,24 +96,137 @@ impl Hub {
         };
         self.counts.starts += 1;
         session.starts.spend(1);
-        let slot = record.flow().slot();
-        if let Some(old) = session.flows.get(slot).copied()
+        if let Some(old) = session.flows.get(record.flow().slot()).copied()
             && old.id() != record.flow()
         {
             // The slot's next flowlet: the end of the one before was lost or overtaken.
             self.end(id, old.id());
         }
-        let place = self.place(now_ns, id, &record);
-        if let Some(session) = self.sessions.get_mut(&id) {
-            session.flows.insert(
-                slot,
-                Flow {
-                    record,
-                    place,
-                    answered: false,
-                },
-            );
+        let budgeted = self.starts.has_credit(now_ns);
+        if budgeted {
+            self.starts.spend(1);
         }
+        self.place(now_ns, id, &record, budgeted);
+        if !budgeted {
+            self.defer(id, record.flow().slot(), now_ns + CREDIT_RETRY_NS);
+        }
+    }
+
+    /// An active flowlet is described anew. Where it only uses more or less than before, its path is not
+    /// looked for.
+    pub(super) fn update(&mut self, now_ns: u64, id: u32, record: StartRecord) {
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        let slot = record.flow().slot();
+        let engine = self.engine;
+        let Some(flow) = session.flows.get_mut(slot).filter(|flow| {
+            flow.place == Place::Engine && flow.record.with_demand(record.demand()) == record
+        }) else {
+            return self.start(now_ns, id, record);
+        };
+        self.counts.demand_changes += 1;
+        let more = demand_bps(&record) > demand_bps(&flow.record);
+        flow.record = record;
+        // One that is yet to be put before the engine will be with this record.
+        if flow.engine != engine || self.demands_ignored[usize::from(record.class())] {
+            return;
+        }
+        flow.answered &= !more;
+        if session.flows.deferred() > 0 {
+            // Behind those that have waited longer.
+            session.flows.defer(slot);
+            return;
+        }
+        match self.demand_credit(now_ns, id) {
+            Ok(()) => self.tell_demand(id, slot),
+            Err(retry_ns) => {
+                self.counts.demand_changes_deferred += 1;
+                self.defer(id, slot, retry_ns);
+            }
+        }
+    }
+
+    /// Takes credit for a change of a demand, of the session's and of all sessions'.
+    ///
+    /// # Errors
+    /// There is none. It may be asked for again at this time.
+    fn demand_credit(&mut self, now_ns: u64, id: u32) -> Result<(), u64> {
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return Ok(());
+        };
+        if let Some(wait_ns) = session.demands.wait_ns(now_ns) {
+            return Err(now_ns + wait_ns.max(LEAST_WAIT_NS));
+        }
+        if !self.starts.has_credit(now_ns) {
+            return Err(now_ns + CREDIT_RETRY_NS);
+        }
+        session.demands.spend(1);
+        self.starts.spend(1);
+        Ok(())
+    }
+
+    /// The flow on a slot waits for credit.
+    fn defer(&mut self, id: u32, slot: u32, retry_ns: u64) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.flows.defer(slot);
+            session.deferred_ns.get_or_insert(retry_ns);
+            // For its timeout.
+            self.touch(id);
+        }
+    }
+
+    /// Sees to the flows of a session that waited for credit, as far as there is some, and to few enough that
+    /// others do not wait for it.
+    pub(super) fn serve_deferred(&mut self, now_ns: u64, id: u32) {
+        for _ in 0..DEFERRED_AT_ONCE {
+            let waits = self
+                .sessions
+                .get_mut(&id)
+                .is_some_and(|session| session.flows.deferred() > 0);
+            if !waits {
+                break;
+            }
+            let credit = self.demand_credit(now_ns, id);
+            let Some(session) = self.sessions.get_mut(&id) else {
+                return;
+            };
+            if let Err(retry_ns) = credit {
+                session.deferred_ns = Some(retry_ns);
+                return;
+            }
+            let Some(slot) = session.flows.pop_deferred() else {
+                break;
+            };
+            match session.flows.get(slot).copied() {
+                Some(flow) if flow.place == Place::Engine => {
+                    if flow.engine == self.engine {
+                        self.tell_demand(id, slot);
+                    }
+                }
+                Some(flow) if flow.place == Place::Alone(LeftAlone::StartRate) => {
+                    self.place(now_ns, id, &flow.record, true);
+                }
+                // It has ended, or there is nothing for it to wait for.
+                _ => {}
+            }
+        }
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.deferred_ns = (session.flows.deferred() > 0).then_some(now_ns);
+        }
+    }
+
+    /// Tells the engine what a flow can use now. Its path stays.
+    fn tell_demand(&mut self, id: u32, slot: u32) {
+        let Some(session) = self.sessions.get(&id) else {
+            return;
+        };
+        let Some(flow) = session.flows.get(slot) else {
+            return;
+        };
+        let links = session.flows.path(slot).iter().copied().collect();
+        let spec = self.spec(id, &flow.record, links);
+        self.engine_events.push_back(EngineEvent::Start(spec));
     }
 
     /// A flowlet ends.
@@ -121,95 +243,115 @@ impl Hub {
             return;
         }
         self.counts.ends += 1;
-        if let Some(flow) = session.flows.remove(slot)
-            && flow.place == Place::Engine
-        {
-            session.placed -= 1;
-            self.placed -= 1;
-            self.engine_events
-                .push_back(EngineEvent::End(FlowKey::new(id, flow_id.0)));
+        if let Some(flow) = session.flows.remove(slot) {
+            self.tallies.change(session, Some(flow.place), None);
+            if flow.stands_before(self.engine) {
+                self.engine_events
+                    .push_back(EngineEvent::End(FlowKey::new(id, flow_id.0)));
+            }
         }
     }
 
-    /// Puts a flow before the engine, or says why not. Its former place, if any, is given up.
-    pub(super) fn place(&mut self, now_ns: u64, id: u32, record: &StartRecord) -> Place {
+    /// Puts a flow before the engine, or says why not. Its former place, if any, is given up. A new one, or
+    /// one whose description has changed, has to be within the budget.
+    pub(super) fn place(&mut self, now_ns: u64, id: u32, record: &StartRecord, budgeted: bool) {
         let Some(session) = self.sessions.get(&id) else {
-            return Place::Alone(LeftAlone::UnknownHost);
+            return;
         };
-        let Some(peer) = &session.peer else {
-            return Place::Alone(LeftAlone::UnknownHost);
-        };
-        let source = peer.host;
+        let slot = record.flow().slot();
         let before = session
             .flows
-            .get(record.flow().slot())
+            .get(slot)
             .filter(|flow| flow.id() == record.flow())
-            .map(|flow| flow.place);
-        let spec = self.spec(id, source, record).and_then(|spec| {
-            let room =
-                before == Some(Place::Engine) || self.placed < self.settings.limits.max_flows;
-            if room {
-                Ok(spec)
-            } else {
+            .copied();
+        let stood = before.is_some_and(|flow| flow.place == Place::Engine);
+        let stands = before.is_some_and(|flow| flow.stands_before(self.engine));
+        let path = match &session.peer {
+            None => Err(LeftAlone::UnknownHost),
+            Some(_) if !budgeted => Err(LeftAlone::StartRate),
+            Some(_) if !self.class_is_known(record) => Err(LeftAlone::UnknownClass),
+            Some(_) if !stood && self.tallies.placed >= self.settings.limits.max_flows => {
                 Err(LeftAlone::TableFull)
             }
-        });
-        let Some(session) = self.sessions.get_mut(&id) else {
-            return Place::Alone(LeftAlone::UnknownHost);
+            Some(peer) => {
+                self.counts.paths += 1;
+                links(&self.topology, peer.host, record)
+            }
         };
-        match spec {
-            Ok(spec) => {
-                if before != Some(Place::Engine) {
-                    session.placed += 1;
-                    self.placed += 1;
-                }
+        let (place, path) = match path {
+            Ok(path) => {
+                let spec = self.spec(id, record, path.clone());
                 self.engine_events.push_back(EngineEvent::Start(spec));
-                Place::Engine
+                (Place::Engine, path)
             }
             Err(reason) => {
-                if before == Some(Place::Engine) {
-                    session.placed -= 1;
-                    self.placed -= 1;
+                if stands {
                     self.engine_events
                         .push_back(EngineEvent::End(FlowKey::new(id, record.flow().0)));
-                    // No rate from now on, rather than the last one until the lease runs out.
-                    if session.proto.set_rate(now_ns, record.flow(), 0).is_ok() {
-                        self.touch(id);
-                    }
                 }
-                if before != Some(Place::Alone(reason)) {
+                if before.is_none_or(|flow| flow.place != Place::Alone(reason)) {
                     self.counts.flows_left_alone.count(reason.reason());
                 }
-                Place::Alone(reason)
+                (Place::Alone(reason), LinkPath::new())
             }
+        };
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        self.tallies
+            .change(session, before.map(|flow| flow.place), Some(place));
+        let flow = Flow {
+            record: *record,
+            place,
+            answered: false,
+            engine: self.engine,
+        };
+        session.flows.insert(slot, flow, path);
+        // No rate from now on, rather than the last one until the lease runs out.
+        if stood
+            && place != Place::Engine
+            && session.proto.set_rate(now_ns, record.flow(), 0).is_ok()
+        {
+            self.touch(id);
         }
+    }
+
+    fn class_is_known(&self, record: &StartRecord) -> bool {
+        self.class_known
+            .get(usize::from(record.class()))
+            .copied()
+            .unwrap_or(false)
     }
 
     /// What the engine has to know about a flow.
-    #[allow(clippy::cast_precision_loss, reason = "rates are far below 2^53 bit/s")]
-    fn spec(&self, id: u32, source: HostId, record: &StartRecord) -> Result<FlowSpec, LeftAlone> {
-        let class = record.class();
-        if !self
-            .class_known
-            .get(usize::from(class))
+    fn spec(&self, id: u32, record: &StartRecord, links: LinkPath) -> FlowSpec {
+        let ignored = self
+            .demands_ignored
+            .get(usize::from(record.class()))
             .copied()
-            .unwrap_or(false)
-        {
-            return Err(LeftAlone::UnknownClass);
-        }
-        let links = links(&self.topology, source, record)?;
-        let demand = record.demand();
-        Ok(FlowSpec {
+            .unwrap_or(false);
+        FlowSpec {
             key: FlowKey::new(id, record.flow().0),
             links,
-            class,
+            class: record.class(),
             weight: record.weight().decode(),
-            demand_bps: if demand.is_none() {
+            demand_bps: if ignored {
                 f64::INFINITY
             } else {
-                demand.decode() as f64
+                demand_bps(record)
             },
-        })
+        }
+    }
+}
+
+/// What a flow can use.
+#[allow(clippy::cast_precision_loss, reason = "rates are far below 2^53 bit/s")]
+fn demand_bps(record: &StartRecord) -> f64 {
+    let demand = record.demand();
+    if demand.is_none() {
+        f64::INFINITY
+    } else {
+        demand.decode() as f64
     }
 }
 

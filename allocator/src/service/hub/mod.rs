@@ -8,6 +8,7 @@
 //! | `table` | a session's flows by slot |
 //! | `admission` | from a Hello to a session or a refusal |
 //! | `flows` | flowlet starts and ends to engine events, rates to sessions |
+//! | `sweep` | a walk over all flows, a few at a time |
 //! | `network` | failures, repairs, a new topology |
 //! | `external` | traffic that is not ours, as feeds tell |
 //! | `release` | the kill switch |
@@ -46,6 +47,7 @@ mod release;
 mod report;
 mod session;
 mod strangers;
+mod sweep;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -56,8 +58,9 @@ use external::ExternalLoads;
 pub use network::capacities_bps;
 pub use report::TransportFacts;
 pub use session::LeftAlone;
-use session::{Release, Session};
+use session::{Release, Session, Tallies};
 use strangers::Strangers;
+use sweep::Sweep;
 use table::FlowTable;
 
 /// Engine events that wait at most before datagrams are dropped (and come again, by the protocol).
@@ -115,20 +118,29 @@ pub struct Hub {
     server_config: Arc<ServerConfig>,
     topology: Topology,
     /// What hosts are told of the topology.
-    snapshot: EncodedTopology,
+    snapshot: Option<EncodedTopology>,
     class_known: [bool; MAX_CLASS_ID as usize + 1],
+    /// Classes whose flows may take what they get, whatever they are said to use.
+    demands_ignored: [bool; MAX_CLASS_ID as usize + 1],
     /// Boxed, so that looking one up touches nothing of the others, nor of itself.
     sessions: IndexMap<u32, Box<Session>, FxBuildHasher>,
     registry: Registry,
     strangers: Strangers,
     last_session: u32,
-    /// Flows that have a place in the engine, over all sessions.
-    placed: u32,
+    /// Flows by where they stand, over all sessions.
+    tallies: Tallies,
+    /// The engine's number: every new one has another.
+    engine: u8,
+    sweep: Sweep,
+    /// Starts and changes of demands, of all sessions.
+    starts: Budget,
     engine_events: VecDeque<EngineEvent>,
     touched: Vec<u32>,
     /// Those of them with a flow that waits for its first rate.
     touched_first: Vec<u32>,
     released_ns: Option<u64>,
+    /// Sessions that have been told of the kill switch, and when, oldest first; among them all that have not answered.
+    unanswered: VecDeque<(u64, u32)>,
     /// Hosts whose sessions ended within the last lease: they may still act on a rate.
     departed: VecDeque<(String, u64)>,
     counts: Counts,
@@ -143,20 +155,25 @@ impl Hub {
     /// A hub without sessions. The engine is expected to know the topology's capacities.
     pub fn new(settings: HubSettings, topology: Topology, released: bool) -> Self {
         Self {
-            class_known: class_known(&settings.classes),
+            class_known: classes_that(&settings.classes, |_| true),
+            demands_ignored: classes_that(&settings.classes, |class| !class.measured_demand),
+            starts: Budget::new(settings.limits.max_total_starts_per_s, 0),
             server_config: server_config(&settings),
             registry: Registry::new(settings.liveness_ns),
             strangers: Strangers::default(),
             settings,
-            snapshot: network::snapshot_of(&topology).into(),
+            snapshot: None,
             topology,
             sessions: IndexMap::default(),
             last_session: 0,
-            placed: 0,
+            tallies: Tallies::default(),
+            engine: 0,
+            sweep: Sweep::default(),
             engine_events: VecDeque::new(),
             touched: Vec::new(),
             touched_first: Vec::new(),
             released_ns: released.then_some(0),
+            unanswered: VecDeque::new(),
             departed: VecDeque::new(),
             counts: Counts::default(),
             external: ExternalLoads::default(),
@@ -186,11 +203,14 @@ impl Hub {
             let reason = "the classes have changed; connect again";
             self.refuse_all(now_ns, RefusalCode::Draining, reason);
         }
-        self.class_known = class_known(&settings.classes);
+        self.class_known = classes_that(&settings.classes, |_| true);
+        self.demands_ignored = classes_that(&settings.classes, |class| !class.measured_demand);
+        self.starts.set_rate(settings.limits.max_total_starts_per_s);
         self.server_config = server_config(&settings);
         for session in self.sessions.values_mut() {
             let limits = &settings.limits;
             session.starts.set_rate(limits.max_starts_per_s);
+            session.demands.set_rate(limits.max_demand_changes_per_s);
             session.datagrams.set_rate(limits.max_datagrams_per_s);
             session.control.set_rate(limits.max_control_bytes_per_s);
         }
@@ -235,6 +255,9 @@ impl Hub {
             peer: None,
             flows: FlowTable::default(),
             placed: 0,
+            unroutable: 0,
+            deferred_ns: None,
+            demands: Budget::new(limits.max_demand_changes_per_s, now_ns),
             release: Release::No,
             starts: Budget::new(limits.max_starts_per_s, now_ns),
             datagrams: Budget::new(limits.max_datagrams_per_s, now_ns),
@@ -321,14 +344,22 @@ impl Hub {
 
     /// When a session wants [`on_timeout`](Self::on_timeout).
     pub fn next_timeout(&self, id: u32) -> Option<u64> {
-        self.sessions.get(&id)?.proto.next_timeout()
+        let session = self.sessions.get(&id)?;
+        [session.proto.next_timeout(), session.deferred_ns]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// A session's time has come.
     pub fn on_timeout(&mut self, now_ns: u64, id: u32) {
         if let Some(session) = self.sessions.get_mut(&id) {
+            let waited = session.deferred_ns.is_some_and(|at_ns| at_ns <= now_ns);
             session.proto.on_timeout(now_ns);
             self.take_events(now_ns, id);
+            if waited {
+                self.serve_deferred(now_ns, id);
+            }
         }
     }
 
@@ -345,12 +376,15 @@ impl Hub {
     }
 }
 
-fn class_known(classes: &[Class]) -> [bool; MAX_CLASS_ID as usize + 1] {
-    let mut known = [false; MAX_CLASS_ID as usize + 1];
+fn classes_that(
+    classes: &[Class],
+    are: impl Fn(&Class) -> bool,
+) -> [bool; MAX_CLASS_ID as usize + 1] {
+    let mut found = [false; MAX_CLASS_ID as usize + 1];
     for class in classes {
-        known[usize::from(class.id)] = true;
+        found[usize::from(class.id)] = are(class);
     }
-    known
+    found
 }
 
 /// From a connection that stands to its Hello: hosts of relays have no other deadline.

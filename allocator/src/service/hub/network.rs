@@ -1,17 +1,13 @@
 //! The network changes: links and switches fail and come back (flowtune §6), or another topology is loaded.
 
-use std::sync::Arc;
-
-use ratewright_proto::control::{HostInfo, RefusalCode, TopologySnapshot};
+use ratewright_proto::control::{EncodedTopology, HostInfo, RefusalCode, TopologySnapshot};
 use ratewright_topology::{HostId, Link, LinkId, Node, Topology};
 
-use crate::engine::{EngineEvent, FlowKey};
 use crate::service::command::{
     LinkChange, SwitchChange, TopologyChange, TopologyChangeError, TopologyReport,
 };
 
 use super::Hub;
-use super::session::{Flow, LeftAlone, Place};
 
 /// The least capacity that a notification may set: what the smallest rate code can express.
 const MIN_CAPACITY_BPS: u64 = 1_000;
@@ -24,19 +20,19 @@ impl Hub {
 
     /// What every link has for flows now, in bit/s, by link index.
     pub fn capacities_bps(&self) -> Vec<f64> {
-        self.capacities_with_share(self.settings.external_share)
-    }
-
-    /// The same, if external traffic may take this share at most.
-    pub fn capacities_with_share(&self, external_share: f64) -> Vec<f64> {
-        let of_link = |link: &Link| {
-            self.external
-                .capacity_bps(&self.topology, link.id, external_share)
-        };
+        let of_link = |link: &Link| self.capacity_of(link.id);
         self.topology.links().iter().map(of_link).collect()
     }
 
-    /// Carries out a notification of a failure, a repair or another capacity.
+    /// What a link has for flows now, in bit/s.
+    pub(super) fn capacity_of(&self, link: LinkId) -> f64 {
+        self.external
+            .capacity_bps(&self.topology, link, self.settings.external_share)
+    }
+
+    /// Carries out a notification of a failure, a repair or another capacity. Returns how many links have
+    /// another capacity now. Flows take their new paths as [`work`](Self::work) is done;
+    /// [`topology_report`](Self::topology_report) says what came of it then.
     ///
     /// # Errors
     /// The notification names something that is not there. Nothing has changed.
@@ -44,22 +40,67 @@ impl Hub {
         &mut self,
         now_ns: u64,
         change: &TopologyChange,
-    ) -> Result<TopologyReport, TopologyChangeError> {
-        let before = self.topology.clone();
+    ) -> Result<usize, TopologyChangeError> {
+        let before: Vec<(LinkId, f64)> = self
+            .links_of(change)?
+            .into_iter()
+            .map(|link| (link, self.capacity_of(link)))
+            .collect();
+        let epoch = self.topology.epoch();
         match change {
-            TopologyChange::Link(link) => self.change_link(link)?,
-            TopologyChange::Switch(SwitchChange { name, up }) => {
-                let switch = self
-                    .topology
-                    .switch_by_name(name)
-                    .ok_or_else(|| TopologyChangeError::UnknownSwitch(name.clone()))?;
-                self.topology.set_switch_up(switch, *up);
+            TopologyChange::Link(change) => {
+                for &(link, _) in &before {
+                    if let Some(up) = change.up {
+                        self.topology.set_link_up(link, up);
+                    }
+                    if let Some(capacity) = change.capacity_bps {
+                        self.topology.set_capacity_bps(link, capacity);
+                    }
+                }
             }
+            TopologyChange::Switch(SwitchChange { name, up }) => {
+                if let Some(switch) = self.topology.switch_by_name(name) {
+                    self.topology.set_switch_up(switch, *up);
+                }
+            }
+        }
+        // Hosts on the line need no word of it: what they were told, the hosts and how flows are
+        // hashed, is the same. Those that connect from now on learn the new version.
+        if self.topology.epoch() != epoch {
+            self.snapshot = None;
         }
         Ok(self.follow(now_ns, &before))
     }
 
-    fn change_link(&mut self, change: &LinkChange) -> Result<(), TopologyChangeError> {
+    /// What came of a notification, when this many links had changed and this many flows had been rerouted before.
+    pub fn topology_report(&self, links_changed: usize, reroutes_before: u64) -> TopologyReport {
+        let rerouted = self.counts.reroutes - reroutes_before;
+        TopologyReport {
+            topology_epoch: u64::from(self.topology.epoch()),
+            links_changed,
+            flows_rerouted: usize::try_from(rerouted).unwrap_or(usize::MAX),
+            flows_unroutable: self.tallies.unroutable as usize,
+        }
+    }
+
+    /// The links that a notification is about, if it makes sense.
+    fn links_of(&self, change: &TopologyChange) -> Result<Vec<LinkId>, TopologyChangeError> {
+        match change {
+            TopologyChange::Link(change) => self.links_of_change(change),
+            TopologyChange::Switch(SwitchChange { name, .. }) => {
+                let switch = self
+                    .topology
+                    .switch_by_name(name)
+                    .ok_or_else(|| TopologyChangeError::UnknownSwitch(name.clone()))?;
+                let end = Node::Switch(switch);
+                let links = self.topology.links().iter();
+                let touching = links.filter(|link| link.from == end || link.to == end);
+                Ok(touching.map(|link| link.id).collect())
+            }
+        }
+    }
+
+    fn links_of_change(&self, change: &LinkChange) -> Result<Vec<LinkId>, TopologyChangeError> {
         if change.up.is_none() && change.capacity_bps.is_none() {
             return Err(TopologyChangeError::Nothing);
         }
@@ -73,15 +114,7 @@ impl Hub {
         if !change.one_way {
             links.push(self.link_named(&change.to, &change.from)?);
         }
-        for link in links {
-            if let Some(up) = change.up {
-                self.topology.set_link_up(link, up);
-            }
-            if let Some(capacity) = change.capacity_bps {
-                self.topology.set_capacity_bps(link, capacity);
-            }
-        }
-        Ok(())
+        Ok(links)
     }
 
     /// The link between two nodes, by their names.
@@ -100,97 +133,35 @@ impl Hub {
             .ok_or_else(|| TopologyChangeError::UnknownNode(name.to_owned()))
     }
 
-    /// Tells the engine what differs from the topology `before`, which has the same links: first
-    /// what became more, then the flows' new paths, then what became less, so that no flow stands
-    /// on a dead link while there is a way around it.
-    fn follow(&mut self, now_ns: u64, before: &Topology) -> TopologyReport {
-        let share = self.settings.external_share;
-        let capacity_bps =
-            |topology: &Topology, link| self.external.capacity_bps(topology, link, share);
-        let changed: Vec<(LinkId, f64, f64)> = self
-            .topology
-            .links()
+    /// Tells the engine what these links have that had this much `before`: at once what became more, and what
+    /// became less but still carries flows. If a link carries nothing any more, flows go first, so that none
+    /// stands on a dead link while there is a way around it. Returns how many differ.
+    fn follow(&mut self, now_ns: u64, before: &[(LinkId, f64)]) -> usize {
+        let changed: Vec<(LinkId, f64, f64)> = before
             .iter()
-            .map(|link| {
-                (
-                    link.id,
-                    capacity_bps(before, link.id),
-                    capacity_bps(&self.topology, link.id),
-                )
-            })
+            .map(|&(link, was)| (link, was, self.capacity_of(link)))
             .filter(|(_, was, is)| was != is)
             .collect();
-        // Hosts on the line need no word of it: what they were told, the hosts and how flows are
-        // hashed, is the same. Those that connect from now on learn the new version.
-        self.snapshot = snapshot_of(&self.topology).into();
-        let event = |&(link, _, capacity_bps): &(LinkId, f64, f64)| EngineEvent::Capacity {
-            link: link.0,
-            capacity_bps,
-        };
-        self.engine_events
-            .extend(changed.iter().filter(|(_, was, is)| is > was).map(event));
-        let flows_rerouted = if changed.is_empty() {
-            0
-        } else {
-            self.reroute(now_ns, before)
-        };
-        self.engine_events
-            .extend(changed.iter().filter(|(_, was, is)| is < was).map(event));
+        let died = |is: f64| is == 0.0;
+        for &(link, _, is) in &changed {
+            if !died(is) {
+                self.tell_capacity(link);
+            }
+        }
         self.renew_dummies(changed.iter().map(|(link, _, _)| *link));
-        TopologyReport {
-            topology_epoch: u64::from(self.topology.epoch()),
-            links_changed: changed.len(),
-            flows_rerouted,
-            flows_unroutable: self.left_alone_for(LeftAlone::Unroutable),
+        // Which links work decides on paths; what they carry does not.
+        if changed.iter().any(|&(_, was, is)| died(was) || died(is)) {
+            let dead = changed.iter().filter(|(_, _, is)| died(*is));
+            let dead: Vec<LinkId> = dead.map(|(link, _, _)| *link).collect();
+            self.walk_again(now_ns, dead);
         }
-    }
-
-    /// Finds every flow's path anew. Returns how many take another one.
-    fn reroute(&mut self, now_ns: u64, before: &Topology) -> usize {
-        let mut rerouted = 0;
-        self.for_each_flow(|hub, id, source, flow| {
-            let old = super::flows::links(before, source, &flow.record);
-            match (
-                flow.place,
-                super::flows::links(&hub.topology, source, &flow.record),
-            ) {
-                (Place::Engine, Ok(links)) => {
-                    if old.as_ref() != Ok(&links) {
-                        rerouted += 1;
-                        let key = FlowKey::new(id, flow.id().0);
-                        hub.engine_events
-                            .push_back(EngineEvent::Reroute { key, links });
-                    }
-                    Place::Engine
-                }
-                _ => hub.place(now_ns, id, &flow.record),
-            }
-        });
-        self.counts.reroutes += rerouted as u64;
-        rerouted
-    }
-
-    /// Visits every flow of every accepted session; the visitor decides where it stands from now on.
-    fn for_each_flow(&mut self, mut visit: impl FnMut(&mut Self, u32, HostId, Flow) -> Place) {
-        for at in 0..self.sessions.len() {
-            let mut from = 0;
-            // Neither sessions nor flows are added or removed on the way, so indices hold.
-            while let Some((&id, session)) = self.sessions.get_index(at)
-                && let Some(peer) = &session.peer
-                && let Some(slot) = session.flows.next_slot(from)
-                && let Some(&flow) = session.flows.get(slot)
-            {
-                let place = visit(self, id, peer.host, flow);
-                if let Some(flow) = self.sessions[at].flows.get_mut(slot) {
-                    flow.place = place;
-                }
-                from = slot + 1;
-            }
-        }
+        changed.len()
     }
 
     /// Puts another topology in force. Sessions stay, if every connected host keeps its id; else
     /// ids in datagrams on their way would be misread, so all sessions end and hosts connect anew.
+    /// The engine is expected to be a new one, made for this topology; see
+    /// [`restart_flows`](Self::restart_flows).
     pub fn replace_topology(&mut self, now_ns: u64, mut topology: Topology) {
         topology.succeed(&self.topology);
         let keeps = |name: &str, id: HostId| topology.host_by_name(name) == Some(id);
@@ -201,46 +172,50 @@ impl Hub {
             .any(|host| !keeps(&host.name, host.id));
         self.external.move_to(&self.topology, &topology);
         self.topology = topology;
-        self.engine_events.clear();
-        self.engine_events.push_back(EngineEvent::Reset {
-            capacities: self.capacities_bps(),
-            topology: Some(Arc::new(self.topology.clone())),
-        });
         if renumbered {
             let reason = "the topology's hosts were renumbered; connect again";
             self.refuse_all(now_ns, RefusalCode::Draining, reason);
         }
         self.tell_hosts();
-        self.restart_flows(now_ns);
+    }
+
+    /// What hosts are told of the topology, made when the first one needs it.
+    pub(super) fn snapshot(&mut self) -> EncodedTopology {
+        let topology = &self.topology;
+        self.snapshot
+            .get_or_insert_with(|| snapshot_of(topology).into())
+            .clone()
     }
 
     /// Renews what hosts are told of the topology, and tells those that are connected.
     fn tell_hosts(&mut self) {
-        self.snapshot = snapshot_of(&self.topology).into();
+        self.snapshot = None;
+        let snapshot = self.snapshot();
         for session in self
             .sessions
             .values_mut()
             .filter(|session| session.peer.is_some())
         {
-            if let Err(error) = session.proto.set_topology(self.snapshot.clone()) {
+            if let Err(error) = session.proto.set_topology(snapshot.clone()) {
                 tracing::error!(%error, "a host cannot be told of the topology");
             }
         }
         self.touch_all();
     }
 
-    /// Hands every flow to an engine that knows none.
-    pub fn restart_flows(&mut self, now_ns: u64) {
+    /// Hands every flow to an engine that knows none, and that links have these capacities. What waited was
+    /// meant for the one before it. Flows go as [`work`](Self::work) is done; until then
+    /// [`is_restarting`](Self::is_restarting), and what is told is not to be acted on.
+    pub fn restart_flows(&mut self, known_bps: &[f64]) {
+        self.engine_events.clear();
+        for link in 0..self.topology.links().len() {
+            let id = self.topology.links()[link].id;
+            if known_bps.get(link) != Some(&self.capacity_of(id)) {
+                self.tell_capacity(id);
+            }
+        }
         self.restart_dummies();
-        self.for_each_flow(|hub, id, _, flow| hub.place(now_ns, id, &flow.record));
-    }
-
-    fn left_alone_for(&self, reason: LeftAlone) -> usize {
-        self.sessions
-            .values()
-            .flat_map(|session| session.flows.values())
-            .filter(|flow| flow.place == Place::Alone(reason))
-            .count()
+        self.walk_anew();
     }
 }
 

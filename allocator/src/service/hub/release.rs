@@ -19,6 +19,7 @@ impl Hub {
     pub fn set_released(&mut self, now_ns: u64, released: bool) -> ReleaseReport {
         if released != self.is_released() {
             self.released_ns = released.then_some(now_ns);
+            self.unanswered.clear();
             for session in self
                 .sessions
                 .values_mut()
@@ -26,6 +27,7 @@ impl Hub {
             {
                 session.proto.set_released(released);
                 session.release = if released {
+                    self.unanswered.push_back((now_ns, session.id));
                     Release::Waiting { since_ns: now_ns }
                 } else {
                     Release::No
@@ -47,6 +49,40 @@ impl Hub {
         }
     }
 
+    /// Whether a host may still act on a rate although the kill switch is on. Every session and every departed
+    /// host is looked at until it is free, and never again.
+    pub fn release_waits(&mut self, now_ns: u64) -> bool {
+        if !self.is_released() {
+            return false;
+        }
+        self.forget_departed(now_ns);
+        let lease_ns = self.settings.lease_ns;
+        while let Some(&(since_ns, id)) = self.unanswered.front() {
+            let waits = self.sessions.get(&id).is_some_and(|session| {
+                session.peer.is_some() && matches!(session.release, Release::Waiting { .. })
+            });
+            if waits && now_ns.saturating_sub(since_ns) < lease_ns {
+                return true;
+            }
+            self.unanswered.pop_front();
+        }
+        // One that is back counts with its session; should it leave again, it is noted again.
+        while let Some((host, _)) = self.departed.front() {
+            if !self.has_session(host) {
+                return true;
+            }
+            self.departed.pop_front();
+        }
+        false
+    }
+
+    /// Whether a host has a session.
+    fn has_session(&self, host: &str) -> bool {
+        self.topology
+            .host_by_name(host)
+            .is_some_and(|host| self.registry.session_of(host.0).is_some())
+    }
+
     /// How far the kill switch has got.
     pub fn release_report(&mut self, now_ns: u64) -> ReleaseReport {
         self.forget_departed(now_ns);
@@ -56,11 +92,7 @@ impl Hub {
             ..ReleaseReport::default()
         };
         let Some(since_ns) = self.released_ns else {
-            report.hosts = self
-                .sessions
-                .values()
-                .filter(|session| session.peer.is_some())
-                .count() as u64;
+            report.hosts = self.registry.len() as u64;
             return report;
         };
         report.elapsed_ms = now_ns.saturating_sub(since_ns) / 1_000_000;
@@ -77,13 +109,7 @@ impl Hub {
         }
         // A host that left may act on its rates until they run out.
         for (host, _) in &self.departed {
-            let is_back = self.sessions.values().any(|session| {
-                session
-                    .peer
-                    .as_ref()
-                    .is_some_and(|peer| peer.hello.host_name == *host)
-            });
-            if !is_back {
+            if !self.has_session(host) {
                 report.hosts += 1;
                 report.waiting.push(host.clone());
             }

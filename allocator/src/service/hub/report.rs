@@ -5,7 +5,7 @@ use ratewright_topology::{LinkId, Topology};
 use crate::engine::EngineStats;
 use crate::service::status::{
     Counts, HostFlow, HostFlows, IterationStatus, LinkStatus, OptimalityStatus, SessionStatus,
-    Status,
+    Status, Totals,
 };
 
 use super::Hub;
@@ -35,7 +35,7 @@ impl Hub {
 
     /// Flows that have a place in the engine.
     pub fn flow_count(&self) -> u32 {
-        self.placed
+        self.tallies.placed
     }
 
     /// The flows of a host as they are known here; nothing if it has no session.
@@ -63,48 +63,70 @@ impl Hub {
         })
     }
 
-    /// The body of `/status`, except for what the process around the hub knows.
-    pub fn status(
+    /// Names of links that carry nothing, among so many from link `from` on. Returns where to go on, if there are more.
+    pub fn links_down(&self, from: u32, most: usize, into: &mut Vec<String>) -> Option<u32> {
+        let links = self.topology.links();
+        let rest = links.get(from as usize..).unwrap_or_default();
+        for link in rest.iter().take(most) {
+            if !self.topology.is_usable(link.id) {
+                into.push(link_name(&self.topology, link.id));
+            }
+        }
+        rest.get(most).map(|link| link.id.0)
+    }
+
+    /// Sessions by their numbers.
+    pub fn session_ids(&self) -> Vec<u32> {
+        self.sessions.keys().copied().collect()
+    }
+
+    /// What `/status` says of a session; nothing if no host has it.
+    pub fn session_status(
         &self,
         now_ns: u64,
-        engine: &EngineStats,
-        transport: impl Fn(u32) -> TransportFacts,
-    ) -> Status {
-        let mut sessions: Vec<SessionStatus> = self
-            .sessions
-            .values()
-            .filter_map(|session| {
-                let peer = session.peer.as_ref()?;
-                let TransportFacts { rtt_us, address } = transport(session.id);
-                Some(SessionStatus {
-                    host: peer.hello.host_name.clone(),
-                    state: if session.closing.is_some() {
-                        "draining"
-                    } else {
-                        "established"
-                    },
-                    flows: u64::from(session.placed),
-                    released: self.release_state(now_ns, session),
-                    rtt_us,
-                    address,
-                    software: peer.hello.software.clone(),
-                })
-            })
-            .collect();
-        sessions.sort_by(|a, b| a.host.cmp(&b.host));
-        let known: u64 = self
-            .sessions
-            .values()
-            .map(|session| session.flows.len() as u64)
-            .sum();
+        id: u32,
+        transport: impl FnOnce(u32) -> TransportFacts,
+    ) -> Option<SessionStatus> {
+        let session = self.sessions.get(&id)?;
+        let peer = session.peer.as_ref()?;
+        let TransportFacts { rtt_us, address } = transport(id);
+        Some(SessionStatus {
+            host: peer.hello.host_name.clone(),
+            state: if session.closing.is_some() {
+                "draining"
+            } else {
+                "established"
+            },
+            flows: u64::from(session.placed),
+            released: self.release_state(now_ns, session),
+            rtt_us,
+            address,
+            software: peer.hello.software.clone(),
+        })
+    }
+
+    /// How many there are of what `/status` lists.
+    pub fn totals(&self) -> Totals {
+        let links = self.topology.links().iter();
+        Totals {
+            sessions: self.registry.len() as u64,
+            links_down: links.filter(|l| !self.topology.is_usable(l.id)).count() as u64,
+            external: self.external.len() as u64,
+        }
+    }
+
+    /// The body of `/status`, except for its lists of sessions, of links that are down and of external traffic,
+    /// and for what the process around the hub knows.
+    pub fn status(&self, engine: &EngineStats) -> Status {
+        let known = self.tallies.known;
         Status {
             version: env!("CARGO_PKG_VERSION"),
             epoch: self.settings.epoch,
             topology_epoch: u64::from(self.topology.epoch()),
             released: self.is_released(),
-            sessions,
-            flows: u64::from(self.placed),
-            flows_left_alone: known - u64::from(self.placed),
+            sessions: Vec::new(),
+            flows: u64::from(self.tallies.placed),
+            flows_left_alone: known - u64::from(self.tallies.placed),
             iteration: iteration(engine),
             optimality: optimality(engine),
             links: engine
@@ -118,14 +140,8 @@ impl Hub {
                     utilization: load.utilization(),
                 })
                 .collect(),
-            links_down: self
-                .topology
-                .links()
-                .iter()
-                .filter(|link| !self.topology.is_usable(link.id))
-                .map(|link| link_name(&self.topology, link.id))
-                .collect(),
-            external: self.external_status(now_ns),
+            links_down: Vec::new(),
+            external: Vec::new(),
             hosts: self.topology.hosts().len() as u64,
             lease_ms: self.settings.lease_ns / 1_000_000,
             pinned_core: None,

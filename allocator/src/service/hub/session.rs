@@ -25,6 +25,12 @@ pub(super) struct Session {
     pub(super) flows: FlowTable,
     /// How many of them have a place in the engine.
     pub(super) placed: u32,
+    /// How many of them have no path.
+    pub(super) unroutable: u32,
+    /// When flows that wait for credit are looked at again; nothing if none waits.
+    pub(super) deferred_ns: Option<u64>,
+    /// Changes of demands.
+    pub(super) demands: Budget,
     pub(super) release: Release,
     pub(super) starts: Budget,
     pub(super) datagrams: Budget,
@@ -47,8 +53,10 @@ pub(super) struct Peer {
 pub(super) struct Flow {
     pub(super) record: StartRecord,
     pub(super) place: Place,
-    /// It has been given a rate since it started.
+    /// It has been given a rate since it started, or since it was said to use more.
     pub(super) answered: bool,
+    /// The engine that it was put before, if it stands before one; they are counted.
+    pub(super) engine: u8,
 }
 
 /// Where a flow stands.
@@ -73,6 +81,8 @@ pub enum LeftAlone {
     UnknownClass,
     /// The engine holds as many flows as the limits allow.
     TableFull,
+    /// More flowlets started than all hosts together may start in a second.
+    StartRate,
 }
 
 impl LeftAlone {
@@ -84,11 +94,64 @@ impl LeftAlone {
             Self::Unroutable => "unroutable",
             Self::UnknownClass => "unknown_class",
             Self::TableFull => "table_full",
+            Self::StartRate => "start_rate",
         }
     }
 }
 
+/// Flows by where they stand, of all sessions; each session counts its own.
+#[derive(Debug, Default)]
+pub(super) struct Tallies {
+    /// Flows that are known.
+    pub(super) known: u64,
+    /// Flows that the engine allocates to.
+    pub(super) placed: u32,
+    /// Flows without a path.
+    pub(super) unroutable: u32,
+}
+
+impl Tallies {
+    /// Counts that a flow of a session begins, ends or stands elsewhere.
+    pub(super) fn change(
+        &mut self,
+        session: &mut Session,
+        before: Option<Place>,
+        after: Option<Place>,
+    ) {
+        for (place, plus) in [(before, false), (after, true)] {
+            let Some(place) = place else { continue };
+            let add = |count: &mut u32| if plus { *count += 1 } else { *count -= 1 };
+            if plus {
+                self.known += 1;
+            } else {
+                self.known -= 1;
+            }
+            match place {
+                Place::Engine => [&mut self.placed, &mut session.placed].map(add),
+                Place::Alone(LeftAlone::Unroutable) => {
+                    [&mut self.unroutable, &mut session.unroutable].map(add)
+                }
+                Place::Alone(_) => continue,
+            };
+        }
+    }
+
+    /// Counts that all flows of a session end. True if the engine allocated to some.
+    pub(super) fn forget(&mut self, session: &mut Session) -> bool {
+        let placed = std::mem::take(&mut session.placed);
+        self.known -= session.flows.len() as u64;
+        self.placed -= placed;
+        self.unroutable -= std::mem::take(&mut session.unroutable);
+        placed > 0
+    }
+}
+
 impl Flow {
+    /// The engine of this number allocates to it, or will when it has taken its events.
+    pub(super) fn stands_before(&self, engine: u8) -> bool {
+        self.place == Place::Engine && self.engine == engine
+    }
+
     pub(super) fn id(&self) -> FlowId {
         self.record.flow()
     }

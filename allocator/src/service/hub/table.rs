@@ -3,12 +3,21 @@
 //! Hosts use their lowest free slot, so a list by slot is dense, and a rate finds its flow in one line of
 //! memory. The protocol's own table is made the same way and bounds the slots.
 
+use std::collections::VecDeque;
+
 use super::session::Flow;
+use crate::engine::LinkPath;
 
 /// Flows by slot.
 #[derive(Debug, Default)]
 pub(super) struct FlowTable {
     slots: Vec<Option<Flow>>,
+    /// The links of flows that stand before the engine. Beside the flows, so that a rate touches none of it.
+    paths: Vec<LinkPath>,
+    /// Slots with something that waits for credit, each at most once, oldest first.
+    deferred: VecDeque<u32>,
+    /// Whether a slot stands in that list, in step with the slots.
+    is_deferred: Vec<bool>,
     len: usize,
 }
 
@@ -25,13 +34,28 @@ impl FlowTable {
         self.slots.get_mut(slot as usize)?.as_mut()
     }
 
+    /// The links of the flow on a slot; none if it does not stand before the engine.
+    pub(super) fn path(&self, slot: u32) -> &[u32] {
+        self.paths.get(slot as usize).map_or(&[], |path| path)
+    }
+
+    /// Gives the flow on a slot other links.
+    pub(super) fn set_path(&mut self, slot: u32, path: LinkPath) {
+        if let Some(place) = self.paths.get_mut(slot as usize) {
+            *place = path;
+        }
+    }
+
     /// Puts a flow on a slot, in the place of another if there is one.
-    pub(super) fn insert(&mut self, slot: u32, flow: Flow) {
+    pub(super) fn insert(&mut self, slot: u32, flow: Flow, path: LinkPath) {
         let slot = slot as usize;
         if slot >= self.slots.len() {
             self.slots.resize(slot + 1, None);
+            self.paths.resize(slot + 1, LinkPath::new());
+            self.is_deferred.resize(slot + 1, false);
         }
         self.len += usize::from(self.slots[slot].replace(flow).is_none());
+        self.paths[slot] = path;
     }
 
     pub(super) fn remove(&mut self, slot: u32) -> Option<Flow> {
@@ -45,15 +69,30 @@ impl FlowTable {
         *self = Self::default();
     }
 
-    pub(super) fn values(&self) -> impl Iterator<Item = &Flow> {
-        self.slots.iter().flatten()
+    /// Slots that were ever used: those of all flows are below it.
+    pub(super) fn slots(&self) -> u32 {
+        u32::try_from(self.slots.len()).unwrap_or(u32::MAX)
     }
 
-    /// The first slot from `from` on with a flow.
-    pub(super) fn next_slot(&self, from: u32) -> Option<u32> {
-        let rest = self.slots.get(from as usize..)?;
-        let step = rest.iter().position(Option::is_some)?;
-        u32::try_from(step).ok()?.checked_add(from)
+    /// Notes that the flow on a slot waits for credit.
+    pub(super) fn defer(&mut self, slot: u32) {
+        if let Some(known) = self.is_deferred.get_mut(slot as usize)
+            && !std::mem::replace(known, true)
+        {
+            self.deferred.push_back(slot);
+        }
+    }
+
+    /// The slot that has waited longest, which waits no more.
+    pub(super) fn pop_deferred(&mut self) -> Option<u32> {
+        let slot = self.deferred.pop_front()?;
+        self.is_deferred[slot as usize] = false;
+        Some(slot)
+    }
+
+    /// Slots that wait for credit.
+    pub(super) fn deferred(&self) -> usize {
+        self.deferred.len()
     }
 }
 
@@ -71,6 +110,7 @@ mod tests {
             record: StartRecord::new(FlowId::new(slot, generation), 7, FlowPath::Hash(1)),
             place: Place::Engine,
             answered: false,
+            engine: 0,
         }
     }
 
@@ -84,7 +124,8 @@ mod tests {
             for (kind, slot, generation) in steps {
                 match kind {
                     0 | 1 => {
-                        table.insert(slot, flow(slot, generation));
+                        let path = LinkPath::from_iter([slot, generation]);
+                        table.insert(slot, flow(slot, generation), path);
                         map.insert(slot, flow(slot, generation).id());
                     }
                     _ => {
@@ -94,16 +135,35 @@ mod tests {
                 }
                 prop_assert_eq!(table.len(), map.len());
                 prop_assert_eq!(table.get(slot).map(Flow::id), map.get(&slot).copied());
-                let mut slots = Vec::new();
-                while let Some(slot) = table.next_slot(slots.last().map_or(0, |last| last + 1)) {
-                    slots.push(slot);
+                let held: Vec<(u32, FlowId)> = (0..table.slots())
+                    .filter_map(|slot| Some((slot, table.get(slot)?.id())))
+                    .collect();
+                prop_assert_eq!(held, map.clone().into_iter().collect::<Vec<_>>());
+                if let Some(flow) = table.get(slot) {
+                    let generation = flow.id().generation();
+                    prop_assert_eq!(table.path(slot), [slot, generation]);
                 }
-                prop_assert_eq!(&slots, &map.keys().copied().collect::<Vec<_>>());
-                let held: Vec<FlowId> = table.values().map(Flow::id).collect();
-                prop_assert_eq!(held, map.values().copied().collect::<Vec<_>>());
             }
             table.clear();
-            prop_assert_eq!((table.len(), table.next_slot(0)), (0, None));
+            prop_assert_eq!((table.len(), table.slots()), (0, 0));
         }
+    }
+    #[test]
+    fn a_slot_waits_once_however_often_its_flows_change() {
+        let mut table = FlowTable::default();
+        table.defer(5);
+        assert_eq!(table.deferred(), 0, "no flow was ever there");
+        for generation in 0..100 {
+            for slot in 0..3 {
+                table.insert(slot, flow(slot, generation), LinkPath::new());
+                table.defer(slot);
+                table.remove(slot);
+            }
+        }
+        assert_eq!(table.deferred(), 3);
+        let order: Vec<u32> = std::iter::from_fn(|| table.pop_deferred()).collect();
+        assert_eq!(order, [0, 1, 2], "in the order in which they began to wait");
+        table.defer(1);
+        assert_eq!(table.pop_deferred(), Some(1));
     }
 }

@@ -154,6 +154,14 @@ impl Drop for OnThread {
     }
 }
 
+/// Runs `work` on a thread of its own; here, if there is none to be had.
+pub(super) fn dispose(work: impl FnOnce() + Send + 'static) {
+    let thread = std::thread::Builder::new().name("engine-end".to_owned());
+    if let Err(error) = thread.spawn(work) {
+        tracing::warn!(%error, "no thread to take the former engine apart");
+    }
+}
+
 /// Who drives the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DrivenBy {
@@ -207,6 +215,7 @@ impl EngineLink {
         topology: &Topology,
         capacities_bps: &[f64],
     ) -> Result<Self, EngineError> {
+        let engine = factory(config, topology, capacities_bps)?;
         let mut link = Self {
             running: Running::Stopped,
             driven_by: driven_by(config),
@@ -218,20 +227,22 @@ impl EngineLink {
             events_before: AtomicU64::new(0),
             refused_before: AtomicU64::new(0),
         };
-        link.replace(config, topology, capacities_bps)?;
+        link.replace(config, engine);
         Ok(link)
     }
 
-    /// Ends the engine and starts another, which knows no flows.
-    pub(super) fn replace(
-        &mut self,
-        config: &Config,
-        topology: &Topology,
-        capacities_bps: &[f64],
-    ) -> Result<(), EngineError> {
-        let inner = (self.factory)(config, topology, capacities_bps)?;
-        self.stop();
-        let engine = TimedEngine::new(inner, Arc::clone(&self.histogram));
+    /// Makes engines.
+    pub(super) fn factory(&self) -> EngineFactory {
+        Arc::clone(&self.factory)
+    }
+
+    /// Puts another engine, which knows no flows, in the place of the one before. That one is taken apart on a
+    /// thread of its own, since nobody is to wait for it.
+    pub(super) fn replace(&mut self, config: &Config, engine: Box<dyn RateEngine>) {
+        if let Some(handle) = self.leave() {
+            dispose(move || handle.shutdown());
+        }
+        let engine = TimedEngine::new(engine, Arc::clone(&self.histogram));
         self.pinned_core = config.allocation.pin_core;
         let interval_us = config.allocation.interval_us;
         if self.driven_by == DrivenBy::Shard {
@@ -242,7 +253,7 @@ impl EngineLink {
             };
             let snapshot = engine.driver.snapshot();
             self.running = Running::Shard(Some(Box::new(engine)), snapshot);
-            return Ok(());
+            return;
         }
         let on_thread = OnThread {
             signal: Arc::clone(&self.signal),
@@ -255,19 +266,27 @@ impl EngineLink {
         };
         let handle = spawn(Box::new(engine), thread, move || on_thread.wake());
         self.running = Running::Thread(handle);
-        Ok(())
     }
 
     /// Ends the engine thread, if there is one.
     pub(super) fn stop(&mut self) {
-        let (events, refused) = self.event_totals();
-        self.expected_end.store(true, Ordering::Release);
-        if let Running::Thread(handle) = std::mem::replace(&mut self.running, Running::Stopped) {
+        if let Some(handle) = self.leave() {
             handle.shutdown();
         }
+    }
+
+    /// Notes the engine's totals, and that it may end.
+    fn leave(&mut self) -> Option<EngineHandle> {
+        let (events, refused) = self.event_totals();
+        self.expected_end.store(true, Ordering::Release);
+        let running = std::mem::replace(&mut self.running, Running::Stopped);
         self.events_before.store(events, Ordering::Relaxed);
         self.refused_before.store(refused, Ordering::Relaxed);
         self.expected_end = Arc::default();
+        match running {
+            Running::Thread(handle) => Some(handle),
+            Running::Stopped | Running::Shard(..) => None,
+        }
     }
 
     /// Who drives the engine.

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::engine_link::{Engine, EngineSignal, OnThread};
+use super::engine_link::{Engine, EngineSignal, OnThread, dispose};
 use super::state::State;
 use crate::engine::{EngineEvent, RateUpdate, pin_current_thread};
 use crate::service::clock;
@@ -18,6 +18,9 @@ const RATES_AT_ONCE: usize = 16;
 
 /// Rates that may wait for the sessions while the engine iterates without having been told anything.
 const FEW_RATES: usize = 128;
+
+/// Time between two iterations of an engine that does not know all flows yet.
+const RESTART_PAUSE_NS: u64 = 5_000_000;
 
 /// Rates that lie between the engine and the sessions at most. Of those that do not fit, the newest of each
 /// flow waits with the engine.
@@ -37,6 +40,8 @@ pub(super) struct Inline {
     rates: VecDeque<RateUpdate>,
     /// Rates may be handed out.
     open: bool,
+    /// The engine is yet to be told of flows that the one before it knew.
+    restarting: bool,
     /// The earliest of the sessions' timers.
     timer_ns: Option<u64>,
     /// When the engine may iterate again without an event.
@@ -56,6 +61,7 @@ impl Inline {
             asked: false,
             rates: VecDeque::new(),
             open: false,
+            restarting: false,
             timer_ns: None,
             tick_ns: 0,
             chores_ns: 0,
@@ -96,7 +102,6 @@ impl Inline {
         for update in self.rates.drain(..self.rates.len().min(RATES_AT_ONCE)) {
             state.hub.on_rate(now_ns, update);
         }
-        self.open = state.rates_open();
         !self.rates.is_empty()
     }
 
@@ -108,12 +113,16 @@ impl Inline {
             {
                 tracing::warn!(core, %error, "the shard's thread, which drives the engine, is not pinned");
             }
-            self.engine = Some(engine);
+            if let Some(former) = self.engine.replace(engine) {
+                dispose(move || drop(former));
+            }
             self.rates.clear();
             self.asked = false;
             (self.tick_ns, self.chores_ns) = (0, 0);
         }
         self.timer_ns = state.next_timer_ns();
+        self.open = state.rates_open();
+        self.restarting = state.hub.is_restarting();
     }
 
     /// Tells the engine what has come, and asks it for the first rates of what has started: nobody who waits for
@@ -141,14 +150,22 @@ impl Inline {
             return false;
         };
         let driver = &mut engine.driver;
-        let wants = self.asked || (!driver.is_settled() && self.tick_ns <= now_ns);
+        // Rates that nobody is told yet are worth few iterations: as many as keep each of them short.
+        let asked = self.asked && !(self.restarting && now_ns < self.tick_ns);
+        let wants = asked || (!driver.is_settled() && self.tick_ns <= now_ns);
         // The sessions first: an engine that is faster than they are would only pile rates up. What was asked
         // does not wait for that.
-        let iterates = self.asked || (wants && self.rates.len() <= FEW_RATES);
+        let iterates = asked || (wants && self.rates.len() <= FEW_RATES);
         if iterates {
             self.asked = false;
             driver.iterate(clock::instant_at(now_ns));
-            self.tick_ns = now_ns + engine.interval_ns.unwrap_or(0);
+            let pause_ns = engine.interval_ns.unwrap_or(0);
+            self.tick_ns = now_ns
+                + if self.restarting {
+                    pause_ns.max(RESTART_PAUSE_NS)
+                } else {
+                    pause_ns
+                };
         }
         if iterates || (self.open && driver.has_waiting() && self.rates.is_empty()) {
             // Many at a time where the engine has to keep some, which costs more the more often it is done.

@@ -31,7 +31,7 @@ use super::config::Config;
 use super::entrance::Entrance;
 use super::hub::{Hub, HubSettings, capacities_bps};
 use super::tls::ServerTls;
-use crate::engine::EngineError;
+use crate::engine::{EngineError, RateEngine};
 use ratewright_common::tls::TlsError;
 use ratewright_common::udp::{BatchSocket, PacketPort};
 use ratewright_proto::control::RefusalCode;
@@ -129,6 +129,35 @@ pub(super) fn hub_settings(config: &Config, epoch: u64) -> HubSettings {
     }
 }
 
+/// What an engine is made of.
+pub struct EnginePlan {
+    factory: EngineFactory,
+    config: Config,
+    topology: Topology,
+}
+
+/// An engine that knows no flows.
+pub struct NewEngine {
+    engine: Box<dyn RateEngine>,
+    /// What it takes links' capacities for.
+    capacities_bps: Vec<f64>,
+}
+
+impl EnginePlan {
+    /// Makes the engine, which takes its time.
+    ///
+    /// # Errors
+    /// The engine refuses its settings.
+    pub fn make(self) -> Result<NewEngine, EngineError> {
+        let capacities_bps = capacities_bps(&self.topology);
+        let engine = (self.factory)(&self.config, &self.topology, &capacities_bps)?;
+        Ok(NewEngine {
+            engine,
+            capacities_bps,
+        })
+    }
+}
+
 impl Shard {
     /// Binds the endpoint and starts the engine.
     ///
@@ -160,6 +189,7 @@ impl Shard {
         tasks.spawn(hand_out_rates(shared.clone(), signal, grace));
         if shared.lock().engine.driven_by() == DrivenBy::Thread {
             tasks.spawn(serve_timers(shared.clone()));
+            tasks.spawn(look_at_flows(shared.clone(), config.transport.shards() > 0));
         }
         let counted = shared.clone();
         let entrance = Entrance::new(AdmissionConfig::default(), move |reason| {
@@ -234,10 +264,17 @@ impl Shard {
     }
 
     /// Answers the admin server. An asker that is gone needs no answer.
-    fn execute(&self, command: Command) {
+    fn execute(&mut self, command: Command) {
+        if let Command::Status(reply) = command {
+            let shared = self.shared.clone();
+            self.tasks
+                .spawn(async move { drop(reply.send(Box::new(shared.status().await))) });
+            return;
+        }
         self.shared.run(|state, now_ns| match command {
             Command::Ping(reply) => drop(reply.send(())),
-            Command::Snapshot(reply) => drop(reply.send(Box::new(state.snapshot(now_ns)))),
+            Command::Snapshot(reply) => drop(reply.send(Box::new(state.snapshot()))),
+            Command::Status(_) => {}
             Command::Flows(host, reply) => drop(reply.send(state.hub.flows_of(&host))),
             Command::SetReleased(released, reply) => {
                 let report = state.hub.set_released(now_ns, released);
@@ -245,13 +282,9 @@ impl Shard {
                 drop(reply.send(report));
             }
             Command::ReleaseReport(reply) => drop(reply.send(state.hub.release_report(now_ns))),
+            Command::ReleaseWaits(reply) => drop(reply.send(state.hub.release_waits(now_ns))),
             Command::ChangeTopology(change, reply) => {
-                let result = state.hub.change_topology(now_ns, &change);
-                match &result {
-                    Ok(report) => tracing::warn!(?change, ?report, "topology changed"),
-                    Err(error) => tracing::warn!(?change, %error, "topology notification refused"),
-                }
-                drop(reply.send(result));
+                state.change_topology(now_ns, &change, reply);
             }
             // Feeds tell this many times a second: it stands in `/status`, and not in the log.
             Command::SetExternalLoad(told, reply) => {
@@ -262,48 +295,60 @@ impl Shard {
         });
     }
 
-    /// Puts another configuration in force, and another topology if there is one. Everything was
-    /// checked before; only the engine may still refuse, and then nothing has changed.
-    ///
-    /// # Errors
-    /// See [`ShardError`].
+    /// What an engine for another configuration, and perhaps another topology, is made of. It may be made while the
+    /// service goes on.
+    pub fn engine_plan(
+        &self,
+        old: &Config,
+        new: &Config,
+        topology: Option<&Topology>,
+    ) -> Option<EnginePlan> {
+        let differs = topology.is_some()
+            || old.classes != new.classes
+            || old.allocation != new.allocation
+            || old.limits.max_flows != new.limits.max_flows;
+        if !differs {
+            return None;
+        }
+        let state = self.shared.lock();
+        let topology = topology.unwrap_or(state.hub.topology()).clone();
+        Some(EnginePlan {
+            factory: state.engine.factory(),
+            config: new.clone(),
+            topology,
+        })
+    }
+
+    /// Puts another configuration in force, with an engine for it if it needs one, and another topology if there
+    /// is one. Everything was checked before. Flows are put before the new engine a few at a time; hosts hear no
+    /// rates until it knows all.
     pub fn reload(
         &mut self,
-        old: &Config,
         new: &Config,
         topology: Option<Topology>,
         tls: ServerTls,
-    ) -> Result<(), ShardError> {
+        engine: Option<NewEngine>,
+    ) {
         let epoch = self.epoch;
-        let engine_differs = old.classes != new.classes
-            || old.allocation != new.allocation
-            || old.limits.max_flows != new.limits.max_flows;
-        self.shared.run(|state, now_ns| -> Result<(), ShardError> {
-            if engine_differs {
-                // The blocks that the new engine is to have may suit the new topology only. What it has
-                // of external traffic, the hub says when it replaces its own.
-                let capacities_bps = match &topology {
-                    Some(topology) => capacities_bps(topology),
-                    None => state
-                        .hub
-                        .capacities_with_share(new.allocation.external_share),
-                };
-                state.replace_engine(new, topology.as_ref(), &capacities_bps)?;
-            }
+        self.shared.run(|state, now_ns| {
             state.hub.reconfigure(now_ns, hub_settings(new, epoch));
             state.serve_relays(tls.peers, new.limits.max_sessions);
             state.close_distrusted_relays();
-            match topology {
-                Some(topology) => state.hub.replace_topology(now_ns, topology),
-                None if engine_differs => state.hub.restart_flows(now_ns),
-                None => {}
+            if let Some(topology) = topology {
+                state.hub.replace_topology(now_ns, topology);
             }
-            Ok(())
-        })?;
+            if let Some(NewEngine {
+                engine,
+                capacities_bps,
+            }) = engine
+            {
+                state.replace_engine(new, engine);
+                state.hub.restart_flows(&capacities_bps);
+            }
+        });
         self.max_sessions = new.limits.max_sessions as usize;
         self.endpoint
             .set_server_config(Some(transport::server_config(tls.quic)));
-        Ok(())
     }
 
     /// Counts a reload.
@@ -437,6 +482,22 @@ async fn hand_out_rates(shared: Shared, signal: Arc<engine_link::EngineSignal>, 
             () = signal.wait() => {}
             () = later.notified() => {}
             () = grace.end() => shared.run(|state, _| state.open_rates()),
+        }
+    }
+}
+
+/// Looks at flows after a change of the network, where no shard does it. Datagrams are taken in between; `shards`: on
+/// other threads, which get as much time with the state.
+async fn look_at_flows(shared: Shared, shards: bool) {
+    let waits = shared.lock().work_waits();
+    loop {
+        waits.notified().await;
+        while shared.run(|state, now_ns| state.work(now_ns)) {
+            if shards || !shared.lock().has_work() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            } else {
+                tokio::task::yield_now().await;
+            }
         }
     }
 }

@@ -191,6 +191,8 @@ struct Runner<P> {
     more: bool,
     /// Datagrams with later rates wait to be built.
     later_waits: bool,
+    /// Flows are to be looked at, since the network has changed.
+    works: bool,
     /// From when on later rates may be sent again.
     later_ns: u64,
     /// What may still wait in the port came after this.
@@ -228,6 +230,7 @@ impl<P: PacketPort> Runner<P> {
             port_lost: false,
             more: false,
             later_waits: false,
+            works: false,
             later_ns: 0,
             read_ns: 0,
             thought_ns: 0,
@@ -277,7 +280,7 @@ impl<P: PacketPort> Runner<P> {
                 }
             }
             kicked = self.shard.kick.take();
-            if received < BATCH && !kicked && !self.more && self.looks == 0 {
+            if received < BATCH && !kicked && !self.more && !self.works && self.looks == 0 {
                 let until_ns = self.wakes_ns();
                 if until_ns.is_none_or(|until_ns| until_ns > now_ns) {
                     let port = (!self.port_lost).then_some(&self.shard.port);
@@ -307,6 +310,7 @@ impl<P: PacketPort> Runner<P> {
     fn work(&mut self, now_ns: u64) -> bool {
         let timers_ns = served_until(self.read_ns, now_ns);
         let tells = self.more
+            || self.works
             || (self.later_waits && self.later_ns <= now_ns)
             || !self.outgoing.is_empty()
             || self
@@ -376,6 +380,7 @@ impl<P: PacketPort> Runner<P> {
         let may_build = step != Step::Take && self.outgoing.is_empty() && !self.port_lost;
         let config = self.shard.config;
         let read_ns = self.read_ns;
+        let drives = self.inline.is_some();
         let (inline, later_ns) = (&mut self.inline, self.later_ns);
         let exchanged = self.shared.run_sealed(index, |state, now_ns| {
             state.sealed_counted(index, counters, |visit| port.counters(visit));
@@ -423,6 +428,10 @@ impl<P: PacketPort> Runner<P> {
             if let Some(inline) = inline {
                 inline.take_events(state);
             }
+            if drives && step == Step::Tell {
+                state.work(now_ns);
+            }
+            self.works = drives && state.has_work();
             let (first_waits, later_waits) = state.sealed_waits(index);
             self.more = rates || first_waits;
             self.later_waits = later_waits;

@@ -13,19 +13,19 @@ use quinn::SendDatagramError;
 use ratewright_common::timers::Timers;
 use ratewright_common::transport::{MAX_DATAGRAM_BYTES, secret_of};
 use ratewright_proto::sealed::SealedCounters;
-use ratewright_topology::Topology;
 use rustc_hash::FxBuildHasher;
 use rustls::server::danger::ClientCertVerifier;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 use super::engine_link::{DrivenBy, Engine, EngineLink};
 use super::relayed::Relays;
 use super::sealed::{Notice, Queue};
-use crate::engine::{EngineError, EngineEvent};
+use crate::engine::{EngineEvent, RateEngine};
 use crate::service::clock;
+use crate::service::command::{TopologyChange, TopologyChangeError, TopologyReport};
 use crate::service::config::{Config, RelayIdentity};
 use crate::service::hub::{Hub, Touched, TransportFacts};
-use crate::service::status::{EngineFigures, Snapshot};
+use crate::service::status::{EngineFigures, SessionStatus, Snapshot, Status};
 use crate::service::tls::PeerCertificate;
 
 /// How soon events are offered again to an engine whose ring was full.
@@ -39,6 +39,13 @@ const MAX_OUTBOX_BYTES: usize = 8 << 20;
 
 /// A QUIC datagram this soon after a sealed one may have been sent before it.
 pub(in crate::service) const OVERTAKEN_NS: u64 = 20_000_000;
+
+/// Slots of flow tables that are looked at in one go after a change of the network: less than a millisecond, and
+/// enough that the iterations between two of these are not most of it.
+const FLOWS_AT_ONCE: usize = 2_048;
+
+/// Sessions, or links, that `/status` looks at in one go.
+const LISTED_AT_ONCE: usize = 256;
 
 /// The timer entry of the engine's ring and of external loads that expire; sessions start at 1.
 const OWN_TIMER: u32 = 0;
@@ -74,6 +81,16 @@ struct Link {
     queued: bool,
 }
 
+/// A notification whose flows have not all been looked at yet.
+struct PendingChange {
+    reply: ChangeReply,
+    links_changed: usize,
+    reroutes_before: u64,
+}
+
+/// Takes what came of a notification.
+pub(super) type ChangeReply = oneshot::Sender<Result<TopologyReport, TopologyChangeError>>;
+
 /// Everything of the service thread.
 pub(super) struct State {
     pub(super) hub: Hub,
@@ -95,6 +112,10 @@ pub(super) struct State {
     sealed: Vec<Queue>,
     /// Rates may be handed out.
     rates_open: bool,
+    /// Who waits until all flows have been looked at after a change of the network.
+    changes: Vec<PendingChange>,
+    /// Wakes the task that looks at flows, where no shard does.
+    work_waits: Arc<Notify>,
     epoch: u64,
     pub(super) relays: Relays,
     /// What certificates of relays' hosts are checked with.
@@ -126,6 +147,8 @@ impl Shared {
             later_waits: Arc::new(Notify::new()),
             sealed,
             rates_open: false,
+            changes: Vec::new(),
+            work_waits: Arc::new(Notify::new()),
             epoch,
             relays: Relays::default(),
             peers: None,
@@ -239,7 +262,7 @@ impl State {
 
     /// Takes so many rates from the engine at most, if they are handed out already. True if more may wait.
     pub(super) fn take_rates(&mut self, now_ns: u64, most: usize) -> bool {
-        if !self.rates_open {
+        if !self.rates_open() {
             return false;
         }
         for _ in 0..most {
@@ -478,24 +501,72 @@ impl State {
         self.kick_driver = true;
     }
 
-    /// Whether rates are handed out.
+    /// Whether rates are handed out. Not while a new engine does not know all flows.
     pub(super) fn rates_open(&self) -> bool {
-        self.rates_open
+        self.rates_open && !self.hub.is_restarting()
     }
 
-    /// Another engine, which knows no flows, for another topology if there is one.
-    pub(super) fn replace_engine(
+    /// Carries out a notification about the network, and answers it when all flows have been looked at.
+    pub(super) fn change_topology(
         &mut self,
-        config: &Config,
-        topology: Option<&Topology>,
-        capacities_bps: &[f64],
-    ) -> Result<(), EngineError> {
-        let topology = topology.unwrap_or(self.hub.topology());
-        self.engine.replace(config, topology, capacities_bps)?;
-        // What waits was meant for the engine before.
-        self.hub.engine_events().clear();
+        now_ns: u64,
+        change: &TopologyChange,
+        reply: ChangeReply,
+    ) {
+        let reroutes_before = self.hub.counts().reroutes;
+        match self.hub.change_topology(now_ns, change) {
+            Ok(links_changed) => {
+                tracing::warn!(?change, links_changed, "topology changed");
+                self.changes.push(PendingChange {
+                    reply,
+                    links_changed,
+                    reroutes_before,
+                });
+                // Where there are few flows, that is all.
+                self.work(now_ns);
+            }
+            Err(error) => {
+                tracing::warn!(?change, %error, "topology notification refused");
+                drop(reply.send(Err(error)));
+            }
+        }
+    }
+
+    /// Looks at some flows after a change. True if there are more.
+    pub(super) fn work(&mut self, now_ns: u64) -> bool {
+        let restarted = self.hub.is_restarting();
+        let more = self.hub.work(now_ns, FLOWS_AT_ONCE);
+        if restarted && !self.hub.is_restarting() {
+            tracing::info!("the engine knows all flows");
+            // What it has told may be handed out.
+            self.engine.signal().notify();
+        }
+        if !more {
+            // An asker that is gone needs no answer.
+            for change in self.changes.drain(..) {
+                let report = self
+                    .hub
+                    .topology_report(change.links_changed, change.reroutes_before);
+                drop(change.reply.send(Ok(report)));
+            }
+        }
+        more
+    }
+
+    /// Whether flows are to be looked at.
+    pub(super) fn has_work(&self) -> bool {
+        self.hub.has_work()
+    }
+
+    /// Woken when flows are to be looked at, where no shard does it.
+    pub(super) fn work_waits(&self) -> Arc<Notify> {
+        Arc::clone(&self.work_waits)
+    }
+
+    /// Puts another engine in the place of the one before. It knows no flows.
+    pub(super) fn replace_engine(&mut self, config: &Config, engine: Box<dyn RateEngine>) {
+        self.engine.replace(config, engine);
         self.kick_driver = true;
-        Ok(())
     }
 
     /// For the shard that drives the engine: another engine, if there is one, and the events that wait. Those
@@ -573,8 +644,13 @@ impl State {
     /// Wakes the shards that have something to send, and the one that drives the engine if that has
     /// something to do.
     fn kick_sealed(&mut self, but: Option<usize>) {
+        let by_shard = self.engine.driven_by() == DrivenBy::Shard;
+        let works = self.hub.has_work();
+        if works && !by_shard {
+            self.work_waits.notify_one();
+        }
         let for_driver = std::mem::take(&mut self.kick_driver)
-            | (self.engine.driven_by() == DrivenBy::Shard && !self.hub.engine_events().is_empty());
+            | (by_shard && (works || !self.hub.engine_events().is_empty()));
         for (index, queue) in self.sealed.iter().enumerate() {
             let waits = !(queue.first.is_empty() && queue.ready.is_empty());
             if Some(index) != but && (waits || (for_driver && index == 0)) {
@@ -615,20 +691,17 @@ impl State {
         }
     }
 
-    /// Everything that the admin server wants to know.
-    pub(super) fn snapshot(&self, now_ns: u64) -> Snapshot {
+    /// Counts and figures: what `/metrics` and the head of `/status` are made of. Looks at no session.
+    pub(super) fn snapshot(&self) -> Snapshot {
         let stats = self.engine.stats();
         let histogram = self.engine.histogram();
-        let mut status = self.hub.status(now_ns, &stats, |id| {
-            self.links
-                .get(&id)
-                .map_or_else(TransportFacts::default, |link| self.facts(link))
-        });
+        let mut status = self.hub.status(&stats);
         status.pinned_core = self.engine.pinned_core();
         status.iteration.count = histogram.iterations();
         let (events, events_refused) = self.engine.event_totals();
         Snapshot {
             status,
+            totals: self.hub.totals(),
             counts: self.hub.counts().clone(),
             sealed: self.sealed_counters(),
             port: self.port_counters(),
@@ -641,5 +714,46 @@ impl State {
                 max_overload: stats.last_report.max_overload,
             },
         }
+    }
+
+    /// What `/status` says of these sessions.
+    fn session_statuses(&self, now_ns: u64, ids: &[u32], into: &mut Vec<SessionStatus>) {
+        into.extend(ids.iter().filter_map(|&id| {
+            let facts = |id| {
+                let link = self.links.get(&id);
+                link.map_or_else(TransportFacts::default, |link| self.facts(link))
+            };
+            self.hub.session_status(now_ns, id, facts)
+        }));
+    }
+}
+
+impl Shared {
+    /// The body of `/status`. What it lists is looked at a few at a time: who hands in datagrams waits for no more.
+    pub(super) async fn status(&self) -> Status {
+        let (mut status, ids) = {
+            let state = self.lock();
+            (state.snapshot().status, state.hub.session_ids())
+        };
+        for some in ids.chunks(LISTED_AT_ONCE) {
+            self.lock()
+                .session_statuses(clock::now_ns(), some, &mut status.sessions);
+            tokio::task::yield_now().await;
+        }
+        status.sessions.sort_by(|a, b| a.host.cmp(&b.host));
+        let mut from = Some(0);
+        while let Some(link) = from {
+            let into = &mut status.external;
+            let now_ns = clock::now_ns();
+            from = (self.lock().hub).external_status(now_ns, link, LISTED_AT_ONCE, into);
+            tokio::task::yield_now().await;
+        }
+        from = Some(0);
+        while let Some(link) = from {
+            let into = &mut status.links_down;
+            from = self.lock().hub.links_down(link, LISTED_AT_ONCE, into);
+            tokio::task::yield_now().await;
+        }
+        status
     }
 }

@@ -3,11 +3,9 @@
 use ratewright_topology::TwoTierClos;
 
 use super::{World, settings};
-use crate::engine::EngineStats;
 use crate::service::command::{
     ExternalLoad, LinkChange, SwitchChange, TopologyChange, TopologyChangeError,
 };
-use crate::service::hub::TransportFacts;
 use crate::service::status::ExternalStatus;
 
 /// Of every link, what may be handed out: the rest is the notification threshold's.
@@ -34,11 +32,12 @@ impl World {
     }
 
     fn external(&self) -> Vec<ExternalStatus> {
-        self.hub
-            .status(self.now_ns, &EngineStats::default(), |_| {
-                TransportFacts::default()
-            })
-            .external
+        // One at a time, as `/status` goes on where it stopped.
+        let (mut all, mut from) = (Vec::new(), Some(0));
+        while let Some(link) = from {
+            from = self.hub.external_status(self.now_ns, link, 1, &mut all);
+        }
+        all
     }
 
     /// The rate is within a threshold of so many Gbit/s.
@@ -148,8 +147,7 @@ fn external_traffic_outlives_failures_and_another_topology() {
     world.tell(&told);
     world.assert_gbps("h1", flow, 6.0 * DERATED / 2.0);
     let change = |world: &mut World, change: TopologyChange| {
-        let now_ns = world.now_ns;
-        let report = world.hub.change_topology(now_ns, &change);
+        let report = world.change_topology(&change);
         world.settle();
         report.expect("it is there")
     };
@@ -183,10 +181,7 @@ fn external_traffic_outlives_failures_and_another_topology() {
         racks: 9,
         ..TwoTierClos::default()
     };
-    let now_ns = world.now_ns;
-    world
-        .hub
-        .replace_topology(now_ns, larger.build().expect("good"));
+    world.replace_topology(larger.build().expect("good"));
     world.settle();
     assert!(world.hosts["h1"].established, "its host kept its id");
     world.assert_gbps("h1", flow, 6.0 * DERATED / 2.0);
@@ -196,10 +191,7 @@ fn external_traffic_outlives_failures_and_another_topology() {
         racks: 2,
         ..TwoTierClos::default()
     };
-    let now_ns = world.now_ns;
-    world
-        .hub
-        .replace_topology(now_ns, smaller.build().expect("good"));
+    world.replace_topology(smaller.build().expect("good"));
     assert_eq!(world.external(), []);
 }
 
@@ -242,4 +234,40 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     }
     assert!(world.hub.engine_events().is_empty());
     assert_eq!(world.external(), []);
+}
+
+#[test]
+fn the_next_expiry_is_the_earliest_of_all_that_hold() {
+    let mut world = World::with_hosts(settings(), &["h1"]);
+    let hosts: Vec<String> = (1..=16).map(|n| format!("h{n}")).collect();
+    let mut expected = std::collections::BTreeMap::new();
+    let mut random = 12_345u64;
+    for _ in 0..300 {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        let host = &hosts[(random >> 33) as usize % hosts.len()];
+        let leaf = format!("leaf{}", ((random >> 33) as usize % hosts.len()) / 4 + 1);
+        let for_ms = match (random >> 40) % 4 {
+            0 => None,
+            n => Some(n * 17 + (random >> 50) % 100),
+        };
+        let told = ExternalLoad {
+            load_bps: 1_000_000_000,
+            for_ms,
+            ..load(&leaf, host)
+        };
+        let now_ns = world.now_ns;
+        world
+            .hub
+            .set_external_load(now_ns, &told)
+            .expect("it is there");
+        expected.insert(host.clone(), for_ms.map(|ms| now_ns + ms * 1_000_000));
+        world.now_ns += 5_000_000;
+        world.hub.expire_external_loads(world.now_ns);
+        expected.retain(|_, until: &mut Option<u64>| until.is_none_or(|at| at > world.now_ns));
+        let next = expected.values().flatten().min().copied();
+        assert_eq!(world.hub.next_external_expiry(), next);
+        assert_eq!(world.external().len(), expected.len());
+    }
 }

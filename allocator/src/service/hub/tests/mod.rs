@@ -1,10 +1,12 @@
 //! The hub against real client state machines and a real engine, in memory: no sockets, no clock.
 
+mod demands;
 mod external;
 mod flows;
 mod network;
 mod release;
 mod sessions;
+mod sweep;
 mod trust;
 
 use std::collections::BTreeMap;
@@ -17,6 +19,7 @@ use ratewright_topology::{Topology, TwoTierClos};
 use super::{Hub, HubSettings};
 use crate::engine::parallel::{ParallelEngine, ParallelOptions};
 use crate::engine::{EngineConfig, EngineEvent, RateEngine};
+use crate::service::command::{TopologyChange, TopologyChangeError, TopologyReport};
 use crate::service::config::{Class, Fingerprint, Limits, Trust};
 use crate::service::tls::PeerCertificate;
 
@@ -185,6 +188,21 @@ impl World {
 
     /// Carries everything that waits to the other side, once.
     fn exchange(&mut self) {
+        self.carry_datagrams();
+        self.work();
+        self.drive_engine();
+        self.carry_answers();
+    }
+
+    /// The same, and no flow is looked at after a change of the network.
+    fn exchange_without_work(&mut self) {
+        self.carry_datagrams();
+        self.drive_engine();
+        self.carry_answers();
+    }
+
+    /// Carries everything that waits at the hosts to the hub.
+    fn carry_datagrams(&mut self) {
         let mut datagram = Vec::new();
         let now_ns = self.now_ns;
         for host in self.hosts.values_mut().filter(|host| host.connected) {
@@ -205,7 +223,12 @@ impl World {
                 self.hub.on_datagram(now_ns, id, &datagram);
             }
         }
-        self.drive_engine();
+    }
+
+    /// Carries everything that waits at the hub to the hosts.
+    fn carry_answers(&mut self) {
+        let mut datagram = Vec::new();
+        let now_ns = self.now_ns;
         for host in self.hosts.values_mut().filter(|host| host.connected) {
             let Some(id) = host.id else {
                 continue;
@@ -233,6 +256,40 @@ impl World {
                 self.hub.closed(now_ns, id, "test");
                 host.session.disconnected(now_ns);
                 host.id = None;
+            }
+        }
+    }
+
+    /// A notification, with all that comes of it.
+    fn change_topology(
+        &mut self,
+        change: &TopologyChange,
+    ) -> Result<TopologyReport, TopologyChangeError> {
+        let reroutes = self.hub.counts().reroutes;
+        let changed = self.hub.change_topology(self.now_ns, change)?;
+        self.work();
+        Ok(self.hub.topology_report(changed, reroutes))
+    }
+
+    /// As a reload does it.
+    fn replace_topology(&mut self, topology: Topology) {
+        let known_bps = super::capacities_bps(&topology);
+        self.hub.replace_topology(self.now_ns, topology);
+        self.engine = ParallelEngine::for_topology(
+            EngineConfig::default(),
+            ParallelOptions::default(),
+            self.hub.topology(),
+            &known_bps,
+        )
+        .expect("the settings are good");
+        self.hub.restart_flows(&known_bps);
+    }
+
+    /// Looks at all flows that are to be looked at.
+    fn work(&mut self) {
+        while self.hub.work(self.now_ns, 100) {
+            if !self.hub.has_work() {
+                self.drive_engine();
             }
         }
     }

@@ -18,7 +18,7 @@ fn link(from: &str, to: &str, up: Option<bool>, capacity_bps: Option<u64>) -> To
     })
 }
 
-fn switch(name: &str, up: bool) -> TopologyChange {
+pub(super) fn switch(name: &str, up: bool) -> TopologyChange {
     TopologyChange::Switch(SwitchChange {
         name: name.to_owned(),
         up,
@@ -30,10 +30,8 @@ fn flows_go_around_a_failed_spine_and_come_back() {
     let mut world = World::with_hosts(settings(), &["h1"]);
     let (even, odd) = (world.start("h1", 0, "h16"), world.start("h1", 1, "h16"));
     world.settle();
-    let now_ns = world.now_ns;
     let report = world
-        .hub
-        .change_topology(now_ns, &switch("spine1", false))
+        .change_topology(&switch("spine1", false))
         .expect("it is there");
     assert_eq!(report.links_changed, 8, "four leaves, both directions");
     assert_eq!(
@@ -46,10 +44,8 @@ fn flows_go_around_a_failed_spine_and_come_back() {
     for flow in [even, odd] {
         assert!(world.rate("h1", flow).expect("rated") > 4_500_000_000);
     }
-    let now_ns = world.now_ns;
     let again = world
-        .hub
-        .change_topology(now_ns, &switch("spine1", true))
+        .change_topology(&switch("spine1", true))
         .expect("it is there");
     assert_eq!(again.flows_rerouted, 1);
     assert!(again.topology_epoch > report.topology_epoch);
@@ -62,12 +58,8 @@ fn a_flow_without_a_path_has_no_rate_until_there_is_one() {
     let mut world = World::with_hosts(settings(), &["h1", "h2"]);
     let (cut, other) = (world.start("h1", 0, "h16"), world.start("h2", 0, "h15"));
     world.settle();
-    let now_ns = world.now_ns;
     let down = link("h16", "leaf4", Some(false), None);
-    let report = world
-        .hub
-        .change_topology(now_ns, &down)
-        .expect("it is there");
+    let report = world.change_topology(&down).expect("it is there");
     assert_eq!((report.links_changed, report.flows_unroutable), (2, 1));
     world.settle();
     assert_eq!(
@@ -77,10 +69,8 @@ fn a_flow_without_a_path_has_no_rate_until_there_is_one() {
     );
     assert!(world.rate("h2", other).is_some());
     assert_eq!(world.hub.counts().flows_left_alone.get("unroutable"), 1);
-    let now_ns = world.now_ns;
     world
-        .hub
-        .change_topology(now_ns, &link("leaf4", "h16", Some(true), None))
+        .change_topology(&link("leaf4", "h16", Some(true), None))
         .expect("it is there");
     world.settle();
     assert!(world.rate("h1", cut).expect("rated again") > 9_000_000_000);
@@ -91,14 +81,9 @@ fn a_smaller_capacity_is_kept_to() {
     let mut world = World::with_hosts(settings(), &["h1"]);
     let flow = world.start("h1", 0, "h16");
     world.settle();
-    let now_ns = world.now_ns;
     let slower = link("leaf4", "h16", None, Some(1_000_000_000));
     assert_eq!(
-        world
-            .hub
-            .change_topology(now_ns, &slower)
-            .expect("there")
-            .links_changed,
+        world.change_topology(&slower).expect("there").links_changed,
         2
     );
     world.settle();
@@ -130,11 +115,7 @@ fn a_notification_about_nothing_we_know_changes_nothing() {
         (switch("h1", false), "no switch is named \"h1\""),
     ];
     for (change, expected) in table {
-        let now_ns = world.now_ns;
-        let error: TopologyChangeError = world
-            .hub
-            .change_topology(now_ns, &change)
-            .expect_err("refused");
+        let error: TopologyChangeError = world.change_topology(&change).expect_err("refused");
         assert_eq!(error.to_string(), expected);
     }
     assert_eq!(world.hub.topology().epoch(), epoch);
@@ -151,10 +132,7 @@ fn another_topology_of_the_same_hosts_keeps_sessions_and_flows() {
         host_capacity_bps: 2_000_000_000,
         ..TwoTierClos::default()
     };
-    let now_ns = world.now_ns;
-    world
-        .hub
-        .replace_topology(now_ns, slower.build().expect("good"));
+    world.replace_topology(slower.build().expect("good"));
     world.settle();
     assert!(world.hosts["h1"].established);
     assert!(
@@ -174,10 +152,7 @@ fn hosts_that_are_renumbered_connect_anew() {
         racks: 2,
         ..TwoTierClos::default()
     };
-    let now_ns = world.now_ns;
-    world
-        .hub
-        .replace_topology(now_ns, smaller.build().expect("good"));
+    world.replace_topology(smaller.build().expect("good"));
     world.settle();
     for name in ["h1", "h16"] {
         let refused = world.hosts[name].refused.clone().expect("it was told");

@@ -88,3 +88,32 @@ fn a_host_that_connects_while_the_switch_is_on_is_told() {
     world.settle();
     assert!(world.rate("h1", flow).is_some());
 }
+
+#[test]
+fn nobody_is_waited_for_who_is_known_to_be_free() {
+    let mut world = World::with_hosts(settings(), &["h1", "h2", "h3"]);
+    world.host("h2").answers_release = false;
+    let now_ns = world.now_ns;
+    assert!(!world.hub.release_waits(now_ns), "the switch is off");
+    // One that leaves and is back at once counts with its session.
+    let id = world.host("h3").id.take().expect("connected");
+    world.hub.closed(now_ns, id, "timed_out");
+    world.connect("h3", "h3", 2, &["h3"]);
+    world.settle();
+    let began_ns = world.now_ns;
+    world.hub.set_released(began_ns, true);
+    // What says whether anybody is waited for agrees with what says who.
+    let mut ended_ns = None;
+    while world.now_ns < began_ns + 2 * LEASE_NS {
+        let now_ns = world.now_ns;
+        let waits = world.hub.release_waits(now_ns);
+        let report = world.hub.release_report(now_ns);
+        assert_eq!(waits, !report.waiting.is_empty(), "{report:?}");
+        if !waits && ended_ns.is_none() {
+            ended_ns = Some(now_ns);
+        }
+        world.pass(1_000_000);
+    }
+    assert_eq!(ended_ns, Some(began_ns + LEASE_NS), "h2 says nothing");
+    assert!(world.hub.unanswered.is_empty() && world.hub.departed.is_empty());
+}

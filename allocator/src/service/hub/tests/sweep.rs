@@ -1,0 +1,210 @@
+//! Work after a change of the network: a few flows at a time, none forgotten, the engine told in the right order.
+
+use ratewright_proto::FlowId;
+
+use super::network::switch;
+use super::{World, settings};
+use crate::engine::{EngineEvent, FlowKey, RateEngine};
+use crate::service::hub::session::Place;
+
+/// Flows of a host, each with a hash of its own.
+const FLOWS: u32 = 1_000;
+
+/// What a slice may look at.
+const SLICE: usize = 64;
+
+/// A world in which h1 and h5, of two racks, have many flows to a third one.
+fn busy_world() -> World {
+    let mut world = World::with_hosts(settings(), &["h1", "h5"]);
+    for slot in 0..FLOWS {
+        world.start("h1", slot, "h16");
+        world.start("h5", slot, "h15");
+    }
+    world.settle();
+    assert_eq!(world.hub.flow_count(), 2 * FLOWS);
+    world
+}
+
+impl World {
+    /// Every flow stands where the topology of now says, by what the hub remembers.
+    fn assert_paths_are_those_of_now(&self) {
+        for session in self.hub.sessions.values() {
+            let source = session.peer.as_ref().expect("accepted").host;
+            for slot in 0..session.flows.slots() {
+                let Some(flow) = session.flows.get(slot) else {
+                    continue;
+                };
+                let path =
+                    crate::service::hub::flows::links(self.hub.topology(), source, &flow.record);
+                match flow.place {
+                    Place::Engine => {
+                        assert_eq!(Ok(session.flows.path(slot)), path.as_deref(), "{slot}");
+                    }
+                    Place::Alone(reason) => assert_eq!(Err(reason), path, "{slot}"),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn no_slice_looks_at_more_flows_than_it_may() {
+    let mut world = busy_world();
+    let now_ns = world.now_ns;
+    let before = world.hub.counts().paths;
+    let changed = world.hub.change_topology(now_ns, &switch("spine1", false));
+    assert_eq!(changed, Ok(8));
+    assert_eq!(world.hub.counts().paths, before, "no flow is looked at yet");
+    let mut slices = 0;
+    loop {
+        let (paths, events) = (world.hub.counts().paths, world.hub.engine_events().len());
+        let more = world.hub.work(now_ns, SLICE);
+        slices += 1;
+        assert!(world.hub.counts().paths - paths <= SLICE as u64);
+        let told = world.hub.engine_events().len() - events;
+        // The links that died are told with the last one.
+        assert!(told <= SLICE + if more { 0 } else { 8 }, "{told}");
+        if !more {
+            break;
+        }
+    }
+    let flows = u64::from(2 * FLOWS);
+    assert_eq!(world.hub.counts().paths - before, flows, "each flow once");
+    assert!(slices >= flows as usize / SLICE, "{slices}");
+    world.assert_paths_are_those_of_now();
+}
+
+#[test]
+fn flows_leave_a_dead_link_before_the_engine_hears_of_it() {
+    let mut world = busy_world();
+    let now_ns = world.now_ns;
+    world
+        .hub
+        .change_topology(now_ns, &switch("spine1", false))
+        .expect("it is there");
+    while world.hub.work(now_ns, SLICE) {}
+    let events: Vec<&EngineEvent> = world.hub.engine_events().iter().collect();
+    let is_reroute = |event: &&EngineEvent| matches!(event, EngineEvent::Reroute { .. });
+    let is_death = |event: &&EngineEvent| matches!(event, EngineEvent::Capacity { capacity_bps, .. } if *capacity_bps == 0.0);
+    let last_reroute = events.iter().rposition(is_reroute).expect("some");
+    let first_death = events.iter().position(is_death).expect("some");
+    assert!(last_reroute < first_death);
+    assert_eq!(events.iter().copied().filter(|e| is_death(e)).count(), 8);
+    let rerouted = events.iter().copied().filter(|e| is_reroute(e)).count();
+    // Half of the hashes, of two spines.
+    assert!((700..=1_300).contains(&rerouted), "{rerouted}");
+}
+
+#[test]
+fn a_dead_link_is_told_in_time_even_if_flows_are_many() {
+    let mut world = busy_world();
+    let now_ns = world.now_ns;
+    world
+        .hub
+        .change_topology(now_ns, &switch("spine1", false))
+        .expect("it is there");
+    assert!(world.hub.work(now_ns, SLICE));
+    let dead = |world: &mut World| {
+        let events = world.hub.engine_events().iter();
+        let zero = |event: &&EngineEvent| matches!(event, EngineEvent::Capacity { capacity_bps, .. } if *capacity_bps == 0.0);
+        events.filter(zero).count()
+    };
+    assert_eq!(dead(&mut world), 0);
+    assert!(world.hub.work(now_ns + 300_000_000, SLICE), "there is more");
+    assert_eq!(dead(&mut world), 8);
+}
+
+#[test]
+fn changes_that_keep_coming_leave_no_flow_on_an_old_path() {
+    let mut world = busy_world();
+    // Far more often than a walk takes.
+    for round in 0..40 {
+        let change = switch(["spine1", "spine2"][round % 2], round % 3 == 0);
+        let now_ns = world.now_ns;
+        world
+            .hub
+            .change_topology(now_ns, &change)
+            .expect("it is there");
+        let slices = 1 + round % 5;
+        for _ in 0..slices {
+            world.hub.work(now_ns, SLICE);
+        }
+        // Flows come and go meanwhile.
+        let slot = FLOWS + round as u32;
+        world.start("h1", slot, "h9");
+        if round % 2 == 0 {
+            world.end("h5", FlowId::new(round as u32, 1));
+        }
+        if round % 7 == 0 {
+            world.exchange_without_work();
+        }
+    }
+    for name in ["spine1", "spine2"] {
+        world
+            .change_topology(&switch(name, true))
+            .expect("it is there");
+    }
+    world.settle();
+    world.assert_paths_are_those_of_now();
+    world.assert_no_link_overfull();
+}
+
+#[test]
+fn starts_are_taken_and_rated_between_two_slices() {
+    let mut world = busy_world();
+    let now_ns = world.now_ns;
+    world
+        .hub
+        .change_topology(now_ns, &switch("spine1", false))
+        .expect("it is there");
+    world.hub.work(now_ns, SLICE);
+    let flow = world.start("h1", FLOWS, "h9");
+    world.exchange_without_work();
+    assert!(world.hub.is_rerouting(), "the walk is not over");
+    assert!(world.rate("h1", flow).is_some(), "its rate did not wait");
+}
+
+#[test]
+fn a_new_engine_is_told_of_all_flows_and_of_none_that_it_does_not_know() {
+    let mut world = busy_world();
+    world.replace_topology(super::clos());
+    assert!(world.hub.is_restarting());
+    let now_ns = world.now_ns;
+    world.hub.work(now_ns, SLICE);
+    // One that the new engine knows by then and one that it does not know end, one is known to both, and one starts.
+    let newcomer = world.start("h1", FLOWS, "h9");
+    for slot in [0, FLOWS - 1] {
+        world.end("h1", FlowId::new(slot, 1));
+        world.end("h5", FlowId::new(slot, 1));
+    }
+    world.carry_datagrams();
+    while world.hub.work(now_ns, SLICE) {}
+    assert!(!world.hub.is_restarting());
+    for event in std::mem::take(world.hub.engine_events()) {
+        let result = world.engine.apply(event);
+        assert!(
+            result.is_ok(),
+            "nothing is told that the engine refuses: {result:?}"
+        );
+    }
+    assert_eq!(world.engine.flow_count() as u32, world.hub.flow_count());
+    assert_eq!(world.hub.flow_count(), 2 * FLOWS + 1 - 4);
+    world.settle();
+    assert!(world.rate("h1", newcomer).is_some());
+    world.assert_paths_are_those_of_now();
+    world.assert_no_link_overfull();
+}
+
+#[test]
+fn work_waits_for_an_engine_that_does_not_take_its_events() {
+    let mut world = busy_world();
+    world.replace_topology(super::clos());
+    let now_ns = world.now_ns;
+    let key = FlowKey::new(u32::MAX, 0);
+    let stuck = std::iter::repeat_n(EngineEvent::End(key), 1 << 13);
+    world.hub.engine_events().extend(stuck);
+    let before = world.hub.counts().paths;
+    assert!(!world.hub.has_work());
+    assert!(world.hub.work(now_ns, SLICE), "there is more");
+    assert_eq!(world.hub.counts().paths, before);
+}
