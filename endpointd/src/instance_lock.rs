@@ -3,47 +3,121 @@
 //! Two would undo each other: both take the namespace's connections and its default congestion
 //! control over, and the allocator has one session for the host. A second one must not get as far as
 //! replacing anything of the first.
+//!
+//! The lock is one on a file in a folder that only root can enter. A name that every local user could take,
+//! such as an abstract socket's, would let any of them keep the daemon from starting. Locks of files go with
+//! the process, however that ends, so a file that was left behind means nothing.
 
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
 
-/// Held by the one daemon of this network namespace for as long as it lives.
+use nix::fcntl::{Flock, FlockArg};
+
+/// Where the lock files of this machine's daemons are.
+const FOLDER: &str = "/run/ratewright/locks";
+
+/// Held by one daemon for as long as it lives.
 #[derive(Debug)]
 pub struct InstanceLock {
-    /// An abstract socket name is the namespace's own, and goes with the process, however that ends.
-    _name: UnixDatagram,
+    _file: Flock<File>,
 }
 
 impl InstanceLock {
-    /// Takes the lock; `None` if another daemon has it.
+    /// Takes the lock of this network namespace; `None` if another daemon has it.
     ///
     /// # Errors
-    /// When no socket can be had.
+    /// When the file cannot be had.
     pub fn take() -> io::Result<Option<Self>> {
-        Self::named("ratewright-endpointd")
+        Self::of("endpointd")
     }
 
-    fn named(name: &str) -> io::Result<Option<Self>> {
-        match UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name)?) {
-            Ok(name) => Ok(Some(Self { _name: name })),
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(None),
-            Err(error) => Err(error),
+    /// Takes the lock of something of this network namespace.
+    ///
+    /// # Errors
+    /// When the file cannot be had.
+    pub fn of(what: &str) -> io::Result<Option<Self>> {
+        let namespace = std::fs::metadata("/proc/thread-self/ns/net")?.ino();
+        Self::at(Path::new(FOLDER), &format!("{what}-{namespace}"))
+    }
+
+    fn at(folder: &Path, name: &str) -> io::Result<Option<Self>> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o755)
+            .create(folder)?;
+        let found = std::fs::symlink_metadata(folder)?;
+        if !found.is_dir() || found.uid() != nix::unistd::geteuid().as_raw() {
+            return Err(io::Error::other(format!(
+                "{} is not a folder of this user's",
+                folder.display()
+            )));
+        }
+        std::fs::set_permissions(folder, Permissions::from_mode(0o700))?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(folder.join(name))?;
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(file) => Ok(Some(Self { _file: file })),
+            Err((_, nix::errno::Errno::EWOULDBLOCK)) => Ok(None),
+            Err((_, errno)) => Err(errno.into()),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixDatagram};
+
     use super::*;
 
     #[test]
     fn only_one_has_it_and_it_goes_with_its_owner() {
-        let name = format!("ratewright-test-{}", std::process::id());
-        let first = InstanceLock::named(&name).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("locks");
+        let first = InstanceLock::at(&place, "a").unwrap();
         assert!(first.is_some());
-        assert!(InstanceLock::named(&name).unwrap().is_none());
+        assert!(InstanceLock::at(&place, "a").unwrap().is_none());
+        assert!(InstanceLock::at(&place, "b").unwrap().is_some());
         drop(first);
-        assert!(InstanceLock::named(&name).unwrap().is_some());
+        assert!(place.join("a").exists(), "a file that was left behind");
+        assert!(InstanceLock::at(&place, "a").unwrap().is_some());
+    }
+
+    #[test]
+    fn nobody_else_gets_into_the_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("locks");
+        DirBuilder::new().mode(0o777).create(&place).unwrap();
+        std::fs::set_permissions(&place, Permissions::from_mode(0o777)).unwrap();
+        let _lock = InstanceLock::at(&place, "a").unwrap().unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o777;
+        assert_eq!((mode(&place), mode(&place.join("a"))), (0o700, 0o600));
+        std::os::unix::fs::symlink("/dev/null", place.join("b")).unwrap();
+        assert!(
+            InstanceLock::at(&place, "b").is_err(),
+            "no link is followed"
+        );
+    }
+
+    #[test]
+    fn a_name_that_any_user_can_take_is_worth_nothing() {
+        // What daemons once locked: abstract names have no owner and no mode.
+        let held = SocketAddr::from_abstract_name("ratewright-endpointd")
+            .and_then(|name| UnixDatagram::bind_addr(&name));
+        let folder = tempfile::tempdir().unwrap();
+        assert!(
+            InstanceLock::at(folder.path(), "endpointd")
+                .unwrap()
+                .is_some()
+        );
+        drop(held);
     }
 }

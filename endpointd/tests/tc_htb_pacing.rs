@@ -326,10 +326,10 @@ fn a_name_that_any_user_can_take_keeps_no_daemon_from_its_device() {
     let name = SocketAddr::from_abstract_name(format!("ratewright-tc_htb-{index}")).expect("name");
     let _taken = UnixDatagram::bind_addr(&name).expect("free");
     let mut backend = open(&config(&pair)).unwrap_or_else(|error| panic!("{error}"));
-    let locks: Vec<_> = std::fs::read_dir("/run/ratewright")
+    let locks: Vec<_> = std::fs::read_dir("/run/ratewright/locks")
         .expect("made")
         .map(|entry| entry.expect("readable"))
-        .filter(|entry| entry.file_name().to_string_lossy().ends_with(".lock"))
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("tc_htb-"))
         .collect();
     assert!(!locks.is_empty());
     for lock in locks {

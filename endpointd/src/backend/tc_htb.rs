@@ -39,10 +39,7 @@ use super::{
     PacingBackend, Slot, Usage,
 };
 use crate::clock;
-
-mod device_lock;
-
-use device_lock::DeviceLock;
+use crate::instance_lock::InstanceLock;
 
 /// The generated loader of `bpf/tc_htb.bpf.c`.
 mod skeleton {
@@ -121,7 +118,7 @@ pub struct TcHtb {
     next_scan_ns: u64,
     next_sweep_ns: u64,
     installed: bool,
-    _lock: DeviceLock,
+    _lock: InstanceLock,
 }
 
 fn unavailable(reason: String) -> BackendError {
@@ -165,6 +162,17 @@ fn write_seq_offset() -> u32 {
         .unwrap_or(0)
 }
 
+/// One daemon per device: two would undo each other.
+fn lock_device(device: &str, ifindex: i32) -> Result<InstanceLock, BackendError> {
+    InstanceLock::of(&format!("{NAME}-{ifindex}"))
+        .map_err(system(format!("lock the device {device}")))?
+        .ok_or_else(|| {
+            unavailable(format!(
+                "another daemon paces the device {device}; stop it first"
+            ))
+        })
+}
+
 /// The kernel's number of a device.
 pub(super) fn index_of(device: &str) -> Result<i32, BackendError> {
     let index = nix::net::if_::if_nametoindex(device).map_err(|errno| {
@@ -195,7 +203,7 @@ impl TcHtb {
             )));
         }
         let ifindex = index_of(device)?;
-        let lock = DeviceLock::take(device, ifindex)?;
+        let lock = lock_device(device, ifindex)?;
 
         let mut netlink = HtbNetlink::new(ifindex).map_err(system("open a netlink socket"))?;
         let root = netlink
