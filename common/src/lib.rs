@@ -3,6 +3,7 @@
 //! | module | what is in it |
 //! |---|---|
 //! | [`admin`] | where admin interfaces listen, and who may change something there |
+//! | [`log`] | a log that holds nobody up |
 //! | [`sched`] | what hot threads ask of the scheduler |
 //! | [`timers`] | timers of thousands of sessions |
 //! | [`tls`] | certificates in PEM files, and the client's side of TLS |
@@ -10,6 +11,7 @@
 //! | [`transport`] | what carries the datagrams of client sessions: QUIC, sealed datagrams over such a socket, or whichever gets through |
 
 pub mod admin;
+pub mod log;
 pub mod sched;
 pub mod timers;
 pub mod tls;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 use ratewright_common::admin::Listener;
+use ratewright_common::log::{FlushAtEnd, LogWriter};
 use ratewright_endpointd::admin::{self, LogFilter};
 use ratewright_endpointd::backend::probe::ProbeResult;
 use ratewright_endpointd::backend::{self, BackendKind};
@@ -164,6 +165,7 @@ async fn serve(
     choice: Option<BackendChoice>,
     log: Arc<dyn LogFilter>,
 ) -> anyhow::Result<ExitCode> {
+    let _last_words = FlushAtEnd;
     // Before anything of a daemon that runs could be replaced.
     let _lock = InstanceLock::take()
         .context("cannot find out whether another daemon runs")?
@@ -258,7 +260,7 @@ fn start_logging() -> anyhow::Result<Arc<dyn LogFilter>> {
         .with(
             tracing_subscriber::fmt::layer()
                 .with_ansi(std::io::stderr().is_terminal())
-                .with_writer(std::io::stderr),
+                .with_writer(LogWriter::standard_error),
         )
         .try_init()
         .context("cannot set up logging")?;

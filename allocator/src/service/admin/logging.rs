@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use ratewright_common::log::LogWriter;
 use tracing_subscriber::filter::EnvFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -55,14 +56,14 @@ pub fn check(filter: &str) -> Result<(), LogFilterError> {
 }
 
 impl LogControl {
-    /// Installs the process's logger: to standard error, without colours.
+    /// Installs the process's logger: to standard error, without colours, by a thread of its own.
     pub fn install(filter: &str) -> Result<Self, LogFilterError> {
         let (layer, handle) = reload::Layer::new(parse(filter)?);
         let installed = tracing_subscriber::registry()
             .with(layer)
             .with(
                 fmt::layer()
-                    .with_writer(std::io::stderr)
+                    .with_writer(LogWriter::standard_error)
                     .with_ansi(false)
                     .with_target(false),
             )

@@ -97,6 +97,7 @@ impl LoadedRelay {
 pub fn run(path: &Path) -> Result<(), DaemonError> {
     let loaded = LoadedRelay::load(path)?;
     let log = LogControl::install(&loaded.config.log)?;
+    let _last_words = ratewright_common::log::FlushAtEnd;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use quinn::{Connection, ConnectionError, Incoming, RecvStream, SendStream, VarInt};
+use ratewright_common::log::Seldom;
 use ratewright_proto::control::{FrameDecoder, MAX_FRAME_BYTES, MAX_HELLO_BYTES};
 use tokio::sync::Notify;
 
@@ -25,6 +26,9 @@ const DATAGRAM_BATCH: usize = 32;
 /// Bytes that are read from the control stream in one go.
 const READ_CHUNK_BYTES: usize = 64 * 1024;
 
+/// Failed handshakes that are logged: who causes them has shown no certificate.
+static HANDSHAKE_FAILURES: Seldom = Seldom::new(Duration::from_secs(1));
+
 /// Serves a connection from its handshake, which has to be over within its turn, to its end.
 pub(super) async fn serve(shared: Shared, incoming: Incoming, turn: Turn) {
     let address = incoming.remote_address();
@@ -41,8 +45,9 @@ pub(super) async fn serve(shared: Shared, incoming: Incoming, turn: Turn) {
         handshaken = handshaken => match handshaken {
             Ok(connection) => connection,
             Err(error) => {
-                // Whoever can reach the port can have these written: not as a warning each.
-                tracing::debug!(%address, %error, "handshake failed");
+                if let Some(others) = HANDSHAKE_FAILURES.now() {
+                    tracing::warn!(%address, %error, others, "handshake failed");
+                }
                 return rejected("handshake");
             }
         },

@@ -1,0 +1,275 @@
+//! Logging that holds nobody up: lines go to a thread that writes them, and are counted and dropped where that
+//! cannot keep up.
+//!
+//! A log that nobody reads (a full pipe, a journal that stands still) would else stop whoever writes to it, with
+//! leases behind it.
+
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+/// Lines that may wait.
+const LINES: usize = 4_096;
+
+/// Their bytes.
+const BYTES: usize = 1 << 20;
+
+/// What a process's end waits for at most.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// What both sides know.
+#[derive(Debug, Default)]
+struct Shared {
+    lost: AtomicU64,
+    waiting_lines: AtomicUsize,
+    waiting_bytes: AtomicUsize,
+}
+
+/// Takes lines without ever waiting; clones are the same log.
+#[derive(Debug, Clone)]
+pub struct LogWriter {
+    lines: SyncSender<Vec<u8>>,
+    shared: Arc<Shared>,
+}
+
+static STANDARD_ERROR: OnceLock<LogWriter> = OnceLock::new();
+
+impl LogWriter {
+    /// The process's log, on standard error.
+    #[must_use]
+    pub fn standard_error() -> Self {
+        STANDARD_ERROR
+            .get_or_init(|| Self::to(io::stderr()))
+            .clone()
+    }
+
+    /// A log that a thread writes to `out`.
+    #[must_use]
+    pub fn to(out: impl Write + Send + 'static) -> Self {
+        let (lines, waiting) = sync_channel(LINES);
+        let shared = Arc::<Shared>::default();
+        let known = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("log".to_owned());
+        // Without a thread nothing is received, and every line is counted as lost.
+        let _ = thread.spawn(move || write_lines(&waiting, &known, out));
+        Self { lines, shared }
+    }
+
+    /// Lines that were dropped so far.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.shared.lost.load(Ordering::Relaxed)
+    }
+
+    /// Waits until what was logged is written, for half a second at most.
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the process is ending, and nothing else is left to do"
+    )]
+    pub fn flush_at_end(&self) {
+        let until = Instant::now() + LAST_WORDS;
+        while self.shared.waiting_lines.load(Ordering::Acquire) > 0 && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// Lines of the process's log that were dropped so far.
+#[must_use]
+pub fn lost_lines() -> u64 {
+    STANDARD_ERROR.get().map_or(0, LogWriter::lost)
+}
+
+/// Writes what the process has logged when this is dropped, unless nobody takes it.
+#[derive(Debug)]
+pub struct FlushAtEnd;
+
+impl Drop for FlushAtEnd {
+    fn drop(&mut self) {
+        if let Some(log) = STANDARD_ERROR.get() {
+            log.flush_at_end();
+        }
+    }
+}
+
+impl Write for LogWriter {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let shared = &self.shared;
+        let waiting = shared
+            .waiting_bytes
+            .fetch_add(line.len(), Ordering::Relaxed);
+        shared.waiting_lines.fetch_add(1, Ordering::Relaxed);
+        if waiting + line.len() > BYTES || self.lines.try_send(line.to_vec()).is_err() {
+            shared
+                .waiting_bytes
+                .fetch_sub(line.len(), Ordering::Relaxed);
+            shared.waiting_lines.fetch_sub(1, Ordering::Relaxed);
+            shared.lost.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn write_lines(lines: &Receiver<Vec<u8>>, shared: &Shared, mut out: impl Write) {
+    let mut told = 0;
+    for line in lines {
+        // An output that is gone takes nothing; there is nowhere to say so.
+        let _ = out.write_all(&line);
+        let lost = shared.lost.load(Ordering::Relaxed);
+        if lost > told {
+            let _ = writeln!(
+                out,
+                "{} log lines were dropped: they were not taken fast enough",
+                lost - told
+            );
+            told = lost;
+        }
+        shared
+            .waiting_bytes
+            .fetch_sub(line.len(), Ordering::Relaxed);
+        shared.waiting_lines.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// Lets a line that peers can cause through once in a while, and counts the others.
+#[derive(Debug)]
+pub struct Seldom {
+    began: OnceLock<Instant>,
+    next_ns: AtomicU64,
+    held_back: AtomicU64,
+    pause: Duration,
+}
+
+impl Seldom {
+    /// One line in each `pause`.
+    #[must_use]
+    pub const fn new(pause: Duration) -> Self {
+        Self {
+            began: OnceLock::new(),
+            next_ns: AtomicU64::new(0),
+            held_back: AtomicU64::new(0),
+            pause,
+        }
+    }
+
+    /// Whether to log now, and how many lines were held back since the last one.
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "how often something is logged decides nothing else"
+    )]
+    pub fn now(&self) -> Option<u64> {
+        let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        let now_ns = nanos(self.began.get_or_init(Instant::now).elapsed());
+        let next_ns = self.next_ns.load(Ordering::Relaxed);
+        let later_ns = now_ns.saturating_add(nanos(self.pause)).max(1);
+        let mine = next_ns <= now_ns
+            && self
+                .next_ns
+                .compare_exchange(next_ns, later_ns, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok();
+        if mine {
+            Some(self.held_back.swap(0, Ordering::Relaxed))
+        } else {
+            self.held_back.fetch_add(1, Ordering::Relaxed);
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::mpsc::{Sender, channel};
+
+    use super::*;
+
+    /// An output that stands still until it is told to go on.
+    struct Stuck(Receiver<()>, Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Stuck {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            // Once nobody can tell it any more, it goes on by itself.
+            let _ = self.0.recv();
+            self.1
+                .lock()
+                .expect("not poisoned")
+                .extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn stuck() -> (LogWriter, Sender<()>, Arc<Mutex<Vec<u8>>>) {
+        let (go_on, told) = channel();
+        let written = Arc::<Mutex<Vec<u8>>>::default();
+        let log = LogWriter::to(Stuck(told, Arc::clone(&written)));
+        (log, go_on, written)
+    }
+
+    #[test]
+    fn an_output_that_stands_still_holds_nobody_up() {
+        let (mut log, go_on, written) = stuck();
+        // Would never return if any of these waited.
+        for line in 0..3 * LINES {
+            log.write_all(format!("line {line}\n").as_bytes())
+                .expect("never fails");
+        }
+        assert!(log.lost() >= 2 * LINES as u64 - 1, "{}", log.lost());
+        drop(go_on);
+        log.flush_at_end();
+        let text = String::from_utf8(written.lock().expect("not poisoned").clone()).expect("text");
+        assert!(text.starts_with("line 0\nline 1\n") || text.starts_with("line 0\n"));
+        let told = format!("{} log lines were dropped", log.lost());
+        assert!(text.contains(&told), "it says what is missing");
+    }
+
+    #[test]
+    fn long_lines_take_no_more_memory_than_short_ones() {
+        let (mut log, _go_on, _) = stuck();
+        for _ in 0..LINES {
+            log.write_all(&[b'x'; 10_000]).expect("never fails");
+        }
+        let kept = LINES as u64 - log.lost();
+        assert!(kept * 10_000 <= BYTES as u64 + 10_000, "{kept}");
+    }
+
+    #[test]
+    fn lines_that_are_taken_are_all_written_in_order() {
+        let written = Arc::<Mutex<Vec<u8>>>::default();
+        let (go_on, told) = channel();
+        drop(go_on);
+        let mut log = LogWriter::to(Stuck(told, Arc::clone(&written)));
+        let mut expected = String::new();
+        for line in 0..100 {
+            let text = format!("line {line}\n");
+            log.write_all(text.as_bytes()).expect("never fails");
+            expected += &text;
+        }
+        log.flush_at_end();
+        assert_eq!(*written.lock().expect("not poisoned"), expected.as_bytes());
+        assert_eq!(log.lost(), 0);
+    }
+
+    #[test]
+    fn what_is_logged_seldom_counts_the_rest() {
+        let seldom = Seldom::new(Duration::from_secs(3_600));
+        assert_eq!(seldom.now(), Some(0));
+        for _ in 0..10 {
+            assert_eq!(seldom.now(), None);
+        }
+        let often = Seldom::new(Duration::ZERO);
+        assert_eq!(
+            (often.now(), often.held_back.load(Ordering::Relaxed)),
+            (Some(0), 0)
+        );
+    }
+}
