@@ -25,7 +25,13 @@ impl StatusCommand {
     /// # Errors
     /// When nobody answers.
     pub fn run(&self) -> Result<()> {
-        let body = admin::get(&self.admin, "/status")?;
+        let body = admin::get(&self.admin, "/status").with_context(|| {
+            format!(
+                "no allocator answers at {}: is it running (systemctl status ratewright-allocator), is this the `admin` of \
+                 its configuration, and may this user open it (its group is ratewright-allocator)?",
+                self.admin
+            )
+        })?;
         if self.json {
             println!("{}", body.trim_end());
             return Ok(());

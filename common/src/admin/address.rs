@@ -6,12 +6,14 @@ use std::str::FromStr;
 
 use serde::Deserialize;
 
-/// Where an admin interface listens: `address:port`, or `unix:` and a path.
+/// Where an admin interface listens: `unix:` and a path, `address:port`, or `writable:address:port`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum AdminAddress {
-    /// A TCP address.
+    /// A TCP address, where nothing can be changed: whoever reaches it needs no password.
     Tcp(SocketAddr),
+    /// A TCP address, where whoever reaches it can change everything.
+    WritableTcp(SocketAddr),
     /// A Unix socket.
     Unix(PathBuf),
 }
@@ -20,7 +22,7 @@ pub enum AdminAddress {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AdminAddressError {
     /// Neither of the two forms.
-    #[error(r#"must be an IP address and a port, such as "127.0.0.1:9600", or "unix:" and a path"#)]
+    #[error(r#"must be "unix:" and a path, or an IP address and a port, such as "127.0.0.1:9600" (for reading) or "writable:127.0.0.1:9600""#)]
     Form,
     /// The length of sun_path in sockaddr_un, with its final zero.
     #[error("a Unix socket's path has 1 to 107 bytes")]
@@ -32,7 +34,9 @@ impl AdminAddress {
     #[must_use]
     pub fn is_local(&self) -> bool {
         match self {
-            Self::Tcp(address) => address.ip().to_canonical().is_loopback(),
+            Self::Tcp(address) | Self::WritableTcp(address) => {
+                address.ip().to_canonical().is_loopback()
+            }
             Self::Unix(_) => true,
         }
     }
@@ -42,7 +46,7 @@ impl AdminAddress {
     pub fn within(self, folder: &Path) -> Self {
         match self {
             Self::Unix(path) => Self::Unix(folder.join(path)),
-            Self::Tcp(_) => self,
+            Self::Tcp(_) | Self::WritableTcp(_) => self,
         }
     }
 }
@@ -54,10 +58,13 @@ impl FromStr for AdminAddress {
         match text.strip_prefix("unix:") {
             Some(path) if path.is_empty() || path.len() > 107 => Err(AdminAddressError::Length),
             Some(path) => Ok(Self::Unix(PathBuf::from(path))),
-            None => text
-                .parse()
-                .map(Self::Tcp)
-                .map_err(|_| AdminAddressError::Form),
+            None => {
+                let (text, of): (_, fn(_) -> _) = match text.strip_prefix("writable:") {
+                    Some(address) => (address, Self::WritableTcp),
+                    None => (text, Self::Tcp),
+                };
+                text.parse().map(of).map_err(|_| AdminAddressError::Form)
+            }
         }
     }
 }
@@ -74,6 +81,7 @@ impl std::fmt::Display for AdminAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Tcp(address) => write!(f, "{address}"),
+            Self::WritableTcp(address) => write!(f, "writable:{address}"),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
@@ -88,6 +96,7 @@ mod tests {
         for text in [
             "127.0.0.1:9600",
             "[::1]:9600",
+            "writable:127.0.0.1:9600",
             "unix:a.sock",
             "unix:/run/a.sock",
         ] {
@@ -98,6 +107,7 @@ mod tests {
             ("", AdminAddressError::Form),
             ("localhost:9600", AdminAddressError::Form),
             ("127.0.0.1", AdminAddressError::Form),
+            ("writable:unix:a.sock", AdminAddressError::Form),
             ("unix:", AdminAddressError::Length),
             (
                 &format!("unix:{}", "a".repeat(108)),

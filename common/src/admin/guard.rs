@@ -1,10 +1,12 @@
-//! Keeps web pages from changing anything: a browser of somebody who can reach the admin address would
-//! carry out a page's requests, since the admin interface asks for no password.
+//! Keeps web pages away, and changes from addresses that are for reading: a browser of somebody who can reach the
+//! admin address would carry out a page's requests, since the admin interface asks for no password.
 //!
 //! A browser names the page's origin in every request that can change something, so whatever has an
-//! `Origin` is refused. A page whose own name was pointed at our address (DNS rebinding) is of the same
-//! origin, but its requests carry that name as their `Host`: over TCP the `Host` has to be an address,
-//! on a loopback address a loopback one.
+//! `Origin` changes nothing, and the page cannot read the answer to anything else. A page whose own name was
+//! pointed at our address (DNS rebinding) is of the same origin and could, but its requests carry that name as their
+//! `Host`: over TCP the `Host` has to be an address, on a loopback address a loopback one, or this machine's own name.
+
+use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::http::uri::Authority;
@@ -14,79 +16,104 @@ use axum::response::{IntoResponse, Response};
 
 use super::AdminAddress;
 
-/// What the `Host` of a request that changes something may be.
+/// What the `Host` of a request may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Hosts {
+enum Hosts {
     /// Anything: no browser speaks over a Unix socket by itself.
     Any,
-    /// `localhost` or a loopback address.
+    /// `localhost`, this machine's name or a loopback address.
     Loopback,
-    /// `localhost` or any address, but no other name.
+    /// `localhost`, this machine's name or any address, but no other name.
     Addresses,
 }
 
-impl Hosts {
+/// What is taken at an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Rules {
+    hosts: Hosts,
+    /// What this machine calls itself, if it does.
+    own_name: Option<String>,
+    /// Requests may change something.
+    changes: bool,
+}
+
+impl Rules {
     /// What fits a server at `address`.
     pub(super) fn of(address: &AdminAddress) -> Self {
-        match address {
-            AdminAddress::Unix(_) => Self::Any,
-            AdminAddress::Tcp(_) if address.is_local() => Self::Loopback,
-            AdminAddress::Tcp(_) => Self::Addresses,
+        let hosts = match address {
+            AdminAddress::Unix(_) => Hosts::Any,
+            _ if address.is_local() => Hosts::Loopback,
+            AdminAddress::Tcp(_) | AdminAddress::WritableTcp(_) => Hosts::Addresses,
+        };
+        Self {
+            hosts,
+            own_name: std::fs::read_to_string("/proc/sys/kernel/hostname")
+                .ok()
+                .map(|name| name.trim().to_owned()),
+            changes: !matches!(address, AdminAddress::Tcp(_)),
         }
     }
 
-    fn takes(self, host: &str) -> bool {
+    fn takes(&self, host: &str) -> bool {
         let Ok(authority) = host.parse::<Authority>() else {
-            return self == Self::Any;
+            return false;
         };
         let name = authority.host();
+        let is = |own: &str| name.eq_ignore_ascii_case(own);
+        if is("localhost") || self.own_name.as_deref().is_some_and(is) {
+            return true;
+        }
         let address: Option<std::net::IpAddr> = name
             .trim_start_matches('[')
             .trim_end_matches(']')
             .parse()
             .ok();
-        match self {
-            Self::Any => true,
-            Self::Loopback => {
-                name.eq_ignore_ascii_case("localhost")
-                    || address.is_some_and(|address| address.to_canonical().is_loopback())
-            }
-            Self::Addresses => name.eq_ignore_ascii_case("localhost") || address.is_some(),
+        address.is_some_and(|address| {
+            self.hosts == Hosts::Addresses || address.to_canonical().is_loopback()
+        })
+    }
+
+    fn complaint(&self, method: &Method, headers: &HeaderMap) -> Option<&'static str> {
+        let host = headers
+            .get(header::HOST)
+            .and_then(|host| host.to_str().ok());
+        if self.hosts != Hosts::Any && !host.is_some_and(|host| self.takes(host)) {
+            return Some(
+                "the Host header must be the admin address itself, localhost or this machine's own name\n",
+            );
         }
+        if method.is_safe() {
+            return None;
+        }
+        if headers.contains_key(header::ORIGIN) {
+            return Some("requests of web pages (with an Origin header) change nothing here\n");
+        }
+        if !self.changes {
+            return Some(
+                "this address is for reading; use the Unix socket, or put \"writable:\" before the configured address\n",
+            );
+        }
+        None
     }
 }
 
-/// Refuses requests that change something and may come from a web page.
-pub(super) async fn refuse_browsers(
-    State(hosts): State<Hosts>,
+/// Refuses what may come from a web page, and changes where none are allowed.
+pub(super) async fn refuse(
+    State(rules): State<Arc<Rules>>,
     request: Request,
     next: Next,
 ) -> Response {
-    match complaint(hosts, request.method(), request.headers()) {
+    match rules.complaint(request.method(), request.headers()) {
         None => next.run(request).await,
         Some(complaint) => (StatusCode::FORBIDDEN, complaint).into_response(),
     }
 }
 
-fn complaint(hosts: Hosts, method: &Method, headers: &HeaderMap) -> Option<&'static str> {
-    if method.is_safe() {
-        return None;
-    }
-    if headers.contains_key(header::ORIGIN) {
-        return Some("requests of web pages (with an Origin header) change nothing here\n");
-    }
-    let host = headers
-        .get(header::HOST)
-        .and_then(|host| host.to_str().ok());
-    if hosts != Hosts::Any && !host.is_some_and(|host| hosts.takes(host)) {
-        return Some("the Host header must be the admin address itself, or localhost\n");
-    }
-    None
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const CHANGES: [Method; 3] = [Method::POST, Method::PUT, Method::DELETE];
 
     fn headers(host: &'static str, origin: Option<&'static str>) -> HeaderMap {
         let mut headers = HeaderMap::new();
@@ -99,50 +126,71 @@ mod tests {
         headers
     }
 
-    #[test]
-    fn no_web_page_can_change_anything() {
-        let table = [
-            (Hosts::Loopback, "127.0.0.1:9600", true),
-            (Hosts::Loopback, "[::1]:9600", true),
-            (Hosts::Loopback, "LocalHost:9600", true),
-            (Hosts::Loopback, "localhost", true),
-            (Hosts::Loopback, "rebound.example:9600", false),
-            (Hosts::Loopback, "localhost.rebound.example", false),
-            (Hosts::Loopback, "10.0.0.1:9600", false),
-            (Hosts::Loopback, "", false),
-            (Hosts::Addresses, "10.0.0.1:9600", true),
-            (Hosts::Addresses, "[fd00::1]", true),
-            (Hosts::Addresses, "rebound.example", false),
-            (Hosts::Any, "admin", true),
-            (Hosts::Any, "", true),
-        ];
-        for (hosts, host, taken) in table {
-            for method in [Method::POST, Method::PUT, Method::DELETE] {
-                let refused = complaint(hosts, &method, &headers(host, None)).is_some();
-                assert_eq!(refused, !taken, "{hosts:?} {method} {host:?}");
-                let page = headers(host, Some("https://page.example"));
-                assert!(
-                    complaint(hosts, &method, &page).is_some(),
-                    "{hosts:?} {method} {host:?}"
-                );
-                let sandboxed = headers(host, Some("null"));
-                assert!(complaint(hosts, &method, &sandboxed).is_some());
-            }
-            let read = headers(host, Some("https://page.example"));
-            assert_eq!(
-                complaint(hosts, &Method::GET, &read),
-                None,
-                "reading changes nothing"
-            );
+    fn rules(address: &str) -> Rules {
+        Rules {
+            own_name: Some("alloc-1".to_owned()),
+            ..Rules::of(&address.parse().expect("an address"))
         }
     }
 
     #[test]
-    fn the_rule_follows_the_address() {
-        let tcp = |text: &str| AdminAddress::Tcp(text.parse().expect("an address"));
-        assert_eq!(Hosts::of(&tcp("127.0.0.1:1")), Hosts::Loopback);
-        assert_eq!(Hosts::of(&tcp("[::1]:1")), Hosts::Loopback);
-        assert_eq!(Hosts::of(&tcp("0.0.0.0:1")), Hosts::Addresses);
-        assert_eq!(Hosts::of(&AdminAddress::Unix("a".into())), Hosts::Any);
+    fn no_web_page_can_read_or_change_anything() {
+        let (loopback, open, unix) = (
+            "writable:127.0.0.1:9600",
+            "writable:0.0.0.0:9600",
+            "unix:a.sock",
+        );
+        let table = [
+            (loopback, "127.0.0.1:9600", true),
+            (loopback, "[::1]:9600", true),
+            (loopback, "LocalHost:9600", true),
+            (loopback, "localhost", true),
+            (loopback, "alloc-1:9600", true),
+            (loopback, "rebound.example:9600", false),
+            (loopback, "alloc-1.rebound.example:9600", false),
+            (loopback, "localhost.rebound.example", false),
+            (loopback, "10.0.0.1:9600", false),
+            (loopback, "", false),
+            (open, "10.0.0.1:9600", true),
+            (open, "[fd00::1]", true),
+            (open, "Alloc-1", true),
+            (open, "rebound.example", false),
+            (unix, "admin", true),
+            (unix, "", true),
+        ];
+        for (address, host, taken) in table {
+            let rules = rules(address);
+            for method in [Method::GET, Method::HEAD].into_iter().chain(CHANGES) {
+                let refused = rules.complaint(&method, &headers(host, None)).is_some();
+                assert_eq!(refused, !taken, "{address} {method} {host:?}");
+            }
+            for method in CHANGES {
+                for origin in ["https://page.example", "null"] {
+                    let page = headers(host, Some(origin));
+                    assert!(
+                        rules.complaint(&method, &page).is_some(),
+                        "{address} {host:?}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_address_is_for_reading_unless_it_says_otherwise() {
+        for (address, changes) in [
+            ("127.0.0.1:9600", false),
+            ("10.0.0.1:9600", false),
+            ("writable:127.0.0.1:9600", true),
+            ("unix:a.sock", true),
+        ] {
+            let own = headers("127.0.0.1:9600", None);
+            let rules = rules(address);
+            assert_eq!(rules.complaint(&Method::GET, &own), None, "{address}");
+            for method in CHANGES {
+                let refused = rules.complaint(&method, &own).is_some();
+                assert_eq!(refused, !changes, "{address} {method}");
+            }
+        }
     }
 }

@@ -1,17 +1,26 @@
 //! Listening for admin requests, on TCP or a Unix socket.
 
+use std::fs::Permissions;
 use std::io;
 use std::net::TcpListener as StdTcpListener;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener as StdUnixListener, UnixStream as StdUnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
-use nix::sys::stat::{Mode, umask};
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket,
+};
+use nix::sys::stat::{Mode, fchmod};
 
 use super::AdminAddress;
-use super::guard::{Hosts, refuse_browsers};
+use super::guard::{Rules, refuse};
+
+/// The mode of a Unix socket.
+const MODE: u32 = 0o660;
 
 /// A listener that is bound; a Unix socket's file goes when this or its [`SocketFile`] is dropped.
 #[derive(Debug)]
@@ -61,11 +70,19 @@ fn bind_unix(path: &Path) -> io::Result<(StdUnixListener, SocketFile)> {
         }
         std::fs::remove_file(path)?;
     }
-    // For the owner and its group from the first moment on.
-    let before = umask(Mode::from_bits_truncate(0o117));
-    let bound = StdUnixListener::bind(path);
-    umask(before);
-    let listener = bound?;
+    // For the owner and its group and nobody else from the first moment on: the file takes the socket's mode,
+    // less what the process's mask forbids, and the mask is other threads' too.
+    let socket = socket(
+        AddressFamily::Unix,
+        SockType::Stream,
+        SockFlag::SOCK_CLOEXEC,
+        None,
+    )?;
+    fchmod(&socket, Mode::from_bits_truncate(MODE))?;
+    bind(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
+    std::fs::set_permissions(path, Permissions::from_mode(MODE))?;
+    listen(&socket, Backlog::MAXCONN)?;
+    let listener = StdUnixListener::from(socket);
     let file = SocketFile {
         identity: identity(path),
         path: path.to_owned(),
@@ -82,11 +99,16 @@ impl Listener {
     /// one on which somebody listens.
     pub fn bind(address: &AdminAddress) -> io::Result<Self> {
         match address {
-            AdminAddress::Tcp(tcp) => {
+            AdminAddress::Tcp(tcp) | AdminAddress::WritableTcp(tcp) => {
                 let listener = StdTcpListener::bind(tcp)?;
                 listener.set_nonblocking(true)?;
+                let bound = listener.local_addr()?;
+                let address = match address {
+                    AdminAddress::WritableTcp(_) => AdminAddress::WritableTcp(bound),
+                    _ => AdminAddress::Tcp(bound),
+                };
                 Ok(Self {
-                    address: AdminAddress::Tcp(listener.local_addr()?),
+                    address,
                     socket: Socket::Tcp(listener),
                     file: None,
                 })
@@ -114,11 +136,11 @@ impl Listener {
         self.file.take()
     }
 
-    /// Serves `router` until the task is dropped. What may come from a web page and changes something
-    /// is refused.
+    /// Serves `router` until the task is dropped. What may come from a web page is refused, and so is what
+    /// changes something where the address is for reading.
     pub async fn serve(self, router: Router) {
-        let hosts = Hosts::of(&self.address);
-        let router = router.layer(from_fn_with_state(hosts, refuse_browsers));
+        let rules = Arc::new(Rules::of(&self.address));
+        let router = router.layer(from_fn_with_state(rules, refuse));
         let served = async {
             match self.socket {
                 Socket::Tcp(listener) => {
