@@ -58,6 +58,9 @@ pub struct LinkChange {
     /// Only the direction `from` to `to`; else both.
     #[serde(default)]
     pub one_way: bool,
+    /// The capacity is meant, however small it is.
+    #[serde(default)]
+    pub force: bool,
 }
 
 /// The body of `POST /topology/switch`.
@@ -134,6 +137,17 @@ pub enum TopologyChangeError {
     /// A capacity that cannot be.
     #[error("capacity_bps = {0}: must be 1000 or more; say \"up\": false for a link that failed")]
     Capacity(u64),
+    /// A capacity at which flows would all but stand still.
+    #[error(
+        "capacity_bps = {capacity_bps}: less than a hundredth of the link's {nominal_bps}: whatever crosses it would be \
+         paced at that, and look healthy; say \"up\": false for a link that failed, or \"force\": true"
+    )]
+    CapacityFloor {
+        /// What was asked for.
+        capacity_bps: u64,
+        /// What the topology file says.
+        nominal_bps: u64,
+    },
     /// A load that cannot be.
     #[error("load_bps = {0}: more than any link can carry")]
     Load(u64),

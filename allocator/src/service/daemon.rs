@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use metrics_exporter_prometheus::BuildError;
+use ratewright_common::log::FlushAtEnd;
 use ratewright_common::tls::TlsError;
 use ratewright_proto::{SessionError, relay};
 use ratewright_topology::{PartitionError, Topology, TopologyError};
@@ -162,6 +163,7 @@ impl Loaded {
 pub fn run(path: &Path, factory: EngineFactory) -> Result<(), DaemonError> {
     let loaded = Loaded::load(path)?;
     let log = LogControl::install(&loaded.config.log)?;
+    let _last_words = FlushAtEnd;
     for warning in loaded.config.warnings() {
         tracing::warn!("{warning}");
     }

@@ -35,6 +35,8 @@ pub struct Status {
     pub hosts: u64,
     /// How long a rate holds without word from us, in milliseconds.
     pub lease_ms: u64,
+    /// Ports of sealed datagrams that are lost. Above zero, sessions that had them are on QUIC until a restart.
+    pub sealed_ports_lost: u64,
     /// Core of the engine thread, if it is pinned.
     pub pinned_core: Option<usize>,
 }

@@ -65,6 +65,11 @@ fn describe() {
             "Largest load over capacity before normalisation in the last iteration.",
         ),
         (
+            "ratewright_allocator_sealed_ports_lost",
+            Unit::Count,
+            "Ports of sealed datagrams that are lost; above 0, hosts are on QUIC that need not be.",
+        ),
+        (
             "ratewright_allocator_build_info",
             Unit::Count,
             "1, with the version of this binary as a label.",
@@ -78,6 +83,10 @@ fn describe() {
         describe_gauge!(name, unit, text);
     }
     for (name, text) in [
+        (
+            "ratewright_allocator_log_lines_dropped_total",
+            "Log lines that were dropped since nobody took them fast enough.",
+        ),
         (
             "ratewright_allocator_flowlet_starts_total",
             "Flowlet starts taken.",
@@ -231,6 +240,10 @@ pub fn publish(snapshot: &Snapshot) {
         "ratewright_allocator_flows_left_alone",
         status.flows_left_alone,
     );
+    set(
+        "ratewright_allocator_sealed_ports_lost",
+        status.sealed_ports_lost,
+    );
     set("ratewright_allocator_released", u64::from(status.released));
     set("ratewright_allocator_topology_epoch", status.topology_epoch);
     set("ratewright_allocator_links_down", totals.links_down);
@@ -245,6 +258,8 @@ pub fn publish(snapshot: &Snapshot) {
     }
     gauge!("ratewright_allocator_build_info", "version" => status.version).set(1.0);
 
+    counter!("ratewright_allocator_log_lines_dropped_total")
+        .absolute(ratewright_common::log::lost_lines());
     counter!("ratewright_allocator_flowlet_starts_total").absolute(counts.starts);
     counter!("ratewright_allocator_flowlet_ends_total").absolute(counts.ends);
     counter!("ratewright_allocator_demand_changes_total").absolute(counts.demand_changes);

@@ -242,6 +242,7 @@ fn refused_change(error: TopologyChangeError) -> Response {
         | TopologyChangeError::UnknownLink { .. } => StatusCode::NOT_FOUND,
         TopologyChangeError::Nothing
         | TopologyChangeError::Capacity(_)
+        | TopologyChangeError::CapacityFloor { .. }
         | TopologyChangeError::Load(_)
         | TopologyChangeError::Flows(_)
         | TopologyChangeError::Duration(_) => StatusCode::BAD_REQUEST,

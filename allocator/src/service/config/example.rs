@@ -10,7 +10,8 @@ const EXAMPLE: &str = r#"# Configuration of ratewright-allocator. Paths are rela
 # UDP address of the QUIC service that the hosts' daemons connect to. (restart to change)
 listen = "0.0.0.0:7600"
 # Admin HTTP: /live /ready /metrics /status, and the kill switch. A Unix socket, which only its owner and group
-# can use, or an address, such as "127.0.0.1:9600", which every user of the machine can. (restart to change)
+# can use; or an address, such as "127.0.0.1:9600", where every user of the machine can read and nobody change
+# anything ("writable:127.0.0.1:9600": every user can). (restart to change)
 admin = "unix:/run/ratewright-allocator/admin.sock"
 # The network: hosts, links, capacities (`ratewright topology build` writes one).
 topology = "topology.toml"

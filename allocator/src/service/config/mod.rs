@@ -238,8 +238,18 @@ impl Config {
         let mut warnings = Vec::new();
         if !self.admin.is_local() {
             warnings.push(format!(
-                "admin = \"{}\": other machines may reach it, and whoever does can turn the kill switch and change \
-                 the topology; use a Unix socket or a loopback address",
+                "admin = \"{}\": other machines may reach it, and whoever does {}; use a Unix socket or a loopback \
+                 address",
+                self.admin,
+                match self.admin {
+                    AdminAddress::WritableTcp(_) => "can turn the kill switch and change the topology",
+                    _ => "can read the names of hosts and links",
+                }
+            ));
+        } else if matches!(self.admin, AdminAddress::WritableTcp(_)) {
+            warnings.push(format!(
+                "admin = \"{}\": every user of this machine can turn the kill switch and change the topology; use a \
+                 Unix socket",
                 self.admin
             ));
         }

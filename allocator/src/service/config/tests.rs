@@ -165,7 +165,7 @@ fn every_mistake_gets_its_line_its_key_and_what_would_be_right() {
         ),
         (
             GOOD.replace("unix:admin.sock", "nowhere"),
-            "a.toml:2: admin = \"nowhere\": must be an IP address and a port, such as \"127.0.0.1:9600\", or \"unix:\"",
+            "a.toml:2: admin = \"nowhere\": must be \"unix:\" and a path, or an IP address and a port, such as \"127.0.0.1:9600\"",
         ),
         (
             GOOD.replace("unix:admin.sock", "unix:"),
@@ -310,6 +310,10 @@ fn every_mistake_gets_its_line_its_key_and_what_would_be_right() {
             "a.toml:14: class.weight = 0.0: must be from 0.001 to 1000",
         ),
         (
+            class("id = 1\nname = \"x\"\ndemand = \"guessed\""),
+            "a.toml:14: class.demand = \"guessed\": must be \"measured\" or \"ignored\"",
+        ),
+        (
             class("id = 1\nname = \"x\"\nmax_rate_bps = 1"),
             "a.toml:14: class.max_rate_bps = 1: must be at least 8000",
         ),
@@ -363,6 +367,11 @@ fn an_admin_address_that_others_reach_is_warned_of() {
         "[::ffff:127.0.0.1]:9600",
     ] {
         assert!(warnings(local).is_empty(), "{local}");
+    }
+    for writable in ["writable:127.0.0.1:9600", "writable:0.0.0.0:9600"] {
+        let warnings = warnings(writable);
+        assert_eq!(warnings.len(), 1, "{writable}");
+        assert!(warnings[0].contains("kill switch"), "{}", warnings[0]);
     }
     for open in ["0.0.0.0:9600", "10.0.0.1:9600", "[::]:9600"] {
         let warnings = warnings(open);

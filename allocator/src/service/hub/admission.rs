@@ -151,7 +151,7 @@ impl Hub {
             return None;
         }
         Some(SealedUdp {
-            port: self.sealed_ports[(id % shards) as usize],
+            port: self.sealed_ports[(id % shards) as usize]?,
             address: self.sealed_address,
             cipher: self.sealed_cipher,
         })

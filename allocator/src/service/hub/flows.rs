@@ -199,11 +199,7 @@ impl Hub {
                 break;
             };
             match session.flows.get(slot).copied() {
-                Some(flow) if flow.place == Place::Engine => {
-                    if flow.engine == self.engine {
-                        self.tell_demand(id, slot);
-                    }
-                }
+                Some(flow) if flow.stands_before(self.engine) => self.tell_demand(id, slot),
                 Some(flow) if flow.place == Place::Alone(LeftAlone::StartRate) => {
                     self.place(now_ns, id, &flow.record, true);
                 }
@@ -270,14 +266,13 @@ impl Hub {
             None => Err(LeftAlone::UnknownHost),
             Some(_) if !budgeted => Err(LeftAlone::StartRate),
             Some(_) if !self.class_is_known(record) => Err(LeftAlone::UnknownClass),
-            Some(_) if !stood && self.tallies.placed >= self.settings.limits.max_flows => {
-                Err(LeftAlone::TableFull)
-            }
             Some(peer) => {
                 self.counts.paths += 1;
                 links(&self.topology, peer.host, record)
             }
         };
+        let room = stood || self.tallies.placed < self.settings.limits.max_flows;
+        let path = path.and_then(|path| room.then_some(path).ok_or(LeftAlone::TableFull));
         let (place, path) = match path {
             Ok(path) => {
                 let spec = self.spec(id, record, path.clone());

@@ -117,6 +117,8 @@ pub struct Hub {
     settings: HubSettings,
     server_config: Arc<ServerConfig>,
     topology: Topology,
+    /// What links can carry by the topology's file, by link index.
+    nominal_bps: Vec<u64>,
     /// What hosts are told of the topology.
     snapshot: Option<EncodedTopology>,
     class_known: [bool; MAX_CLASS_ID as usize + 1],
@@ -145,8 +147,8 @@ pub struct Hub {
     departed: VecDeque<(String, u64)>,
     counts: Counts,
     external: ExternalLoads,
-    /// Ports that take sealed datagrams, by shard; none where QUIC carries everything.
-    sealed_ports: Vec<u16>,
+    /// Ports that take sealed datagrams, by shard, unless they are lost; none where QUIC carries everything.
+    sealed_ports: Vec<Option<u16>>,
     sealed_cipher: Cipher,
     sealed_address: Option<Ipv4Addr>,
 }
@@ -163,6 +165,7 @@ impl Hub {
             strangers: Strangers::default(),
             settings,
             snapshot: None,
+            nominal_bps: network::nominal_bps(&topology),
             topology,
             sessions: IndexMap::default(),
             last_session: 0,
@@ -186,9 +189,16 @@ impl Hub {
     /// Offers sealed datagrams to hosts that can send them: session `id` is served by port
     /// `ports[id % ports.len()]`, of the QUIC session's address or of another one.
     pub fn offer_sealed(&mut self, ports: Vec<u16>, cipher: Cipher, address: Option<Ipv4Addr>) {
-        self.sealed_ports = ports;
+        self.sealed_ports = ports.into_iter().map(Some).collect();
         self.sealed_address = address;
         self.sealed_cipher = cipher;
+    }
+
+    /// No session is offered this port any more.
+    pub fn sealed_port_lost(&mut self, index: usize) {
+        if let Some(port) = self.sealed_ports.get_mut(index) {
+            *port = None;
+        }
     }
 
     /// Puts other settings in force. Flows are offered to the engine anew by

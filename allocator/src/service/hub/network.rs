@@ -12,6 +12,15 @@ use super::Hub;
 /// The least capacity that a notification may set: what the smallest rate code can express.
 const MIN_CAPACITY_BPS: u64 = 1_000;
 
+/// A notification sets no capacity below this part of what the topology file says, unless it is forced to.
+const LEAST_PART: u64 = 100;
+
+/// What links can carry by their topology's file, by link index.
+pub(super) fn nominal_bps(topology: &Topology) -> Vec<u64> {
+    let links = topology.links().iter();
+    links.map(|link| link.capacity_bps).collect()
+}
+
 impl Hub {
     /// The topology as it is now.
     pub fn topology(&self) -> &Topology {
@@ -114,6 +123,17 @@ impl Hub {
         if !change.one_way {
             links.push(self.link_named(&change.to, &change.from)?);
         }
+        if let Some(capacity_bps) = change.capacity_bps.filter(|_| !change.force) {
+            for link in &links {
+                let nominal_bps = self.nominal_bps.get(link.index()).copied().unwrap_or(0);
+                if capacity_bps < nominal_bps / LEAST_PART {
+                    return Err(TopologyChangeError::CapacityFloor {
+                        capacity_bps,
+                        nominal_bps,
+                    });
+                }
+            }
+        }
         Ok(links)
     }
 
@@ -171,6 +191,7 @@ impl Hub {
             .iter()
             .any(|host| !keeps(&host.name, host.id));
         self.external.move_to(&self.topology, &topology);
+        self.nominal_bps = nominal_bps(&topology);
         self.topology = topology;
         if renumbered {
             let reason = "the topology's hosts were renumbered; connect again";

@@ -144,6 +144,7 @@ impl Hub {
             external: Vec::new(),
             hosts: self.topology.hosts().len() as u64,
             lease_ms: self.settings.lease_ns / 1_000_000,
+            sealed_ports_lost: 0,
             pinned_core: None,
         }
     }

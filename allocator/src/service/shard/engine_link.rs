@@ -78,6 +78,8 @@ pub struct EngineSignal {
     /// runtime, only to have that wake the shard, would make every first rate later.
     shard: OnceLock<Arc<Kick>>,
     died: AtomicBool,
+    /// A shard's thread has panicked.
+    panicked: AtomicBool,
 }
 
 impl EngineSignal {
@@ -110,6 +112,16 @@ impl EngineSignal {
     /// first, since spinning threads ask all the time.
     pub fn rates_wait(&self) -> bool {
         self.rates.load(Ordering::Relaxed) && self.rates.swap(false, Ordering::AcqRel)
+    }
+
+    /// A shard's thread has panicked: what it had in its hands is lost, so nothing is to go on.
+    pub(super) fn set_panicked(&self) {
+        self.panicked.store(true, Ordering::Release);
+    }
+
+    /// A shard's thread has panicked.
+    pub fn panicked(&self) -> bool {
+        self.panicked.load(Ordering::Acquire)
     }
 
     /// The thread ended without having been asked to.

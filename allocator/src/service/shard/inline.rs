@@ -19,8 +19,8 @@ const RATES_AT_ONCE: usize = 16;
 /// Rates that may wait for the sessions while the engine iterates without having been told anything.
 const FEW_RATES: usize = 128;
 
-/// Time between two iterations of an engine that does not know all flows yet.
-const RESTART_PAUSE_NS: u64 = 5_000_000;
+/// Time from an iteration's end to the next one's beginning while the engine does not know all flows, or all paths.
+const BEHIND_PAUSE_NS: u64 = 5_000_000;
 
 /// Rates that lie between the engine and the sessions at most. Of those that do not fit, the newest of each
 /// flow waits with the engine.
@@ -40,8 +40,8 @@ pub(super) struct Inline {
     rates: VecDeque<RateUpdate>,
     /// Rates may be handed out.
     open: bool,
-    /// The engine is yet to be told of flows that the one before it knew.
-    restarting: bool,
+    /// The engine is yet to be told of flows that the one before it knew, or of other paths.
+    behind: bool,
     /// The earliest of the sessions' timers.
     timer_ns: Option<u64>,
     /// When the engine may iterate again without an event.
@@ -61,7 +61,7 @@ impl Inline {
             asked: false,
             rates: VecDeque::new(),
             open: false,
-            restarting: false,
+            behind: false,
             timer_ns: None,
             tick_ns: 0,
             chores_ns: 0,
@@ -122,7 +122,7 @@ impl Inline {
         }
         self.timer_ns = state.next_timer_ns();
         self.open = state.rates_open();
-        self.restarting = state.hub.is_restarting();
+        self.behind = state.hub.is_rerouting();
     }
 
     /// Tells the engine what has come, and asks it for the first rates of what has started: nobody who waits for
@@ -150,8 +150,9 @@ impl Inline {
             return false;
         };
         let driver = &mut engine.driver;
-        // Rates that nobody is told yet are worth few iterations: as many as keep each of them short.
-        let asked = self.asked && !(self.restarting && now_ns < self.tick_ns);
+        // Rates that are about to change again are worth few iterations: as many as keep each of them short. First
+        // rates do not wait for them.
+        let asked = self.asked && !(self.behind && now_ns < self.tick_ns);
         let wants = asked || (!driver.is_settled() && self.tick_ns <= now_ns);
         // The sessions first: an engine that is faster than they are would only pile rates up. What was asked
         // does not wait for that.
@@ -159,13 +160,11 @@ impl Inline {
         if iterates {
             self.asked = false;
             driver.iterate(clock::instant_at(now_ns));
-            let pause_ns = engine.interval_ns.unwrap_or(0);
-            self.tick_ns = now_ns
-                + if self.restarting {
-                    pause_ns.max(RESTART_PAUSE_NS)
-                } else {
-                    pause_ns
-                };
+            self.tick_ns = if self.behind {
+                clock::now_ns() + BEHIND_PAUSE_NS
+            } else {
+                now_ns + engine.interval_ns.unwrap_or(0)
+            };
         }
         if iterates || (self.open && driver.has_waiting() && self.rates.is_empty()) {
             // Many at a time where the engine has to keep some, which costs more the more often it is done.

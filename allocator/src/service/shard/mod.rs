@@ -91,6 +91,9 @@ pub enum ShardError {
     /// The engine thread ended.
     #[error("the engine thread died")]
     EngineDied,
+    /// A thread that serves sealed datagrams panicked.
+    #[error("a thread of sealed datagrams panicked")]
+    ShardPanicked,
     /// A task of the service panicked.
     #[error("a task of the service panicked")]
     Panicked(#[from] JoinError),
@@ -109,6 +112,7 @@ pub struct Shard {
     entrance: Entrance,
     max_sessions: usize,
     epoch: u64,
+    signal: Arc<engine_link::EngineSignal>,
     /// Ended with the shard.
     sealed: sealed::Threads,
 }
@@ -186,7 +190,7 @@ impl Shard {
         let signal = shared.lock().engine.signal();
         let mut tasks = JoinSet::new();
         let grace = Duration::from_millis(config.allocation.start_grace_ms);
-        tasks.spawn(hand_out_rates(shared.clone(), signal, grace));
+        tasks.spawn(hand_out_rates(shared.clone(), Arc::clone(&signal), grace));
         if shared.lock().engine.driven_by() == DrivenBy::Thread {
             tasks.spawn(serve_timers(shared.clone()));
             tasks.spawn(look_at_flows(shared.clone(), config.transport.shards() > 0));
@@ -206,6 +210,7 @@ impl Shard {
             entrance,
             max_sessions,
             epoch,
+            signal,
             sealed,
         })
     }
@@ -230,10 +235,9 @@ impl Shard {
                 biased;
                 Some(command) = self.commands.recv() => self.execute(command),
                 Some(ended) = self.tasks.join_next() => match ended {
-                    // Connections end; the rates' task ends when the engine did.
-                    Ok(()) if self.shared.lock().engine.signal().died() => {
-                        return ShardError::EngineDied;
-                    }
+                    // Connections end; the rates' task ends when the engine or a shard did.
+                    Ok(()) if self.signal.panicked() => return ShardError::ShardPanicked,
+                    Ok(()) if self.signal.died() => return ShardError::EngineDied,
                     Ok(()) => {}
                     Err(error) => return ShardError::Panicked(error),
                 },
@@ -475,7 +479,7 @@ async fn hand_out_rates(shared: Shared, signal: Arc<engine_link::EngineSignal>, 
         }) {
             tokio::task::yield_now().await;
         }
-        if signal.died() {
+        if signal.died() || signal.panicked() {
             return;
         }
         tokio::select! {

@@ -79,6 +79,8 @@ pub(super) struct Queue {
     pub(super) ready: VecDeque<u32>,
     /// What the thread has counted, and its port.
     pub(super) counters: SealedCounters,
+    /// Its port is lost, and nothing goes this way any more.
+    pub(super) lost: bool,
     pub(super) port_counters: Vec<(&'static str, u64)>,
 }
 
@@ -124,6 +126,7 @@ impl<P: PacketPort + Send + 'static> SealedShard<P> {
             first: VecDeque::new(),
             ready: VecDeque::new(),
             counters: SealedCounters::default(),
+            lost: false,
             port_counters: Vec::new(),
         };
         let shard = Self {
@@ -159,12 +162,15 @@ pub(super) fn start<P: PacketPort + Send + 'static>(
     Ok(threads)
 }
 
-/// When a shard's thread ends, for whatever reason, the runtime takes the rates.
+/// When a shard's thread ends, for whatever reason, the runtime takes the rates. If it has panicked, the service ends.
 struct Ending(Arc<Kick>, Arc<EngineSignal>);
 
 impl Drop for Ending {
     fn drop(&mut self) {
         self.0.set_gone();
+        if std::thread::panicking() {
+            self.1.set_panicked();
+        }
         // The engine may have kicked just now, in vain.
         self.1.notify();
     }
@@ -251,7 +257,10 @@ impl<P: PacketPort> Runner<P> {
             let received = match self.receive() {
                 Ok(received) => received,
                 Err(error) => {
-                    tracing::error!(%error, "the port of sealed datagrams is lost; hosts go on with QUIC");
+                    tracing::error!(shard = self.index, %error, "cannot receive");
+                    let index = self.index;
+                    self.shared
+                        .run(|state, now_ns| state.port_lost(now_ns, index));
                     if self.inline.is_none() {
                         return;
                     }

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use indexmap::IndexMap;
@@ -40,9 +40,9 @@ const MAX_OUTBOX_BYTES: usize = 8 << 20;
 /// A QUIC datagram this soon after a sealed one may have been sent before it.
 pub(in crate::service) const OVERTAKEN_NS: u64 = 20_000_000;
 
-/// Slots of flow tables that are looked at in one go after a change of the network: less than a millisecond, and
-/// enough that the iterations between two of these are not most of it.
-const FLOWS_AT_ONCE: usize = 2_048;
+/// Slots of flow tables that are looked at in one go after a change of the network. It is the engine's share, several
+/// microseconds for a flow that takes another path, that keeps this small.
+const FLOWS_AT_ONCE: usize = 512;
 
 /// Sessions, or links, that `/status` looks at in one go.
 const LISTED_AT_ONCE: usize = 256;
@@ -157,9 +157,16 @@ impl Shared {
         })))
     }
 
-    /// The state. A task that panicked while it held the lock ends the process anyway.
+    /// The state.
+    ///
+    /// # Panics
+    /// If a thread has panicked while it changed the state: nobody is to go on with half a change. The process
+    /// ends by it.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        match self.0.lock() {
+            Ok(state) => state,
+            Err(_) => panic!("another thread panicked while it changed the service's state"),
+        }
     }
 
     /// Calls `work` with the state and the time, then sends whatever it brought about.
@@ -194,6 +201,7 @@ impl State {
         let way = Way::Own(connection.clone());
         let (id, outbox_ready) = self.open_through(now_ns, way, certificate, None)?;
         if let Some(shard) = (id as usize).checked_rem(self.sealed.len())
+            && !self.sealed[shard].lost
             && let Ok(secret) = secret_of(connection, self.epoch, id)
         {
             let queue = &mut self.sealed[shard];
@@ -241,7 +249,9 @@ impl State {
     /// The connection of a session is gone.
     pub(super) fn close(&mut self, now_ns: u64, id: u32, reason: &'static str) {
         self.links.swap_remove(&id);
-        if let Some(shard) = (id as usize).checked_rem(self.sealed.len()) {
+        if let Some(shard) = (id as usize).checked_rem(self.sealed.len())
+            && !self.sealed[shard].lost
+        {
             self.sealed[shard].notices.push(Notice::Remove(id));
         }
         self.hub.closed(now_ns, id, reason);
@@ -495,6 +505,36 @@ impl State {
         port(&mut |name, count| queue.port_counters.push((name, count)));
     }
 
+    /// A shard has lost its port: its sessions go on with QUIC, and no other is sent there.
+    pub(super) fn port_lost(&mut self, now_ns: u64, shard: usize) {
+        let shards = self.sealed.len();
+        let queue = &mut self.sealed[shard];
+        queue.lost = true;
+        queue.notices.clear();
+        queue.first.clear();
+        queue.ready.clear();
+        self.hub.sealed_port_lost(shard);
+        let moved: Vec<u32> = self
+            .links
+            .iter_mut()
+            .filter(|(id, link)| **id as usize % shards == shard && link.sealed_ns.is_some())
+            .map(|(&id, link)| {
+                link.sealed_ns = None;
+                (link.queued, link.queued_first) = (false, false);
+                id
+            })
+            .collect();
+        tracing::error!(
+            shard,
+            sessions = moved.len(),
+            "the port of sealed datagrams is lost; its sessions go on with QUIC"
+        );
+        for id in moved {
+            // What was queued there leaves by QUIC now.
+            self.send(now_ns, id, true);
+        }
+    }
+
     /// From now on rates are handed out.
     pub(super) fn open_rates(&mut self) {
         self.rates_open = true;
@@ -696,6 +736,7 @@ impl State {
         let stats = self.engine.stats();
         let histogram = self.engine.histogram();
         let mut status = self.hub.status(&stats);
+        status.sealed_ports_lost = self.sealed.iter().filter(|queue| queue.lost).count() as u64;
         status.pinned_core = self.engine.pinned_core();
         status.iteration.count = histogram.iterations();
         let (events, events_refused) = self.engine.event_totals();

@@ -158,6 +158,7 @@ fn external_traffic_outlives_failures_and_another_topology() {
             up: None,
             capacity_bps: Some(bps),
             one_way: true,
+            force: false,
         })
     };
     // Of 2 Gbit/s, external traffic has 90 % at most.

@@ -7,7 +7,12 @@ use ratewright_topology::TwoTierClos;
 use super::{World, settings};
 use crate::service::command::{LinkChange, SwitchChange, TopologyChange, TopologyChangeError};
 
-fn link(from: &str, to: &str, up: Option<bool>, capacity_bps: Option<u64>) -> TopologyChange {
+pub(super) fn link(
+    from: &str,
+    to: &str,
+    up: Option<bool>,
+    capacity_bps: Option<u64>,
+) -> TopologyChange {
     let (from, to) = (from.to_owned(), to.to_owned());
     TopologyChange::Link(LinkChange {
         from,
@@ -15,6 +20,7 @@ fn link(from: &str, to: &str, up: Option<bool>, capacity_bps: Option<u64>) -> To
         up,
         capacity_bps,
         one_way: false,
+        force: false,
     })
 }
 
@@ -171,4 +177,32 @@ fn hosts_that_are_renumbered_connect_anew() {
         world.rate("h1", flow).is_some(),
         "the engine knows the new network"
     );
+}
+
+#[test]
+fn a_capacity_that_would_stop_flows_has_to_be_meant() {
+    let mut world = World::with_hosts(settings(), &["h1"]);
+    let flow = world.start("h1", 0, "h16");
+    world.settle();
+    for capacity_bps in [1_000, 99_999_999] {
+        let change = link("leaf4", "h16", None, Some(capacity_bps));
+        let refused = world.change_topology(&change);
+        let floor = TopologyChangeError::CapacityFloor {
+            capacity_bps,
+            nominal_bps: 10_000_000_000,
+        };
+        assert_eq!(refused, Err(floor));
+    }
+    // What the file says is the measure, not what a notification has made of it.
+    for capacity_bps in [1_000_000_000, 100_000_000] {
+        let change = link("leaf4", "h16", None, Some(capacity_bps));
+        assert!(world.change_topology(&change).is_ok(), "{capacity_bps}");
+    }
+    let TopologyChange::Link(mut forced) = link("leaf4", "h16", None, Some(1_000_000)) else {
+        unreachable!("made so above");
+    };
+    forced.force = true;
+    assert!(world.change_topology(&TopologyChange::Link(forced)).is_ok());
+    world.settle();
+    assert!(world.rate("h1", flow).expect("rated") <= 1_000_000);
 }

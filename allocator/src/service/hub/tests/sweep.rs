@@ -208,3 +208,215 @@ fn work_waits_for_an_engine_that_does_not_take_its_events() {
     assert!(world.hub.work(now_ns, SLICE), "there is more");
     assert_eq!(world.hub.counts().paths, before);
 }
+
+/// A fabric of 32 racks of 32 hosts with a million flows, and its engine.
+fn million() -> World {
+    let limits = crate::service::config::Limits {
+        max_total_starts_per_s: 1_000_000_000,
+        ..crate::service::config::Limits::default()
+    };
+    let topology = ratewright_topology::TwoTierClos {
+        racks: 32,
+        hosts_per_rack: 32,
+        spines: 8,
+        ..ratewright_topology::TwoTierClos::default()
+    };
+    let topology = topology.build().expect("good");
+    let hub = crate::service::hub::Hub::new(
+        crate::service::hub::HubSettings {
+            limits,
+            ..settings()
+        },
+        topology,
+        false,
+    );
+    let config = crate::engine::EngineConfig {
+        max_flows: 1_000_000,
+        ..crate::engine::EngineConfig::default()
+    };
+    let engine = super::engine(config, &hub);
+    let mut world = World {
+        hub,
+        engine,
+        hosts: std::collections::BTreeMap::new(),
+        now_ns: 1_000_000_000_000,
+    };
+    let names: Vec<String> = (1..=1_024).map(|host| format!("h{host}")).collect();
+    for name in &names {
+        world.connect(name, name, 1, &[name]);
+    }
+    world.pass(3_000_000);
+    let mut random = 1u64;
+    for (host, name) in names.iter().enumerate() {
+        let id = world.host(name).id.expect("connected");
+        for slot in 0..976u32 {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            let to = ((random >> 40) as u32 % 1_023 + host as u32 + 1) % 1_024;
+            let path = ratewright_proto::FlowPath::Hash((random >> 20) as u32);
+            let record = ratewright_proto::StartRecord::new(FlowId::new(slot, 1), to, path);
+            let now_ns = world.now_ns;
+            world.hub.start(now_ns, id, record);
+        }
+        for event in std::mem::take(world.hub.engine_events()) {
+            world.engine.apply(event).expect("taken");
+        }
+        if host % 32 == 0 {
+            world.engine.iterate();
+            world.engine.drain_updates(&mut |_| ());
+        }
+    }
+    for _ in 0..50 {
+        world.engine.iterate();
+        world.engine.drain_updates(&mut |_| ());
+    }
+    world
+}
+
+/// Longest and total time of what was done many times.
+#[derive(Default)]
+struct Times(Vec<f64>);
+
+impl Times {
+    #[allow(clippy::disallowed_methods, reason = "a measurement")]
+    fn time<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        let began = std::time::Instant::now();
+        let result = work();
+        self.0.push(began.elapsed().as_secs_f64() * 1e3);
+        result
+    }
+
+    #[allow(clippy::print_stdout, reason = "a measurement")]
+    fn print(&self, what: &str) {
+        let (longest, sum) = (
+            self.0.iter().copied().fold(0.0, f64::max),
+            self.0.iter().sum::<f64>(),
+        );
+        println!(
+            "{what}: {} times, longest {longest:.3} ms, all {sum:.1} ms",
+            self.0.len()
+        );
+    }
+}
+
+#[test]
+#[ignore = "a measurement: cargo test --release -p ratewright-allocator --lib worst_hold -- --ignored --nocapture"]
+#[allow(clippy::print_stdout, reason = "a measurement")]
+fn worst_hold_with_a_million_flows() {
+    let mut world = million();
+    println!("{} flows", world.hub.flow_count());
+    let now_ns = world.now_ns;
+    for (what, change) in [
+        ("spine1 fails", switch("spine1", false)),
+        ("spine1 is back", switch("spine1", true)),
+        (
+            "leaf1-spine2 fails",
+            super::network::link("leaf1", "spine2", Some(false), None),
+        ),
+    ] {
+        let [mut begin, mut slices, mut apply, mut iterate, mut drain] =
+            std::array::from_fn(|_| Times::default());
+        let reroutes = world.hub.counts().reroutes;
+        begin
+            .time(|| world.hub.change_topology(now_ns, &change))
+            .expect("it is there");
+        let mut more = true;
+        while more {
+            more = slices.time(|| world.hub.work(now_ns, 512));
+            let events = std::mem::take(world.hub.engine_events());
+            let engine = &mut world.engine;
+            apply.time(|| {
+                for event in events {
+                    engine.apply(event).expect("taken");
+                }
+            });
+            // As the shard does it: not between any two slices.
+            if slices.0.len() % 16 == 0 || !more {
+                iterate.time(|| engine.iterate());
+                drain.time(|| engine.drain_updates(&mut |_| ()));
+            }
+        }
+        let rerouted = world.hub.counts().reroutes - reroutes;
+        println!("{what}: {rerouted} flows rerouted");
+        begin.print("  notification (one hold)");
+        slices.print("  slice of the walk (one hold each)");
+        apply.print("  events to the engine");
+        iterate.print("  iteration");
+        drain.print("  rates told");
+    }
+    // All at once, as it was done: two paths for every flow, and the topology copied.
+    let mut whole = Times::default();
+    whole.time(|| {
+        let before = world.hub.topology().clone();
+        let mut differ = 0;
+        for session in world.hub.sessions.values() {
+            let source = session.peer.as_ref().expect("accepted").host;
+            for slot in 0..session.flows.slots() {
+                if let Some(flow) = session.flows.get(slot) {
+                    let links = crate::service::hub::flows::links;
+                    let old = links(&before, source, &flow.record);
+                    let new = links(world.hub.topology(), source, &flow.record);
+                    differ += usize::from(old != new);
+                }
+            }
+        }
+        differ
+    });
+    whole.print("paths of all flows in one hold, before");
+    let mut whole = Times::default();
+    whole.time(|| {
+        for id in world.hub.session_ids() {
+            let _ = world
+                .hub
+                .session_status(now_ns, id, |_| super::super::TransportFacts::default());
+        }
+    });
+    whole.print("sessions of /status in one hold, before");
+    let mut parts = Times::default();
+    for some in world.hub.session_ids().chunks(256) {
+        parts.time(|| {
+            for &id in some {
+                let _ = world
+                    .hub
+                    .session_status(now_ns, id, |_| super::super::TransportFacts::default());
+            }
+        });
+    }
+    parts.print("sessions of /status, a hold for 256");
+    let mut figures = Times::default();
+    figures.time(|| {
+        (
+            world.hub.status(&crate::engine::EngineStats::default()),
+            world.hub.totals(),
+        )
+    });
+    figures.print("/metrics");
+    let mut turn = Times::default();
+    turn.time(|| world.hub.set_released(now_ns, true));
+    turn.print("kill switch");
+    let mut polls = Times::default();
+    for _ in 0..100 {
+        polls.time(|| world.hub.release_waits(now_ns));
+    }
+    polls.print("its progress, asked for");
+    let mut restart = Times::default();
+    restart.time(|| {
+        let known = world.hub.capacities_bps();
+        world.hub.restart_flows(&known);
+    });
+    restart.print("a reload's hold (the engine is made elsewhere)");
+    let mut made = Times::default();
+    let engine = made.time(|| super::engine(crate::engine::EngineConfig::default(), &world.hub));
+    drop(engine);
+    made.print("the engine that it does not wait for any more");
+    let mut slices = Times::default();
+    loop {
+        let more = slices.time(|| world.hub.work(now_ns, 512));
+        world.hub.engine_events().clear();
+        if !more {
+            break;
+        }
+    }
+    slices.print("slice of its walk");
+}

@@ -323,3 +323,107 @@ fn a_port_that_takes_nothing_holds_up_no_engine_and_gets_the_newest_rates_only()
     let told: u64 = world.hosts.iter().map(|host| host.rates).sum();
     assert!(told <= 4 * 64 + BATCH as u64, "{told} rates for 64 flows");
 }
+
+/// A port that breaks.
+struct Broken {
+    panics: bool,
+    wire: Wire,
+}
+
+impl PacketPort for Broken {
+    fn receive(&mut self) -> io::Result<usize> {
+        assert!(!self.panics, "the test's port panics");
+        Err(io::Error::other("the test's port is lost"))
+    }
+
+    fn datagram(&mut self, index: usize) -> (&mut [u8], Option<SocketAddr>) {
+        self.wire.datagram(index)
+    }
+
+    fn send(&mut self, batch: &mut SendBatch) -> io::Result<BatchSent> {
+        self.wire.send(batch)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+/// Two shards whose ports break, started.
+fn broken_shards(panics: bool) -> (Shared, Arc<EngineSignal>, Threads) {
+    let text = format!("{GOOD}[transport]\nhot = \"udp\"\nshards = 2\n");
+    let config = Config::from_toml_str(&text, "a.toml", Path::new("/")).expect("good");
+    let topology = TwoTierClos::default().build().expect("good");
+    let mut hub = Hub::new(hub_settings(&config, 1), topology, false);
+    hub.offer_sealed(vec![1, 2], config.transport.cipher, None);
+    let capacities = hub.capacities_bps();
+    let engine = EngineLink::start(configured_engine(), &config, hub.topology(), &capacities);
+    let engine = engine.expect("the engine starts");
+    let signal = engine.signal();
+    let (mut shards, mut queues) = (Vec::new(), Vec::new());
+    for _ in 0..2 {
+        let wire = Wire::default();
+        let port = Broken { panics, wire };
+        let sealed = SealedConfig::default();
+        let (shard, queue) = SealedShard::new(port, sealed, Spins::Briefly).expect("a descriptor");
+        shards.push(shard);
+        queues.push(queue);
+    }
+    let shared = Shared::new(hub, engine, queues, 1);
+    let threads = start(shards, &shared, &signal).expect("threads");
+    (shared, signal, threads)
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the test waits for other threads"
+)]
+fn wait_for(what: &str, mut is: impl FnMut() -> bool) {
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while !is() {
+        assert!(std::time::Instant::now() < until, "{what}");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_panic_of_one_of_several_shards_ends_the_service() {
+    let (_shared, signal, threads) = broken_shards(true);
+    wait_for("whoever serves is told", || signal.panicked());
+    drop(threads);
+}
+
+#[test]
+fn nothing_goes_on_with_a_half_changed_state() {
+    let (shared, _signal, threads) = broken_shards(false);
+    wait_for("the ports are lost", || {
+        shared.lock().snapshot().status.sealed_ports_lost == 2
+    });
+    drop(threads);
+    let other = shared.clone();
+    let panicked =
+        std::thread::spawn(move || other.run(|_, _| panic!("in the middle of a change")));
+    assert!(panicked.join().is_err());
+    let next = std::thread::spawn(move || drop(shared.lock()));
+    assert!(next.join().is_err(), "whoever comes next ends, too");
+}
+
+#[test]
+fn sessions_of_a_lost_port_go_on_without_it_and_it_is_said() {
+    let mut world = World::new();
+    let id = world.hosts[0].id;
+    world.start_all(4, 1);
+    let shared = world.runner.shared.clone();
+    shared.run(|state, now_ns| state.port_lost(now_ns, 0));
+    let mut state = shared.lock();
+    assert_eq!(state.snapshot().status.sealed_ports_lost, 1);
+    assert_eq!(
+        state.sealed_waits(0),
+        (false, false),
+        "nothing waits for the port"
+    );
+    // What the host says by QUIC is answered there.
+    state.hub.on_timeout(u64::MAX / 4, id);
+    state.flush(u64::MAX / 4);
+    assert_eq!(state.sealed_waits(0), (false, false));
+}
