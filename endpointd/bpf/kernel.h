@@ -139,8 +139,6 @@ struct inet_connection_sock {
 	__u8 icsk_ca_state : 5, icsk_ca_initialized : 1, icsk_ca_setsockopt : 1;
 	__u8 icsk_retransmits;
 	__u64 icsk_ca_priv[13];
-	/* What tells use and stalls. */
-	__u8 icsk_retransmits;
 };
 
 struct tcp_sock {
@@ -165,14 +163,7 @@ struct tcp_sock {
 	__u32 lost_out;
 	__u32 delivered;
 	__u64 tcp_clock_cache;
-	/* What tells use and stalls. */
 	__u64 tcp_wstamp_ns;
-	__u64 bytes_acked;
-	__u32 data_segs_out;
-	__u32 snd_wnd;
-	__u32 sacked_out;
-	__u32 lost_out;
-	__u32 retrans_out;
 };
 
 struct ack_sample {

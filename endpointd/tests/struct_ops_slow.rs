@@ -1,6 +1,8 @@
 //! Hundreds of slow connections, below one segment per millisecond each, on busy processors: every byte arrives, and
 //! none of them backs off without sending data, whatever the kernel runs of the program, and when.
 
+#![allow(clippy::disallowed_methods)] // The wall clock bounds the wait.
+
 mod netns;
 
 use std::io::{Read, Write};
