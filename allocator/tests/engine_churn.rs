@@ -5,6 +5,7 @@ mod num_support;
 use num_support::{capacities_bps, flow, random_path, rng, three_tiers, two_tiers};
 use proptest::prelude::*;
 use rand::RngExt;
+use ratewright_allocator::engine::parallel::{Layout, ParallelEngine, ParallelOptions};
 use ratewright_allocator::engine::{
     EngineConfig, EngineEvent, FlowKey, FlowSpec, RateEngine, ReferenceEngine,
 };
@@ -48,7 +49,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     let demand = prop_oneof![2 => Just(f64::INFINITY), 1 => 0.0..2e10f64, 1 => Just(0.0)];
     let factor = prop_oneof![Just(0.0), Just(1.0), Just(1.0), 0.001..3.0f64];
     prop_oneof![
-        8 => (0..KEYS, 0..5u8, weight, demand)
+        8 => (0..KEYS, 0..7u8, weight, demand)
             .prop_map(|(key, class, weight, demand_bps)| Operation::Start { key, class, weight, demand_bps }),
         4 => (0..KEYS).prop_map(|key| Operation::End { key }),
         1 => (0..KEYS).prop_map(|key| Operation::Reroute { key }),
@@ -58,9 +59,45 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-fn engine(capacities_bps: &[f64]) -> ReferenceEngine {
+/// An engine under test: how exact it is, and what it says of a flow.
+trait Subject: RateEngine {
+    /// Of sums, relative.
+    const ROUNDING: f64;
+
+    fn rate_bps(&self, key: FlowKey) -> Option<f64>;
+    fn prices(&self) -> Vec<f64>;
+}
+
+impl Subject for ReferenceEngine {
+    const ROUNDING: f64 = 1e-9;
+
+    fn rate_bps(&self, key: FlowKey) -> Option<f64> {
+        self.rate_bps(key)
+    }
+
+    fn prices(&self) -> Vec<f64> {
+        self.prices().to_vec()
+    }
+}
+
+impl Subject for ParallelEngine {
+    /// Single precision.
+    const ROUNDING: f64 = 1e-5;
+
+    fn rate_bps(&self, key: FlowKey) -> Option<f64> {
+        self.rate_bps(key)
+    }
+
+    fn prices(&self) -> Vec<f64> {
+        self.prices()
+    }
+}
+
+fn config() -> EngineConfig {
     let alpha = |a| Class {
-        utility: UtilityKind::Alpha(AlphaFair::new(a).expect("a valid α")),
+        utility: UtilityKind::Alpha(
+            AlphaFair::bounded(a, 1e9, AlphaFair::MIXED_BOUND).expect("a valid α"),
+        ),
         ..Class::default()
     };
     let bounded = Class {
@@ -74,23 +111,36 @@ fn engine(capacities_bps: &[f64]) -> ReferenceEngine {
         (2, alpha(2.0)),
         (3, alpha(8.0)),
         (4, bounded),
+        (5, alpha(4.0)),
+        (6, alpha(16.0)),
     ];
     let classes = ClassTable::new(classes).expect("valid classes");
-    let config = EngineConfig {
+    EngineConfig {
         classes,
         ..EngineConfig::default()
-    };
-    ReferenceEngine::new(config, capacities_bps).expect("a valid engine")
+    }
+}
+
+fn reference(topology: &Topology) -> ReferenceEngine {
+    ReferenceEngine::new(config(), &capacities_bps(topology)).expect("a valid engine")
+}
+
+/// What the service runs unless its configuration says otherwise.
+fn default_engine(topology: &Topology) -> ParallelEngine {
+    let layout = Layout::of(topology, 1).expect("it can be cut");
+    let options = ParallelOptions::default();
+    ParallelEngine::new(config(), options, layout, &capacities_bps(topology))
+        .expect("a valid engine")
 }
 
 /// The rates of all live flows sum to no more than the derated capacity on every link, and each is
 /// a number between 0 and the flow's demand.
-fn check(engine: &ReferenceEngine, flows: &[Option<FlowSpec>], capacities_bps: &[f64]) {
+fn check<E: Subject>(engine: &E, flows: &[Option<FlowSpec>], capacities_bps: &[f64]) {
     let mut loads = vec![0.0; capacities_bps.len()];
     for spec in flows.iter().flatten() {
         let rate = engine.rate_bps(spec.key).expect("a live flow has a rate");
         assert!(
-            rate >= 0.0 && rate <= spec.demand_bps * (1.0 + 1e-12),
+            rate >= 0.0 && rate <= spec.demand_bps * (1.0 + E::ROUNDING) + 1.0,
             "{spec:?}: {rate}"
         );
         for &link in &spec.links {
@@ -98,9 +148,9 @@ fn check(engine: &ReferenceEngine, flows: &[Option<FlowSpec>], capacities_bps: &
         }
     }
     for (link, (&load, &capacity)) in loads.iter().zip(capacities_bps).enumerate() {
-        let derated = capacity * engine.derating();
+        let derated = capacity * (1.0 - config().threshold);
         assert!(
-            load <= derated * (1.0 + 1e-9),
+            load <= derated * (1.0 + E::ROUNDING) + 1.0,
             "link {link}: {load} over {derated}"
         );
     }
@@ -108,16 +158,22 @@ fn check(engine: &ReferenceEngine, flows: &[Option<FlowSpec>], capacities_bps: &
     engine.link_loads(&mut reported);
     for (a, b) in reported.iter().zip(&loads) {
         assert!(
-            (a - b).abs() <= 1e-9 * b.max(1.0),
+            (a - b).abs() <= E::ROUNDING * b.max(1.0),
             "loads as reported and as summed: {a} {b}"
         );
     }
+    let prices = engine.prices();
+    assert!(
+        prices
+            .iter()
+            .all(|price| price.is_finite() && *price >= 0.0),
+        "{prices:?}"
+    );
 }
 
-fn run(topology: &Topology, seed: u64, operations: &[Operation]) {
+fn run<E: Subject>(topology: &Topology, mut engine: E, seed: u64, operations: &[Operation]) {
     let full_bps = capacities_bps(topology);
     let mut capacities_bps = full_bps.clone();
-    let mut engine = engine(&capacities_bps);
     let mut flows: Vec<Option<FlowSpec>> = vec![None; KEYS as usize];
     let mut rng = rng(seed);
     for operation in operations {
@@ -193,6 +249,35 @@ fn run(topology: &Topology, seed: u64, operations: &[Operation]) {
         measured.relative_duality_gap.is_finite() && measured.relative_duality_gap < 1e-2,
         "{measured:?}"
     );
+    // After all flows have gone, one that comes has what its path has.
+    for spec in flows.iter().flatten() {
+        engine
+            .apply(EngineEvent::End(spec.key))
+            .expect("it is there");
+    }
+    for (link, &capacity_bps) in (0u32..).zip(&full_bps) {
+        let event = EngineEvent::Capacity { link, capacity_bps };
+        engine.apply(event).expect("a valid capacity");
+    }
+    engine.iterate();
+    let alone = flow(0, &random_path(topology, &mut rng));
+    let of_link = |link: &u32| full_bps[*link as usize] * (1.0 - config().threshold);
+    let all = alone
+        .links
+        .iter()
+        .map(of_link)
+        .fold(f64::INFINITY, f64::min);
+    engine
+        .apply(EngineEvent::Start(alone))
+        .expect("a valid flow");
+    for _ in 0..200 {
+        engine.iterate();
+    }
+    let rate = engine.rate_bps(FlowKey(0)).expect("it is there");
+    assert!(
+        (rate / all - 1.0).abs() < 1e-3,
+        "alone, it has {rate} of {all}"
+    );
 }
 
 proptest! {
@@ -205,7 +290,9 @@ proptest! {
         seed in any::<u64>(),
         operations in proptest::collection::vec(operation(), 1..300),
     ) {
-        run(&two_tiers(15_000_000_000), seed, &operations);
+        let topology = two_tiers(15_000_000_000);
+        run(&topology, reference(&topology), seed, &operations);
+        run(&topology, default_engine(&topology), seed, &operations);
     }
 
     /// The same on three tiers.
@@ -214,6 +301,8 @@ proptest! {
         seed in any::<u64>(),
         operations in proptest::collection::vec(operation(), 1..300),
     ) {
-        run(&three_tiers(15_000_000_000), seed, &operations);
+        let topology = three_tiers(15_000_000_000);
+        run(&topology, reference(&topology), seed, &operations);
+        run(&topology, default_engine(&topology), seed, &operations);
     }
 }

@@ -12,12 +12,16 @@ use num_support::{
     two_tiers,
 };
 use rand::RngExt;
+use ratewright_allocator::engine::parallel::{Layout, ParallelEngine, ParallelOptions};
 use ratewright_allocator::engine::{
-    EngineConfig, EngineEvent, FlowSpec, RateEngine, ReferenceEngine,
+    EngineConfig, EngineEvent, FlowKey, FlowSpec, RateEngine, ReferenceEngine,
 };
-use ratewright_allocator::num::RATE_UNIT_BPS;
-use ratewright_allocator::num::utility::{AlphaFair, Class, ClassTable, UtilityKind};
-use ratewright_topology::Topology;
+use ratewright_allocator::num::utility::{AlphaFair, Class, ClassTable, Utility, UtilityKind};
+use ratewright_allocator::num::{Path, RATE_UNIT_BPS, path_capacity};
+use ratewright_topology::{HostId, PathChoice, Topology};
+
+/// The solver's tolerance where the error is to be below 10⁻⁴.
+const EXACT: f64 = 1e-11;
 
 /// The rows of a constraint matrix, with the cone they lie in.
 #[derive(Default)]
@@ -41,75 +45,132 @@ impl Rows {
     }
 }
 
-/// The optimal rates: variables x_s and t_s ≤ U_s(x_s), maximise Σ w t.
-fn optimum(instance: &Instance) -> Vec<f64> {
+/// A part of a flow's rate, from `offset` on and at most so wide, and what it is worth: weight · U(offset + x).
+struct Segment {
+    flow: usize,
+    offset: f64,
+    width: f64,
+    weight: f64,
+    /// α and reference rate, if not log.
+    power: Option<(f64, f64)>,
+}
+
+/// The parts of a flow's rate. A bounded α-fair utility is log below one rate and above another, so it is the sum of
+/// three: marginal utility falls, so the optimum fills the parts one after the other.
+fn segments(instance: &Instance, flow: usize) -> Vec<Segment> {
+    let class = instance.classes.get(instance.class_ids[flow]);
+    let utility = &class.expect("a defined class").utility;
+    let part = |offset, width, weight, power| Segment {
+        flow,
+        offset,
+        width,
+        weight: weight * instance.weights[flow],
+        power,
+    };
+    match utility {
+        UtilityKind::Log => vec![part(0.0, f64::INFINITY, 1.0, None)],
+        UtilityKind::Alpha(u) => {
+            let [low, high] = u.range_bps().map(|rate_bps| rate_bps / RATE_UNIT_BPS);
+            let power = Some((u.alpha(), u.reference_bps() / RATE_UNIT_BPS));
+            if high == f64::INFINITY {
+                return vec![part(0.0, f64::INFINITY, 1.0, power)];
+            }
+            vec![
+                part(0.0, low, low * u.marginal(low), None),
+                part(low, high - low, 1.0, power),
+                part(high, f64::INFINITY, high * u.marginal(high), None),
+            ]
+        }
+        UtilityKind::Custom(_) => unreachable!("the oracle knows the built-in utilities"),
+    }
+}
+
+/// The optimal rates: variables x and t ≤ U(x) for each part of each flow's rate, maximise Σ w t. The solver is given
+/// rates in multiples of `unit`, and as exact as `tolerance`.
+fn optimum(instance: &Instance, unit: f64, tolerance: f64) -> Vec<f64> {
     let flows = instance.paths.len();
-    let mut rows = Rows::default();
-    for (link, &capacity) in instance.capacities.iter().enumerate() {
-        let over: Vec<(usize, f64)> = (0..flows)
-            .filter(|&s| instance.paths[s].contains(&(link as u32)))
-            .map(|s| (s, 1.0))
-            .collect();
-        if !over.is_empty() {
-            rows.push(&over, capacity);
+    let mut parts: Vec<Segment> = (0..flows).flat_map(|s| segments(instance, s)).collect();
+    for part in &mut parts {
+        part.offset /= unit;
+        part.width /= unit;
+        part.power = part.power.map(|(alpha, rate)| (alpha, rate / unit));
+    }
+    let mut of_flow = vec![Vec::new(); flows];
+    for (x, part) in parts.iter().enumerate() {
+        of_flow[part.flow].push((x, 1.0));
+    }
+    let mut over = vec![Vec::new(); instance.capacities.len()];
+    for (path, parts) in instance.paths.iter().zip(&of_flow) {
+        for &link in path {
+            over[link as usize].extend_from_slice(parts);
         }
     }
-    for (s, &demand) in instance.demands.iter().enumerate() {
+    let mut rows = Rows::default();
+    for (over, &capacity) in over.iter().zip(&instance.capacities) {
+        if !over.is_empty() {
+            rows.push(over, capacity / unit);
+        }
+    }
+    for (parts, &demand) in of_flow.iter().zip(&instance.demands) {
         if demand.is_finite() {
-            rows.push(&[(s, 1.0)], demand);
+            rows.push(parts, demand / unit);
+        }
+    }
+    for (x, part) in parts.iter().enumerate() {
+        if part.offset > 0.0 {
+            rows.push(&[(x, -1.0)], 0.0);
+        }
+        if part.width.is_finite() {
+            rows.push(&[(x, 1.0)], part.width);
         }
     }
     rows.cones.push(NonnegativeConeT(rows.right.len()));
-    let mut objective = vec![0.0; 2 * flows];
-    for s in 0..flows {
-        let (x, t, weight) = (s, flows + s, instance.weights[s]);
-        let class = instance
-            .classes
-            .get(instance.class_ids[s])
-            .expect("a defined class");
-        match &class.utility {
-            UtilityKind::Log => {
-                // (t, 1, x): e^t ≤ x.
+    let mut objective = vec![0.0; 2 * parts.len()];
+    for (x, part) in parts.iter().enumerate() {
+        let (t, weight) = (parts.len() + x, part.weight);
+        match part.power {
+            None => {
+                // (t, 1, offset + x): e^t ≤ offset + x.
                 rows.push(&[(t, -1.0)], 0.0);
                 rows.push(&[], 1.0);
-                rows.push(&[(x, -1.0)], 0.0);
+                rows.push(&[(x, -1.0)], part.offset);
                 rows.cones.push(ExponentialConeT());
                 objective[t] = -weight;
             }
-            UtilityKind::Alpha(u) if u.alpha() < 1.0 => {
-                // (x, 1, t): t ≤ x^(1−α).
-                rows.push(&[(x, -1.0)], 0.0);
+            Some((alpha, reference)) if alpha < 1.0 => {
+                // (y, 1, t) with y = (offset + x) / r: t ≤ y^(1−α).
+                rows.push(&[(x, -reference.recip())], part.offset / reference);
                 rows.push(&[], 1.0);
                 rows.push(&[(t, -1.0)], 0.0);
-                rows.cones.push(PowerConeT(1.0 - u.alpha()));
-                objective[t] = -weight / (1.0 - u.alpha());
+                rows.cones.push(PowerConeT(1.0 - alpha));
+                objective[t] = -weight / (1.0 - alpha);
             }
-            UtilityKind::Alpha(u) => {
-                // (x, t, 1): x^(α−1) t ≥ 1.
-                rows.push(&[(x, -1.0)], 0.0);
+            Some((alpha, reference)) => {
+                // (y, t, 1): y^(α−1) t ≥ 1.
+                rows.push(&[(x, -reference.recip())], part.offset / reference);
                 rows.push(&[(t, -1.0)], 0.0);
                 rows.push(&[], 1.0);
-                rows.cones.push(PowerConeT((u.alpha() - 1.0) / u.alpha()));
-                objective[t] = weight / (u.alpha() - 1.0);
+                rows.cones.push(PowerConeT((alpha - 1.0) / alpha));
+                objective[t] = weight / (alpha - 1.0);
             }
-            UtilityKind::Custom(_) => unreachable!("the oracle knows the built-in utilities"),
         }
     }
     let settings = DefaultSettings {
         verbose: false,
-        tol_gap_abs: 1e-11,
-        tol_gap_rel: 1e-11,
-        tol_feas: 1e-10,
+        tol_gap_abs: tolerance,
+        tol_gap_rel: tolerance,
+        tol_feas: 10.0 * tolerance,
         ..DefaultSettings::default()
     };
+    let variables = 2 * parts.len();
     let constraints = CscMatrix::new_from_triplets(
         rows.right.len(),
-        2 * flows,
+        variables,
         rows.row,
         rows.column,
         rows.value,
     );
-    let quadratic = CscMatrix::zeros((2 * flows, 2 * flows));
+    let quadratic = CscMatrix::zeros((variables, variables));
     let mut solver = DefaultSolver::new(
         &quadratic,
         &objective,
@@ -125,7 +186,11 @@ fn optimum(instance: &Instance) -> Vec<f64> {
         matches!(status, SolverStatus::Solved | SolverStatus::AlmostSolved),
         "the oracle gave up: {status:?}"
     );
-    solver.solution.x[..flows].to_vec()
+    let mut rates = vec![0.0; flows];
+    for (part, x) in parts.iter().zip(&solver.solution.x) {
+        rates[part.flow] += x * unit;
+    }
+    rates
 }
 
 /// Classes 0 to 4: log, α = 0.5, 2, 3, and log with a bound of 2 Gbit/s.
@@ -204,7 +269,7 @@ fn compare(topology: &Topology, specs: &[FlowSpec], name: &str) -> (f64, u32) {
         fullest(&instance.problem(), &rates) <= 1.0 + 1e-9,
         "{name}: a link is over-allocated"
     );
-    let truth = optimum(&instance);
+    let truth = optimum(&instance, 1.0, EXACT);
     let error = largest_error(&rates, &truth);
     assert!(error <= 1e-4, "{name}: relative error {error:e}");
     let optimality = engine.optimality();
@@ -244,4 +309,227 @@ fn converged_rates_are_the_optimum() {
         "60 instances: relative error median {:.1e}, largest {:.1e}; iterations to a residual of 1e-8: median {}, most {}",
         errors[30], errors[59], iterations[30], iterations[59]
     );
+}
+
+/// Of the default engine's rates, relative: it computes in single precision.
+const DEFAULT_ERROR: f64 = 1e-3;
+/// Of a sum of some thousand rates in single precision, relative.
+const ROUNDING: f64 = 2e-5;
+
+/// Has the default engine come to rest with these flows; no link is over-allocated at any iteration on the way, and
+/// all that it says is a number. Returns the rates in Gbit/s.
+fn rest(
+    engine: &mut ParallelEngine,
+    instance: &Instance,
+    specs: &[FlowSpec],
+    name: &str,
+) -> Vec<f64> {
+    for iteration in 0..20_000 {
+        let report = engine.iterate();
+        engine.drain_updates(&mut |update| {
+            assert!(
+                update.rate_bps.is_finite() && update.rate_bps >= 0.0,
+                "{name}: {update:?}"
+            );
+        });
+        if iteration % 100 < 10 || report.settled {
+            let rates = rates(engine, specs);
+            assert!(
+                rates.iter().all(|rate| rate.is_finite()),
+                "{name}: a rate is no number"
+            );
+            let fullest = fullest(&instance.problem(), &rates);
+            assert!(
+                fullest <= 1.0 + ROUNDING,
+                "{name}: a link is full to {fullest}"
+            );
+            let prices = engine.prices();
+            assert!(
+                prices.iter().all(|price| (0.0..=1e30).contains(price)),
+                "{name}: prices"
+            );
+            if report.settled {
+                return rates;
+            }
+        }
+    }
+    panic!("{name}: not at rest");
+}
+
+fn rates(engine: &ParallelEngine, specs: &[FlowSpec]) -> Vec<f64> {
+    let all: std::collections::BTreeMap<FlowKey, f64> = engine.rates_bps().into_iter().collect();
+    let rate = |spec: &FlowSpec| all[&spec.key] / RATE_UNIT_BPS;
+    specs.iter().map(rate).collect()
+}
+
+/// The default engine against the oracle; returns the largest error and the engine with its flows.
+fn compare_default(
+    topology: &Topology,
+    classes: &ClassTable,
+    capacities: &[f64],
+    specs: &[FlowSpec],
+    name: &str,
+) -> (f64, ParallelEngine) {
+    let config = EngineConfig {
+        classes: classes.clone(),
+        settle_tolerance: 2e-6,
+        ..EngineConfig::default()
+    };
+    let derating = 1.0 - config.threshold;
+    let layout = Layout::of(topology, 1).expect("it can be cut");
+    let options = ParallelOptions::default();
+    let mut engine = ParallelEngine::new(config, options, layout, capacities).expect("valid");
+    for spec in specs {
+        let event = EngineEvent::Start(spec.clone());
+        engine.apply(event).expect("a valid flow");
+    }
+    let derated: Vec<f64> = capacities.iter().map(|c| c * derating).collect();
+    let instance = Instance::new(classes.clone(), &derated, specs);
+    let rates = rest(&mut engine, &instance, specs, name);
+    let of_flow = |path: &Path| path_capacity(path, &instance.capacities) / specs.len() as f64;
+    let unit = instance
+        .paths
+        .iter()
+        .map(of_flow)
+        .fold(f64::INFINITY, f64::min);
+    let truth = optimum(&instance, unit, 1e-8);
+    let error = largest_error(&rates, &truth);
+    assert!(error <= DEFAULT_ERROR, "{name}: relative error {error:e}");
+    assert_eq!(engine.exceptions().price_resets, 0, "{name}");
+    (error, engine)
+}
+
+/// The instances of the reference's test: the default engine finds the optimum of each, too.
+#[test]
+fn converged_rates_of_the_default_engine_are_the_optimum() {
+    let mut worst: f64 = 0.0;
+    for seed in 0..60 {
+        let kind = seed % 6;
+        let fabric_bps = [10, 15, 40][(seed / 6 % 3) as usize] * 1_000_000_000;
+        let topology = if seed / 3 % 2 == 0 {
+            two_tiers(fabric_bps)
+        } else {
+            three_tiers(fabric_bps)
+        };
+        let specs = random_flows(&topology, kind, 1000 + seed);
+        let name = format!("seed {seed}, kind {kind}, {} flows", specs.len());
+        let capacities = capacities_bps(&topology);
+        let (error, _) = compare_default(&topology, &classes(), &capacities, &specs, &name);
+        worst = worst.max(error);
+    }
+    println!("60 instances, default engine: largest relative error {worst:.1e}");
+}
+
+/// Classes 0 to 5, as a configuration that mixes them has them: log, α = 0.5, 2, 4, 8 and 16.
+fn mixed_classes() -> ClassTable {
+    let alphas = [0.5, 2.0, 4.0, 8.0, 16.0];
+    let alpha = |alpha| {
+        let utility = AlphaFair::bounded(alpha, 1e9, AlphaFair::MIXED_BOUND);
+        Class {
+            utility: UtilityKind::Alpha(utility.expect("a valid α")),
+            ..Class::default()
+        }
+    };
+    let others = (1..).zip(alphas.map(alpha));
+    ClassTable::new(std::iter::once((0, Class::default())).chain(others)).expect("valid classes")
+}
+
+/// Flows to one host, whose link alone is narrow, from all racks but its own.
+fn to_one_host(
+    topology: &Topology,
+    count: u64,
+    capacity_bps: f64,
+    class: impl Fn(u64) -> u8,
+) -> (Vec<f64>, Vec<FlowSpec>) {
+    let hosts = topology.hosts().len() as u64;
+    let mut capacities = vec![100.0 * capacity_bps; topology.links().len()];
+    let specs = (0..count).map(|key| {
+        let source = HostId(4 + (key % (hosts - 4)) as u32);
+        let path = topology
+            .path(source, HostId(0), PathChoice::Hash(key as u32))
+            .expect("a whole network");
+        let links: Vec<u32> = path.iter().map(|link| link.0).collect();
+        let mut spec = flow(key, &links);
+        spec.class = class(key);
+        spec
+    });
+    let specs: Vec<FlowSpec> = specs.collect();
+    let narrow = *specs[0].links.last().expect("a path has links");
+    capacities[narrow as usize] = capacity_bps;
+    (capacities, specs)
+}
+
+/// All classes together with caps, 10 to 2,500 flows on one link of 1 to 400 Gbit/s: the optimum at rest, and after all
+/// flows have gone, one that comes has the link.
+#[test]
+fn all_classes_share_one_link_at_the_optimum() {
+    let topology = two_tiers(10_000_000_000);
+    let mut worst: f64 = 0.0;
+    let cases = [
+        (10, 1e9),
+        (10, 400e9),
+        (60, 10e9),
+        (100, 1e9),
+        (100, 100e9),
+        (500, 25e9),
+        (2_500, 1e9),
+        (2_500, 10e9),
+        (2_500, 400e9),
+    ];
+    for (count, capacity_bps) in cases {
+        for capped in [false, true] {
+            let name = format!("{count} flows on {capacity_bps:e} bit/s, capped: {capped}");
+            let (capacities, mut specs) =
+                to_one_host(&topology, count, capacity_bps, |key| (key % 6) as u8);
+            let share = capacity_bps / count as f64;
+            for (key, spec) in specs.iter_mut().enumerate() {
+                spec.weight = [1.0, 2.0, 4.0][key / 6 % 3];
+                if capped && key % 5 < 2 {
+                    spec.demand_bps = share * [0.2, 0.9][key % 5];
+                }
+            }
+            let (error, mut engine) =
+                compare_default(&topology, &mixed_classes(), &capacities, &specs, &name);
+            worst = worst.max(error);
+            for spec in &specs[1..] {
+                engine.apply(EngineEvent::End(spec.key)).expect("there");
+            }
+            let alone = FlowSpec {
+                demand_bps: f64::INFINITY,
+                ..specs[0].clone()
+            };
+            engine.apply(EngineEvent::Start(alone)).expect("valid");
+            for _ in 0..200 {
+                engine.iterate();
+            }
+            let rate = engine.rate_bps(specs[0].key).expect("there");
+            let all = capacity_bps * 0.99;
+            assert!(
+                (rate / all - 1.0).abs() <= 1e-3,
+                "{name}: alone, it has {rate} of {all}"
+            );
+        }
+    }
+    println!("one link, all classes: largest relative error {worst:.1e}");
+}
+
+/// One flow of each class beside a hundred of another: it has 1 % of an equal share at least.
+#[test]
+fn no_class_starves_beside_another() {
+    let topology = two_tiers(10_000_000_000);
+    for capacity_bps in [1e9, 10e9, 400e9] {
+        for one in 0..6 {
+            for others in 0..6 {
+                let name = format!("class {one} beside class {others}, {capacity_bps:e} bit/s");
+                let (capacities, specs) = to_one_host(&topology, 101, capacity_bps, |key| {
+                    if key == 50 { one } else { others }
+                });
+                let (_, engine) =
+                    compare_default(&topology, &mixed_classes(), &capacities, &specs, &name);
+                let rate = engine.rate_bps(FlowKey(50)).expect("there");
+                let equal = capacity_bps * 0.99 / 101.0;
+                assert!(rate >= 0.01 * equal, "{name}: {rate} of {equal}");
+            }
+        }
+    }
 }

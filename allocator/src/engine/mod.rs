@@ -41,7 +41,7 @@ pub use affinity::pin_current_thread;
 pub use config::{EngineConfig, StepRule};
 pub use error::EngineError;
 pub use reference::ReferenceEngine;
-pub use stats::{EngineStats, LinkLoad};
+pub use stats::{EngineStats, Exceptions, LinkLoad};
 pub use survey::Survey;
 
 pub use crate::num::optimality::Optimality;
@@ -201,4 +201,9 @@ pub trait RateEngine: Send {
 
     /// Flows in the table.
     fn flow_count(&self) -> usize;
+
+    /// Flows that cost more than others, and prices that had to start anew.
+    fn exceptions(&self) -> Exceptions {
+        Exceptions::default()
+    }
 }

@@ -25,6 +25,19 @@ impl LinkLoad {
     }
 }
 
+/// What is not as an engine would have it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Exceptions {
+    /// Flows that are worked on one by one because their utility is another one than log.
+    pub flows_of_other_utilities: usize,
+    /// The same because of their paths: over links that tables have no room for.
+    pub flows_on_other_paths: usize,
+    /// The same because rows had no room for them: as their hosts have very many flows, or all rows are taken.
+    pub flows_without_room: usize,
+    /// Prices that were no number, and started anew, since the engine began.
+    pub price_resets: u64,
+}
+
 /// A snapshot of the engine thread. Counters start at 0 with the thread.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EngineStats {
@@ -54,6 +67,8 @@ pub struct EngineStats {
     pub last_report: IterationReport,
     /// Flows in the table.
     pub flows: usize,
+    /// Flows that cost more than others, and prices that had to start anew.
+    pub exceptions: Exceptions,
     /// Distance from the optimum, measured at most once a second and when the engine settles.
     pub optimality: Optimality,
     /// The most loaded links by utilisation, fullest first.

@@ -5,6 +5,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::RATE_UNIT_BPS;
+
 /// A strictly concave, increasing, differentiable function of a rate above zero (flowtune §2).
 ///
 /// NED needs no more than these: it inverts the marginal utility to find a rate, and takes the
@@ -109,11 +111,28 @@ impl Utility for Log {
     }
 }
 
-/// x^(1−α)/(1−α): α-fairness (Mo and Walrand). Near 0 it is total throughput, at 1 proportional
+/// α-fairness (Mo and Walrand): U'(x) = (x / r)^(−α) / r. Near α = 0 it is total throughput, at 1 proportional
 /// fairness, at 2 minimum potential delay, and towards infinity max-min fairness.
+///
+/// At its reference rate r a flow weighs as much as a log flow does, U'(r) = 1 / r; in general, it weighs
+/// x U'(x) = (x / r)^(1−α) times as much. Where classes of different utilities share links, that is a matter of
+/// orders of magnitude: beside a hundred flows of α = 16 at a tenth of r, a log flow of the same weight would have
+/// 10⁻¹⁵ of what they have. [`bounded`](Self::bounded) therefore limits it to [1 / b, b]: beyond the rates where it
+/// gets there, flows are proportionally fair, with the weight b or 1 / b.
+///
+/// That leaves every flow a share, whatever the classes of the others. Let N_l be the flows on link l, all of one
+/// weight, and k the links on a path. A flow's rate is v / q, with 1 / b ≤ v ≤ b and q the sum of its links' prices.
+/// A link that charges p_l is full with flows that pay p_l at least, so c_l ≤ N_l b / p_l, and q ≤ k b max(N_l / c_l).
+/// So the rate is at least min(c_l / N_l) / (k b²): with b = 4 and six links, 1 % of the equal share of the flow's
+/// narrowest link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AlphaFair {
     alpha: f64,
+    /// In Gbit/s.
+    reference: f64,
+    /// Below the one rate and above the other, what a flow weighs is constant.
+    rates: [f64; 2],
+    weights: [f64; 2],
 }
 
 impl AlphaFair {
@@ -121,13 +140,35 @@ impl AlphaFair {
     pub const MIN_ALPHA: f64 = 0.1;
     /// The largest α that is taken: 64 is max-min fairness for every practical purpose.
     pub const MAX_ALPHA: f64 = 64.0;
+    /// The bound b for classes of different utilities.
+    pub const MIXED_BOUND: f64 = 4.0;
+    /// The bound b where all classes have the same utility: what single precision holds.
+    pub const ALONE_BOUND: f64 = 1e6;
 
-    /// α-fairness for `MIN_ALPHA` ≤ α ≤ `MAX_ALPHA`.
+    /// α-fairness for `MIN_ALPHA` ≤ α ≤ `MAX_ALPHA`, with a reference rate of 1 Gbit/s and without a bound.
     #[must_use]
     pub fn new(alpha: f64) -> Option<Self> {
-        (Self::MIN_ALPHA..=Self::MAX_ALPHA)
-            .contains(&alpha)
-            .then_some(Self { alpha })
+        Self::bounded(alpha, RATE_UNIT_BPS, f64::INFINITY)
+    }
+
+    /// α-fairness with a reference rate, for flows that weigh `bound` times as much as log flows at most, and one
+    /// `bound`-th at least.
+    #[must_use]
+    pub fn bounded(alpha: f64, reference_bps: f64, bound: f64) -> Option<Self> {
+        let reference = reference_bps / RATE_UNIT_BPS;
+        let sound = reference > 0.0 && reference.is_finite() && bound > 1.0;
+        if !sound || !(Self::MIN_ALPHA..=Self::MAX_ALPHA).contains(&alpha) {
+            return None;
+        }
+        // As far from the reference rate as what it weighs takes to get to the bound.
+        let factor = bound.powf((alpha - 1.0).abs().recip());
+        let at_low = if alpha > 1.0 { bound } else { bound.recip() };
+        Some(Self {
+            alpha,
+            reference,
+            rates: [reference / factor, reference * factor],
+            weights: [at_low, at_low.recip()],
+        })
     }
 
     /// α.
@@ -135,28 +176,70 @@ impl AlphaFair {
     pub fn alpha(&self) -> f64 {
         self.alpha
     }
+
+    /// The reference rate.
+    #[must_use]
+    pub fn reference_bps(&self) -> f64 {
+        self.reference * RATE_UNIT_BPS
+    }
+
+    /// The rates between which utility is α-fair.
+    #[must_use]
+    pub fn range_bps(&self) -> [f64; 2] {
+        self.rates.map(|rate| rate * RATE_UNIT_BPS)
+    }
+
+    /// U'(x) between the two rates.
+    fn inner_marginal(&self, rate: f64) -> f64 {
+        (rate / self.reference).powf(-self.alpha) / self.reference
+    }
+
+    /// U(x) between the two rates.
+    fn inner_value(&self, rate: f64) -> f64 {
+        if self.alpha == 1.0 {
+            return rate.ln();
+        }
+        (rate / self.reference).powf(1.0 - self.alpha) / (1.0 - self.alpha)
+    }
+
+    /// What a flow weighs, if its rate is beyond one of the two.
+    fn outer_weight(&self, rate: f64) -> Option<f64> {
+        if rate < self.rates[0] {
+            Some(self.weights[0])
+        } else if rate > self.rates[1] {
+            Some(self.weights[1])
+        } else {
+            None
+        }
+    }
 }
 
 impl Utility for AlphaFair {
     fn value(&self, rate: f64) -> f64 {
-        if self.alpha == 1.0 {
-            rate.ln()
-        } else {
-            rate.powf(1.0 - self.alpha) / (1.0 - self.alpha)
-        }
+        let Some(weight) = self.outer_weight(rate) else {
+            return self.inner_value(rate);
+        };
+        let bound = self.rates[usize::from(rate > self.rates[1])];
+        self.inner_value(bound) + weight * (rate / bound).ln()
     }
     fn marginal(&self, rate: f64) -> f64 {
-        rate.powf(-self.alpha)
+        match self.outer_weight(rate) {
+            Some(weight) => weight / rate,
+            None => self.inner_marginal(rate),
+        }
     }
     fn rate_at(&self, price: f64) -> f64 {
-        price.powf(-self.alpha.recip())
+        self.rate_and_slope_at(price).0
     }
     fn rate_slope_at(&self, price: f64) -> f64 {
-        -self.rate_at(price) / (self.alpha * price)
+        self.rate_and_slope_at(price).1
     }
     fn rate_and_slope_at(&self, price: f64) -> (f64, f64) {
-        let rate = self.rate_at(price);
-        (rate, -rate / (self.alpha * price))
+        let rate = self.reference * (price * self.reference).powf(-self.alpha.recip());
+        match self.outer_weight(rate) {
+            Some(weight) => (weight / price, -weight / (price * price)),
+            None => (rate, -rate / (self.alpha * price)),
+        }
     }
 }
 
@@ -316,6 +399,15 @@ impl ClassTable {
     #[must_use]
     pub fn get(&self, id: u8) -> Option<&Class> {
         self.classes.get(usize::from(id))?.as_ref()
+    }
+
+    /// A class of log flows; 0 if there is none.
+    pub(crate) fn log_class(&self) -> u8 {
+        let is_log = |class: &Option<Class>| {
+            let class = class.as_ref();
+            class.is_some_and(|class| matches!(class.utility, UtilityKind::Log))
+        };
+        self.classes.iter().position(is_log).unwrap_or(0) as u8
     }
 
     /// The utility of flows of class `id`, which has been checked to exist.

@@ -4,7 +4,7 @@
 
 mod script;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestError, TestRunner};
@@ -42,14 +42,16 @@ fn iterate(
     told_bps: &mut BTreeMap<FlowKey, f64>,
 ) -> Result<(), TestCaseError> {
     engine.iterate();
+    let mut just_told = BTreeSet::new();
     engine.drain_updates(&mut |update| {
+        just_told.insert(update.key);
         told_bps.insert(update.key, update.rate_bps);
     });
     told_bps.retain(|key, _| book.flows.contains_key(key));
     for (key, entry) in &mut book.flows {
         prop_assert!(
-            !entry.new || told_bps.contains_key(key),
-            "{key} started and was not told a rate"
+            !entry.new || just_told.contains(key),
+            "{key} started, or asked for more, and was not told a rate"
         );
         entry.new = false;
     }
@@ -57,6 +59,13 @@ fn iterate(
     prop_assert_eq!(rates.len(), book.flows.len());
     let threshold = config().threshold;
     let reserved = 1.0 - MICE_RESERVE;
+    for (key, rate_bps) in &rates {
+        let most = book.flows[key].demand_bps;
+        prop_assert!(
+            rate_bps.is_finite() && *rate_bps <= most * (1.0 + ROUNDING) + ROUNDING_BPS,
+            "{key}: {rate_bps} bit/s of {most}"
+        );
+    }
     fits(book, &rates, reserved * (1.0 - threshold), "rates")?;
     let told: Vec<_> = told_bps.iter().map(|(&key, &rate)| (key, rate)).collect();
     // A told rate is within the threshold of the true one, so what was derated for it covers it.

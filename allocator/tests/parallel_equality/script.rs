@@ -13,6 +13,8 @@ use ratewright_topology::{HostId, PathChoice, ThreeTierClos, Topology, TwoTierCl
 
 /// Sessions that flowlets belong to.
 const SESSIONS: u32 = 5;
+/// Of the rates of class 2.
+const BOUND_BPS: f64 = 3e9;
 /// Part of every link that is kept back.
 pub(crate) const MICE_RESERVE: f64 = 0.02;
 
@@ -59,7 +61,7 @@ pub(crate) fn config() -> EngineConfig {
     let alpha = AlphaFair::new(2.0).expect("a valid α");
     let bounded = Class {
         weight: 3.0,
-        max_rate_bps: 3e9,
+        max_rate_bps: BOUND_BPS,
         ..Class::default()
     };
     EngineConfig {
@@ -86,10 +88,15 @@ pub(crate) struct Sketch {
     demand_bps: f64,
 }
 
+/// Of most flowlets none; else from next to nothing to more than a link.
+fn demand_bps() -> impl Strategy<Value = f64> {
+    prop_oneof![4 => Just(f64::INFINITY), 3 => 1e8..2e9f64, 1 => 1e3..2e10f64, 1 => Just(0.0)]
+}
+
 fn sketch(hosts: u32) -> impl Strategy<Value = Sketch> {
     let weight = prop_oneof![6 => Just(1.0), 1 => 0.25..8.0f64];
     let class = prop_oneof![8 => Just(0u8), 1 => Just(1u8), 1 => Just(2u8)];
-    let demand_bps = prop_oneof![6 => Just(f64::INFINITY), 1 => 1e8..2e9f64];
+    let demand_bps = demand_bps();
     (0..hosts, 1..hosts, any::<u32>(), weight, class, demand_bps).prop_map(
         move |(source, step, hash, weight, class, demand_bps)| Sketch {
             source,
@@ -108,6 +115,8 @@ pub(crate) enum Step {
     Start(Sketch),
     /// A flowlet that is known starts again, with other terms.
     Restart(Index, Sketch),
+    /// A flowlet that is known starts again, with another demand and else the same.
+    Demand(Index, f64),
     End(Index),
     Reroute(Index, u32),
     Capacity(Index, f64),
@@ -121,6 +130,7 @@ fn step(hosts: u32) -> impl Strategy<Value = Step> {
     prop_oneof![
         8 => sketch(hosts).prop_map(Step::Start),
         1 => (any::<Index>(), sketch(hosts)).prop_map(|(at, sketch)| Step::Restart(at, sketch)),
+        6 => (any::<Index>(), demand_bps()).prop_map(|(at, demand)| Step::Demand(at, demand)),
         6 => any::<Index>().prop_map(Step::End),
         2 => (any::<Index>(), any::<u32>()).prop_map(|(at, hash)| Step::Reroute(at, hash)),
         3 => (any::<Index>(), factor).prop_map(|(at, factor)| Step::Capacity(at, factor)),
@@ -163,8 +173,21 @@ pub(crate) struct Entry {
     source: u32,
     destination: u32,
     pub(crate) links: LinkPath,
-    /// Started since the last iteration.
+    class: u8,
+    weight: f64,
+    /// Its own, or its class's bound if that is less.
+    pub(crate) demand_bps: f64,
+    /// Started, or asked for more, since the last iteration.
     pub(crate) new: bool,
+}
+
+/// What a flowlet of a class gets at most.
+fn bounded_bps(class: u8, demand_bps: f64) -> f64 {
+    if class == 2 {
+        demand_bps.min(BOUND_BPS)
+    } else {
+        demand_bps
+    }
 }
 
 /// What the problem is, by the test's own account.
@@ -204,6 +227,9 @@ impl<'a> Book<'a> {
             source: sketch.source,
             destination: sketch.destination,
             links: links.clone(),
+            class: sketch.class,
+            weight: sketch.weight,
+            demand_bps: bounded_bps(sketch.class, sketch.demand_bps),
             new: true,
         };
         self.flows.insert(key, entry);
@@ -233,6 +259,20 @@ impl<'a> Book<'a> {
             Step::Restart(at, sketch) => {
                 let key = self.pick(*at)?;
                 self.start(key, sketch)
+            }
+            Step::Demand(at, demand_bps) => {
+                let key = self.pick(*at)?;
+                let entry = self.flows.get_mut(&key).expect("picked");
+                let most = bounded_bps(entry.class, *demand_bps);
+                entry.new |= most > entry.demand_bps;
+                entry.demand_bps = most;
+                EngineEvent::Start(FlowSpec {
+                    key,
+                    links: entry.links.clone(),
+                    class: entry.class,
+                    weight: entry.weight,
+                    demand_bps: *demand_bps,
+                })
             }
             Step::End(at) => {
                 let key = self.pick(*at)?;

@@ -10,10 +10,10 @@ use std::sync::RwLockReadGuard;
 
 use super::ParallelEngine;
 use super::directory::{Directory, Home};
-use super::flow_block::UNTOLD;
-use super::flows::{Terms, knee};
+use super::flow_block::{Knee, UNTOLD};
+use super::flows::Terms;
 use super::layout::{FlowBlockShape, Layout, LinkBlockShape, Place, TABLE_SLOTS, copies_of};
-use super::link_block::Sums;
+use super::link_block::{MOST_PRICE, Sums};
 use super::loose::LooseFlow;
 use super::noted::{Noted, Other, Places};
 use super::pending::EndsOf;
@@ -31,6 +31,18 @@ const MOST_NEWCOMERS: usize = 1 << 14;
 /// So many ends are worked into the sums at once, so that the list of them stays short.
 const MOST_LEAVERS: usize = 1 << 12;
 const NONE: u32 = u32::MAX;
+
+/// Which flow starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StartOf {
+    /// One that was not there before.
+    Newcomer,
+    /// One that was, with another demand or on another path; if `tell`, it is told its rate like a newcomer.
+    Known {
+        /// See above.
+        tell: bool,
+    },
+}
 
 /// What answered the events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,8 +143,6 @@ pub(super) struct Answers {
     touched: Touched,
     newcomers: Noted,
     leavers: Noted,
-    /// Flows that were told a rate may be among the newcomers.
-    rerouted: bool,
     /// There were too many events.
     overrun: bool,
 }
@@ -144,7 +154,6 @@ impl Answers {
             touched: Touched::default(),
             newcomers: Noted::default(),
             leavers: Noted::default(),
-            rerouted: false,
             overrun: false,
         }
     }
@@ -200,9 +209,19 @@ impl Answers {
         self.newcomers.forget(flow);
     }
 
+    /// Forgets a flow that was there before and came back in another way since the last iteration: it has been noted
+    /// as one that left. Returns whether there was one.
+    pub(super) fn forget_known(&mut self, flow: u32) -> bool {
+        self.newcomers.forget_known(flow)
+    }
+
     /// Forgets a flow that came since the last iteration: it was in no sum.
     fn was_new(&mut self, flow: u32, untold: bool) -> bool {
-        (untold || self.rerouted) && self.newcomers.forget(flow)
+        if untold {
+            self.newcomers.forget(flow)
+        } else {
+            self.newcomers.forget_known(flow)
+        }
     }
 
     fn forget(&mut self) {
@@ -210,7 +229,6 @@ impl Answers {
         self.touched.clear();
         self.newcomers.clear();
         self.leavers.clear();
-        self.rerouted = false;
     }
 
     fn is_empty(&self) -> bool {
@@ -291,6 +309,7 @@ impl Answers {
         let flows = self.newcomers.flows().iter().zip(self.newcomers.rates());
         flows
             .zip(self.newcomers.iter())
+            .filter(|((flow, _), _)| self.newcomers.is_told(**flow))
             .map(|((&flow, &rate), (links, _))| {
                 let rooms = links.iter().map(|&link| self.touched.room(link));
                 (flow, rate * rooms.fold(1.0, f32::min))
@@ -328,10 +347,10 @@ fn sum_of(
     let mut sum = Sum::default();
     let mut add = |slot: usize| {
         for worker in sums {
-            let [load, reaction, surplus] = worker[link_block].at(slot);
+            let [load, reaction, elastic] = worker[link_block].at(slot);
             sum.load += load;
             sum.reaction += reaction;
-            sum.surplus += surplus;
+            sum.surplus += elastic - load;
         }
     };
     add(slot);
@@ -343,8 +362,14 @@ fn sum_of(
 }
 
 impl ParallelEngine {
-    /// A flow is about to start, or to come back on another path.
-    pub(super) fn answer_start(&mut self, flow: u32, links: &LinkPath, terms: &Terms) {
+    /// A flow is about to start, or to come back in another way.
+    pub(super) fn answer_start(
+        &mut self,
+        flow: u32,
+        links: &LinkPath,
+        terms: &Terms,
+        start: StartOf,
+    ) {
         let Some(answers) = self.answers.as_mut().filter(|answers| !answers.overrun) else {
             return;
         };
@@ -365,8 +390,8 @@ impl ParallelEngine {
             .map(|&link| answers.links.code_at(layout.place(link)));
         let places = places.collect();
         let utility = classes.utility(terms.class);
-        if matches!(utility, UtilityKind::Log) && terms.demand >= capacity {
-            let knee = knee(terms.weight, capacity);
+        if matches!(utility, UtilityKind::Log) {
+            let knee = Knee::new(terms.weight, terms.demand, capacity);
             answers
                 .newcomers
                 .push(flow, places, terms.weight as f32, knee);
@@ -378,8 +403,9 @@ impl ParallelEngine {
             };
             answers.newcomers.push_other(flow, places, other);
         }
-        // A flow that was told a rate before comes back.
-        answers.rerouted |= terms.told != f64::from(UNTOLD);
+        if let StartOf::Known { tell } = start {
+            answers.newcomers.is_known(flow, tell);
+        }
     }
 
     /// A link has another capacity.
@@ -429,7 +455,11 @@ impl ParallelEngine {
         for (number, &code) in (0u32..).zip(&answers.links.codes) {
             let (link_block, slot) = answers.links.split(code);
             let block = &mut blocks[link_block];
-            block.set_price(slot, answers.touched.price(number));
+            let price = answers.touched.price(number);
+            // Else it stays what it is.
+            if (0.0..=MOST_PRICE).contains(&price) {
+                block.set_price(slot, price);
+            }
             if rates {
                 block.set_room(slot, answers.touched.room(number));
             }

@@ -1,5 +1,7 @@
 //! The flows by key: numbers that stay, and where each flow is kept.
 
+use rustc_hash::FxHashMap;
+
 use super::key_index::KeyIndex;
 use super::lanes::Cell;
 use super::rows::CELL_BITS;
@@ -31,13 +33,30 @@ const FREE: u64 = u64::MAX;
 /// Loose flows of one worker are numbered with this many bits.
 pub(super) const MAX_LOOSE_PER_WORKER: usize = 1 << LOOSE_INDEX_BITS;
 
-/// All flows. A flow is 12 bytes here, and some 5 in the index.
+/// No flow.
+const NONE: u32 = u32::MAX;
+
+/// The flows of the same session around a flow.
+#[derive(Clone, Copy, Debug)]
+struct Neighbours {
+    before: u32,
+    after: u32,
+}
+
+/// All flows. A flow is 20 bytes here, and some 5 in the index.
 #[derive(Debug)]
 pub(super) struct Directory {
     index: KeyIndex,
     keys: Vec<u64>,
     homes: Vec<u32>,
+    /// The flows of each session, in a list of their own: a session ends without a look at other sessions' flows.
+    neighbours: Vec<Neighbours>,
+    /// The first flow of each session.
+    firsts: FxHashMap<u32, u32>,
     free: Vec<u32>,
+    /// Flows that were looked at.
+    #[cfg(test)]
+    pub(super) looks: std::cell::Cell<usize>,
 }
 
 /// The finaliser of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, fig. 13): keys
@@ -55,7 +74,11 @@ impl Directory {
             index: KeyIndex::new(max_flows),
             keys: Vec::new(),
             homes: Vec::new(),
+            neighbours: Vec::new(),
+            firsts: FxHashMap::default(),
             free: Vec::new(),
+            #[cfg(test)]
+            looks: std::cell::Cell::default(),
         }
     }
 
@@ -69,6 +92,8 @@ impl Directory {
     }
 
     pub(super) fn key(&self, flow: u32) -> FlowKey {
+        #[cfg(test)]
+        self.looks.set(self.looks.get() + 1);
         FlowKey(self.keys[flow as usize])
     }
 
@@ -94,6 +119,11 @@ impl Directory {
         };
     }
 
+    /// Whether a number is a flow's.
+    pub(super) fn is_in_use(&self, flow: u32) -> bool {
+        self.keys[flow as usize] != FREE
+    }
+
     /// Takes a key in that is not there yet; returns the flow's number.
     pub(super) fn insert(&mut self, key: FlowKey) -> u32 {
         let flow = self.free.pop().unwrap_or_else(|| {
@@ -102,9 +132,14 @@ impl Directory {
                 let more = self.keys.len() / 16 + 64;
                 self.keys.reserve_exact(more);
                 self.homes.reserve_exact(more);
+                self.neighbours.reserve_exact(more);
             }
             self.keys.push(FREE);
             self.homes.push(0);
+            self.neighbours.push(Neighbours {
+                before: NONE,
+                after: NONE,
+            });
             // `max_flows` keeps the table below 2³⁰.
             (self.keys.len() - 1) as u32
         });
@@ -112,10 +147,38 @@ impl Directory {
         let keys = &self.keys;
         let hash_of = |flow: u32| hash(keys[flow as usize]);
         self.index.insert(hash(key.0), flow, hash_of);
+        let after = self.firsts.insert(key.session(), flow).unwrap_or(NONE);
+        self.neighbours[flow as usize] = Neighbours {
+            before: NONE,
+            after,
+        };
+        if let Some(next) = self.neighbours.get_mut(after as usize) {
+            next.before = flow;
+        }
         flow
     }
 
+    /// A flow of a session, if it has any.
+    pub(super) fn first_of(&self, session: u32) -> Option<u32> {
+        self.firsts.get(&session).copied()
+    }
+
+    fn leave_session(&mut self, flow: u32, session: u32) {
+        let Neighbours { before, after } = self.neighbours[flow as usize];
+        if let Some(next) = self.neighbours.get_mut(after as usize) {
+            next.before = before;
+        }
+        if let Some(last) = self.neighbours.get_mut(before as usize) {
+            last.after = after;
+        } else if after == NONE {
+            self.firsts.remove(&session);
+        } else {
+            self.firsts.insert(session, after);
+        }
+    }
+
     pub(super) fn remove(&mut self, flow: u32) {
+        self.leave_session(flow, self.key(flow).session());
         let key = std::mem::replace(&mut self.keys[flow as usize], FREE);
         self.index.remove(hash(key), flow);
         self.free.push(flow);
@@ -146,6 +209,9 @@ impl Directory {
 
     /// Bytes that the rest takes.
     pub(super) fn bytes(&self) -> usize {
-        self.keys.capacity() * 8 + self.homes.capacity() * 4 + self.free.capacity() * 4
+        let of_sessions = self.neighbours.capacity() * size_of::<Neighbours>()
+            + self.firsts.capacity() * size_of::<(u32, u32)>();
+        let numbers = self.homes.capacity() + self.free.capacity();
+        self.keys.capacity() * 8 + numbers * 4 + of_sessions
     }
 }

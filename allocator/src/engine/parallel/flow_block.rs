@@ -22,6 +22,34 @@ pub(super) struct End {
     pub(super) slots: Slots,
 }
 
+/// The path price below which a log flow has all that it can get: weight over that. Below zero if that is its
+/// demand and not its path's capacity: so it stands in rows, whose walks ask for the sign.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Knee(pub(super) f32);
+
+impl Knee {
+    /// Bounds that keep what a walk computes within single precision, whatever weights and capacities are.
+    const LEAST: f64 = 1e-18;
+    /// Beyond this, a rate is nothing: of a flow whose path has no capacity, or that wants nothing.
+    const MOST: f64 = 1e30;
+
+    /// That of a flow of this weight and demand on a path of this capacity.
+    pub(super) fn new(weight: f64, demand: f64, capacity: f64) -> Self {
+        let price = (weight / demand.min(capacity)).clamp(Self::LEAST, Self::MOST) as f32;
+        Self(if demand < capacity { -price } else { price })
+    }
+
+    /// The price.
+    pub(super) fn price(self) -> f32 {
+        self.0.abs()
+    }
+
+    /// Below this price, the flow has its demand.
+    pub(super) fn is_of_demand(self) -> bool {
+        self.0 < 0.0
+    }
+}
+
 /// What a FlowBlock keeps of a flow.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct CellState {
@@ -29,24 +57,30 @@ pub(super) struct CellState {
     pub(super) flow: u32,
     /// Weight of its log utility.
     pub(super) weight: f32,
-    /// The path price below which the flow has its path's whole capacity.
-    pub(super) knee: f32,
+    /// What it can use at most, in Gbit/s.
+    pub(super) demand: f32,
+    pub(super) knee: Knee,
     /// What the prices suggest, in Gbit/s.
     pub(super) rate: f32,
     /// What was told, in Gbit/s, or [`UNTOLD`].
     pub(super) told: f32,
 }
 
-/// Weights and knees of the flows of a FlowBlock.
+/// Weights, knees and demands of the flows in rows.
+#[derive(Debug, Default)]
+pub(super) struct RowTerms {
+    pub(super) weight: Vec<Lanes>,
+    /// See [`Knee`].
+    pub(super) knee: Vec<Lanes>,
+    /// In Gbit/s. Walks do not look at it: what of it counts is in the knee.
+    demand: Vec<Lanes>,
+}
+
+/// Those of the flows of a FlowBlock.
 #[derive(Debug, Default)]
 pub(super) struct CellTerms {
-    pub(super) weight: Vec<Lanes>,
-    pub(super) knee: Vec<Lanes>,
-    /// By upward row: 1 / weight.
-    pub(super) inverse_weight: Vec<Lanes>,
-    /// Those of the flows in joint rows.
-    pub(super) joint_weight: Vec<Lanes>,
-    pub(super) joint_knee: Vec<Lanes>,
+    pub(super) down: RowTerms,
+    pub(super) joint: RowTerms,
 }
 
 /// A FlowBlock.
@@ -66,14 +100,14 @@ pub(super) struct FlowBlock {
     pub(super) rate: Vec<Lanes>,
     pub(super) told: Vec<Lanes>,
     pub(super) flow: Vec<[u32; 16]>,
-    /// Weights and knees. While all flows have weight 1 and the same knee, they take no room.
+    /// Weights, knees and demands. While all flows have weight 1, the same knee and no demand, they take no room.
     pub(super) terms: Option<CellTerms>,
     pub(super) joint: JointRows,
     /// The table after the one that was looked through last, on either side.
     pub(super) next_table: [usize; 2],
     /// The knee of most flows.
     pub(super) common_knee: f32,
-    /// Flows of another weight than 1, or of another knee.
+    /// Flows of another weight than 1, of another knee, or with a demand.
     uncommon: usize,
     flows: usize,
 }
@@ -95,7 +129,7 @@ impl FlowBlock {
             terms: None,
             joint: JointRows::new(tables),
             next_table: [0; 2],
-            common_knee: 0.0,
+            common_knee: 1.0,
             uncommon: 0,
             flows: 0,
         };
@@ -111,7 +145,7 @@ impl FlowBlock {
         }
     }
 
-    /// All flows have weight 1 and the same knee.
+    /// All flows have weight 1, the same knee and no demand.
     pub(super) fn is_plain(&self) -> bool {
         self.uncommon == 0
     }
@@ -125,7 +159,7 @@ impl FlowBlock {
         fit(&mut self.back, up, Halves::default());
         fit(&mut self.mate, down, Cells::default());
         if let Some(terms) = &mut self.terms {
-            terms.fit(up, down, self.joint.len());
+            terms.fit(down, self.joint.len());
         }
         fit(&mut self.rate, down, Lanes::default());
         fit(&mut self.told, down, Lanes::default());
@@ -138,27 +172,23 @@ impl FlowBlock {
             return;
         }
         let mut terms = CellTerms::default();
-        terms.fit(self.up.len(), self.down.len(), self.joint.len());
-        for (row, &used) in self.down.used.iter().enumerate() {
-            for lane in lanes_of(used) {
-                terms.weight[row].0[lane] = 1.0;
-                terms.knee[row].0[lane] = self.common_knee;
-            }
-        }
-        for (row, &used) in self.up.used.iter().enumerate() {
-            lanes_of(used).for_each(|lane| terms.inverse_weight[row].0[lane] = 1.0);
-        }
-        for (row, &used) in self.joint.down.used.iter().enumerate() {
-            for lane in lanes_of(used) {
-                terms.joint_weight[row].0[lane] = 1.0;
-                terms.joint_knee[row].0[lane] = self.common_knee;
+        terms.fit(self.down.len(), self.joint.len());
+        let of_rows = [
+            (&mut terms.down, &self.down.used),
+            (&mut terms.joint, &self.joint.down.used),
+        ];
+        for (terms, used) in of_rows {
+            for (row, &used) in used.iter().enumerate() {
+                for lane in lanes_of(used) {
+                    terms.set(row, lane, [1.0, self.common_knee, f32::INFINITY]);
+                }
             }
         }
         self.terms = Some(terms);
     }
 
-    fn deviates(&self, weight: f32, knee: f32) -> bool {
-        weight != 1.0 || knee != self.common_knee
+    fn deviates(&self, state: &CellState) -> bool {
+        state.weight != 1.0 || state.knee.0 != self.common_knee || state.demand.is_finite()
     }
 
     /// Takes a flow in; returns its cell, or nothing if there is no room.
@@ -179,11 +209,11 @@ impl FlowBlock {
 
     /// One more flow.
     fn count(&mut self, state: &CellState) {
-        if self.flows == 0 {
-            self.common_knee = state.knee;
+        if self.flows == 0 && !state.knee.is_of_demand() {
+            self.common_knee = state.knee.0;
         }
         self.flows += 1;
-        if self.deviates(state.weight, state.knee) {
+        if self.deviates(state) {
             self.uncommon += 1;
             self.need_terms();
         }
@@ -195,8 +225,7 @@ impl FlowBlock {
         self.count(state);
         let (row, lane) = self.joint.put(row, ends, state);
         if let Some(terms) = &mut self.terms {
-            terms.joint_weight[row].0[lane] = state.weight;
-            terms.joint_knee[row].0[lane] = state.knee;
+            terms.joint.set(row, lane, state.terms());
         }
         JointRows::cell(row, lane)
     }
@@ -215,7 +244,7 @@ impl FlowBlock {
             return None;
         };
         self.count(&state);
-        self.write_up(up, down, state.weight);
+        self.point_back(up, down);
         self.write_down(down, up, &state);
         Some(down)
     }
@@ -243,10 +272,7 @@ impl FlowBlock {
         let down = self.down_of(aside.cell);
         let up = self.up.shift(aside);
         self.back[row].0[lane] = 0;
-        if let Some(terms) = &mut self.terms {
-            terms.inverse_weight[row].0[lane] = 0.0;
-        }
-        self.write_up(up, down, self.weight(down));
+        self.point_back(up, down);
         let (row, lane) = split(down);
         self.mate[row].0[lane] = up;
     }
@@ -309,14 +335,6 @@ impl FlowBlock {
         moved(state.flow, down);
     }
 
-    pub(super) fn write_up(&mut self, up: Cell, down: Cell, weight: f32) {
-        let (row, lane) = split(up);
-        self.back[row].0[lane] = down as u16;
-        if let Some(terms) = &mut self.terms {
-            terms.inverse_weight[row].0[lane] = weight.recip();
-        }
-    }
-
     pub(super) fn write_down(&mut self, down: Cell, up: Cell, state: &CellState) {
         let (row, lane) = split(down);
         self.mate[row].0[lane] = up;
@@ -324,16 +342,12 @@ impl FlowBlock {
         self.told[row].0[lane] = state.told;
         self.flow[row][lane] = state.flow;
         if let Some(terms) = &mut self.terms {
-            terms.weight[row].0[lane] = state.weight;
-            terms.knee[row].0[lane] = state.knee;
+            terms.down.set(row, lane, state.terms());
         }
     }
 
     pub(super) fn clear_up(&mut self, up: Cell) {
         let (row, lane) = split(up);
-        if let Some(terms) = &mut self.terms {
-            terms.inverse_weight[row].0[lane] = 0.0;
-        }
         self.back[row].0[lane] = 0;
         self.up.remove(up);
     }
@@ -347,64 +361,70 @@ impl FlowBlock {
         let nothing = CellState {
             flow: NO_FLOW,
             weight: 0.0,
-            knee: self.common_knee,
+            demand: f32::INFINITY,
+            knee: Knee(self.common_knee),
             rate: 0.0,
             told: 0.0,
         };
         self.write_down(down, 0, &nothing);
     }
 
-    /// Changes weight and knee of a flow.
-    pub(super) fn set_terms(&mut self, cell: Cell, weight: f32, knee: f32) {
+    /// Changes weight, demand and knee of the flow in a cell, where it is.
+    pub(super) fn set_terms(&mut self, cell: Cell, weight: f32, demand: f32, knee: Knee) {
         let old = self.state(cell);
-        self.uncommon -= usize::from(self.deviates(old.weight, old.knee));
-        let deviates = self.deviates(weight, knee);
-        self.uncommon += usize::from(deviates);
-        if deviates {
+        let new = CellState {
+            weight,
+            demand,
+            knee,
+            ..old
+        };
+        self.uncommon -= usize::from(self.deviates(&old));
+        if self.deviates(&new) {
+            self.uncommon += 1;
             self.need_terms();
         }
         let Some(terms) = &mut self.terms else {
             return;
         };
-        if let Some((row, lane)) = self.joint.find(cell) {
-            terms.joint_weight[row].0[lane] = weight;
-            terms.joint_knee[row].0[lane] = knee;
-            return;
+        match self.joint.find(cell) {
+            Some((row, lane)) => terms.joint.set(row, lane, new.terms()),
+            None => {
+                let (row, lane) = split(cell);
+                terms.down.set(row, lane, new.terms());
+            }
         }
-        let (row, lane) = split(cell);
-        terms.weight[row].0[lane] = weight;
-        terms.knee[row].0[lane] = knee;
-        let (row, lane) = split(self.mate[row].0[lane]);
-        terms.inverse_weight[row].0[lane] = weight.recip();
     }
 
     pub(super) fn state(&self, cell: Cell) -> CellState {
-        let lists = |row: usize, lane: usize, terms: Option<[&Vec<Lanes>; 2]>| {
-            terms.map_or([1.0, self.common_knee], |lists| {
-                lists.map(|list| list[row].0[lane])
-            })
+        let joint = self.joint.find(cell);
+        let (row, lane) = joint.unwrap_or_else(|| split(cell));
+        let (flow, rate, told) = match joint {
+            Some(_) => (&self.joint.flow, &self.joint.rate, &self.joint.told),
+            None => (&self.flow, &self.rate, &self.told),
         };
-        let terms = self.terms.as_ref();
-        if let Some((row, lane)) = self.joint.find(cell) {
-            let terms = terms.map(|terms| [&terms.joint_weight, &terms.joint_knee]);
-            let [weight, knee] = lists(row, lane, terms);
-            return CellState {
-                flow: self.joint.flow[row][lane],
-                weight,
-                knee,
-                rate: self.joint.rate[row].0[lane],
-                told: self.joint.told[row].0[lane],
-            };
-        }
-        let (row, lane) = split(cell);
-        let terms = terms.map(|terms| [&terms.weight, &terms.knee]);
-        let [weight, knee] = lists(row, lane, terms);
+        let [weight, knee, demand] = match (&self.terms, joint) {
+            (None, _) => [1.0, self.common_knee, f32::INFINITY],
+            (Some(terms), Some(_)) => terms.joint.get(row, lane),
+            (Some(terms), None) => terms.down.get(row, lane),
+        };
         CellState {
-            flow: self.flow[row][lane],
+            flow: flow[row][lane],
             weight,
-            knee,
-            rate: self.rate[row].0[lane],
-            told: self.told[row].0[lane],
+            demand,
+            knee: Knee(knee),
+            rate: rate[row].0[lane],
+            told: told[row].0[lane],
+        }
+    }
+
+    /// Says that the flow in a cell was never told a rate.
+    pub(super) fn forget_told(&mut self, cell: Cell) {
+        match self.joint.find(cell) {
+            Some((row, lane)) => self.joint.told[row].0[lane] = UNTOLD,
+            None => {
+                let (row, lane) = split(cell);
+                self.told[row].0[lane] = UNTOLD;
+            }
         }
     }
 
@@ -441,11 +461,13 @@ impl FlowBlock {
     /// Lets a flow go.
     pub(super) fn remove(&mut self, cell: Cell) {
         let old = self.state(cell);
-        self.uncommon -= usize::from(self.deviates(old.weight, old.knee));
+        self.uncommon -= usize::from(self.deviates(&old));
         self.flows -= 1;
         if let Some((row, lane)) = self.joint.find(cell) {
             if let Some(terms) = &mut self.terms {
-                terms.joint_weight[row].0[lane] = 0.0;
+                terms
+                    .joint
+                    .set(row, lane, [0.0, self.common_knee, f32::INFINITY]);
             }
             self.joint.remove(row, lane);
             return;
@@ -471,9 +493,7 @@ impl FlowBlock {
             self.terms = None;
         }
         if let Some(terms) = &mut self.terms {
-            terms.inverse_weight = reorder(&terms.inverse_weight, &up, up_rows);
-            terms.weight = reorder(&terms.weight, &down, down_rows);
-            terms.knee = reorder(&terms.knee, &down, down_rows);
+            terms.down.reorder(&down, down_rows);
         }
         self.mate = reorder(&self.mate, &down, down_rows);
         self.rate = reorder(&self.rate, &down, down_rows);
@@ -506,8 +526,7 @@ impl FlowBlock {
     fn order_joint(&mut self, moved: &mut impl FnMut(u32, Cell)) {
         let (now, rows) = self.joint.put_in_order();
         if let Some(terms) = &mut self.terms {
-            terms.joint_weight = reorder(&terms.joint_weight, &now, rows);
-            terms.joint_knee = reorder(&terms.joint_knee, &now, rows);
+            terms.joint.reorder(&now, rows);
         }
         for (row, &used) in self.joint.down.used.iter().enumerate() {
             for lane in lanes_of(used) {
@@ -515,28 +534,50 @@ impl FlowBlock {
             }
         }
     }
+}
 
-    /// Weight of the flow in a downward cell.
-    pub(super) fn weight(&self, down: Cell) -> f32 {
-        let (row, lane) = split(down);
-        self.terms
-            .as_ref()
-            .map_or(1.0, |terms| terms.weight[row].0[lane])
+impl CellState {
+    fn terms(&self) -> [f32; 3] {
+        [self.weight, self.knee.0, self.demand]
+    }
+}
+
+impl RowTerms {
+    fn fit(&mut self, rows: usize) {
+        fit(&mut self.weight, rows, Lanes::default());
+        fit(&mut self.knee, rows, Lanes([1.0; 16]));
+        fit(&mut self.demand, rows, Lanes([f32::INFINITY; 16]));
+    }
+
+    fn get(&self, row: usize, lane: usize) -> [f32; 3] {
+        [&self.weight, &self.knee, &self.demand].map(|list| list[row].0[lane])
+    }
+
+    fn set(&mut self, row: usize, lane: usize, [weight, knee, demand]: [f32; 3]) {
+        self.weight[row].0[lane] = weight;
+        self.knee[row].0[lane] = knee;
+        self.demand[row].0[lane] = demand;
+    }
+
+    fn reorder(&mut self, now: &[u16], rows: usize) {
+        for list in [&mut self.weight, &mut self.knee, &mut self.demand] {
+            *list = reorder(list, now, rows);
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        let lists = [&self.weight, &self.knee, &self.demand];
+        lists.map(Vec::capacity).iter().sum::<usize>() * size_of::<Lanes>()
     }
 }
 
 impl CellTerms {
-    fn fit(&mut self, up: usize, down: usize, joint: usize) {
-        fit(&mut self.inverse_weight, up, Lanes::default());
-        fit(&mut self.weight, down, Lanes::default());
-        fit(&mut self.knee, down, Lanes([1.0; 16]));
-        fit(&mut self.joint_weight, joint, Lanes::default());
-        fit(&mut self.joint_knee, joint, Lanes([1.0; 16]));
+    fn fit(&mut self, down: usize, joint: usize) {
+        self.down.fit(down);
+        self.joint.fit(joint);
     }
 
     pub(super) fn bytes(&self) -> usize {
-        let apart = self.weight.capacity() + self.knee.capacity() + self.inverse_weight.capacity();
-        let joint = self.joint_weight.capacity() + self.joint_knee.capacity();
-        (apart + joint) * size_of::<Lanes>()
+        self.down.bytes() + self.joint.bytes()
     }
 }

@@ -1,25 +1,24 @@
 //! Starts, ends, reroutes and capacities: where a flow goes, and what it takes to move it.
 
-use std::sync::atomic::Ordering;
-
+use super::answers::StartOf;
 use super::directory::{Home, MAX_LOOSE_PER_WORKER};
-use super::flow_block::{CellState, End, FlowBlock, UNTOLD};
+use super::flow_block::{CellState, End, FlowBlock, Knee, UNTOLD};
 use super::joint::JointRows;
 use super::lanes::{Cell, LANES};
 use super::layout::{
     FABRIC_SLOTS, HOST_SLOTS, Layout, LinkBlockShape, Place, Role, TABLE_SLOTS, copies_of,
 };
-use super::loose::LooseFlow;
-use super::pending::EndsOf;
+use super::loose::{Cause, LooseFlow};
+use super::pending::{EndsOf, coming_place};
 use super::rows::{Slots, split};
 use super::worker::{lock, read, write};
-use super::{ParallelEngine, derated, derating};
+use super::{ParallelEngine, derated, derating, in_single};
 use crate::engine::{EngineError, FlowKey, FlowSpec, LinkPath, MAX_PATH_LINKS};
 use crate::num::utility::UtilityKind;
 use crate::num::{Limit, RATE_UNIT_BPS, path_capacity};
 
-/// A knee beyond which a rate is nothing: of a flow whose path has no capacity.
-const CUT_KNEE: f32 = 1e30;
+/// Weights beyond these count as these: what walks compute then stays within single precision.
+const WEIGHTS: std::ops::RangeInclusive<f64> = 1e-12..=1e12;
 
 /// What is kept of a flow wherever it lives.
 pub(super) struct Terms {
@@ -28,6 +27,20 @@ pub(super) struct Terms {
     pub(super) demand: f64,
     rate: f64,
     pub(super) told: f64,
+}
+
+impl Terms {
+    /// That of a row, on a path of this capacity.
+    fn state(&self, flow: u32, capacity: f64) -> CellState {
+        CellState {
+            flow,
+            weight: self.weight as f32,
+            demand: self.demand as f32,
+            knee: Knee::new(self.weight, self.demand, capacity),
+            rate: self.rate as f32,
+            told: self.told as f32,
+        }
+    }
 }
 
 impl ParallelEngine {
@@ -43,20 +56,13 @@ impl ParallelEngine {
         if spec.demand_bps.is_nan() || spec.demand_bps < 0.0 {
             return Err(EngineError::BadDemand(spec.demand_bps));
         }
+        let weight = weight.clamp(*WEIGHTS.start(), *WEIGHTS.end());
         let demand = spec.demand_bps.min(class.max_rate_bps) / RATE_UNIT_BPS;
         let max_flows = self.config.max_flows;
         let known = self.directory.find(spec.key);
         if self.directory.len() >= max_flows && known.is_none() {
             return Err(EngineError::Full { max_flows });
         }
-        let flow = match known {
-            Some(flow) => {
-                self.settle_pending();
-                self.take_out(flow);
-                flow
-            }
-            None => self.directory.insert(spec.key),
-        };
         let terms = Terms {
             class: spec.class,
             weight,
@@ -64,8 +70,116 @@ impl ParallelEngine {
             rate: 0.0,
             told: f64::from(UNTOLD),
         };
-        self.answer_start(flow, &spec.links, &terms);
+        let flow = match known {
+            Some(flow) => {
+                if self.change_demand(flow, &spec.links, &terms) {
+                    return Ok(());
+                }
+                self.settle_pending();
+                self.take_out(flow);
+                flow
+            }
+            None => self.directory.insert(spec.key),
+        };
+        self.answer_start(flow, &spec.links, &terms, StartOf::Newcomer);
         self.put_in(flow, &spec.links, &terms)
+    }
+
+    /// Gives a flow another demand where it is, if nothing else about it changes; returns whether that was so.
+    /// A flow whose demand grows, or stays what it is, is told its rate like one that starts.
+    fn change_demand(&mut self, flow: u32, links: &LinkPath, new: &Terms) -> bool {
+        match self.directory.home(flow) {
+            Home::Cell { block, cell } => {
+                let index = usize::from(block);
+                if self.is_log(new.class)
+                    && let Some((of_path, ends)) = self.ends(links)
+                    && of_path == index
+                {
+                    return self.change_in_row(flow, (index, cell), ends, links, new);
+                }
+                false
+            }
+            Home::Loose { worker, index } => {
+                let mut list = lock(&self.shared.loose[usize::from(worker)]);
+                let of_flow = &mut list.flows[index as usize];
+                let of_rows = of_flow.cause == Cause::NoRoom && self.is_log(new.class);
+                let same_class = of_flow.class == new.class || of_rows;
+                if !same_class || of_flow.weight != new.weight || of_flow.links != *links {
+                    return false;
+                }
+                let old = of_flow.clone();
+                let grows = new.demand >= old.demand;
+                of_flow.demand = new.demand;
+                if grows {
+                    of_flow.told = f64::from(UNTOLD);
+                }
+                if new.demand != old.demand {
+                    let capacity = path_capacity(links, &self.capacities);
+                    of_flow.set_limit(&self.config.classes, capacity);
+                    drop(list);
+                    if let Some(answers) = &mut self.answers {
+                        answers.leave_links(&self.shared.layout, &old);
+                    }
+                    self.answer_start(flow, links, new, StartOf::Known { tell: grows });
+                }
+                true
+            }
+        }
+    }
+
+    fn change_in_row(
+        &mut self,
+        flow: u32,
+        (block, cell): (usize, Cell),
+        ends: [End; 2],
+        links: &LinkPath,
+        new: &Terms,
+    ) -> bool {
+        let capacity = path_capacity(links, &self.capacities);
+        let next = new.state(flow, capacity);
+        let same = |old: &EndsOf| old.ends == ends && old.state.weight == next.weight;
+        if let Some(place) = coming_place(cell) {
+            let mut pending = lock(&self.shared.pending[block]);
+            let coming = pending.coming_at(place);
+            if !same(coming) {
+                return false;
+            }
+            coming.state.demand = next.demand;
+            coming.state.knee = next.knee;
+            coming.state.told = UNTOLD;
+            drop(pending);
+            if let Some(answers) = &mut self.answers {
+                answers.never_came(flow);
+            }
+            self.answer_start(flow, links, new, StartOf::Known { tell: true });
+            return true;
+        }
+        let mut cells = lock(&self.shared.flow_blocks[block]);
+        let old = EndsOf {
+            ends: cells.ends(cell),
+            state: cells.state(cell),
+        };
+        if !same(&old) {
+            return false;
+        }
+        let grows = next.demand >= old.state.demand;
+        if grows {
+            cells.forget_told(cell);
+        }
+        if next.demand != old.state.demand {
+            cells.set_terms(cell, next.weight, next.demand, next.knee);
+            let shape = cells.shape();
+            drop(cells);
+            if let Some(answers) = &mut self.answers {
+                answers.leave_cell(&self.shared.layout, &shape, &old);
+            }
+            self.answer_start(flow, links, new, StartOf::Known { tell: grows });
+        }
+        true
+    }
+
+    fn is_log(&self, class: u8) -> bool {
+        matches!(self.config.classes.utility(class), UtilityKind::Log)
     }
 
     pub(super) fn end(&mut self, key: FlowKey) -> Result<(), EngineError> {
@@ -80,12 +194,12 @@ impl ParallelEngine {
         Ok(())
     }
 
+    /// Ends the flows of a session, and looks at no others.
     pub(super) fn drop_session(&mut self, session: u32) {
-        let of_session = |&flow: &u32| self.directory.key(flow).session() == session;
-        let flows: Vec<u32> = self.directory.flows().filter(of_session).collect();
-        self.settle_pending();
-        for flow in flows {
-            self.take_out(flow);
+        while let Some(flow) = self.directory.first_of(session) {
+            if !self.go(flow) {
+                self.take_out(flow);
+            }
             self.directory.remove(flow);
         }
     }
@@ -96,14 +210,50 @@ impl ParallelEngine {
             .find(key)
             .ok_or(EngineError::UnknownFlow(key))?;
         self.check_path(key, links)?;
-        self.settle_pending();
-        let terms = Terms {
-            // On its new links, no sum has its rate.
-            rate: 0.0,
-            ..self.take_out(flow)
+        let terms = match self.go_elsewhere(flow) {
+            Some(terms) => terms,
+            None => {
+                self.settle_pending();
+                self.take_out(flow)
+            }
         };
-        self.answer_start(flow, links, &terms);
+        // On its new links, no sum has its rate.
+        let terms = Terms { rate: 0.0, ..terms };
+        self.answer_start(flow, links, &terms, StartOf::Known { tell: true });
         self.put_in(flow, links, &terms)
+    }
+
+    /// Has a flow leave its cell with the next iteration, to come to another one then; returns what is kept of it.
+    fn go_elsewhere(&mut self, flow: u32) -> Option<Terms> {
+        let Home::Cell { block, cell } = self.directory.home(flow) else {
+            return None;
+        };
+        if self.immediate || coming_place(cell).is_some() {
+            return None;
+        }
+        let cells = lock(&self.shared.flow_blocks[usize::from(block)]);
+        let leaves = EndsOf {
+            ends: cells.ends(cell),
+            state: cells.state(cell),
+        };
+        if let Some(answers) = &mut self.answers {
+            answers.leave_cell(&self.shared.layout, &cells.shape(), &leaves);
+        }
+        drop(cells);
+        lock(&self.shared.pending[usize::from(block)]).go_unnoticed(cell);
+        self.is_pending = true;
+        Some(self.kept(&leaves.state))
+    }
+
+    /// What is kept of a flow in a row.
+    fn kept(&self, state: &CellState) -> Terms {
+        Terms {
+            class: self.config.classes.log_class(),
+            weight: f64::from(state.weight),
+            demand: f64::from(state.demand),
+            rate: f64::from(state.rate),
+            told: f64::from(state.told),
+        }
     }
 
     pub(super) fn set_capacity(&mut self, link: u32, capacity_bps: f64) -> Result<(), EngineError> {
@@ -112,11 +262,12 @@ impl ParallelEngine {
         let Some(known) = self.capacities.get_mut(link as usize) else {
             return Err(EngineError::UnknownLink { link, links });
         };
-        *known = capacity as f32;
+        let capacity = in_single(capacity);
+        *known = capacity;
         self.settle_pending();
         let place = self.shared.layout.place(link);
         write(&self.shared.link_blocks[place.link_block as usize])
-            .set_capacity(place.index as usize, capacity as f32);
+            .set_capacity(place.index as usize, capacity);
         self.renew_knees(place);
         self.answer_capacity(link);
         for loose in &self.shared.loose {
@@ -150,7 +301,7 @@ impl ParallelEngine {
 
     /// The two ends of a path that rows can hold: up its host's link, at most one fabric link and one
     /// core link of that on either side, down its host's link.
-    fn ends(&self, links: &LinkPath) -> Option<(usize, [End; 2])> {
+    pub(super) fn ends(&self, links: &LinkPath) -> Option<(usize, [End; 2])> {
         let layout = &self.shared.layout;
         let blocks = layout.blocks;
         let place = |i: usize| layout.place(links[i]);
@@ -215,19 +366,13 @@ impl ParallelEngine {
 
     fn put_in(&mut self, flow: u32, links: &LinkPath, terms: &Terms) -> Result<(), EngineError> {
         let capacity = path_capacity(links, &self.capacities);
-        let is_log = matches!(self.config.classes.utility(terms.class), UtilityKind::Log);
-        if is_log
-            && terms.class == 0
-            && terms.demand == f64::INFINITY
-            && let Some((block, ends)) = self.ends(links)
-        {
-            let state = CellState {
-                flow,
-                weight: terms.weight as f32,
-                knee: knee(terms.weight, capacity),
-                rate: terms.rate as f32,
-                told: terms.told as f32,
-            };
+        let is_log = self.is_log(terms.class);
+        let mut cause = Cause::Utility;
+        if is_log {
+            cause = Cause::Path;
+        }
+        if is_log && let Some((block, ends)) = self.ends(links) {
+            let state = terms.state(flow, capacity);
             if !self.immediate {
                 self.come(block, ends, state);
                 return Ok(());
@@ -240,6 +385,7 @@ impl ParallelEngine {
                 self.directory.set_home(flow, Home::Cell { block, cell });
                 return Ok(());
             }
+            cause = Cause::NoRoom;
         }
         let utility = self.config.classes.utility(terms.class);
         let loose = LooseFlow {
@@ -251,6 +397,7 @@ impl ParallelEngine {
             limit: Limit::new(utility, terms.weight, terms.demand, capacity),
             rate: terms.rate,
             told: terms.told,
+            cause,
         };
         if self.put_in_list(loose) {
             Ok(())
@@ -273,25 +420,14 @@ impl ParallelEngine {
                     answers.leave_cell(&self.shared.layout, &cells.shape(), &leaves);
                 }
                 cells.remove(cell);
-                Terms {
-                    class: 0,
-                    weight: f64::from(state.weight),
-                    demand: f64::INFINITY,
-                    rate: f64::from(state.rate),
-                    told: f64::from(state.told),
-                }
+                drop(cells);
+                self.kept(&state)
             }
             Home::Loose { worker, index } => {
-                let mut list = lock(&self.shared.loose[usize::from(worker)]);
-                let old = list.flows.swap_remove(index as usize);
+                let old = self.take_off_list(usize::from(worker), index as usize);
                 if let Some(answers) = &mut self.answers {
                     answers.leave_links(&self.shared.layout, &old);
                 }
-                if let Some(moved) = list.flows.get(index as usize) {
-                    self.directory
-                        .set_home(moved.flow, Home::Loose { worker, index });
-                }
-                self.shared.loose_count.fetch_sub(1, Ordering::Relaxed);
                 Terms {
                     class: old.class,
                     weight: old.weight,
@@ -321,9 +457,10 @@ impl ParallelEngine {
             }
             for down_cell in cells_over(&self.shared.layout, &block, up, place, &tables) {
                 let capacity = self.capacity_of(&block, down_cell);
-                let weight = block.state(down_cell).weight;
-                let knee = knee(f64::from(weight), f64::from(capacity));
-                block.set_terms(down_cell, weight, knee);
+                let CellState { weight, demand, .. } = block.state(down_cell);
+                let [of_weight, of_demand] = [weight, demand].map(f64::from);
+                let knee = Knee::new(of_weight, of_demand, f64::from(capacity));
+                block.set_terms(down_cell, weight, demand, knee);
             }
         }
     }
@@ -412,9 +549,4 @@ fn cells_over(
         }));
     }
     cells
-}
-
-/// The path price below which a log flow has its path's whole capacity.
-pub(super) fn knee(weight: f64, capacity: f64) -> f32 {
-    ((weight / capacity) as f32).min(CUT_KNEE)
 }

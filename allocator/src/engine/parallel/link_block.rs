@@ -5,6 +5,12 @@ use super::layout::{LinkBlockShape, copies_of};
 
 /// The room of a link that carries nothing.
 pub(super) const UNLIMITED: f32 = 1e30;
+/// The largest price: what a walk computes from the prices of a path stays within single precision.
+pub(super) const MOST_PRICE: f32 = 1e30;
+/// Where prices start (flowtune §2), and where one starts anew that is no number.
+pub(super) const FIRST_PRICE: f32 = 1.0;
+/// The largest reaction or load that one flow adds: sums of a million stay finite.
+const MOST_ADDED: f32 = 1e30;
 /// What [`GuardedNed`](crate::num::GuardedNed) has, with its explanations; the tests hold both together.
 pub(super) mod guard {
     pub(in crate::engine::parallel) const SHIFT: f32 = 0.25;
@@ -27,15 +33,15 @@ pub(super) struct Sums {
     pub(super) load: Vec<Table>,
     /// Σ −∂x/∂p.
     pub(super) reaction: Vec<Table>,
-    /// Σ (e − 1) x, with e the elasticity of x in its price: 0 for log flows below their demand. Takes no
-    /// room until some flow has one.
-    pub(super) surplus: Vec<Table>,
+    /// Σ e x, with e the elasticity of x in its price: what of the load reacts to prices. For log flows below their
+    /// demand it is the load, so this takes no room until some flow has another one.
+    pub(super) elastic: Vec<Table>,
     /// Nothing was added since the last [`begin`](Self::begin).
     pub(super) empty: bool,
     /// What is there is the last iteration's.
     stale: bool,
-    /// `surplus` is in use.
-    pub(super) has_surplus: bool,
+    /// `elastic` is in use.
+    pub(super) has_elastic: bool,
 }
 
 impl Sums {
@@ -44,10 +50,10 @@ impl Sums {
         Self {
             load: zero.clone(),
             reaction: zero,
-            surplus: Vec::new(),
+            elastic: Vec::new(),
             empty: true,
             stale: false,
-            has_surplus: false,
+            has_elastic: false,
         }
     }
 
@@ -55,9 +61,20 @@ impl Sums {
     pub(super) fn begin(&mut self) {
         self.stale |= !self.empty;
         self.empty = true;
-        if self.has_surplus {
-            self.surplus.fill([Lanes::default(); TABLE_LANES]);
-            self.has_surplus = false;
+        self.has_elastic = false;
+    }
+
+    /// From now on, elastic loads are added apart. Those of what was added so far are its loads.
+    pub(super) fn split_elastic(&mut self) {
+        if std::mem::replace(&mut self.has_elastic, true) {
+            return;
+        }
+        self.elastic.clear();
+        if self.empty {
+            let tables = self.load.len();
+            self.elastic.resize(tables, [Lanes::default(); TABLE_LANES]);
+        } else {
+            self.elastic.extend_from_slice(&self.load);
         }
     }
 
@@ -77,33 +94,46 @@ impl Sums {
 
     /// Bytes that they take.
     pub(super) fn bytes(&self) -> usize {
-        let tables = self.load.capacity() + self.reaction.capacity() + self.surplus.capacity();
+        let tables = self.load.capacity() + self.reaction.capacity() + self.elastic.capacity();
         tables * size_of::<Table>()
     }
 
-    /// Load, reaction and surplus of one slot.
+    /// Load, reaction and elastic load of one slot.
     #[inline]
     pub(super) fn at(&self, index: usize) -> [f32; 3] {
         let of = |list: &[Table]| at(list.as_flattened(), index);
-        let surplus = if self.has_surplus {
-            of(&self.surplus)
+        let load = of(&self.load);
+        let elastic = if self.has_elastic {
+            of(&self.elastic)
         } else {
-            0.0
+            load
         };
-        [of(&self.load), of(&self.reaction), surplus]
+        [load, of(&self.reaction), elastic]
+    }
+
+    /// The elastic loads, where they are the loads themselves, too.
+    #[inline]
+    pub(super) fn elastic_loads(&self) -> &[Table] {
+        if self.has_elastic {
+            &self.elastic
+        } else {
+            &self.load
+        }
     }
 
     /// Adds one flow on one link.
-    pub(super) fn add(&mut self, index: usize, load: f32, reaction: f32, surplus: f32) {
+    pub(super) fn add(&mut self, index: usize, load: f32, reaction: f32, elastic: f32) {
         debug_assert!(!self.stale);
+        if elastic != load {
+            self.split_elastic();
+        }
         self.empty = false;
-        *at_mut(self.load.as_flattened_mut(), index) += load;
-        *at_mut(self.reaction.as_flattened_mut(), index) += reaction;
-        if surplus != 0.0 {
-            self.has_surplus = true;
-            let tables = self.load.len();
-            self.surplus.resize(tables, [Lanes::default(); TABLE_LANES]);
-            *at_mut(self.surplus.as_flattened_mut(), index) += surplus;
+        // `max` takes 0 where the other is no number.
+        let sound = |value: f32| smaller(value.max(0.0), MOST_ADDED);
+        *at_mut(self.load.as_flattened_mut(), index) += sound(load);
+        *at_mut(self.reaction.as_flattened_mut(), index) += sound(reaction);
+        if self.has_elastic {
+            *at_mut(self.elastic.as_flattened_mut(), index) += sound(elastic);
         }
     }
 }
@@ -117,6 +147,9 @@ pub(super) struct UpdateRule {
     pub(super) guarded: bool,
 }
 
+/// What a price update met, by lane; see [`UpdateReport::NOTHING`].
+pub(super) type Found = [Lanes; 4];
+
 /// What a price update met.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct UpdateReport {
@@ -126,26 +159,27 @@ pub(super) struct UpdateReport {
     pub(super) overload: f32,
     /// Largest change that the new prices and rooms mean for a rate, relative to it, by link.
     pub(super) change: f32,
-    /// A link is too full, and no flow on it reacts.
-    pub(super) stuck: bool,
+    /// Links whose price was no number, and starts anew.
+    pub(super) resets: u32,
 }
 
 impl UpdateReport {
-    /// What to begin with: largest residual, excess and change by lane.
-    pub(super) const NOTHING: [Lanes; 3] = [
+    /// What to begin with: largest residual, excess and change by lane, and how many prices were reset.
+    pub(super) const NOTHING: Found = [
         Lanes([0.0; LANES]),
         Lanes([-1.0; LANES]),
+        Lanes([0.0; LANES]),
         Lanes([0.0; LANES]),
     ];
 
     /// The largest of all lanes.
-    pub(super) fn of([residuals, excesses, changes]: &[Lanes; 3]) -> Self {
+    pub(super) fn of([residuals, excesses, changes, resets]: &Found) -> Self {
         let largest = |lanes: &Lanes| lanes.0.iter().copied().fold(-1.0, f32::max);
         Self {
             residual: largest(residuals),
             overload: largest(excesses) + 1.0,
             change: largest(changes),
-            stuck: false,
+            resets: resets.0.iter().sum::<f32>() as u32,
         }
     }
 
@@ -153,7 +187,7 @@ impl UpdateReport {
         self.residual = self.residual.max(other.residual);
         self.overload = self.overload.max(other.overload);
         self.change = self.change.max(other.change);
-        self.stuck |= other.stuck;
+        self.resets += other.resets;
     }
 }
 
@@ -182,8 +216,7 @@ pub(super) struct LinkBlock {
     /// Sums over the workers. Take no room while those can be added up on the way.
     load: Vec<Lanes>,
     reaction: Vec<Lanes>,
-    surplus: Vec<Lanes>,
-    has_surplus: bool,
+    elastic: Vec<Lanes>,
     copies: Vec<(u32, u32)>,
 }
 
@@ -192,7 +225,7 @@ impl LinkBlock {
         let tables = shape.tables;
         let lanes = |value: f32| vec![Lanes([value; LANES]); tables * TABLE_LANES];
         Self {
-            prices: vec![[Lanes([1.0; LANES]); TABLE_LANES]; tables],
+            prices: vec![[Lanes([FIRST_PRICE; LANES]); TABLE_LANES]; tables],
             rooms: vec![[Lanes([UNLIMITED; LANES]); TABLE_LANES]; tables],
             capacities: lanes(0.0),
             linked: vec![false; tables * TABLE_LANES],
@@ -200,8 +233,7 @@ impl LinkBlock {
             excess: lanes(0.0),
             load: Vec::new(),
             reaction: Vec::new(),
-            surplus: Vec::new(),
-            has_surplus: false,
+            elastic: Vec::new(),
             copies: shape.copies.clone(),
         }
     }
@@ -215,7 +247,7 @@ impl LinkBlock {
             &self.excess,
             &self.load,
             &self.reaction,
-            &self.surplus,
+            &self.elastic,
         ];
         let lanes: usize = lists.into_iter().map(Vec::capacity).sum();
         tables * size_of::<Table>() + lanes * size_of::<Lanes>() + self.linked.capacity()
@@ -245,13 +277,6 @@ impl LinkBlock {
         at(self.prices.as_flattened(), index)
     }
 
-    pub(super) fn add_price(&mut self, index: usize, lift: f32) {
-        *at_mut(self.prices.as_flattened_mut(), index) += lift;
-        for copy in copies_of(&self.copies, index as u32) {
-            *at_mut(self.prices.as_flattened_mut(), copy as usize) += lift;
-        }
-    }
-
     /// Sets the price of a link, and of its copies.
     #[inline]
     pub(super) fn set_price(&mut self, index: usize, price: f32) {
@@ -274,26 +299,14 @@ impl LinkBlock {
         at(self.rooms.as_flattened(), index)
     }
 
-    /// Whether a link was too full in the last update, with no flow that reacts.
-    pub(super) fn is_stuck(&self, index: usize) -> bool {
-        if self.load.is_empty() {
-            return false;
-        }
-        let (load, capacity) = (at(&self.load, index), self.capacity(index));
-        let elastic = load + at(&self.surplus, index);
-        load > capacity && capacity > 0.0 && !(elastic > 0.0 && at(&self.reaction, index) > 0.0)
-    }
-
     /// The price update, and the rooms for F-NORM, from the sums of every worker.
     pub(super) fn update(&mut self, rule: UpdateRule, contributions: &[&Sums]) -> UpdateReport {
         self.update_by(rule, contributions, guarded)
     }
 
     /// The lists of links, if their sums are those of the workers, added up: most LinkBlocks need no more.
-    pub(super) fn direct(&mut self, contributions: &[&Sums]) -> Option<Lists<'_>> {
-        let surplus = contributions.iter().any(|sums| sums.has_surplus);
-        let direct = !surplus && !self.has_surplus && self.copies.is_empty();
-        direct.then(|| Lists {
+    pub(super) fn direct(&mut self) -> Option<Lists<'_>> {
+        self.copies.is_empty().then(|| Lists {
             capacities: &self.capacities,
             linked: &self.linked,
             prices: self.prices.as_flattened_mut(),
@@ -303,45 +316,44 @@ impl LinkBlock {
         })
     }
 
+    /// Adds up the sums of all workers, and those of links and their copies.
+    fn add_up(&mut self, contributions: &[&Sums]) {
+        let lanes = self.capacities.len();
+        for list in [&mut self.load, &mut self.reaction, &mut self.elastic] {
+            list.clear();
+            list.resize(lanes, Lanes::default());
+        }
+        for sums in contributions {
+            add(&mut self.load, sums.load.as_flattened());
+            add(&mut self.reaction, sums.reaction.as_flattened());
+            add(&mut self.elastic, sums.elastic_loads().as_flattened());
+        }
+        for &(copy, original) in &self.copies {
+            for list in [&mut self.load, &mut self.reaction, &mut self.elastic] {
+                let part = std::mem::take(at_mut(list, copy as usize));
+                *at_mut(list, original as usize) += part;
+            }
+        }
+    }
+
     /// The same, with the guarded step by `step`.
     #[inline(always)]
     pub(super) fn update_by(
         &mut self,
         rule: UpdateRule,
         contributions: &[&Sums],
-        step: impl Fn(f32, &Lanes, [&Lanes; 3], [&mut Lanes; 4], &mut [Lanes; 3]),
+        step: impl Fn(f32, &Lanes, [&Lanes; 3], [&mut Lanes; 4], &mut Found),
     ) -> UpdateReport {
         let lanes = self.capacities.len();
-        let surplus = contributions.iter().any(|sums| sums.has_surplus);
         let (first, rest) = match contributions.split_first() {
             Some(split) => split,
             None => return UpdateReport::default(),
         };
+        let has_elastic = contributions.iter().any(|sums| sums.has_elastic);
         // Most LinkBlocks need no more than the sums themselves, added up on the way.
-        let direct = !surplus && !self.has_surplus && self.copies.is_empty();
+        let direct = self.copies.is_empty();
         if !direct {
-            for list in [&mut self.load, &mut self.reaction, &mut self.surplus] {
-                list.resize(lanes, Lanes::default());
-            }
-            self.load.copy_from_slice(first.load.as_flattened());
-            self.reaction.copy_from_slice(first.reaction.as_flattened());
-            for sums in rest {
-                add(&mut self.load, sums.load.as_flattened());
-                add(&mut self.reaction, sums.reaction.as_flattened());
-            }
-        }
-        if surplus | self.has_surplus {
-            self.surplus.fill(Lanes::default());
-            self.has_surplus = surplus;
-            for sums in contributions.iter().filter(|sums| sums.has_surplus) {
-                add(&mut self.surplus, sums.surplus.as_flattened());
-            }
-        }
-        for &(copy, original) in &self.copies {
-            for list in [&mut self.load, &mut self.reaction, &mut self.surplus] {
-                let part = std::mem::take(at_mut(list, copy as usize));
-                *at_mut(list, original as usize) += part;
-            }
+            self.add_up(contributions);
         }
         let mut found = UpdateReport::NOTHING;
         let (prices, rooms) = (
@@ -356,9 +368,16 @@ impl LinkBlock {
                     plus(&mut load, &sums.load.as_flattened()[i]);
                     plus(&mut reaction, &sums.reaction.as_flattened()[i]);
                 }
-                [load, reaction, Lanes::default()]
+                let mut elastic = load;
+                if has_elastic {
+                    elastic = first.elastic_loads().as_flattened()[i];
+                    for sums in rest {
+                        plus(&mut elastic, &sums.elastic_loads().as_flattened()[i]);
+                    }
+                }
+                [load, reaction, elastic]
             } else {
-                [self.load[i], self.reaction[i], self.surplus[i]]
+                [self.load[i], self.reaction[i], self.elastic[i]]
             };
             let sums = [&added[0], &added[1], &added[2]];
             if rule.guarded {
@@ -388,11 +407,7 @@ impl LinkBlock {
             *at_mut(prices, copy as usize) = at(prices, original as usize);
             *at_mut(rooms, copy as usize) = at(rooms, original as usize);
         }
-        UpdateReport {
-            // Log flows always react, so it takes others for a link to be stuck.
-            stuck: surplus && (0..lanes * LANES).any(|index| self.is_stuck(index)),
-            ..UpdateReport::of(&found)
-        }
+        UpdateReport::of(&found)
     }
 }
 
@@ -427,22 +442,34 @@ fn smaller(a: f32, b: f32) -> f32 {
     select(a < b, a, b)
 }
 
+/// A price within bounds; and 1 if it was no number, and starts anew.
+#[inline(always)]
+fn sound(price: f32) -> (f32, f32) {
+    let bounded = smaller(price, MOST_PRICE);
+    let is_number = !price.is_nan();
+    (
+        select(is_number, bounded, FIRST_PRICE),
+        select(is_number, 0.0, 1.0),
+    )
+}
+
 /// The guarded step of [`GuardedNed`](crate::num::GuardedNed) on sixteen links, without branches.
 #[inline(always)]
 pub(super) fn guarded(
     gamma: f32,
     capacities: &Lanes,
-    [loads, reactions, surpluses]: [&Lanes; 3],
+    [loads, reactions, elastics]: [&Lanes; 3],
     [prices, rooms, steps, excesses]: [&mut Lanes; 4],
-    [residuals, excesses_met, changes]: &mut [Lanes; 3],
+    [residuals, excesses_met, changes, resets]: &mut Found,
 ) {
     let (grow, shrink) = (guard::GROW, guard::SHRINK);
     let longest = guard::LONGEST_STEP * gamma;
     for i in 0..LANES {
         let (load, capacity, reaction) = (loads.0[i], capacities.0[i], reactions.0[i]);
-        let elastic = load + surpluses.0[i];
+        let elastic = elastics.0[i];
         let price = prices.0[i];
-        let busy = load > 0.0;
+        // A load that is no number leaves no room.
+        let busy = (load > 0.0) | load.is_nan();
         let active = busy & (capacity > 0.0);
         let reacts = (elastic > 0.0) & (reaction > 0.0);
         let steps_on = active & reacts;
@@ -462,8 +489,9 @@ pub(super) fn guarded(
         let inverse_capacity = select(capacity > 0.0, capacity, 1.0).recip();
         // Two more divisions for all quotients of a link: they are what this costs.
         let shared = select(steps_on, elastic * reaction, 1.0).recip();
-        let mean = select(steps_on, elastic * elastic * shared, 1.0);
-        let inverse_mean = select(steps_on, reaction * reaction * shared, 1.0);
+        // In this order, no square is met that a product of both would not be.
+        let mean = select(steps_on, elastic * (elastic * shared), 1.0);
+        let inverse_mean = select(steps_on, reaction * (reaction * shared), 1.0);
         let relative = select(active, excess * inverse_capacity, 0.0);
         let felt = smaller(price * inverse_mean, 1.0);
         let off = larger(relative, -relative * felt);
@@ -484,8 +512,10 @@ pub(super) fn guarded(
         let next = select(next < guard::NEGLIGIBLE * mean, 0.0, next);
         let unfelt = select(active & (excess <= 0.0), price * guard::UNFELT_FALL, price);
         let next = select(steps_on, next, unfelt);
+        let (next, reset) = sound(next);
+        resets.0[i] += reset;
         prices.0[i] = next;
-        let room = select(busy, select(active, fitting, 0.0), UNLIMITED);
+        let room = select(busy, select(active, larger(fitting, 0.0), 0.0), UNLIMITED);
         let moved = (next - price).abs() * inverse_mean;
         let turned = (room - rooms.0[i]).abs() * larger(load * inverse_capacity, 1.0);
         rooms.0[i] = room;
@@ -502,12 +532,12 @@ fn paper(
     capacities: &Lanes,
     [loads, reactions, _]: [&Lanes; 3],
     [prices, rooms]: [&mut Lanes; 2],
-    [residuals, excesses_met, changes]: &mut [Lanes; 3],
+    [residuals, excesses_met, changes, resets]: &mut Found,
 ) {
     for i in 0..LANES {
         let (load, capacity, reaction) = (loads.0[i], capacities.0[i], reactions.0[i]);
         let price = prices.0[i];
-        let busy = load > 0.0;
+        let busy = (load > 0.0) | load.is_nan();
         let active = busy & (capacity > 0.0);
         let excess = load - capacity;
         let reacts = reaction > 0.0;
@@ -519,8 +549,14 @@ fn paper(
             (price + step).max(0.0),
         );
         let next = select(active, next, price);
+        let (next, reset) = sound(next);
+        resets.0[i] += reset;
         prices.0[i] = next;
-        let room = select(busy, select(active, capacity / load, 0.0), UNLIMITED);
+        let room = select(
+            busy,
+            select(active, larger(capacity / load, 0.0), 0.0),
+            UNLIMITED,
+        );
         let turned = select(active, (room - rooms.0[i]).abs() / room.min(1.0), 0.0);
         rooms.0[i] = room;
         let counts = active & ((excess > 0.0) | (price > 0.0));

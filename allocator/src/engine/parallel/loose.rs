@@ -1,19 +1,26 @@
-//! Flows that fit no row: of other utilities than log, with a demand, over core links, or over links
-//! of which the layout knows nothing. They are worked on one by one, in f64, like the reference's.
+//! Flows that no row holds (see [`Cause`]). They are worked on one by one, in f64, like the reference's.
 
-use super::flow_block::NO_FLOW;
-use super::kernels::Moved;
+use super::flow_block::{CellState, Knee, NO_FLOW};
+use super::kernels::{Moved, at_demand};
 use super::layout::Layout;
 use super::link_block::{LinkBlock, Sums};
 use crate::engine::LinkPath;
 use crate::num::utility::{ClassTable, Utility};
 use crate::num::{Limit, Path};
 
-/// A flow at its demand reacts to prices only above this share of its knee; see
-/// [`GuardedNed`](crate::num::GuardedNed).
-const KNEE_RANGE: f64 = 0.25;
-/// What a lifted price gets beyond the first knee, relative to it.
-const LIFT_BEYOND: f64 = 0.05;
+/// Why no row holds a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// Its utility is another one than log.
+    Utility,
+    /// Its path has links that no table has a slot for.
+    Path,
+    /// There was no room for it in the rows of its FlowBlock.
+    NoRoom,
+}
+
+/// How many causes there are.
+pub(super) const CAUSES: usize = 3;
 
 /// One flow.
 #[derive(Clone, Debug)]
@@ -26,6 +33,7 @@ pub(super) struct LooseFlow {
     pub(super) limit: Limit,
     pub(super) rate: f64,
     pub(super) told: f64,
+    pub(super) cause: Cause,
 }
 
 /// The flows of one worker.
@@ -37,6 +45,18 @@ pub(super) struct LooseFlows {
 }
 
 impl LooseFlow {
+    /// That of a row, for a log flow on a path of this capacity.
+    pub(super) fn state(&self, capacity: f64) -> CellState {
+        CellState {
+            flow: self.flow,
+            weight: self.weight as f32,
+            demand: self.demand as f32,
+            knee: Knee::new(self.weight, self.demand, capacity),
+            rate: self.rate as f32,
+            told: self.told as f32,
+        }
+    }
+
     /// Computes cap and knee anew after a change of the path or a capacity.
     pub(super) fn set_limit(&mut self, classes: &ClassTable, capacity: f64) {
         self.limit = Limit::new(
@@ -76,12 +96,9 @@ impl LooseFlow {
         if !limit.by_demand {
             return (limit.cap, limit.reaction, elastic);
         }
-        let nearness = price / limit.knee;
-        if nearness < KNEE_RANGE || !nearness.is_finite() {
-            return (limit.cap, 0.0, 0.0);
-        }
-        let elastic = elastic * nearness.powi(4);
-        (limit.cap, elastic / price, elastic)
+        let share = at_demand((price / limit.knee) as f32);
+        let elastic = elastic * f64::from(share);
+        (limit.cap, limit.reaction * f64::from(share), elastic)
     }
 }
 
@@ -103,7 +120,7 @@ impl LooseFlows {
                     place.index as usize,
                     rate as f32,
                     reaction as f32,
-                    (elastic - rate) as f32,
+                    elastic as f32,
                 );
             }
         }
@@ -125,25 +142,6 @@ impl LooseFlows {
                     flow: flow.flow,
                     rate: fits as f32,
                 });
-            }
-        }
-    }
-
-    /// Lifts prices of links on which no flow reacts to where the first one does.
-    pub(super) fn lifts(
-        &self,
-        layout: &Layout,
-        blocks: &[impl std::ops::Deref<Target = LinkBlock>],
-        lifts: &mut Vec<(u32, f64)>,
-    ) {
-        for flow in &self.flows {
-            for &link in &flow.links {
-                let place = layout.place(link);
-                if blocks[place.link_block as usize].is_stuck(place.index as usize) {
-                    let knee = flow.limit.knee;
-                    let missing = (knee - flow.price(layout, blocks)).max(0.0);
-                    lifts.push((link, missing + LIFT_BEYOND * knee));
-                }
             }
         }
     }

@@ -27,7 +27,7 @@
 //! one walk has to do: newcomers get their rates along with the prices' answers, and touched links the loads
 //! that go with them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::thread::JoinHandle;
@@ -60,6 +60,8 @@ mod worker;
 #[cfg(test)]
 mod churn_tests;
 #[cfg(test)]
+mod demand_tests;
+#[cfg(test)]
 mod flow_block_tests;
 #[cfg(test)]
 mod gate_tests;
@@ -81,13 +83,13 @@ use self::gate::Gate;
 use self::kernels::{Kernels, Moved};
 use self::layout::TABLE_SLOTS;
 use self::link_block::{LinkBlock, Sums, UpdateReport, UpdateRule};
-use self::loose::LooseFlows;
+use self::loose::{CAUSES, LooseFlows};
 use self::pending::Pending;
-use self::worker::{Outbox, PhaseClock, Plan, Shared, Worker, lock, write};
+use self::worker::{Outbox, PhaseClock, Plan, Shared, Worker, lock};
 use super::affinity::{installed_cores, pin_current_thread};
 use super::{
-    EngineConfig, EngineError, EngineEvent, IterationReport, Optimality, RateEngine, RateUpdate,
-    StepRule, Survey,
+    EngineConfig, EngineError, EngineEvent, Exceptions, IterationReport, Optimality, RateEngine,
+    RateUpdate, StepRule, Survey,
 };
 use crate::num::RATE_UNIT_BPS;
 
@@ -100,6 +102,8 @@ const KEPT_UPDATES: usize = 1 << 13;
 /// hundred, and those that come find room in the rows that there are: in every iteration, it makes iterations
 /// under heavy churn longer by a sixth to a half, and rows no fuller.
 const FLOWS_PER_TIDYING: usize = 1 << 19;
+/// Capacities above this, in Gbit/s, count as this.
+const MOST_CAPACITY: f64 = 1e12;
 /// Most workers: a home of a loose flow has 9 bits for its worker.
 pub const MOST_WORKERS: usize = 256;
 
@@ -171,8 +175,14 @@ pub struct ParallelEngine {
     answers: Option<Answers>,
     /// What they have answered since the last iteration.
     answered: Option<Answered>,
+    /// Flows that rows had no room for, in the order in which they are tried again; some have gone since.
+    without_room: VecDeque<u32>,
     /// A buffer.
     told_first: Vec<(u32, f32)>,
+    /// Flows that no row holds, by [`Cause`](loose::Cause).
+    loose_by_cause: [usize; CAUSES],
+    /// Prices that were no number and started anew.
+    price_resets: u64,
 }
 
 impl ParallelEngine {
@@ -246,7 +256,7 @@ impl ParallelEngine {
         let derating = derating(&config);
         let mut capacities = Vec::with_capacity(capacities_bps.len());
         for &capacity_bps in capacities_bps {
-            capacities.push(derated(capacity_bps, derating)? as f32);
+            capacities.push(in_single(derated(capacity_bps, derating)?));
         }
         let shared = Arc::new(share(&config, &options, layout, &capacities));
         let threads = (1..options.workers)
@@ -258,6 +268,9 @@ impl ParallelEngine {
             answers,
             answered: None,
             told_first: Vec::new(),
+            without_room: VecDeque::new(),
+            loose_by_cause: [0; CAUSES],
+            price_resets: 0,
             config,
             options,
             capacities,
@@ -348,9 +361,7 @@ impl ParallelEngine {
             waiting += outbox.moved.len();
         }
         self.waiting = waiting;
-        if report.stuck {
-            self.lift_prices();
-        }
+        self.price_resets += u64::from(report.resets);
         report
     }
 
@@ -425,24 +436,6 @@ impl ParallelEngine {
         }
         self.immediate = false;
     }
-
-    /// Lifts the prices of links that are too full and on which no flow reacts.
-    fn lift_prices(&mut self) {
-        let mut lifts: Vec<(u32, f64)> = Vec::new();
-        {
-            let blocks: Vec<_> = self.shared.link_blocks.iter().map(worker::read).collect();
-            for loose in &self.shared.loose {
-                lock(loose).lifts(&self.shared.layout, &blocks, &mut lifts);
-            }
-        }
-        lifts.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
-        lifts.dedup_by_key(|lift| lift.0);
-        for (link, lift) in lifts.into_iter().filter(|(_, lift)| lift.is_finite()) {
-            let place = self.shared.layout.place(link);
-            write(&self.shared.link_blocks[place.link_block as usize])
-                .add_price(place.index as usize, lift as f32);
-        }
-    }
 }
 
 impl Drop for ParallelEngine {
@@ -502,6 +495,7 @@ impl RateEngine for ParallelEngine {
         } else if self.is_pending {
             self.settle_rows();
         }
+        self.place_again();
         self.phases.packing += clock.lap();
         let prompt = std::mem::take(&mut self.changed);
         let answered = self.settle_answers(prompt && self.walks_once(), None);
@@ -585,6 +579,16 @@ impl RateEngine for ParallelEngine {
     fn flow_count(&self) -> usize {
         self.directory.len()
     }
+
+    fn exceptions(&self) -> Exceptions {
+        let [utility, path, room] = self.loose_by_cause;
+        Exceptions {
+            flows_of_other_utilities: utility,
+            flows_on_other_paths: path,
+            flows_without_room: room,
+            price_resets: self.price_resets,
+        }
+    }
 }
 
 /// The share of a link that is handed out.
@@ -598,6 +602,11 @@ fn derated(capacity_bps: f64, derating: f64) -> Result<f64, EngineError> {
     } else {
         Err(EngineError::BadCapacity(capacity_bps))
     }
+}
+
+/// A capacity that is no larger than what sums in single precision hold.
+fn in_single(capacity: f64) -> f32 {
+    capacity.min(MOST_CAPACITY) as f32
 }
 
 fn share(

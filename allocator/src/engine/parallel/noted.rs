@@ -1,7 +1,10 @@
 //! Flows that came or went since the last iteration, as the answers to them walk them.
 
 use arrayvec::ArrayVec;
+use rustc_hash::FxHashMap;
 
+use super::flow_block::Knee;
+use super::kernels::at_demand;
 use super::touched::Sum;
 use crate::num::arrivals::FlowView;
 use crate::num::utility::ClassTable;
@@ -14,7 +17,7 @@ const LOOK_BACK: usize = 256;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Wants {
     /// That of a log flow: weight / price, and at prices below the knee what it wants there.
-    Log { weight: f32, knee: f32 },
+    Log { weight: f32, knee: Knee },
     /// That of the flow of this number among the [`Other`]s.
     Other(u32),
 }
@@ -31,6 +34,15 @@ pub(super) struct Other {
 /// those that events touch.
 pub(super) type Places = ArrayVec<u32, MAX_PATH_LINKS>;
 
+/// A flow that was there before and comes back.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    /// Its place in the lists.
+    place: u32,
+    /// It is told its rate like one that starts.
+    tell: bool,
+}
+
 /// A list of flows.
 #[derive(Debug, Default)]
 pub(super) struct Noted {
@@ -40,6 +52,9 @@ pub(super) struct Noted {
     others: Vec<Other>,
     /// What flows that go had in the last iteration's sums, in Gbit/s; nothing for those that come.
     rates: Vec<f32>,
+    /// Flows that were there before, in another way: with another demand, or on another path. They are found however
+    /// many come after them.
+    known: FxHashMap<u32, Known>,
 }
 
 impl Noted {
@@ -48,7 +63,7 @@ impl Noted {
     }
 
     /// A log flow.
-    pub(super) fn push(&mut self, flow: u32, links: Places, weight: f32, knee: f32) {
+    pub(super) fn push(&mut self, flow: u32, links: Places, weight: f32, knee: Knee) {
         self.flows.push(flow);
         self.wants.push((links, Wants::Log { weight, knee }));
     }
@@ -58,6 +73,39 @@ impl Noted {
         self.wants
             .push((links, Wants::Other(self.others.len() as u32)));
         self.others.push(other);
+    }
+
+    /// The last one was there before.
+    pub(super) fn is_known(&mut self, flow: u32, tell: bool) {
+        let place = self.flows.len() as u32 - 1;
+        self.known.insert(flow, Known { place, tell });
+    }
+
+    /// Whether a flow is told its rate before all others.
+    pub(super) fn is_told(&self, flow: u32) -> bool {
+        self.known.is_empty() || self.known.get(&flow).is_none_or(|known| known.tell)
+    }
+
+    /// Takes a flow that was there before off the list; returns whether it was on it.
+    pub(super) fn forget_known(&mut self, flow: u32) -> bool {
+        if self.known.is_empty() {
+            return false;
+        }
+        let known = self.known.remove(&flow);
+        if let Some(known) = known {
+            self.take(known.place as usize);
+        }
+        known.is_some()
+    }
+
+    fn take(&mut self, place: usize) {
+        self.flows.swap_remove(place);
+        self.wants.swap_remove(place);
+        if let Some(moved) = self.flows.get(place)
+            && let Some(known) = self.known.get_mut(moved)
+        {
+            known.place = place as u32;
+        }
     }
 
     /// The next flow in order has, or had in the sums, this rate.
@@ -86,11 +134,13 @@ impl Noted {
     /// Takes a flow off the list; returns whether it was there. Where so many came that it is not found,
     /// its end is taken for an older flow's: the next iteration puts that right.
     pub(super) fn forget(&mut self, flow: u32) -> bool {
+        if self.forget_known(flow) {
+            return true;
+        }
         let first = self.flows.len().saturating_sub(LOOK_BACK);
         let found = self.flows[first..].iter().rposition(|&other| other == flow);
         if let Some(index) = found {
-            self.flows.swap_remove(first + index);
-            self.wants.swap_remove(first + index);
+            self.take(first + index);
         }
         found.is_some()
     }
@@ -100,6 +150,7 @@ impl Noted {
         self.wants.clear();
         self.others.clear();
         self.rates.clear();
+        self.known.clear();
     }
 
     /// A flow: where its links are, and what it wants.
@@ -117,12 +168,17 @@ impl Noted {
     pub(super) fn answer(&self, wants: &Wants, classes: &ClassTable, price: f32) -> Sum {
         match *wants {
             Wants::Log { weight, knee } => {
-                let inverse = if price > knee { price } else { knee }.recip();
+                let of_knee = knee.price();
+                let inverse = if price > of_knee { price } else { of_knee }.recip();
                 let load = weight * inverse;
+                let mut elastic = load;
+                if knee.is_of_demand() {
+                    elastic *= at_demand(price * inverse);
+                }
                 Sum {
                     load,
-                    reaction: load * inverse,
-                    surplus: 0.0,
+                    reaction: elastic * inverse,
+                    surplus: elastic - load,
                 }
             }
             Wants::Other(number) => {

@@ -220,26 +220,26 @@ impl FlowBlock {
         let mut flows: Vec<_> = cells
             .iter()
             .map(|&cell| (self.down_of(cell), self.up.slots(cell)))
-            .map(|(down, slots)| (self.down.table_of(down), down, self.weight(down), slots))
+            .map(|(down, slots)| (self.down.table_of(down), down, slots))
             .collect();
-        flows.sort_unstable_by_key(|&(destination, down, ..)| (destination, down));
+        flows.sort_unstable_by_key(|&(destination, down, _)| (destination, down));
         for &cell in &cells {
             self.clear_up(cell);
         }
         // Else the cell that one flow had could be taken for the one that another has now.
-        for &(_, down, ..) in &flows {
+        for &(_, down, _) in &flows {
             self.forget_mate(down);
         }
         for place in 0..flows.len().div_ceil(ROW_FLOWS as usize) {
             self.up.add_row(table, place, MAX_ROWS);
         }
-        for (_, down, weight, slots) in flows {
+        for (_, down, slots) in flows {
             let table = table as u16;
             let cell = self.take_up(End { table, slots }, self.near(down));
             let cell = cell.expect("as many rows as a greedy choice can need are free");
             let (row, lane) = split(down);
             self.mate[row].0[lane] = cell;
-            self.write_up(cell, down, weight);
+            self.point_back(cell, down);
         }
         self.up.close_empty(table);
     }

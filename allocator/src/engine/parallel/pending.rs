@@ -9,9 +9,9 @@
 
 use super::directory::{Home, MAX_LOOSE_PER_WORKER};
 use super::flow_block::{CellState, End, FlowBlock};
-use super::lanes::Cell;
-use super::loose::LooseFlow;
-use super::rows::CELL_BITS;
+use super::lanes::{Cell, LANES};
+use super::loose::{Cause, LooseFlow};
+use super::rows::split;
 use super::view::{links_by_slot, slots_of};
 use super::worker::lock;
 use super::{Ordering, ParallelEngine};
@@ -19,17 +19,33 @@ use crate::engine::LinkPath;
 use crate::num::utility::UtilityKind;
 use crate::num::{Limit, path_capacity};
 
-/// The cell of a flow that has none yet. Its lane never holds a flow.
-pub(super) const COMING: Cell = (1 << CELL_BITS) - 1;
+/// The lane of cells that never hold a flow. The row of such a cell is a flow's place among those that wait for one.
+const NO_LANE: usize = LANES - 1;
+/// Set in the cell of a flow that goes and has been noted as one that left.
+const NOTED: Cell = 1 << 31;
 /// With so many flows that wait for one FlowBlock, they are not left to wait: the caller's thread does alone, and with
 /// cold caches, what the workers would do at once.
 const MOST_WAITING: usize = 1 << 11;
+
+/// Flows without room in rows for which there is another look in an iteration.
+const PLACED_AGAIN: usize = 32;
 
 /// Entries of a list that is kept while nothing happens.
 const KEPT: usize = 16;
 /// Entries of a list that are kept while events come. Rows that are put in order give all flows of a FlowBlock
 /// new cells at once.
 const KEPT_BUSY: usize = 1 << 8;
+
+/// The cell of a flow that has none yet, by its place among those that wait.
+fn cell_to_come(place: usize) -> Cell {
+    (place * LANES + NO_LANE) as Cell
+}
+
+/// The place of a flow among those that wait, if it has no cell yet.
+pub(super) fn coming_place(cell: Cell) -> Option<usize> {
+    let (row, lane) = split(cell);
+    (lane == NO_LANE).then_some(row)
+}
 
 /// A flow with both its ends.
 #[derive(Clone, Copy, Debug)]
@@ -83,9 +99,14 @@ impl Pending {
         !self.going.is_empty() || !self.coming.is_empty()
     }
 
-    /// A flow that waits for its cell.
-    pub(super) fn find(&self, flow: u32) -> Option<&EndsOf> {
-        self.coming.iter().find(|coming| coming.state.flow == flow)
+    /// The flow that waits for its cell at a place.
+    pub(super) fn coming_at(&mut self, place: usize) -> &mut EndsOf {
+        &mut self.coming[place]
+    }
+
+    /// A flow goes that has been noted as one that left.
+    pub(super) fn go_unnoticed(&mut self, cell: Cell) {
+        self.going.push(cell | NOTED);
     }
 
     pub(super) fn give(&mut self, cell: Cell, flow: u32, rate: f32) {
@@ -102,6 +123,10 @@ impl Pending {
     /// Lets flows go and takes others in.
     pub(super) fn settle(&mut self, block: &mut FlowBlock) {
         for cell in self.going.drain(..) {
+            if cell & NOTED != 0 {
+                block.remove(cell & !NOTED);
+                continue;
+            }
             let (ends, state) = (block.ends(cell), block.state(cell));
             block.remove(cell);
             self.left.push(EndsOf { ends, state });
@@ -130,12 +155,10 @@ impl ParallelEngine {
     /// A flow is to have a cell of a FlowBlock.
     pub(super) fn come(&mut self, index: usize, ends: [End; 2], state: CellState) {
         let block = index as u16;
-        let home = Home::Cell {
-            block,
-            cell: COMING,
-        };
-        self.directory.set_home(state.flow, home);
         let mut pending = lock(&self.shared.pending[index]);
+        let cell = cell_to_come(pending.coming.len());
+        self.directory
+            .set_home(state.flow, Home::Cell { block, cell });
         pending.coming.push(EndsOf { ends, state });
         let many = pending.coming.len() >= MOST_WAITING;
         drop(pending);
@@ -154,19 +177,23 @@ impl ParallelEngine {
             return false;
         }
         let mut pending = lock(&self.shared.pending[usize::from(block)]);
-        if cell == COMING {
-            // Most flows that are as short as that came last.
-            let coming = pending.coming.iter();
-            let found = coming.rev().position(|coming| coming.state.flow == flow);
-            if let Some(from_end) = found {
-                let index = pending.coming.len() - 1 - from_end;
-                pending.coming.swap_remove(index);
+        if let Some(place) = coming_place(cell) {
+            pending.coming.swap_remove(place);
+            if let Some(moved) = pending.coming.get(place) {
+                let cell = cell_to_come(place);
+                let home = Home::Cell { block, cell };
+                self.directory.set_home(moved.state.flow, home);
             }
             if let Some(answers) = &mut self.answers {
                 answers.never_came(flow);
             }
         } else {
-            pending.going.push(cell);
+            let answers = self.answers.as_mut();
+            if answers.is_some_and(|answers| answers.forget_known(flow)) {
+                pending.go_unnoticed(cell);
+            } else {
+                pending.going.push(cell);
+            }
         }
         self.is_pending = true;
         true
@@ -219,24 +246,83 @@ impl ParallelEngine {
                 .map(|(link_block, slot)| links_of[link_block][slot])
                 .collect();
             let capacity = path_capacity(&links, &self.capacities);
-            let weight = f64::from(state.weight);
+            let [weight, demand] = [state.weight, state.demand].map(f64::from);
             let flow = LooseFlow {
                 flow: state.flow,
-                class: 0,
+                class: self.config.classes.log_class(),
                 links,
                 weight,
-                demand: f64::INFINITY,
-                limit: Limit::new(&UtilityKind::Log, weight, f64::INFINITY, capacity),
+                demand,
+                limit: Limit::new(&UtilityKind::Log, weight, demand, capacity),
                 rate: f64::from(state.rate),
                 told: f64::from(state.told),
+                cause: Cause::NoRoom,
             };
             self.put_in_list(flow);
         }
     }
 
+    /// Tries to find room in rows for a few of the flows that there was none for: others have ended since.
+    pub(super) fn place_again(&mut self) {
+        for _ in 0..self.without_room.len().min(PLACED_AGAIN) {
+            let Some(flow) = self.without_room.pop_front() else {
+                return;
+            };
+            if !self.directory.is_in_use(flow) {
+                continue;
+            }
+            let Home::Loose { worker, index } = self.directory.home(flow) else {
+                continue;
+            };
+            let list = lock(&self.shared.loose[usize::from(worker)]);
+            let of_flow = &list.flows[index as usize];
+            let (links, cause) = (of_flow.links.clone(), of_flow.cause);
+            let state = of_flow.state(path_capacity(&links, &self.capacities));
+            drop(list);
+            // Its number may be another flow's by now.
+            if cause != Cause::NoRoom {
+                continue;
+            }
+            let Some((block, ends)) = self.ends(&links) else {
+                continue;
+            };
+            let mut cells = lock(&self.shared.flow_blocks[block]);
+            let directory = &mut self.directory;
+            let mut moved = |flow, cell| {
+                let block = block as u16;
+                directory.set_home(flow, Home::Cell { block, cell });
+            };
+            let Some(cell) = cells.insert(ends, state, &mut moved) else {
+                drop(cells);
+                self.without_room.push_back(flow);
+                continue;
+            };
+            drop(cells);
+            self.take_off_list(usize::from(worker), index as usize);
+            let block = block as u16;
+            self.directory.set_home(flow, Home::Cell { block, cell });
+        }
+    }
+
+    /// Takes a flow off the list of a worker.
+    pub(super) fn take_off_list(&mut self, worker: usize, index: usize) -> LooseFlow {
+        let mut list = lock(&self.shared.loose[worker]);
+        let old = list.flows.swap_remove(index);
+        if let Some(moved) = list.flows.get(index) {
+            let home = Home::Loose {
+                worker: worker as u16,
+                index: index as u32,
+            };
+            self.directory.set_home(moved.flow, home);
+        }
+        self.shared.loose_count.fetch_sub(1, Ordering::Relaxed);
+        self.loose_by_cause[old.cause as usize] -= 1;
+        old
+    }
+
     /// Takes a flow into the list of a worker; returns whether there was room.
     pub(super) fn put_in_list(&mut self, flow: LooseFlow) -> bool {
-        let number = flow.flow;
+        let (number, cause) = (flow.flow, flow.cause);
         let worker = number as usize % self.shared.workers;
         let mut list = lock(&self.shared.loose[worker]);
         if list.flows.len() >= MAX_LOOSE_PER_WORKER {
@@ -250,6 +336,11 @@ impl ParallelEngine {
         };
         list.flows.push(flow);
         self.directory.set_home(number, home);
+        drop(list);
+        if cause == Cause::NoRoom {
+            self.without_room.push_back(number);
+        }
+        self.loose_by_cause[cause as usize] += 1;
         self.shared.loose_count.fetch_add(1, Ordering::Relaxed);
         true
     }

@@ -44,6 +44,12 @@ const LOOKED_SHARE: usize = 8;
 /// Rows that are looked at for a flow to move aside: a table of hundreds, of which many have a lane free
 /// that nobody can take, would be looked through that often for every start.
 const MOST_LOOKS: usize = 128;
+/// Rows that are looked at for one with room. Next to none of the first tens is without where the table has any that
+/// has some, but for a host that has very many flows.
+const MOST_FITS: usize = 128;
+/// While more than half of all rows are taken, no row is opened for a host of a table that has so many flows: rows are
+/// kept for the others' flows.
+const FLOWS_OF_HOST: usize = 64;
 /// Fewer rows than this are not worth being put in order.
 const MIN_DISORDER: usize = 64;
 const NO_LANE: u32 = 15;
@@ -109,6 +115,8 @@ pub(super) struct RowSet {
     over_cores: bool,
     /// Rows taken since the rows were last put in order.
     taken: usize,
+    /// By table and host slot: flows.
+    of_hosts: Vec<u16>,
     /// By table: flows that came or went since it was last looked through.
     changes: Vec<u16>,
     /// Something changed since no table was found that is worth looking through.
@@ -170,6 +178,7 @@ impl RowSet {
             free: Vec::new(),
             over_cores,
             taken: 0,
+            of_hosts: vec![0; tables * HOST_SLOTS],
             changes: vec![0; tables],
             changed: false,
         }
@@ -196,7 +205,12 @@ impl RowSet {
     /// has.
     pub(super) fn insert(&mut self, table: usize, slots: Slots, near: Share) -> Option<Cell> {
         let rows = self.rows_of(table);
+        // Its host is in every row.
+        if usize::from(self.of_hosts[table * HOST_SLOTS + usize::from(slots.host)]) >= rows.len() {
+            return None;
+        }
         let row = outward(near.of(rows.len()), rows.len())
+            .take(MOST_FITS)
             .map(|place| rows[place])
             .find(|&row| self.fits(row, slots))?;
         Some(self.take(table, row, slots))
@@ -210,6 +224,12 @@ impl RowSet {
         near: Share,
         limit: usize,
     ) -> Option<Cell> {
+        // Each further flow of a host that is in all rows takes a row of its own.
+        let of_host = self.of_hosts[table * HOST_SLOTS + usize::from(slots.host)];
+        let taken = self.len() - self.free.len();
+        if usize::from(of_host) >= FLOWS_OF_HOST && taken > limit / 2 {
+            return None;
+        }
         let home = near.of(self.rows_of(table).len());
         let row = self.add_row(table, home, limit)?;
         Some(self.take(table, row, slots))
@@ -296,6 +316,8 @@ impl RowSet {
         self.used[index] |= 1 << lane;
         let taken = &mut self.occupancy[index];
         taken.flip(slots.host);
+        let of_table = usize::from(taken.table) * HOST_SLOTS;
+        self.of_hosts[of_table + usize::from(slots.host)] += 1;
         let words = &mut self.words[index].0;
         let word = &mut words[lane as usize];
         *word = *word & !(0x3f << HOST_SHIFT | 3 << PLANE_SHIFT | 0xf)
@@ -339,6 +361,8 @@ impl RowSet {
         self.used[row] &= !(1 << lane);
         let taken = &mut self.occupancy[row];
         taken.flip(slots.host);
+        let of_table = usize::from(taken.table) * HOST_SLOTS;
+        self.of_hosts[of_table + usize::from(slots.host)] -= 1;
         let words = &mut self.words[row].0;
         set_lane(
             words,
@@ -358,7 +382,7 @@ impl RowSet {
     /// Gives a row back.
     fn close_row(&mut self, table: usize, row: u16) {
         let first = usize::from(self.starts[table]);
-        // At most a rack's rows: a few dozen.
+        // A rack has a few dozen rows; at most, it is as many as the list of them that moves.
         if let Some(place) = self.rows_of(table).iter().position(|&r| r == row) {
             self.order.remove(first + place);
             self.starts[table + 1..].iter_mut().for_each(|s| *s -= 1);
@@ -499,7 +523,7 @@ impl RowSet {
             + self.used.capacity() * 2
             + self.occupancy.capacity() * size_of::<Occupancy>()
             + self.free.capacity() * 2
-            + self.changes.capacity() * 2
+            + (self.changes.capacity() + self.of_hosts.capacity()) * 2
     }
 
     /// Opens a row for a table, as the `place`-th of its rows; none if there would be more than `limit`

@@ -123,7 +123,7 @@ impl Touched {
         let (group, lane) = (&self.groups[link as usize / LANES], link as usize % LANES);
         let load = group.load.0[lane].max(0.0) + group.rounding.0[lane];
         if load > 0.0 {
-            group.capacity.0[lane] / load
+            (group.capacity.0[lane] / load).min(UNLIMITED)
         } else {
             UNLIMITED
         }

@@ -9,7 +9,7 @@ use super::directory::Home;
 use super::flow_block::End;
 use super::flows::pod_index;
 use super::layout::{FlowBlockShape, HOST_SLOTS, Layout, TABLE_SLOTS};
-use super::pending::COMING;
+use super::pending::coming_place;
 use super::worker::{PhaseTimes, lock, read};
 use crate::engine::{FlowKey, LinkPath, MAX_PATH_LINKS, Survey};
 use crate::num::optimality::Tallied;
@@ -169,11 +169,9 @@ impl ParallelEngine {
             }
         };
         let shape = self.shared.layout.flow_block_shape(usize::from(block));
-        let (ends, state) = if cell == COMING {
-            let pending = lock(&self.shared.pending[usize::from(block)]);
-            let coming = pending
-                .find(flow)
-                .expect("a flow without a cell waits for one");
+        let (ends, state) = if let Some(place) = coming_place(cell) {
+            let mut pending = lock(&self.shared.pending[usize::from(block)]);
+            let coming = pending.coming_at(place);
             (coming.ends, coming.state)
         } else {
             let block = lock(&self.shared.flow_blocks[usize::from(block)]);
@@ -187,14 +185,14 @@ impl ParallelEngine {
             path_price += f64::from(block.price(index));
             path.push(links_of[link_block][index]);
         }
-        let weight = f64::from(state.weight);
+        let [weight, demand] = [state.weight, state.demand].map(f64::from);
         let capacity = path_capacity(&path, &self.capacities);
         FlowView {
-            limit: Limit::new(&UtilityKind::Log, weight, f64::INFINITY, capacity),
+            limit: Limit::new(&UtilityKind::Log, weight, demand, capacity),
             path,
-            class: 0,
+            class: self.config.classes.log_class(),
             weight,
-            rate: f64::from(state.rate * room),
+            rate: f64::from(state.rate * room).min(demand),
             path_price,
         }
     }

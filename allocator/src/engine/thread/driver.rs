@@ -248,6 +248,7 @@ impl Driver {
 
     fn publish(&mut self, now: Instant) {
         self.stats.flows = self.engine.flow_count();
+        self.stats.exceptions = self.engine.exceptions();
         self.stats.p50_iteration_ns = self.times.quantile(0.5);
         self.stats.p99_iteration_ns = self.times.quantile(0.99);
         self.snapshot.store(Arc::new(self.stats.clone()));

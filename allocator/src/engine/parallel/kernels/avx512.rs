@@ -17,8 +17,8 @@ pub(super) use touched::step as step_touched;
 
 use std::arch::x86_64::*;
 
-use super::{Pass, Scratch, Side};
-use crate::engine::parallel::flow_block::FlowBlock;
+use super::{LEAST_ELASTIC, Pass, Scratch, Side};
+use crate::engine::parallel::flow_block::{FlowBlock, RowTerms};
 use crate::engine::parallel::lanes::{Cell, Cells, LANES, Lanes, Pairs, TABLE_LANES, Table, Words};
 use crate::engine::parallel::rows::{PLANE_SHIFT, ROW_FLOWS};
 
@@ -35,6 +35,7 @@ const HIGH_PLANES: i32 = 32;
 const ROWS_AHEAD: usize = 32;
 /// Link tables likewise.
 const TABLES_AHEAD: usize = 4;
+const UPPER_HALF: i32 = !0xffff;
 /// Bitwise: of the first where the third is set, else of the second.
 const SELECT: i32 = 0xe4;
 
@@ -48,11 +49,17 @@ pub(super) fn detected() -> bool {
 
 /// See [`super::Kernels::run`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-pub(super) fn run(pass: Pass, block: &mut FlowBlock, sides: [Side<'_>; 2], scratch: &mut Scratch) {
+pub(super) fn run(
+    pass: Pass,
+    plain: bool,
+    block: &mut FlowBlock,
+    sides: [Side<'_>; 2],
+    scratch: &mut Scratch,
+) {
     if pass.far {
-        run_at::<true>(pass, block, sides, scratch);
+        run_at::<true>(pass, plain, block, sides, scratch);
     } else {
-        run_at::<false>(pass, block, sides, scratch);
+        run_at::<false>(pass, plain, block, sides, scratch);
     }
 }
 
@@ -60,11 +67,12 @@ pub(super) fn run(pass: Pass, block: &mut FlowBlock, sides: [Side<'_>; 2], scrat
 #[target_feature(enable = "avx512f")]
 fn run_at<const FAR: bool>(
     pass: Pass,
+    plain: bool,
     block: &mut FlowBlock,
     sides: [Side<'_>; 2],
     scratch: &mut Scratch,
 ) {
-    match (block.is_plain(), block.core_blocks.is_some()) {
+    match (plain, block.core_blocks.is_some()) {
         (true, false) => walk::<true, false, FAR>(pass, block, sides, scratch),
         (false, false) => walk::<false, false, FAR>(pass, block, sides, scratch),
         (true, true) => walk::<true, true, FAR>(pass, block, sides, scratch),
@@ -72,8 +80,8 @@ fn run_at<const FAR: bool>(
     }
 }
 
-/// The walks over a FlowBlock; `PLAIN` if all flows have weight 1 and the same knee, `CORE` if they go
-/// over the cores.
+/// The walks over a FlowBlock; `PLAIN` if all flows have weight 1, the same knee and no demand, and no sum has elastic
+/// loads apart from loads; `CORE` if they go over the cores.
 #[target_feature(enable = "avx512f")]
 fn walk<const PLAIN: bool, const CORE: bool, const FAR: bool>(
     pass: Pass,
@@ -94,7 +102,7 @@ fn walk<const PLAIN: bool, const CORE: bool, const FAR: bool>(
             down_rows::<false, true, PLAIN, CORE, FAR>(pass, block, &mut down, keep[1], scratch);
         }
         (_, false) => {
-            down_rows::<true, false, true, CORE, FAR>(pass, block, &mut down, keep[1], scratch);
+            down_rows::<true, false, PLAIN, CORE, FAR>(pass, block, &mut down, keep[1], scratch);
         }
     }
     if pass.rates {
@@ -349,6 +357,8 @@ impl RowSlots {
 struct Totals<const CORE: bool> {
     load: [__m512; 7],
     reaction: [__m512; 7],
+    /// Without `PLAIN`.
+    elastic: [__m512; 7],
 }
 
 impl<const CORE: bool> Totals<CORE> {
@@ -358,24 +368,28 @@ impl<const CORE: bool> Totals<CORE> {
         Self {
             load: [_mm512_setzero_ps(); 7],
             reaction: [_mm512_setzero_ps(); 7],
+            elastic: [_mm512_setzero_ps(); 7],
         }
     }
 
-    /// Adds a row. With `PLAIN`, reactions are the squares of rates; `reactions` is not read.
+    /// Adds a row. With `PLAIN`, reactions are the squares of rates and all of these is elastic; `slopes` is not
+    /// read.
     #[inline]
     #[target_feature(enable = "avx512f")]
-    fn add<const PLAIN: bool>(&mut self, words: __m512i, rates: __m512, reactions: __m512) {
+    fn add<const PLAIN: bool>(&mut self, words: __m512i, rates: __m512, slopes: __m512i) {
         macro_rules! add {
             ($which:literal, $shift:literal) => {
                 let lanes = _mm512_srli_epi32::<$shift>(words);
                 let rate = _mm512_permutexvar_ps(lanes, rates);
                 self.load[$which] = _mm512_add_ps(self.load[$which], rate);
-                self.reaction[$which] = if PLAIN {
-                    _mm512_fmadd_ps(rate, rate, self.reaction[$which])
+                if PLAIN {
+                    self.reaction[$which] = _mm512_fmadd_ps(rate, rate, self.reaction[$which]);
                 } else {
-                    let reaction = _mm512_permutexvar_ps(lanes, reactions);
-                    _mm512_add_ps(self.reaction[$which], reaction)
-                };
+                    let slope = _mm512_permutexvar_epi32(lanes, slopes);
+                    let sums = (self.reaction[$which], self.elastic[$which]);
+                    self.reaction[$which] = _mm512_add_ps(sums.0, reaction_of(slope));
+                    self.elastic[$which] = _mm512_add_ps(sums.1, elastic_of(slope));
+                }
             };
         }
         add!(0, 4);
@@ -384,15 +398,18 @@ impl<const CORE: bool> Totals<CORE> {
         if CORE {
             // Written out, so that the totals stay in registers.
             macro_rules! add_plane {
-                ($which:literal, $lanes:expr, $rate:ident, $reaction:ident) => {
+                ($which:literal, $lanes:expr, $rate:ident, $slope:ident) => {
                     let of_plane = $lanes;
                     let (load, sum) = (self.load[$which], self.reaction[$which]);
                     self.load[$which] = _mm512_mask_add_ps(load, of_plane, load, $rate);
-                    self.reaction[$which] = if PLAIN {
-                        _mm512_mask3_fmadd_ps($rate, $rate, sum, of_plane)
+                    if PLAIN {
+                        self.reaction[$which] = _mm512_mask3_fmadd_ps($rate, $rate, sum, of_plane);
                     } else {
-                        _mm512_mask_add_ps(sum, of_plane, sum, $reaction)
-                    };
+                        let reaction = reaction_of($slope);
+                        self.reaction[$which] = _mm512_mask_add_ps(sum, of_plane, sum, reaction);
+                        let (sum, elastic) = (self.elastic[$which], elastic_of($slope));
+                        self.elastic[$which] = _mm512_mask_add_ps(sum, of_plane, sum, elastic);
+                    }
                 };
             }
             macro_rules! add_planes {
@@ -405,15 +422,15 @@ impl<const CORE: bool> Totals<CORE> {
                     let of_plane = |plane: i32| {
                         _mm512_cmpeq_epi32_mask(planes, _mm512_set1_epi32(plane << PLANE_SHIFT))
                     };
-                    let reaction = if PLAIN {
-                        rate
+                    let slope = if PLAIN {
+                        slopes
                     } else {
-                        _mm512_permutexvar_ps(lanes, reactions)
+                        _mm512_permutexvar_epi32(lanes, slopes)
                     };
-                    add_plane!(3, of_plane(0), rate, reaction);
-                    add_plane!(4, of_plane(1), rate, reaction);
-                    add_plane!(5, of_plane(2), rate, reaction);
-                    add_plane!(6, of_plane(3), rate, reaction);
+                    add_plane!(3, of_plane(0), rate, slope);
+                    add_plane!(4, of_plane(1), rate, slope);
+                    add_plane!(5, of_plane(2), rate, slope);
+                    add_plane!(6, of_plane(3), rate, slope);
                 };
             }
             let planes = _mm512_and_si512(words, _mm512_set1_epi32(3 << PLANE_SHIFT));
@@ -424,6 +441,109 @@ impl<const CORE: bool> Totals<CORE> {
             add!(4, 20);
         }
     }
+}
+
+/// Reactions and elastic rates, the upper sixteen bits of each. They say how far prices step and not where these come
+/// to rest, so two digits do, and half as much has to be moved.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn slopes_of(reactions: __m512, elastics: __m512) -> __m512i {
+    let lower = _mm512_srli_epi32::<16>(_mm512_castps_si512(elastics));
+    let upper = _mm512_castps_si512(reactions);
+    _mm512_ternarylogic_epi32::<SELECT>(upper, lower, _mm512_set1_epi32(UPPER_HALF))
+}
+
+/// What stands in the lower half adds less than a hundredth.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn reaction_of(slopes: __m512i) -> __m512 {
+    _mm512_castsi512_ps(slopes)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn elastic_of(slopes: __m512i) -> __m512 {
+    _mm512_castsi512_ps(_mm512_slli_epi32::<16>(slopes))
+}
+
+/// Weights and knees of a list of rows; of all alike, if there are no lists.
+#[derive(Clone, Copy)]
+struct Terms<'a> {
+    common_knee: f32,
+    of_rows: Option<&'a RowTerms>,
+}
+
+/// Those of the flows of a row.
+struct LaneTerms {
+    weights: __m512,
+    /// Without their signs.
+    knees: __m512,
+    of_demand: __mmask16,
+}
+
+impl Terms<'_> {
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn of_row<const PLAIN: bool>(&self, row: usize) -> LaneTerms {
+        let common = LaneTerms {
+            weights: _mm512_set1_ps(1.0),
+            knees: _mm512_set1_ps(self.common_knee),
+            of_demand: 0,
+        };
+        let Some(terms) = self.of_rows.filter(|_| !PLAIN) else {
+            return common;
+        };
+        let knees = load(of(&terms.knee, row));
+        let sign = _mm512_set1_epi32(i32::MIN);
+        LaneTerms {
+            weights: load(of(&terms.weight, row)),
+            knees: _mm512_abs_ps(knees),
+            of_demand: _mm512_test_epi32_mask(_mm512_castps_si512(knees), sign),
+        }
+    }
+}
+
+impl LaneTerms {
+    /// The rates at path prices, and their slopes; with `PLAIN` without those.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn answer<const PLAIN: bool>(&self, prices: __m512) -> (__m512, __m512i) {
+        let above = _mm512_max_ps(prices, self.knees);
+        let guess = _mm512_rcp14_ps(above);
+        let two = _mm512_set1_ps(2.0);
+        let share = _mm512_mul_ps(guess, _mm512_fnmadd_ps(above, guess, two));
+        if PLAIN {
+            let rates = _mm512_maskz_mov_ps(FLOW_LANES, share);
+            return (rates, _mm512_setzero_si512());
+        }
+        let rates = _mm512_maskz_mul_ps(FLOW_LANES, self.weights, share);
+        // See `at_demand`.
+        let nearness = _mm512_mul_ps(prices, share);
+        let squared = _mm512_mul_ps(nearness, nearness);
+        let least = _mm512_set1_ps(LEAST_ELASTIC);
+        let part = _mm512_max_ps(_mm512_mul_ps(squared, squared), least);
+        let elastics = _mm512_mask_mul_ps(rates, self.of_demand, rates, part);
+        (rates, slopes_of(_mm512_mul_ps(elastics, share), elastics))
+    }
+
+    /// The rates that F-NORM leaves: of flows with a demand, that at most.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn fitting<const PLAIN: bool>(&self, rates: __m512, rooms: __m512) -> __m512 {
+        let fits = _mm512_mul_ps(rates, rooms);
+        if PLAIN {
+            return fits;
+        }
+        let demands = _mm512_mul_ps(self.weights, prices::reciprocal(self.knees));
+        _mm512_mask_min_ps(fits, self.of_demand, fits, demands)
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn store_words(words: &mut Words, value: __m512i) {
+    // SAFETY: `Words` is 64 writable bytes, aligned to 64.
+    unsafe { _mm512_store_si512(words.0.as_mut_ptr().cast(), value) }
 }
 
 #[inline]
@@ -448,9 +568,12 @@ macro_rules! leave_four {
 
 /// Adds totals to a worker's sums.
 macro_rules! leave {
-    ($core:ident, $totals:expr, $side:expr, $keep:expr, $table:expr) => {
+    ($core:ident, $plain:ident, $totals:expr, $side:expr, $keep:expr, $table:expr) => {
         leave!(of $core, $totals.load, load, $side, $keep, $table);
         leave!(of $core, $totals.reaction, reaction, $side, $keep, $table);
+        if !$plain {
+            leave!(of $core, $totals.elastic, elastic, $side, ALL_LANES, $table);
+        }
     };
     (of $core:ident, $sums:expr, $list:ident, $side:expr, $keep:expr, $table:expr) => {
         let mut fabric = _mm512_add_ps($sums[3], $sums[4]);
@@ -591,24 +714,20 @@ fn down_rows<
                 scratch.rates.as_mut_ptr().cast::<u32>()
             };
             let mut totals = Totals::<CORE>::new();
-            for &row in block.down.rows_of(table) {
+            for (place, &row) in block.down.rows_of(table).iter().enumerate() {
                 let row = usize::from(row);
-                deliver::<FAR>(
-                    of(&block.rate, row),
-                    of(&block.mate, row),
-                    cells,
-                    scratch.pairs.len(),
-                );
-                let words = load_words(of(&block.down.words, row));
-                let rates = load(of(&block.rate, row));
-                let reactions = if PLAIN {
-                    rates
+                let (rates, mates) = (of(&block.rate, row), of(&block.mate, row));
+                let mut slopes = _mm512_setzero_si512();
+                if PLAIN {
+                    deliver::<FAR>(rates, mates, cells, scratch.pairs.len());
                 } else {
-                    load(of(&scratch.reactions, row))
-                };
-                totals.add::<PLAIN>(words, rates, reactions);
+                    slopes = load_words(of(&scratch.slopes, place));
+                    deliver_pairs(of(&scratch.answers, place), mates, &mut scratch.pairs);
+                }
+                let words = load_words(of(&block.down.words, row));
+                totals.add::<PLAIN>(words, load(rates), slopes);
             }
-            leave!(CORE, totals, side, keep, table);
+            leave!(CORE, PLAIN, totals, side, keep, table);
         }
     }
 }
@@ -639,6 +758,38 @@ fn deliver<const FAR: bool>(rates: &Lanes, mates: &Cells, cells: *mut u32, rows:
                 };
                 *place = *rates.add(lane);
             }
+        }
+    }
+}
+
+/// Rates and their slopes, flow by flow: within each four lanes, the first two pairs are in the first register, the
+/// others in the second.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn store_pairs(pairs: &mut Pairs, rates: __m512, slopes: __m512i) {
+    let slopes = _mm512_castsi512_ps(slopes);
+    let out = pairs.0.as_flattened_mut().as_mut_ptr();
+    // SAFETY: `Pairs` is 128 writable bytes, aligned to 64.
+    unsafe {
+        _mm512_store_ps(out, _mm512_unpacklo_ps(rates, slopes));
+        _mm512_store_ps(out.add(LANES), _mm512_unpackhi_ps(rates, slopes));
+    }
+}
+
+/// The same as `deliver` of such pairs, in the places of those that were fetched from there.
+#[inline(always)]
+fn deliver_pairs(from: &Pairs, mates: &Cells, pairs: &mut [Pairs]) {
+    let from = from.0.as_ptr().cast::<u64>();
+    let rows = pairs.len();
+    let to = pairs.as_mut_ptr().cast::<u64>();
+    for two in 0..LANES / 2 {
+        let mut cells_of = two_cells(mates, two);
+        for lane in 2 * two..(2 * two + 2).min(ROW_FLOWS as usize) {
+            let cell = (cells_of & LOW_CELL) as usize;
+            cells_of >>= Cell::BITS;
+            debug_assert!(cell / LANES < rows);
+            // SAFETY: as in `deliver`; a pair is eight bytes, aligned to eight, and there are sixteen.
+            unsafe { *to.add(cell) = *from.add(lane / 4 * 2 + lane % 2 + lane % 4 / 2 * 8) };
         }
     }
 }
@@ -679,28 +830,31 @@ fn down_table<
     let pod = pod_tables::<CORE>(side, table);
     let prices = LookUp::<CORE>::load(&side.links.prices[table], pod[0]);
     let rooms = LookUp::<CORE>::load(&side.links.rooms[table], pod[1]);
-    let (two, threshold) = (_mm512_set1_ps(2.0), _mm512_set1_ps(pass.threshold));
-    let common_knee = _mm512_set1_ps(block.common_knee);
-    let pairs = scratch.pairs.as_ptr().cast::<f64>();
-    // Without `PLAIN`, there are such lists.
-    let (weights, knees) = match &block.terms {
-        Some(terms) => (&terms.weight[..], &terms.knee[..]),
-        None => (&[][..], &[][..]),
+    let threshold = _mm512_set1_ps(pass.threshold);
+    let terms = Terms {
+        common_knee: block.common_knee,
+        of_rows: block.terms.as_ref().map(|terms| &terms.down),
     };
+    let pairs = scratch.pairs.as_ptr().cast::<f64>();
     if FAR {
         fetch_table_ahead(&side.links.prices, table + TABLES_AHEAD);
         fetch_table_ahead(&side.links.rooms, table + TABLES_AHEAD);
         fetch_table_ahead(&side.sums.load, table + TABLES_AHEAD);
         fetch_table_ahead(&side.sums.reaction, table + TABLES_AHEAD);
     }
-    for &row in block.down.rows_of(table) {
+    for (place, &row) in block.down.rows_of(table).iter().enumerate() {
         let row = usize::from(row);
         if FAR {
             fetch_ahead(&block.mate, row + ROWS_AHEAD);
             fetch_ahead(&block.down.words, row + ROWS_AHEAD);
             fetch_ahead(&block.rate, row + ROWS_AHEAD);
             fetch_ahead(&block.told, row + ROWS_AHEAD);
+            if let Some(terms) = terms.of_rows.filter(|_| !PLAIN) {
+                fetch_ahead(&terms.weight, row + ROWS_AHEAD);
+                fetch_ahead(&terms.knee, row + ROWS_AHEAD);
+            }
         }
+        let terms = terms.of_row::<PLAIN>(row);
         // SAFETY: a FlowBlock's mates are cells of its upward rows (see `deliver`).
         let (first, second) = unsafe { fetch(of(&block.mate, row), pairs) };
         let slots = RowSlots::of(load_words(of(&block.down.words, row)));
@@ -709,7 +863,7 @@ fn down_table<
             let room = _mm512_permutex2var_ps(first, odd, second);
             let room = _mm512_min_ps(room, slots.room(&rooms));
             let told = of_mut(&mut block.told, row);
-            let fits = _mm512_mul_ps(load(rate), room);
+            let fits = terms.fitting::<PLAIN>(load(rate), room);
             let last = load(told);
             let distance = _mm512_abs_ps(_mm512_sub_ps(fits, last));
             let far = _mm512_mul_ps(threshold, last);
@@ -724,23 +878,11 @@ fn down_table<
         if RATES {
             let price = _mm512_permutex2var_ps(first, even, second);
             let price = _mm512_add_ps(price, slots.price(&prices));
-            let knee = if PLAIN {
-                common_knee
-            } else {
-                load(of(knees, row))
-            };
-            let price = _mm512_max_ps(price, knee);
-            let guess = _mm512_rcp14_ps(price);
-            let share = _mm512_mul_ps(guess, _mm512_fnmadd_ps(price, guess, two));
-            if PLAIN {
-                store(rate, _mm512_maskz_mov_ps(FLOW_LANES, share));
-            } else {
-                let rates = _mm512_mul_ps(load(of(weights, row)), share);
-                store(rate, rates);
-                store(
-                    of_mut(&mut scratch.reactions, row),
-                    _mm512_mul_ps(rates, share),
-                );
+            let (rates, slopes) = terms.answer::<PLAIN>(price);
+            store(rate, rates);
+            if !PLAIN {
+                store_words(of_mut(&mut scratch.slopes, place), slopes);
+                store_pairs(of_mut(&mut scratch.answers, place), rates, slopes);
             }
         }
     }
@@ -756,10 +898,7 @@ fn up_rates<const PLAIN: bool, const CORE: bool, const FAR: bool>(
     scratch: &Scratch,
 ) {
     let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-    let inverse_weights = match &block.terms {
-        Some(terms) => &terms.inverse_weight[..],
-        None => &[],
-    };
+    let odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
     for table in 0..block.up.tables() {
         if pass.contended && !FAR {
             ask_for_sums(side, table + AHEAD);
@@ -780,23 +919,23 @@ fn up_rates<const PLAIN: bool, const CORE: bool, const FAR: bool>(
                 fetch_ahead(&block.up.words, row + ROWS_AHEAD);
             }
             let words = load_words(of(&block.up.words, row));
-            let rates = if FAR {
+            let mut slopes = _mm512_setzero_si512();
+            let rates = if FAR || !PLAIN {
                 let pairs = of(&scratch.pairs, row).0.as_flattened().as_ptr();
                 // SAFETY: `Pairs` is 128 readable bytes, aligned to 64.
                 let (first, second) =
                     unsafe { (_mm512_load_ps(pairs), _mm512_load_ps(pairs.add(LANES))) };
                 // The last lane stands for no flow, but its pair is that of some links.
+                if !PLAIN {
+                    let of_flows = _mm512_maskz_permutex2var_ps(FLOW_LANES, first, odd, second);
+                    slopes = _mm512_castps_si512(of_flows);
+                }
                 _mm512_maskz_permutex2var_ps(FLOW_LANES, first, even, second)
             } else {
                 load(of(&scratch.rates, row))
             };
-            let reactions = if PLAIN {
-                rates
-            } else {
-                _mm512_mul_ps(_mm512_mul_ps(rates, rates), load(of(inverse_weights, row)))
-            };
-            totals.add::<PLAIN>(words, rates, reactions);
+            totals.add::<PLAIN>(words, rates, slopes);
         }
-        leave!(CORE, totals, side, keep, table);
+        leave!(CORE, PLAIN, totals, side, keep, table);
     }
 }

@@ -1,7 +1,7 @@
 //! One FlowBlock's share of an iteration, for the instruction set at hand.
 
 use super::flow_block::FlowBlock;
-use super::lanes::{Lanes, Pairs};
+use super::lanes::{LANES, Lanes, Pairs, Words};
 use super::link_block::{LinkBlock, Sums, UpdateReport, UpdateRule};
 use super::touched::Group;
 
@@ -93,21 +93,56 @@ pub(super) struct CoreSide<'a> {
     pub(super) tables: &'a [u32],
 }
 
+impl Side<'_> {
+    /// Elastic loads are apart from loads in one of its sums.
+    fn has_elastic(&self) -> bool {
+        let of_core = self.core.as_ref().is_some_and(|core| core.sums.has_elastic);
+        self.sums.has_elastic || of_core
+    }
+
+    fn split_elastic(&mut self) {
+        self.sums.split_elastic();
+        if let Some(core) = &mut self.core {
+            core.sums.split_elastic();
+        }
+    }
+}
+
+/// What of its elasticity a flow at its demand has at a price that is the share `nearness` of its knee: all just
+/// below it, and next to nothing far inside its demand. Not nothing: a link on which all flows are that far
+/// inside, and are still too many, finds the price at which they react from the knees that its sums then have.
+#[inline(always)]
+pub(super) fn at_demand(nearness: f32) -> f32 {
+    let squared = nearness * nearness;
+    let share = squared * squared;
+    if share > LEAST_ELASTIC {
+        share
+    } else {
+        LEAST_ELASTIC
+    }
+}
+
+/// See [`at_demand`].
+pub(super) const LEAST_ELASTIC: f32 = 1.0 / 8192.0;
+
 /// A worker's buffers, by row.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     /// By upward row: price and room of the upward half of the path. With AVX-512 and flows beyond the caches, a
-    /// rate takes the place of the price that it was computed from.
+    /// rate takes the place of the price that it was computed from. Where flows have weights or demands, so do
+    /// reactions and elastic rates.
     pub(super) pairs: Vec<Pairs>,
     /// By upward row: rates.
     pub(super) rates: Vec<Lanes>,
-    /// By downward row: reactions. Only grown for FlowBlocks of flows of different weights.
-    pub(super) reactions: Vec<Lanes>,
     /// By downward row: lanes whose rate passed the threshold.
     pub(super) moved: Vec<u16>,
-    /// The last two by joint row.
-    pub(super) joint_reactions: Vec<Lanes>,
+    /// The same by joint row.
     pub(super) joint_moved: Vec<u16>,
+    /// By place among the rows of a table: reactions and elastic rates of the flows, two in a word.
+    pub(super) slopes: Vec<Words>,
+    /// The same with their rates, flow by flow: they wait here until they are moved, since what was just written in one
+    /// piece cannot be read in smaller ones without waiting.
+    pub(super) answers: Vec<Pairs>,
 }
 
 impl Scratch {
@@ -124,13 +159,9 @@ impl Scratch {
         if self.joint_moved.len() < joint {
             self.joint_moved.resize(joint, 0);
         }
-        if !block.is_plain() {
-            if self.reactions.len() < down {
-                self.reactions.resize(down, Lanes::default());
-            }
-            if self.joint_reactions.len() < joint {
-                self.joint_reactions.resize(joint, Lanes::default());
-            }
+        if self.slopes.len() < down.max(joint) {
+            self.slopes.resize(down.max(joint), Words([0; LANES]));
+            self.answers.resize(down.max(joint), Pairs::default());
         }
     }
 }
@@ -159,6 +190,11 @@ impl Kernels {
         scratch: &mut Scratch,
     ) {
         scratch.fit(block);
+        // Where elastic loads are added apart, all flows add theirs.
+        let plain = block.is_plain() && !(pass.rates && sides.iter().any(Side::has_elastic));
+        if pass.rates && !plain {
+            sides.iter_mut().for_each(Side::split_elastic);
+        }
         if pass.rates && self.0 != Simd::Avx512 {
             for side in &mut sides {
                 side.sums.clear();
@@ -176,7 +212,7 @@ impl Kernels {
             Simd::Avx2 => unsafe { avx2::run(pass, block, sides, scratch) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
-            Simd::Avx512 => unsafe { avx512::run(pass, block, sides, scratch) },
+            Simd::Avx512 => unsafe { avx512::run(pass, plain, block, sides, scratch) },
             #[cfg(not(target_arch = "x86_64"))]
             _ => portable::run(pass, block, sides, scratch),
         }

@@ -1,8 +1,8 @@
 //! The kernels in plain Rust: what the vector kernels are tested against, and what runs where there
 //! are none.
 
-use super::{Pass, Scratch, Side};
-use crate::engine::parallel::flow_block::FlowBlock;
+use super::{Pass, Scratch, Side, at_demand};
+use crate::engine::parallel::flow_block::{FlowBlock, Knee, RowTerms};
 use crate::engine::parallel::joint::JointRows;
 use crate::engine::parallel::lanes::{Cell, LANES, Table, at_mut};
 use crate::engine::parallel::layout::{HOST_SLOTS, TABLE_SLOTS};
@@ -53,12 +53,56 @@ fn half(side: &Side<'_>, table: usize, slots: FlowSlots) -> [f32; 2] {
     }
 }
 
+/// What a flow answers to its path price: its rate, how much of that is elastic, and its reaction.
+#[derive(Clone, Copy)]
+struct Answer {
+    rate: f32,
+    elastic: f32,
+    reaction: f32,
+}
+
+/// Weight and knee of a flow in a row.
+#[inline(always)]
+fn terms_of(terms: Option<&RowTerms>, common_knee: f32, row: usize, lane: usize) -> (f32, Knee) {
+    match terms {
+        Some(terms) => (terms.weight[row].0[lane], Knee(terms.knee[row].0[lane])),
+        None => (1.0, Knee(common_knee)),
+    }
+}
+
+#[inline(always)]
+fn answer((weight, knee): (f32, Knee), price: f32) -> Answer {
+    let share = price.max(knee.price()).recip();
+    let rate = weight * share;
+    let elastic = if knee.is_of_demand() {
+        rate * at_demand(price * share)
+    } else {
+        rate
+    };
+    Answer {
+        rate,
+        elastic,
+        reaction: elastic * share,
+    }
+}
+
+/// The rate that F-NORM leaves.
+#[inline(always)]
+fn fitting((weight, knee): (f32, Knee), rate: f32, room: f32) -> f32 {
+    let fits = rate * room;
+    if knee.is_of_demand() {
+        fits.min(weight / knee.price())
+    } else {
+        fits
+    }
+}
+
 /// Works on the rows for both racks.
 #[inline(always)]
 fn joint_rows<const CORES: bool>(
     pass: Pass,
     joint: &mut JointRows,
-    terms: impl Fn(usize, usize) -> [f32; 2],
+    terms: impl Fn(usize, usize) -> (f32, Knee),
     up: &mut Side<'_>,
     down: &mut Side<'_>,
     scratch: &mut Scratch,
@@ -78,19 +122,18 @@ fn joint_rows<const CORES: bool>(
                 let rate = &mut joint.rate[row].0[lane];
                 if pass.normalize {
                     let room = up_room.min(down_room);
-                    let (fits, told) = (*rate * room, &mut joint.told[row].0[lane]);
+                    let fits = fitting(terms(row, lane), *rate, room);
+                    let told = &mut joint.told[row].0[lane];
                     if (fits - *told).abs() > pass.threshold * *told {
                         *told = fits;
                         moved |= 1 << lane;
                     }
                 }
                 if pass.rates {
-                    let price = up_price + down_price;
-                    let [weight, knee] = terms(row, lane);
-                    let share = price.max(knee).recip();
-                    *rate = weight * share;
-                    add(up, source, ends[0], *rate, *rate * share);
-                    add(down, table, ends[1], *rate, *rate * share);
+                    let answer = answer(terms(row, lane), up_price + down_price);
+                    *rate = answer.rate;
+                    add(up, source, ends[0], answer);
+                    add(down, table, ends[1], answer);
                 }
             }
             scratch.joint_moved[row] = moved;
@@ -100,10 +143,13 @@ fn joint_rows<const CORES: bool>(
 
 /// Adds a flow to the sums of one half of its path.
 #[inline(always)]
-fn add(side: &mut Side<'_>, table: usize, slots: FlowSlots, rate: f32, reaction: f32) {
+fn add(side: &mut Side<'_>, table: usize, slots: FlowSlots, answer: Answer) {
     let add = |sums: &mut Sums, index: usize| {
-        *at_mut(sums.load.as_flattened_mut(), index) += rate;
-        *at_mut(sums.reaction.as_flattened_mut(), index) += reaction;
+        *at_mut(sums.load.as_flattened_mut(), index) += answer.rate;
+        *at_mut(sums.reaction.as_flattened_mut(), index) += answer.reaction;
+        if sums.has_elastic {
+            *at_mut(sums.elastic.as_flattened_mut(), index) += answer.elastic;
+        }
     };
     for slot in slots.table {
         add(side.sums, table * TABLE_SLOTS + slot);
@@ -152,6 +198,7 @@ fn run_over<const CORES: bool>(
             }
         }
     }
+    let terms = block.terms.as_ref().map(|terms| &terms.down);
     for table in 0..block.down.tables() {
         for &row in block.down.rows_of(table) {
             let row = usize::from(row);
@@ -162,36 +209,30 @@ fn run_over<const CORES: bool>(
                 let [price, room] = scratch.pairs[up_row].0[up_lane];
                 let [down_price, down_room] = half(&down, table, slots);
                 let rate = &mut block.rate[row].0[lane];
+                let of_flow = terms_of(terms, block.common_knee, row, lane);
                 if pass.normalize {
-                    let room = room.min(down_room);
-                    let (fits, told) = (*rate * room, &mut block.told[row].0[lane]);
+                    let fits = fitting(of_flow, *rate, room.min(down_room));
+                    let told = &mut block.told[row].0[lane];
                     if (fits - *told).abs() > pass.threshold * *told {
                         *told = fits;
                         moved |= 1 << lane;
                     }
                 }
                 if pass.rates {
-                    let price = price + down_price;
-                    let [weight, knee] = match &block.terms {
-                        Some(terms) => [terms.weight[row].0[lane], terms.knee[row].0[lane]],
-                        None => [1.0, block.common_knee],
-                    };
-                    let share = price.max(knee).recip();
-                    *rate = weight * share;
-                    scratch.rates[up_row].0[up_lane] = *rate;
-                    add(&mut down, table, slots, *rate, *rate * share);
+                    let answer = answer(of_flow, price + down_price);
+                    *rate = answer.rate;
+                    // In the place of price and room, which nobody else looks at.
+                    scratch.pairs[up_row].0[up_lane] = [answer.reaction, answer.elastic];
+                    scratch.rates[up_row].0[up_lane] = answer.rate;
+                    add(&mut down, table, slots, answer);
                 }
             }
             scratch.moved[row] = moved;
         }
     }
-    let terms = |row: usize, lane: usize| match &block.terms {
-        Some(terms) => [
-            terms.joint_weight[row].0[lane],
-            terms.joint_knee[row].0[lane],
-        ],
-        None => [1.0, block.common_knee],
-    };
+    let terms = block.terms.as_ref().map(|terms| &terms.joint);
+    let common_knee = block.common_knee;
+    let terms = |row: usize, lane: usize| terms_of(terms, common_knee, row, lane);
     joint_rows::<CORES>(pass, &mut block.joint, terms, &mut up, &mut down, scratch);
     if !pass.rates {
         return;
@@ -200,19 +241,14 @@ fn run_over<const CORES: bool>(
         for &row in block.up.rows_of(table) {
             let row = usize::from(row);
             for lane in lanes(block.up.used[row]) {
-                let rate = scratch.rates[row].0[lane];
-                let inverse = match &block.terms {
-                    Some(terms) => terms.inverse_weight[row].0[lane],
-                    None => 1.0,
-                };
-                let reaction = rate * rate * inverse;
-                add(
-                    &mut up,
-                    table,
-                    slots::<CORES>(&block.up, row, lane),
-                    rate,
+                let [reaction, elastic] = scratch.pairs[row].0[lane];
+                let answer = Answer {
+                    rate: scratch.rates[row].0[lane],
+                    elastic,
                     reaction,
-                );
+                };
+                let slots = slots::<CORES>(&block.up, row, lane);
+                add(&mut up, table, slots, answer);
             }
         }
     }

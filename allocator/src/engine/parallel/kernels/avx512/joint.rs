@@ -6,12 +6,12 @@
 use std::arch::x86_64::*;
 
 use super::{
-    ALL_LANES, FLOW_LANES, Pass, Registers, Scratch, Side, host_slots, increase, load, load_words,
-    of, of_mut, store,
+    ALL_LANES, Pass, Registers, Scratch, Side, Terms, elastic_of, host_slots, increase, load,
+    load_words, of, of_mut, reaction_of, store, store_words,
 };
 use crate::engine::parallel::flow_block::FlowBlock;
 use crate::engine::parallel::joint::JointRows;
-use crate::engine::parallel::lanes::{Lanes, Table};
+use crate::engine::parallel::link_block::Sums;
 
 /// Works on every joint row of a FlowBlock.
 #[target_feature(enable = "avx512f")]
@@ -21,15 +21,9 @@ pub(super) fn joint_rows<const PLAIN: bool>(
     [up, down]: [&mut Side<'_>; 2],
     scratch: &mut Scratch,
 ) {
-    // Without `PLAIN`, there are such lists.
-    let (weights, knees) = match &block.terms {
-        Some(terms) => (&terms.joint_weight[..], &terms.joint_knee[..]),
-        None => (&[][..], &[][..]),
-    };
     let terms = Terms {
         common_knee: block.common_knee,
-        weights,
-        knees,
+        of_rows: block.terms.as_ref().map(|terms| &terms.joint),
     };
     let joint = &mut block.joint;
     for table in 0..joint.down.tables() {
@@ -48,21 +42,13 @@ pub(super) fn joint_rows<const PLAIN: bool>(
             (true, true, false) => rates!(true, true, PLAIN, false),
             (true, true, true) => rates!(true, true, PLAIN, true),
             (false, true, _) => rates!(false, true, PLAIN, false),
-            (_, false, false) => rates!(true, false, true, false),
-            (_, false, true) => rates!(true, false, true, true),
+            (_, false, false) => rates!(true, false, PLAIN, false),
+            (_, false, true) => rates!(true, false, PLAIN, true),
         }
         if pass.rates {
             sums::<PLAIN>(joint, [&mut *up, &mut *down], table, scratch);
         }
     }
-}
-
-/// Weights and knees by row.
-#[derive(Clone, Copy)]
-struct Terms<'a> {
-    common_knee: f32,
-    weights: &'a [Lanes],
-    knees: &'a [Lanes],
 }
 
 /// F-NORM, threshold and new rates of the flows to a rack. `MOVING` as for the other rows.
@@ -80,11 +66,11 @@ fn rates<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool, const MOVI
         Registers::load(&down.links.prices[table]),
         Registers::load(&down.links.rooms[table]),
     );
-    let (two, threshold) = (_mm512_set1_ps(2.0), _mm512_set1_ps(pass.threshold));
-    let common_knee = _mm512_set1_ps(terms.common_knee);
-    for &row in joint.down.rows_of(table) {
+    let threshold = _mm512_set1_ps(pass.threshold);
+    for (place, &row) in joint.down.rows_of(table).iter().enumerate() {
         let source = joint.source(row);
         let row = usize::from(row);
+        let terms = terms.of_row::<PLAIN>(row);
         let up_words = load_words(of(&joint.up.words, row));
         let down_words = load_words(of(&joint.down.words, row));
         let (up_hosts, up_third) = host_slots(up_words);
@@ -97,7 +83,7 @@ fn rates<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool, const MOVI
             let (host, fabric) = rooms.look_up(down_hosts, down_words, down_third);
             let room = _mm512_min_ps(room, _mm512_min_ps(host, fabric));
             let told = of_mut(&mut joint.told, row);
-            let fits = _mm512_mul_ps(load(rate), room);
+            let fits = terms.fitting::<PLAIN>(load(rate), room);
             let last = load(told);
             let distance = _mm512_abs_ps(_mm512_sub_ps(fits, last));
             let moved = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(distance, _mm512_mul_ps(threshold, last));
@@ -112,23 +98,10 @@ fn rates<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool, const MOVI
             let price = _mm512_add_ps(host, fabric);
             let (host, fabric) = prices.look_up(down_hosts, down_words, down_third);
             let price = _mm512_add_ps(price, _mm512_add_ps(host, fabric));
-            let knee = if PLAIN {
-                common_knee
-            } else {
-                load(of(terms.knees, row))
-            };
-            let price = _mm512_max_ps(price, knee);
-            let guess = _mm512_rcp14_ps(price);
-            let share = _mm512_mul_ps(guess, _mm512_fnmadd_ps(price, guess, two));
-            if PLAIN {
-                store(rate, _mm512_maskz_mov_ps(FLOW_LANES, share));
-            } else {
-                let rates = _mm512_mul_ps(load(of(terms.weights, row)), share);
-                store(rate, rates);
-                store(
-                    of_mut(&mut scratch.joint_reactions, row),
-                    _mm512_mul_ps(rates, share),
-                );
+            let (rates, slopes) = terms.answer::<PLAIN>(price);
+            store(rate, rates);
+            if !PLAIN {
+                store_words(of_mut(&mut scratch.slopes, place), slopes);
             }
         }
     }
@@ -145,11 +118,12 @@ fn sums<const PLAIN: bool>(
     scratch: &Scratch,
 ) {
     let zero = _mm512_setzero_ps();
-    let mut totals = Totals([[zero; 2]; 4]);
+    let mut totals = Totals([[zero; 3]; 4]);
     let mut rows = joint.down.rows_of(table);
+    let mut places = scratch.slopes.iter();
     while let Some(&first) = rows.first() {
         let source = joint.source(first);
-        let mut of_source = Totals([[zero; 2]; 4]);
+        let mut of_source = Totals([[zero; 3]; 4]);
         while let Some((&row, rest)) = rows.split_first() {
             if joint.source(row) != source {
                 break;
@@ -159,24 +133,26 @@ fn sums<const PLAIN: bool>(
             let up_words = load_words(of(&joint.up.words, row));
             let down_words = load_words(of(&joint.down.words, row));
             let rates = load(of(&joint.rate, row));
-            let reactions = if PLAIN {
-                rates
-            } else {
-                load(of(&scratch.joint_reactions, row))
-            };
+            let mut slopes = _mm512_setzero_si512();
+            if !PLAIN && let Some(of_row) = places.next() {
+                slopes = load_words(of_row);
+            }
             macro_rules! add {
                 ($totals:ident, $which:literal, $words:expr, $shift:literal) => {{
                     let lanes = _mm512_srli_epi32::<$shift>($words);
                     let rate = _mm512_permutexvar_ps(lanes, rates);
-                    let [load, sum] = $totals.0[$which];
-                    $totals.0[$which] = [
-                        _mm512_add_ps(load, rate),
-                        if PLAIN {
-                            _mm512_fmadd_ps(rate, rate, sum)
-                        } else {
-                            _mm512_add_ps(sum, _mm512_permutexvar_ps(lanes, reactions))
-                        },
-                    ];
+                    let [load, sum, elastic] = $totals.0[$which];
+                    let load = _mm512_add_ps(load, rate);
+                    $totals.0[$which] = if PLAIN {
+                        [load, _mm512_fmadd_ps(rate, rate, sum), elastic]
+                    } else {
+                        let slope = _mm512_permutexvar_epi32(lanes, slopes);
+                        [
+                            load,
+                            _mm512_add_ps(sum, reaction_of(slope)),
+                            _mm512_add_ps(elastic, elastic_of(slope)),
+                        ]
+                    };
                 }};
             }
             add!(totals, 0, down_words, 4);
@@ -189,26 +165,29 @@ fn sums<const PLAIN: bool>(
             add!(of_source, 3, down_words, 16);
             add!(of_source, 3, down_words, 20);
         }
-        for which in 0..2 {
+        for which in 0..3 {
             let sum = _mm512_add_ps(totals.0[3][which], of_source.0[3][which]);
             totals.0[3][which] = sum;
         }
-        of_source.leave(&mut up.sums.load[source], &mut up.sums.reaction[source]);
+        of_source.leave::<PLAIN>(up.sums, source);
     }
-    totals.leave(&mut down.sums.load[table], &mut down.sums.reaction[table]);
+    totals.leave::<PLAIN>(down.sums, table);
 }
 
-/// Loads and reactions of a table's registers.
-struct Totals([[__m512; 2]; 4]);
+/// Loads, reactions and, without `PLAIN`, elastic loads of a table's registers.
+struct Totals([[__m512; 3]; 4]);
 
 impl Totals {
     #[inline]
     #[target_feature(enable = "avx512f")]
-    fn leave(&self, loads: &mut Table, reactions: &mut Table) {
+    fn leave<const PLAIN: bool>(&self, sums: &mut Sums, table: usize) {
         let [first, second, third, fourth] = self.0;
         for (i, total) in [first, second, third, fourth].into_iter().enumerate() {
-            increase(&mut loads[i], ALL_LANES, total[0]);
-            increase(&mut reactions[i], ALL_LANES, total[1]);
+            increase(&mut sums.load[table][i], ALL_LANES, total[0]);
+            increase(&mut sums.reaction[table][i], ALL_LANES, total[1]);
+            if !PLAIN {
+                increase(&mut sums.elastic[table][i], ALL_LANES, total[2]);
+            }
         }
     }
 }

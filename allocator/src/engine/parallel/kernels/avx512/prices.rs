@@ -5,7 +5,8 @@ use std::arch::x86_64::*;
 use super::{ask_for, load, of, of_mut, store};
 use crate::engine::parallel::lanes::Lanes;
 use crate::engine::parallel::link_block::{
-    LinkBlock, Lists, Sums, UNLIMITED, UpdateReport, UpdateRule, guard,
+    FIRST_PRICE, Found, LinkBlock, Lists, MOST_PRICE, Sums, UNLIMITED, UpdateReport, UpdateRule,
+    guard,
 };
 
 /// Registers of links by which requests for other workers' cache lines run ahead.
@@ -22,7 +23,8 @@ macro_rules! guarded_step {
         let (rules, load_, elastic, reaction) = ($rules, $load, $elastic, $reaction);
         let capacity = $capacity;
         let [price, room_before, length, last] = $state;
-        let busy = above(load_, zero);
+        // A load that is no number leaves no room.
+        let busy = _mm512_cmp_ps_mask::<_CMP_NLE_UQ>(load_, zero);
         let active = busy & above(capacity, zero);
         let steps_on = active & above(elastic, zero) & above(reaction, zero);
         let excess = _mm512_sub_ps(load_, capacity);
@@ -42,9 +44,10 @@ macro_rules! guarded_step {
         let next_length = _mm512_mask_mov_ps(next_length, disturbed, rules.first);
         let next_length = _mm512_mask_mov_ps(next_length, idle, rules.longest);
         let shared = reciprocal(_mm512_mask_mul_ps(one, steps_on, elastic, reaction));
-        let mean = _mm512_mask_mul_ps(one, steps_on, _mm512_mul_ps(elastic, elastic), shared);
-        let squared = _mm512_mul_ps(reaction, reaction);
-        let inverse_mean = _mm512_mask_mul_ps(one, steps_on, squared, shared);
+        // In this order, no square is met that a product of both would not be.
+        let mean = _mm512_mask_mul_ps(one, steps_on, _mm512_mul_ps(elastic, shared), elastic);
+        let slope = _mm512_mul_ps(reaction, shared);
+        let inverse_mean = _mm512_mask_mul_ps(one, steps_on, slope, reaction);
         let inverse_capacity = _mm512_maskz_mov_ps(above(capacity, zero), reciprocal(capacity));
         let relative = _mm512_mul_ps(excess, inverse_capacity);
         let felt = _mm512_min_ps(_mm512_mul_ps(price, inverse_mean), one);
@@ -66,7 +69,10 @@ macro_rules! guarded_step {
         let next = _mm512_mask_mov_ps(next, negligible, zero);
         let unfelt = _mm512_mask_mul_ps(price, active & !over, price, set(guard::UNFELT_FALL));
         let next = _mm512_mask_mov_ps(unfelt, steps_on, next);
-        let room = _mm512_maskz_mov_ps(active, fitting);
+        let no_number = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(next, next);
+        let next = _mm512_min_ps(next, set(MOST_PRICE));
+        let next = _mm512_mask_mov_ps(next, no_number, set(FIRST_PRICE));
+        let room = _mm512_maskz_max_ps(active, fitting, zero);
         let room = _mm512_mask_mov_ps(set(UNLIMITED), busy, room);
         let moved = _mm512_mul_ps(_mm512_abs_ps(_mm512_sub_ps(next, price)), inverse_mean);
         let turned = _mm512_abs_ps(_mm512_sub_ps(room, room_before));
@@ -76,6 +82,7 @@ macro_rules! guarded_step {
             _mm512_mask_max_ps($met[0], active, $met[0], off),
             _mm512_mask_max_ps($met[1], active, $met[1], relative),
             _mm512_mask_max_ps($met[2], active, $met[2], change),
+            _mm512_mask_add_ps($met[3], no_number, $met[3], one),
         ];
         [
             next,
@@ -93,10 +100,14 @@ pub(in crate::engine::parallel::kernels) fn update(
     contributions: &[&Sums],
 ) -> UpdateReport {
     if rule.guarded
-        && let Some(mut lists) = links.direct(contributions)
+        && let Some(mut lists) = links.direct()
         && let Some((first, rest)) = contributions.split_first()
     {
-        return direct(rule.gamma, &mut lists, first, rest);
+        return if contributions.iter().any(|sums| sums.has_elastic) {
+            direct::<true>(rule.gamma, &mut lists, first, rest)
+        } else {
+            direct::<false>(rule.gamma, &mut lists, first, rest)
+        };
     }
     links.update_by(
         rule,
@@ -107,11 +118,17 @@ pub(in crate::engine::parallel::kernels) fn update(
     )
 }
 
-/// The guarded step of every link of a LinkBlock whose sums are those of the workers.
+/// The guarded step of every link of a LinkBlock whose sums are those of the workers; with `ELASTIC` if elastic
+/// loads may be others than loads.
 #[target_feature(enable = "avx512f")]
-fn direct(gamma: f32, lists: &mut Lists<'_>, first: &Sums, rest: &[&Sums]) -> UpdateReport {
+fn direct<const ELASTIC: bool>(
+    gamma: f32,
+    lists: &mut Lists<'_>,
+    first: &Sums,
+    rest: &[&Sums],
+) -> UpdateReport {
     let mut found = UpdateReport::NOTHING;
-    let mut met = [load(&found[0]), load(&found[1]), load(&found[2])];
+    let mut met = registers_of(&found);
     let rules = Rules::new(gamma);
     let (loads, reactions) = (first.load.as_flattened(), first.reaction.as_flattened());
     let registers = lists.capacities.len();
@@ -135,11 +152,18 @@ fn direct(gamma: f32, lists: &mut Lists<'_>, first: &Sums, rest: &[&Sums]) -> Up
             sum = _mm512_add_ps(sum, load(of(sums.load.as_flattened(), i)));
             reaction = _mm512_add_ps(reaction, load(of(sums.reaction.as_flattened(), i)));
         }
+        let mut elastic = sum;
+        if ELASTIC {
+            elastic = load(of(first.elastic_loads().as_flattened(), i));
+            for sums in rest {
+                elastic = _mm512_add_ps(elastic, load(of(sums.elastic_loads().as_flattened(), i)));
+            }
+        }
         let (price, room) = (of_mut(lists.prices, i), of_mut(lists.rooms, i));
         let (step, excess) = (of_mut(lists.steps, i), of_mut(lists.excesses, i));
         let capacity = load(of(lists.capacities, i));
         let state = [load(price), load(room), load(step), load(excess)];
-        let next = guarded_step!(rules, capacity, [sum, sum, reaction], state, met);
+        let next = guarded_step!(rules, capacity, [sum, elastic, reaction], state, met);
         store(price, next[0]);
         store(room, next[1]);
         store(step, next[2]);
@@ -149,6 +173,17 @@ fn direct(gamma: f32, lists: &mut Lists<'_>, first: &Sums, rest: &[&Sums]) -> Up
         store(lanes, met);
     }
     UpdateReport::of(&found)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn registers_of(found: &Found) -> [__m512; 4] {
+    [
+        load(&found[0]),
+        load(&found[1]),
+        load(&found[2]),
+        load(&found[3]),
+    ]
 }
 
 /// 1 / x, within 2⁻²⁷.
@@ -184,17 +219,16 @@ impl Rules {
 fn guarded(
     gamma: f32,
     capacities: &Lanes,
-    [loads, reactions, surpluses]: [&Lanes; 3],
+    [loads, reactions, elastics]: [&Lanes; 3],
     [prices, rooms, steps, excesses]: [&mut Lanes; 4],
-    found: &mut [Lanes; 3],
+    found: &mut Found,
 ) {
-    let mut met = [load(&found[0]), load(&found[1]), load(&found[2])];
+    let mut met = registers_of(found);
     let sum = load(loads);
-    let elastic = _mm512_add_ps(sum, load(surpluses));
     let next = guarded_step!(
         Rules::new(gamma),
         load(capacities),
-        [sum, elastic, load(reactions)],
+        [sum, load(elastics), load(reactions)],
         [load(prices), load(rooms), load(steps), load(excesses)],
         met
     );

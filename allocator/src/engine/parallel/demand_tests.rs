@@ -1,0 +1,404 @@
+//! Demands in rows, hosts with very many flows, and sessions that end.
+
+use super::flow_block::Knee;
+use super::kernels::Kernels;
+use super::link_block::{FIRST_PRICE, LinkBlock, Sums, UpdateRule};
+use super::tests::{
+    Sketch, capacities, compare, fits, parallel, reference, settle, start, two_tiers,
+};
+use super::worker::write;
+use super::*;
+use crate::engine::{FlowKey, LinkPath};
+use crate::num::utility::{Class, ClassTable};
+
+fn sketch(source: u32, destination: u32) -> Sketch {
+    Sketch {
+        source,
+        destination,
+        hash: 7,
+        weight: 1.0,
+        class: 0,
+        demand_bps: f64::INFINITY,
+    }
+}
+
+fn capped(source: u32, destination: u32, demand_bps: f64) -> Sketch {
+    Sketch {
+        demand_bps,
+        ..sketch(source, destination)
+    }
+}
+
+fn told(engine: &mut ParallelEngine) -> Vec<(u64, f64)> {
+    let mut told = Vec::new();
+    engine.iterate();
+    engine.drain_updates(&mut |update| told.push((update.key.0, update.rate_bps)));
+    told
+}
+
+/// A demand that changes leaves its flow in its cell; what it gives up goes to the others, and what it asks for again
+/// is told with the next iteration. The links hold the rates all the while.
+#[test]
+fn a_demand_changes_in_place_and_its_capacity_is_handed_on() {
+    let topology = two_tiers(4, 6, 2);
+    for simd in Simd::available() {
+        for workers in [1, 2] {
+            let mut engine = parallel(&topology, 2, workers, simd);
+            let of_flow = |key: u64, demand| start(&topology, key, &capped(key as u32, 23, demand));
+            for key in 0..4 {
+                engine.apply(of_flow(key, f64::INFINITY)).expect("valid");
+            }
+            assert!(settle(&mut engine));
+            engine.drain_updates(&mut |_| ());
+            let homes: Vec<_> = (0..4).map(|key| home_of(&engine, key)).collect();
+            let all = 10e9 * derating(&config());
+            engine.apply(of_flow(0, 1e8)).expect("valid");
+            let first = told(&mut engine);
+            assert!(
+                first
+                    .iter()
+                    .any(|&(key, rate)| key == 0 && rate <= 1e8 * 1.001),
+                "{first:?}"
+            );
+            fits(&engine).expect("it fits");
+            assert!(settle(&mut engine));
+            let rate =
+                |engine: &ParallelEngine, key| engine.rate_bps(FlowKey(key)).expect("it is there");
+            let near = |rate: f64, exact: f64| (rate - exact).abs() <= 1e-3 * exact;
+            assert!(near(rate(&engine, 0), 1e8));
+            for key in 1..4 {
+                assert!(near(rate(&engine, key), (all - 1e8) / 3.0));
+            }
+            engine.drain_updates(&mut |_| ());
+            engine.apply(of_flow(0, f64::INFINITY)).expect("valid");
+            let next = told(&mut engine);
+            let (_, first_rate) = *next.iter().find(|(key, _)| *key == 0).expect("it is told");
+            assert!((first_rate / (all / 4.0) - 1.0).abs() < 0.1, "{first_rate}");
+            fits(&engine).expect("it fits");
+            assert!(settle(&mut engine));
+            assert!((0..4).all(|key| near(rate(&engine, key), all / 4.0)));
+            assert_eq!(
+                homes,
+                (0..4).map(|key| home_of(&engine, key)).collect::<Vec<_>>()
+            );
+            assert_eq!(engine.flows_in_rows(), 4);
+        }
+    }
+}
+
+fn config() -> EngineConfig {
+    EngineConfig::default()
+}
+
+fn home_of(engine: &ParallelEngine, key: u64) -> directory::Home {
+    let flow = engine.directory.find(FlowKey(key)).expect("it is there");
+    engine.directory.home(flow)
+}
+
+/// A demand that shrinks, grows, and a flow that ends, all between two iterations: each is counted once.
+#[test]
+fn several_changes_between_two_iterations_are_one() {
+    let topology = two_tiers(4, 6, 2);
+    for brief in [false, true] {
+        let mut engine = parallel(&topology, 2, 1, Simd::best());
+        engine.options.brief = brief;
+        let mut exact = reference(&topology);
+        for key in 0..12 {
+            for engine in [&mut engine as &mut dyn RateEngine, &mut exact] {
+                engine
+                    .apply(start(&topology, key, &sketch(key as u32 % 6, 23)))
+                    .expect("valid");
+            }
+        }
+        assert!(settle(&mut engine) && settle(&mut exact));
+        let again = |key: u64, demand| start(&topology, key, &capped(key as u32 % 6, 23, demand));
+        let events = [
+            again(0, 1e7),
+            again(0, 2e9),
+            again(0, 3e7),
+            again(1, 1e7),
+            EngineEvent::End(FlowKey(1)),
+            again(2, 5e8),
+            EngineEvent::Reroute {
+                key: FlowKey(2),
+                links: path_of(&topology, 8, 15),
+            },
+            again(12, 1e9),
+            again(12, 2e8),
+            again(13, 1e9),
+            EngineEvent::End(FlowKey(13)),
+            EngineEvent::DropSession(7),
+        ];
+        for event in events {
+            engine.apply(event.clone()).expect("valid");
+            exact.apply(event).expect("valid");
+        }
+        for _ in 0..20 {
+            engine.iterate();
+            fits(&engine).expect("it fits at each iteration");
+        }
+        assert!(settle(&mut engine) && settle(&mut exact));
+        assert_eq!(engine.flow_count(), exact.flow_count());
+        compare(&engine, &exact, 0..14).expect("the same rates");
+    }
+}
+
+fn path_of(topology: &Topology, source: u32, destination: u32) -> LinkPath {
+    let EngineEvent::Start(spec) = start(topology, 0, &sketch(source, destination)) else {
+        panic!("a start");
+    };
+    spec.links
+}
+
+/// Links whose flows are all far inside their demands, and too many, from prices of next to nothing.
+#[test]
+fn demands_that_no_link_holds_are_cut_to_the_optimum() {
+    let topology = two_tiers(4, 6, 2);
+    for simd in Simd::available() {
+        let mut engine = parallel(&topology, 2, 1, simd);
+        let mut exact = reference(&topology);
+        // Alone, they leave prices at nothing.
+        for (keys, demand) in [(0..5, 1e8), (5..60, 5e8)] {
+            for key in keys {
+                let event = start(&topology, key, &capped(key as u32 % 18, 23, demand));
+                engine.apply(event.clone()).expect("valid");
+                exact.apply(event).expect("valid");
+            }
+            for _ in 0..30 {
+                engine.iterate();
+                fits(&engine).expect("it fits at each iteration");
+            }
+            assert!(settle(&mut engine) && settle(&mut exact));
+            compare(&engine, &exact, 0..60).expect("the same rates");
+        }
+        assert_eq!(engine.flows_in_rows(), 60);
+    }
+}
+
+/// Log classes of any weight and with bounds are in rows.
+#[test]
+fn every_log_class_is_in_rows() {
+    let topology = two_tiers(4, 6, 2);
+    let class = |weight, max_rate_bps| Class {
+        weight,
+        max_rate_bps,
+        ..Class::default()
+    };
+    let classes = [
+        (0, class(1.0, f64::INFINITY)),
+        (1, class(2.0, f64::INFINITY)),
+        (2, class(4.0, 5e8)),
+    ];
+    let config = EngineConfig {
+        classes: ClassTable::new(classes).expect("valid"),
+        ..EngineConfig::default()
+    };
+    let layout = Layout::of(&topology, 2).expect("it can be cut");
+    let options = ParallelOptions::default();
+    let mut engine =
+        ParallelEngine::new(config, options, layout, &capacities(&topology)).expect("valid");
+    for key in 0..9 {
+        let of_class = Sketch {
+            class: (key % 3) as u8,
+            ..sketch(key as u32, 23)
+        };
+        engine
+            .apply(start(&topology, key, &of_class))
+            .expect("valid");
+    }
+    assert!(settle(&mut engine));
+    assert_eq!(engine.flows_in_rows(), 9);
+    let all = 10e9 * derating(&EngineConfig::default());
+    let rate = |key| engine.rate_bps(FlowKey(key)).expect("there");
+    let left = (all - 1.5e9) / 9.0;
+    assert!((rate(0) / left - 1.0).abs() < 1e-3);
+    assert!((rate(1) / (2.0 * left) - 1.0).abs() < 1e-3);
+    assert!((rate(2) / 5e8 - 1.0).abs() < 1e-3);
+}
+
+/// No link is over-allocated, up to what sums of sixteen thousand rates in single precision lose: what is derated for
+/// rates not yet told is a hundred times that.
+fn holds(engine: &ParallelEngine) {
+    let (mut loads, mut capacities) = (Vec::new(), Vec::new());
+    engine.link_loads(&mut loads);
+    engine.link_capacities(&mut capacities);
+    for (load, capacity) in loads.iter().zip(&capacities) {
+        assert!(*load <= capacity * (1.0 + 1e-4), "{load} of {capacity}");
+    }
+}
+
+/// A host with more flows to one receiver than there are rows leaves room for the flows of others; those without room
+/// are counted, work, and find room again once others have ended.
+#[test]
+fn a_host_with_very_many_flows_leaves_rows_to_others() {
+    const HOT: u64 = 16_384;
+    let topology = two_tiers(4, 6, 2);
+    let mut engine = parallel(&topology, 1, 1, Simd::best());
+    for key in 0..HOT {
+        engine
+            .apply(start(&topology, key, &sketch(0, 6)))
+            .expect("valid");
+    }
+    engine.iterate();
+    let without_room = engine.exceptions().flows_without_room;
+    assert!(
+        without_room > 0,
+        "they take more rows than there are for them"
+    );
+    for key in HOT..HOT + 300 {
+        let other = sketch(12 + key as u32 % 6, 18 + key as u32 / 6 % 6);
+        engine.apply(start(&topology, key, &other)).expect("valid");
+    }
+    engine.iterate();
+    assert_eq!(
+        engine.exceptions().flows_without_room,
+        without_room,
+        "the others' flows are in rows"
+    );
+    for _ in 0..60 {
+        engine.iterate();
+    }
+    holds(&engine);
+    let share = 10e9 * derating(&EngineConfig::default()) / HOT as f64;
+    for key in [0, HOT / 2, HOT - 1] {
+        let rate = engine.rate_bps(FlowKey(key)).expect("there");
+        assert!((rate / share - 1.0).abs() < 0.01, "{rate} of {share}");
+    }
+    for key in 0..HOT - 4_000 {
+        engine.apply(EngineEvent::End(FlowKey(key))).expect("there");
+    }
+    for _ in 0..400 {
+        engine.iterate();
+    }
+    assert_eq!(
+        engine.exceptions().flows_without_room,
+        0,
+        "rows have closed"
+    );
+    assert_eq!(engine.flows_in_rows(), engine.flow_count());
+    holds(&engine);
+}
+
+/// The end of a session looks at its own flows, however many others there are.
+#[test]
+fn the_end_of_a_session_looks_at_its_own_flows() {
+    let topology = two_tiers(4, 6, 2);
+    let mut engine = parallel(&topology, 2, 1, Simd::best());
+    let spec = |session: u32, flow: u32| {
+        let EngineEvent::Start(mut spec) = start(&topology, 0, &sketch(flow % 6, 6 + flow % 18))
+        else {
+            panic!("a start");
+        };
+        spec.key = FlowKey::new(session, flow);
+        EngineEvent::Start(spec)
+    };
+    for flow in 0..20_000 {
+        engine.apply(spec(flow % 40, flow)).expect("valid");
+    }
+    for flow in 0..3 {
+        engine.apply(spec(99, flow)).expect("valid");
+    }
+    engine.iterate();
+    engine.drain_updates(&mut |_| ());
+    for (session, flows) in [(99, 3), (98, 0), (0, 500)] {
+        let (before, count) = (engine.directory.looks.get(), engine.flow_count());
+        engine
+            .apply(EngineEvent::DropSession(session))
+            .expect("always fine");
+        let looks = engine.directory.looks.get() - before;
+        assert!(looks <= 2 * flows, "{looks} looks for {flows} flows");
+        assert_eq!(engine.flow_count(), count - flows);
+    }
+    engine.iterate();
+    fits(&engine).expect("it fits");
+    engine.apply(spec(99, 1)).expect("a session may come back");
+    engine
+        .apply(EngineEvent::DropSession(99))
+        .expect("always fine");
+    assert_eq!(engine.flow_count(), 19_500);
+}
+
+/// A price that is no number starts anew and is counted; a load that is none leaves no room.
+#[test]
+fn what_is_no_number_does_not_spread() {
+    let topology = two_tiers(4, 6, 2);
+    let layout = Layout::of(&topology, 1).expect("it can be cut");
+    for simd in Simd::available() {
+        for guarded in [true, false] {
+            let shape = &layout.shapes[0];
+            let mut links = LinkBlock::new(shape, 0.4);
+            for slot in 0..6 {
+                links.set_capacity(slot, 10.0);
+            }
+            links.set_price(1, f32::NAN);
+            links.set_price(2, f32::INFINITY);
+            let mut sums = Sums::new(shape.tables);
+            for slot in 0..6 {
+                sums.add(slot, 5.0, 5.0, 5.0);
+            }
+            sums.load.as_flattened_mut()[0].0[3] = f32::NAN;
+            let rule = UpdateRule {
+                gamma: 0.4,
+                guarded,
+            };
+            let report = Kernels::new(simd).update(&mut links, rule, &[&sums]);
+            // The paper's rule finds its way back by itself: max(0, p) is 0.
+            assert_eq!(report.resets, u32::from(guarded), "{report:?}");
+            for slot in 0..6 {
+                let (price, room) = (links.price(slot), links.room(slot));
+                assert!((0.0..=1e30).contains(&price), "{simd:?} {slot}: {price}");
+                assert!(room.is_finite(), "{simd:?} {slot}: {room}");
+            }
+            assert_eq!(links.price(1), if guarded { FIRST_PRICE } else { 0.0 });
+            assert_eq!(links.room(3), 0.0);
+        }
+    }
+}
+
+/// One price that is no number harms its own link until the next update, and nothing after that.
+#[test]
+fn an_engine_recovers_from_a_price_that_is_no_number() {
+    let topology = two_tiers(4, 6, 2);
+    for simd in Simd::available() {
+        let mut engine = parallel(&topology, 2, 1, simd);
+        let mut exact = reference(&topology);
+        for key in 0..40 {
+            let event = start(
+                &topology,
+                key,
+                &sketch(key as u32 % 12, 12 + key as u32 % 12),
+            );
+            engine.apply(event.clone()).expect("valid");
+            exact.apply(event).expect("valid");
+        }
+        assert!(settle(&mut engine) && settle(&mut exact));
+        let place = engine.shared.layout.place(path_of(&topology, 0, 12)[0]);
+        write(&engine.shared.link_blocks[usize::from(place.link_block)])
+            .set_price(place.index as usize, f32::NAN);
+        engine.changed = true;
+        for _ in 0..50 {
+            engine.iterate();
+            fits(&engine).expect("it fits");
+        }
+        assert!(engine.exceptions().price_resets > 0);
+        assert!(settle(&mut engine));
+        compare(&engine, &exact, 0..40).expect("the same rates");
+    }
+}
+
+#[test]
+fn knees_are_bounded_and_say_what_they_are_of() {
+    assert_eq!(Knee::new(2.0, f64::INFINITY, 10.0), Knee(0.2));
+    assert_eq!(Knee::new(2.0, 5.0, 10.0), Knee(-0.4));
+    assert_eq!(Knee::new(2.0, 10.0, 10.0), Knee(0.2));
+    for (weight, demand, capacity) in [
+        (1.0, 0.0, 10.0),
+        (1.0, 1.0, 0.0),
+        (1e12, 1e-9, 1.0),
+        (1e-12, 9.0, 1e12),
+    ] {
+        let knee = Knee::new(weight, demand, capacity);
+        assert!(knee.price() >= 1e-18 && knee.price() <= 1e30, "{knee:?}");
+        assert_eq!(knee.is_of_demand(), demand < capacity);
+    }
+}
