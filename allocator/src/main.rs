@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
-use ratewright_allocator::service::config::{example_config, example_relay_config};
+use ratewright_allocator::service::config::{class_meaning, example_config, example_relay_config};
 use ratewright_allocator::service::daemon::{self, Loaded, with_causes};
 use ratewright_allocator::service::relay::{self, LoadedRelay};
 use ratewright_allocator::service::shard::engine_link::configured_engine;
@@ -79,6 +79,9 @@ fn execute(arguments: &Arguments) -> anyhow::Result<()> {
                 );
             }
             println!("{}: ok: {}", path.display(), loaded.summary());
+            for line in class_meaning(&loaded.config.classes) {
+                println!("  {line}");
+            }
         }
         Task::ExampleConfig => print!("{}", example_config()),
         Task::Relay { command } => match command.unwrap_or(RelayTask::Run) {

@@ -5,7 +5,7 @@ use toml::Spanned;
 use super::check::Checker;
 use super::error::ConfigError;
 use super::raw::{Field, RawClass};
-use super::{Class, MAX_CLASS_ID, Utility};
+use super::{Class, DEFAULT_REFERENCE_BPS, MAX_CLASS_ID, Utility};
 use crate::num::utility::{AlphaFair, Class as EngineClass, ClassError, ClassTable, UtilityKind};
 
 /// The engine's table of these classes.
@@ -16,12 +16,7 @@ pub fn class_table(classes: &[Class]) -> Result<ClassTable, ClassError> {
     #[allow(clippy::cast_precision_loss, reason = "rates are far below 2^53 bit/s")]
     let bound = |rate: Option<u64>| rate.map_or(f64::INFINITY, |rate_bps| rate_bps as f64);
     ClassTable::new(classes.iter().map(|class| {
-        let utility = match class.utility {
-            Utility::Log => UtilityKind::Log,
-            Utility::Alpha(alpha) => {
-                AlphaFair::new(alpha).map_or(UtilityKind::Log, UtilityKind::Alpha)
-            }
-        };
+        let utility = alpha_fair(class, classes).map_or(UtilityKind::Log, UtilityKind::Alpha);
         (
             class.id,
             EngineClass {
@@ -31,6 +26,96 @@ pub fn class_table(classes: &[Class]) -> Result<ClassTable, ClassError> {
             },
         )
     }))
+}
+
+/// Whether the classes' flows are worth different things at the same rate, weights aside.
+fn are_mixed(classes: &[Class]) -> bool {
+    let first = classes.first();
+    let as_first = |class: &Class| {
+        let first = first.unwrap_or(class);
+        class.utility == first.utility
+            && (class.utility == Utility::Log || class.reference_bps == first.reference_bps)
+    };
+    !classes.iter().all(as_first)
+}
+
+/// The utility of a class beside these classes, unless it is log.
+fn alpha_fair(class: &Class, classes: &[Class]) -> Option<AlphaFair> {
+    let bound = if are_mixed(classes) {
+        AlphaFair::MIXED_BOUND
+    } else {
+        AlphaFair::ALONE_BOUND
+    };
+    match class.utility {
+        // The same, and rows hold log flows.
+        Utility::Log | Utility::Alpha(1.0) => None,
+        #[allow(clippy::cast_precision_loss, reason = "rates are far below 2^53 bit/s")]
+        Utility::Alpha(alpha) => AlphaFair::bounded(alpha, class.reference_bps as f64, bound),
+    }
+}
+
+/// What a mix of classes means for their flows, a line for each class; nothing if all classes are log.
+#[must_use]
+pub fn class_meaning(classes: &[Class]) -> Vec<String> {
+    let mixed = are_mixed(classes);
+    let mut lines = Vec::new();
+    for class in classes {
+        let Some(utility) = alpha_fair(class, classes) else {
+            if mixed {
+                lines.push(format!(
+                    "class {} ({:?}): log, weighs {} at every rate",
+                    class.id, class.name, class.weight
+                ));
+            }
+            continue;
+        };
+        let [low, high] = utility.range_bps();
+        let (bound, weight) = (AlphaFair::MIXED_BOUND, class.weight);
+        let (at_low, at_high) = if utility.alpha() > 1.0 {
+            (weight * bound, weight / bound)
+        } else {
+            (weight / bound, weight * bound)
+        };
+        lines.push(if mixed {
+            format!(
+                "class {} ({:?}): alpha = {}, weighs {weight} at {} as log would, {at_low} below {} and {at_high} above {}",
+                class.id,
+                class.name,
+                utility.alpha(),
+                rate(utility.reference_bps()),
+                rate(low),
+                rate(high)
+            )
+        } else {
+            format!(
+                "class {} ({:?}): alpha-fair with alpha = {} from {} to {}",
+                class.id,
+                class.name,
+                utility.alpha(),
+                rate(low),
+                rate(high)
+            )
+        });
+    }
+    if mixed {
+        lines.push(
+            "of flows of the same weight, each gets at least 1 % of the equal share of the narrowest link on its path, \
+             whatever the classes of the others"
+                .to_owned(),
+        );
+    }
+    lines
+}
+
+/// A rate with three digits and its unit.
+fn rate(rate_bps: f64) -> String {
+    let (unit, name) = match rate_bps {
+        rate if rate >= 1e9 => (1e9, "Gbit/s"),
+        rate if rate >= 1e6 => (1e6, "Mbit/s"),
+        rate if rate >= 1e3 => (1e3, "kbit/s"),
+        _ => (1.0, "bit/s"),
+    };
+    format!("{:.3} {name}", rate_bps / unit)
 }
 
 impl Checker<'_> {
@@ -94,6 +179,20 @@ impl Checker<'_> {
             ));
         }
         let utility = self.utility(id, raw.utility, raw.alpha)?;
+        if let (Utility::Log, Some(reference)) = (utility, &raw.reference_bps) {
+            return Err(self.wrong(
+                "class.reference_bps",
+                reference,
+                r#"needs utility = "alpha" beside it"#,
+            ));
+        }
+        let reference_bps = self.within(
+            raw.reference_bps,
+            DEFAULT_REFERENCE_BPS,
+            "class.reference_bps",
+            |rate: u64| (8_000..=1_000_000_000_000_000).contains(&rate),
+            "must be 8000 to 1000000000000000 bits per second; 1000000000 is the default",
+        )?;
         let weight = self.within(
             raw.weight,
             1.0,
@@ -126,6 +225,7 @@ impl Checker<'_> {
             id,
             name: name_field.into_inner(),
             utility,
+            reference_bps,
             weight,
             max_rate_bps,
             measured_demand,

@@ -27,7 +27,7 @@ pub(in crate::service) mod tests;
 mod transport;
 pub mod trust;
 
-pub use classes::class_table;
+pub use classes::{class_meaning, class_table};
 pub use error::ConfigError;
 pub use example::example_config;
 pub use relay::{RelayConfig, example_relay_config};
@@ -201,6 +201,8 @@ pub struct Class {
     pub name: String,
     /// What fair means inside the class.
     pub utility: Utility,
+    /// The rate at which a flow of the class weighs as much as a log flow; log flows do at every rate.
+    pub reference_bps: u64,
     /// Multiplies every flow's own weight.
     pub weight: f64,
     /// No flow of the class gets more than this.
@@ -319,12 +321,16 @@ impl Default for Limits {
     }
 }
 
+/// The reference rate of classes that name none.
+pub(super) const DEFAULT_REFERENCE_BPS: u64 = 1_000_000_000;
+
 impl Default for Class {
     fn default() -> Self {
         Self {
             id: 0,
             name: "default".to_owned(),
             utility: Utility::Log,
+            reference_bps: DEFAULT_REFERENCE_BPS,
             weight: 1.0,
             max_rate_bps: None,
             measured_demand: true,

@@ -110,6 +110,7 @@ pub(super) struct RawClass {
     pub(super) name: Field<String>,
     pub(super) utility: Field<String>,
     pub(super) alpha: Field<f64>,
+    pub(super) reference_bps: Field<u64>,
     pub(super) weight: Field<f64>,
     pub(super) max_rate_bps: Field<u64>,
     pub(super) demand: Field<String>,
