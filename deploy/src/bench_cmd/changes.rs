@@ -166,6 +166,11 @@ fn measure(options: &ChangesOptions) -> Result<Results> {
         demand_bps: f64::INFINITY,
     });
     changes.push(world.carry_out("external traffic on a link", vec![dummy])?);
+    world.start_alone(2)?;
+    let end = vec![EngineEvent::DropSession(2)];
+    changes.push(world.carry_out("a session with one flow ends", end)?);
+    let demands = world.demands(1e8);
+    changes.push(world.carry_out("every tenth flow has a demand", demands)?);
     let events = world.another_topology(options.racks + 1)?;
     changes.push(world.carry_out("another topology, all flows anew", events)?);
     Ok(Results {
@@ -207,7 +212,7 @@ impl World {
         };
         let capacities = capacities_bps(&topology);
         let config = EngineConfig {
-            max_flows: options.flows as usize + 1,
+            max_flows: options.flows as usize + 2,
             ..EngineConfig::default()
         };
         let engine = ParallelEngine::for_topology(config, parallel, &topology, &capacities)?;
@@ -273,6 +278,28 @@ impl World {
                 break;
             }
         }
+    }
+
+    /// A session with a flow like the first one.
+    fn start_alone(&mut self, session: u32) -> Result<()> {
+        let EngineEvent::Start(first) = self.start_of(0) else {
+            return Ok(());
+        };
+        self.engine.apply(EngineEvent::Start(FlowSpec {
+            key: FlowKey::new(session, 0),
+            ..first
+        }))?;
+        self.rest();
+        Ok(())
+    }
+
+    /// Another demand for every tenth flow.
+    fn demands(&self, demand_bps: f64) -> Vec<EngineEvent> {
+        let spec = |flow| match self.start_of(flow) {
+            EngineEvent::Start(spec) => Some(EngineEvent::Start(FlowSpec { demand_bps, ..spec })),
+            _ => None,
+        };
+        (0..self.flows.len()).step_by(10).filter_map(spec).collect()
     }
 
     fn replace_first(&mut self) -> Result<Vec<EngineEvent>> {

@@ -12,11 +12,12 @@ use ratewright_allocator::engine::parallel::{
 use ratewright_allocator::engine::{
     EngineConfig, EngineEvent, FlowKey, FlowSpec, RateEngine, ReferenceEngine, pin_current_thread,
 };
+use ratewright_allocator::num::utility::{Class, ClassTable};
 use ratewright_topology::{HostId, PathChoice, ThreeTierClos, Topology, TwoTierClos};
 use serde::Serialize;
 
 use super::bytes::BytesPerFlow;
-use super::iterations::{Counts, OfEvents, Phases, Quantiles, iterate, per_second};
+use super::iterations::{Counts, OfEvents, Phases, Quantiles, Run, iterate, per_second};
 use super::sweep::print_json;
 use crate::clock::now_ns;
 use crate::proc::resident_bytes;
@@ -24,6 +25,8 @@ use crate::report::json::COMMIT;
 
 /// Iterations before measuring: rows are put in order meanwhile.
 const WARM_UP: usize = 300;
+/// Turns of two cases that are compared.
+const TURNS: usize = 20;
 /// Never at rest: rests are not to be measured.
 const NEVER_SETTLED: f64 = 1e-12;
 /// Core links of an aggregation switch.
@@ -65,6 +68,12 @@ pub struct EngineOptions {
     /// Flowlets that start, and as many that end, in a second
     #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
     pub churn: f64,
+    /// The share of flows with a demand, half of what they have without; the plain case is measured in turns
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
+    pub capped: f64,
+    /// Log classes of weights 1, 2, 4 and so on, the flows spread over them; the plain case is measured in turns
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
+    pub classes: u8,
     /// Iterations
     #[arg(long, default_value_t = 10_000)]
     pub iterations: usize,
@@ -124,6 +133,20 @@ pub(super) struct Results {
     iterations_by_events: Vec<OfEvents>,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_relative_error: Option<f64>,
+    /// Flows with a demand.
+    flows_capped: usize,
+    classes: u8,
+    /// The plain case in turns with this one, if this one is another.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plain: Option<PlainCase>,
+}
+
+/// The same flows, all of one class and without demands.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct PlainCase {
+    iteration_us: Quantiles,
+    /// The median over turns: how many times as long the median iteration took with demands and classes.
+    ratio_p50: f64,
 }
 
 /// Racks of at most `--rack-hosts`, the hosts spread evenly over them. Three tiers have a power of two
@@ -191,7 +214,15 @@ pub(super) fn capacities_bps(topology: &Topology) -> Vec<f64> {
 }
 
 fn config(options: &EngineOptions) -> EngineConfig {
+    let classes = (0..options.classes).map(|id| {
+        let class = Class {
+            weight: f64::from(1u32 << id),
+            ..Class::default()
+        };
+        (id, class)
+    });
     EngineConfig {
+        classes: ClassTable::new(classes).unwrap_or_default(),
         settle_tolerance: NEVER_SETTLED,
         max_flows: options.flows + 1,
         ..EngineConfig::default()
@@ -243,6 +274,7 @@ pub(super) struct Traffic<'a> {
     random: Pcg64Mcg,
     started: u64,
     ended: u64,
+    classes: u8,
 }
 
 impl<'a> Traffic<'a> {
@@ -252,7 +284,14 @@ impl<'a> Traffic<'a> {
             random: Pcg64Mcg::seed_from_u64(seed),
             started: 0,
             ended: 0,
+            classes: 1,
         }
+    }
+
+    /// Spreads flows over so many classes.
+    fn over_classes(mut self, classes: u8) -> Self {
+        self.classes = classes;
+        self
     }
 
     /// Another flow starts. Keys count up from 0.
@@ -274,7 +313,7 @@ impl<'a> Traffic<'a> {
         Ok(EngineEvent::Start(FlowSpec {
             key: FlowKey(self.started - 1),
             links: path.iter().map(|link| link.0).collect(),
-            class: 0,
+            class: ((self.started - 1) % u64::from(self.classes)) as u8,
             weight: 1.0,
             demand_bps: f64::INFINITY,
         }))
@@ -348,6 +387,13 @@ fn figures_table(results: &Results) -> Table {
     if let Some(error) = results.max_relative_error {
         rows.push(["largest relative error".to_owned(), format!("{error:.1e}")]);
     }
+    if let Some(plain) = results.plain {
+        rows.push(["plain, median".to_owned(), us(plain.iteration_us.p50)]);
+        rows.push([
+            "times as long, median of turns".to_owned(),
+            format!("{:.3}", plain.ratio_p50),
+        ]);
+    }
     table_of(["figure", "value"], rows)
 }
 
@@ -396,13 +442,17 @@ pub(super) fn measure(options: &EngineOptions) -> Result<Results> {
         "--iterations is 1 to {MOST_ITERATIONS}"
     );
     ensure!(
+        (0.0..=1.0).contains(&options.capped),
+        "--capped is a share of the flows, 0 to 1"
+    );
+    ensure!(
         options.churn >= 0.0 && options.churn.is_finite(),
         "--churn is a number of flowlets in a second, 0 or more"
     );
     let topology = network(options)?;
     let capacities = capacities_bps(&topology);
     let config = config(options);
-    let mut traffic = Traffic::new(&topology, options.seed);
+    let mut traffic = Traffic::new(&topology, options.seed).over_classes(options.classes);
     let starts: Vec<EngineEvent> = (0..options.flows)
         .map(|_| traffic.start())
         .collect::<Result<_>>()?;
@@ -417,10 +467,7 @@ pub(super) fn measure(options: &EngineOptions) -> Result<Results> {
         engine.apply(event.clone())?;
     }
     let bulk_events_per_s = per_second(options.flows, now_ns() - began_ns);
-    for _ in 0..WARM_UP {
-        engine.iterate();
-        engine.drain_updates(&mut |_| {});
-    }
+    warm_up(&mut engine);
     let resident = resident_bytes(std::process::id()).zip(resident_before);
     let resident = resident.map(|(now, before)| now as f64 - before as f64);
     let max_relative_error = if options.against_reference {
@@ -428,7 +475,14 @@ pub(super) fn measure(options: &EngineOptions) -> Result<Results> {
     } else {
         None
     };
-    let run = iterate(options, &mut engine, &mut traffic)?;
+    let flows_capped = cap(options, &mut engine, &starts)?;
+    let (run, plain) = if options.capped > 0.0 || options.classes > 1 {
+        let (run, plain) =
+            measure_in_turns(options, &topology, &capacities, (&mut engine, &mut traffic))?;
+        (run, Some(plain))
+    } else {
+        (iterate(options, &mut engine, &mut traffic)?, None)
+    };
     let iteration_us = run.quantiles(false).context("no iterations")?;
     let bytes = engine.bytes();
     Ok(Results {
@@ -462,7 +516,87 @@ pub(super) fn measure(options: &EngineOptions) -> Result<Results> {
         updates_per_iteration: run.updates(),
         iterations_by_events: run.by_events(),
         max_relative_error,
+        flows_capped,
+        classes: options.classes,
+        plain,
     })
+}
+
+/// Gives the flows that are to have one a demand: half of what they have. Returns how many these are.
+fn cap(
+    options: &EngineOptions,
+    engine: &mut ParallelEngine,
+    starts: &[EngineEvent],
+) -> Result<usize> {
+    // Evenly spread.
+    let number = |flow: usize| (flow as f64 * options.capped).floor() as usize;
+    let mut capped = 0;
+    for (key, rate_bps) in engine.rates_bps() {
+        let flow = key.0 as usize;
+        if number(flow) == number(flow + 1) {
+            continue;
+        }
+        if let Some(EngineEvent::Start(spec)) = starts.get(flow) {
+            engine.apply(EngineEvent::Start(FlowSpec {
+                demand_bps: rate_bps / 2.0,
+                ..spec.clone()
+            }))?;
+            capped += 1;
+        }
+    }
+    if capped > 0 {
+        warm_up(engine);
+    }
+    Ok(capped)
+}
+
+fn warm_up(engine: &mut ParallelEngine) {
+    for _ in 0..WARM_UP {
+        engine.iterate();
+        engine.drain_updates(&mut |_| {});
+    }
+}
+
+/// Iterates an engine and one with the same flows, plain, by turns.
+fn measure_in_turns(
+    options: &EngineOptions,
+    topology: &Topology,
+    capacities: &[f64],
+    (engine, traffic): (&mut ParallelEngine, &mut Traffic<'_>),
+) -> Result<(Run, PlainCase)> {
+    let turns = TURNS.min(options.iterations);
+    let of_turn = EngineOptions {
+        iterations: options.iterations.div_ceil(turns),
+        ..options.clone()
+    };
+    let of_plain = EngineOptions {
+        capped: 0.0,
+        classes: 1,
+        ..of_turn.clone()
+    };
+    let mut plain_traffic = Traffic::new(topology, options.seed);
+    let (mut plain, _) = build(&of_plain, topology, capacities)?;
+    for _ in 0..options.flows {
+        plain.apply(plain_traffic.start()?)?;
+    }
+    warm_up(&mut plain);
+    let (mut all, mut all_plain, mut ratios) = (Run::empty(), Run::empty(), Vec::new());
+    for _ in 0..turns {
+        let of_plain = iterate(&of_plain, &mut plain, &mut plain_traffic)?;
+        let run = iterate(&of_turn, engine, traffic)?;
+        let p50 = |run: &Run| run.quantiles(false).map(|times| times.p50);
+        if let (Some(ours), Some(plain)) = (p50(&run), p50(&of_plain)) {
+            ratios.push(ours / plain);
+        }
+        all.add(run);
+        all_plain.add(of_plain);
+    }
+    ratios.sort_by(f64::total_cmp);
+    let plain = PlainCase {
+        iteration_us: all_plain.quantiles(false).context("no iterations")?,
+        ratio_p50: *ratios.get(ratios.len() / 2).context("no turns")?,
+    };
+    Ok((all, plain))
 }
 
 /// The largest relative difference of a rate from the f64 reference's, after as many iterations of

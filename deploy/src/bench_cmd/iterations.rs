@@ -84,6 +84,21 @@ pub(super) struct Run {
     samples: Vec<Sample>,
 }
 
+impl Run {
+    /// No iterations.
+    pub(super) fn empty() -> Self {
+        Self {
+            samples: Vec::new(),
+        }
+    }
+
+    /// Adds the iterations of another run.
+    pub(super) fn add(&mut self, other: Self) {
+        self.samples.extend(other.samples);
+        self.samples.sort_by_key(|sample| sample.total_ns);
+    }
+}
+
 /// Times that threads of this process had to leave their core.
 fn interruptions() -> i64 {
     getrusage(UsageWho::RUSAGE_SELF).map_or(0, |usage| usage.involuntary_context_switches())
