@@ -63,6 +63,8 @@ struct Host {
     session_ns: Option<u64>,
 }
 
+type Due = Reverse<(u64, u64, usize, u64, Event)>;
+
 struct World {
     slow: u64,
     admission: Admission,
@@ -72,7 +74,7 @@ struct World {
     /// Attempts that wait or have begun.
     known: BTreeSet<(usize, u64)>,
     hosts: Vec<Host>,
-    events: BinaryHeap<Reverse<(u64, u64, usize, u64, Event)>>,
+    events: BinaryHeap<Due>,
     order: u64,
     now_ns: u64,
     begun: u64,
