@@ -63,7 +63,8 @@ struct Host {
     session_ns: Option<u64>,
 }
 
-type Due = Reverse<(u64, u64, usize, u64, Event)>;
+/// When, in which order, at which host, in which of its attempts, and what.
+type Planned = (u64, u64, usize, u64, Event);
 
 struct World {
     slow: u64,
@@ -74,7 +75,7 @@ struct World {
     /// Attempts that wait or have begun.
     known: BTreeSet<(usize, u64)>,
     hosts: Vec<Host>,
-    events: BinaryHeap<Due>,
+    events: BinaryHeap<Reverse<Planned>>,
     order: u64,
     now_ns: u64,
     begun: u64,

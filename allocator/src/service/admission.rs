@@ -113,7 +113,7 @@ pub enum Offered {
 /// What is to be done next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Begin the handshake, and call [`Admission::begun`] with its cost and [`Admission::left`] at its Hello or end.
+    /// Begin the handshake, and call [`Admission::took`] with its cost and [`Admission::left`] at its Hello or end.
     Begin {
         /// Whose.
         ticket: Ticket,
