@@ -143,6 +143,8 @@ struct Begun {
     turn_ends_ns: u64,
     deadline_ns: u64,
     in_turn: bool,
+    /// It has said its Hello and is kept for its turn alone.
+    introduced: bool,
 }
 
 /// What an address or a prefix has.
@@ -301,6 +303,13 @@ impl Admission {
             && at_ns <= now_ns
         {
             self.end_turn(ticket);
+            if self
+                .begun
+                .get(&ticket)
+                .is_some_and(|begun| begun.introduced)
+            {
+                self.left(ticket);
+            }
         }
         if self.begun.len() - self.in_turn > self.config.max_overdue
             && let Some(ticket) = self.overdue_of_most()
@@ -373,6 +382,7 @@ impl Admission {
             turn_ends_ns: now_ns.saturating_add(turn_ns),
             deadline_ns,
             in_turn: true,
+            introduced: false,
         };
         self.turn_ends.insert((begun.turn_ends_ns, ticket));
         self.deadlines.insert((deadline_ns, ticket));
@@ -399,7 +409,21 @@ impl Admission {
         };
     }
 
-    /// A handshake that had begun has said its Hello, or is over.
+    /// The Hello of a handshake is there: it has no deadline any more. Its turn goes on, since the Welcome costs as much
+    /// as the handshake, until [`left`](Self::left) is called or it is over.
+    pub fn introduced(&mut self, ticket: Ticket) {
+        let Some(begun) = self.begun.get_mut(&ticket) else {
+            return;
+        };
+        begun.introduced = true;
+        let (in_turn, deadline_ns) = (begun.in_turn, begun.deadline_ns);
+        self.deadlines.remove(&(deadline_ns, ticket));
+        if !in_turn {
+            self.left(ticket);
+        }
+    }
+
+    /// A handshake that had begun is over: its host has its Welcome, or has gone.
     pub fn left(&mut self, ticket: Ticket) {
         self.end_turn(ticket);
         let Some(begun) = self.begun.swap_remove(&ticket) else {

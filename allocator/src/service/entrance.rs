@@ -169,6 +169,18 @@ impl Turn {
         connecting
     }
 
+    /// The Hello is there.
+    pub(super) fn introduced(&self) {
+        self.entrance.lock().admission.introduced(self.ticket);
+        self.entrance.0.changed.notify_one();
+    }
+
+    /// Whether another has to wait for this one.
+    pub(super) fn holds(&self) -> bool {
+        let queue = self.entrance.lock();
+        queue.admission.is_under_way(self.ticket)
+    }
+
     /// Waits until the handshake is to end without a Hello.
     pub(super) async fn over(&self) {
         self.over.notified().await;

@@ -38,7 +38,7 @@ const PACKET_OVERHEAD_BYTES: u64 = 28;
 /// to report flowlets at once would: a wake-up takes tens of microseconds.
 const SPIN_NS: u64 = 300_000;
 /// A rest of one that takes rests: far less than a lease.
-const REST: Duration = Duration::from_millis(5);
+const REST: Duration = Duration::from_millis(1);
 /// A session that is polled and wants its timeout at once all the same waits this long.
 const MIN_TIMER_NS: u64 = 100_000;
 /// The loop looks up at least this often.

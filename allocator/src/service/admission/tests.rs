@@ -118,6 +118,28 @@ fn whoever_floods_waits_behind_itself() {
 }
 
 #[test]
+fn a_host_that_is_welcomed_keeps_its_turn_for_a_while_and_nothing_else() {
+    let mut queue = Admission::new(AdmissionConfig {
+        turns: 1,
+        ..AdmissionConfig::default()
+    });
+    let welcomed = wait(&mut queue, 0, host(1), 250);
+    assert_eq!(begun(&steps(&mut queue, 0)), [welcomed]);
+    let next = wait(&mut queue, 0, host(2), 1_000);
+    queue.introduced(welcomed);
+    assert_eq!(steps(&mut queue, 50 * MS), [], "its Welcome is on the way");
+    let turn_ns = queue.turn_ns();
+    assert_eq!(begun(&steps(&mut queue, turn_ns)), [next]);
+    assert_eq!(
+        queue.under_way(),
+        1,
+        "the first is nobody's concern any more"
+    );
+    queue.left(next);
+    assert_eq!(steps(&mut queue, 300 * MS), [], "and has no deadline");
+}
+
+#[test]
 fn of_one_address_the_newest_is_next() {
     let mut queue = Admission::new(AdmissionConfig {
         turns: 1,

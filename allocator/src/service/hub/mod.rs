@@ -380,6 +380,13 @@ impl Hub {
             .is_some_and(|session| session.peer.is_none() && session.closing.is_none())
     }
 
+    /// Whether anything was heard of a session's host since it was welcomed, or there is nothing to wait for.
+    pub fn has_answered(&self, id: u32) -> bool {
+        self.sessions.get(&id).is_none_or(|session| {
+            session.closing.is_some() || session.proto.counters().datagrams_received > 0
+        })
+    }
+
     /// Why a session's transport is to be closed once its control frames are written.
     pub fn closing(&self, id: u32) -> Option<&'static str> {
         self.sessions.get(&id)?.closing

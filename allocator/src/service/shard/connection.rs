@@ -20,6 +20,9 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a last word may take to arrive before the connection is closed anyway.
 const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// How often it is looked whether a host has answered its Welcome.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
 /// Datagrams that are taken in one go before what they brought about is sent.
 const DATAGRAM_BATCH: usize = 32;
 
@@ -187,6 +190,8 @@ async fn read_control(
     mut introduction: Option<Introduction>,
 ) -> &'static str {
     let mut stranger = true;
+    // The right to a handshake, while the Welcome is on its way.
+    let mut welcoming: Option<Turn> = None;
     decoder.set_max_bytes(MAX_HELLO_BYTES);
     loop {
         // What came with a relay's word on its host is there already.
@@ -212,6 +217,8 @@ async fn read_control(
             if let Some(introduction) = introduction.take() {
                 let window = VarInt::from_u32(KNOWN_WINDOW_BYTES);
                 introduction.connection.set_receive_window(window);
+                introduction.turn.introduced();
+                welcoming = Some(introduction.turn);
             }
         }
         while let Some(wait_ns) = shared.run(|state, now_ns| state.hub.control_wait_ns(now_ns, id))
@@ -220,7 +227,17 @@ async fn read_control(
         }
         let chunk = match &introduction {
             None if stranger => receive.read_chunk(MAX_HELLO_BYTES, true).await,
-            None => receive.read_chunk(READ_CHUNK_BYTES, true).await,
+            None => match &welcoming {
+                None => receive.read_chunk(READ_CHUNK_BYTES, true).await,
+                Some(turn) => tokio::select! {
+                    biased;
+                    chunk = receive.read_chunk(READ_CHUNK_BYTES, true) => chunk,
+                    () = answered(shared, id, turn) => {
+                        welcoming = None;
+                        continue;
+                    }
+                },
+            },
             Some(introduction) => tokio::select! {
                 biased;
                 chunk = receive.read_chunk(MAX_HELLO_BYTES, true) => chunk,
@@ -232,6 +249,13 @@ async fn read_control(
             Ok(None) => return "stream_finished",
             Err(_) => return "stream_lost",
         }
+    }
+}
+
+/// Waits until a host has answered its Welcome, or its turn is over.
+async fn answered(shared: &Shared, id: u32, turn: &Turn) {
+    while turn.holds() && !shared.lock().hub.has_answered(id) {
+        tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 
