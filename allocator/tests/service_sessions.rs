@@ -2,8 +2,13 @@
 
 mod service_support;
 
+use std::io::IoSliceMut;
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
+use nix::sys::socket::{
+    ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt,
+};
 use ratewright_proto::client::ClientConfig;
 use ratewright_proto::control::{RefusalCode, wire};
 use ratewright_proto::{FlowId, FlowPath, StartRecord};
@@ -213,6 +218,46 @@ fn garbage_moves_counters_and_nothing_else() {
     assert_eq!(other.refusal().code, RefusalCode::ProtocolError);
     wait_for("its connection is closed", PATIENCE, || !other.is_up());
     assert!(host.is_up(), "the other host is not touched");
+}
+
+/// The allocator's answer to a version of QUIC that it does not speak (RFC 9000, section 6) is a datagram like any other.
+#[test]
+fn what_the_allocator_sends_carries_the_configured_mark() {
+    for (dscp, expected) in [(None, 48), (Some(34), 34), (Some(0), 0)] {
+        let site = Site::new();
+        let more = dscp.map_or_else(String::new, |dscp| {
+            format!("[transport]\ncontrol_dscp = {dscp}\n")
+        });
+        site.write("allocator.toml", &site.config("127.0.0.1:0", &more));
+        let allocator = site.start();
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        setsockopt(&socket, sockopt::IpRecvTos, &true).expect("told the type of service");
+        let timeout = Some(Duration::from_secs(5));
+        socket.set_read_timeout(timeout).expect("a timeout");
+        let mut hello = vec![0; 1_200];
+        // A long header of version 0x1a2a3a4a, with connection ids of eight bytes.
+        hello[..6].copy_from_slice(&[0xc0, 0x1a, 0x2a, 0x3a, 0x4a, 8]);
+        hello[14] = 8;
+        socket.send_to(&hello, allocator.listen).expect("sent");
+        assert_eq!(class_of(&socket), expected << 2, "{more}");
+    }
+}
+
+/// The type of service of the next datagram.
+fn class_of(socket: &std::net::UdpSocket) -> u8 {
+    let mut bytes = [0; 2_048];
+    let mut parts = [IoSliceMut::new(&mut bytes)];
+    let mut space = nix::cmsg_space!([i32; 4]);
+    let (fd, flags) = (socket.as_raw_fd(), MsgFlags::empty());
+    let message = recvmsg::<SockaddrStorage>(fd, &mut parts, Some(&mut space), flags)
+        .expect("an answer within 5 s");
+    let mut controls = message.cmsgs().expect("whole control messages");
+    controls
+        .find_map(|control| match control {
+            ControlMessageOwned::Ipv4Tos(class) => Some(class),
+            _ => None,
+        })
+        .expect("the type of service")
 }
 
 #[test]

@@ -34,6 +34,7 @@ use ratewright_proto::sealed::{
 };
 use rustc_hash::FxBuildHasher;
 
+use crate::dscp::Dscp;
 use crate::timers::Timers;
 use crate::udp::{BatchSocket, PacketPort, SendBatch};
 
@@ -145,12 +146,12 @@ pub struct SealedPort<P = BatchSocket> {
 }
 
 impl SealedPort {
-    /// A port without sessions on a new socket.
+    /// A port without sessions on a new socket, whose datagrams are marked with `dscp`.
     ///
     /// # Errors
-    /// The address cannot be had.
-    pub fn bind(local: SocketAddr, path: PathConfig) -> io::Result<Self> {
-        Ok(Self::over(BatchSocket::bind(local)?, path))
+    /// The address cannot be had, or the mark not be set.
+    pub fn bind(local: SocketAddr, path: PathConfig, dscp: Dscp) -> io::Result<Self> {
+        Ok(Self::over(BatchSocket::bind(local, dscp)?, path))
     }
 }
 

@@ -12,6 +12,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use ratewright_proto::sealed::SealedCounters;
 
+use crate::dscp::Dscp;
+
 /// Datagrams per system call at most.
 pub const BATCH: usize = 32;
 
@@ -225,12 +227,13 @@ pub fn widen_buffers(socket: &UdpSocket) {
 }
 
 impl BatchSocket {
-    /// Binds a socket.
+    /// Binds a socket whose datagrams are marked with `dscp`.
     ///
     /// # Errors
-    /// The address cannot be had.
-    pub fn bind(address: SocketAddr) -> io::Result<Self> {
+    /// The address cannot be had, or the mark not be set.
+    pub fn bind(address: SocketAddr, dscp: Dscp) -> io::Result<Self> {
         let socket = UdpSocket::bind(address)?;
+        dscp.mark(&socket)?;
         socket.set_nonblocking(true)?;
         widen_buffers(&socket);
         Ok(Self {
@@ -400,13 +403,16 @@ impl AsFd for BatchSocket {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::sys::socket::{getsockopt, sockopt};
 
     #[test]
     fn a_batch_arrives_with_its_lengths_and_its_sender() {
         for any in ["127.0.0.1:0", "[::1]:0"] {
             let any: SocketAddr = any.parse().expect("an address");
-            let sender = BatchSocket::bind(any).expect("a socket");
-            let mut receiver = BatchSocket::bind(any).expect("a socket");
+            let sender = BatchSocket::bind(any, Dscp::CS6).expect("a socket");
+            assert_eq!(getsockopt(&sender, sockopt::Ipv4Tos), Ok(0xc0));
+            assert_eq!(getsockopt(&sender, sockopt::Priority), Ok(6));
+            let mut receiver = BatchSocket::bind(any, Dscp::CS6).expect("a socket");
             let to = receiver.local_addr().expect("bound");
             assert_eq!(receiver.receive().expect("nothing is no error"), 0);
             let mut batch = SendBatch::default();

@@ -50,6 +50,8 @@ pub struct StackConfig {
     /// UDP ports that are served by stacks of the same address on other queues; this stack's own
     /// may be among them.
     pub siblings: Range<u16>,
+    /// DSCP of the datagrams that are sent (0..=63).
+    pub dscp: u8,
     /// Largest IPv4 packet in bytes.
     pub mtu_bytes: usize,
     /// Neighbours remembered at most.
@@ -454,6 +456,10 @@ impl UdpStack {
             hop_limit: HOP_LIMIT,
         };
         repr.emit(&mut ip, &ChecksumCapabilities::ignored());
+        // What others have us send by asking for it is not ours.
+        if protocol == IpProtocol::Udp {
+            ip.set_dscp(self.config.dscp);
+        }
         ip.set_ident(self.identification);
         self.identification = self.identification.wrapping_add(1);
         ip.fill_checksum();

@@ -44,6 +44,7 @@ fn config(port: &Port) -> StackConfig {
         prefix_len: 24,
         gateway: None,
         udp_port: UDP_PORT,
+        dscp: 48,
         siblings: 0..0,
         mtu_bytes: port.mtu_bytes,
         max_neighbours: 64,

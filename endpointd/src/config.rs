@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use ratewright_common::admin::AdminAddress;
+use ratewright_common::dscp::Dscp;
 use serde::Deserialize;
 
 use crate::backend::{BackendConfig, BackendKind, tc_htb};
@@ -141,6 +142,8 @@ impl Default for SessionConfig {
 pub struct TransportConfig {
     /// The way of the datagrams.
     pub hot: HotTransport,
+    /// The mark of all datagrams to the allocator, by either way.
+    pub control_dscp: Dscp,
 }
 
 /// The value of `transport.hot`.

@@ -15,7 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quinn::crypto::rustls::QuicClientConfig;
-use quinn::{Endpoint, TransportErrorCode, VarInt};
+use quinn::{TransportErrorCode, VarInt};
+use ratewright_common::quic::client_endpoint;
 use ratewright_common::transport::Transport as _;
 use ratewright_proto::control::Welcome;
 use ratewright_proto::path::Path;
@@ -239,7 +240,8 @@ impl Link {
     pub fn carry(&mut self, now_ns: u64, welcome: &Welcome) {
         if let State::Up(up) = &mut self.state {
             let sealed = self.transport.hot == HotTransport::Udp;
-            up.carry(now_ns, welcome, sealed, self.config.bind);
+            let dscp = self.transport.control_dscp;
+            up.carry(now_ns, welcome, sealed, self.config.bind, dscp);
         }
     }
 
@@ -458,7 +460,8 @@ impl Link {
                 && literal.is_none_or(|literal| literal.is_ipv4() == any.is_ipv4());
             if wanted && !matches!(endpoint, Some(Ok(_))) {
                 *endpoint = Some(
-                    Endpoint::client(SocketAddr::new(local, 0)).map_err(|error| error.to_string()),
+                    client_endpoint(SocketAddr::new(local, 0), self.transport.control_dscp)
+                        .map_err(|error| error.to_string()),
                 );
             }
         }

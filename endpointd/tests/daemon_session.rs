@@ -2,11 +2,16 @@
 
 mod daemon_support;
 
+use std::io::IoSliceMut;
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use daemon_support::allocator::{Allocator, LEASE_NS, hosts};
 use daemon_support::backend::recorder;
 use daemon_support::{Authority, Running, certificates, config, conn, facts, on_one_thread, until};
+use nix::sys::socket::{
+    ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt,
+};
 use ratewright_endpointd::backend::FlowEventKind;
 use ratewright_endpointd::clock;
 use ratewright_endpointd::daemon::{Command, Exit};
@@ -293,6 +298,8 @@ fn the_next_address_is_tried_when_one_is_dead() {
     on_one_thread(async {
         let folder = certificates();
         let dead = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        setsockopt(&dead, sockopt::IpRecvTos, &true).unwrap();
+        dead.set_nonblocking(true).unwrap();
         let allocator = Allocator::start(folder.path(), 1, None);
         let (backend, _kernel) = recorder();
         let addresses = [dead.local_addr().unwrap(), allocator.address];
@@ -302,8 +309,27 @@ fn the_next_address_is_tried_when_one_is_dead() {
         })
         .await;
         assert_eq!(daemon.status().await.link.connect_failures, 1);
+        // What it sent there was marked as CS6 (RFC 2474: the upper six bits).
+        assert_eq!(class_of(&dead), 48 << 2);
         daemon.stop().await.unwrap();
     });
+}
+
+/// The type of service of the next datagram.
+fn class_of(socket: &std::net::UdpSocket) -> u8 {
+    let mut bytes = [0; 2_048];
+    let mut parts = [IoSliceMut::new(&mut bytes)];
+    let mut space = nix::cmsg_space!([i32; 4]);
+    let (fd, flags) = (socket.as_raw_fd(), MsgFlags::empty());
+    let message =
+        recvmsg::<SockaddrStorage>(fd, &mut parts, Some(&mut space), flags).expect("a datagram");
+    let mut controls = message.cmsgs().unwrap();
+    controls
+        .find_map(|control| match control {
+            ControlMessageOwned::Ipv4Tos(class) => Some(class),
+            _ => None,
+        })
+        .expect("the type of service")
 }
 
 #[test]

@@ -55,6 +55,7 @@ fn stack(mac: [u8; 6], address: Ipv4Addr) -> UdpStack {
         prefix_len: 24,
         gateway: Some(Ipv4Addr::new(10, 1, 0, 254)),
         udp_port: UDP_PORT,
+        dscp: 48,
         siblings: SIBLINGS,
         mtu_bytes: MTU,
         max_neighbours: NEIGHBOURS,

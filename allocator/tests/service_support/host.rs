@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use quinn::crypto::rustls::QuicClientConfig;
+use ratewright_common::dscp::Dscp;
 use ratewright_common::transport::{MAX_DATAGRAM_BYTES, SealedPort, Sent};
 use ratewright_proto::client::{ClientConfig, ClientEvent, ClientSession};
 use ratewright_proto::control::{FrameDecoder, Refusal, Welcome};
@@ -285,7 +286,7 @@ async fn drive(
     };
     if config.sealed_udp {
         let any = SocketAddr::new(allocator.ip(), 0);
-        let port = SealedPort::bind(any, PathConfig::default()).expect("a socket");
+        let port = SealedPort::bind(any, PathConfig::default(), Dscp::CS6).expect("a socket");
         view.lock().expect("unpoisoned").port = Some(port);
     }
     let mut session = ClientSession::new(config);

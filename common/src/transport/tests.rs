@@ -13,7 +13,7 @@ struct Site {
 
 fn site() -> Site {
     let any = "127.0.0.1:0".parse().expect("an address");
-    let server_socket = BatchSocket::bind(any).expect("a socket");
+    let server_socket = BatchSocket::bind(any, Dscp::CS6).expect("a socket");
     let remote = server_socket.local_addr().expect("bound");
     let secret = Secret::new([5; Secret::BYTES]);
     let offer = SealedUdp {
@@ -21,7 +21,7 @@ fn site() -> Site {
         cipher: Cipher::default(),
         address: None,
     };
-    let mut port = SealedPort::bind(any, PathConfig::default()).expect("a socket");
+    let mut port = SealedPort::bind(any, PathConfig::default(), Dscp::CS6).expect("a socket");
     port.add_with(0, SESSION, remote, offer, &secret);
     Site {
         port,
@@ -185,7 +185,8 @@ fn what_does_not_open_moves_one_counter_and_nothing_else() {
 #[test]
 fn only_the_allocators_address_is_listened_to() {
     let mut site = site().up();
-    let stranger = BatchSocket::bind("127.0.0.1:0".parse().expect("an address")).expect("a socket");
+    let stranger =
+        BatchSocket::bind("127.0.0.1:0".parse().expect("an address"), Dscp::CS6).expect("a socket");
     let mut batch = SendBatch::default();
     site.server.seal(b"rate", batch.buffer()).expect("small");
     batch.push(site.port.socket.local_addr().expect("bound"));

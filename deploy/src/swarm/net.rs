@@ -13,10 +13,11 @@ use indexmap::IndexMap;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{
-    ClientConfig, Connection, ConnectionError, Endpoint, EndpointConfig, TokioRuntime,
-    TransportErrorCode,
+    ClientConfig, Connection, ConnectionError, Endpoint, EndpointConfig, TransportErrorCode,
 };
 use ratewright_allocator::service::shard::transport::transport_config;
+use ratewright_common::dscp::Dscp;
+use ratewright_common::quic;
 use ratewright_common::tls::client;
 use ratewright_common::udp::widen_buffers;
 use ratewright_endpointd::config::SessionConfig;
@@ -167,8 +168,7 @@ impl Net {
         let socket = UdpSocket::bind(local).with_context(binding)?;
         widen_buffers(&socket);
         let settings = EndpointConfig::default();
-        let endpoint =
-            Endpoint::new(settings, None, socket, Arc::new(TokioRuntime)).with_context(binding)?;
+        let endpoint = quic::endpoint(socket, settings, None, Dscp::CS6).with_context(binding)?;
         drop(guard);
         let (connector, inbox) = (endpoint.clone(), Arc::clone(inbox));
         let thread = std::thread::Builder::new()

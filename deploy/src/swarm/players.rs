@@ -12,6 +12,7 @@ use indexmap::IndexMap;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::{TimeSpec, TimeValLike};
 use quinn::Connection;
+use ratewright_common::dscp::Dscp;
 use ratewright_common::sched::LEAST_SLEEP_NS;
 use ratewright_common::timers::{Timers, served_until};
 use ratewright_common::transport::{MAX_DATAGRAM_BYTES, SealedPort, Sent};
@@ -155,9 +156,10 @@ impl Players {
         };
         let port = match transport {
             Transport::Quic => None,
-            Transport::Udp | Transport::Dpdk => {
-                Some(SealedPort::bind(local, path).with_context(|| format!("binding {local}"))?)
-            }
+            Transport::Udp | Transport::Dpdk => Some(
+                SealedPort::bind(local, path, Dscp::CS6)
+                    .with_context(|| format!("binding {local}"))?,
+            ),
         };
         let player = |name: &String| Player {
             session: ClientSession::new(ClientConfig {

@@ -58,6 +58,7 @@ fn stack(mac: Mac, address: Ipv4Addr, port: u16, to: (Ipv4Addr, Mac), ports: u16
         prefix_len: 24,
         gateway: None,
         udp_port: port,
+        dscp: 48,
         siblings: port..port + ports,
         mtu_bytes: 1_500,
         max_neighbours: 4,

@@ -16,6 +16,7 @@ fn stack(mac: Mac, address: Ipv4Addr) -> UdpStack {
         prefix_len: 24,
         gateway: Some(Ipv4Addr::new(10, 1, 0, 254)),
         udp_port: 7601,
+        dscp: 48,
         siblings: 7601..7603,
         mtu_bytes: 1500,
         max_neighbours: 64,
@@ -118,6 +119,8 @@ fn headers_are_where_the_rfcs_put_them() {
     assert_eq!(frame[6..12], A_MAC);
     assert_eq!(frame[12..14], [0x08, 0x00]);
     assert_eq!(frame[14], 0x45);
+    // CS6 in the upper six bits of the type of service (RFC 2474, section 3).
+    assert_eq!(frame[15], 0xC0);
     assert_eq!(frame[16..18], (128u16).to_be_bytes());
     assert_eq!(frame[23], 17);
     assert_eq!(frame[26..30], A.octets());
@@ -209,6 +212,8 @@ fn pings_are_answered() {
         panic!("answered");
     };
     assert_eq!(b.counters().echo_replies, 1);
+    // Whoever pings has no part in the priority of control datagrams.
+    assert_eq!(reply[15], 0);
     // Type 0 is an echo reply; identifier and sequence follow.
     assert_eq!(reply[34], 0);
     assert_eq!(reply[38..42], [0, 5, 0, 6]);

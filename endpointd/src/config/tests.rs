@@ -43,6 +43,8 @@ fn the_example_is_valid_and_shows_the_defaults() {
     );
     assert_eq!(all.pacing.max_flows, PacingConfig::default().max_flows);
     assert_eq!(all.pacing.device.as_deref(), Some("eth0"));
+    assert_eq!(all.transport, TransportConfig::default());
+    assert_eq!(all.transport.control_dscp.value(), 48);
 }
 
 #[test]
@@ -109,6 +111,12 @@ fn wrong_values_name_file_key_and_remedy() {
             "`session.idle_timeout_ms`",
         ),
         ("session", "initial_rtt_us = 0", "`session.initial_rtt_us`"),
+        (
+            "transport",
+            "control_dscp = 64",
+            "must be 0 to 63 (48, which is CS6, is the default",
+        ),
+        ("transport", "control_dscp = -1", "must be 0 to 63"),
         (
             "pacing",
             "max_flows = 0",

@@ -10,6 +10,7 @@ use std::task::Poll;
 use quinn::{
     ClientConfig, Connection, ConnectionError, Endpoint, ReadError, RecvStream, SendStream,
 };
+use ratewright_common::dscp::Dscp;
 use ratewright_common::transport::{HotPath, SealedPort, Transport as _};
 use ratewright_common::udp::BATCH;
 use ratewright_proto::control::{FrameDecoder, Welcome};
@@ -167,9 +168,10 @@ impl Up {
         welcome: &Welcome,
         sealed: bool,
         bind: Option<IpAddr>,
+        dscp: Dscp,
     ) {
         if sealed && welcome.sealed_udp.is_some() {
-            match self.sealed_port(bind) {
+            match self.sealed_port(bind, dscp) {
                 Ok((port, readable)) => {
                     self.hot = HotPath::new(Some(port));
                     self.readable = Some(readable);
@@ -185,13 +187,17 @@ impl Up {
         self.session = Some(welcome.session);
     }
 
-    fn sealed_port(&self, bind: Option<IpAddr>) -> io::Result<(SealedPort, AsyncFd<OwnedFd>)> {
+    fn sealed_port(
+        &self,
+        bind: Option<IpAddr>,
+        dscp: Dscp,
+    ) -> io::Result<(SealedPort, AsyncFd<OwnedFd>)> {
         let any = match self.connection.remote_address() {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
         let local = SocketAddr::new(bind.unwrap_or(any), 0);
-        let port = SealedPort::bind(local, PathConfig::default())?;
+        let port = SealedPort::bind(local, PathConfig::default(), dscp)?;
         let readable = readable::watch(std::os::fd::AsFd::as_fd(&port))?;
         Ok((port, readable))
     }

@@ -15,6 +15,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use ratewright_common::admin::AdminAddress;
+use ratewright_common::dscp::Dscp;
 
 mod check;
 mod classes;
@@ -134,6 +135,8 @@ pub struct Transport {
     pub cipher: ratewright_proto::sealed::Cipher,
     /// Shards spin instead of sleeping.
     pub busy_poll: bool,
+    /// The mark of all datagrams to hosts and relays, or to the allocator.
+    pub control_dscp: Dscp,
 }
 
 impl Transport {
@@ -152,6 +155,7 @@ impl Default for Transport {
             udp_port: None,
             cipher: ratewright_proto::sealed::Cipher::default(),
             busy_poll: false,
+            control_dscp: Dscp::CS6,
         }
     }
 }

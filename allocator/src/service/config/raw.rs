@@ -66,6 +66,7 @@ pub(super) struct RawTransport {
     pub(super) udp_port: Field<u16>,
     pub(super) cipher: Field<String>,
     pub(super) busy_poll: Field<bool>,
+    pub(super) control_dscp: Field<i64>,
     pub(super) dpdk: Option<Spanned<RawDpdk>>,
 }
 

@@ -53,6 +53,7 @@ struct RawRelayTransport {
     hot: Field<String>,
     udp_port: Field<u16>,
     cipher: Field<String>,
+    control_dscp: Field<i64>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -129,6 +130,7 @@ impl RelayConfig {
             hot: raw.transport.hot,
             udp_port: raw.transport.udp_port,
             cipher: raw.transport.cipher,
+            control_dscp: raw.transport.control_dscp,
             ..RawTransport::default()
         })?;
         let max_hosts = checker.within(
@@ -184,6 +186,9 @@ hot = "udp"
 # udp_port = 7601           # the port of sealed datagrams, for firewalls to know; else whichever is free
 # "aes-128-gcm", or "chacha20-poly1305" for processors without AES instructions.
 cipher = "aes-128-gcm"
+# DSCP of every datagram to hosts and to the allocator, so that queues let it pass data: 0 to 63; 48 is CS6, 0 marks
+# none.
+control_dscp = 48
 
 [limits]
 # Hosts with a connection at a time; others are turned away and try their next server.
@@ -231,11 +236,16 @@ mod tests {
                 r#"hot = "tcp""#,
                 r#"must be "quic" or "udp""#,
             ),
+            (
+                "control_dscp = 48",
+                "control_dscp = 64",
+                "transport.control_dscp = 64: must be 0 to 63",
+            ),
             // The allocator's, which a relay would not heed.
             (
                 r#"hot = "udp""#,
                 "hot = \"udp\"\nshards = 2",
-                "unknown field `shards`, expected one of `hot`, `udp_port`, `cipher`",
+                "unknown field `shards`, expected one of `hot`, `udp_port`, `cipher`, `control_dscp`",
             ),
         ] {
             let error = load(&EXAMPLE.replace(from, to)).expect_err(to).to_string();

@@ -54,6 +54,24 @@ fn the_example_holds_exactly_the_defaults() {
     .expect("good");
 }
 
+#[test]
+fn the_mark_of_control_datagrams_is_a_code_point() {
+    let with = |value: &str| parse(&format!("{GOOD}[transport]\ncontrol_dscp = {value}\n"));
+    for (value, expected) in [("48", 48), ("0", 0), ("63", 63)] {
+        let transport = with(value).expect("good").transport;
+        assert_eq!(transport.control_dscp.value(), expected);
+    }
+    assert_eq!(
+        parse(GOOD).expect("good").transport.control_dscp.value(),
+        48
+    );
+    for wrong in ["64", "-1", "4294967296"] {
+        let error = with(wrong).expect_err(wrong).to_string();
+        let complaint = format!("transport.control_dscp = {wrong}: must be 0 to 63");
+        assert!(error.contains(&complaint), "{error}");
+    }
+}
+
 #[cfg(not(feature = "dpdk"))]
 #[test]
 fn dpdk_is_refused_in_words_by_an_allocator_that_was_built_without_it() {

@@ -8,6 +8,7 @@ use super::Transport;
 use super::check::Checker;
 use super::error::ConfigError;
 use super::raw::{RawDpdk, RawTransport};
+use ratewright_common::dscp::Dscp;
 use ratewright_proto::sealed::Cipher;
 
 /// The first UDP port on DPDK, where nobody else could hold it.
@@ -88,6 +89,11 @@ impl Checker<'_> {
                 )
             })?,
         };
+        let control_dscp = match raw.control_dscp {
+            None => default.control_dscp,
+            Some(value) => Dscp::try_from(*value.get_ref())
+                .map_err(|no| self.wrong("transport.control_dscp", &value, no.to_string()))?,
+        };
         let table = raw
             .dpdk
             .map(|table| self.dpdk(table.into_inner()))
@@ -114,6 +120,7 @@ impl Checker<'_> {
             udp_port,
             cipher,
             busy_poll: raw.busy_poll.is_some_and(Spanned::into_inner),
+            control_dscp,
         })
     }
 

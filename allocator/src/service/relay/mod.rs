@@ -19,10 +19,10 @@
 //! daemons have other servers on their lists, or try again.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
-use quinn::{EndpointConfig, TokioRuntime, VarInt};
+use quinn::{EndpointConfig, VarInt};
+use ratewright_common::quic;
 use ratewright_proto::relay::HOST_MTU_BYTES;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -186,20 +186,16 @@ impl Relay {
                 address: config.listen,
                 source: std::io::Error::other("the payload bound of hosts is out of range"),
             })?;
-        let endpoint = quinn::Endpoint::new(
-            settings,
-            Some(transport::server_config(server.quic)),
-            socket,
-            Arc::new(TokioRuntime),
-        )
-        .map_err(bind)?;
+        let server = Some(transport::server_config(server.quic));
+        let dscp = config.transport.control_dscp;
+        let endpoint = quic::endpoint(socket, settings, server, dscp).map_err(bind)?;
         let mut tasks = JoinSet::new();
         let mut watched = None;
         let sealed = if config.transport.sealed_udp {
             let port = config.transport.udp_port.unwrap_or(0);
             let address = std::net::SocketAddr::new(config.listen.ip(), port);
             let bind = |source| ShardError::Bind { address, source };
-            let sealed = SealedHosts::bind(address, config.transport.cipher).map_err(bind)?;
+            let sealed = SealedHosts::bind(address, &config.transport).map_err(bind)?;
             watched = Some(sealed.watch()?);
             Some(sealed)
         } else {
@@ -213,7 +209,7 @@ impl Relay {
         let (client, configured) = watch::channel(client);
         let (keeper, allocators) = (shared.clone(), config.allocators.clone());
         tasks.spawn(async move {
-            upstream::keep(keeper, allocators, configured).await;
+            upstream::keep(keeper, allocators, configured, dscp).await;
             Ok(())
         });
         let app = endpoints::router(shared.clone());

@@ -6,10 +6,11 @@ use std::os::fd::AsFd as _;
 
 use ratewright_common::udp::{BATCH, BatchSocket, PacketPort as _, SendBatch};
 use ratewright_proto::control::SealedUdp;
-use ratewright_proto::sealed::{Cipher, HEADER_BYTES, SealedConfig, SealedCounters, Secret};
+use ratewright_proto::sealed::{HEADER_BYTES, SealedConfig, SealedCounters, Secret};
 use tokio::io::Interest;
 
 use super::state::Shared;
+use crate::service::config::Transport;
 use crate::service::sealed_peers::SealedPeers;
 
 /// The sealed sessions of a relay's hosts.
@@ -23,8 +24,8 @@ pub(super) struct SealedHosts {
 }
 
 impl SealedHosts {
-    pub(super) fn bind(address: SocketAddr, cipher: Cipher) -> io::Result<Self> {
-        let socket = BatchSocket::bind(address)?;
+    pub(super) fn bind(address: SocketAddr, config: &Transport) -> io::Result<Self> {
+        let socket = BatchSocket::bind(address, config.control_dscp)?;
         let port = socket.local_addr()?.port();
         Ok(Self {
             socket,
@@ -33,7 +34,7 @@ impl SealedHosts {
             offer: SealedUdp {
                 address: None,
                 port,
-                cipher,
+                cipher: config.cipher,
             },
             counters: SealedCounters::default(),
         })

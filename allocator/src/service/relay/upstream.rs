@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{ClientConfig, Connection, Endpoint, IdleTimeout, VarInt};
+use ratewright_common::dscp::Dscp;
+use ratewright_common::quic;
 use ratewright_common::tls::{TlsError, client_from_files};
 use ratewright_proto::relay;
 
@@ -49,13 +51,14 @@ pub(super) async fn keep(
     shared: Shared,
     allocators: Vec<String>,
     client: tokio::sync::watch::Receiver<ClientConfig>,
+    dscp: Dscp,
 ) {
     let mut pause = FIRST_PAUSE;
     let mut told = false;
     loop {
         for address in &allocators {
             let config = client.borrow().clone();
-            let attempt = tokio::time::timeout(HANDSHAKE_TIMEOUT, connect(address, config));
+            let attempt = tokio::time::timeout(HANDSHAKE_TIMEOUT, connect(address, config, dscp));
             let error = match attempt.await {
                 Ok(Ok((_endpoint, connection))) => {
                     tracing::info!(allocator = address, "connected to the allocator");
@@ -86,7 +89,11 @@ pub(super) async fn keep(
     }
 }
 
-async fn connect(address: &str, config: ClientConfig) -> Result<(Endpoint, Connection), String> {
+async fn connect(
+    address: &str,
+    config: ClientConfig,
+    dscp: Dscp,
+) -> Result<(Endpoint, Connection), String> {
     let mut found = tokio::net::lookup_host(address)
         .await
         .map_err(|error| error.to_string())?;
@@ -96,7 +103,7 @@ async fn connect(address: &str, config: ClientConfig) -> Result<(Endpoint, Conne
     } else {
         SocketAddr::from(([0u16; 8], 0))
     };
-    let endpoint = Endpoint::client(any).map_err(|error| error.to_string())?;
+    let endpoint = quic::client_endpoint(any, dscp).map_err(|error| error.to_string())?;
     let connection = endpoint
         .connect_with(config, remote, SERVER_NAME)
         .map_err(|error| error.to_string())?

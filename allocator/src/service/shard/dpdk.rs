@@ -3,6 +3,7 @@
 use std::io;
 use std::thread::Builder;
 
+use ratewright_common::dscp::Dscp;
 use ratewright_dpdk::DpdkError;
 use ratewright_dpdk::eal::Eal;
 use ratewright_dpdk::endpoint::Endpoint;
@@ -39,11 +40,13 @@ pub enum InterfaceError {
     },
 }
 
-/// Starts DPDK and a queue for each of `shards`, which serve the UDP ports from `udp_port` on.
+/// Starts DPDK and a queue for each of `shards`, which serve the UDP ports from `udp_port` on
+/// and mark their datagrams with `dscp`.
 pub(super) fn start(
     config: &DpdkTransport,
     shards: u16,
     udp_port: u16,
+    dscp: Dscp,
 ) -> Result<Vec<DpdkPort>, InterfaceError> {
     let settings = PortConfig {
         port: config.port,
@@ -81,6 +84,7 @@ pub(super) fn start(
         prefix_len: config.prefix_len,
         gateway: config.gateway,
         udp_port,
+        dscp: dscp.value(),
         siblings: 0..0,
         mtu_bytes: port.mtu_bytes,
         max_neighbours: config.neighbours as usize,

@@ -178,8 +178,8 @@ impl Shard {
         let released = config.allocation.start_released;
         let hub = Hub::new(hub_settings(config, epoch), topology, released);
         let engine = EngineLink::start(factory, config, hub.topology(), &hub.capacities_bps())?;
-        let endpoint =
-            transport::bind(config.listen, tls.quic).map_err(|source| ShardError::Bind {
+        let endpoint = transport::bind(config.listen, tls.quic, config.transport.control_dscp)
+            .map_err(|source| ShardError::Bind {
                 address: config.listen,
                 source,
             })?;
@@ -402,7 +402,7 @@ fn start_sealed(
     if let Some(interface) = &transport.dpdk {
         let first = transport.udp_port.unwrap_or_default();
         let shards = transport.shards();
-        let ports = dpdk::start(interface, shards, first)?;
+        let ports = dpdk::start(interface, shards, first, transport.control_dscp)?;
         let numbers = (first..).take(usize::from(shards)).collect();
         let own = Some(interface.address);
         // Nothing wakes a poll-mode driver's thread: it always spins.
@@ -418,7 +418,7 @@ fn start_sealed(
         let number = transport.udp_port.map_or(0, |first| first + index);
         let address = std::net::SocketAddr::new(config.listen.ip(), number);
         let bind = |source| ShardError::Bind { address, source };
-        let port = BatchSocket::bind(address).map_err(bind)?;
+        let port = BatchSocket::bind(address, transport.control_dscp).map_err(bind)?;
         numbers.push(port.local_addr().map_err(bind)?.port());
         ports.push(port);
     }

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quinn::crypto::rustls::QuicServerConfig;
-use quinn::{EndpointConfig, IdleTimeout, ServerConfig, TokioRuntime, TransportConfig, VarInt};
+use quinn::{EndpointConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt};
 
+use ratewright_common::dscp::Dscp;
+use ratewright_common::quic;
 use ratewright_common::udp::widen_buffers;
 use ratewright_proto::control::MAX_HELLO_BYTES;
 
@@ -75,15 +77,15 @@ pub fn server_config(tls: Arc<QuicServerConfig>) -> ServerConfig {
     config
 }
 
-/// Binds the endpoint. Must be called on the service thread's runtime.
-pub fn bind(listen: SocketAddr, tls: Arc<QuicServerConfig>) -> std::io::Result<quinn::Endpoint> {
+/// Binds the endpoint, whose datagrams are marked with `dscp`. Must be called on the service thread's runtime.
+pub fn bind(
+    listen: SocketAddr,
+    tls: Arc<QuicServerConfig>,
+    dscp: Dscp,
+) -> std::io::Result<quinn::Endpoint> {
     let socket = UdpSocket::bind(listen)?;
     // After a restart all hosts connect at once, and each is told the whole topology.
     widen_buffers(&socket);
-    quinn::Endpoint::new(
-        EndpointConfig::default(),
-        Some(server_config(tls)),
-        socket,
-        Arc::new(TokioRuntime),
-    )
+    let server = Some(server_config(tls));
+    quic::endpoint(socket, EndpointConfig::default(), server, dscp)
 }
