@@ -22,6 +22,10 @@ fn rates_are_fairer_than_cubics_and_the_link_stays_full() {
         // on a guest whose host holds its cores at each tick.
         let used = number(&value, &["with", "utilization_active"]);
         let unpaced = number(&value, &["without", "utilization_active"]);
+        assert!(used <= 1.01, "more than the bottleneck carries: {used}");
+        for phase in ["with", "without"] {
+            assert_eq!(number(&value, &[phase, "connections_lost"]), 0.0);
+        }
         ensure!(
             with > without && with >= 0.99 && used >= 0.9 * unpaced,
             "Jain {with} with and {without} without, {used} of the link with and {unpaced} without"
@@ -56,12 +60,34 @@ fn nothing_is_lost_when_the_allocator_and_a_daemon_are_killed() {
     });
 }
 
+/// What a start waits for behind a full uplink's data it does not wait for when its datagrams are marked: in each run,
+/// on however busy a machine, since both phases run on the same one.
+#[test]
+fn control_datagrams_pass_the_backlog_of_a_full_uplink() {
+    require_control_plane();
+    let value = results(&["starts", "--duration-scale", "0.4"]);
+    for phase in ["with", "without"] {
+        assert_eq!(number(&value, &[phase, "connections_lost"]), 0.0);
+        // Two rounds of 300; a flow whose connection pauses begins a flowlet anew.
+        assert!(number(&value, &[phase, "first_rate_us", "count"]) >= 300.0);
+    }
+    let first = number(&value, &["with", "first_rate_us", "p50"]);
+    let behind = number(&value, &["without", "first_rate_us", "p50"]);
+    assert!(
+        first < behind,
+        "a first rate takes {first} µs ahead of data and {behind} µs behind it"
+    );
+}
+
 #[test]
 fn weights_show_in_the_rates() {
     require_control_plane();
     best_of_three(|| {
         let value = results(&["mixed", "--duration-scale", "0.5", "--no-baseline"]);
+        assert_eq!(number(&value, &["with", "connections_lost"]), 0.0);
         let rate = |i: usize| number(&value["with"]["weights"][i], &["rate_mbps"]);
+        let sum: f64 = (0..3).map(rate).sum();
+        assert!(sum <= 100.0, "{sum} Mbit/s of payload in a link of 100");
         let ratios = [(1, 0), (2, 1)].map(|(heavy, light)| rate(heavy) / rate(light));
         ensure!(
             ratios.iter().all(|ratio| (1.7..=2.3).contains(ratio)),

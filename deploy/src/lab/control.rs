@@ -274,10 +274,12 @@ impl Control {
         format!(
             "listen = \"{}\"\nadmin = \"{}\"\ntopology = \"topology.toml\"\n\n\
              [tls]\nca = \"ca.pem\"\ncert = \"{name}.pem\"\nkey = \"{name}.key\"\n\n\
+             [transport]\ncontrol_dscp = {dscp}\n\n\
              [allocation]\nengine = \"{engine}\"\nlease_ms = {LEASE_MS}\n\n\
              [[class]]\nid = 0\nname = \"default\"\nutility = \"log\"\nweight = 1.0\n",
             plan.allocator_addr(),
             self.admin("allocator"),
+            dscp = plan.capacities.control_dscp,
             engine = lab.options.engine.name(),
             name = certs::ALLOCATOR_NAME,
         )
@@ -289,9 +291,11 @@ impl Control {
         let mut out = format!(
             "host = \"{name}\"\nallocator = [\"{}\"]\nadmin = \"{}\"\n\n\
              [tls]\nca = \"ca.pem\"\ncert = \"{name}.pem\"\nkey = \"{name}.key\"\n\n\
+             [transport]\ncontrol_dscp = {}\n\n\
              [pacing]\nbackend = \"{}\"\ninstance = \"{}\"\nmin_flowlet_bytes = {MIN_FLOWLET_BYTES}\ncgroup = \"{}\"\n",
             plan.allocator_addr(),
             self.admin(name),
+            plan.capacities.control_dscp,
             backend.name(),
             instance(host),
             site.cgroup(host).display(),
@@ -367,7 +371,6 @@ fn find_string(value: &serde_json::Value, key: &str) -> Option<String> {
 mod tests {
     use super::*;
     use crate::net::plan::Capacities;
-    use crate::net::qdisc::ControlFirst;
 
     const CAPACITIES: Capacities = Capacities {
         host_bps: 250_000_000,
@@ -375,9 +378,9 @@ mod tests {
         buffer_bytes: 65_536,
         shape_hosts: true,
         shape_links: true,
-        control_first: ControlFirst::Port,
         burst_bytes: None,
         offload: false,
+        control_dscp: 48,
     };
 
     /// The allocator maps addresses to hosts by the topology file: it must say what was built.

@@ -4,8 +4,6 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use crate::net::qdisc::ControlFirst;
-
 /// What is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ScenarioKind {
@@ -23,6 +21,8 @@ pub enum ScenarioKind {
     Links,
     /// Hundreds of slow connections on busy cores, through lapse and release: every byte arrives
     Safety,
+    /// Hundreds of flows start at once on a full uplink: with and without control datagrams ahead of data
+    Starts,
 }
 
 impl ScenarioKind {
@@ -35,6 +35,7 @@ impl ScenarioKind {
             ScenarioKind::Failover => "failover",
             ScenarioKind::Mixed => "mixed",
             ScenarioKind::Use => "use",
+            ScenarioKind::Starts => "starts",
             ScenarioKind::Links => "links",
             ScenarioKind::Safety => "safety",
         }
@@ -162,9 +163,6 @@ pub struct LabOptions {
     /// Runs, each with and without Ratewright; default: 20 of coflow, 5 of use, 3 of links, 10 of safety
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub runs: Option<u16>,
-    /// Which packets a port sends first; default: dscp for use, none for safety, port for the others
-    #[arg(long, value_enum)]
-    pub control_first: Option<ControlFirst>,
     /// Address family of the traffic of use, links and safety; default: 4, or both for safety
     #[arg(long, value_enum)]
     pub family: Option<Family>,
@@ -180,6 +178,9 @@ pub struct LabOptions {
     /// Engine of the allocator
     #[arg(long, value_enum, default_value_t = Engine::Parallel)]
     pub engine: Engine,
+    /// DSCP of control datagrams, which the links' queues let pass data (48 is CS6); 0: they wait with data
+    #[arg(long, default_value_t = 48, value_name = "DSCP", value_parser = clap::value_parser!(u8).range(0..=63))]
+    pub control_dscp: u8,
     /// Only the phase with Ratewright
     #[arg(long)]
     pub no_baseline: bool,
@@ -214,7 +215,7 @@ impl LabOptions {
     pub fn link_mbps(&self) -> u32 {
         self.link_mbps.unwrap_or(match self.scenario {
             ScenarioKind::Mixed => 100,
-            ScenarioKind::Use | ScenarioKind::Safety => 200,
+            ScenarioKind::Use | ScenarioKind::Safety | ScenarioKind::Starts => 200,
             ScenarioKind::Fairness
             | ScenarioKind::Coflow
             | ScenarioKind::Failover
@@ -236,16 +237,6 @@ impl LabOptions {
             ScenarioKind::Links => 3,
             ScenarioKind::Safety => 10,
             _ => 20,
-        })
-    }
-
-    /// Which packets a port sends first.
-    #[must_use]
-    pub fn control_first(&self) -> ControlFirst {
-        self.control_first.unwrap_or(match self.scenario {
-            ScenarioKind::Use => ControlFirst::Dscp,
-            ScenarioKind::Safety => ControlFirst::None,
-            _ => ControlFirst::Port,
         })
     }
 

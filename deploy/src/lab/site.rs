@@ -57,8 +57,10 @@ pub struct FlowSpec {
     pub port: u16,
     /// Over IPv6.
     pub v6: bool,
-    /// When it connects.
+    /// When it begins to send.
     pub start_ns: u64,
+    /// When it connects, if before that.
+    pub connect_ns: Option<u64>,
     /// When it ends.
     pub end: End,
     /// What is special about it.
@@ -193,6 +195,7 @@ impl Site {
                 flow,
                 to,
                 start_ns: spec.start_ns,
+                connect_ns: spec.connect_ns,
                 bytes,
                 stop_ns,
                 behaviour: spec.behaviour,

@@ -6,7 +6,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::qdisc::{ControlFirst, Shaping};
+use super::qdisc::Shaping;
 
 /// The allocator's UDP port.
 pub const ALLOCATOR_PORT: u16 = 7600;
@@ -132,12 +132,12 @@ pub struct Capacities {
     pub shape_hosts: bool,
     /// Whether links are shaped at all; if not, they are as fast as the machine moves packets.
     pub shape_links: bool,
-    /// What a shaped port sends first.
-    pub control_first: ControlFirst,
     /// Bytes that leave a shaped port at once after a pause, if not the default.
     pub burst_bytes: Option<u64>,
     /// Whether devices take segments larger than a packet, as a NIC with segmentation offload does.
     pub offload: bool,
+    /// DSCP of what passes the backlog of every shaped link; 0: nothing does.
+    pub control_dscp: u8,
 }
 
 /// Depth of a host's own transmit queue: deep enough that TCP's own back-pressure works, as on a NIC.
@@ -197,9 +197,8 @@ impl Plan {
         let shaping = |rate_bps, buffer_bytes| Shaping {
             rate_bps,
             buffer_bytes,
-            control_port: ALLOCATOR_PORT,
-            control_first: capacities.control_first,
             burst_bytes: capacities.burst_bytes,
+            control_dscp: capacities.control_dscp,
         };
         let shape_hosts = capacities.shape_hosts && capacities.shape_links;
         let port = |node: usize, device: String| Port { node, device };
@@ -355,9 +354,9 @@ mod tests {
         buffer_bytes: 3,
         shape_hosts: true,
         shape_links: true,
-        control_first: ControlFirst::Port,
         burst_bytes: None,
         offload: false,
+        control_dscp: 48,
     };
 
     #[test]

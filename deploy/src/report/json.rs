@@ -26,9 +26,9 @@ pub struct Results {
     pub buffer_kib: u32,
     /// All times of the scenario were scaled by this.
     pub duration_scale: f64,
-    /// With Ratewright; null if that phase was left out.
+    /// With what the scenario shows (Ratewright, or control datagrams ahead of data); null if that phase was left out.
     pub with: Option<Figures>,
-    /// The kernel's Cubic alone; null if that phase was left out.
+    /// Without it (the kernel's Cubic alone, or control datagrams that wait with data); null if that phase was left out.
     pub without: Option<Figures>,
 }
 

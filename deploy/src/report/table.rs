@@ -3,7 +3,7 @@
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
 
-use crate::lab::options::LabOptions;
+use crate::lab::options::{LabOptions, ScenarioKind};
 use crate::scenario::figures::{Figures, WeightRate};
 use crate::scenario::links::LinkRow;
 use crate::scenario::{Outcome, Phase};
@@ -89,6 +89,12 @@ const ROWS: &[(&str, Show)] = &[
     ("short flows complete, p95", |f| {
         f.short_flow_ms.map(|q| format!("{:.1} ms", q.p95))
     }),
+    ("start to first rate: p50", |f| {
+        f.first_rate_us.map(|p| format!("{:.0} µs", p.p50))
+    }),
+    ("start to first rate: p99", |f| {
+        f.first_rate_us.map(|p| format!("{:.0} µs", p.p99))
+    }),
     ("first byte to first paced rate: p50", |f| {
         f.first_paced_us.map(|p| format!("{:.0} µs", p.p50))
     }),
@@ -103,13 +109,14 @@ pub fn summary(options: &LabOptions, outcome: &Outcome) -> Table {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED);
     let with = format!("with Ratewright ({})", outcome.backend);
-    let phases: Vec<(&str, &Phase)> = [
-        (with.as_str(), &outcome.with),
-        ("Cubic alone", &outcome.without),
-    ]
-    .into_iter()
-    .filter_map(|(name, phase)| Some((name, phase.as_ref()?)))
-    .collect();
+    let names = match options.scenario {
+        ScenarioKind::Starts => ["control first", "control with data"],
+        _ => [with.as_str(), "Cubic alone"],
+    };
+    let phases: Vec<(&str, &Phase)> = [(names[0], &outcome.with), (names[1], &outcome.without)]
+        .into_iter()
+        .filter_map(|(name, phase)| Some((name, phase.as_ref()?)))
+        .collect();
     let title = format!(
         "{}, {} Mbit/s links",
         options.scenario.name(),

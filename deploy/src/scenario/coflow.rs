@@ -116,6 +116,7 @@ impl Contender {
                     port: FIRST_PORT,
                     v6: false,
                     start_ns,
+                    connect_ns: None,
                     end: End::Bytes(bytes),
                     behaviour: Behaviour::default(),
                 })?);

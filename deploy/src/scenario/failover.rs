@@ -74,6 +74,7 @@ fn phase(lab: &Lab, site: &mut Site, control: Option<&mut Control>) -> Result<Fi
             port: FIRST_PORT,
             v6: false,
             start_ns: begin + sender as u64 * STAGGER_NS,
+            connect_ns: None,
             end: End::Told,
             behaviour: Behaviour::default(),
         })?);

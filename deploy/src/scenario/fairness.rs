@@ -59,6 +59,7 @@ fn phase(lab: &Lab, site: &mut Site, control: Option<&mut Control>) -> Result<Fi
             port: FIRST_PORT,
             v6: false,
             start_ns,
+            connect_ns: None,
             end: End::At(start_ns + receiver as u64 * step),
             behaviour: Behaviour::default(),
         })?;
@@ -123,6 +124,7 @@ fn probe(lab: &Lab, site: &mut Site) -> Result<()> {
             port: FIRST_PORT,
             v6: false,
             start_ns: begin + i as u64 * PROBE_SPACING.as_nanos() as u64,
+            connect_ns: None,
             end: End::Bytes(PROBE_BYTES),
             behaviour: Behaviour::default(),
         })?;

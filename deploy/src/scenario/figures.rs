@@ -21,6 +21,8 @@ pub struct Figures {
     pub utilization_active: Option<f64>,
     /// From a flowlet's first byte to its first paced transmission.
     pub first_paced_us: Option<FirstPaced>,
+    /// From the kernel's seeing a flowlet begin to its first rate.
+    pub first_rate_us: Option<FirstPaced>,
     /// Coflow completion times.
     pub completion_s: Option<Completion>,
     /// Least link use over 100 ms while the allocator or a daemon was dead.
@@ -184,6 +186,7 @@ mod tests {
             "jain_settled_median",
             "utilization_active",
             "first_paced_us",
+            "first_rate_us",
             "completion_s",
             "utilization_outage_min",
             "fallback_ms",

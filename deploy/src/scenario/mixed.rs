@@ -84,6 +84,7 @@ fn phase(lab: &Lab, site: &mut Site, control: Option<&mut Control>) -> Result<Fi
                 port,
                 v6,
                 start_ns: begin,
+                connect_ns: None,
                 end: End::At(end),
                 behaviour: Behaviour::default(),
             };
@@ -178,6 +179,7 @@ fn short_flows(lab: &Lab, site: &mut Site, begin: u64, end: u64) -> Result<Vec<u
             port: SHORT_PORT,
             v6: random.random(),
             start_ns: at as u64,
+            connect_ns: None,
             end: End::Bytes(bytes),
             behaviour: Behaviour::default(),
         })?);

@@ -8,6 +8,7 @@ pub mod figures;
 pub mod links;
 pub mod mixed;
 pub mod safety;
+pub mod starts;
 pub mod usage;
 
 use std::time::Duration;
@@ -38,9 +39,9 @@ pub struct Phase {
 pub struct Outcome {
     /// The back end that the daemons used.
     pub backend: String,
-    /// With Ratewright.
+    /// With what the scenario shows: Ratewright, or its control datagrams ahead of data.
     pub with: Option<Phase>,
-    /// The kernel's Cubic alone.
+    /// Without it: the kernel's Cubic alone, or control datagrams that wait with data.
     pub without: Option<Phase>,
 }
 
@@ -57,6 +58,7 @@ pub fn run(lab: &Lab) -> Result<Outcome> {
         ScenarioKind::Use => usage::run(lab),
         ScenarioKind::Links => links::run(lab),
         ScenarioKind::Safety => safety::run(lab),
+        ScenarioKind::Starts => starts::run(lab),
     }
 }
 
@@ -68,7 +70,7 @@ fn capacities(lab: &Lab) -> Capacities {
         buffer_bytes: u64::from(lab.options.buffer_kib) * 1024,
         shape_hosts: lab.options.backend != Backend::TcHtb,
         shape_links: true,
-        control_first: lab.options.control_first(),
+        control_dscp: lab.options.control_dscp,
         burst_bytes: None,
         offload: false,
     }

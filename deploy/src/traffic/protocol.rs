@@ -78,8 +78,10 @@ pub struct FlowPlan {
     pub flow: u32,
     /// Where to connect.
     pub to: SocketAddr,
-    /// When to connect.
+    /// When to begin to send.
     pub start_ns: u64,
+    /// When to connect, if before that.
+    pub connect_ns: Option<u64>,
     /// Ends after so many bytes, if set.
     pub bytes: Option<u64>,
     /// Ends at this time, if set.
@@ -223,6 +225,7 @@ mod tests {
             flow: 7,
             to: "[fd77::1]:5001".parse().unwrap(),
             start_ns: 1,
+            connect_ns: None,
             bytes: Some(9),
             stop_ns: None,
             behaviour: Behaviour {

@@ -76,13 +76,18 @@ pub fn run() -> Result<()> {
 }
 
 fn flow(plan: &FlowPlan, told: &Orders) {
-    sleep_until_ns(plan.start_ns);
     let flow = plan.flow;
+    let ahead = plan.connect_ns.map(|at_ns| {
+        sleep_until_ns(at_ns);
+        connect(plan)
+    });
+    sleep_until_ns(plan.start_ns);
     say(&Report::Started {
         flow,
         at_ns: now_ns(),
     });
-    match transfer(plan, told) {
+    let stream = ahead.unwrap_or_else(|| connect(plan));
+    match stream.and_then(|stream| transfer(plan, stream, told)) {
         Ok(bytes) => say(&Report::Finished {
             flow,
             at_ns: now_ns(),
@@ -96,8 +101,11 @@ fn flow(plan: &FlowPlan, told: &Orders) {
     }
 }
 
-fn transfer(plan: &FlowPlan, told: &Orders) -> io::Result<u64> {
-    let stream = TcpStream::connect_timeout(&plan.to, CONNECT_TIMEOUT)?;
+fn connect(plan: &FlowPlan) -> io::Result<TcpStream> {
+    TcpStream::connect_timeout(&plan.to, CONNECT_TIMEOUT)
+}
+
+fn transfer(plan: &FlowPlan, stream: TcpStream, told: &Orders) -> io::Result<u64> {
     if let Some(limit_bps) = plan.behaviour.max_rate_bps {
         pacing_limit::set(&stream, limit_bps)?;
     }
