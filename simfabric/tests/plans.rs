@@ -31,6 +31,31 @@ fn a_queue_of_one_packet_is_no_mistake() {
     assert!(summary["goodput_gbps"].as_f64().unwrap() > 0.0, "{summary}");
 }
 
+/// Control packets that go before data are in a class of their own in every queue, whatever its discipline; XCP's
+/// queue, which computes with all that passes, has no classes.
+#[test]
+fn control_goes_first_in_queues_that_have_classes() {
+    let dir = TempDir::new().unwrap();
+    let plan = dir.path().join("plan.toml");
+    let flowtune = GOOD.replacen(
+        "name = \"fixed-window\"\npackets = 10",
+        "name = \"flowtune\"\ncontrol_first = true",
+        1,
+    );
+    std::fs::write(&plan, &flowtune).unwrap();
+    let summary = run(&plan, &dir.path().join("out"), &[]);
+    assert!(summary["goodput_gbps"].as_f64().unwrap() > 0.0, "{summary}");
+    std::fs::write(&plan, flowtune.replacen("drop-tail", "xcp", 1)).unwrap();
+    let output = simfabric(&["check", text(&plan)]);
+    assert!(!output.status.success());
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        complaint.contains("`control_first` needs queues with classes"),
+        "{complaint}"
+    );
+    assert_eq!(complaint.trim_end().lines().count(), 1, "{complaint}");
+}
+
 /// Each mistake is one line with the file, the line of the mistake, and what is wrong.
 #[test]
 fn bad_plans_get_one_clear_error_with_the_place() {

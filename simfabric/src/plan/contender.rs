@@ -116,6 +116,13 @@ pub(super) fn read<'a>(
         read_queues(source, queue, nic_queue, &mut fabric)?;
         let (name, scheme) = scheme::read(source, table, span.clone())?;
         check_queues(source, &scheme, &fabric, &span)?;
+        if let Scheme::Flowtune { config, .. } = &scheme
+            && config.data_priority != config.control_priority
+        {
+            for queue in [&mut fabric.edge, &mut fabric.core, &mut fabric.nic] {
+                control_first(source, queue, &span)?;
+            }
+        }
         let contender = Contender {
             label: label.unwrap_or(name),
             scheme,
@@ -134,6 +141,26 @@ pub(super) fn read<'a>(
         contenders.push(contender);
     }
     Ok(contenders)
+}
+
+/// Gives a queue two classes of its own kind, for control packets and for data, unless it has classes.
+fn control_first(
+    source: &Source<'_>,
+    queue: &mut QueueConfig,
+    span: &Range<usize>,
+) -> Result<(), PlanError> {
+    match queue {
+        QueueConfig::StrictPriority { .. } => {}
+        QueueConfig::Xcp { .. } => {
+            let message = "`control_first` needs queues with classes, which xcp cannot be";
+            return Err(source.error(Some(span.clone()), message));
+        }
+        _ => {
+            let each = Box::new(queue.clone());
+            *queue = QueueConfig::StrictPriority { classes: 2, each };
+        }
+    }
+    Ok(())
 }
 
 /// Some schemes are half made by their switches: without them they would be another scheme.

@@ -185,6 +185,7 @@ enum ControlCarrier {
 #[serde(deny_unknown_fields)]
 struct FlowtuneTable {
     control: Option<ControlCarrier>,
+    control_first: Option<bool>,
     control_min_rto: Option<Spanned<Delay>>,
     control_max_rto: Option<Spanned<Delay>>,
     handshake: Option<bool>,
@@ -214,6 +215,7 @@ impl FlowtuneTable {
             control.interval_ns = (interval.0.0 / 1_000).max(1);
         }
         self.carrier(source, &mut config)?;
+        config.data_priority = u8::from(self.control_first.unwrap_or(false));
         config.handshake = self.handshake.unwrap_or(config.handshake);
         let (given, usual) = (&self.initial_window_packets, config.sender.initial_window);
         config.sender.initial_window = window(source, given.as_ref(), 0, usual)?;

@@ -52,7 +52,8 @@ pub struct FlowtuneConfig {
     /// A flow begins with a packet without data and its answer, as TCP connections do; the allocator is told
     /// in parallel (flowtune §5.3, *Servers*).
     pub handshake: bool,
-    /// Priority class of control packets; 0 goes first, and the same as data without classes.
+    /// Priority class of control packets; 0 goes first, and the same as data without classes. Where the two
+    /// differ, the fabric's queues need as many classes.
     pub control_priority: u8,
     /// Priority class of data and acknowledgements.
     pub data_priority: u8,
