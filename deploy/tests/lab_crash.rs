@@ -21,7 +21,7 @@ use nix::unistd::Pid;
 use ratewright_lab::clock;
 use ratewright_lab::net::cgroup;
 
-const PATIENCE_S: u64 = 15;
+const PATIENCE_S: u64 = 30;
 
 /// What the lab runs, and how many processes that takes at the least.
 #[derive(Clone, Copy)]
