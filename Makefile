@@ -9,9 +9,9 @@ FUZZ_SECONDS ?= 15
 export CARGO_INCREMENTAL ?= 0
 ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: lab test test-dpdk reproduce require-root setup setup-test build fmt clippy doc deny nextest memcheck asan instructions fuzz bench clean-lab
+.PHONY: lab test test-dpdk reproduce require-root setup setup-test mutants build fmt clippy doc deny nextest memcheck asan instructions fuzz bench clean-lab
 
-## lab: set up, build, and run the fairness scenario (SCENARIO=coflow|failover|mixed|use|links|safety for the others)
+## lab: set up, build, and run the fairness scenario (SCENARIO=coflow|failover|mixed|use|starts|links|safety for the others)
 lab: build
 	$(ROOT) $(TARGET)/debug/ratewright lab $(SCENARIO) --json lab-out/$(SCENARIO).json $(LAB_ARGS)
 
@@ -80,6 +80,12 @@ instructions: setup-test
 
 fuzz: setup-test
 	scripts/fuzz.sh $(FUZZ_SECONDS)
+
+## mutants: alter sessions, leases, admission, optimiser and flow tables, and see that tests notice (hours;
+## PARTS="lease flows" for some; needs cargo-mutants, which it installs)
+mutants:
+	@scripts/setup.sh mutants
+	scripts/mutants.sh $(PARTS)
 
 ## bench: criterion benchmarks (release profile)
 bench: setup

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what a build, the lab and the tests need on Debian or Ubuntu; does nothing where it is there.
-# usage: scripts/setup.sh [run|test|dpdk]
-#   run: build and lab; test: also the test tools; dpdk: also what the feature `dpdk` is built with
+# usage: scripts/setup.sh [run|test|dpdk|mutants]
+#   run: build and lab; test: also the test tools; dpdk: also what the feature `dpdk` is built with;
+#   mutants: also the test tools and cargo-mutants
 set -euo pipefail
 what=${1:-run}
 
@@ -52,7 +53,9 @@ fi
 
 if [ "$what" != run ]; then
   # Built once, kept by cargo in its own bin folder.
-  for tool in cargo-nextest cargo-deny; do
+  tools=(cargo-nextest cargo-deny)
+  [ "$what" != mutants ] || tools+=(cargo-mutants)
+  for tool in "${tools[@]}"; do
     if ! command -v "$tool" >/dev/null && [ ! -x "${CARGO_HOME:-$HOME/.cargo}/bin/$tool" ]; then
       say "building $tool (once)"
       cargo install --quiet --locked "$tool" --target-dir "${TMPDIR:-/tmp}/ratewright-tools-$(id -u)"

@@ -195,6 +195,7 @@ fn run_once(lab: &Lab, site: &mut Site, flows: usize) -> Result<(f64, f64)> {
             port: FIRST_PORT,
             v6,
             start_ns: begin,
+            connect_ns: None,
             end: End::Bytes(1 << 50),
             behaviour: Behaviour::default(),
         })?);

@@ -245,6 +245,7 @@ fn run_once(
             port: FIRST_PORT + i as u16 % PORTS,
             v6,
             start_ns: begin,
+            connect_ns: None,
             end: End::Bytes(bytes),
             behaviour: planned.behaviour,
         })?;

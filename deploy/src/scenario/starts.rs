@@ -91,6 +91,7 @@ fn rounds(lab: &Lab, site: &mut Site, control: &mut Control) -> Result<Figures> 
             start_ns: begin,
             connect_ns: None,
             end: End::Told,
+            behaviour: Behaviour::default(),
         })?);
     }
     let rounds = (ROUNDS * lab.options.duration_scale).ceil() as usize;
@@ -109,6 +110,7 @@ fn rounds(lab: &Lab, site: &mut Site, control: &mut Control) -> Result<Figures> 
                 start_ns,
                 connect_ns: Some(connect_ns),
                 end: End::Bytes(START_BYTES),
+                behaviour: Behaviour::default(),
             })?;
         }
         let done = lab.wait_for(PATIENCE, || {

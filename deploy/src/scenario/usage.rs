@@ -258,6 +258,7 @@ impl Contender {
             port: FIRST_PORT,
             v6,
             start_ns: now_ns() + LEAD_NS,
+            connect_ns: None,
             end,
             behaviour,
         })
@@ -470,6 +471,7 @@ impl Contender {
                 port: FIRST_PORT,
                 v6,
                 start_ns,
+                connect_ns: None,
                 end: End::Bytes(START_BYTES),
                 behaviour: Behaviour::default(),
             })?);

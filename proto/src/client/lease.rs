@@ -88,3 +88,6 @@ impl Lease {
         worth
     }
 }
+
+#[cfg(test)]
+mod tests;
