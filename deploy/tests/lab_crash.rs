@@ -69,7 +69,7 @@ fn group(lab: u32) -> PathBuf {
         .join(format!("rwlab-{lab}"))
 }
 
-fn processes(group: &std::path::Path) -> Vec<i32> {
+fn processes(group: &Path) -> Vec<i32> {
     let Ok(entries) = std::fs::read_dir(group) else {
         return Vec::new();
     };

@@ -97,6 +97,15 @@ impl Flowlet {
     fn is_reported(&self) -> bool {
         matches!(self.standing, Standing::Reported(_))
     }
+
+    /// How long a pause may be that does not end the flowlet; `usual_ns` unless its demand was lowered.
+    fn gap_ns(&self, usual_ns: u64) -> u64 {
+        if self.measured_bps.is_some() {
+            usual_ns.max(demand::LOWERED_GAP_NS)
+        } else {
+            usual_ns
+        }
+    }
 }
 
 /// An open connection.
@@ -278,10 +287,11 @@ impl FlowBook {
             return;
         };
         flowlet.phase = Phase::Idle { since_ns: at_ns };
+        let gap_ns = flowlet.gap_ns(self.idle_gap_ns);
         if !entry.in_heap {
             entry.in_heap = true;
             self.idle
-                .push(Reverse((at_ns.saturating_add(self.idle_gap_ns), slot.0)));
+                .push(Reverse((at_ns.saturating_add(gap_ns), slot.0)));
         }
     }
 
@@ -300,15 +310,15 @@ impl FlowBook {
             self.idle.pop();
             let entry = &mut self.entries[slot as usize];
             entry.in_heap = false;
-            let phase = entry
+            let idle = entry
                 .record
                 .as_ref()
                 .and_then(|record| record.flowlet.as_ref())
-                .map(|flowlet| flowlet.phase);
-            let Some(Phase::Idle { since_ns }) = phase else {
+                .map(|flowlet| (flowlet.phase, flowlet.gap_ns(self.idle_gap_ns)));
+            let Some((Phase::Idle { since_ns }, gap_ns)) = idle else {
                 continue;
             };
-            let due_ns = since_ns.saturating_add(self.idle_gap_ns);
+            let due_ns = since_ns.saturating_add(gap_ns);
             if due_ns > now_ns {
                 entry.in_heap = true;
                 self.idle.push(Reverse((due_ns, slot)));

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::engine::Exceptions;
+
 /// The body of `GET /status`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Status {
@@ -286,6 +288,8 @@ pub struct EngineFigures {
     pub iteration_seconds_sum: f64,
     /// Largest load over capacity before normalisation in the last iteration.
     pub max_overload: f64,
+    /// Flows that are worked on one by one, and prices that started anew.
+    pub exceptions: Exceptions,
 }
 
 /// What `POST /release` and `POST /resume` answer.

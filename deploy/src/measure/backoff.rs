@@ -2,7 +2,7 @@
 //! retransmission timer goes off, segments leave, and none of them carries a byte. Nothing that a
 //! receiver could acknowledge is on its way then, and the connection never ends.
 
-use std::collections::HashSet;
+use rustc_hash::FxHashSet;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -77,7 +77,7 @@ impl Drop for BackoffWatch {
 #[derive(Debug, Default)]
 struct Watched {
     last: FxHashMap<(u8, u16), Connection>,
-    silent: HashSet<(u8, u16)>,
+    silent: FxHashSet<(u8, u16)>,
 }
 
 impl Watched {

@@ -51,8 +51,8 @@ pub fn run(lab: &Lab) -> Result<Outcome> {
     if !lab.options.only_baseline {
         lab.live
             .say("building the network for Ratewright; starting the allocator and the daemons");
-        let mut site = many_to_one(lab, "with", hosts)?;
-        let control = Control::start(lab, &mut site, "")?;
+        let site = many_to_one(lab, "with", hosts)?;
+        let control = Control::start(lab, &site, "")?;
         backend = control.backend().unwrap_or(backend);
         contenders.push(Contender::new(site, Some(control)));
     }

@@ -126,7 +126,7 @@ fn phases(
         lab.live.say("building the network for Ratewright");
         let mut site = build("with")?;
         lab.live.say("starting the allocator and the daemons");
-        let mut control = Control::start(lab, &mut site, policy)?;
+        let mut control = Control::start(lab, &site, policy)?;
         outcome.backend = control.backend().unwrap_or(outcome.backend);
         lab.live.phase(
             &format!("with Ratewright ({})", outcome.backend),

@@ -15,6 +15,7 @@ use crate::lab::Lab;
 use crate::lab::control::Control;
 use crate::lab::site::{End, FIRST_PORT, FlowSpec, PORTS, Site};
 use crate::net::plan::Plan;
+use crate::traffic::protocol::Behaviour;
 
 const DEFAULT_HOSTS: usize = 4;
 /// Connections that start at once.
@@ -63,7 +64,7 @@ fn phase(lab: &Lab, name: &'static str, dscp: u8, backend: &mut String) -> Resul
     site.watch_ports(&receivers)?;
     lab.live.say("starting the allocator and the daemons");
     let policy = format!("[[policy]]\ndst_port = {BULK_PORT}\nbypass = true\n");
-    let mut control = Control::start(lab, &mut site, &policy)?;
+    let mut control = Control::start(lab, &site, &policy)?;
     if let Some(chosen) = control.backend() {
         *backend = chosen;
     }

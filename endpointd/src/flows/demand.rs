@@ -8,21 +8,27 @@
 //! Growth is an event. A flow whose demand was lowered is *watched*: the kernel tells at once when it next
 //! meets its rate, and its demand is unbounded from then on. Only shrinking waits for the clock, in the
 //! manner of Google's BwE (Kumar et al., SIGCOMM 2015, §4.2), which takes the recent maximum and adds
-//! to it. Two windows and the hold are 100 ms each: longer than the pauses of a source that is on and off by
-//! tens of milliseconds, so that it keeps its share, and short enough that what a flow leaves is with
-//! others within 200 ms. A flow that grows again soon after it was lowered is held on to for twice as long
-//! each time, so that one which changes all the time costs few messages.
+//! to it. The hold of 100 ms is longer than the pauses of a source that is on and off by tens of milliseconds,
+//! so that it keeps its share, and short enough that what a flow leaves is with others within 200 ms. A flow that
+//! its rate never held back is lowered after its first window: bulk meets its rate within a round trip. A
+//! flow that grows again soon after it was lowered is held on to for twice as long each time, so that one
+//! which changes all the time costs few messages.
+//!
+//! A lowered flow holds little, so pauses of up to [`LOWERED_GAP_NS`] do not end it: an application that writes in
+//! small pieces is one flowlet, though it waits for a processor now and then.
 //!
 //! A flow of which nothing was acknowledged for [`STALL_NS`] is over as far as the allocator is concerned.
 
 use crate::backend::Usage;
 
 /// Use is measured over this long.
-pub(super) const WINDOW_NS: u64 = 50_000_000;
+pub(super) const WINDOW_NS: u64 = 20_000_000;
 /// A flow that its rate held back is not lowered for this long,
 pub(super) const HOLD_NS: u64 = 100_000_000;
 /// nor, however often it grew again, for longer than this.
 const HOLD_MOST_NS: u64 = 16 * HOLD_NS;
+/// A flowlet whose demand was lowered goes on through pauses of this length.
+pub(super) const LOWERED_GAP_NS: u64 = 50_000_000;
 /// No demand is less.
 pub(super) const FLOOR_BPS: u64 = 500_000;
 /// Nothing was acknowledged for so long, and for so many segments at the flow's rate: it has stalled.
@@ -50,7 +56,8 @@ pub(super) struct Meter {
     used_bps: [Option<u64>; 2],
     acked_bytes: u64,
     acked_ns: u64,
-    limited_ns: u64,
+    /// When its rate last held the flow back; none if it never did.
+    limited_ns: Option<u64>,
     hold_ns: u64,
     /// When the demand was last lowered.
     lowered_ns: u64,
@@ -65,7 +72,7 @@ impl Meter {
             used_bps: [None; 2],
             acked_bytes: usage.acked_bytes,
             acked_ns: now_ns,
-            limited_ns: now_ns,
+            limited_ns: None,
             hold_ns: HOLD_NS,
             lowered_ns: 0,
         }
@@ -79,7 +86,7 @@ impl Meter {
         } else {
             (self.hold_ns / 2).max(HOLD_NS)
         };
-        self.limited_ns = now_ns;
+        self.limited_ns = Some(now_ns);
     }
 
     /// Looks at what the flow has used. `rate_bps` is its rate, `told_bps` the demand that was told.
@@ -94,7 +101,9 @@ impl Meter {
             self.acked_bytes = usage.acked_bytes;
             self.acked_ns = now_ns;
         }
-        self.limited_ns = self.limited_ns.max(usage.limited_ns.min(now_ns));
+        if usage.limited_ns > 0 {
+            self.limited_ns = self.limited_ns.max(Some(usage.limited_ns.min(now_ns)));
+        }
         let passed_ns = now_ns.saturating_sub(self.since_ns);
         if passed_ns >= WINDOW_NS {
             let sent = usage.sent_bytes.saturating_sub(self.sent_bytes);
@@ -110,13 +119,14 @@ impl Meter {
         if now_ns.saturating_sub(self.acked_ns) >= patience_ns {
             return Verdict::Stalled;
         }
-        let [Some(last), Some(before)] = self.used_bps else {
+        let [Some(last), before] = self.used_bps else {
             return Verdict::Keep;
         };
-        if now_ns.saturating_sub(self.limited_ns) < self.hold_ns {
+        let held = |limited_ns| now_ns.saturating_sub(limited_ns) < self.hold_ns;
+        if self.limited_ns.is_some_and(held) {
             return Verdict::Keep;
         }
-        let used = last.max(before);
+        let used = last.max(before.unwrap_or(0));
         let wants = used.saturating_add(used / 8).max(FLOOR_BPS);
         let lower = match told_bps {
             // What it leaves has to be worth a message.

@@ -132,6 +132,10 @@ fn describe() {
             "Events that the engine refused.",
         ),
         (
+            "ratewright_allocator_engine_price_resets_total",
+            "Prices that were no number and started anew.",
+        ),
+        (
             "ratewright_allocator_datagrams_received_total",
             "Datagrams taken from hosts.",
         ),
@@ -253,6 +257,15 @@ pub fn publish(snapshot: &Snapshot) {
     );
     gauge!("ratewright_allocator_max_link_load_ratio").set(status.optimality.max_link_load);
     gauge!("ratewright_allocator_optimizer_overload_ratio").set(engine.max_overload);
+    for (cause, flows) in [
+        ("utility", engine.exceptions.flows_of_other_utilities),
+        ("path", engine.exceptions.flows_on_other_paths),
+        ("room", engine.exceptions.flows_without_room),
+    ] {
+        gauge!("ratewright_allocator_engine_flows_one_by_one", "cause" => cause).set(flows as f64);
+    }
+    counter!("ratewright_allocator_engine_price_resets_total")
+        .absolute(engine.exceptions.price_resets);
     if let Some(gap) = status.optimality.relative_gap {
         gauge!("ratewright_allocator_optimality_gap_ratio").set(gap);
     }

@@ -753,6 +753,7 @@ impl State {
                 iteration_buckets: histogram.cumulative(),
                 iteration_seconds_sum: histogram.seconds_sum(),
                 max_overload: stats.last_report.max_overload,
+                exceptions: stats.exceptions,
             },
         }
     }
