@@ -43,6 +43,8 @@ impl RateEngine for Broken {
 #[test]
 fn the_process_ends_with_an_error_when_the_engine_dies() {
     let site = Site::new();
+    let config = site.config("127.0.0.1:0", "[transport]\nhot = \"quic\"\n");
+    site.write("allocator.toml", &config);
     // It publishes its first figures a moment after its start, and breaks over them.
     let factory = Arc::new(|_: &_, _: &_, _: &[f64]| Ok(Box::new(Broken) as Box<dyn RateEngine>));
     let error = daemon::run(&site.path().join("allocator.toml"), factory).expect_err("it died");
@@ -57,5 +59,5 @@ fn the_process_ends_likewise_when_a_shard_drives_the_engine() {
     site.write("allocator.toml", &config);
     let factory = Arc::new(|_: &_, _: &_, _: &[f64]| Ok(Box::new(Broken) as Box<dyn RateEngine>));
     let error = daemon::run(&site.path().join("allocator.toml"), factory).expect_err("it died");
-    assert_eq!(error.to_string(), "the engine thread died");
+    assert_eq!(error.to_string(), "a thread of sealed datagrams panicked");
 }

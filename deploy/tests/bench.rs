@@ -226,7 +226,7 @@ fn changes_of_the_network_overfill_no_link() {
     ];
     let result = json_of(&small);
     let changes = result["changes"].as_array().unwrap();
-    assert_eq!(changes.len(), 7);
+    assert_eq!(changes.len(), 9);
     for change in changes {
         // Single precision: a link may be full to the last digit.
         assert!(

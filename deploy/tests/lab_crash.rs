@@ -217,6 +217,12 @@ fn a_closed_terminal_ends_the_lab() {
     let terminal = nix::pty::openpty(None, None).unwrap();
     // Nobody needs what it shows, but it must not wait for somebody to read it.
     let master = File::from(terminal.master);
+    // As a terminal's own program has it: not its children's.
+    nix::fcntl::fcntl(
+        &master,
+        nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC),
+    )
+    .unwrap();
     let mut reader = master.try_clone().unwrap();
     let (stop, stopped) = std::sync::mpsc::channel::<()>();
     let reading = std::thread::spawn(move || {

@@ -17,15 +17,18 @@
  * a link may owe at once and which has to fit into a shallow buffer.
  *
  * How fast depends on the largest burst that the device takes from one timer. Where that is more than
- * 2^-12 s of the rate, a quarter more is enough. Where it is less, a late
- * timer costs whole bursts; what is owed is then sent within 1 ms, at twice the rate at most.
+ * 2^-12 s of the rate, half of it is credit enough for most, and the rest is sent within 4 ms, at a quarter
+ * more at most. Where it is less, a late timer costs whole bursts; what is owed is then sent within 1 ms, at
+ * twice the rate at most. In either case it takes two round trips and four segments at least: a correction
+ * that overshoots before the next look at the flow would swing between its bounds.
  *
  * A flow that its application limits saves up the bytes of a mouse (`min_flowlet_bytes`) and may send
  * those within 1 ms at any time, whatever its rate: a flow that was given little because it used
  * little must not wait for its first segments when it wants more.
  */
 #define BEHIND_MAX_NS (1LL << 20)
-#define CATCH_UP_SHIFT 22
+#define WITHIN_NS (1ULL << 22)
+#define SMALL_BURST_WITHIN_NS (1ULL << 20)
 #define SMALL_BURST_SHIFT 12
 /* Rates between two looks may differ by this part without a call. */
 #define CAP_STEP_SHIFT 6
@@ -224,7 +227,9 @@ static __always_inline __u64 catch_up(struct tcp_sock *tp, struct rw_flow *flow,
 	__u64 payload = flow->payload_bytes_per_s;
 	__u64 mouse_ns = min_flowlet_bytes * NSEC_PER_SEC / payload;
 	__s64 before = slot->behind_ns, behind = before, most = BEHIND_MAX_NS;
-	__u32 sent = (__u32)tp->bytes_sent - slot->counted_bytes;
+	__u64 within, looks, more;
+	bool small;
+	__u64 sent = tp->bytes_sent - slot->counted_bytes;
 
 	behind += now - slot->counted_ns;
 	behind -= sent * NSEC_PER_SEC / payload;
@@ -239,15 +244,22 @@ static __always_inline __u64 catch_up(struct tcp_sock *tp, struct rw_flow *flow,
 		behind = -(__s64)NSEC_PER_SEC;
 	slot->behind_ns = behind;
 	slot->counted_ns = now;
-	slot->counted_bytes = (__u32)tp->bytes_sent;
+	slot->counted_bytes = tp->bytes_sent;
 	if (behind < -BEHIND_MAX_NS)
 		behind = -BEHIND_MAX_NS;
 	if (behind > BEHIND_MAX_NS)
 		/* Saved up: sent within a millisecond. */
 		return payload * behind / BEHIND_MAX_NS;
-	if (behind <= 0 || largest_burst(tp) > payload >> SMALL_BURST_SHIFT)
-		return payload + (((__s64)payload * behind) >> CATCH_UP_SHIFT);
-	return payload + (payload * behind >> 20);
+	small = largest_burst(tp) <= payload >> SMALL_BURST_SHIFT;
+	within = small && behind > 0 ? SMALL_BURST_WITHIN_NS : WITHIN_NS;
+	/* What a look decides is in force until the next one, up to a round trip or two segments away. */
+	looks = (__u64)(tp->srtt_us >> 3) * 2000;
+	if (looks < 4 * tp->mss_cache * NSEC_PER_SEC / payload)
+		looks = 4 * tp->mss_cache * NSEC_PER_SEC / payload;
+	if (within < looks)
+		within = looks;
+	more = payload * (behind < 0 ? -behind : behind) / within;
+	return behind < 0 ? payload - more : payload + more;
 }
 
 /* What user space is to know of the flow's use. */
@@ -318,7 +330,7 @@ static __always_inline void refresh(struct tcp_sock *tp, struct rw_flow *flow)
 		owed = (__u64)tp->packets_out * tp->mss_cache;
 		if (owed > wire >> 9)
 			owed = wire >> 9;
-		slot->counted_bytes = (__u32)tp->bytes_sent - (__u32)owed;
+		slot->counted_bytes = tp->bytes_sent - owed;
 	}
 	if (wire != slot->wire_bytes_per_s || flow->mss != (__u16)tp->mss_cache) {
 		slot->wire_bytes_per_s = wire;

@@ -74,9 +74,7 @@ struct rw_slot {
 	__s64 behind_ns;
 	/* Up to when, and up to which `bytes_sent`, `behind_ns` counts. */
 	__u64 counted_ns;
-	__u32 counted_bytes;
-	/* Of the looks at the flow, on average. */
-	__u32 interval_ns;
+	__u64 counted_bytes;
 	/* The rate on the wire that is in force. */
 	__u64 wire_bytes_per_s;
 	/* For user space: bytes on the wire, bytes acknowledged, when the rate last held the flow back. */

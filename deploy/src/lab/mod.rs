@@ -189,6 +189,7 @@ fn keep_logs(lab: &Lab) -> Result<PathBuf> {
     }
     let target = tempfile::Builder::new()
         .prefix("ratewright-lab-failed-")
+        .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700))
         .tempdir()
         .context("creating a directory for the logs")?
         .keep();

@@ -88,11 +88,7 @@ fn wrong_values_name_file_key_and_remedy() {
             "allocator = [\"10.0.0.1\"]",
             "`10.0.0.1` is not `host:port`",
         ),
-        (
-            "",
-            "admin = \"localhost\"",
-            "must be an IP address and a port",
-        ),
+        ("", "admin = \"localhost\"", "or an IP address and a port"),
         ("", "admin = \"unix:\"", "1 to 107 bytes"),
         (
             "session",
