@@ -2,6 +2,7 @@
 
 mod bounds;
 mod control;
+mod counters;
 mod flows;
 mod lifetimes;
 mod malformed;

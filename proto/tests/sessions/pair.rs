@@ -120,8 +120,15 @@ impl Pair {
         }
     }
 
+    /// What the client has to tell; it says before each whether there is one.
     pub(crate) fn client_events(&mut self) -> Vec<ClientEvent> {
-        std::iter::from_fn(|| self.client.poll_event()).collect()
+        std::iter::from_fn(|| {
+            let promised = self.client.has_events();
+            let event = self.client.poll_event();
+            assert_eq!(promised, event.is_some(), "{event:?}");
+            event
+        })
+        .collect()
     }
 
     pub(crate) fn server_events(&mut self) -> Vec<ServerEvent> {
