@@ -61,6 +61,7 @@ fn every_datagram_is_counted_with_its_bytes_and_every_loss_once() {
     let counters = pair.client.counters();
     assert_eq!(counters.datagrams_sent, datagrams);
     assert_eq!(counters.datagram_bytes_sent, bytes);
+    assert_eq!((counters.starts_sent, counters.ends_sent), (8, 0));
     assert_eq!(pair.server.counters().datagram_bytes_received, bytes);
     pair.settle();
 
@@ -89,6 +90,15 @@ fn every_datagram_is_counted_with_its_bytes_and_every_loss_once() {
         rates.iter().any(|(flow, _)| *flow == FlowId::new(0, 0)),
         "what was lost was told again: {rates:?}"
     );
+
+    let before = *pair.client.counters();
+    assert!(before.acks_sent > 0, "rates were acknowledged");
+    for slot in 0..3 {
+        pair.client.end(pair.now_ns, FlowId::new(slot, 0)).unwrap();
+    }
+    assert!(pair.client_datagram().is_some());
+    let since = pair.client.counters().since(&before);
+    assert_eq!((since.ends_sent, since.acks_sent), (3, 0));
 }
 
 #[test]
