@@ -1,6 +1,6 @@
 //! What a flow's rate is worth: the utilities that the optimiser maximises, and the classes of flows.
 //!
-//! Rates are in Gbit/s here and prices in utility per Gbit/s (see [`RATE_UNIT_BPS`](super::RATE_UNIT_BPS)).
+//! Rates are in Gbit/s here and prices in utility per Gbit/s (see [`RATE_UNIT_BPS`]).
 
 use std::fmt;
 use std::sync::Arc;
