@@ -36,7 +36,6 @@
 #define MIN_PAYLOAD_BYTES_PER_S 4096
 /* SO_MAX_PACING_RATE has 32 bits here, and all of them set mean "none". */
 #define MOST_PAYLOAD_BYTES_PER_S ((NO_MAXIMUM - 1) / 9 * 8)
-#define MAX_INTERVAL_NS 10000000
 
 /* Sends an event to user space; false: the ring was full. */
 static __noinline bool emit(struct tcp_sock *tp, __u32 slot, __u32 use_count, __u32 kind,

@@ -63,21 +63,10 @@ pub fn run(lab: &Lab) -> Result<Outcome> {
             contender.run_once(lab, run)?;
         }
     }
-    let mut outcome = Outcome {
-        backend,
-        with: None,
-        without: None,
-    };
-    for contender in contenders {
-        let with = contender.control.is_some();
-        let phase = contender.finish();
-        if with {
-            outcome.with = Some(phase);
-        } else {
-            outcome.without = Some(phase);
-        }
-    }
-    Ok(outcome)
+    let phases = contenders
+        .into_iter()
+        .map(|contender| (contender.control.is_some(), contender.finish()));
+    Ok(Outcome::of(backend, phases))
 }
 
 impl Contender {

@@ -45,6 +45,25 @@ pub struct Outcome {
     pub without: Option<Phase>,
 }
 
+impl Outcome {
+    /// Sorts phases by whether they were run with Ratewright.
+    fn of(backend: String, phases: impl Iterator<Item = (bool, Phase)>) -> Self {
+        let mut outcome = Self {
+            backend,
+            with: None,
+            without: None,
+        };
+        for (with, phase) in phases {
+            if with {
+                outcome.with = Some(phase);
+            } else {
+                outcome.without = Some(phase);
+            }
+        }
+        outcome
+    }
+}
+
 /// Runs the scenario that the command line names.
 ///
 /// # Errors

@@ -119,7 +119,7 @@ impl Directory {
         };
     }
 
-    /// Whether a number is a flow's.
+    /// Tells whether a number is a flow's.
     pub(super) fn is_in_use(&self, flow: u32) -> bool {
         self.keys[flow as usize] != FREE
     }

@@ -57,7 +57,7 @@ pub(super) struct CellState {
     pub(super) flow: u32,
     /// Weight of its log utility.
     pub(super) weight: f32,
-    /// What it can use at most, in Gbit/s.
+    /// Demand: the most that it can use, in Gbit/s.
     pub(super) demand: f32,
     pub(super) knee: Knee,
     /// What the prices suggest, in Gbit/s.

@@ -245,7 +245,7 @@ impl ParallelEngine {
         Some(self.kept(&leaves.state))
     }
 
-    /// What is kept of a flow in a row.
+    /// Terms of a flow in a row.
     fn kept(&self, state: &CellState) -> Terms {
         Terms {
             class: self.config.classes.log_class(),

@@ -453,7 +453,7 @@ fn slopes_of(reactions: __m512, elastics: __m512) -> __m512i {
     _mm512_ternarylogic_epi32::<SELECT>(upper, lower, _mm512_set1_epi32(UPPER_HALF))
 }
 
-/// What stands in the lower half adds less than a hundredth.
+/// Takes the lower half as it stands: it adds less than a hundredth.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn reaction_of(slopes: __m512i) -> __m512 {
@@ -776,7 +776,7 @@ fn store_pairs(pairs: &mut Pairs, rates: __m512, slopes: __m512i) {
     }
 }
 
-/// The same as `deliver` of such pairs, in the places of those that were fetched from there.
+/// Delivers such pairs as `deliver` does, in the places of those that were fetched from there.
 #[inline(always)]
 fn deliver_pairs(from: &Pairs, mates: &Cells, pairs: &mut [Pairs]) {
     let from = from.0.as_ptr().cast::<u64>();

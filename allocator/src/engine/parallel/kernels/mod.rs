@@ -108,7 +108,7 @@ impl Side<'_> {
     }
 }
 
-/// What of its elasticity a flow at its demand has at a price that is the share `nearness` of its knee: all just
+/// Share of its elasticity that a flow at its demand has at a price that is the share `nearness` of its knee: all just
 /// below it, and next to nothing far inside its demand. Not nothing: a link on which all flows are that far
 /// inside, and are still too many, finds the price at which they react from the knees that its sums then have.
 #[inline(always)]
