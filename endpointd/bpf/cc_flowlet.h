@@ -40,6 +40,7 @@ static __noinline void report(struct tcp_sock *tp)
 	use_count = load(&slot->owner) >> 32;
 	slot->met_pass = load(&shared.pass);
 	slot->limited_ns = 0;
+	slot->rests_ns = 0;
 	slot->sent_bytes = 0;
 	slot->acked_bytes = 0;
 	*(volatile __u64 *)&slot->owner = owner_word(use_count, SLOT_ACTIVE);
@@ -88,7 +89,9 @@ static __noinline void begin_flowlet(struct tcp_sock *tp)
 		if (slot && swap_owner(slot, owner_word(flow->use_count, SLOT_IDLE),
 				       owner_word(flow->use_count, SLOT_ACTIVE))) {
 			flow->flags &= ~FLOW_STALLED;
-			emit(tp, flow->slot - 1, flow->use_count, RW_EVENT_RESUME, 0);
+			if (!slot->rests_ns || load(&slot->ended) == owner_word(flow->use_count, 1))
+				emit(tp, flow->slot - 1, flow->use_count, RW_EVENT_RESUME, 0);
+			slot->rests_ns = 0;
 			return;
 		}
 		/* User space has ended the flowlet and taken the slot. */
@@ -123,7 +126,11 @@ static __noinline void end_flowlet(struct tcp_sock *tp)
 		}
 		return;
 	}
-	emit(tp, flow->slot - 1, use_count, RW_EVENT_IDLE, 0);
+	/* A watched flow uses little, in small writes maybe: user space sees it rest when it looks at its use. */
+	if ((flow->flags & FLOW_LEASED) && load(&slot->watched) == owner_word(use_count, 1))
+		slot->rests_ns = tp->tcp_clock_cache;
+	else
+		emit(tp, flow->slot - 1, use_count, RW_EVENT_IDLE, 0);
 }
 
 static __noinline void stall(struct tcp_sock *tp)

@@ -83,7 +83,9 @@ struct rw_slot {
 	__u64 limited_ns;
 	/* The newest pass that met the socket, or during which the slot was taken. */
 	__u64 met_pass;
-	__u64 unused[2];
+	/* Since when the flowlet rests without an IDLE, since it is watched; 0: it does not. */
+	__u64 rests_ns;
+	__u64 unused;
 };
 _Static_assert(sizeof(struct rw_slot) == 128, "two cache lines");
 

@@ -285,6 +285,8 @@ impl Daemon {
     }
 
     fn on_timeout(&mut self) {
+        // What ends a pause may wait in the ring: a late timer must not find the pause too long.
+        self.on_kernel_events();
         let now_ns = clock::now_ns();
         self.session.on_timeout(now_ns);
         self.link.on_timeout(now_ns);
@@ -298,7 +300,6 @@ impl Daemon {
             .next_timeout()
             .is_some_and(|at_ns| at_ns <= now_ns)
         {
-            self.on_kernel_events();
             self.refresh_cgroups_if_due(now_ns);
         }
     }

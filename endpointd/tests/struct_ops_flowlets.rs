@@ -16,7 +16,7 @@ use netns::echo::{Client, Echo, get_max_pacing, set_max_pacing};
 use netns::tries::{best_of_three, ensure_within};
 use netns::{LEFT_V4, LEFT_V6, Pair, RIGHT_V4, RIGHT_V6, sleep};
 use nix::sys::socket::{setsockopt, sockopt};
-use ratewright_endpointd::backend::{Conn, FlowEventKind, FlowFacts, PacingBackend};
+use ratewright_endpointd::backend::{Conn, FlowEvent, FlowEventKind, FlowFacts, PacingBackend};
 use ratewright_endpointd::clock::now_ns;
 
 fn kinds(driver: &Driver) -> (usize, usize, usize, usize) {
@@ -148,6 +148,64 @@ fn a_pause_is_idle_and_resume_until_the_daemon_ends_the_flowlet() {
     });
     assert_eq!(kinds(&driver), (1, 5, 4, 0));
     let conn = driver.events[0].conn;
+    driver.backend.clear(conn).expect("clear");
+    client.exchange(LARGE);
+    driver.until("a new start", |events| {
+        let starts = events
+            .iter()
+            .filter(|event| matches!(event.kind, FlowEventKind::Start(_)));
+        (starts.count() == 2).then_some(())
+    });
+}
+
+/// An application that writes in small pieces costs no event per write once its demand is known: its use shows that
+/// it rests, and for how long.
+#[test]
+fn a_watched_flowlet_rests_and_goes_on_without_a_word() {
+    let pair = Pair::new();
+    let mut driver = Driver::open(&pair);
+    let echo = Echo::start(&pair.right, RIGHT_V4, LARGE);
+    let mut client = Client::connect(echo.address);
+    client.stream.write_all(&[5; LARGE / 2]).expect("write");
+    let conn = driver.started();
+    driver.set(conn, 100, FOREVER_NS);
+    driver.backend.watch(conn);
+    client
+        .stream
+        .write_all(&[5; LARGE - LARGE / 2])
+        .expect("write");
+    client.stream.read_exact(&mut [0]).expect("answer");
+    // The rate comes into force with an acknowledgement, and the flowlet may have paused before.
+    client.exchange(LARGE);
+    driver.until("the rate", |events| {
+        let paced = |event: &&FlowEvent| matches!(event.kind, FlowEventKind::FirstPaced { .. });
+        events.iter().find(paced).map(|_| ())
+    });
+    driver.backend.watch(conn);
+    driver.poll();
+    let before = driver.events.len();
+    for _ in 0..100 {
+        client.stream.write_all(&[5; LARGE / 100]).expect("write");
+        sleep(Duration::from_micros(500));
+    }
+    client.stream.read_exact(&mut [0]).expect("answer");
+    sleep(Duration::from_millis(20));
+    let rested_since = now_ns() - 20_000_000;
+    driver.poll();
+    // The pause before them was told of, and so is its end.
+    let kinds: Vec<_> = driver.events[before..]
+        .iter()
+        .map(|event| &event.kind)
+        .collect();
+    assert_eq!(kinds, [&FlowEventKind::Resume]);
+    let mut usages = Vec::new();
+    driver.backend.usage(now_ns(), &mut usages);
+    assert_eq!(usages.len(), 1);
+    assert!(
+        (1..=rested_since).contains(&usages[0].rests_ns),
+        "{usages:?}"
+    );
+    // The daemon ends it, and the next large write is another flowlet.
     driver.backend.clear(conn).expect("clear");
     client.exchange(LARGE);
     driver.until("a new start", |events| {

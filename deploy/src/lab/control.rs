@@ -244,8 +244,7 @@ impl Control {
     }
 
     /// As [`Control::first_paced_us`], of one host's daemon, oldest first.
-    #[must_use]
-    pub fn first_paced_us_of(&self, host: usize) -> Vec<f64> {
+    fn first_paced_us_of(&self, host: usize) -> Vec<f64> {
         admin::get(&self.admin(&format!("h{}", host + 1)), "/first-paced")
             .ok()
             .and_then(|body| serde_json::from_str(&body).ok())

@@ -76,10 +76,6 @@ const ROWS: &[(&str, Show)] = &[
     ("rise of demand to 5 % of fair, p99", |f| {
         f.rise_ms.map(|r| format!("{:.2} ms", r.p99))
     }),
-    ("300 starts at once: first rate p50", |f| {
-        f.first_rate_300_us
-            .map(|p| format!("{:.2} ms", p.p50 / 1e3))
-    }),
     ("rate of long flows of weight 1", |f| rate(f, 0)),
     ("rate of long flows of weight 2", |f| rate(f, 1)),
     ("rate of long flows of weight 4", |f| rate(f, 2)),

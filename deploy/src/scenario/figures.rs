@@ -54,9 +54,6 @@ pub struct Figures {
     /// From a rise of demand until the rate is within 5 % of fair (use).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rise_ms: Option<Rise>,
-    /// First rates of 300 connections that start at once on one host (use).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub first_rate_300_us: Option<FirstPaced>,
     /// The reader's rate around a receiver's stall, for the picture (use).
     #[serde(skip)]
     pub courses: Courses,

@@ -7,7 +7,6 @@
 //! | redistribution | four of five flows go to a receiver that is stopped, loses power, or reads slowly |
 //! | on and off | a source that sends its fair share 10 ms long and rests 10 ms; 1 ms and 3 ms |
 //! | rise | an application that wrote little writes as much as it can |
-//! | starts | 300 connections start at once on one host |
 //!
 //! All flows of a case leave one host, whose uplink is the bottleneck.
 
@@ -16,7 +15,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use nix::sys::signal::Signal;
 
-use super::figures::{Figures, FirstPaced, round};
+use super::figures::{Figures, round};
 use super::{Outcome, Phase, with_offload};
 use crate::clock::{NS_PER_MS, NS_PER_S, now_ns};
 use crate::lab::Lab;
@@ -56,8 +55,6 @@ const SLOW_READ_BPS: u64 = 1_000_000;
 const ON_OFF_MS: [(u64, u64); 2] = [(10, 10), (1, 3)];
 /// Bulk flows beside the source that comes and goes.
 const BULK_BESIDE: usize = 3;
-const STARTS: usize = 300;
-const START_BYTES: u64 = 100_000;
 
 const LEAD_NS: u64 = 100 * NS_PER_MS;
 const REST_NS: u64 = 300 * NS_PER_MS;
@@ -157,7 +154,6 @@ struct Measured {
     stalls: Vec<(Stall, Option<f64>)>,
     on_off: Vec<(usize, f64)>,
     rises_ms: Vec<f64>,
-    first_us: Vec<f64>,
     lost: usize,
     courses: Courses,
 }
@@ -204,14 +200,13 @@ pub fn run(lab: &Lab) -> Result<Outcome> {
     }
     let v6 = lab.options.family().each()[0];
     type Case = fn(&mut Contender, &Lab, bool) -> Result<()>;
-    let cases: [(&str, Case); 7] = [
+    let cases: [(&str, Case); 6] = [
         ("one of 50 downloads is read", Contender::reader),
         ("bulk beside small writes", Contender::bulk),
         ("receivers that stop using their share", Contender::stalls),
         ("10 ms on, 10 ms off", |c, lab, v6| c.on_off(lab, v6, 0)),
         ("1 ms on, 3 ms off", |c, lab, v6| c.on_off(lab, v6, 1)),
         ("demand that rises", Contender::rises),
-        ("300 starts at once", Contender::starts),
     ];
     for run in 0..usize::from(lab.options.runs()) {
         for (name, case) in cases {
@@ -447,47 +442,6 @@ impl Contender {
         Ok(())
     }
 
-    fn starts(&mut self, lab: &Lab, v6: bool) -> Result<()> {
-        let before = self.first_paced_us(SERVER).len();
-        let start_ns = now_ns() + 2 * LEAD_NS;
-        let mut flows = Vec::new();
-        for i in 0..STARTS {
-            let to = 1 + i % (HOSTS - 1);
-            flows.push(self.site.flow(FlowSpec {
-                label: format!("h{}", to + 1),
-                from: SERVER,
-                to,
-                port: FIRST_PORT,
-                v6,
-                start_ns,
-                connect_ns: None,
-                end: End::Bytes(START_BYTES),
-                behaviour: Behaviour::default(),
-            })?);
-        }
-        if !self.site.wait_flows(lab, DRAIN_PATIENCE)? {
-            let recording = self.site.recording.lock();
-            self.measured.lost += flows
-                .iter()
-                .filter(|flow| recording.flows[*flow].ended_ns.is_none())
-                .count();
-        }
-        // Daemons report in batches.
-        lab.sleep_until(now_ns() + REST_NS)?;
-        let all = self.first_paced_us(SERVER);
-        self.measured
-            .first_us
-            .extend(all.get(before.min(all.len())..).unwrap_or_default());
-        Ok(())
-    }
-
-    fn first_paced_us(&self, host: usize) -> Vec<f64> {
-        self.control
-            .as_ref()
-            .map(|control| control.first_paced_us_of(host))
-            .unwrap_or_default()
-    }
-
     fn wait_ended(&mut self, lab: &Lab, flow: u32) -> Result<()> {
         let recording = self.site.recording.clone();
         let ended = lab.wait_for(DRAIN_PATIENCE, || {
@@ -581,7 +535,6 @@ impl Contender {
                     p99: round(p99),
                     count: measured.rises_ms.len(),
                 }),
-            first_rate_300_us: FirstPaced::of(&measured.first_us),
             connections_lost: Some(measured.lost),
             courses: measured.courses,
             ..Figures::default()
@@ -589,7 +542,7 @@ impl Contender {
         Phase {
             figures,
             recording,
-            first_paced_us: measured.first_us,
+            first_paced_us: Vec::new(),
         }
     }
 }

@@ -474,6 +474,7 @@ impl SlotTable {
                 sent_bytes: word(STATE_SENT),
                 acked_bytes: word(STATE_ACKED),
                 limited_ns: state.limited_ns,
+                rests_ns: 0,
             });
         }
     }

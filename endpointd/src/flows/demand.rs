@@ -15,7 +15,8 @@
 //! which changes all the time costs few messages.
 //!
 //! A lowered flow holds little, so pauses of up to [`LOWERED_GAP_NS`] do not end it: an application that writes in
-//! small pieces is one flowlet, though it waits for a processor now and then.
+//! small pieces is one flowlet, though it waits for a processor now and then. Its pauses are seen when its use is
+//! looked at, and not told one by one.
 //!
 //! A flow of which nothing was acknowledged for [`STALL_NS`] is over as far as the allocator is concerned.
 
@@ -159,6 +160,7 @@ mod tests {
             sent_bytes,
             acked_bytes: sent_bytes,
             limited_ns,
+            rests_ns: 0,
         }
     }
 

@@ -47,6 +47,12 @@ impl FlowBook {
         let Some(flowlet) = record.and_then(|record| record.flowlet.as_mut()) else {
             return;
         };
+        if usage.rests_ns > 0
+            && now_ns.saturating_sub(usage.rests_ns) >= flowlet.gap_ns(self.idle_gap_ns)
+        {
+            self.end_flowlet(slot, true);
+            return;
+        }
         // Without a rate that holds, the kernel measures nothing.
         let Some(rate) = flowlet
             .rate

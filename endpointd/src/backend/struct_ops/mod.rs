@@ -228,7 +228,8 @@ impl StructOps {
                 Some((use_count, Some(state)))
                     if use_count == conn.use_count && state != SlotState::Free =>
                 {
-                    Some(state == SlotState::Idle)
+                    let silent = slots.usage(conn).is_some_and(|usage| usage.rests_ns > 0);
+                    Some(state == SlotState::Idle && !silent)
                 }
                 _ => None,
             });

@@ -152,12 +152,14 @@ impl SlotTable {
             self.word(conn.slot, field)
                 .map(|word| word.load(Ordering::Acquire))
         };
-        // SAFETY: as for `owner`, in all three.
+        // SAFETY: as for `owner`.
         let sent_bytes = read(|slot| unsafe { &raw mut (*slot).sent_bytes })?;
         // SAFETY: as above.
         let acked_bytes = read(|slot| unsafe { &raw mut (*slot).acked_bytes })?;
         // SAFETY: as above.
         let limited_ns = read(|slot| unsafe { &raw mut (*slot).limited_ns })?;
+        // SAFETY: as above.
+        let rests_ns = read(|slot| unsafe { &raw mut (*slot).rests_ns })?;
         // Read last: what was read is this connection's if the slot still is.
         let (use_count, _) = self.owner_of(conn.slot)?;
         (use_count == conn.use_count).then_some(Usage {
@@ -165,6 +167,7 @@ impl SlotTable {
             sent_bytes,
             acked_bytes,
             limited_ns,
+            rests_ns,
         })
     }
 
