@@ -13,6 +13,8 @@
 
 /* Ticks of about 17 ms. */
 #define TICK_SHIFT 24
+/* IDLE is sent this often at most, and not at all of a watched flowlet. */
+#define IDLE_EVERY_NS 1000000
 
 /* Takes a slot and reports the flowlet. */
 static __noinline void report(struct tcp_sock *tp)
@@ -41,6 +43,7 @@ static __noinline void report(struct tcp_sock *tp)
 	slot->met_pass = load(&shared.pass);
 	slot->limited_ns = 0;
 	slot->rests_ns = 0;
+	slot->idle_ns = 0;
 	slot->sent_bytes = 0;
 	slot->acked_bytes = 0;
 	*(volatile __u64 *)&slot->owner = owner_word(use_count, SLOT_ACTIVE);
@@ -106,6 +109,7 @@ static __noinline void end_flowlet(struct tcp_sock *tp)
 {
 	struct rw_flow *flow = flow_of(tp);
 	__u32 use_count = flow->use_count;
+	__u64 now = tp->tcp_clock_cache;
 	struct rw_slot *slot;
 
 	flow->flags &= ~FLOW_ACTIVE;
@@ -126,11 +130,17 @@ static __noinline void end_flowlet(struct tcp_sock *tp)
 		}
 		return;
 	}
-	/* A watched flow uses little, in small writes maybe: user space sees it rest when it looks at its use. */
-	if ((flow->flags & FLOW_LEASED) && load(&slot->watched) == owner_word(use_count, 1))
-		slot->rests_ns = tp->tcp_clock_cache;
-	else
-		emit(tp, flow->slot - 1, use_count, RW_EVENT_IDLE, 0);
+	/*
+	 * A flow in small writes, and a fast one that its application cannot keep busy, rests for a moment
+	 * thousands of times a second: user space sees that when it looks at the flow's use.
+	 */
+	if ((flow->flags & FLOW_LEASED) && (load(&slot->watched) == owner_word(use_count, 1) ||
+					    now - slot->idle_ns < IDLE_EVERY_NS)) {
+		slot->rests_ns = now;
+		return;
+	}
+	slot->idle_ns = now;
+	emit(tp, flow->slot - 1, use_count, RW_EVENT_IDLE, 0);
 }
 
 static __noinline void stall(struct tcp_sock *tp)

@@ -83,9 +83,10 @@ struct rw_slot {
 	__u64 limited_ns;
 	/* The newest pass that met the socket, or during which the slot was taken. */
 	__u64 met_pass;
-	/* Since when the flowlet rests without an IDLE, since it is watched; 0: it does not. */
+	/* Since when the flowlet rests without an IDLE; 0: it does not. */
 	__u64 rests_ns;
-	__u64 unused;
+	/* When IDLE was last sent. */
+	__u64 idle_ns;
 };
 _Static_assert(sizeof(struct rw_slot) == 128, "two cache lines");
 

@@ -192,6 +192,8 @@ void BPF_PROG(rw_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 	if ((flow->flags & FLOW_LEASED) && is_paceable(flow))
 		return;
 	cubictcp_cong_avoid(sk, ack, acked);
+	/* Grown by what was delivered before the look above: the next hook may come with nothing more delivered. */
+	see_cwnd(tp, flow);
 }
 
 SEC("struct_ops/pkts_acked")

@@ -113,8 +113,9 @@ pub struct Usage {
     pub acked_bytes: u64,
     /// When the rate, and nothing else, last kept the connection from sending; 0: never.
     pub limited_ns: u64,
-    /// Since when a [watched](PacingBackend::watch) connection has nothing to send and no
-    /// [`Idle`](FlowEventKind::Idle) said so; 0: it has, or one said so.
+    /// Since when the connection has nothing to send and no [`Idle`](FlowEventKind::Idle) said so, which is
+    /// left out of [watched](PacingBackend::watch) connections and within 1 ms of another; 0: it has, or
+    /// one said so.
     pub rests_ns: u64,
 }
 
