@@ -194,6 +194,11 @@ static __noinline void new_rate(struct tcp_sock *tp, __u64 wire)
 	flow->flags |= FLOW_LEASED;
 }
 
+static __always_inline __u32 in_flight(struct tcp_sock *tp)
+{
+	return tp->packets_out - tp->sacked_out - tp->lost_out + tp->retrans_out;
+}
+
 /* The most bytes that the device takes at once. */
 static __always_inline __u64 largest_burst(struct tcp_sock *tp)
 {
@@ -212,11 +217,10 @@ static __always_inline __u64 largest_burst(struct tcp_sock *tp)
 static __always_inline bool is_limited(struct tcp_sock *tp)
 {
 	__u32 mss = tp->mss_cache;
-	__u32 in_flight = tp->packets_out - tp->sacked_out - tp->lost_out + tp->retrans_out;
 	__s32 room = tp->snd_una + tp->snd_wnd - tp->snd_nxt;
 
 	return tp->write_seq - tp->snd_nxt >= mss && room >= (__s32)mss &&
-	       in_flight < tp->snd_cwnd && may_set_cwnd(tp);
+	       in_flight(tp) < tp->snd_cwnd && may_set_cwnd(tp);
 }
 
 /* The maximum that makes the flow send what `payload` allows, in spite of late timers. */
@@ -296,12 +300,54 @@ static __always_inline bool is_leased(const struct rw_flow *flow, const struct r
 	return *wire && now < (common > expires ? common : expires);
 }
 
+/*
+ * Whether the flow runs in bursts of its own: half the longest that is allowed holds at least one of the
+ * device. A maximum of the application's, and a queue that paces (fq), keep their pacing.
+ */
+static __always_inline bool runs_in_bursts(struct tcp_sock *tp, const struct rw_flow *flow)
+{
+	__u64 half = flow->payload_bytes_per_s * (max_burst_ns / 2) / NSEC_PER_SEC;
+
+	return largest_burst(tp) <= half && flow->own_max == NO_MAXIMUM && may_set_cwnd(tp) &&
+	       ((struct sock *)tp)->sk_pacing_status != RW_SK_PACING_FQ;
+}
+
+/*
+ * One timer for several bursts of the device. A flow that is not ahead of its rate sends, without pacing, what
+ * it is behind and half a burst more: the window bounds that, whatever runs afterwards. One that is ahead
+ * waits for half a burst, by a pacing rate that makes one burst of the device take that long.
+ */
+static __always_inline void run_in_bursts(struct tcp_sock *tp, struct rw_flow *flow,
+					  const struct rw_slot *slot)
+{
+	struct sock *sk = (struct sock *)tp;
+	__u64 payload = flow->payload_bytes_per_s, burst = largest_burst(tp);
+	__s64 behind = slot->behind_ns;
+	__u32 allowed;
+
+	cap(tp, burst * NSEC_PER_SEC / (max_burst_ns / 2 + burst * NSEC_PER_SEC / payload));
+	open_cwnd(tp, flow);
+	if (behind < 0) {
+		sk->sk_pacing_status = RW_SK_PACING_NEEDED;
+		return;
+	}
+	if (behind > BEHIND_MAX_NS)
+		behind = BEHIND_MAX_NS;
+	sk->sk_pacing_status = RW_SK_PACING_NONE;
+	allowed = in_flight(tp) +
+		  segments(payload, (behind + max_burst_ns / 2) / 1000, tp->mss_cache);
+	if (allowed < tp->snd_cwnd)
+		tp->snd_cwnd = allowed;
+	see_cwnd(tp, flow);
+}
+
 /* Applies what user space says about the flow's rate, and notes its use. */
 static __always_inline void refresh(struct tcp_sock *tp, struct rw_flow *flow)
 {
+	struct sock *sk = (struct sock *)tp;
 	struct rw_slot *slot;
 	__u64 now = tp->tcp_clock_cache;
-	__u64 wire, owed;
+	__u64 wire, owed, rate;
 	bool limited;
 
 	if (!flow->slot) {
@@ -338,9 +384,16 @@ static __always_inline void refresh(struct tcp_sock *tp, struct rw_flow *flow)
 	limited = is_limited(tp);
 	note_use(tp, flow, slot, now, limited);
 	if (is_paceable(flow)) {
-		cap(tp, catch_up(tp, flow, slot, now, limited));
-		if (may_set_cwnd(tp))
-			open_cwnd(tp, flow);
+		rate = catch_up(tp, flow, slot, now, limited);
+		if (runs_in_bursts(tp, flow)) {
+			run_in_bursts(tp, flow, slot);
+		} else {
+			cap(tp, rate);
+			if (sk->sk_pacing_status == RW_SK_PACING_NONE)
+				sk->sk_pacing_status = RW_SK_PACING_NEEDED;
+			if (may_set_cwnd(tp))
+				open_cwnd(tp, flow);
+		}
 	}
 	if (!(flow->flags & FLOW_FIRST_PACED)) {
 		struct rw_cold *rare = bpf_sk_storage_get(&cold, tp, NULL, 0);

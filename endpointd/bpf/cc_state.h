@@ -18,6 +18,8 @@
 /* Set before loading. */
 const volatile __u64 min_flowlet_bytes = 15000;
 const volatile __u32 max_flows = 1;
+/* The most that a fast flow sends at once, in time at its rate. */
+const volatile __u64 max_burst_ns = 500000;
 const volatile __u32 netns_inum = 0;
 const volatile char cc_name[RW_TCP_CA_NAME_MAX] = "rw";
 /* What sockets without a remembered congestion control go back to. */

@@ -33,6 +33,7 @@ typedef _Bool bool;
 /* net/sock.h */
 #define RW_SK_PACING_NONE 0
 #define RW_SK_PACING_NEEDED 1
+#define RW_SK_PACING_FQ 2
 
 enum tcp_ca_event {
 	CA_EVENT_TX_START,

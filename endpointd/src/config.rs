@@ -165,6 +165,9 @@ pub struct PacingConfig {
     pub backend: BackendChoice,
     /// A flowlet is reported once this many bytes of it were written; smaller ones never cost a message.
     pub min_flowlet_bytes: u64,
+    /// The most that a fast flow sends at once, in time at its rate; 0: what the device takes at once
+    /// (struct_ops).
+    pub max_burst_us: u64,
     /// A flowlet ends when its socket had nothing to send for this long.
     pub idle_gap_us: u64,
     /// Whether a flow's demand is what it was measured to use; without, flows hold what they do not use.
@@ -186,6 +189,7 @@ impl Default for PacingConfig {
         Self {
             backend: BackendChoice::Auto,
             min_flowlet_bytes: 15_000,
+            max_burst_us: 500,
             idle_gap_us: 1_000,
             measure_demand: true,
             max_flows: 16_384,
@@ -337,6 +341,7 @@ impl Config {
                 0,
                 1 << 40,
             ),
+            ("pacing.max_burst_us", self.pacing.max_burst_us, 0, 1_000),
             (
                 "pacing.max_flows",
                 u64::from(self.pacing.max_flows),
@@ -409,6 +414,7 @@ impl Config {
                 .unwrap_or_else(|| instance_name(&self.host)),
             max_flows: pacing.max_flows,
             min_flowlet_bytes: pacing.min_flowlet_bytes,
+            max_burst_ns: pacing.max_burst_us * 1_000,
             cgroup: pacing.cgroup.clone(),
             device: pacing.device.clone(),
             take_over: pacing.take_over,

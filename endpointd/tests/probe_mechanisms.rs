@@ -64,6 +64,7 @@ fn the_back_end_that_was_asked_for_is_opened() {
         instance: pair.tag.clone(),
         max_flows: 16,
         min_flowlet_bytes: 15_000,
+        max_burst_ns: 500_000,
         cgroup: None,
         device: Some("v0".to_owned()),
         take_over: false,

@@ -109,6 +109,27 @@ fn single_segments_keep_to_their_rate_in_spite_of_late_timers() {
     });
 }
 
+/// Above 2 Gbit/s one timer serves several bursts of the device: the rate is no other for it, nor is the next,
+/// slower one's.
+#[test]
+fn a_fast_flow_keeps_its_rate_in_longer_bursts() {
+    const STEPS: [(u64, u64); 3] = [(3_000, 800), (6_000, 800), (500, 800)];
+    best_of_three(|| {
+        let (begins, trace) = run_steps(RIGHT_V4, &STEPS);
+        for (index, (mbit, _)) in STEPS.iter().enumerate() {
+            let (from, to) = (begins[index] + 100 * MS, begins[index + 1]);
+            let share = |payload| payload * WIRE_V4 / (mbit * MBIT) as f64;
+            let mean = share(payload_rate_bps(&trace, from, to));
+            let settled = share(settled_rate_bps(&trace, from, to));
+            println!("{mbit} Mbit/s: {settled:.4} of the rate (mean {mean:.4})");
+            assert!(mean < 1.01, "{mbit} Mbit/s is exceeded: {mean:.4} of it");
+            // A guest's processor may be busy with other work.
+            ensure!(settled > 0.9, "{mbit} Mbit/s: {settled:.4} of it");
+        }
+        Ok(())
+    });
+}
+
 /// A segment of a slow flow takes 2.4 ms at 5 Mbit/s, so that is the coarsest that a reaction can be.
 #[test]
 fn changes_of_rate_are_seen_by_the_receiver_within_milliseconds() {

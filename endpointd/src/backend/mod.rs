@@ -176,6 +176,9 @@ pub struct BackendConfig {
     pub max_flows: u32,
     /// A flowlet is reported once this many bytes of it were written.
     pub min_flowlet_bytes: u64,
+    /// The most that a fast flow sends at once, in time at its rate; 0: what the device takes at once
+    /// (struct_ops).
+    pub max_burst_ns: u64,
     /// cgroup v2 directory whose sockets are paced (sock_ops).
     pub cgroup: Option<std::path::PathBuf>,
     /// Network device whose egress is paced (tc_htb).

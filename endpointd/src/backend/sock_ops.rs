@@ -327,6 +327,7 @@ impl SockOps {
             instance,
             max_flows: 1,
             min_flowlet_bytes: 1,
+            max_burst_ns: 0,
             cgroup: Some(cgroup.0.clone()),
             device: None,
             take_over: false,

@@ -43,6 +43,7 @@ pub fn config(pair: &Pair) -> BackendConfig {
         instance: pair.tag.clone(),
         max_flows: 1024,
         min_flowlet_bytes: 15_000,
+        max_burst_ns: 500_000,
         cgroup: None,
         device: Some("v0".to_owned()),
         take_over: true,

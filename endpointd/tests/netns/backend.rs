@@ -18,6 +18,7 @@ pub fn config(tag: &str) -> BackendConfig {
         instance: tag.to_owned(),
         max_flows: 1024,
         min_flowlet_bytes: 15_000,
+        max_burst_ns: 500_000,
         cgroup: None,
         device: None,
         take_over: true,

@@ -126,6 +126,7 @@ fn configure(
         .ok_or_else(|| unavailable("no read-only data"))?;
     rodata.min_flowlet_bytes = config.min_flowlet_bytes.max(1);
     rodata.max_flows = config.max_flows;
+    rodata.max_burst_ns = config.max_burst_ns;
     rodata.netns_inum = netns_inode()?;
     rodata.cc_name = kernel_name(name);
     rodata.default_cc = kernel_name(&original.default_cc);

@@ -143,6 +143,7 @@ impl StructOps {
             instance: format!("p{}", std::process::id() % 10_000_000),
             max_flows: 1,
             min_flowlet_bytes: 1,
+            max_burst_ns: 0,
             cgroup: None,
             device: None,
             take_over: false,
