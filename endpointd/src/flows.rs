@@ -10,7 +10,7 @@
 //! flowlet (flowtune §5.1: the module reports when a socket buffer goes from empty to non-empty and
 //! back; the gap keeps a chatty socket from costing two messages per write).
 //!
-//! Bounded: one entry per slot of the back end's table, one timer entry per flowlet.
+//! Bounded: one entry per slot of the back end's table, two timer entries per flowlet at most.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -124,8 +124,8 @@ struct Entry {
     newest: Option<u32>,
     /// Whether that connection has closed.
     closed: bool,
-    /// Whether the slot has an entry in the timer heap.
-    in_heap: bool,
+    /// When the slot's entry in the timer heap is due, if it has one that counts.
+    timer_ns: Option<u64>,
     record: Option<Record>,
 }
 
@@ -171,7 +171,7 @@ impl FlowBook {
             rated: 0,
             measures_demand: true,
             usage_due_ns: 0,
-            lowerings_left: 0,
+            lowerings_left: usage::LOWERINGS_PER_S,
             lowerings_since_ns: 0,
         }
     }
@@ -288,10 +288,11 @@ impl FlowBook {
         };
         flowlet.phase = Phase::Idle { since_ns: at_ns };
         let gap_ns = flowlet.gap_ns(self.idle_gap_ns);
-        if !entry.in_heap {
-            entry.in_heap = true;
-            self.idle
-                .push(Reverse((at_ns.saturating_add(gap_ns), slot.0)));
+        let due_ns = at_ns.saturating_add(gap_ns);
+        // A later one was set for a pause that a lowered demand let be longer.
+        if entry.timer_ns.is_none_or(|timer_ns| timer_ns > due_ns) {
+            entry.timer_ns = Some(due_ns);
+            self.idle.push(Reverse((due_ns, slot.0)));
         }
     }
 
@@ -309,7 +310,10 @@ impl FlowBook {
             }
             self.idle.pop();
             let entry = &mut self.entries[slot as usize];
-            entry.in_heap = false;
+            if entry.timer_ns != Some(at_ns) {
+                continue;
+            }
+            entry.timer_ns = None;
             let idle = entry
                 .record
                 .as_ref()
@@ -320,7 +324,7 @@ impl FlowBook {
             };
             let due_ns = since_ns.saturating_add(gap_ns);
             if due_ns > now_ns {
-                entry.in_heap = true;
+                entry.timer_ns = Some(due_ns);
                 self.idle.push(Reverse((due_ns, slot)));
             } else {
                 self.end_flowlet(Slot(slot), true);

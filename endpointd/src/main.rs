@@ -275,16 +275,17 @@ fn probe_table(results: &[ProbeResult]) -> String {
         .map(|result| result.kind);
     let mut table = format!(
         "{:<12} {:<7} {:<7} {}\n",
-        "mechanism", "usable", "chosen", "why not"
+        "mechanism", "usable", "chosen", "remarks"
     );
     let yes = |condition: bool| if condition { "yes" } else { "no" };
     for result in results {
+        let taken = result.taken.as_deref().filter(|_| result.usable);
         let line = format!(
             "{:<12} {:<7} {:<7} {}",
             backend_name(result.kind),
             yes(result.usable),
             yes(chosen == Some(result.kind)),
-            result.reasons.join("; ")
+            taken.map_or_else(|| result.reasons.join("; "), str::to_owned)
         );
         table += line.trim_end();
         table.push('\n');

@@ -49,6 +49,8 @@ fn this_kernel_has_all_three_and_the_trial_leaves_nothing() {
         assert_eq!(result.usable, result.reasons.is_empty(), "{result:?}");
         assert!(result.usable, "{result:?}");
     }
+    let taken = results[0].taken.as_deref().expect("the member is named");
+    assert!(taken.contains("cwnd_event"), "{taken}");
     assert_eq!(traces(), before);
     assert!(
         !pair.left.run("tc qdisc show dev v0").contains("htb"),

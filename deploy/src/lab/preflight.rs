@@ -136,7 +136,7 @@ fn probe(binaries: &Binaries) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Reads the table that `ratewright-endpointd probe` prints: mechanism, usable, chosen, why not.
+/// Reads the table that `ratewright-endpointd probe` prints: mechanism, usable, chosen, remarks.
 fn usable(table: &str, backend: Backend) -> Result<(), String> {
     let rows: Vec<Vec<&str>> = table
         .lines()
@@ -171,7 +171,7 @@ fn usable(table: &str, backend: Backend) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    const TABLE: &str = "mechanism    usable  chosen  why not\n\
+    const TABLE: &str = "mechanism    usable  chosen  remarks\n\
                          struct_ops   no      no      no BTF in this kernel\n\
                          sock_ops     yes     yes     \n";
 

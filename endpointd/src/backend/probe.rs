@@ -15,6 +15,8 @@ pub struct ProbeResult {
     pub usable: bool,
     /// Why not, and what to do about it; empty if usable.
     pub reasons: Vec<String>,
+    /// What a usable mechanism takes where kernels differ.
+    pub taken: Option<String>,
 }
 
 /// Tries every mechanism, the one that is preferred first. Touches no existing socket, cgroup or
@@ -26,7 +28,12 @@ pub struct ProbeResult {
 #[must_use]
 pub fn probe() -> Vec<ProbeResult> {
     vec![
-        result(BackendKind::StructOps, StructOps::probe()),
+        ProbeResult {
+            taken: StructOps::tx_start()
+                .ok()
+                .map(|hook| format!("flowlets begin by {} of tcp_congestion_ops", hook.member())),
+            ..result(BackendKind::StructOps, StructOps::probe())
+        },
         result(BackendKind::SockOps, SockOps::probe()),
         result(BackendKind::TcHtb, TcHtb::probe()),
     ]
@@ -37,6 +44,7 @@ fn result(kind: BackendKind, tried: Result<(), BackendError>) -> ProbeResult {
         kind,
         usable: tried.is_ok(),
         reasons: tried.err().iter().map(plain_reason).collect(),
+        taken: None,
     }
 }
 

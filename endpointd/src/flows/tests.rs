@@ -2,6 +2,7 @@
 
 mod changes;
 mod random;
+mod uses;
 
 use std::net::IpAddr;
 

@@ -9,7 +9,7 @@ const LOOK_EVERY_NS: u64 = 20_000_000;
 /// or so much more rarely for each flow with a rate, that looking costs a core little.
 const LOOK_PER_FLOW_NS: u64 = 5_000;
 /// Demands that are lowered in a second at most. A demand is only raised that was lowered before.
-const LOWERINGS_PER_S: u32 = 4_096;
+pub(super) const LOWERINGS_PER_S: u32 = 4_096;
 
 impl FlowBook {
     /// Whether flows' demands are measured; without, a flow's demand is what policy and its application say.

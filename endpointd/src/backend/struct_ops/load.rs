@@ -146,6 +146,17 @@ pub enum TxStart {
     CwndEventTxStart,
 }
 
+impl TxStart {
+    /// The member of `tcp_congestion_ops`.
+    #[must_use]
+    pub fn member(self) -> &'static str {
+        match self {
+            TxStart::CwndEvent => OPTIONAL_MEMBERS[0],
+            TxStart::CwndEventTxStart => OPTIONAL_MEMBERS[1],
+        }
+    }
+}
+
 /// The program's members of `tcp_congestion_ops` that only some kernels have.
 const OPTIONAL_MEMBERS: [&str; 2] = ["cwnd_event", "cwnd_event_tx_start"];
 

@@ -1,0 +1,230 @@
+//! Demands that follow use: when flowlets end, and what telling the allocator costs.
+
+use super::*;
+use crate::backend::Usage;
+
+const MS: u64 = 1_000_000;
+const MBIT: u64 = 1_000_000;
+
+fn usage(conn: Conn, sent_bytes: u64) -> Usage {
+    Usage {
+        conn,
+        sent_bytes,
+        acked_bytes: sent_bytes,
+        limited_ns: 0,
+        rests_ns: 0,
+    }
+}
+
+/// A flow that used a tenth of its rate in two windows, and so was lowered by 60 ms.
+fn lowered(book: &mut FlowBook) -> FlowId {
+    let flow = start(book, conn(0, 0), "10.0.2.1").flow();
+    book.on_rate(0, flow, 100 * MBIT, 10_000 * MS);
+    for at_ms in [0, 20, 40, 60] {
+        book.on_usage(at_ms * MS, &[usage(conn(0, 0), at_ms * 1_250)]);
+    }
+    let told: Vec<_> = actions(book);
+    let Some(FlowAction::Start(last)) = told.last() else {
+        panic!("{told:?}")
+    };
+    assert_eq!(last.demand(), RateCode::encode(11_250_000));
+    assert!(told.contains(&FlowAction::Watch(conn(0, 0))));
+    flow
+}
+
+#[test]
+fn a_lowered_flowlet_outlives_short_pauses_and_a_raised_one_does_not() {
+    let mut book = established("");
+    let flow = lowered(&mut book);
+    event(&mut book, conn(0, 0), 100 * MS, FlowEventKind::Idle);
+    book.on_timeout(140 * MS);
+    event(&mut book, conn(0, 0), 140 * MS, FlowEventKind::Resume);
+    event(&mut book, conn(0, 0), 141 * MS, FlowEventKind::Limited);
+    let told = actions(&mut book);
+    assert!(
+        matches!(told[..], [FlowAction::Start(raised)] if raised.demand().is_none()),
+        "{told:?}"
+    );
+    // The timer of the pause before is not due yet: this one's gap is the usual one.
+    event(&mut book, conn(0, 0), 142 * MS, FlowEventKind::Idle);
+    assert_eq!(book.next_timeout(), Some(142 * MS + GAP_NS));
+    book.on_timeout(142 * MS + GAP_NS);
+    assert_eq!(actions(&mut book)[0], FlowAction::End(flow));
+    // What is left of the earlier timer ends nothing.
+    let next = start(&mut book, conn(0, 0), "10.0.2.1").flow();
+    book.on_timeout(200 * MS);
+    assert_eq!(actions(&mut book), []);
+    assert_ne!(next, flow);
+}
+
+#[test]
+fn a_lowered_flowlet_that_rests_without_a_word_ends_at_a_look() {
+    let mut book = established("");
+    let flow = lowered(&mut book);
+    let resting = |at_ms: u64| Usage {
+        rests_ns: 70 * MS,
+        ..usage(conn(0, 0), at_ms * 1_250)
+    };
+    book.on_usage(100 * MS, &[resting(70)]);
+    assert_eq!(actions(&mut book), []);
+    book.on_usage(120 * MS, &[resting(70)]);
+    assert_eq!(
+        actions(&mut book),
+        [FlowAction::End(flow), FlowAction::Clear(conn(0, 0))]
+    );
+}
+
+/// A host of a web service for five seconds: what its daemon tells the allocator, records of flowlets that
+/// start, change and end.
+///
+/// Two thousand transfers a second of 15 kB to 1.5 MB (Pareto, α = 1.2, mean of 60 kB: the part of the
+/// papers' web workload that is reported at all) take most of a 10 Gbit/s link; a quarter of them come from an
+/// application that is slower than their rate. Beside them 64 connections stay open and alternate, every 50 to
+/// 500 ms, between a trickle and all that they are given.
+fn records(measures: bool) -> usize {
+    const STEP_NS: u64 = MS / 5;
+    const END_NS: u64 = 5_000 * MS;
+    const RATE_BPS: u64 = 500 * MBIT;
+    const SLOTS: u32 = 512;
+    const CHATTY: u32 = 64;
+
+    struct Sender {
+        use_count: u32,
+        flow: Option<FlowId>,
+        left_bytes: u64,
+        application_bps: u64,
+        sent_bytes: u64,
+        turns_ns: u64,
+        told_bps: u64,
+        watched: bool,
+        limited_ns: u64,
+    }
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut uniform = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 11) as f64 / (1_u64 << 53) as f64
+    };
+    let mut book = FlowBook::new(SLOTS, GAP_NS, Policy::default());
+    book.set_measures_demand(measures);
+    book.on_established(usual(), false);
+    let mut senders: Vec<Option<Sender>> = (0..SLOTS).map(|_| None).collect();
+    let mut uses = vec![0_u32; SLOTS as usize];
+    let mut told = 0;
+    let mut next_arrival_ns = 0;
+    for now_ns in (0..END_NS).step_by(STEP_NS as usize) {
+        let mut begin = |slot: u32, left_bytes, application_bps, turns_ns, book: &mut FlowBook| {
+            let use_count = uses[slot as usize];
+            uses[slot as usize] += 1;
+            let started = FlowEventKind::Start(facts("10.0.2.1", 80));
+            event(book, conn(slot, use_count), now_ns, started);
+            Some(Sender {
+                use_count,
+                flow: None,
+                left_bytes,
+                application_bps,
+                sent_bytes: 0,
+                turns_ns,
+                told_bps: RATE_BPS,
+                watched: false,
+                limited_ns: 0,
+            })
+        };
+        if now_ns == 0 {
+            for slot in 0..CHATTY {
+                senders[slot as usize] = begin(slot, u64::MAX / 16, 2 * MBIT, 0, &mut book);
+            }
+        }
+        while next_arrival_ns <= now_ns {
+            next_arrival_ns += (-uniform().ln() * 500_000.0) as u64;
+            let size = (15_000.0 / uniform().powf(1.0 / 1.2)).min(1_500_000.0);
+            let slow = uniform() < 0.25;
+            let share = if slow { 0.05 + 0.95 * uniform() } else { 10.0 };
+            if let Some(slot) = (CHATTY..SLOTS).find(|slot| senders[*slot as usize].is_none()) {
+                let bps = (share * RATE_BPS as f64) as u64;
+                senders[slot as usize] = begin(slot, size as u64, bps, u64::MAX, &mut book);
+            }
+        }
+        for (slot, entry) in (0..).zip(&mut senders) {
+            let Some(sender) = entry else { continue };
+            if sender.turns_ns <= now_ns {
+                let busy = sender.application_bps > RATE_BPS;
+                sender.application_bps = if busy { 2 * MBIT } else { 2 * RATE_BPS };
+                sender.turns_ns = now_ns + 50 * MS + (uniform() * 450.0) as u64 * MS;
+            }
+            let connection = conn(slot, sender.use_count);
+            let bps = sender.application_bps.min(sender.told_bps);
+            let bytes = (bps * STEP_NS / 8_000_000_000).min(sender.left_bytes);
+            sender.sent_bytes += bytes;
+            sender.left_bytes -= bytes;
+            if sender.application_bps > sender.told_bps {
+                sender.limited_ns = now_ns;
+                if std::mem::take(&mut sender.watched) {
+                    event(&mut book, connection, now_ns, FlowEventKind::Limited);
+                }
+            }
+            if sender.left_bytes == 0 {
+                event(&mut book, connection, now_ns, FlowEventKind::Idle);
+                event(&mut book, connection, now_ns, FlowEventKind::Close);
+                *entry = None;
+            }
+        }
+        book.on_timeout(now_ns);
+        if book.next_usage_ns().is_some_and(|due_ns| due_ns <= now_ns) {
+            let usages: Vec<_> = (0..)
+                .zip(&senders)
+                .filter_map(|(slot, sender)| {
+                    let sender = sender.as_ref().filter(|sender| sender.flow.is_some())?;
+                    Some(Usage {
+                        limited_ns: sender.limited_ns,
+                        ..usage(conn(slot, sender.use_count), sender.sent_bytes)
+                    })
+                })
+                .collect();
+            book.on_usage(now_ns, &usages);
+        }
+        // The allocator answers at once, with the demand or the flow's share.
+        while let Some(action) = book.poll_action() {
+            match action {
+                FlowAction::Start(record) => {
+                    told += 1;
+                    let wants = record.demand();
+                    let bps = if wants.is_none() {
+                        RATE_BPS
+                    } else {
+                        wants.decode().min(RATE_BPS)
+                    };
+                    if let Some(sender) = &mut senders[record.flow().slot() as usize] {
+                        sender.flow = Some(record.flow());
+                        sender.told_bps = bps;
+                    }
+                    book.on_rate(now_ns, record.flow(), bps, now_ns + LEASE_NS);
+                }
+                FlowAction::End(_) => told += 1,
+                FlowAction::Watch(connection) => {
+                    if let Some(sender) = &mut senders[connection.slot.0 as usize] {
+                        sender.watched = sender.use_count == connection.use_count;
+                    }
+                }
+                _ => {}
+            }
+        }
+        book.on_renewed(now_ns + LEASE_NS);
+    }
+    told
+}
+
+/// Demands travel in the records of starts, so their number is what they cost.
+#[test]
+fn measured_demands_cost_less_than_half_of_what_starts_and_ends_do() {
+    let (without, with) = (records(false), records(true));
+    let growth = with as f64 / without as f64;
+    println!("{without} records without demands, {with} with: {growth:.3}");
+    assert!(without > 10_000);
+    assert!(with > without, "nothing was lowered");
+    assert!(
+        growth < 1.5,
+        "{without} records without demands, {with} with"
+    );
+}
