@@ -36,7 +36,8 @@
 //!   7.5 γ, and shrinks by 0.6, down to γ, when the sign flips (5). With γ = 0.4 and paths of up to
 //!   six links the shortest step is within the bound of local stability, g (1 + 6δ) < 2.
 //! - Where all flows are far inside their demands and still too many, the price is lifted to where
-//!   the first of them reacts.
+//!   the first of them reacts. Links that are lifted together share what a flow's path misses: did each lift it alone,
+//!   k links would charge k knees, fall back to where nobody reacts, and be lifted again, for ever.
 //!
 //! Measured against plain NED (γ = 0.4) from cold prices: the largest number of iterations after
 //! which every rate stays within 10⁻⁴ of the optimum, over 30 random instances of 60 flows each with

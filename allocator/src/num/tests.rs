@@ -268,3 +268,36 @@ fn a_utility_of_ones_own() {
     }
     assert!(close(rates[0], 1.0) && close(rates[1], 3.0), "{rates:?}");
 }
+
+/// Two flows have all their links in common, and their demands are a little more than these can carry. At the prices
+/// that there are, both are far inside their demands, so all links lift theirs at once.
+#[test]
+fn links_that_lift_their_prices_together_come_to_rest() {
+    for links in 1..=6u32 {
+        for small in [0.05, 0.3, 0.45] {
+            for missing in [0.02, 0.2, 0.9] {
+                let path: Vec<u32> = (0..links).collect();
+                let demands = [1.0 - small, small];
+                let capacity = 1.0 - missing * small;
+                let owned = Owned::new(
+                    &vec![capacity; links as usize],
+                    &[(&path, demands[0]), (&path, demands[1])],
+                );
+                let mut optimizer = GuardedNed::new(0.4, links as usize);
+                optimizer.warm_start(&vec![1e-3; links as usize]);
+                let mut rates = [0.0; 2];
+                let name = format!("{links} links, {demands:?} on {capacity}");
+                let rests =
+                    (0..1000).any(|_| optimizer.iterate(&owned.problem(), &mut rates) < 1e-10);
+                assert!(rests, "{name}: {rates:?}, prices {:?}", optimizer.prices());
+                // The smaller demand is below an equal share, the larger flow has the rest.
+                let equal = capacity / 2.0;
+                let smaller = demands[1].min(equal);
+                assert!(
+                    close(rates[0], capacity - smaller) && close(rates[1], smaller),
+                    "{name}: {rates:?}"
+                );
+            }
+        }
+    }
+}

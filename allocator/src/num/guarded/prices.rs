@@ -1,5 +1,7 @@
 //! The price updates of the guarded rule: the careful one, the quick one, the lift.
 
+use arrayvec::ArrayVec;
+
 use super::{FIRST_STEP, GuardedNed, Sums};
 use crate::num::{MAX_PATH_LINKS, Problem};
 
@@ -126,6 +128,8 @@ impl GuardedNed {
                 *price = next;
             } else if excess > 0.0 {
                 worst_excess = worst_excess.max(excess / capacity);
+                // A price that falls to where nobody reacts, and is lifted again, turns as any other does.
+                self.steps[link].excess = excess;
                 self.lifts.push((link as u32, f64::INFINITY));
             } else {
                 *price *= UNFELT_FALL;
@@ -136,15 +140,24 @@ impl GuardedNed {
 
     /// Lifts the price of overloaded links on which no flow reacts to where the first one does.
     /// Another walk over the flows, in the rare iteration that needs one.
+    ///
+    /// The lifted links of a path share what its flow's price misses: no flow comes further beyond its knee than
+    /// [`LIFT_BEYOND`], and the one that has the least to go for each of its links comes to its knee.
     pub(super) fn lift_prices(&mut self, problem: &Problem<'_>) {
         for s in 0..problem.flows.len() {
+            let lifted: ArrayVec<usize, MAX_PATH_LINKS> = problem.flows.paths[s]
+                .iter()
+                .filter_map(|link| self.lifts.binary_search_by_key(link, |&(l, _)| l).ok())
+                .collect();
+            if lifted.is_empty() {
+                continue;
+            }
             let knee = problem.flows.limits[s].knee;
-            for link in &problem.flows.paths[s] {
-                if let Ok(index) = self.lifts.binary_search_by_key(link, |&(l, _)| l) {
-                    let missing = (knee - problem.path_price(s, &self.prices)).max(0.0);
-                    let lift = &mut self.lifts[index].1;
-                    *lift = lift.min(missing + LIFT_BEYOND * knee);
-                }
+            let missing = (knee - problem.path_price(s, &self.prices)).max(0.0);
+            let share = (missing + LIFT_BEYOND * knee) / lifted.len() as f64;
+            for index in lifted {
+                let lift = &mut self.lifts[index].1;
+                *lift = lift.min(share);
             }
         }
         for &(link, lift) in &self.lifts {
