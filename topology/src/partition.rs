@@ -44,7 +44,7 @@ pub struct Partition {
 /// Why a topology cannot be cut into that many blocks.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PartitionError {
-    /// The diagonal aggregation works for powers of two only.
+    /// The blocks of the parallel engine are a power of two (flowtune §4).
     #[error("{blocks} blocks: the number of blocks must be a power of two; the nearest are {} and {}", prev_power_of_two(*.blocks), .blocks.next_power_of_two())]
     NotPowerOfTwo {
         /// What was asked for.

@@ -14,9 +14,11 @@
 //! | [`admin`] | HTTP for operators and monitoring |
 //! | [`daemon`], [`systemd`] | puts the parts together: start, reload, stop |
 //!
-//! Threads: the service thread (tokio, current-thread) does all I/O with hosts; the engine thread
-//! computes rates; the admin thread answers HTTP. A datagram goes transport → hub → event ring →
-//! engine → update ring → hub → transport without waiting for a timer anywhere.
+//! Threads: the service thread (tokio, current-thread) does QUIC and control streams; each shard of
+//! sealed datagrams has a thread with a port; the admin thread answers HTTP. One shard, the default,
+//! drives the engine itself. With several shards, or with QUIC alone, the engine has a thread of its
+//! own behind two rings. No datagram waits for a timer on its way to the engine and back. ARCHITECTURE.md
+//! has the table of threads.
 
 pub mod admin;
 pub mod admission;

@@ -1,4 +1,4 @@
-//! What the paper leaves open about its comparison of schemes (figures 12 to 15), and what is chosen
+//! What the paper leaves open about its comparison of schemes (figures 9 to 15), and what is chosen
 //! here: every choice has a key, so that what it moves can be measured
 //! (`simfabric reproduce flowtune H --set KEY=VALUE`).
 

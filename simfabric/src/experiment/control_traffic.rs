@@ -8,8 +8,8 @@
 //! allocator NIC can update 89 servers" (§6) out of 1.12 %.
 //!
 //! [`packet_level`] runs every data packet too. [`fluid`] takes the data plane of
-//! [`crate::control::fluid`] for the same arrivals, with the same sessions, datagrams and engine: it is
-//! what figure 11 is compared with, and what a quick look at a large network can use.
+//! [`crate::control::fluid`] for the same arrivals, with the same sessions, datagrams and engine; tests
+//! hold both against each other.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! The service thread: the QUIC endpoint, the hub and the engine's rings, on one current-thread runtime.
+//! The service: the QUIC endpoint and the control streams on one current-thread runtime, sealed datagrams on
+//! threads of their own, and the hub and the engine that both use.
 //!
 //! | module | what |
 //! |---|---|
@@ -12,9 +13,10 @@
 //! | [`engine_link`] | the engine as seen from here |
 //! | `inline` | the engine on the thread of the one shard that there is |
 //!
-//! A datagram is handed to the hub in its connection's task, which pushes the events to the engine
-//! and wakes it. The engine's wake-up runs the rates' task, which sends each touched session its
-//! datagrams. Neither waits for a timer. Timeouts of all sessions share one wheel and one timer.
+//! A QUIC datagram is handed to the hub in its connection's task, a sealed one by its shard's thread. Where the
+//! engine has a thread of its own, the hub's events are pushed to it and wake it, and its wake-up runs
+//! the rates' task, which sends each touched session its datagrams. Neither waits for a timer. Timeouts
+//! of all sessions share one wheel.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;

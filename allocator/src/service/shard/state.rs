@@ -1,7 +1,9 @@
-//! What the service thread's tasks share: the hub, the engine's rings, the connections, the timers.
+//! State that the service thread's tasks and the shards' threads share: the hub, the engine's rings,
+//! the connections, the timers.
 //!
-//! Everything runs on one thread; the lock is never contended. It is a lock and not a `RefCell` so
-//! that tasks can be spawned on the runtime itself, whose wake-ups cost no system call.
+//! One lock guards it. The service thread takes it for QUIC and control streams, each shard's thread to hand
+//! in what it has opened and to take out what is to be sealed. Nobody holds it while a shard makes a system
+//! call or seals, or while the engine iterates. With QUIC alone there is one thread, and no contention.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -91,7 +93,7 @@ struct PendingChange {
 /// Takes what came of a notification.
 pub(super) type ChangeReply = oneshot::Sender<Result<TopologyReport, TopologyChangeError>>;
 
-/// Everything of the service thread.
+/// Hub, engine and connections of the service; see the module.
 pub(super) struct State {
     pub(super) hub: Hub,
     pub(super) engine: EngineLink,
