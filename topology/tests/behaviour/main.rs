@@ -7,5 +7,6 @@ mod nets;
 mod partition;
 mod paths;
 mod pictures;
+mod reference_page;
 mod round_trip;
 mod spreading;
