@@ -1,4 +1,4 @@
-# `make lab` and `make test` are the two commands of the README; both set up what they need.
+# `make lab` and `make test` are the two commands of the README, `make check` is for every save; all set up what they need.
 CARGO ?= cargo
 # Where cargo puts what it builds (CARGO_TARGET_DIR, or target/).
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -9,7 +9,10 @@ FUZZ_SECONDS ?= 15
 export CARGO_INCREMENTAL ?= 0
 ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: lab test test-dpdk reproduce require-root setup setup-test mutants build fmt clippy doc deny nextest memcheck asan instructions fuzz bench clean-lab
+# Their lib tests need neither root nor network namespaces.
+LIBRARIES := $(addprefix -p ratewright-,topology proto common dpdk allocator endpointd simfabric lab)
+
+.PHONY: lab check test test-dpdk reproduce require-root setup setup-check setup-test mutants build fmt clippy prose test-lib doc deny nextest memcheck asan instructions fuzz bench clean-lab
 
 ## lab: set up, build, and run the fairness scenario (SCENARIO=coflow|failover|mixed|use|starts|links|safety for the others)
 lab: build
@@ -18,9 +21,12 @@ lab: build
 build: setup
 	$(CARGO) build --locked -p ratewright-allocator -p ratewright-endpointd -p ratewright-lab --bins
 
-## test: set up, then format, clippy, docs, licences, all tests, valgrind on the parallel engine (memory,
+## check: format, clippy, prose, lib tests: no root, no network namespaces
+check: setup-check fmt clippy prose test-lib
+
+## test: set up, then format, clippy, prose, docs, licences, all tests, valgrind on the parallel engine (memory,
 ## instruction counts), a short fuzz run
-test: require-root setup-test fmt clippy doc deny nextest reproduce memcheck instructions fuzz
+test: require-root setup-test fmt clippy prose doc deny nextest reproduce memcheck instructions fuzz
 
 ## test-dpdk: install libdpdk, then lint and test everything that the feature `dpdk` adds
 test-dpdk: require-root
@@ -42,13 +48,23 @@ require-root:
 setup:
 	@scripts/setup.sh run
 
+setup-check:
+	@scripts/setup.sh check
+
 setup-test:
 	@scripts/setup.sh test
 
-fmt: setup-test
+fmt: setup-check
 	$(CARGO) fmt --all --check
 
-clippy: setup-test
+## prose: line lengths, sentences, doc comments' first words, dead links
+prose: setup-check
+	scripts/prose.py
+
+test-lib: setup-check
+	$(CARGO) nextest run --locked --lib $(LIBRARIES)
+
+clippy: setup-check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 
 doc: setup-test

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs what a build, the lab and the tests need on Debian or Ubuntu; does nothing where it is there.
-# usage: scripts/setup.sh [run|test|dpdk|mutants]
-#   run: build and lab; test: also the test tools; dpdk: also what the feature `dpdk` is built with;
-#   mutants: also the test tools and cargo-mutants
+# usage: scripts/setup.sh [run|check|test|dpdk|mutants]
+#   run: build and lab; check: also what `make check` needs; test: also the test tools; dpdk: also what
+#   the feature `dpdk` is built with; mutants: also the test tools and cargo-mutants
 set -euo pipefail
 what=${1:-run}
 
@@ -28,6 +28,9 @@ need linux-libc-dev test -e /usr/include/linux/bpf.h
 need protobuf-compiler command -v protoc
 need iproute2       command -v tc
 need git            command -v git
+if [ "$what" != run ]; then
+  need python3      command -v python3
+fi
 if [ "$what" = test ]; then
   need valgrind     command -v valgrind
   need libc6-dbg    test -d /usr/lib/debug/.build-id
@@ -53,7 +56,8 @@ fi
 
 if [ "$what" != run ]; then
   # Built once, kept by cargo in its own bin folder.
-  tools=(cargo-nextest cargo-deny)
+  tools=(cargo-nextest)
+  [ "$what" = check ] || tools+=(cargo-deny)
   [ "$what" != mutants ] || tools+=(cargo-mutants)
   for tool in "${tools[@]}"; do
     if ! command -v "$tool" >/dev/null && [ ! -x "${CARGO_HOME:-$HOME/.cargo}/bin/$tool" ]; then
