@@ -126,7 +126,7 @@ def check_lengths(path, text):
         prose = plain(" ".join(lines))
         prose = re.sub(r"^\s*([-*+]|\d+\.)\s+", "", prose)
         paragraphs.append((len(prose.split()), first))
-        for sentence in re.split(r"(?<=[.!?:;])\s+(?=[A-Z0-9`(])", prose):
+        for sentence in re.split(r"(?<=[.!?])\s+(?=[A-Z0-9`(])", prose):
             sentences.append((len(sentence.split()), first))
     for what, values in (("paragraph", paragraphs), ("sentence", sentences)):
         most_p90, most = bounds[what]
