@@ -72,8 +72,8 @@ pub(super) struct RowTerms {
     pub(super) weight: Vec<Lanes>,
     /// See [`Knee`].
     pub(super) knee: Vec<Lanes>,
-    /// In Gbit/s. Walks do not look at it: what of it counts is in the knee.
-    demand: Vec<Lanes>,
+    /// In Gbit/s, infinite for flows without one.
+    pub(super) demand: Vec<Lanes>,
 }
 
 /// Those of the flows of a FlowBlock.

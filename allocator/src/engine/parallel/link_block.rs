@@ -69,12 +69,15 @@ impl Sums {
         if std::mem::replace(&mut self.has_elastic, true) {
             return;
         }
-        self.elastic.clear();
-        if self.empty {
-            let tables = self.load.len();
-            self.elastic.resize(tables, [Lanes::default(); TABLE_LANES]);
+        let zero = [Lanes::default(); TABLE_LANES];
+        if !self.empty {
+            self.elastic.clone_from(&self.load);
+        } else if self.stale {
+            // Overwritten or cleared as the others are.
+            self.elastic.resize(self.load.len(), zero);
         } else {
-            self.elastic.extend_from_slice(&self.load);
+            self.elastic.clear();
+            self.elastic.resize(self.load.len(), zero);
         }
     }
 
@@ -89,6 +92,9 @@ impl Sums {
         if std::mem::take(&mut self.stale) {
             self.load.fill([Lanes::default(); TABLE_LANES]);
             self.reaction.fill([Lanes::default(); TABLE_LANES]);
+            if self.has_elastic {
+                self.elastic.fill([Lanes::default(); TABLE_LANES]);
+            }
         }
     }
 

@@ -138,10 +138,10 @@ pub(super) struct Scratch {
     pub(super) moved: Vec<u16>,
     /// The same by joint row.
     pub(super) joint_moved: Vec<u16>,
-    /// By place among the rows of a table: reactions and elastic rates of the flows, two in a word.
+    /// By place among the joint rows of a table: reactions and elastic rates of the flows, two in a word.
     pub(super) slopes: Vec<Words>,
-    /// The same with their rates, flow by flow: they wait here until they are moved, since what was just written in one
-    /// piece cannot be read in smaller ones without waiting.
+    /// By place among the downward rows of a table: the same with their rates, flow by flow. They wait here until they
+    /// are moved, since what was just written in one piece cannot be read in smaller ones without waiting.
     pub(super) answers: Vec<Pairs>,
 }
 
@@ -159,9 +159,11 @@ impl Scratch {
         if self.joint_moved.len() < joint {
             self.joint_moved.resize(joint, 0);
         }
-        if self.slopes.len() < down.max(joint) {
-            self.slopes.resize(down.max(joint), Words([0; LANES]));
-            self.answers.resize(down.max(joint), Pairs::default());
+        if self.slopes.len() < joint {
+            self.slopes.resize(joint, Words([0; LANES]));
+        }
+        if self.answers.len() < down {
+            self.answers.resize(down, Pairs::default());
         }
     }
 }

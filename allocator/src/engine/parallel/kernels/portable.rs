@@ -61,17 +61,32 @@ struct Answer {
     reaction: f32,
 }
 
-/// Weight and knee of a flow in a row.
+/// Weight, knee and demand of a flow in a row.
+#[derive(Clone, Copy)]
+struct FlowTerms {
+    weight: f32,
+    knee: Knee,
+    demand: f32,
+}
+
 #[inline(always)]
-fn terms_of(terms: Option<&RowTerms>, common_knee: f32, row: usize, lane: usize) -> (f32, Knee) {
+fn terms_of(terms: Option<&RowTerms>, common_knee: f32, row: usize, lane: usize) -> FlowTerms {
     match terms {
-        Some(terms) => (terms.weight[row].0[lane], Knee(terms.knee[row].0[lane])),
-        None => (1.0, Knee(common_knee)),
+        Some(terms) => FlowTerms {
+            weight: terms.weight[row].0[lane],
+            knee: Knee(terms.knee[row].0[lane]),
+            demand: terms.demand[row].0[lane],
+        },
+        None => FlowTerms {
+            weight: 1.0,
+            knee: Knee(common_knee),
+            demand: f32::INFINITY,
+        },
     }
 }
 
 #[inline(always)]
-fn answer((weight, knee): (f32, Knee), price: f32) -> Answer {
+fn answer(FlowTerms { weight, knee, .. }: FlowTerms, price: f32) -> Answer {
     let share = price.max(knee.price()).recip();
     let rate = weight * share;
     let elastic = if knee.is_of_demand() {
@@ -88,13 +103,8 @@ fn answer((weight, knee): (f32, Knee), price: f32) -> Answer {
 
 /// The rate that F-NORM leaves.
 #[inline(always)]
-fn fitting((weight, knee): (f32, Knee), rate: f32, room: f32) -> f32 {
-    let fits = rate * room;
-    if knee.is_of_demand() {
-        fits.min(weight / knee.price())
-    } else {
-        fits
-    }
+fn fitting(terms: FlowTerms, rate: f32, room: f32) -> f32 {
+    (rate * room).min(terms.demand)
 }
 
 /// Works on the rows for both racks.
@@ -102,7 +112,7 @@ fn fitting((weight, knee): (f32, Knee), rate: f32, room: f32) -> f32 {
 fn joint_rows<const CORES: bool>(
     pass: Pass,
     joint: &mut JointRows,
-    terms: impl Fn(usize, usize) -> (f32, Knee),
+    terms: impl Fn(usize, usize) -> FlowTerms,
     up: &mut Side<'_>,
     down: &mut Side<'_>,
     scratch: &mut Scratch,

@@ -6,7 +6,7 @@
 use std::arch::x86_64::*;
 
 use super::{
-    ALL_LANES, Pass, Registers, Scratch, Side, Terms, elastic_of, host_slots, increase, load,
+    ALL_LANES, Pass, Registers, Scratch, Side, Terms, add_elastic, host_slots, increase, load,
     load_words, of, of_mut, reaction_of, store, store_words,
 };
 use crate::engine::parallel::flow_block::FlowBlock;
@@ -15,7 +15,7 @@ use crate::engine::parallel::link_block::Sums;
 
 /// Works on every joint row of a FlowBlock.
 #[target_feature(enable = "avx512f")]
-pub(super) fn joint_rows<const PLAIN: bool>(
+pub(super) fn joint_rows<const PLAIN: bool, const DOT: bool>(
     pass: Pass,
     block: &mut FlowBlock,
     [up, down]: [&mut Side<'_>; 2],
@@ -46,7 +46,7 @@ pub(super) fn joint_rows<const PLAIN: bool>(
             (_, false, true) => rates!(true, false, PLAIN, true),
         }
         if pass.rates {
-            sums::<PLAIN>(joint, [&mut *up, &mut *down], table, scratch);
+            sums::<PLAIN, DOT>(joint, [&mut *up, &mut *down], table, scratch);
         }
     }
 }
@@ -111,7 +111,7 @@ fn rates<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool, const MOVI
 /// their sums stay in registers.
 #[inline(never)]
 #[target_feature(enable = "avx512f")]
-fn sums<const PLAIN: bool>(
+fn sums<const PLAIN: bool, const DOT: bool>(
     joint: &JointRows,
     [up, down]: [&mut Side<'_>; 2],
     table: usize,
@@ -150,7 +150,7 @@ fn sums<const PLAIN: bool>(
                         [
                             load,
                             _mm512_add_ps(sum, reaction_of(slope)),
-                            _mm512_add_ps(elastic, elastic_of(slope)),
+                            add_elastic::<DOT>(elastic, slope),
                         ]
                     };
                 }};
