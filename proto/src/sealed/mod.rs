@@ -88,6 +88,9 @@ pub enum OpenError {
     /// The tag does not fit: not sealed by the peer, or changed on the way.
     #[error("the tag does not fit")]
     Forged,
+    /// So many did not open that the session's keys are not to be relied on any more.
+    #[error("too many datagrams did not open under this session's keys")]
+    Spent,
 }
 
 /// Why nothing can be sealed.
@@ -207,6 +210,10 @@ counters! {
     old_key,
     /// Dropped: the tag does not fit.
     forged,
+    /// Dropped: too many were forged before it; the session goes on with QUIC.
+    spent,
+    /// Times that the socket could not be read.
+    receive_errors,
     /// Dropped: from an address that is not the session's.
     wrong_address,
 }
@@ -229,6 +236,7 @@ impl SealedCounters {
             OpenError::Replayed => &mut self.replayed,
             OpenError::OldKey => &mut self.old_key,
             OpenError::Forged => &mut self.forged,
+            OpenError::Spent => &mut self.spent,
         };
         *counter += 1;
     }
@@ -242,6 +250,7 @@ impl SealedCounters {
             + self.replayed
             + self.old_key
             + self.forged
+            + self.spent
             + self.wrong_address
     }
 }

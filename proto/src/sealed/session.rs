@@ -15,6 +15,10 @@ const OLD_KEY_DATAGRAMS: u64 = 1_024;
 /// (RFC 9001 §6.6).
 const MAX_KEY_DATAGRAMS: u64 = 1 << 23;
 
+/// Datagrams of a session that may fail to open, over all of its keys: the integrity limit of
+/// ChaCha20-Poly1305, and far below that of AES-GCM (RFC 9001 §6.6).
+const MAX_FORGED: u64 = 1 << 36;
+
 /// When keys are replaced, and with which cipher they are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SealedConfig {
@@ -24,6 +28,9 @@ pub struct SealedConfig {
     pub update_after_datagrams: u64,
     /// Bytes after which a direction's key is replaced.
     pub update_after_bytes: u64,
+    /// Datagrams that may fail to open, over all keys of a session, before none is opened any more; at
+    /// most 2^36.
+    pub max_forged: u64,
 }
 
 impl Default for SealedConfig {
@@ -32,6 +39,7 @@ impl Default for SealedConfig {
             cipher: Cipher::default(),
             update_after_datagrams: 1 << 22,
             update_after_bytes: 1 << 32,
+            max_forged: MAX_FORGED,
         }
     }
 }
@@ -68,6 +76,8 @@ struct Incoming {
     next: Key,
     next_secret: Secret,
     window: ReplayWindow,
+    /// Datagrams that did not open, under any key.
+    forged: u64,
 }
 
 /// A datagram that opened.
@@ -121,6 +131,7 @@ impl SealedSession {
                 next: next_secret.key(config.cipher),
                 next_secret,
                 window: ReplayWindow::default(),
+                forged: 0,
             },
             config,
         }
@@ -204,7 +215,7 @@ impl SealedSession {
     /// Opens a datagram in place and returns its plain text.
     ///
     /// # Errors
-    /// It is not to be trusted. Nothing has changed but the bytes in `sealed`.
+    /// It is not to be trusted. Nothing has changed but the bytes in `sealed`, and a count.
     pub fn open<'a>(&mut self, sealed: &'a mut [u8]) -> Result<&'a mut [u8], OpenError> {
         let header = SealedHeader::parse(sealed)?;
         self.open_as(header, sealed)
@@ -243,6 +254,9 @@ impl SealedSession {
             return Err(OpenError::UnknownSession);
         }
         let incoming = &mut self.incoming;
+        if incoming.forged >= self.config.max_forged.min(MAX_FORGED) {
+            return Err(OpenError::Spent);
+        }
         if !incoming.window.is_new(header.seq) {
             return Err(OpenError::Replayed);
         }
@@ -260,7 +274,10 @@ impl SealedSession {
         } else {
             &incoming.next
         };
-        let text = key.open(header.seq, &aad, text).ok_or(OpenError::Forged)?;
+        let Some(text) = key.open(header.seq, &aad, text) else {
+            incoming.forged += 1;
+            return Err(OpenError::Forged);
+        };
 
         if !current && !old {
             incoming.update(self.config.cipher, header.seq);

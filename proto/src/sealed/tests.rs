@@ -48,6 +48,39 @@ fn either_cipher_opens_in_both_directions_what_the_other_end_sealed() {
 }
 
 #[test]
+fn after_too_many_forgeries_nothing_opens_under_any_key() {
+    let (mut client, mut server) = pair_of(SealedConfig {
+        max_forged: 3,
+        ..SealedConfig::default()
+    });
+    for round in 0..3 {
+        // What opens in between, and another key, give no new attempts.
+        let good = seal(&mut client, b"good");
+        assert_eq!(
+            open(&mut server, &good).as_deref(),
+            Ok(&b"good"[..]),
+            "{round}"
+        );
+        // One that was seen before costs no attempt.
+        assert_eq!(open(&mut server, &good), Err(OpenError::Replayed));
+        client.request_key_update();
+        let back = seal(&mut server, b"");
+        open(&mut client, &back).expect("good");
+        let mut forged = seal(&mut client, b"forged");
+        *forged.last_mut().expect("a tag") ^= 1;
+        assert_eq!(open(&mut server, &forged), Err(OpenError::Forged));
+    }
+    let good = seal(&mut client, b"good");
+    assert_eq!(open(&mut server, &good), Err(OpenError::Spent));
+    client.request_key_update();
+    let newer = seal(&mut client, b"newer");
+    assert_eq!(open(&mut server, &newer), Err(OpenError::Spent));
+    // The other direction goes on: its keys are others.
+    let back = seal(&mut server, b"back");
+    assert_eq!(open(&mut client, &back).as_deref(), Ok(&b"back"[..]));
+}
+
+#[test]
 fn the_text_is_not_in_the_clear_and_no_two_datagrams_are_alike() {
     let (mut client, _) = pair();
     let text = b"a text that is long enough to be told from noise";

@@ -3,7 +3,9 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd as _;
+use std::time::Duration;
 
+use ratewright_common::log::Seldom;
 use ratewright_common::udp::{BATCH, BatchSocket, PacketPort as _, SendBatch};
 use ratewright_proto::control::SealedUdp;
 use ratewright_proto::sealed::{HEADER_BYTES, SealedConfig, SealedCounters, Secret};
@@ -49,6 +51,11 @@ impl SealedHosts {
     /// What hosts are offered.
     pub(super) fn offer(&self) -> SealedUdp {
         self.offer
+    }
+
+    /// The socket could not be read.
+    pub(super) fn count_receive_error(&mut self) {
+        self.counters.receive_errors += 1;
     }
 
     pub(super) fn counters(&self) -> &SealedCounters {
@@ -110,22 +117,87 @@ impl SealedHosts {
     }
 }
 
-/// Serves the socket until it is lost.
+/// Errors of the socket that are logged.
+static RECEIVE_ERRORS: Seldom = Seldom::new(Duration::from_secs(1));
+
+/// Time before a socket is read again that could not be: most such errors pass, and none is met ever faster.
+const AFTER_ERROR: Duration = Duration::from_millis(10);
+
+/// Serves the socket as long as the runtime watches it.
 pub(super) async fn serve(shared: Shared, watched: tokio::net::UdpSocket) -> io::Error {
+    let take = || {
+        let mut state = shared.lock();
+        let taken = state.take_sealed();
+        if taken.is_err() {
+            state.count_receive_error();
+        }
+        taken
+    };
+    serve_with(watched, take).await
+}
+
+/// Reads the socket by `take`, which says how many datagrams there were.
+async fn serve_with(
+    watched: tokio::net::UdpSocket,
+    mut take: impl FnMut() -> io::Result<usize>,
+) -> io::Error {
     loop {
         if let Err(error) = watched.readable().await {
             return error;
         }
         let received = watched.try_io(Interest::READABLE, || {
-            match shared.lock().take_sealed()? {
+            match take()? {
                 BATCH => Ok(()),
                 // It is empty: the next datagram makes it readable again.
                 _ => Err(io::ErrorKind::WouldBlock.into()),
             }
         });
         match received {
-            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return error,
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
+                if let Some(others) = RECEIVE_ERRORS.now() {
+                    tracing::warn!(%error, others, "cannot receive sealed datagrams; trying again");
+                }
+                tokio::time::sleep(AFTER_ERROR).await;
+            }
             _ => tokio::task::yield_now().await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_socket_that_cannot_be_read_is_read_again_after_a_pause() {
+        let socket = tokio::net::UdpSocket::bind("127.0.0.1:0").await;
+        let socket = socket.expect("a socket");
+        let to = socket.local_addr().expect("bound");
+        // Not taken out: the socket stays readable, as with an error that does not pass.
+        socket.send_to(b"one", to).await.expect("sent");
+        let reads = RefCell::new(Vec::new());
+        let take = || {
+            let mut reads = reads.borrow_mut();
+            reads.push(tokio::time::Instant::now());
+            if reads.len() <= 5 {
+                return Err(io::ErrorKind::OutOfMemory.into());
+            }
+            Ok(0)
+        };
+        let serving = serve_with(socket, take);
+        let read = async {
+            while reads.borrow().len() < 6 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::select! {
+            error = serving => panic!("gave up: {error}"),
+            () = read => {}
+        }
+        for two in reads.borrow()[..6].windows(2) {
+            assert!(two[1] - two[0] >= AFTER_ERROR, "it spins");
         }
     }
 }

@@ -188,6 +188,13 @@ impl State {
         }
     }
 
+    /// The socket of sealed datagrams could not be read.
+    pub(super) fn count_receive_error(&mut self) {
+        if let Some(sealed) = &mut self.sealed {
+            sealed.count_receive_error();
+        }
+    }
+
     /// Takes what sealed datagrams there are; returns how many.
     pub(super) fn take_sealed(&mut self) -> std::io::Result<usize> {
         let Some(mut sealed) = self.sealed.take() else {
