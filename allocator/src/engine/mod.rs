@@ -181,6 +181,12 @@ pub trait RateEngine: Send {
     /// Hands over every rate that has to be told, each flow at most once, and forgets them.
     fn drain_updates(&mut self, sink: &mut dyn FnMut(RateUpdate));
 
+    /// Hands over so many of them at most; true if there are more. The next iteration forgets those.
+    fn drain_some(&mut self, _most: usize, sink: &mut dyn FnMut(RateUpdate)) -> bool {
+        self.drain_updates(sink);
+        false
+    }
+
     /// The allocated load of every link after the last iteration, in bit/s, by link index.
     fn link_loads(&self, loads_bps: &mut Vec<f64>);
 

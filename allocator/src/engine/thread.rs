@@ -14,9 +14,27 @@ use rtrb::{Consumer, Producer, PushError, RingBuffer};
 use super::{EngineEvent, EngineStats, RateEngine, RateUpdate};
 
 mod driver;
+mod waiting;
 mod worker;
 
-pub use driver::{Driver, Snapshot};
+pub use driver::{Driver, RATES_AT_ONCE, Snapshot};
+
+/// Work that a driver has its engine take up before it iterates, and before anything else is looked at, in parts of
+/// a start's cost.
+pub const EVENTS_AT_ONCE: usize = 1 << 13;
+
+/// Cost of an event to an engine, in starts: a flow that takes another path is taken out of its row and put into
+/// another; before a link gets another capacity, all that waits to come into rows does, and the link's flows are looked at.
+#[must_use]
+pub fn cost_of(event: &EngineEvent) -> usize {
+    match event {
+        EngineEvent::Start(_) | EngineEvent::End(_) => 1,
+        EngineEvent::Reroute { .. } => 16,
+        EngineEvent::DropSession(_) => 64,
+        EngineEvent::Capacity { .. } => EVENTS_AT_ONCE / 4,
+        EngineEvent::Reset { .. } => EVENTS_AT_ONCE,
+    }
+}
 
 /// When the engine iterates while rates move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

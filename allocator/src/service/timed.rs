@@ -95,6 +95,10 @@ impl RateEngine for TimedEngine {
         self.inner.drain_updates(sink);
     }
 
+    fn drain_some(&mut self, most: usize, sink: &mut dyn FnMut(RateUpdate)) -> bool {
+        self.inner.drain_some(most, sink)
+    }
+
     fn link_loads(&self, loads_bps: &mut Vec<f64>) {
         self.inner.link_loads(loads_bps);
     }

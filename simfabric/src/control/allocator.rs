@@ -172,7 +172,7 @@ impl Allocator {
                             version: self.topology.epoch(),
                             ecmp_seed: self.topology.ecmp().seed,
                             ecmp_symmetric: self.topology.ecmp().symmetric,
-                            hosts: Vec::new(),
+                            ..TopologySnapshot::default()
                         }),
                         classes: Vec::new(),
                         threshold: self.threshold,

@@ -404,6 +404,23 @@ impl ParallelEngine {
         }
     }
 
+    /// Takes fewer rates than wait.
+    fn take_some_updates(&mut self, most: usize, sink: &mut dyn FnMut(RateUpdate)) {
+        let mut left = most;
+        for outbox in &self.shared.outboxes {
+            let moved = &mut lock(outbox).moved;
+            let rest = moved.len() - left.min(moved.len());
+            left -= moved.len() - rest;
+            for Moved { flow, rate } in moved.drain(rest..) {
+                sink(RateUpdate {
+                    key: self.directory.key(flow),
+                    rate_bps: f64::from(rate) * RATE_UNIT_BPS,
+                });
+            }
+        }
+        self.waiting -= most - left;
+    }
+
     /// Lets flows that start or end into rows and out of them.
     fn settle_rows(&mut self) {
         self.tidy_times = 0;
@@ -554,6 +571,18 @@ impl RateEngine for ParallelEngine {
     fn drain_updates(&mut self, sink: &mut dyn FnMut(RateUpdate)) {
         self.moved.drain(..).for_each(&mut *sink);
         self.take_updates(sink);
+    }
+
+    fn drain_some(&mut self, most: usize, sink: &mut dyn FnMut(RateUpdate)) -> bool {
+        let told = most.min(self.moved.len());
+        let rest = self.moved.len() - told;
+        self.moved.drain(rest..).for_each(&mut *sink);
+        if rest == 0 && most - told >= self.waiting {
+            self.take_updates(sink);
+            return false;
+        }
+        self.take_some_updates(most - told, sink);
+        true
     }
 
     fn link_loads(&self, loads_bps: &mut Vec<f64>) {

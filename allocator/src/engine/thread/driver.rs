@@ -5,12 +5,11 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use hdrhistogram::Histogram;
-use indexmap::IndexMap;
-use rustc_hash::FxBuildHasher;
 
 use super::LONG_PARK;
+use super::waiting::Waiting;
 use crate::engine::{
-    EngineError, EngineEvent, EngineStats, FlowKey, LinkLoad, RateEngine, RateUpdate, Survey, clock,
+    EngineError, EngineEvent, EngineStats, LinkLoad, RateEngine, RateUpdate, Survey, clock,
 };
 
 /// Links in a snapshot.
@@ -26,6 +25,8 @@ const FLOWS_AT_ONCE: usize = 32;
 const WINDOW: Duration = Duration::from_secs(5);
 /// Iterations longer than this count as this long.
 const LONGEST_NS: u64 = 60_000_000_000;
+/// Rates that are handed over in one go, since leases wait meanwhile: a millisecond or so.
+pub const RATES_AT_ONCE: usize = 1 << 12;
 /// Rates that found no room are offered again after this long by an engine that has settled.
 const RETRY_EVERY: Duration = Duration::from_millis(1);
 
@@ -42,7 +43,9 @@ pub struct Driver {
     engine: Box<dyn RateEngine>,
     snapshot: Snapshot,
     /// Newest rates that found no room, oldest first.
-    waiting: IndexMap<FlowKey, f64, FxBuildHasher>,
+    waiting: Waiting,
+    /// The engine has told a part of its rates only.
+    left: bool,
     stats: EngineStats,
     times: Times,
     published: Instant,
@@ -68,7 +71,8 @@ impl Driver {
         Self {
             engine,
             snapshot: Snapshot::default(),
-            waiting: IndexMap::default(),
+            waiting: Waiting::default(),
+            left: false,
             stats: EngineStats {
                 settled: true,
                 ..EngineStats::default()
@@ -102,16 +106,17 @@ impl Driver {
     pub fn apply(&mut self, event: EngineEvent) {
         match &event {
             EngineEvent::Start(spec) => {
-                self.waiting.swap_remove(&spec.key);
+                self.waiting.forget(spec.key);
             }
             EngineEvent::End(key) => {
-                self.waiting.swap_remove(key);
+                self.waiting.forget(*key);
             }
             EngineEvent::DropSession(session) => {
-                self.waiting.retain(|key, _| key.session() != *session);
+                self.waiting.forget_session(*session);
             }
             EngineEvent::Reset { .. } => {
                 self.waiting.clear();
+                self.left = false;
                 // Of other links.
                 self.survey.restart();
             }
@@ -136,6 +141,12 @@ impl Driver {
 
     /// One iteration. It counts from `began` on, when the events before it were begun with.
     pub fn iterate(&mut self, began: Instant) {
+        if std::mem::take(&mut self.left) {
+            // Only a caller that did not wait for them pays for all of them at once.
+            let (waiting, stats) = (&mut self.waiting, &mut self.stats);
+            let mut keep = |update| stats.updates_superseded += u64::from(waiting.put(update));
+            self.engine.drain_updates(&mut keep);
+        }
         let report = self.engine.iterate();
         self.stats.last_report = report;
         self.stats.settled = report.settled;
@@ -149,37 +160,33 @@ impl Driver {
     }
 
     /// Offers the rates that waited and those that moved to `take`, which says whether it has room. What it
-    /// does not take waits, the newest rate of each flow. Returns how many were taken.
+    /// does not take waits, the newest rate of each flow. Returns how many were taken. At most
+    /// [`RATES_AT_ONCE`] are looked at: while [`has_left`](Self::has_left), this is to be called again before the engine
+    /// iterates.
     pub fn hand_over(&mut self, mut take: impl FnMut(RateUpdate) -> bool) -> usize {
         let (waiting, stats) = (&mut self.waiting, &mut self.stats);
         let mut sent = 0;
         let mut room = true;
         if waiting.is_empty() {
-            self.engine.drain_updates(&mut |update| {
+            self.left = self.engine.drain_some(RATES_AT_ONCE, &mut |update| {
                 room = room && take(update);
                 if room {
                     sent += 1;
                 } else {
-                    waiting.insert(update.key, update.rate_bps);
+                    waiting.put(update);
                 }
             });
         } else {
-            self.engine.drain_updates(&mut |update| {
-                if waiting.insert(update.key, update.rate_bps).is_some() {
-                    stats.updates_superseded += 1;
-                }
+            self.left = self.engine.drain_some(RATES_AT_ONCE, &mut |update| {
+                stats.updates_superseded += u64::from(waiting.put(update));
             });
-            for (&key, &rate_bps) in waiting.iter() {
-                if !take(RateUpdate { key, rate_bps }) {
+            for _ in 0..RATES_AT_ONCE {
+                let Some(update) = waiting.first() else { break };
+                if !take(update) {
                     break;
                 }
+                waiting.forget(update.key);
                 sent += 1;
-            }
-            // Taking a part out numbers the rest anew.
-            if sent == waiting.len() {
-                waiting.clear();
-            } else if sent > 0 {
-                waiting.drain(..sent);
             }
         }
         if sent > 0 {
@@ -193,7 +200,13 @@ impl Driver {
     /// Whether rates wait that found no room.
     #[must_use]
     pub fn has_waiting(&self) -> bool {
-        !self.waiting.is_empty()
+        self.left || !self.waiting.is_empty()
+    }
+
+    /// True while the engine has rates to tell before it may iterate.
+    #[must_use]
+    pub fn has_left(&self) -> bool {
+        self.left
     }
 
     /// Publishes figures if it is time, after looking at every flow if it is time for that; at a few of them each
@@ -224,7 +237,7 @@ impl Driver {
         if !self.stats.settled {
             return PUBLISH_EVERY;
         }
-        match (self.waiting.is_empty(), self.stale) {
+        match (!self.has_waiting(), self.stale) {
             (false, _) => RETRY_EVERY,
             // Not yet: it comes back when the time is over.
             (true, true) if since < PUBLISH_EVERY => PUBLISH_EVERY - since,

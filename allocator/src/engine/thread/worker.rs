@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ratewright_common::sched;
 use rtrb::{Consumer, Producer};
 
-use super::{Driver, EngineThreadConfig, Interval, Shared};
+use super::{Driver, EVENTS_AT_ONCE, EngineThreadConfig, Interval, Shared, cost_of};
 use crate::engine::{EngineEvent, RateUpdate, affinity, clock};
 
 /// Shorter than others' slices, so that a start wakes the engine at once even on a busy core, and longer than
@@ -79,12 +79,13 @@ impl<W: Fn() + Send + 'static> Worker<W> {
 
     /// Applies what waits, iterates once, sends what moved.
     fn step(&mut self, now: Instant) {
-        // A bounded batch: a flood of events must not keep the iteration from happening.
-        for _ in 0..self.events.slots() {
-            match self.events.pop() {
-                Ok(event) => self.driver.apply(event),
-                Err(_) => break,
-            }
+        // A bounded batch: neither a flood of events nor a link's failure keeps the iteration from happening.
+        let mut cost = 0;
+        while cost < EVENTS_AT_ONCE
+            && let Ok(event) = self.events.pop()
+        {
+            cost += cost_of(&event);
+            self.driver.apply(event);
         }
         self.driver.iterate(now);
         self.send();
@@ -96,7 +97,14 @@ impl<W: Fn() + Send + 'static> Worker<W> {
     /// Sends what waited and what moved, as far as the ring has room.
     fn send(&mut self) {
         let updates = &mut self.updates;
-        if self.driver.hand_over(|update| updates.push(update).is_ok()) > 0 {
+        let mut sent = 0;
+        loop {
+            sent += self.driver.hand_over(|update| updates.push(update).is_ok());
+            if !self.driver.has_left() {
+                break;
+            }
+        }
+        if sent > 0 {
             (self.wake)();
         }
     }

@@ -268,5 +268,6 @@ pub(super) fn snapshot_of(topology: &Topology) -> TopologySnapshot {
                 prefixes: host.prefixes.clone(),
             })
             .collect(),
+        ..TopologySnapshot::default()
     }
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::engine_link::{Engine, EngineSignal, OnThread, dispose};
 use super::state::State;
+use crate::engine::thread::{EVENTS_AT_ONCE, cost_of};
 use crate::engine::{EngineEvent, RateUpdate, pin_current_thread};
 use crate::service::clock;
 
@@ -133,7 +134,11 @@ impl Inline {
         };
         // Ends alone wait for the iteration, or for a start that may come before it.
         let mut starts = false;
-        for event in self.events.drain(..) {
+        let mut cost = 0;
+        while cost < EVENTS_AT_ONCE
+            && let Some(event) = self.events.pop_front()
+        {
+            cost += cost_of(&event);
             starts |= matches!(event, EngineEvent::Start(_));
             engine.driver.apply(event);
         }
@@ -153,10 +158,12 @@ impl Inline {
         // Rates that are about to change again are worth few iterations: as many as keep each of them short. First
         // rates do not wait for them.
         let asked = self.asked && !(self.behind && now_ns < self.tick_ns);
-        let wants = asked || (!driver.is_settled() && self.tick_ns <= now_ns);
+        let left = driver.has_left();
+        let wants = left || asked || (!driver.is_settled() && self.tick_ns <= now_ns);
         // The sessions first: an engine that is faster than they are would only pile rates up. What was asked
         // does not wait for that.
-        let iterates = asked || (wants && self.rates.len() <= FEW_RATES);
+        // Rates of a whole network that are being taken over are taken over first, some each time.
+        let iterates = !left && (asked || (wants && self.rates.len() <= FEW_RATES));
         if iterates {
             self.asked = false;
             driver.iterate(clock::instant_at(now_ns));
@@ -166,7 +173,7 @@ impl Inline {
                 now_ns + engine.interval_ns.unwrap_or(0)
             };
         }
-        if iterates || (self.open && driver.has_waiting() && self.rates.is_empty()) {
+        if iterates || left || (self.open && driver.has_waiting() && self.rates.is_empty()) {
             // Many at a time where the engine has to keep some, which costs more the more often it is done.
             let open = self.open && (self.rates.len() <= FEW_RATES || !driver.has_waiting());
             let rates = &mut self.rates;
@@ -188,7 +195,11 @@ impl Inline {
 
     /// When there will be something to do if nothing comes.
     pub(super) fn wakes_ns(&self) -> Option<u64> {
-        if !self.rates.is_empty() || !self.events.is_empty() {
+        let left = self
+            .engine
+            .as_ref()
+            .is_some_and(|engine| engine.driver.has_left());
+        if left || !self.rates.is_empty() || !self.events.is_empty() {
             return Some(0);
         }
         let tick_ns = match &self.engine {

@@ -1,0 +1,67 @@
+use indexmap::IndexMap;
+use proptest::prelude::*;
+
+use super::*;
+
+#[derive(Debug, Clone)]
+enum Operation {
+    Put(u32, u32, u32),
+    Take,
+    Forget(u32, u32),
+    ForgetSession(u32),
+    Clear,
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    let flow = || (0..4_u32, 0..4_u32);
+    prop_oneof![
+        8 => (flow(), any::<u32>()).prop_map(|((session, flow), rate)| Operation::Put(session, flow, rate)),
+        4 => Just(Operation::Take),
+        2 => flow().prop_map(|(session, flow)| Operation::Forget(session, flow)),
+        1 => (0..4_u32).prop_map(Operation::ForgetSession),
+        1 => Just(Operation::Clear),
+    ]
+}
+
+proptest! {
+    /// The oracle keeps what waits in order, and looks at all of it for everything.
+    #[test]
+    fn rates_wait_in_order_and_the_newest_of_each_flow_counts(
+        operations in proptest::collection::vec(operation(), 0..200),
+    ) {
+        let mut waiting = Waiting::default();
+        let mut oracle: IndexMap<FlowKey, f64> = IndexMap::new();
+        for operation in operations {
+            match operation {
+                Operation::Put(session, flow, rate) => {
+                    let (key, rate_bps) = (FlowKey::new(session, flow), f64::from(rate));
+                    let superseded = oracle.insert(key, rate_bps).is_some();
+                    prop_assert_eq!(waiting.put(RateUpdate { key, rate_bps }), superseded);
+                }
+                Operation::Take => {
+                    let expected = oracle.shift_remove_index(0);
+                    let first = waiting.first();
+                    prop_assert_eq!(first.map(|first| (first.key, first.rate_bps)), expected);
+                    if let Some(first) = first {
+                        waiting.forget(first.key);
+                    }
+                }
+                Operation::Forget(session, flow) => {
+                    let key = FlowKey::new(session, flow);
+                    oracle.shift_remove(&key);
+                    waiting.forget(key);
+                }
+                Operation::ForgetSession(session) => {
+                    oracle.retain(|key, _| key.session() != session);
+                    waiting.forget_session(session);
+                }
+                Operation::Clear => {
+                    oracle.clear();
+                    waiting.clear();
+                }
+            }
+            prop_assert!(waiting.len() >= oracle.len());
+            prop_assert_eq!(waiting.first().is_none(), oracle.is_empty());
+        }
+    }
+}
