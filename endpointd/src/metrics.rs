@@ -105,7 +105,7 @@ fn publish_counters(status: &Status) {
     let flows: &FlowCounters = &status.counters;
     let backend = &status.backend_stats;
     let link = &status.link;
-    let table: [(&'static str, &'static str, u64); 36] = [
+    let table: [(&'static str, &'static str, u64); 37] = [
         (
             "flowlets_started_total",
             "Flowlets that began",
@@ -255,6 +255,11 @@ fn publish_counters(status: &Status) {
             "path_fallbacks_total",
             "Times that QUIC took over from sealed datagrams",
             link.path_fallbacks,
+        ),
+        (
+            "log_lines_dropped_total",
+            "Log lines that were dropped since nobody took them fast enough",
+            ratewright_common::log::lost_lines(),
         ),
         (
             "backend_errors_total",

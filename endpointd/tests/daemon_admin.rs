@@ -116,6 +116,7 @@ fn operators_see_the_state_and_set_the_log_level() {
             "ratewright_endpointd_session_established 1",
             "ratewright_endpointd_flowlets_started_total 1",
             "ratewright_endpointd_backend_adopted_total 3",
+            "ratewright_endpointd_log_lines_dropped_total 0",
             "ratewright_endpointd_first_paced_seconds_bucket{le=\"0.0002\"} 1",
             "ratewright_endpointd_first_paced_seconds_count 1",
             "# TYPE ratewright_endpointd_first_paced_seconds histogram",
