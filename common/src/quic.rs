@@ -23,6 +23,10 @@ use tokio::io::Interest;
 
 use crate::dscp::Dscp;
 
+use self::client::Attempts;
+
+pub mod client;
+
 /// An endpoint on `socket`, whose datagrams are marked with `dscp`. To be called on a tokio runtime.
 ///
 /// # Errors
@@ -33,12 +37,23 @@ pub fn endpoint(
     server: Option<ServerConfig>,
     dscp: Dscp,
 ) -> io::Result<Endpoint> {
+    endpoint_with(socket, settings, server, dscp, None)
+}
+
+fn endpoint_with(
+    socket: UdpSocket,
+    settings: EndpointConfig,
+    server: Option<ServerConfig>,
+    dscp: Dscp,
+    attempts: Option<Arc<Attempts>>,
+) -> io::Result<Endpoint> {
     dscp.mark(&socket)?;
     let state = UdpSocketState::new((&socket).into())?;
     let socket = Arc::new(MarkedSocket {
         segments: AtomicUsize::new(state.max_gso_segments()),
         state,
         io: tokio::net::UdpSocket::from_std(socket)?,
+        attempts,
     });
     Endpoint::new_with_abstract_socket(settings, server, socket, Arc::new(TokioRuntime))
 }
@@ -60,6 +75,8 @@ struct MarkedSocket {
     state: UdpSocketState,
     /// Datagrams per system call (`UDP_SEGMENT`).
     segments: AtomicUsize,
+    /// Wait for the first sign of a server.
+    attempts: Option<Arc<Attempts>>,
 }
 
 impl AsyncUdpSocket for MarkedSocket {
@@ -97,11 +114,23 @@ impl AsyncUdpSocket for MarkedSocket {
         meta: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
         loop {
-            ready!(self.io.poll_recv_ready(context))?;
+            let readable = self.io.poll_recv_ready(context);
+            if readable.is_pending()
+                && let Some(attempts) = &self.attempts
+            {
+                attempts.emptied();
+            }
+            ready!(readable)?;
             let received = self.io.try_io(Interest::READABLE, || {
                 self.state.recv((&self.io).into(), buffers, meta)
             });
             if let Ok(count) = received {
+                if let Some(attempts) = &self.attempts {
+                    for (buffer, meta) in buffers.iter().zip(&meta[..count]) {
+                        let datagrams = buffer[..meta.len].chunks(meta.stride.max(1));
+                        datagrams.for_each(|datagram| attempts.see(datagram));
+                    }
+                }
                 return Poll::Ready(Ok(count));
             }
         }

@@ -131,7 +131,7 @@ impl Default for SessionConfig {
             retry_min_ms: 20,
             retry_max_ms: 2_000,
             idle_timeout_ms: 3_000,
-            initial_rtt_us: 10_000,
+            initial_rtt_us: 30_000,
         }
     }
 }

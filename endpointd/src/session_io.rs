@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{TransportErrorCode, VarInt};
-use ratewright_common::quic::client_endpoint;
+use ratewright_common::quic::client::Client;
 use ratewright_common::transport::Transport as _;
 use ratewright_proto::control::Welcome;
 use ratewright_proto::path::Path;
@@ -32,8 +32,6 @@ use connection::{Endpoints, Target, Up, open};
 /// only costs it time.
 const REFUSED_MIN: Duration = Duration::from_secs(1);
 const REFUSED_MAX: Duration = Duration::from_secs(10);
-/// The Welcome, with the topology in it, may take so many times as long as the handshake.
-const WELCOME_PATIENCE: u32 = 4;
 /// How long a farewell may take.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(200);
 
@@ -299,10 +297,10 @@ impl Link {
         }
     }
 
-    /// How long a Hello may wait for its answer: an allocator that takes long for one takes long for the other.
+    /// Time that a Hello may wait for its answer.
     #[must_use]
     pub fn welcome_timeout(&self) -> Duration {
-        self.persistence.patience(clock::now_ns()) * WELCOME_PATIENCE
+        self.persistence.welcome_patience(clock::now_ns())
     }
 
     /// Whether the peer takes datagrams at all.
@@ -354,8 +352,9 @@ impl Link {
             }
             up.connection
                 .close(VarInt::from_u32(0), b"the daemon stops");
-            for endpoint in self.endpoints.iter().flatten().flatten() {
-                let _ = tokio::time::timeout(CLOSE_TIMEOUT, endpoint.wait_idle()).await;
+            for client in self.endpoints.iter().flatten().flatten() {
+                let idle = client.endpoint().wait_idle();
+                let _ = tokio::time::timeout(CLOSE_TIMEOUT, idle).await;
             }
         }
     }
@@ -429,22 +428,18 @@ impl Link {
 
     fn connect(&mut self) {
         self.counters.connect_attempts += 1;
-        let waited = self.persistence.patience(clock::now_ns());
+        let now_ns = clock::now_ns();
+        let patience = self.persistence.patience(now_ns);
+        let queue_patience = self.persistence.queue_patience(now_ns);
         let target = Target {
             address: self.addresses[self.next_address].clone(),
             server_name: self.server_name.clone(),
-            client: tls::attempt(&self.client, &self.config, waited),
+            client: tls::attempt(&self.client, &self.config, patience, queue_patience),
+            patience,
+            queue_patience,
         };
         let endpoints = self.endpoints_for(&target.address);
-        self.state = State::Connecting(Box::pin(async move {
-            let timeout = LinkError::Timeout {
-                address: target.address.clone(),
-                waited,
-            };
-            tokio::time::timeout(waited, open(endpoints, target))
-                .await
-                .unwrap_or(Err(timeout))
-        }));
+        self.state = State::Connecting(Box::pin(open(endpoints, target)));
     }
 
     /// The sockets that the address may need, made when they are first needed.
@@ -460,7 +455,7 @@ impl Link {
                 && literal.is_none_or(|literal| literal.is_ipv4() == any.is_ipv4());
             if wanted && !matches!(endpoint, Some(Ok(_))) {
                 *endpoint = Some(
-                    client_endpoint(SocketAddr::new(local, 0), self.transport.control_dscp)
+                    Client::bind(SocketAddr::new(local, 0), self.transport.control_dscp)
                         .map_err(|error| error.to_string()),
                 );
             }

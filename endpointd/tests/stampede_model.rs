@@ -27,8 +27,6 @@ const SOCKET: usize = 2_048;
 const BATCH: usize = 32;
 /// One way through the network, with what the host does.
 const WAY_NS: u64 = 200_000;
-/// Welcomes may take so many times as long as a handshake.
-const WELCOME: u64 = 4;
 
 /// A packet of a host's attempt.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,11 +53,12 @@ enum Event {
 struct Host {
     persistence: Persistence,
     attempt: u64,
+    /// Words of the server so far, and the end of the attempt's wait.
     patience_ns: u64,
+    gives_up_ns: u64,
     retried: bool,
     /// Its handshake, once the allocator has begun it.
     begun: Option<Ticket>,
-    finished: bool,
     session_ns: Option<u64>,
 }
 
@@ -100,9 +99,9 @@ impl World {
                 persistence: Persistence::new(PersistenceConfig::default(), at as u64),
                 attempt: 0,
                 patience_ns: 0,
+                gives_up_ns: 0,
                 retried: false,
                 begun: None,
-                finished: false,
                 session_ns: None,
             });
             // They have noticed within 20 ms of each other.
@@ -137,20 +136,22 @@ impl World {
         match event {
             Event::Begin => {
                 this.attempt += 1;
-                this.patience_ns = this.persistence.patience(now_ns).as_nanos() as u64;
-                (this.retried, this.begun, this.finished) = (false, None, false);
-                let (attempt, patience_ns) = (this.attempt, this.patience_ns);
+                let patience_ns = this.persistence.patience(now_ns).as_nanos() as u64;
+                this.patience_ns = this.persistence.queue_patience(now_ns).as_nanos() as u64;
+                this.gives_up_ns = now_ns + patience_ns;
+                (this.retried, this.begun) = (false, None);
+                let attempt = this.attempt;
                 // Probe timeouts begin with three times the assumed round trip (RFC 9002, section 6.2).
-                let pause_ns = 3 * patience_ns / 25;
+                let pause_ns = 9 * patience_ns / 25;
                 self.send(now_ns, host, Packet::First);
                 self.at(now_ns + pause_ns, host, attempt, Event::Repeat { pause_ns });
                 self.at(now_ns + patience_ns, host, attempt, Event::GivesUp);
             }
-            Event::Repeat { pause_ns } if this.begun.is_none() => {
-                let packet = if this.retried {
-                    Packet::WithToken
-                } else {
-                    Packet::First
+            Event::Repeat { pause_ns } => {
+                let packet = match (this.begun, this.retried) {
+                    (Some(ticket), _) => Packet::Finished(ticket),
+                    (None, true) => Packet::WithToken,
+                    (None, false) => Packet::First,
                 };
                 self.send(now_ns, host, packet);
                 let pause_ns = 2 * pause_ns;
@@ -158,12 +159,15 @@ impl World {
             }
             Event::Retry if !this.retried => {
                 this.retried = true;
+                let more_ns = this.patience_ns;
+                this.gives_up_ns = now_ns + more_ns;
                 self.send(now_ns, host, Packet::WithToken);
+                self.at(now_ns + more_ns, host, attempt, Event::GivesUp);
             }
             Event::Flight(ticket) => {
                 this.begun = Some(ticket);
-                this.finished = true;
-                let more_ns = (WELCOME - 1) * this.patience_ns;
+                let more_ns = this.persistence.welcome_patience(now_ns).as_nanos() as u64;
+                this.gives_up_ns = now_ns + more_ns;
                 self.send(now_ns, host, Packet::Finished(ticket));
                 self.at(now_ns + more_ns, host, attempt, Event::GivesUp);
             }
@@ -172,10 +176,10 @@ impl World {
                 this.persistence.succeeded();
             }
             Event::Busy => self.fails(now_ns, host, Failure::Busy),
-            // The first one is of the handshake, which the host takes to be over when it has the allocator's flight.
-            Event::GivesUp if this.finished => this.finished = false,
+            // It has heard of the allocator since.
+            Event::GivesUp if now_ns < this.gives_up_ns => {}
             Event::GivesUp => self.fails(now_ns, host, Failure::Lost),
-            Event::Repeat { .. } | Event::Retry | Event::Arrives(_) => {}
+            Event::Retry | Event::Arrives(_) => {}
         }
     }
 
@@ -244,7 +248,7 @@ impl World {
                 self.at(now_ns + cost_ns + WAY_NS, host, attempt, Event::Retry);
                 cost_ns
             }
-            // One sent anew, of an attempt that waits or has begun. Of one that was turned away it would be another.
+            // One sent anew, of an attempt that waits or has begun.
             Packet::WithToken if self.known.contains(&(host, attempt)) => slow * STRAY_NS,
             Packet::WithToken => {
                 let source: IpAddr = Ipv4Addr::from(0x0a00_0000 + host as u32).into();
@@ -254,9 +258,13 @@ impl World {
                         source,
                         validated: true,
                         patience_ns: Some(self.hosts[host].patience_ns),
+                        id: (host as u64) << 32 | attempt,
                     },
                 );
                 let mut cost_ns = slow * TOKEN_NS;
+                if offered == Offered::Over {
+                    return slow * STRAY_NS;
+                }
                 if let Offered::Waits { ticket, instead_of } = offered {
                     assert_eq!(ticket.0 as usize, self.tickets.len());
                     self.tickets.push((host, attempt));

@@ -5,6 +5,7 @@
 //! what they hold can be relied on.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use prost::Message as _;
@@ -105,6 +106,8 @@ pub struct Hello {
     pub first_seq: u32,
     /// The client can send sealed datagrams over UDP.
     pub sealed_udp: bool,
+    /// The hosts that the client knows from an earlier session.
+    pub known_hosts: Option<HostsDigest>,
 }
 
 /// What an accepted client learns.
@@ -169,9 +172,21 @@ pub struct TopologySnapshot {
     pub ecmp_seed: u32,
     /// Both directions of a connection hash alike.
     pub ecmp_symmetric: bool,
-    /// All hosts.
-    pub hosts: Vec<HostInfo>,
+    /// All hosts; none if they are `known`.
+    pub hosts: Arc<[HostInfo]>,
+    /// Name that the server has for these hosts.
+    pub digest: Option<HostsDigest>,
+    /// The hosts are left out, since the client knows those of this digest. A session puts them in.
+    pub known: bool,
 }
+
+/// Names the hosts of a topology by what they are: a client that has lost its session, to a restart of the allocator
+/// for example, says which hosts it knows, and is not told them again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct HostsDigest(pub [u8; HOSTS_DIGEST_BYTES]);
+
+/// Bytes of a [`HostsDigest`].
+pub const HOSTS_DIGEST_BYTES: usize = 32;
 
 /// A host.
 #[derive(Debug, Clone, PartialEq, Eq)]

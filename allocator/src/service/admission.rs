@@ -18,14 +18,15 @@
 //!   fewest, and of its attempts the newest: whoever floods waits behind itself, and under overload those are
 //!   served whose hosts still wait.
 //! - *Abandoned attempts cost no signature.* A host's first packet says for how long it waits
-//!   ([`ratewright_proto::patience`]). It is told in time that we are busy; after that nobody listens.
+//!   ([`ratewright_proto::patience`]). It is told in time that we are busy; after that nobody listens, not to what it
+//!   had sent anew either.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use indexmap::IndexMap;
-use rustc_hash::FxBuildHasher;
+use rustc_hash::{FxBuildHasher, FxHashSet};
 
 #[cfg(test)]
 mod tests;
@@ -94,6 +95,8 @@ pub struct Attempt {
     pub validated: bool,
     /// For how long its host waits, if it says.
     pub patience_ns: Option<u64>,
+    /// Tells it from others: its first packet, sent anew, has the same.
+    pub id: u64,
 }
 
 /// What becomes of an attempt.
@@ -101,6 +104,8 @@ pub struct Attempt {
 pub enum Offered {
     /// It has to show its address first; nothing is kept.
     ShowAddress,
+    /// It was told that we are busy, and this was sent anew before it heard: nobody listens any more.
+    Over,
     /// It waits.
     Waits {
         /// What it is called from now on.
@@ -131,6 +136,7 @@ pub enum Step {
 #[derive(Debug, Clone, Copy)]
 struct Waiting {
     source: IpAddr,
+    id: u64,
     /// When it is told that we are busy.
     refuse_ns: u64,
     /// From then on nobody listens.
@@ -183,6 +189,9 @@ pub struct Admission {
     turn_ends: BTreeSet<(u64, Ticket)>,
     deadlines: BTreeSet<(u64, Ticket)>,
     prefixes: IndexMap<IpAddr, Prefix, FxBuildHasher>,
+    /// Attempts that were turned away last, as many as may wait.
+    over: FxHashSet<u64>,
+    over_order: VecDeque<u64>,
     random: u64,
 }
 
@@ -214,6 +223,8 @@ impl Admission {
             turn_ends: BTreeSet::new(),
             deadlines: BTreeSet::new(),
             prefixes: IndexMap::default(),
+            over: FxHashSet::default(),
+            over_order: VecDeque::new(),
             random: 0x9e37_79b9_7f4a_7c15,
         }
     }
@@ -240,6 +251,9 @@ impl Admission {
         if !attempt.validated {
             return Offered::ShowAddress;
         }
+        if self.over.contains(&attempt.id) {
+            return Offered::Over;
+        }
         let instead_of = (self.waiting.len() >= self.config.max_waiting)
             .then(|| self.make_room())
             .flatten();
@@ -252,6 +266,7 @@ impl Admission {
         let source = attempt.source.to_canonical();
         let waiting = Waiting {
             source,
+            id: attempt.id,
             // The rest is for the answer's way, and for a next attempt that is not too late.
             refuse_ns: now_ns.saturating_add(patience_ns - patience_ns / 4),
             abandoned_ns: now_ns.saturating_add(patience_ns),
@@ -278,7 +293,7 @@ impl Admission {
         let (_, _, source) = worst?;
         let prefix = &self.prefixes[&prefix_of(source)];
         let oldest = *prefix.addresses[&source].waiting.front()?;
-        self.forget(oldest);
+        self.turn_away(oldest);
         Some(oldest)
     }
 
@@ -324,7 +339,7 @@ impl Admission {
                 .waiting
                 .get(&ticket)
                 .is_some_and(|waiting| now_ns < waiting.abandoned_ns);
-            self.forget(ticket);
+            self.turn_away(ticket);
             return Some(if listens {
                 Step::Refuse(ticket)
             } else {
@@ -466,6 +481,21 @@ impl Admission {
         }
         let overdue = self.begun.iter().find(|(_, begun)| !begun.in_turn);
         overdue.map(|(&ticket, _)| ticket)
+    }
+
+    /// Takes one off those that wait, whose host will not hear of it any more, or is told that we are busy.
+    fn turn_away(&mut self, ticket: Ticket) {
+        if let Some(waiting) = self.waiting.get(&ticket)
+            && self.over.insert(waiting.id)
+        {
+            self.over_order.push_back(waiting.id);
+            if self.over_order.len() > self.config.max_waiting
+                && let Some(oldest) = self.over_order.pop_front()
+            {
+                self.over.remove(&oldest);
+            }
+        }
+        self.forget(ticket);
     }
 
     /// Takes one off those that wait.

@@ -1,5 +1,6 @@
 //! Connection attempts of a QUIC endpoint that wait for their turn: what [`Admission`] decides is done here.
 
+use std::hash::BuildHasher as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use indexmap::IndexMap;
@@ -61,6 +62,7 @@ impl Entrance {
             source: incoming.remote_address().ip(),
             validated: incoming.remote_address_validated(),
             patience_ns: patience::of_connection_id(&incoming.orig_dst_cid()),
+            id: FxBuildHasher.hash_one(&*incoming.orig_dst_cid()),
         };
         let mut queue = self.lock();
         match queue.admission.offer(clock::now_ns(), attempt) {
@@ -68,6 +70,11 @@ impl Entrance {
                 drop(queue);
                 // Fails only where the address was validated, which was asked just now.
                 let _ = incoming.retry();
+            }
+            Offered::Over => {
+                drop(queue);
+                (self.0.count)("abandoned");
+                incoming.ignore();
             }
             Offered::Waits { ticket, instead_of } => {
                 queue.incoming.insert(ticket, incoming);

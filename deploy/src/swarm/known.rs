@@ -26,10 +26,12 @@ impl KnownTopology {
             return body.into();
         }
         if self.field.is_empty() {
-            if let Ok(ControlMessage::Welcome(welcome)) = ControlMessage::decode(body) {
+            if let Ok(ControlMessage::Welcome(welcome)) = ControlMessage::decode(body)
+                && !welcome.topology.known
+            {
                 self.field.push(TOPOLOGY_KEY);
                 let topology = EncodedTopology::from(&welcome.topology);
-                self.field.extend(frame_of(topology.bytes()));
+                self.field.extend(frame_of(topology.bytes(None)));
             }
             return body.into();
         }
@@ -76,6 +78,7 @@ mod tests {
                         prefixes: Vec::new(),
                     })
                     .collect(),
+                ..TopologySnapshot::default()
             },
             classes: Vec::new(),
             sealed_udp: None,
@@ -86,8 +89,8 @@ mod tests {
     fn body(welcome: &Welcome) -> Vec<u8> {
         let topology = EncodedTopology::from(&welcome.topology);
         let mut decoder = FrameDecoder::new();
-        decoder.push(&topology.welcome_head(welcome).expect("small"));
-        decoder.push(topology.bytes());
+        decoder.push(&topology.welcome_head(welcome, None).expect("small"));
+        decoder.push(topology.bytes(None));
         let body = decoder.next_frame().expect("good").expect("whole");
         body.to_vec()
     }

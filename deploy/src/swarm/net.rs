@@ -12,12 +12,10 @@ use bytes::Bytes;
 use indexmap::IndexMap;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use quinn::crypto::rustls::QuicClientConfig;
-use quinn::{
-    ClientConfig, Connection, ConnectionError, Endpoint, EndpointConfig, TransportErrorCode,
-};
+use quinn::{ClientConfig, Connection, ConnectionError, TransportErrorCode};
 use ratewright_allocator::service::shard::transport::transport_config;
 use ratewright_common::dscp::Dscp;
-use ratewright_common::quic;
+use ratewright_common::quic::client::Client;
 use ratewright_common::tls::client;
 use ratewright_common::udp::widen_buffers;
 use ratewright_endpointd::config::SessionConfig;
@@ -35,8 +33,6 @@ use crate::clock;
 const HANDSHAKES: usize = 16;
 /// Pause between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(200);
-/// In a stampede a Welcome may take so many times as long as the handshake, as daemons have it.
-const WELCOME_PATIENCE: u32 = 4;
 /// How long connections may take to end.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -132,7 +128,7 @@ pub struct Attempts {
 /// The thread with the connections; they are closed when this is dropped.
 #[derive(Debug)]
 pub struct Net {
-    endpoint: Endpoint,
+    client: Client,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -167,10 +163,9 @@ impl Net {
         let binding = || format!("binding {local}");
         let socket = UdpSocket::bind(local).with_context(binding)?;
         widen_buffers(&socket);
-        let settings = EndpointConfig::default();
-        let endpoint = quic::endpoint(socket, settings, None, Dscp::CS6).with_context(binding)?;
+        let client = Client::on(socket, Dscp::CS6).with_context(binding)?;
         drop(guard);
-        let (connector, inbox) = (endpoint.clone(), Arc::clone(inbox));
+        let (connector, inbox) = (client.clone(), Arc::clone(inbox));
         let thread = std::thread::Builder::new()
             .name("swarm-quic".to_owned())
             .spawn(move || {
@@ -178,7 +173,7 @@ impl Net {
             })
             .context("starting a thread")?;
         Ok(Self {
-            endpoint,
+            client,
             thread: Some(thread),
         })
     }
@@ -186,7 +181,8 @@ impl Net {
 
 impl Drop for Net {
     fn drop(&mut self) {
-        self.endpoint.close(0u32.into(), b"the swarm is over");
+        let endpoint = self.client.endpoint();
+        endpoint.close(0u32.into(), b"the swarm is over");
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -212,23 +208,25 @@ fn crypto(authority: &str, identity: &Pair) -> Result<Arc<QuicClientConfig>> {
 }
 
 async fn serve_all(
-    endpoint: Endpoint,
+    client: Client,
     allocator: SocketAddr,
     configs: Vec<Arc<QuicClientConfig>>,
     inbox: Arc<Inbox>,
     manner: Manner,
 ) {
     let handshakes = Arc::new(Semaphore::new(HANDSHAKES));
+    let desk = Arc::new(Semaphore::new(1));
     for (player, crypto) in configs.into_iter().enumerate() {
-        let (endpoint, inbox) = (endpoint.clone(), Arc::clone(&inbox));
+        let (client, inbox) = (client.clone(), Arc::clone(&inbox));
         if let Manner::Stampede(attempts) = &manner {
             let host = Daemon {
                 player,
-                endpoint,
+                client,
                 allocator,
                 crypto,
                 inbox,
                 attempts: Arc::clone(attempts),
+                desk: Arc::clone(&desk),
             };
             tokio::spawn(host.run());
             continue;
@@ -242,7 +240,8 @@ async fn serve_all(
                 let Ok(turn) = handshakes.acquire().await else {
                     return;
                 };
-                let opened = open(&endpoint, config.clone(), allocator).await;
+                let patience = (Duration::MAX, Duration::MAX);
+                let opened = open(&client, config.clone(), allocator, patience).await;
                 let reason = match opened {
                     // The Welcome with its topology costs as much as the handshake: both are of one turn.
                     Ok(up) => serve(player, up, &inbox, || drop(turn)).await,
@@ -257,6 +256,7 @@ async fn serve_all(
         });
     }
     // Ends when the endpoint is closed; the tasks end with the runtime.
+    let endpoint = client.endpoint();
     let closed = async { while endpoint.accept().await.is_some() {} };
     closed.await;
     let _ = tokio::time::timeout(FAREWELL, endpoint.wait_idle()).await;
@@ -265,11 +265,14 @@ async fn serve_all(
 /// A host that connects as its daemon would.
 struct Daemon {
     player: usize,
-    endpoint: Endpoint,
+    client: Client,
     allocator: SocketAddr,
     crypto: Arc<QuicClientConfig>,
     inbox: Arc<Inbox>,
     attempts: Arc<Attempts>,
+    /// Whoever has it begins an attempt. On machines of their own all would at once: here the first packet of one leaves
+    /// before the next one's is made, and no host's patience runs while this machine makes others' packets.
+    desk: Arc<Semaphore>,
 }
 
 impl Daemon {
@@ -296,23 +299,44 @@ impl Daemon {
 
     /// One attempt, and the session that comes of it: why it is over.
     async fn attempt(&self, persistence: &mut Persistence) -> (Failure, String) {
-        let patience = persistence.patience(clock::now_ns());
-        let config = tls::attempt(&self.crypto, &SessionConfig::default(), patience);
+        let now_ns = clock::now_ns();
+        let patience = persistence.patience(now_ns);
+        let queue_patience = persistence.queue_patience(now_ns);
+        let session = SessionConfig::default();
+        let config = tls::attempt(&self.crypto, &session, patience, queue_patience);
         self.attempts.made.fetch_add(1, Ordering::Relaxed);
-        let opening = open(&self.endpoint, config, self.allocator);
-        let up = match tokio::time::timeout(patience, opening).await {
-            Ok(Ok(up)) => up,
-            Ok(Err(OpenError::Connection(ConnectionError::ConnectionClosed(close))))
+        let patience = (patience, queue_patience);
+        // Nobody closes it.
+        let Ok(desk) = self.desk.acquire().await else {
+            return (
+                Failure::Lost,
+                quinn::ConnectError::EndpointStopping.to_string(),
+            );
+        };
+        let opening = open(&self.client, config, self.allocator, patience);
+        let sent = async {
+            tokio::task::yield_now().await;
+            drop(desk);
+            std::future::pending::<()>().await;
+        };
+        let up = tokio::select! {
+            biased;
+            up = opening => up,
+            () = sent => return (Failure::Lost, "no answer".to_owned()),
+        };
+        let up = match up {
+            Ok(up) => up,
+            Err(OpenError::Connection(ConnectionError::ConnectionClosed(close)))
                 if close.error_code == TransportErrorCode::CONNECTION_REFUSED =>
             {
                 self.attempts.busy.fetch_add(1, Ordering::Relaxed);
                 return (Failure::Busy, "busy".to_owned());
             }
-            Ok(Err(error)) => return (Failure::Lost, self.failed(error.to_string())),
-            Err(_) => {
+            Err(OpenError::Timeout) => {
                 self.attempts.unanswered.fetch_add(1, Ordering::Relaxed);
                 return (Failure::Lost, "no answer".to_owned());
             }
+            Err(error) => return (Failure::Lost, self.failed(error.to_string())),
         };
         let connection = up.0.clone();
         let welcomed = Notify::new();
@@ -321,7 +345,7 @@ impl Daemon {
         tokio::select! {
             reason = &mut serving => return (Failure::Lost, self.failed(reason)),
             () = welcomed.notified() => {}
-            () = tokio::time::sleep(patience * WELCOME_PATIENCE) => {
+            () = tokio::time::sleep(persistence.welcome_patience(now_ns)) => {
                 self.attempts.unanswered.fetch_add(1, Ordering::Relaxed);
                 connection.close(1_u32.into(), b"no welcome");
                 return (Failure::Lost, "no welcome".to_owned());
@@ -340,6 +364,7 @@ type Open = (Connection, quinn::SendStream, quinn::RecvStream);
 enum OpenError {
     Address(quinn::ConnectError),
     Connection(ConnectionError),
+    Timeout,
 }
 
 impl std::fmt::Display for OpenError {
@@ -347,19 +372,23 @@ impl std::fmt::Display for OpenError {
         match self {
             Self::Address(error) => error.fmt(f),
             Self::Connection(error) => error.fmt(f),
+            Self::Timeout => f.write_str("no answer"),
         }
     }
 }
 
 async fn open(
-    endpoint: &Endpoint,
+    client: &Client,
     config: ClientConfig,
     allocator: SocketAddr,
+    (patience, queue_patience): (Duration, Duration),
 ) -> Result<Open, OpenError> {
-    let connection = endpoint
-        .connect_with(config, allocator, ALLOCATOR_NAME)
+    let connection = client
+        .connect(config, allocator, ALLOCATOR_NAME)
         .map_err(OpenError::Address)?
+        .within(patience, queue_patience)
         .await
+        .ok_or(OpenError::Timeout)?
         .map_err(OpenError::Connection)?;
     let (send, receive) = connection.open_bi().await.map_err(OpenError::Connection)?;
     Ok((connection, send, receive))

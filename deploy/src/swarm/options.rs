@@ -108,6 +108,9 @@ pub struct SwarmOptions {
     /// allocator, and tell how long that takes
     #[arg(long, conflicts_with_all = ["flows", "workload", "churn", "memory_log"])]
     pub stampede: bool,
+    /// With --stampede: no host knows the topology from an earlier session
+    #[arg(long, requires = "stampede")]
+    pub cold: bool,
     /// Print one JSON object and nothing else
     #[arg(long)]
     pub json: bool,

@@ -231,6 +231,16 @@ impl Players {
             .count()
     }
 
+    /// Has all hosts know what the first one was told of the topology's hosts.
+    pub fn share_topology(&mut self) {
+        let Some(known) = self.players[0].session.known_hosts().cloned() else {
+            return;
+        };
+        for player in &mut self.players {
+            player.session.set_known_hosts(known.clone());
+        }
+    }
+
     /// The hosts' numbers in the topology, in the order of their names.
     #[must_use]
     pub fn hosts(&self) -> Vec<u32> {

@@ -1,10 +1,13 @@
-//! `ratewright swarm --stampede`: all hosts connect at once, as after a restart of the allocator.
+//! `ratewright swarm --stampede`: all hosts connect at once, as after a restart of the allocator: they know the topology's
+//! hosts from the session before, unless `--cold` says that they come for the first time.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
 use anyhow::{Context, Result, bail};
 use indexmap::IndexMap;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeVal;
 use serde::Serialize;
 
 use super::net::{Attempts, Inbox, Manner, Net};
@@ -49,12 +52,51 @@ pub struct Results {
     pub failed: IndexMap<String, u64>,
     /// Sessions that were lost meanwhile.
     pub sessions_lost: u64,
+    /// Why one was lost last, or an attempt failed.
+    pub last_loss: String,
     /// Processor time of the allocator, in seconds.
     pub allocator_cpu_s: Option<f64>,
+    /// Processor time of all hosts together, which run on the same cores, in seconds.
+    pub hosts_cpu_s: f64,
+    /// Hosts knew the topology from an earlier session.
+    pub known_topology: bool,
     /// How datagrams travel.
     pub transport: &'static str,
     /// What this was built from.
     pub commit: &'static str,
+}
+
+/// Has the first host connect, and all others know what it was told of the topology.
+fn learn_topology(target: &mut Target, inbox: &Arc<Inbox>, players: &mut Players) -> Result<()> {
+    let net = Net::start(
+        target.address,
+        &target.authority,
+        &target.identities[..1],
+        inbox,
+        Manner::InTurn,
+    )?;
+    let until_ns = clock::now_ns() + PATIENCE_NS;
+    while players.ready() == 0 {
+        target.check_alive()?;
+        if clock::now_ns() >= until_ns {
+            bail!("the first host has no session");
+        }
+        players.play(clock::now_ns() + LOOK_EVERY_NS, |_| false)?;
+    }
+    drop(net);
+    while players.ready() > 0 {
+        players.play(clock::now_ns() + LOOK_EVERY_NS, |_| false)?;
+    }
+    players.share_topology();
+    players.sessions_lost = 0;
+    Ok(())
+}
+
+/// Processor time of this process, in seconds.
+fn own_cpu_s() -> Result<f64> {
+    let used = getrusage(UsageWho::RUSAGE_SELF).context("asking for this process's time")?;
+    let s = |time: TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
+    Ok(s(used.user_time()) + s(used.system_time()))
 }
 
 /// Runs a stampede and prints what it has come to.
@@ -77,12 +119,16 @@ pub fn run(
         Arc::clone(interrupted),
     )?;
     players.take_rests();
+    if !options.cold {
+        learn_topology(target, &inbox, &mut players)?;
+    }
     let attempts = Arc::new(Attempts::default());
     let cpu_s = |target: &Target| {
         let threads = target.cpu_s()?;
         Some(threads.iter().map(|(_, cpu_s)| cpu_s).sum::<f64>())
     };
     let cpu_before_s = cpu_s(target);
+    let own_before_s = own_cpu_s()?;
     let _net = Net::start(
         target.address,
         &target.authority,
@@ -131,9 +177,12 @@ pub fn run(
                 .unwrap_or_else(PoisonError::into_inner),
         ),
         sessions_lost: players.sessions_lost,
+        last_loss: players.last_loss.clone(),
         allocator_cpu_s: cpu_s(target)
             .zip(cpu_before_s)
             .map(|(after, before)| after - before),
+        hosts_cpu_s: own_cpu_s()? - own_before_s,
+        known_topology: !options.cold,
         transport: options.transport.name(),
         commit: COMMIT,
     };

@@ -94,6 +94,9 @@ impl Default for PersistenceConfig {
     }
 }
 
+/// The Welcome, with the topology in it, may take so many times as long as the handshake.
+const WELCOME_PART: u32 = 4;
+
 /// How a round of attempts, one per address, has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
@@ -140,6 +143,20 @@ impl Persistence {
         } = self.config;
         let lost = self.failing_for(now_ns) / PATIENCE_PART;
         lost.max(self.busy.unwrap_or(min)).clamp(min, max.max(min))
+    }
+
+    /// Time that an attempt which begins now waits for its turn once it has heard that the allocator is there: it asks
+    /// each host to show its address, before anything else. Whoever gave up now would lose its place, and cost the
+    /// allocator the same again.
+    #[must_use]
+    pub fn queue_patience(&self, now_ns: u64) -> Duration {
+        self.patience(now_ns).max(self.config.max_patience)
+    }
+
+    /// Time that a Hello waits for its answer: an allocator that takes long for one thing takes long for another.
+    #[must_use]
+    pub fn welcome_patience(&self, now_ns: u64) -> Duration {
+        (self.patience(now_ns) * WELCOME_PART).max(self.config.max_patience)
     }
 
     /// A round of attempts has failed: how long to wait before the next one.

@@ -6,11 +6,11 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::task::Poll;
+use std::time::Duration;
 
-use quinn::{
-    ClientConfig, Connection, ConnectionError, Endpoint, ReadError, RecvStream, SendStream,
-};
+use quinn::{ClientConfig, Connection, ConnectionError, ReadError, RecvStream, SendStream};
 use ratewright_common::dscp::Dscp;
+use ratewright_common::quic::client::Client;
 use ratewright_common::transport::{HotPath, SealedPort, Transport as _};
 use ratewright_common::udp::BATCH;
 use ratewright_proto::control::{FrameDecoder, Welcome};
@@ -26,13 +26,16 @@ use super::{LinkError, LinkEvent};
 const READ_BYTES: usize = 64 * 1024;
 
 /// One socket for each address family (IPv4, IPv6) that was needed, or why it could not be opened.
-pub(super) type Endpoints = [Option<Result<Endpoint, String>>; 2];
+pub(super) type Endpoints = [Option<Result<Client, String>>; 2];
 
 /// Where to connect to, and how.
 pub(super) struct Target {
     pub(super) address: String,
     pub(super) server_name: String,
     pub(super) client: ClientConfig,
+    /// Time to wait for any answer, and for the handshake once there is one.
+    pub(super) patience: Duration,
+    pub(super) queue_patience: Duration,
 }
 
 /// A connection that is up.
@@ -71,6 +74,8 @@ pub(super) async fn open(endpoints: Endpoints, target: Target) -> Result<Up, Lin
         address,
         server_name,
         client,
+        patience,
+        queue_patience,
     } = target;
     let unusable = |reason: String| LinkError::Address {
         address: address.clone(),
@@ -78,8 +83,9 @@ pub(super) async fn open(endpoints: Endpoints, target: Target) -> Result<Up, Lin
     };
     let found: Vec<SocketAddr> = match address.parse() {
         Ok(literal) => vec![literal],
-        Err(_) => tokio::net::lookup_host(&address)
+        Err(_) => tokio::time::timeout(patience, tokio::net::lookup_host(&address))
             .await
+            .map_err(|_| unusable("its name is not resolved in time".to_owned()))?
             .map_err(|error| unusable(error.to_string()))?
             .collect(),
     };
@@ -94,10 +100,15 @@ pub(super) async fn open(endpoints: Endpoints, target: Target) -> Result<Up, Lin
             None => continue,
         };
         let connecting = endpoint
-            .connect_with(client, remote, &server_name)
+            .connect(client, remote, &server_name)
             .map_err(|error| unusable(error.to_string()))?;
         let failed = |error: ConnectionError| LinkError::connection(&address, &error);
-        let connection = connecting.await.map_err(failed)?;
+        let connected = connecting.within(patience, queue_patience).await;
+        let timeout = || LinkError::Timeout {
+            address: address.clone(),
+            waited: patience,
+        };
+        let connection = connected.ok_or_else(timeout)?.map_err(failed)?;
         let (send, incoming) = connection.open_bi().await.map_err(failed)?;
         let (outgoing, queue) = mpsc::unbounded_channel();
         tokio::task::spawn_local(write_all(send, queue));

@@ -15,6 +15,9 @@ use crate::config::{SessionConfig, TlsConfig};
 /// protocol as far as they still matter.
 const DATAGRAM_BUFFER_BYTES: usize = 1 << 20;
 
+/// For the answer to whoever has waited for as long as it would.
+const WAY_MS: u64 = 1_000;
+
 /// Whether the certificate carries the host's name, without which the allocator refuses it.
 ///
 /// # Errors
@@ -34,18 +37,22 @@ pub fn client_config(tls: &TlsConfig) -> Result<Arc<QuicClientConfig>, TlsError>
     Ok(Arc::new(crypto))
 }
 
-/// What one attempt to connect is made with: it says for how long it waits, and repeats its packets the more rarely the
-/// longer that is.
+/// Settings of one attempt to connect: it repeats its packets the more rarely the longer it waits for an answer, and
+/// says for how long it waits once there is one.
 #[must_use]
 pub fn attempt(
     crypto: &Arc<QuicClientConfig>,
     session: &SessionConfig,
     patience: Duration,
+    queue_patience: Duration,
 ) -> ClientConfig {
     let mut transport = TransportConfig::default();
     // The protocol keeps the session alive itself, a few times per lease, but not this connection while
     // sealed datagrams carry it.
-    let idle = u32::try_from(session.idle_timeout_ms).unwrap_or(u32::MAX);
+    // While it waits for its turn it hears nothing either.
+    let waits_ms = u64::try_from(queue_patience.as_millis()).unwrap_or(u64::MAX);
+    let idle_ms = session.idle_timeout_ms.max(waits_ms.saturating_add(WAY_MS));
+    let idle = u32::try_from(idle_ms).unwrap_or(u32::MAX);
     let first = Duration::from_millis(session.handshake_timeout_ms);
     let slower = patience.div_duration_f64(first).max(1.0);
     transport
@@ -58,7 +65,7 @@ pub fn attempt(
         .datagram_send_buffer_size(DATAGRAM_BUFFER_BYTES);
     let mut config = ClientConfig::new(Arc::clone(crypto) as Arc<dyn quinn::crypto::ClientConfig>);
     config.transport_config(Arc::new(transport));
-    say_patience(&mut config, patience);
+    say_patience(&mut config, queue_patience);
     config
 }
 

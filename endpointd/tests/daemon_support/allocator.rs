@@ -62,6 +62,7 @@ pub fn hosts(hosts: &[(u32, &str, &str)], version: u32) -> TopologySnapshot {
         ecmp_seed: 5,
         ecmp_symmetric: true,
         hosts: hosts.iter().map(host).collect(),
+        ..TopologySnapshot::default()
     }
 }
 

@@ -18,11 +18,14 @@
 //! active. Rates do not: a rate of an earlier session is never surfaced.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use zerocopy::IntoBytes as _;
 
 use crate::VERSION;
-use crate::control::{ControlMessage, Hello, Refusal, TopologySnapshot, Welcome};
+use crate::control::{
+    ControlMessage, Hello, HostInfo, HostsDigest, Refusal, TopologySnapshot, Welcome,
+};
 use crate::counters::Counters;
 use crate::datagram::{Datagram, HEADER_BYTES, MIN_DATAGRAM_BYTES, Sender, flags};
 use crate::error::{DatagramError, SessionError};
@@ -90,6 +93,15 @@ impl Default for ClientConfig {
             sealed_udp: false,
         }
     }
+}
+
+/// The hosts of a topology, and what a server calls them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownHosts {
+    /// The name.
+    pub digest: HostsDigest,
+    /// The hosts.
+    pub hosts: Arc<[HostInfo]>,
 }
 
 /// Why a session ended without the server's word.
@@ -196,6 +208,8 @@ pub struct ClientSession {
     /// Established, Refused and SessionLost, in order.
     events: VecDeque<ClientEvent>,
     topology: Option<TopologySnapshot>,
+    /// Hosts as a server told them last, in whichever session.
+    known: Option<KnownHosts>,
     released: bool,
     /// Orders release states: twice the server's sequence number that carried
     /// one, less one if it came by the stream, ahead of that datagram.
@@ -222,6 +236,7 @@ impl ClientSession {
             attempt: 0,
             events: VecDeque::new(),
             topology: None,
+            known: None,
             released: false,
             release_key: 0,
             release_changed: false,
@@ -235,6 +250,45 @@ impl ClientSession {
     /// Changes how long the next Hello may wait for its answer.
     pub fn set_handshake_timeout(&mut self, timeout_ns: u64) {
         self.config.handshake_timeout_ns = timeout_ns;
+    }
+
+    /// The hosts that the next Hello says to know.
+    #[must_use]
+    pub fn known_hosts(&self) -> Option<&KnownHosts> {
+        self.known.as_ref()
+    }
+
+    /// Has the next Hello say that these hosts are known.
+    pub fn set_known_hosts(&mut self, known: KnownHosts) {
+        self.known = Some(known);
+    }
+
+    /// Puts hosts into a topology that leaves out those that are known, or gets to know those that it has.
+    fn complete(&mut self, topology: &mut TopologySnapshot) -> Result<(), SessionError> {
+        if !topology.known {
+            if let Some(digest) = topology.digest {
+                self.known = Some(KnownHosts {
+                    digest,
+                    hosts: Arc::clone(&topology.hosts),
+                });
+            }
+            return Ok(());
+        }
+        // If it is another's, the next session is told all of them.
+        let known = self
+            .known
+            .take_if(|known| Some(known.digest) == topology.digest);
+        let Some(known) = known else {
+            self.known = None;
+            return Err(SessionError::Invalid {
+                field: "Topology.hosts_known",
+                problem: "these hosts were never told".to_owned(),
+            });
+        };
+        topology.hosts = Arc::clone(&known.hosts);
+        topology.known = false;
+        self.known = Some(known);
+        Ok(())
     }
 
     /// The transport is up: introduces the client and waits for the Welcome.
@@ -254,6 +308,7 @@ impl ClientSession {
             ack_delay_ns: self.config.ack_delay_ns,
             first_seq: self.config.first_seq,
             sealed_udp: self.config.sealed_udp,
+            known_hosts: self.known.as_ref().map(|known| known.digest),
         });
         if let Ok(frame) = hello.to_frame() {
             self.counters.control_sent += 1;
@@ -314,8 +369,15 @@ impl ClientSession {
     fn control_message(
         &mut self,
         now_ns: u64,
-        message: ControlMessage,
+        mut message: ControlMessage,
     ) -> Result<(), SessionError> {
+        match (&self.state, &mut message) {
+            (State::Connecting { .. }, ControlMessage::Welcome(Welcome { topology, .. }))
+            | (State::Established(_), ControlMessage::Topology(topology)) => {
+                self.complete(topology)?;
+            }
+            _ => {}
+        }
         match (&mut self.state, message) {
             (State::Connecting { .. }, ControlMessage::Welcome(welcome)) => {
                 self.establish(now_ns, welcome);

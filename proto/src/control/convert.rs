@@ -6,8 +6,8 @@ use ipnet::IpNet;
 
 use super::wire::control_message::Body;
 use super::{
-    ClassInfo, ControlMessage, Hello, HostInfo, MAX_TEXT_BYTES, Refusal, RefusalCode, SealedUdp,
-    TopologySnapshot, Welcome, wire,
+    ClassInfo, ControlMessage, Hello, HostInfo, HostsDigest, MAX_TEXT_BYTES, Refusal, RefusalCode,
+    SealedUdp, TopologySnapshot, Welcome, wire,
 };
 use crate::VERSION;
 use crate::error::SessionError;
@@ -118,6 +118,8 @@ impl TryFrom<wire::Hello> for Hello {
             ack_delay_ns: hello.ack_delay_ns,
             first_seq: hello.first_seq,
             sealed_udp: hello.sealed_udp,
+            // One that cannot be read is as good as none.
+            known_hosts: digest(&hello.known_hosts),
         })
     }
 }
@@ -134,8 +136,17 @@ impl From<&Hello> for wire::Hello {
             ack_delay_ns: hello.ack_delay_ns,
             first_seq: hello.first_seq,
             sealed_udp: hello.sealed_udp,
+            known_hosts: digest_bytes(hello.known_hosts),
         }
     }
+}
+
+fn digest(bytes: &[u8]) -> Option<HostsDigest> {
+    bytes.try_into().ok().map(HostsDigest)
+}
+
+fn digest_bytes(digest: Option<HostsDigest>) -> Vec<u8> {
+    digest.map_or_else(Vec::new, |digest| digest.0.to_vec())
 }
 
 impl TryFrom<wire::Welcome> for Welcome {
@@ -246,6 +257,9 @@ impl TryFrom<wire::Topology> for TopologySnapshot {
     type Error = SessionError;
 
     fn try_from(topology: wire::Topology) -> Result<Self, SessionError> {
+        if topology.hosts_known && !topology.hosts.is_empty() {
+            return Err(invalid("Topology.hosts_known", "there are hosts beside it"));
+        }
         let hosts = topology
             .hosts
             .into_iter()
@@ -266,6 +280,8 @@ impl TryFrom<wire::Topology> for TopologySnapshot {
             ecmp_seed: topology.ecmp_seed,
             ecmp_symmetric: topology.ecmp_symmetric,
             hosts,
+            digest: digest(&topology.hosts_digest),
+            known: topology.hosts_known,
         })
     }
 }
@@ -285,6 +301,8 @@ impl From<&TopologySnapshot> for wire::Topology {
                     prefixes: host.prefixes.iter().map(prefix_to_wire).collect(),
                 })
                 .collect(),
+            hosts_digest: digest_bytes(topology.digest),
+            hosts_known: topology.known,
         }
     }
 }

@@ -4,12 +4,14 @@
 //! encoded once and neither encoded nor copied again for each session. A frame is made of two pieces then:
 //! what is the session's own, and the topology. In a Welcome that puts it behind fields with higher numbers,
 //! which protobuf lets every writer do.
+//!
+//! A client that knows the hosts already, as all do after a restart of the allocator, is told their digest alone.
 
 use bytes::Bytes;
 use prost::Message as _;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
 
-use super::{MAX_FRAME_BYTES, TopologySnapshot, Welcome, wire};
+use super::{HOSTS_DIGEST_BYTES, HostsDigest, MAX_FRAME_BYTES, TopologySnapshot, Welcome, wire};
 use crate::error::SessionError;
 
 /// `ControlMessage.welcome`, `ControlMessage.topology` and `Welcome.topology` of `control.proto`.
@@ -19,11 +21,35 @@ const WELCOME_TOPOLOGY: u32 = 12;
 
 /// A topology as it is on the wire. Clones share the bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EncodedTopology(Bytes);
+pub struct EncodedTopology {
+    digest: HostsDigest,
+    /// With all hosts.
+    whole: Bytes,
+    /// For those who know the hosts.
+    brief: Bytes,
+}
 
 impl From<&TopologySnapshot> for EncodedTopology {
     fn from(topology: &TopologySnapshot) -> Self {
-        Self(wire::Topology::from(topology).encode_to_vec().into())
+        let mut whole = wire::Topology::from(topology);
+        let hosts = wire::Topology {
+            hosts: std::mem::take(&mut whole.hosts),
+            ..wire::Topology::default()
+        };
+        let hash = ring::digest::digest(&ring::digest::SHA256, &hosts.encode_to_vec());
+        let mut digest = [0; HOSTS_DIGEST_BYTES];
+        digest.copy_from_slice(hash.as_ref());
+        whole.hosts_digest = digest.to_vec();
+        let brief = wire::Topology {
+            hosts_known: true,
+            ..whole.clone()
+        };
+        whole.hosts = hosts.hosts;
+        Self {
+            digest: HostsDigest(digest),
+            whole: whole.encode_to_vec().into(),
+            brief: brief.encode_to_vec().into(),
+        }
     }
 }
 
@@ -44,10 +70,20 @@ fn put_header(out: &mut Vec<u8>, number: u32, message_bytes: usize) {
 }
 
 impl EncodedTopology {
-    /// Its bytes.
+    /// Name of its hosts.
     #[must_use]
-    pub fn bytes(&self) -> &Bytes {
-        &self.0
+    pub fn digest(&self) -> HostsDigest {
+        self.digest
+    }
+
+    /// Its bytes, for a client that knows these hosts.
+    #[must_use]
+    pub fn bytes(&self, known: Option<HostsDigest>) -> &Bytes {
+        if known == Some(self.digest) {
+            &self.brief
+        } else {
+            &self.whole
+        }
     }
 
     /// Room for a frame's length and a few headers.
@@ -67,11 +103,12 @@ impl EncodedTopology {
     ///
     /// # Errors
     /// The whole would be too large for a frame.
-    pub fn update_head(&self) -> Result<Bytes, SessionError> {
-        let body = Self::checked(field_len(TOPOLOGY, self.0.len()))?;
+    pub fn update_head(&self, known: Option<HostsDigest>) -> Result<Bytes, SessionError> {
+        let bytes = self.bytes(known).len();
+        let body = Self::checked(field_len(TOPOLOGY, bytes))?;
         let mut head = Vec::with_capacity(Self::HEADERS);
         encode_varint(body as u64, &mut head);
-        put_header(&mut head, TOPOLOGY, self.0.len());
+        put_header(&mut head, TOPOLOGY, bytes);
         Ok(head.into())
     }
 
@@ -80,19 +117,24 @@ impl EncodedTopology {
     ///
     /// # Errors
     /// The whole would be too large for a frame.
-    pub fn welcome_head(&self, welcome: &Welcome) -> Result<Bytes, SessionError> {
+    pub fn welcome_head(
+        &self,
+        welcome: &Welcome,
+        known: Option<HostsDigest>,
+    ) -> Result<Bytes, SessionError> {
+        let bytes = self.bytes(known).len();
         let welcome = wire::Welcome {
             topology: None,
             ..wire::Welcome::from(welcome)
         };
         let own = welcome.encoded_len();
-        let inner = own + field_len(WELCOME_TOPOLOGY, self.0.len());
+        let inner = own + field_len(WELCOME_TOPOLOGY, bytes);
         let body = Self::checked(field_len(WELCOME, inner))?;
         let mut head = Vec::with_capacity(own + 2 * Self::HEADERS);
         encode_varint(body as u64, &mut head);
         put_header(&mut head, WELCOME, inner);
         welcome.encode_raw(&mut head);
-        put_header(&mut head, WELCOME_TOPOLOGY, self.0.len());
+        put_header(&mut head, WELCOME_TOPOLOGY, bytes);
         Ok(head.into())
     }
 }
@@ -114,6 +156,7 @@ mod tests {
                     prefixes: vec!["10.0.0.0/8".parse().expect("a prefix")],
                 })
                 .collect(),
+            ..TopologySnapshot::default()
         }
     }
 
@@ -160,34 +203,75 @@ mod tests {
         for hosts in [0, 1, 3, 4, 5, 6, 400, 600, 700, 10_000] {
             let snapshot = topology(hosts);
             let encoded = EncodedTopology::from(&snapshot);
-            let head = encoded
-                .welcome_head(&welcome(TopologySnapshot::default()))
-                .expect("small enough");
-            assert_eq!(
-                decoded(&[&head, encoded.bytes()]),
-                ControlMessage::Welcome(welcome(snapshot.clone())),
-                "{hosts} hosts"
-            );
-            let head = encoded.update_head().expect("small enough");
-            assert_eq!(
-                decoded(&[&head, encoded.bytes()]),
-                ControlMessage::Topology(snapshot),
-                "{hosts} hosts"
-            );
+            let whole = TopologySnapshot {
+                digest: Some(encoded.digest()),
+                ..snapshot
+            };
+            let brief = TopologySnapshot {
+                hosts: [].into(),
+                known: true,
+                ..whole.clone()
+            };
+            let other = Some(HostsDigest([1; HOSTS_DIGEST_BYTES]));
+            let known = Some(encoded.digest());
+            for (known, told) in [(None, whole.clone()), (other, whole), (known, brief)] {
+                let head = encoded
+                    .welcome_head(&welcome(TopologySnapshot::default()), known)
+                    .expect("small enough");
+                assert_eq!(
+                    decoded(&[&head, encoded.bytes(known)]),
+                    ControlMessage::Welcome(welcome(told.clone())),
+                    "{hosts} hosts"
+                );
+                let head = encoded.update_head(known).expect("small enough");
+                assert_eq!(
+                    decoded(&[&head, encoded.bytes(known)]),
+                    ControlMessage::Topology(told),
+                    "{hosts} hosts"
+                );
+            }
         }
+    }
+
+    #[test]
+    fn a_digest_names_the_hosts_and_nothing_else() {
+        let digest = |snapshot: &TopologySnapshot| EncodedTopology::from(snapshot).digest();
+        let one = topology(5);
+        let later = TopologySnapshot {
+            version: 9,
+            ecmp_seed: 1,
+            ecmp_symmetric: false,
+            ..one.clone()
+        };
+        assert_eq!(digest(&one), digest(&later));
+        assert_ne!(digest(&one), digest(&topology(6)));
+        let mut hosts = one.hosts.to_vec();
+        hosts[4].name = "host-5".to_owned();
+        let renamed = TopologySnapshot {
+            hosts: hosts.into(),
+            ..one.clone()
+        };
+        assert_ne!(digest(&one), digest(&renamed));
+        let mut hosts = one.hosts.to_vec();
+        hosts[0].prefixes.clear();
+        let moved = TopologySnapshot {
+            hosts: hosts.into(),
+            ..one.clone()
+        };
+        assert_ne!(digest(&one), digest(&moved));
     }
 
     #[test]
     fn what_fits_no_frame_is_refused_as_it_is_whole() {
         let snapshot = topology(60_000);
         let encoded = EncodedTopology::from(&snapshot);
-        assert!(encoded.bytes().len() > MAX_FRAME_BYTES);
+        assert!(encoded.bytes(None).len() > MAX_FRAME_BYTES);
         assert!(matches!(
-            encoded.update_head(),
+            encoded.update_head(None),
             Err(SessionError::FrameTooLarge { .. })
         ));
         assert!(matches!(
-            encoded.welcome_head(&welcome(TopologySnapshot::default())),
+            encoded.welcome_head(&welcome(TopologySnapshot::default()), None),
             Err(SessionError::FrameTooLarge { .. })
         ));
     }

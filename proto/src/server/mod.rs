@@ -23,8 +23,8 @@ use zerocopy::IntoBytes as _;
 use crate::VERSION;
 use crate::codes::RateCode;
 use crate::control::{
-    ClassInfo, ControlMessage, EncodedTopology, Hello, Refusal, RefusalCode, SealedUdp,
-    TopologySnapshot, Welcome,
+    ClassInfo, ControlMessage, EncodedTopology, Hello, HostsDigest, Refusal, RefusalCode,
+    SealedUdp, TopologySnapshot, Welcome,
 };
 use crate::counters::Counters;
 use crate::datagram::{Datagram, HEADER_BYTES, MIN_DATAGRAM_BYTES, Sender};
@@ -183,6 +183,8 @@ pub struct ServerSession {
     control: ControlQueue,
     /// Latest-state messages that wait to be written.
     topology: Option<EncodedTopology>,
+    /// The hosts that the client was told last, or has said to know.
+    known_hosts: Option<HostsDigest>,
     release_pending: bool,
     released: bool,
     /// A datagram is to carry the new release state at once.
@@ -208,6 +210,7 @@ impl ServerSession {
             control: ControlQueue::new(config.max_control_bytes),
             config,
             topology: None,
+            known_hosts: None,
             release_pending: false,
             released: false,
             announce_release: false,
@@ -256,10 +259,11 @@ impl ServerSession {
             classes: admission.classes,
             sealed_udp: admission.sealed_udp.filter(|_| hello.sealed_udp),
         };
-        let head = admission.topology.welcome_head(&welcome)?;
+        let (topology, known) = (&admission.topology, hello.known_hosts);
+        let head = topology.welcome_head(&welcome, known)?;
         self.control.push_unbounded(head);
-        self.control
-            .push_unbounded(admission.topology.bytes().clone());
+        self.control.push_unbounded(topology.bytes(known).clone());
+        self.known_hosts = Some(topology.digest());
         self.counters.control_sent += 1;
         self.released = admission.released;
         self.silence.heard(now_ns);
@@ -431,7 +435,7 @@ impl ServerSession {
         if !self.is_established() {
             return Err(SessionError::NotEstablished("set_topology"));
         }
-        topology.update_head()?;
+        topology.update_head(self.known_hosts)?;
         self.topology = Some(topology);
         Ok(())
     }
@@ -463,8 +467,9 @@ impl ServerSession {
             state.to_frame().map(Bytes::from)
         } else {
             let topology = self.topology.take()?;
-            self.control.push_unbounded(topology.bytes().clone());
-            topology.update_head()
+            let known = self.known_hosts.replace(topology.digest());
+            self.control.push_unbounded(topology.bytes(known).clone());
+            topology.update_head(known)
         };
         self.counters.control_sent += 1;
         // Both were checked against the bound when they were set.

@@ -1,10 +1,15 @@
 //! What goes over the stream: registration, refusal, the kill switch, the
 //! topology, telemetry.
 
+use std::sync::Arc;
+
 use crate::pair::{Pair, admission, bodies, start};
 use ratewright_proto::client::{ClientConfig, ClientEvent, LossReason};
-use ratewright_proto::control::{ControlMessage, Refusal, RefusalCode, TopologySnapshot};
-use ratewright_proto::server::{Admission, PeerLoss, ServerConfig, ServerEvent};
+use ratewright_proto::control::{
+    ControlMessage, HOSTS_DIGEST_BYTES, HostInfo, HostsDigest, Refusal, RefusalCode,
+    TopologySnapshot, Welcome,
+};
+use ratewright_proto::server::{Admission, PeerLoss, ServerConfig, ServerEvent, ServerSession};
 use ratewright_proto::telemetry::{LinkInt, Telemetry};
 use ratewright_proto::{FlowId, RateCode, SessionError, VERSION};
 
@@ -141,6 +146,105 @@ fn only_the_newest_topology_waits() {
         matches!(&events[..], [ClientEvent::Topology(topology)] if topology.version == 4),
         "{events:?}"
     );
+}
+
+fn two_hosts() -> TopologySnapshot {
+    let host = |id| HostInfo {
+        id,
+        name: format!("h{id}"),
+        prefixes: Vec::new(),
+    };
+    TopologySnapshot {
+        version: 1,
+        hosts: (0..2).map(host).collect(),
+        ..TopologySnapshot::default()
+    }
+}
+
+/// Connects to a server that tells of this topology: what the client is told, and the bytes that it took.
+fn connected(pair: &mut Pair, topology: &TopologySnapshot) -> (Welcome, usize) {
+    pair.server = ServerSession::new(pair.now_ns, Arc::new(ServerConfig::default()));
+    pair.client.connected(pair.now_ns);
+    pair.client_stream();
+    let admission = Admission {
+        topology: topology.into(),
+        ..admission()
+    };
+    pair.server.accept(pair.now_ns, admission).unwrap();
+    let frames: Vec<_> = std::iter::from_fn(|| pair.server.poll_control()).collect();
+    let bytes = frames.iter().map(|frame| frame.len()).sum();
+    for body in bodies(frames.into_iter()) {
+        pair.client.on_control(pair.now_ns, &body).unwrap();
+    }
+    let Some(ClientEvent::Established(welcome)) = pair.client.poll_event() else {
+        panic!("no session");
+    };
+    (*welcome, bytes)
+}
+
+#[test]
+fn a_client_that_comes_again_is_not_told_the_hosts_again() {
+    let mut pair = Pair::unconnected(ClientConfig::default(), ServerConfig::default());
+    let (first, whole) = connected(&mut pair, &two_hosts());
+    assert_eq!(first.topology.hosts, two_hosts().hosts);
+    pair.client.disconnected(pair.now_ns);
+    // A restarted allocator, whose topology has the same hosts and another version.
+    let later = TopologySnapshot {
+        version: 7,
+        ..two_hosts()
+    };
+    let (second, brief) = connected(&mut pair, &later);
+    assert_eq!(second.topology.hosts, later.hosts);
+    assert_eq!(second.topology.version, 7);
+    assert!(brief < whole, "{brief} of {whole} bytes");
+    // Links that fail change the version and no host.
+    let failed = TopologySnapshot {
+        version: 8,
+        ..two_hosts()
+    };
+    pair.server.set_topology(failed.clone().into()).unwrap();
+    pair.server_stream();
+    let events = pair.client_events();
+    assert!(
+        matches!(&events[..], [ClientEvent::Topology(topology)]
+            if topology.version == 8 && topology.hosts == failed.hosts),
+        "{events:?}"
+    );
+    // Other hosts are told.
+    let mut hosts = two_hosts().hosts.to_vec();
+    hosts[1].name = "other".to_owned();
+    let renamed = TopologySnapshot {
+        version: 9,
+        hosts: hosts.into(),
+        ..two_hosts()
+    };
+    pair.client.disconnected(pair.now_ns);
+    let (third, _) = connected(&mut pair, &renamed);
+    assert_eq!(third.topology.hosts, renamed.hosts);
+}
+
+#[test]
+fn hosts_that_a_client_never_knew_are_no_topology_and_are_asked_for_again() {
+    let mut pair = Pair::unconnected(ClientConfig::default(), ServerConfig::default());
+    connected(&mut pair, &two_hosts());
+    pair.client.disconnected(pair.now_ns);
+    pair.client.connected(pair.now_ns);
+    let digest = HostsDigest([5; HOSTS_DIGEST_BYTES]);
+    let unknown = ControlMessage::Topology(TopologySnapshot {
+        digest: Some(digest),
+        known: true,
+        ..TopologySnapshot::default()
+    });
+    let mut other = Pair::new();
+    let body = bodies([unknown.to_frame().unwrap()].into_iter()).remove(0);
+    let refused = other.client.on_control(other.now_ns, &body);
+    assert!(
+        matches!(refused, Err(SessionError::Invalid { .. })),
+        "{refused:?}"
+    );
+    assert!(other.client.is_established());
+    assert_eq!(other.client.known_hosts(), None);
+    assert!(pair.client.known_hosts().is_some());
 }
 
 #[test]

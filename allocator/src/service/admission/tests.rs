@@ -10,11 +10,19 @@ fn host(number: u32) -> IpAddr {
     Ipv4Addr::from(0x0a00_0000 + number).into()
 }
 
+thread_local! {
+    static ATTEMPTS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// Another one each time.
 fn attempt(source: IpAddr, patience_ms: u64) -> Attempt {
+    let id = ATTEMPTS.get();
+    ATTEMPTS.set(id + 1);
     Attempt {
         source,
         validated: true,
         patience_ns: Some(patience_ms * MS),
+        id,
     }
 }
 
@@ -25,7 +33,7 @@ fn queue() -> Admission {
 fn wait(queue: &mut Admission, now_ns: u64, source: IpAddr, patience_ms: u64) -> Ticket {
     match queue.offer(now_ns, attempt(source, patience_ms)) {
         Offered::Waits { ticket, .. } => ticket,
-        Offered::ShowAddress => panic!("the address was shown"),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -50,6 +58,7 @@ fn an_address_that_was_not_shown_leaves_nothing_behind() {
             source: host(number),
             validated: false,
             patience_ns: None,
+            id: 0,
         };
         assert_eq!(queue.offer(0, attempt), Offered::ShowAddress);
     }
@@ -192,7 +201,7 @@ fn a_full_queue_makes_room_at_the_cost_of_whoever_fills_it() {
                 let hit = instead_of.is_some_and(|ticket| hosts.contains(&ticket));
                 assert!(!hit, "a host had to go for the flood");
             }
-            Offered::ShowAddress => panic!("the address was shown"),
+            other => panic!("{other:?}"),
         }
         assert!(queue.waiting() <= 100);
     }
@@ -232,6 +241,29 @@ fn turns_are_as_long_as_this_machine_is_slow_and_within_bounds() {
     assert!((200 * MS..300 * MS).contains(&queue.turn_ns()));
     (0..100).for_each(|_| queue.took(u64::MAX));
     assert_eq!(queue.turn_ns(), 1_000 * MS);
+}
+
+#[test]
+fn what_an_attempt_that_was_turned_away_sends_anew_begins_nothing() {
+    let mut queue = Admission::new(AdmissionConfig {
+        max_waiting: 10,
+        turns: 0,
+        ..AdmissionConfig::default()
+    });
+    let first = attempt(host(1), 1_000);
+    let Offered::Waits { ticket, .. } = queue.offer(0, first) else {
+        panic!("it waits");
+    };
+    assert_eq!(steps(&mut queue, 750 * MS), [Step::Refuse(ticket)]);
+    assert_eq!(queue.offer(800 * MS, first), Offered::Over);
+    assert_eq!(queue.waiting(), 0);
+    // The host's next attempt is another one.
+    wait(&mut queue, 800 * MS, host(1), 1_000);
+    // As many as may wait are known; memory is bounded.
+    for number in 0..1_000 {
+        wait(&mut queue, 800 * MS, host(number), 1_000);
+    }
+    assert!(queue.over.len() <= 10 && queue.over_order.len() <= 10);
 }
 
 proptest! {

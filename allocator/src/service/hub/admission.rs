@@ -2,8 +2,8 @@
 
 use ratewright_proto::SessionError;
 use ratewright_proto::control::{
-    ClassInfo, ControlMessage, FrameDecoder, Hello, Refusal, RefusalCode, SealedUdp,
-    TopologySnapshot, Welcome,
+    ClassInfo, ControlMessage, FrameDecoder, HOSTS_DIGEST_BYTES, Hello, HostsDigest, Refusal,
+    RefusalCode, SealedUdp, TopologySnapshot, Welcome,
 };
 use ratewright_proto::sealed::Cipher;
 use ratewright_proto::server::registry::{Claim, Decision, superseded};
@@ -47,6 +47,7 @@ pub fn check_welcome(settings: &HubSettings, topology: &Topology) -> Result<(), 
         threshold: settings.threshold,
         topology: TopologySnapshot {
             version: u32::MAX,
+            digest: Some(HostsDigest([u8::MAX; HOSTS_DIGEST_BYTES])),
             ..snapshot_of(topology)
         },
         classes: class_infos(&settings.classes),

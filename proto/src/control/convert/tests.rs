@@ -1,4 +1,5 @@
 use super::*;
+use crate::control::HOSTS_DIGEST_BYTES;
 use crate::telemetry::{CreditState, LinkInt, ReceiverCount, Telemetry};
 
 fn topology() -> TopologySnapshot {
@@ -6,7 +7,7 @@ fn topology() -> TopologySnapshot {
         version: 4,
         ecmp_seed: 0xabcd,
         ecmp_symmetric: true,
-        hosts: vec![
+        hosts: [
             HostInfo {
                 id: 1,
                 name: "h1".to_owned(),
@@ -20,7 +21,10 @@ fn topology() -> TopologySnapshot {
                 name: "rest".to_owned(),
                 prefixes: vec!["10.0.0.0/8".parse().unwrap()],
             },
-        ],
+        ]
+        .into(),
+        digest: Some(HostsDigest([7; HOSTS_DIGEST_BYTES])),
+        known: false,
     }
 }
 
@@ -60,6 +64,7 @@ fn hello() -> Hello {
         ack_delay_ns: 1_000_000,
         first_seq: 1,
         sealed_udp: true,
+        known_hosts: Some(HostsDigest([9; HOSTS_DIGEST_BYTES])),
     }
 }
 
