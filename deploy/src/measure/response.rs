@@ -54,7 +54,8 @@ pub fn rise_times_ms(
         .iter()
         .map(|&(risen, _)| {
             let until = risen + fast_ns;
-            let first = arrivals.partition_point(|(at, _)| *at < risen);
+            // Bytes that arrive at the very moment were sent before it.
+            let first = arrivals.partition_point(|(at, _)| *at <= risen);
             let before = first.checked_sub(1).map_or(0, |last| arrivals[last].1);
             let fair = std::iter::once((risen, before))
                 .chain(arrivals[first..].iter().copied())
