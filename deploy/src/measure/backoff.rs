@@ -116,7 +116,7 @@ mod tests {
     const STUCK: Connection = Connection {
         id: (2, 4_000),
         established: true,
-        rate_bps: 1.6e6,
+        has_maximum: true,
         data_segments_sent: 100,
         segments_sent: 110,
         bytes_retransmitted: 0,

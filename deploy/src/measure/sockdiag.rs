@@ -29,7 +29,7 @@ mod info {
     pub(super) const PROBES: usize = 3;
     pub(super) const BACKOFF: usize = 4;
     pub(super) const UNACKED: usize = 24;
-    pub(super) const PACING_RATE: usize = 104;
+    pub(super) const MAX_PACING_RATE: usize = 112;
     pub(super) const SEGS_OUT: usize = 136;
     pub(super) const NOTSENT_BYTES: usize = 144;
     pub(super) const DATA_SEGS_OUT: usize = 156;
@@ -45,8 +45,8 @@ pub struct Connection {
     pub id: (u8, u16),
     /// Established; if not, the application has said its last.
     pub established: bool,
-    /// What the kernel would pace by: a rate that was handed out, or one that follows the window.
-    pub rate_bps: f64,
+    /// True while the socket has a maximum pacing rate: one that was handed out, or its application's own.
+    pub has_maximum: bool,
     /// Data segments sent so far, retransmissions included.
     pub data_segments_sent: u32,
     /// Segments sent so far, those without data included.
@@ -190,7 +190,7 @@ fn connection(id: (u8, u16), established: bool, tcp_info: &[u8]) -> Option<Conne
     Some(Connection {
         id,
         established,
-        rate_bps: long(info::PACING_RATE) as f64 * 8.0,
+        has_maximum: long(info::MAX_PACING_RATE) != u64::MAX,
         data_segments_sent: word(tcp_info, info::DATA_SEGS_OUT),
         segments_sent: word(tcp_info, info::SEGS_OUT),
         bytes_retransmitted: long(info::BYTES_RETRANS),

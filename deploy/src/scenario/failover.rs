@@ -6,7 +6,6 @@
 //! from a daemon.
 
 use std::collections::VecDeque;
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -45,8 +44,6 @@ const PACED_PATIENCE: Duration = Duration::from_secs(5);
 /// A socket counts as released when so many of so many samples, 2 ms apart, are away from the former rate.
 const DEPARTURE_AWAY: usize = 8;
 const DEPARTURE_SAMPLES: usize = 10;
-/// TCP payload in an Ethernet frame: 1448 of 1514 bytes, with timestamps.
-const PAYLOAD_SHARE: f64 = 1448.0 / 1514.0;
 
 /// Runs both phases.
 ///
@@ -237,17 +234,15 @@ fn outage(
 
 /// Watches how the kernel paces the flows, without asking a daemon.
 ///
-/// While a rate is in force, the kernel paces within a few percent of the flow's fair share of the
-/// bottleneck; a socket on plain Cubic has a pacing rate that follows its window and leaves that band
-/// with the next acknowledgement. One that sends nothing, because it waits for a retransmission
-/// timeout, shows its last rate until it sends again, but is not paced by it. Rates that tc enforces do
-/// not show: nothing is measured then.
+/// A rate is in force as the socket's maximum pacing rate, which the lab's programs never set themselves; a
+/// socket on plain Cubic has none. One that sends nothing, because it waits for a retransmission
+/// timeout, shows its last maximum until it sends again, but is not paced by it. Rates that tc
+/// enforces do not show: nothing is measured then.
 struct Pacing {
     kernels: Vec<SockDiag>,
     /// Segments that each host had sent at the sample before.
     sent: Vec<u32>,
     left: Vec<Departure>,
-    band: RangeInclusive<f64>,
 }
 
 impl Pacing {
@@ -259,13 +254,10 @@ impl Pacing {
             .map(|host| SockDiag::open(site.network.netns(*host)))
             .collect::<Result<Vec<_>>>()
             .context("looking at the hosts' sockets")?;
-        let plan = &site.network.plan;
-        let share = plan.capacities.host_bps as f64 / (plan.hosts - 1) as f64 * PAYLOAD_SHARE;
         Ok(Pacing {
             left: vec![Departure::default(); kernels.len()],
             sent: vec![0; kernels.len()],
             kernels,
-            band: share * 0.88..=share * 1.1,
         })
     }
 
@@ -276,7 +268,7 @@ impl Pacing {
             sum.wrapping_add(flow.data_segments_sent)
         });
         let sends = std::mem::replace(&mut self.sent[index], sent) != sent;
-        Ok(sends && flows.iter().all(|flow| self.band.contains(&flow.rate_bps)))
+        Ok(sends && flows.iter().all(|flow| flow.has_maximum))
     }
 
     fn all_in_force(&mut self) -> Result<bool> {
