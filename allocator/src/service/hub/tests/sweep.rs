@@ -4,6 +4,7 @@ use ratewright_proto::FlowId;
 
 use super::network::switch;
 use super::{World, settings};
+use crate::engine::parallel::{ParallelEngine, ParallelOptions};
 use crate::engine::thread::{Driver, EVENTS_AT_ONCE, cost_of};
 use crate::engine::{EngineEvent, FlowKey, RateEngine};
 use crate::service::hub::session::Place;
@@ -235,7 +236,16 @@ fn million() -> World {
         max_flows: 1_000_000,
         ..crate::engine::EngineConfig::default()
     };
-    let engine = super::engine(config, &hub);
+    // As a shard has it that drives the engine: no iteration walks more than once.
+    let options = ParallelOptions {
+        brief: true,
+        // Cut by the hosts alone, so many flows of so few hosts would not all find room in rows.
+        blocks: Some(8),
+        ..ParallelOptions::default()
+    };
+    let capacities_bps = hub.capacities_bps();
+    let engine = ParallelEngine::for_topology(config, options, hub.topology(), &capacities_bps)
+        .expect("the settings are good");
     let mut world = World {
         hub,
         engine,
@@ -306,7 +316,11 @@ impl Times {
 #[allow(clippy::print_stdout, reason = "a measurement")]
 fn worst_hold_with_a_million_flows() {
     let mut world = million();
-    println!("{} flows", world.hub.flow_count());
+    println!(
+        "{} flows, {:?}",
+        world.hub.flow_count(),
+        world.engine.exceptions()
+    );
     let now_ns = world.now_ns;
     let none = super::engine(crate::engine::EngineConfig::default(), &world.hub);
     let mut driver = Driver::new(Box::new(std::mem::replace(&mut world.engine, none)));
@@ -318,8 +332,14 @@ fn worst_hold_with_a_million_flows() {
             super::network::link("leaf1", "spine2", Some(false), None),
         ),
     ] {
-        let [mut begin, mut slices, mut apply, mut iterate, mut drain] =
-            std::array::from_fn(|_| Times::default());
+        let [
+            mut begin,
+            mut slices,
+            mut apply,
+            mut iterate,
+            mut drain,
+            mut turns,
+        ] = std::array::from_fn(|_| Times::default());
         let reroutes = world.hub.counts().reroutes;
         begin
             .time(|| world.hub.change_topology(now_ns, &change))
@@ -332,20 +352,22 @@ fn worst_hold_with_a_million_flows() {
             steps += 1;
             more = slices.time(|| world.hub.work(now_ns, 512));
             events.append(world.hub.engine_events());
-            let mut cost = 0;
-            apply.time(|| {
-                while cost < EVENTS_AT_ONCE
-                    && let Some(event) = events.pop_front()
-                {
-                    cost += cost_of(&event);
-                    driver.apply(event);
+            turns.time(|| {
+                let mut cost = 0;
+                apply.time(|| {
+                    while cost < EVENTS_AT_ONCE
+                        && let Some(event) = events.pop_front()
+                    {
+                        cost += cost_of(&event);
+                        driver.apply(event);
+                    }
+                });
+                if !driver.has_left() && (steps % 4 == 0 || (!more && events.is_empty())) {
+                    let began = crate::service::clock::instant_at(crate::service::clock::now_ns());
+                    iterate.time(|| driver.iterate(began));
                 }
+                drain.time(|| driver.hand_over(|_| steps % 2 == 0));
             });
-            if !driver.has_left() && (steps % 4 == 0 || (!more && events.is_empty())) {
-                let began = crate::service::clock::instant_at(crate::service::clock::now_ns());
-                iterate.time(|| driver.iterate(began));
-            }
-            drain.time(|| driver.hand_over(|_| steps % 2 == 0));
         }
         let rerouted = world.hub.counts().reroutes - reroutes;
         println!("{what}: {rerouted} flows rerouted");
@@ -354,6 +376,7 @@ fn worst_hold_with_a_million_flows() {
         apply.print("  events to the engine");
         iterate.print("  iteration");
         drain.print("  rates told");
+        turns.print("  these three together: between two looks at the port");
     }
     // All at once, as it was done: two paths for every flow, and the topology copied.
     let mut whole = Times::default();
