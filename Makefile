@@ -10,7 +10,7 @@ export CARGO_INCREMENTAL ?= 0
 ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
 # Their lib tests need neither root nor network namespaces.
-LIBRARIES := $(addprefix -p ratewright-,topology proto common dpdk allocator endpointd simfabric lab)
+LIBRARIES := $(addprefix -p ratewright-,topology proto io dpdk allocator endpointd simfabric lab)
 
 .PHONY: lab check test test-dpdk reproduce require-root setup setup-check setup-test mutants build fmt clippy prose test-lib doc deny nextest memcheck asan instructions fuzz bench clean-lab
 

@@ -5,7 +5,7 @@ mod service_support;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use ratewright_common::transport::SealedPort;
+use ratewright_io::transport::SealedPort;
 use ratewright_proto::FlowId;
 use ratewright_proto::client::ClientConfig;
 use ratewright_proto::control::RefusalCode;

@@ -5,7 +5,7 @@
 use std::process::Output;
 
 use assert_cmd::Command;
-use ratewright_common::tls::dns_names;
+use ratewright_io::tls::dns_names;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 

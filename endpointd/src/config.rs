@@ -5,8 +5,8 @@ mod instance;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use ratewright_common::admin::AdminAddress;
-use ratewright_common::dscp::Dscp;
+use ratewright_io::admin::AdminAddress;
+use ratewright_io::dscp::Dscp;
 use serde::Deserialize;
 
 use crate::backend::{BackendConfig, BackendKind, tc_htb};

@@ -11,7 +11,7 @@ mod session;
 
 use std::time::Duration;
 
-use ratewright_common::tls::TlsError;
+use ratewright_io::tls::TlsError;
 use ratewright_proto::client::{ClientConfig, ClientSession};
 use ratewright_proto::control::{Refusal, RefusalCode, Welcome};
 use sd_notify::NotifyState;

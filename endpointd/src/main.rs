@@ -7,8 +7,6 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::{Parser, Subcommand};
-use ratewright_common::admin::Listener;
-use ratewright_common::log::{FlushAtEnd, LogWriter};
 use ratewright_endpointd::admin::{self, LogFilter};
 use ratewright_endpointd::backend::probe::ProbeResult;
 use ratewright_endpointd::backend::{self, BackendKind};
@@ -17,6 +15,8 @@ use ratewright_endpointd::daemon::{Command, Daemon, DaemonError, Exit};
 use ratewright_endpointd::instance_lock::InstanceLock;
 use ratewright_endpointd::session_io::tls::{check_host_name, client_config};
 use ratewright_endpointd::status::backend_name;
+use ratewright_io::admin::Listener;
+use ratewright_io::log::{FlushAtEnd, LogWriter};
 use tokio::runtime::LocalOptions;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;

@@ -259,7 +259,7 @@ fn publish_counters(status: &Status) {
         (
             "log_lines_dropped_total",
             "Log lines that were dropped since nobody took them fast enough",
-            ratewright_common::log::lost_lines(),
+            ratewright_io::log::lost_lines(),
         ),
         (
             "backend_errors_total",

@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{TransportErrorCode, VarInt};
-use ratewright_common::quic::client::Client;
-use ratewright_common::transport::Transport as _;
+use ratewright_io::quic::client::Client;
+use ratewright_io::transport::Transport as _;
 use ratewright_proto::control::Welcome;
 use ratewright_proto::path::Path;
 use tokio::time::Sleep;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ratewright_common::transport::PathCounters;
+use ratewright_io::transport::PathCounters;
 use serde::Serialize;
 
 use crate::backend::{BackendKind, BackendStats};

@@ -9,9 +9,9 @@ use std::sync::Mutex;
 use daemon_support::allocator::Allocator;
 use daemon_support::backend::recorder;
 use daemon_support::{Running, certificates, config, conn, facts, on_one_thread, until};
-use ratewright_common::admin::{AdminAddress, Listener};
 use ratewright_endpointd::admin::{LogFilter, router};
 use ratewright_endpointd::backend::FlowEventKind;
+use ratewright_io::admin::{AdminAddress, Listener};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use metrics_exporter_prometheus::BuildError;
-use ratewright_common::log::FlushAtEnd;
-use ratewright_common::tls::TlsError;
+use ratewright_io::log::FlushAtEnd;
+use ratewright_io::tls::TlsError;
 use ratewright_proto::{SessionError, relay};
 use ratewright_topology::{PartitionError, Topology, TopologyError};
 use tokio::signal::unix::{Signal, SignalKind, signal};

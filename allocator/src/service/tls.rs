@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use quinn::crypto::rustls::{HandshakeData, QuicServerConfig};
-use ratewright_common::tls::{
+use ratewright_io::tls::{
     TlsError, check_name, dns_names, read_authorities, read_certificates, read_key,
 };
 use rustls::pki_types::CertificateDer;

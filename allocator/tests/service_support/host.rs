@@ -7,8 +7,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use quinn::crypto::rustls::QuicClientConfig;
-use ratewright_common::dscp::Dscp;
-use ratewright_common::transport::{MAX_DATAGRAM_BYTES, SealedPort, Sent};
+use ratewright_io::dscp::Dscp;
+use ratewright_io::transport::{MAX_DATAGRAM_BYTES, SealedPort, Sent};
 use ratewright_proto::client::{ClientConfig, ClientEvent, ClientSession};
 use ratewright_proto::control::{FrameDecoder, Refusal, Welcome};
 use ratewright_proto::path::PathConfig;
@@ -72,7 +72,7 @@ pub(crate) fn client_config(
     roots.add(ca).expect("an authority");
     let chain = CertificateDer::from_pem_slice(identity.certificate.as_bytes()).expect("PEM");
     let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).expect("PEM");
-    let tls = ratewright_common::tls::client(roots, vec![chain], key, protocol).expect("they fit");
+    let tls = ratewright_io::tls::client(roots, vec![chain], key, protocol).expect("they fit");
     quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).expect("QUIC")))
 }
 

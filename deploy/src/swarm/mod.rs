@@ -40,7 +40,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, bail};
 use indexmap::IndexMap;
-use ratewright_common::sched;
+use ratewright_io::sched;
 use ratewright_proto::Counters;
 
 pub use options::SwarmOptions;

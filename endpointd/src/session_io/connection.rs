@@ -9,10 +9,10 @@ use std::task::Poll;
 use std::time::Duration;
 
 use quinn::{ClientConfig, Connection, ConnectionError, ReadError, RecvStream, SendStream};
-use ratewright_common::dscp::Dscp;
-use ratewright_common::quic::client::Client;
-use ratewright_common::transport::{HotPath, SealedPort, Transport as _};
-use ratewright_common::udp::BATCH;
+use ratewright_io::dscp::Dscp;
+use ratewright_io::quic::client::Client;
+use ratewright_io::transport::{HotPath, SealedPort, Transport as _};
+use ratewright_io::udp::BATCH;
 use ratewright_proto::control::{FrameDecoder, Welcome};
 use ratewright_proto::path::{Path, PathConfig};
 use tokio::io::unix::AsyncFd;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{ClientConfig, ConnectionId, IdleTimeout, TransportConfig, VarInt};
-use ratewright_common::tls::{TlsError, check_name, client_from_files, read_certificates};
+use ratewright_io::tls::{TlsError, check_name, client_from_files, read_certificates};
 use ratewright_proto::patience::{self, RANDOM_BYTES};
 
 use crate::config::{SessionConfig, TlsConfig};

@@ -5,7 +5,7 @@ use std::sync::atomic::{Ordering, fence};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ratewright_common::sched;
+use ratewright_io::sched;
 use rtrb::{Consumer, Producer};
 
 use super::{Driver, EVENTS_AT_ONCE, EngineThreadConfig, Interval, Shared, cost_of};

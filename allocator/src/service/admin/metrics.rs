@@ -272,7 +272,7 @@ pub fn publish(snapshot: &Snapshot) {
     gauge!("ratewright_allocator_build_info", "version" => status.version).set(1.0);
 
     counter!("ratewright_allocator_log_lines_dropped_total")
-        .absolute(ratewright_common::log::lost_lines());
+        .absolute(ratewright_io::log::lost_lines());
     counter!("ratewright_allocator_flowlet_starts_total").absolute(counts.starts);
     counter!("ratewright_allocator_flowlet_ends_total").absolute(counts.ends);
     counter!("ratewright_allocator_demand_changes_total").absolute(counts.demand_changes);

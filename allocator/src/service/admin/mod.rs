@@ -3,7 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | `routes` | the endpoints |
-//! | `server` | the thread that serves them; listening is [`ratewright_common::admin`]'s |
+//! | `server` | the thread that serves them; listening is [`ratewright_io::admin`]'s |
 //! | [`logging`] | the log filter that can be changed at run time |
 //! | [`metrics`] | a snapshot as Prometheus text |
 

@@ -3,7 +3,7 @@
 use std::thread::JoinHandle;
 
 use axum::Router;
-use ratewright_common::admin::{AdminAddress, Listener, SocketFile};
+use ratewright_io::admin::{AdminAddress, Listener, SocketFile};
 
 /// Why the admin server cannot run.
 #[derive(Debug, thiserror::Error)]

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use ratewright_common::admin::AdminAddress;
+use ratewright_io::admin::AdminAddress;
 use toml::Spanned;
 
 use super::error::{ConfigError, line_of};

@@ -14,8 +14,8 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use ratewright_common::admin::AdminAddress;
-use ratewright_common::dscp::Dscp;
+use ratewright_io::admin::AdminAddress;
+use ratewright_io::dscp::Dscp;
 
 mod check;
 mod classes;

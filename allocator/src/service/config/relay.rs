@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use ratewright_common::admin::AdminAddress;
+use ratewright_io::admin::AdminAddress;
 use serde::Deserialize;
 use toml::Spanned;
 

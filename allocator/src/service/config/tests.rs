@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ratewright_common::admin::AdminAddress;
+use ratewright_io::admin::AdminAddress;
 
 use super::{Allocation, Class, Config, Fingerprint, Limits, Trust, Utility, example_config};
 

@@ -8,7 +8,7 @@ use super::Transport;
 use super::check::Checker;
 use super::error::ConfigError;
 use super::raw::{RawDpdk, RawTransport};
-use ratewright_common::dscp::Dscp;
+use ratewright_io::dscp::Dscp;
 use ratewright_proto::sealed::Cipher;
 
 /// The first UDP port on DPDK, where nobody else could hold it.

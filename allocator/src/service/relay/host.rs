@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use quinn::{Connection, Incoming, RecvStream, SendStream, VarInt};
-use ratewright_common::transport::secret_of;
+use ratewright_io::transport::secret_of;
 use ratewright_proto::control::{ControlMessage, FrameDecoder, MAX_HELLO_BYTES, frame_of};
 use ratewright_proto::relay::{Attach, MAX_ATTACH_BYTES};
 

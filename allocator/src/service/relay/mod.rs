@@ -22,7 +22,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use quinn::{EndpointConfig, VarInt};
-use ratewright_common::quic;
+use ratewright_io::quic;
 use ratewright_proto::relay::HOST_MTU_BYTES;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -97,7 +97,7 @@ impl LoadedRelay {
 pub fn run(path: &Path) -> Result<(), DaemonError> {
     let loaded = LoadedRelay::load(path)?;
     let log = LogControl::install(&loaded.config.log)?;
-    let _last_words = ratewright_common::log::FlushAtEnd;
+    let _last_words = ratewright_io::log::FlushAtEnd;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -177,7 +177,7 @@ impl Relay {
             source,
         };
         let socket = std::net::UdpSocket::bind(config.listen).map_err(bind)?;
-        ratewright_common::udp::widen_buffers(&socket);
+        ratewright_io::udp::widen_buffers(&socket);
         let mut settings = EndpointConfig::default();
         // What a host sends is to fit a bundle.
         settings

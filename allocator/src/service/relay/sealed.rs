@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
-use ratewright_common::log::Seldom;
-use ratewright_common::udp::{BATCH, BatchSocket, PacketPort as _, SendBatch};
+use ratewright_io::log::Seldom;
+use ratewright_io::udp::{BATCH, BatchSocket, PacketPort as _, SendBatch};
 use ratewright_proto::control::SealedUdp;
 use ratewright_proto::sealed::{HEADER_BYTES, SealedConfig, SealedCounters, Secret};
 use tokio::io::Interest;

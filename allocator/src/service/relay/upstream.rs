@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{ClientConfig, Connection, Endpoint, IdleTimeout, VarInt};
-use ratewright_common::dscp::Dscp;
-use ratewright_common::quic;
-use ratewright_common::tls::{TlsError, client_from_files};
+use ratewright_io::dscp::Dscp;
+use ratewright_io::quic;
+use ratewright_io::tls::{TlsError, client_from_files};
 use ratewright_proto::relay;
 
 use super::state::Shared;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use quinn::{Connection, ConnectionError, Incoming, RecvStream, SendStream, VarInt};
-use ratewright_common::log::Seldom;
+use ratewright_io::log::Seldom;
 use ratewright_proto::control::{FrameDecoder, MAX_FRAME_BYTES, MAX_HELLO_BYTES};
 use tokio::sync::Notify;
 

@@ -3,13 +3,13 @@
 use std::io;
 use std::thread::Builder;
 
-use ratewright_common::dscp::Dscp;
 use ratewright_dpdk::DpdkError;
 use ratewright_dpdk::eal::Eal;
 use ratewright_dpdk::endpoint::Endpoint;
 use ratewright_dpdk::packets::DpdkPort;
 use ratewright_dpdk::port::{Port, PortConfig};
 use ratewright_dpdk::stack::StackConfig;
+use ratewright_io::dscp::Dscp;
 
 use crate::service::clock;
 use crate::service::config::DpdkTransport;

@@ -8,8 +8,8 @@ use arrayvec::ArrayVec;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::{TimeSpec, TimeValLike};
-use ratewright_common::sched::LEAST_SLEEP_NS;
-use ratewright_common::udp::PacketPort;
+use ratewright_io::sched::LEAST_SLEEP_NS;
+use ratewright_io::udp::PacketPort;
 
 /// Empty rounds from which on a thread that need not keep its core lets others run between two.
 const PATIENCE: u32 = 256;

@@ -18,10 +18,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use ratewright_common::sched;
-use ratewright_common::timers::served_until;
-use ratewright_common::transport::MAX_DATAGRAM_BYTES;
-use ratewright_common::udp::{BATCH, PacketPort, SendBatch};
+use ratewright_io::sched;
+use ratewright_io::timers::served_until;
+use ratewright_io::transport::MAX_DATAGRAM_BYTES;
+use ratewright_io::udp::{BATCH, PacketPort, SendBatch};
 use ratewright_proto::sealed::{HEADER_BYTES, SealedConfig, SealedCounters, Secret};
 
 use super::engine_link::{DrivenBy, EngineSignal};

@@ -7,9 +7,9 @@ use std::time::Duration;
 use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{EndpointConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt};
 
-use ratewright_common::dscp::Dscp;
-use ratewright_common::quic;
-use ratewright_common::udp::widen_buffers;
+use ratewright_io::dscp::Dscp;
+use ratewright_io::quic;
+use ratewright_io::udp::widen_buffers;
 use ratewright_proto::control::MAX_HELLO_BYTES;
 
 use super::window::FixedWindowConfig;

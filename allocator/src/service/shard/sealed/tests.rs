@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use allocation_counter::measure;
-use ratewright_common::udp::BatchSent;
+use ratewright_io::udp::BatchSent;
 use ratewright_proto::client::{ClientConfig, ClientEvent, ClientSession};
 use ratewright_proto::control::FrameDecoder;
 use ratewright_proto::datagram::Sender;

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{SocketAddr, SocketAddrV4};
 use std::os::fd::BorrowedFd;
 
-use ratewright_common::udp::{BatchSent, PacketPort, SendBatch};
+use ratewright_io::udp::{BatchSent, PacketPort, SendBatch};
 
 use crate::endpoint::Endpoint;
 use crate::stack::SendError;

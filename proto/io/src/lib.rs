@@ -1,4 +1,4 @@
-//! What the allocator, the endpoint daemon and the load tool share.
+//! Input and output around the sessions: sockets, transports, timers, TLS, logs and admin listeners.
 //!
 //! | module | what is in it |
 //! |---|---|
