@@ -10,16 +10,16 @@ export CARGO_INCREMENTAL ?= 0
 ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
 # Their lib tests need neither root nor network namespaces.
-LIBRARIES := $(addprefix -p ratewright-,topology proto io dpdk allocator endpointd simfabric lab)
+LIBRARIES := $(addprefix -p ratewright-,topology proto io dpdk allocator endpointd simfabric cli lab bench)
 
 .PHONY: lab check test test-dpdk reproduce require-root setup setup-check setup-test mutants build fmt clippy prose test-lib doc deny nextest memcheck asan instructions fuzz bench clean-lab
 
 ## lab: set up, build, and run the fairness scenario (SCENARIO=coflow|failover|mixed|use|starts|links|safety for the others)
 lab: build
-	$(ROOT) $(TARGET)/debug/ratewright lab $(SCENARIO) --json lab-out/$(SCENARIO).json $(LAB_ARGS)
+	$(ROOT) $(TARGET)/debug/ratewright-lab $(SCENARIO) --json lab-out/$(SCENARIO).json $(LAB_ARGS)
 
 build: setup
-	$(CARGO) build --locked -p ratewright-allocator -p ratewright-endpointd -p ratewright-lab --bins
+	$(CARGO) build --locked -p ratewright-allocator -p ratewright-endpointd -p ratewright-cli -p ratewright-lab --bins
 
 ## check: format, clippy, prose, lib tests: no root, no network namespaces
 check: setup-check fmt clippy prose test-lib
@@ -36,8 +36,8 @@ test-dpdk: require-root
 	$(CARGO) clippy --locked -p ratewright-allocator --features dpdk --lib --bins --test service_dpdk -- -D warnings
 	$(CARGO) nextest run --locked -p ratewright-allocator --features dpdk --lib --test service_dpdk -E 'test(dpdk) + binary(service_dpdk)'
 	$(CARGO) build --locked -p ratewright-allocator --features dpdk --bins
-	$(CARGO) build --locked -p ratewright-lab --bins
-	$(TARGET)/debug/ratewright swarm --transport dpdk --sessions 8 --flows 64 --seconds 1 --churn 500 --json | \
+	$(CARGO) build --locked -p ratewright-bench --bins
+	$(TARGET)/debug/ratewright-bench swarm --transport dpdk --sessions 8 --flows 64 --seconds 1 --churn 500 --json | \
 	  tee -a /dev/stderr | grep -q '"lost_views":0'
 
 # Said once here, and not by every test that builds network namespaces.
@@ -92,7 +92,7 @@ asan: setup-test
 
 ## instructions: instruction counts of the engines against benches/instructions.txt
 instructions: setup-test
-	$(CARGO) run --quiet --locked -p ratewright-benches --bin instructions check
+	$(CARGO) run --quiet --locked -p ratewright-bench --bin instructions check
 
 fuzz: setup-test
 	scripts/fuzz.sh $(FUZZ_SECONDS)
@@ -105,4 +105,4 @@ mutants:
 
 ## bench: criterion benchmarks (release profile)
 bench: setup
-	$(CARGO) bench --locked -p ratewright-benches
+	$(CARGO) bench --locked -p ratewright-bench

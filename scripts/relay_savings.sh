@@ -5,7 +5,7 @@
 #
 # usage, as root: scripts/relay_savings.sh [BIN_DIR [SESSIONS [HOST_BIT_PER_S [SECONDS]]]]
 # NOMINAL_BPS in the environment: what links stand for, for sessions in slow motion (default: HOST_BIT_PER_S).
-# Needs ip, ethtool, curl and python3; BIN_DIR has ratewright and ratewright-allocator (default: target/release).
+# Needs ip, ethtool, curl and python3; BIN_DIR has ratewright, ratewright-bench, ratewright-allocator (default: target/release).
 set -euo pipefail
 
 bin=$(realpath "${1:-target/release}")
@@ -47,7 +47,7 @@ tls() { printf '[tls]\nca = "ca.pem"\ncert = "%s.pem"\nkey = "%s.key"\n[transpor
     printf 'listen = "10.211.0.2:7600"\nadmin = "unix:admin.sock"\ntopology = "topology.toml"\n'
     tls ratewright-allocator
     # Leases and updates in slow motion, as the links are.
-    "$bin/ratewright" swarm "${load[@]}" --print-settings
+    "$bin/ratewright-bench" swarm "${load[@]}" --print-settings
     printf '[trust.relays]\nrelay-1 = ["h*"]\n'
 } >allocator.toml
 {
@@ -76,7 +76,7 @@ for way in direct relay; do
     # A short run and a longer one: their difference has no handshakes.
     for length in 1 $((seconds + 1)); do
         snapshot "before-$length"
-        "$bin/ratewright" swarm "${load[@]}" --seconds "$length" --transport udp --allocator "$address" \
+        "$bin/ratewright-bench" swarm "${load[@]}" --seconds "$length" --transport udp --allocator "$address" \
             --admin "unix:$work/admin.sock" --cert-dir . --allocator-pid "$allocator" --json >swarm.json
         snapshot "after-$length"
     done

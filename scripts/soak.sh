@@ -5,7 +5,7 @@
 #   scripts/soak.sh [SECONDS [REPORT]]      default: 600 s, target/soak.md
 #
 # SESSIONS, FLOWS, CHURN, TRANSPORT and BIN_DIR may be set in the environment. Build first:
-#   cargo build --release -p ratewright-lab -p ratewright-allocator --bins
+#   cargo build --release -p ratewright-bench -p ratewright-allocator --bins
 set -eu
 
 seconds=${1:-600}
@@ -22,7 +22,7 @@ mkdir -p "$(dirname "$report")"
 
 set -- swarm --transport "$transport" --sessions "$sessions" --flows "$flows" --churn "$churn" \
     --seconds "$seconds" --memory-log "$work/memory" --json
-"$bin/ratewright" "$@" > "$work/result.json"
+"$bin/ratewright-bench" "$@" > "$work/result.json"
 
 # Flat: the mean of the last quarter is at most 5 % above that of the second quarter (the first one is
 # for buffers and pools to find their size). Fewer than 8 samples say nothing.
@@ -43,7 +43,7 @@ sessions_lost=$(($(figure sessions_lost) - $(figure sessions_lost_before)))
 {
     echo "# Soak"
     echo
-    echo "\`$bin/ratewright $*\`"
+    echo "\`$bin/ratewright-bench $*\`"
     echo
     echo "- Flows on which both ends disagree at the end: $lost"
     echo "- Memory of the allocator: $verdict"

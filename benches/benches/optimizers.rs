@@ -12,7 +12,7 @@ use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use ratewright_allocator::num::experiment::scene::Scene;
 use ratewright_allocator::num::{CoordinateDescent, Gradient, GuardedNed, Ned, NedRt, Optimizer};
-use ratewright_benches::SIZES;
+use ratewright_bench::SIZES;
 use ratewright_topology::TwoTierClos;
 
 /// Random log flows over the network of the paper's table of allocator speeds.

@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use ratewright_allocator::engine::parallel::{PhaseNanos, Simd};
-use ratewright_benches::SIZES;
-use ratewright_benches::parallel::{Busy, two_tiers};
+use ratewright_bench::SIZES;
+use ratewright_bench::parallel::{Busy, two_tiers};
 
 /// A kernel, by the part of an iteration that it is.
 struct Kernel {

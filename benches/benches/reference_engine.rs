@@ -9,7 +9,7 @@ use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use ratewright_allocator::engine::{EngineEvent, FlowKey, RateEngine};
-use ratewright_benches::{SIZES, clos, random_flow, rng, warm_engine};
+use ratewright_bench::{SIZES, clos, random_flow, rng, warm_engine};
 
 /// One iteration over everything.
 fn iteration(c: &mut Criterion) {

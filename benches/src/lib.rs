@@ -1,6 +1,33 @@
-//! Criterion benchmarks of Ratewright's hot paths, and the networks and traffic that they share.
+//! Measurements of Ratewright, behind the `ratewright-bench` program; and the networks and traffic that
+//! the Criterion benchmarks and the instruction counts share.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`over_allocation`] | what optimisers over-allocate, against load |
+//! | [`normalizer`] | what normalisers leave of the optimal throughput, against load |
+//! | [`convergence`] | how fast rates are right again after flows were replaced, by step rule |
+//! | [`engine`] | how long an iteration of the parallel engine takes, part by part |
+//! | [`scaling`] | the same for Flowtune's table of sizes, by blocks and workers, with peers |
+//! | [`changes`] | how long the parallel engine pauses over a change of the network |
+//! | [`peers`] | other ways to share a network |
+//! | [`swarm`] | thousands of sessions with one allocator, measured |
+//! | [`sweep`] | what the first two share: a run for each load and optimiser, tables over loads |
+//! | [`chart`] | lines over an axis |
+//! | [`parallel`] | the parallel engine under load, for Criterion and the instruction counts |
 
+mod bytes;
+pub mod changes;
+pub mod chart;
+pub mod convergence;
+pub mod engine;
+mod iterations;
+pub mod normalizer;
+pub mod over_allocation;
 pub mod parallel;
+pub mod peers;
+pub mod scaling;
+pub mod swarm;
+pub mod sweep;
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;

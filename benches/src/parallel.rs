@@ -15,7 +15,7 @@ const RACK_HOSTS: u32 = 48;
 /// Iterations before anything is measured: rows are put in order meanwhile.
 const WARM_UP: u32 = 300;
 
-/// The network of `ratewright bench engine`: racks of 48 hosts under 16 spines.
+/// The network of `ratewright-bench engine`: racks of 48 hosts under 16 spines.
 #[must_use]
 pub fn two_tiers(hosts: u32) -> Topology {
     let shape = TwoTierClos {

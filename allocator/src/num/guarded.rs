@@ -67,7 +67,7 @@
 //!
 //! On 1,536 hosts, after 123 of 12,288 flows were replaced at converged prices; time in iterations of
 //! plain NED with F-NORM, rate error the 99th percentile after F-NORM, throughput as a share of the
-//! optimum, means over five cases (`ratewright bench convergence --cases 5`):
+//! optimum, means over five cases (`ratewright-bench convergence --cases 5`):
 //!
 //! | rule | first rates: time, error, throughput | second rates | third rates |
 //! |---|---|---|---|

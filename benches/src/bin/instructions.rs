@@ -15,8 +15,8 @@ use std::process::Command;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use ratewright_allocator::engine::RateEngine;
 use ratewright_allocator::engine::parallel::Simd;
-use ratewright_benches::parallel::{Busy, three_tiers, two_tiers};
-use ratewright_benches::{Size, clos, warm_engine};
+use ratewright_bench::parallel::{Busy, three_tiers, two_tiers};
+use ratewright_bench::{Size, clos, warm_engine};
 
 /// How much a count may grow, as a share.
 const TOLERANCE: f64 = 0.03;
@@ -203,7 +203,7 @@ fn file() -> PathBuf {
 fn update() -> Result<()> {
     let mut text = String::from(
         "# Instructions of one round of each case, counted by valgrind in the dev profile.\n\
-         # Written by `CARGO_INCREMENTAL=0 cargo run -p ratewright-benches --bin instructions update`.\n",
+         # Written by `CARGO_INCREMENTAL=0 cargo run -p ratewright-bench --bin instructions update`.\n",
     );
     for (case, simd, count) in count_all()? {
         let line = format!("{:<24} {:<8} {count:>10}", case.name, simd.name());

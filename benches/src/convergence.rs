@@ -1,0 +1,281 @@
+//! `ratewright-bench convergence`: how fast rates are right again after flows were replaced.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use comfy_table::{CellAlignment, Table};
+use ratewright_allocator::num::experiment::convergence::engine::measure_engine;
+use ratewright_allocator::num::experiment::convergence::{
+    Convergence, RuleFigures, Setup, TARGET_P99_ERROR, TARGET_THROUGHPUT, TARGET_TIME, measure,
+};
+use ratewright_allocator::num::experiment::flowlets::paper_network;
+use ratewright_allocator::num::experiment::rules::{ENGINE, PLAIN, RULES};
+use ratewright_cli::clock::now_ns;
+use ratewright_simfabric::report::commit::COMMIT;
+use ratewright_topology::TwoTierClos;
+use serde::Serialize;
+
+use super::chart::{Chart, Line, Panel};
+use super::engine::{MOST_FLOWS, check_workers};
+use super::sweep::{announce, print_json};
+
+/// Options.
+#[derive(Debug, Clone, Args)]
+pub struct ConvergenceOptions {
+    /// Racks of 16 hosts
+    #[arg(long, default_value_t = 96)]
+    pub racks: u32,
+    /// Flows between random hosts
+    #[arg(long, default_value_t = 12_288)]
+    pub flows: usize,
+    /// Share of the flows that is replaced
+    #[arg(long, default_value_t = 0.01)]
+    pub share: f64,
+    /// Capacity of a leaf–spine link in Gbit/s; 40 is full bisection
+    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub fabric_gbps: u64,
+    /// Iterations after that
+    #[arg(long, default_value_t = 10)]
+    pub iterations: usize,
+    /// Random cases; figures are means over them
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    pub cases: u32,
+    /// Runs of every case, of which the shortest times count
+    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
+    pub repeats: u32,
+    /// Workers of the parallel engine, which is measured beside the rules
+    #[arg(long, default_value_t = 1)]
+    pub workers: usize,
+    /// Seed of the first case
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+    /// Draw the figure here
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+}
+
+/// Iterations that are looked at, at most.
+const MOST_ITERATIONS: usize = 10_000;
+
+/// The results file.
+#[derive(Debug, Clone, Serialize)]
+struct Results {
+    /// Commit of the program.
+    commit: &'static str,
+    /// Seed of the first case.
+    seed: u64,
+    #[serde(flatten)]
+    convergence: Convergence,
+}
+
+/// Runs the experiment and prints it.
+///
+/// # Errors
+/// When options make no sense or the figure cannot be written.
+pub fn run(options: &ConvergenceOptions) -> Result<()> {
+    ensure!(
+        options.share > 0.0 && options.share <= 1.0,
+        "--share is above 0 and at most 1"
+    );
+    ensure!(
+        (1..=MOST_ITERATIONS).contains(&options.iterations),
+        "--iterations is 1 to {MOST_ITERATIONS}"
+    );
+    ensure!(
+        (1..=MOST_FLOWS).contains(&options.flows),
+        "--flows is 1 to {MOST_FLOWS}"
+    );
+    let setup = Setup {
+        network: TwoTierClos {
+            racks: options.racks,
+            fabric_capacity_bps: options.fabric_gbps * 1_000_000_000,
+            ..paper_network()
+        },
+        flows: options.flows,
+        replaced: ((options.flows as f64 * options.share).round() as usize).max(1),
+        iterations: options.iterations,
+        cases: options.cases,
+        repeats: options.repeats,
+        seed: options.seed,
+    };
+    let topology = setup.network.build();
+    check_workers(
+        &topology.context("no such network can be built")?,
+        options.workers,
+    )?;
+    let mut result = measure(&setup, &RULES, &mut now_ns, &mut |_| ())?;
+    let reference_us = result.plain_iteration_us;
+    result.engines = measure_engine(&setup, options.workers, reference_us, &mut now_ns)?;
+    if let Some(file) = &options.svg {
+        chart(&result).draw(file)?;
+        announce(file);
+    }
+    if options.json {
+        return print_json(&Results {
+            commit: COMMIT,
+            seed: options.seed,
+            convergence: result,
+        });
+    }
+    println!("{}", table(&result));
+    for engine in result.engines.iter().take(1) {
+        println!(
+            "parallel and parallel-plain: {} worker(s), {}; their unit of time is a plain iteration of the same engine, {:.1} µs. Applying the events takes {:.1} µs.",
+            engine.workers, engine.simd, engine.plain_iteration_us, engine.events_us
+        );
+    }
+    println!(
+        "One iteration of plain NED with F-NORM: {:.1} µs. Target: within the time of {TARGET_TIME} of them, p99 rate error ≤ {:.0} % and throughput ≥ {TARGET_THROUGHPUT}.",
+        result.plain_iteration_us,
+        TARGET_P99_ERROR * 100.0
+    );
+    Ok(())
+}
+
+/// Iterations that the table shows.
+const SHOWN: [usize; 4] = [1, 2, 5, 10];
+
+fn table(result: &Convergence) -> Table {
+    let mut table = Table::new();
+    table.load_style(UTF8_FULL_CONDENSED);
+    let mut header = vec![
+        "rule".to_owned(),
+        "iteration\ncosts".to_owned(),
+        format!("within time {TARGET_TIME}:\np99 error, throughput"),
+    ];
+    header.extend(SHOWN.map(|i| format!("iteration {i}\nat time: p99 error, throughput")));
+    table.set_header(header);
+    let of_engines = result.engines.iter().map(|engine| &engine.figures);
+    for rule in result.rules.iter().chain(of_engines) {
+        let mut row = vec![
+            format!("{}\n{}", rule.rule, rule.what),
+            format!("{:.2}", rule.iteration_time),
+            rule.in_time.map_or_else(
+                || "–".to_owned(),
+                |p| {
+                    let mark = if rule.meets_target { " ✓" } else { "" };
+                    format!(
+                        "{:.2} %, {:.4}{mark}",
+                        p.p99_rate_error * 100.0,
+                        p.throughput
+                    )
+                },
+            ),
+        ];
+        for shown in SHOWN {
+            let point = rule.points.iter().find(|p| p.iteration == shown);
+            row.push(point.map_or_else(String::new, |p| {
+                format!(
+                    "{:.2}: {:.2} %, {:.4}",
+                    p.time,
+                    p.p99_rate_error * 100.0,
+                    p.throughput
+                )
+            }));
+        }
+        table.add_row(row);
+    }
+    for column in 1..=2 + SHOWN.len() {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+/// Rules that are drawn, each in a colour and a stroke of its own.
+const DRAWN: [&str; 9] = [
+    "ratewright",
+    "plain",
+    "guarded",
+    "plain-scaled",
+    "plain-0.6-events",
+    "guarded-events",
+    "local-1",
+    "coordinate",
+    "truncated-3",
+];
+/// The right end of the time axis.
+const LAST_TIME: f64 = 8.0;
+
+fn chart(result: &Convergence) -> Chart {
+    let line = |rule: &RuleFigures, colour: usize, y: fn(f64, f64) -> f64| Line {
+        name: rule.rule.to_owned(),
+        colour,
+        dashed: rule.rule == PLAIN.name,
+        strong: rule.rule == ENGINE.name,
+        points: rule
+            .points
+            .iter()
+            .filter(|p| p.time <= LAST_TIME)
+            .map(|p| (p.time, y(p.p99_rate_error, p.throughput)))
+            .collect(),
+    };
+    let lines = |y: fn(f64, f64) -> f64| -> Vec<Line> {
+        DRAWN
+            .iter()
+            .enumerate()
+            .filter_map(|(colour, name)| {
+                let rule = result.rules.iter().find(|r| r.rule == *name)?;
+                Some(line(rule, colour, y))
+            })
+            .collect()
+    };
+    let errors = lines(|error, _| error * 100.0);
+    let throughputs = lines(|_, throughput| throughput);
+    let values = |lines: &[Line]| -> Vec<f64> {
+        let points = lines.iter().flat_map(|line| &line.points);
+        points.map(|point| point.1).collect()
+    };
+    // Wider than these only where a line leaves them.
+    let highest_error = values(&errors).into_iter().fold(27.0, f64::max);
+    let lowest_throughput = values(&throughputs).into_iter().fold(0.965, f64::min);
+    let panel = |title: &str, y_name, y, log, target: f64, text: String, lines| Panel {
+        title: title.to_owned(),
+        x_name: "time since the flows were replaced (iterations of plain NED with F-NORM)",
+        y_name,
+        x: (0.0, LAST_TIME + 0.2),
+        x_names: Vec::new(),
+        y,
+        log,
+        references: vec![(target, text)],
+        label_at: 0.0,
+        at_x: Some((TARGET_TIME, "target".to_owned())),
+        lines,
+    };
+    Chart {
+        title: format!(
+            "Rates after {} of {} flows were replaced, by step rule",
+            result.replaced, result.flows
+        ),
+        subtitle: format!(
+            "{} hosts, {} links, two-tier Clos · means over {} random cases · one plain iteration: {:.0} µs, one thread",
+            result.hosts, result.links, result.cases, result.plain_iteration_us
+        ),
+        panels: vec![
+            panel(
+                "99th percentile of rate errors after F-NORM",
+                "p99 of |rate / optimum − 1| (%)",
+                (0.0, highest_error),
+                false,
+                TARGET_P99_ERROR * 100.0,
+                "7 %".to_owned(),
+                errors,
+            ),
+            panel(
+                "Throughput after F-NORM",
+                "share of the optimal throughput",
+                (lowest_throughput, 1.001),
+                false,
+                TARGET_THROUGHPUT,
+                "0.99".to_owned(),
+                throughputs,
+            ),
+        ],
+    }
+}

@@ -1,0 +1,626 @@
+//! `ratewright-bench engine`: how long an iteration of the parallel engine takes on this machine.
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use comfy_table::{CellAlignment, Table};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use ratewright_allocator::engine::parallel::{
+    Layout, MOST_WORKERS, ParallelEngine, ParallelOptions, Simd,
+};
+use ratewright_allocator::engine::{
+    EngineConfig, EngineEvent, FlowKey, FlowSpec, RateEngine, ReferenceEngine, pin_current_thread,
+};
+use ratewright_allocator::num::utility::{Class, ClassTable};
+use ratewright_cli::clock::now_ns;
+use ratewright_cli::process::resident_bytes;
+use ratewright_simfabric::report::commit::COMMIT;
+use ratewright_topology::{HostId, PathChoice, ThreeTierClos, Topology, TwoTierClos};
+use serde::Serialize;
+
+use super::bytes::BytesPerFlow;
+use super::iterations::{Counts, OfEvents, Phases, Quantiles, Run, iterate, per_second};
+use super::sweep::print_json;
+
+/// Iterations before measuring: rows are put in order meanwhile.
+const WARM_UP: usize = 300;
+/// Turns of two cases that are compared.
+const TURNS: usize = 20;
+/// Never at rest: rests are not to be measured.
+const NEVER_SETTLED: f64 = 1e-12;
+/// Core links of an aggregation switch.
+const CORES_PER_AGG: u32 = 4;
+/// Flows of a network that is not cut, and of a FlowBlock in others, at most, if the number of blocks is
+/// not given; as `default_blocks` has them.
+const FLOWS_UNCUT: usize = 20_000;
+const FLOWS_PER_BLOCK: usize = 70_000;
+/// Iterations of the comparison with the reference.
+const REFERENCE_ITERATIONS: usize = 4_000;
+/// Flows and iterations that are taken, at most: all of them are kept in memory.
+pub(super) const MOST_FLOWS: usize = 10_000_000;
+const MOST_ITERATIONS: usize = 10_000_000;
+
+/// Options.
+#[derive(Debug, Clone, Args)]
+pub struct EngineOptions {
+    /// Hosts
+    #[arg(long, default_value_t = 4_608)]
+    pub hosts: u32,
+    /// Flows between random hosts of different racks
+    #[arg(long, default_value_t = 49_152)]
+    pub flows: usize,
+    /// Tiers of the network
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(2..=3))]
+    pub tiers: u8,
+    /// Hosts of a rack
+    #[arg(long, default_value_t = 48)]
+    pub rack_hosts: u32,
+    /// Spines, or aggregation switches of a pod
+    #[arg(long, default_value_t = 16)]
+    pub spines: u32,
+    /// Blocks of racks, a power of two; if not given, as many as the flows need
+    #[arg(long)]
+    pub blocks: Option<u32>,
+    /// Workers, at most the square of the blocks
+    #[arg(long, default_value_t = 1)]
+    pub workers: usize,
+    /// Flowlets that start, and as many that end, in a second
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
+    pub churn: f64,
+    /// The share of flows with a demand, half of what they have without; the plain case is measured in turns
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
+    pub capped: f64,
+    /// Log classes of weights 1, 2, 4 and so on, the flows spread over them; the plain case is measured in turns
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
+    pub classes: u8,
+    /// Iterations
+    #[arg(long, default_value_t = 10_000)]
+    pub iterations: usize,
+    /// The instruction set: scalar, avx2 or avx512; the best there is if not given
+    #[arg(long)]
+    pub simd: Option<String>,
+    /// Seed of the flows
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Compare the rates at rest with the f64 reference's, which takes a while
+    #[arg(long)]
+    pub against_reference: bool,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The results.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Results {
+    commit: &'static str,
+    hosts: usize,
+    flows: usize,
+    pub(super) links: usize,
+    tiers: u8,
+    blocks: u32,
+    workers: usize,
+    pub(super) simd: &'static str,
+    iterations: usize,
+    /// Events, rates, prices, F-NORM and output.
+    pub(super) iteration_us: Quantiles,
+    /// The same, of the iterations during which no thread had to leave its core.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uninterrupted_us: Option<Quantiles>,
+    /// Iterations during which one had to.
+    interrupted: usize,
+    /// Means of all iterations, of a tenth of them around the median, and of the slowest fiftieth.
+    phases_us: Phases,
+    phases_p50_us: Phases,
+    phases_p99_us: Phases,
+    /// Flows that the rows of FlowBlocks hold.
+    flows_in_rows: usize,
+    pub(super) bytes_per_flow: f64,
+    /// The same with the state of links.
+    bytes_per_flow_with_links: f64,
+    bytes_by_part: BytesPerFlow,
+    /// What the process took more after the starts and the first iterations than before it had an engine, by the
+    /// kernel's count: pages, and what the allocator keeps, included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resident_bytes_per_flow: Option<f64>,
+    /// Events that were applied in a second of the measurement, if there were any; else what one core
+    /// applies in a second.
+    events_per_s: f64,
+    /// Starts, and as many ends.
+    events_per_iteration: Counts,
+    updates_per_iteration: Counts,
+    iterations_by_events: Vec<OfEvents>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_relative_error: Option<f64>,
+    /// Flows with a demand.
+    flows_capped: usize,
+    classes: u8,
+    /// The plain case in turns with this one, if this one is another.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plain: Option<PlainCase>,
+}
+
+/// The same flows, all of one class and without demands.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct PlainCase {
+    iteration_us: Quantiles,
+    /// The median over turns: how many times as long the median iteration took with demands and classes.
+    ratio_p50: f64,
+}
+
+/// Racks of at most `--rack-hosts`, the hosts spread evenly over them. Three tiers have a power of two
+/// of pods, so that they can be cut into any number of blocks, and about as many pods as racks in one.
+pub(super) fn network(options: &EngineOptions) -> Result<Topology> {
+    ensure!(options.rack_hosts > 0, "--rack-hosts must be above 0");
+    let least = options.hosts.div_ceil(options.rack_hosts);
+    ensure!(least > 1, "--hosts must fill at least two racks");
+    let pods = if options.tiers == 2 {
+        1
+    } else {
+        1 << (least.ilog2() / 2)
+    };
+    let racks = least.next_multiple_of(pods);
+    let (share, rest) = (options.hosts / racks, options.hosts % racks);
+    let rack_sizes: Vec<u32> = (0..racks).map(|r| share + u32::from(r < rest)).collect();
+    let built = if options.tiers == 2 {
+        TwoTierClos {
+            racks,
+            hosts_per_rack: share,
+            rack_sizes,
+            spines: options.spines,
+            ..TwoTierClos::default()
+        }
+        .build()
+    } else {
+        ThreeTierClos {
+            pods,
+            racks_per_pod: racks / pods,
+            hosts_per_rack: share,
+            rack_sizes,
+            aggs_per_pod: options.spines,
+            cores: options.spines * CORES_PER_AGG,
+            ..ThreeTierClos::default()
+        }
+        .build()
+    };
+    built.context("no such network can be built")
+}
+
+/// As `default_blocks` would, for this number of flows.
+fn blocks_for(topology: &Topology, options: &EngineOptions) -> u32 {
+    let racks = topology.racks().len() as u32;
+    (1..=racks.ilog2())
+        .map(|exponent| 1 << exponent)
+        .find(|blocks: &u32| {
+            let flow_blocks = (*blocks as usize).pow(2);
+            let most = if *blocks == 1 {
+                FLOWS_UNCUT
+            } else {
+                FLOWS_PER_BLOCK
+            };
+            options.flows / flow_blocks <= most && options.workers <= flow_blocks
+        })
+        .unwrap_or(1 << racks.ilog2())
+}
+
+/// Of every link, as the engine is told.
+pub(super) fn capacities_bps(topology: &Topology) -> Vec<f64> {
+    topology
+        .links()
+        .iter()
+        .map(|link| topology.effective_capacity_bps(link.id) as f64)
+        .collect()
+}
+
+fn config(options: &EngineOptions) -> EngineConfig {
+    let classes = (0..options.classes).map(|id| {
+        let class = Class {
+            weight: f64::from(1u32 << id),
+            ..Class::default()
+        };
+        (id, class)
+    });
+    EngineConfig {
+        classes: ClassTable::new(classes).unwrap_or_default(),
+        settle_tolerance: NEVER_SETTLED,
+        max_flows: options.flows + 1,
+        ..EngineConfig::default()
+    }
+}
+
+/// Refuses workers that an engine for this network, cut as suits it and them, would have no work for.
+pub(super) fn check_workers(topology: &Topology, workers: usize) -> Result<()> {
+    let blocks = Layout::fitting(topology, None, workers.min(MOST_WORKERS))?.blocks();
+    let most = MOST_WORKERS.min((blocks as usize).pow(2));
+    ensure!(
+        (1..=most).contains(&workers),
+        "--workers {workers}: this network is cut into {blocks} blocks at most, for 1 to {most} workers"
+    );
+    Ok(())
+}
+
+/// The engine, without flows, and its blocks.
+pub(super) fn build(
+    options: &EngineOptions,
+    topology: &Topology,
+    capacities: &[f64],
+) -> Result<(ParallelEngine, u32)> {
+    let simd = match &options.simd {
+        None => Simd::best(),
+        Some(name) => Simd::available()
+            .into_iter()
+            .find(|simd| simd.name() == name)
+            .with_context(|| format!("this machine has no {name}"))?,
+    };
+    let blocks = options
+        .blocks
+        .unwrap_or_else(|| blocks_for(topology, options));
+    let parallel = ParallelOptions {
+        workers: options.workers,
+        blocks: Some(blocks),
+        cores: (0..options.workers).collect(),
+        simd,
+        brief: false,
+    };
+    let layout = Layout::of(topology, blocks)?;
+    let engine = ParallelEngine::new(config(options), parallel, layout, capacities)?;
+    Ok((engine, blocks))
+}
+
+/// Makes flows between random hosts of different racks.
+pub(super) struct Traffic<'a> {
+    topology: &'a Topology,
+    random: Pcg64Mcg,
+    started: u64,
+    ended: u64,
+    classes: u8,
+}
+
+impl<'a> Traffic<'a> {
+    pub(super) fn new(topology: &'a Topology, seed: u64) -> Self {
+        Self {
+            topology,
+            random: Pcg64Mcg::seed_from_u64(seed),
+            started: 0,
+            ended: 0,
+            classes: 1,
+        }
+    }
+
+    /// Spreads flows over so many classes.
+    fn over_classes(mut self, classes: u8) -> Self {
+        self.classes = classes;
+        self
+    }
+
+    /// Another flow starts. Keys count up from 0.
+    pub(super) fn start(&mut self) -> Result<EngineEvent> {
+        let hosts = self.topology.hosts().len() as u32;
+        let rack = |host: u32| self.topology.hosts()[host as usize].rack;
+        let source = self.random.random_range(0..hosts);
+        let destination = loop {
+            let host = self.random.random_range(0..hosts);
+            if rack(host) != rack(source) {
+                break host;
+            }
+        };
+        let choice = PathChoice::Hash(self.random.random());
+        let path = self
+            .topology
+            .path(HostId(source), HostId(destination), choice)?;
+        self.started += 1;
+        Ok(EngineEvent::Start(FlowSpec {
+            key: FlowKey(self.started - 1),
+            links: path.iter().map(|link| link.0).collect(),
+            class: ((self.started - 1) % u64::from(self.classes)) as u8,
+            weight: 1.0,
+            demand_bps: f64::INFINITY,
+        }))
+    }
+
+    /// The oldest flow ends.
+    pub(super) fn end(&mut self) -> EngineEvent {
+        self.ended += 1;
+        EngineEvent::End(FlowKey(self.ended - 1))
+    }
+}
+
+/// Runs it.
+///
+/// # Errors
+/// If options make no sense, or the network cannot be built or cut.
+pub fn run(options: &EngineOptions) -> Result<()> {
+    let results = measure(options)?;
+    if options.json {
+        return print_json(&results);
+    }
+    println!("{}", figures_table(&results));
+    println!("{}", phases_table(&results));
+    Ok(())
+}
+
+fn us(value: f64) -> String {
+    format!("{value:.2} µs")
+}
+
+/// A table whose first column is names.
+fn table_of<const N: usize>(header: [&str; N], rows: Vec<[String; N]>) -> Table {
+    let mut table = Table::new();
+    table.load_style(UTF8_FULL_CONDENSED);
+    table.set_header(header);
+    table.add_rows(rows);
+    for column in 1..N {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+fn figures_table(results: &Results) -> Table {
+    let times = results.iteration_us;
+    let mut rows = vec![
+        ["hosts".to_owned(), results.hosts.to_string()],
+        ["flows".to_owned(), results.flows.to_string()],
+        ["links".to_owned(), results.links.to_string()],
+        ["blocks".to_owned(), results.blocks.to_string()],
+        ["workers".to_owned(), results.workers.to_string()],
+        ["instruction set".to_owned(), results.simd.to_owned()],
+        ["iteration, minimum".to_owned(), us(times.min)],
+        ["iteration, mean".to_owned(), us(times.mean)],
+        ["iteration, median".to_owned(), us(times.p50)],
+        ["iteration, p99".to_owned(), us(times.p99)],
+        [
+            "events/s".to_owned(),
+            format!("{:.0}", results.events_per_s),
+        ],
+        [
+            "bytes per flow".to_owned(),
+            format!("{:.1}", results.bytes_per_flow),
+        ],
+        [
+            "bytes per flow, with links".to_owned(),
+            format!("{:.1}", results.bytes_per_flow_with_links),
+        ],
+    ];
+    if let Some(error) = results.max_relative_error {
+        rows.push(["largest relative error".to_owned(), format!("{error:.1e}")]);
+    }
+    if let Some(plain) = results.plain {
+        rows.push(["plain, median".to_owned(), us(plain.iteration_us.p50)]);
+        rows.push([
+            "times as long, median of turns".to_owned(),
+            format!("{:.3}", plain.ratio_p50),
+        ]);
+    }
+    table_of(["figure", "value"], rows)
+}
+
+/// What iterations consist of: all, those around the median, and the slowest.
+fn phases_table(results: &Results) -> Table {
+    type Part = (&'static str, fn(&Phases) -> f64);
+    const PARTS: [Part; 10] = [
+        ("events", |of| of.events),
+        ("packing", |of| of.packing),
+        ("prices that answer events", |of| of.answers),
+        ("extra pass after events", |of| of.extra_pass),
+        ("rates, F-NORM, sums", |of| of.rate_update),
+        ("aggregation", |of| of.aggregation),
+        ("prices", |of| of.price_update),
+        ("distribution", |of| of.distribution),
+        ("F-NORM after events", |of| of.normalization),
+        ("output", |of| of.output),
+    ];
+    let of = [
+        results.phases_us,
+        results.phases_p50_us,
+        results.phases_p99_us,
+    ];
+    let row = |(name, part): Part| {
+        let [mean, middle, slowest] = of.map(|phases| us(part(&phases)));
+        [name.to_owned(), mean, middle, slowest]
+    };
+    table_of(
+        [
+            "part of an iteration",
+            "mean",
+            "around the median",
+            "slowest 2 %",
+        ],
+        PARTS.map(row).to_vec(),
+    )
+}
+
+pub(super) fn measure(options: &EngineOptions) -> Result<Results> {
+    ensure!(
+        (1..=MOST_FLOWS).contains(&options.flows),
+        "--flows is 1 to {MOST_FLOWS}"
+    );
+    ensure!(
+        (1..=MOST_ITERATIONS).contains(&options.iterations),
+        "--iterations is 1 to {MOST_ITERATIONS}"
+    );
+    ensure!(
+        (0.0..=1.0).contains(&options.capped),
+        "--capped is a share of the flows, 0 to 1"
+    );
+    ensure!(
+        options.churn >= 0.0 && options.churn.is_finite(),
+        "--churn is a number of flowlets in a second, 0 or more"
+    );
+    let topology = network(options)?;
+    let capacities = capacities_bps(&topology);
+    let config = config(options);
+    let mut traffic = Traffic::new(&topology, options.seed).over_classes(options.classes);
+    let starts: Vec<EngineEvent> = (0..options.flows)
+        .map(|_| traffic.start())
+        .collect::<Result<_>>()?;
+    let resident_before = resident_bytes(std::process::id());
+    let (mut engine, blocks) = build(options, &topology, &capacities)?;
+    if options.workers > 1 {
+        // Where this process may not have that core, the scheduler's choice will do.
+        let _ = pin_current_thread(0);
+    }
+    let began_ns = now_ns();
+    for event in &starts {
+        engine.apply(event.clone())?;
+    }
+    let bulk_events_per_s = per_second(options.flows, now_ns() - began_ns);
+    warm_up(&mut engine);
+    let resident = resident_bytes(std::process::id()).zip(resident_before);
+    let resident = resident.map(|(now, before)| now as f64 - before as f64);
+    let max_relative_error = if options.against_reference {
+        Some(compare(&mut engine, &starts, config, &capacities)?)
+    } else {
+        None
+    };
+    let flows_capped = cap(options, &mut engine, &starts)?;
+    let (run, plain) = if options.capped > 0.0 || options.classes > 1 {
+        let (run, plain) =
+            measure_in_turns(options, &topology, &capacities, (&mut engine, &mut traffic))?;
+        (run, Some(plain))
+    } else {
+        (iterate(options, &mut engine, &mut traffic)?, None)
+    };
+    let iteration_us = run.quantiles(false).context("no iterations")?;
+    let bytes = engine.bytes();
+    Ok(Results {
+        commit: COMMIT,
+        hosts: topology.hosts().len(),
+        flows: engine.flow_count(),
+        links: topology.links().len(),
+        tiers: options.tiers,
+        blocks,
+        workers: options.workers,
+        simd: engine.simd().name(),
+        iterations: options.iterations,
+        iteration_us,
+        uninterrupted_us: run.quantiles(true),
+        interrupted: run.interrupted(),
+        phases_us: run.phases(),
+        phases_p50_us: run.middle_phases(),
+        phases_p99_us: run.slowest_phases(),
+        flows_in_rows: engine.flows_in_rows(),
+        bytes_per_flow: bytes.of_flows() as f64 / engine.flow_count() as f64,
+        bytes_per_flow_with_links: (bytes.of_flows() + bytes.of_links()) as f64
+            / engine.flow_count() as f64,
+        bytes_by_part: BytesPerFlow::of(&bytes, engine.flow_count()),
+        resident_bytes_per_flow: resident.map(|bytes| bytes / options.flows as f64),
+        events_per_s: if options.churn > 0.0 {
+            run.events_per_s()
+        } else {
+            bulk_events_per_s
+        },
+        events_per_iteration: run.events(),
+        updates_per_iteration: run.updates(),
+        iterations_by_events: run.by_events(),
+        max_relative_error,
+        flows_capped,
+        classes: options.classes,
+        plain,
+    })
+}
+
+/// Gives the flows that are to have one a demand: half of what they have. Returns how many these are.
+fn cap(
+    options: &EngineOptions,
+    engine: &mut ParallelEngine,
+    starts: &[EngineEvent],
+) -> Result<usize> {
+    // Evenly spread.
+    let number = |flow: usize| (flow as f64 * options.capped).floor() as usize;
+    let mut capped = 0;
+    for (key, rate_bps) in engine.rates_bps() {
+        let flow = key.0 as usize;
+        if number(flow) == number(flow + 1) {
+            continue;
+        }
+        if let Some(EngineEvent::Start(spec)) = starts.get(flow) {
+            engine.apply(EngineEvent::Start(FlowSpec {
+                demand_bps: rate_bps / 2.0,
+                ..spec.clone()
+            }))?;
+            capped += 1;
+        }
+    }
+    if capped > 0 {
+        warm_up(engine);
+    }
+    Ok(capped)
+}
+
+fn warm_up(engine: &mut ParallelEngine) {
+    for _ in 0..WARM_UP {
+        engine.iterate();
+        engine.drain_updates(&mut |_| {});
+    }
+}
+
+/// Iterates an engine and one with the same flows, plain, by turns.
+fn measure_in_turns(
+    options: &EngineOptions,
+    topology: &Topology,
+    capacities: &[f64],
+    (engine, traffic): (&mut ParallelEngine, &mut Traffic<'_>),
+) -> Result<(Run, PlainCase)> {
+    let turns = TURNS.min(options.iterations);
+    let of_turn = EngineOptions {
+        iterations: options.iterations.div_ceil(turns),
+        ..options.clone()
+    };
+    let of_plain = EngineOptions {
+        capped: 0.0,
+        classes: 1,
+        ..of_turn.clone()
+    };
+    let mut plain_traffic = Traffic::new(topology, options.seed);
+    let (mut plain, _) = build(&of_plain, topology, capacities)?;
+    for _ in 0..options.flows {
+        plain.apply(plain_traffic.start()?)?;
+    }
+    warm_up(&mut plain);
+    let (mut all, mut all_plain, mut ratios) = (Run::empty(), Run::empty(), Vec::new());
+    for _ in 0..turns {
+        let of_plain = iterate(&of_plain, &mut plain, &mut plain_traffic)?;
+        let run = iterate(&of_turn, engine, traffic)?;
+        let p50 = |run: &Run| run.quantiles(false).map(|times| times.p50);
+        if let (Some(ours), Some(plain)) = (p50(&run), p50(&of_plain)) {
+            ratios.push(ours / plain);
+        }
+        all.add(run);
+        all_plain.add(of_plain);
+    }
+    ratios.sort_by(f64::total_cmp);
+    let plain = PlainCase {
+        iteration_us: all_plain.quantiles(false).context("no iterations")?,
+        ratio_p50: *ratios.get(ratios.len() / 2).context("no turns")?,
+    };
+    Ok((all, plain))
+}
+
+/// The largest relative difference of a rate from the f64 reference's, after as many iterations of
+/// both that neither moves any more.
+fn compare(
+    engine: &mut ParallelEngine,
+    starts: &[EngineEvent],
+    config: EngineConfig,
+    capacities: &[f64],
+) -> Result<f64> {
+    let mut exact = ReferenceEngine::new(config, capacities)?;
+    for event in starts {
+        exact.apply(event.clone())?;
+    }
+    for _ in 0..REFERENCE_ITERATIONS {
+        engine.iterate();
+        engine.drain_updates(&mut |_| {});
+        exact.iterate();
+        exact.drain_updates(&mut |_| {});
+    }
+    let rates = engine.rates_bps();
+    let worst = rates.into_iter().fold(0.0, |worst: f64, (key, ours)| {
+        let rate = exact.rate_bps(key).unwrap_or(0.0);
+        worst.max((ours - rate).abs() / rate.max(1.0))
+    });
+    Ok(worst)
+}

@@ -1,0 +1,69 @@
+//! `ratewright-bench`: measures the optimisers, the engine and the allocator.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use ratewright_allocator::num::experiment::normalizer::NormalizerFigures;
+use ratewright_allocator::num::experiment::over_allocation::OverAllocation;
+use ratewright_bench::changes::{self, ChangesOptions};
+use ratewright_bench::convergence::{self, ConvergenceOptions};
+use ratewright_bench::engine::{self, EngineOptions};
+use ratewright_bench::scaling::{self, ScalingOptions};
+use ratewright_bench::swarm::{self, SwarmOptions};
+use ratewright_bench::sweep::{self, SweepOptions};
+use ratewright_cli::{broken_pipe, output};
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "ratewright-bench",
+    version,
+    about = "Measure the optimisers, the engine and the allocator on this machine"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// What each optimiser allocates beyond capacities, against load (Flowtune, fig. 16)
+    OverAllocation(SweepOptions),
+    /// What U-NORM and F-NORM leave of the optimal throughput, against load (Flowtune, fig. 17)
+    Normalizer(SweepOptions),
+    /// How fast rates are right again after 1 % of the flows were replaced, by step rule
+    Convergence(ConvergenceOptions),
+    /// How long an iteration of the engine takes on this machine
+    Engine(EngineOptions),
+    /// How long the engine pauses over failures, other capacities and another topology
+    Changes(ChangesOptions),
+    /// The same for Flowtune's table of sizes, by blocks and workers, next to other solvers
+    Scaling(ScalingOptions),
+    /// Play thousands of hosts with one allocator and measure it
+    Swarm(SwarmOptions),
+}
+
+fn main() -> ExitCode {
+    let command = Cli::parse().command;
+    broken_pipe::ends_the_process();
+    match run(command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let text = format!("{error:#}").replace('\n', " ");
+            output::complain(format_args!("ratewright-bench: {text}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<()> {
+    match command {
+        Command::OverAllocation(options) => sweep::run::<OverAllocation>(&options),
+        Command::Normalizer(options) => sweep::run::<NormalizerFigures>(&options),
+        Command::Convergence(options) => convergence::run(&options),
+        Command::Engine(options) => engine::run(&options),
+        Command::Changes(options) => changes::run(&options),
+        Command::Scaling(options) => scaling::run(&options),
+        Command::Swarm(options) => swarm::run(&options),
+    }
+}

@@ -1,0 +1,687 @@
+//! The players' thread: every host's session, driven by its datagrams, its flows and its timers.
+
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use hdrhistogram::Histogram;
+use indexmap::IndexMap;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::{TimeSpec, TimeValLike};
+use quinn::Connection;
+use ratewright_cli::clock;
+use ratewright_io::dscp::Dscp;
+use ratewright_io::sched::LEAST_SLEEP_NS;
+use ratewright_io::timers::{Timers, served_until};
+use ratewright_io::transport::{MAX_DATAGRAM_BYTES, SealedPort, Sent};
+use ratewright_io::udp::BATCH;
+use ratewright_proto::Counters;
+use ratewright_proto::client::{ClientConfig, ClientEvent, ClientSession};
+use ratewright_proto::control::{FrameDecoder, Welcome};
+use ratewright_proto::path::{Path, PathConfig};
+use rustc_hash::FxBuildHasher;
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::known::KnownTopology;
+use super::net::{Arrival, Inbox};
+use super::options::{Plan, SwarmOptions, Transport};
+use super::pace::Pace;
+use super::traffic::{Action, Traffic};
+use super::views::View;
+use super::weather::Weather;
+
+/// IPv4 and UDP headers.
+const PACKET_OVERHEAD_BYTES: u64 = 28;
+/// Without anything to do, this program looks for something for so long before it sleeps, as a thread that is
+/// to report flowlets at once would: a wake-up takes tens of microseconds.
+const SPIN_NS: u64 = 300_000;
+/// A rest of one that takes rests: far less than a lease.
+const REST: Duration = Duration::from_millis(1);
+/// A session that is polled and wants its timeout at once all the same waits this long.
+const MIN_TIMER_NS: u64 = 100_000;
+/// The loop looks up at least this often.
+const LONGEST_WAIT_NS: u64 = 50_000_000;
+
+/// What a path needs to be told before the end of a run, in bytes and in numbers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Rates delivered by the sessions.
+    pub updates: u64,
+    /// Flowlets started.
+    pub starts: u64,
+    /// Bytes to the allocator, from the IP header on.
+    pub bytes_up: u64,
+    /// Bytes from the allocator, from the IP header on.
+    pub bytes_down: u64,
+    /// Packets to the allocator.
+    pub packets_up: u64,
+    /// Packets from the allocator.
+    pub packets_down: u64,
+    /// What the sessions counted.
+    pub sessions: Counters,
+}
+
+struct Player {
+    session: ClientSession,
+    decoder: FrameDecoder,
+    connection: Option<Connection>,
+    frames: Option<UnboundedSender<Vec<u8>>>,
+    /// The session's number, once it has one.
+    number: Option<u32>,
+    established: bool,
+    dirty: bool,
+    scheduled_ns: Option<u64>,
+    /// When its newest datagram was opened.
+    heard_ns: u64,
+}
+
+/// All hosts of a swarm.
+pub struct Players {
+    transport: Transport,
+    players: Vec<Player>,
+    names: Vec<String>,
+    inbox: Arc<Inbox>,
+    arrivals: Vec<Arrival>,
+    port: Option<SealedPort>,
+    by_number: IndexMap<u32, usize, FxBuildHasher>,
+    timers: Timers<usize>,
+    /// What every Welcome says of the topology.
+    topology: KnownTopology,
+    /// What may still wait in the socket came after this.
+    read_ns: u64,
+    dirty: Vec<usize>,
+    buffer: Vec<u8>,
+    actions: Vec<Action>,
+    late_ns: Vec<u64>,
+    /// The hosts' numbers in the topology.
+    hosts: Vec<u32>,
+    up: Weather,
+    down: Weather,
+    interrupted: Arc<AtomicBool>,
+    /// What they send.
+    pub traffic: Traffic,
+    /// From a start to its first rate, in nanoseconds.
+    pub waits: Histogram<u64>,
+    /// By how much this program was late with starts, in nanoseconds.
+    pub late: Histogram<u64>,
+    /// Rates delivered.
+    pub updates: u64,
+    /// Sessions that ended and came back.
+    pub sessions_lost: u64,
+    /// Why the last one did.
+    pub last_loss: String,
+    /// The longest time between two looks at the sessions, in nanoseconds.
+    pub longest_turn_ns: u64,
+    turned_ns: Option<u64>,
+    /// When there was last something to do.
+    busy_ns: u64,
+    /// For how long to look for something to do before going to sleep.
+    spin_ns: u64,
+    /// How long a sleep is at least.
+    rest: Duration,
+}
+
+impl Players {
+    /// Hosts without connections.
+    ///
+    /// # Errors
+    /// When there is no socket.
+    pub fn new(
+        options: &SwarmOptions,
+        plan: &Plan,
+        names: Vec<String>,
+        allocator: SocketAddr,
+        inbox: Arc<Inbox>,
+        interrupted: Arc<AtomicBool>,
+    ) -> Result<Self> {
+        let (transport, pace) = (options.transport, &plan.pace);
+        let weather = |direction: u64| {
+            let seed = options.seed ^ (direction << 32);
+            Weather::new(options.loss, options.reorder, seed)
+        };
+        let traffic = Traffic::new(plan.offer.clone(), options.seed);
+        let local = match allocator {
+            SocketAddr::V4(_) => SocketAddr::from((std::net::Ipv4Addr::UNSPECIFIED, 0)),
+            SocketAddr::V6(_) => SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, 0)),
+        };
+        // The answer may be held back for longer than usual.
+        let usual = PathConfig::default();
+        let held_back = pace.ack_delay.saturating_sub(Pace::usual().ack_delay);
+        let path = PathConfig {
+            patience_ns: usual.patience_ns + held_back.as_nanos() as u64,
+            ..usual
+        };
+        let port = match transport {
+            Transport::Quic => None,
+            Transport::Udp | Transport::Dpdk => Some(
+                SealedPort::bind(local, path, Dscp::CS6)
+                    .with_context(|| format!("binding {local}"))?,
+            ),
+        };
+        let player = |name: &String| Player {
+            session: ClientSession::new(ClientConfig {
+                host_name: name.clone(),
+                incarnation: clock::now_ns(),
+                software: concat!("ratewright swarm ", env!("CARGO_PKG_VERSION")).to_owned(),
+                sealed_udp: transport != Transport::Quic,
+                ack_delay_ns: pace.ack_delay_ns(),
+                ..ClientConfig::default()
+            }),
+            decoder: FrameDecoder::new(),
+            connection: None,
+            frames: None,
+            number: None,
+            established: false,
+            dirty: false,
+            scheduled_ns: None,
+            heard_ns: 0,
+        };
+        let histogram = || {
+            Histogram::new_with_bounds(1, 60_000_000_000, 3)
+                .context("three digits over a minute are valid")
+        };
+        Ok(Self {
+            transport,
+            players: names.iter().map(player).collect(),
+            names,
+            inbox,
+            arrivals: Vec::new(),
+            port,
+            by_number: IndexMap::default(),
+            timers: Timers::new(),
+            topology: KnownTopology::default(),
+            read_ns: 0,
+            dirty: Vec::new(),
+            buffer: Vec::new(),
+            actions: Vec::new(),
+            late_ns: Vec::new(),
+            hosts: Vec::new(),
+            up: weather(1),
+            down: weather(2),
+            interrupted,
+            traffic,
+            waits: histogram()?,
+            late: histogram()?,
+            updates: 0,
+            sessions_lost: 0,
+            last_loss: String::new(),
+            longest_turn_ns: 0,
+            turned_ns: None,
+            busy_ns: 0,
+            spin_ns: SPIN_NS,
+            rest: Duration::ZERO,
+        })
+    }
+
+    /// Hosts with a session whose datagrams travel as they are to.
+    #[must_use]
+    pub fn ready(&self) -> usize {
+        let on_path = |player: &&Player| match (&self.port, player.number) {
+            (None, number) => number.is_some(),
+            (Some(port), Some(number)) => port.path(number) == Path::Sealed,
+            (Some(_), None) => false,
+        };
+        self.players
+            .iter()
+            .filter(|player| player.established)
+            .filter(on_path)
+            .count()
+    }
+
+    /// Has all hosts know what the first one was told of the topology's hosts.
+    pub fn share_topology(&mut self) {
+        let Some(known) = self.players[0].session.known_hosts().cloned() else {
+            return;
+        };
+        for player in &mut self.players {
+            player.session.set_known_hosts(known.clone());
+        }
+    }
+
+    /// The hosts' numbers in the topology, in the order of their names.
+    #[must_use]
+    pub fn hosts(&self) -> Vec<u32> {
+        self.hosts.clone()
+    }
+
+    /// Leaves the cores to the connections: what comes may wait for some milliseconds.
+    pub fn take_rests(&mut self) {
+        self.spin_ns = 0;
+        self.rest = REST;
+    }
+
+    /// Plays until `until_ns`, or until `done` says so.
+    ///
+    /// # Errors
+    /// When the socket is lost, or the user interrupts.
+    pub fn play(&mut self, until_ns: u64, mut done: impl FnMut(&Self) -> bool) -> Result<()> {
+        loop {
+            let now_ns = clock::now_ns();
+            if now_ns >= until_ns || done(self) {
+                return Ok(());
+            }
+            if self.interrupted.load(Ordering::Relaxed) {
+                bail!("interrupted");
+            }
+            if self.turn(now_ns)? {
+                self.busy_ns = now_ns;
+                if !self.rest.is_zero() {
+                    clock::sleep(self.rest);
+                }
+            } else {
+                self.wait(now_ns, until_ns);
+            }
+        }
+    }
+
+    /// A little of everything that is due, arrivals first. True if there was anything.
+    fn turn(&mut self, now_ns: u64) -> Result<bool> {
+        let turned_ns = self.turned_ns.replace(now_ns).unwrap_or(now_ns);
+        self.longest_turn_ns = self.longest_turn_ns.max(now_ns - turned_ns);
+        self.take_arrivals(now_ns);
+        let received = self.receive_sealed(now_ns)?;
+        let mut busy = received > 0;
+        if received < BATCH {
+            self.read_ns = now_ns;
+        }
+        self.pass_late(now_ns);
+        busy |= self.pump_dirty();
+        // Starts wait for no other datagrams than those of a batch.
+        self.act();
+        busy |= self.pump_dirty();
+        self.flush();
+        let timers_ns = served_until(self.read_ns, now_ns);
+        self.on_timers(timers_ns);
+        busy |= self.pump_dirty();
+        if let Some(port) = &mut self.port {
+            port.on_timeout(timers_ns);
+        }
+        self.flush();
+        Ok(busy || !self.dirty.is_empty())
+    }
+
+    fn flush(&mut self) {
+        if let Some(port) = &mut self.port {
+            port.flush();
+        }
+    }
+
+    fn wait(&self, now_ns: u64, until_ns: u64) {
+        let mut next_ns = until_ns;
+        let due = [
+            self.timers.next_ns(),
+            self.port.as_ref().and_then(SealedPort::next_timeout),
+            self.traffic.next_ns(),
+            self.up.next_ns(),
+            self.down.next_ns(),
+        ];
+        for at_ns in due.into_iter().flatten() {
+            next_ns = next_ns.min(at_ns);
+        }
+        let wait_ns = next_ns.saturating_sub(now_ns).min(LONGEST_WAIT_NS);
+        if wait_ns < LEAST_SLEEP_NS || now_ns - self.busy_ns < self.spin_ns {
+            // The thread of the QUIC connections may need the core.
+            std::thread::yield_now();
+            return;
+        }
+        let mut descriptors = vec![PollFd::new(self.inbox.event().as_fd(), PollFlags::POLLIN)];
+        if let Some(port) = &self.port {
+            descriptors.push(PollFd::new(port.as_fd(), PollFlags::POLLIN));
+        }
+        // An interrupted wait is as good as a wake-up.
+        let _ = ppoll(
+            &mut descriptors,
+            Some(TimeSpec::nanoseconds(wait_ns as i64)),
+            None,
+        );
+    }
+
+    fn take_arrivals(&mut self, now_ns: u64) {
+        let mut arrivals = std::mem::take(&mut self.arrivals);
+        self.inbox.take(&mut arrivals);
+        for arrival in arrivals.drain(..) {
+            match arrival {
+                Arrival::Up(at, connection, frames) => {
+                    let player = &mut self.players[at];
+                    player.connection = Some(connection);
+                    player.frames = Some(frames);
+                    player.decoder = FrameDecoder::new();
+                    player.session.connected(now_ns);
+                    self.touch(at);
+                }
+                Arrival::Control(at, bytes) => self.on_control(now_ns, at, &bytes),
+                Arrival::Datagram(at, bytes) => {
+                    if self.down.passes(now_ns, at, &bytes) {
+                        self.on_datagram(now_ns, at, &bytes);
+                    }
+                }
+                Arrival::Down(at, reason) => self.on_down(now_ns, at, reason),
+            }
+        }
+        self.arrivals = arrivals;
+    }
+
+    fn on_control(&mut self, now_ns: u64, at: usize, bytes: &[u8]) {
+        let player = &mut self.players[at];
+        player.decoder.push(bytes);
+        loop {
+            match player.decoder.next_frame() {
+                Ok(Some(body)) => {
+                    // What breaks the protocol shows in the session's counters and its end.
+                    let body = self.topology.take_out(body);
+                    let _ = player.session.on_control(now_ns, &body);
+                }
+                Ok(None) => break,
+                Err(_) => {
+                    hang_up(player);
+                    break;
+                }
+            }
+        }
+        self.touch(at);
+    }
+
+    fn on_datagram(&mut self, now_ns: u64, at: usize, bytes: &[u8]) {
+        let player = &mut self.players[at];
+        player.heard_ns = clock::now_ns();
+        let _ = player.session.on_datagram(now_ns, bytes);
+        self.touch(at);
+    }
+
+    fn on_down(&mut self, now_ns: u64, at: usize, reason: String) {
+        let player = &mut self.players[at];
+        if player.established {
+            self.sessions_lost += 1;
+            // Our own close says nothing; why we closed was noted before.
+            if reason != quinn::ConnectionError::LocallyClosed.to_string() {
+                self.last_loss = reason;
+            }
+        } else if self.last_loss.is_empty() {
+            self.last_loss = reason;
+        }
+        player.established = false;
+        player.connection = None;
+        player.frames = None;
+        if let Some(number) = player.number.take() {
+            self.by_number.swap_remove(&number);
+            if let Some(port) = &mut self.port {
+                port.remove(number);
+            }
+        }
+        player.session.disconnected(now_ns);
+        self.touch(at);
+    }
+
+    /// Takes a batch of sealed datagrams; returns how many those were.
+    fn receive_sealed(&mut self, now_ns: u64) -> Result<usize> {
+        let Some(port) = &mut self.port else {
+            return Ok(0);
+        };
+        let (players, by_number) = (&mut self.players, &self.by_number);
+        let (down, dirty) = (&mut self.down, &mut self.dirty);
+        port.receive(now_ns, |number, text| {
+            let Some(&at) = by_number.get(&number) else {
+                return;
+            };
+            if down.passes(now_ns, at, text) {
+                let player = &mut players[at];
+                player.heard_ns = clock::now_ns();
+                let _ = player.session.on_datagram(player.heard_ns, text);
+                if !std::mem::replace(&mut player.dirty, true) {
+                    dirty.push(at);
+                }
+            }
+        })
+        .context("receiving sealed datagrams")
+    }
+
+    /// Datagrams that the weather has held back.
+    fn pass_late(&mut self, now_ns: u64) {
+        while let Some((at, bytes)) = self.down.due(now_ns) {
+            self.on_datagram(now_ns, at, &bytes);
+        }
+        while let Some((at, bytes)) = self.up.due(now_ns) {
+            self.transmit(now_ns, at, bytes);
+        }
+    }
+
+    /// Starts and ends flows.
+    fn act(&mut self) {
+        // Not the turn's beginning: what was received meanwhile does not delay these flowlets.
+        let now_ns = clock::now_ns();
+        let mut actions = std::mem::take(&mut self.actions);
+        self.traffic.due(now_ns, &mut actions, &mut self.late_ns);
+        for late_ns in self.late_ns.drain(..) {
+            self.late.saturating_record(late_ns.max(1));
+        }
+        for action in actions.drain(..) {
+            // Fails for a full table only, which `Traffic` does not fill, and for a flow that is
+            // unknown, which none of its own is.
+            let at = match action {
+                Action::Start(at, record) => {
+                    let _ = self.players[at].session.start(now_ns, record);
+                    at
+                }
+                Action::End(at, flow) => {
+                    let _ = self.players[at].session.end(now_ns, flow);
+                    at
+                }
+            };
+            self.touch(at);
+        }
+        self.actions = actions;
+    }
+
+    fn on_timers(&mut self, now_ns: u64) {
+        while let Some((at_ns, at)) = self.timers.pop_due(now_ns) {
+            let player = &mut self.players[at];
+            if player.scheduled_ns != Some(at_ns) {
+                continue;
+            }
+            player.scheduled_ns = None;
+            player.session.on_timeout(now_ns);
+            self.touch(at);
+        }
+    }
+
+    fn touch(&mut self, at: usize) {
+        if !std::mem::replace(&mut self.players[at].dirty, true) {
+            self.dirty.push(at);
+        }
+    }
+
+    /// Takes what sessions have to say, and what they have to send. True if there was anything.
+    fn pump_dirty(&mut self) -> bool {
+        if self.dirty.is_empty() {
+            return false;
+        }
+        let mut dirty = std::mem::take(&mut self.dirty);
+        let now_ns = clock::now_ns();
+        for &at in &dirty {
+            self.players[at].dirty = false;
+            self.take_events(now_ns, at);
+        }
+        for at in dirty.drain(..) {
+            self.pump(now_ns, at);
+        }
+        // What events brought about is pumped in the next turn, at once.
+        dirty.append(&mut self.dirty);
+        self.dirty = dirty;
+        true
+    }
+
+    /// Takes what the session has to say.
+    fn take_events(&mut self, now_ns: u64, at: usize) {
+        while let Some(event) = self.players[at].session.poll_event() {
+            match event {
+                ClientEvent::Rate { flow, rate_bps, .. } => {
+                    self.updates += 1;
+                    // Not when this program gets round to it, but when the datagram was opened.
+                    let heard_ns = self.players[at].heard_ns;
+                    if let Some(wait_ns) = self.traffic.on_rate(heard_ns, at, flow, rate_bps) {
+                        self.waits.saturating_record(wait_ns.max(1));
+                    }
+                }
+                ClientEvent::Established(welcome) => self.on_welcome(now_ns, at, &welcome),
+                ClientEvent::Released(_) => {
+                    let _ = self.players[at].session.confirm_release(0);
+                }
+                ClientEvent::Refused(refusal) => {
+                    self.last_loss.clone_from(&refusal.reason);
+                    hang_up(&self.players[at]);
+                }
+                ClientEvent::SessionLost(reason) => {
+                    self.last_loss = format!("{reason:?}");
+                    hang_up(&self.players[at]);
+                }
+                ClientEvent::Topology(_) | ClientEvent::LeaseRenewed { .. } => {}
+            }
+        }
+    }
+
+    fn on_welcome(&mut self, now_ns: u64, at: usize, welcome: &Welcome) {
+        if self.hosts.is_empty() {
+            let by_name: IndexMap<&str, u32, FxBuildHasher> = welcome
+                .topology
+                .hosts
+                .iter()
+                .map(|host| (host.name.as_str(), host.id))
+                .collect();
+            let number = |name: &String| by_name.get(name.as_str()).copied();
+            self.hosts = self.names.iter().filter_map(number).collect();
+        }
+        let player = &mut self.players[at];
+        player.established = true;
+        player.number = Some(welcome.session);
+        self.by_number.insert(welcome.session, at);
+        if let (Some(port), Some(connection)) = (&mut self.port, &player.connection)
+            && let Err(error) = port.add(now_ns, connection, welcome)
+        {
+            self.last_loss = error.to_string();
+            hang_up(player);
+        }
+    }
+
+    /// Sends what the session has to send, and plans its next timeout.
+    fn pump(&mut self, now_ns: u64, at: usize) {
+        let player = &mut self.players[at];
+        while let Some(frame) = player.session.poll_control() {
+            if let Some(frames) = &player.frames {
+                // Fails when the connection is gone, which is on its way to us.
+                let _ = frames.send(frame);
+            }
+        }
+        let Some(connection) = &player.connection else {
+            return;
+        };
+        // Nothing: the handshake is not over, or the connection is closing.
+        if let Some(quic_bytes) = connection.max_datagram_size() {
+            let max_bytes = match self.port {
+                Some(_) => MAX_DATAGRAM_BYTES.min(quic_bytes),
+                None => quic_bytes,
+            };
+            let mut buffer = std::mem::take(&mut self.buffer);
+            while self.players[at]
+                .session
+                .poll_datagram(now_ns, max_bytes, &mut buffer)
+            {
+                if self.up.passes(now_ns, at, &buffer) {
+                    buffer = self.transmit(now_ns, at, buffer);
+                }
+            }
+            self.buffer = buffer;
+        }
+        let player = &mut self.players[at];
+        if let Some(next_ns) = player.session.next_timeout() {
+            let next_ns = next_ns.max(now_ns + MIN_TIMER_NS);
+            if player.scheduled_ns.is_none_or(|at_ns| next_ns < at_ns) {
+                player.scheduled_ns = Some(next_ns);
+                self.timers.insert(now_ns, next_ns, at);
+            }
+        }
+    }
+
+    /// Sends a datagram by the session's path; returns a buffer for the next.
+    fn transmit(&mut self, now_ns: u64, at: usize, datagram: Vec<u8>) -> Vec<u8> {
+        let player = &self.players[at];
+        if let (Some(port), Some(number)) = (&mut self.port, player.number)
+            && port.send(now_ns, number, &datagram) == Sent::Sealed
+        {
+            return datagram;
+        }
+        if let Some(connection) = &player.connection {
+            // What cannot be sent is lost, which the protocol mends.
+            let _ = connection.send_datagram(datagram.into());
+        }
+        Vec::new()
+    }
+
+    /// What was counted so far.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        let mut totals = Totals {
+            updates: self.updates,
+            starts: self.traffic.starts,
+            ..Totals::default()
+        };
+        for player in &self.players {
+            totals.sessions.add(player.session.counters());
+        }
+        for connection in self.players.iter().filter_map(|p| p.connection.as_ref()) {
+            let stats = connection.stats();
+            totals.packets_up += stats.udp_tx.datagrams;
+            totals.packets_down += stats.udp_rx.datagrams;
+            totals.bytes_up += stats.udp_tx.bytes;
+            totals.bytes_down += stats.udp_rx.bytes;
+        }
+        if let Some(port) = &self.port {
+            let counters = port.counters();
+            totals.packets_up += counters.sealed;
+            totals.bytes_up += counters.sealed_bytes;
+            totals.packets_down += counters.opened;
+            totals.bytes_down += counters.opened_bytes;
+        }
+        totals.bytes_up += totals.packets_up * PACKET_OVERHEAD_BYTES;
+        totals.bytes_down += totals.packets_down * PACKET_OVERHEAD_BYTES;
+        totals
+    }
+
+    /// Times that sessions went back from sealed datagrams to QUIC.
+    #[must_use]
+    pub fn fallbacks(&self) -> u64 {
+        self.port.as_ref().map_or(0, SealedPort::fallbacks)
+    }
+
+    /// Datagrams that the weather has lost.
+    #[must_use]
+    pub fn datagrams_lost(&self) -> u64 {
+        self.up.lost + self.down.lost
+    }
+
+    /// The flows that a host's session knows.
+    #[must_use]
+    pub fn view(&self, at: usize) -> View {
+        let flows = self.players[at].session.flows();
+        flows
+            .map(|flow| {
+                let state = (flow.record.dst_host(), flow.rate_bps.unwrap_or(0));
+                (flow.record.flow().0, state)
+            })
+            .collect()
+    }
+
+    /// Which transport the datagrams use.
+    #[must_use]
+    pub fn transport(&self) -> Transport {
+        self.transport
+    }
+}
+
+fn hang_up(player: &Player) {
+    if let Some(connection) = &player.connection {
+        connection.close(0u32.into(), b"the session is over");
+    }
+}

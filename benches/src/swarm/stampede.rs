@@ -1,0 +1,204 @@
+//! `ratewright-bench swarm --stampede`: all hosts connect at once, as after a restart of the allocator: they know the topology's
+//! hosts from the session before, unless `--cold` says that they come for the first time.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
+
+use anyhow::{Context, Result, bail};
+use indexmap::IndexMap;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeVal;
+use ratewright_cli::clock::{self, NS_PER_MS, NS_PER_S};
+use ratewright_simfabric::report::commit::COMMIT;
+use serde::Serialize;
+
+use super::net::{Attempts, Inbox, Manner, Net};
+use super::options::{Plan, SwarmOptions};
+use super::players::Players;
+use super::target::{self, Target};
+
+/// How long all sessions may take to come about.
+const PATIENCE_NS: u64 = 120 * NS_PER_S;
+/// How often sessions are counted.
+const LOOK_EVERY_NS: u64 = 5 * NS_PER_MS;
+
+/// When so many of the hosts had their sessions, in seconds from the beginning.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Times {
+    /// Half of them.
+    pub p50: f64,
+    /// Nine of ten.
+    pub p90: f64,
+    /// 99 of a hundred.
+    pub p99: f64,
+    /// All.
+    pub max: f64,
+}
+
+/// What a stampede has come to.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Results {
+    /// From the beginning until hosts had sessions, in seconds.
+    pub with_session_s: Times,
+    /// Hosts.
+    pub sessions: u32,
+    /// Attempts to connect, of all hosts.
+    pub attempts: u64,
+    /// Those that the allocator turned away.
+    pub busy: u64,
+    /// Those that had no answer in time.
+    pub unanswered: u64,
+    /// Those that failed otherwise, by reason.
+    pub failed: IndexMap<String, u64>,
+    /// Sessions that were lost meanwhile.
+    pub sessions_lost: u64,
+    /// Why one was lost last, or an attempt failed.
+    pub last_loss: String,
+    /// Processor time of the allocator, in seconds.
+    pub allocator_cpu_s: Option<f64>,
+    /// Processor time of all hosts together, which run on the same cores, in seconds.
+    pub hosts_cpu_s: f64,
+    /// Hosts knew the topology from an earlier session.
+    pub known_topology: bool,
+    /// How datagrams travel.
+    pub transport: &'static str,
+    /// What this was built from.
+    pub commit: &'static str,
+}
+
+/// Has the first host connect, and all others know what it was told of the topology.
+fn learn_topology(target: &mut Target, inbox: &Arc<Inbox>, players: &mut Players) -> Result<()> {
+    let net = Net::start(
+        target.address,
+        &target.authority,
+        &target.identities[..1],
+        inbox,
+        Manner::InTurn,
+    )?;
+    let until_ns = clock::now_ns() + PATIENCE_NS;
+    while players.ready() == 0 {
+        target.check_alive()?;
+        if clock::now_ns() >= until_ns {
+            bail!("the first host has no session");
+        }
+        players.play(clock::now_ns() + LOOK_EVERY_NS, |_| false)?;
+    }
+    drop(net);
+    while players.ready() > 0 {
+        players.play(clock::now_ns() + LOOK_EVERY_NS, |_| false)?;
+    }
+    players.share_topology();
+    players.sessions_lost = 0;
+    Ok(())
+}
+
+/// Processor time of this process, in seconds.
+fn own_cpu_s() -> Result<f64> {
+    let used = getrusage(UsageWho::RUSAGE_SELF).context("asking for this process's time")?;
+    let s = |time: TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
+    Ok(s(used.user_time()) + s(used.system_time()))
+}
+
+/// Runs a stampede and prints what it has come to.
+///
+/// # Errors
+/// When the allocator ends, or sessions do not come about.
+pub fn run(
+    options: &SwarmOptions,
+    plan: &Plan,
+    target: &mut Target,
+    interrupted: &Arc<AtomicBool>,
+) -> Result<()> {
+    let inbox = Arc::new(Inbox::new()?);
+    let mut players = Players::new(
+        options,
+        plan,
+        target::names(options.sessions),
+        target.address,
+        Arc::clone(&inbox),
+        Arc::clone(interrupted),
+    )?;
+    players.take_rests();
+    if !options.cold {
+        learn_topology(target, &inbox, &mut players)?;
+    }
+    let attempts = Arc::new(Attempts::default());
+    let cpu_s = |target: &Target| {
+        let threads = target.cpu_s()?;
+        Some(threads.iter().map(|(_, cpu_s)| cpu_s).sum::<f64>())
+    };
+    let cpu_before_s = cpu_s(target);
+    let own_before_s = own_cpu_s()?;
+    let _net = Net::start(
+        target.address,
+        &target.authority,
+        &target.identities,
+        &inbox,
+        Manner::Stampede(Arc::clone(&attempts)),
+    )?;
+    let began_ns = clock::now_ns();
+    let all = options.sessions as usize;
+    let mut times = Times::default();
+    let mut told = 0;
+    while told < all {
+        let now_ns = clock::now_ns();
+        if now_ns >= began_ns + PATIENCE_NS {
+            bail!(
+                "{told} of {all} hosts have a session after {} s",
+                PATIENCE_NS / NS_PER_S
+            );
+        }
+        target.check_alive()?;
+        players.play(now_ns + LOOK_EVERY_NS, |_| false)?;
+        told = told.max(players.ready());
+        let at_s = (clock::now_ns() - began_ns) as f64 / 1e9;
+        for (time, percent) in [
+            (&mut times.p50, 50),
+            (&mut times.p90, 90),
+            (&mut times.p99, 99),
+            (&mut times.max, 100),
+        ] {
+            if *time == 0.0 && told * 100 >= all * percent {
+                *time = at_s;
+            }
+        }
+    }
+    let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    let results = Results {
+        with_session_s: times,
+        sessions: options.sessions,
+        attempts: count(&attempts.made),
+        busy: count(&attempts.busy),
+        unanswered: count(&attempts.unanswered),
+        failed: std::mem::take(
+            &mut *attempts
+                .failed
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        ),
+        sessions_lost: players.sessions_lost,
+        last_loss: players.last_loss.clone(),
+        allocator_cpu_s: cpu_s(target)
+            .zip(cpu_before_s)
+            .map(|(after, before)| after - before),
+        hosts_cpu_s: own_cpu_s()? - own_before_s,
+        known_topology: !options.cold,
+        transport: options.transport.name(),
+        commit: COMMIT,
+    };
+    if options.json {
+        println!(
+            "{}",
+            serde_json::to_string(&results).context("writing the results")?
+        );
+    } else {
+        let Times { p50, p90, p99, max } = results.with_session_s;
+        println!(
+            "{all} hosts at once: half have a session after {p50:.2} s, 90 % after {p90:.2} s, 99 % after {p99:.2} s, all after {max:.2} s; {:.2} attempts each, {} turned away, {} without an answer",
+            results.attempts as f64 / all as f64,
+            results.busy,
+            results.unanswered,
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,53 @@
+//! `ratewright`: the operator's program.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use ratewright_cli::certs::CertsCommand;
+use ratewright_cli::status::StatusCommand;
+use ratewright_cli::topology_cmd::TopologyCommand;
+use ratewright_cli::{broken_pipe, output};
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "ratewright",
+    version,
+    about = "Ratewright for operators: topologies, certificates, status"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Build, check and show topology files
+    Topology(TopologyCommand),
+    /// Certificates for the lab and for trying Ratewright out
+    #[command(subcommand)]
+    Certs(CertsCommand),
+    /// Show how an allocator is
+    Status(StatusCommand),
+}
+
+fn main() -> ExitCode {
+    let command = Cli::parse().command;
+    broken_pipe::ends_the_process();
+    match run(command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let text = format!("{error:#}").replace('\n', " ");
+            output::complain(format_args!("ratewright: {text}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<()> {
+    match command {
+        Command::Topology(command) => command.run(),
+        Command::Certs(command) => command.run(),
+        Command::Status(command) => command.run(),
+    }
+}

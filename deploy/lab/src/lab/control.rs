@@ -1,0 +1,404 @@
+//! The control plane of a site: one allocator, one daemon per host, each a process of its own.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use ratewright_cli::process::Process;
+use ratewright_topology::ecmp::EcmpConfig;
+use ratewright_topology::{Addressing, BigSwitch, Topology, TwoTierClos};
+
+use super::Lab;
+use super::options::Backend;
+use super::site::{Site, ecmp_seed};
+use crate::net::plan::{HOSTS_V4, HOSTS_V6, Plan};
+use crate::proc::{self, Work};
+use ratewright_cli::{admin, certs};
+
+/// How long a rate holds without word from the allocator.
+pub const LEASE_MS: u64 = 300;
+/// How long a process may take until it is ready.
+const READY_PATIENCE: Duration = Duration::from_secs(15);
+/// Flowlets below this are not reported. The daemon's default of 15 kB takes 12 µs at 10 Gbit/s; at the
+/// lab's speed a tenth of it takes as long as a rate takes to come, and every segment that waits for
+/// the report crosses the whole network on the sender's core first.
+const MIN_FLOWLET_BYTES: u64 = 3_000;
+const STOP_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The allocator and the daemons of a site.
+#[derive(Debug)]
+pub struct Control {
+    allocator: Option<Process>,
+    daemons: Vec<Option<Process>>,
+    dir: PathBuf,
+    hosts: usize,
+}
+
+impl Control {
+    /// Writes certificates and configurations, starts everything and waits until every daemon has
+    /// its session. `policy` is appended to each daemon's configuration.
+    ///
+    /// # Errors
+    /// When something cannot be written or started, or is not ready in time.
+    pub fn start(lab: &Lab, site: &Site, policy: &str) -> Result<Control> {
+        Control::start_with(lab, site, policy, lab.options.backend)
+    }
+
+    /// As [`Control::start`], with a back end of the scenario's choice.
+    ///
+    /// # Errors
+    /// As [`Control::start`].
+    pub fn start_with(lab: &Lab, site: &Site, policy: &str, backend: Backend) -> Result<Control> {
+        let plan = &site.network.plan;
+        let dir = site.dir.clone();
+        certs::init(&dir)?;
+        certs::issue(&dir, certs::ALLOCATOR_NAME)?;
+        let topology = topology_of(plan, ecmp_seed(lab))?;
+        write(&dir, "topology.toml", &topology.to_toml_string())?;
+        let mut control = Control {
+            allocator: None,
+            daemons: Vec::new(),
+            dir,
+            hosts: plan.hosts,
+        };
+        write(
+            &control.dir,
+            "allocator.toml",
+            &control.allocator_config(lab, plan),
+        )?;
+        for host in 0..plan.hosts {
+            let name = &plan.nodes[host].name;
+            certs::issue(&control.dir, name)?;
+            let config = control.daemon_config(site, host, policy, backend);
+            write(&control.dir, &format!("{name}.toml"), &config)?;
+        }
+        control.start_allocator(lab, site)?;
+        control.wait_allocator(lab)?;
+        control.daemons = (0..control.hosts).map(|_| None).collect();
+        for host in 0..control.hosts {
+            control.start_daemon(lab, site, host)?;
+        }
+        control.wait_ready(lab)?;
+        Ok(control)
+    }
+
+    /// Starts the allocator.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_allocator(&mut self, lab: &Lab, site: &Site) -> Result<()> {
+        let mut command = Command::new(&lab.binaries.allocator);
+        command.arg("--config").arg(self.dir.join("allocator.toml"));
+        let log = self.dir.join("allocator.log");
+        let place = site.place(site.network.plan.hosts, Work::Control);
+        self.allocator = Some(proc::start_logged("the allocator", command, &place, &log)?);
+        Ok(())
+    }
+
+    /// Starts the daemon of a host.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_daemon(&mut self, lab: &Lab, site: &Site, host: usize) -> Result<()> {
+        let name = &site.network.plan.nodes[host].name;
+        let mut command = Command::new(&lab.binaries.endpointd);
+        command
+            .arg("run")
+            .arg("--config")
+            .arg(self.dir.join(format!("{name}.toml")));
+        let log = self.dir.join(format!("endpointd-{name}.log"));
+        let process = proc::start_logged(
+            &format!("the daemon of {name}"),
+            command,
+            &site.place(host, Work::Control),
+            &log,
+        )?;
+        self.daemons[host] = Some(process);
+        Ok(())
+    }
+
+    /// SIGKILLs the allocator.
+    pub fn kill_allocator(&mut self) {
+        if let Some(mut process) = self.allocator.take() {
+            process.kill();
+        }
+    }
+
+    /// SIGKILLs the daemon of a host.
+    pub fn kill_daemon(&mut self, host: usize) {
+        if let Some(mut process) = self.daemons[host].take() {
+            process.kill();
+        }
+    }
+
+    /// Whether the host's daemon has a session with the allocator.
+    #[must_use]
+    pub fn daemon_is_ready(&self, host: usize) -> bool {
+        admin::get(&self.admin(&format!("h{}", host + 1)), "/ready").is_ok()
+    }
+
+    fn wait_allocator(&mut self, lab: &Lab) -> Result<()> {
+        let address = self.admin("allocator");
+        let ready = lab.wait_for(READY_PATIENCE, || {
+            self.check_alive()?;
+            Ok(admin::get(&address, "/live").is_ok())
+        })?;
+        if !ready {
+            bail!(
+                "the allocator is not live after {} s: see its log",
+                READY_PATIENCE.as_secs()
+            );
+        }
+        Ok(())
+    }
+
+    /// Starts the allocator again after [`Control::kill_allocator`] and waits until every daemon has its
+    /// session.
+    ///
+    /// # Errors
+    /// When it does not start, or a daemon has no session in time.
+    pub fn revive_allocator(&mut self, lab: &Lab, site: &Site) -> Result<()> {
+        self.start_allocator(lab, site)?;
+        self.wait_allocator(lab)?;
+        self.wait_ready(lab)
+    }
+
+    /// Turns the allocator's kill switch on or off.
+    ///
+    /// # Errors
+    /// When the allocator does not answer.
+    pub fn release(&self, on: bool) -> Result<()> {
+        let path = if on { "/release" } else { "/resume" };
+        admin::post(&self.admin("allocator"), path)
+            .map(drop)
+            .with_context(|| format!("POST {path} to the allocator"))
+    }
+
+    fn wait_ready(&mut self, lab: &Lab) -> Result<()> {
+        (0..self.hosts).try_for_each(|host| self.wait_host(lab, host))
+    }
+
+    /// Waits until a host's daemon has its session.
+    ///
+    /// # Errors
+    /// When it has none in time.
+    pub fn wait_host(&mut self, lab: &Lab, host: usize) -> Result<()> {
+        let ready = lab.wait_for(READY_PATIENCE, || {
+            self.check_alive()?;
+            Ok(self.daemon_is_ready(host))
+        })?;
+        if !ready {
+            bail!(
+                "the daemon of h{} has no session after {} s: see its log",
+                host + 1,
+                READY_PATIENCE.as_secs()
+            );
+        }
+        Ok(())
+    }
+
+    /// Fails if a process of the control plane ended by itself.
+    ///
+    /// # Errors
+    /// Then.
+    pub fn check_alive(&mut self) -> Result<()> {
+        for process in self
+            .allocator
+            .iter_mut()
+            .chain(self.daemons.iter_mut().flatten())
+        {
+            if let Some(status) = process.exited() {
+                bail!("{} ended ({status}): see its log", process.name());
+            }
+        }
+        Ok(())
+    }
+
+    /// Which back end the daemons use, by the first daemon's own word.
+    #[must_use]
+    pub fn backend(&self) -> Option<String> {
+        let status = self.daemon_status(0)?;
+        find_string(&status, "backend").or_else(|| find_string(&status, "kind"))
+    }
+
+    /// The status of a host's daemon.
+    #[must_use]
+    pub fn daemon_status(&self, host: usize) -> Option<serde_json::Value> {
+        let body = admin::get(&self.admin(&format!("h{}", host + 1)), "/status").ok()?;
+        serde_json::from_str(&body).ok()
+    }
+
+    /// Write of a flowlet's first byte to its first paced transmission, all daemons' samples, in
+    /// microseconds.
+    #[must_use]
+    pub fn first_paced_us(&self) -> Vec<f64> {
+        (0..self.hosts)
+            .flat_map(|host| self.first_paced_us_of(host))
+            .collect()
+    }
+
+    /// As [`Control::first_paced_us`], of one host's daemon, oldest first.
+    fn first_paced_us_of(&self, host: usize) -> Vec<f64> {
+        admin::get(&self.admin(&format!("h{}", host + 1)), "/first-paced")
+            .ok()
+            .and_then(|body| serde_json::from_str(&body).ok())
+            .unwrap_or_default()
+    }
+
+    /// Ends daemons first, so that they give their sockets back, then the allocator.
+    pub fn stop(mut self) {
+        for daemon in self.daemons.iter().flatten() {
+            daemon.terminate();
+        }
+        for daemon in self.daemons.iter_mut().flatten() {
+            daemon.wait(STOP_PATIENCE);
+        }
+        if let Some(allocator) = &mut self.allocator {
+            allocator.terminate();
+            allocator.wait(STOP_PATIENCE);
+        }
+    }
+
+    fn admin(&self, name: &str) -> String {
+        format!("unix:{}", self.dir.join(format!("{name}.sock")).display())
+    }
+
+    fn allocator_config(&self, lab: &Lab, plan: &Plan) -> String {
+        format!(
+            "listen = \"{}\"\nadmin = \"{}\"\ntopology = \"topology.toml\"\n\n\
+             [tls]\nca = \"ca.pem\"\ncert = \"{name}.pem\"\nkey = \"{name}.key\"\n\n\
+             [transport]\ncontrol_dscp = {dscp}\n\n\
+             [allocation]\nengine = \"{engine}\"\nlease_ms = {LEASE_MS}\n\n\
+             [[class]]\nid = 0\nname = \"default\"\nutility = \"log\"\nweight = 1.0\n",
+            plan.allocator_addr(),
+            self.admin("allocator"),
+            dscp = plan.capacities.control_dscp,
+            engine = lab.options.engine.name(),
+            name = certs::ALLOCATOR_NAME,
+        )
+    }
+
+    fn daemon_config(&self, site: &Site, host: usize, policy: &str, backend: Backend) -> String {
+        let plan = &site.network.plan;
+        let name = &plan.nodes[host].name;
+        let mut out = format!(
+            "host = \"{name}\"\nallocator = [\"{}\"]\nadmin = \"{}\"\n\n\
+             [tls]\nca = \"ca.pem\"\ncert = \"{name}.pem\"\nkey = \"{name}.key\"\n\n\
+             [transport]\ncontrol_dscp = {}\n\n\
+             [pacing]\nbackend = \"{}\"\ninstance = \"{}\"\nmin_flowlet_bytes = {MIN_FLOWLET_BYTES}\ncgroup = \"{}\"\n",
+            plan.allocator_addr(),
+            self.admin(name),
+            plan.capacities.control_dscp,
+            backend.name(),
+            instance(host),
+            site.cgroup(host).display(),
+        );
+        if backend == Backend::TcHtb {
+            let _ = writeln!(out, "device = \"{}\"", plan.links[host].lower.device);
+        }
+        out.push('\n');
+        out + policy
+    }
+}
+
+/// Congestion control names are global to the machine: each lab and host has its own.
+fn instance(host: usize) -> String {
+    format!("{:04x}h{}", std::process::id() & 0xffff, host + 1)
+}
+
+fn write(dir: &std::path::Path, file: &str, text: &str) -> Result<()> {
+    let path = dir.join(file);
+    std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
+}
+
+/// The topology file's content for a plan: same hosts, addresses, capacities and path hash.
+///
+/// # Errors
+/// When the plan is no topology (it always is).
+pub fn topology_of(plan: &Plan, seed: u32) -> Result<Topology> {
+    let addressing = Addressing {
+        ipv4_base: Some(HOSTS_V4.parse().context("the hosts' IPv4 base")?),
+        ipv6_base: Some(HOSTS_V6.parse().context("the hosts' IPv6 base")?),
+    };
+    let ecmp = EcmpConfig {
+        seed,
+        symmetric: true,
+    };
+    let hosts_per_rack = (plan.hosts / plan.racks) as u32;
+    let topology = if plan.spines == 0 {
+        BigSwitch {
+            racks: 1,
+            hosts_per_rack,
+            host_capacity_bps: plan.capacities.host_bps,
+            addressing,
+            ecmp,
+            ..BigSwitch::default()
+        }
+        .build()
+    } else {
+        TwoTierClos {
+            racks: plan.racks as u32,
+            hosts_per_rack,
+            spines: plan.spines as u32,
+            host_capacity_bps: plan.capacities.host_bps,
+            fabric_capacity_bps: plan.capacities.fabric_bps,
+            addressing,
+            ecmp,
+            ..TwoTierClos::default()
+        }
+        .build()
+    };
+    topology.context("building the topology")
+}
+
+/// The first string under `key`, at any depth.
+fn find_string(value: &serde_json::Value, key: &str) -> Option<String> {
+    let object = value.as_object()?;
+    match object.get(key) {
+        Some(serde_json::Value::String(text)) => Some(text.clone()),
+        _ => object.values().find_map(|child| find_string(child, key)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::plan::Capacities;
+
+    const CAPACITIES: Capacities = Capacities {
+        host_bps: 250_000_000,
+        fabric_bps: 500_000_000,
+        buffer_bytes: 65_536,
+        shape_hosts: true,
+        shape_links: true,
+        burst_bytes: None,
+        offload: false,
+        control_dscp: 48,
+    };
+
+    /// The allocator maps addresses to hosts by the topology file: it must say what was built.
+    #[test]
+    fn the_topology_file_has_the_addresses_that_are_built() {
+        for plan in [
+            Plan::big_switch(9, CAPACITIES),
+            Plan::two_tier(2, 4, 2, CAPACITIES),
+        ] {
+            let topology = topology_of(&plan, 7).unwrap();
+            assert_eq!(topology.hosts().len(), plan.hosts);
+            for (host, node) in plan.nodes[..plan.hosts].iter().enumerate() {
+                let id = topology.host_by_name(&node.name).unwrap();
+                for v6 in [false, true] {
+                    assert_eq!(topology.host_by_addr(plan.host_addr(host, v6)), Some(id));
+                }
+            }
+            assert_eq!(topology.host_by_addr(plan.allocator_addr().ip()), None);
+        }
+    }
+
+    #[test]
+    fn an_instance_fits_the_bound_of_kernel_names() {
+        assert!(instance(63).len() <= 8);
+    }
+}

@@ -1,0 +1,265 @@
+//! The command line of `ratewright-lab`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+/// What is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ScenarioKind {
+    /// Senders to one receiver, starting one after another and ending likewise (flowtune §5.1 A)
+    Fairness,
+    /// Many parallel transfers to one receiver: completion times (flowtune §5.1 B)
+    Coflow,
+    /// The allocator is killed under load, then a daemon; both come back
+    Failover,
+    /// Cross traffic over a two-tier Clos; long flows of weights 1:2:4 and short ones
+    Mixed,
+    /// Capacity for those that use it: stalled readers, slow applications, sources that come and go
+    Use,
+    /// Links without a shaper at 1 to 40 Gbit/s: rates reached, and processor time per bit
+    Links,
+    /// Hundreds of slow connections on busy cores, through lapse and release: every byte arrives
+    Safety,
+    /// Hundreds of flows start at once on a full uplink: with and without control datagrams ahead of data
+    Starts,
+}
+
+impl ScenarioKind {
+    /// The name on the command line and in results.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            ScenarioKind::Fairness => "fairness",
+            ScenarioKind::Coflow => "coflow",
+            ScenarioKind::Failover => "failover",
+            ScenarioKind::Mixed => "mixed",
+            ScenarioKind::Use => "use",
+            ScenarioKind::Starts => "starts",
+            ScenarioKind::Links => "links",
+            ScenarioKind::Safety => "safety",
+        }
+    }
+}
+
+/// Address family of the traffic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Family {
+    /// IPv4
+    #[value(name = "4")]
+    V4,
+    /// IPv6
+    #[value(name = "6")]
+    V6,
+    /// First one, then the other (safety)
+    Both,
+}
+
+impl Family {
+    /// Which, one after another: is it IPv6?
+    #[must_use]
+    pub fn each(self) -> &'static [bool] {
+        match self {
+            Family::V4 => &[false],
+            Family::V6 => &[true],
+            Family::Both => &[false, true],
+        }
+    }
+}
+
+/// What becomes of the rates in the middle of a run of the safety scenario.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Fate {
+    /// They hold to the end
+    Leased,
+    /// The allocator is killed
+    Lapsed,
+    /// The kill switch is turned on
+    Released,
+}
+
+impl Fate {
+    /// The name on the command line and in results.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Fate::Leased => "leased",
+            Fate::Lapsed => "lapsed",
+            Fate::Released => "released",
+        }
+    }
+}
+
+/// How the daemons detect and pace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub enum Backend {
+    /// The best that this kernel offers
+    Auto,
+    /// A BPF congestion control
+    StructOps,
+    /// A BPF sock_ops program
+    SockOps,
+    /// tc HTB classes
+    TcHtb,
+}
+
+impl Backend {
+    /// The name in configuration files.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Backend::Auto => "auto",
+            Backend::StructOps => "struct_ops",
+            Backend::SockOps => "sock_ops",
+            Backend::TcHtb => "tc_htb",
+        }
+    }
+}
+
+/// The allocator's engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Engine {
+    /// Vector instructions, any number of threads
+    Parallel,
+    /// One thread, double precision
+    Reference,
+}
+
+impl Engine {
+    /// The name in configuration files.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Engine::Parallel => "parallel",
+            Engine::Reference => "reference",
+        }
+    }
+}
+
+/// `ratewright-lab`
+#[derive(Debug, Clone, Args)]
+pub struct LabOptions {
+    /// What to run
+    #[arg(value_enum)]
+    pub scenario: ScenarioKind,
+    /// Write the results here; the plot lands beside it
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Stretch or shrink all times of the scenario
+    #[arg(long, default_value_t = 1.0, value_name = "X", value_parser = parse_scale)]
+    pub duration_scale: f64,
+    /// Hosts, the receiver included (fairness, coflow and failover); an even number for mixed; use has
+    /// six, links and safety have two
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(3..=64))]
+    pub hosts: Option<u16>,
+    /// Capacity of a host's link; default: 250; 100 for mixed, whose packets cross more switches; 200
+    /// for use and safety; links: this speed instead of all
+    #[arg(long, value_name = "MBIT/S", value_parser = clap::value_parser!(u32).range(10..=100_000))]
+    pub link_mbps: Option<u32>,
+    /// Drop-tail buffer of a switch port
+    #[arg(long, default_value_t = 64, value_name = "KIB", value_parser = clap::value_parser!(u32).range(4..=65_536))]
+    pub buffer_kib: u32,
+    /// Runs, each with and without Ratewright; default: 20 of coflow, 5 of use, 3 of links, 10 of safety
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub runs: Option<u16>,
+    /// Address family of the traffic of use, links and safety; default: 4, or both for safety
+    #[arg(long, value_enum)]
+    pub family: Option<Family>,
+    /// Connections at a time in the safety scenario
+    #[arg(long, default_value_t = 300, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=2000))]
+    pub connections: u16,
+    /// What becomes of the rates in the middle of a run of the safety scenario
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Fate::Leased, Fate::Lapsed, Fate::Released])]
+    pub fates: Vec<Fate>,
+    /// Pacing back end of the daemons; safety runs with all that work here unless one is named
+    #[arg(long, value_enum, default_value_t = Backend::Auto)]
+    pub backend: Backend,
+    /// Engine of the allocator
+    #[arg(long, value_enum, default_value_t = Engine::Parallel)]
+    pub engine: Engine,
+    /// DSCP of control datagrams, which the links' queues let pass data (48 is CS6); 0: they wait with data
+    #[arg(long, default_value_t = 48, value_name = "DSCP", value_parser = clap::value_parser!(u8).range(0..=63))]
+    pub control_dscp: u8,
+    /// Only the phase with Ratewright
+    #[arg(long)]
+    pub no_baseline: bool,
+    /// Only the phase without Ratewright
+    #[arg(long, conflicts_with = "no_baseline")]
+    pub only_baseline: bool,
+    /// Lines of progress instead of the live view
+    #[arg(long)]
+    pub plain: bool,
+    /// Seed of everything random: path hashes, cross traffic
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Keep the run directory with configurations, certificates and logs
+    #[arg(long)]
+    pub keep: bool,
+    /// Where ratewright-allocator and ratewright-endpointd are; default: beside this program
+    #[arg(long, value_name = "DIR")]
+    pub bin_dir: Option<PathBuf>,
+}
+
+impl LabOptions {
+    /// Where the results go.
+    #[must_use]
+    pub fn json_path(&self) -> PathBuf {
+        self.json
+            .clone()
+            .unwrap_or_else(|| PathBuf::from(format!("lab-out/{}.json", self.scenario.name())))
+    }
+
+    /// Capacity of a host's link in Mbit/s: what two cores carry with the control plane beside it.
+    #[must_use]
+    pub fn link_mbps(&self) -> u32 {
+        self.link_mbps.unwrap_or(match self.scenario {
+            ScenarioKind::Mixed => 100,
+            ScenarioKind::Use | ScenarioKind::Safety | ScenarioKind::Starts => 200,
+            ScenarioKind::Fairness
+            | ScenarioKind::Coflow
+            | ScenarioKind::Failover
+            | ScenarioKind::Links => 250,
+        })
+    }
+
+    /// Capacity of a host's link in bit/s.
+    #[must_use]
+    pub fn link_bps(&self) -> u64 {
+        u64::from(self.link_mbps()) * 1_000_000
+    }
+
+    /// Runs of a scenario that repeats itself.
+    #[must_use]
+    pub fn runs(&self) -> u16 {
+        self.runs.unwrap_or(match self.scenario {
+            ScenarioKind::Use => 5,
+            ScenarioKind::Links => 3,
+            ScenarioKind::Safety => 10,
+            _ => 20,
+        })
+    }
+
+    /// Address family of the traffic.
+    #[must_use]
+    pub fn family(&self) -> Family {
+        self.family.unwrap_or(match self.scenario {
+            ScenarioKind::Safety => Family::Both,
+            _ => Family::V4,
+        })
+    }
+
+    /// Number of hosts, or the scenario's own.
+    #[must_use]
+    pub fn hosts_or(&self, default: usize) -> usize {
+        self.hosts.map_or(default, usize::from)
+    }
+}
+
+fn parse_scale(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(scale) if (0.05..=100.0).contains(&scale) => Ok(scale),
+        Ok(_) => Err("must be between 0.05 and 100".to_owned()),
+        Err(e) => Err(e.to_string()),
+    }
+}

@@ -1,0 +1,365 @@
+//! One built network with its traffic programs and its measurements.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdin, Command, Stdio};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use indexmap::IndexMap;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use ratewright_cli::process::Process;
+
+use super::Lab;
+use crate::measure::ports::PortSampler;
+use crate::measure::recording::Shared;
+use crate::net::build::Network;
+use crate::net::ns;
+use crate::net::plan::Plan;
+use crate::proc::{self, Place, Work};
+use crate::traffic::protocol::{self, Behaviour, FlowPlan, Report};
+
+/// Ports that sinks listen on: data flows by weight class, and short flows.
+pub const FIRST_PORT: u16 = 5001;
+/// How many there are.
+pub const PORTS: u16 = 8;
+
+/// A traffic program in a host.
+#[derive(Debug)]
+struct Program {
+    process: Process,
+    input: Option<ChildStdin>,
+    reader: Option<JoinHandle<()>>,
+}
+
+/// How a flow ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// After so many payload bytes.
+    Bytes(u64),
+    /// At this time.
+    At(u64),
+    /// When told.
+    Told,
+}
+
+/// A flow to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FlowSpec {
+    /// Name in the legend.
+    pub label: String,
+    /// Sending host.
+    pub from: usize,
+    /// Receiving host.
+    pub to: usize,
+    /// Receiver's port.
+    pub port: u16,
+    /// Over IPv6.
+    pub v6: bool,
+    /// When it begins to send.
+    pub start_ns: u64,
+    /// When it connects, if before that.
+    pub connect_ns: Option<u64>,
+    /// When it ends.
+    pub end: End,
+    /// What is special about it.
+    pub behaviour: Behaviour,
+}
+
+/// The network of one phase.
+#[derive(Debug)]
+pub struct Site {
+    /// `base`, `with` or the like.
+    pub name: String,
+    /// The namespaces and links.
+    pub network: Network,
+    /// What is measured.
+    pub recording: Shared,
+    /// Directory for configurations, sockets and logs.
+    pub dir: PathBuf,
+    cgroups: Vec<PathBuf>,
+    senders: IndexMap<usize, Program>,
+    sinks: IndexMap<usize, Program>,
+    samplers: Vec<PortSampler>,
+    flows: IndexMap<u32, usize>,
+    last_flow: u32,
+}
+
+impl Site {
+    /// Builds the network and starts a sender in each of `senders` and a sink in each of `sinks`.
+    ///
+    /// # Errors
+    /// When something cannot be built; the lab's clean-up removes the rest.
+    pub fn build(
+        lab: &Lab,
+        name: &str,
+        plan: Plan,
+        senders: &[usize],
+        sinks: &[usize],
+    ) -> Result<Site> {
+        let dir = lab.run_dir.join(name);
+        std::fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
+        let cgroups = plan
+            .nodes
+            .iter()
+            .map(|node| lab.cgroup(name, &node.name))
+            .collect::<Result<Vec<_>>>()?;
+        let network = Network::build(plan, &lab.prefix(name), ecmp_seed(lab))
+            .context("building the network")?;
+        let mut site = Site {
+            name: name.to_owned(),
+            network,
+            recording: Shared::default(),
+            dir,
+            cgroups,
+            senders: IndexMap::new(),
+            sinks: IndexMap::new(),
+            samplers: Vec::new(),
+            flows: IndexMap::new(),
+            last_flow: 0,
+        };
+        for host in sinks {
+            let program = site.start_program(&lab.binaries.lab, *host, "lab-sink")?;
+            site.sinks.insert(*host, program);
+        }
+        for host in senders {
+            let program = site.start_program(&lab.binaries.lab, *host, "lab-traffic")?;
+            site.senders.insert(*host, program);
+        }
+        let port = site
+            .network
+            .plan
+            .host_addr(sinks.first().copied().unwrap_or(0), false);
+        lab.check()?;
+        site.wait_listening(lab)
+            .with_context(|| format!("waiting for the sink at {port}"))?;
+        Ok(site)
+    }
+
+    /// Where a node's processes run.
+    #[must_use]
+    pub fn place(&self, node: usize, work: Work) -> Place<'_> {
+        Place {
+            work,
+            netns: self.network.netns(node),
+            cgroup: &self.cgroups[node],
+        }
+    }
+
+    /// The cgroup of a node.
+    #[must_use]
+    pub fn cgroup(&self, node: usize) -> &Path {
+        &self.cgroups[node]
+    }
+
+    /// Watches the switch's ports towards `hosts`; the first is the bottleneck.
+    ///
+    /// # Errors
+    /// When the switch's namespace cannot be entered.
+    pub fn watch_ports(&mut self, hosts: &[usize]) -> Result<()> {
+        for host in hosts {
+            let link = &self.network.plan.links[*host];
+            let device = (
+                link.upper.device.clone(),
+                self.network.plan.capacities.host_bps,
+            );
+            let sampler = PortSampler::start(
+                self.network.netns(link.upper.node),
+                &[device],
+                &self.recording,
+            )?;
+            self.samplers.push(sampler);
+        }
+        Ok(())
+    }
+
+    /// Plans a flow; returns its number.
+    ///
+    /// # Errors
+    /// When its sender is gone.
+    pub fn flow(&mut self, spec: FlowSpec) -> Result<u32> {
+        self.last_flow += 1;
+        let flow = self.last_flow;
+        let to = (self.network.plan.host_addr(spec.to, spec.v6), spec.port).into();
+        let (bytes, stop_ns) = match spec.end {
+            End::Bytes(bytes) => (Some(bytes), None),
+            End::At(at) => (None, Some(at)),
+            End::Told => (None, None),
+        };
+        self.flows.insert(flow, spec.from);
+        self.recording.lock().announce(flow, spec.label);
+        self.tell(
+            spec.from,
+            &protocol::Command::Start(FlowPlan {
+                flow,
+                to,
+                start_ns: spec.start_ns,
+                connect_ns: spec.connect_ns,
+                bytes,
+                stop_ns,
+                behaviour: spec.behaviour,
+            }),
+        )?;
+        Ok(flow)
+    }
+
+    /// Ends a long flow.
+    ///
+    /// # Errors
+    /// When its sender is gone.
+    pub fn stop_flow(&mut self, flow: u32) -> Result<()> {
+        let host = *self.flows.get(&flow).context("no such flow")?;
+        self.tell(host, &protocol::Command::Stop { flow })
+    }
+
+    /// Forgets flows that are over and what was measured of them: long scenarios keep figures only.
+    pub fn forget_flows(&mut self) {
+        self.flows.clear();
+        self.recording.lock().flows.clear();
+    }
+
+    /// Resets a flow's connection, which then counts as ended, not as lost.
+    ///
+    /// # Errors
+    /// When its sender is gone.
+    pub fn abort_flow(&mut self, flow: u32) -> Result<()> {
+        let host = *self.flows.get(&flow).context("no such flow")?;
+        if let Some(record) = self.recording.lock().flows.get_mut(&flow) {
+            record.aborted = true;
+        }
+        self.tell(host, &protocol::Command::Abort { flow })
+    }
+
+    /// Sends a signal to a host's receiver.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn signal_sink(&self, host: usize, signal: Signal) -> Result<()> {
+        let program = self.sinks.get(&host).context("no sink in this host")?;
+        kill(Pid::from_raw(program.process.id() as i32), signal)
+            .with_context(|| format!("sending {signal} to the {}", program.process.name()))
+    }
+
+    fn tell(&mut self, host: usize, command: &protocol::Command) -> Result<()> {
+        let program = self
+            .senders
+            .get_mut(&host)
+            .context("no sender in this host")?;
+        let input = program
+            .input
+            .as_mut()
+            .context("the sender was told to end")?;
+        let mut line = serde_json::to_string(command).context("writing a command")?;
+        line.push('\n');
+        input
+            .write_all(line.as_bytes())
+            .with_context(|| format!("the {} died: see its log", program.process.name()))
+    }
+
+    /// Waits until every planned flow has ended or failed; false if not within `patience`.
+    ///
+    /// # Errors
+    /// When the user wants to leave, or a traffic program died.
+    pub fn wait_flows(&mut self, lab: &Lab, patience: Duration) -> Result<bool> {
+        let recording = self.recording.clone();
+        lab.wait_for(patience, || {
+            self.check_alive()?;
+            let recording = recording.lock();
+            Ok(recording
+                .flows
+                .values()
+                .all(|flow| flow.ended_ns.is_some() || flow.failed.is_some()))
+        })
+    }
+
+    /// Fails if a traffic program died.
+    ///
+    /// # Errors
+    /// Then.
+    pub fn check_alive(&mut self) -> Result<()> {
+        for program in self.senders.values_mut().chain(self.sinks.values_mut()) {
+            if let Some(status) = program.process.exited() {
+                bail!("{} ended ({status}): see its log", program.process.name());
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends traffic and measurement and removes the namespaces.
+    pub fn tear_down(mut self) {
+        self.samplers.clear();
+        for mut program in std::mem::take(&mut self.senders)
+            .into_values()
+            .chain(std::mem::take(&mut self.sinks).into_values())
+        {
+            program.input = None;
+            program.process.kill();
+            if let Some(reader) = program.reader.take() {
+                let _ = reader.join();
+            }
+        }
+        for node in 0..self.network.plan.nodes.len() {
+            ns::delete(self.network.netns(node).name());
+        }
+    }
+
+    fn start_program(&self, program: &Path, host: usize, what: &str) -> Result<Program> {
+        let node = &self.network.plan.nodes[host].name;
+        let name = format!("{what} of {node}");
+        let log = self.dir.join(format!("{what}-{node}.log"));
+        let mut command = Command::new(program);
+        command
+            .arg(what)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        if what == "lab-sink" {
+            command.args((FIRST_PORT..FIRST_PORT + PORTS).map(|port| port.to_string()));
+        }
+        let mut process = proc::start(&name, command, &self.place(host, Work::Data), &log)?;
+        let input = process.child().stdin.take();
+        let output = process
+            .child()
+            .stdout
+            .take()
+            .context("a child without standard output")?;
+        let recording = self.recording.clone();
+        let read = move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                match serde_json::from_str::<Report>(&line) {
+                    Ok(report) => recording.lock().take(report),
+                    Err(error) => recording.event(format!("{name} said nonsense: {error}")),
+                }
+            }
+        };
+        let reader = std::thread::Builder::new()
+            .name(what.to_owned())
+            .spawn(read)
+            .context("starting a reader")?;
+        Ok(Program {
+            process,
+            input,
+            reader: Some(reader),
+        })
+    }
+
+    fn wait_listening(&mut self, lab: &Lab) -> Result<()> {
+        let hosts = self.sinks.len();
+        let recording = self.recording.clone();
+        let ready = lab.wait_for(Duration::from_secs(10), || {
+            self.check_alive()?;
+            Ok(recording.lock().listening >= hosts)
+        })?;
+        if !ready {
+            bail!("a sink does not listen within 10 s");
+        }
+        Ok(())
+    }
+}
+
+/// Seed of the path hash, in the topology file and in the leaves alike.
+#[must_use]
+pub fn ecmp_seed(lab: &Lab) -> u32 {
+    lab.options.seed as u32 ^ 0x5eed
+}

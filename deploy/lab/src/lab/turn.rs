@@ -1,0 +1,75 @@
+//! One lab at a time: two would share the machine's cores, and each would measure the other.
+
+use std::fs::{File, TryLockError};
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use ratewright_cli::output;
+
+const LOCK: &str = "/run/ratewright-lab.lock";
+
+/// Held while a lab runs; the kernel lets go of it however the lab ends.
+#[derive(Debug)]
+pub struct Turn(#[allow(dead_code, reason = "held for its lock")] File);
+
+/// Waits for the lab that runs now, if there is one.
+///
+/// # Errors
+/// When the lock cannot be had at all.
+pub fn take() -> Result<Turn> {
+    take_at(Path::new(LOCK))
+}
+
+fn take_at(path: &Path) -> Result<Turn> {
+    let context = || format!("locking {}", path.display());
+    let mut file = File::options()
+        .create(true)
+        .read(true)
+        .write(true)
+        .truncate(false)
+        .open(path)
+        .with_context(context)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let holder = std::fs::read_to_string(path).unwrap_or_default();
+            output::complain(format_args!(
+                "another lab is running (process {}): waiting for its end",
+                holder.trim()
+            ));
+            file.lock().with_context(context)?;
+        }
+        Err(TryLockError::Error(error)) => return Err(error).with_context(context),
+    }
+    file.set_len(0).with_context(context)?;
+    write!(file, "{}", std::process::id()).with_context(context)?;
+    Ok(Turn(file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_lab_waits_for_the_first() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lock");
+        let first = take_at(&path).unwrap();
+        assert_eq!(
+            std::fs::read_to_string(&path).unwrap(),
+            std::process::id().to_string()
+        );
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let second = std::thread::spawn(move || {
+            let turn = take_at(&path).unwrap();
+            sender.send(()).unwrap();
+            drop(turn);
+        });
+        let early = receiver.recv_timeout(std::time::Duration::from_millis(100));
+        assert!(early.is_err(), "both labs run at once");
+        drop(first);
+        receiver.recv().unwrap();
+        second.join().unwrap();
+    }
+}

@@ -1,0 +1,95 @@
+//! `ratewright-lab`: a datacenter on one machine.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use ratewright_cli::output;
+use ratewright_lab::lab::options::LabOptions;
+use ratewright_lab::reaper::{self, Estate};
+use ratewright_lab::view::NobodyListens;
+use ratewright_lab::{lab, traffic};
+
+/// Build a datacenter on this machine, send real traffic through it, with and without Ratewright
+#[derive(Debug, Parser)]
+#[command(name = "ratewright-lab", version)]
+struct Cli {
+    #[command(flatten)]
+    options: LabOptions,
+}
+
+/// Programs of the lab's own, which it starts by executing itself.
+#[derive(Debug, Parser)]
+#[command(name = "ratewright-lab")]
+enum Helper {
+    /// The lab's TCP sender
+    LabTraffic,
+    /// The lab's TCP receiver
+    LabSink {
+        /// Ports to listen on
+        ports: Vec<u16>,
+    },
+    /// Keeps a core busy
+    LabBurn {
+        /// Which core
+        core: usize,
+    },
+    /// Removes what a lab leaves behind when it dies
+    LabWatchdog {
+        /// The lab's process
+        pid: u32,
+        /// cgroup v2 mount
+        cgroup_root: PathBuf,
+        /// Directory to remove
+        #[arg(long)]
+        run_dir: Option<PathBuf>,
+        /// Terminal to restore
+        #[arg(long)]
+        terminal: Option<PathBuf>,
+    },
+}
+
+fn main() -> ExitCode {
+    // No scenario has a helper's name, so the first argument decides before either is parsed.
+    let first = std::env::args_os().nth(1);
+    let is_helper = first.is_some_and(|name| name.to_str().is_some_and(Helper::has_subcommand));
+    let result = if is_helper {
+        run(Helper::parse())
+    } else {
+        lab::run(Cli::parse().options)
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is::<NobodyListens>() => ExitCode::FAILURE,
+        Err(error) => {
+            let text = format!("{error:#}").replace('\n', " ");
+            output::complain(format_args!("ratewright-lab: {text}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(helper: Helper) -> Result<()> {
+    match helper {
+        Helper::LabTraffic => traffic::sender::run(),
+        Helper::LabSink { ports } => traffic::sink::run(&ports),
+        Helper::LabBurn { core } => traffic::burn::run(core),
+        Helper::LabWatchdog {
+            pid,
+            cgroup_root,
+            run_dir,
+            terminal,
+        } => {
+            reaper::watch(
+                &Estate {
+                    pid,
+                    cgroup_root,
+                    run_dir,
+                },
+                terminal.as_deref(),
+            );
+            Ok(())
+        }
+    }
+}

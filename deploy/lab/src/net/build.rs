@@ -1,0 +1,321 @@
+//! Realises a [`Plan`]: namespaces, veth pairs, addresses, routes, queues.
+
+use std::fmt::Write as _;
+
+use anyhow::{Context, Result};
+use ratewright_cli::tool;
+
+use super::ecmp::{EcmpProgram, LeafConfig};
+use super::ns::{self, Netns};
+use super::plan::{LOWER, Link, Node, Plan, Role, SPINE_MARK_BASE, Subnet, UPPER};
+
+/// Entries of a namespace's own TCP hash table: walks over all sockets of a host stay short.
+const EHASH_ENTRIES: &str = "2048";
+
+/// The built network. Dropping it closes the namespaces; the lab's clean-up removes them.
+#[derive(Debug)]
+pub struct Network {
+    /// What was built.
+    pub plan: Plan,
+    namespaces: Vec<Netns>,
+    _ecmp: Vec<EcmpProgram>,
+}
+
+impl Network {
+    /// Builds `plan` with namespaces called `<prefix><node>`.
+    ///
+    /// # Errors
+    /// When the kernel or a tool refuses; what was built so far is left to the lab's clean-up.
+    pub fn build(plan: Plan, prefix: &str, ecmp_seed: u32) -> Result<Network> {
+        // The first switch is made first: the others inherit their hash table's size from it.
+        let nursery = Netns::create(&format!("{prefix}nursery"), None)?;
+        nursery.write_settings(&[("net/ipv4/tcp_child_ehash_entries", EHASH_ENTRIES)])?;
+        let namespaces = plan
+            .nodes
+            .iter()
+            .map(|node| Netns::create(&format!("{prefix}{}", node.name), Some(&nursery)))
+            .collect::<Result<Vec<_>>>()?;
+        for (node, ns) in plan.nodes.iter().zip(&namespaces) {
+            ns.write_settings(&settings(node))
+                .with_context(|| format!("settings of {}", node.name))?;
+        }
+        let mut network = Network {
+            plan,
+            namespaces,
+            _ecmp: Vec::new(),
+        };
+        network.connect()?;
+        network.route()?;
+        network.shape()?;
+        network.attach_ecmp(ecmp_seed)?;
+        ns::delete(nursery.name());
+        Ok(network)
+    }
+
+    /// The namespace of a node, by its index in the plan.
+    #[must_use]
+    pub fn netns(&self, node: usize) -> &Netns {
+        &self.namespaces[node]
+    }
+
+    /// Takes a host's interface away: neither end of its link carries anything any more.
+    ///
+    /// # Errors
+    /// When `ip` fails.
+    pub fn unplug(&self, host: usize) -> Result<()> {
+        let port = &self.plan.links[host].lower;
+        let name = self.namespaces[port.node].name();
+        tool::run("ip", &["-n", name, "link", "set", &port.device, "down"])
+    }
+
+    /// Gives a host its interface back, with the addresses, neighbours and routes that went with it.
+    ///
+    /// # Errors
+    /// When `ip` fails.
+    pub fn plug(&self, host: usize) -> Result<()> {
+        let link = &self.plan.links[host];
+        let mut batch = String::new();
+        let device = &link.lower.device;
+        // What the kernel kept (IPv4 addresses) is given once more: all of it is replaced.
+        address(&mut batch, link, device, LOWER);
+        let batch = batch.replace("addr add", "addr replace");
+        let name = self.namespaces[link.lower.node].name();
+        tool::run_with_input("ip", &["-n", name, "-batch", "-"], &batch)?;
+        for v6 in [false, true] {
+            let mut batches = vec![String::new(); self.namespaces.len()];
+            self.add_routes(link.lower.node, v6, &mut batches[link.lower.node]);
+            self.run_ip(&batches, if v6 { &["-6"] } else { &[] })?;
+        }
+        Ok(())
+    }
+
+    fn connect(&self) -> Result<()> {
+        let mut batches = vec![String::new(); self.namespaces.len()];
+        let segments = if self.plan.capacities.offload {
+            ""
+        } else {
+            "gso_max_segs 1"
+        };
+        for link in &self.plan.links {
+            let upper_ns = self.namespaces[link.upper.node].name();
+            let _ = writeln!(
+                batches[link.lower.node],
+                "link add name {} mtu 1500 numtxqueues 1 numrxqueues 1 {segments} address {} type veth \
+                 peer name {} netns {upper_ns} mtu 1500 numtxqueues 1 numrxqueues 1 {segments} address {}",
+                link.lower.device,
+                link.subnet.mac(LOWER),
+                link.upper.device,
+                link.subnet.mac(UPPER),
+            );
+        }
+        self.run_ip(&batches, &[])?;
+        let mut batches: Vec<String> = self
+            .plan
+            .nodes
+            .iter()
+            .map(|_| "link set lo up\n".to_owned())
+            .collect();
+        for link in &self.plan.links {
+            address(
+                &mut batches[link.lower.node],
+                link,
+                &link.lower.device,
+                LOWER,
+            );
+            address(
+                &mut batches[link.upper.node],
+                link,
+                &link.upper.device,
+                UPPER,
+            );
+        }
+        self.run_ip(&batches, &[])
+    }
+
+    fn route(&self) -> Result<()> {
+        for v6 in [false, true] {
+            let mut batches = vec![String::new(); self.namespaces.len()];
+            for (node, batch) in batches.iter_mut().enumerate() {
+                self.add_routes(node, v6, batch);
+                let Role::Switch(Some(rack)) = self.plan.nodes[node].role else {
+                    continue;
+                };
+                if self.plan.spines == 0 {
+                    continue;
+                }
+                for subnet in self.plan.leaf_direct(rack) {
+                    let _ = writeln!(
+                        batch,
+                        "rule add pref 100 to {} lookup main",
+                        end_address(subnet, LOWER, v6)
+                    );
+                }
+                for spine in 0..self.plan.spines {
+                    let _ = writeln!(
+                        batch,
+                        "rule add pref 200 fwmark {0} lookup {0}",
+                        table(spine)
+                    );
+                }
+            }
+            self.run_ip(&batches, if v6 { &["-6"] } else { &[] })?;
+        }
+        Ok(())
+    }
+
+    /// The routes of a node beyond its own links.
+    fn add_routes(&self, node: usize, v6: bool, batch: &mut String) {
+        for route in self.plan.routes(node) {
+            let dest = route.dest.map_or_else(
+                || "default".to_owned(),
+                |subnet| end_address(subnet, LOWER, v6),
+            );
+            let table = route
+                .table
+                .map_or_else(|| "main".to_owned(), |spine| table(spine).to_string());
+            let _ = writeln!(
+                batch,
+                "route add {dest} via {} dev {} onlink table {table}",
+                end_address(route.via, route.end, v6),
+                self.device(node, route.via)
+            );
+        }
+    }
+
+    fn shape(&self) -> Result<()> {
+        let mut batches = vec![String::new(); self.namespaces.len()];
+        for link in &self.plan.links {
+            for (port, shaping) in [(&link.lower, link.shape_up), (&link.upper, link.shape_down)] {
+                if let Some(shaping) = shaping {
+                    batches[port.node] += &shaping.commands(&port.device);
+                }
+            }
+        }
+        for (ns, batch) in self.namespaces.iter().zip(&batches) {
+            if !batch.is_empty() {
+                tool::run_with_input("tc", &["-n", ns.name(), "-batch", "-"], batch)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn attach_ecmp(&mut self, seed: u32) -> Result<()> {
+        if self.plan.spines == 0 {
+            return Ok(());
+        }
+        let config = LeafConfig {
+            seed,
+            symmetric: true,
+            spines: self.plan.spines as u32,
+            mark_base: SPINE_MARK_BASE,
+        };
+        for rack in 0..self.plan.racks {
+            let leaf = self.plan.links[self.plan.rack_hosts(rack).start].upper.node;
+            let ports: Vec<String> = self
+                .plan
+                .rack_hosts(rack)
+                .map(|host| self.plan.links[host].upper.device.clone())
+                .collect();
+            self._ecmp
+                .push(EcmpProgram::attach(config, &self.namespaces[leaf], &ports)?);
+        }
+        Ok(())
+    }
+
+    /// The node's device on the link with this subnet.
+    fn device(&self, node: usize, subnet: Subnet) -> &str {
+        let ends = self
+            .plan
+            .links
+            .iter()
+            .filter(|l| l.subnet == subnet)
+            .flat_map(|l| [&l.lower, &l.upper]);
+        ends.filter(|port| port.node == node)
+            .map(|port| port.device.as_str())
+            .next()
+            .unwrap_or("eth0")
+    }
+
+    fn run_ip(&self, batches: &[String], family: &[&str]) -> Result<()> {
+        for (ns, batch) in self.namespaces.iter().zip(batches) {
+            if !batch.is_empty() {
+                let args = [family, &["-n", ns.name(), "-batch", "-"]].concat();
+                tool::run_with_input("ip", &args, batch)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Address of one end of a link, in text.
+fn end_address(subnet: Subnet, end: u8, v6: bool) -> String {
+    if v6 {
+        subnet.v6(end).to_string()
+    } else {
+        subnet.v4(end).to_string()
+    }
+}
+
+/// Routing table (and packet mark) of a spine.
+fn table(spine: usize) -> u32 {
+    SPINE_MARK_BASE + spine as u32
+}
+
+/// Addresses, fixed neighbours and, at a switch, the route to the host.
+fn address(batch: &mut String, link: &Link, device: &str, end: u8) {
+    let subnet = link.subnet;
+    let (v4_bits, v6_bits) = if matches!(subnet, Subnet::Fabric(_)) {
+        (24, 64)
+    } else {
+        (32, 128)
+    };
+    let gateway = matches!(subnet, Subnet::Edge { .. }) && end == UPPER;
+    if !gateway {
+        let _ = writeln!(batch, "addr add {}/{v4_bits} dev {device}", subnet.v4(end));
+        let _ = writeln!(
+            batch,
+            "addr add {}/{v6_bits} dev {device} nodad",
+            subnet.v6(end)
+        );
+    }
+    let _ = writeln!(batch, "link set {device} up");
+    let other = if end == UPPER { LOWER } else { UPPER };
+    for peer in [subnet.v4(other).to_string(), subnet.v6(other).to_string()] {
+        let _ = writeln!(
+            batch,
+            "neigh replace {peer} lladdr {} dev {device} nud permanent",
+            subnet.mac(other)
+        );
+        if gateway {
+            let _ = writeln!(batch, "route add {peer} dev {device}");
+        }
+    }
+}
+
+/// Settings of a node's namespace: plain Cubic with the kernel's own defaults, nothing remembered
+/// from one connection to the next, no router discovery.
+fn settings(node: &Node) -> Vec<(&'static str, &'static str)> {
+    let mut settings = vec![
+        ("net/ipv6/conf/all/disable_ipv6", "0"),
+        ("net/ipv6/conf/default/accept_dad", "0"),
+        ("net/ipv6/conf/default/accept_ra", "0"),
+        ("net/ipv6/conf/default/router_solicitations", "0"),
+        ("net/ipv4/conf/all/rp_filter", "0"),
+        ("net/ipv4/conf/default/rp_filter", "0"),
+    ];
+    match node.role {
+        Role::Host | Role::Allocator => settings.extend([
+            ("net/ipv4/tcp_congestion_control", "cubic"),
+            ("net/ipv4/tcp_no_metrics_save", "1"),
+            ("net/ipv4/tcp_wmem", "4096 16384 4194304"),
+            ("net/ipv4/tcp_rmem", "4096 131072 6291456"),
+        ]),
+        Role::Switch(_) => {
+            settings.extend([
+                ("net/ipv4/ip_forward", "1"),
+                ("net/ipv6/conf/all/forwarding", "1"),
+            ]);
+        }
+    }
+    settings
+}

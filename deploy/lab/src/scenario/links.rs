@@ -1,0 +1,225 @@
+//! Links without a shaper, as fast as this machine moves packets: the topology says how fast they are
+//! meant to be. One flow and eight, by turns with plain TCP, which nothing limits.
+//!
+//! Processor time is that of the whole machine, softirqs included; what else the machine does counts
+//! for both.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use ratewright_cli::clock::{NS_PER_MS, NS_PER_S, now_ns};
+
+use super::figures::{Figures, round};
+use super::{Outcome, Phase, capacities};
+use crate::lab::Lab;
+use crate::lab::control::Control;
+use crate::lab::site::{End, FIRST_PORT, FlowSpec, Site};
+use crate::measure::processor::busy_s;
+use crate::measure::recording::Recording;
+use crate::measure::stats::median;
+use crate::net::plan::{Capacities, Plan};
+use crate::traffic::protocol::{BIN_NS, Behaviour};
+
+const SENDER: usize = 0;
+const RECEIVER: usize = 1;
+const HOSTS: usize = 2;
+const SPEEDS_MBPS: [u32; 5] = [1_000, 5_000, 10_000, 25_000, 40_000];
+const FLOWS: [usize; 2] = [1, 8];
+const LEAD_NS: u64 = 100 * NS_PER_MS;
+const SETTLING: Duration = Duration::from_millis(1_000);
+const MEASURED: Duration = Duration::from_secs(4);
+const REST_NS: u64 = 300 * NS_PER_MS;
+const REPORT_LAG_NS: u64 = 120 * NS_PER_MS;
+const ABORT_PATIENCE: Duration = Duration::from_secs(10);
+
+/// One speed and number of flows.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct LinkRow {
+    /// What the topology says; without Ratewright, plain TCP in the same turns.
+    pub link_mbps: u32,
+    /// Flows at a time.
+    pub flows: usize,
+    /// Payload received, median of the runs.
+    pub payload_gbps: f64,
+    /// Over the payload of the link's rate; null without Ratewright, where nothing limits it.
+    pub of_rate: Option<f64>,
+    /// Processor time of the whole machine per bit of payload, median of the runs, in picoseconds.
+    pub processor_ps_per_bit: f64,
+    /// How many runs.
+    pub runs: usize,
+}
+
+#[derive(Default)]
+struct Samples {
+    gbps: Vec<f64>,
+    ps_per_bit: Vec<f64>,
+}
+
+/// Runs every speed.
+///
+/// # Errors
+/// When the lab itself fails.
+pub fn run(lab: &Lab) -> Result<Outcome> {
+    let speeds = match lab.options.link_mbps {
+        Some(one) => vec![one],
+        None => SPEEDS_MBPS.to_vec(),
+    };
+    let mut outcome = Outcome {
+        backend: lab.options.backend.name().to_owned(),
+        with: None,
+        without: None,
+    };
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    let mut recording = Recording::new();
+    for mbps in speeds {
+        recording = run_speed(lab, mbps, &mut outcome.backend, &mut with, &mut without)?;
+    }
+    let phase = |rows: Vec<LinkRow>| {
+        (!rows.is_empty()).then(|| Phase {
+            figures: Figures {
+                links: Some(rows),
+                ..Figures::default()
+            },
+            recording: recording.clone(),
+            first_paced_us: Vec::new(),
+        })
+    };
+    outcome.with = phase(with);
+    outcome.without = phase(without);
+    Ok(outcome)
+}
+
+fn run_speed(
+    lab: &Lab,
+    mbps: u32,
+    backend: &mut String,
+    with: &mut Vec<LinkRow>,
+    without: &mut Vec<LinkRow>,
+) -> Result<Recording> {
+    let rate_bps = u64::from(mbps) * 1_000_000;
+    let plan = Plan::big_switch(
+        HOSTS,
+        Capacities {
+            host_bps: rate_bps,
+            fabric_bps: rate_bps,
+            shape_links: false,
+            offload: true,
+            ..capacities(lab)
+        },
+    );
+    let build = |name: String| Site::build(lab, &name, plan.clone(), &[SENDER], &[RECEIVER]);
+    lab.live.say(format!(
+        "building networks of {} Gbit/s",
+        f64::from(mbps) / 1e3
+    ));
+    let mut contenders: Vec<(Site, Option<Control>, [Samples; FLOWS.len()])> = Vec::new();
+    if !lab.options.no_baseline {
+        contenders.push((build(format!("base{mbps}"))?, None, Default::default()));
+    }
+    if !lab.options.only_baseline {
+        let site = build(format!("with{mbps}"))?;
+        let control = Control::start(lab, &site, "")?;
+        *backend = control.backend().unwrap_or_else(|| backend.clone());
+        contenders.push((site, Some(control), Default::default()));
+    }
+    for run in 0..lab.options.runs() {
+        for (at, flows) in FLOWS.into_iter().enumerate() {
+            // The order changes from turn to turn.
+            contenders.rotate_left(1);
+            for (site, control, samples) in &mut contenders {
+                let who = if control.is_some() {
+                    "with Ratewright"
+                } else {
+                    "plain TCP"
+                };
+                lab.live.phase(
+                    &format!(
+                        "{} Gbit/s, run {} of {}: {flows} flow(s), {who}",
+                        f64::from(mbps) / 1e3,
+                        run + 1,
+                        lab.options.runs()
+                    ),
+                    &site.recording,
+                );
+                let (gbps, ps_per_bit) = run_once(lab, site, flows)?;
+                samples[at].gbps.push(gbps);
+                samples[at].ps_per_bit.push(ps_per_bit);
+                if let Some(control) = control {
+                    control.check_alive()?;
+                }
+            }
+        }
+    }
+    let v6 = lab.options.family().each()[0];
+    let payload_share = if v6 { 1428.0 } else { 1448.0 } / 1514.0;
+    let mut last = Recording::new();
+    for (site, control, samples) in contenders {
+        let rows = if control.is_some() {
+            &mut *with
+        } else {
+            &mut *without
+        };
+        for (flows, samples) in FLOWS.into_iter().zip(&samples) {
+            let gbps = median(&samples.gbps).unwrap_or(0.0);
+            rows.push(LinkRow {
+                link_mbps: mbps,
+                flows,
+                payload_gbps: round(gbps),
+                of_rate: control
+                    .is_some()
+                    .then(|| round(gbps * 1e9 / (rate_bps as f64 * payload_share))),
+                processor_ps_per_bit: round(median(&samples.ps_per_bit).unwrap_or(0.0)),
+                runs: samples.gbps.len(),
+            });
+        }
+        if let Some(control) = control {
+            control.stop();
+        }
+        last = site.recording.lock().clone();
+        site.tear_down();
+    }
+    Ok(last)
+}
+
+/// Gbit/s of payload and picoseconds of processor time per bit of it.
+fn run_once(lab: &Lab, site: &mut Site, flows: usize) -> Result<(f64, f64)> {
+    let v6 = lab.options.family().each()[0];
+    site.forget_flows();
+    let begin = now_ns() + LEAD_NS;
+    let mut all = Vec::new();
+    for _ in 0..flows {
+        all.push(site.flow(FlowSpec {
+            label: format!("h{}", SENDER + 1),
+            from: SENDER,
+            to: RECEIVER,
+            port: FIRST_PORT,
+            v6,
+            start_ns: begin,
+            connect_ns: None,
+            end: End::Bytes(1 << 50),
+            behaviour: Behaviour::default(),
+        })?);
+    }
+    let from = (begin + lab.scaled(SETTLING)).next_multiple_of(BIN_NS);
+    lab.sleep_until(from)?;
+    let busy = busy_s()?;
+    let to = (from + lab.scaled(MEASURED)).next_multiple_of(BIN_NS);
+    lab.sleep_until(to)?;
+    let busy = busy_s()? - busy;
+    lab.sleep_until(to + REPORT_LAG_NS)?;
+    let bytes: u64 = {
+        let recording = site.recording.lock();
+        all.iter()
+            .map(|flow| recording.flows[flow].bytes(from, to))
+            .sum()
+    };
+    for flow in all {
+        site.abort_flow(flow)?;
+    }
+    site.wait_flows(lab, ABORT_PATIENCE)?;
+    site.check_alive()?;
+    lab.sleep_until(now_ns() + REST_NS)?;
+    let bits = (bytes * 8).max(1) as f64;
+    let seconds = (to - from) as f64 / NS_PER_S as f64;
+    Ok((bits / seconds / 1e9, busy * 1e12 / bits))
+}

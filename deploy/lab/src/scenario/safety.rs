@@ -1,0 +1,429 @@
+//! Hundreds of slow connections on busy cores, with rates that hold, that lapse (the allocator is
+//! killed) and that are given back (the kill switch), for each back end: no connection may be harmed.
+//!
+//! A third of the connections write as much as they can, a third set a pacing limit of their own, and
+//! a third write little at a time. Limits are from 0.2 to 2 Mbit/s. What a connection carries is what
+//! max-min fairness gives it in nine tenths of a run, so that all of them last about as long as a run.
+//! Runs on the same network without Ratewright alternate with these.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use ratewright_cli::clock::{NS_PER_MS, NS_PER_S, now_ns};
+use ratewright_cli::process::Process;
+
+use super::figures::{Figures, Quantiles};
+use super::{Outcome, Phase, with_offload};
+use crate::lab::Lab;
+use crate::lab::control::Control;
+use crate::lab::options::{Backend, Fate};
+use crate::lab::preflight::working_backends;
+use crate::lab::site::{End, FIRST_PORT, FlowSpec, PORTS, Site};
+use crate::measure::backoff::BackoffWatch;
+use crate::measure::recording::Recording;
+use crate::net::plan::Plan;
+use crate::traffic::protocol::{Behaviour, HEADER_BYTES, Writing};
+
+const SENDER: usize = 0;
+const RECEIVER: usize = 1;
+const HOSTS: usize = 2;
+/// How long connections last.
+const SPAN: Duration = Duration::from_secs(60);
+/// Connections have what max-min fairness gives them in this share of it.
+const FILL: f64 = 0.9;
+/// A connection that has not ended after twice a run and this is one that never ends: a time-out takes
+/// two minutes at the most, but only after eight in a row, and no sender here is away for so long.
+const PATIENCE: Duration = Duration::from_secs(20);
+const LEAD_NS: u64 = 200 * NS_PER_MS;
+const REST_NS: u64 = 300 * NS_PER_MS;
+const ABORT_PATIENCE: Duration = Duration::from_secs(5);
+/// Limits of the connections that have one.
+const LIMIT_BPS: (f64, f64) = (0.2e6, 2e6);
+/// How often an application that writes little at a time does.
+const WRITE_EVERY_NS: u64 = 20 * NS_PER_MS;
+/// TCP payload in an Ethernet frame: 1428 of 1514 bytes over IPv6, with timestamps.
+const PAYLOAD_SHARE: f64 = 1428.0 / 1514.0;
+
+/// One row of the results: all runs of a back end, a fate and an address family.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct SafetyRow {
+    /// Back end of the daemons; without Ratewright, that whose network it is.
+    pub backend: &'static str,
+    /// `leased`, `lapsed`, `released`; `cubic` without Ratewright.
+    pub fate: &'static str,
+    /// 4 or 6.
+    pub family: u8,
+    /// How many runs.
+    pub runs: usize,
+    /// Connections in all.
+    pub connections: usize,
+    /// Those that had not ended when patience did.
+    pub unfinished: usize,
+    /// Those that broke.
+    pub broken: usize,
+    /// Bytes that were written, or were to be written, and never read by the receiver.
+    pub missing_bytes: u64,
+    /// Connections that were seen in back-off without sending data.
+    pub silent_backoff: usize,
+    /// Times from connecting until the receiver had everything.
+    pub completion_s: Option<Quantiles>,
+    /// The times themselves.
+    #[serde(skip)]
+    pub samples_s: Vec<f64>,
+}
+
+impl SafetyRow {
+    fn new(backend: Backend, fate: Option<Fate>, v6: bool) -> SafetyRow {
+        SafetyRow {
+            backend: backend.name(),
+            fate: fate.map_or("cubic", Fate::name),
+            family: if v6 { 6 } else { 4 },
+            runs: 0,
+            connections: 0,
+            unfinished: 0,
+            broken: 0,
+            missing_bytes: 0,
+            silent_backoff: 0,
+            completion_s: None,
+            samples_s: Vec::new(),
+        }
+    }
+
+    fn count(&mut self, recording: &Recording, flows: &[(u32, u64)]) {
+        self.runs += 1;
+        self.connections += flows.len();
+        for (flow, bytes) in flows {
+            let Some(record) = recording.flows.get(flow) else {
+                continue;
+            };
+            let read = record.received_bytes.unwrap_or(0);
+            self.missing_bytes += bytes.saturating_sub(read);
+            if record.failed.is_some() {
+                self.broken += 1;
+            } else if let (Some(from), Some(to)) = (record.started_ns, record.ended_ns) {
+                self.samples_s
+                    .push(to.saturating_sub(from) as f64 / NS_PER_S as f64);
+            } else {
+                self.unfinished += 1;
+            }
+        }
+        self.completion_s = Quantiles::of(&self.samples_s);
+    }
+}
+
+/// Runs every back end, fate and address family.
+///
+/// # Errors
+/// When the lab itself fails; connections that are harmed are results.
+pub fn run(lab: &Lab) -> Result<Outcome> {
+    let backends = match lab.options.backend {
+        Backend::Auto if lab.options.only_baseline => vec![Backend::Auto],
+        Backend::Auto => working_backends(&lab.binaries)?,
+        one => vec![one],
+    };
+    let mut rows: Vec<SafetyRow> = Vec::new();
+    let mut recording = Recording::new();
+    for backend in &backends {
+        recording = run_backend(lab, *backend, &mut rows)?;
+    }
+    let names: Vec<&str> = backends.iter().map(|backend| backend.name()).collect();
+    let phase = |rows: Vec<SafetyRow>| {
+        (!rows.is_empty()).then(|| Phase {
+            figures: Figures {
+                connections_lost: Some(rows.iter().map(|row| row.unfinished + row.broken).sum()),
+                safety: Some(rows),
+                ..Figures::default()
+            },
+            recording: recording.clone(),
+            first_paced_us: Vec::new(),
+        })
+    };
+    let (without, with) = rows.into_iter().partition(|row| row.fate == "cubic");
+    Ok(Outcome {
+        backend: names.join(", "),
+        with: phase(with),
+        without: phase(without),
+    })
+}
+
+fn run_backend(lab: &Lab, backend: Backend, rows: &mut Vec<SafetyRow>) -> Result<Recording> {
+    let plan = Plan::big_switch(HOSTS, with_offload(lab, backend));
+    let build = |name: &str| {
+        let mut site = Site::build(lab, name, plan.clone(), &[SENDER], &[RECEIVER])?;
+        site.watch_ports(&[RECEIVER])?;
+        Ok::<_, anyhow::Error>(site)
+    };
+    lab.live
+        .say(format!("building the networks for {}", backend.name()));
+    let mut base = match lab.options.no_baseline {
+        true => None,
+        false => Some(build(&format!("base-{}", backend.name()))?),
+    };
+    let mut with = match lab.options.only_baseline {
+        true => None,
+        false => {
+            let site = build(&format!("with-{}", backend.name()))?;
+            let control = Control::start_with(lab, &site, "", backend)?;
+            Some((site, control))
+        }
+    };
+    let mut turns: Vec<Option<Fate>> = base.iter().map(|_| None).collect();
+    if with.is_some() {
+        turns.extend(lab.options.fates.iter().copied().map(Some));
+    }
+    let _busy = burn(lab)?;
+    for run in 0..usize::from(lab.options.runs()) {
+        for v6 in lab.options.family().each() {
+            // The order changes from round to round.
+            turns.rotate_left(run.min(1));
+            for fate in &turns {
+                let (site, control) = match (fate, &mut base, &mut with) {
+                    (None, Some(site), _) => (site, None),
+                    (Some(_), _, Some((site, control))) => (site, Some(control)),
+                    _ => continue,
+                };
+                let name = SafetyRow::new(backend, *fate, *v6);
+                lab.live.phase(
+                    &format!(
+                        "run {} of {}, {}, {}, IPv{}",
+                        run + 1,
+                        lab.options.runs(),
+                        name.backend,
+                        name.fate,
+                        name.family
+                    ),
+                    &site.recording,
+                );
+                let at = rows
+                    .iter()
+                    .position(|row| {
+                        (row.backend, row.fate, row.family)
+                            == (name.backend, name.fate, name.family)
+                    })
+                    .unwrap_or_else(|| {
+                        rows.push(name);
+                        rows.len() - 1
+                    });
+                run_once(lab, site, control.zip(*fate), *v6, &mut rows[at])?;
+            }
+        }
+    }
+    let mut last = Recording::new();
+    if let Some((site, control)) = with {
+        control.stop();
+        last = site.recording.lock().clone();
+        site.tear_down();
+    }
+    if let Some(site) = base {
+        site.tear_down();
+    }
+    Ok(last)
+}
+
+fn run_once(
+    lab: &Lab,
+    site: &mut Site,
+    mut control: Option<(&mut Control, Fate)>,
+    v6: bool,
+    row: &mut SafetyRow,
+) -> Result<()> {
+    site.forget_flows();
+    let span_ns = lab.scaled(SPAN);
+    let begin = now_ns() + LEAD_NS;
+    let payload_bps = site.network.plan.capacities.host_bps as f64 * PAYLOAD_SHARE;
+    let mut flows = Vec::new();
+    for (i, planned) in connections(lab.options.connections.into(), payload_bps)
+        .into_iter()
+        .enumerate()
+    {
+        let bytes = (planned.share_bps / 8.0 * span_ns as f64 / NS_PER_S as f64 * FILL) as u64;
+        let bytes = bytes.max(HEADER_BYTES as u64);
+        let flow = site.flow(FlowSpec {
+            label: planned.label.to_owned(),
+            from: SENDER,
+            to: RECEIVER,
+            port: FIRST_PORT + i as u16 % PORTS,
+            v6,
+            start_ns: begin,
+            connect_ns: None,
+            end: End::Bytes(bytes),
+            behaviour: planned.behaviour,
+        })?;
+        flows.push((flow, bytes));
+    }
+    let watch = BackoffWatch::start(
+        site.network.netns(SENDER),
+        FIRST_PORT..=FIRST_PORT + PORTS - 1,
+    )?;
+    lab.sleep_until(begin + span_ns / 2)?;
+    if let Some((control, fate)) = &mut control {
+        control.check_alive()?;
+        match fate {
+            Fate::Leased => {}
+            Fate::Lapsed => control.kill_allocator(),
+            Fate::Released => control.release(true)?,
+        }
+        site.recording.event(format!("rates are {}", fate.name()));
+    }
+    let patience = Duration::from_nanos(span_ns * 3 / 2) + PATIENCE;
+    site.wait_flows(lab, patience)?;
+    row.silent_backoff += watch.finish()?;
+    row.count(&site.recording.lock(), &flows);
+
+    let open: Vec<u32> = {
+        let recording = site.recording.lock();
+        let is_open = |flow: &u32| {
+            recording
+                .flows
+                .get(flow)
+                .is_none_or(|record| record.ended_ns.is_none() && record.failed.is_none())
+        };
+        flows
+            .iter()
+            .map(|(flow, _)| *flow)
+            .filter(is_open)
+            .collect()
+    };
+    if !open.is_empty() {
+        lab.live.say(format!(
+            "{} of {} connections have not ended after {} s",
+            open.len(),
+            flows.len(),
+            (now_ns() - begin) / NS_PER_S
+        ));
+        for flow in open {
+            site.abort_flow(flow)?;
+        }
+        site.wait_flows(lab, ABORT_PATIENCE)?;
+    }
+    if let Some((control, fate)) = control {
+        match fate {
+            Fate::Leased => {}
+            Fate::Lapsed => control.revive_allocator(lab, site)?,
+            Fate::Released => control.release(false)?,
+        }
+        control.check_alive()?;
+    }
+    lab.sleep_until(now_ns() + REST_NS)
+}
+
+/// A connection to be.
+struct Planned {
+    label: &'static str,
+    /// What max-min fairness gives it.
+    share_bps: f64,
+    behaviour: Behaviour,
+}
+
+fn connections(count: usize, payload_bps: f64) -> Vec<Planned> {
+    let (low, high) = LIMIT_BPS;
+    let limit = |i: usize| low * (high / low).powf((i as f64 + 0.5) / count as f64);
+    // Neighbours have limits far from each other: the order in which they connect says nothing.
+    let limits: Vec<f64> = (0..count)
+        .map(|i| match i % 3 {
+            0 => f64::INFINITY,
+            _ => limit(i * 7 % count),
+        })
+        .collect();
+    let level = max_min_level(&limits, payload_bps);
+    limits
+        .into_iter()
+        .enumerate()
+        .map(|(i, limit_bps)| {
+            let (label, behaviour) = match i % 3 {
+                0 => ("bulk", Behaviour::default()),
+                1 => (
+                    "own pacing limit",
+                    Behaviour {
+                        max_rate_bps: Some(limit_bps as u64),
+                        ..Behaviour::default()
+                    },
+                ),
+                _ => (
+                    "little at a time",
+                    Behaviour {
+                        writing: Writing::Every {
+                            bytes: (limit_bps / 8.0 * WRITE_EVERY_NS as f64 / NS_PER_S as f64)
+                                as u32,
+                            every_ns: WRITE_EVERY_NS,
+                        },
+                        ..Behaviour::default()
+                    },
+                ),
+            };
+            Planned {
+                label,
+                share_bps: limit_bps.min(level),
+                behaviour,
+            }
+        })
+        .collect()
+}
+
+/// The rate of those that no limit holds back: water rises until the capacity is used up.
+fn max_min_level(limits: &[f64], capacity: f64) -> f64 {
+    let mut sorted = limits.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let mut left = capacity;
+    for (i, limit) in sorted.iter().enumerate() {
+        let level = left / (sorted.len() - i) as f64;
+        if *limit >= level {
+            return level;
+        }
+        left -= limit;
+    }
+    f64::INFINITY
+}
+
+/// Keeps every core busy until the result is dropped.
+fn burn(lab: &Lab) -> Result<Vec<Process>> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    (0..cores)
+        .map(|core| {
+            let mut command = std::process::Command::new(&lab.binaries.lab);
+            command.arg("lab-burn").arg(core.to_string());
+            let log = lab.run_dir.join("burn.log");
+            Process::start_here("the busy program", command, &log)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_max_min_fair_and_fill_the_link() {
+        assert_eq!(max_min_level(&[f64::INFINITY; 4], 100.0), 25.0);
+        assert_eq!(max_min_level(&[10.0, 90.0, f64::INFINITY], 100.0), 45.0);
+        assert_eq!(max_min_level(&[10.0, 20.0], 100.0), f64::INFINITY);
+        for count in [30, 150, 300] {
+            let planned = connections(count, 180e6);
+            let sum: f64 = planned.iter().map(|p| p.share_bps).sum();
+            assert!((sum / 180e6 - 1.0).abs() < 1e-9, "{count}: {sum}");
+        }
+        for planned in connections(300, 180e6) {
+            assert!((0.19e6..2.1e6).contains(&planned.share_bps));
+        }
+    }
+
+    #[test]
+    fn a_connection_that_never_ends_counts_and_so_do_its_bytes() {
+        let mut recording = Recording::new();
+        for flow in 1..=3 {
+            recording.announce(flow, "bulk");
+        }
+        let end = |record: &mut crate::measure::recording::FlowRecord, bytes| {
+            record.started_ns = Some(0);
+            record.ended_ns = Some(2 * NS_PER_S);
+            record.received_bytes = Some(bytes);
+        };
+        end(&mut recording.flows[&1], 100);
+        end(&mut recording.flows[&2], 99);
+        let mut row = SafetyRow::new(Backend::StructOps, Some(Fate::Leased), false);
+        row.count(&recording, &[(1, 100), (2, 100), (3, 100)]);
+        assert_eq!((row.connections, row.unfinished, row.broken), (3, 1, 0));
+        assert_eq!(row.missing_bytes, 101);
+        assert_eq!(row.completion_s.unwrap().p50, 2.0);
+    }
+}

@@ -1,0 +1,636 @@
+//! Who gets capacity: those that use it. Each case runs by turns with and without Ratewright.
+//!
+//! | case | what |
+//! |---|---|
+//! | reader | one download that is read beside 49 that nobody reads |
+//! | bulk | one bulk flow beside four applications that write 310 bytes every 0.5 ms |
+//! | redistribution | four of five flows go to a receiver that is stopped, loses power, or reads slowly |
+//! | on and off | a source that sends its fair share 10 ms long and rests 10 ms; 1 ms and 3 ms |
+//! | rise | an application that wrote little writes as much as it can |
+//!
+//! All flows of a case leave one host, whose uplink is the bottleneck.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use nix::sys::signal::Signal;
+use ratewright_cli::clock::{NS_PER_MS, NS_PER_S, now_ns};
+
+use super::figures::{Figures, round};
+use super::{Outcome, Phase, with_offload};
+use crate::lab::Lab;
+use crate::lab::control::Control;
+use crate::lab::site::{End, FIRST_PORT, FlowSpec, Site};
+use crate::measure::recording::{PortRecord, Recording};
+use crate::measure::response::{busy_share, rise_times_ms};
+use crate::measure::stats::{mean, median, percentile};
+use crate::net::plan::Plan;
+use crate::traffic::protocol::{BIN_NS, Behaviour, Writing};
+
+const HOSTS: usize = 6;
+/// All flows leave this host.
+const SERVER: usize = 0;
+/// Reads whatever comes.
+const READER: usize = 1;
+/// Reads nothing, or writes little: the others of a case.
+const OTHERS: usize = 2;
+/// Is stopped.
+const STOPPED: usize = 3;
+/// Loses its interface.
+const UNPLUGGED: usize = 4;
+/// Reads slowly.
+const SLOW: usize = 5;
+
+const UNREAD: usize = 49;
+const SMALL_WRITERS: usize = 4;
+const SMALL_WRITE: Writing = Writing::Every {
+    bytes: 310,
+    every_ns: NS_PER_MS / 2,
+};
+/// Flows to the receiver that stops using its share.
+const STALLED: usize = 4;
+/// How fast a slow reader reads each of them.
+const SLOW_READ_BPS: u64 = 1_000_000;
+/// (on, off) in milliseconds.
+const ON_OFF_MS: [(u64, u64); 2] = [(10, 10), (1, 3)];
+/// Bulk flows beside the source that comes and goes.
+const BULK_BESIDE: usize = 3;
+
+const LEAD_NS: u64 = 100 * NS_PER_MS;
+const REST_NS: u64 = 300 * NS_PER_MS;
+const SETTLING: Duration = Duration::from_millis(1_500);
+const MEASURED: Duration = Duration::from_secs(3);
+/// How long redistribution is waited for.
+const STALL: Duration = Duration::from_secs(3);
+const RISES: Duration = Duration::from_secs(12);
+const DRAIN_PATIENCE: Duration = Duration::from_secs(30);
+/// Sinks report every 50 ms, ports are read every 10 ms.
+const REPORT_LAG_NS: u64 = 120 * NS_PER_MS;
+/// A rate counts as reached when so many bins in a row, taken together, have this share of it.
+const REACHED: f64 = 0.95;
+const REACHED_BINS: u64 = 5;
+/// What the allocator leaves of a link (its notification threshold).
+const DERATING: f64 = 0.99;
+
+/// Times until what a receiver no longer used was with others.
+#[derive(Debug, Clone, Default, PartialEq, serde::Serialize)]
+pub struct Redistributed {
+    /// Median in milliseconds; null if it took longer than was waited for.
+    pub p50: Option<f64>,
+    /// Largest; null likewise.
+    pub max: Option<f64>,
+    /// How many times it was tried.
+    pub count: usize,
+    /// How many times it took longer than was waited for.
+    pub never: usize,
+    /// Every time for a receiver that is stopped; null where it took longer.
+    pub stopped: Vec<Option<f64>>,
+    /// Likewise for one that loses power.
+    pub unplugged: Vec<Option<f64>>,
+    /// Likewise for one that reads slowly.
+    pub slow: Vec<Option<f64>>,
+}
+
+/// What a source that comes and goes got.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+pub struct OnOff {
+    /// How long it sends.
+    pub on_ms: u64,
+    /// How long it rests.
+    pub off_ms: u64,
+    /// Its rate while it had something to send, over its fair share (what the link leaves of it included).
+    pub share: f64,
+}
+
+/// Times from a rise of demand until the rate was within 5 % of fair.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+pub struct Rise {
+    /// Median in milliseconds.
+    pub p50: f64,
+    /// 99th percentile; that of a rate that was never fair is how long it was waited for.
+    pub p99: f64,
+    /// How many rises.
+    pub count: usize,
+}
+
+/// The three ways not to use one's share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stall {
+    Stopped,
+    Unplugged,
+    Slow,
+}
+
+impl Stall {
+    const ALL: [Stall; 3] = [Stall::Stopped, Stall::Unplugged, Stall::Slow];
+
+    fn host(self) -> usize {
+        match self {
+            Stall::Stopped => STOPPED,
+            Stall::Unplugged => UNPLUGGED,
+            Stall::Slow => SLOW,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Stall::Stopped => "stopped",
+            Stall::Unplugged => "loses power",
+            Stall::Slow => "reads slowly",
+        }
+    }
+}
+
+/// The reader's rate around a stall: (seconds after it, Mbit/s).
+pub type Course = Vec<(f64, f64)>;
+
+/// Courses by the kind of stall, one of each for the picture.
+pub type Courses = Vec<(&'static str, Course)>;
+
+#[derive(Default)]
+struct Measured {
+    reader_mbps: Vec<f64>,
+    bulk_mbps: Vec<f64>,
+    stalls: Vec<(Stall, Option<f64>)>,
+    on_off: Vec<(usize, f64)>,
+    rises_ms: Vec<f64>,
+    lost: usize,
+    courses: Courses,
+}
+
+struct Contender {
+    site: Site,
+    control: Option<Control>,
+    measured: Measured,
+}
+
+/// Alternates the cases on both networks.
+///
+/// # Errors
+/// When a case does not run to its end.
+pub fn run(lab: &Lab) -> Result<Outcome> {
+    let plan = Plan::big_switch(HOSTS, with_offload(lab, lab.options.backend));
+    let build = |name: &str| {
+        let readers: Vec<usize> = (1..HOSTS).collect();
+        let mut site = Site::build(lab, name, plan.clone(), &[SERVER], &readers)?;
+        site.watch_ports(&(1..HOSTS).collect::<Vec<_>>())?;
+        Ok::<_, anyhow::Error>(site)
+    };
+    let mut contenders = Vec::new();
+    let mut backend = lab.options.backend.name().to_owned();
+    if !lab.options.no_baseline {
+        lab.live.say("building the network for the baseline");
+        contenders.push(Contender {
+            site: build("base")?,
+            control: None,
+            measured: Measured::default(),
+        });
+    }
+    if !lab.options.only_baseline {
+        lab.live
+            .say("building the network for Ratewright; starting the allocator and the daemons");
+        let site = build("with")?;
+        let control = Control::start(lab, &site, "")?;
+        backend = control.backend().unwrap_or(backend);
+        contenders.push(Contender {
+            site,
+            control: Some(control),
+            measured: Measured::default(),
+        });
+    }
+    let v6 = lab.options.family().each()[0];
+    type Case = fn(&mut Contender, &Lab, bool) -> Result<()>;
+    let cases: [(&str, Case); 6] = [
+        ("one of 50 downloads is read", Contender::reader),
+        ("bulk beside small writes", Contender::bulk),
+        ("receivers that stop using their share", Contender::stalls),
+        ("10 ms on, 10 ms off", |c, lab, v6| c.on_off(lab, v6, 0)),
+        ("1 ms on, 3 ms off", |c, lab, v6| c.on_off(lab, v6, 1)),
+        ("demand that rises", Contender::rises),
+    ];
+    for run in 0..usize::from(lab.options.runs()) {
+        for (name, case) in cases {
+            // The order changes from case to case.
+            contenders.rotate_left(1);
+            for contender in &mut contenders {
+                let with = if contender.control.is_some() {
+                    "with Ratewright"
+                } else {
+                    "without Ratewright (Cubic)"
+                };
+                lab.live.phase(
+                    &format!("run {} of {}: {name}, {with}", run + 1, lab.options.runs()),
+                    &contender.site.recording,
+                );
+                case(contender, lab, v6)?;
+                contender.end_case(lab)?;
+            }
+        }
+    }
+    let phases = contenders
+        .into_iter()
+        .map(|contender| (contender.control.is_some(), contender.finish()));
+    Ok(Outcome::of(backend, phases))
+}
+
+impl Contender {
+    fn flow(&mut self, to: usize, v6: bool, behaviour: Behaviour, end: End) -> Result<u32> {
+        self.site.flow(FlowSpec {
+            label: self.site.network.plan.nodes[to].name.clone(),
+            from: SERVER,
+            to,
+            port: FIRST_PORT,
+            v6,
+            start_ns: now_ns() + LEAD_NS,
+            connect_ns: None,
+            end,
+            behaviour,
+        })
+    }
+
+    fn long(&mut self, to: usize, v6: bool, behaviour: Behaviour) -> Result<u32> {
+        // A number of bytes that is never reached: such a flow's writes need not be woken often.
+        self.flow(to, v6, behaviour, End::Bytes(1 << 50))
+    }
+
+    /// What the uplink carries of payload, in bit/s.
+    fn payload_bps(&self, v6: bool) -> f64 {
+        let payload = if v6 { 1428.0 } else { 1448.0 };
+        self.site.network.plan.capacities.host_bps as f64 * payload / 1514.0
+    }
+
+    fn rate_mbps(&self, flow: u32, from: u64, to: u64) -> f64 {
+        let recording = self.site.recording.lock();
+        let record = &recording.flows[&flow];
+        record.rate_bps(from.next_multiple_of(BIN_NS), to.next_multiple_of(BIN_NS)) / 1e6
+    }
+
+    /// Lets the flows of a case settle and then run; returns when it was measured from and to.
+    fn settle_and_measure(&mut self, lab: &Lab) -> Result<(u64, u64)> {
+        let from = now_ns() + LEAD_NS + lab.scaled(SETTLING);
+        let to = from + lab.scaled(MEASURED);
+        lab.sleep_until(to + REPORT_LAG_NS)?;
+        Ok((from, to))
+    }
+
+    fn reader(&mut self, lab: &Lab, v6: bool) -> Result<()> {
+        let unread = Behaviour {
+            read_bps: Some(0),
+            ..Behaviour::default()
+        };
+        for _ in 0..UNREAD {
+            self.long(OTHERS, v6, unread)?;
+        }
+        // Their first windows must not cost the reader its first packet.
+        lab.sleep_until(now_ns() + 5 * LEAD_NS)?;
+        let read = self.long(READER, v6, Behaviour::default())?;
+        let (from, to) = self.settle_and_measure(lab)?;
+        let rate = self.rate_mbps(read, from, to);
+        self.measured.reader_mbps.push(rate);
+        Ok(())
+    }
+
+    fn bulk(&mut self, lab: &Lab, v6: bool) -> Result<()> {
+        let small = Behaviour {
+            writing: SMALL_WRITE,
+            ..Behaviour::default()
+        };
+        for _ in 0..SMALL_WRITERS {
+            self.long(OTHERS, v6, small)?;
+        }
+        lab.sleep_until(now_ns() + 5 * LEAD_NS)?;
+        let bulk = self.long(READER, v6, Behaviour::default())?;
+        let (from, to) = self.settle_and_measure(lab)?;
+        let rate = self.rate_mbps(bulk, from, to);
+        self.measured.bulk_mbps.push(rate);
+        Ok(())
+    }
+
+    fn stalls(&mut self, lab: &Lab, v6: bool) -> Result<()> {
+        for stall in Stall::ALL {
+            self.stall(lab, v6, stall)?;
+            self.end_case(lab)?;
+        }
+        Ok(())
+    }
+
+    fn stall(&mut self, lab: &Lab, v6: bool, stall: Stall) -> Result<()> {
+        let host = stall.host();
+        let read = self.long(READER, v6, Behaviour::default())?;
+        let mut others = Vec::new();
+        // A slow reader is no slower before: others take its place.
+        let before = match stall {
+            Stall::Slow => OTHERS,
+            _ => host,
+        };
+        for _ in 0..STALLED {
+            others.push(self.long(before, v6, Behaviour::default())?);
+        }
+        lab.sleep_until(now_ns() + LEAD_NS + lab.scaled(SETTLING))?;
+        let at = now_ns();
+        match stall {
+            Stall::Stopped => self.site.signal_sink(host, Signal::SIGSTOP)?,
+            Stall::Unplugged => self.site.network.unplug(host)?,
+            Stall::Slow => {
+                let slow = Behaviour {
+                    read_bps: Some(SLOW_READ_BPS),
+                    ..Behaviour::default()
+                };
+                for flow in others {
+                    self.site.abort_flow(flow)?;
+                }
+                for _ in 0..STALLED {
+                    self.long(host, v6, slow)?;
+                }
+            }
+        }
+        self.site
+            .recording
+            .event(format!("the receiver {}", stall.name()));
+        lab.sleep_until(at + lab.scaled(STALL) + REPORT_LAG_NS)?;
+        let used_bps = match stall {
+            Stall::Slow => (STALLED as u64 * SLOW_READ_BPS) as f64,
+            _ => 0.0,
+        };
+        let wanted_bps = (self.payload_bps(v6) - used_bps) * DERATING;
+        {
+            let recording = self.site.recording.lock();
+            let port = &recording.ports[host - 1];
+            let took = redistribution_ms(
+                &recording,
+                port,
+                read,
+                at,
+                at + lab.scaled(STALL),
+                used_bps,
+                wanted_bps,
+            );
+            let course = course(&recording, read, at, at + lab.scaled(STALL));
+            self.measured.stalls.push((stall, took));
+            if self.measured.courses.len() < Stall::ALL.len() {
+                self.measured.courses.push((stall.name(), course));
+            }
+        }
+        match stall {
+            Stall::Stopped => self.site.signal_sink(host, Signal::SIGCONT)?,
+            Stall::Unplugged => {
+                self.site.network.plug(host)?;
+                if let Some(control) = &mut self.control {
+                    control.wait_host(lab, host)?;
+                }
+            }
+            Stall::Slow => {}
+        }
+        Ok(())
+    }
+
+    fn on_off(&mut self, lab: &Lab, v6: bool, index: usize) -> Result<()> {
+        let (on_ms, off_ms) = ON_OFF_MS[index];
+        let fair_bps = self.payload_bps(v6) / (BULK_BESIDE + 1) as f64;
+        let bytes = (fair_bps / 8.0 * on_ms as f64 / 1e3) as u32;
+        for _ in 0..BULK_BESIDE {
+            self.long(OTHERS, v6, Behaviour::default())?;
+        }
+        lab.sleep_until(now_ns() + LEAD_NS + lab.scaled(SETTLING))?;
+        let source = Behaviour {
+            writing: Writing::Every {
+                bytes,
+                every_ns: (on_ms + off_ms) * NS_PER_MS,
+            },
+            trace: true,
+            ..Behaviour::default()
+        };
+        let end = now_ns() + LEAD_NS + lab.scaled(MEASURED);
+        let flow = self.flow(READER, v6, source, End::At(end))?;
+        lab.sleep_until(end + REPORT_LAG_NS)?;
+        self.wait_ended(lab, flow)?;
+        let recording = self.site.recording.lock();
+        let record = &recording.flows[&flow];
+        if let Some(rate_bps) = busy_share(&record.marks, &record.arrivals, bytes.into()) {
+            self.measured.on_off.push((index, rate_bps / fair_bps));
+        }
+        Ok(())
+    }
+
+    fn rises(&mut self, lab: &Lab, v6: bool) -> Result<()> {
+        self.long(OTHERS, v6, Behaviour::default())?;
+        lab.sleep_until(now_ns() + LEAD_NS + lab.scaled(SETTLING))?;
+        let fast_ns = 60 * NS_PER_MS;
+        let source = Behaviour {
+            writing: Writing::Alternating {
+                bytes: 500,
+                every_ns: 2 * NS_PER_MS,
+                slow_ns: 140 * NS_PER_MS,
+                fast_ns,
+            },
+            trace: true,
+            ..Behaviour::default()
+        };
+        let end = now_ns() + LEAD_NS + lab.scaled(RISES);
+        let flow = self.flow(READER, v6, source, End::At(end))?;
+        lab.sleep_until(end + REPORT_LAG_NS)?;
+        self.wait_ended(lab, flow)?;
+        let fair_bps = self.payload_bps(v6) * DERATING / 2.0;
+        let recording = self.site.recording.lock();
+        let record = &recording.flows[&flow];
+        self.measured.rises_ms.extend(rise_times_ms(
+            &record.marks,
+            &record.arrivals,
+            fair_bps,
+            fast_ns,
+        ));
+        Ok(())
+    }
+
+    fn wait_ended(&mut self, lab: &Lab, flow: u32) -> Result<()> {
+        let recording = self.site.recording.clone();
+        let ended = lab.wait_for(DRAIN_PATIENCE, || {
+            let recording = recording.lock();
+            let record = &recording.flows[&flow];
+            Ok(record.ended_ns.is_some() || record.failed.is_some())
+        })?;
+        if !ended {
+            bail!("a flow did not end within {} s", DRAIN_PATIENCE.as_secs());
+        }
+        Ok(())
+    }
+
+    /// Resets what still runs, so that the next case finds the network empty.
+    fn end_case(&mut self, lab: &Lab) -> Result<()> {
+        let open: Vec<u32> = {
+            let recording = self.site.recording.lock();
+            let is_open = |record: &crate::measure::recording::FlowRecord| {
+                record.ended_ns.is_none() && record.failed.is_none()
+            };
+            recording
+                .flows
+                .iter()
+                .filter(|(_, record)| is_open(record))
+                .map(|(flow, _)| *flow)
+                .collect()
+        };
+        for flow in open {
+            self.site.abort_flow(flow)?;
+        }
+        if !self.site.wait_flows(lab, DRAIN_PATIENCE)? {
+            bail!("a flow did not end within {} s", DRAIN_PATIENCE.as_secs());
+        }
+        self.site.check_alive()?;
+        if let Some(control) = &mut self.control {
+            control.check_alive()?;
+        }
+        self.measured.lost += self.site.recording.lock().connections_lost();
+        self.site.forget_flows();
+        lab.sleep_until(now_ns() + REST_NS)
+    }
+
+    fn finish(self) -> Phase {
+        if let Some(control) = self.control {
+            control.stop();
+        }
+        let recording = self.site.recording.lock().clone();
+        self.site.tear_down();
+        let measured = self.measured;
+        let times = |stall: Stall| {
+            let all = measured.stalls.iter();
+            all.filter(|(kind, _)| *kind == stall)
+                .map(|(_, ms)| ms.map(round))
+                .collect::<Vec<_>>()
+        };
+        let all: Vec<Option<f64>> = measured.stalls.iter().map(|(_, ms)| *ms).collect();
+        let on_off = ON_OFF_MS
+            .iter()
+            .enumerate()
+            .filter_map(|(index, (on_ms, off_ms))| {
+                let shares: Vec<f64> = measured
+                    .on_off
+                    .iter()
+                    .filter(|(at, _)| *at == index)
+                    .map(|(_, share)| *share)
+                    .collect();
+                Some(OnOff {
+                    on_ms: *on_ms,
+                    off_ms: *off_ms,
+                    share: round(mean(&shares)?),
+                })
+            })
+            .collect();
+        let figures = Figures {
+            reader_mbps: median(&measured.reader_mbps).map(round),
+            bulk_mbps: median(&measured.bulk_mbps).map(round),
+            redistributed_ms: Some(Redistributed {
+                p50: quantile_of_tries(&all, 50.0).map(round),
+                max: quantile_of_tries(&all, 100.0).map(round),
+                count: all.len(),
+                never: all.iter().filter(|ms| ms.is_none()).count(),
+                stopped: times(Stall::Stopped),
+                unplugged: times(Stall::Unplugged),
+                slow: times(Stall::Slow),
+            }),
+            on_off: Some(on_off),
+            rise_ms: percentile(&measured.rises_ms, 50.0)
+                .zip(percentile(&measured.rises_ms, 99.0))
+                .map(|(p50, p99)| Rise {
+                    p50: round(p50),
+                    p99: round(p99),
+                    count: measured.rises_ms.len(),
+                }),
+            connections_lost: Some(measured.lost),
+            courses: measured.courses,
+            ..Figures::default()
+        };
+        Phase {
+            figures,
+            recording,
+            first_paced_us: Vec::new(),
+        }
+    }
+}
+
+/// A percentile of times of which some never came: none if it falls among those.
+fn quantile_of_tries(tries: &[Option<f64>], p: f64) -> Option<f64> {
+    let values: Vec<f64> = tries.iter().map(|ms| ms.unwrap_or(f64::INFINITY)).collect();
+    percentile(&values, p).filter(|ms| ms.is_finite())
+}
+
+/// From the moment since which the receiver behind `port` uses what it will (`used_bps`) until the
+/// reader has what others leave it: milliseconds, or none if not by `until`.
+fn redistribution_ms(
+    recording: &Recording,
+    port: &PortRecord,
+    reader: u32,
+    at: u64,
+    until: u64,
+    used_bps: f64,
+    wanted_bps: f64,
+) -> Option<f64> {
+    let window = REACHED_BINS * BIN_NS;
+    let bins = || (at.next_multiple_of(BIN_NS)..until - window).step_by(BIN_NS as usize);
+    // Headers and retransmissions are counted, too.
+    let idle_bps = used_bps * 1.5 + wanted_bps * 0.02;
+    let rate = |from: u64| {
+        (port.bytes_at(from + window) - port.bytes_at(from)) * 8.0 / window as f64 * 1e9
+    };
+    let unused = bins().find(|from| rate(*from) <= idle_bps)?;
+    let record = recording.flows.get(&reader)?;
+    let reached =
+        bins().find(|from| record.rate_bps(*from, from + window) >= REACHED * wanted_bps)?;
+    Some(reached.saturating_sub(unused) as f64 / NS_PER_MS as f64)
+}
+
+fn course(recording: &Recording, reader: u32, at: u64, until: u64) -> Course {
+    const BEFORE_NS: u64 = NS_PER_S / 2;
+    let Some(record) = recording.flows.get(&reader) else {
+        return Vec::new();
+    };
+    (at.next_multiple_of(BIN_NS) - BEFORE_NS..until)
+        .step_by(2 * BIN_NS as usize)
+        .map(|from| {
+            let seconds = (from as f64 - at as f64) / NS_PER_S as f64;
+            (seconds, record.rate_bps(from, from + 2 * BIN_NS) / 1e6)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::recording::FlowRecord;
+
+    /// The other receiver's port falls silent at 1.2 s; the reader has everything from 1.5 s on.
+    #[test]
+    fn redistribution_counts_from_the_end_of_use() {
+        let mut recording = Recording::new();
+        let bins = (0..300).map(|bin| if bin < 150 { 1_000 } else { 2_000 });
+        recording.flows.insert(
+            1,
+            FlowRecord {
+                bins: bins.collect(),
+                ..FlowRecord::default()
+            },
+        );
+        let port = PortRecord {
+            name: "p2".into(),
+            capacity_bps: 1_600_000,
+            samples: vec![
+                (0, 0),
+                (1_200 * NS_PER_MS, 120_000),
+                (3 * NS_PER_S, 120_000),
+            ],
+        };
+        let wanted_bps = 1_600_000.0;
+        let took =
+            |wanted| redistribution_ms(&recording, &port, 1, NS_PER_S, 3 * NS_PER_S, 0.0, wanted);
+        let ms = took(wanted_bps).unwrap();
+        assert!((290.0..=310.0).contains(&ms), "{ms}");
+        assert_eq!(took(2.0 * wanted_bps), None);
+    }
+
+    #[test]
+    fn a_time_that_never_came_is_the_largest() {
+        let tries = [Some(1.0), None, Some(3.0)];
+        assert_eq!(quantile_of_tries(&tries, 50.0), Some(3.0));
+        assert_eq!(quantile_of_tries(&tries, 100.0), None);
+        assert_eq!(quantile_of_tries(&[], 50.0), None);
+    }
+}

@@ -1,0 +1,215 @@
+//! The receiver: accepts, reads, counts bytes per flow in bins of 10 ms, and closes after the
+//! sender's end of stream.
+
+use std::io::{self, Read};
+use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use ratewright_cli::clock;
+use socket2::{Domain, Socket, Type};
+
+use super::protocol::{BIN_NS, HEADER_BYTES, Header, Report, say};
+
+const READ_BYTES: usize = 256 * 1024;
+const STACK_BYTES: usize = 128 * 1024;
+/// How often counts are reported: often enough for a live view, seldom enough to cost nothing.
+const REPORT_EVERY: Duration = Duration::from_millis(50);
+const BACKLOG: i32 = 4096;
+/// How often a slow reader reads.
+const SLOW_READS_PER_S: u64 = 200;
+/// How often a receiver that never reads looks whether its connection is gone.
+const RESET_POLL: Duration = Duration::from_millis(100);
+const ARRIVALS_PER_REPORT: usize = 512;
+
+/// Counts that wait to be reported: (flow, bin, bytes), newest last.
+type Bins = Arc<Mutex<Vec<(u32, u64, u64)>>>;
+
+/// Listens on all of `ports` (IPv4 and IPv6) until standard input closes.
+///
+/// # Errors
+/// When a port cannot be listened on.
+pub fn run(ports: &[u16]) -> Result<()> {
+    let bins = Bins::default();
+    for port in ports {
+        let listener = listen(*port).with_context(|| format!("listening on port {port}"))?;
+        let bins = Arc::clone(&bins);
+        spawn(move || accept(&listener, &bins))?;
+    }
+    say(&Report::Listening);
+    let reported = Arc::clone(&bins);
+    spawn(move || {
+        loop {
+            clock::sleep(REPORT_EVERY);
+            report(&reported);
+        }
+    })?;
+    io::copy(&mut io::stdin(), &mut io::sink()).context("reading standard input")?;
+    report(&bins);
+    Ok(())
+}
+
+fn spawn(work: impl FnOnce() + Send + 'static) -> Result<()> {
+    std::thread::Builder::new()
+        .stack_size(STACK_BYTES)
+        .spawn(work)
+        .context("starting a thread")?;
+    Ok(())
+}
+
+fn listen(port: u16) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::IPV6, Type::STREAM, None)?;
+    socket.set_only_v6(false)?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)).into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+fn accept(listener: &TcpListener, bins: &Bins) {
+    for stream in listener.incoming().filter_map(Result::ok) {
+        let bins = Arc::clone(bins);
+        if let Err(error) = spawn(move || serve(stream, &bins)) {
+            eprintln!("{error:#}");
+        }
+    }
+}
+
+fn serve(mut stream: TcpStream, bins: &Bins) {
+    let mut header = [0u8; HEADER_BYTES];
+    if stream.read_exact(&mut header).is_err() {
+        return;
+    }
+    let Some(header) = Header::decode(&header) else {
+        return;
+    };
+    let flow = header.flow;
+    say(&Report::Accepted {
+        flow,
+        at_ns: clock::now_ns(),
+    });
+    count(bins, flow, HEADER_BYTES as u64);
+    match read_all(&mut stream, header, bins) {
+        Ok(bytes) => {
+            report(bins);
+            say(&Report::Received {
+                flow,
+                at_ns: clock::now_ns(),
+                bytes,
+            });
+        }
+        Err(error) => say(&Report::Lost {
+            flow,
+            at_ns: clock::now_ns(),
+            error: error.to_string(),
+        }),
+    }
+}
+
+/// Reads to the end of the stream; returns how many bytes there were.
+fn read_all(stream: &mut TcpStream, header: Header, bins: &Bins) -> io::Result<u64> {
+    let length = match header.read_bps {
+        None => READ_BYTES,
+        // So many bytes that a slow reader still reads every few milliseconds.
+        Some(bps) => (bps / 8 / SLOW_READS_PER_S).clamp(1, READ_BYTES as u64) as usize,
+    };
+    let mut buffer = vec![0u8; length];
+    let mut total = HEADER_BYTES as u64;
+    let mut trace = Trace::new(header);
+    let mut next = clock::now_ns();
+    loop {
+        match header.read_bps {
+            None => {}
+            Some(0) => return wait_for_reset(stream),
+            Some(bps) => {
+                clock::sleep_until_ns(next);
+                next = next.max(clock::now_ns().saturating_sub(clock::NS_PER_S / SLOW_READS_PER_S));
+                next += length as u64 * 8 * clock::NS_PER_S / bps;
+            }
+        }
+        match stream.read(&mut buffer) {
+            Ok(0) => return Ok(total),
+            Ok(n) => {
+                total += n as u64;
+                count(bins, header.flow, n as u64);
+                trace.note(total);
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// A receiver that never reads: it only notices that the connection is gone.
+fn wait_for_reset(stream: &TcpStream) -> io::Result<u64> {
+    loop {
+        clock::sleep(RESET_POLL);
+        if let Some(error) = stream.take_error()? {
+            return Err(error);
+        }
+    }
+}
+
+/// Times of a traced flow's reads, reported in batches.
+struct Trace {
+    flow: u32,
+    on: bool,
+    arrivals: Vec<(u64, u64)>,
+}
+
+impl Trace {
+    fn new(header: Header) -> Trace {
+        Trace {
+            flow: header.flow,
+            on: header.trace,
+            arrivals: Vec::new(),
+        }
+    }
+
+    fn note(&mut self, total: u64) {
+        if self.on {
+            self.arrivals.push((clock::now_ns(), total));
+            if self.arrivals.len() == ARRIVALS_PER_REPORT {
+                self.report();
+            }
+        }
+    }
+
+    fn report(&mut self) {
+        if !self.arrivals.is_empty() {
+            say(&Report::Arrivals {
+                flow: self.flow,
+                arrivals: std::mem::take(&mut self.arrivals),
+            });
+        }
+    }
+}
+
+impl Drop for Trace {
+    fn drop(&mut self) {
+        self.report();
+    }
+}
+
+fn count(bins: &Bins, flow: u32, bytes: u64) {
+    let bin = clock::now_ns() / BIN_NS;
+    let mut bins = bins.lock().unwrap_or_else(PoisonError::into_inner);
+    // A flow's newest entry is near the end: at most one entry per flow and bin follows it.
+    match bins
+        .iter_mut()
+        .rev()
+        .take_while(|(_, b, _)| *b == bin)
+        .find(|(f, _, _)| *f == flow)
+    {
+        Some(entry) => entry.2 += bytes,
+        None => bins.push((flow, bin, bytes)),
+    }
+}
+
+fn report(bins: &Bins) {
+    let waiting = std::mem::take(&mut *bins.lock().unwrap_or_else(PoisonError::into_inner));
+    if !waiting.is_empty() {
+        say(&Report::Bins(waiting));
+    }
+}
