@@ -11,7 +11,7 @@
 mod heap;
 mod wheel;
 
-use self::heap::{Entry, Heap};
+use self::heap::{Heap, PackedEvent};
 use self::wheel::{BUCKETS, Wheel};
 use crate::time::Time;
 
@@ -98,7 +98,7 @@ const SHIFTS: std::ops::RangeInclusive<u32> = 4..=50;
 #[derive(Debug)]
 pub struct EventQueue {
     /// What is next, in order, from `at` on: all of the wheel up to `bucket`.
-    current: Vec<Entry>,
+    current: Vec<PackedEvent>,
     at: usize,
     /// The last bucket that was sorted, by its number since time 0.
     bucket: u64,
@@ -110,7 +110,7 @@ pub struct EventQueue {
     /// The narrow bucket that the first of them begins with; the greatest number if there is none.
     later_from: u64,
     /// Entries on their way from one wheel to the other.
-    moving: Vec<Entry>,
+    moving: Vec<PackedEvent>,
     /// What is beyond both wheels, and what would take long to put in order among what is next.
     heap: Heap,
     /// Events until the width of a bucket is thought over, and when it last was.
@@ -140,7 +140,7 @@ impl Default for EventQueue {
 }
 
 #[inline]
-const fn time_of(entry: Entry) -> u64 {
+const fn time_of(entry: PackedEvent) -> u64 {
     (entry >> 64) as u64
 }
 
@@ -173,7 +173,7 @@ impl EventQueue {
     }
 
     #[inline(always)]
-    fn place(&mut self, entry: Entry) {
+    fn place(&mut self, entry: PackedEvent) {
         let bucket = time_of(entry) >> self.shift;
         // The bucket after the present one is 0, and those that are past are far beyond the others.
         if bucket.wrapping_sub(self.bucket).wrapping_sub(1) < BUCKETS - 1 {
@@ -184,7 +184,7 @@ impl EventQueue {
     }
 
     #[inline(never)]
-    fn place_elsewhere(&mut self, bucket: u64, entry: Entry) {
+    fn place_elsewhere(&mut self, bucket: u64, entry: PackedEvent) {
         let wide = bucket >> WIDE_LOG2;
         if bucket <= self.bucket {
             self.place_in_order(entry);
@@ -213,7 +213,7 @@ impl EventQueue {
     }
 
     /// Takes all entries out of the wheels, in any order.
-    fn empty_wheels(&mut self, into: &mut Vec<Entry>) {
+    fn empty_wheels(&mut self, into: &mut Vec<PackedEvent>) {
         let mut bucket = self.bucket + 1;
         while let Some(next) = self.wheel.next(bucket) {
             self.wheel.drain(next, into);
@@ -229,7 +229,7 @@ impl EventQueue {
 
     /// Puts an entry among what is next. Most often it is one of the last.
     #[inline(never)]
-    fn place_in_order(&mut self, entry: Entry) {
+    fn place_in_order(&mut self, entry: PackedEvent) {
         let earliest = self.at.max(self.current.len().saturating_sub(MAX_SHIFT));
         let mut place = self.current.len();
         while place > earliest && self.current[place - 1] > entry {

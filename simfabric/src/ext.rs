@@ -32,7 +32,7 @@ pub struct IntHop {
 
 /// A segment of a TCP connection that carries real bytes ([`crate::transport::tcp::stream`]).
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Segment {
+pub struct StreamSegment {
     /// The connection; a later one of the same two nodes has another number.
     pub connection: u32,
     /// The stream's first byte in it.
@@ -60,7 +60,7 @@ pub enum Extension {
     /// Bytes of a protocol that is not simulated but real, or of the scheme's own.
     Bytes(Vec<u8>),
     /// A segment of a stream of such bytes.
-    Segment(Segment),
+    Segment(StreamSegment),
     /// In-band telemetry, one entry per hop that stamped it.
     Int(ArrayVec<IntHop, 6>),
 }

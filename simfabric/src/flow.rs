@@ -1,6 +1,6 @@
 //! Flows: what was asked for, how far it got, and each flow's share of the conservation law.
 
-use crate::prefetch::fetch;
+use crate::cache::prefetch;
 use crate::time::Time;
 use ratewright_topology::HostId;
 
@@ -63,14 +63,14 @@ impl FlowSpec {
 
 /// Packets, and the bytes that they took up on links.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Count {
+pub struct PacketCount {
     /// Packets.
     pub packets: u64,
     /// Bytes on the link, headers included.
     pub bytes: u64,
 }
 
-impl Count {
+impl PacketCount {
     /// Counts one packet.
     #[inline]
     pub fn add(&mut self, wire_bytes: u16) {
@@ -79,7 +79,7 @@ impl Count {
     }
 }
 
-impl std::ops::Add for Count {
+impl std::ops::Add for PacketCount {
     type Output = Self;
     fn add(self, other: Self) -> Self {
         Self {
@@ -89,7 +89,7 @@ impl std::ops::Add for Count {
     }
 }
 
-impl std::iter::Sum for Count {
+impl std::iter::Sum for PacketCount {
     fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
         counts.fold(Self::default(), |a, b| a + b)
     }
@@ -105,11 +105,11 @@ pub struct FlowProgress {
     /// Packets with payload that had been sent before.
     pub retransmits: u64,
     /// Packets of either direction that hosts sent.
-    pub sent: Count,
+    pub sent: PacketCount,
     /// Packets of either direction that reached their host.
-    pub arrived: Count,
+    pub arrived: PacketCount,
     /// Packets of either direction that the fabric dropped.
-    pub dropped: Count,
+    pub dropped: PacketCount,
 }
 
 impl Default for FlowProgress {
@@ -118,23 +118,23 @@ impl Default for FlowProgress {
             finished: Time::MAX,
             delivered_bytes: 0,
             retransmits: 0,
-            sent: Count::default(),
-            arrived: Count::default(),
-            dropped: Count::default(),
+            sent: PacketCount::default(),
+            arrived: PacketCount::default(),
+            dropped: PacketCount::default(),
         }
     }
 }
 
 /// All flows that have begun.
 #[derive(Debug, Default)]
-pub struct FlowTable {
+pub struct FlowStore {
     specs: Vec<FlowSpec>,
     progress: Vec<FlowProgress>,
     /// Packets that belong to no flow.
     none: FlowProgress,
 }
 
-impl FlowTable {
+impl FlowStore {
     pub(crate) fn push(&mut self, spec: FlowSpec) -> FlowId {
         let id = u32::try_from(self.specs.len())
             .ok()
@@ -197,10 +197,10 @@ impl FlowTable {
     #[inline]
     pub(crate) fn prefetch(&self, flow: FlowId) {
         if let Some(progress) = self.progress.get(flow.index()) {
-            fetch::<FlowProgress, 2>(progress);
+            prefetch::<FlowProgress, 2>(progress);
         }
         if let Some(spec) = self.specs.get(flow.index()) {
-            fetch::<FlowSpec, 1>(spec);
+            prefetch::<FlowSpec, 1>(spec);
         }
     }
 

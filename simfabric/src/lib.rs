@@ -13,7 +13,7 @@
 //! | [`net`] | ports, wires, routing, buffers; [`net::queue`] has one file per queue discipline |
 //! | [`transport`] | the trait of schemes and the [`Context`] that they act through |
 //! | [`workload`] | where flows come from |
-//! | [`run`] | the event loop; [`records`]: what a run leaves behind |
+//! | [`run`] | the event loop; [`results`]: what a run leaves behind |
 //! | [`control`] | Flowtune's control plane without a network: production sessions and engine |
 //! | [`plan`] | runs that somebody describes in a file |
 //! | [`experiment`] | the papers' figures: scenario, sweep, the paper's numbers, ours |
@@ -21,6 +21,7 @@
 //! | [`mod@bench`] | the permutation that measures the engine's own speed |
 
 pub mod bench;
+mod cache;
 pub mod control;
 pub mod event;
 pub mod experiment;
@@ -29,9 +30,8 @@ pub mod flow;
 pub mod net;
 pub mod packet;
 pub mod plan;
-mod prefetch;
-pub mod records;
 pub mod report;
+pub mod results;
 pub mod run;
 pub mod time;
 pub mod transport;
@@ -40,9 +40,9 @@ pub mod workload;
 pub use ext::Extension;
 pub use flow::{FlowId, FlowSpec};
 pub use net::{FabricConfig, FabricError, Framing, QueueConfig};
-pub use packet::{Flags, Kind, Packet};
+pub use packet::{Flags, Packet, PacketKind};
 pub use ratewright_topology::HostId;
-pub use records::Records;
+pub use results::RunResults;
 pub use run::{Config, Sim};
 pub use time::{Span, Time};
 pub use transport::{Context, Transport};

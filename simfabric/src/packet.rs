@@ -4,15 +4,15 @@
 //! and wires chain packets through `next`, so that a queued packet costs its 64 bytes and
 //! nothing else, and moving it from one to the other allocates nothing.
 
+use crate::cache::prefetch_at;
 use crate::flow::FlowId;
-use crate::prefetch::fetch_at;
 use crate::time::Time;
 use ratewright_topology::HostId;
 
 /// What a packet is for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
-pub enum Kind {
+pub enum PacketKind {
     /// Payload of a flow.
     #[default]
     Data,
@@ -126,7 +126,7 @@ pub struct Packet {
     /// [`Framing`](crate::Framing).
     pub wire_bytes: u16,
     /// What it is for.
-    pub kind: Kind,
+    pub kind: PacketKind,
     /// ECN and others.
     pub flags: Flags,
     /// Class in a [strict-priority queue](crate::net::queue::strict_priority); 0 goes first. That of the
@@ -153,7 +153,7 @@ impl Default for Packet {
             next: PacketId::NONE,
             payload_bytes: 0,
             wire_bytes: 0,
-            kind: Kind::Data,
+            kind: PacketKind::Data,
             flags: Flags::NONE,
             priority: 0,
             hops: 0,
@@ -219,9 +219,9 @@ impl PacketSlab {
     /// Takes a packet out.
     pub fn remove(&mut self, id: PacketId) -> Packet {
         let slot = &mut self.slots[id.index()];
-        debug_assert_ne!(slot.kind, Kind::Free, "{id:?} is freed twice");
+        debug_assert_ne!(slot.kind, PacketKind::Free, "{id:?} is freed twice");
         let packet = *slot;
-        slot.kind = Kind::Free;
+        slot.kind = PacketKind::Free;
         slot.next = self.free;
         self.free = id;
         self.live -= 1;
@@ -231,7 +231,7 @@ impl PacketSlab {
     /// Fetches a packet into the cache; the place need not hold one.
     #[inline]
     pub(crate) fn prefetch(&self, id: PacketId) {
-        fetch_at(self.slots.as_ptr().wrapping_add(id.index()));
+        prefetch_at(self.slots.as_ptr().wrapping_add(id.index()));
     }
 
     /// How many packets are in the fabric.
@@ -248,7 +248,7 @@ impl PacketSlab {
 
     /// All packets in the fabric, in order of place.
     pub fn iter(&self) -> impl Iterator<Item = &Packet> {
-        self.slots.iter().filter(|p| p.kind != Kind::Free)
+        self.slots.iter().filter(|p| p.kind != PacketKind::Free)
     }
 }
 

@@ -11,7 +11,7 @@ use ratewright_simfabric::experiment::choices::Choices;
 use ratewright_simfabric::experiment::schemes::{Scheme, Visitor};
 use ratewright_simfabric::experiment::{ExperimentError, scene};
 use ratewright_simfabric::flow::FlowSpec;
-use ratewright_simfabric::net::queue::{Limit, RedConfig};
+use ratewright_simfabric::net::queue::{QueueLimit, RedConfig};
 use ratewright_simfabric::net::{FabricConfig, QueueConfig};
 use ratewright_simfabric::run::{Config, Order, Sim};
 use ratewright_simfabric::transport::Transport;
@@ -50,7 +50,7 @@ fn count_over<T: Transport, A: Arrivals>(
     let allocations = measure(|| ran = Some(sim.run_until(to))).count_total;
     ran.expect("it ran")?;
     let after = sim.progress();
-    let records = sim.records();
+    let records = sim.results();
     records.conservation?;
     let control = records.transport.iter();
     Ok(Taken {
@@ -187,7 +187,7 @@ fn no_scheme_allocates_per_packet() {
     }
     let red = QueueConfig::Red {
         control: RedConfig::default(),
-        limit: Limit::Packets(100),
+        limit: QueueLimit::Packets(100),
     };
     let fabric = FabricConfig::with_switch_queues(red);
     let new_reno = row().visit(fabric.clone(), Tcp::<NewReno>::new(TcpConfig::datacenter()));

@@ -5,7 +5,7 @@
 //! with time stamps 32, PPP 2), ten packets of initial window, the second flow 10 ms after the first.
 
 use ratewright_simfabric::flow::{FlowId, FlowSpec};
-use ratewright_simfabric::net::queue::{CodelConfig, Limit, XcpConfig};
+use ratewright_simfabric::net::queue::{CodelConfig, QueueLimit, XcpConfig};
 use ratewright_simfabric::net::{FabricConfig, Framing, QueueConfig};
 use ratewright_simfabric::run::{Config, Sim};
 use ratewright_simfabric::transport::Transport;
@@ -121,7 +121,7 @@ fn run_from<T: Transport>(
     });
     let mut sim = Sim::new(config, topology, flows.into_iter(), transport).expect("a run");
     sim.run_until(end).expect("it runs");
-    let records = sim.records();
+    let records = sim.results();
     assert_eq!(records.conservation, Ok(()));
     let delivered: u64 = records.flows.iter().map(|f| f.delivered_bytes).sum();
     let series = records.series.as_ref().expect("sampled");
@@ -143,8 +143,8 @@ fn run_from<T: Transport>(
 
 fn dctcp(packets: u32, link_delay_ns: u64, end: Time) -> Outcome {
     let queue = QueueConfig::EcnThreshold {
-        mark_at: Limit::Packets(packets),
-        limit: Limit::Packets(1_000),
+        mark_at: QueueLimit::Packets(packets),
+        limit: QueueLimit::Packets(1_000),
     };
     let config = TcpConfig {
         ecn: true,
@@ -201,7 +201,7 @@ fn cubic_of_ns_3(second: Time) -> Outcome {
             interval: Span::from_us(500),
             ecn: true,
         },
-        limit: Limit::Packets(1_000),
+        limit: QueueLimit::Packets(1_000),
     };
     let config = TcpConfig {
         ecn: true,
@@ -260,7 +260,7 @@ fn xcp_is_as_in_ns_2() {
             least_interval: Span::from_ms(1),
             ..XcpConfig::default()
         },
-        limit: Limit::Packets(1_000),
+        limit: QueueLimit::Packets(1_000),
     };
     let framing = Framing {
         mss_bytes: 1_460,

@@ -9,7 +9,7 @@ use ratewright_simfabric::experiment::ExperimentError;
 use ratewright_simfabric::experiment::choices::Choices;
 use ratewright_simfabric::experiment::schemes::{Scheme, Visitor};
 use ratewright_simfabric::flow::{FlowId, FlowSpec};
-use ratewright_simfabric::net::queue::{Limit, RedConfig};
+use ratewright_simfabric::net::queue::{QueueLimit, RedConfig};
 use ratewright_simfabric::net::{FabricConfig, QueueConfig};
 use ratewright_simfabric::report::stats::jain;
 use ratewright_simfabric::run::{Config, Sim};
@@ -64,7 +64,7 @@ impl Visitor for ManyToOne<'_> {
         });
         let mut sim = Sim::new(config, self.topology.clone(), flows, transport)?;
         sim.run_until(Time::from_ms(10))?;
-        let records = sim.records();
+        let records = sim.results();
         records.conservation?;
         let drops = records.drops();
         let series = records.series.expect("sampled");
@@ -102,7 +102,7 @@ fn table() -> Result<String, ExperimentError> {
         // phase effects in packet-switched gateways", 1991).
         let red = QueueConfig::Red {
             control: RedConfig::default(),
-            limit: Limit::Packets(100),
+            limit: QueueLimit::Packets(100),
         };
         let fabric = FabricConfig {
             framing: Choices::default().framing,

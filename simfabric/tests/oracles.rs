@@ -3,9 +3,9 @@
 
 use rand::{RngExt as _, SeedableRng as _};
 use ratewright_simfabric::net::buffer::SharedBuffer;
-use ratewright_simfabric::net::queue::{DropReason, Limit, RedConfig};
+use ratewright_simfabric::net::queue::{DropReason, QueueLimit, RedConfig};
 use ratewright_simfabric::net::route::Spreading;
-use ratewright_simfabric::records::Records;
+use ratewright_simfabric::results::RunResults;
 use ratewright_simfabric::transport::constant::ConstantRate;
 use ratewright_simfabric::{
     Config, FabricConfig, FlowSpec, HostId, QueueConfig, Sim, SimRng, Time,
@@ -35,7 +35,7 @@ fn run(
     flows: impl Iterator<Item = FlowSpec>,
     transport: ConstantRate,
     (warm_up, end): (Time, Time),
-) -> Records {
+) -> RunResults {
     let config = Config {
         seed: 11,
         fabric,
@@ -44,7 +44,7 @@ fn run(
     };
     let mut sim = Sim::new(config, topology, flows, transport).expect("a good configuration");
     sim.run_until(end).expect("a good workload");
-    let records = sim.records();
+    let records = sim.results();
     records.conservation.expect("nothing is lost unseen");
     records
 }
@@ -135,7 +135,7 @@ fn a_full_queue_drops_what_can_be_counted_by_hand() {
     let (packets, limit) = (1_000, 100);
     let fabric = FabricConfig {
         edge: QueueConfig::DropTail {
-            limit: Limit::Packets(limit),
+            limit: QueueLimit::Packets(limit),
         },
         ..FabricConfig::default()
     };
@@ -217,7 +217,7 @@ fn red_settles_where_its_probability_drops_the_excess() {
     let fabric = FabricConfig {
         edge: QueueConfig::Red {
             control,
-            limit: Limit::Unlimited,
+            limit: QueueLimit::Unlimited,
         },
         ..FabricConfig::default()
     };

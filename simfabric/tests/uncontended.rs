@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use ratewright_simfabric::control::ControlConfig;
 use ratewright_simfabric::net::AllocatorLinks;
-use ratewright_simfabric::net::queue::{CodelConfig, Limit, XcpConfig};
+use ratewright_simfabric::net::queue::{CodelConfig, QueueLimit, XcpConfig};
 use ratewright_simfabric::report::ideal::completion_time;
 use ratewright_simfabric::transport::Transport;
 use ratewright_simfabric::transport::constant::ConstantRate;
@@ -30,7 +30,7 @@ use ratewright_simfabric::transport::tcp::congestion::{
     Congestion, Cubic, CubicConfig, Dctcp, NewReno, PFabric, Xcp,
 };
 use ratewright_simfabric::transport::tcp::{Tcp, TcpConfig};
-use ratewright_simfabric::transport::window::FixedWindow;
+use ratewright_simfabric::transport::window::ConstantWindow;
 use ratewright_simfabric::{
     Config, FabricConfig, FlowId, FlowSpec, Framing, HostId, QueueConfig, Sim, Span, Time,
 };
@@ -185,7 +185,7 @@ fn sim<T: Transport>(
 fn took<T: Transport>(mut sim: Run<T>) -> u64 {
     sim.run_until(START + Span::from_ms(100))
         .expect("a good workload");
-    let records = sim.records();
+    let records = sim.results();
     records.conservation.expect("nothing is lost unseen");
     assert_eq!(records.drops(), 0);
     let flow = &records.flows[0];
@@ -264,7 +264,7 @@ fn windows_send_in_rounds() {
         let plain = fabric(QueueConfig::default());
         for window in [1, 4, 10, 40] {
             let first = u64::from(window);
-            let fixed = || FixedWindow::new(window);
+            let fixed = || ConstantWindow::new(window);
             each(
                 "fixed window",
                 fabric_gbps,
@@ -289,8 +289,8 @@ fn windows_send_in_rounds() {
 #[test]
 fn queues_that_mark_or_drop_leave_a_flow_alone_that_is_alone() {
     let marks = fabric(QueueConfig::EcnThreshold {
-        mark_at: Limit::Packets(65),
-        limit: Limit::Packets(1_000),
+        mark_at: QueueLimit::Packets(65),
+        limit: QueueLimit::Packets(1_000),
     });
     let codel = fabric(QueueConfig::SfqCodel {
         control: CodelConfig {
@@ -298,10 +298,10 @@ fn queues_that_mark_or_drop_leave_a_flow_alone_that_is_alone() {
             interval: Span::from_us(200),
             ecn: false,
         },
-        limit: Limit::Packets(1_000),
+        limit: QueueLimit::Packets(1_000),
     });
     let queue = QueueConfig::PFabric {
-        limit: Limit::Bytes(36_864),
+        limit: QueueLimit::Bytes(36_864),
     };
     let priorities = FabricConfig {
         nic: queue.clone(),
@@ -340,7 +340,7 @@ fn queues_that_mark_or_drop_leave_a_flow_alone_that_is_alone() {
 fn a_first_window_of_xcp_is_a_burst() {
     let queue = QueueConfig::Xcp {
         control: XcpConfig::default(),
-        limit: Limit::Packets(1_000),
+        limit: QueueLimit::Packets(1_000),
     };
     let routers = FabricConfig {
         nic: queue.clone(),

@@ -11,7 +11,7 @@ use ratewright_simfabric::run::{Change, Config, Order};
 use ratewright_simfabric::transport::Transport;
 use ratewright_simfabric::transport::tcp::congestion::Dctcp;
 use ratewright_simfabric::transport::tcp::{Tcp, TcpConfig};
-use ratewright_simfabric::{FlowSpec, Records, Sim, Span, Time};
+use ratewright_simfabric::{FlowSpec, RunResults, Sim, Span, Time};
 use ratewright_topology::{HostId, LinkId, ThreeTierClos, Topology, TwoTierClos};
 
 /// What is run, in one order or the other.
@@ -30,13 +30,13 @@ struct Scene {
 struct Run<'a>(&'a Scene, Order);
 
 impl Visitor for Run<'_> {
-    type Output = Records;
+    type Output = RunResults;
 
     fn visit<T: Transport>(
         self,
         fabric: FabricConfig,
         transport: T,
-    ) -> Result<Records, ExperimentError> {
+    ) -> Result<RunResults, ExperimentError> {
         let Self(scene, order) = self;
         let may = transport.is_local();
         let config = Config {
@@ -69,15 +69,15 @@ impl Visitor for Run<'_> {
         for end in &scene.ends {
             sim.run_until(*end)?;
         }
-        let records = sim.records();
+        let records = sim.results();
         records.conservation?;
         Ok(records)
     }
 }
 
 /// All that must not depend on the order.
-fn results(records: &Records) -> String {
-    let Records {
+fn results(records: &RunResults) -> String {
+    let RunResults {
         now,
         flows,
         ports,

@@ -5,7 +5,7 @@ use rand::seq::SliceRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 
 use crate::SimRng;
-use crate::prefetch::fetch;
+use crate::cache::prefetch;
 
 /// Lines that are asked for ahead of the one that is touched.
 const AHEAD: usize = 32;
@@ -13,7 +13,7 @@ const AHEAD: usize = 32;
 /// One cache line.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(64))]
-struct Line {
+struct CacheLine {
     /// The next one of a ring through all of them.
     next: u32,
     touched: u32,
@@ -21,20 +21,20 @@ struct Line {
 
 /// Cache lines in a row, and an order in which they are touched.
 #[derive(Debug)]
-pub struct Lines {
-    lines: Vec<Line>,
+pub struct CacheLines {
+    lines: Vec<CacheLine>,
     order: Vec<u32>,
 }
 
-impl Lines {
+impl CacheLines {
     /// So many bytes' worth of lines, at least one, in an order that the seed determines.
     #[must_use]
     pub fn new(bytes: usize, seed: u64) -> Self {
-        let count = (bytes / size_of::<Line>()).clamp(1, u32::MAX as usize);
+        let count = (bytes / size_of::<CacheLine>()).clamp(1, u32::MAX as usize);
         let mut rng = SimRng::seed_from_u64(seed);
         let mut ring: Vec<u32> = (0..count as u32).collect();
         ring.shuffle(&mut rng);
-        let mut lines = vec![Line::default(); count];
+        let mut lines = vec![CacheLine::default(); count];
         for (i, line) in ring.iter().enumerate() {
             lines[*line as usize].next = ring[(i + 1) % count];
         }
@@ -64,7 +64,7 @@ impl Lines {
                 let place = self.order[index % self.order.len()] + shift;
                 if place < count { place } else { place - count }
             };
-            fetch::<_, 1>(&self.lines[place(step + AHEAD) as usize]);
+            prefetch::<_, 1>(&self.lines[place(step + AHEAD) as usize]);
             let line = place(step) as usize;
             self.lines[line].touched = self.lines[line].touched.wrapping_add(1);
         }
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn the_ring_leads_through_all_lines() {
-        let lines = Lines::new(64 * 100, 1);
+        let lines = CacheLines::new(64 * 100, 1);
         let mut seen: Vec<u32> = (0..100).map(|steps| lines.chase(steps)).collect();
         assert_eq!(lines.chase(100), lines.chase(0));
         seen.sort_unstable();
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn every_step_changes_one_line() {
-        let mut lines = Lines::new(64 * 1_000, 1);
+        let mut lines = CacheLines::new(64 * 1_000, 1);
         lines.touch(100_000);
         assert_eq!(lines.touched(), 100_000);
     }

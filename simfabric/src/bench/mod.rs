@@ -7,7 +7,7 @@ pub mod memory;
 use ratewright_topology::{BuildError, EcmpConfig, FatTree, HostId, ThreeTierClos, Topology};
 
 use crate::flow::FlowSpec;
-use crate::net::queue::Limit;
+use crate::net::queue::QueueLimit;
 use crate::net::{FabricConfig, QueueConfig};
 use crate::run::Config;
 use crate::time::Time;
@@ -87,12 +87,12 @@ pub fn transport() -> Tcp<Dctcp> {
 #[must_use]
 pub fn config(seed: u64) -> Config {
     let queue = QueueConfig::EcnThreshold {
-        mark_at: Limit::Packets(82),
-        limit: Limit::Packets(1_000),
+        mark_at: QueueLimit::Packets(82),
+        limit: QueueLimit::Packets(1_000),
     };
     let fabric = FabricConfig {
         nic: QueueConfig::DropTail {
-            limit: Limit::Packets(2_000),
+            limit: QueueLimit::Packets(2_000),
         },
         ..FabricConfig::with_switch_queues(queue)
     };

@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Args;
 use ratewright_simfabric::bench::growth::{self, Fit};
-use ratewright_simfabric::bench::{self, memory::Lines};
-use ratewright_simfabric::{Records, Sim, Time};
+use ratewright_simfabric::bench::{self, memory::CacheLines};
+use ratewright_simfabric::{RunResults, Sim, Time};
 use serde::Serialize;
 
 /// What `bench` takes.
@@ -87,7 +87,7 @@ const LINES: [usize; 2] = [1_000_000, 8_000_000];
 
 fn run_memory_bench() -> anyhow::Result<()> {
     for kib in MEMORY_KIB {
-        let mut lines = Lines::new(kib * 1_024, 1);
+        let mut lines = CacheLines::new(kib * 1_024, 1);
         // Once, so that all of it is there.
         lines.touch(LINES[1] / 4);
         std::hint::black_box(lines.chase(LINES[0] / 4));
@@ -124,7 +124,7 @@ fn permutation(
     hosts: u32,
     end: Time,
     packet_hops: u64,
-) -> anyhow::Result<(u32, Records, Duration)> {
+) -> anyhow::Result<(u32, RunResults, Duration)> {
     let topology = bench::fabric(hosts)?;
     let hosts = topology.hosts().len() as u32;
     let mut sim = Sim::new(
@@ -143,7 +143,7 @@ fn permutation(
         })
     });
     ended?;
-    let records = sim.records();
+    let records = sim.results();
     records.conservation?;
     Ok((hosts, records, wall))
 }
@@ -240,7 +240,12 @@ fn run_growth_bench(args: &BenchArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn report(args: &BenchArgs, hosts: u32, records: &Records, wall: Duration) -> anyhow::Result<()> {
+fn report(
+    args: &BenchArgs,
+    hosts: u32,
+    records: &RunResults,
+    wall: Duration,
+) -> anyhow::Result<()> {
     let wall_s = wall.as_secs_f64();
     let result = BenchResult {
         scenario: format!("DCTCP permutation of {hosts} hosts at 100 Gbit/s"),

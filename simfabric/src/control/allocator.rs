@@ -13,7 +13,7 @@ use ratewright_proto::{Counters, RateCode, SessionError};
 use ratewright_topology::{HostId, PathChoice, Topology};
 
 use super::endpoint::Endpoint;
-use super::{ControlConfig, ControlError, EngineChoice, MAX_DATAGRAM_BYTES, Traffic};
+use super::{ControlConfig, ControlError, ControlTraffic, EngineChoice, MAX_DATAGRAM_BYTES};
 
 /// What the allocator did not do, and why.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -50,7 +50,7 @@ impl AllocatorCounts {
     }
 }
 
-struct Peer {
+struct HostSession {
     session: ServerSession,
     /// The session's number: `attempt × hosts + host`.
     number: u32,
@@ -58,22 +58,22 @@ struct Peer {
 }
 
 /// The allocator, without a network.
-pub struct Allocator {
+pub struct AllocatorNode {
     topology: Arc<Topology>,
     config: Arc<ServerConfig>,
     threshold: f64,
     engine: Box<dyn RateEngine>,
-    peers: Vec<Peer>,
+    peers: Vec<HostSession>,
     /// Hosts whose session may have something to say.
     touched: Vec<u32>,
     settled: bool,
     last: IterationReport,
     /// Sent towards the hosts.
-    sent: Traffic,
+    sent: ControlTraffic,
     counts: AllocatorCounts,
 }
 
-impl Allocator {
+impl AllocatorNode {
     /// An allocator for every host of the topology, without flows or established sessions.
     ///
     /// # Errors
@@ -107,7 +107,7 @@ impl Allocator {
             ..ServerConfig::default()
         });
         let peers = (0..topology.hosts().len() as u32)
-            .map(|host| Peer {
+            .map(|host| HostSession {
                 session: ServerSession::new(0, Arc::clone(&server)),
                 number: host,
                 touched: false,
@@ -122,7 +122,7 @@ impl Allocator {
             touched: Vec::new(),
             settled: true,
             last: IterationReport::default(),
-            sent: Traffic::default(),
+            sent: ControlTraffic::default(),
             counts: AllocatorCounts::default(),
         })
     }
@@ -357,7 +357,7 @@ impl Allocator {
 
     /// Datagrams sent towards the hosts so far.
     #[must_use]
-    pub fn sent(&self) -> &Traffic {
+    pub fn sent(&self) -> &ControlTraffic {
         &self.sent
     }
 

@@ -4,14 +4,14 @@ use ratewright_proto::client::{ClientConfig, ClientEvent, ClientSession};
 use ratewright_proto::records::{FlowId, FlowPath, StartRecord};
 use ratewright_proto::{Counters, WeightCode};
 
-use super::{ControlConfig, MAX_DATAGRAM_BYTES, Traffic};
+use super::{ControlConfig, ControlTraffic, MAX_DATAGRAM_BYTES};
 
 /// No flow is on the slot.
 const NOBODY: u32 = u32::MAX;
 
 /// A rate that the allocator gave to one of the host's flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Granted {
+pub struct RateGrant {
     /// The caller's number of the flow.
     pub flow: u32,
     /// Its rate; 0 means that it has no allocation and runs by its window alone.
@@ -22,7 +22,7 @@ pub struct Granted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// A flow has a rate.
-    Rate(Granted),
+    Rate(RateGrant),
     /// The session is lost: rates run out with the lease, and the host is to connect anew.
     Lost,
 }
@@ -52,7 +52,7 @@ pub struct Endpoint {
     slots: Vec<(FlowId, u32)>,
     max_slots: u32,
     /// Sent towards the allocator.
-    sent: Traffic,
+    sent: ControlTraffic,
     refused: u64,
 }
 
@@ -74,7 +74,7 @@ impl Endpoint {
             free: Vec::new(),
             slots: Vec::new(),
             max_slots: config.max_flows_per_host,
-            sent: Traffic::default(),
+            sent: ControlTraffic::default(),
             refused: 0,
         }
     }
@@ -168,7 +168,7 @@ impl Endpoint {
                 ClientEvent::Rate { flow, rate_bps, .. } => {
                     let (id, owner) = self.slots[flow.slot() as usize];
                     if id == flow && owner != NOBODY {
-                        return Some(Notice::Rate(Granted {
+                        return Some(Notice::Rate(RateGrant {
                             flow: owner,
                             rate_bps,
                         }));
@@ -200,7 +200,7 @@ impl Endpoint {
 
     /// Datagrams sent towards the allocator so far.
     #[must_use]
-    pub fn sent(&self) -> &Traffic {
+    pub fn sent(&self) -> &ControlTraffic {
         &self.sent
     }
 

@@ -22,13 +22,13 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64;
 use ratewright_topology::{HostId, PathChoice, Topology};
 
-use super::allocator::{Allocator, AllocatorCounts};
+use super::allocator::{AllocatorCounts, AllocatorNode};
 use super::endpoint::{Endpoint, FlowletStart, Notice};
-use super::{ControlConfig, ControlError, Traffic, datagram_wire_bytes};
+use super::{ControlConfig, ControlError, ControlTraffic, datagram_wire_bytes};
 
 /// A flowlet of the offered load.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Arrival {
+pub struct FlowletArrival {
     /// When it starts.
     pub start_ns: u64,
     /// Its source host.
@@ -84,9 +84,9 @@ impl Default for FluidConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct FluidTotals {
     /// From the hosts to the allocator.
-    pub to_allocator: Traffic,
+    pub to_allocator: ControlTraffic,
     /// From the allocator to the hosts.
-    pub from_allocator: Traffic,
+    pub from_allocator: ControlTraffic,
     /// The allocator's own counts.
     pub allocator: AllocatorCounts,
     /// Flowlets that started.
@@ -106,7 +106,7 @@ pub struct FluidTotals {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
+enum FluidEvent {
     Arrival,
     ToAllocator {
         host: u32,
@@ -143,7 +143,7 @@ enum Event {
     },
 }
 
-struct Flow {
+struct FluidFlow {
     src: u32,
     id: Option<ratewright_proto::FlowId>,
     bytes: u64,
@@ -158,7 +158,7 @@ struct Flow {
     version: u32,
 }
 
-struct Host {
+struct FluidHost {
     endpoint: Endpoint,
     /// The earliest planned timer, so that later ones need no event.
     timer_ns: u64,
@@ -171,12 +171,12 @@ struct Host {
 pub struct FluidFabric<A> {
     config: FluidConfig,
     topology: Arc<Topology>,
-    allocator: Allocator,
-    hosts: Vec<Host>,
-    flows: Vec<Flow>,
+    allocator: AllocatorNode,
+    hosts: Vec<FluidHost>,
+    flows: Vec<FluidFlow>,
     free_flows: Vec<u32>,
     active: u64,
-    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    events: BinaryHeap<Reverse<(u64, u64, FluidEvent)>>,
     sequence: u64,
     payloads: Vec<Vec<u8>>,
     free_payloads: Vec<u32>,
@@ -184,7 +184,7 @@ pub struct FluidFabric<A> {
     links_busy_ns: Vec<[u64; 2]>,
     tick_planned: bool,
     arrivals: A,
-    next_arrival: Option<Arrival>,
+    next_arrival: Option<FlowletArrival>,
     rng: Pcg64,
     now_ns: u64,
     totals: FluidTotals,
@@ -194,7 +194,7 @@ pub struct FluidFabric<A> {
     loads: (Vec<f64>, Vec<f64>),
 }
 
-impl<A: Iterator<Item = Arrival>> FluidFabric<A> {
+impl<A: Iterator<Item = FlowletArrival>> FluidFabric<A> {
     /// A fabric at time 0, all hosts connected, with `arrivals` in order of their start.
     ///
     /// # Errors
@@ -204,7 +204,7 @@ impl<A: Iterator<Item = Arrival>> FluidFabric<A> {
         config: FluidConfig,
         mut arrivals: A,
     ) -> Result<Self, ControlError> {
-        let mut allocator = Allocator::new(Arc::clone(&topology), &config.control)?;
+        let mut allocator = AllocatorNode::new(Arc::clone(&topology), &config.control)?;
         let spines = topology
             .switches()
             .iter()
@@ -221,7 +221,7 @@ impl<A: Iterator<Item = Arrival>> FluidFabric<A> {
             let mut endpoint = Endpoint::new(host.id.0, &config.control);
             allocator.connect(0, host.id.0, &mut endpoint)?;
             let uplink = &topology.links()[topology.host_uplink(host.id).index()];
-            hosts.push(Host {
+            hosts.push(FluidHost {
                 endpoint,
                 timer_ns: u64::MAX,
                 server_timer_ns: u64::MAX,
@@ -261,7 +261,7 @@ impl<A: Iterator<Item = Arrival>> FluidFabric<A> {
             fabric.attend(host);
         }
         if let Some(first) = fabric.next_arrival {
-            fabric.plan(first.start_ns, Event::Arrival);
+            fabric.plan(first.start_ns, FluidEvent::Arrival);
         }
         Ok(fabric)
     }
@@ -297,7 +297,7 @@ impl<A: Iterator<Item = Arrival>> FluidFabric<A> {
 
     /// The allocator.
     #[must_use]
-    pub fn allocator(&self) -> &Allocator {
+    pub fn allocator(&self) -> &AllocatorNode {
         &self.allocator
     }
 
@@ -328,55 +328,55 @@ impl<A: Iterator<Item = Arrival>> FluidFabric<A> {
         self.config.control_loss = share;
     }
 
-    fn plan(&mut self, at_ns: u64, event: Event) {
+    fn plan(&mut self, at_ns: u64, event: FluidEvent) {
         self.sequence += 1;
         self.events.push(Reverse((at_ns, self.sequence, event)));
     }
 
-    fn handle(&mut self, event: Event) -> Result<(), ControlError> {
+    fn handle(&mut self, event: FluidEvent) -> Result<(), ControlError> {
         let now_ns = self.now_ns;
         match event {
-            Event::Arrival => self.arrive(),
-            Event::ToAllocator { host, payload } => {
+            FluidEvent::Arrival => self.arrive(),
+            FluidEvent::ToAllocator { host, payload } => {
                 let bytes = std::mem::take(&mut self.payloads[payload as usize]);
                 self.allocator.on_datagram(now_ns, host, &bytes);
                 self.give_back(payload, bytes);
                 self.serve();
             }
-            Event::ToHost { host, payload } => {
+            FluidEvent::ToHost { host, payload } => {
                 let bytes = std::mem::take(&mut self.payloads[payload as usize]);
                 let endpoint = &mut self.hosts[host as usize].endpoint;
                 endpoint.on_datagram(now_ns, &bytes);
                 self.give_back(payload, bytes);
                 self.attend(host);
             }
-            Event::Tick => {
+            FluidEvent::Tick => {
                 self.tick_planned = false;
                 self.totals.active_sum += self.active;
                 self.allocator.iterate(now_ns);
                 self.note_loads();
                 self.serve();
             }
-            Event::HostTimer { host } => {
+            FluidEvent::HostTimer { host } => {
                 if self.hosts[host as usize].timer_ns == now_ns {
                     self.hosts[host as usize].timer_ns = u64::MAX;
                     self.hosts[host as usize].endpoint.on_timeout(now_ns);
                     self.attend(host);
                 }
             }
-            Event::ServerTimer { host } => {
+            FluidEvent::ServerTimer { host } => {
                 if self.hosts[host as usize].server_timer_ns == now_ns {
                     self.hosts[host as usize].server_timer_ns = u64::MAX;
                     self.allocator.on_timeout(now_ns, host);
                     self.serve();
                 }
             }
-            Event::Round { flow, version } => {
+            FluidEvent::Round { flow, version } => {
                 if self.flows[flow as usize].version == version {
                     self.send_window(flow);
                 }
             }
-            Event::Drained { flow, version } => {
+            FluidEvent::Drained { flow, version } => {
                 let entry = &mut self.flows[flow as usize];
                 if entry.version == version {
                     entry.remaining_bytes = 0.0;
@@ -384,15 +384,15 @@ impl<A: Iterator<Item = Arrival>> FluidFabric<A> {
                     entry.version += 1;
                     let at_ns = now_ns + entry.round_trip_ns;
                     let version = entry.version;
-                    self.plan(at_ns, Event::Finished { flow, version });
+                    self.plan(at_ns, FluidEvent::Finished { flow, version });
                 }
             }
-            Event::Finished { flow, version } => {
+            FluidEvent::Finished { flow, version } => {
                 if self.flows[flow as usize].version == version {
                     self.finish(flow);
                 }
             }
-            Event::Reconnect { host } => {
+            FluidEvent::Reconnect { host } => {
                 let endpoint = &mut self.hosts[host as usize].endpoint;
                 self.allocator.connect(now_ns, host, endpoint)?;
                 self.attend(host);
@@ -407,7 +407,7 @@ impl<A: Iterator<Item = Arrival>> FluidFabric<A> {
         };
         self.next_arrival = self.arrivals.next();
         if let Some(next) = self.next_arrival {
-            self.plan(next.start_ns.max(self.now_ns), Event::Arrival);
+            self.plan(next.start_ns.max(self.now_ns), FluidEvent::Arrival);
         }
         let index = self
             .free_flows
@@ -426,7 +426,7 @@ impl<A: Iterator<Item = Arrival>> FluidFabric<A> {
             .flows
             .get(index as usize)
             .map_or(0, |old| old.version + 1);
-        let flow = Flow {
+        let flow = FluidFlow {
             src: arrival.src,
             id,
             bytes: arrival.bytes,
@@ -449,7 +449,7 @@ impl<A: Iterator<Item = Arrival>> FluidFabric<A> {
         self.attend(arrival.src);
     }
 
-    fn round_trip_ns(&self, arrival: &Arrival) -> u64 {
+    fn round_trip_ns(&self, arrival: &FlowletArrival) -> u64 {
         let path = self.topology.path(
             HostId(arrival.src),
             HostId(arrival.dst),
@@ -487,7 +487,7 @@ impl<A: Iterator<Item = Arrival>> FluidFabric<A> {
         if done {
             self.plan(
                 now_ns + burst_ns + round_trip_ns,
-                Event::Finished {
+                FluidEvent::Finished {
                     flow: index,
                     version,
                 },
@@ -495,7 +495,7 @@ impl<A: Iterator<Item = Arrival>> FluidFabric<A> {
         } else {
             self.plan(
                 now_ns + burst_ns.max(round_trip_ns),
-                Event::Round {
+                FluidEvent::Round {
                     flow: index,
                     version,
                 },
@@ -522,7 +522,7 @@ impl<A: Iterator<Item = Arrival>> FluidFabric<A> {
             // Allocation withdrawn: the window again.
             (
                 now_ns,
-                Event::Round {
+                FluidEvent::Round {
                     flow: index,
                     version,
                 },
@@ -531,7 +531,7 @@ impl<A: Iterator<Item = Arrival>> FluidFabric<A> {
             let at_ns = now_ns + self.wire_ns(remaining, rate_bps);
             (
                 at_ns,
-                Event::Drained {
+                FluidEvent::Drained {
                     flow: index,
                     version,
                 },
@@ -567,7 +567,7 @@ impl<A: Iterator<Item = Arrival>> FluidFabric<A> {
         }
         if lost {
             let at_ns = now_ns + self.config.control.reconnect_ns;
-            self.plan(at_ns, Event::Reconnect { host });
+            self.plan(at_ns, FluidEvent::Reconnect { host });
         }
         let mut scratch = std::mem::take(&mut self.scratch);
         while self.hosts[host as usize]
@@ -583,7 +583,7 @@ impl<A: Iterator<Item = Arrival>> FluidFabric<A> {
             let at_ns = at_ns.max(now_ns + 1);
             if at_ns < entry.timer_ns {
                 entry.timer_ns = at_ns;
-                self.plan(at_ns, Event::HostTimer { host });
+                self.plan(at_ns, FluidEvent::HostTimer { host });
             }
         }
     }
@@ -614,7 +614,7 @@ impl<A: Iterator<Item = Arrival>> FluidFabric<A> {
             let entry = &mut self.hosts[host as usize];
             if at_ns < entry.server_timer_ns {
                 entry.server_timer_ns = at_ns;
-                self.plan(at_ns, Event::ServerTimer { host });
+                self.plan(at_ns, FluidEvent::ServerTimer { host });
             }
         }
         self.outbox = outbox;
@@ -622,7 +622,7 @@ impl<A: Iterator<Item = Arrival>> FluidFabric<A> {
         if !self.tick_planned && !self.allocator.is_settled() {
             self.tick_planned = true;
             let interval_ns = self.config.control.interval_ns;
-            self.plan((now_ns / interval_ns + 1) * interval_ns, Event::Tick);
+            self.plan((now_ns / interval_ns + 1) * interval_ns, FluidEvent::Tick);
         }
     }
 
@@ -668,9 +668,9 @@ impl<A: Iterator<Item = Arrival>> FluidFabric<A> {
             *busy_ns + way_ns + edge_ns
         };
         let event = if direction == 0 {
-            Event::ToAllocator { host, payload }
+            FluidEvent::ToAllocator { host, payload }
         } else {
-            Event::ToHost { host, payload }
+            FluidEvent::ToHost { host, payload }
         };
         self.plan(at_ns, event);
     }

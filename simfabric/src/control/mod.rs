@@ -193,7 +193,7 @@ pub enum ControlError {
 
 /// Bytes and datagrams, or TCP segments, in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Traffic {
+pub struct ControlTraffic {
     /// Datagrams.
     pub datagrams: u64,
     /// Their bytes, by [`datagram_wire_bytes`] or [`segment_wire_bytes`].
@@ -204,7 +204,7 @@ pub struct Traffic {
     pub bare_wire_bytes: u64,
 }
 
-impl Traffic {
+impl ControlTraffic {
     /// Notes a TCP segment of so many bytes on the link, `bare` if it only acknowledges.
     pub fn count_segment(&mut self, wire_bytes: u32, bare: bool) {
         self.datagrams += 1;

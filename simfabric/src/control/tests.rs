@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use ratewright_topology::{Topology, TwoTierClos};
 
-use super::fluid::{Arrival, FluidConfig, FluidFabric};
+use super::fluid::{FlowletArrival, FluidConfig, FluidFabric};
 use super::*;
 
 /// The paper's network: 9 racks of 16 servers under 4 spines (flowtune §5.3).
@@ -21,8 +21,8 @@ fn paper_topology() -> Arc<Topology> {
     )
 }
 
-fn arrival(start_ns: u64, src: u32, dst: u32, bytes: u64) -> Arrival {
-    Arrival {
+fn arrival(start_ns: u64, src: u32, dst: u32, bytes: u64) -> FlowletArrival {
+    FlowletArrival {
         start_ns,
         src,
         dst,
@@ -32,7 +32,7 @@ fn arrival(start_ns: u64, src: u32, dst: u32, bytes: u64) -> Arrival {
 }
 
 /// A deterministic crowd: a flowlet every `every_ns` between hosts that a small generator picks.
-fn crowd(every_ns: u64, until_ns: u64, bytes: u64) -> Vec<Arrival> {
+fn crowd(every_ns: u64, until_ns: u64, bytes: u64) -> Vec<FlowletArrival> {
     let mut state = 12_345u64;
     let mut draw = |below: u64| {
         state = state
@@ -45,7 +45,7 @@ fn crowd(every_ns: u64, until_ns: u64, bytes: u64) -> Vec<Arrival> {
             let src = draw(144) as u32;
             let dst = ((u64::from(src) + 1 + draw(143)) % 144) as u32;
             let bytes = bytes / 4 + draw(bytes * 3 / 2);
-            Arrival {
+            FlowletArrival {
                 path_hash: draw(1 << 32) as u32,
                 ..arrival(i * every_ns, src, dst, bytes)
             }
@@ -92,7 +92,7 @@ fn no_iteration_over_allocates_a_link() {
     assert!(totals.max_link_load <= 1.0 + 1e-9, "{totals:?}");
 }
 
-fn assert_views_equal<A: Iterator<Item = Arrival>>(fabric: &FluidFabric<A>) -> usize {
+fn assert_views_equal<A: Iterator<Item = FlowletArrival>>(fabric: &FluidFabric<A>) -> usize {
     let mut flows = 0;
     for host in 0..144 {
         let at_host = fabric.endpoint(host).view();

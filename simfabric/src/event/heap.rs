@@ -1,11 +1,11 @@
 //! A heap of four children per node over 16-byte entries: the four children are one cache line.
 
 /// Time in the upper half; sequence, index and kind in the lower.
-pub(super) type Entry = u128;
+pub(super) type PackedEvent = u128;
 
 /// Entries, the least first.
 #[derive(Debug, Default)]
-pub(super) struct Heap(Vec<Entry>);
+pub(super) struct Heap(Vec<PackedEvent>);
 
 impl Heap {
     pub(super) fn len(&self) -> usize {
@@ -13,11 +13,11 @@ impl Heap {
     }
 
     #[inline]
-    pub(super) fn first(&self) -> Option<Entry> {
+    pub(super) fn first(&self) -> Option<PackedEvent> {
         self.0.first().copied()
     }
 
-    pub(super) fn push(&mut self, entry: Entry) {
+    pub(super) fn push(&mut self, entry: PackedEvent) {
         let mut hole = self.0.len();
         self.0.push(entry);
         while hole > 0 {
@@ -31,7 +31,7 @@ impl Heap {
         self.0[hole] = entry;
     }
 
-    pub(super) fn pop(&mut self) -> Option<Entry> {
+    pub(super) fn pop(&mut self) -> Option<PackedEvent> {
         let last = self.0.pop()?;
         Some(match self.0.first_mut() {
             None => last,
@@ -43,7 +43,7 @@ impl Heap {
         })
     }
 
-    fn sift_down(&mut self, entry: Entry) {
+    fn sift_down(&mut self, entry: PackedEvent) {
         let heap = &mut self.0[..];
         let mut hole = 0;
         loop {

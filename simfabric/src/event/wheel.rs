@@ -1,6 +1,6 @@
 //! A wheel of buckets: what happens within the same 2^shift picoseconds is in one bucket, unsorted.
 
-use super::heap::Entry;
+use super::heap::PackedEvent;
 
 /// Buckets of the wheel: a word of 64 bits says which of 64 words of 64 bits are not 0, which say
 /// which buckets are not empty.
@@ -17,7 +17,7 @@ const ROOM: usize = 7;
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 struct Buffer {
-    entries: [Entry; ROOM],
+    entries: [PackedEvent; ROOM],
     len: u32,
     /// The buffer with the bucket's other entries.
     next: u32,
@@ -25,7 +25,7 @@ struct Buffer {
 
 impl Buffer {
     const EMPTY: Self = Self {
-        entries: [Entry::MAX; ROOM],
+        entries: [PackedEvent::MAX; ROOM],
         len: 0,
         next: NONE,
     };
@@ -33,7 +33,7 @@ impl Buffer {
 
 /// Puts two entries in order. No branch depends on which is first, which nothing could predict.
 #[inline(always)]
-fn order<const N: usize>(entries: &mut [Entry; N], pairs: &[(usize, usize)]) {
+fn order<const N: usize>(entries: &mut [PackedEvent; N], pairs: &[(usize, usize)]) {
     for &(i, j) in pairs {
         let (a, b) = (entries[i], entries[j]);
         let swap = b < a;
@@ -80,7 +80,7 @@ impl Wheel {
 
     /// Puts an entry into a bucket, which is named by its number since time 0.
     #[inline(always)]
-    pub(super) fn push(&mut self, bucket: u64, entry: Entry) {
+    pub(super) fn push(&mut self, bucket: u64, entry: PackedEvent) {
         let slot = (bucket % BUCKETS) as usize;
         if let Some(buffer) = self.buffers.get_mut(self.slots[slot] as usize)
             && let Some(place) = buffer.entries.get_mut(buffer.len as usize)
@@ -94,7 +94,7 @@ impl Wheel {
 
     /// Gives a bucket a buffer, or another one, for an entry.
     #[inline(never)]
-    fn open(&mut self, slot: usize, entry: Entry) {
+    fn open(&mut self, slot: usize, entry: PackedEvent) {
         let (first, next) = (self.spare, self.slots[slot]);
         let buffer = match self.buffers.get_mut(first as usize) {
             Some(buffer) => {
@@ -149,12 +149,12 @@ impl Wheel {
     }
 
     /// Moves a bucket's entries to the end of a list, in any order.
-    pub(super) fn drain(&mut self, bucket: u64, into: &mut Vec<Entry>) {
+    pub(super) fn drain(&mut self, bucket: u64, into: &mut Vec<PackedEvent>) {
         let first = self.close(bucket);
         self.drain_from(first, into);
     }
 
-    fn drain_from(&mut self, mut first: u32, into: &mut Vec<Entry>) {
+    fn drain_from(&mut self, mut first: u32, into: &mut Vec<PackedEvent>) {
         while let Some(buffer) = self.buffers.get(first as usize) {
             into.extend_from_slice(&buffer.entries[..buffer.len as usize]);
             let next = buffer.next;
@@ -164,7 +164,7 @@ impl Wheel {
     }
 
     /// Moves a bucket's entries to the end of a list, in order.
-    pub(super) fn take(&mut self, bucket: u64, into: &mut Vec<Entry>) {
+    pub(super) fn take(&mut self, bucket: u64, into: &mut Vec<PackedEvent>) {
         let first = self.close(bucket);
         let sorted = into.len();
         if let Some(Buffer {
@@ -237,7 +237,8 @@ mod tests {
             (0..len).for_each(|i| wheel.push(5, (bits >> i & 1).into()));
             let mut taken = Vec::new();
             wheel.take(5, &mut taken);
-            let expected: Vec<Entry> = (0..len).map(|i| u128::from(i >= len - ones)).collect();
+            let expected: Vec<PackedEvent> =
+                (0..len).map(|i| u128::from(i >= len - ones)).collect();
             assert_eq!(taken, expected);
         }
     }

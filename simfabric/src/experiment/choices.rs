@@ -6,7 +6,7 @@ use ratewright_allocator::engine::StepRule;
 
 use crate::control::Carrier;
 use crate::net::Framing;
-use crate::net::queue::Limit;
+use crate::net::queue::QueueLimit;
 use crate::time::Span;
 use crate::transport::ideal::Objective;
 use crate::workload::sizes::{NAMES, SizeDistribution, SizeError};
@@ -80,7 +80,7 @@ pub struct Choices {
     /// Packets in the NIC from which on a host holds its TCP flows back.
     pub nic_limit_packets: u32,
     /// What queues hold.
-    pub buffer: Limit,
+    pub buffer: QueueLimit,
     /// Hosts' queues with pFabric.
     pub pfabric_nic: PFabricNic,
     /// Flows begin with TCP's exchange of SYN and SYN-ACK.
@@ -145,7 +145,7 @@ impl Default for Choices {
             framing: NS2,
             nic_of_scheme: true,
             nic_limit_packets: u32::MAX,
-            buffer: Limit::Packets(1_000),
+            buffer: QueueLimit::Packets(1_000),
             pfabric_nic: PFabricNic::Priority,
             handshake: false,
             tcp_window_packets: 10,
@@ -394,7 +394,7 @@ impl Choices {
             "nic" => self.nic_of_scheme = one_of(value, [("fifo", false), ("scheme", true)])?,
             "nic-limit" if value == "none" => self.nic_limit_packets = u32::MAX,
             "nic-limit" => self.nic_limit_packets = above_zero(value)?,
-            "buffer" => self.buffer = Limit::Packets(above_zero(value)?),
+            "buffer" => self.buffer = QueueLimit::Packets(above_zero(value)?),
             "pfabric-nic" => {
                 let names = [
                     ("priority", PFabricNic::Priority),

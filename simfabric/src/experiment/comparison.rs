@@ -15,10 +15,10 @@ use super::monitor::MONITOR;
 use super::schemes::{Scheme, Visitor};
 use super::{ExperimentError, Settings, scene};
 use crate::net::FabricConfig;
-use crate::records::Records;
 use crate::report::classes::{CLASSES, class_of};
 use crate::report::ideal;
 use crate::report::stats::quantile;
+use crate::results::RunResults;
 use crate::run::{Config, Sim};
 use crate::time::Time;
 use crate::transport::Transport;
@@ -104,9 +104,9 @@ impl Visitor for Run<'_> {
         let mut sim = Sim::new(config, self.topology.clone(), flows, transport)?;
         // Queues and drops while flowlets start; completion times to the end.
         MONITOR.run_until(&mut sim, last)?;
-        let during = sim.records();
+        let during = sim.results();
         MONITOR.run_until(&mut sim, end)?;
-        let records = sim.records();
+        let records = sim.results();
         records.conservation?;
         self.sample(&fabric, warm_up, last, &during, &records)
     }
@@ -118,8 +118,8 @@ impl Run<'_> {
         fabric: &FabricConfig,
         warm_up: Time,
         last: Time,
-        during: &Records,
-        records: &Records,
+        during: &RunResults,
+        records: &RunResults,
     ) -> Result<Sample, ExperimentError> {
         let mut slowdowns: [Vec<f64>; 5] = Default::default();
         let mut unfinished = 0;
@@ -182,7 +182,7 @@ impl Run<'_> {
 /// on the way, and that of the sender's NIC if it is to be counted.
 fn queueing_p99_us(
     topology: &Topology,
-    records: &Records,
+    records: &RunResults,
     fabric: &FabricConfig,
     queues: PathQueues,
 ) -> [f64; 2] {

@@ -20,8 +20,8 @@ use super::choices::{Choices, Counting};
 use super::monitor::MONITOR;
 use super::{ExperimentError, scene};
 use crate::control::allocator::AllocatorCounts;
-use crate::control::fluid::{Arrival, FluidConfig, FluidFabric};
-use crate::control::{ETHERNET_BYTES, PREAMBLE_AND_GAP_BYTES, Traffic};
+use crate::control::fluid::{FlowletArrival, FluidConfig, FluidFabric};
+use crate::control::{ControlTraffic, ETHERNET_BYTES, PREAMBLE_AND_GAP_BYTES};
 use crate::run::{Config, Sim};
 use crate::time::{Span, Time};
 use crate::transport::flowtune::{Flowtune, FlowtuneConfig};
@@ -148,8 +148,8 @@ pub fn flows(case: &Case) -> Result<impl Iterator<Item = FlowSpec> + use<>, Expe
 
 #[derive(Clone, Copy)]
 struct Counted {
-    to: Traffic,
-    from: Traffic,
+    to: ControlTraffic,
+    from: ControlTraffic,
     counts: AllocatorCounts,
     started: u64,
     active_per_iteration: f64,
@@ -163,7 +163,7 @@ fn percent(hosts: u32, span: Span, bytes: u64) -> f64 {
 }
 
 /// Without Ethernet: every datagram is longer than the minimum frame's padding.
-fn ip_bytes(total: &Traffic) -> u64 {
+fn ip_bytes(total: &ControlTraffic) -> u64 {
     total.wire_bytes - u64::from(ETHERNET_BYTES + PREAMBLE_AND_GAP_BYTES) * total.datagrams
 }
 
@@ -223,7 +223,7 @@ fn sample(case: &Case, counted: &Counted) -> Sample {
 pub fn fluid(case: &Case) -> Result<Sample, ExperimentError> {
     let topology = Arc::new(scene::topology(case.racks)?);
     let hosts = case.racks * scene::HOSTS_PER_RACK;
-    let arrivals = flows(case)?.map(|flow| Arrival {
+    let arrivals = flows(case)?.map(|flow| FlowletArrival {
         start_ns: flow.start.as_ns(),
         src: flow.src.0,
         dst: flow.dst.0,
@@ -302,7 +302,7 @@ pub fn packet_level(case: &Case) -> Result<Sample, ExperimentError> {
     }
     let counted = count(&mut sim, (from, case.end))?;
     growth.push(part(hosts, (from, case.end), &counted));
-    sim.records().conservation?;
+    sim.results().conservation?;
     Ok(Sample {
         growth,
         ..sample(case, &counted)

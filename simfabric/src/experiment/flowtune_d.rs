@@ -70,7 +70,7 @@ impl Visitor for FiveFlows<'_> {
         };
         let mut sim = Sim::new(config, self.topology.clone(), flows, transport)?;
         MONITOR.run_until(&mut sim, Time::ZERO + DURATION)?;
-        let records = sim.records();
+        let records = sim.results();
         records.conservation?;
         let delivered = records.series.map(|series| series.delivered_bytes);
         Ok(Panelled {

@@ -90,7 +90,7 @@ pub enum ExperimentError {
     Path(#[from] ratewright_topology::PathError),
     /// The run lost or made packets: a defect.
     #[error("a run that does not add up: {0}")]
-    Conservation(#[from] crate::records::ConservationError),
+    Conservation(#[from] crate::results::ConservationError),
     /// Somebody asked for it: see [`monitor`].
     #[error("stopped before the end")]
     Stopped,

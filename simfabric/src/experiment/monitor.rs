@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use super::ExperimentError;
-use crate::run::{Ended, Sim};
+use crate::run::{EndReason, Sim};
 use crate::time::{Span, Time};
 use crate::transport::Transport;
 use crate::workload::Arrivals;
@@ -99,7 +99,7 @@ impl Monitor {
                 ControlFlow::Continue(())
             }
         })?;
-        if ended == Ended::Stopped {
+        if ended == EndReason::Stopped {
             return Err(ExperimentError::Stopped);
         }
         self.packet_hops

@@ -14,7 +14,7 @@ use ratewright_topology::Topology;
 use super::choices::{Choices, PFabricNic};
 use super::{ExperimentError, scene};
 use crate::control::{ControlConfig, ControlError};
-use crate::net::queue::{CodelConfig, Limit, XcpConfig};
+use crate::net::queue::{CodelConfig, QueueLimit, XcpConfig};
 use crate::net::{FabricConfig, QueueConfig};
 use crate::transport::Transport;
 use crate::transport::flowtune::{Flowtune, FlowtuneConfig};
@@ -90,14 +90,14 @@ impl Scheme {
             Self::Flowtune | Self::Ideal => None,
             Self::Dctcp => {
                 let mark = |packets| QueueConfig::EcnThreshold {
-                    mark_at: Limit::Packets(packets),
+                    mark_at: QueueLimit::Packets(packets),
                     limit,
                 };
                 let (edge, core) = (choices.mark_packets, choices.core_marks);
                 Some((mark(edge), mark(edge.saturating_mul(core))))
             }
             Self::PFabric => both(QueueConfig::PFabric {
-                limit: Limit::Bytes(choices.pfabric_buffer_bytes),
+                limit: QueueLimit::Bytes(choices.pfabric_buffer_bytes),
             }),
             Self::SfqCodel => both(QueueConfig::SfqCodel {
                 control: CodelConfig {
@@ -135,7 +135,7 @@ impl Scheme {
             fabric.core = core;
         }
         if self == Self::PFabric {
-            let limit = Limit::Bytes(choices.pfabric_buffer_bytes);
+            let limit = QueueLimit::Bytes(choices.pfabric_buffer_bytes);
             match choices.pfabric_nic {
                 // What a time-out sends again while it still waits here would fill any other queue.
                 PFabricNic::Fifo => {
@@ -146,7 +146,7 @@ impl Scheme {
                 PFabricNic::Short => fabric.nic = QueueConfig::DropTail { limit },
                 PFabricNic::Priority if !choices.nic_of_scheme => {
                     fabric.nic = QueueConfig::PFabric {
-                        limit: Limit::Unlimited,
+                        limit: QueueLimit::Unlimited,
                     };
                 }
                 PFabricNic::Priority => {}

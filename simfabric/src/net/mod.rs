@@ -10,7 +10,7 @@
 //! |---|---|---|
 //! | priority flow control | [`Change::Pause`](crate::run::Change::Pause), [`port::Port::is_paused`] | lossless classes |
 //! | in-band telemetry | [`Extension::Int`](crate::Extension::Int), which a discipline fills in as packets leave | HPCC on data, FNCC on acknowledgements |
-//! | rewriting acknowledgements | [`queue::QueueContext::shared`]: a discipline is handed acknowledgements ([`Kind::Ack`](crate::packet::Kind::Ack)) like all packets, and may change flags, fields and extension of each in place, as [`queue::xcp`] does with data | FNCC, which writes telemetry into them; RPM, which echoes marks in them ([`Flags::ECE`](crate::packet::Flags::ECE)) before the receiver does |
+//! | rewriting acknowledgements | [`queue::QueueContext::shared`]: a discipline is handed acknowledgements ([`PacketKind::Ack`](crate::packet::PacketKind::Ack)) like all packets, and may change flags, fields and extension of each in place, as [`queue::xcp`] does with data | FNCC, which writes telemetry into them; RPM, which echoes marks in them ([`Flags::ECE`](crate::packet::Flags::ECE)) before the receiver does |
 //!
 //! A discipline knows its own port. What FNCC and RPM write into an acknowledgement comes from the port that
 //! its data left by, which is the other direction of the link that the acknowledgement came by. `Core::port_event`
@@ -28,7 +28,7 @@ use ratewright_topology::{Node, Topology};
 
 use crate::time::Span;
 use buffer::{Pool, SharedBuffer};
-use port::{Far, MIN_RATE_BPS, Port};
+use port::{FarEnd, MIN_RATE_BPS, Port};
 pub use queue::QueueConfig;
 use route::Routes;
 pub use route::Spreading;
@@ -221,7 +221,7 @@ impl Fabric {
             .map(|shared| vec![Pool::new(shared); topology.switches().len()])
             .unwrap_or_default();
         let port =
-            |rate_bps: u64, delay: Span, owner: Option<u32>, far: Far, queue: &QueueConfig| {
+            |rate_bps: u64, delay: Span, owner: Option<u32>, far: FarEnd, queue: &QueueConfig| {
                 if rate_bps < MIN_RATE_BPS {
                     return Err(FabricError::TooSlow { rate_bps });
                 }
@@ -242,22 +242,22 @@ impl Fabric {
                 let (owner, far, queue, delay) = match (link.from, link.to) {
                     (Node::Host(_), Node::Switch(s)) => (
                         None,
-                        Far::Switch(s.0),
+                        FarEnd::Switch(s.0),
                         &config.nic,
                         delay + config.host_delay,
                     ),
                     (Node::Switch(s), Node::Host(h)) => (
                         Some(s.0),
-                        Far::Host(h.0),
+                        FarEnd::Host(h.0),
                         &config.edge,
                         delay + config.host_delay,
                     ),
                     (Node::Switch(s), Node::Switch(to)) => {
-                        (Some(s.0), Far::Switch(to.0), &config.core, delay)
+                        (Some(s.0), FarEnd::Switch(to.0), &config.core, delay)
                     }
                     (Node::Host(_), Node::Host(h)) => (
                         None,
-                        Far::Host(h.0),
+                        FarEnd::Host(h.0),
                         &config.nic,
                         delay + config.host_delay * 2,
                     ),
@@ -275,14 +275,14 @@ impl Fabric {
                     links.rate_bps,
                     delay,
                     None,
-                    Far::Switch(*switch),
+                    FarEnd::Switch(*switch),
                     &config.nic,
                 )?);
                 ports.push(port(
                     links.rate_bps,
                     delay,
                     Some(*switch),
-                    Far::Host(node),
+                    FarEnd::Host(node),
                     &config.core,
                 )?);
             }

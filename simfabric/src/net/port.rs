@@ -20,18 +20,18 @@ mod sending;
 
 use std::num::NonZeroU32;
 
-use self::sending::{Sending, Serialiser};
-use crate::flow::Count;
+use self::sending::{SendingEnd, Serialiser};
+use crate::cache::prefetch;
+use crate::flow::PacketCount;
 use crate::net::buffer::Pool;
-use crate::net::queue::{Discipline, Queue, Shared};
+use crate::net::queue::{Discipline, Queue, SharedState};
 use crate::net::stats::PortStats;
 use crate::packet::{PacketId, PacketSlab};
-use crate::prefetch::fetch;
 use crate::time::{Span, Time};
 
 /// Where a wire ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Far {
+pub enum FarEnd {
     /// At a switch.
     Switch(u32),
     /// At a host, or at the allocator.
@@ -78,9 +78,9 @@ struct Wire {
     /// Whether the wire ends in another region than it begins in.
     crosses: bool,
     /// Where the wire ends.
-    far: Far,
+    far: FarEnd,
     /// Packets that reached the far end.
-    arrived: Count,
+    arrived: PacketCount,
     /// The buffer that the queue draws on: one more than its index. Departures of such a port
     /// have events of their own, because other ports depend on them.
     pool: Option<NonZeroU32>,
@@ -128,7 +128,7 @@ macro_rules! with_sending {
         };
         match queue {
             Queue::EcnThreshold(queue) => {
-                let mut $sending = Sending {
+                let mut $sending = SendingEnd {
                     serialiser,
                     wire,
                     queue,
@@ -138,7 +138,7 @@ macro_rules! with_sending {
                 $body
             }
             queue => {
-                let mut $sending = Sending {
+                let mut $sending = SendingEnd {
                     serialiser,
                     wire,
                     queue,
@@ -154,7 +154,7 @@ macro_rules! with_sending {
 impl Port {
     /// An idle port.
     #[must_use]
-    pub fn new(rate_bps: u64, delay: Span, far: Far, queue: Queue) -> Self {
+    pub fn new(rate_bps: u64, delay: Span, far: FarEnd, queue: Queue) -> Self {
         Self {
             wire: Wire {
                 head_at: Time::MAX,
@@ -162,7 +162,7 @@ impl Port {
                 region: 0,
                 crosses: false,
                 far,
-                arrived: Count::default(),
+                arrived: PacketCount::default(),
                 pool: None,
                 rate_bps,
             },
@@ -172,7 +172,7 @@ impl Port {
                 delay,
                 wire_tail: PacketId::NONE,
                 waiting: 0,
-                passed: Count::default(),
+                passed: PacketCount::default(),
                 open: queue.is_transparent(),
                 scheduled: false,
                 departure_scheduled: false,
@@ -206,7 +206,7 @@ impl Port {
     /// Where the wire ends.
     #[inline]
     #[must_use]
-    pub fn far(&self) -> Far {
+    pub fn far(&self) -> FarEnd {
         self.wire.far
     }
 
@@ -260,14 +260,14 @@ impl Port {
 
     /// Lets everything depart that departs until now.
     #[inline]
-    pub(crate) fn advance(&mut self, now: Time, shared: &mut Shared, pools: &mut [Pool]) {
+    pub(crate) fn advance(&mut self, now: Time, shared: &mut SharedState, pools: &mut [Pool]) {
         if self.serialiser.is_due(now) {
             self.depart_until(now, shared, pools);
         }
     }
 
     #[inline(never)]
-    fn depart_until(&mut self, now: Time, shared: &mut Shared, pools: &mut [Pool]) {
+    fn depart_until(&mut self, now: Time, shared: &mut SharedState, pools: &mut [Pool]) {
         with_sending!(self, pools, |sending| sending.depart_until(now, shared));
     }
 
@@ -277,7 +277,7 @@ impl Port {
         &mut self,
         now: Time,
         id: PacketId,
-        shared: &mut Shared,
+        shared: &mut SharedState,
         pools: &mut [Pool],
     ) {
         if self.serialiser.lets_pass(now) {
@@ -293,7 +293,7 @@ impl Port {
     pub(crate) fn backlog_bytes(
         &mut self,
         now: Time,
-        shared: &mut Shared,
+        shared: &mut SharedState,
         pools: &mut [Pool],
     ) -> u64 {
         self.advance(now, shared, pools);
@@ -342,21 +342,21 @@ impl Port {
     /// Fetches what a packet touches of the port that it goes on to, into the cache.
     #[inline]
     pub(crate) fn prefetch(&self) {
-        fetch::<_, 1>(&self.serialiser);
-        fetch::<_, 1>(&self.queue);
-        fetch::<_, 2>(&self.stats);
+        prefetch::<_, 1>(&self.serialiser);
+        prefetch::<_, 1>(&self.queue);
+        prefetch::<_, 2>(&self.stats);
     }
 
     /// Fetches what a packet touches of the port that it arrives from.
     #[inline]
     pub(crate) fn prefetch_wire(&self) {
-        fetch::<_, 1>(&self.wire);
+        prefetch::<_, 1>(&self.wire);
     }
 
     /// Fetches all of the port.
     #[inline]
     pub(crate) fn prefetch_all(&self) {
-        fetch::<Self, { size_of::<Self>() / 64 }>(self);
+        prefetch::<Self, { size_of::<Self>() / 64 }>(self);
     }
 
     /// Fetches the packets that the port's next event touches, into the cache.
@@ -404,7 +404,13 @@ impl Port {
 
     /// Fails or repairs the link; the port has been [advanced](Self::advance). What waits or is on
     /// the wire of a link that fails is lost.
-    pub(crate) fn set_up(&mut self, now: Time, up: bool, shared: &mut Shared, pools: &mut [Pool]) {
+    pub(crate) fn set_up(
+        &mut self,
+        now: Time,
+        up: bool,
+        shared: &mut SharedState,
+        pools: &mut [Pool],
+    ) {
         let failed = self.serialiser.up && !up;
         self.serialiser.up = up;
         self.review_opening();
@@ -429,7 +435,10 @@ impl Port {
     }
 
     /// The packets on the wire, first to arrive first.
-    pub(crate) fn wire<'a>(&self, shared: &'a Shared) -> impl Iterator<Item = PacketId> + use<'a> {
+    pub(crate) fn wire<'a>(
+        &self,
+        shared: &'a SharedState,
+    ) -> impl Iterator<Item = PacketId> + use<'a> {
         let some = |id: PacketId| id.is_some().then_some(id);
         std::iter::successors(some(self.wire.head), move |id| {
             some(shared.packets[*id].next)
@@ -458,7 +467,7 @@ impl Port {
 
     /// Packets that reached the far end.
     #[must_use]
-    pub fn arrived(&self) -> Count {
+    pub fn arrived(&self) -> PacketCount {
         self.wire.arrived
     }
 

@@ -10,7 +10,7 @@
 
 use ratewright_topology::{Node, Topology};
 
-use crate::net::port::{Far, Port};
+use crate::net::port::{FarEnd, Port};
 use crate::net::{FabricConfig, QueueConfig, Spreading, top_switches};
 use crate::time::Span;
 
@@ -130,8 +130,8 @@ impl Regions {
         }
         for (port, regions) in ports.iter_mut().zip(regions) {
             let region = match port.far() {
-                Far::Host(host) => self.of_host[host as usize],
-                Far::Switch(switch) => self.of_switch[switch as usize],
+                FarEnd::Host(host) => self.of_host[host as usize],
+                FarEnd::Switch(switch) => self.of_switch[switch as usize],
             };
             port.set_region(region, regions > 1);
         }

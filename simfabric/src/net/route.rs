@@ -13,7 +13,7 @@ use rand::RngExt as _;
 use ratewright_topology::{Direction, HostId, Node, PathChoice, Topology};
 
 use crate::SimRng;
-use crate::prefetch::fetch;
+use crate::cache::prefetch;
 
 /// How switches choose among equal paths.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -66,7 +66,7 @@ impl NextHops {
 
     /// Which port a packet takes, by its hash.
     #[inline]
-    fn choose(self, hop: Hop) -> u32 {
+    fn choose(self, hop: RouteKey) -> u32 {
         if self.mask == DIVIDES {
             return self.first + hop.hash / u32::from(self.divide) % u32::from(self.count);
         }
@@ -77,7 +77,7 @@ impl NextHops {
 
 /// What a switch looks at.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Hop {
+pub(crate) struct RouteKey {
     pub(crate) src: HostId,
     pub(crate) dst: HostId,
     pub(crate) hash: u32,
@@ -242,7 +242,7 @@ impl Routes {
         topology: &Topology,
         rng: &mut SimRng,
         switch: u32,
-        hop: Hop,
+        hop: RouteKey,
     ) -> Option<u32> {
         if !topology.is_whole() {
             return self.next_degraded(topology, rng, switch, hop);
@@ -260,7 +260,7 @@ impl Routes {
     /// The port by which a switch will send a packet on, where that is not random and nothing is down: a
     /// hint, to fetch it in time.
     #[inline]
-    pub(crate) fn likely(&self, topology: &Topology, switch: u32, hop: Hop) -> Option<u32> {
+    pub(crate) fn likely(&self, topology: &Topology, switch: u32, hop: RouteKey) -> Option<u32> {
         if !topology.is_whole() {
             return None;
         }
@@ -277,7 +277,7 @@ impl Routes {
         let rack = self.rack_of[dst.index()];
         let entry = switch as usize * self.columns + rack as usize;
         if let Some(entry) = self.table.get(entry) {
-            fetch::<u16, 1>(entry);
+            prefetch::<u16, 1>(entry);
         }
     }
 
@@ -294,7 +294,7 @@ impl Routes {
         topology: &Topology,
         rng: &mut SimRng,
         switch: u32,
-        hop: Hop,
+        hop: RouteKey,
     ) -> Option<u32> {
         let hash = match self.spreading {
             Spreading::Flow => hop.hash,
@@ -355,7 +355,7 @@ impl Routes {
 
     /// The port by which a host, or the allocator, sends a packet.
     #[inline]
-    pub(crate) fn first(&self, topology: &Topology, host: HostId, hop: Hop) -> Option<u32> {
+    pub(crate) fn first(&self, topology: &Topology, host: HostId, hop: RouteKey) -> Option<u32> {
         if let Some(port) = self.up_port.get(host.index()) {
             return Some(*port);
         }

@@ -1,6 +1,6 @@
 //! What a port counts.
 
-use crate::flow::Count;
+use crate::flow::PacketCount;
 use crate::net::queue::DropReason;
 use crate::time::{Span, Time};
 
@@ -43,9 +43,9 @@ impl Histogram {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Losses {
     /// Packets that the queue dropped, on arrival or later.
-    pub dropped: Count,
+    pub dropped: PacketCount,
     /// Packets that were on the wire when the link failed.
-    pub lost: Count,
+    pub lost: PacketCount,
     /// All drops and losses by [`DropReason`].
     pub by_reason: [u64; 4],
 }
@@ -70,9 +70,9 @@ pub struct PortStats {
     /// The most packets that waited.
     pub max_packets: u32,
     /// Packets that came to the port.
-    pub offered: Count,
+    pub offered: PacketCount,
     /// Packets that the port sent.
-    pub sent: Count,
+    pub sent: PacketCount,
     /// Packets that the queue marked.
     pub marks: u64,
     /// When counting began.

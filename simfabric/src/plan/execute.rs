@@ -6,16 +6,16 @@ use std::sync::Arc;
 use super::{Contender, Plan, Scheme};
 use crate::control::ControlError;
 use crate::net::{FabricConfig, FabricError};
-use crate::records::{ConservationError, Records};
 use crate::report::summary::{Outcome, Scene};
-use crate::run::{Ended, Progress};
+use crate::results::{ConservationError, RunResults};
+use crate::run::{EndReason, Progress};
 use crate::transport::Transport;
 use crate::transport::constant::ConstantRate;
 use crate::transport::flowtune::Flowtune;
 use crate::transport::ideal::Ideal;
 use crate::transport::tcp::Tcp;
 use crate::transport::tcp::congestion::{Cubic, Dctcp, NewReno, PFabric, Xcp};
-use crate::transport::window::FixedWindow;
+use crate::transport::window::ConstantWindow;
 use crate::workload::TraceError;
 use crate::{Config, Sim};
 
@@ -42,7 +42,7 @@ pub struct Executed {
     /// For the summary.
     pub outcome: Outcome,
     /// Everything.
-    pub records: Records,
+    pub records: RunResults,
 }
 
 impl Plan {
@@ -77,7 +77,7 @@ impl Plan {
                 self.run_with(fabric, ConstantRate::new(rate_bps), progress)
             }
             Scheme::FixedWindow { packets } => {
-                self.run_with(fabric, FixedWindow::new(packets), progress)
+                self.run_with(fabric, ConstantWindow::new(packets), progress)
             }
             Scheme::NewReno(config) => self.run_with(fabric, Tcp::<NewReno>::new(config), progress),
             Scheme::Cubic(config) => self.run_with(fabric, Tcp::<Cubic>::new(config), progress),
@@ -105,26 +105,26 @@ impl Plan {
             ..Config::default()
         };
         let mut sim = Sim::new(config, self.topology.clone(), self.flows()?, transport)?;
-        let mut ended = Ended::TimeUp;
+        let mut ended = EndReason::TimeUp;
         let mut before = Vec::new();
         if self.warm_up > crate::Time::ZERO {
             ended = sim.run_with(self.warm_up, &mut progress)?;
             before = sim
-                .records()
+                .results()
                 .flows
                 .iter()
                 .map(|f| f.delivered_bytes)
                 .collect();
         }
-        if ended != Ended::Stopped {
+        if ended != EndReason::Stopped {
             ended = sim.run_with(self.end, &mut progress)?;
         }
-        let records = sim.records();
+        let records = sim.results();
         records.conservation?;
         let ended = match ended {
-            Ended::Idle => "complete",
-            Ended::TimeUp => "time-up",
-            Ended::Stopped => "stopped",
+            EndReason::Idle => "complete",
+            EndReason::TimeUp => "time-up",
+            EndReason::Stopped => "stopped",
         };
         let scene = Scene {
             topology: &self.topology,

@@ -29,7 +29,7 @@ pub use topology::KINDS as TOPOLOGIES;
 pub use workload::KINDS as WORKLOADS;
 
 use crate::net::FabricConfig;
-use crate::workload::{Flows, Merge, TraceError};
+use crate::workload::{FlowStream, Merge, TraceError};
 use crate::{Framing, Span, Time};
 use source::{Source, Table};
 use values::Delay;
@@ -138,8 +138,8 @@ impl Plan {
     ///
     /// # Errors
     /// If a trace file has changed since the plan was read.
-    pub fn flows(&self) -> Result<Flows, TraceError> {
-        let sources: Result<Vec<Flows>, TraceError> = self
+    pub fn flows(&self) -> Result<FlowStream, TraceError> {
+        let sources: Result<Vec<FlowStream>, TraceError> = self
             .workloads
             .iter()
             .map(workload::Workload::flows)

@@ -8,7 +8,7 @@ use toml::Spanned;
 use super::source::{self, PlanError, Source, Table};
 use super::values::Delay;
 use crate::QueueConfig;
-use crate::net::queue::{CodelConfig, Limit, RedConfig, XcpConfig};
+use crate::net::queue::{CodelConfig, QueueLimit, RedConfig, XcpConfig};
 
 /// The values of `discipline`.
 pub const DISCIPLINES: [&str; 8] = [
@@ -106,11 +106,11 @@ fn length(
     source: &Source<'_>,
     packets: Option<Spanned<u32>>,
     bytes: Option<Spanned<u64>>,
-) -> Result<Option<Limit>, PlanError> {
+) -> Result<Option<QueueLimit>, PlanError> {
     match (packets, bytes) {
         (None, None) => Ok(None),
-        (Some(p), None) if *p.get_ref() > 0 => Ok(Some(Limit::Packets(*p.get_ref()))),
-        (None, Some(b)) if *b.get_ref() > 0 => Ok(Some(Limit::Bytes(*b.get_ref()))),
+        (Some(p), None) if *p.get_ref() > 0 => Ok(Some(QueueLimit::Packets(*p.get_ref()))),
+        (None, Some(b)) if *b.get_ref() > 0 => Ok(Some(QueueLimit::Bytes(*b.get_ref()))),
         (Some(p), None) => Err(source.error(Some(p.span()), "a queue's length must not be 0")),
         (None, Some(b)) => Err(source.error(Some(b.span()), "a queue's length must not be 0")),
         (Some(_), Some(b)) => {
@@ -126,12 +126,12 @@ fn limit(
     packets: Option<Spanned<u32>>,
     bytes: Option<Spanned<u64>>,
     packet_bytes: u16,
-) -> Result<Option<Limit>, PlanError> {
+) -> Result<Option<QueueLimit>, PlanError> {
     let span = bytes.as_ref().map(Spanned::span);
     let limit = length(source, packets, bytes)?;
     match limit {
-        Some(Limit::Bytes(bytes)) => holds_a_packet(source, span, bytes, packet_bytes)?,
-        Some(Limit::Packets(_) | Limit::Unlimited) | None => {}
+        Some(QueueLimit::Bytes(bytes)) => holds_a_packet(source, span, bytes, packet_bytes)?,
+        Some(QueueLimit::Packets(_) | QueueLimit::Unlimited) | None => {}
     }
     Ok(limit)
 }
@@ -228,7 +228,7 @@ pub(super) fn read<'a>(
                 Some(limit) => limit,
                 None => {
                     holds_a_packet(source, Some(span), PFABRIC_BYTES, packet_bytes)?;
-                    Limit::Bytes(PFABRIC_BYTES)
+                    QueueLimit::Bytes(PFABRIC_BYTES)
                 }
             };
             return Ok(QueueConfig::PFabric { limit });

@@ -9,8 +9,8 @@ use super::source::{PlanError, Source, Table};
 use super::topology::Network;
 use super::values::Delay;
 use crate::workload::{
-    AllToAll, Flows, Incast, Permutation, Poisson, PoissonError, Rounds, SizeDistribution,
-    Staggered, Trace,
+    AllToAll, FlowStream, FlowTrace, Incast, Permutation, Poisson, PoissonError, Rounds,
+    SizeDistribution, Staggered,
 };
 use crate::{FlowSpec, HostId, Span, Time};
 
@@ -39,7 +39,7 @@ pub(super) enum Workload {
 
 impl Workload {
     /// Its flows from the beginning.
-    pub(super) fn flows(&self) -> Result<Flows, crate::workload::TraceError> {
+    pub(super) fn flows(&self) -> Result<FlowStream, crate::workload::TraceError> {
         Ok(match self {
             Self::Poisson(w) => Box::new(w.clone()),
             Self::Incast(w) => Box::new(w.clone()),
@@ -47,7 +47,7 @@ impl Workload {
             Self::Permutation(w) => Box::new(w.clone()),
             Self::Staggered(w) => Box::new(w.clone()),
             Self::List(flows) => Box::new(flows.clone().into_iter()),
-            Self::Trace(path, hosts) => Box::new(Trace::open(path, *hosts)?),
+            Self::Trace(path, hosts) => Box::new(FlowTrace::open(path, *hosts)?),
         })
     }
 }
@@ -392,7 +392,7 @@ pub(super) fn read<'a>(
             let path = source.path(t.file.get_ref());
             let wrong =
                 |e: crate::workload::TraceError| source.error(Some(t.file.span()), e.to_string());
-            Trace::open(&path, hosts).map_err(wrong)?;
+            FlowTrace::open(&path, hosts).map_err(wrong)?;
             Workload::Trace(path, hosts)
         }
     })

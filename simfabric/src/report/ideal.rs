@@ -57,7 +57,7 @@ mod tests {
     use crate::net::FabricConfig;
     use crate::transport::tcp::congestion::NewReno;
     use crate::transport::tcp::{Tcp, TcpConfig};
-    use crate::transport::window::FixedWindow;
+    use crate::transport::window::ConstantWindow;
     use crate::{Config, FlowSpec, Sim, Time};
     use ratewright_topology::TwoTierClos;
 
@@ -92,11 +92,11 @@ mod tests {
                         ..Config::default()
                     };
                     let flow = FlowSpec::new(pair.0, pair.1, bytes, Time::from_us(3));
-                    let window = FixedWindow::new(1_000_000);
+                    let window = ConstantWindow::new(1_000_000);
                     let mut sim =
                         Sim::new(config, topology.clone(), std::iter::once(flow), window).unwrap();
                     sim.run_until(Time::MAX).unwrap();
-                    let simulated = sim.records().flows[0].fct();
+                    let simulated = sim.results().flows[0].fct();
                     let ideal = completion_time(&topology, framing, host_delay, pair, bytes);
                     assert_eq!(
                         simulated,
@@ -131,7 +131,7 @@ mod tests {
             let tcp = Tcp::<NewReno>::new(tcp);
             let mut sim = Sim::new(config, topology.clone(), std::iter::once(flow), tcp).unwrap();
             sim.run_until(Time::from_ms(100)).unwrap();
-            sim.records().flows[0].fct().unwrap().as_ps()
+            sim.results().flows[0].fct().unwrap().as_ps()
         };
         let framing = FabricConfig::default().framing;
         let pair = (HostId(0), last);

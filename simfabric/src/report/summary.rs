@@ -7,7 +7,7 @@ use super::classes::{CLASSES, class_of};
 use super::commit::COMMIT;
 use super::ideal::completion_time;
 use super::stats::{jain, mean, quantile_sorted};
-use crate::records::Records;
+use crate::results::RunResults;
 use crate::{FlowSpec, Framing, Span, Time};
 use ratewright_topology::{LinkId, Topology};
 
@@ -132,7 +132,7 @@ pub struct Scene<'a> {
 impl Outcome {
     /// Of a run.
     #[must_use]
-    pub fn new(records: &Records, scene: &Scene<'_>, ended: &str) -> Self {
+    pub fn new(records: &RunResults, scene: &Scene<'_>, ended: &str) -> Self {
         let (warm_up, before) = (scene.warm_up, scene.before);
         let last = records.flows.iter().filter_map(|f| f.finished).max();
         let all_done = records.flows.iter().all(|f| f.finished.is_some());
@@ -181,7 +181,7 @@ impl Outcome {
     }
 }
 
-fn queue_length(records: &Records, measured: &[LinkId]) -> QueueLength {
+fn queue_length(records: &RunResults, measured: &[LinkId]) -> QueueLength {
     let ports = || measured.iter().filter_map(|l| records.ports.get(l.index()));
     let means: Vec<f64> = ports().map(|p| p.stats.mean_packets()).collect();
     let longest = ports().max_by(|a, b| a.stats.mean_packets().total_cmp(&b.stats.mean_packets()));
@@ -199,7 +199,7 @@ fn queue_length(records: &Records, measured: &[LinkId]) -> QueueLength {
     }
 }
 
-fn fct_by_class(records: &Records, scene: &Scene<'_>) -> IndexMap<String, Times> {
+fn fct_by_class(records: &RunResults, scene: &Scene<'_>) -> IndexMap<String, Times> {
     let mut classes: Vec<(Vec<f64>, Vec<f64>)> = vec![Default::default(); CLASSES.len()];
     for flow in &records.flows {
         if let Some(fct) = flow.fct()

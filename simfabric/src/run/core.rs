@@ -4,16 +4,16 @@ use ratewright_topology::{HostId, LinkId, Topology};
 
 use crate::event::{Event, MAX_INDEX};
 use crate::flow::FlowId;
-use crate::net::port::{Far, Port};
-use crate::net::queue::Shared;
+use crate::net::port::{FarEnd, Port};
+use crate::net::queue::SharedState;
 use crate::net::regions::Regions;
-use crate::net::route::Hop;
+use crate::net::route::RouteKey;
 use crate::net::{Fabric, Framing};
 use crate::packet::{Packet, PacketId};
-use crate::records::Series;
-use crate::run::agenda::Agenda;
-use crate::run::ahead::Ahead;
-use crate::run::timers::{Fired, TimerId, Timers};
+use crate::results::Series;
+use crate::run::prefetch::Prefetcher;
+use crate::run::scheduler::Scheduler;
+use crate::run::timers::{TimerId, TimerOutcome, Timers};
 use crate::time::Time;
 
 /// A change of the network during a run.
@@ -56,10 +56,10 @@ pub(crate) struct Core {
     pub(crate) now: Time,
     /// The latest time at which anything happened.
     pub(crate) latest: Time,
-    pub(crate) agenda: Agenda,
+    pub(crate) scheduler: Scheduler,
     /// The regions that take turns, if any do.
     pub(crate) regions: Option<Regions>,
-    pub(crate) shared: Shared,
+    pub(crate) shared: SharedState,
     pub(crate) fabric: Fabric,
     pub(crate) topology: Topology,
     pub(crate) timers: Timers,
@@ -69,16 +69,16 @@ pub(crate) struct Core {
     pub(crate) packet_hops: u64,
     pub(crate) completed: u64,
     /// Packets that a switch had no way for.
-    pub(crate) no_route: crate::flow::Count,
+    pub(crate) no_route: crate::flow::PacketCount,
     pub(crate) series: Option<Series>,
     /// For fetching ahead.
-    pub(crate) ahead: Ahead,
+    pub(crate) prefetcher: Prefetcher,
 }
 
 impl Core {
     /// The first port of a host, or of the allocator.
     pub(crate) fn nic(&self, host: HostId) -> &Port {
-        let hop = Hop {
+        let hop = RouteKey {
             src: host,
             dst: HostId(0),
             hash: 0,
@@ -100,7 +100,7 @@ impl Core {
             .progress_mut(packet.flow)
             .sent
             .add(packet.wire_bytes);
-        let hop = Hop {
+        let hop = RouteKey {
             src: host,
             dst: packet.dst,
             hash: packet.path_hash,
@@ -138,14 +138,14 @@ impl Core {
             && let Some(at) = port.next_event()
         {
             *port.scheduled() = true;
-            self.agenda.push(at, port.region(), Event::Port(index));
+            self.scheduler.push(at, port.region(), Event::Port(index));
         }
         if port.is_eager()
             && !*port.departure_scheduled()
             && let Some(at) = port.next_departure()
         {
             *port.departure_scheduled() = true;
-            self.agenda.push_here(at, Event::Departure(index));
+            self.scheduler.push_here(at, Event::Departure(index));
         }
     }
 
@@ -158,16 +158,16 @@ impl Core {
         let far = port.far();
         match port.next_arrival() {
             Some(at) if !port.is_eager() => {
-                self.agenda.push(at, port.region(), Event::Port(index));
+                self.scheduler.push(at, port.region(), Event::Port(index));
             }
             _ => self.refill_wire(index),
         }
         let id = arrived?;
         self.packet_hops += 1;
         match far {
-            Far::Switch(switch) => {
+            FarEnd::Switch(switch) => {
                 let packet = &self.shared.packets[id];
-                let hop = Hop {
+                let hop = RouteKey {
                     src: packet.src,
                     dst: packet.dst,
                     hash: packet.path_hash,
@@ -179,7 +179,7 @@ impl Core {
                 self.forward(next, id);
                 None
             }
-            Far::Host(host) => Some((HostId(host), id)),
+            FarEnd::Host(host) => Some((HostId(host), id)),
         }
     }
 
@@ -201,7 +201,7 @@ impl Core {
         // The queue of a port that comes from another region may know of less than has happened here, and
         // what reaches this end in the present window was sent before it.
         let known_until = if port.crosses() {
-            self.agenda.settled_until(self.now)
+            self.scheduler.settled_until(self.now)
         } else {
             self.now
         };
@@ -225,7 +225,7 @@ impl Core {
             "fewer than {MAX_INDEX} timers are pending"
         );
         if at < Time::MAX {
-            self.agenda.push_here(at, Event::Timer(id.index()));
+            self.scheduler.push_here(at, Event::Timer(id.index()));
         }
         id
     }
@@ -240,12 +240,12 @@ impl Core {
 
     pub(crate) fn timer_event(&mut self, index: u32) -> Option<u64> {
         match self.timers.fire(index, self.now) {
-            Fired::Token(token) => Some(token),
-            Fired::Later(at) => {
-                self.agenda.push_here(at, Event::Timer(index));
+            TimerOutcome::Token(token) => Some(token),
+            TimerOutcome::Later(at) => {
+                self.scheduler.push_here(at, Event::Timer(index));
                 None
             }
-            Fired::Nothing => None,
+            TimerOutcome::Nothing => None,
         }
     }
 
@@ -263,7 +263,7 @@ impl Core {
     }
 
     pub(crate) fn nic_backlog_bytes(&mut self, host: HostId) -> u64 {
-        let hop = Hop {
+        let hop = RouteKey {
             src: host,
             dst: HostId(0),
             hash: 0,

@@ -1,8 +1,8 @@
 //! The event loop.
 
-pub(crate) mod agenda;
-pub(crate) mod ahead;
 pub(crate) mod core;
+pub(crate) mod prefetch;
+pub(crate) mod scheduler;
 pub(crate) mod timers;
 
 use std::ops::ControlFlow;
@@ -10,19 +10,19 @@ use std::ops::ControlFlow;
 use rand::{RngExt as _, SeedableRng as _};
 use ratewright_topology::{HostId, LinkId, Topology};
 
-use self::agenda::{Agenda, Barrier};
 pub use self::core::Change;
 use self::core::Core;
+use self::scheduler::{GlobalEvent, Scheduler};
 use crate::SimRng;
 use crate::event::Event;
 use crate::ext::Extensions;
-use crate::flow::{Count, FlowId, FlowSpec, FlowTable};
+use crate::flow::{FlowId, FlowSpec, FlowStore, PacketCount};
 use crate::net::port::MIN_RATE_BPS;
-use crate::net::queue::Shared;
+use crate::net::queue::SharedState;
 use crate::net::regions::Regions;
 use crate::net::{Fabric, FabricConfig, FabricError};
 use crate::packet::PacketSlab;
-use crate::records::{Records, Series};
+use crate::results::{RunResults, Series};
 use crate::time::{Span, Time};
 use crate::transport::{Context, Transport};
 use crate::workload::Arrivals;
@@ -60,7 +60,7 @@ pub enum Order {
     /// All at once, one moment's events by kind, port and flow.
     ByPlace,
     /// In windows, part by part, wherever that is possible, with the results of [`ByPlace`](Self::ByPlace) but
-    /// for [`Records::events`] and [`Records::packets_high_water`].
+    /// for [`RunResults::events`] and [`RunResults::packets_high_water`].
     Windows,
 }
 
@@ -81,7 +81,7 @@ pub struct Progress {
 
 /// Why a run ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ended {
+pub enum EndReason {
     /// Nothing is left to happen.
     Idle,
     /// The time is over.
@@ -149,29 +149,29 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         if let Some(regions) = &regions {
             regions.mark(&mut fabric.ports);
         }
-        let mut agenda = Agenda::new(
+        let mut scheduler = Scheduler::new(
             regions.as_ref().map(|r| (r.lookahead, r.len())),
             regions.is_some() || matches!(config.order, Order::ByPlace | Order::Windows),
         );
         for (i, (at, _)) in config.changes.iter().enumerate() {
-            agenda.push_barrier(*at, Barrier::Change(i as u32));
+            scheduler.push_global(*at, GlobalEvent::Change(i as u32));
         }
         let series = config
             .sample_every
             .filter(|e| *e > Span::ZERO)
             .map(|every| {
-                agenda.push_barrier(Time::ZERO + every, Barrier::Sample);
+                scheduler.push_global(Time::ZERO + every, GlobalEvent::Sample);
                 Series::new(every, config.sampled_flows, config.watched)
             });
         let core = Core {
             now: Time::ZERO,
             latest: Time::ZERO,
-            agenda,
+            scheduler,
             regions,
-            shared: Shared {
+            shared: SharedState {
                 packets: PacketSlab::default(),
                 extensions: Extensions::default(),
-                flows: FlowTable::default(),
+                flows: FlowStore::default(),
                 rng: SimRng::seed_from_u64(config.seed),
             },
             fabric,
@@ -185,9 +185,9 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
             topology,
             packet_hops: 0,
             completed: 0,
-            no_route: Count::default(),
+            no_route: PacketCount::default(),
             series,
-            ahead: ahead::Ahead::default(),
+            prefetcher: prefetch::Prefetcher::default(),
         };
         Ok(Self {
             core,
@@ -206,7 +206,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
     ///
     /// # Errors
     /// If the workload's flows are out of order or lead nowhere.
-    pub fn run_until(&mut self, end: Time) -> Result<Ended, FabricError> {
+    pub fn run_until(&mut self, end: Time) -> Result<EndReason, FabricError> {
         self.run_with(end, |_| ControlFlow::Continue(()))
     }
 
@@ -219,12 +219,12 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         &mut self,
         end: Time,
         mut progress: impl FnMut(Progress) -> ControlFlow<()>,
-    ) -> Result<Ended, FabricError> {
+    ) -> Result<EndReason, FabricError> {
         if !self.begun {
             self.begun = true;
             self.next_arrival()?;
             if let Some(spec) = &self.pending {
-                self.core.agenda.fetch_arrivals_at(spec.start);
+                self.core.scheduler.fetch_arrivals_at(spec.start);
             }
             self.transport.on_begin(&mut Context {
                 core: &mut self.core,
@@ -232,7 +232,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         }
         if let Some(warm_up) = self.warm_up.filter(|w| *w <= end) {
             let ended = self.steps(warm_up, &mut progress)?;
-            if ended == Ended::Stopped {
+            if ended == EndReason::Stopped {
                 return Ok(ended);
             }
             self.warm_up = None;
@@ -248,35 +248,35 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         &mut self,
         end: Time,
         progress: &mut impl FnMut(Progress) -> ControlFlow<()>,
-    ) -> Result<Ended, FabricError> {
+    ) -> Result<EndReason, FabricError> {
         let after = Time(end.0.saturating_add(1));
         loop {
-            let barrier = self.core.agenda.next_barrier();
+            let barrier = self.core.scheduler.next_global();
             let until = barrier.map_or(after, |barrier| barrier.min(after));
-            self.core.agenda.align(until);
-            if self.events_until(until, progress)? == Ended::Stopped {
-                return Ok(Ended::Stopped);
+            self.core.scheduler.align(until);
+            if self.events_until(until, progress)? == EndReason::Stopped {
+                return Ok(EndReason::Stopped);
             }
-            if self.core.agenda.next_barrier().is_some_and(|b| b < until) {
+            if self.core.scheduler.next_global().is_some_and(|b| b < until) {
                 // A flow that was fetched meanwhile is stopped before.
                 continue;
             }
-            self.core.agenda.settle(until);
+            self.core.scheduler.settle(until);
             if until == after {
                 break;
             }
             self.core.now = until;
             self.core.latest = until;
-            while let Some(barrier) = self.core.agenda.pop_barrier(until) {
+            while let Some(barrier) = self.core.scheduler.pop_global(until) {
                 self.barrier(barrier);
             }
         }
-        if self.core.agenda.is_empty() {
+        if self.core.scheduler.is_empty() {
             self.core.now = self.core.latest;
-            return Ok(Ended::Idle);
+            return Ok(EndReason::Idle);
         }
         self.core.now = end;
-        Ok(Ended::TimeUp)
+        Ok(EndReason::TimeUp)
     }
 
     /// Handles the events before a time, which is a barrier's or the end; fewer if a barrier turns up before
@@ -285,48 +285,48 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         &mut self,
         until: Time,
         progress: &mut impl FnMut(Progress) -> ControlFlow<()>,
-    ) -> Result<Ended, FabricError> {
+    ) -> Result<EndReason, FabricError> {
         let mut call_at = self.events + PROGRESS_EVERY;
         let mut call_at_end_of_window = None;
-        let last = self.core.agenda.limit(until);
+        let last = self.core.scheduler.limit(until);
         let mut limit = last;
         loop {
-            let Some((at, event)) = self.core.agenda.pop(limit) else {
+            let Some((at, event)) = self.core.scheduler.pop(limit) else {
                 if let Some(now) = call_at_end_of_window.take() {
                     self.core.now = now;
-                    self.core.agenda.settle(now);
+                    self.core.scheduler.settle(now);
                     if progress(self.progress()).is_break() {
-                        return Ok(Ended::Stopped);
+                        return Ok(EndReason::Stopped);
                     }
                 }
                 if limit == last {
-                    return Ok(Ended::TimeUp);
+                    return Ok(EndReason::TimeUp);
                 }
                 limit = last;
                 continue;
             };
-            if self.core.agenda.turned() {
+            if self.core.scheduler.turned() {
                 self.core.turn(self.events);
             }
-            if self.core.ahead.on {
-                self.core.fetch_ahead(&self.transport);
+            if self.core.prefetcher.on {
+                self.core.prefetch_ahead(&self.transport);
             }
             if event == Event::Arrivals {
                 self.arrivals(at)?;
-                if self.core.agenda.next_barrier().is_some_and(|b| b < until) {
-                    return Ok(Ended::TimeUp);
+                if self.core.scheduler.next_global().is_some_and(|b| b < until) {
+                    return Ok(EndReason::TimeUp);
                 }
                 continue;
             }
             self.step(at, event);
             if self.events >= call_at {
                 call_at = self.events + PROGRESS_EVERY;
-                self.core.review_fetching();
-                if let Some((ends, of_window)) = self.core.agenda.end_of_window() {
+                self.core.review_prefetching();
+                if let Some((ends, of_window)) = self.core.scheduler.end_of_window() {
                     call_at_end_of_window = Some(ends);
                     limit = of_window.min(last);
                 } else if progress(self.progress()).is_break() {
-                    return Ok(Ended::Stopped);
+                    return Ok(EndReason::Stopped);
                 }
             }
         }
@@ -335,7 +335,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
     #[inline]
     fn step(&mut self, at: Time, event: Event) {
         debug_assert!(
-            at >= self.core.now || self.core.agenda.in_windows(),
+            at >= self.core.now || self.core.scheduler.in_windows(),
             "time goes forward"
         );
         self.core.now = at;
@@ -375,15 +375,15 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         }
     }
 
-    fn barrier(&mut self, barrier: Barrier) {
+    fn barrier(&mut self, barrier: GlobalEvent) {
         self.events += 1;
         match barrier {
-            Barrier::Change(index) => self.core.change(self.changes[index as usize]),
-            Barrier::Stop(flow) => {
+            GlobalEvent::Change(index) => self.core.change(self.changes[index as usize]),
+            GlobalEvent::Stop(flow) => {
                 let src = self.core.shared.flows.spec(FlowId(flow)).src;
                 let region = self.core.regions.as_ref().map(|r| r.of_host(src.0));
                 if let Some(region) = region {
-                    self.core.agenda.enter(region);
+                    self.core.scheduler.enter(region);
                 }
                 self.transport.on_stop(
                     &mut Context {
@@ -392,7 +392,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
                     FlowId(flow),
                 );
             }
-            Barrier::Sample => self.sample(),
+            GlobalEvent::Sample => self.sample(),
         }
     }
 
@@ -401,9 +401,9 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
             self.core.settle();
             series.sample(&self.core);
             // The last event of all: sampling goes on while anything else does.
-            if !self.core.agenda.is_empty() {
+            if !self.core.scheduler.is_empty() {
                 let next = self.core.now + series.every();
-                self.core.agenda.push_barrier(next, Barrier::Sample);
+                self.core.scheduler.push_global(next, GlobalEvent::Sample);
             }
             self.core.series = Some(series);
         }
@@ -436,7 +436,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
     /// Fetches the flows that begin now, or in the window that begins now, and schedules their beginnings and
     /// ends.
     fn arrivals(&mut self, now: Time) -> Result<(), FabricError> {
-        let until = self.core.agenda.arrivals_until(now);
+        let until = self.core.scheduler.arrivals_until(now);
         while let Some(mut spec) = self.pending.take_if(|spec| spec.start < until) {
             if spec.path_hash == 0 {
                 spec.path_hash = self.core.shared.rng.random();
@@ -444,19 +444,21 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
             let flow = self.core.shared.flows.push(spec);
             let region = self.core.regions.as_ref();
             let region = region.map_or(0, |r| r.of_host(spec.src.0));
-            self.core.agenda.enter(region);
+            self.core.scheduler.enter(region);
             self.core
-                .agenda
+                .scheduler
                 .push(spec.start, region, Event::Start(flow.0));
             if spec.stop < Time::MAX {
                 // Not before it has begun.
                 let stop = spec.stop.max(Time(spec.start.0 + 1));
-                self.core.agenda.push_barrier(stop, Barrier::Stop(flow.0));
+                self.core
+                    .scheduler
+                    .push_global(stop, GlobalEvent::Stop(flow.0));
             }
             self.next_arrival()?;
         }
         if let Some(spec) = &self.pending {
-            self.core.agenda.fetch_arrivals_at(spec.start);
+            self.core.scheduler.fetch_arrivals_at(spec.start);
         }
         Ok(())
     }
@@ -485,9 +487,9 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
     }
 
     /// What the run has left behind so far.
-    pub fn records(&mut self) -> Records {
+    pub fn results(&mut self) -> RunResults {
         self.core.settle();
-        Records::new(&self.core, self.events, self.transport.summary())
+        RunResults::new(&self.core, self.events, self.transport.summary())
     }
 }
 

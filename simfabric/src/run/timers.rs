@@ -1,6 +1,6 @@
 //! Timers of transports: cancelled and postponed without touching the event queue.
 
-use crate::prefetch::fetch;
+use crate::cache::prefetch;
 use crate::time::Time;
 
 /// A timer that was set.
@@ -11,7 +11,7 @@ pub struct TimerId {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct TimerSlot {
     token: u64,
     /// When it shall fire; [`Time::MAX`]: never, it was cancelled.
     deadline: Time,
@@ -22,7 +22,7 @@ struct Slot {
 
 /// What became of a timer's event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Fired {
+pub(crate) enum TimerOutcome {
     /// The timer fires.
     Token(u64),
     /// It was postponed to this time.
@@ -34,7 +34,7 @@ pub(crate) enum Fired {
 /// All timers.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
-    slots: Vec<Slot>,
+    slots: Vec<TimerSlot>,
     free: Vec<u32>,
 }
 
@@ -44,7 +44,7 @@ impl Timers {
         if let Some(index) = self.free.pop() {
             let slot = &mut self.slots[index as usize];
             let generation = slot.generation;
-            *slot = Slot {
+            *slot = TimerSlot {
                 token,
                 deadline: at,
                 event_at: at,
@@ -53,7 +53,7 @@ impl Timers {
             TimerId { index, generation }
         } else {
             let index = self.slots.len() as u32;
-            self.slots.push(Slot {
+            self.slots.push(TimerSlot {
                 token,
                 deadline: at,
                 event_at: at,
@@ -66,7 +66,7 @@ impl Timers {
         }
     }
 
-    fn live(&mut self, timer: TimerId) -> Option<&mut Slot> {
+    fn live(&mut self, timer: TimerId) -> Option<&mut TimerSlot> {
         self.slots
             .get_mut(timer.index as usize)
             .filter(|s| s.generation == timer.generation && s.deadline != Time::MAX)
@@ -95,7 +95,7 @@ impl Timers {
     #[inline]
     pub(crate) fn prefetch(&self, index: u32) {
         if let Some(slot) = self.slots.get(index as usize) {
-            fetch::<Slot, 1>(slot);
+            prefetch::<TimerSlot, 1>(slot);
         }
     }
 
@@ -107,16 +107,16 @@ impl Timers {
     }
 
     /// The event of a timer happens.
-    pub(crate) fn fire(&mut self, index: u32, now: Time) -> Fired {
+    pub(crate) fn fire(&mut self, index: u32, now: Time) -> TimerOutcome {
         let slot = &mut self.slots[index as usize];
         if slot.deadline != Time::MAX && slot.deadline > now {
             slot.event_at = slot.deadline;
-            return Fired::Later(slot.deadline);
+            return TimerOutcome::Later(slot.deadline);
         }
         let fired = if slot.deadline == Time::MAX {
-            Fired::Nothing
+            TimerOutcome::Nothing
         } else {
-            Fired::Token(slot.token)
+            TimerOutcome::Token(slot.token)
         };
         slot.deadline = Time::MAX;
         slot.generation = slot.generation.wrapping_add(1);
@@ -141,8 +141,11 @@ mod tests {
         let timer = timers.set(Time(10), 7);
         assert_eq!(timers.postpone(timer, Time(30)), Some(Ok(())));
         assert_eq!(timers.postpone(timer, Time(20)), Some(Ok(())));
-        assert_eq!(timers.fire(timer.index(), Time(10)), Fired::Later(Time(20)));
-        assert_eq!(timers.fire(timer.index(), Time(20)), Fired::Token(7));
+        assert_eq!(
+            timers.fire(timer.index(), Time(10)),
+            TimerOutcome::Later(Time(20))
+        );
+        assert_eq!(timers.fire(timer.index(), Time(20)), TimerOutcome::Token(7));
         assert!(!timers.cancel(timer));
         assert_eq!(timers.postpone(timer, Time(40)), None);
     }
@@ -152,7 +155,7 @@ mod tests {
         let mut timers = Timers::default();
         let timer = timers.set(Time(10), 7);
         assert_eq!(timers.postpone(timer, Time(5)), Some(Err(7)));
-        assert_eq!(timers.fire(timer.index(), Time(10)), Fired::Nothing);
+        assert_eq!(timers.fire(timer.index(), Time(10)), TimerOutcome::Nothing);
     }
 
     #[test]
@@ -161,10 +164,10 @@ mod tests {
         let old = timers.set(Time(10), 1);
         assert!(timers.cancel(old));
         assert!(!timers.cancel(old));
-        assert_eq!(timers.fire(old.index(), Time(10)), Fired::Nothing);
+        assert_eq!(timers.fire(old.index(), Time(10)), TimerOutcome::Nothing);
         let new = timers.set(Time(20), 2);
         assert_eq!(new.index(), old.index());
         assert!(!timers.cancel(old));
-        assert_eq!(timers.fire(new.index(), Time(20)), Fired::Token(2));
+        assert_eq!(timers.fire(new.index(), Time(20)), TimerOutcome::Token(2));
     }
 }

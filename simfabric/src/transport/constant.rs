@@ -5,12 +5,12 @@
 use ratewright_topology::HostId;
 
 use crate::flow::{FlowId, FlowSpec};
-use crate::packet::{Flags, Kind, Packet};
+use crate::packet::{Flags, Packet, PacketKind};
 use crate::time::Span;
 use crate::transport::{Context, Transport};
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Flow {
+struct ConstantFlow {
     sent: u64,
     received: u64,
     stopped: bool,
@@ -21,7 +21,7 @@ struct Flow {
 pub struct ConstantRate {
     /// Bytes on the link per second and flow; none: everything at once.
     rate_bps: Option<u64>,
-    flows: Vec<Flow>,
+    flows: Vec<ConstantFlow>,
 }
 
 impl ConstantRate {
@@ -59,7 +59,7 @@ impl ConstantRate {
             flags.insert(Flags::FIN);
         }
         let packet = Packet {
-            kind: Kind::Data,
+            kind: PacketKind::Data,
             flow,
             src,
             dst,
@@ -92,7 +92,7 @@ impl ConstantRate {
 
 impl Transport for ConstantRate {
     fn on_start(&mut self, cx: &mut Context<'_>, flow: FlowId) {
-        self.flows.push(Flow::default());
+        self.flows.push(ConstantFlow::default());
         self.go_on(cx, flow);
     }
 

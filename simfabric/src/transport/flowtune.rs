@@ -2,7 +2,7 @@
 //! (NSDI 2017, §5.3).
 //!
 //! Every host has an [`Endpoint`]; the allocator's node, attached to the spines by its own links,
-//! runs an [`Allocator`]. What they say to each other travels as real datagrams
+//! runs an [`AllocatorNode`]. What they say to each other travels as real datagrams
 //! ([`Extension::Bytes`]) or in real TCP segments ([`Extension::Segment`]) that take their time on links,
 //! wait in queues and are dropped there like any other packet.
 //!
@@ -22,17 +22,18 @@ use rand::RngExt as _;
 use ratewright_topology::{HostId, Topology};
 
 use self::streams::{Side, Streams};
-use super::paced::{FlowMap, Receiver, Sender, SenderConfig, receive};
+use super::paced::{FlowMap, PacedReceiver, PacedSender, SenderConfig, receive};
 use super::tcp::stream::StreamConfig;
 use super::{Context, TimerId, Transport};
-use crate::control::allocator::Allocator;
+use crate::control::allocator::AllocatorNode;
 use crate::control::endpoint::{Endpoint, FlowletStart, Notice};
 use crate::control::{
-    Carrier, ControlConfig, ControlError, PREAMBLE_AND_GAP_BYTES, Traffic, datagram_wire_bytes,
+    Carrier, ControlConfig, ControlError, ControlTraffic, PREAMBLE_AND_GAP_BYTES,
+    datagram_wire_bytes,
 };
-use crate::ext::{Extension, Segment};
+use crate::ext::{Extension, StreamSegment};
 use crate::flow::{FlowId, FlowSpec};
-use crate::packet::{Flags, Kind, Packet};
+use crate::packet::{Flags, Packet, PacketKind};
 use crate::time::Time;
 
 mod streams;
@@ -65,8 +66,8 @@ pub struct FlowtuneConfig {
     pub control_loss_until: Option<Time>,
 }
 
-struct Flow {
-    sender: Sender,
+struct FlowtuneFlow {
+    sender: PacedSender,
     spec: FlowSpec,
     /// The session's name of the flow; none if the endpoint's table was full.
     id: Option<ratewright_proto::FlowId>,
@@ -75,7 +76,7 @@ struct Flow {
     opening: bool,
 }
 
-struct Host {
+struct FlowtuneHost {
     endpoint: Endpoint,
     /// Wakes the endpoint, and the allocator's session of this host.
     timers: [Option<TimerId>; 2],
@@ -86,7 +87,7 @@ struct Host {
 /// What a timer is for; the high byte of its token.
 #[derive(Clone, Copy)]
 #[repr(u8)]
-enum Alarm {
+enum TimerKind {
     Flow,
     Endpoint,
     Session,
@@ -97,7 +98,7 @@ enum Alarm {
     AllocatorStream,
 }
 
-impl Alarm {
+impl TimerKind {
     const fn token(self, of: u32) -> u64 {
         (self as u64) << 56 | of as u64
     }
@@ -128,12 +129,12 @@ impl Alarm {
 /// The scheme; see the [module](self).
 pub struct Flowtune {
     config: FlowtuneConfig,
-    allocator: Allocator,
-    hosts: Vec<Host>,
+    allocator: AllocatorNode,
+    hosts: Vec<FlowtuneHost>,
     /// If control traffic goes over TCP.
     streams: Option<Streams>,
-    senders: FlowMap<Flow>,
-    receivers: FlowMap<Receiver>,
+    senders: FlowMap<FlowtuneFlow>,
+    receivers: FlowMap<PacedReceiver>,
     iteration_planned: bool,
     failed_handshakes: u64,
     lost_control_packets: u64,
@@ -154,12 +155,12 @@ impl Flowtune {
             config.control = config.control.clone().over_tcp();
             Streams::new(count, config.stream, config.control_priority)
         });
-        let mut allocator = Allocator::new(Arc::clone(topology), &config.control)?;
+        let mut allocator = AllocatorNode::new(Arc::clone(topology), &config.control)?;
         let hosts = (0..count)
             .map(|host| {
                 let mut endpoint = Endpoint::new(host, &config.control);
                 allocator.connect(0, host, &mut endpoint)?;
-                Ok(Host {
+                Ok(FlowtuneHost {
                     endpoint,
                     timers: [None; 2],
                     lease_watched: false,
@@ -184,7 +185,7 @@ impl Flowtune {
 
     /// The allocator.
     #[must_use]
-    pub fn allocator(&self) -> &Allocator {
+    pub fn allocator(&self) -> &AllocatorNode {
         &self.allocator
     }
 
@@ -196,11 +197,11 @@ impl Flowtune {
 
     /// Control traffic so far: from the hosts, and from the allocator.
     #[must_use]
-    pub fn control_traffic(&self) -> [Traffic; 2] {
+    pub fn control_traffic(&self) -> [ControlTraffic; 2] {
         if let Some(streams) = &self.streams {
             return streams.traffic();
         }
-        let mut from_hosts = Traffic::default();
+        let mut from_hosts = ControlTraffic::default();
         for host in &self.hosts {
             from_hosts = from_hosts.plus(host.endpoint.sent());
         }
@@ -242,7 +243,7 @@ impl Flowtune {
                 cx.retransmitted(id);
             }
             let packet = Packet {
-                kind: Kind::Data,
+                kind: PacketKind::Data,
                 flow: id,
                 src: flow.spec.src,
                 dst: flow.spec.dst,
@@ -258,7 +259,7 @@ impl Flowtune {
             cx.send(flow.spec.src, packet);
         }
         if let Some(at) = flow.sender.deadline(&self.config.sender) {
-            set_timer(cx, &mut flow.timer, at, Alarm::Flow.token(id.0));
+            set_timer(cx, &mut flow.timer, at, TimerKind::Flow.token(id.0));
         }
     }
 
@@ -268,7 +269,7 @@ impl Flowtune {
             return;
         };
         let packet = Packet {
-            kind: Kind::Syn,
+            kind: PacketKind::Syn,
             flow: id,
             src: flow.spec.src,
             dst: flow.spec.dst,
@@ -280,7 +281,7 @@ impl Flowtune {
         };
         cx.send(flow.spec.src, packet);
         let again = cx.now() + self.config.sender.initial_rto;
-        set_timer(cx, &mut flow.timer, again, Alarm::Flow.token(id.0));
+        set_timer(cx, &mut flow.timer, again, TimerKind::Flow.token(id.0));
     }
 
     /// The answer.
@@ -326,7 +327,7 @@ impl Flowtune {
         let counted = u32::from(cx.framing().min_wire_bytes.saturating_sub(64));
         let wire = datagram_wire_bytes(len) - PREAMBLE_AND_GAP_BYTES + counted;
         Packet {
-            kind: Kind::Control,
+            kind: PacketKind::Control,
             src,
             dst,
             // Each session keeps to one spine: its datagrams stay in order.
@@ -352,7 +353,7 @@ impl Flowtune {
                 }
                 Notice::Lost => {
                     let at = Time::from_ns(now_ns.saturating_add(self.config.control.reconnect_ns));
-                    cx.timer(at, Alarm::Reconnect.token(host.0));
+                    cx.timer(at, TimerKind::Reconnect.token(host.0));
                 }
             }
         }
@@ -379,7 +380,12 @@ impl Flowtune {
         let entry = &mut self.hosts[host.index()];
         if let Some(at_ns) = entry.endpoint.next_timeout_ns() {
             let at = Time::from_ns(at_ns.max(now_ns + 1));
-            set_timer(cx, &mut entry.timers[0], at, Alarm::Endpoint.token(host.0));
+            set_timer(
+                cx,
+                &mut entry.timers[0],
+                at,
+                TimerKind::Endpoint.token(host.0),
+            );
         }
     }
 
@@ -419,7 +425,7 @@ impl Flowtune {
             if let Some(at_ns) = timeout {
                 let at = Time::from_ns(at_ns.max(now_ns + 1));
                 let timer = &mut self.hosts[host as usize].timers[1];
-                set_timer(cx, timer, at, Alarm::Session.token(host));
+                set_timer(cx, timer, at, TimerKind::Session.token(host));
             }
         }
         self.outbox = outbox;
@@ -428,14 +434,14 @@ impl Flowtune {
             self.iteration_planned = true;
             let interval_ns = self.config.control.interval_ns.max(1);
             let at = Time::from_ns((now_ns / interval_ns + 1) * interval_ns);
-            cx.timer(at, Alarm::Iterate.token(0));
+            cx.timer(at, TimerKind::Iterate.token(0));
         }
     }
 
     /// Sends what TCP may send now at one end, if that is what carries.
     fn flush(&mut self, cx: &mut Context<'_>, side: Side, host: HostId) {
         if let Some(streams) = &mut self.streams {
-            let token = Alarm::of_stream(side).token(host.0);
+            let token = TimerKind::of_stream(side).token(host.0);
             streams.flush(cx, side, host, token);
         }
     }
@@ -444,7 +450,7 @@ impl Flowtune {
         let entry = &mut self.hosts[host.index()];
         if !std::mem::replace(&mut entry.lease_watched, true) {
             let at = Time::from_ns(entry.endpoint.lease_expires_ns());
-            cx.timer(at, Alarm::Lease.token(host.0));
+            cx.timer(at, TimerKind::Lease.token(host.0));
         }
     }
 
@@ -503,7 +509,13 @@ impl Flowtune {
     }
 
     /// Takes a segment, and every message that it completes.
-    fn on_segment(&mut self, cx: &mut Context<'_>, at: HostId, from: HostId, segment: Segment) {
+    fn on_segment(
+        &mut self,
+        cx: &mut Context<'_>,
+        at: HostId,
+        from: HostId,
+        segment: StreamSegment,
+    ) {
         let (side, host) = if Some(at) == cx.allocator() {
             (Side::Allocator, from)
         } else {
@@ -559,8 +571,8 @@ impl Transport for Flowtune {
         };
         let endpoint = &mut self.hosts[spec.src.index()].endpoint;
         let id = endpoint.start(cx.now().as_ns(), &start);
-        let entry = Flow {
-            sender: Sender::new(&self.config.sender, spec.bytes),
+        let entry = FlowtuneFlow {
+            sender: PacedSender::new(&self.config.sender, spec.bytes),
             spec,
             id,
             timer: None,
@@ -585,8 +597,8 @@ impl Transport for Flowtune {
 
     fn on_packet(&mut self, cx: &mut Context<'_>, host: HostId, packet: Packet) {
         match packet.kind {
-            Kind::Data => self.on_data(cx, host, &packet),
-            Kind::Ack => {
+            PacketKind::Data => self.on_data(cx, host, &packet),
+            PacketKind::Ack => {
                 if let Some(flow) = self.senders.get_mut(packet.flow) {
                     let config = &self.config.sender;
                     let now = cx.now();
@@ -596,28 +608,28 @@ impl Transport for Flowtune {
                     self.finish_if_done(cx, packet.flow);
                 }
             }
-            Kind::Control => self.on_control(cx, host, packet),
-            Kind::Syn if host == packet.dst && packet.seq == 0 => {
+            PacketKind::Control => self.on_control(cx, host, packet),
+            PacketKind::Syn if host == packet.dst && packet.seq == 0 => {
                 let answer = Packet {
-                    kind: Kind::Syn,
+                    kind: PacketKind::Syn,
                     seq: 1,
                     priority: self.config.data_priority,
                     ..cx.reply(&packet)
                 };
                 cx.send(host, answer);
             }
-            Kind::Syn => self.opened(cx, packet.flow),
+            PacketKind::Syn => self.opened(cx, packet.flow),
             _ => {}
         }
     }
 
     fn on_timer(&mut self, cx: &mut Context<'_>, token: u64) {
         let now_ns = cx.now().as_ns();
-        let Some((alarm, of)) = Alarm::of(token) else {
+        let Some((alarm, of)) = TimerKind::of(token) else {
             return;
         };
         match alarm {
-            Alarm::Flow => {
+            TimerKind::Flow => {
                 if let Some(flow) = self.senders.get_mut(FlowId(of)) {
                     flow.timer = None;
                     if flow.opening {
@@ -627,19 +639,19 @@ impl Transport for Flowtune {
                     self.pump(cx, FlowId(of));
                 }
             }
-            Alarm::Endpoint => {
+            TimerKind::Endpoint => {
                 let host = &mut self.hosts[of as usize];
                 host.timers[0] = None;
                 host.endpoint.on_timeout(now_ns);
                 self.attend(cx, HostId(of));
             }
-            Alarm::Session => {
+            TimerKind::Session => {
                 self.hosts[of as usize].timers[1] = None;
                 self.allocator.on_timeout(now_ns, of);
                 self.serve(cx);
             }
-            Alarm::Lease => self.check_lease(cx, HostId(of)),
-            Alarm::Reconnect => {
+            TimerKind::Lease => self.check_lease(cx, HostId(of)),
+            TimerKind::Reconnect => {
                 if let Some(streams) = &mut self.streams {
                     streams.reopen(cx, HostId(of));
                 }
@@ -650,8 +662,8 @@ impl Transport for Flowtune {
                 self.attend(cx, HostId(of));
                 self.serve(cx);
             }
-            Alarm::HostStream | Alarm::AllocatorStream => {
-                let side = if matches!(alarm, Alarm::HostStream) {
+            TimerKind::HostStream | TimerKind::AllocatorStream => {
+                let side = if matches!(alarm, TimerKind::HostStream) {
                     Side::Host
                 } else {
                     Side::Allocator
@@ -661,7 +673,7 @@ impl Transport for Flowtune {
                 }
                 self.flush(cx, side, HostId(of));
             }
-            Alarm::Iterate => {
+            TimerKind::Iterate => {
                 self.iteration_planned = false;
                 self.allocator.iterate(now_ns);
                 self.serve(cx);

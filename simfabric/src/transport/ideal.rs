@@ -19,10 +19,10 @@ use ratewright_topology::{HostId, PathChoice, Topology};
 
 pub use self::max_min::MaxMin;
 pub use self::proportional::Proportional;
-use super::paced::{FlowMap, Receiver, Sender, SenderConfig};
+use super::paced::{FlowMap, PacedReceiver, PacedSender, SenderConfig};
 use super::{Context, TimerId, Transport};
 use crate::flow::FlowId;
-use crate::packet::{Flags, Kind, Packet};
+use crate::packet::{Flags, Packet, PacketKind};
 
 mod max_min;
 mod proportional;
@@ -96,8 +96,8 @@ impl Rates {
     }
 }
 
-struct Sending {
-    sender: Sender,
+struct IdealFlow {
+    sender: PacedSender,
     spec: crate::flow::FlowSpec,
     /// Its place among the active; none once its last byte was sent.
     slot: Option<u32>,
@@ -109,8 +109,8 @@ pub struct Ideal {
     config: IdealConfig,
     topology: Arc<Topology>,
     rates: Rates,
-    senders: FlowMap<Sending>,
-    receivers: FlowMap<Receiver>,
+    senders: FlowMap<IdealFlow>,
+    receivers: FlowMap<PacedReceiver>,
     solutions: u64,
     unreachable: u64,
 }
@@ -173,7 +173,7 @@ impl Ideal {
                 last = true;
             }
             let packet = Packet {
-                kind: Kind::Data,
+                kind: PacketKind::Data,
                 flow: id,
                 src: flow.spec.src,
                 dst: flow.spec.dst,
@@ -236,8 +236,8 @@ impl Transport for Ideal {
             initial_window: 0,
             ..self.config.sender.clone()
         };
-        let entry = Sending {
-            sender: Sender::new(&config, spec.bytes),
+        let entry = IdealFlow {
+            sender: PacedSender::new(&config, spec.bytes),
             spec,
             slot: Some(slot),
             timer: None,
@@ -257,11 +257,11 @@ impl Transport for Ideal {
 
     fn on_packet(&mut self, cx: &mut Context<'_>, host: HostId, packet: Packet) {
         match packet.kind {
-            Kind::Data => {
+            PacketKind::Data => {
                 let reply = super::paced::receive(cx, &mut self.receivers, &packet);
                 cx.send(host, reply);
             }
-            Kind::Ack => {
+            PacketKind::Ack => {
                 if let Some(flow) = self.senders.get_mut(packet.flow) {
                     let now = cx.now();
                     flow.sender.on_ack(

@@ -230,7 +230,7 @@ impl Context<'_> {
             flags.insert(Flags::ECE);
         }
         Packet {
-            kind: crate::packet::Kind::Ack,
+            kind: crate::packet::PacketKind::Ack,
             flow: to.flow,
             src: to.dst,
             dst: to.src,

@@ -5,23 +5,23 @@
 use ratewright_topology::HostId;
 
 use crate::flow::{FlowId, FlowSpec};
-use crate::packet::{Flags, Kind, Packet};
+use crate::packet::{Flags, Packet, PacketKind};
 use crate::transport::{Context, Transport};
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Flow {
+struct WindowFlow {
     sent: u64,
     received: u64,
 }
 
 /// Senders of a fixed window.
 #[derive(Debug)]
-pub struct FixedWindow {
+pub struct ConstantWindow {
     packets: u32,
-    flows: Vec<Flow>,
+    flows: Vec<WindowFlow>,
 }
 
-impl FixedWindow {
+impl ConstantWindow {
     /// Flows that keep so many packets under way.
     #[must_use]
     pub fn new(packets: u32) -> Self {
@@ -42,7 +42,7 @@ impl FixedWindow {
         let framing = cx.framing();
         let payload = (bytes - state.sent).min(u64::from(framing.mss_bytes)) as u16;
         let packet = Packet {
-            kind: Kind::Data,
+            kind: PacketKind::Data,
             flow,
             src,
             dst,
@@ -59,16 +59,16 @@ impl FixedWindow {
     }
 }
 
-impl Transport for FixedWindow {
+impl Transport for ConstantWindow {
     fn on_start(&mut self, cx: &mut Context<'_>, flow: FlowId) {
-        self.flows.push(Flow::default());
+        self.flows.push(WindowFlow::default());
         for _ in 0..self.packets {
             self.send_next(cx, flow);
         }
     }
 
     fn on_packet(&mut self, cx: &mut Context<'_>, host: HostId, packet: Packet) {
-        if packet.kind == Kind::Ack {
+        if packet.kind == PacketKind::Ack {
             self.send_next(cx, packet.flow);
             return;
         }

@@ -17,7 +17,7 @@ pub mod trace;
 pub use patterns::{AllToAll, Incast, Permutation, Rounds, Staggered};
 pub use poisson::{Poisson, PoissonError};
 pub use sizes::{SizeDistribution, SizeError};
-pub use trace::{Trace, TraceError};
+pub use trace::{FlowTrace, TraceError};
 
 use crate::FlowSpec;
 
@@ -35,18 +35,18 @@ impl<I: Iterator<Item = FlowSpec>> Arrivals for I {
 }
 
 /// A boxed stream of flows in start order.
-pub type Flows = Box<dyn Iterator<Item = FlowSpec> + Send>;
+pub type FlowStream = Box<dyn Iterator<Item = FlowSpec> + Send>;
 
 /// Several workloads at once: always the flow that starts first, of equal starts the one of the workload
 /// listed first.
 pub struct Merge {
-    sources: Vec<(std::iter::Peekable<Flows>, u16)>,
+    sources: Vec<(std::iter::Peekable<FlowStream>, u16)>,
 }
 
 impl Merge {
     /// Of workloads; the flows of the i-th are of class i where their own class is 0.
     #[must_use]
-    pub fn new(sources: Vec<Flows>) -> Self {
+    pub fn new(sources: Vec<FlowStream>) -> Self {
         let numbered = sources.into_iter().zip(0_u16..);
         Self {
             sources: numbered.map(|(s, class)| (s.peekable(), class)).collect(),
@@ -84,8 +84,8 @@ mod tests {
     fn merged_workloads_come_in_start_order() {
         let at =
             |us: u64, bytes: u64| FlowSpec::new(HostId(0), HostId(1), bytes, Time::from_us(us));
-        let first: Flows = Box::new([at(1, 1), at(5, 2)].into_iter());
-        let second: Flows = Box::new([at(0, 3), at(1, 4), at(9, 5)].into_iter());
+        let first: FlowStream = Box::new([at(1, 1), at(5, 2)].into_iter());
+        let second: FlowStream = Box::new([at(0, 3), at(1, 4), at(9, 5)].into_iter());
         let merged: Vec<(u64, u16)> = Merge::new(vec![first, second])
             .map(|f| (f.bytes, f.class))
             .collect();

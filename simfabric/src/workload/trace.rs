@@ -81,12 +81,12 @@ fn nanoseconds(time: Time) -> String {
 
 /// A trace file, checked from end to end when it is opened and then streamed line by line.
 #[derive(Debug)]
-pub struct Trace {
+pub struct FlowTrace {
     lines: std::io::Lines<BufReader<std::fs::File>>,
     flows: u64,
 }
 
-impl Trace {
+impl FlowTrace {
     /// Opens a trace among `hosts` hosts. Starts must ascend.
     ///
     /// # Errors
@@ -145,7 +145,7 @@ impl Trace {
     }
 }
 
-impl Iterator for Trace {
+impl Iterator for FlowTrace {
     type Item = FlowSpec;
 
     /// The next flow. If the file has been changed since it was checked, it ends at the first line that
@@ -256,7 +256,7 @@ mod tests {
         let path = dir.path().join("flows.csv");
         let mut file = std::fs::File::create(&path).unwrap();
         assert_eq!(write(flows.clone(), &mut file).unwrap(), flows.len() as u64);
-        let trace = Trace::open(&path, 16).unwrap();
+        let trace = FlowTrace::open(&path, 16).unwrap();
         assert_eq!(trace.flows(), flows.len() as u64);
         assert!(flows.len() > 20 && trace.eq(flows));
     }
@@ -266,7 +266,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("flows.csv");
         std::fs::write(&path, "# by hand\n0,0,1,100\n\n12.5,1,0,unbounded\n").unwrap();
-        let flows: Vec<FlowSpec> = Trace::open(&path, 2).unwrap().collect();
+        let flows: Vec<FlowSpec> = FlowTrace::open(&path, 2).unwrap().collect();
         assert_eq!(
             flows[0],
             FlowSpec::new(HostId(0), HostId(1), 100, Time::ZERO)
@@ -295,7 +295,7 @@ mod tests {
             ("5,0,1,1,,1,0,9\n", ":1: \"9\" is one field too many"),
         ] {
             std::fs::write(&path, text).unwrap();
-            let error = Trace::open(&path, 2).unwrap_err().to_string();
+            let error = FlowTrace::open(&path, 2).unwrap_err().to_string();
             assert!(error.contains(part), "{text:?}: {error}");
         }
     }

@@ -1,9 +1,9 @@
 //! The sending end of a port: what waits, the serialiser, and how packets get onto the wire.
 
 use super::{ByteTime, Wire};
-use crate::flow::Count;
+use crate::flow::PacketCount;
 use crate::net::buffer::Pool;
-use crate::net::queue::{Discipline, DropReason, QueueContext, Shared};
+use crate::net::queue::{Discipline, DropReason, QueueContext, SharedState};
 use crate::net::stats::PortStats;
 use crate::packet::{PacketId, PacketSlab};
 use crate::time::{Span, Time};
@@ -22,7 +22,7 @@ pub(super) struct Serialiser {
     /// Packets in the queue, so that it need not be asked.
     pub(super) waiting: u32,
     /// What found nothing waiting and nothing being sent, and passed by the queue.
-    pub(super) passed: Count,
+    pub(super) passed: PacketCount,
     /// Whether such packets may: the queue lets them, the link is up and not held, no buffer is shared.
     pub(super) open: bool,
     /// Whether the port's event is pending.
@@ -89,7 +89,7 @@ impl Serialiser {
 }
 
 /// The sending end with its queue, whose discipline is known here: a packet asks once which one it is.
-pub(super) struct Sending<'a, D> {
+pub(super) struct SendingEnd<'a, D> {
     pub(super) serialiser: &'a mut Serialiser,
     pub(super) wire: &'a mut Wire,
     pub(super) queue: &'a mut D,
@@ -98,10 +98,10 @@ pub(super) struct Sending<'a, D> {
     pub(super) pool: Option<&'a mut Pool>,
 }
 
-impl<D: Discipline> Sending<'_, D> {
+impl<D: Discipline> SendingEnd<'_, D> {
     /// Lets everything depart that departs until now.
     #[inline]
-    pub(super) fn depart_until(&mut self, now: Time, shared: &mut Shared) {
+    pub(super) fn depart_until(&mut self, now: Time, shared: &mut SharedState) {
         while self.serialiser.is_due(now) {
             let at = self.serialiser.free_at;
             self.stats
@@ -112,7 +112,7 @@ impl<D: Discipline> Sending<'_, D> {
 
     /// Takes a packet, after what departs until now.
     #[inline]
-    pub(super) fn accept(&mut self, now: Time, id: PacketId, shared: &mut Shared) {
+    pub(super) fn accept(&mut self, now: Time, id: PacketId, shared: &mut SharedState) {
         self.depart_until(now, shared);
         if self.serialiser.lets_pass(now) {
             self.serialiser
@@ -163,7 +163,7 @@ impl<D: Discipline> Sending<'_, D> {
 
     /// Begins to send what the queue says is next; it may drop all that it has instead.
     #[inline]
-    fn send_next(&mut self, at: Time, shared: &mut Shared) {
+    fn send_next(&mut self, at: Time, shared: &mut SharedState) {
         let bytes = self.queue.bytes();
         let mut q = QueueContext {
             now: at,
@@ -182,7 +182,7 @@ impl<D: Discipline> Sending<'_, D> {
     }
 
     /// Drops what waits, because the link fails.
-    pub(super) fn drop_all(&mut self, now: Time, shared: &mut Shared) {
+    pub(super) fn drop_all(&mut self, now: Time, shared: &mut SharedState) {
         let bytes = self.queue.bytes();
         self.stats.account(now, self.serialiser.waiting, bytes);
         while self.queue.packets() > 0 {

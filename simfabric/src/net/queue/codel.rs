@@ -1,7 +1,7 @@
 //! CoDel (RFC 8289): drops, or marks, by how long packets stay in the queue rather than by how many
 //! there are.
 
-use super::{Discipline, DropReason, Fifo, Limit, QueueContext};
+use super::{Discipline, DropReason, Fifo, QueueContext, QueueLimit};
 use crate::packet::PacketId;
 use crate::time::{Span, Time};
 
@@ -138,13 +138,13 @@ pub struct CodelQueue {
     fifo: Fifo,
     control: Codel,
     config: CodelConfig,
-    limit: Limit,
+    limit: QueueLimit,
 }
 
 impl CodelQueue {
     /// An empty queue.
     #[must_use]
-    pub fn new(config: CodelConfig, limit: Limit) -> Self {
+    pub fn new(config: CodelConfig, limit: QueueLimit) -> Self {
         Self {
             fifo: Fifo::default(),
             control: Codel::default(),
@@ -199,7 +199,7 @@ mod tests {
 
     /// A queue that always has a delay of 20 ms: one packet in and one out per millisecond.
     fn drops_at(config: CodelConfig, milliseconds: u64) -> Vec<u64> {
-        let mut bench = Bench::new(CodelQueue::new(config, Limit::Unlimited));
+        let mut bench = Bench::new(CodelQueue::new(config, QueueLimit::Unlimited));
         let mut at = Vec::new();
         for ms in 0..milliseconds {
             bench.now = Time::from_ms(ms);
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn nothing_is_dropped_below_the_target() {
-        let mut bench = Bench::new(CodelQueue::new(CONFIG, Limit::Unlimited));
+        let mut bench = Bench::new(CodelQueue::new(CONFIG, QueueLimit::Unlimited));
         for ms in 0..1_000 {
             bench.now = Time::from_ms(ms);
             bench.put(packet(0, ms, 1_000));
@@ -260,7 +260,7 @@ mod tests {
                 ecn: true,
                 ..CONFIG
             },
-            Limit::Unlimited,
+            QueueLimit::Unlimited,
         ));
         for ms in 0..200 {
             bench.now = Time::from_ms(ms);

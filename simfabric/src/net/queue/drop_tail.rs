@@ -1,12 +1,12 @@
 //! First in, first out; what does not fit is dropped.
 
-use super::{EcnThreshold, Limit};
+use super::{EcnThreshold, QueueLimit};
 
 /// A plain queue that takes as much as `limit` says: a [threshold](super::ecn_threshold) that is never reached.
 /// So ports of hosts and of switches have the same kind of queue, and a packet's way through either is the same code.
 #[must_use]
-pub fn drop_tail(limit: Limit) -> EcnThreshold {
-    EcnThreshold::new(Limit::Unlimited, limit)
+pub fn drop_tail(limit: QueueLimit) -> EcnThreshold {
+    EcnThreshold::new(QueueLimit::Unlimited, limit)
 }
 
 #[cfg(test)]
@@ -17,7 +17,7 @@ mod tests {
 
     #[test]
     fn keeps_order_and_drops_what_does_not_fit() {
-        let mut bench = Bench::new(drop_tail(Limit::Bytes(3_000)));
+        let mut bench = Bench::new(drop_tail(QueueLimit::Bytes(3_000)));
         for seq in 0..4 {
             bench.put(packet(0, seq, 1_000));
         }
@@ -30,7 +30,7 @@ mod tests {
 
     #[test]
     fn a_limit_in_packets_counts_packets() {
-        let mut bench = Bench::new(drop_tail(Limit::Packets(2)));
+        let mut bench = Bench::new(drop_tail(QueueLimit::Packets(2)));
         for (seq, size) in [(0, 9_000), (1, 64), (2, 64)] {
             bench.put(packet(0, seq, size));
         }

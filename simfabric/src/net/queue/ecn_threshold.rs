@@ -2,7 +2,7 @@
 //! marked. The length is the instantaneous one, on arrival, without the packet itself and
 //! without the one that is being sent.
 
-use super::{Bounds, Discipline, DropReason, Fifo, Limit, QueueContext};
+use super::{Bounds, Discipline, DropReason, Fifo, QueueContext, QueueLimit};
 use crate::packet::PacketId;
 
 /// A queue with a marking threshold.
@@ -17,7 +17,7 @@ impl EcnThreshold {
     /// An empty queue that marks from a length of `mark_at` on. What understands no marks passes
     /// unmarked.
     #[must_use]
-    pub fn new(mark_at: Limit, limit: Limit) -> Self {
+    pub fn new(mark_at: QueueLimit, limit: QueueLimit) -> Self {
         Self {
             fifo: Fifo::default(),
             mark_at: Bounds::of(mark_at),
@@ -81,7 +81,10 @@ mod tests {
     /// arrival", the packet itself included: K packets wait already.
     #[test]
     fn marks_what_finds_k_packets_waiting() {
-        let mut bench = Bench::new(EcnThreshold::new(Limit::Packets(2), Limit::Packets(5)));
+        let mut bench = Bench::new(EcnThreshold::new(
+            QueueLimit::Packets(2),
+            QueueLimit::Packets(5),
+        ));
         for seq in 0..6 {
             bench.put(packet(0, seq, 1_500));
         }
@@ -94,7 +97,10 @@ mod tests {
 
     #[test]
     fn a_threshold_in_bytes_counts_bytes_and_spares_what_knows_no_marks() {
-        let mut bench = Bench::new(EcnThreshold::new(Limit::Bytes(3_000), Limit::Unlimited));
+        let mut bench = Bench::new(EcnThreshold::new(
+            QueueLimit::Bytes(3_000),
+            QueueLimit::Unlimited,
+        ));
         for (seq, flags) in [Flags::ECT, Flags::ECT, Flags::ECT, Flags::NONE]
             .into_iter()
             .enumerate()

@@ -20,9 +20,9 @@ pub mod xcp;
 
 use crate::SimRng;
 use crate::ext::Extensions;
-use crate::flow::FlowTable;
+use crate::flow::FlowStore;
 use crate::net::stats::PortStats;
-use crate::packet::{Flags, Kind, Packet, PacketId, PacketSlab};
+use crate::packet::{Flags, Packet, PacketId, PacketKind, PacketSlab};
 use crate::time::Time;
 pub use codel::{CodelConfig, CodelQueue};
 pub use ecn_threshold::EcnThreshold;
@@ -35,7 +35,7 @@ pub use xcp::{XcpConfig, XcpQueue};
 
 /// How much fits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Limit {
+pub enum QueueLimit {
     /// So many packets.
     Packets(u32),
     /// So many bytes on the link.
@@ -45,7 +45,7 @@ pub enum Limit {
     Unlimited,
 }
 
-impl Limit {
+impl QueueLimit {
     /// Whether a packet fits into a queue of this length.
     #[inline]
     #[must_use]
@@ -54,7 +54,7 @@ impl Limit {
     }
 }
 
-/// A [`Limit`] as two numbers, which are compared without asking which kind it is.
+/// A [`QueueLimit`] as two numbers, which are compared without asking which kind it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Bounds {
     bytes: u64,
@@ -62,11 +62,11 @@ struct Bounds {
 }
 
 impl Bounds {
-    const fn of(limit: Limit) -> Self {
+    const fn of(limit: QueueLimit) -> Self {
         let (packets, bytes) = match limit {
-            Limit::Packets(packets) => (packets, u64::MAX),
-            Limit::Bytes(bytes) => (u32::MAX, bytes),
-            Limit::Unlimited => (u32::MAX, u64::MAX),
+            QueueLimit::Packets(packets) => (packets, u64::MAX),
+            QueueLimit::Bytes(bytes) => (u32::MAX, bytes),
+            QueueLimit::Unlimited => (u32::MAX, u64::MAX),
         };
         Self { bytes, packets }
     }
@@ -104,18 +104,18 @@ impl DropReason {
 
 /// What all ports share.
 #[derive(Debug)]
-pub struct Shared {
+pub struct SharedState {
     /// The packets in the fabric.
     pub packets: PacketSlab,
     /// What some of them carry.
     pub extensions: Extensions,
     /// The flows, for their counters.
-    pub flows: FlowTable,
+    pub flows: FlowStore,
     /// Randomness.
     pub rng: SimRng,
 }
 
-impl Shared {
+impl SharedState {
     /// Frees a packet and counts it as dropped for its flow.
     pub(crate) fn discard(&mut self, id: PacketId) -> Packet {
         let mut packet = self.packets.remove(id);
@@ -134,7 +134,7 @@ pub struct QueueContext<'a> {
     /// When the packet arrives or leaves.
     pub now: Time,
     /// Packets, extensions, randomness.
-    pub shared: &'a mut Shared,
+    pub shared: &'a mut SharedState,
     /// The port's counters.
     pub stats: &'a mut PortStats,
 }
@@ -198,47 +198,47 @@ pub enum QueueConfig {
     /// First in, first out; what does not fit is dropped.
     DropTail {
         /// How much fits.
-        limit: Limit,
+        limit: QueueLimit,
     },
     /// DCTCP's switch: marks what arrives while the queue is at the threshold or above.
     EcnThreshold {
         /// From which length on.
-        mark_at: Limit,
+        mark_at: QueueLimit,
         /// How much fits.
-        limit: Limit,
+        limit: QueueLimit,
     },
     /// CoDel: marks or drops by sojourn time.
     Codel {
         /// Target, interval, marks.
         control: CodelConfig,
         /// How much fits.
-        limit: Limit,
+        limit: QueueLimit,
     },
     /// RED: marks or drops by the mean length.
     Red {
         /// Thresholds, probability, weight, marks.
         control: RedConfig,
         /// How much fits.
-        limit: Limit,
+        limit: QueueLimit,
     },
     /// sfqCoDel: 1,024 bins in turn, each under CoDel.
     SfqCodel {
         /// Target, interval, marks.
         control: CodelConfig,
         /// How much fits into all bins together.
-        limit: Limit,
+        limit: QueueLimit,
     },
     /// pFabric's switch: keeps and sends what has the fewest bytes to go.
     PFabric {
         /// How much fits.
-        limit: Limit,
+        limit: QueueLimit,
     },
     /// XCP's router.
     Xcp {
         /// Constants of its controllers.
         control: XcpConfig,
         /// How much fits.
-        limit: Limit,
+        limit: QueueLimit,
     },
     /// Strict priorities of packets' classes.
     StrictPriority {
@@ -252,7 +252,7 @@ pub enum QueueConfig {
 impl Default for QueueConfig {
     fn default() -> Self {
         Self::DropTail {
-            limit: Limit::Unlimited,
+            limit: QueueLimit::Unlimited,
         }
     }
 }
@@ -355,7 +355,7 @@ const _: () = assert!(size_of::<Queue>() <= 64, "a queue is one cache line");
 /// pFabric's notion of a packet's urgency: bytes that remain for data, most urgent for all else.
 #[must_use]
 pub fn urgency(packet: &Packet) -> u64 {
-    if packet.kind == Kind::Data {
+    if packet.kind == PacketKind::Data {
         packet.ack
     } else {
         0

@@ -7,13 +7,13 @@
 
 use std::collections::VecDeque;
 
-use super::{Discipline, DropReason, Limit, QueueContext, urgency};
+use super::{Discipline, DropReason, QueueContext, QueueLimit, urgency};
 use crate::flow::FlowId;
 use crate::packet::PacketId;
 use ratewright_topology::HostId;
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct QueuedPacket {
     id: PacketId,
     urgency: u64,
     flow: FlowId,
@@ -25,15 +25,15 @@ struct Entry {
 #[derive(Debug)]
 pub struct PFabricQueue {
     /// In order of arrival.
-    entries: VecDeque<Entry>,
-    limit: Limit,
+    entries: VecDeque<QueuedPacket>,
+    limit: QueueLimit,
     bytes: u64,
 }
 
 impl PFabricQueue {
     /// An empty queue.
     #[must_use]
-    pub fn new(limit: Limit) -> Self {
+    pub fn new(limit: QueueLimit) -> Self {
         Self {
             entries: VecDeque::new(),
             limit,
@@ -51,7 +51,7 @@ impl PFabricQueue {
 impl Discipline for PFabricQueue {
     fn enqueue(&mut self, q: &mut QueueContext<'_>, id: PacketId) {
         let packet = q.packet(id);
-        let entry = Entry {
+        let entry = QueuedPacket {
             id,
             urgency: urgency(packet),
             flow: packet.flow,
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn the_flow_with_the_least_to_go_sends_its_earliest_packet() {
-        let mut bench = Bench::new(PFabricQueue::new(Limit::Unlimited));
+        let mut bench = Bench::new(PFabricQueue::new(QueueLimit::Unlimited));
         bench.put(data(1, 0, 9_000));
         bench.put(data(2, 0, 3_000));
         bench.put(data(2, 1, 2_000));
@@ -129,7 +129,7 @@ mod tests {
             steps in proptest::collection::vec((any::<bool>(), 0u32..6, 1u64..50), 1..200),
             limit in 1u32..12,
         ) {
-            let mut bench = Bench::new(PFabricQueue::new(Limit::Packets(limit)));
+            let mut bench = Bench::new(PFabricQueue::new(QueueLimit::Packets(limit)));
             let mut held: Vec<(u32, u64, u64)> = Vec::new();
             for (i, (put, flow, remaining)) in steps.into_iter().enumerate() {
                 let seq = i as u64;

@@ -3,7 +3,7 @@
 
 use rand::RngExt as _;
 
-use super::{Discipline, DropReason, Fifo, Limit, QueueContext};
+use super::{Discipline, DropReason, Fifo, QueueContext, QueueLimit};
 use crate::packet::PacketId;
 use crate::time::Time;
 
@@ -40,7 +40,7 @@ impl Default for RedConfig {
 pub struct Red {
     fifo: Fifo,
     config: RedConfig,
-    limit: Limit,
+    limit: QueueLimit,
     rate_bps: u64,
     mean: f64,
     /// Packets since the last drop; −1: the mean is below the lower threshold.
@@ -52,7 +52,7 @@ pub struct Red {
 impl Red {
     /// An empty queue of a port of this rate.
     #[must_use]
-    pub fn new(config: RedConfig, limit: Limit, rate_bps: u64) -> Self {
+    pub fn new(config: RedConfig, limit: QueueLimit, rate_bps: u64) -> Self {
         Self {
             fifo: Fifo::default(),
             config,
@@ -158,7 +158,7 @@ mod tests {
             weight: 0.1,
             ..RedConfig::default()
         };
-        let mut bench = Bench::new(Red::new(config, Limit::Unlimited, 10_000_000_000));
+        let mut bench = Bench::new(Red::new(config, QueueLimit::Unlimited, 10_000_000_000));
         for _ in 0..length {
             bench.put(packet(0, 0, 1_500));
         }
@@ -192,7 +192,7 @@ mod tests {
             weight: 1.0,
             ..RedConfig::default()
         };
-        let mut bench = Bench::new(Red::new(config, Limit::Unlimited, 10_000_000_000));
+        let mut bench = Bench::new(Red::new(config, QueueLimit::Unlimited, 10_000_000_000));
         for _ in 0..1_000 {
             bench.put(Packet {
                 flags: crate::packet::Flags::NONE,

@@ -5,14 +5,14 @@
 use std::collections::VecDeque;
 
 use super::codel::{Codel, CodelConfig};
-use super::{Discipline, DropReason, Fifo, Limit, QueueContext};
+use super::{Discipline, DropReason, Fifo, QueueContext, QueueLimit};
 use crate::packet::{Packet, PacketId};
 
 /// Bins of a queue.
 pub const BINS: usize = 1_024;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Turn {
+enum BinState {
     #[default]
     Idle,
     New,
@@ -23,7 +23,7 @@ enum Turn {
 struct Bin {
     fifo: Fifo,
     control: Codel,
-    turn: Turn,
+    state: BinState,
 }
 
 /// A queue of bins.
@@ -33,7 +33,7 @@ pub struct SfqCodel {
     new: VecDeque<u16>,
     old: VecDeque<u16>,
     config: CodelConfig,
-    limit: Limit,
+    limit: QueueLimit,
     packets: u32,
     bytes: u64,
 }
@@ -41,7 +41,7 @@ pub struct SfqCodel {
 impl SfqCodel {
     /// An empty queue; `limit` holds for all bins together.
     #[must_use]
-    pub fn new(config: CodelConfig, limit: Limit) -> Self {
+    pub fn new(config: CodelConfig, limit: QueueLimit) -> Self {
         Self {
             bins: Vec::new(),
             new: VecDeque::new(),
@@ -85,8 +85,8 @@ impl Discipline for SfqCodel {
         let (index, wire_bytes) = (Self::bin_of(packet), packet.wire_bytes);
         let bin = &mut self.bins[usize::from(index)];
         bin.fifo.push(&mut q.shared.packets, id);
-        if bin.turn == Turn::Idle {
-            bin.turn = Turn::New;
+        if bin.state == BinState::Idle {
+            bin.state = BinState::New;
             self.new.push_back(index);
         }
         self.packets += 1;
@@ -111,10 +111,10 @@ impl Discipline for SfqCodel {
             if id.is_some() || (was_new && !self.old.is_empty()) {
                 // One packet in turn. A new bin that is empty waits for one turn, so that it cannot
                 // come first again and again.
-                bin.turn = Turn::Old;
+                bin.state = BinState::Old;
                 self.old.push_back(index);
             } else {
-                bin.turn = Turn::Idle;
+                bin.state = BinState::Idle;
             }
             if id.is_some() {
                 return id;
@@ -139,7 +139,7 @@ mod tests {
     fn bench(packets: u32) -> Bench<SfqCodel> {
         Bench::new(SfqCodel::new(
             CodelConfig::default(),
-            Limit::Packets(packets),
+            QueueLimit::Packets(packets),
         ))
     }
 

@@ -73,7 +73,7 @@ impl Discipline for StrictPriority {
 mod tests {
     use super::*;
     use crate::net::queue::testing::{Bench, packet};
-    use crate::net::queue::{DropReason, Limit};
+    use crate::net::queue::{DropReason, QueueLimit};
     use crate::packet::{Flags, Packet};
 
     fn of_class(priority: u8, seq: u64) -> Packet {
@@ -85,7 +85,7 @@ mod tests {
 
     fn two(limit: u32) -> Bench<StrictPriority> {
         let each = QueueConfig::DropTail {
-            limit: Limit::Packets(limit),
+            limit: QueueLimit::Packets(limit),
         };
         Bench::new(StrictPriority::new(2, &each, 10_000_000_000))
     }
@@ -117,8 +117,8 @@ mod tests {
     #[test]
     fn a_class_has_the_marks_of_its_own_queue() {
         let each = QueueConfig::EcnThreshold {
-            mark_at: Limit::Packets(1),
-            limit: Limit::Unlimited,
+            mark_at: QueueLimit::Packets(1),
+            limit: QueueLimit::Unlimited,
         };
         let mut bench = Bench::new(StrictPriority::new(2, &each, 10_000_000_000));
         for (seq, class) in [0, 1, 0, 1].into_iter().enumerate() {

@@ -2,10 +2,10 @@
 
 use rand::SeedableRng;
 
-use super::{Discipline, DropReason, QueueContext, Shared};
+use super::{Discipline, DropReason, QueueContext, SharedState};
 use crate::SimRng;
 use crate::ext::Extensions;
-use crate::flow::{FlowId, FlowSpec, FlowTable};
+use crate::flow::{FlowId, FlowSpec, FlowStore};
 use crate::net::stats::PortStats;
 use crate::packet::{Flags, Packet, PacketSlab};
 use crate::time::Time;
@@ -15,20 +15,20 @@ use ratewright_topology::HostId;
 #[derive(Debug)]
 pub(crate) struct Bench<D> {
     pub(crate) queue: D,
-    pub(crate) shared: Shared,
+    pub(crate) shared: SharedState,
     pub(crate) stats: PortStats,
     pub(crate) now: Time,
 }
 
 impl<D: Discipline> Bench<D> {
     pub(crate) fn new(queue: D) -> Self {
-        let mut flows = FlowTable::default();
+        let mut flows = FlowStore::default();
         for _ in 0..64 {
             flows.push(FlowSpec::new(HostId(0), HostId(1), 1, Time::ZERO));
         }
         Self {
             queue,
-            shared: Shared {
+            shared: SharedState {
                 packets: PacketSlab::default(),
                 extensions: Extensions::default(),
                 flows,

@@ -1,7 +1,7 @@
 //! XCP's router (XCP §3.3 to §3.6): once per mean round trip it works out how much all flows together
 //! should gain or lose, and shares that out over the packets of the next one.
 
-use super::{Discipline, DropReason, Fifo, Limit, QueueContext};
+use super::{Discipline, DropReason, Fifo, QueueContext, QueueLimit};
 use crate::ext::{Extension, XcpHeader};
 use crate::packet::PacketId;
 use crate::time::{Span, Time};
@@ -58,7 +58,7 @@ struct Interval {
 pub struct XcpQueue {
     fifo: Fifo,
     config: XcpConfig,
-    limit: Limit,
+    limit: QueueLimit,
     rate_bytes_per_s: f64,
     interval: Interval,
     interval_end: Time,
@@ -76,7 +76,7 @@ pub struct XcpQueue {
 impl XcpQueue {
     /// An empty queue of a port of this rate.
     #[must_use]
-    pub fn new(config: XcpConfig, limit: Limit, rate_bps: u64) -> Self {
+    pub fn new(config: XcpConfig, limit: QueueLimit, rate_bps: u64) -> Self {
         Self {
             fifo: Fifo::default(),
             config,
@@ -254,7 +254,7 @@ mod tests {
                 idle_interval,
                 ..XcpConfig::default()
             };
-            let queue = XcpQueue::new(config, Limit::Unlimited, RATE_BPS);
+            let queue = XcpQueue::new(config, QueueLimit::Unlimited, RATE_BPS);
             let mut bench = Bench::new(queue);
             // Busy to 500 µs, idle to 900 µs, busy again.
             let busy = (0..50).chain(90..400).map(|i| 10 * i);
@@ -297,7 +297,7 @@ mod tests {
     /// Feeds intervals of 100 µs with `packets` packets of 1,000 bytes each, evenly, from flows whose
     /// windows are given, and returns each flow's feedback in the last interval.
     fn feedback(packets: u64, windows: &[f64]) -> Vec<f64> {
-        let queue = XcpQueue::new(XcpConfig::default(), Limit::Unlimited, RATE_BPS);
+        let queue = XcpQueue::new(XcpConfig::default(), QueueLimit::Unlimited, RATE_BPS);
         let mut bench = Bench::new(queue);
         let mut sums = Vec::new();
         // The first interval measures, the second one hands out.
@@ -346,7 +346,7 @@ mod tests {
             least_interval: Span::from_us(400),
             ..XcpConfig::default()
         };
-        let mut bench = Bench::new(XcpQueue::new(config, Limit::Unlimited, RATE_BPS));
+        let mut bench = Bench::new(XcpQueue::new(config, QueueLimit::Unlimited, RATE_BPS));
         let mut given = [0.0; 9];
         // Half of the link is used. Intervals end at 100 µs, 500 µs and 900 µs.
         for i in 0..450u64 {

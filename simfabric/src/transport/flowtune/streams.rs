@@ -6,9 +6,9 @@
 
 use ratewright_topology::HostId;
 
-use crate::control::{PREAMBLE_AND_GAP_BYTES, Traffic, segment_wire_bytes};
-use crate::ext::{Extension, Segment};
-use crate::packet::{Kind, Packet};
+use crate::control::{ControlTraffic, PREAMBLE_AND_GAP_BYTES, segment_wire_bytes};
+use crate::ext::{Extension, StreamSegment};
+use crate::packet::{Packet, PacketKind};
 use crate::transport::tcp::stream::{StreamConfig, StreamCounts, StreamEnd};
 use crate::transport::{Context, TimerId};
 
@@ -20,14 +20,14 @@ pub(super) enum Side {
 }
 
 #[derive(Debug)]
-struct End {
+struct ConnectionEnd {
     stream: StreamEnd,
     timer: Option<TimerId>,
 }
 
 #[derive(Debug)]
-struct Connection {
-    ends: [End; 2],
+struct ControlConnection {
+    ends: [ConnectionEnd; 2],
     number: u32,
 }
 
@@ -36,9 +36,9 @@ struct Connection {
 pub(super) struct Streams {
     config: StreamConfig,
     priority: u8,
-    connections: Vec<Connection>,
+    connections: Vec<ControlConnection>,
     /// By [`Side`] that sends.
-    traffic: [Traffic; 2],
+    traffic: [ControlTraffic; 2],
     /// Of connections that were closed.
     closed: StreamCounts,
 }
@@ -48,8 +48,10 @@ impl Streams {
         Self {
             config,
             priority,
-            connections: (0..hosts).map(|_| Connection::new(config, 0)).collect(),
-            traffic: [Traffic::default(); 2],
+            connections: (0..hosts)
+                .map(|_| ControlConnection::new(config, 0))
+                .collect(),
+            traffic: [ControlTraffic::default(); 2],
             closed: StreamCounts::default(),
         }
     }
@@ -65,7 +67,7 @@ impl Streams {
             self.closed.retransmits += counts.retransmits;
             self.closed.time_outs += counts.time_outs;
         }
-        *old = Connection::new(self.config, old.number + 1);
+        *old = ControlConnection::new(self.config, old.number + 1);
     }
 
     /// Writes a message.
@@ -101,7 +103,7 @@ impl Streams {
             self.traffic[side as usize].count_segment(wire_bytes, segment.bytes.is_empty());
             let counted = u32::from(cx.framing().min_wire_bytes.saturating_sub(64));
             let mut packet = Packet {
-                kind: Kind::Control,
+                kind: PacketKind::Control,
                 src,
                 dst,
                 // A connection keeps to one spine.
@@ -126,7 +128,7 @@ impl Streams {
         cx: &mut Context<'_>,
         side: Side,
         host: HostId,
-        segment: &Segment,
+        segment: &StreamSegment,
     ) {
         let connection = &mut self.connections[host.index()];
         if connection.number != segment.connection {
@@ -161,7 +163,7 @@ impl Streams {
     }
 
     /// What the hosts sent, and what the allocator did.
-    pub(super) fn traffic(&self) -> [Traffic; 2] {
+    pub(super) fn traffic(&self) -> [ControlTraffic; 2] {
         self.traffic
     }
 
@@ -178,9 +180,9 @@ impl Streams {
     }
 }
 
-impl Connection {
+impl ControlConnection {
     fn new(config: StreamConfig, number: u32) -> Self {
-        let end = || End {
+        let end = || ConnectionEnd {
             stream: StreamEnd::new(config),
             timer: None,
         };

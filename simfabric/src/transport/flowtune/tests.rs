@@ -1,7 +1,7 @@
 use ratewright_topology::TwoTierClos;
 
 use super::*;
-use crate::flow::Count;
+use crate::flow::PacketCount;
 use crate::net::{AllocatorLinks, FabricConfig};
 use crate::run::{Config, Sim};
 use crate::time::Span;
@@ -80,19 +80,19 @@ fn a_second_flow_gets_half_within_100_us() {
         assert!((rate / 4.95e9 - 1.0).abs() < 0.02, "{id}: {rate}");
     }
     let before: Vec<_> = sim
-        .records()
+        .results()
         .flows
         .iter()
         .map(|f| f.delivered_bytes)
         .collect();
     sim.run_until(Time::from_us(5_100)).unwrap();
-    let records = sim.records();
-    for (record, before) in records.flows.iter().zip(before) {
+    let results = sim.results();
+    for (record, before) in results.flows.iter().zip(before) {
         let goodput = (record.delivered_bytes - before) as f64 * 8.0 / 2e-3;
         let fair = 5e9 * 1_460.0 / 1_538.0;
         assert!((goodput / fair - 1.0).abs() < 0.05, "{goodput} of {fair}");
     }
-    records.conservation.unwrap();
+    results.conservation.unwrap();
 }
 
 #[test]
@@ -100,9 +100,9 @@ fn every_flow_arrives_and_its_end_is_known_to_the_allocator() {
     let flows = crowd(3, 2_000);
     let mut sim = sim(FlowtuneConfig::default(), flows);
     sim.run_until(Time::from_ms(60)).unwrap();
-    let records = sim.records();
-    records.conservation.unwrap();
-    assert!(records.flows.iter().all(|flow| flow.finished.is_some()));
+    let results = sim.results();
+    results.conservation.unwrap();
+    assert!(results.flows.iter().all(|flow| flow.finished.is_some()));
     let counts = sim.transport().allocator().counts();
     assert_eq!((counts.starts, counts.ends), (2_000, 2_000));
     assert_eq!(sim.transport().allocator().engine().flow_count(), 0);
@@ -135,7 +135,7 @@ fn without_an_allocator_to_hear_from_flows_run_by_their_windows() {
     };
     let mut sim = sim(config, vec![flow(0, 1, 140, 3_000_000)]);
     sim.run_until(Time::from_ms(20)).unwrap();
-    assert!(sim.records().flows[0].finished.is_some());
+    assert!(sim.results().flows[0].finished.is_some());
     assert_eq!(sim.transport().allocator().counts().starts, 0);
 }
 
@@ -164,12 +164,12 @@ fn one_seed_gives_one_outcome() {
         };
         let mut sim = sim(config, crowd(3, 500));
         sim.run_until(Time::from_ms(10)).unwrap();
-        let records = sim.records();
+        let results = sim.results();
         (
-            records.flows,
-            records.packet_hops,
-            records.events,
-            records.transport,
+            results.flows,
+            results.packet_hops,
+            results.events,
+            results.transport,
         )
     };
     assert_eq!(run(), run());
@@ -186,9 +186,9 @@ fn the_ideal_scheme_fills_a_link_from_the_first_packet_and_shares_it_at_once() {
     // 15 µs after the start the first packet is there; no other moment matters.
     for (at_us, rates) in [(15, [0.0, 0.0]), (1_015, [1.0, 0.0]), (2_015, [0.5, 0.5])] {
         sim.run_until(Time::from_us(at_us)).unwrap();
-        let records = sim.records();
+        let results = sim.results();
         for (id, rate) in rates.into_iter().enumerate() {
-            let bytes = records.flows.get(id).map_or(0, |f| f.delivered_bytes) as f64;
+            let bytes = results.flows.get(id).map_or(0, |f| f.delivered_bytes) as f64;
             if at_us > 15 {
                 let share_of = (bytes - before[id]) * 8.0 / 1e-3 / (10e9 * share);
                 assert!((share_of - rate).abs() < 0.01, "{at_us} {id}: {share_of}");
@@ -220,7 +220,7 @@ fn over_tcp_rates_are_in_the_end_those_over_datagrams() {
         let elephants: Vec<_> = flows.iter().map(|flow| flow.bytes == 1 << 30).collect();
         let mut sim = sim(config, flows);
         sim.run_until(Time::from_ms(20)).unwrap();
-        sim.records().conservation.unwrap();
+        sim.results().conservation.unwrap();
         let ids = (0..elephants.len()).filter(|&id| elephants[id]);
         ids.map(|id| sim.transport().rate_bps(FlowId(id as u32)))
             .collect::<Vec<_>>()
@@ -267,17 +267,17 @@ fn over_tcp_all_bytes_on_the_wire_are_accounted_for() {
         };
         let mut sim = sim(config, crowd(3, 500));
         sim.run_until(Time::from_ms(60)).unwrap();
-        let records = sim.records();
-        records.conservation.unwrap();
-        assert!(records.flows.iter().all(|flow| flow.finished.is_some()));
+        let results = sim.results();
+        results.conservation.unwrap();
+        assert!(results.flows.iter().all(|flow| flow.finished.is_some()));
         let [up, down] = sim.transport().control_traffic();
         // The allocator's own links come after those between servers and switches.
-        let own = &records.ports[topology().links().len()..];
+        let own = &results.ports[topology().links().len()..];
         let crossed: u64 = own.iter().map(|port| port.stats.sent.bytes).sum();
-        let control = records.control;
+        let control = results.control;
         assert_eq!(
             (control.arrived, control.dropped),
-            (control.sent, Count::default())
+            (control.sent, PacketCount::default())
         );
         assert_eq!(control.sent.packets, up.datagrams + down.datagrams);
         assert_eq!(control.sent.bytes, up.wire_bytes + down.wire_bytes);
@@ -321,13 +321,13 @@ fn the_ideal_scheme_shares_by_its_objective() {
         ];
         let mut sim = Sim::new(run_config(), topology.clone(), flows.into_iter(), ideal).unwrap();
         sim.run_until(Time::from_us(100)).unwrap();
-        let delivered = |records: &crate::records::Records| {
-            let bytes = records.flows.iter().map(|flow| flow.delivered_bytes);
+        let delivered = |results: &crate::results::RunResults| {
+            let bytes = results.flows.iter().map(|flow| flow.delivered_bytes);
             bytes.collect::<Vec<_>>()
         };
-        let before = delivered(&sim.records());
+        let before = delivered(&sim.results());
         sim.run_until(Time::from_us(2_100)).unwrap();
-        let after = delivered(&sim.records());
+        let after = delivered(&sim.results());
         let goodput = 10e9 * config.share * 1_460.0 / 1_538.0;
         for (flow, share) in shares.into_iter().enumerate() {
             let bps = (after[flow] - before[flow]) as f64 * 8.0 / 2e-3;

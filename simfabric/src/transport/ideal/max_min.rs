@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 
 use crate::flow::FlowId;
 
-struct Active {
+struct ActiveFlow {
     flow: FlowId,
     weight: f64,
     links: Vec<u32>,
@@ -23,7 +23,7 @@ struct Active {
 pub struct MaxMin {
     capacities_bps: Vec<f64>,
     on_link: Vec<Vec<u32>>,
-    flows: Vec<Option<Active>>,
+    flows: Vec<Option<ActiveFlow>>,
     free: Vec<u32>,
     solution: u64,
     left_bps: Vec<f64>,
@@ -64,7 +64,7 @@ impl MaxMin {
                 (list.len() - 1) as u32
             })
             .collect();
-        self.flows[slot as usize] = Some(Active {
+        self.flows[slot as usize] = Some(ActiveFlow {
             flow,
             weight,
             links,

@@ -6,7 +6,7 @@
 //! | [`receiver`] | reassembly, and what an acknowledgement says |
 //!
 //! Flowtune §5.3, *Servers*: a server starts a regular TCP connection and notifies the allocator in
-//! parallel; with the first rate it opens the window and paces. So a [`Sender`] has two modes: an
+//! parallel; with the first rate it opens the window and paces. So a [`PacedSender`] has two modes: an
 //! acknowledgement-clocked window (slow start, halved once per window of loss), and a rate with
 //! which the window no longer binds.
 //!
@@ -21,8 +21,8 @@ pub mod sender;
 mod tests;
 
 pub use flows::FlowMap;
-pub use receiver::Receiver;
-pub use sender::{Segment, Sender, SenderConfig};
+pub use receiver::PacedReceiver;
+pub use sender::{PacedSegment, PacedSender, SenderConfig};
 
 use crate::flow::FlowId;
 use crate::packet::Packet;
@@ -31,14 +31,18 @@ use crate::transport::Context;
 
 /// Takes a data packet at its receiver, tells the run what came in order, and returns the
 /// acknowledgement that is due.
-pub fn receive(cx: &mut Context<'_>, receivers: &mut FlowMap<Receiver>, packet: &Packet) -> Packet {
+pub fn receive(
+    cx: &mut Context<'_>,
+    receivers: &mut FlowMap<PacedReceiver>,
+    packet: &Packet,
+) -> Packet {
     let flow: FlowId = packet.flow;
     let total = cx.flow(flow).bytes;
     let mut expected = total;
     // A flow that is complete has no state left; what still comes is acknowledged all the same.
     if cx.progress(flow).finished == Time::MAX {
         if receivers.get(flow).is_none() {
-            receivers.insert(flow, Receiver::default());
+            receivers.insert(flow, PacedReceiver::default());
         }
         if let Some(receiver) = receivers.get_mut(flow) {
             let new = receiver.on_data(packet.seq, packet.end());

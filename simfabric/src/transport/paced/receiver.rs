@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 
 /// The receiving end of one flow: which segments have come.
 #[derive(Debug, Default)]
-pub struct Receiver {
+pub struct PacedReceiver {
     /// The next byte expected.
     expected: u64,
     /// First bytes and ends of ranges that came early, in order, apart from each other.
     early: VecDeque<(u64, u64)>,
 }
 
-impl Receiver {
+impl PacedReceiver {
     /// Takes the bytes `[seq, end)` and returns how many are new in order.
     pub fn on_data(&mut self, seq: u64, end: u64) -> u64 {
         let before = self.expected;

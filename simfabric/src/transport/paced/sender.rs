@@ -41,23 +41,23 @@ impl Default for SenderConfig {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum SegmentState {
     InFlight,
     Acked,
     Lost,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct SentSegment {
     stamp: Time,
-    state: State,
+    state: SegmentState,
     /// Packets that were sent later and are acknowledged.
     overtaken: u8,
 }
 
 /// A packet to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Segment {
+pub struct PacedSegment {
     /// Its first byte.
     pub seq: u64,
     /// Its bytes.
@@ -70,12 +70,12 @@ pub struct Segment {
 
 /// The sending end of one flow.
 #[derive(Debug)]
-pub struct Sender {
+pub struct PacedSender {
     total_bytes: u64,
     /// The first segment that is not acknowledged; all before it are.
     first: u64,
     /// Segments from `first` on that were sent.
-    board: VecDeque<Entry>,
+    board: VecDeque<SentSegment>,
     /// Lost segments, to be sent again before new ones.
     lost: VecDeque<u64>,
     in_flight: u32,
@@ -92,7 +92,7 @@ pub struct Sender {
     restarted: Time,
 }
 
-impl Sender {
+impl PacedSender {
     /// A sender of `total_bytes`, which may be "without end", with the initial window.
     #[must_use]
     pub fn new(config: &SenderConfig, total_bytes: u64) -> Self {
@@ -187,16 +187,16 @@ impl Sender {
         config: &SenderConfig,
         now: Time,
         wire_bytes: impl Fn(u16) -> u16,
-    ) -> Option<Segment> {
+    ) -> Option<PacedSegment> {
         if !self.has_more(config)
             || !self.is_open(config)
             || (self.rate_bps > 0 && self.next_at > now)
         {
             return None;
         }
-        let entry = Entry {
+        let entry = SentSegment {
             stamp: now,
-            state: State::InFlight,
+            state: SegmentState::InFlight,
             overtaken: 0,
         };
         let (index, retransmit) = if let Some(index) = self.lost.pop_front() {
@@ -218,7 +218,7 @@ impl Sender {
             let gap = Span::from_secs_f64(bits / self.rate_bps as f64);
             self.next_at = self.next_at.max(now) + gap;
         }
-        Some(Segment {
+        Some(PacedSegment {
             seq,
             payload_bytes,
             retransmit,
@@ -243,9 +243,9 @@ impl Sender {
         if trigger >= self.first
             && let Some(entry) = self.board.get_mut((trigger - self.first) as usize)
         {
-            newly += u32::from(entry.state != State::Acked);
-            self.in_flight -= u32::from(entry.state == State::InFlight);
-            entry.state = State::Acked;
+            newly += u32::from(entry.state != SegmentState::Acked);
+            self.in_flight -= u32::from(entry.state == SegmentState::InFlight);
+            entry.state = SegmentState::Acked;
             self.overtake(trigger, stamp);
         }
         // A flow's last packet may be short: its end counts as the segment's end.
@@ -255,13 +255,13 @@ impl Sender {
                 break;
             };
             self.first += 1;
-            newly += u32::from(entry.state != State::Acked);
-            self.in_flight -= u32::from(entry.state == State::InFlight);
+            newly += u32::from(entry.state != SegmentState::Acked);
+            self.in_flight -= u32::from(entry.state == SegmentState::InFlight);
         }
         let first = self.first;
         let board = &self.board;
         self.lost.retain(|&index| {
-            index >= first && board[(index - first) as usize].state == State::Lost
+            index >= first && board[(index - first) as usize].state == SegmentState::Lost
         });
         if newly > 0 {
             self.backoff = 0;
@@ -280,12 +280,12 @@ impl Sender {
         let mut halve = false;
         for offset in 0..(trigger - self.first) as usize {
             let entry = &mut self.board[offset];
-            if entry.state != State::InFlight || entry.stamp > stamp {
+            if entry.state != SegmentState::InFlight || entry.stamp > stamp {
                 continue;
             }
             entry.overtaken += 1;
             if entry.overtaken >= DUPLICATES {
-                entry.state = State::Lost;
+                entry.state = SegmentState::Lost;
                 self.in_flight -= 1;
                 let index = self.first + offset as u64;
                 self.lost.push_back(index);
@@ -336,8 +336,8 @@ impl Sender {
         }
         self.lost.clear();
         for (offset, entry) in self.board.iter_mut().enumerate() {
-            if entry.state != State::Acked {
-                entry.state = State::Lost;
+            if entry.state != SegmentState::Acked {
+                entry.state = SegmentState::Lost;
                 self.lost.push_back(self.first + offset as u64);
             }
         }

@@ -8,13 +8,13 @@ fn config() -> SenderConfig {
 }
 
 /// Sends everything that may leave now.
-fn drain(sender: &mut Sender, config: &SenderConfig, now: Time) -> Vec<Segment> {
+fn drain(sender: &mut PacedSender, config: &SenderConfig, now: Time) -> Vec<PacedSegment> {
     std::iter::from_fn(|| sender.poll(config, now, WIRE)).collect()
 }
 
 #[test]
 fn bytes_that_come_early_count_once_the_gap_is_filled() {
-    let mut receiver = Receiver::default();
+    let mut receiver = PacedReceiver::default();
     assert_eq!(receiver.on_data(0, 10), 10);
     assert_eq!(receiver.on_data(20, 30), 0);
     assert_eq!(receiver.on_data(40, 50), 0);
@@ -28,7 +28,7 @@ fn bytes_that_come_early_count_once_the_gap_is_filled() {
 #[test]
 fn before_a_rate_the_window_binds_and_doubles() {
     let config = config();
-    let mut sender = Sender::new(&config, 1 << 30);
+    let mut sender = PacedSender::new(&config, 1 << 30);
     let first = drain(&mut sender, &config, Time::ZERO);
     assert_eq!(first.len(), 10);
     let now = Time::from_us(20);
@@ -42,7 +42,7 @@ fn before_a_rate_the_window_binds_and_doubles() {
 #[test]
 fn a_rate_paces_packets_by_their_bytes_on_the_wire() {
     let config = config();
-    let mut sender = Sender::new(&config, 1 << 30);
+    let mut sender = PacedSender::new(&config, 1 << 30);
     sender.set_rate(Time::ZERO, 1_538 * 8 * 1_000_000);
     let mut now = Time::ZERO;
     for packet in 0..20u64 {
@@ -58,7 +58,7 @@ fn a_rate_paces_packets_by_their_bytes_on_the_wire() {
 #[test]
 fn three_later_packets_make_one_lost_and_it_goes_first() {
     let config = config();
-    let mut sender = Sender::new(&config, 1 << 30);
+    let mut sender = PacedSender::new(&config, 1 << 30);
     let sent = drain(&mut sender, &config, Time::ZERO);
     let now = Time::from_us(20);
     for segment in &sent[1..3] {
@@ -80,7 +80,7 @@ fn three_later_packets_make_one_lost_and_it_goes_first() {
 #[test]
 fn silence_for_a_timeout_sends_all_again_and_backs_off() {
     let config = config();
-    let mut sender = Sender::new(&config, 3 * 1_460);
+    let mut sender = PacedSender::new(&config, 3 * 1_460);
     assert_eq!(drain(&mut sender, &config, Time::ZERO).len(), 3);
     let at = sender.deadline(&config).unwrap();
     assert_eq!(at, Time::ZERO + config.initial_rto);
@@ -94,8 +94,8 @@ fn silence_for_a_timeout_sends_all_again_and_backs_off() {
 fn a_flow_of_any_size_arrives_whole_over_a_path_that_loses() {
     let config = config();
     for bytes in [1, 1_459, 1_460, 1_461, 100_000, 1_000_003] {
-        let mut sender = Sender::new(&config, bytes);
-        let mut receiver = Receiver::default();
+        let mut sender = PacedSender::new(&config, bytes);
+        let mut receiver = PacedReceiver::default();
         let mut state = bytes;
         let mut lose = || {
             state = state

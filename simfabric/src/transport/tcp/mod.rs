@@ -21,11 +21,11 @@ use std::collections::VecDeque;
 use ratewright_topology::HostId;
 
 use self::congestion::Congestion;
-use self::sender::{Ack, Receiver, Sender};
+use self::sender::{Ack, TcpReceiver, TcpSender};
+use crate::cache::prefetch;
 use crate::ext::Extension;
 use crate::flow::FlowId;
-use crate::packet::{Flags, Kind, Packet};
-use crate::prefetch::fetch;
+use crate::packet::{Flags, Packet, PacketKind};
 use crate::time::{Span, Time};
 use crate::transport::{Context, TimerId, Transport};
 
@@ -100,8 +100,8 @@ impl<C> TcpConfig<C> {
 }
 
 #[derive(Debug)]
-struct Flow<C> {
-    sender: Sender<C>,
+struct TcpFlow<C> {
+    sender: TcpSender<C>,
     timer: Option<TimerId>,
     path_hash: u32,
     src: HostId,
@@ -118,7 +118,7 @@ struct Flow<C> {
 
 /// The flows of a host that its NIC holds back.
 #[derive(Debug, Default)]
-struct Line {
+struct FlowQueue {
     flows: VecDeque<FlowId>,
     timer_set: bool,
 }
@@ -130,10 +130,10 @@ const HOST_TIMER: u64 = 1 << 32;
 #[derive(Debug)]
 pub struct Tcp<C: Congestion> {
     config: TcpConfig<C::Config>,
-    flows: Vec<Flow<C>>,
-    receivers: Vec<Receiver>,
+    flows: Vec<TcpFlow<C>>,
+    receivers: Vec<TcpReceiver>,
     /// By host.
-    lines: Vec<Line>,
+    lines: Vec<FlowQueue>,
     time_outs: u64,
 }
 
@@ -156,8 +156,8 @@ impl<C: Congestion> Tcp<C> {
         let mss_bytes = u64::from(cx.framing().mss_bytes);
         let initial = mss_bytes * u64::from(self.config.initial_window_packets);
         let control = C::new(&self.config.control, mss_bytes, initial);
-        self.flows.push(Flow {
-            sender: Sender::new(control, self.config.initial_rto, mss_bytes, spec.bytes),
+        self.flows.push(TcpFlow {
+            sender: TcpSender::new(control, self.config.initial_rto, mss_bytes, spec.bytes),
             timer: None,
             path_hash: cx.path_hash(id, false),
             src: spec.src,
@@ -167,7 +167,7 @@ impl<C: Congestion> Tcp<C> {
             window_limited: false,
             time_outs_in_a_row: 0,
         });
-        self.receivers.push(Receiver::default());
+        self.receivers.push(TcpReceiver::default());
     }
 
     /// Sends what window and NIC allow and keeps the timer running.
@@ -210,7 +210,7 @@ impl<C: Congestion> Tcp<C> {
                 cx.retransmitted(id);
             }
             let mut packet = Packet {
-                kind: Kind::Data,
+                kind: PacketKind::Data,
                 flow: id,
                 src: flow.src,
                 dst: flow.dst,
@@ -288,7 +288,11 @@ impl<C: Congestion> Tcp<C> {
     fn probe(&mut self, cx: &mut Context<'_>, id: FlowId) {
         let flow = &mut self.flows[id.index()];
         let packet = Packet {
-            kind: if flow.opening { Kind::Syn } else { Kind::Probe },
+            kind: if flow.opening {
+                PacketKind::Syn
+            } else {
+                PacketKind::Probe
+            },
             flow: id,
             src: flow.src,
             dst: flow.dst,
@@ -367,7 +371,8 @@ impl<C: Congestion> Tcp<C> {
 
 impl<C: Congestion> Transport for Tcp<C> {
     fn on_begin(&mut self, cx: &mut Context<'_>) {
-        self.lines.resize_with(cx.hosts() as usize, Line::default);
+        self.lines
+            .resize_with(cx.hosts() as usize, FlowQueue::default);
     }
 
     fn on_start(&mut self, cx: &mut Context<'_>, id: FlowId) {
@@ -392,7 +397,7 @@ impl<C: Congestion> Transport for Tcp<C> {
 
     fn on_packet(&mut self, cx: &mut Context<'_>, host: HostId, packet: Packet) {
         match packet.kind {
-            Kind::Ack => self.on_ack(cx, packet),
+            PacketKind::Ack => self.on_ack(cx, packet),
             _ => self.on_data(cx, host, packet),
         }
     }
@@ -400,26 +405,26 @@ impl<C: Congestion> Transport for Tcp<C> {
     #[inline]
     fn prefetch(&self, packet: &Packet) {
         let flow = packet.flow.index();
-        if packet.kind == Kind::Ack {
-            self.flows.get(flow).map(fetch::<_, 8>);
-            self.lines.get(packet.dst.index()).map(fetch::<_, 2>);
+        if packet.kind == PacketKind::Ack {
+            self.flows.get(flow).map(prefetch::<_, 8>);
+            self.lines.get(packet.dst.index()).map(prefetch::<_, 2>);
         } else {
-            self.receivers.get(flow).map(fetch::<_, 2>);
+            self.receivers.get(flow).map(prefetch::<_, 2>);
             let limit = self.flows.get(flow).map(|f| &f.sender.limit);
-            limit.map(fetch::<_, 1>);
+            limit.map(prefetch::<_, 1>);
         }
     }
 
     #[inline]
     fn prefetch_again(&self, packet: &Packet) -> Option<TimerId> {
         let flow = self.flows.get(packet.flow.index())?;
-        flow.timer.filter(|_| packet.kind == Kind::Ack)
+        flow.timer.filter(|_| packet.kind == PacketKind::Ack)
     }
 
     #[inline]
     fn prefetch_timer(&self, token: u64, step: u32) -> Option<HostId> {
         if token & HOST_TIMER == 0 {
-            self.flows.get(token as usize).map(fetch::<_, 8>);
+            self.flows.get(token as usize).map(prefetch::<_, 8>);
             return None;
         }
         let host = HostId(token as u32);
@@ -427,9 +432,9 @@ impl<C: Congestion> Transport for Tcp<C> {
         // Where the first flow's number is can be said without reading it.
         let first = line.flows.as_slices().0.first();
         match step {
-            0 => fetch::<_, 2>(line),
-            1 => fetch::<_, 1>(first?),
-            _ => fetch::<_, 8>(self.flows.get(first?.index())?),
+            0 => prefetch::<_, 2>(line),
+            1 => prefetch::<_, 1>(first?),
+            _ => prefetch::<_, 8>(self.flows.get(first?.index())?),
         }
         Some(host)
     }

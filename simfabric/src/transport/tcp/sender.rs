@@ -8,7 +8,7 @@
 
 use arrayvec::ArrayVec;
 
-use super::congestion::{Acked, Congestion, Reduction};
+use super::congestion::{AckAdvance, Congestion, Reduction};
 use super::rtt::RttEstimator;
 use crate::time::{Span, Time};
 use crate::transport::ranges::RangeSet;
@@ -18,7 +18,7 @@ const DUP_THRESH: u64 = 3;
 
 /// What a sender is doing about congestion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum CongestionState {
     /// Nothing: the window grows.
     Open,
     /// A mark reduced the window; it stays until that window is acknowledged.
@@ -43,7 +43,7 @@ pub(super) struct Ack<'a> {
 
 /// A segment to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Segment {
+pub(super) struct OutgoingSegment {
     pub(super) seq: u64,
     pub(super) bytes: u64,
     pub(super) again: bool,
@@ -51,7 +51,7 @@ pub(super) struct Segment {
 
 /// The sender of one flow.
 #[derive(Debug)]
-pub(super) struct Sender<C> {
+pub(super) struct TcpSender<C> {
     /// First byte that is not acknowledged.
     pub(super) una: u64,
     /// First byte that was never sent.
@@ -59,7 +59,7 @@ pub(super) struct Sender<C> {
     /// First byte that does not exist.
     pub(super) limit: u64,
     mss_bytes: u64,
-    pub(super) state: State,
+    pub(super) state: CongestionState,
     /// The state ends when this is acknowledged.
     recover: u64,
     /// What is missing before this is lost.
@@ -74,14 +74,14 @@ pub(super) struct Sender<C> {
     pub(super) rtt: RttEstimator,
 }
 
-impl<C: Congestion> Sender<C> {
+impl<C: Congestion> TcpSender<C> {
     pub(super) fn new(control: C, initial_rto: Span, mss_bytes: u64, limit: u64) -> Self {
         Self {
             una: 0,
             next: 0,
             limit,
             mss_bytes,
-            state: State::Open,
+            state: CongestionState::Open,
             recover: 0,
             lost_before: 0,
             resent_before: 0,
@@ -143,26 +143,26 @@ impl<C: Congestion> Sender<C> {
         self.rtt.sample(ack.rtt, min_rto);
         self.control
             .on_any_ack(newly, ack.marked, self.una, self.next);
-        if self.state != State::Open && self.una >= self.recover {
-            self.state = State::Open;
+        if self.state != CongestionState::Open && self.una >= self.recover {
+            self.state = CongestionState::Open;
         }
-        if ack.marked && self.state == State::Open {
+        if ack.marked && self.state == CongestionState::Open {
             self.control
                 .reduce(now, Reduction::Mark, self.in_flight_bytes());
-            self.state = State::Reduced;
+            self.state = CongestionState::Reduced;
             self.recover = self.next;
         }
         if C::FAST_RETRANSMIT && !self.sacked.is_empty() {
             self.detect_loss(now, ack.stamp);
         }
-        let may_grow = matches!(self.state, State::Open | State::Loss);
+        let may_grow = matches!(self.state, CongestionState::Open | CongestionState::Loss);
         // A window that the flow does not fill says nothing about the network (RFC 9438 §5.8). In slow
         // start half of it is enough, as in Linux: bursts wait in the sender's NIC although the path
         // is empty.
         let probing = self.control.in_slow_start()
             && self.control.window_bytes() < 2 * (self.in_flight_bytes() + newly);
         if newly > 0 && may_grow && (window_limited || probing) {
-            self.control.on_acked(&Acked {
+            self.control.on_acked(&AckAdvance {
                 now,
                 bytes: newly,
                 least_rtt: self.rtt.least(),
@@ -180,13 +180,13 @@ impl<C: Congestion> Sender<C> {
         if self.lost_before <= self.una {
             return;
         }
-        if matches!(self.state, State::Open | State::Reduced) {
+        if matches!(self.state, CongestionState::Open | CongestionState::Reduced) {
             let in_flight = self.next - self.una - self.sacked.bytes();
             // One reduction per window, whatever its reason.
-            if self.state == State::Open {
+            if self.state == CongestionState::Open {
                 self.control.reduce(now, Reduction::Loss, in_flight);
             }
-            self.state = State::Recovery;
+            self.state = CongestionState::Recovery;
             self.recover = self.next;
             self.resent_before = self.una;
             self.una_resent_at = Time::MAX;
@@ -205,14 +205,14 @@ impl<C: Congestion> Sender<C> {
     /// The retransmission timer expired: everything that did not arrive is taken for lost.
     pub(super) fn on_time_out(&mut self, now: Time) {
         // RFC 5681 §3.1: the threshold is set at the first time-out of a segment alone.
-        if self.state != State::Loss || self.una >= self.recover {
+        if self.state != CongestionState::Loss || self.una >= self.recover {
             let in_flight = self.in_flight_bytes();
             self.control.reduce(now, Reduction::TimeOut, in_flight);
         } else {
             self.control.reduce(now, Reduction::TimeOut, 0);
         }
         self.rtt.back_off();
-        self.state = State::Loss;
+        self.state = CongestionState::Loss;
         self.recover = self.next;
         self.lost_before = self.next;
         self.resent_before = self.una;
@@ -221,7 +221,7 @@ impl<C: Congestion> Sender<C> {
 
     /// The next segment that the window allows.
     #[inline]
-    pub(super) fn peek_segment(&self) -> Option<Segment> {
+    pub(super) fn peek_segment(&self) -> Option<OutgoingSegment> {
         let in_flight = self.in_flight_bytes();
         let window = self.control.window_bytes();
         let allowed = |bytes: u64| in_flight == 0 || in_flight + bytes <= window;
@@ -230,7 +230,7 @@ impl<C: Congestion> Sender<C> {
             let (seq, end) = self.sacked.gap_from(from);
             if seq < self.lost_before {
                 let end = end.unwrap_or(self.next).min(self.lost_before);
-                let segment = Segment {
+                let segment = OutgoingSegment {
                     seq,
                     bytes: (end - seq).min(self.mss_bytes),
                     again: true,
@@ -239,7 +239,7 @@ impl<C: Congestion> Sender<C> {
             }
         }
         let bytes = (self.limit - self.next).min(self.mss_bytes);
-        let segment = Segment {
+        let segment = OutgoingSegment {
             seq: self.next,
             bytes,
             again: false,
@@ -249,7 +249,7 @@ impl<C: Congestion> Sender<C> {
 
     /// The segment that was just returned is on its way.
     #[inline]
-    pub(super) fn sent(&mut self, now: Time, segment: Segment) {
+    pub(super) fn sent(&mut self, now: Time, segment: OutgoingSegment) {
         if segment.again {
             self.resent_before = segment.seq + segment.bytes;
             self.last_resent_at = now;
@@ -264,13 +264,13 @@ impl<C: Congestion> Sender<C> {
 
 /// The receiving side of a flow.
 #[derive(Debug, Default)]
-pub(super) struct Receiver {
+pub(super) struct TcpReceiver {
     /// The next byte in order.
     pub(super) expected: u64,
     held: RangeSet,
 }
 
-impl Receiver {
+impl TcpReceiver {
     /// Takes a segment. Returns how many bytes came into order, and the blocks to be reported: the
     /// one that the segment is in comes first (RFC 2018 §4).
     #[inline]

@@ -17,8 +17,8 @@ use ratewright_proto::SessionError;
 use ratewright_proto::control::{FrameDecoder, append_frame};
 
 use super::congestion::{Congestion as _, NewReno};
-use super::sender::{Ack, Receiver, Sender};
-use crate::ext::Segment;
+use super::sender::{Ack, TcpReceiver, TcpSender};
+use crate::ext::StreamSegment;
 use crate::time::{Span, Time};
 
 /// What a connection is set up with.
@@ -60,10 +60,10 @@ pub struct StreamCounts {
 #[derive(Debug)]
 pub struct StreamEnd {
     config: StreamConfig,
-    sender: Sender<NewReno>,
+    sender: TcpSender<NewReno>,
     /// Written and not acknowledged; the first is the sender's `una`.
     outgoing: VecDeque<u8>,
-    receiver: Receiver,
+    receiver: TcpReceiver,
     /// Arrived, from the receiver's `expected` on; what has not arrived in between is 0.
     out_of_order: VecDeque<u8>,
     frames: FrameDecoder,
@@ -83,9 +83,9 @@ impl StreamEnd {
         let control = NewReno::new(&(), mss_bytes, window_bytes);
         Self {
             config,
-            sender: Sender::new(control, config.max_rto, mss_bytes, 0),
+            sender: TcpSender::new(control, config.max_rto, mss_bytes, 0),
             outgoing: VecDeque::new(),
-            receiver: Receiver::default(),
+            receiver: TcpReceiver::default(),
             out_of_order: VecDeque::new(),
             frames: FrameDecoder::new(),
             echo: Time::ZERO,
@@ -111,7 +111,7 @@ impl StreamEnd {
     }
 
     /// Takes a segment.
-    pub fn on_segment(&mut self, now: Time, segment: &Segment) {
+    pub fn on_segment(&mut self, now: Time, segment: &StreamSegment) {
         let una = self.sender.una;
         // RFC 7323 §4.1: an echo is a round trip only if it acknowledges something.
         if segment.ack > una || !segment.blocks.is_empty() {
@@ -159,8 +159,8 @@ impl StreamEnd {
     ///
     /// # Errors
     /// Nothing is to be sent.
-    pub fn poll_segment(&mut self, now: Time, buffer: Vec<u8>) -> Result<Segment, Vec<u8>> {
-        let mut segment = Segment {
+    pub fn poll_segment(&mut self, now: Time, buffer: Vec<u8>) -> Result<StreamSegment, Vec<u8>> {
+        let mut segment = StreamSegment {
             connection: 0,
             seq: self.sender.next,
             ack: self.receiver.expected,

@@ -1,6 +1,6 @@
 //! CUBIC (RFC 9438): the window is a cubic function of the time since the last reduction.
 
-use super::{Acked, Congestion, Reduction, Window};
+use super::{AckAdvance, Congestion, Reduction, Window};
 use crate::time::{Span, Time};
 
 /// Scale of the cubic function (RFC 9438 §5: 0.4, windows in packets, time in seconds).
@@ -94,7 +94,7 @@ impl Cubic {
     }
 
     /// Whether acknowledgements have followed each other for longer than the least round trip.
-    fn train_is_long(&mut self, acked: &Acked) -> bool {
+    fn train_is_long(&mut self, acked: &AckAdvance) -> bool {
         if self.round_began == Time::MAX {
             self.round_began = acked.now;
             self.train_end = acked.now;
@@ -106,7 +106,7 @@ impl Cubic {
     }
 
     /// Grows by a whole packet if enough packets are acknowledged.
-    fn count(&mut self, acked: &Acked, first_limit: u32) {
+    fn count(&mut self, acked: &AckAdvance, first_limit: u32) {
         self.counted += acked.bytes as f64 / self.window.mss_bytes;
         let packets = self.packets().floor();
         let t = (acked.now.since(self.epoch) + acked.least_rtt).as_secs_f64();
@@ -180,7 +180,7 @@ impl Congestion for Cubic {
         }
     }
 
-    fn on_acked(&mut self, acked: &Acked) {
+    fn on_acked(&mut self, acked: &AckAdvance) {
         if self.window.in_slow_start() {
             self.window.slow_start(acked.bytes);
             if self.hystart && self.train_is_long(acked) {
@@ -253,7 +253,7 @@ mod tests {
             let packets = control.window_bytes() / mss;
             past.push((now, packets));
             for i in 0..packets {
-                control.on_acked(&Acked {
+                control.on_acked(&AckAdvance {
                     now: now + Span(rtt.0 / packets * i),
                     bytes: mss,
                     least_rtt: rtt,
@@ -296,7 +296,7 @@ mod tests {
             let packets = control.window_bytes() / mss;
             for _ in 0..packets {
                 now += Span(rtt.0 / packets);
-                control.on_acked(&Acked {
+                control.on_acked(&AckAdvance {
                     now,
                     bytes: mss,
                     least_rtt: rtt,
@@ -321,7 +321,7 @@ mod tests {
         control.window.threshold_bytes = control.window.bytes;
         let acknowledge = |control: &mut Cubic, packets: u64, now: Time| {
             for _ in 0..packets {
-                control.on_acked(&Acked {
+                control.on_acked(&AckAdvance {
                     now,
                     bytes: mss,
                     least_rtt: Span::from_us(1),
@@ -355,7 +355,7 @@ mod tests {
                 una += 1_000;
                 let next = una - 1_000 + control.window_bytes();
                 control.on_any_ack(1_000, false, una, next);
-                control.on_acked(&Acked {
+                control.on_acked(&AckAdvance {
                     now: now + Span::from_ns(1_200 * i),
                     bytes: 1_000,
                     least_rtt: Span::from_us(60),

@@ -1,6 +1,6 @@
 //! DCTCP (SIGCOMM'10 §3, RFC 8257): the window shrinks by the share of bytes that were marked.
 
-use super::{Acked, Congestion, Reduction, Window};
+use super::{AckAdvance, Congestion, Reduction, Window};
 use crate::time::Time;
 
 /// What DCTCP is set up with.
@@ -81,7 +81,7 @@ impl Congestion for Dctcp {
     }
 
     #[inline]
-    fn on_acked(&mut self, acked: &Acked) {
+    fn on_acked(&mut self, acked: &AckAdvance) {
         if self.window.in_slow_start() {
             self.window.slow_start(acked.bytes);
         } else {

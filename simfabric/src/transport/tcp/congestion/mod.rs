@@ -20,7 +20,7 @@ use crate::time::{Span, Time};
 
 /// An acknowledgement that advanced the left edge of the window.
 #[derive(Clone, Copy, Debug)]
-pub struct Acked {
+pub struct AckAdvance {
     /// When it arrived.
     pub now: Time,
     /// Bytes newly acknowledged.
@@ -74,7 +74,7 @@ pub trait Congestion: Copy + std::fmt::Debug {
     fn on_feedback(&mut self, _bytes: f64) {}
 
     /// New data was acknowledged while the window may grow.
-    fn on_acked(&mut self, acked: &Acked);
+    fn on_acked(&mut self, acked: &AckAdvance);
 
     /// The window shrinks, at most once per window of data; `in_flight_bytes` are under way.
     fn reduce(&mut self, now: Time, why: Reduction, in_flight_bytes: u64);

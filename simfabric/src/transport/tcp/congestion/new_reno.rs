@@ -1,6 +1,6 @@
 //! NewReno: additive increase, halving (RFC 5681, RFC 6582).
 
-use super::{Acked, Congestion, Reduction, Window};
+use super::{AckAdvance, Congestion, Reduction, Window};
 use crate::time::Time;
 
 /// The control of one flow.
@@ -26,7 +26,7 @@ impl Congestion for NewReno {
         self.window.in_slow_start()
     }
 
-    fn on_acked(&mut self, acked: &Acked) {
+    fn on_acked(&mut self, acked: &AckAdvance) {
         if self.window.in_slow_start() {
             self.window.slow_start(acked.bytes);
         } else {
@@ -49,8 +49,8 @@ mod tests {
     use super::*;
     use crate::time::Span;
 
-    fn acked(bytes: u64) -> Acked {
-        Acked {
+    fn acked(bytes: u64) -> AckAdvance {
+        AckAdvance {
             now: Time::ZERO,
             bytes,
             least_rtt: Span::from_us(100),

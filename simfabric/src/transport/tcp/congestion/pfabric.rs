@@ -2,7 +2,7 @@
 //! bandwidth-delay product; losses are found by a short fixed time-out alone, after which slow start
 //! leads back; after some time-outs in a row a flow probes with empty packets until one is answered.
 
-use super::{Acked, Congestion, Reduction, Window};
+use super::{AckAdvance, Congestion, Reduction, Window};
 use crate::time::Time;
 
 /// What pFabric is set up with.
@@ -47,7 +47,7 @@ impl Congestion for PFabric {
         self.window.in_slow_start()
     }
 
-    fn on_acked(&mut self, acked: &Acked) {
+    fn on_acked(&mut self, acked: &AckAdvance) {
         if self.window.in_slow_start() {
             self.window.slow_start(acked.bytes);
         } else {
@@ -72,7 +72,7 @@ mod tests {
     fn the_window_stays_below_its_bound_and_marks_do_not_count() {
         let mut control = PFabric::new(&PFabricConfig::default(), 1_000, 12_000);
         for _ in 0..100 {
-            control.on_acked(&Acked {
+            control.on_acked(&AckAdvance {
                 now: Time::ZERO,
                 bytes: 1_000,
                 least_rtt: Span::from_us(20),

@@ -4,7 +4,7 @@
 //! what they grant, the receiver returns it, and the window changes by it. Losses, which are rare,
 //! are handled as by NewReno.
 
-use super::{Acked, Congestion, Reduction, Window};
+use super::{AckAdvance, Congestion, Reduction, Window};
 use crate::ext::XcpHeader;
 use crate::time::{Span, Time};
 
@@ -47,7 +47,7 @@ impl Congestion for Xcp {
     }
 
     /// The window never grows by itself.
-    fn on_acked(&mut self, _: &Acked) {}
+    fn on_acked(&mut self, _: &AckAdvance) {}
 
     fn reduce(&mut self, _: Time, why: Reduction, in_flight_bytes: u64) {
         match why {

@@ -10,7 +10,7 @@ use crate::SimRng;
 struct Wires {
     ends: [StreamEnd; 2],
     /// Arrival, the end that it goes to, what.
-    under_way: VecDeque<(Time, usize, Segment)>,
+    under_way: VecDeque<(Time, usize, StreamSegment)>,
     deadlines: [Option<Time>; 2],
     rng: SimRng,
     loss: f64,

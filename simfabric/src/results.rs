@@ -2,8 +2,8 @@
 
 use ratewright_topology::LinkId;
 
-use crate::flow::{Count, FlowId, FlowProgress, FlowSpec};
-use crate::net::port::Far;
+use crate::flow::{FlowId, FlowProgress, FlowSpec, PacketCount};
+use crate::net::port::FarEnd;
 use crate::net::queue::{Discipline as _, DropReason};
 use crate::net::stats::PortStats;
 use crate::run::core::Core;
@@ -11,7 +11,7 @@ use crate::time::{Span, Time};
 
 /// A flow's result.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct FlowRecord {
+pub struct FlowResult {
     /// What was asked for.
     pub spec: FlowSpec,
     /// When the receiver had every byte.
@@ -23,10 +23,10 @@ pub struct FlowRecord {
     /// Packets of either direction that the fabric dropped.
     pub drops: u64,
     /// Packets of either direction that hosts sent, and their bytes on the link.
-    pub sent: Count,
+    pub sent: PacketCount,
 }
 
-impl FlowRecord {
+impl FlowResult {
     fn new(spec: &FlowSpec, progress: &FlowProgress) -> Self {
         Self {
             spec: *spec,
@@ -47,7 +47,7 @@ impl FlowRecord {
 
 /// A port's result.
 #[derive(Clone, Debug)]
-pub struct PortRecord {
+pub struct PortResult {
     /// The topology's link; the allocator's links follow behind all of those.
     pub link: LinkId,
     /// Whether the port leads to a host (or to the allocator).
@@ -57,7 +57,7 @@ pub struct PortRecord {
     /// The counters of the sending end.
     pub stats: PortStats,
     /// Packets that reached the far end.
-    pub arrived: Count,
+    pub arrived: PacketCount,
 }
 
 /// Samples over time.
@@ -134,9 +134,9 @@ pub enum ConservationError {
         /// Whose.
         link: LinkId,
         /// What came.
-        offered: Count,
+        offered: PacketCount,
         /// What is known of it.
-        accounted: Count,
+        accounted: PacketCount,
     },
     /// On a wire: sent ≠ arrived + lost + on the wire.
     #[error(
@@ -146,9 +146,9 @@ pub enum ConservationError {
         /// Whose.
         link: LinkId,
         /// What was sent.
-        sent: Count,
+        sent: PacketCount,
         /// What is known of it.
-        accounted: Count,
+        accounted: PacketCount,
     },
     /// Of a flow: sent ≠ arrived + dropped + in the fabric.
     #[error("{flow:?}: {sent:?} were sent; {accounted:?} arrived, were dropped or are under way")]
@@ -156,9 +156,9 @@ pub enum ConservationError {
         /// Which; [`FlowId::NONE`] for traffic of no flow.
         flow: FlowId,
         /// What was sent.
-        sent: Count,
+        sent: PacketCount,
         /// What is known of it.
-        accounted: Count,
+        accounted: PacketCount,
     },
     /// In the whole fabric: packets that are neither in a queue nor on a wire.
     #[error("{live} packets are in the fabric, and {found} in its queues and on its wires")]
@@ -182,13 +182,13 @@ pub enum ConservationError {
 
 /// The results of a run.
 #[derive(Clone, Debug)]
-pub struct Records {
+pub struct RunResults {
     /// The simulated time.
     pub now: Time,
     /// All flows that began, in order of arrival.
-    pub flows: Vec<FlowRecord>,
+    pub flows: Vec<FlowResult>,
     /// All ports: the topology's links, then the allocator's.
-    pub ports: Vec<PortRecord>,
+    pub ports: Vec<PortResult>,
     /// Samples, if the run took any.
     pub series: Option<Series>,
     /// Packets that left a queue onto a link and arrived at its end.
@@ -198,7 +198,7 @@ pub struct Records {
     /// Packets of no flow: sent, arrived, dropped.
     pub control: FlowProgress,
     /// Packets that a switch had no way for.
-    pub no_route: Count,
+    pub no_route: PacketCount,
     /// The most packets that were in the fabric at once.
     pub packets_high_water: usize,
     /// The scheme's own counters.
@@ -207,16 +207,16 @@ pub struct Records {
     pub conservation: Result<(), ConservationError>,
 }
 
-impl Records {
+impl RunResults {
     pub(crate) fn new(core: &Core, events: u64, transport: Vec<(&'static str, f64)>) -> Self {
         let ports = core
             .fabric
             .ports
             .iter()
             .enumerate()
-            .map(|(i, port)| PortRecord {
+            .map(|(i, port)| PortResult {
                 link: LinkId(i as u32),
-                to_host: matches!(port.far(), Far::Host(_)),
+                to_host: matches!(port.far(), FarEnd::Host(_)),
                 rate_bps: port.rate_bps(),
                 stats: port.stats(),
                 arrived: port.arrived(),
@@ -227,7 +227,7 @@ impl Records {
                 .shared
                 .flows
                 .iter()
-                .map(|(s, p)| FlowRecord::new(s, p))
+                .map(|(s, p)| FlowResult::new(s, p))
                 .collect(),
             ports: ports.collect(),
             series: core.series.clone(),
@@ -277,7 +277,7 @@ fn conservation(core: &Core) -> Result<(), ConservationError> {
         let link = LinkId(i as u32);
         let stats = port.stats();
         let losses = stats.losses();
-        let waiting = Count {
+        let waiting = PacketCount {
             packets: u64::from(port.queue.packets()),
             bytes: port.queue.bytes(),
         };
@@ -289,7 +289,7 @@ fn conservation(core: &Core) -> Result<(), ConservationError> {
                 accounted,
             });
         }
-        let mut on_wire = Count::default();
+        let mut on_wire = PacketCount::default();
         for id in port.wire(&core.shared) {
             on_wire.add(core.shared.packets[id].wire_bytes);
         }
@@ -308,7 +308,7 @@ fn conservation(core: &Core) -> Result<(), ConservationError> {
         return Err(ConservationError::Fabric { live, found });
     }
     let flows = &core.shared.flows;
-    let mut under_way = vec![Count::default(); flows.len() + 1];
+    let mut under_way = vec![PacketCount::default(); flows.len() + 1];
     for packet in core.shared.packets.iter() {
         let at = packet.flow.index().min(flows.len());
         under_way[at].add(packet.wire_bytes);

@@ -25,7 +25,7 @@ use crate::time::{Span, Time};
 /// What concerns the whole fabric. Of one moment, what stands first here happens first, and all of it
 /// before everything else.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Barrier {
+pub(crate) enum GlobalEvent {
     /// The network changes (index into the list of changes).
     Change(u32),
     /// A flow's application stops.
@@ -108,10 +108,10 @@ impl Windows {
 
 /// Events and barriers to come.
 #[derive(Debug)]
-pub(crate) struct Agenda {
+pub(crate) struct Scheduler {
     queue: EventQueue,
     windows: Option<Windows>,
-    barriers: BinaryHeap<Reverse<(Time, Barrier)>>,
+    globals: BinaryHeap<Reverse<(Time, GlobalEvent)>>,
     /// When flows are fetched from the workload next.
     arrivals_at: Option<Time>,
     /// The region of what happens now.
@@ -127,7 +127,7 @@ pub(crate) struct Agenda {
     turned: bool,
 }
 
-impl Agenda {
+impl Scheduler {
     /// Nothing to come, in so many regions; events of one moment by kind and place, or as scheduled.
     pub(crate) fn new(regions: Option<(Span, usize)>, by_place: bool) -> Self {
         debug_assert!(
@@ -138,7 +138,7 @@ impl Agenda {
         Self {
             queue: EventQueue::default(),
             windows,
-            barriers: BinaryHeap::new(),
+            globals: BinaryHeap::new(),
             arrivals_at: None,
             region: ALL,
             by_place,
@@ -260,14 +260,14 @@ impl Agenda {
     }
 
     /// Schedules what concerns the whole fabric.
-    pub(crate) fn push_barrier(&mut self, at: Time, barrier: Barrier) {
-        self.barriers.push(Reverse((at, barrier)));
+    pub(crate) fn push_global(&mut self, at: Time, barrier: GlobalEvent) {
+        self.globals.push(Reverse((at, barrier)));
     }
 
     /// When the next barrier is.
     #[inline]
-    pub(crate) fn next_barrier(&self) -> Option<Time> {
-        self.barriers.peek().map(|b| b.0.0)
+    pub(crate) fn next_global(&self) -> Option<Time> {
+        self.globals.peek().map(|b| b.0.0)
     }
 
     /// All that was to happen before this time has.
@@ -277,9 +277,9 @@ impl Agenda {
     }
 
     /// Takes the next barrier of this time.
-    pub(crate) fn pop_barrier(&mut self, at: Time) -> Option<Barrier> {
-        self.next_barrier().filter(|next| *next == at)?;
-        self.barriers.pop().map(|b| b.0.1)
+    pub(crate) fn pop_global(&mut self, at: Time) -> Option<GlobalEvent> {
+        self.next_global().filter(|next| *next == at)?;
+        self.globals.pop().map(|b| b.0.1)
     }
 
     /// Moves the windows so that one ends at this time.
@@ -311,8 +311,8 @@ impl Agenda {
     }
 
     /// For [`pop`](Self::pop): the events before a time that a window ends at.
-    pub(crate) fn limit(&self, before: Time) -> Limit {
-        Limit(match &self.windows {
+    pub(crate) fn limit(&self, before: Time) -> PopLimit {
+        PopLimit(match &self.windows {
             None => before.0.saturating_sub(1),
             Some(windows) if before.0 >= windows.latest - windows.shift => u64::MAX,
             Some(windows) => windows.key(before, 0).0 - 1,
@@ -320,16 +320,16 @@ impl Agenda {
     }
 
     /// For [`pop`](Self::pop): the events of the present window.
-    pub(crate) fn end_of_window(&self) -> Option<(Time, Limit)> {
+    pub(crate) fn end_of_window(&self) -> Option<(Time, PopLimit)> {
         let windows = self.windows.as_ref()?;
         let next = windows.number + 1;
         let limit = (next << (windows.region_bits + windows.offset_bits)) - 1;
-        Some((windows.time_of(next), Limit(limit)))
+        Some((windows.time_of(next), PopLimit(limit)))
     }
 
     /// Takes the next event.
     #[inline(always)]
-    pub(crate) fn pop(&mut self, limit: Limit) -> Option<(Time, Event)> {
+    pub(crate) fn pop(&mut self, limit: PopLimit) -> Option<(Time, Event)> {
         let (key, event) = self.queue.pop_until(Time(limit.0))?;
         if self.windows.is_none() {
             return Some((key, event));
@@ -377,10 +377,10 @@ impl Agenda {
 
     /// Whether nothing is to come.
     pub(crate) fn is_empty(&self) -> bool {
-        self.queue.is_empty() && self.barriers.is_empty()
+        self.queue.is_empty() && self.globals.is_empty()
     }
 }
 
 /// Until where events are taken from the queue.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Limit(u64);
+pub(crate) struct PopLimit(u64);

@@ -10,7 +10,7 @@ const LINE: usize = 64;
 /// Fetches the first `LINES` cache lines of a value into the cache. A value that does not begin with a
 /// line may end in one more than it has room for: that one is fetched too, if all of it is asked for.
 #[inline(always)]
-pub(crate) fn fetch<T, const LINES: usize>(value: &T) {
+pub(crate) fn prefetch<T, const LINES: usize>(value: &T) {
     let first = std::ptr::from_ref(value).cast::<i8>();
     let all = size_of::<T>().div_ceil(LINE);
     for line in 0..LINES.min(all) {
@@ -23,7 +23,7 @@ pub(crate) fn fetch<T, const LINES: usize>(value: &T) {
 
 /// Fetches the cache line at an address, which need not be anybody's.
 #[inline(always)]
-pub(crate) fn fetch_at<T>(at: *const T) {
+pub(crate) fn prefetch_at<T>(at: *const T) {
     line_at(at.cast());
 }
 

@@ -7,8 +7,8 @@
 //! time of these events to come.
 
 use crate::event::Event;
-use crate::net::port::Far;
-use crate::net::route::Hop;
+use crate::net::port::FarEnd;
+use crate::net::route::RouteKey;
 use crate::packet::{Packet, PacketId};
 use crate::run::core::Core;
 use crate::transport::Transport;
@@ -33,7 +33,7 @@ const THEN: usize = 3;
 
 /// What the fourth step found out lately, latest first, for the fifth.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ahead {
+pub(crate) struct Prefetcher {
     /// Whether anything is fetched ahead, event by event.
     pub(crate) on: bool,
     /// Whether it is fetched region by region instead.
@@ -45,7 +45,7 @@ pub(crate) struct Ahead {
     arrivals: [PacketId; THEN],
 }
 
-impl Default for Ahead {
+impl Default for Prefetcher {
     fn default() -> Self {
         Self {
             on: false,
@@ -60,11 +60,11 @@ impl Default for Ahead {
 
 impl Core {
     /// Decides whether to fetch ahead.
-    pub(crate) fn review_fetching(&mut self) {
+    pub(crate) fn review_prefetching(&mut self) {
         let bytes = size_of_val(&*self.fabric.ports)
             + self.shared.packets.high_water() * size_of::<Packet>();
-        self.ahead.on = bytes >= FROM_BYTES && !self.ahead.by_region;
-        self.agenda.look_ahead(self.ahead.on);
+        self.prefetcher.on = bytes >= FROM_BYTES && !self.prefetcher.by_region;
+        self.scheduler.look_ahead(self.prefetcher.on);
     }
 
     /// A region comes to its turn, after so many events of the run. Where a window has enough events to
@@ -74,16 +74,16 @@ impl Core {
     #[inline(never)]
     pub(crate) fn turn(&mut self, events: u64) {
         let Some(regions) = &self.regions else { return };
-        let region = self.agenda.region() as usize;
-        if region <= self.ahead.region {
-            let of_window = events - self.ahead.began;
-            self.ahead.by_region = of_window >= PER_PORT * self.fabric.ports.len() as u64;
-            self.ahead.on &= !self.ahead.by_region;
-            self.agenda.look_ahead(self.ahead.on);
-            self.ahead.began = events;
+        let region = self.scheduler.region() as usize;
+        if region <= self.prefetcher.region {
+            let of_window = events - self.prefetcher.began;
+            self.prefetcher.by_region = of_window >= PER_PORT * self.fabric.ports.len() as u64;
+            self.prefetcher.on &= !self.prefetcher.by_region;
+            self.scheduler.look_ahead(self.prefetcher.on);
+            self.prefetcher.began = events;
         }
-        self.ahead.region = region;
-        if !self.ahead.by_region {
+        self.prefetcher.region = region;
+        if !self.prefetcher.by_region {
             return;
         }
         for port in regions.ports((region + 1) % regions.len()) {
@@ -98,102 +98,106 @@ impl Core {
 
     /// Does every step of the event that it is the turn of.
     #[inline]
-    pub(crate) fn fetch_ahead<T: Transport>(&mut self, transport: &T) {
-        match self.agenda.upcoming(FIRST) {
+    pub(crate) fn prefetch_ahead<T: Transport>(&mut self, transport: &T) {
+        match self.scheduler.upcoming(FIRST) {
             Some(Event::Port(index)) => self.fabric.ports[index as usize].prefetch_wire(),
             Some(Event::Timer(index)) => self.timers.prefetch(index),
             _ => {}
         }
-        match self.agenda.upcoming(SECOND) {
+        match self.scheduler.upcoming(SECOND) {
             Some(Event::Port(index)) => {
                 self.fabric.ports[index as usize].prefetch_packets(&self.shared.packets);
             }
-            Some(Event::Timer(index)) => self.fetch_for_timer(transport, index, 0),
+            Some(Event::Timer(index)) => self.prefetch_for_timer(transport, index, 0),
             _ => {}
         }
-        match self.agenda.upcoming(THIRD) {
-            Some(Event::Port(index)) => self.fetch_route(index),
-            Some(Event::Timer(index)) => self.fetch_for_timer(transport, index, 1),
+        match self.scheduler.upcoming(THIRD) {
+            Some(Event::Port(index)) => self.prefetch_route(index),
+            Some(Event::Timer(index)) => self.prefetch_for_timer(transport, index, 1),
             _ => {}
         }
-        self.fetch_last(transport);
-        self.ahead.ports.copy_within(0..THEN - 1, 1);
-        self.ahead.arrivals.copy_within(0..THEN - 1, 1);
-        self.ahead.ports[0] = u32::MAX;
-        self.ahead.arrivals[0] = PacketId::NONE;
-        match self.agenda.upcoming(FOURTH) {
-            Some(Event::Port(index)) => self.fetch_next_port(transport, index),
-            Some(Event::Timer(index)) => self.fetch_for_timer(transport, index, 2),
+        self.prefetch_last(transport);
+        self.prefetcher.ports.copy_within(0..THEN - 1, 1);
+        self.prefetcher.arrivals.copy_within(0..THEN - 1, 1);
+        self.prefetcher.ports[0] = u32::MAX;
+        self.prefetcher.arrivals[0] = PacketId::NONE;
+        match self.scheduler.upcoming(FOURTH) {
+            Some(Event::Port(index)) => self.prefetch_next_port(transport, index),
+            Some(Event::Timer(index)) => self.prefetch_for_timer(transport, index, 2),
             _ => {}
         }
     }
 
     /// The first packet of a port's wire, and the switch that it comes to.
-    fn first_of(&self, port: u32) -> Option<(PacketId, Far)> {
+    fn first_of(&self, port: u32) -> Option<(PacketId, FarEnd)> {
         let port = &self.fabric.ports[port as usize];
         let first = port.first_on_wire();
         first.is_some().then_some((first, port.far()))
     }
 
     #[inline]
-    fn fetch_route(&self, port: u32) {
-        if let Some((first, Far::Switch(switch))) = self.first_of(port) {
+    fn prefetch_route(&self, port: u32) {
+        if let Some((first, FarEnd::Switch(switch))) = self.first_of(port) {
             let dst = self.shared.packets[first].dst;
             self.fabric.routes.prefetch(switch, dst);
         }
     }
 
     #[inline]
-    fn fetch_next_port<T: Transport>(&mut self, transport: &T, port: u32) {
+    fn prefetch_next_port<T: Transport>(&mut self, transport: &T, port: u32) {
         let Some((first, far)) = self.first_of(port) else {
             return;
         };
         let packet = &self.shared.packets[first];
         let next = match far {
-            Far::Switch(switch) => {
-                let hop = Hop {
+            FarEnd::Switch(switch) => {
+                let hop = RouteKey {
                     src: packet.src,
                     dst: packet.dst,
                     hash: packet.path_hash,
                 };
                 self.fabric.routes.likely(&self.topology, switch, hop)
             }
-            Far::Host(host) => {
+            FarEnd::Host(host) => {
                 self.shared.flows.prefetch(packet.flow);
                 transport.prefetch(packet);
-                self.ahead.arrivals[0] = first;
+                self.prefetcher.arrivals[0] = first;
                 self.fabric.routes.first_of_host(host)
             }
         };
-        self.fetch_port(next);
+        self.prefetch_port(next);
     }
 
     #[inline]
-    fn fetch_port(&mut self, port: Option<u32>) {
+    fn prefetch_port(&mut self, port: Option<u32>) {
         if let Some(index) = port
             && let Some(port) = self.fabric.ports.get(index as usize)
         {
             port.prefetch();
-            self.ahead.ports[0] = index;
+            self.prefetcher.ports[0] = index;
         }
     }
 
     /// What a timer's event touches, if the timer fires then and is not postponed.
-    fn fetch_for_timer<T: Transport>(&mut self, transport: &T, timer: u32, step: u32) {
+    fn prefetch_for_timer<T: Transport>(&mut self, transport: &T, timer: u32, step: u32) {
         if let Some(token) = self.timers.due(timer)
             && let Some(host) = transport.prefetch_timer(token, step)
         {
-            self.fetch_port(self.fabric.routes.first_of_host(host.0));
+            self.prefetch_port(self.fabric.routes.first_of_host(host.0));
         }
     }
 
     /// The last packets of the port that a packet goes on to, and what its transport found out.
     #[inline]
-    fn fetch_last<T: Transport>(&self, transport: &T) {
-        if let Some(port) = self.fabric.ports.get(self.ahead.ports[THEN - 1] as usize) {
+    fn prefetch_last<T: Transport>(&self, transport: &T) {
+        if let Some(port) = self
+            .fabric
+            .ports
+            .get(self.prefetcher.ports[THEN - 1] as usize)
+        {
             port.prefetch_neighbours(&self.shared.packets);
         }
-        let arrival = self.ahead.arrivals[THEN - 1];
+        let arrival = self.prefetcher.arrivals[THEN - 1];
         if arrival.is_some()
             && let Some(timer) = transport.prefetch_again(&self.shared.packets[arrival])
         {
