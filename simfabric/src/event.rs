@@ -80,10 +80,10 @@ const CLOSE_BUCKETS: u64 = 4;
 const MAX_SHIFT: usize = 48;
 
 /// Places of the list of what is next that were taken, from which on they are cleared away.
-const FORGET_AFTER: usize = 32;
+const COMPACT_AFTER: usize = 32;
 
 /// Events after which the width of a bucket is thought over, as a power of two.
-const REVIEW_EVERY_LOG2: u32 = 13;
+const ADJUST_EVERY_LOG2: u32 = 13;
 
 /// Events per bucket that are aimed at, as a power of two.
 const PER_BUCKET_LOG2: u32 = 1;
@@ -98,7 +98,7 @@ const SHIFTS: std::ops::RangeInclusive<u32> = 4..=50;
 #[derive(Debug)]
 pub struct EventQueue {
     /// What is next, in order, from `at` on: all of the wheel up to `bucket`.
-    current: Vec<PackedEvent>,
+    sorted: Vec<PackedEvent>,
     at: usize,
     /// The last bucket that was sorted, by its number since time 0.
     bucket: u64,
@@ -106,16 +106,16 @@ pub struct EventQueue {
     shift: u32,
     wheel: Wheel,
     /// What is beyond that wheel, in buckets of [`WIDE_LOG2`].
-    later: Wheel,
+    coarse: Wheel,
     /// The narrow bucket that the first of them begins with; the greatest number if there is none.
-    later_from: u64,
+    coarse_from: u64,
     /// Entries on their way from one wheel to the other.
-    moving: Vec<PackedEvent>,
+    cascade_buffer: Vec<PackedEvent>,
     /// What is beyond both wheels, and what would take long to put in order among what is next.
     heap: Heap,
     /// Events until the width of a bucket is thought over, and when it last was.
-    review_in: u32,
-    reviewed_at: u64,
+    adjust_in: u32,
+    adjusted_at: u64,
     /// Entries in the list of what is next below which it is filled up.
     lookahead: usize,
 }
@@ -123,17 +123,17 @@ pub struct EventQueue {
 impl Default for EventQueue {
     fn default() -> Self {
         Self {
-            current: Vec::new(),
+            sorted: Vec::new(),
             at: 0,
             bucket: 0,
             shift: 12,
             wheel: Wheel::default(),
-            later: Wheel::default(),
-            later_from: u64::MAX,
-            moving: Vec::new(),
+            coarse: Wheel::default(),
+            coarse_from: u64::MAX,
+            cascade_buffer: Vec::new(),
             heap: Heap::default(),
-            review_in: 1 << REVIEW_EVERY_LOG2,
-            reviewed_at: 0,
+            adjust_in: 1 << ADJUST_EVERY_LOG2,
+            adjusted_at: 0,
             lookahead: 1,
         }
     }
@@ -146,22 +146,22 @@ const fn time_of(entry: PackedEvent) -> u64 {
 
 impl EventQueue {
     /// Whether [`upcoming`](Self::upcoming) is going to be asked for.
-    pub(crate) fn look_ahead(&mut self, on: bool) {
+    pub(crate) fn set_lookahead(&mut self, on: bool) {
         self.lookahead = if on { LOOKAHEAD } else { 1 };
     }
 
     /// Gives every event another time. None of the new ones is before `now`.
     pub(crate) fn reschedule(&mut self, now: Time, time: impl Fn(Event, Time) -> Time) {
-        let mut entries = self.current.split_off(self.at);
-        self.current.clear();
+        let mut entries = self.sorted.split_off(self.at);
+        self.sorted.clear();
         self.at = 0;
         self.empty_wheels(&mut entries);
         entries.extend(std::iter::from_fn(|| self.heap.pop()));
-        self.reviewed_at = now.0;
+        self.adjusted_at = now.0;
         self.bucket = now.0 >> self.shift;
         for entry in entries {
             let at = time(Event::unpack(entry as u64), Time(time_of(entry)));
-            self.place(u128::from(at.0) << 64 | u128::from(entry as u64));
+            self.insert(u128::from(at.0) << 64 | u128::from(entry as u64));
         }
     }
 
@@ -169,28 +169,28 @@ impl EventQueue {
     #[inline(always)]
     pub fn push(&mut self, at: Time, order: u64, event: Event) {
         let low = event.pack(order);
-        self.place(u128::from(at.0) << 64 | u128::from(low));
+        self.insert(u128::from(at.0) << 64 | u128::from(low));
     }
 
     #[inline(always)]
-    fn place(&mut self, entry: PackedEvent) {
+    fn insert(&mut self, entry: PackedEvent) {
         let bucket = time_of(entry) >> self.shift;
         // The bucket after the present one is 0, and those that are past are far beyond the others.
         if bucket.wrapping_sub(self.bucket).wrapping_sub(1) < BUCKETS - 1 {
             self.wheel.push(bucket, entry);
         } else {
-            self.place_elsewhere(bucket, entry);
+            self.insert_outside_wheel(bucket, entry);
         }
     }
 
     #[inline(never)]
-    fn place_elsewhere(&mut self, bucket: u64, entry: PackedEvent) {
+    fn insert_outside_wheel(&mut self, bucket: u64, entry: PackedEvent) {
         let wide = bucket >> WIDE_LOG2;
         if bucket <= self.bucket {
-            self.place_in_order(entry);
+            self.insert_sorted(entry);
         } else if wide - (self.bucket >> WIDE_LOG2) < BUCKETS {
-            self.later.push(wide, entry);
-            self.later_from = self.later_from.min(wide << WIDE_LOG2);
+            self.coarse.push(wide, entry);
+            self.coarse_from = self.coarse_from.min(wide << WIDE_LOG2);
         } else {
             self.heap.push(entry);
         }
@@ -199,17 +199,17 @@ impl EventQueue {
     /// Moves the first of the wide buckets into narrow ones. Nothing is before it but what is sorted or in the
     /// heap.
     #[inline(never)]
-    fn bring_near(&mut self) {
-        self.bucket = self.bucket.max(self.later_from - 1);
-        let wide = self.later_from >> WIDE_LOG2;
-        let mut moving = std::mem::take(&mut self.moving);
-        self.later.drain(wide, &mut moving);
-        let next = self.later.next(wide + 1);
-        self.later_from = next.map_or(u64::MAX, |next| next << WIDE_LOG2);
-        for entry in moving.drain(..) {
-            self.place(entry);
+    fn cascade(&mut self) {
+        self.bucket = self.bucket.max(self.coarse_from - 1);
+        let wide = self.coarse_from >> WIDE_LOG2;
+        let mut cascade_buffer = std::mem::take(&mut self.cascade_buffer);
+        self.coarse.drain(wide, &mut cascade_buffer);
+        let next = self.coarse.next(wide + 1);
+        self.coarse_from = next.map_or(u64::MAX, |next| next << WIDE_LOG2);
+        for entry in cascade_buffer.drain(..) {
+            self.insert(entry);
         }
-        self.moving = moving;
+        self.cascade_buffer = cascade_buffer;
     }
 
     /// Takes all entries out of the wheels, in any order.
@@ -220,35 +220,35 @@ impl EventQueue {
             bucket = next + 1;
         }
         let mut bucket = self.bucket >> WIDE_LOG2;
-        while let Some(next) = self.later.next(bucket) {
-            self.later.drain(next, into);
+        while let Some(next) = self.coarse.next(bucket) {
+            self.coarse.drain(next, into);
             bucket = next + 1;
         }
-        self.later_from = u64::MAX;
+        self.coarse_from = u64::MAX;
     }
 
     /// Puts an entry among what is next. Most often it is one of the last.
     #[inline(never)]
-    fn place_in_order(&mut self, entry: PackedEvent) {
-        let earliest = self.at.max(self.current.len().saturating_sub(MAX_SHIFT));
-        let mut place = self.current.len();
-        while place > earliest && self.current[place - 1] > entry {
+    fn insert_sorted(&mut self, entry: PackedEvent) {
+        let earliest = self.at.max(self.sorted.len().saturating_sub(MAX_SHIFT));
+        let mut place = self.sorted.len();
+        while place > earliest && self.sorted[place - 1] > entry {
             place -= 1;
         }
         if place == earliest && earliest > self.at {
             self.heap.push(entry);
         } else {
-            self.current.insert(place, entry);
+            self.sorted.insert(place, entry);
         }
     }
 
     /// Takes the next event, if there is one until `end`.
     #[inline(always)]
     pub fn pop_until(&mut self, end: Time) -> Option<(Time, Event)> {
-        if self.current.len() < self.at + self.lookahead {
+        if self.sorted.len() < self.at + self.lookahead {
             self.refill();
         }
-        let Some(&next) = self.current.get(self.at) else {
+        let Some(&next) = self.sorted.get(self.at) else {
             return self.pop_heap(end);
         };
         if self.heap.first().is_some_and(|first| first < next) {
@@ -271,49 +271,49 @@ impl EventQueue {
             return None;
         }
         self.heap.pop();
-        self.count(1, at.0);
+        self.count_taken(1, at.0);
         Some((at, Event::unpack(first as u64)))
     }
 
     /// So many events were taken, the last one now.
-    fn count(&mut self, events: u32, now: u64) {
-        self.review_in = self.review_in.saturating_sub(events);
-        if self.review_in == 0 {
-            self.review(now);
+    fn count_taken(&mut self, events: u32, now: u64) {
+        self.adjust_in = self.adjust_in.saturating_sub(events);
+        if self.adjust_in == 0 {
+            self.adjust_width(now);
         }
     }
 
     /// Sorts the next buckets if they are close.
     #[inline(never)]
     fn refill(&mut self) {
-        if self.at >= FORGET_AFTER || self.at == self.current.len() {
-            let (taken, last) = (self.at as u32, self.current[..self.at].last());
+        if self.at >= COMPACT_AFTER || self.at == self.sorted.len() {
+            let (taken, last) = (self.at as u32, self.sorted[..self.at].last());
             let now = last.map(|entry| time_of(*entry));
-            self.current.drain(..self.at);
+            self.sorted.drain(..self.at);
             self.at = 0;
             if let Some(now) = now {
-                self.count(taken, now);
+                self.count_taken(taken, now);
             }
         }
-        while self.current.len() - self.at < self.lookahead {
+        while self.sorted.len() - self.at < self.lookahead {
             let narrow = self.wheel.next(self.bucket + 1);
-            let next = narrow.unwrap_or(u64::MAX).min(self.later_from);
+            let next = narrow.unwrap_or(u64::MAX).min(self.coarse_from);
             if next == u64::MAX {
                 break;
             }
-            let due = [self.current.get(self.at).copied(), self.heap.first()];
+            let due = [self.sorted.get(self.at).copied(), self.heap.first()];
             let now = due.into_iter().flatten().min().map(time_of);
             if now.is_some_and(|now| next > (now >> self.shift) + CLOSE_BUCKETS) {
                 break;
             }
-            if next == self.later_from {
-                self.bring_near();
+            if next == self.coarse_from {
+                self.cascade();
                 continue;
             }
-            self.wheel.take(next, &mut self.current);
+            self.wheel.drain_sorted(next, &mut self.sorted);
             self.bucket = next;
         }
-        if self.current.len() == self.at
+        if self.sorted.len() == self.at
             && let Some(first) = self.heap.first()
         {
             // The wheel goes on from where time does.
@@ -325,22 +325,22 @@ impl EventQueue {
     /// factor of two of what it should be.
     #[cold]
     #[inline(never)]
-    fn review(&mut self, now: u64) {
-        self.review_in = 1 << REVIEW_EVERY_LOG2;
-        let span = now.saturating_sub(std::mem::replace(&mut self.reviewed_at, now));
-        let per_bucket = span >> (REVIEW_EVERY_LOG2 - PER_BUCKET_LOG2);
+    fn adjust_width(&mut self, now: u64) {
+        self.adjust_in = 1 << ADJUST_EVERY_LOG2;
+        let span = now.saturating_sub(std::mem::replace(&mut self.adjusted_at, now));
+        let per_bucket = span >> (ADJUST_EVERY_LOG2 - PER_BUCKET_LOG2);
         let shift = (u64::BITS - per_bucket.leading_zeros()).clamp(*SHIFTS.start(), *SHIFTS.end());
         if shift.abs_diff(self.shift) < 2 {
             return;
         }
-        let mut entries = Vec::with_capacity(self.wheel.len() + self.later.len());
+        let mut entries = Vec::with_capacity(self.wheel.len() + self.coarse.len());
         self.empty_wheels(&mut entries);
         // The last moment of what was sorted is the last one, or within, a bucket of the new width.
         let last = self.bucket << self.shift | ((1 << self.shift) - 1);
         self.shift = shift;
         self.bucket = last >> shift;
         for entry in entries {
-            self.place(entry);
+            self.insert(entry);
         }
     }
 
@@ -348,7 +348,7 @@ impl EventQueue {
     #[inline]
     #[must_use]
     pub fn upcoming(&self, ahead: usize) -> Option<Event> {
-        self.current
+        self.sorted
             .get(self.at + ahead)
             .map(|entry| Event::unpack(*entry as u64))
     }
@@ -356,14 +356,14 @@ impl EventQueue {
     /// How many events are to come.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.current.len() - self.at + self.wheel.len() + self.later.len() + self.heap.len()
+        self.sorted.len() - self.at + self.wheel.len() + self.coarse.len() + self.heap.len()
     }
 
     /// Whether nothing is to come.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let wheels = self.wheel.is_empty() && self.later.is_empty();
-        wheels && self.at == self.current.len() && self.heap.len() == 0
+        let wheels = self.wheel.is_empty() && self.coarse.is_empty();
+        wheels && self.at == self.sorted.len() && self.heap.len() == 0
     }
 }
 
@@ -442,7 +442,7 @@ mod tests {
             look_ahead in any::<bool>(),
         ) {
             let mut queue = EventQueue::default();
-            queue.look_ahead(look_ahead);
+            queue.set_lookahead(look_ahead);
             let mut model: Vec<(u64, u32)> = Vec::new();
             let mut now = 0;
             for (i, step) in steps.into_iter().enumerate() {

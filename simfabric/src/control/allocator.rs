@@ -54,7 +54,7 @@ struct HostSession {
     session: ServerSession,
     /// The session's number: `attempt × hosts + host`.
     number: u32,
-    touched: bool,
+    ready: bool,
 }
 
 /// The allocator, without a network.
@@ -63,9 +63,9 @@ pub struct AllocatorNode {
     config: Arc<ServerConfig>,
     threshold: f64,
     engine: Box<dyn RateEngine>,
-    peers: Vec<HostSession>,
+    sessions: Vec<HostSession>,
     /// Hosts whose session may have something to say.
-    touched: Vec<u32>,
+    ready: Vec<u32>,
     settled: bool,
     last: IterationReport,
     /// Sent towards the hosts.
@@ -106,11 +106,11 @@ impl AllocatorNode {
             max_rto_ns: config.max_rto_ns,
             ..ServerConfig::default()
         });
-        let peers = (0..topology.hosts().len() as u32)
+        let sessions = (0..topology.hosts().len() as u32)
             .map(|host| HostSession {
                 session: ServerSession::new(0, Arc::clone(&server)),
                 number: host,
-                touched: false,
+                ready: false,
             })
             .collect();
         Ok(Self {
@@ -118,8 +118,8 @@ impl AllocatorNode {
             config: server,
             threshold: config.threshold,
             engine,
-            peers,
-            touched: Vec::new(),
+            sessions,
+            ready: Vec::new(),
             settled: true,
             last: IterationReport::default(),
             sent: ControlTraffic::default(),
@@ -144,11 +144,11 @@ impl AllocatorNode {
             host,
             reason: error.to_string(),
         };
-        let hosts = self.peers.len() as u32;
-        let peer = &mut self.peers[host as usize];
-        let old = FlowKey::new(peer.number, 0).session();
-        peer.session = ServerSession::new(now_ns, Arc::clone(&self.config));
-        peer.number = peer.number.wrapping_add(hosts);
+        let hosts = self.sessions.len() as u32;
+        let host_session = &mut self.sessions[host as usize];
+        let old = FlowKey::new(host_session.number, 0).session();
+        host_session.session = ServerSession::new(now_ns, Arc::clone(&self.config));
+        host_session.number = host_session.number.wrapping_add(hosts);
         // Flows of an earlier session are reported anew.
         let _ = self.engine.apply(EngineEvent::DropSession(old));
         let client = endpoint.session_mut();
@@ -161,12 +161,15 @@ impl AllocatorNode {
                 quiet = false;
             }
             while let Some(body) = to_server.next_frame().map_err(failed)? {
-                peer.session.on_control(now_ns, body).map_err(failed)?;
+                host_session
+                    .session
+                    .on_control(now_ns, body)
+                    .map_err(failed)?;
             }
-            while let Some(event) = peer.session.poll_event() {
+            while let Some(event) = host_session.session.poll_event() {
                 if let ServerEvent::Hello(_) = event {
                     let admission = Admission {
-                        session: peer.number,
+                        session: host_session.number,
                         host_id: host,
                         topology: EncodedTopology::from(TopologySnapshot {
                             version: self.topology.epoch(),
@@ -179,10 +182,13 @@ impl AllocatorNode {
                         released: false,
                         sealed_udp: None,
                     };
-                    peer.session.accept(now_ns, admission).map_err(failed)?;
+                    host_session
+                        .session
+                        .accept(now_ns, admission)
+                        .map_err(failed)?;
                 }
             }
-            while let Some(frame) = peer.session.poll_control() {
+            while let Some(frame) = host_session.session.poll_control() {
                 to_client.push(&frame);
                 quiet = false;
             }
@@ -197,17 +203,17 @@ impl AllocatorNode {
 
     /// Takes one datagram of host `host`; a bad one changes nothing but a counter.
     pub fn on_datagram(&mut self, now_ns: u64, host: u32, bytes: &[u8]) {
-        let Some(peer) = self.peers.get_mut(host as usize) else {
+        let Some(host_session) = self.sessions.get_mut(host as usize) else {
             return;
         };
-        let _ = peer.session.on_datagram(now_ns, bytes);
+        let _ = host_session.session.on_datagram(now_ns, bytes);
         self.take_events(host);
     }
 
     /// Time has passed for the session of `host`.
     pub fn on_timeout(&mut self, now_ns: u64, host: u32) {
-        if let Some(peer) = self.peers.get_mut(host as usize) {
-            peer.session.on_timeout(now_ns);
+        if let Some(host_session) = self.sessions.get_mut(host as usize) {
+            host_session.session.on_timeout(now_ns);
             self.take_events(host);
         }
     }
@@ -215,13 +221,13 @@ impl AllocatorNode {
     /// When to call [`on_timeout`](Self::on_timeout) for `host` and poll again.
     #[must_use]
     pub fn next_timeout_ns(&self, host: u32) -> Option<u64> {
-        self.peers.get(host as usize)?.session.next_timeout()
+        self.sessions.get(host as usize)?.session.next_timeout()
     }
 
     fn take_events(&mut self, host: u32) {
-        self.touch(host);
-        while let Some(event) = self.peers[host as usize].session.poll_event() {
-            let session = self.peers[host as usize].number;
+        self.mark_ready(host);
+        while let Some(event) = self.sessions[host as usize].session.poll_event() {
+            let session = self.sessions[host as usize].number;
             match event {
                 ServerEvent::Start(record) => self.start(host, session, &record),
                 ServerEvent::Update(record) => self.start(host, session, &record),
@@ -290,21 +296,21 @@ impl AllocatorNode {
     pub fn iterate(&mut self, now_ns: u64) -> IterationReport {
         self.last = self.engine.iterate();
         self.counts.iterations += 1;
-        let hosts = self.peers.len() as u32;
-        let (peers, touched, counts) = (&mut self.peers, &mut self.touched, &mut self.counts);
+        let hosts = self.sessions.len() as u32;
+        let (sessions, ready, counts) = (&mut self.sessions, &mut self.ready, &mut self.counts);
         self.engine.drain_updates(&mut |update| {
             let host = update.key.session() % hosts;
-            let peer = &mut peers[host as usize];
+            let host_session = &mut sessions[host as usize];
             let flow = FlowId(update.key.flow_id());
-            let told = peer.number == update.key.session()
-                && peer
+            let notified = host_session.number == update.key.session()
+                && host_session
                     .session
                     .set_rate(now_ns, flow, update.rate_bps as u64)
                     .is_ok();
-            if told {
+            if notified {
                 counts.updates += 1;
-                if !std::mem::replace(&mut peer.touched, true) {
-                    touched.push(host);
+                if !std::mem::replace(&mut host_session.ready, true) {
+                    ready.push(host);
                 }
             } else {
                 counts.updates_stale += 1;
@@ -314,9 +320,9 @@ impl AllocatorNode {
         self.last
     }
 
-    fn touch(&mut self, host: u32) {
-        if !std::mem::replace(&mut self.peers[host as usize].touched, true) {
-            self.touched.push(host);
+    fn mark_ready(&mut self, host: u32) {
+        if !std::mem::replace(&mut self.sessions[host as usize].ready, true) {
+            self.ready.push(host);
         }
     }
 
@@ -329,17 +335,17 @@ impl AllocatorNode {
         send: &mut dyn FnMut(u32, &[u8]),
         rearm: &mut dyn FnMut(u32, Option<u64>),
     ) {
-        for host in self.touched.drain(..) {
-            let peer = &mut self.peers[host as usize];
-            peer.touched = false;
-            while peer
+        for host in self.ready.drain(..) {
+            let host_session = &mut self.sessions[host as usize];
+            host_session.ready = false;
+            while host_session
                 .session
                 .poll_datagram(now_ns, MAX_DATAGRAM_BYTES, scratch)
             {
                 self.sent.count(scratch);
                 send(host, scratch);
             }
-            rearm(host, peer.session.next_timeout());
+            rearm(host, host_session.session.next_timeout());
         }
     }
 
@@ -370,13 +376,13 @@ impl AllocatorNode {
     /// What the session of `host` counted.
     #[must_use]
     pub fn counters(&self, host: u32) -> &Counters {
-        self.peers[host as usize].session.counters()
+        self.sessions[host as usize].session.counters()
     }
 
     /// The flows of `host` and the rates that it was given, by flow id.
     #[must_use]
     pub fn view(&self, host: u32) -> Vec<(FlowId, u64)> {
-        let mut view: Vec<_> = self.peers[host as usize]
+        let mut view: Vec<_> = self.sessions[host as usize]
             .session
             .flows()
             .map(|(record, rate_bps)| (record.flow(), rate_bps))

@@ -7,7 +7,7 @@ use ratewright_proto::{Counters, WeightCode};
 use super::{ControlConfig, ControlTraffic, MAX_DATAGRAM_BYTES};
 
 /// No flow is on the slot.
-const NOBODY: u32 = u32::MAX;
+const NO_FLOW: u32 = u32::MAX;
 
 /// A rate that the allocator gave to one of the host's flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +96,7 @@ impl Endpoint {
             Some(slot) => slot,
             None if self.slots.len() < self.max_slots as usize => {
                 let slot = self.slots.len() as u32;
-                self.slots.push((FlowId::new(slot, 0), NOBODY));
+                self.slots.push((FlowId::new(slot, 0), NO_FLOW));
                 slot
             }
             None => {
@@ -127,10 +127,10 @@ impl Endpoint {
         let Some(entry) = self.slots.get_mut(slot as usize) else {
             return;
         };
-        if entry.0 != id || entry.1 == NOBODY {
+        if entry.0 != id || entry.1 == NO_FLOW {
             return;
         }
-        *entry = (id.next_generation(), NOBODY);
+        *entry = (id.next_generation(), NO_FLOW);
         self.free.push(slot);
         // It was started, so the session knows it.
         let _ = self.session.end(now_ns, id);
@@ -167,7 +167,7 @@ impl Endpoint {
             match self.session.poll_event()? {
                 ClientEvent::Rate { flow, rate_bps, .. } => {
                     let (id, owner) = self.slots[flow.slot() as usize];
-                    if id == flow && owner != NOBODY {
+                    if id == flow && owner != NO_FLOW {
                         return Some(Notice::Rate(RateGrant {
                             flow: owner,
                             rate_bps,
@@ -189,7 +189,7 @@ impl Endpoint {
     /// The caller's numbers of the active flows, by slot.
     pub fn flows(&self) -> impl Iterator<Item = u32> + '_ {
         let owners = self.slots.iter().map(|&(_, owner)| owner);
-        owners.filter(|&owner| owner != NOBODY)
+        owners.filter(|&owner| owner != NO_FLOW)
     }
 
     /// When the rates of this session cease to hold; 0 before the first.

@@ -258,10 +258,10 @@ impl<A: Iterator<Item = FlowletArrival>> FluidFabric<A> {
             loads: (Vec::new(), Vec::new()),
         };
         for host in 0..fabric.hosts.len() as u32 {
-            fabric.attend(host);
+            fabric.drive_endpoint(host);
         }
         if let Some(first) = fabric.next_arrival {
-            fabric.plan(first.start_ns, FluidEvent::Arrival);
+            fabric.schedule(first.start_ns, FluidEvent::Arrival);
         }
         Ok(fabric)
     }
@@ -328,7 +328,7 @@ impl<A: Iterator<Item = FlowletArrival>> FluidFabric<A> {
         self.config.control_loss = share;
     }
 
-    fn plan(&mut self, at_ns: u64, event: FluidEvent) {
+    fn schedule(&mut self, at_ns: u64, event: FluidEvent) {
         self.sequence += 1;
         self.events.push(Reverse((at_ns, self.sequence, event)));
     }
@@ -340,35 +340,35 @@ impl<A: Iterator<Item = FlowletArrival>> FluidFabric<A> {
             FluidEvent::ToAllocator { host, payload } => {
                 let bytes = std::mem::take(&mut self.payloads[payload as usize]);
                 self.allocator.on_datagram(now_ns, host, &bytes);
-                self.give_back(payload, bytes);
-                self.serve();
+                self.recycle(payload, bytes);
+                self.drive_allocator();
             }
             FluidEvent::ToHost { host, payload } => {
                 let bytes = std::mem::take(&mut self.payloads[payload as usize]);
                 let endpoint = &mut self.hosts[host as usize].endpoint;
                 endpoint.on_datagram(now_ns, &bytes);
-                self.give_back(payload, bytes);
-                self.attend(host);
+                self.recycle(payload, bytes);
+                self.drive_endpoint(host);
             }
             FluidEvent::Tick => {
                 self.tick_planned = false;
                 self.totals.active_sum += self.active;
                 self.allocator.iterate(now_ns);
                 self.note_loads();
-                self.serve();
+                self.drive_allocator();
             }
             FluidEvent::HostTimer { host } => {
                 if self.hosts[host as usize].timer_ns == now_ns {
                     self.hosts[host as usize].timer_ns = u64::MAX;
                     self.hosts[host as usize].endpoint.on_timeout(now_ns);
-                    self.attend(host);
+                    self.drive_endpoint(host);
                 }
             }
             FluidEvent::ServerTimer { host } => {
                 if self.hosts[host as usize].server_timer_ns == now_ns {
                     self.hosts[host as usize].server_timer_ns = u64::MAX;
                     self.allocator.on_timeout(now_ns, host);
-                    self.serve();
+                    self.drive_allocator();
                 }
             }
             FluidEvent::Round { flow, version } => {
@@ -384,7 +384,7 @@ impl<A: Iterator<Item = FlowletArrival>> FluidFabric<A> {
                     entry.version += 1;
                     let at_ns = now_ns + entry.round_trip_ns;
                     let version = entry.version;
-                    self.plan(at_ns, FluidEvent::Finished { flow, version });
+                    self.schedule(at_ns, FluidEvent::Finished { flow, version });
                 }
             }
             FluidEvent::Finished { flow, version } => {
@@ -395,7 +395,7 @@ impl<A: Iterator<Item = FlowletArrival>> FluidFabric<A> {
             FluidEvent::Reconnect { host } => {
                 let endpoint = &mut self.hosts[host as usize].endpoint;
                 self.allocator.connect(now_ns, host, endpoint)?;
-                self.attend(host);
+                self.drive_endpoint(host);
             }
         }
         Ok(())
@@ -407,7 +407,7 @@ impl<A: Iterator<Item = FlowletArrival>> FluidFabric<A> {
         };
         self.next_arrival = self.arrivals.next();
         if let Some(next) = self.next_arrival {
-            self.plan(next.start_ns.max(self.now_ns), FluidEvent::Arrival);
+            self.schedule(next.start_ns.max(self.now_ns), FluidEvent::Arrival);
         }
         let index = self
             .free_flows
@@ -446,7 +446,7 @@ impl<A: Iterator<Item = FlowletArrival>> FluidFabric<A> {
         self.active += 1;
         self.totals.started += 1;
         self.send_window(index);
-        self.attend(arrival.src);
+        self.drive_endpoint(arrival.src);
     }
 
     fn round_trip_ns(&self, arrival: &FlowletArrival) -> u64 {
@@ -485,7 +485,7 @@ impl<A: Iterator<Item = FlowletArrival>> FluidFabric<A> {
         let done = flow.remaining_bytes <= 0.0;
         let burst_ns = self.wire_ns(burst, line_rate_bps);
         if done {
-            self.plan(
+            self.schedule(
                 now_ns + burst_ns + round_trip_ns,
                 FluidEvent::Finished {
                     flow: index,
@@ -493,7 +493,7 @@ impl<A: Iterator<Item = FlowletArrival>> FluidFabric<A> {
                 },
             );
         } else {
-            self.plan(
+            self.schedule(
                 now_ns + burst_ns.max(round_trip_ns),
                 FluidEvent::Round {
                     flow: index,
@@ -537,7 +537,7 @@ impl<A: Iterator<Item = FlowletArrival>> FluidFabric<A> {
                 },
             )
         };
-        self.plan(event.0, event.1);
+        self.schedule(event.0, event.1);
     }
 
     fn finish(&mut self, index: u32) {
@@ -551,12 +551,12 @@ impl<A: Iterator<Item = FlowletArrival>> FluidFabric<A> {
         self.free_flows.push(index);
         if let Some(id) = id {
             self.hosts[src as usize].endpoint.end(self.now_ns, id);
-            self.attend(src);
+            self.drive_endpoint(src);
         }
     }
 
     /// Takes what a host's endpoint has to say, to the host and to the allocator.
-    fn attend(&mut self, host: u32) {
+    fn drive_endpoint(&mut self, host: u32) {
         let now_ns = self.now_ns;
         let mut lost = false;
         while let Some(notice) = self.hosts[host as usize].endpoint.poll_notice() {
@@ -567,7 +567,7 @@ impl<A: Iterator<Item = FlowletArrival>> FluidFabric<A> {
         }
         if lost {
             let at_ns = now_ns + self.config.control.reconnect_ns;
-            self.plan(at_ns, FluidEvent::Reconnect { host });
+            self.schedule(at_ns, FluidEvent::Reconnect { host });
         }
         let mut scratch = std::mem::take(&mut self.scratch);
         while self.hosts[host as usize]
@@ -583,13 +583,13 @@ impl<A: Iterator<Item = FlowletArrival>> FluidFabric<A> {
             let at_ns = at_ns.max(now_ns + 1);
             if at_ns < entry.timer_ns {
                 entry.timer_ns = at_ns;
-                self.plan(at_ns, FluidEvent::HostTimer { host });
+                self.schedule(at_ns, FluidEvent::HostTimer { host });
             }
         }
     }
 
     /// Takes what the allocator has to say, and plans the next iteration if one is needed.
-    fn serve(&mut self) {
+    fn drive_allocator(&mut self) {
         let now_ns = self.now_ns;
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut outbox = std::mem::take(&mut self.outbox);
@@ -614,7 +614,7 @@ impl<A: Iterator<Item = FlowletArrival>> FluidFabric<A> {
             let entry = &mut self.hosts[host as usize];
             if at_ns < entry.server_timer_ns {
                 entry.server_timer_ns = at_ns;
-                self.plan(at_ns, FluidEvent::ServerTimer { host });
+                self.schedule(at_ns, FluidEvent::ServerTimer { host });
             }
         }
         self.outbox = outbox;
@@ -622,7 +622,7 @@ impl<A: Iterator<Item = FlowletArrival>> FluidFabric<A> {
         if !self.tick_planned && !self.allocator.is_settled() {
             self.tick_planned = true;
             let interval_ns = self.config.control.interval_ns;
-            self.plan((now_ns / interval_ns + 1) * interval_ns, FluidEvent::Tick);
+            self.schedule((now_ns / interval_ns + 1) * interval_ns, FluidEvent::Tick);
         }
     }
 
@@ -645,7 +645,7 @@ impl<A: Iterator<Item = FlowletArrival>> FluidFabric<A> {
         if self.config.control_loss > 0.0 && self.rng.random_bool(self.config.control_loss) {
             self.totals.lost += 1;
             let bytes = std::mem::take(&mut self.payloads[payload as usize]);
-            self.give_back(payload, bytes);
+            self.recycle(payload, bytes);
             return;
         }
         let bits = u64::from(datagram_wire_bytes(self.payloads[payload as usize].len())) * 8;
@@ -672,10 +672,10 @@ impl<A: Iterator<Item = FlowletArrival>> FluidFabric<A> {
         } else {
             FluidEvent::ToHost { host, payload }
         };
-        self.plan(at_ns, event);
+        self.schedule(at_ns, event);
     }
 
-    fn give_back(&mut self, payload: u32, mut bytes: Vec<u8>) {
+    fn recycle(&mut self, payload: u32, mut bytes: Vec<u8>) {
         bytes.clear();
         self.payloads[payload as usize] = bytes;
         self.free_payloads.push(payload);

@@ -10,14 +10,14 @@ pub(super) const BUCKETS: u64 = 64 * 64;
 const NONE: u32 = u32::MAX;
 
 /// Entries of a buffer, which with its length is two cache lines.
-const ROOM: usize = 7;
+const BUFFER_ENTRIES: usize = 7;
 
 /// Entries of a bucket, or some of them: those that are not used are the greatest there are, so that a few
 /// can be put in order without asking how many.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 struct Buffer {
-    entries: [PackedEvent; ROOM],
+    entries: [PackedEvent; BUFFER_ENTRIES],
     len: u32,
     /// The buffer with the bucket's other entries.
     next: u32,
@@ -25,7 +25,7 @@ struct Buffer {
 
 impl Buffer {
     const EMPTY: Self = Self {
-        entries: [PackedEvent::MAX; ROOM],
+        entries: [PackedEvent::MAX; BUFFER_ENTRIES],
         len: 0,
         next: NONE,
     };
@@ -33,7 +33,7 @@ impl Buffer {
 
 /// Puts two entries in order. No branch depends on which is first, which nothing could predict.
 #[inline(always)]
-fn order<const N: usize>(entries: &mut [PackedEvent; N], pairs: &[(usize, usize)]) {
+fn sort_network<const N: usize>(entries: &mut [PackedEvent; N], pairs: &[(usize, usize)]) {
     for &(i, j) in pairs {
         let (a, b) = (entries[i], entries[j]);
         let swap = b < a;
@@ -47,24 +47,24 @@ fn order<const N: usize>(entries: &mut [PackedEvent; N], pairs: &[(usize, usize)
 #[derive(Debug)]
 pub(super) struct Wheel {
     /// The buffer of each bucket.
-    slots: Box<[u32; BUCKETS as usize]>,
+    heads: Box<[u32; BUCKETS as usize]>,
     /// A bit for each bucket that has one.
     occupied: Box<[u64; 64]>,
     /// A bit for each word of `occupied` that is not 0.
     words: u64,
     buffers: Vec<Buffer>,
     /// The first buffer that is not used, and those after it in turn.
-    spare: u32,
+    free_head: u32,
 }
 
 impl Default for Wheel {
     fn default() -> Self {
         Self {
-            slots: Box::new([NONE; BUCKETS as usize]),
+            heads: Box::new([NONE; BUCKETS as usize]),
             occupied: Box::new([0; 64]),
             words: 0,
             buffers: Vec::new(),
-            spare: NONE,
+            free_head: NONE,
         }
     }
 }
@@ -82,28 +82,28 @@ impl Wheel {
     #[inline(always)]
     pub(super) fn push(&mut self, bucket: u64, entry: PackedEvent) {
         let slot = (bucket % BUCKETS) as usize;
-        if let Some(buffer) = self.buffers.get_mut(self.slots[slot] as usize)
+        if let Some(buffer) = self.buffers.get_mut(self.heads[slot] as usize)
             && let Some(place) = buffer.entries.get_mut(buffer.len as usize)
         {
             *place = entry;
             buffer.len += 1;
         } else {
-            self.open(slot, entry);
+            self.add_buffer(slot, entry);
         }
     }
 
     /// Gives a bucket a buffer, or another one, for an entry.
     #[inline(never)]
-    fn open(&mut self, slot: usize, entry: PackedEvent) {
-        let (first, next) = (self.spare, self.slots[slot]);
+    fn add_buffer(&mut self, slot: usize, entry: PackedEvent) {
+        let (first, next) = (self.free_head, self.heads[slot]);
         let buffer = match self.buffers.get_mut(first as usize) {
             Some(buffer) => {
-                self.spare = buffer.next;
-                self.slots[slot] = first;
+                self.free_head = buffer.next;
+                self.heads[slot] = first;
                 buffer
             }
             None => {
-                self.slots[slot] = self.buffers.len() as u32;
+                self.heads[slot] = self.buffers.len() as u32;
                 self.buffers.push_mut(Buffer::EMPTY)
             }
         };
@@ -138,19 +138,19 @@ impl Wheel {
 
     /// Gives up a bucket for its first buffer.
     #[inline]
-    fn close(&mut self, bucket: u64) -> u32 {
+    fn detach(&mut self, bucket: u64) -> u32 {
         let slot = (bucket % BUCKETS) as usize;
         let word = &mut self.occupied[slot / 64];
         *word &= !(1 << (slot % 64));
         if *word == 0 {
             self.words &= !(1 << (slot / 64));
         }
-        std::mem::replace(&mut self.slots[slot], NONE)
+        std::mem::replace(&mut self.heads[slot], NONE)
     }
 
     /// Moves a bucket's entries to the end of a list, in any order.
     pub(super) fn drain(&mut self, bucket: u64, into: &mut Vec<PackedEvent>) {
-        let first = self.close(bucket);
+        let first = self.detach(bucket);
         self.drain_from(first, into);
     }
 
@@ -158,14 +158,14 @@ impl Wheel {
         while let Some(buffer) = self.buffers.get(first as usize) {
             into.extend_from_slice(&buffer.entries[..buffer.len as usize]);
             let next = buffer.next;
-            self.spare(first);
+            self.free(first);
             first = next;
         }
     }
 
     /// Moves a bucket's entries to the end of a list, in order.
-    pub(super) fn take(&mut self, bucket: u64, into: &mut Vec<PackedEvent>) {
-        let first = self.close(bucket);
+    pub(super) fn drain_sorted(&mut self, bucket: u64, into: &mut Vec<PackedEvent>) {
+        let first = self.detach(bucket);
         let sorted = into.len();
         if let Some(Buffer {
             entries,
@@ -176,17 +176,17 @@ impl Wheel {
             // Networks of comparisons; D. E. Knuth, The Art of Computer Programming, vol. 3, §5.3.4.
             if *len <= 4 {
                 let mut few = [entries[0], entries[1], entries[2], entries[3]];
-                order(&mut few, &[(0, 1), (2, 3), (0, 2), (1, 3), (1, 2)]);
+                sort_network(&mut few, &[(0, 1), (2, 3), (0, 2), (1, 3), (1, 2)]);
                 into.extend_from_slice(&few);
             } else {
                 let mut more = *entries;
-                order(&mut more, &[(0, 6), (2, 3), (4, 5), (0, 2), (1, 4), (3, 6)]);
-                order(&mut more, &[(0, 1), (2, 5), (3, 4), (1, 2), (4, 6), (2, 3)]);
-                order(&mut more, &[(4, 5), (1, 2), (3, 4), (5, 6)]);
+                sort_network(&mut more, &[(0, 6), (2, 3), (4, 5), (0, 2), (1, 4), (3, 6)]);
+                sort_network(&mut more, &[(0, 1), (2, 5), (3, 4), (1, 2), (4, 6), (2, 3)]);
+                sort_network(&mut more, &[(4, 5), (1, 2), (3, 4), (5, 6)]);
                 into.extend_from_slice(&more);
             }
             into.truncate(sorted + *len as usize);
-            self.spare(first);
+            self.free(first);
             return;
         }
         self.drain_from(first, into);
@@ -195,12 +195,12 @@ impl Wheel {
 
     /// Empties a buffer, for another bucket.
     #[inline]
-    fn spare(&mut self, index: u32) {
+    fn free(&mut self, index: u32) {
         self.buffers[index as usize] = Buffer {
-            next: self.spare,
+            next: self.free_head,
             ..Buffer::EMPTY
         };
-        self.spare = index;
+        self.free_head = index;
     }
 }
 
@@ -218,7 +218,7 @@ mod tests {
                 entries.iter().for_each(|entry| wheel.push(5, *entry));
                 prop_assert_eq!(wheel.len(), entries.len());
                 let mut taken = vec![0];
-                wheel.take(5, &mut taken);
+                wheel.drain_sorted(5, &mut taken);
                 let mut sorted = entries.clone();
                 sorted.sort_unstable();
                 prop_assert_eq!(&taken[1..], &sorted);
@@ -230,13 +230,13 @@ mod tests {
     /// Networks are right if they are for all inputs of two values (Knuth, §5.3.4, the 0-1 principle).
     #[test]
     fn up_to_seven_entries_are_put_in_order() {
-        for bits in 2_u32..1 << (ROOM + 1) {
+        for bits in 2_u32..1 << (BUFFER_ENTRIES + 1) {
             let len = bits.ilog2() as usize;
             let mut wheel = Wheel::default();
             let ones = (0..len).filter(|i| bits >> i & 1 == 1).count();
             (0..len).for_each(|i| wheel.push(5, (bits >> i & 1).into()));
             let mut taken = Vec::new();
-            wheel.take(5, &mut taken);
+            wheel.drain_sorted(5, &mut taken);
             let expected: Vec<PackedEvent> =
                 (0..len).map(|i| u128::from(i >= len - ones)).collect();
             assert_eq!(taken, expected);

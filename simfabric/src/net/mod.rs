@@ -227,7 +227,7 @@ impl Fabric {
                 }
                 let mut port = Port::new(rate_bps, delay, far, queue.build(rate_bps));
                 if let Some(switch) = owner.filter(|_| config.shared_buffer.is_some()) {
-                    port.share(switch);
+                    port.attach_pool(switch);
                 }
                 if config.histograms {
                     port.keep_histogram();

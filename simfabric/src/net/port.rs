@@ -172,8 +172,8 @@ impl Port {
                 delay,
                 wire_tail: PacketId::NONE,
                 waiting: 0,
-                passed: PacketCount::default(),
-                open: queue.is_transparent(),
+                bypassed: PacketCount::default(),
+                bypass_allowed: queue.is_transparent(),
                 scheduled: false,
                 departure_scheduled: false,
                 up: true,
@@ -185,17 +185,17 @@ impl Port {
     }
 
     /// Decides anew whether packets may pass by an empty queue.
-    fn review_opening(&mut self) {
-        self.serialiser.open = self.queue.is_transparent()
+    fn update_bypass(&mut self) {
+        self.serialiser.bypass_allowed = self.queue.is_transparent()
             && !self.is_eager()
             && self.serialiser.up
             && !self.serialiser.paused;
     }
 
     /// Lets the queue draw on a shared buffer.
-    pub(crate) fn share(&mut self, pool: u32) {
+    pub(crate) fn attach_pool(&mut self, pool: u32) {
         self.wire.pool = NonZeroU32::new(pool + 1);
-        self.review_opening();
+        self.update_bypass();
     }
 
     /// Keeps a histogram of the queue's length from now on.
@@ -248,7 +248,7 @@ impl Port {
 
     /// Whether an event of the port, or of a departure, may be missing.
     #[inline]
-    pub(crate) fn wants_events(&self) -> bool {
+    pub(crate) fn needs_scheduling(&self) -> bool {
         !self.serialiser.scheduled || self.is_eager()
     }
 
@@ -280,9 +280,9 @@ impl Port {
         shared: &mut SharedState,
         pools: &mut [Pool],
     ) {
-        if self.serialiser.lets_pass(now) {
+        if self.serialiser.can_bypass(now) {
             let packets = &mut shared.packets;
-            self.serialiser.pass(&mut self.wire, now, id, packets);
+            self.serialiser.bypass(&mut self.wire, now, id, packets);
         } else {
             with_sending!(self, pools, |sending| sending.accept(now, id, shared));
         }
@@ -386,7 +386,7 @@ impl Port {
     pub(crate) fn set_paused(&mut self, now: Time, paused: bool) {
         self.serialiser.paused = paused;
         self.serialiser.free_at = self.serialiser.free_at.max(now);
-        self.review_opening();
+        self.update_bypass();
     }
 
     /// Whether the far end holds the port.
@@ -413,7 +413,7 @@ impl Port {
     ) {
         let failed = self.serialiser.up && !up;
         self.serialiser.up = up;
-        self.review_opening();
+        self.update_bypass();
         if !failed {
             return;
         }
@@ -431,7 +431,7 @@ impl Port {
     /// The link is down from the beginning.
     pub(crate) fn start_down(&mut self) {
         self.serialiser.up = false;
-        self.review_opening();
+        self.update_bypass();
     }
 
     /// The packets on the wire, first to arrive first.
@@ -452,16 +452,16 @@ impl Port {
     }
 
     /// Forgets means, maxima and the histogram: a warm-up is over.
-    pub(crate) fn begin_again(&mut self, now: Time) {
-        self.stats.begin_again(now);
+    pub(crate) fn reset_averages(&mut self, now: Time) {
+        self.stats.reset_averages(now);
     }
 
     /// The counters of the sending end.
     #[must_use]
     pub fn stats(&self) -> PortStats {
         let mut stats = self.stats.clone();
-        stats.offered = stats.offered + self.serialiser.passed;
-        stats.sent = stats.sent + self.serialiser.passed;
+        stats.offered = stats.offered + self.serialiser.bypassed;
+        stats.sent = stats.sent + self.serialiser.bypassed;
         stats
     }
 

@@ -66,12 +66,12 @@ impl NextHops {
 
     /// Which port a packet takes, by its hash.
     #[inline]
-    fn choose(self, hop: RouteKey) -> u32 {
+    fn choose(self, key: RouteKey) -> u32 {
         if self.mask == DIVIDES {
-            return self.first + hop.hash / u32::from(self.divide) % u32::from(self.count);
+            return self.first + key.hash / u32::from(self.divide) % u32::from(self.count);
         }
         self.first
-            + ((hop.hash >> self.shift & u32::from(self.mask)) | (hop.dst.0 & self.host_mask))
+            + ((key.hash >> self.shift & u32::from(self.mask)) | (key.dst.0 & self.host_mask))
     }
 }
 
@@ -237,22 +237,22 @@ impl Routes {
 
     /// The port by which a switch sends a packet on.
     #[inline]
-    pub(crate) fn next(
+    pub(crate) fn next_hop(
         &self,
         topology: &Topology,
         rng: &mut SimRng,
         switch: u32,
-        hop: RouteKey,
+        key: RouteKey,
     ) -> Option<u32> {
         if !topology.is_whole() {
-            return self.next_degraded(topology, rng, switch, hop);
+            return self.next_hop_degraded(topology, rng, switch, key);
         }
-        let next = self.next_hops(switch, self.rack_of[hop.dst.index()]);
+        let next = self.next_hops(switch, self.rack_of[key.dst.index()]);
         let choice = match self.spreading {
             Spreading::Packet if next.count > 1 => {
                 next.first + rng.random_range(0..u32::from(next.count))
             }
-            _ => next.choose(hop),
+            _ => next.choose(key),
         };
         self.ports.get(choice as usize).copied()
     }
@@ -260,15 +260,20 @@ impl Routes {
     /// The port by which a switch will send a packet on, where that is not random and nothing is down: a
     /// hint, to fetch it in time.
     #[inline]
-    pub(crate) fn likely(&self, topology: &Topology, switch: u32, hop: RouteKey) -> Option<u32> {
+    pub(crate) fn predicted_next_hop(
+        &self,
+        topology: &Topology,
+        switch: u32,
+        key: RouteKey,
+    ) -> Option<u32> {
         if !topology.is_whole() {
             return None;
         }
-        let next = self.next_hops(switch, self.rack_of[hop.dst.index()]);
+        let next = self.next_hops(switch, self.rack_of[key.dst.index()]);
         if next.count > 1 && self.spreading == Spreading::Packet {
             return None;
         }
-        self.ports.get(next.choose(hop) as usize).copied()
+        self.ports.get(next.choose(key) as usize).copied()
     }
 
     /// Fetches into the cache what says where a switch sends a packet on.
@@ -283,25 +288,25 @@ impl Routes {
 
     /// The port of a host; none for the allocator, which has several.
     #[inline]
-    pub(crate) fn first_of_host(&self, host: u32) -> Option<u32> {
+    pub(crate) fn host_uplink(&self, host: u32) -> Option<u32> {
         self.up_port.get(host as usize).copied()
     }
 
     /// The choice while something is down.
     #[cold]
-    fn next_degraded(
+    fn next_hop_degraded(
         &self,
         topology: &Topology,
         rng: &mut SimRng,
         switch: u32,
-        hop: RouteKey,
+        key: RouteKey,
     ) -> Option<u32> {
         let hash = match self.spreading {
-            Spreading::Flow => hop.hash,
+            Spreading::Flow => key.hash,
             Spreading::Packet => rng.random(),
         };
-        if hop.src.0 < self.hosts && hop.dst.0 < self.hosts {
-            let path = topology.path(hop.src, hop.dst, PathChoice::Hash(hash));
+        if key.src.0 < self.hosts && key.dst.0 < self.hosts {
+            let path = topology.path(key.src, key.dst, PathChoice::Hash(hash));
             let own = |l: &&_| {
                 topology.links()[ratewright_topology::LinkId::index(**l)].from
                     == Node::Switch(ratewright_topology::SwitchId(switch))
@@ -314,18 +319,18 @@ impl Routes {
         }
         // Traffic of the allocator, and packets that were beyond the failure's fork already: any port
         // that still leads there.
-        let rack = self.rack_of[hop.dst.index()];
+        let rack = self.rack_of[key.dst.index()];
         let next = self.next_hops(switch, rack);
         if next.count == 0 {
-            return self.ports.get(hop.dst.index()).copied();
+            return self.ports.get(key.dst.index()).copied();
         }
-        let usable: Vec<u32> = self.choices(topology, switch, rack).collect();
+        let usable: Vec<u32> = self.usable_ports(topology, switch, rack).collect();
         let choice = (hash / u32::from(next.divide)).checked_rem(usable.len() as u32)?;
         usable.get(choice as usize).copied()
     }
 
     /// Ports of a switch that lead to a rack over links that are up.
-    fn choices<'a>(
+    fn usable_ports<'a>(
         &'a self,
         topology: &'a Topology,
         switch: u32,
@@ -334,11 +339,11 @@ impl Routes {
         self.ports_of(self.next_hops(switch, rack))
             .iter()
             .copied()
-            .filter(move |port| self.leads(topology, *port, rack))
+            .filter(move |port| self.reaches(topology, *port, rack))
     }
 
     /// Whether a port, and something behind it, leads to a rack.
-    fn leads(&self, topology: &Topology, port: u32, rack: u32) -> bool {
+    fn reaches(&self, topology: &Topology, port: u32, rack: u32) -> bool {
         if let Some(link) = topology.links().get(port as usize)
             && !topology.is_usable(link.id)
         {
@@ -348,33 +353,38 @@ impl Routes {
             None => true,
             Some(switch) => {
                 let own_leaf = self.next_hops(switch, rack).count == 0;
-                own_leaf || self.choices(topology, switch, rack).next().is_some()
+                own_leaf || self.usable_ports(topology, switch, rack).next().is_some()
             }
         }
     }
 
     /// The port by which a host, or the allocator, sends a packet.
     #[inline]
-    pub(crate) fn first(&self, topology: &Topology, host: HostId, hop: RouteKey) -> Option<u32> {
+    pub(crate) fn first_hop(
+        &self,
+        topology: &Topology,
+        host: HostId,
+        key: RouteKey,
+    ) -> Option<u32> {
         if let Some(port) = self.up_port.get(host.index()) {
             return Some(*port);
         }
-        let rack = self.rack_of[hop.dst.index()];
+        let rack = self.rack_of[key.dst.index()];
         let n = self.allocator_ports.len() as u32;
         if topology.is_whole() {
             return self
                 .allocator_ports
-                .get(hop.hash.checked_rem(n)? as usize)
+                .get(key.hash.checked_rem(n)? as usize)
                 .copied();
         }
         let usable: Vec<u32> = self
             .allocator_ports
             .iter()
             .copied()
-            .filter(|port| self.leads(topology, *port, rack))
+            .filter(|port| self.reaches(topology, *port, rack))
             .collect();
         usable
-            .get(hop.hash.checked_rem(usable.len() as u32)? as usize)
+            .get(key.hash.checked_rem(usable.len() as u32)? as usize)
             .copied()
     }
 }

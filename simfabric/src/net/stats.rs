@@ -119,13 +119,13 @@ impl PortStats {
     }
 
     #[inline]
-    pub(crate) fn note_length(&mut self, packets: u32, bytes: u64) {
+    pub(crate) fn record_length(&mut self, packets: u32, bytes: u64) {
         self.max_packets = self.max_packets.max(packets);
         self.max_bytes = self.max_bytes.max(bytes);
     }
 
     /// Forgets means, maxima and the histogram: a warm-up is over.
-    pub(crate) fn begin_again(&mut self, now: Time) {
+    pub(crate) fn reset_averages(&mut self, now: Time) {
         (self.packet_time, self.byte_time) = (0, 0);
         (self.max_packets, self.max_bytes) = (0, 0);
         (self.began, self.since) = (now, now);
@@ -176,7 +176,7 @@ mod tests {
             [0.1, 0.5, 0.8, 0.81, 1.0].map(|q| histogram.quantile(q)),
             [0, 1, 1, 3, 3]
         );
-        stats.begin_again(Time(100));
+        stats.reset_averages(Time(100));
         stats.account(Time(200), 2, 1);
         assert!((stats.mean_packets() - 2.0).abs() < 1e-12);
         assert_eq!(stats.histogram.unwrap().quantile(0.5), 2);

@@ -78,7 +78,7 @@ pub(crate) struct Core {
 impl Core {
     /// The first port of a host, or of the allocator.
     pub(crate) fn nic(&self, host: HostId) -> &Port {
-        let hop = RouteKey {
+        let key = RouteKey {
             src: host,
             dst: HostId(0),
             hash: 0,
@@ -86,7 +86,7 @@ impl Core {
         let port = self
             .fabric
             .routes
-            .first(&self.topology, host, hop)
+            .first_hop(&self.topology, host, key)
             .unwrap_or(0);
         &self.fabric.ports[port as usize]
     }
@@ -100,12 +100,12 @@ impl Core {
             .progress_mut(packet.flow)
             .sent
             .add(packet.wire_bytes);
-        let hop = RouteKey {
+        let key = RouteKey {
             src: host,
             dst: packet.dst,
             hash: packet.path_hash,
         };
-        let port = self.fabric.routes.first(&self.topology, host, hop);
+        let port = self.fabric.routes.first_hop(&self.topology, host, key);
         let id = self.shared.packets.insert(packet);
         self.forward(port, id);
     }
@@ -114,18 +114,18 @@ impl Core {
     #[inline(always)]
     fn forward(&mut self, port: Option<u32>, id: PacketId) {
         let Some(index) = port else {
-            return self.lose(id);
+            return self.drop_unroutable(id);
         };
         let port = &mut self.fabric.ports[index as usize];
         port.accept(self.now, id, &mut self.shared, &mut self.fabric.pools);
-        if port.wants_events() {
+        if port.needs_scheduling() {
             self.schedule(index);
         }
     }
 
     /// Drops a packet that has no way to go.
     #[cold]
-    fn lose(&mut self, id: PacketId) {
+    fn drop_unroutable(&mut self, id: PacketId) {
         let packet = self.shared.discard(id);
         self.no_route.add(packet.wire_bytes);
     }
@@ -167,7 +167,7 @@ impl Core {
         match far {
             FarEnd::Switch(switch) => {
                 let packet = &self.shared.packets[id];
-                let hop = RouteKey {
+                let key = RouteKey {
                     src: packet.src,
                     dst: packet.dst,
                     hash: packet.path_hash,
@@ -175,7 +175,7 @@ impl Core {
                 let next =
                     self.fabric
                         .routes
-                        .next(&self.topology, &mut self.shared.rng, switch, hop);
+                        .next_hop(&self.topology, &mut self.shared.rng, switch, key);
                 self.forward(next, id);
                 None
             }
@@ -263,17 +263,17 @@ impl Core {
     }
 
     pub(crate) fn nic_backlog_bytes(&mut self, host: HostId) -> u64 {
-        let hop = RouteKey {
+        let key = RouteKey {
             src: host,
             dst: HostId(0),
             hash: 0,
         };
-        let Some(index) = self.fabric.routes.first(&self.topology, host, hop) else {
+        let Some(index) = self.fabric.routes.first_hop(&self.topology, host, key) else {
             return 0;
         };
         let port = &mut self.fabric.ports[index as usize];
         let bytes = port.backlog_bytes(self.now, &mut self.shared, &mut self.fabric.pools);
-        if port.wants_events() {
+        if port.needs_scheduling() {
             self.schedule(index);
         }
         bytes

@@ -105,12 +105,12 @@ pub struct Sim<T, A> {
     transport: T,
     arrivals: A,
     /// The next flow.
-    pending: Option<FlowSpec>,
+    next_flow: Option<FlowSpec>,
     /// When the last flow that was fetched begins.
     last_start: Time,
     changes: Vec<Change>,
     events: u64,
-    begun: bool,
+    has_begun: bool,
     warm_up: Option<Time>,
 }
 
@@ -136,12 +136,12 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         {
             return Err(FabricError::UnknownLink(*link));
         }
-        let worth_it = match config.order {
+        let large_enough = match config.order {
             Order::Auto => size_of_val(&*fabric.ports) >= WINDOWS_FROM_BYTES,
             Order::Time | Order::ByPlace => false,
             Order::Windows => true,
         };
-        let regions = if worth_it && transport.is_local() {
+        let regions = if large_enough && transport.is_local() {
             Regions::new(&topology, &config.fabric)
         } else {
             None
@@ -193,11 +193,11 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
             core,
             transport,
             arrivals,
-            pending: None,
+            next_flow: None,
             last_start: Time::ZERO,
             changes: config.changes.into_iter().map(|c| c.1).collect(),
             events: 0,
-            begun: false,
+            has_begun: false,
             warm_up: Some(config.warm_up).filter(|w| *w > Time::ZERO),
         })
     }
@@ -220,10 +220,10 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         end: Time,
         mut progress: impl FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<EndReason, FabricError> {
-        if !self.begun {
-            self.begun = true;
+        if !self.has_begun {
+            self.has_begun = true;
             self.next_arrival()?;
-            if let Some(spec) = &self.pending {
+            if let Some(spec) = &self.next_flow {
                 self.core.scheduler.fetch_arrivals_at(spec.start);
             }
             self.transport.on_begin(&mut Context {
@@ -231,28 +231,28 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
             });
         }
         if let Some(warm_up) = self.warm_up.filter(|w| *w <= end) {
-            let ended = self.steps(warm_up, &mut progress)?;
+            let ended = self.run_to(warm_up, &mut progress)?;
             if ended == EndReason::Stopped {
                 return Ok(ended);
             }
             self.warm_up = None;
             self.core.settle();
             for port in &mut self.core.fabric.ports {
-                port.begin_again(warm_up);
+                port.reset_averages(warm_up);
             }
         }
-        self.steps(end, &mut progress)
+        self.run_to(end, &mut progress)
     }
 
-    fn steps(
+    fn run_to(
         &mut self,
         end: Time,
         progress: &mut impl FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<EndReason, FabricError> {
         let after = Time(end.0.saturating_add(1));
         loop {
-            let barrier = self.core.scheduler.next_global();
-            let until = barrier.map_or(after, |barrier| barrier.min(after));
+            let global = self.core.scheduler.next_global();
+            let until = global.map_or(after, |global| global.min(after));
             self.core.scheduler.align(until);
             if self.events_until(until, progress)? == EndReason::Stopped {
                 return Ok(EndReason::Stopped);
@@ -267,8 +267,8 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
             }
             self.core.now = until;
             self.core.latest = until;
-            while let Some(barrier) = self.core.scheduler.pop_global(until) {
-                self.barrier(barrier);
+            while let Some(global) = self.core.scheduler.pop_global(until) {
+                self.handle_global(global);
             }
         }
         if self.core.scheduler.is_empty() {
@@ -305,8 +305,8 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
                 limit = last;
                 continue;
             };
-            if self.core.scheduler.turned() {
-                self.core.turn(self.events);
+            if self.core.scheduler.region_changed() {
+                self.core.on_region_change(self.events);
             }
             if self.core.prefetcher.on {
                 self.core.prefetch_ahead(&self.transport);
@@ -318,7 +318,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
                 }
                 continue;
             }
-            self.step(at, event);
+            self.handle(at, event);
             if self.events >= call_at {
                 call_at = self.events + PROGRESS_EVERY;
                 self.core.review_prefetching();
@@ -333,9 +333,9 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
     }
 
     #[inline]
-    fn step(&mut self, at: Time, event: Event) {
+    fn handle(&mut self, at: Time, event: Event) {
         debug_assert!(
-            at >= self.core.now || self.core.scheduler.in_windows(),
+            at >= self.core.now || self.core.scheduler.uses_windows(),
             "time goes forward"
         );
         self.core.now = at;
@@ -375,15 +375,15 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         }
     }
 
-    fn barrier(&mut self, barrier: GlobalEvent) {
+    fn handle_global(&mut self, global: GlobalEvent) {
         self.events += 1;
-        match barrier {
+        match global {
             GlobalEvent::Change(index) => self.core.change(self.changes[index as usize]),
             GlobalEvent::Stop(flow) => {
                 let src = self.core.shared.flows.spec(FlowId(flow)).src;
                 let region = self.core.regions.as_ref().map(|r| r.of_host(src.0));
                 if let Some(region) = region {
-                    self.core.scheduler.enter(region);
+                    self.core.scheduler.set_region(region);
                 }
                 self.transport.on_stop(
                     &mut Context {
@@ -429,7 +429,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
             return Err(FabricError::OutOfOrder { flow });
         }
         self.last_start = spec.start;
-        self.pending = Some(spec);
+        self.next_flow = Some(spec);
         Ok(())
     }
 
@@ -437,14 +437,14 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
     /// ends.
     fn arrivals(&mut self, now: Time) -> Result<(), FabricError> {
         let until = self.core.scheduler.arrivals_until(now);
-        while let Some(mut spec) = self.pending.take_if(|spec| spec.start < until) {
+        while let Some(mut spec) = self.next_flow.take_if(|spec| spec.start < until) {
             if spec.path_hash == 0 {
                 spec.path_hash = self.core.shared.rng.random();
             }
             let flow = self.core.shared.flows.push(spec);
             let region = self.core.regions.as_ref();
             let region = region.map_or(0, |r| r.of_host(spec.src.0));
-            self.core.scheduler.enter(region);
+            self.core.scheduler.set_region(region);
             self.core
                 .scheduler
                 .push(spec.start, region, Event::Start(flow.0));
@@ -457,7 +457,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
             }
             self.next_arrival()?;
         }
-        if let Some(spec) = &self.pending {
+        if let Some(spec) = &self.next_flow {
             self.core.scheduler.fetch_arrivals_at(spec.start);
         }
         Ok(())

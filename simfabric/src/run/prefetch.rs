@@ -64,7 +64,7 @@ impl Core {
         let bytes = size_of_val(&*self.fabric.ports)
             + self.shared.packets.high_water() * size_of::<Packet>();
         self.prefetcher.on = bytes >= FROM_BYTES && !self.prefetcher.by_region;
-        self.scheduler.look_ahead(self.prefetcher.on);
+        self.scheduler.set_lookahead(self.prefetcher.on);
     }
 
     /// A region comes to its turn, after so many events of the run. Where a window has enough events to
@@ -72,14 +72,14 @@ impl Core {
     /// which were fetched the last time, the packets that wires and queues begin and end with; those that follow are fetched
     /// when the ones before them are taken.
     #[inline(never)]
-    pub(crate) fn turn(&mut self, events: u64) {
+    pub(crate) fn on_region_change(&mut self, events: u64) {
         let Some(regions) = &self.regions else { return };
         let region = self.scheduler.region() as usize;
         if region <= self.prefetcher.region {
             let of_window = events - self.prefetcher.began;
             self.prefetcher.by_region = of_window >= PER_PORT * self.fabric.ports.len() as u64;
             self.prefetcher.on &= !self.prefetcher.by_region;
-            self.scheduler.look_ahead(self.prefetcher.on);
+            self.scheduler.set_lookahead(self.prefetcher.on);
             self.prefetcher.began = events;
         }
         self.prefetcher.region = region;
@@ -151,18 +151,20 @@ impl Core {
         let packet = &self.shared.packets[first];
         let next = match far {
             FarEnd::Switch(switch) => {
-                let hop = RouteKey {
+                let key = RouteKey {
                     src: packet.src,
                     dst: packet.dst,
                     hash: packet.path_hash,
                 };
-                self.fabric.routes.likely(&self.topology, switch, hop)
+                self.fabric
+                    .routes
+                    .predicted_next_hop(&self.topology, switch, key)
             }
             FarEnd::Host(host) => {
                 self.shared.flows.prefetch(packet.flow);
                 transport.prefetch(packet);
                 self.prefetcher.arrivals[0] = first;
-                self.fabric.routes.first_of_host(host)
+                self.fabric.routes.host_uplink(host)
             }
         };
         self.prefetch_port(next);
@@ -183,7 +185,7 @@ impl Core {
         if let Some(token) = self.timers.due(timer)
             && let Some(host) = transport.prefetch_timer(token, step)
         {
-            self.prefetch_port(self.fabric.routes.first_of_host(host.0));
+            self.prefetch_port(self.fabric.routes.host_uplink(host.0));
         }
     }
 

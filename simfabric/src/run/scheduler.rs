@@ -111,7 +111,7 @@ impl Windows {
 pub(crate) struct Scheduler {
     queue: EventQueue,
     windows: Option<Windows>,
-    globals: BinaryHeap<Reverse<(Time, GlobalEvent)>>,
+    global_events: BinaryHeap<Reverse<(Time, GlobalEvent)>>,
     /// When flows are fetched from the workload next.
     arrivals_at: Option<Time>,
     /// The region of what happens now.
@@ -124,7 +124,7 @@ pub(crate) struct Scheduler {
     /// Until when everything has happened in all regions.
     done: Time,
     /// Whether another region, or the same one in another window, has come to its turn.
-    turned: bool,
+    region_changed: bool,
 }
 
 impl Scheduler {
@@ -138,19 +138,19 @@ impl Scheduler {
         Self {
             queue: EventQueue::default(),
             windows,
-            globals: BinaryHeap::new(),
+            global_events: BinaryHeap::new(),
             arrivals_at: None,
             region: ALL,
             by_place,
             scheduled: 0,
             done: Time::ZERO,
-            turned: false,
+            region_changed: false,
         }
     }
 
     /// Whether regions take turns.
     #[inline]
-    pub(crate) fn in_windows(&self) -> bool {
+    pub(crate) fn uses_windows(&self) -> bool {
         self.windows.is_some()
     }
 
@@ -161,7 +161,7 @@ impl Scheduler {
     }
 
     /// What happens now is in this region.
-    pub(crate) fn enter(&mut self, region: u32) {
+    pub(crate) fn set_region(&mut self, region: u32) {
         self.region = region;
     }
 
@@ -260,14 +260,14 @@ impl Scheduler {
     }
 
     /// Schedules what concerns the whole fabric.
-    pub(crate) fn push_global(&mut self, at: Time, barrier: GlobalEvent) {
-        self.globals.push(Reverse((at, barrier)));
+    pub(crate) fn push_global(&mut self, at: Time, event: GlobalEvent) {
+        self.global_events.push(Reverse((at, event)));
     }
 
     /// When the next barrier is.
     #[inline]
     pub(crate) fn next_global(&self) -> Option<Time> {
-        self.globals.peek().map(|b| b.0.0)
+        self.global_events.peek().map(|b| b.0.0)
     }
 
     /// All that was to happen before this time has.
@@ -279,7 +279,7 @@ impl Scheduler {
     /// Takes the next barrier of this time.
     pub(crate) fn pop_global(&mut self, at: Time) -> Option<GlobalEvent> {
         self.next_global().filter(|next| *next == at)?;
-        self.globals.pop().map(|b| b.0.1)
+        self.global_events.pop().map(|b| b.0.1)
     }
 
     /// Moves the windows so that one ends at this time.
@@ -349,24 +349,24 @@ impl Scheduler {
             windows.number = number;
             windows.began = number * windows.length;
             self.region = region;
-            self.turned = true;
+            self.region_changed = true;
         }
         Time((windows.began + offset).saturating_sub(windows.shift))
     }
 
     /// Whether a region has come to its turn since this was asked last.
     #[inline]
-    pub(crate) fn turned(&mut self) -> bool {
-        let turned = self.turned;
-        if turned {
-            self.turned = false;
+    pub(crate) fn region_changed(&mut self) -> bool {
+        let region_changed = self.region_changed;
+        if region_changed {
+            self.region_changed = false;
         }
-        turned
+        region_changed
     }
 
     /// Whether [`upcoming`](Self::upcoming) is going to be asked for.
-    pub(crate) fn look_ahead(&mut self, on: bool) {
-        self.queue.look_ahead(on);
+    pub(crate) fn set_lookahead(&mut self, on: bool) {
+        self.queue.set_lookahead(on);
     }
 
     /// What happens `ahead` events after the next, if that is known and nothing comes between.
@@ -377,7 +377,7 @@ impl Scheduler {
 
     /// Whether nothing is to come.
     pub(crate) fn is_empty(&self) -> bool {
-        self.queue.is_empty() && self.globals.is_empty()
+        self.queue.is_empty() && self.global_events.is_empty()
     }
 }
 

@@ -76,7 +76,7 @@ impl ConstantRate {
         Some(wire_bytes)
     }
 
-    fn go_on(&mut self, cx: &mut Context<'_>, flow: FlowId) {
+    fn send_paced(&mut self, cx: &mut Context<'_>, flow: FlowId) {
         match self.rate_bps {
             None => while self.send_next(cx, flow).is_some() {},
             Some(rate_bps) => {
@@ -93,7 +93,7 @@ impl ConstantRate {
 impl Transport for ConstantRate {
     fn on_start(&mut self, cx: &mut Context<'_>, flow: FlowId) {
         self.flows.push(ConstantFlow::default());
-        self.go_on(cx, flow);
+        self.send_paced(cx, flow);
     }
 
     fn on_stop(&mut self, _cx: &mut Context<'_>, flow: FlowId) {
@@ -110,6 +110,6 @@ impl Transport for ConstantRate {
     }
 
     fn on_timer(&mut self, cx: &mut Context<'_>, token: u64) {
-        self.go_on(cx, FlowId(token as u32));
+        self.send_paced(cx, FlowId(token as u32));
     }
 }

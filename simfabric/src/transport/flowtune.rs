@@ -73,7 +73,7 @@ struct FlowtuneFlow {
     id: Option<ratewright_proto::FlowId>,
     timer: Option<TimerId>,
     /// Nothing has been heard of the receiver, and nothing is sent before.
-    opening: bool,
+    handshaking: bool,
 }
 
 struct FlowtuneHost {
@@ -223,11 +223,11 @@ impl Flowtune {
     }
 
     /// Sends what a flow may send now, and sets its timer.
-    fn pump(&mut self, cx: &mut Context<'_>, id: FlowId) {
+    fn transmit(&mut self, cx: &mut Context<'_>, id: FlowId) {
         let Some(flow) = self.senders.get_mut(id) else {
             return;
         };
-        if flow.opening {
+        if flow.handshaking {
             return;
         }
         let framing = cx.framing();
@@ -264,7 +264,7 @@ impl Flowtune {
     }
 
     /// Asks whether the receiver is there, again if there is no answer in time.
-    fn open(&mut self, cx: &mut Context<'_>, id: FlowId) {
+    fn send_syn(&mut self, cx: &mut Context<'_>, id: FlowId) {
         let Some(flow) = self.senders.get_mut(id) else {
             return;
         };
@@ -285,14 +285,14 @@ impl Flowtune {
     }
 
     /// The answer.
-    fn opened(&mut self, cx: &mut Context<'_>, id: FlowId) {
+    fn on_handshake_reply(&mut self, cx: &mut Context<'_>, id: FlowId) {
         if let Some(flow) = self.senders.get_mut(id)
-            && std::mem::replace(&mut flow.opening, false)
+            && std::mem::replace(&mut flow.handshaking, false)
         {
             if let Some(timer) = flow.timer.take() {
                 cx.cancel(timer);
             }
-            self.pump(cx, id);
+            self.transmit(cx, id);
         }
     }
 
@@ -310,7 +310,7 @@ impl Flowtune {
                 let host = flow.spec.src;
                 let endpoint = &mut self.hosts[host.index()].endpoint;
                 endpoint.end(cx.now().as_ns(), name);
-                self.attend(cx, host);
+                self.drive_endpoint(cx, host);
             }
         }
     }
@@ -339,7 +339,7 @@ impl Flowtune {
     }
 
     /// Takes what a host's endpoint has to say, to its flows and to the allocator.
-    fn attend(&mut self, cx: &mut Context<'_>, host: HostId) {
+    fn drive_endpoint(&mut self, cx: &mut Context<'_>, host: HostId) {
         let now_ns = cx.now().as_ns();
         while let Some(notice) = self.hosts[host.index()].endpoint.poll_notice() {
             match notice {
@@ -347,7 +347,7 @@ impl Flowtune {
                     let id = FlowId(granted.flow);
                     if let Some(flow) = self.senders.get_mut(id) {
                         flow.sender.set_rate(cx.now(), granted.rate_bps);
-                        self.pump(cx, id);
+                        self.transmit(cx, id);
                     }
                     self.watch_lease(cx, host);
                 }
@@ -390,7 +390,7 @@ impl Flowtune {
     }
 
     /// Takes what the allocator has to say, and plans the next iteration if one is needed.
-    fn serve(&mut self, cx: &mut Context<'_>) {
+    fn drive_allocator(&mut self, cx: &mut Context<'_>) {
         let Some(allocator) = cx.allocator() else {
             return;
         };
@@ -466,7 +466,7 @@ impl Flowtune {
             let id = FlowId(flow);
             if let Some(flow) = self.senders.get_mut(id) {
                 flow.sender.clear_rate();
-                self.pump(cx, id);
+                self.transmit(cx, id);
             }
         }
     }
@@ -499,11 +499,11 @@ impl Flowtune {
         if Some(host) == cx.allocator() {
             let now_ns = cx.now().as_ns();
             self.allocator.on_datagram(now_ns, packet.src.0, &bytes);
-            self.serve(cx);
+            self.drive_allocator(cx);
         } else {
             let endpoint = &mut self.hosts[host.index()].endpoint;
             endpoint.on_datagram(cx.now().as_ns(), &bytes);
-            self.attend(cx, host);
+            self.drive_endpoint(cx, host);
         }
         cx.extensions().recycle(bytes);
     }
@@ -538,8 +538,8 @@ impl Flowtune {
         }
         cx.extensions().recycle(segment.bytes);
         match side {
-            Side::Host if heard => self.attend(cx, host),
-            Side::Allocator if heard => self.serve(cx),
+            Side::Host if heard => self.drive_endpoint(cx, host),
+            Side::Allocator if heard => self.drive_allocator(cx),
             // An acknowledgement: it may have opened the window.
             _ => {}
         }
@@ -556,7 +556,7 @@ fn set_timer(cx: &mut Context<'_>, timer: &mut Option<TimerId>, at: Time, token:
 impl Transport for Flowtune {
     fn on_begin(&mut self, cx: &mut Context<'_>) {
         for host in 0..self.hosts.len() as u32 {
-            self.attend(cx, HostId(host));
+            self.drive_endpoint(cx, HostId(host));
         }
     }
 
@@ -576,15 +576,15 @@ impl Transport for Flowtune {
             spec,
             id,
             timer: None,
-            opening: self.config.handshake,
+            handshaking: self.config.handshake,
         };
         self.senders.insert(flow, entry);
         // The notice leaves ahead of the first window.
-        self.attend(cx, spec.src);
+        self.drive_endpoint(cx, spec.src);
         if self.config.handshake {
-            self.open(cx, flow);
+            self.send_syn(cx, flow);
         } else {
-            self.pump(cx, flow);
+            self.transmit(cx, flow);
         }
     }
 
@@ -604,7 +604,7 @@ impl Transport for Flowtune {
                     let now = cx.now();
                     flow.sender
                         .on_ack(config, now, packet.ack, packet.seq, packet.stamp);
-                    self.pump(cx, packet.flow);
+                    self.transmit(cx, packet.flow);
                     self.finish_if_done(cx, packet.flow);
                 }
             }
@@ -618,7 +618,7 @@ impl Transport for Flowtune {
                 };
                 cx.send(host, answer);
             }
-            PacketKind::Syn => self.opened(cx, packet.flow),
+            PacketKind::Syn => self.on_handshake_reply(cx, packet.flow),
             _ => {}
         }
     }
@@ -632,23 +632,23 @@ impl Transport for Flowtune {
             TimerKind::Flow => {
                 if let Some(flow) = self.senders.get_mut(FlowId(of)) {
                     flow.timer = None;
-                    if flow.opening {
-                        return self.open(cx, FlowId(of));
+                    if flow.handshaking {
+                        return self.send_syn(cx, FlowId(of));
                     }
                     flow.sender.on_timeout(&self.config.sender, cx.now());
-                    self.pump(cx, FlowId(of));
+                    self.transmit(cx, FlowId(of));
                 }
             }
             TimerKind::Endpoint => {
                 let host = &mut self.hosts[of as usize];
                 host.timers[0] = None;
                 host.endpoint.on_timeout(now_ns);
-                self.attend(cx, HostId(of));
+                self.drive_endpoint(cx, HostId(of));
             }
             TimerKind::Session => {
                 self.hosts[of as usize].timers[1] = None;
                 self.allocator.on_timeout(now_ns, of);
-                self.serve(cx);
+                self.drive_allocator(cx);
             }
             TimerKind::Lease => self.check_lease(cx, HostId(of)),
             TimerKind::Reconnect => {
@@ -659,8 +659,8 @@ impl Transport for Flowtune {
                 if self.allocator.connect(now_ns, of, endpoint).is_err() {
                     self.failed_handshakes += 1;
                 }
-                self.attend(cx, HostId(of));
-                self.serve(cx);
+                self.drive_endpoint(cx, HostId(of));
+                self.drive_allocator(cx);
             }
             TimerKind::HostStream | TimerKind::AllocatorStream => {
                 let side = if matches!(alarm, TimerKind::HostStream) {
@@ -676,7 +676,7 @@ impl Transport for Flowtune {
             TimerKind::Iterate => {
                 self.iteration_planned = false;
                 self.allocator.iterate(now_ns);
-                self.serve(cx);
+                self.drive_allocator(cx);
             }
         }
     }

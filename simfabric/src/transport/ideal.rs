@@ -149,13 +149,13 @@ impl Ideal {
         for (flow, rate_bps) in changed {
             if let Some(entry) = self.senders.get_mut(flow) {
                 entry.sender.set_rate(cx.now(), (rate_bps as u64).max(1));
-                self.pump(cx, flow);
+                self.transmit(cx, flow);
             }
         }
     }
 
     /// Sends what a flow may send now; true once its last byte has left for the first time.
-    fn pump(&mut self, cx: &mut Context<'_>, id: FlowId) -> bool {
+    fn transmit(&mut self, cx: &mut Context<'_>, id: FlowId) -> bool {
         let Some(flow) = self.senders.get_mut(id) else {
             return false;
         };
@@ -203,7 +203,7 @@ impl Ideal {
     }
 
     fn advance(&mut self, cx: &mut Context<'_>, id: FlowId) {
-        if self.pump(cx, id) {
+        if self.transmit(cx, id) {
             self.release(cx, id);
         }
         let done = self

@@ -21,10 +21,10 @@ pub(super) struct Serialiser {
     pub(super) wire_tail: PacketId,
     /// Packets in the queue, so that it need not be asked.
     pub(super) waiting: u32,
-    /// What found nothing waiting and nothing being sent, and passed by the queue.
-    pub(super) passed: PacketCount,
+    /// What found nothing waiting and nothing being sent, and bypassed the queue.
+    pub(super) bypassed: PacketCount,
     /// Whether such packets may: the queue lets them, the link is up and not held, no buffer is shared.
-    pub(super) open: bool,
+    pub(super) bypass_allowed: bool,
     /// Whether the port's event is pending.
     pub(super) scheduled: bool,
     /// Whether the departure event is pending.
@@ -43,13 +43,13 @@ impl Serialiser {
 
     /// Whether a packet that comes now passes by the queue; all that departs until now has.
     #[inline]
-    pub(super) fn lets_pass(&self, now: Time) -> bool {
-        (self.waiting == 0) & (self.free_at <= now) & self.open
+    pub(super) fn can_bypass(&self, now: Time) -> bool {
+        (self.waiting == 0) & (self.free_at <= now) & self.bypass_allowed
     }
 
     /// Sends a packet that passes by the queue.
     #[inline]
-    pub(super) fn pass(
+    pub(super) fn bypass(
         &mut self,
         wire: &mut Wire,
         now: Time,
@@ -57,7 +57,7 @@ impl Serialiser {
         packets: &mut PacketSlab,
     ) {
         let wire_bytes = self.launch(wire, now, id, packets);
-        self.passed.add(wire_bytes);
+        self.bypassed.add(wire_bytes);
     }
 
     /// Begins to send a packet, which follows the others onto the wire.
@@ -114,9 +114,9 @@ impl<D: Discipline> SendingEnd<'_, D> {
     #[inline]
     pub(super) fn accept(&mut self, now: Time, id: PacketId, shared: &mut SharedState) {
         self.depart_until(now, shared);
-        if self.serialiser.lets_pass(now) {
+        if self.serialiser.can_bypass(now) {
             self.serialiser
-                .pass(self.wire, now, id, &mut shared.packets);
+                .bypass(self.wire, now, id, &mut shared.packets);
             return;
         }
         let packet = &mut shared.packets[id];
@@ -157,7 +157,7 @@ impl<D: Discipline> SendingEnd<'_, D> {
                 self.send_next(now, shared);
             }
         } else if waiting > 0 {
-            self.stats.note_length(waiting, self.queue.bytes());
+            self.stats.record_length(waiting, self.queue.bytes());
         }
     }
 

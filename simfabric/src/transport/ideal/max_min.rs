@@ -26,7 +26,7 @@ pub struct MaxMin {
     flows: Vec<Option<ActiveFlow>>,
     free: Vec<u32>,
     solution: u64,
-    left_bps: Vec<f64>,
+    residual_bps: Vec<f64>,
     weights: Vec<f64>,
     heap: BinaryHeap<Reverse<(u64, u32)>>,
     changed: Vec<(FlowId, f64)>,
@@ -43,7 +43,7 @@ impl MaxMin {
             flows: Vec::new(),
             free: Vec::new(),
             solution: 0,
-            left_bps: Vec::new(),
+            residual_bps: Vec::new(),
             weights: Vec::new(),
             heap: BinaryHeap::new(),
             changed: Vec::new(),
@@ -99,7 +99,7 @@ impl MaxMin {
     pub fn solve(&mut self) -> &[(FlowId, f64)] {
         self.solution += 1;
         self.changed.clear();
-        self.left_bps.clone_from(&self.capacities_bps);
+        self.residual_bps.clone_from(&self.capacities_bps);
         self.weights.clear();
         self.weights.resize(self.capacities_bps.len(), 0.0);
         for flow in self.flows.iter().flatten() {
@@ -111,7 +111,7 @@ impl MaxMin {
         for (link, &weight) in (0u32..).zip(&self.weights) {
             if weight > 0.0 {
                 // Positive floats compare like their bits.
-                let fill = (self.left_bps[link as usize] / weight).max(0.0);
+                let fill = (self.residual_bps[link as usize] / weight).max(0.0);
                 self.heap.push(Reverse((fill.to_bits(), link)));
             }
         }
@@ -120,7 +120,7 @@ impl MaxMin {
             if self.weights[at] <= 1e-9 {
                 continue;
             }
-            let now = (self.left_bps[at] / self.weights[at]).max(0.0);
+            let now = (self.residual_bps[at] / self.weights[at]).max(0.0);
             if now.to_bits() > fill {
                 // Flows that were fixed elsewhere have left it more: fills only grow.
                 self.heap.push(Reverse((now.to_bits(), link)));
@@ -140,7 +140,7 @@ impl MaxMin {
                     self.changed.push((flow.flow, rate_bps));
                 }
                 for &other in &flow.links {
-                    self.left_bps[other as usize] -= rate_bps;
+                    self.residual_bps[other as usize] -= rate_bps;
                     self.weights[other as usize] -= flow.weight;
                 }
             }

@@ -17,7 +17,7 @@ pub struct Proportional {
     engine: ReferenceEngine,
     /// By place: the flow, its rate, and whether that is new.
     flows: Vec<(FlowId, f64, bool)>,
-    moved: Vec<u32>,
+    changed_slots: Vec<u32>,
     free: Vec<u32>,
     changed: Vec<(FlowId, f64)>,
     unsettled: u64,
@@ -37,7 +37,7 @@ impl Proportional {
         Ok(Self {
             engine: ReferenceEngine::new(config, capacities_bps)?,
             flows: Vec::new(),
-            moved: Vec::new(),
+            changed_slots: Vec::new(),
             free: Vec::new(),
             changed: Vec::new(),
             unsettled: 0,
@@ -76,7 +76,7 @@ impl Proportional {
 
     /// Computes all rates and returns those that changed.
     pub fn solve(&mut self) -> &[(FlowId, f64)] {
-        let (flows, moved) = (&mut self.flows, &mut self.moved);
+        let (flows, changed_slots) = (&mut self.flows, &mut self.changed_slots);
         let engine = &mut self.engine;
         // An iteration forgets what the one before it told.
         let settled = (0..MOST_ITERATIONS).any(|_| {
@@ -86,14 +86,14 @@ impl Proportional {
                 let flow = &mut flows[slot as usize];
                 flow.1 = update.rate_bps;
                 if !std::mem::replace(&mut flow.2, true) {
-                    moved.push(slot);
+                    changed_slots.push(slot);
                 }
             });
             report.settled
         });
         self.unsettled += u64::from(!settled);
         self.changed.clear();
-        for slot in moved.drain(..) {
+        for slot in changed_slots.drain(..) {
             let (flow, rate_bps, new) = &mut flows[slot as usize];
             *new = false;
             self.changed.push((*flow, *rate_bps));

@@ -52,7 +52,7 @@ struct SentSegment {
     stamp: Time,
     state: SegmentState,
     /// Packets that were sent later and are acknowledged.
-    overtaken: u8,
+    later_acks: u8,
 }
 
 /// A packet to send.
@@ -75,7 +75,7 @@ pub struct PacedSender {
     /// The first segment that is not acknowledged; all before it are.
     first: u64,
     /// Segments from `first` on that were sent.
-    board: VecDeque<SentSegment>,
+    scoreboard: VecDeque<SentSegment>,
     /// Lost segments, to be sent again before new ones.
     lost: VecDeque<u64>,
     in_flight: u32,
@@ -89,7 +89,7 @@ pub struct PacedSender {
     smoothed: Option<(Span, Span)>,
     backoff: u32,
     /// When the timeout was last started anew.
-    restarted: Time,
+    timeout_start: Time,
 }
 
 impl PacedSender {
@@ -99,7 +99,7 @@ impl PacedSender {
         Self {
             total_bytes,
             first: 0,
-            board: VecDeque::new(),
+            scoreboard: VecDeque::new(),
             lost: VecDeque::new(),
             in_flight: 0,
             window: f64::from(config.initial_window),
@@ -109,7 +109,7 @@ impl PacedSender {
             next_at: Time::ZERO,
             smoothed: None,
             backoff: 0,
-            restarted: Time::ZERO,
+            timeout_start: Time::ZERO,
         }
     }
 
@@ -147,7 +147,7 @@ impl PacedSender {
 
     /// The application sends no more than what has left already.
     pub fn stop(&mut self, config: &SenderConfig) {
-        let next = self.first + self.board.len() as u64;
+        let next = self.first + self.scoreboard.len() as u64;
         self.total_bytes = self
             .total_bytes
             .min(next.saturating_mul(u64::from(config.payload_bytes)));
@@ -166,7 +166,7 @@ impl PacedSender {
     }
 
     fn has_more(&self, config: &SenderConfig) -> bool {
-        let next = self.first + self.board.len() as u64;
+        let next = self.first + self.scoreboard.len() as u64;
         !self.lost.is_empty()
             || next.saturating_mul(u64::from(config.payload_bytes)) < self.total_bytes
     }
@@ -197,17 +197,17 @@ impl PacedSender {
         let entry = SentSegment {
             stamp: now,
             state: SegmentState::InFlight,
-            overtaken: 0,
+            later_acks: 0,
         };
         let (index, retransmit) = if let Some(index) = self.lost.pop_front() {
-            self.board[(index - self.first) as usize] = entry;
+            self.scoreboard[(index - self.first) as usize] = entry;
             (index, true)
         } else {
-            self.board.push_back(entry);
-            (self.first + self.board.len() as u64 - 1, false)
+            self.scoreboard.push_back(entry);
+            (self.first + self.scoreboard.len() as u64 - 1, false)
         };
         if self.in_flight == 0 {
-            self.restarted = now;
+            self.timeout_start = now;
         }
         self.in_flight += 1;
         let seq = index * u64::from(config.payload_bytes);
@@ -241,17 +241,17 @@ impl PacedSender {
         let mut newly = 0u32;
         let trigger = seq / payload;
         if trigger >= self.first
-            && let Some(entry) = self.board.get_mut((trigger - self.first) as usize)
+            && let Some(entry) = self.scoreboard.get_mut((trigger - self.first) as usize)
         {
             newly += u32::from(entry.state != SegmentState::Acked);
             self.in_flight -= u32::from(entry.state == SegmentState::InFlight);
             entry.state = SegmentState::Acked;
-            self.overtake(trigger, stamp);
+            self.count_later_acks(trigger, stamp);
         }
         // A flow's last packet may be short: its end counts as the segment's end.
         let expected = expected.div_ceil(payload);
         while self.first < expected {
-            let Some(entry) = self.board.pop_front() else {
+            let Some(entry) = self.scoreboard.pop_front() else {
                 break;
             };
             self.first += 1;
@@ -259,13 +259,13 @@ impl PacedSender {
             self.in_flight -= u32::from(entry.state == SegmentState::InFlight);
         }
         let first = self.first;
-        let board = &self.board;
+        let scoreboard = &self.scoreboard;
         self.lost.retain(|&index| {
-            index >= first && board[(index - first) as usize].state == SegmentState::Lost
+            index >= first && scoreboard[(index - first) as usize].state == SegmentState::Lost
         });
         if newly > 0 {
             self.backoff = 0;
-            self.restarted = now;
+            self.timeout_start = now;
             let newly = f64::from(newly);
             self.window += if self.window < self.slow_start_until {
                 newly
@@ -276,15 +276,15 @@ impl PacedSender {
     }
 
     /// Packets before `trigger` that were sent before `stamp` are overtaken once more.
-    fn overtake(&mut self, trigger: u64, stamp: Time) {
+    fn count_later_acks(&mut self, trigger: u64, stamp: Time) {
         let mut halve = false;
         for offset in 0..(trigger - self.first) as usize {
-            let entry = &mut self.board[offset];
+            let entry = &mut self.scoreboard[offset];
             if entry.state != SegmentState::InFlight || entry.stamp > stamp {
                 continue;
             }
-            entry.overtaken += 1;
-            if entry.overtaken >= DUPLICATES {
+            entry.later_acks += 1;
+            if entry.later_acks >= DUPLICATES {
                 entry.state = SegmentState::Lost;
                 self.in_flight -= 1;
                 let index = self.first + offset as u64;
@@ -293,7 +293,7 @@ impl PacedSender {
             }
         }
         if halve {
-            self.recover = self.first + self.board.len() as u64;
+            self.recover = self.first + self.scoreboard.len() as u64;
             self.window = (self.window / 2.0).max(2.0);
             self.slow_start_until = self.window;
         }
@@ -325,17 +325,17 @@ impl PacedSender {
     pub fn deadline(&self, config: &SenderConfig) -> Option<Time> {
         let pacer = (self.rate_bps > 0 && self.has_more(config) && self.is_open(config))
             .then_some(self.next_at);
-        let timeout = (self.in_flight > 0).then(|| self.restarted + self.rto(config));
+        let timeout = (self.in_flight > 0).then(|| self.timeout_start + self.rto(config));
         [pacer, timeout].into_iter().flatten().min()
     }
 
     /// If nothing was heard for a retransmission timeout, everything in flight is lost.
     pub fn on_timeout(&mut self, config: &SenderConfig, now: Time) {
-        if self.in_flight == 0 || self.restarted + self.rto(config) > now {
+        if self.in_flight == 0 || self.timeout_start + self.rto(config) > now {
             return;
         }
         self.lost.clear();
-        for (offset, entry) in self.board.iter_mut().enumerate() {
+        for (offset, entry) in self.scoreboard.iter_mut().enumerate() {
             if entry.state != SegmentState::Acked {
                 entry.state = SegmentState::Lost;
                 self.lost.push_back(self.first + offset as u64);
@@ -343,9 +343,9 @@ impl PacedSender {
         }
         self.in_flight = 0;
         self.backoff = (self.backoff + 1).min(MAX_BACKOFF);
-        self.recover = self.first + self.board.len() as u64;
+        self.recover = self.first + self.scoreboard.len() as u64;
         self.slow_start_until = (self.window / 2.0).max(2.0);
         self.window = 1.0;
-        self.restarted = now;
+        self.timeout_start = now;
     }
 }

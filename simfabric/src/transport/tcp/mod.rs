@@ -107,7 +107,7 @@ struct TcpFlow<C> {
     src: HostId,
     dst: HostId,
     /// Nothing has been heard of the receiver, and nothing is sent before.
-    opening: bool,
+    handshaking: bool,
     /// It is in its host's line.
     held_back: bool,
     /// When it last sent, it was the window that stopped it.
@@ -133,7 +133,7 @@ pub struct Tcp<C: Congestion> {
     flows: Vec<TcpFlow<C>>,
     receivers: Vec<TcpReceiver>,
     /// By host.
-    lines: Vec<FlowQueue>,
+    queues: Vec<FlowQueue>,
     time_outs: u64,
 }
 
@@ -145,7 +145,7 @@ impl<C: Congestion> Tcp<C> {
             config,
             flows: Vec::new(),
             receivers: Vec::new(),
-            lines: Vec::new(),
+            queues: Vec::new(),
             time_outs: 0,
         }
     }
@@ -162,7 +162,7 @@ impl<C: Congestion> Tcp<C> {
             path_hash: cx.path_hash(id, false),
             src: spec.src,
             dst: spec.dst,
-            opening: self.config.handshake,
+            handshaking: self.config.handshake,
             held_back: false,
             window_limited: false,
             time_outs_in_a_row: 0,
@@ -178,9 +178,9 @@ impl<C: Congestion> Tcp<C> {
         }
         let src = self.flows[id.index()].src;
         // Those that wait already go first.
-        let others_wait = !self.lines[src.index()].flows.is_empty();
+        let others_wait = !self.queues[src.index()].flows.is_empty();
         if others_wait || !self.send_allowed(cx, id) {
-            self.hold_back(cx, id);
+            self.enqueue_flow(cx, id);
         }
     }
 
@@ -242,7 +242,7 @@ impl<C: Congestion> Tcp<C> {
     }
 
     /// Puts a flow at the end of its host's line.
-    fn hold_back(&mut self, cx: &mut Context<'_>, id: FlowId) {
+    fn enqueue_flow(&mut self, cx: &mut Context<'_>, id: FlowId) {
         let flow = &mut self.flows[id.index()];
         if flow.sender.peek_segment().is_none() {
             return;
@@ -250,17 +250,17 @@ impl<C: Congestion> Tcp<C> {
         flow.held_back = true;
         flow.window_limited = false;
         let host = flow.src;
-        self.lines[host.index()].flows.push_back(id);
-        self.wake_line(cx, host);
+        self.queues[host.index()].flows.push_back(id);
+        self.arm_host_timer(cx, host);
     }
 
     /// Sets a host's timer to when its NIC has room for a packet.
-    fn wake_line(&mut self, cx: &mut Context<'_>, host: HostId) {
-        let line = &mut self.lines[host.index()];
-        if line.timer_set || line.flows.is_empty() {
+    fn arm_host_timer(&mut self, cx: &mut Context<'_>, host: HostId) {
+        let queue = &mut self.queues[host.index()];
+        if queue.timer_set || queue.flows.is_empty() {
             return;
         }
-        line.timer_set = true;
+        queue.timer_set = true;
         let framing = cx.framing();
         let packet_bytes = u64::from(framing.wire_bytes(framing.mss_bytes));
         let limit_bytes = u64::from(self.config.nic_limit_packets) * packet_bytes;
@@ -272,23 +272,23 @@ impl<C: Congestion> Tcp<C> {
     }
 
     /// The NIC of a host has room: the first of its line sends, and goes to the end of it.
-    fn serve_line(&mut self, cx: &mut Context<'_>, host: HostId) {
-        self.lines[host.index()].timer_set = false;
-        while let Some(id) = self.lines[host.index()].flows.pop_front() {
+    fn serve_queue(&mut self, cx: &mut Context<'_>, host: HostId) {
+        self.queues[host.index()].timer_set = false;
+        while let Some(id) = self.queues[host.index()].flows.pop_front() {
             self.flows[id.index()].held_back = false;
             if !self.send_allowed(cx, id) {
-                self.hold_back(cx, id);
+                self.enqueue_flow(cx, id);
                 break;
             }
         }
-        self.wake_line(cx, host);
+        self.arm_host_timer(cx, host);
     }
 
     /// Asks with an empty packet whether the receiver is there, once per time-out.
     fn probe(&mut self, cx: &mut Context<'_>, id: FlowId) {
         let flow = &mut self.flows[id.index()];
         let packet = Packet {
-            kind: if flow.opening {
+            kind: if flow.handshaking {
                 PacketKind::Syn
             } else {
                 PacketKind::Probe
@@ -326,7 +326,7 @@ impl<C: Congestion> Tcp<C> {
             blocks,
         };
         flow.time_outs_in_a_row = 0;
-        if std::mem::replace(&mut flow.opening, false)
+        if std::mem::replace(&mut flow.handshaking, false)
             && let Some(timer) = flow.timer.take()
         {
             cx.cancel(timer);
@@ -371,7 +371,7 @@ impl<C: Congestion> Tcp<C> {
 
 impl<C: Congestion> Transport for Tcp<C> {
     fn on_begin(&mut self, cx: &mut Context<'_>) {
-        self.lines
+        self.queues
             .resize_with(cx.hosts() as usize, FlowQueue::default);
     }
 
@@ -407,7 +407,7 @@ impl<C: Congestion> Transport for Tcp<C> {
         let flow = packet.flow.index();
         if packet.kind == PacketKind::Ack {
             self.flows.get(flow).map(prefetch::<_, 8>);
-            self.lines.get(packet.dst.index()).map(prefetch::<_, 2>);
+            self.queues.get(packet.dst.index()).map(prefetch::<_, 2>);
         } else {
             self.receivers.get(flow).map(prefetch::<_, 2>);
             let limit = self.flows.get(flow).map(|f| &f.sender.limit);
@@ -428,11 +428,11 @@ impl<C: Congestion> Transport for Tcp<C> {
             return None;
         }
         let host = HostId(token as u32);
-        let line = self.lines.get(host.index())?;
+        let queue = self.queues.get(host.index())?;
         // Where the first flow's number is can be said without reading it.
-        let first = line.flows.as_slices().0.first();
+        let first = queue.flows.as_slices().0.first();
         match step {
-            0 => prefetch::<_, 2>(line),
+            0 => prefetch::<_, 2>(queue),
             1 => prefetch::<_, 1>(first?),
             _ => prefetch::<_, 8>(self.flows.get(first?.index())?),
         }
@@ -441,12 +441,12 @@ impl<C: Congestion> Transport for Tcp<C> {
 
     fn on_timer(&mut self, cx: &mut Context<'_>, token: u64) {
         if token & HOST_TIMER != 0 {
-            return self.serve_line(cx, HostId(token as u32));
+            return self.serve_queue(cx, HostId(token as u32));
         }
         let id = FlowId(token as u32);
         let flow = &mut self.flows[id.index()];
         flow.timer = None;
-        if flow.opening {
+        if flow.handshaking {
             self.time_outs += 1;
             flow.sender.rtt.back_off();
             return self.probe(cx, id);
