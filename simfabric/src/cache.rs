@@ -7,8 +7,9 @@
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Fetches the first `LINES` cache lines of a value into the cache. A value that does not begin with a
-/// line may end in one more than it has room for: that one is fetched too, if all of it is asked for.
+/// Fetches the first `LINES` cache lines of a value into the cache. A value that does not begin
+/// with a line may end in one more than it has room for: that one is fetched too, if all of it is
+/// asked for.
 #[inline(always)]
 pub(crate) fn prefetch<T, const LINES: usize>(value: &T) {
     let first = std::ptr::from_ref(value).cast::<i8>();

@@ -1,9 +1,11 @@
-//! The queue of events. Those of one moment come by an order that they are scheduled with, and then by kind.
+//! The queue of events. Those of one moment come by an order that they are scheduled with, and then
+//! by kind.
 //!
 //! Four parts, by how soon: a short sorted list of what is next, a wheel of narrow buckets for what
-//! comes soon, one of wide buckets for what comes later, and a heap for what is beyond. Of what is next, the order is known, so that memory
-//! that an event will touch can be fetched some events before: see [`EventQueue::upcoming`]. The
-//! width of a bucket follows the density of events. It has no influence on their order.
+//! comes soon, one of wide buckets for what comes later, and a heap for what is beyond. Of what is
+//! next, the order is known, so that memory that an event will touch can be fetched some events
+//! before: see [`EventQueue::upcoming`]. The width of a bucket follows the density of events. It
+//! has no influence on their order.
 //!
 //! A port has at most one event (see [`net::port`](crate::net::port)), so that the queue holds
 //! hundreds of entries where hundreds of thousands of packets are under way.
@@ -69,8 +71,8 @@ impl Event {
     }
 }
 
-/// Where somebody looks ahead, the list of what is next is filled up when it is shorter than this, if buckets
-/// close by hold anything.
+/// Where somebody looks ahead, the list of what is next is filled up when it is shorter than this,
+/// if buckets close by hold anything.
 pub const LOOKAHEAD: usize = 16;
 
 /// Buckets from the present one on that are sorted before their time, to fill that list.
@@ -165,7 +167,8 @@ impl EventQueue {
         }
     }
 
-    /// Schedules an event. Those of one moment come by their `order`, of which [`ORDER_BITS`] count.
+    /// Schedules an event. Those of one moment come by their `order`, of which [`ORDER_BITS`]
+    /// count.
     #[inline(always)]
     pub fn push(&mut self, at: Time, order: u64, event: Event) {
         let low = event.pack(order);
@@ -196,8 +199,8 @@ impl EventQueue {
         }
     }
 
-    /// Moves the first of the wide buckets into narrow ones. Nothing is before it but what is sorted or in the
-    /// heap.
+    /// Moves the first of the wide buckets into narrow ones. Nothing is before it but what is
+    /// sorted or in the heap.
     #[inline(never)]
     fn cascade(&mut self) {
         self.bucket = self.bucket.max(self.coarse_from - 1);
@@ -432,7 +435,8 @@ mod tests {
             prop_assert!(queue.is_empty());
         }
 
-        /// Against a sorted list: by time, and within a time in the order of scheduling; for all parts of the queue.
+        /// Against a sorted list: by time, and within a time in the order of scheduling; for all
+        /// parts of the queue.
         #[test]
         fn events_come_in_order(
             steps in prop::collection::vec(

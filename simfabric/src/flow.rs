@@ -34,8 +34,8 @@ pub struct FlowSpec {
     pub stop: Time,
     /// Weight of the flow in schemes that know weights; 1 is normal.
     pub weight: f32,
-    /// What the workload calls this kind of flow. Where queues know priorities, it is the class of its
-    /// packets, unless the scheme puts them into a later one.
+    /// What the workload calls this kind of flow. Where queues know priorities, it is the class of
+    /// its packets, unless the scheme puts them into a later one.
     pub class: u16,
     /// What switches choose among equal paths by. The run fills it from its seed if it is 0.
     pub path_hash: u32,

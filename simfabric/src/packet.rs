@@ -129,8 +129,8 @@ pub struct Packet {
     pub kind: PacketKind,
     /// ECN and others.
     pub flags: Flags,
-    /// Class in a [strict-priority queue](crate::net::queue::strict_priority); 0 goes first. That of the
-    /// flow, or a later one where the scheme says so.
+    /// Class in a [strict-priority queue](crate::net::queue::strict_priority); 0 goes first. That
+    /// of the flow, or a later one where the scheme says so.
     pub priority: u8,
     /// Links crossed so far.
     pub hops: u8,

@@ -124,8 +124,8 @@ impl Series {
     }
 }
 
-/// Where packets or bytes went missing, or came from nowhere. Every occurrence is a defect of the engine or of a
-/// queue discipline.
+/// Where packets or bytes went missing, or came from nowhere. Every occurrence is a defect of the
+/// engine or of a queue discipline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ConservationError {
     /// At a queue: offered ≠ sent + dropped + waiting.

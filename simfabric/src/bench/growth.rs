@@ -1,4 +1,5 @@
-//! How the time that a run takes grows with its packet-hops: the line through the runs of several sizes.
+//! How the time that a run takes grows with its packet-hops: the line through the runs of several
+//! sizes.
 
 /// Sizes that are measured, in hosts. Those of 16, 128 and 1,024 hosts fill a fat tree.
 pub const HOSTS: [u32; 8] = [16, 32, 64, 128, 256, 512, 1_024, 2_048];
@@ -6,8 +7,8 @@ pub const HOSTS: [u32; 8] = [16, 32, 64, 128, 256, 512, 1_024, 2_048];
 /// What the runs of several sizes have in common.
 #[derive(Clone, Copy, PartialEq, Debug, serde::Serialize)]
 pub struct Fit {
-    /// The exponent: time grows as so many powers of the packet-hops, by least squares of the logarithms;
-    /// 1 is linear.
+    /// The exponent: time grows as so many powers of the packet-hops, by least squares of the
+    /// logarithms; 1 is linear.
     pub exponent: f64,
     /// The straight line's slope, by least squares, in nanoseconds per packet-hop.
     pub line_ns_per_hop: f64,
@@ -35,7 +36,8 @@ fn line(points: &[(f64, f64)]) -> (f64, f64) {
 }
 
 impl Fit {
-    /// Through runs of different sizes, as (packet-hops, seconds) above 0; `None` for fewer than two.
+    /// Through runs of different sizes, as (packet-hops, seconds) above 0; `None` for fewer than
+    /// two.
     #[must_use]
     pub fn of(runs: &[(f64, f64)]) -> Option<Self> {
         if runs.len() < 2 {

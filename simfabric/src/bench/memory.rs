@@ -1,5 +1,5 @@
-//! What memory of this machine gives a simulation: how long a cache line takes that is waited for, and one
-//! of many that were asked for in time. A packet-hop touches some fifteen lines.
+//! What memory of this machine gives a simulation: how long a cache line takes that is waited for,
+//! and one of many that were asked for in time. A packet-hop touches some fifteen lines.
 
 use rand::seq::SliceRandom as _;
 use rand::{RngExt as _, SeedableRng as _};

@@ -326,8 +326,8 @@ impl AllocatorNode {
         }
     }
 
-    /// Builds what the sessions have to say: `send(host, datagram)`, then `rearm(host, timeout)` for
-    /// every session that was looked at. All rates of one host and iteration share datagrams.
+    /// Builds what the sessions have to say: `send(host, datagram)`, then `rearm(host, timeout)`
+    /// for every session that was looked at. All rates of one host and iteration share datagrams.
     pub fn poll_datagrams(
         &mut self,
         now_ns: u64,

@@ -1,8 +1,8 @@
 //! A fabric whose data is a fluid and whose control datagrams are real.
 //!
-//! The control plane's traffic depends on when flowlets start and end, and these depend on the rates
-//! that are given; how packets queue in between hardly matters, because allocated rates fit the
-//! links. So this fabric keeps the whole control plane (every session, every datagram encoded,
+//! The control plane's traffic depends on when flowlets start and end, and these depend on the
+//! rates that are given; how packets queue in between hardly matters, because allocated rates fit
+//! the links. So this fabric keeps the whole control plane (every session, every datagram encoded,
 //! lost, acknowledged and decoded, every iteration of the engine), and replaces the packets of a
 //! flow by its rate. That takes a network of 2,048 servers from minutes to seconds.
 //!
@@ -50,7 +50,8 @@ pub struct FluidConfig {
     pub host_delay_ns: u64,
     /// Propagation to the allocator's node from a spine switch (flowtune §5.3: 1.5 µs).
     pub allocator_delay_ns: u64,
-    /// Capacity of each of the allocator's links, one to every spine switch (flowtune §5.3: 40 Gbit/s).
+    /// Capacity of each of the allocator's links, one to every spine switch (flowtune §5.3: 40
+    /// Gbit/s).
     pub allocator_link_bps: u64,
     /// Bytes that a flowlet may send before it has heard from anybody.
     pub initial_window_bytes: u64,

@@ -60,12 +60,12 @@ pub fn segment_wire_bytes(payload_bytes: usize, blocks: usize) -> u32 {
 /// What the two ends of the control plane talk over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Carrier {
-    /// Datagrams, which production endpoints speak: what is lost is told anew by the sessions, in its
-    /// newest state.
+    /// Datagrams, which production endpoints speak: what is lost is told anew by the sessions, in
+    /// its newest state.
     #[default]
     Datagram,
-    /// A TCP connection per host, as in the paper's simulations (flowtune §5.3): bytes arrive in order,
-    /// and what is lost is sent again by TCP.
+    /// A TCP connection per host, as in the paper's simulations (flowtune §5.3): bytes arrive in
+    /// order, and what is lost is sent again by TCP.
     Tcp,
 }
 
@@ -146,8 +146,8 @@ impl Default for ControlConfig {
 }
 
 impl ControlConfig {
-    /// The same with sessions that leave repair and prompt acknowledgement to TCP: their own are only
-    /// for what TCP cannot know, that a message was taken.
+    /// The same with sessions that leave repair and prompt acknowledgement to TCP: their own are
+    /// only for what TCP cannot know, that a message was taken.
     #[must_use]
     pub fn over_tcp(self) -> Self {
         Self {

@@ -12,8 +12,8 @@ const NONE: u32 = u32::MAX;
 /// Entries of a buffer, which with its length is two cache lines.
 const BUFFER_ENTRIES: usize = 7;
 
-/// Entries of a bucket, or some of them: those that are not used are the greatest there are, so that a few
-/// can be put in order without asking how many.
+/// Entries of a bucket, or some of them: those that are not used are the greatest there are, so
+/// that a few can be put in order without asking how many.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 struct Buffer {
@@ -227,7 +227,8 @@ mod tests {
         }
     }
 
-    /// Networks are right if they are for all inputs of two values (Knuth, §5.3.4, the 0-1 principle).
+    /// Networks are right if they are for all inputs of two values (Knuth, §5.3.4, the 0-1
+    /// principle).
     #[test]
     fn up_to_seven_entries_are_put_in_order() {
         for bits in 2_u32..1 << (BUFFER_ENTRIES + 1) {

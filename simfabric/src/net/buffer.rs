@@ -49,7 +49,8 @@ impl Pool {
 mod tests {
     use super::*;
 
-    /// With α and n backlogged queues, each holds α/(1 + nα) of the buffer (Choudhury and Hahne §III).
+    /// With α and n backlogged queues, each holds α/(1 + nα) of the buffer (Choudhury and Hahne
+    /// §III).
     #[test]
     fn backlogged_queues_get_equal_parts_and_leave_one() {
         for (alpha, n) in [(1.0, 1), (1.0, 3), (2.0, 4), (0.5, 2)] {

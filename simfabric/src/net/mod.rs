@@ -12,10 +12,11 @@
 //! | in-band telemetry | [`Extension::Int`](crate::Extension::Int), which a discipline fills in as packets leave | HPCC on data, FNCC on acknowledgements |
 //! | rewriting acknowledgements | [`queue::QueueContext::shared`]: a discipline is handed acknowledgements ([`PacketKind::Ack`](crate::packet::PacketKind::Ack)) like all packets, and may change flags, fields and extension of each in place, as [`queue::xcp`] does with data | FNCC, which writes telemetry into them; RPM, which echoes marks in them ([`Flags::ECE`](crate::packet::Flags::ECE)) before the receiver does |
 //!
-//! A discipline knows its own port. What FNCC and RPM write into an acknowledgement comes from the port that
-//! its data left by, which is the other direction of the link that the acknowledgement came by. `Core::port_event`
-//! (`run/core.rs`) has both at hand: the packet is off that link and in no queue yet. With
-//! [symmetric](ratewright_topology::EcmpConfig::symmetric) ECMP acknowledgements pass the switches of their data.
+//! A discipline knows its own port. What FNCC and RPM write into an acknowledgement comes from the
+//! port that its data left by, which is the other direction of the link that the acknowledgement
+//! came by. `Core::port_event` (`run/core.rs`) has both at hand: the packet is off that link and in
+//! no queue yet. With [symmetric](ratewright_topology::EcmpConfig::symmetric) ECMP acknowledgements
+//! pass the switches of their data.
 
 pub mod buffer;
 pub mod port;
@@ -93,9 +94,9 @@ pub struct FabricConfig {
     pub shared_buffer: Option<SharedBuffer>,
     /// How switches choose among equal paths.
     pub spreading: Spreading,
-    /// Processing of a host on every packet that it sends or receives. It passes like propagation, after
-    /// the NIC's queue and after the last link, which takes as long from end to end as
-    /// before the queue.
+    /// Processing of a host on every packet that it sends or receives. It passes like propagation,
+    /// after the NIC's queue and after the last link, which takes as long from end to end as before
+    /// the queue.
     pub host_delay: Span,
     /// Bytes around the payload.
     pub framing: Framing,

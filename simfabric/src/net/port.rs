@@ -1,17 +1,16 @@
 //! An egress port: a queue, a serialiser, and the wire behind it.
 //!
-//! A port costs one event per packet. It is advanced lazily: what its serialiser does
-//! depends on nothing but the port, so that departures that lie behind are
-//! caught up with, at the moments at which they happened, when somebody wants to know: when a packet
-//! comes to the queue, or when the wire has run empty. The one pending event
-//! of a port is the next packet's arrival at the far end or, if the wire is empty
-//! and packets wait, the next departure. A packet that arrives in the picosecond in which another
-//! departs finds it gone.
+//! A port costs one event per packet. It is advanced lazily: what its serialiser does depends on
+//! nothing but the port, so that departures that lie behind are caught up with, at the moments at
+//! which they happened, when somebody wants to know: when a packet comes to the queue, or when the
+//! wire has run empty. The one pending event of a port is the next packet's arrival at the far end
+//! or, if the wire is empty and packets wait, the next departure. A packet that arrives in the
+//! picosecond in which another departs finds it gone.
 //!
-//! Where regions (`net/regions.rs`) take turns, a port's two ends may be at different times: its queue
-//! belongs to the region that the wire begins in, its wire to the one that it ends in. A packet that
-//! arrives lets depart only what departs until the time to which all regions have come; nothing that
-//! departs later arrives within the present window.
+//! Where regions (`net/regions.rs`) take turns, a port's two ends may be at different times: its
+//! queue belongs to the region that the wire begins in, its wire to the one that it ends in. A
+//! packet that arrives lets depart only what departs until the time to which all regions have come;
+//! nothing that departs later arrives within the present window.
 //!
 //! Ports that share a buffer do depend on one another; they are eager: they get an event
 //! for every departure.
@@ -89,8 +88,8 @@ struct Wire {
 
 /// A directed link with the queue before it.
 ///
-/// An event touches the first cache line of the port that the packet arrives from; of the one that it goes on
-/// to the second, and the others if it waits there.
+/// An event touches the first cache line of the port that the packet arrives from; of the one that
+/// it goes on to the second, and the others if it waits there.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Port {
@@ -113,7 +112,8 @@ const _: () = assert!(
     "the same lines of all ports spread over all sets of a cache"
 );
 
-/// Does something with the sending end of a port, compiled for the most common discipline and for any.
+/// Does something with the sending end of a port, compiled for the most common discipline and for
+/// any.
 macro_rules! with_sending {
     ($port:expr, $pools:expr, |$sending:ident| $body:expr) => {{
         let Port {

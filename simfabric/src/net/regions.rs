@@ -1,12 +1,12 @@
-//! Regions: parts of a fabric that are small enough for a core's cache, and so far from each other that
-//! each can go ahead of the others for some time.
+//! Regions: parts of a fabric that are small enough for a core's cache, and so far from each other
+//! that each can go ahead of the others for some time.
 //!
 //! What a region sends to another one arrives after the delay of the link between them, at the
 //! earliest. So all events of one region within that delay, the *lookahead*, can be handled before
 //! those of the next, and nothing that the next one does could have changed them: the conservative
 //! windows of parallel simulation (Chandy and Misra 1979; Nicol 1993), here on one core and for the
-//! sake of its cache. Ports of a region are touched many times in a row and not once in a round through
-//! the whole fabric.
+//! sake of its cache. Ports of a region are touched many times in a row and not once in a round
+//! through the whole fabric.
 
 use ratewright_topology::{Node, Topology};
 
@@ -26,9 +26,9 @@ pub(crate) struct Regions {
 }
 
 impl Regions {
-    /// The partition of a fabric; none if it has one region only, or if there is anything by which parts
-    /// of it act on each other without a packet: buffers that ports share, draws from the one generator of
-    /// random numbers, links without delay. An allocator is a region by itself.
+    /// The partition of a fabric; none if it has one region only, or if there is anything by which
+    /// parts of it act on each other without a packet: buffers that ports share, draws from the one
+    /// generator of random numbers, links without delay. An allocator is a region by itself.
     pub(crate) fn new(topology: &Topology, config: &FabricConfig) -> Option<Self> {
         let draws = [&config.nic, &config.edge, &config.core]
             .into_iter()

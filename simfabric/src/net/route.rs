@@ -34,8 +34,8 @@ struct NextHops {
     count: u16,
     /// What the hash is divided by before it chooses here.
     divide: u16,
-    /// Division and remainder where both are by powers of two: no branch is needed then, which a processor
-    /// would often predict wrongly.
+    /// Division and remainder where both are by powers of two: no branch is needed then, which a
+    /// processor would often predict wrongly.
     shift: u16,
     /// The same; [`DIVIDES`] where they are not.
     mask: u16,
@@ -90,8 +90,8 @@ pub struct Routes {
     hosts: u32,
     /// Racks, and the allocator as one more.
     columns: usize,
-    /// By switch and column: which of the switch's choices. Two bytes, because the table is large and
-    /// every packet reads it at every switch.
+    /// By switch and column: which of the switch's choices. Two bytes, because the table is large
+    /// and every packet reads it at every switch.
     table: Vec<u16>,
     /// By switch: its first choice.
     first_choice: Vec<u32>,
@@ -257,8 +257,8 @@ impl Routes {
         self.ports.get(choice as usize).copied()
     }
 
-    /// The port by which a switch will send a packet on, where that is not random and nothing is down: a
-    /// hint, to fetch it in time.
+    /// The port by which a switch will send a packet on, where that is not random and nothing is
+    /// down: a hint, to fetch it in time.
     #[inline]
     pub(crate) fn predicted_next_hop(
         &self,

@@ -50,8 +50,9 @@ pub struct Losses {
     pub by_reason: [u64; 4],
 }
 
-/// The counters of one port's sending end. Of the packets that were offered, each was sent, dropped, or waits;
-/// of those that were sent, each arrived, was lost with the link, or is on the wire.
+/// The counters of one port's sending end. Of the packets that were offered, each was sent,
+/// dropped, or waits; of those that were sent, each arrived, was lost with the link, or is on the
+/// wire.
 ///
 /// Two cache lines; losses are rarer and elsewhere.
 #[derive(Clone, Debug, Default)]

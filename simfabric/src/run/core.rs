@@ -52,7 +52,8 @@ pub enum Change {
 /// Everything but the transport.
 #[derive(Debug)]
 pub(crate) struct Core {
-    /// The time of what happens now. Regions that take turns go back when another one comes to its turn.
+    /// The time of what happens now. Regions that take turns go back when another one comes to its
+    /// turn.
     pub(crate) now: Time,
     /// The latest time at which anything happened.
     pub(crate) latest: Time,
@@ -192,8 +193,8 @@ impl Core {
         packet
     }
 
-    /// A port's event has happened, and its wire is empty or its departures concern others: lets depart what
-    /// departs until now.
+    /// A port's event has happened, and its wire is empty or its departures concern others: lets
+    /// depart what departs until now.
     #[inline(never)]
     fn refill_wire(&mut self, index: u32) {
         let port = &mut self.fabric.ports[index as usize];

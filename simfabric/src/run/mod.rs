@@ -59,8 +59,9 @@ pub enum Order {
     Time,
     /// All at once, one moment's events by kind, port and flow.
     ByPlace,
-    /// In windows, part by part, wherever that is possible, with the results of [`ByPlace`](Self::ByPlace) but
-    /// for [`RunResults::events`] and [`RunResults::packets_high_water`].
+    /// In windows, part by part, wherever that is possible, with the results of
+    /// [`ByPlace`](Self::ByPlace) but for [`RunResults::events`] and
+    /// [`RunResults::packets_high_water`].
     Windows,
 }
 
@@ -90,8 +91,8 @@ pub enum EndReason {
     Stopped,
 }
 
-/// Events between two calls of the progress callback. Where regions take turns, it is called at the end of
-/// the window.
+/// Events between two calls of the progress callback. Where regions take turns, it is called at the
+/// end of the window.
 const PROGRESS_EVERY: u64 = 1 << 16;
 
 /// Bytes of ports from which on regions take turns. Fewer ports and their packets are in the caches
@@ -279,8 +280,8 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         Ok(EndReason::TimeUp)
     }
 
-    /// Handles the events before a time, which is a barrier's or the end; fewer if a barrier turns up before
-    /// it.
+    /// Handles the events before a time, which is a barrier's or the end; fewer if a barrier turns
+    /// up before it.
     fn events_until(
         &mut self,
         until: Time,
@@ -433,8 +434,8 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         Ok(())
     }
 
-    /// Fetches the flows that begin now, or in the window that begins now, and schedules their beginnings and
-    /// ends.
+    /// Fetches the flows that begin now, or in the window that begins now, and schedules their
+    /// beginnings and ends.
     fn arrivals(&mut self, now: Time) -> Result<(), FabricError> {
         let until = self.core.scheduler.arrivals_until(now);
         while let Some(mut spec) = self.next_flow.take_if(|spec| spec.start < until) {
@@ -481,7 +482,8 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         &self.transport
     }
 
-    /// Regions that take turns, window by window; 1 where the whole fabric goes through time at once.
+    /// Regions that take turns, window by window; 1 where the whole fabric goes through time at
+    /// once.
     pub fn regions(&self) -> usize {
         self.core.regions.as_ref().map_or(1, Regions::len)
     }

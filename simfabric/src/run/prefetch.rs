@@ -1,10 +1,11 @@
-//! Fetches into the cache what events that are about to happen will touch. It has no effect but on speed.
+//! Fetches into the cache what events that are about to happen will touch. It has no effect but on
+//! speed.
 //!
-//! What an event touches is known step by step: its port or timer by its number, the packets by what
-//! the port says, the port that the first of them goes on to by what that packet says, and the packets
-//! that this port's queue and wire end with when that port is there. Each step asks for memory that the
-//! step before it has brought. A step is some events before the event itself, so that memory has the
-//! time of these events to come.
+//! What an event touches is known step by step: its port or timer by its number, the packets by
+//! what the port says, the port that the first of them goes on to by what that packet says, and the
+//! packets that this port's queue and wire end with when that port is there. Each step asks for
+//! memory that the step before it has brought. A step is some events before the event itself, so
+//! that memory has the time of these events to come.
 
 use crate::event::Event;
 use crate::net::port::FarEnd;
@@ -13,8 +14,8 @@ use crate::packet::{Packet, PacketId};
 use crate::run::core::Core;
 use crate::transport::Transport;
 
-/// Bytes of ports and packets from which on they are fetched ahead. Of fewer, enough stay in the caches
-/// of a core by themselves.
+/// Bytes of ports and packets from which on they are fetched ahead. Of fewer, enough stay in the
+/// caches of a core by themselves.
 const FROM_BYTES: usize = 1 << 21;
 
 /// Events of a window per port from which on everything is fetched region by region.
@@ -67,10 +68,10 @@ impl Core {
         self.scheduler.set_lookahead(self.prefetcher.on);
     }
 
-    /// A region comes to its turn, after so many events of the run. Where a window has enough events to
-    /// touch everything in it several times, all ports of the region after it are fetched, and of its own,
-    /// which were fetched the last time, the packets that wires and queues begin and end with; those that follow are fetched
-    /// when the ones before them are taken.
+    /// A region comes to its turn, after so many events of the run. Where a window has enough
+    /// events to touch everything in it several times, all ports of the region after it are
+    /// fetched, and of its own, which were fetched the last time, the packets that wires and queues
+    /// begin and end with; those that follow are fetched when the ones before them are taken.
     #[inline(never)]
     pub(crate) fn on_region_change(&mut self, events: u64) {
         let Some(regions) = &self.regions else { return };

@@ -1,20 +1,21 @@
-//! What is to come, and in which order it is taken: through the whole fabric in the order of time, or
-//! in windows, [region](crate::net::regions) by region.
+//! What is to come, and in which order it is taken: through the whole fabric in the order of time,
+//! or in windows, [region](crate::net::regions) by region.
 //!
-//! A window is as long as the regions' lookahead. In the event queue, an event's time is made of the
-//! number of its window, its region, and its time within the window, so that the queue itself goes
-//! through the regions of a window one after the other. What a region sends to another is for a later
-//! window.
+//! A window is as long as the regions' lookahead. In the event queue, an event's time is made of
+//! the number of its window, its region, and its time within the window, so that the queue itself
+//! goes through the regions of a window one after the other. What a region sends to another is for
+//! a later window.
 //!
-//! Events of one moment happen in the order in which they were scheduled as long as the whole fabric goes through
-//! time at once, as in other simulators. Regions have no such order in common. Where they take turns, events
-//! of one moment happen by kind; packets that arrive, in the order of their ports; timers in the
-//! order in which they were set, which is a matter of one host. Events of different places at one moment
-//! do not touch each other, so that results are those of the whole fabric with the same order.
+//! Events of one moment happen in the order in which they were scheduled as long as the whole
+//! fabric goes through time at once, as in other simulators. Regions have no such order in common.
+//! Where they take turns, events of one moment happen by kind; packets that arrive, in the order of
+//! their ports; timers in the order in which they were set, which is a matter of one host. Events
+//! of different places at one moment do not touch each other, so that results are those of the
+//! whole fabric with the same order.
 //!
-//! *Barriers* concern the whole fabric: samples, changes of the network, flows that are stopped, and the
-//! end of a run. All regions have to have come to the same time then, so the windows are moved such that
-//! one of them ends there.
+//! *Barriers* concern the whole fabric: samples, changes of the network, flows that are stopped,
+//! and the end of a run. All regions have to have come to the same time then, so the windows are
+//! moved such that one of them ends there.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -22,8 +23,8 @@ use std::collections::BinaryHeap;
 use crate::event::{Event, EventQueue, FLOW_BITS, ORDER_BITS};
 use crate::time::{Span, Time};
 
-/// What concerns the whole fabric. Of one moment, what stands first here happens first, and all of it
-/// before everything else.
+/// What concerns the whole fabric. Of one moment, what stands first here happens first, and all of
+/// it before everything else.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum GlobalEvent {
     /// The network changes (index into the list of changes).
@@ -45,7 +46,8 @@ const TIMER_BITS: u32 = ORDER_BITS - 3;
 struct Windows {
     /// Picoseconds of a window.
     length: u64,
-    /// Added to times, so that windows begin at multiples of their length; not 0, not more than that.
+    /// Added to times, so that windows begin at multiples of their length; not 0, not more than
+    /// that.
     shift: u64,
     /// Bits of a time within a window, and of a region.
     offset_bits: u32,
@@ -53,8 +55,8 @@ struct Windows {
     /// The present window, and when it began, shifted.
     number: u64,
     began: u64,
-    /// The latest time that can be told, shifted. Events beyond are scheduled for then: the length of
-    /// days, which no run reaches.
+    /// The latest time that can be told, shifted. Events beyond are scheduled for then: the length
+    /// of days, which no run reaches.
     latest: u64,
 }
 
@@ -118,8 +120,8 @@ pub(crate) struct Scheduler {
     region: u32,
     /// Whether events of one moment happen by kind and place, and not in the order of scheduling.
     by_place: bool,
-    /// Events, or timers by place, that were scheduled. The queue takes 36 and 33 bits of it; after 69 and
-    /// 8.6 · 10⁹ two of one picosecond may swap, the same way in every run.
+    /// Events, or timers by place, that were scheduled. The queue takes 36 and 33 bits of it; after
+    /// 69 and 8.6 · 10⁹ two of one picosecond may swap, the same way in every run.
     scheduled: u64,
     /// Until when everything has happened in all regions.
     done: Time,
@@ -128,7 +130,8 @@ pub(crate) struct Scheduler {
 }
 
 impl Scheduler {
-    /// Nothing to come, in so many regions; events of one moment by kind and place, or as scheduled.
+    /// Nothing to come, in so many regions; events of one moment by kind and place, or as
+    /// scheduled.
     pub(crate) fn new(regions: Option<(Span, usize)>, by_place: bool) -> Self {
         debug_assert!(
             by_place || regions.is_none(),
@@ -165,7 +168,8 @@ impl Scheduler {
         self.region = region;
     }
 
-    /// Until when everything has happened everywhere: a region may rely on no more of what others did.
+    /// Until when everything has happened everywhere: a region may rely on no more of what others
+    /// did.
     #[inline]
     pub(crate) fn settled_until(&self, now: Time) -> Time {
         match &self.windows {
@@ -174,7 +178,8 @@ impl Scheduler {
         }
     }
 
-    /// Where an event is among those of its moment. Flows begin first if that is a matter of scheduling.
+    /// Where an event is among those of its moment. Flows begin first if that is a matter of
+    /// scheduling.
     #[inline]
     fn order(&mut self, event: Event) -> u64 {
         if self.by_place {
@@ -337,8 +342,8 @@ impl Scheduler {
         Some((self.time_of(key), event))
     }
 
-    /// The time that a key of the present window or a later one stands for. That window, and the region, come to
-    /// their turn.
+    /// The time that a key of the present window or a later one stands for. That window, and the
+    /// region, come to their turn.
     #[inline(never)]
     fn time_of(&mut self, key: Time) -> Time {
         let Some(windows) = &mut self.windows else {

@@ -78,8 +78,8 @@ impl Timers {
             .is_some()
     }
 
-    /// Postpones a timer in place. The token if that cannot be, because the new time is before its event:
-    /// then the timer is cancelled, and the caller sets another.
+    /// Postpones a timer in place. The token if that cannot be, because the new time is before its
+    /// event: then the timer is cancelled, and the caller sets another.
     pub(crate) fn postpone(&mut self, timer: TimerId, at: Time) -> Option<Result<(), u64>> {
         let slot = self.live(timer)?;
         if at >= slot.event_at && at != Time::MAX {

@@ -3,8 +3,8 @@
 //!
 //! Every host has an [`Endpoint`]; the allocator's node, attached to the spines by its own links,
 //! runs an [`AllocatorNode`]. What they say to each other travels as real datagrams
-//! ([`Extension::Bytes`]) or in real TCP segments ([`Extension::Segment`]) that take their time on links,
-//! wait in queues and are dropped there like any other packet.
+//! ([`Extension::Bytes`]) or in real TCP segments ([`Extension::Segment`]) that take their time on
+//! links, wait in queues and are dropped there like any other packet.
 //!
 //! A flowlet starts like a TCP connection and is reported at once; its first rate opens the window,
 //! and from then on it is paced ([`crate::transport::paced`]). When its last byte is acknowledged
@@ -50,11 +50,11 @@ pub struct FlowtuneConfig {
     pub stream: StreamConfig,
     /// The senders.
     pub sender: SenderConfig,
-    /// A flow begins with a packet without data and its answer, as TCP connections do; the allocator is told
-    /// in parallel (flowtune §5.3, *Servers*).
+    /// A flow begins with a packet without data and its answer, as TCP connections do; the
+    /// allocator is told in parallel (flowtune §5.3, *Servers*).
     pub handshake: bool,
-    /// Priority class of control packets; 0 goes first, and the same as data without classes. Where the two
-    /// differ, the fabric's queues need as many classes.
+    /// Priority class of control packets; 0 goes first, and the same as data without classes. Where
+    /// the two differ, the fabric's queues need as many classes.
     pub control_priority: u8,
     /// Priority class of data and acknowledgements.
     pub data_priority: u8,

@@ -5,12 +5,12 @@
 //! | `max_min` | max-min fair ones, by progressive filling |
 //! | `proportional` | proportionally fair ones, by the production optimiser |
 //!
-//! This is what Fastpass (SIGCOMM 2014) and Flowtune strive for, and an upper bound on both: rates are
-//! the exact solution for the flows that are active, computed in no time whenever one starts or
-//! has sent its last byte, known everywhere without delay, and paced from the first packet
-//! on. What it shows is the cost of a control plane: its distance from Flowtune is what notices,
-//! iterations and updates take. It is no bound for mean completion times under other objectives
-//! (shortest flow first finishes the mean flow sooner).
+//! This is what Fastpass (SIGCOMM 2014) and Flowtune strive for, and an upper bound on both: rates
+//! are the exact solution for the flows that are active, computed in no time whenever one starts or
+//! has sent its last byte, known everywhere without delay, and paced from the first packet on. What
+//! it shows is the cost of a control plane: its distance from Flowtune is what notices, iterations
+//! and updates take. It is no bound for mean completion times under other objectives (shortest flow
+//! first finishes the mean flow sooner).
 
 use std::sync::Arc;
 
@@ -55,7 +55,8 @@ pub enum Objective {
     /// The least is as large as can be, then the next: [`MaxMin`], what Fastpass strives for.
     #[default]
     MaxMin,
-    /// The sum of their logarithms is as large as can be: [`Proportional`], what Flowtune strives for.
+    /// The sum of their logarithms is as large as can be: [`Proportional`], what Flowtune strives
+    /// for.
     Proportional,
 }
 

@@ -38,18 +38,19 @@ pub trait Transport {
     /// [`Context::take_extension`]; what is not taken is freed.
     fn on_packet(&mut self, cx: &mut Context<'_>, host: HostId, packet: Packet);
 
-    /// A packet will be delivered soon: a chance to fetch what [`on_packet`](Self::on_packet) will touch
-    /// into the cache. It may not be, and must change nothing.
+    /// A packet will be delivered soon: a chance to fetch what [`on_packet`](Self::on_packet) will
+    /// touch into the cache. It may not be, and must change nothing.
     fn prefetch(&self, _packet: &Packet) {}
 
-    /// The same a little later, when that is in the cache: for what it points to. A timer that the packet
-    /// will move is returned.
+    /// The same a little later, when that is in the cache: for what it points to. A timer that the
+    /// packet will move is returned.
     fn prefetch_again(&self, _packet: &Packet) -> Option<TimerId> {
         None
     }
 
-    /// A timer will fire soon: the same for [`on_timer`](Self::on_timer), in steps from 0 to 2, each of
-    /// which may look at what the step before has fetched. A host that will send by its link is returned.
+    /// A timer will fire soon: the same for [`on_timer`](Self::on_timer), in steps from 0 to 2,
+    /// each of which may look at what the step before has fetched. A host that will send by its
+    /// link is returned.
     fn prefetch_timer(&self, _token: u64, _step: u32) -> Option<HostId> {
         None
     }
@@ -57,11 +58,12 @@ pub trait Transport {
     /// A timer fires.
     fn on_timer(&mut self, cx: &mut Context<'_>, token: u64);
 
-    /// Whether hosts act on each other by packets only: what the scheme does at a host depends on nothing
-    /// but what happened at that host, and on what is known of a flow from its beginning. Then parts of
-    /// a large fabric may go through time one after the other ([`Order`](crate::run::Order)), which is faster; the
-    /// calls for one host are in the order of time, those for different hosts within a link's delay need
-    /// not be. Flows may begin in another order than that of their numbers.
+    /// Whether hosts act on each other by packets only: what the scheme does at a host depends on
+    /// nothing but what happened at that host, and on what is known of a flow from its beginning.
+    /// Then parts of a large fabric may go through time one after the other
+    /// ([`Order`](crate::run::Order)), which is faster; the calls for one host are in the order of
+    /// time, those for different hosts within a link's delay need not be. Flows may begin in
+    /// another order than that of their numbers.
     fn is_local(&self) -> bool {
         false
     }
@@ -193,8 +195,8 @@ impl Context<'_> {
     }
 
     /// Moves a timer to another time, with the same token. Later costs nothing (a retransmission
-    /// timer that every acknowledgement pushes back); earlier costs a new event. Returns the timer's
-    /// id from now on; none if the timer has fired or was stopped.
+    /// timer that every acknowledgement pushes back); earlier costs a new event. Returns the
+    /// timer's id from now on; none if the timer has fired or was stopped.
     #[must_use = "the timer may have another id now"]
     pub fn move_timer(&mut self, timer: TimerId, at: Time) -> Option<TimerId> {
         self.core.move_timer(timer, at)
@@ -206,7 +208,8 @@ impl Context<'_> {
         self.core.delivered(flow, bytes);
     }
 
-    /// The receiver has every byte: the flow completion time is now − start. Only the first call counts.
+    /// The receiver has every byte: the flow completion time is now − start. Only the first call
+    /// counts.
     pub fn complete(&mut self, flow: FlowId) {
         self.core.complete(flow);
     }

@@ -126,8 +126,8 @@ impl RangeSet {
             .sum()
     }
 
-    /// The largest `at` so that at least `bytes` bytes behind it are in the set: bytes before it that
-    /// are missing count as lost (RFC 6675 §4, `IsLost`). `None` if there are not so many.
+    /// The largest `at` so that at least `bytes` bytes behind it are in the set: bytes before it
+    /// that are missing count as lost (RFC 6675 §4, `IsLost`). `None` if there are not so many.
     #[must_use]
     pub fn edge_with_above(&self, bytes: u64) -> Option<u64> {
         let mut above = 0;

@@ -1,5 +1,6 @@
-//! Where flows come from. A workload is an iterator of [`FlowSpec`] in the order of their starts; it is
-//! drawn from while the run goes on, so that a long run does not hold all its flows before they begin.
+//! Where flows come from. A workload is an iterator of [`FlowSpec`] in the order of their starts;
+//! it is drawn from while the run goes on, so that a long run does not hold all its flows before
+//! they begin.
 //!
 //! | module | what lives there |
 //! |---|---|
@@ -37,8 +38,8 @@ impl<I: Iterator<Item = FlowSpec>> Arrivals for I {
 /// A boxed stream of flows in start order.
 pub type FlowStream = Box<dyn Iterator<Item = FlowSpec> + Send>;
 
-/// Several workloads at once: always the flow that starts first, of equal starts the one of the workload
-/// listed first.
+/// Several workloads at once: always the flow that starts first, of equal starts the one of the
+/// workload listed first.
 pub struct Merge {
     sources: Vec<(std::iter::Peekable<FlowStream>, u16)>,
 }

@@ -48,8 +48,8 @@ pub struct Incast {
 }
 
 impl Incast {
-    /// In each round `senders` of the other hosts, drawn anew without replacement, send to `receiver`.
-    /// As many as there are, if there are fewer.
+    /// In each round `senders` of the other hosts, drawn anew without replacement, send to
+    /// `receiver`. As many as there are, if there are fewer.
     #[must_use]
     pub fn new(
         hosts: u32,
@@ -111,8 +111,8 @@ pub struct AllToAll {
 }
 
 impl AllToAll {
-    /// Every ordered pair once in each round, all at its beginning; pairs come in the order of shifts
-    /// (host i to i + 1, then i + 2, …), so that no receiver is preferred.
+    /// Every ordered pair once in each round, all at its beginning; pairs come in the order of
+    /// shifts (host i to i + 1, then i + 2, …), so that no receiver is preferred.
     #[must_use]
     pub fn new(hosts: u32, sizes: SizeDistribution, rounds: Rounds, seed: u64) -> Self {
         Self {
@@ -165,8 +165,8 @@ pub struct Permutation {
 }
 
 impl Permutation {
-    /// A permutation without fixed points, drawn anew for each round. `sizes` of `None`: flows without
-    /// end.
+    /// A permutation without fixed points, drawn anew for each round. `sizes` of `None`: flows
+    /// without end.
     #[must_use]
     pub fn new(hosts: u32, sizes: Option<SizeDistribution>, rounds: Rounds, seed: u64) -> Self {
         Self {

@@ -26,8 +26,8 @@ pub enum PoissonError {
 /// Flows between uniformly random pairs of hosts, beginning as a Poisson process (flowtune §5.3).
 ///
 /// At load 1, the bytes that begin per second are the capacity of all hosts' links: the rate of the
-/// process is hosts × link capacity / mean size. Sources and destinations are drawn independently and
-/// uniformly, a destination other than the source.
+/// process is hosts × link capacity / mean size. Sources and destinations are drawn independently
+/// and uniformly, a destination other than the source.
 #[derive(Clone, Debug)]
 pub struct Poisson {
     hosts: u32,

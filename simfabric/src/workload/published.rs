@@ -1,11 +1,12 @@
-//! Control points of published flow-size distributions, as (bytes, share of flows of at most so many
-//! bytes). Between two points the size is linear; the share at the first point has that very size.
+//! Control points of published flow-size distributions, as (bytes, share of flows of at most so
+//! many bytes). Between two points the size is linear; the share at the first point has that very
+//! size.
 
 /// Control points of a distribution.
 pub(super) type Points = &'static [(u64, f64)];
 
-/// Web search: Alizadeh et al., *Data Center TCP*, SIGCOMM 2010, fig. 4, with the control points that
-/// HPCC (SIGCOMM 2019) and the papers after it sample. Mean 1,711,250 bytes.
+/// Web search: Alizadeh et al., *Data Center TCP*, SIGCOMM 2010, fig. 4, with the control points
+/// that HPCC (SIGCOMM 2019) and the papers after it sample. Mean 1,711,250 bytes.
 #[rustfmt::skip]
 pub(super) const WEB_SEARCH: Points = &[
     (0, 0.0), (10_000, 0.15), (20_000, 0.2), (30_000, 0.3), (50_000, 0.4), (80_000, 0.53),
@@ -13,9 +14,9 @@ pub(super) const WEB_SEARCH: Points = &[
     (30_000_000, 1.0),
 ];
 
-/// Web search once more, as Homa (SIGCOMM 2018, its W5) and SIRD (its WKc) read the same curve: packets
-/// of 1442 bytes. Homa samples steps between its points (mean 2,515,857 bytes); linear in between, the mean
-/// is 1.4 % less.
+/// Web search once more, as Homa (SIGCOMM 2018, its W5) and SIRD (its WKc) read the same curve:
+/// packets of 1442 bytes. Homa samples steps between its points (mean 2,515,857 bytes); linear in
+/// between, the mean is 1.4 % less.
 #[rustfmt::skip]
 pub(super) const WEB_SEARCH_WKC: Points = &[
     (1_442, 0.025), (8_652, 0.15), (18_746, 0.2), (27_398, 0.3), (47_586, 0.4), (76_426, 0.53),
@@ -23,8 +24,8 @@ pub(super) const WEB_SEARCH_WKC: Points = &[
     (28_840_000, 1.0),
 ];
 
-/// Facebook Hadoop, all flows: Roy et al., *Inside the Social Network's (Datacenter) Network*, SIGCOMM
-/// 2015, fig. 6c; Homa's W4, SIRD's WKb.
+/// Facebook Hadoop, all flows: Roy et al., *Inside the Social Network's (Datacenter) Network*,
+/// SIGCOMM 2015, fig. 6c; Homa's W4, SIRD's WKb.
 #[rustfmt::skip]
 pub(super) const HADOOP: Points = &[
     (50, 0.0), (100, 0.00815), (217, 0.0149), (259, 0.0357), (300, 0.052), (308, 0.07765),
@@ -109,8 +110,8 @@ pub(super) const GOOGLE_SEARCH: Points = &[
     (3_529_904, 1.0),
 ];
 
-/// Data mining: Greenberg et al., *VL2*, SIGCOMM 2009, fig. 2, as pFabric (SIGCOMM 2013) samples it:
-/// packets of 1460 bytes.
+/// Data mining: Greenberg et al., *VL2*, SIGCOMM 2009, fig. 2, as pFabric (SIGCOMM 2013) samples
+/// it: packets of 1460 bytes.
 #[rustfmt::skip]
 pub(super) const DATA_MINING: Points = &[
     (1_460, 0.0), (1_460, 0.5), (2_920, 0.6), (4_380, 0.7), (10_220, 0.8), (389_820, 0.9),

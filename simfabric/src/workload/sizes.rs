@@ -1,8 +1,10 @@
-//! Flow sizes: published distributions, a user's CSV, a constant; with the exact mean of the sampler.
+//! Flow sizes: published distributions, a user's CSV, a constant; with the exact mean of the
+//! sampler.
 //!
-//! A size is drawn by inverse transform: linear between control points, rounded to whole bytes, at least
-//! one byte. The [mean](SizeDistribution::mean_bytes) is that of this very sampler, because the offered
-//! load is computed from it, and another reading of the same points moves the load by per cents.
+//! A size is drawn by inverse transform: linear between control points, rounded to whole bytes, at
+//! least one byte. The [mean](SizeDistribution::mean_bytes) is that of this very sampler, because
+//! the offered load is computed from it, and another reading of the same points moves the load by
+//! per cents.
 
 use std::path::{Path, PathBuf};
 
@@ -104,8 +106,8 @@ impl SizeDistribution {
         }
     }
 
-    /// From control points (bytes, share of flows of at most so many bytes), both ascending, the last
-    /// share 1. A first share above 0 is the share of flows of exactly that size.
+    /// From control points (bytes, share of flows of at most so many bytes), both ascending, the
+    /// last share 1. A first share above 0 is the share of flows of exactly that size.
     ///
     /// # Errors
     /// If they are no distribution.
@@ -113,8 +115,8 @@ impl SizeDistribution {
         Self::checked(name, points, |_| None)
     }
 
-    /// From a CSV file of lines `bytes,share`; a header, empty lines and lines that begin with `#` are
-    /// skipped.
+    /// From a CSV file of lines `bytes,share`; a header, empty lines and lines that begin with `#`
+    /// are skipped.
     ///
     /// # Errors
     /// If the file cannot be read, has another line, or describes no distribution.
@@ -257,8 +259,8 @@ impl SizeDistribution {
     }
 }
 
-/// Between integers a and b, a linear size rounded to whole bytes has the mean (a + b) / 2; what would
-/// be rounded to 0 counts as 1.
+/// Between integers a and b, a linear size rounded to whole bytes has the mean (a + b) / 2; what
+/// would be rounded to 0 counts as 1.
 fn mean(points: &[(u64, f64)]) -> f64 {
     let first = points[0].1 * points[0].0.max(1) as f64;
     let between = points.windows(2).map(|pair| {
@@ -280,8 +282,8 @@ mod tests {
 
     const SAMPLES: usize = 200_000;
 
-    /// The Kolmogorov–Smirnov distance of a sample from the distribution of the rounded sizes: a size is
-    /// `k` when the size before rounding lies within half a byte of it.
+    /// The Kolmogorov–Smirnov distance of a sample from the distribution of the rounded sizes: a
+    /// size is `k` when the size before rounding lies within half a byte of it.
     fn distance(sizes: &SizeDistribution, sample: &mut [u64]) -> f64 {
         sample.sort_unstable();
         let n = sample.len() as f64;
@@ -336,7 +338,8 @@ mod tests {
         assert!(distance(&hadoop, &mut sample) > 0.1);
     }
 
-    /// Means that the papers state; where they sample steps instead of lines, theirs is up to 5 % larger.
+    /// Means that the papers state; where they sample steps instead of lines, theirs is up to 5 %
+    /// larger.
     #[test]
     fn means_are_those_of_the_papers() {
         for (name, bytes, tolerance) in [

@@ -1,5 +1,5 @@
-//! Flows as CSV, in and out: `start_ns,src,dst,bytes` and, where they differ from the usual, `stop_ns`,
-//! `weight`, `class`.
+//! Flows as CSV, in and out: `start_ns,src,dst,bytes` and, where they differ from the usual,
+//! `stop_ns`, `weight`, `class`.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -148,8 +148,8 @@ impl FlowTrace {
 impl Iterator for FlowTrace {
     type Item = FlowSpec;
 
-    /// The next flow. If the file has been changed since it was checked, it ends at the first line that
-    /// is no flow.
+    /// The next flow. If the file has been changed since it was checked, it ends at the first line
+    /// that is no flow.
     fn next(&mut self) -> Option<FlowSpec> {
         loop {
             let line = self.lines.next()?.ok()?;

@@ -23,7 +23,8 @@ pub(super) struct Serialiser {
     pub(super) waiting: u32,
     /// What found nothing waiting and nothing being sent, and bypassed the queue.
     pub(super) bypassed: PacketCount,
-    /// Whether such packets may: the queue lets them, the link is up and not held, no buffer is shared.
+    /// Whether such packets may: the queue lets them, the link is up and not held, no buffer is
+    /// shared.
     pub(super) bypass_allowed: bool,
     /// Whether the port's event is pending.
     pub(super) scheduled: bool,
@@ -88,7 +89,8 @@ impl Serialiser {
     }
 }
 
-/// The sending end with its queue, whose discipline is known here: a packet asks once which one it is.
+/// The sending end with its queue, whose discipline is known here: a packet asks once which one it
+/// is.
 pub(super) struct SendingEnd<'a, D> {
     pub(super) serialiser: &'a mut Serialiser,
     pub(super) wire: &'a mut Wire,

@@ -2,8 +2,9 @@
 
 use super::{EcnThreshold, QueueLimit};
 
-/// A plain queue that takes as much as `limit` says: a [threshold](super::ecn_threshold) that is never reached.
-/// So ports of hosts and of switches have the same kind of queue, and a packet's way through either is the same code.
+/// A plain queue that takes as much as `limit` says: a [threshold](super::ecn_threshold) that is
+/// never reached. So ports of hosts and of switches have the same kind of queue, and a packet's way
+/// through either is the same code.
 #[must_use]
 pub fn drop_tail(limit: QueueLimit) -> EcnThreshold {
     EcnThreshold::new(QueueLimit::Unlimited, limit)

@@ -4,9 +4,9 @@
 //! [`QueueContext::drop`], marks through [`QueueContext::mark`], and says which packet goes next.
 //! The packet that is being sent has left the queue and counts no more, as in ns-3.
 //!
-//! Ports are advanced lazily: [`QueueContext::now`] is the moment at which the packet
-//! arrives or leaves, and never goes back for one port. A discipline with a clock of its own (XCP's
-//! control interval) catches up with it in `enqueue` and `dequeue`: nothing can have changed between.
+//! Ports are advanced lazily: [`QueueContext::now`] is the moment at which the packet arrives or
+//! leaves, and never goes back for one port. A discipline with a clock of its own (XCP's control
+//! interval) catches up with it in `enqueue` and `dequeue`: nothing can have changed between.
 
 pub mod codel;
 pub mod drop_tail;
@@ -177,12 +177,13 @@ pub trait Discipline {
     fn front(&self) -> PacketId {
         PacketId::NONE
     }
-    /// The packet that the next one to come is chained to, as far as it can be said at no cost; a hint too.
+    /// The packet that the next one to come is chained to, as far as it can be said at no cost; a
+    /// hint too.
     fn back(&self) -> PacketId {
         PacketId::NONE
     }
-    /// Whether a packet that comes to an empty queue and is sent at once passes through unchanged, and leaves
-    /// the queue as it was.
+    /// Whether a packet that comes to an empty queue and is sent at once passes through unchanged,
+    /// and leaves the queue as it was.
     fn is_transparent(&self) -> bool {
         false
     }

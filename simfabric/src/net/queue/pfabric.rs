@@ -1,9 +1,10 @@
-//! pFabric's switch (pFabric §4.2): a short queue that keeps what is most urgent. When it is full, the
-//! packet with the most bytes to go is dropped; what is sent next is the earliest packet of the flow that
-//! has the packet with the fewest bytes to go, so that no flow is starved by its own newer packets.
+//! pFabric's switch (pFabric §4.2): a short queue that keeps what is most urgent. When it is full,
+//! the packet with the most bytes to go is dropped; what is sent next is the earliest packet of the
+//! flow that has the packet with the fewest bytes to go, so that no flow is starved by its own
+//! newer packets.
 //!
-//! Both are linear scans: the queue holds two bandwidth-delay products, some tens of packets, which is
-//! what lets hardware do it, too.
+//! Both are linear scans: the queue holds two bandwidth-delay products, some tens of packets, which
+//! is what lets hardware do it, too.
 
 use std::collections::VecDeque;
 
@@ -122,8 +123,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against the definition: of what was offered, the queue holds the most urgent packets that
-        /// fit, and what leaves is the earliest of the flow that has the most urgent one.
+        /// Against the definition: of what was offered, the queue holds the most urgent packets
+        /// that fit, and what leaves is the earliest of the flow that has the most urgent one.
         #[test]
         fn it_keeps_and_sends_what_is_most_urgent(
             steps in proptest::collection::vec((any::<bool>(), 0u32..6, 1u64..50), 1..200),

@@ -1,5 +1,5 @@
-//! RED (Floyd and Jacobson 1993): drops, or marks, with a probability that grows with the mean length
-//! of the queue; gentle above the upper threshold.
+//! RED (Floyd and Jacobson 1993): drops, or marks, with a probability that grows with the mean
+//! length of the queue; gentle above the upper threshold.
 
 use rand::RngExt as _;
 

@@ -1,6 +1,6 @@
-//! sfqCoDel, as in ns-2: flows are hashed into bins, each of which is a queue under CoDel of its own;
-//! bins send one packet in turn, those that just became busy first; what does not fit makes the longest
-//! bin lose its oldest packet.
+//! sfqCoDel, as in ns-2: flows are hashed into bins, each of which is a queue under CoDel of its
+//! own; bins send one packet in turn, those that just became busy first; what does not fit makes
+//! the longest bin lose its oldest packet.
 
 use std::collections::VecDeque;
 

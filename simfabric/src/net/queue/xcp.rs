@@ -1,5 +1,5 @@
-//! XCP's router (XCP §3.3 to §3.6): once per mean round trip it works out how much all flows together
-//! should gain or lose, and shares that out over the packets of the next one.
+//! XCP's router (XCP §3.3 to §3.6): once per mean round trip it works out how much all flows
+//! together should gain or lose, and shares that out over the packets of the next one.
 
 use super::{Discipline, DropReason, Fifo, QueueContext, QueueLimit};
 use crate::ext::{Extension, XcpHeader};
@@ -20,7 +20,8 @@ pub struct XcpConfig {
     /// The control interval after one in which no packet had a window and a round trip to share by;
     /// none: the mean round trip that was known before. ns-2 goes back to its first one, 50 ms.
     pub idle_interval: Option<Span>,
-    /// The shortest control interval, whatever round trips are; ns-2 has 1 ms, many of a datacenter's.
+    /// The shortest control interval, whatever round trips are; ns-2 has 1 ms, many of a
+    /// datacenter's.
     pub least_interval: Span,
 }
 
@@ -149,8 +150,8 @@ impl XcpQueue {
         self.length = self.next_interval();
     }
 
-    /// The same by a clock that also ticks when nothing happens: intervals without traffic count as such,
-    /// instead of making the one before longer.
+    /// The same by a clock that also ticks when nothing happens: intervals without traffic count as
+    /// such, instead of making the one before longer.
     fn advance_by_clock(&mut self, now: Time, idle: Span) {
         self.end_interval(self.length.as_secs_f64());
         let interval = self.next_interval();
@@ -246,7 +247,8 @@ mod tests {
     use crate::ext::Extension;
     use crate::net::queue::testing::{Bench, packet};
 
-    /// Nothing passes for an interval, and what comes then waits for its share for as long as is said.
+    /// Nothing passes for an interval, and what comes then waits for its share for as long as is
+    /// said.
     #[test]
     fn after_an_idle_interval_the_next_is_as_long_as_asked_for() {
         let granted_at_us = |idle_interval| {
@@ -294,8 +296,8 @@ mod tests {
     const RATE: f64 = 1e9;
     const RTT_S: f64 = 100e-6;
 
-    /// Feeds intervals of 100 µs with `packets` packets of 1,000 bytes each, evenly, from flows whose
-    /// windows are given, and returns each flow's feedback in the last interval.
+    /// Feeds intervals of 100 µs with `packets` packets of 1,000 bytes each, evenly, from flows
+    /// whose windows are given, and returns each flow's feedback in the last interval.
     fn feedback(packets: u64, windows: &[f64]) -> Vec<f64> {
         let queue = XcpQueue::new(XcpConfig::default(), QueueLimit::Unlimited, RATE_BPS);
         let mut bench = Bench::new(queue);
@@ -338,8 +340,8 @@ mod tests {
         );
     }
 
-    /// What is handed out per interval stays the same, however long that is: α of a round trip's spare
-    /// bandwidth.
+    /// What is handed out per interval stays the same, however long that is: α of a round trip's
+    /// spare bandwidth.
     #[test]
     fn a_longer_interval_hands_out_as_much_more_slowly() {
         let config = XcpConfig {

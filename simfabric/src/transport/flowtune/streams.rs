@@ -1,8 +1,8 @@
 //! Control traffic over TCP: a connection between every host and the allocator.
 //!
-//! The sessions do not know: what they build as datagrams is written as messages, and taken when its
-//! last byte arrived in order, as with ns-2's `TcpApp` (flowtune §5.3). Segments are packets like any
-//! other. Connections are open when a run begins, as the sessions are.
+//! The sessions do not know: what they build as datagrams is written as messages, and taken when
+//! its last byte arrived in order, as with ns-2's `TcpApp` (flowtune §5.3). Segments are packets
+//! like any other. Connections are open when a run begins, as the sessions are.
 
 use ratewright_topology::HostId;
 
@@ -77,8 +77,8 @@ impl Streams {
             .write(message);
     }
 
-    /// Sends what the window of an end allows and what it has to acknowledge. `token` is that of the
-    /// end's timer.
+    /// Sends what the window of an end allows and what it has to acknowledge. `token` is that of
+    /// the end's timer.
     pub(super) fn flush(&mut self, cx: &mut Context<'_>, side: Side, host: HostId, token: u64) {
         let Some(allocator) = cx.allocator() else {
             return;
@@ -122,7 +122,8 @@ impl Streams {
         }
     }
 
-    /// Takes a segment at one end; then its messages can be read, and [`flush`](Self::flush) is due.
+    /// Takes a segment at one end; then its messages can be read, and [`flush`](Self::flush) is
+    /// due.
     pub(super) fn on_segment(
         &mut self,
         cx: &mut Context<'_>,
@@ -148,8 +149,8 @@ impl Streams {
         }
     }
 
-    /// Reads the next message at one end. A stream that cannot be cut into messages has none any more:
-    /// the session goes silent, is given up, and its successor gets another connection.
+    /// Reads the next message at one end. A stream that cannot be cut into messages has none any
+    /// more: the session goes silent, is given up, and its successor gets another connection.
     pub(super) fn read(&mut self, side: Side, host: HostId) -> Option<&[u8]> {
         let end = &mut self.connections[host.index()].ends[side as usize];
         end.stream.read().ok().flatten()

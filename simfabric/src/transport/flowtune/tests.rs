@@ -300,8 +300,8 @@ fn over_tcp_a_session_that_was_lost_begins_anew() {
     assert!(sim.transport().rate_bps(FlowId(0)) > 9_000_000_000);
 }
 
-/// A flow over two busy links, and one more on each: halves by max-min fairness, a third and two thirds by
-/// proportional fairness (as for Kelly's line of two links).
+/// A flow over two busy links, and one more on each: halves by max-min fairness, a third and two
+/// thirds by proportional fairness (as for Kelly's line of two links).
 #[test]
 fn the_ideal_scheme_shares_by_its_objective() {
     let topology = topology();

@@ -18,8 +18,8 @@ struct ActiveFlow {
 
 /// Weighted max-min fair rates of the active flows: progressive filling, exact.
 ///
-/// Bertsekas and Gallager, *Data Networks*, §6.5.2: the link whose flows get least is filled first; they
-/// are fixed there, and what they leave elsewhere is shared by the others.
+/// Bertsekas and Gallager, *Data Networks*, §6.5.2: the link whose flows get least is filled first;
+/// they are fixed there, and what they leave elsewhere is shared by the others.
 pub struct MaxMin {
     capacities_bps: Vec<f64>,
     on_link: Vec<Vec<u32>>,

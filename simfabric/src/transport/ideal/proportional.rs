@@ -1,4 +1,5 @@
-//! Exact proportionally fair rates: the production reference optimiser, iterated until it has settled.
+//! Exact proportionally fair rates: the production reference optimiser, iterated until it has
+//! settled.
 
 use ratewright_allocator::engine::{
     EngineConfig, EngineError, EngineEvent, FlowKey, FlowSpec, RateEngine as _, ReferenceEngine,
@@ -6,8 +7,8 @@ use ratewright_allocator::engine::{
 
 use crate::flow::FlowId;
 
-/// When rates count as exact: no iteration moves one by more than this share. A rate is told again when it
-/// moved by as much.
+/// When rates count as exact: no iteration moves one by more than this share. A rate is told again
+/// when it moved by as much.
 const TOLERANCE: f64 = 1e-6;
 /// Iterations after which a solution is taken as it is. F-NORM makes it a feasible one.
 const MOST_ITERATIONS: u32 = 10_000;
@@ -112,8 +113,8 @@ impl Proportional {
 mod tests {
     use super::*;
 
-    /// Kelly, *Charging and rate control for elastic traffic* (1997), on a line of n links: the flow over
-    /// all of them gets 1 / (n + 1), each flow over one of them n / (n + 1).
+    /// Kelly, *Charging and rate control for elastic traffic* (1997), on a line of n links: the
+    /// flow over all of them gets 1 / (n + 1), each flow over one of them n / (n + 1).
     #[test]
     fn on_a_line_of_links_the_long_flow_gets_its_closed_form() {
         for links in [1_u32, 2, 3, 4] {

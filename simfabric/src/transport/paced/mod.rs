@@ -6,8 +6,8 @@
 //! | [`receiver`] | reassembly, and what an acknowledgement says |
 //!
 //! Flowtune §5.3, *Servers*: a server starts a regular TCP connection and notifies the allocator in
-//! parallel; with the first rate it opens the window and paces. So a [`PacedSender`] has two modes: an
-//! acknowledgement-clocked window (slow start, halved once per window of loss), and a rate with
+//! parallel; with the first rate it opens the window and paces. So a [`PacedSender`] has two modes:
+//! an acknowledgement-clocked window (slow start, halved once per window of loss), and a rate with
 //! which the window no longer binds.
 //!
 //! Every data packet is acknowledged at once. An acknowledgement names the packet that caused it

@@ -320,7 +320,8 @@ impl PacedSender {
         (base * (1 << self.backoff)).min(config.max_rto)
     }
 
-    /// When to poll or to call [`on_timeout`](Self::on_timeout), if no acknowledgement comes before.
+    /// When to poll or to call [`on_timeout`](Self::on_timeout), if no acknowledgement comes
+    /// before.
     #[must_use]
     pub fn deadline(&self, config: &SenderConfig) -> Option<Time> {
         let pacer = (self.rate_bps > 0 && self.has_more(config) && self.is_open(config))

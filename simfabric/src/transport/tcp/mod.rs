@@ -38,7 +38,8 @@ pub struct TcpConfig<C> {
     pub min_rto: Span,
     /// The time-out before the first measurement.
     pub initial_rto: Span,
-    /// The retransmission time-out whatever was measured, and however often it expired (pFabric §4.3).
+    /// The retransmission time-out whatever was measured, and however often it expired (pFabric
+    /// §4.3).
     pub fixed_rto: Option<Span>,
     /// A flow begins with a packet without data and its answer, as TCP connections do.
     pub handshake: bool,
@@ -47,9 +48,9 @@ pub struct TcpConfig<C> {
     pub stamp_step: Span,
     /// Packets may be marked instead of dropped.
     pub ecn: bool,
-    /// Packets that wait in a host's NIC from which on its flows hold theirs back, each in its turn, as
-    /// Linux does (TCP small queues). Without it a window grows into the sender's own NIC, where
-    /// nothing marks or drops.
+    /// Packets that wait in a host's NIC from which on its flows hold theirs back, each in its
+    /// turn, as Linux does (TCP small queues). Without it a window grows into the sender's own NIC,
+    /// where nothing marks or drops.
     pub nic_limit_packets: u32,
     /// What the congestion control is set up with.
     pub control: C,
@@ -72,7 +73,8 @@ impl<C: Default> Default for TcpConfig<C> {
 }
 
 impl<C: Default> TcpConfig<C> {
-    /// With time-outs for round trips of microseconds: 200 µs at least, 1 ms before the first measurement.
+    /// With time-outs for round trips of microseconds: 200 µs at least, 1 ms before the first
+    /// measurement.
     #[must_use]
     pub fn datacenter() -> Self {
         Self {
@@ -184,8 +186,8 @@ impl<C: Congestion> Tcp<C> {
         }
     }
 
-    /// Sends until the window is full or the flow has nothing more, which returns true, or until the
-    /// NIC is full.
+    /// Sends until the window is full or the flow has nothing more, which returns true, or until
+    /// the NIC is full.
     #[inline]
     fn send_allowed(&mut self, cx: &mut Context<'_>, id: FlowId) -> bool {
         let now = cx.now();
@@ -464,8 +466,8 @@ impl<C: Congestion> Transport for Tcp<C> {
         }
     }
 
-    /// A receiver also reads how many bytes its flow has, which only [`on_stop`](Transport::on_stop)
-    /// changes, where all hosts are at the same time.
+    /// A receiver also reads how many bytes its flow has, which only
+    /// [`on_stop`](Transport::on_stop) changes, where all hosts are at the same time.
     fn is_local(&self) -> bool {
         true
     }

@@ -2,9 +2,9 @@
 //!
 //! Recovery is RFC 6675's: a byte is lost when more than two packets' worth of bytes behind it have
 //! arrived, and what is in flight is counted without what is lost. A retransmission that is itself
-//! lost is found as RACK finds it (RFC 8985 §6.2): something sent a quarter of a round trip after it
-//! was acknowledged. Time stamps echo the sending time of the packet that caused an acknowledgement,
-//! so that round trips of retransmissions are measured too.
+//! lost is found as RACK finds it (RFC 8985 §6.2): something sent a quarter of a round trip after
+//! it was acknowledged. Time stamps echo the sending time of the packet that caused an
+//! acknowledgement, so that round trips of retransmissions are measured too.
 
 use arrayvec::ArrayVec;
 

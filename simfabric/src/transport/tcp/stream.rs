@@ -1,14 +1,14 @@
 //! One end of a TCP connection that carries real bytes, both ways.
 //!
-//! Window, scoreboard and recovery are those of the sender that simulated flows have; this
-//! adds what they do not need: the bytes themselves, a connection whose end grows as messages are written,
-//! and acknowledgements on segments that carry data. Messages are cut out of the stream by the frames of
-//! the production protocol's own TCP connection ([`FrameDecoder`]).
+//! Window, scoreboard and recovery are those of the sender that simulated flows have; this adds
+//! what they do not need: the bytes themselves, a connection whose end grows as messages are
+//! written, and acknowledgements on segments that carry data. Messages are cut out of the stream by
+//! the frames of the production protocol's own TCP connection ([`FrameDecoder`]).
 //!
-//! A segment that arrives is acknowledged at once, on data if there is some to send. There is no delayed
-//! acknowledgement, because the retransmission time-out of the connections that this is for is shorter
-//! than one would be (flowtune §5.3, *control connections*: 20 to 30 µs), and no Nagle: messages that are
-//! written at one moment share segments, later ones wait for the window alone.
+//! A segment that arrives is acknowledged at once, on data if there is some to send. There is no
+//! delayed acknowledgement, because the retransmission time-out of the connections that this is for
+//! is shorter than one would be (flowtune §5.3, *control connections*: 20 to 30 µs), and no Nagle:
+//! messages that are written at one moment share segments, later ones wait for the window alone.
 
 use std::collections::VecDeque;
 
@@ -30,7 +30,8 @@ pub struct StreamConfig {
     pub initial_window_packets: u32,
     /// The least retransmission time-out.
     pub min_rto: Span,
-    /// The largest, before the first measurement, and whatever was measured and however often it expired.
+    /// The largest, before the first measurement, and whatever was measured and however often it
+    /// expired.
     pub max_rto: Span,
 }
 

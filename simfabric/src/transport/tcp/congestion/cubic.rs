@@ -21,12 +21,13 @@ pub enum CubicGrowth {
     /// By a share of a packet per acknowledgement (RFC 9438 §4.4).
     #[default]
     Continuous,
-    /// By whole packets, as Linux and ns-3 do without floating point: by one whenever W / (target − W)
-    /// packets were acknowledged, at least 2, and 100 W where the function, in whole packets, is no
-    /// larger than the window. Within a datacenter's round trips that is the growth that counts: the
-    /// function itself takes a second for its first packet.
+    /// By whole packets, as Linux and ns-3 do without floating point: by one whenever W / (target −
+    /// W) packets were acknowledged, at least 2, and 100 W where the function, in whole packets, is
+    /// no larger than the window. Within a datacenter's round trips that is the growth that counts:
+    /// the function itself takes a second for its first packet.
     Counted {
-        /// Packets acknowledged per packet of growth, at most, while no W_max is known (20 in both).
+        /// Packets acknowledged per packet of growth, at most, while no W_max is known (20 in
+        /// both).
         first_limit: u32,
     },
 }
@@ -36,8 +37,8 @@ pub enum CubicGrowth {
 pub struct CubicConfig {
     /// How the window follows the function.
     pub growth: CubicGrowth,
-    /// Grows at least as NewReno would (§4.3). Without it a window in a datacenter stands still: the
-    /// cubic function takes seconds.
+    /// Grows at least as NewReno would (§4.3). Without it a window in a datacenter stands still:
+    /// the cubic function takes seconds.
     pub reno_friendly: bool,
     /// Leaves slow start when the acknowledgements of a window come one after the other for longer
     /// than the least round trip: the window is as long as the path then (HyStart, Ha and Rhee

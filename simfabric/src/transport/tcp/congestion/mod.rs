@@ -48,8 +48,8 @@ pub trait Congestion: Copy + std::fmt::Debug {
     type Config: Copy + std::fmt::Debug;
     /// Selective acknowledgements show losses; otherwise only the timer does.
     const FAST_RETRANSMIT: bool = true;
-    /// After so many time-outs in a row an empty packet asks whether the receiver is there, instead of
-    /// sending everything again.
+    /// After so many time-outs in a row an empty packet asks whether the receiver is there, instead
+    /// of sending everything again.
     const PROBE_AFTER: u32 = u32::MAX;
 
     /// The control of a new flow.

@@ -1,6 +1,7 @@
 //! pFabric's rate control (pFabric §4.3), which is next to none: a flow starts with a window of a
-//! bandwidth-delay product; losses are found by a short fixed time-out alone, after which slow start
-//! leads back; after some time-outs in a row a flow probes with empty packets until one is answered.
+//! bandwidth-delay product; losses are found by a short fixed time-out alone, after which slow
+//! start leads back; after some time-outs in a row a flow probes with empty packets until one is
+//! answered.
 
 use super::{AckAdvance, Congestion, Reduction, Window};
 use crate::time::Time;

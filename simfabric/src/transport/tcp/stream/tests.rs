@@ -128,8 +128,8 @@ fn without_loss_nothing_is_sent_twice() {
     assert_eq!(wires.received[1].len(), 300);
 }
 
-/// A message alone that is lost comes after one time-out: the largest before any measurement, between
-/// the least and the largest later.
+/// A message alone that is lost comes after one time-out: the largest before any measurement,
+/// between the least and the largest later.
 #[test]
 fn a_lost_tail_is_sent_again_by_the_timer() {
     let mut wires = Wires::new(0.0, 1);
