@@ -1,4 +1,4 @@
-//! Asks for memory before it is needed. It has no effect but on speed.
+//! Prefetch instructions. They have no effect but on speed.
 #![allow(
     unsafe_code,
     reason = "the prefetch instruction takes a pointer, which it does not dereference"
@@ -7,9 +7,8 @@
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Fetches the first `LINES` cache lines of a value into the cache. A value that does not begin
-/// with a line may end in one more than it has room for: that one is fetched too, if all of it is
-/// asked for.
+/// Prefetches the first `LINES` cache lines of a value. A value that is not aligned to a line may
+/// end in one line more than its size fills; where all of it is wanted, that one is prefetched too.
 #[inline(always)]
 pub(crate) fn prefetch<T, const LINES: usize>(value: &T) {
     let first = std::ptr::from_ref(value).cast::<i8>();
@@ -22,7 +21,7 @@ pub(crate) fn prefetch<T, const LINES: usize>(value: &T) {
     }
 }
 
-/// Fetches the cache line at an address, which need not be anybody's.
+/// Prefetches the cache line at an address, which may be unmapped.
 #[inline(always)]
 pub(crate) fn prefetch_at<T>(at: *const T) {
     line_at(at.cast());

@@ -1,11 +1,10 @@
-//! The queue of events. Those of one moment come by an order that they are scheduled with, and then
-//! by kind.
+//! The event queue. Events of one moment are ordered by a key that they are scheduled with, and
+//! then by kind.
 //!
-//! Four parts, by how soon: a short sorted list of what is next, a wheel of narrow buckets for what
-//! comes soon, one of wide buckets for what comes later, and a heap for what is beyond. Of what is
-//! next, the order is known, so that memory that an event will touch can be fetched some events
-//! before: see [`EventQueue::upcoming`]. The width of a bucket follows the density of events. It
-//! has no influence on their order.
+//! The queue has four parts, by distance in time: a short sorted list, a wheel of narrow buckets, a
+//! wheel of wide buckets, and a heap for all beyond. The sorted list shows the next events, so that
+//! memory that they touch can be prefetched: see [`EventQueue::upcoming`]. The width of a bucket
+//! follows the density of events. It has no influence on their order.
 //!
 //! A port has at most one event (see [`net::port`](crate::net::port)), so that the queue holds
 //! hundreds of entries where hundreds of thousands of packets are under way.
@@ -17,12 +16,12 @@ use self::heap::{Heap, PackedEvent};
 use self::wheel::{BUCKETS, Wheel};
 use crate::time::Time;
 
-/// What happens. Of one moment, what stands first here happens first.
+/// An event. Those of one moment and one order happen in the order of the variants.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Event {
-    /// The next flows are fetched from the workload.
+    /// The next flows are drawn from the workload.
     Arrivals,
-    /// A port whose departures others depend on begins to send.
+    /// A port in a shared buffer, on which other ports depend, begins to send.
     Departure(u32),
     /// A port has a packet to deliver or to begin to send.
     Port(u32),
@@ -32,6 +31,8 @@ pub enum Event {
     Timer(u32),
 }
 
+// An entry is 128 bits: 64 of time, then order, kind and index. Comparing two entries as integers
+// compares time first, then order, and never needs a branch per field.
 const KIND_BITS: u32 = 3;
 const INDEX_BITS: u32 = 25;
 const ORDER_SHIFT: u32 = KIND_BITS + INDEX_BITS;
@@ -39,14 +40,15 @@ const ORDER_SHIFT: u32 = KIND_BITS + INDEX_BITS;
 /// The largest index of a port or timer that an event carries.
 pub const MAX_INDEX: u32 = (1 << INDEX_BITS) - 1;
 
-/// Bits of an order that an event says among others of its moment.
+/// Bits of an order that count among the events of one moment.
 pub const ORDER_BITS: u32 = u64::BITS - ORDER_SHIFT;
 
-/// The lowest bits of an order, which those of [`Event::Start`] leave to the flow's number.
+/// The lowest bits of an order, which [`Event::Start`] uses for the upper bits of the flow's
+/// number.
 pub const FLOW_BITS: u32 = u32::BITS - INDEX_BITS;
 
 impl Event {
-    /// The lower half of an entry: order, kind, index.
+    /// Packs the event into the lower half of an entry: order, kind, index.
     const fn pack(self, order: u64) -> u64 {
         let (kind, order, index) = match self {
             Self::Arrivals => (0, order, 0),
@@ -71,35 +73,36 @@ impl Event {
     }
 }
 
-/// Where somebody looks ahead, the list of what is next is filled up when it is shorter than this,
-/// if buckets close by hold anything.
+/// Length of the sorted list below which it is refilled from close buckets, where
+/// [`upcoming`](EventQueue::upcoming) is used.
 pub const LOOKAHEAD: usize = 16;
 
-/// Buckets from the present one on that are sorted before their time, to fill that list.
+/// Distance, in buckets, up to which buckets are sorted before their time to fill that list.
 const CLOSE_BUCKETS: u64 = 4;
 
-/// Places in the list of what is next that an entry may be from its end; others go to the heap.
+/// Distance from the end of the sorted list at which an entry may be inserted; others go to the
+/// heap.
 const MAX_SHIFT: usize = 48;
 
-/// Places of the list of what is next that were taken, from which on they are cleared away.
+/// Taken places at the head of the sorted list from which on they are cleared away.
 const COMPACT_AFTER: usize = 32;
 
-/// Events after which the width of a bucket is thought over, as a power of two.
+/// Events between two adjustments of the width of a bucket, as a power of two.
 const ADJUST_EVERY_LOG2: u32 = 13;
 
-/// Events per bucket that are aimed at, as a power of two.
+/// Target number of events per bucket, as a power of two.
 const PER_BUCKET_LOG2: u32 = 1;
 
 /// Narrow buckets per wide one, as a power of two.
 const WIDE_LOG2: u32 = 8;
 
-/// The narrowest and the widest bucket: 16 ps and 18 minutes.
+/// Range of a bucket's width, as powers of two of picoseconds: 16 ps to 18 minutes.
 const SHIFTS: std::ops::RangeInclusive<u32> = 4..=50;
 
-/// The events to come.
+/// The pending events.
 #[derive(Debug)]
 pub struct EventQueue {
-    /// What is next, in order, from `at` on: all of the wheel up to `bucket`.
+    /// The sorted list, from `at` on: all events of the wheel up to `bucket`.
     sorted: Vec<PackedEvent>,
     at: usize,
     /// The last bucket that was sorted, by its number since time 0.
@@ -107,18 +110,18 @@ pub struct EventQueue {
     /// Picoseconds of a bucket, as a power of two.
     shift: u32,
     wheel: Wheel,
-    /// What is beyond that wheel, in buckets of [`WIDE_LOG2`].
+    /// Events beyond that wheel, in buckets of 2^[`WIDE_LOG2`] narrow ones.
     coarse: Wheel,
-    /// The narrow bucket that the first of them begins with; the greatest number if there is none.
+    /// First narrow bucket of the first occupied wide one; the greatest number if there is none.
     coarse_from: u64,
-    /// Entries on their way from one wheel to the other.
+    /// Buffer for entries that move from the wide buckets to the narrow ones.
     cascade_buffer: Vec<PackedEvent>,
-    /// What is beyond both wheels, and what would take long to put in order among what is next.
+    /// Events beyond both wheels, and those that would be inserted far from the sorted list's end.
     heap: Heap,
-    /// Events until the width of a bucket is thought over, and when it last was.
+    /// Events until the next adjustment of the width, and the time of the last one.
     adjust_in: u32,
     adjusted_at: u64,
-    /// Entries in the list of what is next below which it is filled up.
+    /// Length of the sorted list below which it is refilled.
     lookahead: usize,
 }
 
@@ -147,13 +150,15 @@ const fn time_of(entry: PackedEvent) -> u64 {
 }
 
 impl EventQueue {
-    /// Whether [`upcoming`](Self::upcoming) is going to be asked for.
+    /// Switches the long sorted list on, which [`upcoming`](Self::upcoming) reads.
     pub(crate) fn set_lookahead(&mut self, on: bool) {
         self.lookahead = if on { LOOKAHEAD } else { 1 };
     }
 
-    /// Gives every event another time. None of the new ones is before `now`.
+    /// Moves every event to the time that `time` returns, which is never before `now`.
     pub(crate) fn reschedule(&mut self, now: Time, time: impl Fn(Event, Time) -> Time) {
+        // All events are taken out before any is put back: `insert` decides by `self.bucket`, which
+        // changes here.
         let mut entries = self.sorted.split_off(self.at);
         self.sorted.clear();
         self.at = 0;
@@ -167,7 +172,7 @@ impl EventQueue {
         }
     }
 
-    /// Schedules an event. Those of one moment come by their `order`, of which [`ORDER_BITS`]
+    /// Schedules an event. Events of one moment happen by `order`, of which [`ORDER_BITS`] bits
     /// count.
     #[inline(always)]
     pub fn push(&mut self, at: Time, order: u64, event: Event) {
@@ -199,10 +204,12 @@ impl EventQueue {
         }
     }
 
-    /// Moves the first of the wide buckets into narrow ones. Nothing is before it but what is
-    /// sorted or in the heap.
+    /// Spreads the first wide bucket over the narrow ones. Only sorted entries and those in the
+    /// heap may be earlier.
     #[inline(never)]
     fn cascade(&mut self) {
+        // Narrow buckets before the wide one are empty, so the present bucket may move up to its
+        // edge. Then all of the wide one lies within the narrow wheel.
         self.bucket = self.bucket.max(self.coarse_from - 1);
         let wide = self.coarse_from >> WIDE_LOG2;
         let mut cascade_buffer = std::mem::take(&mut self.cascade_buffer);
@@ -215,7 +222,7 @@ impl EventQueue {
         self.cascade_buffer = cascade_buffer;
     }
 
-    /// Takes all entries out of the wheels, in any order.
+    /// Moves all entries of both wheels to the end of a list, in any order.
     fn empty_wheels(&mut self, into: &mut Vec<PackedEvent>) {
         let mut bucket = self.bucket + 1;
         while let Some(next) = self.wheel.next(bucket) {
@@ -230,7 +237,7 @@ impl EventQueue {
         self.coarse_from = u64::MAX;
     }
 
-    /// Puts an entry among what is next. Most often it is one of the last.
+    /// Inserts an entry into the sorted list; most often it is one of the last.
     #[inline(never)]
     fn insert_sorted(&mut self, entry: PackedEvent) {
         let earliest = self.at.max(self.sorted.len().saturating_sub(MAX_SHIFT));
@@ -238,6 +245,8 @@ impl EventQueue {
         while place > earliest && self.sorted[place - 1] > entry {
             place -= 1;
         }
+        // A long shift would make a burst of out-of-order events quadratic. The heap is compared
+        // with the list at every pop, so that order holds either way.
         if place == earliest && earliest > self.at {
             self.heap.push(entry);
         } else {
@@ -245,7 +254,7 @@ impl EventQueue {
         }
     }
 
-    /// Takes the next event, if there is one until `end`.
+    /// Takes the next event, unless it is later than `end`.
     #[inline(always)]
     pub fn pop_until(&mut self, end: Time) -> Option<(Time, Event)> {
         if self.sorted.len() < self.at + self.lookahead {
@@ -254,6 +263,7 @@ impl EventQueue {
         let Some(&next) = self.sorted.get(self.at) else {
             return self.pop_heap(end);
         };
+        // The heap may hold an event that is earlier than the list: see `insert_sorted`.
         if self.heap.first().is_some_and(|first| first < next) {
             return self.pop_heap(end);
         }
@@ -278,7 +288,7 @@ impl EventQueue {
         Some((at, Event::unpack(first as u64)))
     }
 
-    /// So many events were taken, the last one now.
+    /// Counts `events` taken events, the last one at time `now`.
     fn count_taken(&mut self, events: u32, now: u64) {
         self.adjust_in = self.adjust_in.saturating_sub(events);
         if self.adjust_in == 0 {
@@ -286,9 +296,10 @@ impl EventQueue {
         }
     }
 
-    /// Sorts the next buckets if they are close.
+    /// Sorts the next buckets into the list, as far as they are close.
     #[inline(never)]
     fn refill(&mut self) {
+        // Draining moves the rest of the list, so it is done for 32 events at once.
         if self.at >= COMPACT_AFTER || self.at == self.sorted.len() {
             let (taken, last) = (self.at as u32, self.sorted[..self.at].last());
             let now = last.map(|entry| time_of(*entry));
@@ -306,6 +317,7 @@ impl EventQueue {
             }
             let due = [self.sorted.get(self.at).copied(), self.heap.first()];
             let now = due.into_iter().flatten().min().map(time_of);
+            // Sorting far buckets early would make later insertions into them shift the list.
             if now.is_some_and(|now| next > (now >> self.shift) + CLOSE_BUCKETS) {
                 break;
             }
@@ -324,8 +336,8 @@ impl EventQueue {
         }
     }
 
-    /// Fits the width of a bucket to how dense events have been. It stays while it is within a
-    /// factor of two of what it should be.
+    /// Fits the width of a bucket to the density of events since the last call. The width stays
+    /// while it is within a factor of two of the target.
     #[cold]
     #[inline(never)]
     fn adjust_width(&mut self, now: u64) {
@@ -333,6 +345,7 @@ impl EventQueue {
         let span = now.saturating_sub(std::mem::replace(&mut self.adjusted_at, now));
         let per_bucket = span >> (ADJUST_EVERY_LOG2 - PER_BUCKET_LOG2);
         let shift = (u64::BITS - per_bucket.leading_zeros()).clamp(*SHIFTS.start(), *SHIFTS.end());
+        // Hysteresis: every change of width empties and refills both wheels.
         if shift.abs_diff(self.shift) < 2 {
             return;
         }
@@ -347,7 +360,8 @@ impl EventQueue {
         }
     }
 
-    /// What happens `ahead` events after the next, if that is known and nothing comes between.
+    /// Returns the event that follows `ahead` events after the next, if the sorted list is that
+    /// long. An event of the heap may still come between.
     #[inline]
     #[must_use]
     pub fn upcoming(&self, ahead: usize) -> Option<Event> {
@@ -356,13 +370,13 @@ impl EventQueue {
             .map(|entry| Event::unpack(*entry as u64))
     }
 
-    /// How many events are to come.
+    /// Number of pending events.
     #[must_use]
     pub fn len(&self) -> usize {
         self.sorted.len() - self.at + self.wheel.len() + self.coarse.len() + self.heap.len()
     }
 
-    /// Whether nothing is to come.
+    /// Returns true if no event is pending.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let wheels = self.wheel.is_empty() && self.coarse.is_empty();
@@ -390,7 +404,7 @@ mod tests {
         }
     }
 
-    /// Of one moment: by the order that was asked for, whatever that of scheduling.
+    /// The key that an event is scheduled with decides, and not the time of scheduling.
     #[test]
     fn events_of_one_moment_have_an_order_of_their_own() {
         let mut queue = EventQueue::default();
@@ -413,7 +427,7 @@ mod tests {
     }
 
     proptest! {
-        /// Other times that keep the order keep the events.
+        /// A mapping of times that keeps their order keeps the order of events.
         #[test]
         fn rescheduled_events_come_in_order(times in prop::collection::vec(0_u64..1 << 20, 0..300), popped in 0_usize..300) {
             let mut queue = EventQueue::default();
@@ -435,8 +449,8 @@ mod tests {
             prop_assert!(queue.is_empty());
         }
 
-        /// Against a sorted list: by time, and within a time in the order of scheduling; for all
-        /// parts of the queue.
+        /// A sorted list is the oracle: by time, and within a time in the order of scheduling, for
+        /// all parts of the queue.
         #[test]
         fn events_come_in_order(
             steps in prop::collection::vec(

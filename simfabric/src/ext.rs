@@ -1,55 +1,56 @@
-//! What few packets carry: a side table, so that all others stay at 64 bytes.
+//! Packet extensions: a side table for data that few packets carry, so that packets stay at 64
+//! bytes.
 
 use arrayvec::ArrayVec;
 
 use crate::packet::Packet;
 use crate::time::Time;
 
-/// What the XCP router reads and writes in every data packet (XCP §3.1: the congestion header).
+/// XCP's congestion header (XCP §3.1), which routers read and write in every data packet.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct XcpHeader {
     /// The sender's congestion window, in bytes.
     pub cwnd_bytes: f64,
     /// The sender's estimate of the round-trip time, in seconds; 0: none yet.
     pub rtt_s: f64,
-    /// What the sender asks for, then the least that a router on the way granted, then what the
-    /// receiver returns: the change of the window, in bytes.
+    /// Change of the window, in bytes: first the sender's request, then the least that any router
+    /// granted, then the value that the receiver returns.
     pub feedback_bytes: f64,
 }
 
-/// What one hop reports about itself (fncc §3.2: bandwidth, time, bytes sent, queue).
+/// Telemetry of one hop (fncc §3.2: bandwidth, time, bytes sent, queue).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct IntHop {
     /// The link's rate, in bit/s.
     pub rate_bps: u64,
-    /// When the packet left the queue, in picoseconds.
+    /// Time at which the packet left the queue, in picoseconds.
     pub at_ps: u64,
     /// Bytes that the port had sent by then.
     pub tx_bytes: u64,
-    /// Bytes that stayed behind in its queue.
+    /// Bytes left in the port's queue.
     pub queue_bytes: u64,
 }
 
 /// A segment of a TCP connection that carries real bytes ([`crate::transport::tcp::stream`]).
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct StreamSegment {
-    /// The connection; a later one of the same two nodes has another number.
+    /// Number of the connection; the same two nodes have another number for a later connection.
     pub connection: u32,
-    /// The stream's first byte in it.
+    /// Position in the stream of the segment's first byte.
     pub seq: u64,
     /// The next byte that its sender expects.
     pub ack: u64,
-    /// Its time stamp (RFC 7323 §3.2, TSval).
+    /// The segment's time stamp (RFC 7323 §3.2, TSval).
     pub sent_at: Time,
-    /// The time stamp of the segment that arrived last at its sender (TSecr).
+    /// Echo of the time stamp of the segment that arrived last at the sender (TSecr).
     pub echo: Time,
-    /// What its sender holds out of order (RFC 2018 §3).
+    /// Ranges [first, end) that the sender holds out of order (RFC 2018 §3).
     pub blocks: ArrayVec<(u64, u64), 3>,
-    /// The bytes.
+    /// Payload; empty in a bare acknowledgement.
     pub bytes: Vec<u8>,
 }
 
-/// What a packet carries beyond its header.
+/// Data that a packet carries beyond its header.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Extension {
     /// Selective acknowledgements: ranges [first, end) of bytes received out of order
@@ -57,16 +58,16 @@ pub enum Extension {
     Sack(ArrayVec<(u64, u64), 3>),
     /// XCP's congestion header.
     Xcp(XcpHeader),
-    /// Bytes of a protocol that is not simulated but real, or of the scheme's own.
+    /// Bytes of a real protocol, or of the scheme's own.
     Bytes(Vec<u8>),
-    /// A segment of a stream of such bytes.
+    /// Segment of a TCP connection with real bytes.
     Segment(StreamSegment),
     /// In-band telemetry, one entry per hop that stamped it.
     Int(ArrayVec<IntHop, 6>),
 }
 
-/// The side table. Byte buffers go round: take one with [`buffer`](Self::buffer), give it back
-/// with [`recycle`](Self::recycle), and none is allocated in steady state.
+/// The side table. Byte buffers are reused: [`buffer`](Self::buffer) hands one out and
+/// [`recycle`](Self::recycle) takes it back, so that steady state allocates nothing.
 #[derive(Debug, Default)]
 pub struct Extensions {
     slots: Vec<Option<Extension>>,
@@ -75,7 +76,7 @@ pub struct Extensions {
 }
 
 impl Extensions {
-    /// Attaches an extension to a packet, instead of one that it may have.
+    /// Attaches an extension to a packet and drops the one that it has.
     ///
     /// # Panics
     /// If 2³² − 1 packets carry one.
@@ -93,22 +94,23 @@ impl Extensions {
             .expect("fewer than 2^32 - 1 extensions");
     }
 
-    /// The extension of a packet.
+    /// Returns the extension of a packet.
     #[must_use]
     pub fn get(&self, packet: &Packet) -> Option<&Extension> {
+        // `ext` is the index + 1, so a packet without extension (0) yields `None` here.
         self.slots
             .get((packet.ext as usize).checked_sub(1)?)?
             .as_ref()
     }
 
-    /// The extension of a packet, to be changed in place.
+    /// Returns the extension of a packet for changes in place.
     pub fn get_mut(&mut self, packet: &Packet) -> Option<&mut Extension> {
         self.slots
             .get_mut((packet.ext as usize).checked_sub(1)?)?
             .as_mut()
     }
 
-    /// Takes the extension off a packet.
+    /// Detaches the extension of a packet and returns it.
     pub fn take(&mut self, packet: &mut Packet) -> Option<Extension> {
         let index = std::mem::take(&mut packet.ext).checked_sub(1)?;
         let taken = self.slots.get_mut(index as usize)?.take();
@@ -130,19 +132,19 @@ impl Extensions {
         }
     }
 
-    /// An empty buffer for [`Extension::Bytes`].
+    /// Returns an empty buffer for [`Extension::Bytes`].
     #[must_use]
     pub fn buffer(&mut self) -> Vec<u8> {
         self.buffers.pop().unwrap_or_default()
     }
 
-    /// Gives a buffer back.
+    /// Takes a buffer back for later use.
     pub fn recycle(&mut self, mut buffer: Vec<u8>) {
         buffer.clear();
         self.buffers.push(buffer);
     }
 
-    /// How many packets carry an extension.
+    /// Number of packets that carry an extension.
     #[must_use]
     pub fn live(&self) -> usize {
         self.slots.len() - self.free.len()

@@ -1,4 +1,4 @@
-//! Flows: what was asked for, how far it got, and each flow's share of the conservation law.
+//! Flows: specification, progress, and each flow's share of the conservation law.
 
 use crate::cache::prefetch;
 use crate::time::Time;
@@ -9,43 +9,43 @@ use ratewright_topology::HostId;
 pub struct FlowId(pub u32);
 
 impl FlowId {
-    /// No flow: traffic between nodes.
+    /// Stands for traffic between nodes that belongs to no flow.
     pub const NONE: Self = Self(u32::MAX);
 
-    /// The number as an index.
+    /// Returns the number as an index.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// What a workload asks for: so many bytes from here to there, from this moment on.
+/// A flow as the workload specifies it: source, destination, bytes, and times.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct FlowSpec {
     /// The sender.
     pub src: HostId,
     /// The receiver.
     pub dst: HostId,
-    /// How many bytes; [`FlowSpec::UNBOUNDED`] for a flow that sends as long as it may.
+    /// Payload bytes; [`FlowSpec::UNBOUNDED`] for a flow that sends as long as it may.
     pub bytes: u64,
-    /// When the bytes are there to be sent.
+    /// Time at which the application has the bytes ready.
     pub start: Time,
-    /// When the application stops sending what it has not sent yet; [`Time::MAX`]: never.
+    /// Time from which unsent bytes are no longer sent; [`Time::MAX`]: never.
     pub stop: Time,
     /// Weight of the flow in schemes that know weights; 1 is normal.
     pub weight: f32,
-    /// What the workload calls this kind of flow. Where queues know priorities, it is the class of
-    /// its packets, unless the scheme puts them into a later one.
+    /// Class of the flow in the workload. Where queues know priorities, it is the class of its
+    /// packets, unless the scheme puts them into a later one.
     pub class: u16,
-    /// What switches choose among equal paths by. The run fills it from its seed if it is 0.
+    /// Hash by which switches choose among equal paths. The run draws it from its seed if it is 0.
     pub path_hash: u32,
 }
 
 impl FlowSpec {
-    /// As many bytes as get through.
+    /// Bytes of a flow without end.
     pub const UNBOUNDED: u64 = u64::MAX;
 
-    /// A flow of weight 1 and class 0 that never stops.
+    /// Makes a flow of weight 1 and class 0 that never stops.
     #[must_use]
     pub const fn new(src: HostId, dst: HostId, bytes: u64, start: Time) -> Self {
         Self {
@@ -95,14 +95,14 @@ impl std::iter::Sum for PacketCount {
     }
 }
 
-/// How far a flow got.
+/// Progress of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlowProgress {
-    /// When the receiver had every byte; [`Time::MAX`]: not yet.
+    /// Time at which the receiver had every byte; [`Time::MAX`]: not yet.
     pub finished: Time,
     /// Bytes that the receiver has in order.
     pub delivered_bytes: u64,
-    /// Packets with payload that had been sent before.
+    /// Retransmitted packets with payload.
     pub retransmits: u64,
     /// Packets of either direction that hosts sent.
     pub sent: PacketCount,
@@ -136,6 +136,7 @@ pub struct FlowStore {
 
 impl FlowStore {
     pub(crate) fn push(&mut self, spec: FlowSpec) -> FlowId {
+        // `u32::MAX` is `FlowId::NONE`.
         let id = u32::try_from(self.specs.len())
             .ok()
             .filter(|i| *i != u32::MAX);
@@ -144,19 +145,19 @@ impl FlowStore {
         FlowId(id.expect("fewer than 2^32 - 1 flows"))
     }
 
-    /// How many flows have begun.
+    /// Number of flows that have begun.
     #[must_use]
     pub fn len(&self) -> usize {
         self.specs.len()
     }
 
-    /// Whether no flow has begun.
+    /// Returns true if no flow has begun.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.specs.is_empty()
     }
 
-    /// What was asked for.
+    /// Returns a flow's specification.
     ///
     /// # Panics
     /// If the flow has not begun, or is [`FlowId::NONE`].
@@ -165,7 +166,7 @@ impl FlowStore {
         &self.specs[flow.index()]
     }
 
-    /// How far it got; for [`FlowId::NONE`], what belongs to no flow.
+    /// Returns a flow's progress; for [`FlowId::NONE`], that of traffic without a flow.
     ///
     /// # Panics
     /// If the flow has not begun.
@@ -187,13 +188,13 @@ impl FlowStore {
         }
     }
 
-    /// What the workload calls a flow; 0 where there is none.
+    /// Returns a flow's class; 0 for [`FlowId::NONE`].
     #[inline]
     pub(crate) fn class(&self, flow: FlowId) -> u16 {
         self.specs.get(flow.index()).map_or(0, |spec| spec.class)
     }
 
-    /// Fetches a flow's counters into the cache.
+    /// Prefetches a flow's counters.
     #[inline]
     pub(crate) fn prefetch(&self, flow: FlowId) {
         if let Some(progress) = self.progress.get(flow.index()) {

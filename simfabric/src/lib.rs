@@ -47,5 +47,5 @@ pub use run::{Config, Sim};
 pub use time::{Span, Time};
 pub use transport::{Context, Transport};
 
-/// The generator of everything random in a run.
+/// Random number generator of a run.
 pub type SimRng = rand_pcg::Pcg64Mcg;

@@ -1,15 +1,15 @@
-//! Packets: 64 bytes each, in a slab, chained through the slab by whatever holds them.
+//! Packets: 64 bytes each, in a slab, chained through the slab by queues and wires.
 //!
-//! A packet is in one place at a time: in a queue, on a wire, or in a transport's hands. Queues
-//! and wires chain packets through `next`, so that a queued packet costs its 64 bytes and
-//! nothing else, and moving it from one to the other allocates nothing.
+//! A packet is in one place at a time: in a queue, on a wire, or in a transport's hands. Queues and
+//! wires chain packets through `next`. A queued packet therefore costs its 64 bytes and nothing
+//! else, and moving it from one to the other allocates nothing.
 
 use crate::cache::prefetch_at;
 use crate::flow::FlowId;
 use crate::time::Time;
 use ratewright_topology::HostId;
 
-/// What a packet is for.
+/// Purpose of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum PacketKind {
@@ -20,11 +20,11 @@ pub enum PacketKind {
     Ack,
     /// Opens a connection.
     Syn,
-    /// Asks whether the receiver is there (pFabric §4.3's probe mode).
+    /// Asks for a sign of the receiver (pFabric §4.3's probe mode).
     Probe,
     /// Control traffic: sessions with the allocator, requests, grants, credits.
     Control,
-    /// The slot is free.
+    /// Mark of a free slot in the slab.
     Free,
 }
 
@@ -33,7 +33,7 @@ pub enum PacketKind {
 pub struct Flags(pub u8);
 
 impl Flags {
-    /// No bit.
+    /// Empty set of bits.
     pub const NONE: Self = Self(0);
     /// The transport understands congestion marks (RFC 3168 §5).
     pub const ECT: Self = Self(1);
@@ -48,7 +48,7 @@ impl Flags {
     /// The payload was sent before.
     pub const RETRANSMIT: Self = Self(32);
 
-    /// Whether all bits of `other` are set.
+    /// Returns true if all bits of `other` are set.
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
@@ -64,28 +64,28 @@ impl Flags {
         self.0 &= !other.0;
     }
 
-    /// The bits of both.
+    /// Returns the union of both sets.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 }
 
-/// A packet's place in the [`PacketSlab`].
+/// Index of a packet in the [`PacketSlab`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PacketId(pub u32);
 
 impl PacketId {
-    /// No packet: the end of a chain.
+    /// End of a chain.
     pub const NONE: Self = Self(u32::MAX);
 
-    /// The place as an index.
+    /// Returns the place as an index.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 
-    /// Whether there is a packet.
+    /// Returns true unless this is [`PacketId::NONE`].
     #[must_use]
     pub const fn is_some(self) -> bool {
         self.0 != u32::MAX
@@ -100,37 +100,36 @@ impl PacketId {
 pub struct Packet {
     /// First byte of the payload within the flow.
     pub seq: u64,
-    /// The next byte expected, or the scheme's own. In data packets of pFabric: the bytes that
-    /// remain, which are the packet's priority (pFabric §4.1).
+    /// Next byte expected, or the scheme's own. In pFabric's data packets: the remaining bytes,
+    /// which are the packet's priority (pFabric §4.1).
     pub ack: u64,
-    /// The sender's clock; acknowledgements echo it.
+    /// Sending time by the sender's clock; acknowledgements echo it.
     pub stamp: Time,
-    /// In a queue: when the packet entered it. On a wire: when the packet behind it arrives.
+    /// Time of entry into the queue; on a wire, arrival time of the packet behind.
     pub(crate) at: Time,
     /// The flow; [`FlowId::NONE`] for traffic between nodes that belongs to no flow.
     pub flow: FlowId,
-    /// Where it comes from.
+    /// Source host.
     pub src: HostId,
-    /// Where it goes.
+    /// Destination host.
     pub dst: HostId,
-    /// What switches choose among equal paths by; see
+    /// Hash by which switches choose among equal paths; see
     /// [`Context::path_hash`](crate::Context::path_hash).
     pub path_hash: u32,
     /// Index + 1 into the [side table](crate::ext); 0: the packet carries no extension.
     pub ext: u32,
     /// The next packet of the queue or wire.
     pub(crate) next: PacketId,
-    /// Bytes of the flow that it carries.
+    /// Payload bytes.
     pub payload_bytes: u16,
-    /// Bytes that it takes up on a link, with everything around the payload; see
-    /// [`Framing`](crate::Framing).
+    /// Bytes on a link, payload and everything around it; see [`Framing`](crate::Framing).
     pub wire_bytes: u16,
-    /// What it is for.
+    /// Purpose of the packet.
     pub kind: PacketKind,
-    /// ECN and others.
+    /// ECN bits and others.
     pub flags: Flags,
-    /// Class in a [strict-priority queue](crate::net::queue::strict_priority); 0 goes first. That
-    /// of the flow, or a later one where the scheme says so.
+    /// Class in a [strict-priority queue](crate::net::queue::strict_priority); 0 goes first. It is
+    /// the flow's class, or a later one where the scheme says so.
     pub priority: u8,
     /// Links crossed so far.
     pub hops: u8,
@@ -162,20 +161,20 @@ impl Default for Packet {
 }
 
 impl Packet {
-    /// Whether queues may mark the packet instead of dropping it.
+    /// Returns true if queues may mark the packet instead of dropping it.
     #[must_use]
     pub const fn is_ect(&self) -> bool {
         self.flags.contains(Flags::ECT)
     }
 
-    /// The byte after the payload.
+    /// Returns the byte after the payload.
     #[must_use]
     pub const fn end(&self) -> u64 {
         self.seq + self.payload_bytes as u64
     }
 }
 
-/// All packets of a run. Freed places are used again, last freed first, while they are in cache.
+/// All packets of a run. Freed slots are used again, last freed first, while they are in cache.
 #[derive(Debug)]
 pub struct PacketSlab {
     slots: Vec<Packet>,
@@ -216,11 +215,12 @@ impl PacketSlab {
         }
     }
 
-    /// Takes a packet out.
+    /// Frees a packet's slot and returns the packet.
     pub fn remove(&mut self, id: PacketId) -> Packet {
         let slot = &mut self.slots[id.index()];
         debug_assert_ne!(slot.kind, PacketKind::Free, "{id:?} is freed twice");
         let packet = *slot;
+        // A free slot keeps its place in the list of free ones in `next`, as packets do in queues.
         slot.kind = PacketKind::Free;
         slot.next = self.free;
         self.free = id;
@@ -228,25 +228,27 @@ impl PacketSlab {
         packet
     }
 
-    /// Fetches a packet into the cache; the place need not hold one.
+    /// Prefetches a packet's slot, which may be free.
     #[inline]
     pub(crate) fn prefetch(&self, id: PacketId) {
+        // The address of `NONE` lies outside the slab. A wrapping offset is no access, and a
+        // prefetch of an unmapped address does not fault.
         prefetch_at(self.slots.as_ptr().wrapping_add(id.index()));
     }
 
-    /// How many packets are in the fabric.
+    /// Number of packets in the fabric.
     #[must_use]
     pub fn live(&self) -> u32 {
         self.live
     }
 
-    /// The most packets that were in the fabric at once.
+    /// Largest number of packets in the fabric at once.
     #[must_use]
     pub fn high_water(&self) -> usize {
         self.slots.len()
     }
 
-    /// All packets in the fabric, in order of place.
+    /// Iterates over the packets in the fabric, in order of slot.
     pub fn iter(&self) -> impl Iterator<Item = &Packet> {
         self.slots.iter().filter(|p| p.kind != PacketKind::Free)
     }

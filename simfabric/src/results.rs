@@ -1,4 +1,4 @@
-//! What a run leaves behind, and the proof that it lost nothing.
+//! Results of a run, with the check that no packet was lost from the books.
 
 use ratewright_topology::LinkId;
 
@@ -12,13 +12,13 @@ use crate::time::{Span, Time};
 /// A flow's result.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct FlowResult {
-    /// What was asked for.
+    /// Specification of the flow.
     pub spec: FlowSpec,
-    /// When the receiver had every byte.
+    /// Time at which the receiver had every byte; `None` if it never had.
     pub finished: Option<Time>,
     /// Bytes that the receiver has in order.
     pub delivered_bytes: u64,
-    /// Packets with payload that were sent again.
+    /// Retransmitted packets with payload.
     pub retransmits: u64,
     /// Packets of either direction that the fabric dropped.
     pub drops: u64,
@@ -38,7 +38,7 @@ impl FlowResult {
         }
     }
 
-    /// The flow completion time, from the start to the receiver's last byte.
+    /// Returns the flow completion time, from the start to the receiver's last byte.
     #[must_use]
     pub fn fct(&self) -> Option<Span> {
         self.finished.map(|at| at.since(self.spec.start))
@@ -48,9 +48,9 @@ impl FlowResult {
 /// A port's result.
 #[derive(Clone, Debug)]
 pub struct PortResult {
-    /// The topology's link; the allocator's links follow behind all of those.
+    /// The topology's link; numbers beyond the last are the allocator's links.
     pub link: LinkId,
-    /// Whether the port leads to a host (or to the allocator).
+    /// True if the port leads to a host or to the allocator.
     pub to_host: bool,
     /// The rate, in bit/s.
     pub rate_bps: u64,
@@ -65,13 +65,13 @@ pub struct PortResult {
 pub struct Series {
     every: Span,
     flows: u32,
-    /// The ports whose queues are sampled.
+    /// Ports whose queues are sampled.
     pub watched: Vec<LinkId>,
-    /// When each sample was taken.
+    /// Time of each sample.
     pub times: Vec<Time>,
-    /// Per sample and sampled flow that has begun: bytes delivered in order, since its start.
+    /// Bytes delivered in order since the flow's start, by sample and sampled flow that has begun.
     pub delivered_bytes: Vec<Vec<u64>>,
-    /// Per sample and watched port: packets that wait.
+    /// Packets that wait, by sample and watched port.
     pub queue_packets: Vec<Vec<u32>>,
 }
 
@@ -87,7 +87,7 @@ impl Series {
         }
     }
 
-    /// The interval.
+    /// Returns the interval between samples.
     #[must_use]
     pub fn every(&self) -> Span {
         self.every
@@ -109,13 +109,14 @@ impl Series {
             .push(self.watched.iter().map(queue).collect());
     }
 
-    /// Goodput of a sampled flow in each interval, in bit/s.
+    /// Returns the goodput of a sampled flow in each interval, in bit/s.
     #[must_use]
     pub fn goodput_bps(&self, flow: FlowId) -> Vec<f64> {
         let mut last = 0;
         self.delivered_bytes
             .iter()
             .map(|row| {
+                // A flow that began after the sample has no entry in its row.
                 let total = row.get(flow.index()).copied().unwrap_or(0);
                 let bytes = total - std::mem::replace(&mut last, total);
                 bytes as f64 * 8.0 / self.every.as_secs_f64()
@@ -124,43 +125,43 @@ impl Series {
     }
 }
 
-/// Where packets or bytes went missing, or came from nowhere. Every occurrence is a defect of the
-/// engine or of a queue discipline.
+/// Violation of the conservation of packets or bytes. Every occurrence is a defect of the engine or
+/// of a queue discipline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ConservationError {
-    /// At a queue: offered ≠ sent + dropped + waiting.
+    /// A queue's counts disagree: offered ≠ sent + dropped + waiting.
     #[error("queue of {link}: {offered:?} were offered; {accounted:?} were sent, dropped or wait")]
     Queue {
-        /// Whose.
+        /// The port's link.
         link: LinkId,
-        /// What came.
+        /// Packets offered to the queue.
         offered: PacketCount,
-        /// What is known of it.
+        /// Packets accounted for.
         accounted: PacketCount,
     },
-    /// On a wire: sent ≠ arrived + lost + on the wire.
+    /// A wire's counts disagree: sent ≠ arrived + lost + on the wire.
     #[error(
         "wire of {link}: {sent:?} were sent; {accounted:?} arrived, were lost or are on the wire"
     )]
     Wire {
-        /// Whose.
+        /// The port's link.
         link: LinkId,
-        /// What was sent.
+        /// Packets sent.
         sent: PacketCount,
-        /// What is known of it.
+        /// Packets accounted for.
         accounted: PacketCount,
     },
-    /// Of a flow: sent ≠ arrived + dropped + in the fabric.
+    /// A flow's counts disagree: sent ≠ arrived + dropped + in the fabric.
     #[error("{flow:?}: {sent:?} were sent; {accounted:?} arrived, were dropped or are under way")]
     Flow {
-        /// Which; [`FlowId::NONE`] for traffic of no flow.
+        /// The flow; [`FlowId::NONE`] for traffic of no flow.
         flow: FlowId,
-        /// What was sent.
+        /// Packets sent.
         sent: PacketCount,
-        /// What is known of it.
+        /// Packets accounted for.
         accounted: PacketCount,
     },
-    /// In the whole fabric: packets that are neither in a queue nor on a wire.
+    /// The slab holds packets that are neither in a queue nor on a wire.
     #[error("{live} packets are in the fabric, and {found} in its queues and on its wires")]
     Fabric {
         /// Packets in the slab.
@@ -168,14 +169,14 @@ pub enum ConservationError {
         /// Packets in queues and on wires.
         found: u64,
     },
-    /// More was delivered than was asked for.
+    /// A flow delivered more bytes than it has.
     #[error("{flow:?} asked for {bytes} bytes; {delivered} were delivered")]
     Delivered {
-        /// Which.
+        /// The flow.
         flow: FlowId,
-        /// What was asked for.
+        /// Bytes of the flow.
         bytes: u64,
-        /// What was delivered.
+        /// Bytes delivered.
         delivered: u64,
     },
 }
@@ -183,7 +184,7 @@ pub enum ConservationError {
 /// The results of a run.
 #[derive(Clone, Debug)]
 pub struct RunResults {
-    /// The simulated time.
+    /// Simulated time.
     pub now: Time,
     /// All flows that began, in order of arrival.
     pub flows: Vec<FlowResult>,
@@ -191,19 +192,19 @@ pub struct RunResults {
     pub ports: Vec<PortResult>,
     /// Samples, if the run took any.
     pub series: Option<Series>,
-    /// Packets that left a queue onto a link and arrived at its end.
+    /// Packet-hops: packets that left a queue onto a link and arrived at its end.
     pub packet_hops: u64,
     /// Events handled.
     pub events: u64,
-    /// Packets of no flow: sent, arrived, dropped.
+    /// Counts of packets without a flow: sent, arrived, dropped.
     pub control: FlowProgress,
-    /// Packets that a switch had no way for.
+    /// Packets that a switch had no route for.
     pub no_route: PacketCount,
-    /// The most packets that were in the fabric at once.
+    /// Largest number of packets in the fabric at once.
     pub packets_high_water: usize,
-    /// The scheme's own counters.
+    /// The scheme's own counters, by name.
     pub transport: Vec<(&'static str, f64)>,
-    /// Whether every packet and byte is accounted for.
+    /// Result of the check that every packet and byte is accounted for.
     pub conservation: Result<(), ConservationError>,
 }
 
@@ -241,7 +242,7 @@ impl RunResults {
         }
     }
 
-    /// Packets dropped in all queues and lost on all wires.
+    /// Returns the packets dropped in all queues, lost on all wires or without a route.
     #[must_use]
     pub fn drops(&self) -> u64 {
         self.no_route.packets
@@ -252,7 +253,7 @@ impl RunResults {
                 .sum::<u64>()
     }
 
-    /// Packets dropped for one reason.
+    /// Returns the packets dropped for one reason.
     #[must_use]
     pub fn drops_by(&self, reason: DropReason) -> u64 {
         let at_switches = if reason == DropReason::NoRoute {
@@ -269,9 +270,11 @@ impl RunResults {
     }
 }
 
-/// Sent = delivered + dropped + in flight; per queue, per wire, per flow, and in the whole
-/// fabric. What is in flight is counted packet by packet.
+/// Checks sent = delivered + dropped + in flight, for each queue, wire and flow and for the whole
+/// fabric. Packets in flight are counted one by one.
 fn conservation(core: &Core) -> Result<(), ConservationError> {
+    // Packets on wires are counted along their chains, so that a packet that was counted right and
+    // chained wrongly is found, too.
     let mut found = 0_u64;
     for (i, port) in core.fabric.ports.iter().enumerate() {
         let link = LinkId(i as u32);
@@ -308,6 +311,8 @@ fn conservation(core: &Core) -> Result<(), ConservationError> {
         return Err(ConservationError::Fabric { live, found });
     }
     let flows = &core.shared.flows;
+    // One entry more than there are flows: `FlowId::NONE` is the largest index, and `min` folds it
+    // into that entry.
     let mut under_way = vec![PacketCount::default(); flows.len() + 1];
     for packet in core.shared.packets.iter() {
         let at = packet.flow.index().min(flows.len());

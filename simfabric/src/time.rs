@@ -41,28 +41,30 @@ macro_rules! units {
             #[doc = concat!($doc, " given in seconds, rounded to the nearest picosecond; negative values and NaN give 0, too large ones the maximum.")]
             #[must_use]
             pub fn from_secs_f64(seconds: f64) -> Self {
+                // The cast saturates: negative values and NaN become 0 and large ones the maximum,
+                // as documented.
                 Self((seconds * PS_PER_S as f64).round() as u64)
             }
 
-            /// In picoseconds.
+            /// Returns picoseconds.
             #[must_use]
             pub const fn as_ps(self) -> u64 {
                 self.0
             }
 
-            /// In nanoseconds, rounded down.
+            /// Returns nanoseconds, rounded down.
             #[must_use]
             pub const fn as_ns(self) -> u64 {
                 self.0 / PS_PER_NS
             }
 
-            /// In microseconds.
+            /// Returns microseconds.
             #[must_use]
             pub fn as_us_f64(self) -> f64 {
                 self.0 as f64 / PS_PER_US as f64
             }
 
-            /// In seconds.
+            /// Returns seconds.
             #[must_use]
             pub fn as_secs_f64(self) -> f64 {
                 self.0 as f64 / PS_PER_S as f64
@@ -70,7 +72,7 @@ macro_rules! units {
         }
 
         impl fmt::Display for $name {
-            /// As microseconds with all six decimals, so that no two differ in secret.
+            /// Writes microseconds with all six decimals, so that different times never look equal.
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(f, "{}.{:06} us", self.0 / PS_PER_US, self.0 % PS_PER_US)
             }
@@ -95,7 +97,7 @@ impl Time {
     /// Later than every moment of a run: "never".
     pub const MAX: Self = Self(u64::MAX);
 
-    /// The time since `earlier`; zero if that lies ahead.
+    /// Returns the time since `earlier`; zero if that lies ahead.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Span {
         Span(self.0.saturating_sub(earlier.0))
@@ -103,18 +105,18 @@ impl Time {
 }
 
 impl Span {
-    /// No time at all.
+    /// Zero span.
     pub const ZERO: Self = Self(0);
     /// Longer than every run.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// The span times a factor, rounded to the nearest picosecond; saturates at both ends.
+    /// Multiplies by a factor and rounds to the nearest picosecond; saturates at both ends.
     #[must_use]
     pub fn mul_f64(self, factor: f64) -> Self {
         Self((self.0 as f64 * factor).round() as u64)
     }
 
-    /// The difference; zero if `other` is longer.
+    /// Subtracts `other`; zero if that is longer.
     #[must_use]
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))

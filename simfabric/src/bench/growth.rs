@@ -1,18 +1,17 @@
-//! How the time that a run takes grows with its packet-hops: the line through the runs of several
-//! sizes.
+//! Growth of a run's time with its packet-hops: a power law and a straight line, fitted to runs of
+//! several sizes.
 
 /// Sizes that are measured, in hosts. Those of 16, 128 and 1,024 hosts fill a fat tree.
 pub const HOSTS: [u32; 8] = [16, 32, 64, 128, 256, 512, 1_024, 2_048];
 
-/// What the runs of several sizes have in common.
+/// Fits through the runs of several sizes.
 #[derive(Clone, Copy, PartialEq, Debug, serde::Serialize)]
 pub struct Fit {
-    /// The exponent: time grows as so many powers of the packet-hops, by least squares of the
-    /// logarithms; 1 is linear.
+    /// Exponent of the power law, by least squares of the logarithms; 1 is linear growth.
     pub exponent: f64,
     /// The straight line's slope, by least squares, in nanoseconds per packet-hop.
     pub line_ns_per_hop: f64,
-    /// Where the straight line begins, in seconds.
+    /// Intercept of the straight line at 0 packet-hops, in seconds.
     pub line_begins_s: f64,
     /// The share of the times' variance that the straight line accounts for, R².
     pub line_r2: f64,
@@ -36,13 +35,14 @@ fn line(points: &[(f64, f64)]) -> (f64, f64) {
 }
 
 impl Fit {
-    /// Through runs of different sizes, as (packet-hops, seconds) above 0; `None` for fewer than
-    /// two.
+    /// Fits both curves to runs of different sizes, given as (packet-hops, seconds) above 0.
+    /// Returns `None` for fewer than two runs.
     #[must_use]
     pub fn of(runs: &[(f64, f64)]) -> Option<Self> {
         if runs.len() < 2 {
             return None;
         }
+        // A power law is a straight line of the logarithms; its slope is the exponent.
         let logarithms: Vec<_> = runs.iter().map(|r| (r.0.ln(), r.1.ln())).collect();
         let (begins, slope) = line(runs);
         let mean = runs.iter().map(|r| r.1).sum::<f64>() / runs.len() as f64;

@@ -1,5 +1,5 @@
-//! What memory of this machine gives a simulation: how long a cache line takes that is waited for,
-//! and one of many that were asked for in time. A packet-hop touches some fifteen lines.
+//! Memory latency of this machine: the time of a cache line that is waited for, and of one among
+//! many prefetched ones. A packet-hop touches some fifteen lines.
 
 use rand::seq::SliceRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
@@ -7,7 +7,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use crate::SimRng;
 use crate::cache::prefetch;
 
-/// Lines that are asked for ahead of the one that is touched.
+/// Distance, in lines, between the line that is prefetched and the one that is touched.
 const AHEAD: usize = 32;
 
 /// One cache line.
@@ -27,7 +27,8 @@ pub struct CacheLines {
 }
 
 impl CacheLines {
-    /// So many bytes' worth of lines, at least one, in an order that the seed determines.
+    /// Allocates `bytes` bytes of lines, at least one line. The seed determines the order of the
+    /// ring.
     #[must_use]
     pub fn new(bytes: usize, seed: u64) -> Self {
         let count = (bytes / size_of::<CacheLine>()).clamp(1, u32::MAX as usize);
@@ -35,6 +36,8 @@ impl CacheLines {
         let mut ring: Vec<u32> = (0..count as u32).collect();
         ring.shuffle(&mut rng);
         let mut lines = vec![CacheLine::default(); count];
+        // One cycle through all lines: a random successor function would close early, and its short
+        // cycle would fit into the cache.
         for (i, line) in ring.iter().enumerate() {
             lines[*line as usize].next = ring[(i + 1) % count];
         }
@@ -44,13 +47,14 @@ impl CacheLines {
         Self { lines, order }
     }
 
-    /// Goes so many steps along the ring: each line says which is next. Returns where it ended.
+    /// Follows the ring for `steps` steps and returns the line where it ended. Each line holds the
+    /// number of the next, so that no load can begin before the one before it is done.
     #[must_use]
     pub fn chase(&self, steps: usize) -> u32 {
         (0..steps).fold(0, |at, _| self.lines[at as usize].next)
     }
 
-    /// Changes so many lines at random places, each fetched some lines before.
+    /// Changes `steps` lines at random places, each prefetched [`AHEAD`] lines before.
     pub fn touch(&mut self, steps: usize) {
         let mut shift = 0_u32;
         let count = self.lines.len() as u32;
@@ -58,6 +62,7 @@ impl CacheLines {
             let here = step % self.order.len();
             if here == 0 {
                 // Other lines in each round.
+                // A prime step, so that rounds do not repeat the same lines.
                 shift = (shift + 7_919) % count;
             }
             let place = |index: usize| {
@@ -70,7 +75,7 @@ impl CacheLines {
         }
     }
 
-    /// How often lines were changed.
+    /// Number of changes to lines so far.
     #[must_use]
     pub fn touched(&self) -> u64 {
         self.lines.iter().map(|line| u64::from(line.touched)).sum()

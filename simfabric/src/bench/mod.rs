@@ -16,7 +16,7 @@ use crate::transport::tcp::{Tcp, TcpConfig};
 
 const GBIT: u64 = 1_000_000_000;
 
-/// A fat tree at 100 Gbit/s of at least so many hosts, as small as it can be; links of 1 µs.
+/// Builds the smallest fat tree at 100 Gbit/s with at least `hosts` hosts; links of 1 µs.
 ///
 /// # Errors
 /// If there is no such fat tree.
@@ -60,7 +60,7 @@ pub fn fabric(hosts: u32) -> Result<Topology, BuildError> {
     .build()
 }
 
-/// Every host sends to the host half of the network away, without end.
+/// Flows from every host to the host half of the network away, without end.
 pub fn permutation(hosts: u32) -> impl Iterator<Item = FlowSpec> {
     (0..hosts).map(move |src| {
         let dst = (src + hosts / 2) % hosts;
@@ -68,6 +68,7 @@ pub fn permutation(hosts: u32) -> impl Iterator<Item = FlowSpec> {
             HostId(src),
             HostId(dst),
             FlowSpec::UNBOUNDED,
+            // A nanosecond apart, so that hosts do not send in lockstep.
             Time::from_ns(u64::from(src)),
         )
     })

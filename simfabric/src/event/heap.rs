@@ -1,9 +1,9 @@
-//! A heap of four children per node over 16-byte entries: the four children are one cache line.
+//! A heap with four children per node over 16-byte entries: four children fill one cache line.
 
-/// Time in the upper half; sequence, index and kind in the lower.
+/// A packed event: time in the upper half; order, kind and index in the lower.
 pub(super) type PackedEvent = u128;
 
-/// Entries, the least first.
+/// Entries with the least on top.
 #[derive(Debug, Default)]
 pub(super) struct Heap(Vec<PackedEvent>);
 
@@ -37,6 +37,8 @@ impl Heap {
             None => last,
             Some(first) => {
                 let top = std::mem::replace(first, last);
+                // The last entry takes the root's place and sinks; most often it belongs near the
+                // bottom.
                 self.sift_down(last);
                 top
             }

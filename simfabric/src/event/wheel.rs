@@ -1,25 +1,25 @@
-//! A wheel of buckets: what happens within the same 2^shift picoseconds is in one bucket, unsorted.
+//! A timing wheel: entries of the same 2^shift picoseconds share a bucket, unsorted.
 
 use super::heap::PackedEvent;
 
-/// Buckets of the wheel: a word of 64 bits says which of 64 words of 64 bits are not 0, which say
-/// which buckets are not empty.
+/// Buckets of the wheel. A word of 64 bits marks the non-zero words among 64 words, which mark the
+/// occupied buckets.
 pub(super) const BUCKETS: u64 = 64 * 64;
 
-/// No buffer.
+/// Index that stands for no buffer.
 const NONE: u32 = u32::MAX;
 
-/// Entries of a buffer, which with its length is two cache lines.
+/// Entries of a buffer. Seven entries, length and link fill two cache lines.
 const BUFFER_ENTRIES: usize = 7;
 
-/// Entries of a bucket, or some of them: those that are not used are the greatest there are, so
-/// that a few can be put in order without asking how many.
+/// A part of a bucket's entries. Unused places hold the greatest value, so that a sorting network
+/// of fixed size puts them last.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 struct Buffer {
     entries: [PackedEvent; BUFFER_ENTRIES],
     len: u32,
-    /// The buffer with the bucket's other entries.
+    /// The next buffer of the same bucket.
     next: u32,
 }
 
@@ -31,7 +31,8 @@ impl Buffer {
     };
 }
 
-/// Puts two entries in order. No branch depends on which is first, which nothing could predict.
+/// Applies a sorting network. Each exchange is branchless, because its outcome is random and a
+/// processor would often predict it wrongly.
 #[inline(always)]
 fn sort_network<const N: usize>(entries: &mut [PackedEvent; N], pairs: &[(usize, usize)]) {
     for &(i, j) in pairs {
@@ -42,18 +43,18 @@ fn sort_network<const N: usize>(entries: &mut [PackedEvent; N], pairs: &[(usize,
     }
 }
 
-/// Entries by bucket. Buffers of emptied buckets are used again, last emptied first, so that the
-/// wheel takes up cache for what is in it and not for where it has been.
+/// Entries by bucket. Emptied buffers are used again, last freed first, so that the wheel occupies
+/// cache for its entries and not for its history.
 #[derive(Debug)]
 pub(super) struct Wheel {
-    /// The buffer of each bucket.
+    /// First buffer of each bucket.
     heads: Box<[u32; BUCKETS as usize]>,
-    /// A bit for each bucket that has one.
+    /// One bit per bucket: 1 if it holds entries.
     occupied: Box<[u64; 64]>,
-    /// A bit for each word of `occupied` that is not 0.
+    /// One bit per word of `occupied`: 1 if the word is not 0.
     words: u64,
     buffers: Vec<Buffer>,
-    /// The first buffer that is not used, and those after it in turn.
+    /// Head of the list of free buffers.
     free_head: u32,
 }
 
@@ -78,10 +79,11 @@ impl Wheel {
         self.words == 0
     }
 
-    /// Puts an entry into a bucket, which is named by its number since time 0.
+    /// Puts an entry into a bucket, given by its number since time 0.
     #[inline(always)]
     pub(super) fn push(&mut self, bucket: u64, entry: PackedEvent) {
         let slot = (bucket % BUCKETS) as usize;
+        // `NONE` is out of range, so an empty bucket takes the slow path without a test of its own.
         if let Some(buffer) = self.buffers.get_mut(self.heads[slot] as usize)
             && let Some(place) = buffer.entries.get_mut(buffer.len as usize)
         {
@@ -92,7 +94,7 @@ impl Wheel {
         }
     }
 
-    /// Gives a bucket a buffer, or another one, for an entry.
+    /// Chains a further buffer with one entry to a bucket.
     #[inline(never)]
     fn add_buffer(&mut self, slot: usize, entry: PackedEvent) {
         let (first, next) = (self.free_head, self.heads[slot]);
@@ -114,7 +116,7 @@ impl Wheel {
         self.words |= 1 << (slot / 64);
     }
 
-    /// The first bucket from this one on, all the way round, that holds anything.
+    /// Returns the first occupied bucket from `from` on, all the way round.
     #[inline]
     pub(super) fn next(&self, from: u64) -> Option<u64> {
         let start = (from % BUCKETS) as usize;
@@ -136,7 +138,7 @@ impl Wheel {
         Some(from + (ahead * 64 + first - bit) as u64)
     }
 
-    /// Gives up a bucket for its first buffer.
+    /// Detaches a bucket's buffers and returns the first.
     #[inline]
     fn detach(&mut self, bucket: u64) -> u32 {
         let slot = (bucket % BUCKETS) as usize;
@@ -148,7 +150,7 @@ impl Wheel {
         std::mem::replace(&mut self.heads[slot], NONE)
     }
 
-    /// Moves a bucket's entries to the end of a list, in any order.
+    /// Appends a bucket's entries to a list, in any order.
     pub(super) fn drain(&mut self, bucket: u64, into: &mut Vec<PackedEvent>) {
         let first = self.detach(bucket);
         self.drain_from(first, into);
@@ -163,7 +165,7 @@ impl Wheel {
         }
     }
 
-    /// Moves a bucket's entries to the end of a list, in order.
+    /// Appends a bucket's entries to a list, sorted.
     pub(super) fn drain_sorted(&mut self, bucket: u64, into: &mut Vec<PackedEvent>) {
         let first = self.detach(bucket);
         let sorted = into.len();
@@ -185,6 +187,7 @@ impl Wheel {
                 sort_network(&mut more, &[(4, 5), (1, 2), (3, 4), (5, 6)]);
                 into.extend_from_slice(&more);
             }
+            // Unused places sorted last; they are cut off.
             into.truncate(sorted + *len as usize);
             self.free(first);
             return;
@@ -193,7 +196,7 @@ impl Wheel {
         into[sorted..].sort_unstable();
     }
 
-    /// Empties a buffer, for another bucket.
+    /// Returns a buffer to the free list.
     #[inline]
     fn free(&mut self, index: u32) {
         self.buffers[index as usize] = Buffer {
@@ -210,7 +213,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// However many a bucket holds.
+        /// Holds for any number of entries in a bucket.
         #[test]
         fn a_buckets_entries_come_in_order(entries in prop::collection::vec(0_u128..40, 1..30)) {
             let mut wheel = Wheel::default();

@@ -1,4 +1,4 @@
-//! The state of a run without its transport, and what both sides do to it.
+//! State of a run without its transport, and the operations of event loop and transport on it.
 
 use ratewright_topology::{HostId, LinkId, Topology};
 
@@ -21,44 +21,43 @@ use crate::time::Time;
 pub enum Change {
     /// A link fails or is repaired.
     Link {
-        /// Which.
+        /// The link.
         link: LinkId,
-        /// Whether it works from now on.
+        /// True if it works from now on.
         up: bool,
     },
     /// A switch fails or is repaired, and with it all its links.
     Switch {
-        /// Which.
+        /// The link.
         switch: ratewright_topology::SwitchId,
-        /// Whether it works from now on.
+        /// True if it works from now on.
         up: bool,
     },
     /// A link gets another rate.
     Rate {
-        /// Which.
+        /// The link.
         link: LinkId,
-        /// From now on, in bit/s.
+        /// Rate from now on, in bit/s.
         rate_bps: u64,
     },
-    /// A port is held back, or let go on (priority flow control).
+    /// A port is paused or resumed (priority flow control).
     Pause {
-        /// Which.
+        /// The link.
         link: LinkId,
-        /// Whether nothing leaves from now on.
+        /// True if nothing leaves from now on.
         paused: bool,
     },
 }
 
-/// Everything but the transport.
+/// The simulated fabric and its scheduler: all of a run but the transport.
 #[derive(Debug)]
 pub(crate) struct Core {
-    /// The time of what happens now. Regions that take turns go back when another one comes to its
-    /// turn.
+    /// Time of the present event. Where regions take turns, it goes back when the region changes.
     pub(crate) now: Time,
-    /// The latest time at which anything happened.
+    /// Latest time of any event so far.
     pub(crate) latest: Time,
     pub(crate) scheduler: Scheduler,
-    /// The regions that take turns, if any do.
+    /// Regions that take turns, if any do.
     pub(crate) regions: Option<Regions>,
     pub(crate) shared: SharedState,
     pub(crate) fabric: Fabric,
@@ -69,16 +68,17 @@ pub(crate) struct Core {
     pub(crate) symmetric: bool,
     pub(crate) packet_hops: u64,
     pub(crate) completed: u64,
-    /// Packets that a switch had no way for.
+    /// Packets that a switch had no route for.
     pub(crate) no_route: crate::flow::PacketCount,
     pub(crate) series: Option<Series>,
-    /// For fetching ahead.
+    /// State of prefetching.
     pub(crate) prefetcher: Prefetcher,
 }
 
 impl Core {
-    /// The first port of a host, or of the allocator.
+    /// Returns the first port of a host or of the allocator.
     pub(crate) fn nic(&self, host: HostId) -> &Port {
+        // The allocator's ports all have one rate, so any of them answers for the node.
         let key = RouteKey {
             src: host,
             dst: HostId(0),
@@ -95,6 +95,8 @@ impl Core {
     #[inline]
     pub(crate) fn send(&mut self, host: HostId, mut packet: Packet) {
         let class = self.shared.flows.class(packet.flow).min(u16::from(u8::MAX)) as u8;
+        // The flow's class is a floor: a scheme may put its packets into a later class but not
+        // promote them.
         packet.priority = packet.priority.max(class);
         self.shared
             .flows
@@ -111,7 +113,7 @@ impl Core {
         self.forward(port, id);
     }
 
-    /// Puts a packet into a port, or drops it if there is none.
+    /// Offers a packet to a port, or drops it if there is none.
     #[inline(always)]
     fn forward(&mut self, port: Option<u32>, id: PacketId) {
         let Some(index) = port else {
@@ -119,19 +121,20 @@ impl Core {
         };
         let port = &mut self.fabric.ports[index as usize];
         port.accept(self.now, id, &mut self.shared, &mut self.fabric.pools);
+        // A pending event stays right whatever joins the queue behind it.
         if port.needs_scheduling() {
             self.schedule(index);
         }
     }
 
-    /// Drops a packet that has no way to go.
+    /// Drops a packet that has no route.
     #[cold]
     fn drop_unroutable(&mut self, id: PacketId) {
         let packet = self.shared.discard(id);
         self.no_route.add(packet.wire_bytes);
     }
 
-    /// Schedules the port's next event if it is not pending.
+    /// Schedules the port's next event unless one is pending.
     #[inline(never)]
     fn schedule(&mut self, index: u32) {
         let port = &mut self.fabric.ports[index as usize];
@@ -145,19 +148,22 @@ impl Core {
             && !*port.departure_scheduled()
             && let Some(at) = port.next_departure()
         {
+            // The departure belongs to the queue's end, which is in the present region; `region()`
+            // is that of the wire's far end.
             *port.departure_scheduled() = true;
             self.scheduler.push_here(at, Event::Departure(index));
         }
     }
 
-    /// A port's event: sends the packet that reached the far end on its way, or hands it over if
-    /// that is a host.
+    /// Handles a port's event. A packet that reached a switch is forwarded; one that reached a host
+    /// is returned.
     #[inline]
     pub(crate) fn port_event(&mut self, index: u32) -> Option<(HostId, PacketId)> {
         let port = &mut self.fabric.ports[index as usize];
         let arrived = port.arrive(self.now, &self.shared.packets);
         let far = port.far();
         match port.next_arrival() {
+            // The flag stays set: the event of the next arrival replaces this one.
             Some(at) if !port.is_eager() => {
                 self.scheduler.push(at, port.region(), Event::Port(index));
             }
@@ -193,11 +199,12 @@ impl Core {
         packet
     }
 
-    /// A port's event has happened, and its wire is empty or its departures concern others: lets
-    /// depart what departs until now.
+    /// Lets the port's due packets depart, after an event that left its wire empty or its
+    /// departures of concern to other ports.
     #[inline(never)]
     fn refill_wire(&mut self, index: u32) {
         let port = &mut self.fabric.ports[index as usize];
+        // Cleared before `schedule`, which otherwise would not schedule the next event.
         *port.scheduled() = false;
         // The queue of a port that comes from another region may know of less than has happened here, and
         // what reaches this end in the present window was sent before it.
@@ -210,7 +217,7 @@ impl Core {
         self.schedule(index);
     }
 
-    /// An eager port's departure.
+    /// Handles the departure of an eager port.
     pub(crate) fn departure_event(&mut self, index: u32) {
         let port = &mut self.fabric.ports[index as usize];
         *port.departure_scheduled() = false;
@@ -242,6 +249,7 @@ impl Core {
     pub(crate) fn timer_event(&mut self, index: u32) -> Option<u64> {
         match self.timers.fire(index, self.now) {
             TimerOutcome::Token(token) => Some(token),
+            // A postponed timer keeps its one event and moves it when it comes.
             TimerOutcome::Later(at) => {
                 self.scheduler.push_here(at, Event::Timer(index));
                 None
@@ -257,6 +265,7 @@ impl Core {
 
     pub(crate) fn complete(&mut self, flow: FlowId) {
         let progress = self.shared.flows.progress_mut(flow);
+        // Schemes may call this for every late duplicate; the first call counts.
         if progress.finished == Time::MAX {
             progress.finished = self.now;
             self.completed += 1;
@@ -280,7 +289,7 @@ impl Core {
         bytes
     }
 
-    /// Makes a change of the network.
+    /// Applies a change of the network.
     pub(crate) fn change(&mut self, change: Change) {
         let (shared, pools) = (&mut self.shared, &mut self.fabric.pools);
         match change {
@@ -303,18 +312,20 @@ impl Core {
             }
         }
         if let Change::Link { .. } | Change::Switch { .. } = change {
+            // Any link may have become unusable: that of a failed switch fails with it.
             for link in self.topology.links() {
                 let port = &mut self.fabric.ports[link.id.index()];
                 port.advance(self.now, shared, pools);
                 port.set_up(self.now, self.topology.is_usable(link.id), shared, pools);
             }
         }
+        // A resumed port may have packets waiting and no event.
         for index in 0..self.fabric.ports.len() as u32 {
             self.schedule(index);
         }
     }
 
-    /// Brings all ports to the present, so that their counters are those of now.
+    /// Advances all ports to the present, so that their counters are those of now.
     pub(crate) fn settle(&mut self) {
         for index in 0..self.fabric.ports.len() as u32 {
             let port = &mut self.fabric.ports[index as usize];

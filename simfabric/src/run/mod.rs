@@ -27,65 +27,65 @@ use crate::time::{Span, Time};
 use crate::transport::{Context, Transport};
 use crate::workload::Arrivals;
 
-/// What a run needs beside topology, workload and transport.
+/// Settings of a run beside topology, workload and transport.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Config {
-    /// Seed of everything random.
+    /// Seed of all random numbers.
     pub seed: u64,
     /// Queues, delays, framing, the allocator's links.
     pub fabric: FabricConfig,
     /// Changes of the network, in any order.
     pub changes: Vec<(Time, Change)>,
-    /// Samples the goodput of every flow (and the queues of `watched`) at this interval.
+    /// Interval at which the goodput of flows and the queues of `watched` are sampled.
     pub sample_every: Option<Span>,
-    /// How many flows, the first ones, are sampled.
+    /// Number of flows that are sampled, from the first on.
     pub sampled_flows: u32,
     /// Ports whose queue length is sampled.
     pub watched: Vec<LinkId>,
-    /// Until when queue means, maxima and histograms are not counted.
+    /// Time from which queue means, maxima and histograms are counted.
     pub warm_up: Time,
-    /// How the fabric goes through time.
+    /// Order of events.
     pub order: Order,
 }
 
-/// How a fabric goes through time, and what comes first of what happens in one picosecond.
+/// Order in which a fabric's events are simulated, and tie-breaking among those of one picosecond.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Order {
-    /// In windows where that is faster: a large fabric and hosts that act on each other
-    /// [by packets only](Transport::is_local). Otherwise all at once.
+    /// Windows where that is faster: in a large fabric whose hosts act on each other [by packets
+    /// only](Transport::is_local). Otherwise [`Time`](Self::Time).
     #[default]
     Auto,
-    /// All at once, one moment's events in the order in which they were scheduled.
+    /// The whole fabric in order of time; events of one moment in the order of scheduling.
     Time,
-    /// All at once, one moment's events by kind, port and flow.
+    /// The whole fabric in order of time; events of one moment by kind, port and flow.
     ByPlace,
-    /// In windows, part by part, wherever that is possible, with the results of
+    /// Region by region in windows, wherever that is possible. Results are those of
     /// [`ByPlace`](Self::ByPlace) but for [`RunResults::events`] and
     /// [`RunResults::packets_high_water`].
     Windows,
 }
 
-/// How far a run got.
+/// Progress of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
-    /// The simulated time.
+    /// Simulated time.
     pub now: Time,
     /// Flows that began.
     pub started: u64,
     /// Flows that completed.
     pub completed: u64,
-    /// Packets that left a queue onto a link and arrived at its end.
+    /// Packet-hops: packets that left a queue onto a link and arrived at its end.
     pub packet_hops: u64,
     /// Events handled.
     pub events: u64,
 }
 
-/// Why a run ended.
+/// Reason for the end of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EndReason {
-    /// Nothing is left to happen.
+    /// No event is left.
     Idle,
-    /// The time is over.
+    /// The end time is reached.
     TimeUp,
     /// The progress callback stopped it.
     Stopped,
@@ -95,19 +95,19 @@ pub enum EndReason {
 /// end of the window.
 const PROGRESS_EVERY: u64 = 1 << 16;
 
-/// Bytes of ports from which on regions take turns. Fewer ports and their packets are in the caches
-/// of a core anyway.
+/// Bytes of ports from which on regions take turns. Fewer ports and their packets fit into the
+/// caches of a core anyway.
 const WINDOWS_FROM_BYTES: usize = 1 << 19;
 
-/// A run.
+/// A simulation run.
 #[derive(Debug)]
 pub struct Sim<T, A> {
     core: Core,
     transport: T,
     arrivals: A,
-    /// The next flow.
+    /// Next flow of the workload, which has not begun.
     next_flow: Option<FlowSpec>,
-    /// When the last flow that was fetched begins.
+    /// Start of the flow that was drawn last, to check the order.
     last_start: Time,
     changes: Vec<Change>,
     events: u64,
@@ -116,7 +116,7 @@ pub struct Sim<T, A> {
 }
 
 impl<T: Transport, A: Arrivals> Sim<T, A> {
-    /// A run at its beginning.
+    /// Makes a run at time 0.
     ///
     /// # Errors
     /// If the configuration does not fit the topology.
@@ -142,6 +142,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
             Order::Time | Order::ByPlace => false,
             Order::Windows => true,
         };
+        // Regions are exact only for schemes without shared state between hosts.
         let regions = if large_enough && transport.is_local() {
             Regions::new(&topology, &config.fabric)
         } else {
@@ -203,7 +204,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         })
     }
 
-    /// Runs until a time, or until nothing is left to happen.
+    /// Runs until `end`, or until no event is left.
     ///
     /// # Errors
     /// If the workload's flows are out of order or lead nowhere.
@@ -211,7 +212,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         self.run_with(end, |_| ControlFlow::Continue(()))
     }
 
-    /// Runs until a time, and says every 65,536 events how far it got; the callback may stop the
+    /// Runs until `end` and reports its progress every 65,536 events. The callback may stop the
     /// run, which can be continued.
     ///
     /// # Errors
@@ -231,6 +232,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
                 core: &mut self.core,
             });
         }
+        // Queues are not reset, only their statistics: the warm-up fills them.
         if let Some(warm_up) = self.warm_up.filter(|w| *w <= end) {
             let ended = self.run_to(warm_up, &mut progress)?;
             if ended == EndReason::Stopped {
@@ -254,6 +256,8 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         loop {
             let global = self.core.scheduler.next_global();
             let until = global.map_or(after, |global| global.min(after));
+            // Windows are moved so that one ends exactly at the global event: then all regions have
+            // the same time.
             self.core.scheduler.align(until);
             if self.events_until(until, progress)? == EndReason::Stopped {
                 return Ok(EndReason::Stopped);
@@ -262,6 +266,8 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
                 // A flow that was fetched meanwhile is stopped before.
                 continue;
             }
+            // Global events see a fabric in which all earlier events have happened, in every
+            // region.
             self.core.scheduler.settle(until);
             if until == after {
                 break;
@@ -280,8 +286,8 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         Ok(EndReason::TimeUp)
     }
 
-    /// Handles the events before a time, which is a barrier's or the end; fewer if a barrier turns
-    /// up before it.
+    /// Handles the events before `until`, which is a global event's time or the end. Returns early
+    /// if a new global event comes before it.
     fn events_until(
         &mut self,
         until: Time,
@@ -293,6 +299,8 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         let mut limit = last;
         loop {
             let Some((at, event)) = self.core.scheduler.pop(limit) else {
+                // The run may stop here and its results be read, for which all regions must have
+                // the same time.
                 if let Some(now) = call_at_end_of_window.take() {
                     self.core.now = now;
                     self.core.scheduler.settle(now);
@@ -313,6 +321,8 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
                 self.core.prefetch_ahead(&self.transport);
             }
             if event == Event::Arrivals {
+                // A drawn flow may stop before `until`: that is a new global event, and the caller
+                // must align the windows to it.
                 self.arrivals(at)?;
                 if self.core.scheduler.next_global().is_some_and(|b| b < until) {
                     return Ok(EndReason::TimeUp);
@@ -383,6 +393,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
             GlobalEvent::Stop(flow) => {
                 let src = self.core.shared.flows.spec(FlowId(flow)).src;
                 let region = self.core.regions.as_ref().map(|r| r.of_host(src.0));
+                // Timers that the transport sets are events of the flow's source region.
                 if let Some(region) = region {
                     self.core.scheduler.set_region(region);
                 }
@@ -399,6 +410,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
 
     fn sample(&mut self) {
         if let Some(mut series) = self.core.series.take() {
+            // Ports are lazy: a queue is that of its port's last event until the port is advanced.
             self.core.settle();
             series.sample(&self.core);
             // The last event of all: sampling goes on while anything else does.
@@ -410,7 +422,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         }
     }
 
-    /// Takes the next flow from the workload, to be fetched when its time comes.
+    /// Draws the next flow from the workload and checks it.
     fn next_arrival(&mut self) -> Result<(), FabricError> {
         let Some(spec) = self.arrivals.next_flow() else {
             return Ok(());
@@ -426,6 +438,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
                 last: hosts.saturating_sub(1),
             });
         }
+        // The scheduler draws flows up to the present only; an earlier start would be in the past.
         if spec.start < self.last_start {
             return Err(FabricError::OutOfOrder { flow });
         }
@@ -434,12 +447,14 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         Ok(())
     }
 
-    /// Fetches the flows that begin now, or in the window that begins now, and schedules their
-    /// beginnings and ends.
+    /// Starts the flows that begin now, or within the window that begins now: schedules their
+    /// starts and stops.
     fn arrivals(&mut self, now: Time) -> Result<(), FabricError> {
         let until = self.core.scheduler.arrivals_until(now);
         while let Some(mut spec) = self.next_flow.take_if(|spec| spec.start < until) {
             if spec.path_hash == 0 {
+                // Drawn here, in the order of starts: in windows, the starts themselves happen in
+                // another order.
                 spec.path_hash = self.core.shared.rng.random();
             }
             let flow = self.core.shared.flows.push(spec);
@@ -464,7 +479,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         Ok(())
     }
 
-    /// How far the run got.
+    /// Returns the progress of the run.
     #[must_use]
     pub fn progress(&self) -> Progress {
         Progress {
@@ -476,19 +491,19 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
         }
     }
 
-    /// The transport, for its own results.
+    /// Returns the transport, for its own results.
     #[must_use]
     pub fn transport(&self) -> &T {
         &self.transport
     }
 
-    /// Regions that take turns, window by window; 1 where the whole fabric goes through time at
+    /// Returns the number of regions that take turns; 1 where the whole fabric is simulated at
     /// once.
     pub fn regions(&self) -> usize {
         self.core.regions.as_ref().map_or(1, Regions::len)
     }
 
-    /// What the run has left behind so far.
+    /// Returns the results so far.
     pub fn results(&mut self) -> RunResults {
         self.core.settle();
         RunResults::new(&self.core, self.events, self.transport.summary())

@@ -1,11 +1,9 @@
-//! Fetches into the cache what events that are about to happen will touch. It has no effect but on
-//! speed.
+//! Prefetching for events that are about to happen. It has no effect but on speed.
 //!
-//! What an event touches is known step by step: its port or timer by its number, the packets by
-//! what the port says, the port that the first of them goes on to by what that packet says, and the
-//! packets that this port's queue and wire end with when that port is there. Each step asks for
-//! memory that the step before it has brought. A step is some events before the event itself, so
-//! that memory has the time of these events to come.
+//! The memory of an event is found step by step. The event names its port or timer. The port names
+//! the packets on its wire, the first packet the port that it goes on to, and that port the last
+//! packets of its queue and wire. Each step reads memory that the step before it has fetched. Steps
+//! are some events apart, which is the time that memory takes.
 
 use crate::event::Event;
 use crate::net::port::FarEnd;
@@ -14,32 +12,32 @@ use crate::packet::{Packet, PacketId};
 use crate::run::core::Core;
 use crate::transport::Transport;
 
-/// Bytes of ports and packets from which on they are fetched ahead. Of fewer, enough stay in the
-/// caches of a core by themselves.
+/// Bytes of ports and packets from which on memory is prefetched. Fewer stay in a core's caches by
+/// themselves.
 const FROM_BYTES: usize = 1 << 21;
 
-/// Events of a window per port from which on everything is fetched region by region.
+/// Events per window and port from which on whole regions are prefetched.
 const PER_PORT: u64 = 4;
 
-/// Events before an event's own at which its port or timer is fetched.
+/// Lead, in events, of the prefetch of a port or timer.
 const FIRST: usize = 14;
-/// The same for a port's packets, and for what a timer names.
+/// Lead of a port's packets, and of the state that a timer names.
 const SECOND: usize = 10;
-/// The same for the entry of the routing table that says where a packet goes on.
+/// Lead of the routing table's entry for the first packet.
 const THIRD: usize = 8;
-/// The same for the port that it goes on to, or for what its transport touches at its host.
+/// Lead of the port that the packet goes on to, or of its transport's state at the host.
 const FOURTH: usize = 6;
-/// Events after that at which the last packets of that port are fetched.
+/// Delay, in events, from there to the prefetch of that port's last packets.
 const THEN: usize = 3;
 
-/// What the fourth step found out lately, latest first, for the fifth.
+/// State of prefetching: the last findings of the fourth step, latest first, which the fifth uses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Prefetcher {
-    /// Whether anything is fetched ahead, event by event.
+    /// True if memory is prefetched event by event.
     pub(crate) on: bool,
-    /// Whether it is fetched region by region instead.
+    /// True if memory is prefetched region by region instead.
     by_region: bool,
-    /// The region whose turn it is, and how many events there had been when the window began.
+    /// The present region, and the number of events when its window began.
     region: usize,
     began: u64,
     ports: [u32; THEN],
@@ -60,7 +58,7 @@ impl Default for Prefetcher {
 }
 
 impl Core {
-    /// Decides whether to fetch ahead.
+    /// Decides whether memory is prefetched, by the size of ports and packets.
     pub(crate) fn review_prefetching(&mut self) {
         let bytes = size_of_val(&*self.fabric.ports)
             + self.shared.packets.high_water() * size_of::<Packet>();
@@ -68,14 +66,16 @@ impl Core {
         self.scheduler.set_lookahead(self.prefetcher.on);
     }
 
-    /// A region comes to its turn, after so many events of the run. Where a window has enough
-    /// events to touch everything in it several times, all ports of the region after it are
-    /// fetched, and of its own, which were fetched the last time, the packets that wires and queues
-    /// begin and end with; those that follow are fetched when the ones before them are taken.
+    /// Handles the change of region, after `events` events of the run. If a window has enough
+    /// events to touch all of a region several times, the ports of the region after it are
+    /// prefetched. Of the present region, whose ports came with the last change, the first and last
+    /// packets of wires and queues are prefetched; each later packet is when the one before it is
+    /// taken.
     #[inline(never)]
     pub(crate) fn on_region_change(&mut self, events: u64) {
         let Some(regions) = &self.regions else { return };
         let region = self.scheduler.region() as usize;
+        // Regions of a window come in ascending order, so this is the first of a new window.
         if region <= self.prefetcher.region {
             let of_window = events - self.prefetcher.began;
             self.prefetcher.by_region = of_window >= PER_PORT * self.fabric.ports.len() as u64;
@@ -97,7 +97,7 @@ impl Core {
         }
     }
 
-    /// Does every step of the event that it is the turn of.
+    /// Does each step for the event that is at its distance.
     #[inline]
     pub(crate) fn prefetch_ahead<T: Transport>(&mut self, transport: &T) {
         match self.scheduler.upcoming(FIRST) {
@@ -117,6 +117,7 @@ impl Core {
             Some(Event::Timer(index)) => self.prefetch_for_timer(transport, index, 1),
             _ => {}
         }
+        // Before the shift: the last entry is the finding of `THEN` events ago.
         self.prefetch_last(transport);
         self.prefetcher.ports.copy_within(0..THEN - 1, 1);
         self.prefetcher.arrivals.copy_within(0..THEN - 1, 1);
@@ -129,7 +130,7 @@ impl Core {
         }
     }
 
-    /// The first packet of a port's wire, and the switch that it comes to.
+    /// Returns the first packet of a port's wire, and the node where it arrives.
     fn first_of(&self, port: u32) -> Option<(PacketId, FarEnd)> {
         let port = &self.fabric.ports[port as usize];
         let first = port.first_on_wire();
@@ -181,7 +182,7 @@ impl Core {
         }
     }
 
-    /// What a timer's event touches, if the timer fires then and is not postponed.
+    /// Prefetches the transport's state of a timer, if the timer fires then and is not postponed.
     fn prefetch_for_timer<T: Transport>(&mut self, transport: &T, timer: u32, step: u32) {
         if let Some(token) = self.timers.due(timer)
             && let Some(host) = transport.prefetch_timer(token, step)
@@ -190,7 +191,8 @@ impl Core {
         }
     }
 
-    /// The last packets of the port that a packet goes on to, and what its transport found out.
+    /// Prefetches the last packets of the port that a packet goes on to, and what the transport
+    /// names.
     #[inline]
     fn prefetch_last<T: Transport>(&self, transport: &T) {
         if let Some(port) = self

@@ -1,21 +1,20 @@
-//! What is to come, and in which order it is taken: through the whole fabric in the order of time,
-//! or in windows, [region](crate::net::regions) by region.
+//! The event scheduler: pending events, taken in order of time, or in windows,
+//! [region](crate::net::regions) by region.
 //!
-//! A window is as long as the regions' lookahead. In the event queue, an event's time is made of
-//! the number of its window, its region, and its time within the window, so that the queue itself
-//! goes through the regions of a window one after the other. What a region sends to another is for
-//! a later window.
+//! A window is as long as the regions' lookahead. An event's key in the queue consists of the
+//! number of its window, its region, and its time within the window. The queue itself therefore
+//! goes through the regions of a window one after the other. A packet to another region is for a
+//! later window.
 //!
-//! Events of one moment happen in the order in which they were scheduled as long as the whole
-//! fabric goes through time at once, as in other simulators. Regions have no such order in common.
-//! Where they take turns, events of one moment happen by kind; packets that arrive, in the order of
-//! their ports; timers in the order in which they were set, which is a matter of one host. Events
-//! of different places at one moment do not touch each other, so that results are those of the
-//! whole fabric with the same order.
+//! Where the whole fabric is simulated at once, events of one moment happen in the order of
+//! scheduling, as in other simulators. Regions have no such common order. Where they take turns,
+//! events of one moment happen by kind; arrivals of packets in the order of their ports; timers in
+//! the order in which their host set them. Events of different places at one moment do not affect
+//! each other, so that results equal those of the whole fabric with this order.
 //!
-//! *Barriers* concern the whole fabric: samples, changes of the network, flows that are stopped,
-//! and the end of a run. All regions have to have come to the same time then, so the windows are
-//! moved such that one of them ends there.
+//! *Global events* concern the whole fabric: samples, changes of the network, flows that stop, and
+//! the end of a run. All regions must have reached the same time then, so the windows are shifted
+//! until one ends there.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -23,8 +22,8 @@ use std::collections::BinaryHeap;
 use crate::event::{Event, EventQueue, FLOW_BITS, ORDER_BITS};
 use crate::time::{Span, Time};
 
-/// What concerns the whole fabric. Of one moment, what stands first here happens first, and all of
-/// it before everything else.
+/// A global event. Those of one moment happen in the order of the variants, before all other
+/// events.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum GlobalEvent {
     /// The network changes (index into the list of changes).
@@ -35,28 +34,27 @@ pub(crate) enum GlobalEvent {
     Sample,
 }
 
-/// No region: what happens now concerns all of them.
+/// Region of an event that concerns all regions.
 const ALL: u32 = u32::MAX;
 
-/// Bits of an order that timers are told apart by; three are for the kind.
+/// Bits that order timers; three more are for the kind.
 const TIMER_BITS: u32 = ORDER_BITS - 3;
 
-/// The present window, and how times are mapped.
+/// The present window, and the mapping of times to keys.
 #[derive(Clone, Copy, Debug)]
 struct Windows {
     /// Picoseconds of a window.
     length: u64,
-    /// Added to times, so that windows begin at multiples of their length; not 0, not more than
-    /// that.
+    /// Offset that aligns windows with multiples of their length; from 1 to that length.
     shift: u64,
-    /// Bits of a time within a window, and of a region.
+    /// Bits of a time within a window, and of a region's number.
     offset_bits: u32,
     region_bits: u32,
-    /// The present window, and when it began, shifted.
+    /// Number of the present window, and its shifted begin.
     number: u64,
     began: u64,
-    /// The latest time that can be told, shifted. Events beyond are scheduled for then: the length
-    /// of days, which no run reaches.
+    /// Latest shifted time that a key can hold. Later events are scheduled for then: after days,
+    /// which no run reaches.
     latest: u64,
 }
 
@@ -81,6 +79,8 @@ impl Windows {
     fn key(&self, at: Time, region: u32) -> Time {
         let at = at.0.saturating_add(self.shift).min(self.latest);
         let since = at.wrapping_sub(self.began);
+        // Nearly all events are for this window or the next one: two subtractions then take the
+        // place of two divisions.
         let (number, offset) = if since < self.length {
             (self.number, since)
         } else if since.wrapping_sub(self.length) < self.length {
@@ -91,7 +91,7 @@ impl Windows {
         Time((number << self.region_bits | u64::from(region)) << self.offset_bits | offset)
     }
 
-    /// A window's number, a region, and the time within the window.
+    /// Splits a key into window number, region, and time within the window.
     #[inline]
     fn parts(&self, key: Time) -> (u64, u32, u64) {
         let slot = key.0 >> self.offset_bits;
@@ -102,36 +102,37 @@ impl Windows {
         )
     }
 
-    /// When a window begins; the first ones do before time 0.
+    /// Returns the time at which a window begins; 0 for those that begin earlier.
     fn time_of(&self, number: u64) -> Time {
         Time((number * self.length).saturating_sub(self.shift))
     }
 }
 
-/// Events and barriers to come.
+/// Pending events and global events.
 #[derive(Debug)]
 pub(crate) struct Scheduler {
     queue: EventQueue,
     windows: Option<Windows>,
     global_events: BinaryHeap<Reverse<(Time, GlobalEvent)>>,
-    /// When flows are fetched from the workload next.
+    /// Time at which flows are drawn from the workload next.
     arrivals_at: Option<Time>,
-    /// The region of what happens now.
+    /// Region of the present event.
     region: u32,
-    /// Whether events of one moment happen by kind and place, and not in the order of scheduling.
+    /// True if events of one moment happen by kind and place, false if in the order of scheduling.
     by_place: bool,
-    /// Events, or timers by place, that were scheduled. The queue takes 36 and 33 bits of it; after
-    /// 69 and 8.6 · 10⁹ two of one picosecond may swap, the same way in every run.
+    /// Number of events scheduled, or of timers where order is by place. The queue uses 36 and 33
+    /// bits of it. After 69 and 8.6 · 10⁹ of them, two of one picosecond may swap, in the same way
+    /// in every run.
     scheduled: u64,
-    /// Until when everything has happened in all regions.
+    /// Time before which all events of all regions have happened.
     done: Time,
-    /// Whether another region, or the same one in another window, has come to its turn.
+    /// True if the region or the window has changed since the last query.
     region_changed: bool,
 }
 
 impl Scheduler {
-    /// Nothing to come, in so many regions; events of one moment by kind and place, or as
-    /// scheduled.
+    /// Makes a scheduler without events, for regions with their lookahead, or for the whole fabric.
+    /// With `by_place`, events of one moment are ordered by kind and place.
     pub(crate) fn new(regions: Option<(Span, usize)>, by_place: bool) -> Self {
         debug_assert!(
             by_place || regions.is_none(),
@@ -151,25 +152,25 @@ impl Scheduler {
         }
     }
 
-    /// Whether regions take turns.
+    /// Returns true if regions take turns.
     #[inline]
     pub(crate) fn uses_windows(&self) -> bool {
         self.windows.is_some()
     }
 
-    /// The region of what happens now.
+    /// Returns the region of the present event.
     #[inline]
     pub(crate) fn region(&self) -> u32 {
         self.region
     }
 
-    /// What happens now is in this region.
+    /// Sets the region of the present event.
     pub(crate) fn set_region(&mut self, region: u32) {
         self.region = region;
     }
 
-    /// Until when everything has happened everywhere: a region may rely on no more of what others
-    /// did.
+    /// Returns the time before which all events have happened in all regions. A region may rely on
+    /// nothing later that another one did.
     #[inline]
     pub(crate) fn settled_until(&self, now: Time) -> Time {
         match &self.windows {
@@ -178,8 +179,8 @@ impl Scheduler {
         }
     }
 
-    /// Where an event is among those of its moment. Flows begin first if that is a matter of
-    /// scheduling.
+    /// Returns the order of an event among those of its moment. Starts of flows come first where
+    /// scheduling decides.
     #[inline]
     fn order(&mut self, event: Event) -> u64 {
         if self.by_place {
@@ -201,13 +202,15 @@ impl Scheduler {
             Event::Start(_) => 3,
             Event::Timer(_) => {
                 self.scheduled += 1;
+                // Timers of one kind and moment have no place to go by; the order in which their
+                // host set them is the same with and without windows.
                 return 4 << TIMER_BITS | self.scheduled & ((1 << TIMER_BITS) - 1);
             }
         };
         kind << TIMER_BITS
     }
 
-    /// Schedules what happens in a region.
+    /// Schedules an event of a region.
     #[inline(always)]
     pub(crate) fn push(&mut self, at: Time, region: u32, event: Event) {
         if self.by_place {
@@ -231,7 +234,7 @@ impl Scheduler {
         self.queue.push(key, order, event);
     }
 
-    /// Schedules what happens in the present region.
+    /// Schedules an event of the present region.
     #[inline(never)]
     pub(crate) fn push_here(&mut self, at: Time, event: Event) {
         debug_assert!(
@@ -241,7 +244,8 @@ impl Scheduler {
         self.push(at, self.region, event);
     }
 
-    /// Has the flows from this time on fetched: before anything else of the window in which it is.
+    /// Schedules the drawing of flows that start at `at` or later, before all other events of the
+    /// window that holds it.
     pub(crate) fn fetch_arrivals_at(&mut self, at: Time) {
         self.arrivals_at = Some(at);
         let order = self.order(Event::Arrivals);
@@ -249,13 +253,15 @@ impl Scheduler {
             None => self.queue.push(at, order, Event::Arrivals),
             Some(windows) => {
                 let (number, _, _) = windows.parts(windows.key(at, 0));
+                // Key of region 0 at offset 0: flows of all regions start within this window, so
+                // they are drawn before any region's turn.
                 let first = number << (windows.region_bits + windows.offset_bits);
                 self.queue.push(Time(first), order, Event::Arrivals);
             }
         }
     }
 
-    /// Until when, itself excluded, flows are to be fetched now.
+    /// Returns the time before which starting flows are to be drawn now.
     pub(crate) fn arrivals_until(&mut self, now: Time) -> Time {
         self.arrivals_at = None;
         match &self.windows {
@@ -264,36 +270,37 @@ impl Scheduler {
         }
     }
 
-    /// Schedules what concerns the whole fabric.
+    /// Schedules a global event.
     pub(crate) fn push_global(&mut self, at: Time, event: GlobalEvent) {
         self.global_events.push(Reverse((at, event)));
     }
 
-    /// When the next barrier is.
+    /// Returns the time of the next global event.
     #[inline]
     pub(crate) fn next_global(&self) -> Option<Time> {
         self.global_events.peek().map(|b| b.0.0)
     }
 
-    /// All that was to happen before this time has.
+    /// Declares that all events before `at` have happened.
     pub(crate) fn settle(&mut self, at: Time) {
         self.done = self.done.max(at);
         self.region = ALL;
     }
 
-    /// Takes the next barrier of this time.
+    /// Takes the next global event of this time.
     pub(crate) fn pop_global(&mut self, at: Time) -> Option<GlobalEvent> {
         self.next_global().filter(|next| *next == at)?;
         self.global_events.pop().map(|b| b.0.1)
     }
 
-    /// Moves the windows so that one ends at this time.
+    /// Shifts the windows so that one ends at `at`.
     pub(crate) fn align(&mut self, at: Time) {
         let Some(old) = self.windows else { return };
         let shift = old.length - at.0 % old.length;
         if shift == old.shift {
             return;
         }
+        // All events before `done` have happened, so the window that holds it is the present one.
         let number = (self.done.0 + shift) / old.length;
         let new = Windows {
             shift,
@@ -308,6 +315,8 @@ impl Scheduler {
             if event == Event::Arrivals {
                 let at = arrivals_at.unwrap_or(Time::MAX);
                 let (number, _, _) = new.parts(new.key(at, 0));
+                // Drawing of flows has no time within the window; its key is rebuilt from the time
+                // that was asked for.
                 return Time(number << (new.region_bits + new.offset_bits));
             }
             let (number, region, offset) = old.parts(key);
@@ -315,16 +324,19 @@ impl Scheduler {
         });
     }
 
-    /// For [`pop`](Self::pop): the events before a time that a window ends at.
+    /// Returns the limit for [`pop`](Self::pop) that stops before `before`, where a window ends.
     pub(crate) fn limit(&self, before: Time) -> PopLimit {
         PopLimit(match &self.windows {
             None => before.0.saturating_sub(1),
+            // Keys saturate at `latest`, so that a limit computed from one would exclude events
+            // there.
             Some(windows) if before.0 >= windows.latest - windows.shift => u64::MAX,
             Some(windows) => windows.key(before, 0).0 - 1,
         })
     }
 
-    /// For [`pop`](Self::pop): the events of the present window.
+    /// Returns the end of the present window, and the limit for [`pop`](Self::pop) that stops
+    /// there.
     pub(crate) fn end_of_window(&self) -> Option<(Time, PopLimit)> {
         let windows = self.windows.as_ref()?;
         let next = windows.number + 1;
@@ -342,8 +354,8 @@ impl Scheduler {
         Some((self.time_of(key), event))
     }
 
-    /// The time that a key of the present window or a later one stands for. That window, and the
-    /// region, come to their turn.
+    /// Converts the key of the present window or a later one into a time, and makes its window and
+    /// region the present ones.
     #[inline(never)]
     fn time_of(&mut self, key: Time) -> Time {
         let Some(windows) = &mut self.windows else {
@@ -359,7 +371,7 @@ impl Scheduler {
         Time((windows.began + offset).saturating_sub(windows.shift))
     }
 
-    /// Whether a region has come to its turn since this was asked last.
+    /// Returns true if the region or window has changed since the last call.
     #[inline]
     pub(crate) fn region_changed(&mut self) -> bool {
         let region_changed = self.region_changed;
@@ -369,23 +381,24 @@ impl Scheduler {
         region_changed
     }
 
-    /// Whether [`upcoming`](Self::upcoming) is going to be asked for.
+    /// Switches [`upcoming`](Self::upcoming) on or off.
     pub(crate) fn set_lookahead(&mut self, on: bool) {
         self.queue.set_lookahead(on);
     }
 
-    /// What happens `ahead` events after the next, if that is known and nothing comes between.
+    /// Returns the event that follows `ahead` events after the next, if the queue has sorted that
+    /// far.
     #[inline]
     pub(crate) fn upcoming(&self, ahead: usize) -> Option<Event> {
         self.queue.upcoming(ahead)
     }
 
-    /// Whether nothing is to come.
+    /// Returns true if nothing is pending.
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty() && self.global_events.is_empty()
     }
 }
 
-/// Until where events are taken from the queue.
+/// Largest key of an event that [`Scheduler::pop`] takes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct PopLimit(u64);

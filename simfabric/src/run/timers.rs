@@ -1,9 +1,9 @@
-//! Timers of transports: cancelled and postponed without touching the event queue.
+//! Timers of transports, which are cancelled and postponed without a change of the event queue.
 
 use crate::cache::prefetch;
 use crate::time::Time;
 
-/// A timer that was set.
+/// Handle of a timer that was set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TimerId {
     index: u32,
@@ -13,21 +13,21 @@ pub struct TimerId {
 #[derive(Clone, Copy, Debug)]
 struct TimerSlot {
     token: u64,
-    /// When it shall fire; [`Time::MAX`]: never, it was cancelled.
+    /// Time at which the timer fires; [`Time::MAX`] if it was cancelled.
     deadline: Time,
-    /// When its event happens, which is not later.
+    /// Time of its event in the queue, which is not later.
     event_at: Time,
     generation: u32,
 }
 
-/// What became of a timer's event.
+/// Outcome of a timer's event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TimerOutcome {
-    /// The timer fires.
+    /// The timer fires, with its token.
     Token(u64),
-    /// It was postponed to this time.
+    /// The timer was postponed to this time.
     Later(Time),
-    /// It was cancelled.
+    /// The timer was cancelled.
     Nothing,
 }
 
@@ -73,13 +73,14 @@ impl Timers {
     }
 
     pub(crate) fn cancel(&mut self, timer: TimerId) -> bool {
+        // The slot is not freed before its event has come: the event still names it.
         self.live(timer)
             .map(|slot| slot.deadline = Time::MAX)
             .is_some()
     }
 
-    /// Postpones a timer in place. The token if that cannot be, because the new time is before its
-    /// event: then the timer is cancelled, and the caller sets another.
+    /// Postpones a timer in place. If the new time is before its event, the timer is cancelled
+    /// instead and its token returned: the caller sets another timer.
     pub(crate) fn postpone(&mut self, timer: TimerId, at: Time) -> Option<Result<(), u64>> {
         let slot = self.live(timer)?;
         if at >= slot.event_at && at != Time::MAX {
@@ -91,7 +92,7 @@ impl Timers {
         }
     }
 
-    /// Fetches a timer into the cache.
+    /// Prefetches a timer.
     #[inline]
     pub(crate) fn prefetch(&self, index: u32) {
         if let Some(slot) = self.slots.get(index as usize) {
@@ -99,14 +100,14 @@ impl Timers {
         }
     }
 
-    /// The token of a timer that fires at its event, as things are now.
+    /// Returns the token of a timer that fires at its event and is not postponed.
     #[inline]
     pub(crate) fn due(&self, index: u32) -> Option<u64> {
         let slot = self.slots.get(index as usize)?;
         (slot.deadline == slot.event_at).then_some(slot.token)
     }
 
-    /// The event of a timer happens.
+    /// Handles the event of a timer.
     pub(crate) fn fire(&mut self, index: u32, now: Time) -> TimerOutcome {
         let slot = &mut self.slots[index as usize];
         if slot.deadline != Time::MAX && slot.deadline > now {
@@ -119,6 +120,7 @@ impl Timers {
             TimerOutcome::Token(slot.token)
         };
         slot.deadline = Time::MAX;
+        // A new generation, so that the old handle does not match the timer that gets this slot.
         slot.generation = slot.generation.wrapping_add(1);
         self.free.push(index);
         fired
