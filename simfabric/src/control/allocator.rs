@@ -1,4 +1,4 @@
-//! The allocator: one production session per host, one production engine.
+//! The allocator's node: one production session per host, one production engine.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use ratewright_topology::{HostId, PathChoice, Topology};
 use super::endpoint::Endpoint;
 use super::{ControlConfig, ControlError, ControlTraffic, EngineChoice, MAX_DATAGRAM_BYTES};
 
-/// What the allocator did not do, and why.
+/// Counters of the allocator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct AllocatorCounts {
-    /// Iterations.
+    /// Engine iterations.
     pub iterations: u64,
     /// Flowlet starts taken.
     pub starts: u64,
@@ -26,16 +26,16 @@ pub struct AllocatorCounts {
     pub ends: u64,
     /// Rates handed to sessions.
     pub updates: u64,
-    /// Rates of flows that had just ended.
+    /// Rates of flows that had ended meanwhile.
     pub updates_stale: u64,
-    /// Starts without a path, or that the engine refused.
+    /// Starts without a path, or refused by the engine.
     pub refused: u64,
-    /// Sessions that were given up.
+    /// Sessions that timed out or were refused.
     pub sessions_lost: u64,
 }
 
 impl AllocatorCounts {
-    /// What was counted since `earlier` was read.
+    /// Returns the difference from `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -64,17 +64,17 @@ pub struct AllocatorNode {
     threshold: f64,
     engine: Box<dyn RateEngine>,
     sessions: Vec<HostSession>,
-    /// Hosts whose session may have something to say.
+    /// Hosts whose session may have datagrams to send.
     ready: Vec<u32>,
     settled: bool,
     last: IterationReport,
-    /// Sent towards the hosts.
+    /// Datagrams sent towards the hosts.
     sent: ControlTraffic,
     counts: AllocatorCounts,
 }
 
 impl AllocatorNode {
-    /// An allocator for every host of the topology, without flows or established sessions.
+    /// Makes an allocator for all hosts of the topology, without flows or established sessions.
     ///
     /// # Errors
     /// Settings that the engine refuses.
@@ -127,10 +127,11 @@ impl AllocatorNode {
         })
     }
 
-    /// Opens a session with `endpoint` of host `host`: the stream's frames are handed over at once.
+    /// Opens a session with `endpoint` of host `host`. The frames of the control stream are
+    /// exchanged at once.
     ///
-    /// Hosts connect when they boot, long before the flowlets of an experiment; of what the
-    /// handshake tells, the list of hosts is left out, because a simulated host knows the fabric.
+    /// Hosts connect when they boot, long before the flowlets of an experiment. The handshake
+    /// leaves out the list of hosts, because a simulated host knows the fabric.
     ///
     /// # Errors
     /// A frame that one of the ends refuses.
@@ -148,6 +149,8 @@ impl AllocatorNode {
         let host_session = &mut self.sessions[host as usize];
         let old = FlowKey::new(host_session.number, 0).session();
         host_session.session = ServerSession::new(now_ns, Arc::clone(&self.config));
+        // A new number per attempt: rates for the old session's flows no longer match and count as
+        // stale.
         host_session.number = host_session.number.wrapping_add(hosts);
         // Flows of an earlier session are reported anew.
         let _ = self.engine.apply(EngineEvent::DropSession(old));
@@ -210,7 +213,7 @@ impl AllocatorNode {
         self.take_events(host);
     }
 
-    /// Time has passed for the session of `host`.
+    /// Runs the timers of the session of `host`.
     pub fn on_timeout(&mut self, now_ns: u64, host: u32) {
         if let Some(host_session) = self.sessions.get_mut(host as usize) {
             host_session.session.on_timeout(now_ns);
@@ -218,7 +221,8 @@ impl AllocatorNode {
         }
     }
 
-    /// When to call [`on_timeout`](Self::on_timeout) for `host` and poll again.
+    /// Returns the time at which to call [`on_timeout`](Self::on_timeout) for `host` and poll
+    /// again.
     #[must_use]
     pub fn next_timeout_ns(&self, host: u32) -> Option<u64> {
         self.sessions.get(host as usize)?.session.next_timeout()
@@ -266,6 +270,7 @@ impl AllocatorNode {
             return;
         };
         let demand_bps = match record.demand() {
+            // The wire has a code for "no demand"; the engine takes infinity.
             RateCode::NONE => f64::INFINITY,
             code => code.decode() as f64,
         };
@@ -281,13 +286,13 @@ impl AllocatorNode {
         }
     }
 
-    /// Whether another iteration may change something.
+    /// Returns true if another iteration would change nothing.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.settled
     }
 
-    /// One iteration; the rates that moved go to the sessions.
+    /// Runs one iteration and hands the rates that moved to the sessions.
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -299,6 +304,7 @@ impl AllocatorNode {
         let hosts = self.sessions.len() as u32;
         let (sessions, ready, counts) = (&mut self.sessions, &mut self.ready, &mut self.counts);
         self.engine.drain_updates(&mut |update| {
+            // Session numbers are `attempt × hosts + host`.
             let host = update.key.session() % hosts;
             let host_session = &mut sessions[host as usize];
             let flow = FlowId(update.key.flow_id());
@@ -326,8 +332,8 @@ impl AllocatorNode {
         }
     }
 
-    /// Builds what the sessions have to say: `send(host, datagram)`, then `rearm(host, timeout)`
-    /// for every session that was looked at. All rates of one host and iteration share datagrams.
+    /// Builds the datagrams of all ready sessions: calls `send(host, datagram)`, then `rearm(host,
+    /// timeout)` for each session. All rates of one host and iteration share datagrams.
     pub fn poll_datagrams(
         &mut self,
         now_ns: u64,
@@ -349,37 +355,37 @@ impl AllocatorNode {
         }
     }
 
-    /// The engine.
+    /// Returns the engine.
     #[must_use]
     pub fn engine(&self) -> &dyn RateEngine {
         &*self.engine
     }
 
-    /// What the last iteration reported.
+    /// Returns the report of the last iteration.
     #[must_use]
     pub fn last_iteration(&self) -> &IterationReport {
         &self.last
     }
 
-    /// Datagrams sent towards the hosts so far.
+    /// Returns the datagrams sent towards the hosts so far.
     #[must_use]
     pub fn sent(&self) -> &ControlTraffic {
         &self.sent
     }
 
-    /// What was counted so far.
+    /// Returns the counters.
     #[must_use]
     pub fn counts(&self) -> &AllocatorCounts {
         &self.counts
     }
 
-    /// What the session of `host` counted.
+    /// Returns the counters of the session of `host`.
     #[must_use]
     pub fn counters(&self, host: u32) -> &Counters {
         self.sessions[host as usize].session.counters()
     }
 
-    /// The flows of `host` and the rates that it was given, by flow id.
+    /// Returns the flows of `host` and the rates notified to it, by flow id.
     #[must_use]
     pub fn view(&self, host: u32) -> Vec<(FlowId, u64)> {
         let mut view: Vec<_> = self.sessions[host as usize]

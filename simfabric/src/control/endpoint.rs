@@ -1,4 +1,4 @@
-//! One host's end of the control plane: its session, and which flow is on which slot.
+//! One host's end of the control plane: its session, and the flows on the session's slots.
 
 use ratewright_proto::client::{ClientConfig, ClientEvent, ClientSession};
 use ratewright_proto::records::{FlowId, FlowPath, StartRecord};
@@ -6,24 +6,24 @@ use ratewright_proto::{Counters, WeightCode};
 
 use super::{ControlConfig, ControlTraffic, MAX_DATAGRAM_BYTES};
 
-/// No flow is on the slot.
+/// Mark of a slot without a flow.
 const NO_FLOW: u32 = u32::MAX;
 
-/// A rate that the allocator gave to one of the host's flows.
+/// Rate that the allocator allocated to one of the host's flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateGrant {
     /// The caller's number of the flow.
     pub flow: u32,
-    /// Its rate; 0 means that it has no allocation and runs by its window alone.
+    /// Rate, in bit/s; 0 if the flow has no allocation and runs by its window alone.
     pub rate_bps: u64,
 }
 
-/// What an endpoint tells its host.
+/// Notice of an endpoint to its host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// A flow has a rate.
     Rate(RateGrant),
-    /// The session is lost: rates run out with the lease, and the host is to connect anew.
+    /// The session is lost: rates expire with the lease, and the host must connect again.
     Lost,
 }
 
@@ -48,16 +48,16 @@ pub struct Endpoint {
     session: ClientSession,
     /// Slots without a flow, the latest freed on top.
     free: Vec<u32>,
-    /// The newest id of each slot, and the caller's flow on it.
+    /// Newest id of each slot, and the caller's number of the flow on it.
     slots: Vec<(FlowId, u32)>,
     max_slots: u32,
-    /// Sent towards the allocator.
+    /// Datagrams sent towards the allocator.
     sent: ControlTraffic,
     refused: u64,
 }
 
 impl Endpoint {
-    /// The endpoint of host `host`, without a connection.
+    /// Makes the endpoint of host `host`, without a connection.
     #[must_use]
     pub fn new(host: u32, config: &ControlConfig) -> Self {
         Self {
@@ -79,18 +79,19 @@ impl Endpoint {
         }
     }
 
-    /// The session, for the handshake.
+    /// Returns the session, for the handshake.
     pub(super) fn session_mut(&mut self) -> &mut ClientSession {
         &mut self.session
     }
 
-    /// The session.
+    /// Returns the session.
     #[must_use]
     pub fn session(&self) -> &ClientSession {
         &self.session
     }
 
-    /// Reports a flowlet. `None`: the table is full, and the flow stays unknown to the allocator.
+    /// Reports a flowlet's start. Returns `None` if the table is full; then the flow stays unknown
+    /// to the allocator.
     pub fn start(&mut self, now_ns: u64, start: &FlowletStart) -> Option<FlowId> {
         let slot = match self.free.pop() {
             Some(slot) => slot,
@@ -120,8 +121,8 @@ impl Endpoint {
         Some(id)
     }
 
-    /// Reports that a flowlet is over. An id that [`start`](Self::start) did not return, or that
-    /// was ended before, changes nothing.
+    /// Reports a flowlet's end. An id that [`start`](Self::start) did not return, or that was ended
+    /// before, changes nothing.
     pub fn end(&mut self, now_ns: u64, id: FlowId) {
         let slot = id.slot();
         let Some(entry) = self.slots.get_mut(slot as usize) else {
@@ -130,29 +131,31 @@ impl Endpoint {
         if entry.0 != id || entry.1 == NO_FLOW {
             return;
         }
+        // The next flow on this slot has another id, so that a late rate for this one does not
+        // match it.
         *entry = (id.next_generation(), NO_FLOW);
         self.free.push(slot);
         // It was started, so the session knows it.
         let _ = self.session.end(now_ns, id);
     }
 
-    /// Takes one datagram from the allocator; a bad one changes nothing but a counter.
+    /// Takes one datagram from the allocator; an invalid one changes only a counter.
     pub fn on_datagram(&mut self, now_ns: u64, bytes: &[u8]) {
         let _ = self.session.on_datagram(now_ns, bytes);
     }
 
-    /// Time has passed.
+    /// Runs the session's timers.
     pub fn on_timeout(&mut self, now_ns: u64) {
         self.session.on_timeout(now_ns);
     }
 
-    /// When to call [`on_timeout`](Self::on_timeout) and poll again.
+    /// Returns the time at which to call [`on_timeout`](Self::on_timeout) and poll again.
     #[must_use]
     pub fn next_timeout_ns(&self) -> Option<u64> {
         self.session.next_timeout()
     }
 
-    /// Builds the next datagram to the allocator.
+    /// Builds the next datagram to the allocator. Returns false if there is none.
     pub fn poll_datagram(&mut self, now_ns: u64, out: &mut Vec<u8>) -> bool {
         let built = self.session.poll_datagram(now_ns, MAX_DATAGRAM_BYTES, out);
         if built {
@@ -167,6 +170,7 @@ impl Endpoint {
             match self.session.poll_event()? {
                 ClientEvent::Rate { flow, rate_bps, .. } => {
                     let (id, owner) = self.slots[flow.slot() as usize];
+                    // The rate may be for a flow that ended while it was under way.
                     if id == flow && owner != NO_FLOW {
                         return Some(Notice::Rate(RateGrant {
                             flow: owner,
@@ -186,37 +190,37 @@ impl Endpoint {
         }
     }
 
-    /// The caller's numbers of the active flows, by slot.
+    /// Iterates over the caller's numbers of the active flows, by slot.
     pub fn flows(&self) -> impl Iterator<Item = u32> + '_ {
         let owners = self.slots.iter().map(|&(_, owner)| owner);
         owners.filter(|&owner| owner != NO_FLOW)
     }
 
-    /// When the rates of this session cease to hold; 0 before the first.
+    /// Returns the time at which this session's rates expire; 0 before the first.
     #[must_use]
     pub fn lease_expires_ns(&self) -> u64 {
         self.session.lease_expires_ns()
     }
 
-    /// Datagrams sent towards the allocator so far.
+    /// Returns the datagrams sent towards the allocator so far.
     #[must_use]
     pub fn sent(&self) -> &ControlTraffic {
         &self.sent
     }
 
-    /// Flowlets that found no slot.
+    /// Returns the number of flowlets that found no slot.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// What the session counted.
+    /// Returns the session's counters.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         self.session.counters()
     }
 
-    /// The flows of this host and the rates that it holds for them, by flow id.
+    /// Returns the flows of this host and the rates that it holds for them, by flow id.
     #[must_use]
     pub fn view(&self) -> Vec<(FlowId, u64)> {
         let mut view: Vec<_> = self

@@ -1,10 +1,10 @@
 //! A fabric whose data is a fluid and whose control datagrams are real.
 //!
-//! The control plane's traffic depends on when flowlets start and end, and these depend on the
-//! rates that are given; how packets queue in between hardly matters, because allocated rates fit
-//! the links. So this fabric keeps the whole control plane (every session, every datagram encoded,
-//! lost, acknowledged and decoded, every iteration of the engine), and replaces the packets of a
-//! flow by its rate. That takes a network of 2,048 servers from minutes to seconds.
+//! The control plane's traffic depends on the starts and ends of flowlets, and these on the
+//! allocated rates. How packets queue in between hardly matters, because allocated rates fit the
+//! links. This fabric therefore keeps the whole control plane (every session, every datagram
+//! encoded, lost, acknowledged and decoded, every iteration of the engine), and replaces the
+//! packets of a flow by its rate. That takes a network of 2,048 servers from minutes to seconds.
 //!
 //! | taken | simplified |
 //! |---|---|
@@ -29,15 +29,15 @@ use super::{ControlConfig, ControlError, ControlTraffic, datagram_wire_bytes};
 /// A flowlet of the offered load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FlowletArrival {
-    /// When it starts.
+    /// Start time.
     pub start_ns: u64,
-    /// Its source host.
+    /// Source host.
     pub src: u32,
-    /// Its destination host.
+    /// Destination host.
     pub dst: u32,
-    /// Its bytes, without headers.
+    /// Payload bytes.
     pub bytes: u64,
-    /// The hash that the switches choose its path by.
+    /// Hash by which the switches choose its path.
     pub path_hash: u32,
 }
 
@@ -46,18 +46,18 @@ pub struct FlowletArrival {
 pub struct FluidConfig {
     /// The control plane.
     pub control: ControlConfig,
-    /// Time that a packet spends in a host, on its way out as well as in (flowtune §5.3: 2 µs).
+    /// Time that a packet spends in a host, on its way out and in (flowtune §5.3: 2 µs).
     pub host_delay_ns: u64,
     /// Propagation to the allocator's node from a spine switch (flowtune §5.3: 1.5 µs).
     pub allocator_delay_ns: u64,
     /// Capacity of each of the allocator's links, one to every spine switch (flowtune §5.3: 40
     /// Gbit/s).
     pub allocator_link_bps: u64,
-    /// Bytes that a flowlet may send before it has heard from anybody.
+    /// Bytes that a flowlet may send before its first acknowledgement.
     pub initial_window_bytes: u64,
     /// Payload of a full data packet.
     pub payload_bytes: u64,
-    /// What a full data packet costs its links.
+    /// Bytes of a full data packet on a link.
     pub packet_wire_bytes: u64,
     /// Share of the control datagrams that is lost, in either direction.
     pub control_loss: f64,
@@ -81,14 +81,14 @@ impl Default for FluidConfig {
     }
 }
 
-/// What a run has counted so far.
+/// Counters of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct FluidTotals {
-    /// From the hosts to the allocator.
+    /// Traffic from the hosts to the allocator.
     pub to_allocator: ControlTraffic,
-    /// From the allocator to the hosts.
+    /// Traffic from the allocator to the hosts.
     pub from_allocator: ControlTraffic,
-    /// The allocator's own counts.
+    /// Counters of the allocator.
     pub allocator: AllocatorCounts,
     /// Flowlets that started.
     pub started: u64,
@@ -102,7 +102,7 @@ pub struct FluidTotals {
     pub lost: u64,
     /// Active flowlets, summed over iterations.
     pub active_sum: u64,
-    /// The largest load over capacity of any link that an iteration handed out.
+    /// Largest load over capacity of any link in any iteration.
     pub max_link_load: f64,
 }
 
@@ -124,7 +124,7 @@ enum FluidEvent {
     ServerTimer {
         host: u32,
     },
-    /// No rate has come for a round trip: the next, doubled window leaves.
+    /// A round trip has passed without a rate: the next, doubled window leaves.
     Round {
         flow: u32,
         version: u32,
@@ -152,16 +152,16 @@ struct FluidFlow {
     window_bytes: u64,
     round_trip_ns: u64,
     rate_bps: u64,
-    /// A rate has come before the last byte was sent.
+    /// True once a rate has come before the last byte was sent.
     allocated: bool,
     since_ns: u64,
-    /// Raised whenever an event that was planned no longer holds.
+    /// Version of the flow's events; it rises to invalidate those that are scheduled.
     version: u32,
 }
 
 struct FluidHost {
     endpoint: Endpoint,
-    /// The earliest planned timer, so that later ones need no event.
+    /// Earliest scheduled timer, so that later ones need no event.
     timer_ns: u64,
     server_timer_ns: u64,
     line_rate_bps: u64,
@@ -181,7 +181,7 @@ pub struct FluidFabric<A> {
     sequence: u64,
     payloads: Vec<Vec<u8>>,
     free_payloads: Vec<u32>,
-    /// Until when each of the allocator's links is busy: in, then out.
+    /// Time until which each of the allocator's links is busy: in, then out.
     links_busy_ns: Vec<[u64; 2]>,
     tick_planned: bool,
     arrivals: A,
@@ -196,7 +196,7 @@ pub struct FluidFabric<A> {
 }
 
 impl<A: Iterator<Item = FlowletArrival>> FluidFabric<A> {
-    /// A fabric at time 0, all hosts connected, with `arrivals` in order of their start.
+    /// Makes a fabric at time 0 with all hosts connected and `arrivals` in order of start.
     ///
     /// # Errors
     /// See [`ControlError`].
@@ -267,7 +267,7 @@ impl<A: Iterator<Item = FlowletArrival>> FluidFabric<A> {
         Ok(fabric)
     }
 
-    /// Runs until `until_ns`, or until nothing is left to happen.
+    /// Runs until `until_ns`, or until no event is left.
     ///
     /// # Errors
     /// A handshake that fails after a session was lost.
@@ -284,7 +284,7 @@ impl<A: Iterator<Item = FlowletArrival>> FluidFabric<A> {
         Ok(())
     }
 
-    /// What was counted so far.
+    /// Returns the counters.
     #[must_use]
     pub fn totals(&self) -> FluidTotals {
         let mut totals = self.totals;
@@ -296,25 +296,25 @@ impl<A: Iterator<Item = FlowletArrival>> FluidFabric<A> {
         totals
     }
 
-    /// The allocator.
+    /// Returns the allocator.
     #[must_use]
     pub fn allocator(&self) -> &AllocatorNode {
         &self.allocator
     }
 
-    /// The endpoint of a host.
+    /// Returns the endpoint of a host.
     #[must_use]
     pub fn endpoint(&self, host: u32) -> &Endpoint {
         &self.hosts[host as usize].endpoint
     }
 
-    /// Flowlets that are not acknowledged whole.
+    /// Returns the number of flowlets whose last byte is not acknowledged.
     #[must_use]
     pub fn active(&self) -> u64 {
         self.active
     }
 
-    /// The rate at which flowlets from `host` send now, summed, in bit/s of wire.
+    /// Returns the sum of the rates of flowlets from `host`, in bit/s on the wire.
     #[must_use]
     pub fn sending_bps(&self, host: u32) -> u64 {
         self.flows
@@ -324,7 +324,7 @@ impl<A: Iterator<Item = FlowletArrival>> FluidFabric<A> {
             .sum()
     }
 
-    /// From now on, this share of control datagrams is lost.
+    /// Sets the share of control datagrams that is lost from now on.
     pub fn set_control_loss(&mut self, share: f64) {
         self.config.control_loss = share;
     }
@@ -423,6 +423,8 @@ impl<A: Iterator<Item = FlowletArrival>> FluidFabric<A> {
         };
         let endpoint = &mut self.hosts[arrival.src as usize].endpoint;
         let id = endpoint.start(self.now_ns, &start);
+        // A reused entry goes on from its old version: events of the flow before it are still
+        // scheduled.
         let version = self
             .flows
             .get(index as usize)
@@ -471,7 +473,7 @@ impl<A: Iterator<Item = FlowletArrival>> FluidFabric<A> {
         ns.ceil() as u64
     }
 
-    /// Without a rate, a window leaves every round trip, at line rate (TCP's slow start).
+    /// Sends a window at line rate; without a rate one leaves every round trip (TCP's slow start).
     fn send_window(&mut self, index: u32) {
         let now_ns = self.now_ns;
         let flow = &mut self.flows[index as usize];
@@ -543,6 +545,7 @@ impl<A: Iterator<Item = FlowletArrival>> FluidFabric<A> {
 
     fn finish(&mut self, index: u32) {
         let flow = &mut self.flows[index as usize];
+        // Invalidates all scheduled events of the flow before its entry is used again.
         flow.version += 1;
         let (src, id, bytes) = (flow.src, flow.id.take(), flow.bytes);
         self.totals.finished += 1;
@@ -556,7 +559,7 @@ impl<A: Iterator<Item = FlowletArrival>> FluidFabric<A> {
         }
     }
 
-    /// Takes what a host's endpoint has to say, to the host and to the allocator.
+    /// Polls a host's endpoint for notices and datagrams.
     fn drive_endpoint(&mut self, host: u32) {
         let now_ns = self.now_ns;
         let mut lost = false;
@@ -581,6 +584,7 @@ impl<A: Iterator<Item = FlowletArrival>> FluidFabric<A> {
         self.scratch = scratch;
         let entry = &mut self.hosts[host as usize];
         if let Some(at_ns) = entry.endpoint.next_timeout_ns() {
+            // A timer that is due now would otherwise be scheduled for now, for ever.
             let at_ns = at_ns.max(now_ns + 1);
             if at_ns < entry.timer_ns {
                 entry.timer_ns = at_ns;
@@ -589,7 +593,7 @@ impl<A: Iterator<Item = FlowletArrival>> FluidFabric<A> {
         }
     }
 
-    /// Takes what the allocator has to say, and plans the next iteration if one is needed.
+    /// Polls the allocator for datagrams, and schedules the next iteration if one is needed.
     fn drive_allocator(&mut self) {
         let now_ns = self.now_ns;
         let mut scratch = std::mem::take(&mut self.scratch);
@@ -623,6 +627,7 @@ impl<A: Iterator<Item = FlowletArrival>> FluidFabric<A> {
         if !self.tick_planned && !self.allocator.is_settled() {
             self.tick_planned = true;
             let interval_ns = self.config.control.interval_ns;
+            // Iterations run on a fixed grid, as the paper's do every 10 µs.
             self.schedule((now_ns / interval_ns + 1) * interval_ns, FluidEvent::Tick);
         }
     }
@@ -641,7 +646,7 @@ impl<A: Iterator<Item = FlowletArrival>> FluidFabric<A> {
         self.totals.max_link_load = self.totals.max_link_load.max(worst);
     }
 
-    /// Sends a stored datagram on its way, in by 0 or out by 1 of the allocator's links.
+    /// Sends a stored datagram, over the allocator's link in (direction 0) or out (1).
     fn carry(&mut self, host: u32, direction: usize, payload: u32) {
         if self.config.control_loss > 0.0 && self.rng.random_bool(self.config.control_loss) {
             self.totals.lost += 1;
@@ -652,6 +657,7 @@ impl<A: Iterator<Item = FlowletArrival>> FluidFabric<A> {
         let bits = u64::from(datagram_wire_bytes(self.payloads[payload as usize].len())) * 8;
         let of = |bps: u64| (bits * 1_000_000_000).div_ceil(bps.max(1));
         let at_link_ns = of(self.config.allocator_link_bps);
+        // Hosts are spread over the allocator's links; ECMP does that in the packet fabric.
         let link = host as usize % self.links_busy_ns.len();
         let entry = &self.hosts[host as usize];
         let edge_ns = of(entry.line_rate_bps);

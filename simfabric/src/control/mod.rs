@@ -7,9 +7,9 @@
 //! | [`allocator`] | the allocator: a [`ServerSession`] per host and a [`RateEngine`] |
 //! | [`fluid`] | a fabric whose data is a fluid and whose control datagrams are real |
 //!
-//! Nothing here knows about packets or queues: datagrams go in and come out as bytes, time is an
-//! argument. The packet-level transport (`transport::flowtune`) and the fluid fabric drive
-//! the same two types, so what they say about control traffic is comparable.
+//! This module has no packets and no queues: datagrams go in and come out as bytes, and time is an
+//! argument. The packet-level transport (`transport::flowtune`) and the fluid fabric drive the same
+//! two types, so that their control traffic is comparable.
 //!
 //! Paper: Flowtune (NSDI 2017), §5.1 *Protocol*, §5.3 *Model*.
 //!
@@ -40,7 +40,7 @@ pub const PREAMBLE_AND_GAP_BYTES: u32 = 20;
 /// The largest control datagram: what an Ethernet MTU of 1,500 bytes leaves behind IPv4 and UDP.
 pub const MAX_DATAGRAM_BYTES: usize = 1_500 - IP_UDP_BYTES as usize;
 
-/// The time a link is busy with a control datagram, in bytes: Ethernet, IPv4 and UDP headers, the
+/// Returns the bytes of link time of a control datagram: Ethernet, IPv4 and UDP headers, the
 /// minimum frame, preamble and gap. A bare rate update costs 84 bytes and more (flowtune §6).
 #[must_use]
 pub fn datagram_wire_bytes(payload_bytes: usize) -> u32 {
@@ -48,28 +48,28 @@ pub fn datagram_wire_bytes(payload_bytes: usize) -> u32 {
     (ETHERNET_BYTES + IP_UDP_BYTES + payload_bytes).max(MIN_FRAME_BYTES) + PREAMBLE_AND_GAP_BYTES
 }
 
-/// The same of a TCP segment with time stamps and so many blocks of a selective acknowledgement
-/// (RFC 2018 §3: 8 bytes each, and 4 with padding).
+/// Returns the bytes of link time of a TCP segment with time stamps and `blocks` blocks of a
+/// selective acknowledgement (RFC 2018 §3: 8 bytes each, and 4 with padding).
 #[must_use]
 pub fn segment_wire_bytes(payload_bytes: usize, blocks: usize) -> u32 {
+    // Two bytes of kind and length, two of padding (RFC 2018 §3).
     let option_bytes = if blocks == 0 { 0 } else { 4 + 8 * blocks };
     let payload_bytes = u32::try_from(payload_bytes + option_bytes).unwrap_or(u32::MAX / 2);
     (ETHERNET_BYTES + IP_TCP_BYTES + payload_bytes).max(MIN_FRAME_BYTES) + PREAMBLE_AND_GAP_BYTES
 }
 
-/// What the two ends of the control plane talk over.
+/// Transport of control messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Carrier {
-    /// Datagrams, which production endpoints speak: what is lost is told anew by the sessions, in
-    /// its newest state.
+    /// Datagrams, as production endpoints send them; sessions repair a loss with the newest state.
     #[default]
     Datagram,
     /// A TCP connection per host, as in the paper's simulations (flowtune §5.3): bytes arrive in
-    /// order, and what is lost is sent again by TCP.
+    /// order, and TCP retransmits lost ones.
     Tcp,
 }
 
-/// Which engine computes the rates.
+/// Engine that computes the rates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum EngineChoice {
     /// Double precision, one thread: the same bytes on every machine.
@@ -89,22 +89,23 @@ pub struct ControlConfig {
     pub interval_ns: u64,
     /// NED's γ; the paper's 0.4.
     pub gamma: f64,
-    /// A rate is told again when it moved by more than this share; the paper's 0.01.
+    /// Relative change from which a rate is notified again; the paper's 0.01.
     pub threshold: f64,
-    /// The price update.
+    /// Rule of the price update.
     pub step_rule: StepRule,
-    /// The share of every link that is kept for what the allocator does not see: flowlets before
-    /// their first rate, acknowledgements, control traffic (flowtune §6, *mice and elephants*).
+    /// Share of every link that is kept for traffic that the allocator does not see: flowlets
+    /// before their first rate, acknowledgements, control traffic (flowtune §6, *mice and
+    /// elephants*).
     pub reserve: f64,
-    /// The engine.
+    /// Engine.
     pub engine: EngineChoice,
-    /// What rates are worth.
+    /// Utility classes.
     pub classes: ClassTable,
-    /// Lifetime of an allocation without word from the allocator.
+    /// Lifetime of an allocation that the allocator does not renew.
     pub lease_ns: u64,
-    /// Silence after which an end gives a session up.
+    /// Liveness time-out of a session.
     pub liveness_ns: u64,
-    /// Longest wait of a bare acknowledgement for company.
+    /// Longest delay of an acknowledgement that has no datagram to travel in.
     pub ack_delay_ns: u64,
     /// Floor of the retransmission timeout; the paper's control TCP has 20 µs.
     pub min_rto_ns: u64,
@@ -146,8 +147,8 @@ impl Default for ControlConfig {
 }
 
 impl ControlConfig {
-    /// The same with sessions that leave repair and prompt acknowledgement to TCP: their own are
-    /// only for what TCP cannot know, that a message was taken.
+    /// Adapts the sessions to TCP, to which they leave repair and prompt acknowledgement. Their own
+    /// acknowledgements only say that a message was processed.
     #[must_use]
     pub fn over_tcp(self) -> Self {
         Self {
@@ -172,10 +173,10 @@ impl ControlConfig {
     }
 }
 
-/// Why a control plane cannot be set up.
+/// Reason that a control plane cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// The engine refuses its settings.
+    /// The engine refused its settings.
     #[error("the allocator's engine: {0}")]
     Engine(#[from] ratewright_allocator::engine::EngineError),
     /// The topology cannot be cut into blocks for the parallel engine.
@@ -186,26 +187,26 @@ pub enum ControlError {
     Handshake {
         /// The host.
         host: u32,
-        /// What the session said.
+        /// Reason of the session.
         reason: String,
     },
 }
 
-/// Bytes and datagrams, or TCP segments, in one direction.
+/// Traffic in one direction: datagrams or TCP segments, and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct ControlTraffic {
     /// Datagrams.
     pub datagrams: u64,
-    /// Their bytes, by [`datagram_wire_bytes`] or [`segment_wire_bytes`].
+    /// Bytes on the link, by [`datagram_wire_bytes`] or [`segment_wire_bytes`].
     pub wire_bytes: u64,
-    /// Datagrams that carry no record, only an acknowledgement or a sign of life.
+    /// Datagrams without records: bare acknowledgements and keep-alives.
     pub bare_datagrams: u64,
     /// Wire bytes of the bare ones.
     pub bare_wire_bytes: u64,
 }
 
 impl ControlTraffic {
-    /// Notes a TCP segment of so many bytes on the link, `bare` if it only acknowledges.
+    /// Counts a TCP segment of `wire_bytes` bytes on the link, `bare` if it only acknowledges.
     pub fn count_segment(&mut self, wire_bytes: u32, bare: bool) {
         self.datagrams += 1;
         self.wire_bytes += u64::from(wire_bytes);
@@ -215,7 +216,7 @@ impl ControlTraffic {
         }
     }
 
-    /// Notes a datagram.
+    /// Counts a datagram.
     pub fn count(&mut self, payload: &[u8]) {
         let wire_bytes = u64::from(datagram_wire_bytes(payload.len()));
         self.datagrams += 1;
@@ -226,7 +227,7 @@ impl ControlTraffic {
         }
     }
 
-    /// Both together.
+    /// Returns the sum of both.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
         Self {
@@ -237,7 +238,7 @@ impl ControlTraffic {
         }
     }
 
-    /// What was counted since `earlier` was read.
+    /// Returns the difference from `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {

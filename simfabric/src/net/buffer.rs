@@ -1,12 +1,12 @@
 //! A switch's shared buffer with dynamic thresholds (Choudhury and Hahne, *Dynamic Queue Length
 //! Thresholds for Shared-Memory Packet Switches*, 1998): a queue may grow to α times what is free.
 
-/// How a switch shares its buffer among its ports.
+/// Settings of a buffer that a switch's ports share.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct SharedBuffer {
-    /// The whole buffer of a switch.
+    /// Size of a switch's buffer.
     pub bytes: u64,
-    /// How many times the free part a queue may hold; 1 is common.
+    /// Factor α: a queue may hold up to α times the free part; 1 is common.
     pub alpha: f64,
 }
 
@@ -27,7 +27,7 @@ impl Pool {
         }
     }
 
-    /// Whether a queue of this length may take a packet.
+    /// Returns true if a queue of this length may take a packet.
     #[must_use]
     pub fn admits(&self, queue_bytes: u64, wire_bytes: u16) -> bool {
         let free = self.config.bytes.saturating_sub(self.used_bytes);
@@ -35,10 +35,11 @@ impl Pool {
     }
 
     pub(crate) fn changed(&mut self, before: u64, after: u64) {
+        // Added before the subtraction, which therefore cannot underflow.
         self.used_bytes = self.used_bytes + after - before;
     }
 
-    /// Bytes that wait in all queues of the switch.
+    /// Returns the bytes that wait in all queues of the switch.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         self.used_bytes
@@ -49,8 +50,7 @@ impl Pool {
 mod tests {
     use super::*;
 
-    /// With α and n backlogged queues, each holds α/(1 + nα) of the buffer (Choudhury and Hahne
-    /// §III).
+    /// Each of n backlogged queues holds α/(1 + nα) of the buffer (Choudhury and Hahne §III).
     #[test]
     fn backlogged_queues_get_equal_parts_and_leave_one() {
         for (alpha, n) in [(1.0, 1), (1.0, 3), (2.0, 4), (0.5, 2)] {

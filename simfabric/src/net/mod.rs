@@ -34,14 +34,14 @@ pub use queue::QueueConfig;
 use route::Routes;
 pub use route::Spreading;
 
-/// How payload turns into bytes on a link.
+/// Framing: conversion of payload into bytes on a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Framing {
-    /// The most payload of one packet.
+    /// Largest payload of one packet.
     pub mss_bytes: u16,
-    /// Everything around the payload that takes up the link.
+    /// Bytes on the link around the payload.
     pub header_bytes: u16,
-    /// The least that a packet takes up.
+    /// Smallest packet on the link.
     pub min_wire_bytes: u16,
 }
 
@@ -58,7 +58,7 @@ impl Default for Framing {
 }
 
 impl Framing {
-    /// The bytes on the link of a packet with so much payload.
+    /// Returns the bytes on the link of a packet with this payload.
     #[must_use]
     pub const fn wire_bytes(self, payload_bytes: u16) -> u16 {
         let wire = payload_bytes.saturating_add(self.header_bytes);
@@ -81,7 +81,7 @@ pub struct AllocatorLinks {
     pub processing: Span,
 }
 
-/// Everything about a fabric that its topology does not say.
+/// Settings of a fabric beside its topology.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct FabricConfig {
     /// Queues of hosts (and of the allocator).
@@ -92,22 +92,22 @@ pub struct FabricConfig {
     pub core: QueueConfig,
     /// A buffer that the ports of each switch share, on top of the limits of the queues.
     pub shared_buffer: Option<SharedBuffer>,
-    /// How switches choose among equal paths.
+    /// Choice of switches among equal paths.
     pub spreading: Spreading,
-    /// Processing of a host on every packet that it sends or receives. It passes like propagation,
-    /// after the NIC's queue and after the last link, which takes as long from end to end as before
+    /// Processing time of a host per packet that it sends or receives. It passes like propagation,
+    /// after the NIC's queue and after the last link. From end to end that takes as long as before
     /// the queue.
     pub host_delay: Span,
     /// Bytes around the payload.
     pub framing: Framing,
-    /// Whether there is an allocator, and how it is attached.
+    /// Attachment of an allocator; `None` without one.
     pub allocator: Option<AllocatorLinks>,
-    /// Whether ports keep a histogram of their queue's length; costs time and memory.
+    /// True if ports keep a histogram of their queue's length; it costs time and memory.
     pub histograms: bool,
 }
 
 impl FabricConfig {
-    /// Every port of a switch has such a queue; all else is as by default.
+    /// Makes settings in which every switch port has such a queue; all else is by default.
     #[must_use]
     pub fn with_switch_queues(queue: QueueConfig) -> Self {
         Self {
@@ -118,7 +118,7 @@ impl FabricConfig {
     }
 }
 
-/// Why a fabric cannot be built, or a change to it made.
+/// Reason that a fabric cannot be built or changed.
 #[derive(Clone, Copy, PartialEq, Debug, thiserror::Error)]
 pub enum FabricError {
     /// A link is too slow for the engine's arithmetic.
@@ -137,7 +137,7 @@ pub enum FabricError {
         /// The factor.
         alpha: f64,
     },
-    /// No packet could carry payload.
+    /// The framing leaves no room for payload.
     #[error(
         "packets need payload, and an MSS of {mss_bytes} bytes with {header_bytes} bytes around it that fit 65,535"
     )]
@@ -235,6 +235,8 @@ impl Fabric {
                 }
                 Ok(port)
             };
+        // One port per link, at the link's index: routes, results and the topology share that
+        // number.
         let mut ports = topology
             .links()
             .iter()
@@ -271,6 +273,8 @@ impl Fabric {
             top = top_switches(topology);
             let delay = links.delay + links.processing;
             let node = topology.hosts().len() as u32;
+            // Two ports per switch, to it and back: `Routes` finds them by their distance from the
+            // last link.
             for switch in &top {
                 ports.push(port(
                     links.rate_bps,

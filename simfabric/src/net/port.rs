@@ -1,19 +1,18 @@
 //! An egress port: a queue, a serialiser, and the wire behind it.
 //!
-//! A port costs one event per packet. It is advanced lazily: what its serialiser does depends on
-//! nothing but the port, so that departures that lie behind are caught up with, at the moments at
-//! which they happened, when somebody wants to know: when a packet comes to the queue, or when the
-//! wire has run empty. The one pending event of a port is the next packet's arrival at the far end
-//! or, if the wire is empty and packets wait, the next departure. A packet that arrives in the
-//! picosecond in which another departs finds it gone.
+//! A port costs one event per packet. It is advanced lazily: its serialiser depends on nothing but
+//! the port. Past departures are therefore simulated late, at the times at which they happened:
+//! when a packet comes to the queue, or when the wire has run empty. The one pending event of a
+//! port is the arrival of the next packet at the far end or, if the wire is empty and packets wait,
+//! the next departure. A packet that arrives in the picosecond in which another departs finds it
+//! gone.
 //!
-//! Where regions (`net/regions.rs`) take turns, a port's two ends may be at different times: its
-//! queue belongs to the region that the wire begins in, its wire to the one that it ends in. A
-//! packet that arrives lets depart only what departs until the time to which all regions have come;
-//! nothing that departs later arrives within the present window.
+//! Where regions (`net/regions.rs`) take turns, the two ends of a port may be at different times.
+//! Its queue belongs to the region where the wire begins, its wire to the one where it ends. An
+//! arriving packet triggers only departures before the time that all regions have reached. Nothing
+//! that departs later arrives within the present window.
 //!
-//! Ports that share a buffer do depend on one another; they are eager: they get an event
-//! for every departure.
+//! Ports that share a buffer depend on one another. They are eager: every departure is an event.
 
 mod sending;
 
@@ -28,12 +27,12 @@ use crate::net::stats::PortStats;
 use crate::packet::{PacketId, PacketSlab};
 use crate::time::{Span, Time};
 
-/// Where a wire ends.
+/// Far end of a wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FarEnd {
-    /// At a switch.
+    /// A switch.
     Switch(u32),
-    /// At a host, or at the allocator.
+    /// A host or the allocator.
     Host(u32),
 }
 
@@ -43,20 +42,20 @@ const RATE_SHIFT: u32 = 20;
 /// The lowest rate that a link may have, so that no serialisation time overflows.
 pub const MIN_RATE_BPS: u64 = 1_000_000;
 
-/// How long bytes take on a link, rounded to the nearest picosecond. Exact where the time of a
-/// byte is a whole number of picoseconds.
+/// Time per byte on a link, rounded to the nearest picosecond. It is exact where the time of a byte
+/// is a whole number of picoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ByteTime(u64);
 
 impl ByteTime {
-    /// For a rate of at least [`MIN_RATE_BPS`].
+    /// Computes the time per byte of a rate of at least [`MIN_RATE_BPS`].
     #[must_use]
     pub const fn of_rate(rate_bps: u64) -> Self {
         let scaled = 8_000_000_000_000_u64 << RATE_SHIFT;
         Self((scaled + rate_bps / 2) / rate_bps)
     }
 
-    /// For so many bytes.
+    /// Returns the time that `wire_bytes` bytes take.
     #[inline]
     #[must_use]
     pub const fn of(self, wire_bytes: u16) -> Span {
@@ -64,38 +63,38 @@ impl ByteTime {
     }
 }
 
-/// The wire as its far end sees it: all that a packet that arrives touches of a port.
+/// The wire as its far end sees it: all of a port that an arriving packet touches.
 #[derive(Debug)]
 #[repr(C, align(64))]
 struct Wire {
-    /// When the first packet of the wire arrives. A packet on the wire knows when the one behind it
-    /// does, so that the next event is known without a look at that one.
+    /// Arrival time of the wire's first packet. Each packet on the wire holds the arrival time of
+    /// the one behind it, so that the next event is known without reading that one.
     head_at: Time,
     head: PacketId,
-    /// The region in which the wire ends.
+    /// Region where the wire ends.
     region: u16,
-    /// Whether the wire ends in another region than it begins in.
+    /// True if the wire ends in another region than it begins in.
     crosses: bool,
-    /// Where the wire ends.
+    /// Far end of the wire.
     far: FarEnd,
     /// Packets that reached the far end.
     arrived: PacketCount,
-    /// The buffer that the queue draws on: one more than its index. Departures of such a port
-    /// have events of their own, because other ports depend on them.
+    /// Index of the queue's shared buffer, plus 1. Departures of such a port are events, because
+    /// other ports depend on them.
     pool: Option<NonZeroU32>,
     rate_bps: u64,
 }
 
 /// A directed link with the queue before it.
 ///
-/// An event touches the first cache line of the port that the packet arrives from; of the one that
-/// it goes on to the second, and the others if it waits there.
+/// An arrival touches the first cache line of the port that the packet comes from. Of the port that
+/// it goes on to, it touches the second, and the others if it waits there.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Port {
     wire: Wire,
     serialiser: Serialiser,
-    /// The queue.
+    /// Packets that wait.
     pub queue: Queue,
     stats: PortStats,
 }
@@ -112,8 +111,7 @@ const _: () = assert!(
     "the same lines of all ports spread over all sets of a cache"
 );
 
-/// Does something with the sending end of a port, compiled for the most common discipline and for
-/// any.
+/// Runs code on the sending end of a port, compiled for the most common discipline and for any.
 macro_rules! with_sending {
     ($port:expr, $pools:expr, |$sending:ident| $body:expr) => {{
         let Port {
@@ -152,7 +150,7 @@ macro_rules! with_sending {
 }
 
 impl Port {
-    /// An idle port.
+    /// Makes an idle port.
     #[must_use]
     pub fn new(rate_bps: u64, delay: Span, far: FarEnd, queue: Queue) -> Self {
         Self {
@@ -184,15 +182,16 @@ impl Port {
         }
     }
 
-    /// Decides anew whether packets may pass by an empty queue.
+    /// Updates whether packets may bypass an empty queue.
     fn update_bypass(&mut self) {
         self.serialiser.bypass_allowed = self.queue.is_transparent()
+            // A bypassing packet is not offered to the pool, so a shared buffer forbids it.
             && !self.is_eager()
             && self.serialiser.up
             && !self.serialiser.paused;
     }
 
-    /// Lets the queue draw on a shared buffer.
+    /// Attaches the queue to a shared buffer.
     pub(crate) fn attach_pool(&mut self, pool: u32) {
         self.wire.pool = NonZeroU32::new(pool + 1);
         self.update_bypass();
@@ -203,62 +202,62 @@ impl Port {
         self.stats.histogram = Some(Box::default());
     }
 
-    /// Where the wire ends.
+    /// Returns the far end of the wire.
     #[inline]
     #[must_use]
     pub fn far(&self) -> FarEnd {
         self.wire.far
     }
 
-    /// The port's rate, in bit/s.
+    /// Returns the port's rate, in bit/s.
     #[must_use]
     pub fn rate_bps(&self) -> u64 {
         self.wire.rate_bps
     }
 
-    /// The region in which the wire ends.
+    /// Returns the region where the wire ends.
     #[inline]
     pub(crate) fn region(&self) -> u32 {
         self.wire.region.into()
     }
 
-    /// Whether the wire ends in another region than it begins in.
+    /// Returns true if the wire ends in another region than it begins in.
     #[inline]
     pub(crate) fn crosses(&self) -> bool {
         self.wire.crosses
     }
 
-    /// Tells the port in which region its wire ends, and whether it begins in another.
+    /// Sets the region where the wire ends, and whether it begins in another.
     pub(crate) fn set_region(&mut self, region: u16, crosses: bool) {
         self.wire.region = region;
         self.wire.crosses = crosses;
     }
 
-    /// Whether departures have events of their own.
+    /// Returns true if departures are events.
     #[inline]
     pub(crate) fn is_eager(&self) -> bool {
         self.wire.pool.is_some()
     }
 
-    /// Whether the port's event is pending.
+    /// Flag of the port's pending event.
     #[inline]
     pub(crate) fn scheduled(&mut self) -> &mut bool {
         &mut self.serialiser.scheduled
     }
 
-    /// Whether an event of the port, or of a departure, may be missing.
+    /// Returns true if an event of the port, or of a departure, may be missing.
     #[inline]
     pub(crate) fn needs_scheduling(&self) -> bool {
         !self.serialiser.scheduled || self.is_eager()
     }
 
-    /// Whether the departure event is pending.
+    /// Flag of the pending departure event.
     #[inline]
     pub(crate) fn departure_scheduled(&mut self) -> &mut bool {
         &mut self.serialiser.departure_scheduled
     }
 
-    /// Lets everything depart that departs until now.
+    /// Simulates all departures until now.
     #[inline]
     pub(crate) fn advance(&mut self, now: Time, shared: &mut SharedState, pools: &mut [Pool]) {
         if self.serialiser.is_due(now) {
@@ -271,7 +270,7 @@ impl Port {
         with_sending!(self, pools, |sending| sending.depart_until(now, shared));
     }
 
-    /// Takes a packet, after what departs until now.
+    /// Takes a packet, after all departures until now.
     #[inline]
     pub(crate) fn accept(
         &mut self,
@@ -288,7 +287,7 @@ impl Port {
         }
     }
 
-    /// Bytes that wait in the queue now.
+    /// Returns the bytes that wait in the queue now.
     #[inline]
     pub(crate) fn backlog_bytes(
         &mut self,
@@ -297,6 +296,7 @@ impl Port {
         pools: &mut [Pool],
     ) -> u64 {
         self.advance(now, shared, pools);
+        // Spares the queue's cache line on the path of every packet that a host sends.
         if self.serialiser.waiting == 0 {
             return 0;
         }
@@ -307,12 +307,14 @@ impl Port {
     #[inline]
     pub(crate) fn arrive(&mut self, now: Time, packets: &PacketSlab) -> Option<PacketId> {
         let id = self.wire.head;
+        // The event may have been a departure, or the packet of a link that failed since.
         if !id.is_some() || self.wire.head_at > now {
             return None;
         }
         let packet = &packets[id];
         self.wire.head = packet.next;
         self.wire.head_at = packet.at;
+        // The next packet is read at its own arrival, at least one event from now.
         packets.prefetch(packet.next);
         if !packet.next.is_some() {
             self.serialiser.wire_tail = PacketId::NONE;
@@ -321,25 +323,25 @@ impl Port {
         Some(id)
     }
 
-    /// When the first packet of the wire arrives.
+    /// Returns the arrival time of the wire's first packet.
     #[inline]
     pub(crate) fn next_arrival(&self) -> Option<Time> {
         self.wire.head.is_some().then_some(self.wire.head_at)
     }
 
-    /// When the port must be looked at again.
+    /// Returns the time of the port's next event.
     #[inline]
     pub(crate) fn next_event(&self) -> Option<Time> {
         self.next_arrival().or_else(|| self.next_departure())
     }
 
-    /// When the next packet departs.
+    /// Returns the time of the next departure.
     pub(crate) fn next_departure(&self) -> Option<Time> {
         let serialiser = &self.serialiser;
         (!serialiser.paused && serialiser.waiting > 0).then_some(serialiser.free_at)
     }
 
-    /// Fetches what a packet touches of the port that it goes on to, into the cache.
+    /// Prefetches the lines that a packet touches of the port that it goes on to.
     #[inline]
     pub(crate) fn prefetch(&self) {
         prefetch::<_, 1>(&self.serialiser);
@@ -347,25 +349,25 @@ impl Port {
         prefetch::<_, 2>(&self.stats);
     }
 
-    /// Fetches what a packet touches of the port that it arrives from.
+    /// Prefetches the line that a packet touches of the port that it arrives from.
     #[inline]
     pub(crate) fn prefetch_wire(&self) {
         prefetch::<_, 1>(&self.wire);
     }
 
-    /// Fetches all of the port.
+    /// Prefetches all lines of the port.
     #[inline]
     pub(crate) fn prefetch_all(&self) {
         prefetch::<Self, { size_of::<Self>() / 64 }>(self);
     }
 
-    /// Fetches the packets that the port's next event touches, into the cache.
+    /// Prefetches the packet that the port's next event touches.
     #[inline]
     pub(crate) fn prefetch_packets(&self, packets: &PacketSlab) {
         packets.prefetch(self.wire.head);
     }
 
-    /// Fetches the packets that are touched when another one comes to the port.
+    /// Prefetches the packets that another packet's arrival at the port touches.
     #[inline]
     pub(crate) fn prefetch_neighbours(&self, packets: &PacketSlab) {
         packets.prefetch(self.serialiser.wire_tail);
@@ -375,35 +377,36 @@ impl Port {
         }
     }
 
-    /// The packet that arrives first of those on the wire.
+    /// Returns the first packet of the wire.
     #[inline]
     pub(crate) fn first_on_wire(&self) -> PacketId {
         self.wire.head
     }
 
-    /// Holds the port back, or lets it go on (priority flow control, IEEE 802.1Qbb); the port
-    /// has been [advanced](Self::advance).
+    /// Pauses or resumes the port (priority flow control, IEEE 802.1Qbb); the port has been
+    /// [advanced](Self::advance).
     pub(crate) fn set_paused(&mut self, now: Time, paused: bool) {
         self.serialiser.paused = paused;
+        // A resumed port sends from now on and not in its past.
         self.serialiser.free_at = self.serialiser.free_at.max(now);
         self.update_bypass();
     }
 
-    /// Whether the far end holds the port.
+    /// Returns true if the far end has paused the port.
     #[must_use]
     pub fn is_paused(&self) -> bool {
         self.serialiser.paused
     }
 
-    /// Gives the link another rate from the next packet on; the port has been
+    /// Changes the link's rate from the next packet on; the port has been
     /// [advanced](Self::advance).
     pub(crate) fn set_rate(&mut self, rate_bps: u64) {
         self.wire.rate_bps = rate_bps;
         self.serialiser.byte_time = ByteTime::of_rate(rate_bps);
     }
 
-    /// Fails or repairs the link; the port has been [advanced](Self::advance). What waits or is on
-    /// the wire of a link that fails is lost.
+    /// Fails or repairs the link; the port has been [advanced](Self::advance). Packets in the queue
+    /// or on the wire of a link that fails are lost.
     pub(crate) fn set_up(
         &mut self,
         now: Time,
@@ -425,16 +428,17 @@ impl Port {
             self.stats.count_loss(packet.wire_bytes);
         }
         self.serialiser.wire_tail = PacketId::NONE;
+        // The packet that was being sent is lost with the wire.
         self.serialiser.free_at = now;
     }
 
-    /// The link is down from the beginning.
+    /// Marks the link as down from the beginning.
     pub(crate) fn start_down(&mut self) {
         self.serialiser.up = false;
         self.update_bypass();
     }
 
-    /// The packets on the wire, first to arrive first.
+    /// Iterates over the packets on the wire, first to arrive first.
     pub(crate) fn wire<'a>(
         &self,
         shared: &'a SharedState,
@@ -445,39 +449,41 @@ impl Port {
         })
     }
 
-    /// Counts how long the queue was until now; the port has been [advanced](Self::advance).
+    /// Accounts for the time at the present queue length; the port has been
+    /// [advanced](Self::advance).
     pub(crate) fn account(&mut self, now: Time) {
         self.stats
             .account(now, self.queue.packets(), self.queue.bytes());
     }
 
-    /// Forgets means, maxima and the histogram: a warm-up is over.
+    /// Resets means, maxima and the histogram at the end of a warm-up.
     pub(crate) fn reset_averages(&mut self, now: Time) {
         self.stats.reset_averages(now);
     }
 
-    /// The counters of the sending end.
+    /// Returns the counters of the sending end.
     #[must_use]
     pub fn stats(&self) -> PortStats {
+        // Bypassing packets touch only the serialiser's line; they were offered and sent at once.
         let mut stats = self.stats.clone();
         stats.offered = stats.offered + self.serialiser.bypassed;
         stats.sent = stats.sent + self.serialiser.bypassed;
         stats
     }
 
-    /// Packets that reached the far end.
+    /// Returns the packets that reached the far end.
     #[must_use]
     pub fn arrived(&self) -> PacketCount {
         self.wire.arrived
     }
 
-    /// How long so many bytes take to be sent.
+    /// Returns the serialisation time of `wire_bytes` bytes.
     #[must_use]
     pub fn serialisation(&self, wire_bytes: u16) -> Span {
         self.serialiser.byte_time.of(wire_bytes)
     }
 
-    /// From the last bit sent to the packet's arrival, host processing included.
+    /// Returns the time from the last bit sent to the packet's arrival, host processing included.
     #[must_use]
     pub fn delay(&self) -> Span {
         self.serialiser.delay

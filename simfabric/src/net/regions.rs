@@ -1,12 +1,12 @@
 //! Regions: parts of a fabric that are small enough for a core's cache, and so far from each other
 //! that each can go ahead of the others for some time.
 //!
-//! What a region sends to another one arrives after the delay of the link between them, at the
-//! earliest. So all events of one region within that delay, the *lookahead*, can be handled before
-//! those of the next, and nothing that the next one does could have changed them: the conservative
-//! windows of parallel simulation (Chandy and Misra 1979; Nicol 1993), here on one core and for the
-//! sake of its cache. Ports of a region are touched many times in a row and not once in a round
-//! through the whole fabric.
+//! A packet between two regions arrives after the delay of the link between them, at the earliest.
+//! All events of one region within that delay, the *lookahead*, can therefore be handled before
+//! those of the next, which cannot affect them. These are the conservative windows of parallel
+//! simulation (Chandy and Misra 1979; Nicol 1993), here on one core and for the sake of its cache.
+//! Ports of a region are touched many times in a row and not once in a round through the whole
+//! fabric.
 
 use ratewright_topology::{Node, Topology};
 
@@ -17,18 +17,18 @@ use crate::time::Span;
 /// A fabric's partition.
 #[derive(Debug)]
 pub(crate) struct Regions {
-    /// By region: its ports, those that lead out of it and into it included.
+    /// Ports by region, including those that lead out of it and into it.
     ports: Vec<Vec<u32>>,
     of_host: Vec<u16>,
     of_switch: Vec<u16>,
-    /// The least delay of a link from one region to another.
+    /// Least delay of a link between two regions.
     pub(crate) lookahead: Span,
 }
 
 impl Regions {
-    /// The partition of a fabric; none if it has one region only, or if there is anything by which
-    /// parts of it act on each other without a packet: buffers that ports share, draws from the one
-    /// generator of random numbers, links without delay. An allocator is a region by itself.
+    /// Partitions a fabric. Returns `None` for a single region, and if parts of the fabric act on
+    /// each other without a packet: through shared buffers, the one random number generator, or
+    /// links without delay. An allocator is a region by itself.
     pub(crate) fn new(topology: &Topology, config: &FabricConfig) -> Option<Self> {
         let draws = [&config.nic, &config.edge, &config.core]
             .into_iter()
@@ -105,26 +105,28 @@ impl Regions {
         })
     }
 
-    /// How many there are.
+    /// Returns the number of regions.
     pub(crate) fn len(&self) -> usize {
         self.ports.len()
     }
 
-    /// The region of a host.
+    /// Returns the region of a host.
     #[inline]
     pub(crate) fn of_host(&self, host: u32) -> u32 {
         self.of_host.get(host as usize).copied().unwrap_or(0).into()
     }
 
-    /// The ports of a region.
+    /// Returns the ports of a region.
     #[inline]
     pub(crate) fn ports(&self, region: usize) -> &[u32] {
         self.ports.get(region).map_or(&[], Vec::as_slice)
     }
 
-    /// Tells the ports where their wires end.
+    /// Sets the regions of all ports.
     pub(crate) fn mark(&self, ports: &mut [Port]) {
         let mut regions = vec![0; ports.len()];
+        // A port is listed once per region that it touches: twice if its wire crosses from one to
+        // another.
         for port in self.ports.iter().flatten() {
             regions[*port as usize] += 1;
         }
@@ -138,7 +140,7 @@ impl Regions {
     }
 }
 
-/// Whether a queue draws random numbers.
+/// Returns true if a queue draws random numbers.
 fn draws_numbers(queue: &QueueConfig) -> bool {
     match queue {
         QueueConfig::Red { .. } => true,

@@ -1,10 +1,9 @@
-//! Which port a switch sends a packet to.
+//! Routing: the port by which a switch forwards a packet.
 //!
-//! The choice among equal paths is the topology crate's
-//! ([`Topology::path`]): a leaf takes the `hash % n`-th of
-//! its upward links, an aggregation switch the `(hash / n) % m`-th of its own. Ports of a
-//! switch's choices are in a table by (switch, rack). While anything is down, the table is not
-//! used: every choice asks the topology, which knows what still leads to the destination.
+//! Equal paths are chosen as in the topology crate ([`Topology::path`]): a leaf takes the `hash %
+//! n`-th of its upward links, an aggregation switch the `(hash / n) % m`-th of its own. A table by
+//! (switch, rack) holds the ports of a switch's choices. While anything is down, the table is not
+//! used: every choice asks the topology for the links that still lead to the destination.
 //!
 //! The allocator's node is attached to every switch of the highest tier. It counts as one more
 //! rack with one host.
@@ -15,35 +14,35 @@ use ratewright_topology::{Direction, HostId, Node, PathChoice, Topology};
 use crate::SimRng;
 use crate::cache::prefetch;
 
-/// How switches choose among equal paths.
+/// Choice of switches among equal paths.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Spreading {
-    /// By the packet's hash: packets of a flow stay in order.
+    /// Choice by the packet's hash: packets of a flow stay in order.
     #[default]
     Flow,
-    /// At random for every packet.
+    /// Random choice for every packet.
     Packet,
 }
 
 /// The ports that lead from one switch to one rack, or to several.
 #[derive(Clone, Copy, Debug, Default)]
 struct NextHops {
-    /// Index of the first port.
+    /// Index of the first port in [`Routes`]' list.
     first: u32,
-    /// How many ports; 0: the rack's own leaf, whose ports are found by the host's number.
+    /// Number of ports; 0 for the rack's own leaf, whose ports are found by the host's number.
     count: u16,
-    /// What the hash is divided by before it chooses here.
+    /// Divisor of the hash before the choice.
     divide: u16,
-    /// Division and remainder where both are by powers of two: no branch is needed then, which a
-    /// processor would often predict wrongly.
+    /// Shift in place of the division, where divisor and count are powers of two: no branch is
+    /// needed then, which a processor would often predict wrongly.
     shift: u16,
-    /// The same; [`DIVIDES`] where they are not.
+    /// Mask in place of the remainder; [`DIVIDES`] where they are not.
     mask: u16,
-    /// All bits if the host's number is added, none otherwise.
+    /// All bits if the host's number is added, no bit otherwise.
     host_mask: u32,
 }
 
-/// No mask, which is less than any power of two that a number of ports may be.
+/// Stands for no mask: a mask is one less than a power of two that fits 16 bits.
 const DIVIDES: u16 = u16::MAX;
 
 impl NextHops {
@@ -64,18 +63,20 @@ impl NextHops {
         }
     }
 
-    /// Which port a packet takes, by its hash.
+    /// Returns the index of the port that a packet takes, by its hash.
     #[inline]
     fn choose(self, key: RouteKey) -> u32 {
         if self.mask == DIVIDES {
             return self.first + key.hash / u32::from(self.divide) % u32::from(self.count);
         }
+        // A leaf towards its own rack has mask 0 and adds the host's number instead: `ports` begins
+        // with the hosts' ports.
         self.first
             + ((key.hash >> self.shift & u32::from(self.mask)) | (key.dst.0 & self.host_mask))
     }
 }
 
-/// What a switch looks at.
+/// Fields of a packet that determine its route.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RouteKey {
     pub(crate) src: HostId,
@@ -88,28 +89,28 @@ pub(crate) struct RouteKey {
 pub struct Routes {
     spreading: Spreading,
     hosts: u32,
-    /// Racks, and the allocator as one more.
+    /// Number of racks, and one for the allocator.
     columns: usize,
-    /// By switch and column: which of the switch's choices. Two bytes, because the table is large
-    /// and every packet reads it at every switch.
+    /// Number of the switch's choice, by switch and column. Two bytes each, because the table is
+    /// large and every packet reads it at every switch.
     table: Vec<u16>,
-    /// By switch: its first choice.
+    /// First of each switch's choices.
     first_choice: Vec<u32>,
-    /// The different choices of all switches.
+    /// Distinct choices of all switches.
     choices: Vec<NextHops>,
-    /// The ports towards each host, and then those of the choices.
+    /// Ports towards each host, then those of the choices.
     ports: Vec<u32>,
     rack_of: Vec<u32>,
     up_port: Vec<u32>,
-    /// By port: the switch at the far end, or none.
+    /// Switch at the far end of each port, if there is one.
     far_switch: Vec<Option<u32>>,
-    /// The allocator's own ports, one per switch of the highest tier.
+    /// Ports of the allocator, one per switch of the highest tier.
     allocator_ports: Vec<u32>,
 }
 
 impl Routes {
-    /// Tables for a topology, whose links are the first ports, and for an allocator
-    /// whose ports follow: one towards each of `top` switches, each followed by its way back.
+    /// Builds the tables of a topology, whose links are the first ports. The allocator's ports
+    /// follow: one towards each switch of `top`, each followed by the port back.
     pub(crate) fn new(topology: &Topology, spreading: Spreading, top: &[u32]) -> Self {
         let racks = topology.racks().len();
         let columns = racks + 1;
@@ -208,6 +209,7 @@ impl Routes {
     /// Adds the next column of the last switch.
     fn add(&mut self, ports: &[u32], divide: u16) {
         let own = self.first_choice.last().map_or(0, |c| *c as usize);
+        // Racks of one pod share their choices, so that most columns refer to the same few entries.
         let same = |c: &NextHops| c.divide == divide && self.ports_of(*c) == ports;
         let known = self.choices[own..].iter().position(same);
         let choice = known.unwrap_or_else(|| {
@@ -228,14 +230,14 @@ impl Routes {
         &self.ports[first..first + choice.count as usize]
     }
 
-    /// The choices of a switch for a rack.
+    /// Returns the choices of a switch for a rack.
     #[inline]
     fn next_hops(&self, switch: u32, rack: u32) -> NextHops {
         let column = self.table[switch as usize * self.columns + rack as usize];
         self.choices[self.first_choice[switch as usize] as usize + usize::from(column)]
     }
 
-    /// The port by which a switch sends a packet on.
+    /// Returns the port by which a switch forwards a packet.
     #[inline]
     pub(crate) fn next_hop(
         &self,
@@ -257,8 +259,8 @@ impl Routes {
         self.ports.get(choice as usize).copied()
     }
 
-    /// The port by which a switch will send a packet on, where that is not random and nothing is
-    /// down: a hint, to fetch it in time.
+    /// Returns the port by which a switch will forward a packet, unless that is random or something
+    /// is down; a hint for prefetching.
     #[inline]
     pub(crate) fn predicted_next_hop(
         &self,
@@ -276,7 +278,7 @@ impl Routes {
         self.ports.get(next.choose(key) as usize).copied()
     }
 
-    /// Fetches into the cache what says where a switch sends a packet on.
+    /// Prefetches the table entry that routes a packet.
     #[inline]
     pub(crate) fn prefetch(&self, switch: u32, dst: HostId) {
         let rack = self.rack_of[dst.index()];
@@ -286,13 +288,13 @@ impl Routes {
         }
     }
 
-    /// The port of a host; none for the allocator, which has several.
+    /// Returns the port of a host; `None` for the allocator, which has several.
     #[inline]
     pub(crate) fn host_uplink(&self, host: u32) -> Option<u32> {
         self.up_port.get(host as usize).copied()
     }
 
-    /// The choice while something is down.
+    /// Returns the port by which a switch forwards a packet while something is down.
     #[cold]
     fn next_hop_degraded(
         &self,
@@ -329,7 +331,7 @@ impl Routes {
         usable.get(choice as usize).copied()
     }
 
-    /// Ports of a switch that lead to a rack over links that are up.
+    /// Iterates over the ports of a switch that lead to a rack over links that are up.
     fn usable_ports<'a>(
         &'a self,
         topology: &'a Topology,
@@ -342,7 +344,7 @@ impl Routes {
             .filter(move |port| self.reaches(topology, *port, rack))
     }
 
-    /// Whether a port, and something behind it, leads to a rack.
+    /// Returns true if a port, and a path behind it, leads to a rack.
     fn reaches(&self, topology: &Topology, port: u32, rack: u32) -> bool {
         if let Some(link) = topology.links().get(port as usize)
             && !topology.is_usable(link.id)
@@ -358,7 +360,7 @@ impl Routes {
         }
     }
 
-    /// The port by which a host, or the allocator, sends a packet.
+    /// Returns the port by which a host, or the allocator, sends a packet.
     #[inline]
     pub(crate) fn first_hop(
         &self,

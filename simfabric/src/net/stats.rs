@@ -1,18 +1,18 @@
-//! What a port counts.
+//! Counters of a port.
 
 use crate::flow::PacketCount;
 use crate::net::queue::DropReason;
 use crate::time::{Span, Time};
 
-/// For how long the queue had each length.
+/// Histogram of a queue's length, weighted by time.
 #[derive(Clone, Debug, Default)]
 pub struct Histogram {
-    /// Picoseconds by number of packets; the last entry counts everything from there on.
+    /// Picoseconds by number of packets; the last entry counts all greater lengths.
     spans: Vec<u64>,
 }
 
 impl Histogram {
-    /// Lengths from this one on count as one.
+    /// Lengths from here on count as one.
     const TOP: usize = 65_535;
 
     fn add(&mut self, packets: u32, span: Span) {
@@ -23,7 +23,7 @@ impl Histogram {
         self.spans[at] += span.0;
     }
 
-    /// The length that the queue did not exceed for this share of the time.
+    /// Returns the length that the queue did not exceed for this share of the time.
     #[must_use]
     pub fn quantile(&self, share: f64) -> u32 {
         let total: u64 = self.spans.iter().sum();
@@ -39,7 +39,7 @@ impl Histogram {
     }
 }
 
-/// What a port lost.
+/// Losses of a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Losses {
     /// Packets that the queue dropped, on arrival or later.
@@ -50,9 +50,8 @@ pub struct Losses {
     pub by_reason: [u64; 4],
 }
 
-/// The counters of one port's sending end. Of the packets that were offered, each was sent,
-/// dropped, or waits; of those that were sent, each arrived, was lost with the link, or is on the
-/// wire.
+/// Counters of a port's sending end. Each offered packet was sent, dropped, or waits. Each sent
+/// packet arrived, was lost with the link, or is on the wire.
 ///
 /// Two cache lines; losses are rarer and elsewhere.
 #[derive(Clone, Debug, Default)]
@@ -62,13 +61,13 @@ pub struct PortStats {
     packet_time: u128,
     /// Σ bytes × picoseconds.
     byte_time: u128,
-    /// When the queue last changed.
+    /// Time of the queue's last change.
     since: Time,
-    /// For how long the queue had each length, where the run asked for it.
+    /// Histogram of the queue's length, if the run keeps one.
     pub histogram: Option<Box<Histogram>>,
-    /// The most bytes that waited.
+    /// Largest number of waiting bytes.
     pub max_bytes: u64,
-    /// The most packets that waited.
+    /// Largest number of waiting packets.
     pub max_packets: u32,
     /// Packets that came to the port.
     pub offered: PacketCount,
@@ -76,7 +75,7 @@ pub struct PortStats {
     pub sent: PacketCount,
     /// Packets that the queue marked.
     pub marks: u64,
-    /// When counting began.
+    /// Time at which counting began.
     began: Time,
     losses: Option<Box<Losses>>,
 }
@@ -99,17 +98,18 @@ impl PortStats {
         losses.by_reason[DropReason::LinkDown as usize] += 1;
     }
 
-    /// What was dropped or lost.
+    /// Returns the drops and losses.
     #[must_use]
     pub fn losses(&self) -> Losses {
         self.losses.as_deref().copied().unwrap_or_default()
     }
 
-    /// The queue had this length from the last call until now.
+    /// Accounts for this length of the queue from the last call until now.
     #[inline]
     pub(crate) fn account(&mut self, now: Time, packets: u32, bytes: u64) {
         let span = now.since(self.since);
         self.since = now;
+        // An empty queue adds nothing to the sums, and spares two 128-bit products.
         if packets > 0 {
             self.packet_time += u128::from(packets) * u128::from(span.0);
             self.byte_time += u128::from(bytes) * u128::from(span.0);
@@ -125,7 +125,7 @@ impl PortStats {
         self.max_bytes = self.max_bytes.max(bytes);
     }
 
-    /// Forgets means, maxima and the histogram: a warm-up is over.
+    /// Resets means, maxima and the histogram at the end of a warm-up.
     pub(crate) fn reset_averages(&mut self, now: Time) {
         (self.packet_time, self.byte_time) = (0, 0);
         (self.max_packets, self.max_bytes) = (0, 0);
@@ -144,13 +144,13 @@ impl PortStats {
         }
     }
 
-    /// The mean number of packets that waited, over time.
+    /// Returns the mean number of waiting packets, over time.
     #[must_use]
     pub fn mean_packets(&self) -> f64 {
         self.mean(self.packet_time)
     }
 
-    /// The mean number of bytes that waited, over time.
+    /// Returns the mean number of waiting bytes, over time.
     #[must_use]
     pub fn mean_bytes(&self) -> f64 {
         self.mean(self.byte_time)

@@ -1,6 +1,5 @@
-//! Where flows come from. A workload is an iterator of [`FlowSpec`] in the order of their starts;
-//! it is drawn from while the run goes on, so that a long run does not hold all its flows before
-//! they begin.
+//! Workloads: iterators of [`FlowSpec`] in the order of their starts. The run draws from them as it
+//! goes, so that a long run does not hold all its flows in advance.
 //!
 //! | module | what lives there |
 //! |---|---|
@@ -24,7 +23,7 @@ use crate::FlowSpec;
 
 /// A stream of flows in order of their starts; deterministic by its seed.
 pub trait Arrivals {
-    /// The next flow; none when there are no more.
+    /// Returns the next flow; `None` after the last.
     fn next_flow(&mut self) -> Option<FlowSpec>;
 }
 
@@ -38,14 +37,13 @@ impl<I: Iterator<Item = FlowSpec>> Arrivals for I {
 /// A boxed stream of flows in start order.
 pub type FlowStream = Box<dyn Iterator<Item = FlowSpec> + Send>;
 
-/// Several workloads at once: always the flow that starts first, of equal starts the one of the
-/// workload listed first.
+/// Merge of several workloads by start; of equal starts, the workload listed first goes first.
 pub struct Merge {
     sources: Vec<(std::iter::Peekable<FlowStream>, u16)>,
 }
 
 impl Merge {
-    /// Of workloads; the flows of the i-th are of class i where their own class is 0.
+    /// Merges workloads; flows of the i-th are of class i where their own class is 0.
     #[must_use]
     pub fn new(sources: Vec<FlowStream>) -> Self {
         let numbered = sources.into_iter().zip(0_u16..);
@@ -62,6 +60,7 @@ impl Iterator for Merge {
         let mut first = None;
         for (index, (source, _)) in self.sources.iter_mut().enumerate() {
             if let Some(flow) = source.peek()
+                // Strictly earlier, so that the first listed workload wins a tie.
                 && first.is_none_or(|(_, start)| flow.start < start)
             {
                 first = Some((index, flow.start));

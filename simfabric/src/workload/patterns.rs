@@ -1,4 +1,4 @@
-//! Flows in set patterns: incast, all-to-all, permutation, staggered. All stream in start order.
+//! Flows in fixed patterns: incast, all-to-all, permutation, staggered; all in order of start.
 
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
@@ -6,19 +6,19 @@ use rand::{RngExt, SeedableRng};
 use super::sizes::SizeDistribution;
 use crate::{FlowSpec, HostId, SimRng, Span, Time};
 
-/// When the rounds of a repeated pattern begin.
+/// Times of the rounds of a repeated pattern.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rounds {
-    /// The first.
+    /// Begin of the first round.
     pub start: Time,
-    /// From one to the next.
+    /// Time from one round to the next.
     pub period: Span,
-    /// How many.
+    /// Number of rounds.
     pub count: u32,
 }
 
 impl Rounds {
-    /// One round at `start`.
+    /// Makes one round at `start`.
     #[must_use]
     pub const fn once(start: Time) -> Self {
         Self {
@@ -48,8 +48,8 @@ pub struct Incast {
 }
 
 impl Incast {
-    /// In each round `senders` of the other hosts, drawn anew without replacement, send to
-    /// `receiver`. As many as there are, if there are fewer.
+    /// Lets `senders` other hosts send to `receiver` in each round, drawn without replacement; all
+    /// others if there are fewer.
     #[must_use]
     pub fn new(
         hosts: u32,
@@ -111,8 +111,8 @@ pub struct AllToAll {
 }
 
 impl AllToAll {
-    /// Every ordered pair once in each round, all at its beginning; pairs come in the order of
-    /// shifts (host i to i + 1, then i + 2, …), so that no receiver is preferred.
+    /// Sends between every ordered pair once per round, all at its beginning. Pairs come in the
+    /// order of shifts (host i to i + 1, then i + 2, …), so that no receiver is preferred.
     #[must_use]
     pub fn new(hosts: u32, sizes: SizeDistribution, rounds: Rounds, seed: u64) -> Self {
         Self {
@@ -165,8 +165,8 @@ pub struct Permutation {
 }
 
 impl Permutation {
-    /// A permutation without fixed points, drawn anew for each round. `sizes` of `None`: flows
-    /// without end.
+    /// Draws a permutation without fixed points for each round. `sizes` of `None`: flows without
+    /// end.
     #[must_use]
     pub fn new(hosts: u32, sizes: Option<SizeDistribution>, rounds: Rounds, seed: u64) -> Self {
         Self {
@@ -180,13 +180,13 @@ impl Permutation {
         }
     }
 
-    /// Whether its flows have no end.
+    /// Returns true if its flows have no end.
     #[must_use]
     pub const fn is_unbounded(&self) -> bool {
         self.unbounded
     }
 
-    /// A random cycle through all hosts (each sends to its successor) has no fixed points.
+    /// Draws a random cycle through all hosts. Each sends to its successor, so no point is fixed.
     fn draw(&mut self) {
         let mut cycle: Vec<usize> = (0..self.to.len()).collect();
         cycle.shuffle(&mut self.rng);
@@ -228,21 +228,21 @@ impl Iterator for Permutation {
 /// fig. 8): flow i lasts from `i` intervals until `n + i` intervals after the beginning.
 #[derive(Clone, Debug)]
 pub struct Staggered {
-    /// The senders, in the order in which they start.
+    /// Senders in the order in which they start.
     pub senders: Vec<HostId>,
-    /// The receiver of all.
+    /// Receiver of all flows.
     pub receiver: HostId,
-    /// When the first starts.
+    /// Start of the first flow.
     pub start: Time,
-    /// From one start, or stop, to the next.
+    /// Time from one start, or stop, to the next.
     pub interval: Span,
-    /// Whether flows stop; otherwise they last for ever.
+    /// True if flows stop; otherwise they last for ever.
     pub stops: bool,
     next: usize,
 }
 
 impl Staggered {
-    /// The flows of `senders`.
+    /// Makes the flows of `senders`.
     #[must_use]
     pub const fn new(
         senders: Vec<HostId>,

@@ -6,28 +6,28 @@ use rand::SeedableRng;
 use super::sizes::SizeDistribution;
 use crate::{FlowSpec, HostId, SimRng, Span, Time};
 
-/// Why there are no such arrivals.
+/// Reason that arrivals cannot be generated.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum PoissonError {
-    /// Out of range.
+    /// The load is out of range.
     #[error("the load is {load}; it must be above 0 and at most 1, a share of the hosts' links")]
     Load {
-        /// The load.
+        /// Offered load.
         load: f64,
     },
-    /// Nobody to send to.
+    /// There is no second host.
     #[error("there are {hosts} hosts; flows between hosts need at least 2")]
     Hosts {
-        /// How many.
+        /// Number of hosts.
         hosts: u32,
     },
 }
 
 /// Flows between uniformly random pairs of hosts, beginning as a Poisson process (flowtune §5.3).
 ///
-/// At load 1, the bytes that begin per second are the capacity of all hosts' links: the rate of the
-/// process is hosts × link capacity / mean size. Sources and destinations are drawn independently
-/// and uniformly, a destination other than the source.
+/// At load 1, the starting flows' bytes per second equal the capacity of all hosts' links: the rate
+/// of the process is hosts × link capacity / mean size. Sources and destinations are drawn
+/// independently and uniformly, a destination other than the source.
 #[derive(Clone, Debug)]
 pub struct Poisson {
     hosts: u32,
@@ -42,7 +42,7 @@ pub struct Poisson {
 }
 
 impl Poisson {
-    /// Arrivals from `from` until `until` among `hosts` whose links carry `link_bps` each.
+    /// Makes arrivals from `from` until `until` among `hosts` whose links carry `link_bps` each.
     ///
     /// # Errors
     /// If the load is not within (0, 1], or there are fewer than two hosts.
@@ -73,7 +73,7 @@ impl Poisson {
         })
     }
 
-    /// The load that it offers at this time, as a share of the hosts' links.
+    /// Returns the load offered at this time, as a share of the hosts' links.
     #[must_use]
     pub fn load_at(&self, at: Time) -> f64 {
         if (self.from..self.until).contains(&at) {
@@ -83,19 +83,19 @@ impl Poisson {
         }
     }
 
-    /// When they end.
+    /// Returns the time at which arrivals end.
     #[must_use]
     pub const fn until(&self) -> Time {
         self.until
     }
 
-    /// When its arrivals begin.
+    /// Returns the time at which arrivals begin.
     #[must_use]
     pub const fn from(&self) -> Time {
         self.from
     }
 
-    /// The mean time between two arrivals anywhere.
+    /// Returns the mean time between two arrivals, over all hosts.
     #[must_use]
     pub fn mean_gap(&self) -> Span {
         Span::from_ps(self.mean_gap_ps.round() as u64)
@@ -114,6 +114,8 @@ impl Iterator for Poisson {
             return None;
         }
         let src = self.rng.random_range(0..self.hosts);
+        // One of the other hosts − 1; numbers from the source on are shifted past it, so that each
+        // has the same share.
         let other = self.rng.random_range(0..self.hosts - 1);
         let dst = other + u32::from(other >= src);
         let bytes = self.sizes.sample(&mut self.rng);

@@ -1,5 +1,5 @@
-//! Control points of published flow-size distributions, as (bytes, share of flows of at most so
-//! many bytes). Between two points the size is linear; the share at the first point has that very
+//! Control points of published flow-size distributions, as (bytes, share of flows of at most that
+//! size). Between two points the size is linear; the share at the first point has exactly that
 //! size.
 
 /// Control points of a distribution.

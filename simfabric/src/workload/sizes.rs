@@ -13,10 +13,10 @@ use rand::RngExt;
 use super::published::{self, Points};
 use crate::SimRng;
 
-/// Why there is no such distribution.
+/// Reason that a distribution cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum SizeError {
-    /// Not the name of a published distribution.
+    /// The name is not that of a published distribution.
     #[error("{name:?} is no known size distribution; known are {}", NAMES.join(", "))]
     Unknown {
         /// The name.
@@ -27,7 +27,7 @@ pub enum SizeError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: std::io::Error,
     },
     /// A line is not `bytes,share`.
@@ -37,7 +37,7 @@ pub enum SizeError {
         path: PathBuf,
         /// The line, counted from 1.
         line: usize,
-        /// What it says.
+        /// Text of the line.
         text: String,
     },
     /// The points are no distribution.
@@ -47,12 +47,12 @@ pub enum SizeError {
         origin: String,
         /// The line, where one is at fault.
         at: Option<usize>,
-        /// What is wrong.
+        /// Reason.
         reason: String,
     },
 }
 
-/// The names that [`SizeDistribution::published`] knows.
+/// Names that [`SizeDistribution::published`] accepts.
 pub const NAMES: [&str; 8] = [
     "web-search",
     "web-search-wkc",
@@ -73,7 +73,7 @@ pub struct SizeDistribution {
 }
 
 impl SizeDistribution {
-    /// A published distribution by its name; see [`NAMES`].
+    /// Makes a published distribution by its name; see [`NAMES`].
     ///
     /// # Errors
     /// If there is none of that name.
@@ -96,7 +96,7 @@ impl SizeDistribution {
         Self::from_points(name, points.to_vec())
     }
 
-    /// Every flow has `bytes`.
+    /// Makes the distribution in which every flow has `bytes`.
     #[must_use]
     pub fn constant(bytes: u64) -> Self {
         Self {
@@ -106,8 +106,9 @@ impl SizeDistribution {
         }
     }
 
-    /// From control points (bytes, share of flows of at most so many bytes), both ascending, the
-    /// last share 1. A first share above 0 is the share of flows of exactly that size.
+    /// Makes a distribution from control points (bytes, share of flows of at most that size), both
+    /// ascending, the last share 1. A first share above 0 is the share of flows of exactly that
+    /// size.
     ///
     /// # Errors
     /// If they are no distribution.
@@ -115,7 +116,7 @@ impl SizeDistribution {
         Self::checked(name, points, |_| None)
     }
 
-    /// From a CSV file of lines `bytes,share`; a header, empty lines and lines that begin with `#`
+    /// Reads a CSV file of lines `bytes,share`; a header, empty lines and lines that begin with `#`
     /// are skipped.
     ///
     /// # Errors
@@ -208,30 +209,31 @@ impl SizeDistribution {
         })
     }
 
-    /// Its name.
+    /// Returns its name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The mean of the sizes that [`sample`](Self::sample) draws, in closed form.
+    /// Returns the mean of the sizes that [`sample`](Self::sample) draws, in closed form.
     #[must_use]
     pub const fn mean_bytes(&self) -> f64 {
         self.mean_bytes
     }
 
-    /// The control points.
+    /// Returns the control points.
     #[must_use]
     pub fn points(&self) -> &[(u64, f64)] {
         &self.points
     }
 
-    /// The size of the next flow.
+    /// Draws the size of the next flow.
     pub fn sample(&self, rng: &mut SimRng) -> u64 {
         self.quantile(rng.random())
     }
 
-    /// The size at the share `share` of the flows, rounded as [`sample`](Self::sample) does.
+    /// Returns the size at the share `share` of the flows, rounded as [`sample`](Self::sample)
+    /// does.
     #[must_use]
     pub fn quantile(&self, share: f64) -> u64 {
         let after = self.points.partition_point(|p| p.1 < share);
@@ -245,7 +247,7 @@ impl SizeDistribution {
         (low + size.round() as u64).max(1)
     }
 
-    /// The share of flows of at most `bytes`, before rounding.
+    /// Returns the share of flows of at most `bytes`, before rounding.
     #[must_use]
     pub fn cdf(&self, bytes: f64) -> f64 {
         let after = self.points.partition_point(|p| p.0 as f64 <= bytes);
@@ -259,14 +261,15 @@ impl SizeDistribution {
     }
 }
 
-/// Between integers a and b, a linear size rounded to whole bytes has the mean (a + b) / 2; what
-/// would be rounded to 0 counts as 1.
+/// Returns the mean of the rounded sizes. Between integers a and b, a linear size rounded to whole
+/// bytes has the mean (a + b) / 2; a size that rounds to 0 counts as 1.
 fn mean(points: &[(u64, f64)]) -> f64 {
     let first = points[0].1 * points[0].0.max(1) as f64;
     let between = points.windows(2).map(|pair| {
         let ((low, low_share), (high, high_share)) = (pair[0], pair[1]);
         let lifted = match (low, high) {
             (0, 0) => 1.0,
+            // Sizes below half a byte, a share of 0.5 / high, are lifted from 0 to 1.
             (0, high) => 0.5 / high as f64,
             _ => 0.0,
         };

@@ -1,12 +1,12 @@
-//! Flows as CSV, in and out: `start_ns,src,dst,bytes` and, where they differ from the usual,
-//! `stop_ns`, `weight`, `class`.
+//! Traces: flows as CSV, `start_ns,src,dst,bytes` and, where they differ from the usual, `stop_ns`,
+//! `weight`, `class`.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
 use crate::{FlowSpec, HostId, Time};
 
-/// Why a trace cannot be read.
+/// Reason that a trace cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The file cannot be read.
@@ -14,7 +14,7 @@ pub enum TraceError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: std::io::Error,
     },
     /// A line is wrong.
@@ -24,7 +24,7 @@ pub enum TraceError {
         path: PathBuf,
         /// The line, counted from 1.
         line: usize,
-        /// What is wrong with it.
+        /// Reason.
         reason: String,
     },
     /// The file has no flow.
@@ -35,7 +35,7 @@ pub enum TraceError {
     },
 }
 
-/// The first line of every trace.
+/// First line of every trace.
 pub const HEADER: &str = "start_ns,src,dst,bytes,stop_ns,weight,class";
 
 /// Writes flows as CSV. Starts and stops are exact: nanoseconds with up to three decimals.
@@ -107,6 +107,7 @@ impl FlowTrace {
             let Some(flow) = parse(&line, number == 0).map_err(&wrong)? else {
                 continue;
             };
+            // The run draws flows while it goes on, so it could not sort them.
             if flow.start < last {
                 return Err(wrong(
                     "starts before the flow above; sort the trace by start".into(),
@@ -138,7 +139,7 @@ impl FlowTrace {
         })
     }
 
-    /// How many flows it has.
+    /// Returns the number of flows.
     #[must_use]
     pub const fn flows(&self) -> u64 {
         self.flows
@@ -148,8 +149,8 @@ impl FlowTrace {
 impl Iterator for FlowTrace {
     type Item = FlowSpec;
 
-    /// The next flow. If the file has been changed since it was checked, it ends at the first line
-    /// that is no flow.
+    /// Returns the next flow. If the file has changed since it was checked, the trace ends at the
+    /// first line that is no flow.
     fn next(&mut self) -> Option<FlowSpec> {
         loop {
             let line = self.lines.next()?.ok()?;
@@ -168,7 +169,7 @@ fn lines(path: &Path) -> Result<std::io::Lines<BufReader<std::fs::File>>, TraceE
     Ok(BufReader::new(file).lines())
 }
 
-/// `None`: an empty line, a comment, or the header where one may stand.
+/// Parses a line. Returns `None` for an empty line, a comment, or the header where one may stand.
 fn parse(line: &str, header_allowed: bool) -> Result<Option<FlowSpec>, String> {
     let line = line.trim();
     if line.is_empty() || line.starts_with('#') || (header_allowed && line.starts_with("start_ns"))
@@ -219,7 +220,7 @@ fn integer<T: std::str::FromStr>(name: &str, text: &str) -> Result<T, String> {
     parsed.map_err(|_| format!("`{name}` is {text:?}; it must be a whole number"))
 }
 
-/// Nanoseconds with at most three decimals.
+/// Parses nanoseconds with at most three decimals.
 fn time(name: &str, text: &str) -> Result<Time, String> {
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
     let digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit());

@@ -1,4 +1,4 @@
-//! The sending end of a port: what waits, the serialiser, and how packets get onto the wire.
+//! The sending end of a port: queue, serialiser, and entry to the wire.
 
 use super::{ByteTime, Wire};
 use crate::flow::PacketCount;
@@ -8,47 +8,48 @@ use crate::net::stats::PortStats;
 use crate::packet::{PacketId, PacketSlab};
 use crate::time::{Span, Time};
 
-/// What a packet touches at the sending end, whether it waits there or not: one cache line.
+/// State that every packet touches at the sending end, whether it waits or not: one cache line.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Serialiser {
-    /// When the packet that is being sent has left.
+    /// Time at which the serialiser is free.
     pub(super) free_at: Time,
     pub(super) byte_time: ByteTime,
-    /// From the last bit sent to the packet's arrival.
+    /// Time from the last bit sent to the packet's arrival.
     pub(super) delay: Span,
-    /// The last packet of the wire.
+    /// Last packet on the wire.
     pub(super) wire_tail: PacketId,
-    /// Packets in the queue, so that it need not be asked.
+    /// Packets in the queue; a copy that spares reading the queue's own line.
     pub(super) waiting: u32,
-    /// What found nothing waiting and nothing being sent, and bypassed the queue.
+    /// Packets that bypassed the queue, because none waited and none was being sent.
     pub(super) bypassed: PacketCount,
-    /// Whether such packets may: the queue lets them, the link is up and not held, no buffer is
-    /// shared.
+    /// True if packets may bypass an empty queue: the discipline allows it, the link is up and not
+    /// paused, and no buffer is shared.
     pub(super) bypass_allowed: bool,
-    /// Whether the port's event is pending.
+    /// True if the port's event is pending.
     pub(super) scheduled: bool,
-    /// Whether the departure event is pending.
+    /// True if the departure event is pending.
     pub(super) departure_scheduled: bool,
     pub(super) up: bool,
-    /// Priority flow control: nothing leaves while the far end holds the port.
+    /// Priority flow control: no packet leaves while the far end pauses the port.
     pub(super) paused: bool,
 }
 
 impl Serialiser {
-    /// Whether anything departs until now.
+    /// Returns true if a departure is due.
     #[inline]
     pub(super) fn is_due(&self, now: Time) -> bool {
         self.free_at <= now && self.waiting > 0 && !self.paused
     }
 
-    /// Whether a packet that comes now passes by the queue; all that departs until now has.
+    /// Returns true if a packet that comes now bypasses the queue; departures until now are done.
     #[inline]
     pub(super) fn can_bypass(&self, now: Time) -> bool {
+        // Without short circuit: one branch instead of three.
         (self.waiting == 0) & (self.free_at <= now) & self.bypass_allowed
     }
 
-    /// Sends a packet that passes by the queue.
+    /// Sends a packet past the queue.
     #[inline]
     pub(super) fn bypass(
         &mut self,
@@ -61,7 +62,7 @@ impl Serialiser {
         self.bypassed.add(wire_bytes);
     }
 
-    /// Begins to send a packet, which follows the others onto the wire.
+    /// Begins to send a packet and appends it to the wire. Returns its bytes on the link.
     #[inline]
     pub(super) fn launch(
         &mut self,
@@ -76,6 +77,8 @@ impl Serialiser {
         packet.next = PacketId::NONE;
         self.free_at = at + self.byte_time.of(wire_bytes);
         let arrives_at = self.free_at + self.delay;
+        // Arrivals on one wire are in order of departure, so appending keeps the chain sorted. A
+        // rate that rises keeps it so, since serialisation precedes the common delay.
         if self.wire_tail.is_some() {
             let tail = &mut packets[self.wire_tail];
             tail.next = id;
@@ -89,30 +92,31 @@ impl Serialiser {
     }
 }
 
-/// The sending end with its queue, whose discipline is known here: a packet asks once which one it
-/// is.
+/// The sending end with its queue. The discipline is a type here, so that a packet's path has one
+/// dispatch on it.
 pub(super) struct SendingEnd<'a, D> {
     pub(super) serialiser: &'a mut Serialiser,
     pub(super) wire: &'a mut Wire,
     pub(super) queue: &'a mut D,
     pub(super) stats: &'a mut PortStats,
-    /// The buffer that the queue draws on, if it shares one.
+    /// Shared buffer of the queue, if it has one.
     pub(super) pool: Option<&'a mut Pool>,
 }
 
 impl<D: Discipline> SendingEnd<'_, D> {
-    /// Lets everything depart that departs until now.
+    /// Simulates all departures until now.
     #[inline]
     pub(super) fn depart_until(&mut self, now: Time, shared: &mut SharedState) {
         while self.serialiser.is_due(now) {
             let at = self.serialiser.free_at;
+            // Accounted before the departure, with the length that lasted until then.
             self.stats
                 .account(at, self.serialiser.waiting, self.queue.bytes());
             self.send_next(at, shared);
         }
     }
 
-    /// Takes a packet, after what departs until now.
+    /// Takes a packet, after all departures until now.
     #[inline]
     pub(super) fn accept(&mut self, now: Time, id: PacketId, shared: &mut SharedState) {
         self.depart_until(now, shared);
@@ -137,6 +141,7 @@ impl<D: Discipline> SendingEnd<'_, D> {
             shared,
             stats: &mut *self.stats,
         };
+        // Counted as offered first: conservation sums what is offered.
         if !self.serialiser.up {
             q.drop(id, DropReason::LinkDown);
             return;
@@ -149,6 +154,7 @@ impl<D: Discipline> SendingEnd<'_, D> {
         }
         self.queue.enqueue(&mut q, id);
         let waiting = self.queue.packets();
+        // The discipline may have dropped this packet or others, so the length is read again.
         self.serialiser.waiting = waiting;
         if let Some(pool) = &mut self.pool {
             pool.changed(bytes, self.queue.bytes());
@@ -163,7 +169,7 @@ impl<D: Discipline> SendingEnd<'_, D> {
         }
     }
 
-    /// Begins to send what the queue says is next; it may drop all that it has instead.
+    /// Begins to send the queue's next packet. The queue may drop all packets that it has instead.
     #[inline]
     fn send_next(&mut self, at: Time, shared: &mut SharedState) {
         let bytes = self.queue.bytes();
@@ -183,7 +189,7 @@ impl<D: Discipline> SendingEnd<'_, D> {
         self.stats.sent.add(wire_bytes);
     }
 
-    /// Drops what waits, because the link fails.
+    /// Drops all waiting packets, because the link fails.
     pub(super) fn drop_all(&mut self, now: Time, shared: &mut SharedState) {
         let bytes = self.queue.bytes();
         self.stats.account(now, self.serialiser.waiting, bytes);

@@ -5,12 +5,12 @@ use super::{Discipline, DropReason, Fifo, QueueContext, QueueLimit};
 use crate::packet::PacketId;
 use crate::time::{Span, Time};
 
-/// What CoDel is set up with.
+/// CoDel's parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CodelConfig {
-    /// The sojourn time that is acceptable as a standing queue (RFC 8289 §3.2).
+    /// Acceptable sojourn time of a standing queue (RFC 8289 §3.2).
     pub target: Span,
-    /// How long it may be exceeded: a worst-case round trip (§3.2).
+    /// Time for which it may be exceeded: a worst-case round trip (§3.2).
     pub interval: Span,
     /// Packets that understand marks are marked instead of dropped.
     pub ecn: bool,
@@ -30,23 +30,23 @@ impl Default for CodelConfig {
 /// The control law of one queue (RFC 8289 §5): decides at each dequeue.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Codel {
-    /// When the sojourn time will have been above target for an interval.
+    /// Time at which the sojourn time will have been above target for an interval.
     first_above: Option<Time>,
     drop_next: Time,
     count: u32,
     last_count: u32,
     dropping: bool,
-    /// The largest packet seen: a queue of less is never too long.
+    /// Largest packet seen; a queue shorter than it is never too long.
     largest_bytes: u64,
 }
 
 impl Codel {
-    /// When to drop next: the interval over the square root of the count (§5.4).
+    /// Returns the time of the next drop: the interval over the square root of the count (§5.4).
     fn control_law(&self, config: &CodelConfig, from: Time) -> Time {
         from + config.interval.mul_f64(1.0 / f64::from(self.count).sqrt())
     }
 
-    /// Takes the oldest packet and says whether it may be dropped (§5.6, `dodequeue`).
+    /// Takes the oldest packet and returns whether it may be dropped (§5.6, `dodequeue`).
     fn take(
         &mut self,
         config: &CodelConfig,
@@ -60,6 +60,7 @@ impl Codel {
         let packet = q.packet(id);
         self.largest_bytes = self.largest_bytes.max(u64::from(packet.wire_bytes));
         let sojourn = q.now.since(packet.at);
+        // §5.6: a packet's worth or less behind it is no standing queue, whatever the delay.
         if sojourn < config.target || fifo.bytes() <= self.largest_bytes {
             self.first_above = None;
             return Some((id, false));
@@ -73,7 +74,7 @@ impl Codel {
         }
     }
 
-    /// The next packet of the queue, after what has to be dropped or marked (§5.5).
+    /// Takes the next packet of the queue, after the drops or marks that are due (§5.5).
     pub fn dequeue(
         &mut self,
         config: &CodelConfig,
@@ -88,6 +89,8 @@ impl Codel {
             if !ok_to_drop {
                 self.dropping = false;
             }
+            // One dequeue may drop several packets: the control law runs by time and not by
+            // packets.
             while self.dropping && q.now >= self.drop_next {
                 self.count += 1;
                 if config.ecn && q.mark(id) {

@@ -1,10 +1,10 @@
-//! First in, first out; what does not fit is dropped.
+//! Drop-tail queue: first in, first out; packets that do not fit are dropped.
 
 use super::{EcnThreshold, QueueLimit};
 
-/// A plain queue that takes as much as `limit` says: a [threshold](super::ecn_threshold) that is
-/// never reached. So ports of hosts and of switches have the same kind of queue, and a packet's way
-/// through either is the same code.
+/// Makes a queue of this limit whose [marking threshold](super::ecn_threshold) is never reached.
+/// Ports of hosts and of switches thus have the same kind of queue, and packets run the same code
+/// in both.
 #[must_use]
 pub fn drop_tail(limit: QueueLimit) -> EcnThreshold {
     EcnThreshold::new(QueueLimit::Unlimited, limit)

@@ -14,8 +14,8 @@ pub struct EcnThreshold {
 }
 
 impl EcnThreshold {
-    /// An empty queue that marks from a length of `mark_at` on. What understands no marks passes
-    /// unmarked.
+    /// Makes an empty queue that marks from a length of `mark_at` on. Packets of transports without
+    /// marks pass unmarked.
     #[must_use]
     pub fn new(mark_at: QueueLimit, limit: QueueLimit) -> Self {
         Self {
@@ -57,6 +57,8 @@ impl Discipline for EcnThreshold {
     }
 
     fn is_transparent(&self) -> bool {
+        // A threshold of 0 marks every packet and a small limit may drop one, so neither may be
+        // bypassed.
         self.limit.fits(0, 0, u16::MAX) && !self.mark_at.reached(0, 0)
     }
 

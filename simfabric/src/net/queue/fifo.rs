@@ -47,6 +47,7 @@ impl Fifo {
         }
         let packet = &slab[id];
         self.head = packet.next;
+        // It is read when it is taken, one serialisation later.
         slab.prefetch(self.head);
         if !self.head.is_some() {
             self.tail = PacketId::NONE;
@@ -56,25 +57,25 @@ impl Fifo {
         Some(id)
     }
 
-    /// The oldest packet.
+    /// Returns the oldest packet.
     #[must_use]
     pub fn front(&self) -> Option<PacketId> {
         self.head.is_some().then_some(self.head)
     }
 
-    /// The newest packet.
+    /// Returns the newest packet.
     #[must_use]
     pub fn back(&self) -> Option<PacketId> {
         self.tail.is_some().then_some(self.tail)
     }
 
-    /// How many packets.
+    /// Returns the number of packets.
     #[must_use]
     pub const fn packets(&self) -> u32 {
         self.packets
     }
 
-    /// Their bytes on the link.
+    /// Returns their bytes on the link.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes

@@ -1,12 +1,13 @@
 //! Queue disciplines, one file each, behind one trait.
 //!
-//! A discipline sees one port. It stores the packets that it accepts, drops what it must through
-//! [`QueueContext::drop`], marks through [`QueueContext::mark`], and says which packet goes next.
-//! The packet that is being sent has left the queue and counts no more, as in ns-3.
+//! A discipline sees one port. It stores the packets that it accepts, drops others through
+//! [`QueueContext::drop`], marks through [`QueueContext::mark`], and selects the next packet. The
+//! packet that is being sent has left the queue and counts no more, as in ns-3.
 //!
-//! Ports are advanced lazily: [`QueueContext::now`] is the moment at which the packet arrives or
+//! Ports are advanced lazily. [`QueueContext::now`] is the moment at which the packet arrives or
 //! leaves, and never goes back for one port. A discipline with a clock of its own (XCP's control
-//! interval) catches up with it in `enqueue` and `dequeue`: nothing can have changed between.
+//! interval) catches up with it in `enqueue` and `dequeue`: its inputs cannot have changed in
+//! between.
 
 pub mod codel;
 pub mod drop_tail;
@@ -33,20 +34,20 @@ pub use sfq_codel::SfqCodel;
 pub use strict_priority::StrictPriority;
 pub use xcp::{XcpConfig, XcpQueue};
 
-/// How much fits.
+/// Capacity of a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum QueueLimit {
-    /// So many packets.
+    /// Number of packets.
     Packets(u32),
-    /// So many bytes on the link.
+    /// Bytes on the link.
     Bytes(u64),
-    /// Everything.
+    /// No limit.
     #[default]
     Unlimited,
 }
 
 impl QueueLimit {
-    /// Whether a packet fits into a queue of this length.
+    /// Returns true if a packet fits into a queue of this length.
     #[inline]
     #[must_use]
     pub const fn fits(self, packets: u32, bytes: u64, wire_bytes: u16) -> bool {
@@ -54,7 +55,7 @@ impl QueueLimit {
     }
 }
 
-/// A [`QueueLimit`] as two numbers, which are compared without asking which kind it is.
+/// A [`QueueLimit`] as two numbers, so that a comparison does not branch on its kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Bounds {
     bytes: u64,
@@ -71,47 +72,47 @@ impl Bounds {
         Self { bytes, packets }
     }
 
-    /// Whether a packet fits into a queue of this length.
+    /// Returns true if a packet fits into a queue of this length.
     #[inline]
     const fn fits(self, packets: u32, bytes: u64, wire_bytes: u16) -> bool {
         (packets < self.packets) & (bytes + wire_bytes as u64 <= self.bytes)
     }
 
-    /// Whether a queue of this length has reached them.
+    /// Returns true if a queue of this length has reached one of the bounds.
     #[inline]
     const fn reached(self, packets: u32, bytes: u64) -> bool {
         (packets >= self.packets) | (bytes >= self.bytes)
     }
 }
 
-/// Why a packet was dropped.
+/// Reason for the drop of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum DropReason {
     /// The queue or the switch's buffer was full.
     Full,
-    /// The discipline chose to (RED, CoDel).
+    /// The discipline chose to drop it (RED, CoDel).
     Early,
     /// The link is down, or failed while the packet was on it.
     LinkDown,
-    /// No way leads to the destination.
+    /// No route leads to the destination.
     NoRoute,
 }
 
 impl DropReason {
-    /// All reasons, in the order in which they are counted.
+    /// All reasons, in the order of [`Losses::by_reason`](crate::net::stats::Losses::by_reason).
     pub const ALL: [Self; 4] = [Self::Full, Self::Early, Self::LinkDown, Self::NoRoute];
 }
 
-/// What all ports share.
+/// State that all ports share.
 #[derive(Debug)]
 pub struct SharedState {
-    /// The packets in the fabric.
+    /// Packets in the fabric.
     pub packets: PacketSlab,
-    /// What some of them carry.
+    /// Extensions of packets.
     pub extensions: Extensions,
-    /// The flows, for their counters.
+    /// Flows, for their counters.
     pub flows: FlowStore,
-    /// Randomness.
+    /// Random number generator.
     pub rng: SimRng,
 }
 
@@ -119,6 +120,7 @@ impl SharedState {
     /// Frees a packet and counts it as dropped for its flow.
     pub(crate) fn discard(&mut self, id: PacketId) -> Packet {
         let mut packet = self.packets.remove(id);
+        // The extension's slot is not freed with the packet's.
         self.extensions.discard(&mut packet);
         self.flows
             .progress_mut(packet.flow)
@@ -128,25 +130,25 @@ impl SharedState {
     }
 }
 
-/// What a discipline may see and do.
+/// Access of a discipline to the run.
 #[derive(Debug)]
 pub struct QueueContext<'a> {
-    /// When the packet arrives or leaves.
+    /// Time at which the packet arrives or leaves.
     pub now: Time,
-    /// Packets, extensions, randomness.
+    /// Packets, extensions and random numbers.
     pub shared: &'a mut SharedState,
     /// The port's counters.
     pub stats: &'a mut PortStats,
 }
 
 impl QueueContext<'_> {
-    /// Drops a packet, which must not be in a queue any more.
+    /// Drops a packet that is in no queue any more.
     pub fn drop(&mut self, id: PacketId, reason: DropReason) {
         let packet = self.shared.discard(id);
         self.stats.count_drop(packet.wire_bytes, reason);
     }
 
-    /// Marks a packet if its transport understands marks; says whether it does.
+    /// Marks a packet if its transport understands marks, and returns whether it does.
     #[inline]
     pub fn mark(&mut self, id: PacketId) -> bool {
         let packet = &mut self.shared.packets[id];
@@ -158,7 +160,7 @@ impl QueueContext<'_> {
         ect
     }
 
-    /// The packet.
+    /// Returns a packet.
     #[inline]
     #[must_use]
     pub fn packet(&self, id: PacketId) -> &Packet {
@@ -168,84 +170,84 @@ impl QueueContext<'_> {
 
 /// A queue discipline.
 pub trait Discipline {
-    /// Takes a packet, or drops it, or drops others for it.
+    /// Takes a packet, or drops it, or drops others in its place.
     fn enqueue(&mut self, q: &mut QueueContext<'_>, id: PacketId);
-    /// The packet that is to be sent now; none if the queue is empty, or became empty because
-    /// the discipline dropped what was left.
+    /// Takes the packet that is to be sent now. Returns `None` if the queue is empty, or became
+    /// empty because the discipline dropped the rest.
     fn dequeue(&mut self, q: &mut QueueContext<'_>) -> Option<PacketId>;
-    /// The packet that goes next, as far as it can be said at no cost; a hint, to fetch it in time.
+    /// Returns the packet that goes next, where that costs nothing; a hint for prefetching.
     fn front(&self) -> PacketId {
         PacketId::NONE
     }
-    /// The packet that the next one to come is chained to, as far as it can be said at no cost; a
-    /// hint too.
+    /// Returns the packet that the next one to come is chained to, where that costs nothing; a hint
+    /// too.
     fn back(&self) -> PacketId {
         PacketId::NONE
     }
-    /// Whether a packet that comes to an empty queue and is sent at once passes through unchanged,
-    /// and leaves the queue as it was.
+    /// Returns true if a packet that comes to an empty queue and leaves at once passes unchanged,
+    /// and leaves the queue unchanged.
     fn is_transparent(&self) -> bool {
         false
     }
-    /// How many packets wait.
+    /// Returns the number of packets that wait.
     fn packets(&self) -> u32;
-    /// Their bytes on the link.
+    /// Returns their bytes on the link.
     fn bytes(&self) -> u64;
 }
 
-/// Which discipline, with its parameters.
+/// A discipline with its parameters.
 #[derive(Clone, PartialEq, Debug)]
 pub enum QueueConfig {
-    /// First in, first out; what does not fit is dropped.
+    /// Drop-tail: first in, first out; packets that do not fit are dropped.
     DropTail {
-        /// How much fits.
+        /// Capacity of the queue.
         limit: QueueLimit,
     },
-    /// DCTCP's switch: marks what arrives while the queue is at the threshold or above.
+    /// DCTCP's switch: marks packets that arrive while the queue is at the threshold or above.
     EcnThreshold {
-        /// From which length on.
+        /// Length from which packets are marked.
         mark_at: QueueLimit,
-        /// How much fits.
+        /// Capacity of the queue.
         limit: QueueLimit,
     },
     /// CoDel: marks or drops by sojourn time.
     Codel {
         /// Target, interval, marks.
         control: CodelConfig,
-        /// How much fits.
+        /// Capacity of the queue.
         limit: QueueLimit,
     },
     /// RED: marks or drops by the mean length.
     Red {
         /// Thresholds, probability, weight, marks.
         control: RedConfig,
-        /// How much fits.
+        /// Capacity of the queue.
         limit: QueueLimit,
     },
     /// sfqCoDel: 1,024 bins in turn, each under CoDel.
     SfqCodel {
         /// Target, interval, marks.
         control: CodelConfig,
-        /// How much fits into all bins together.
+        /// Capacity of all bins together.
         limit: QueueLimit,
     },
-    /// pFabric's switch: keeps and sends what has the fewest bytes to go.
+    /// pFabric's switch: keeps and sends the packets with the fewest bytes to go.
     PFabric {
-        /// How much fits.
+        /// Capacity of the queue.
         limit: QueueLimit,
     },
     /// XCP's router.
     Xcp {
         /// Constants of its controllers.
         control: XcpConfig,
-        /// How much fits.
+        /// Capacity of the queue.
         limit: QueueLimit,
     },
     /// Strict priorities of packets' classes.
     StrictPriority {
-        /// How many classes.
+        /// Number of classes.
         classes: u8,
-        /// The queue of each.
+        /// Queue of each class.
         each: Box<QueueConfig>,
     },
 }
@@ -259,7 +261,7 @@ impl Default for QueueConfig {
 }
 
 impl QueueConfig {
-    /// An empty queue of this kind for a port of this rate.
+    /// Makes an empty queue of this kind for a port of this rate.
     #[must_use]
     pub fn build(&self, rate_bps: u64) -> Queue {
         match self {
@@ -289,8 +291,8 @@ impl QueueConfig {
 
 macro_rules! queue {
     ($($(#[$doc:meta])* $variant:ident($inner:ty),)*) => {
-        /// Any discipline; an enum, because a call through it is on the path of every packet.
-        /// Those with much state keep it elsewhere, so that a port stays small.
+        /// Any discipline. It is an enum, because every packet calls it. Disciplines with much
+        /// state keep it elsewhere, so that a port stays small.
         #[derive(Debug)]
         pub enum Queue {
             $($(#[$doc])* $variant($inner),)*
@@ -353,7 +355,8 @@ queue! {
 
 const _: () = assert!(size_of::<Queue>() <= 64, "a queue is one cache line");
 
-/// pFabric's notion of a packet's urgency: bytes that remain for data, most urgent for all else.
+/// Returns a packet's urgency in pFabric: remaining bytes of data packets, 0 (most urgent) for all
+/// others.
 #[must_use]
 pub fn urgency(packet: &Packet) -> u64 {
     if packet.kind == PacketKind::Data {

@@ -1,7 +1,6 @@
-//! pFabric's switch (pFabric §4.2): a short queue that keeps what is most urgent. When it is full,
-//! the packet with the most bytes to go is dropped; what is sent next is the earliest packet of the
-//! flow that has the packet with the fewest bytes to go, so that no flow is starved by its own
-//! newer packets.
+//! pFabric's switch (pFabric §4.2): a short queue that keeps the most urgent packets. When it is
+//! full, the packet with the most bytes to go is dropped. The next packet is the earliest of the
+//! flow with the fewest bytes to go, so that a flow is not starved by its own newer packets.
 //!
 //! Both are linear scans: the queue holds two bandwidth-delay products, some tens of packets, which
 //! is what lets hardware do it, too.
@@ -25,7 +24,7 @@ struct QueuedPacket {
 /// A queue by urgency.
 #[derive(Debug)]
 pub struct PFabricQueue {
-    /// In order of arrival.
+    /// Packets in order of arrival.
     entries: VecDeque<QueuedPacket>,
     limit: QueueLimit,
     bytes: u64,
@@ -80,6 +79,8 @@ impl Discipline for PFabricQueue {
         let earliest = self
             .entries
             .iter()
+            // Acknowledgements of a flow come from its receiver: without `src` they would count as
+            // earlier data.
             .position(|entry| entry.flow == best.flow && entry.src == best.src)?;
         self.take(earliest)
     }
@@ -123,8 +124,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against the definition: of what was offered, the queue holds the most urgent packets
-        /// that fit, and what leaves is the earliest of the flow that has the most urgent one.
+        /// The definition is the oracle: the queue holds the most urgent packets that fit, and
+        /// sends the earliest of the flow that has the most urgent one.
         #[test]
         fn it_keeps_and_sends_what_is_most_urgent(
             steps in proptest::collection::vec((any::<bool>(), 0u32..6, 1u64..50), 1..200),

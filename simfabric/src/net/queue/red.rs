@@ -7,14 +7,14 @@ use super::{Discipline, DropReason, Fifo, QueueContext, QueueLimit};
 use crate::packet::PacketId;
 use crate::time::Time;
 
-/// What RED is set up with. Lengths are in packets.
+/// RED's parameters. Lengths are in packets.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct RedConfig {
-    /// Below this mean length nothing is dropped.
+    /// Mean length below which no packet is dropped.
     pub min_packets: f64,
-    /// At this mean length the probability is `max_probability`.
+    /// Mean length at which the probability is `max_probability`.
     pub max_packets: f64,
-    /// See `max_packets`; from there it grows to 1 at twice that length.
+    /// Probability at `max_packets`; beyond, it grows to 1 at twice that length.
     pub max_probability: f64,
     /// Weight of the newest sample in the mean.
     pub weight: f64,
@@ -43,9 +43,9 @@ pub struct Red {
     limit: QueueLimit,
     rate_bps: u64,
     mean: f64,
-    /// Packets since the last drop; −1: the mean is below the lower threshold.
+    /// Packets since the last drop; −1 while the mean is below the lower threshold.
     count: i64,
-    /// Since when the queue is empty.
+    /// Time since which the queue is empty.
     idle_since: Option<Time>,
 }
 
@@ -115,6 +115,7 @@ impl Discipline for Red {
                 || q.shared.rng.random::<f64>() < spread;
             if chosen {
                 self.count = 0;
+                // Marks alone do not hold a queue that is so long, so that packets are dropped there.
                 let mark = self.config.ecn && self.mean < 2.0 * self.config.max_packets;
                 if !(mark && q.mark(id)) {
                     q.drop(id, DropReason::Early);

@@ -39,7 +39,7 @@ pub struct SfqCodel {
 }
 
 impl SfqCodel {
-    /// An empty queue; `limit` holds for all bins together.
+    /// Makes an empty queue; `limit` holds for all bins together.
     #[must_use]
     pub fn new(config: CodelConfig, limit: QueueLimit) -> Self {
         Self {
@@ -53,8 +53,10 @@ impl SfqCodel {
         }
     }
 
-    /// The bin of a packet's flow: multiplicative hashing spreads consecutive numbers evenly.
+    /// Returns the bin of a packet's flow. Multiplicative hashing spreads consecutive numbers
+    /// evenly.
     fn bin_of(packet: &Packet) -> u16 {
+        // A prime next to 2³² over the golden ratio; the upper 10 bits of the product select one of 1,024 bins.
         (packet.flow.0.wrapping_mul(0x9E37_79B1) >> 22) as u16
     }
 
@@ -79,6 +81,7 @@ impl SfqCodel {
 impl Discipline for SfqCodel {
     fn enqueue(&mut self, q: &mut QueueContext<'_>, id: PacketId) {
         if self.bins.is_empty() {
+            // Allocated with the first packet, so that idle ports cost no memory.
             self.bins.resize_with(BINS, Bin::default);
         }
         let packet = q.packet(id);

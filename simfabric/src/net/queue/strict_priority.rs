@@ -1,8 +1,8 @@
 //! Strict priorities: a queue for each class, and the first class that has a packet goes
 //! (IEEE 802.1Q-2018 §8.6.8.1). A packet that is being sent is not interrupted.
 //!
-//! A packet's class is its [`priority`](crate::Packet::priority), 0 first; what is beyond the
-//! last class is in it. Every class has a queue of its own of the same kind, with its own limit.
+//! A packet's class is its [`priority`](crate::Packet::priority), 0 first; the last class takes all
+//! beyond it. Every class has a queue of its own of the same kind, with its own limit.
 
 use super::{Discipline, Queue, QueueConfig, QueueContext};
 use crate::packet::PacketId;
@@ -16,7 +16,7 @@ pub struct StrictPriority {
 }
 
 impl StrictPriority {
-    /// Empty queues: so many classes (at least one), each of this kind.
+    /// Makes empty queues for `classes` classes (at least one).
     #[must_use]
     pub fn new(classes: u8, each: &QueueConfig, rate_bps: u64) -> Self {
         Self {
@@ -26,7 +26,7 @@ impl StrictPriority {
         }
     }
 
-    /// Takes what a class has become into account.
+    /// Updates the sums after a change of one class.
     fn changed(&mut self, class: usize, packets: u32, bytes: u64) {
         let queue = &self.classes[class];
         self.packets = self.packets - packets + queue.packets();

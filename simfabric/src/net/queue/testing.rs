@@ -67,7 +67,7 @@ impl<D: Discipline> Bench<D> {
     }
 }
 
-/// A packet of a flow, understood by its number.
+/// Makes a packet of a flow that understands marks.
 pub(crate) fn packet(flow: u32, seq: u64, wire_bytes: u16) -> Packet {
     Packet {
         flow: FlowId(flow),

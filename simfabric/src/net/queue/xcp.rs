@@ -1,27 +1,26 @@
-//! XCP's router (XCP §3.3 to §3.6): once per mean round trip it works out how much all flows
-//! together should gain or lose, and shares that out over the packets of the next one.
+//! XCP's router (XCP §3.3 to §3.6). Once per mean round trip it computes the total change of all
+//! flows' rates, and shares it out over the packets of the next round trip.
 
 use super::{Discipline, DropReason, Fifo, QueueContext, QueueLimit};
 use crate::ext::{Extension, XcpHeader};
 use crate::packet::PacketId;
 use crate::time::{Span, Time};
 
-/// What the router is set up with.
+/// The router's parameters.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct XcpConfig {
-    /// Share of the spare bandwidth that is handed out per round trip.
+    /// Share of the spare bandwidth that is granted per round trip.
     pub alpha: f64,
     /// Share of the standing queue that is taken back per round trip.
     pub beta: f64,
     /// Share of the traffic that is shuffled from flow to flow per round trip.
     pub gamma: f64,
-    /// The control interval before any round-trip time is known.
+    /// Control interval before any round-trip time is known.
     pub first_interval: Span,
-    /// The control interval after one in which no packet had a window and a round trip to share by;
-    /// none: the mean round trip that was known before. ns-2 goes back to its first one, 50 ms.
+    /// Control interval after one without a packet that carried window and round trip; `None`: the
+    /// last mean round trip. ns-2 goes back to its first interval, 50 ms.
     pub idle_interval: Option<Span>,
-    /// The shortest control interval, whatever round trips are; ns-2 has 1 ms, many of a
-    /// datacenter's.
+    /// Shortest control interval; ns-2 has 1 ms, many round trips of a datacenter.
     pub least_interval: Span,
 }
 
@@ -50,7 +49,7 @@ struct Interval {
     time_s: f64,
     /// Σ rtt² × bytes / window, in s².
     time_squared: f64,
-    /// The shortest queue.
+    /// Shortest queue in the interval.
     min_queue_bytes: f64,
 }
 
@@ -63,19 +62,19 @@ pub struct XcpQueue {
     rate_bytes_per_s: f64,
     interval: Interval,
     interval_end: Time,
-    /// How long the interval is that ends then.
+    /// Length of the interval that ends then.
     length: Span,
     mean_rtt_s: f64,
     /// Feedback per packet: scale of the gain (§3.5, ξp) and of the loss (ξn).
     gain: f64,
     loss: f64,
-    /// What is left to be handed out and taken back in this interval, in bytes.
+    /// Bytes left to be granted and taken back in this interval.
     gain_left: f64,
     loss_left: f64,
 }
 
 impl XcpQueue {
-    /// An empty queue of a port of this rate.
+    /// Makes an empty queue for a port of this rate.
     #[must_use]
     pub fn new(config: XcpConfig, limit: QueueLimit, rate_bps: u64) -> Self {
         Self {
@@ -94,7 +93,7 @@ impl XcpQueue {
         }
     }
 
-    /// The efficiency and the fairness controller (§3.4, §3.5), at the end of an interval.
+    /// Runs the efficiency and the fairness controller (§3.4, §3.5) at the end of an interval.
     fn end_interval(&mut self, seconds: f64) {
         let XcpConfig {
             alpha, beta, gamma, ..
@@ -109,6 +108,7 @@ impl XcpQueue {
         let input_rate = sums.input_bytes / seconds;
         let spare = self.rate_bytes_per_s - input_rate;
         let aggregate = alpha * d * spare - beta * sums.min_queue_bytes;
+        // §3.5: h = max(0, γ·y − |φ|), in bytes of a mean round trip.
         let shuffled = (gamma * input_rate * d - aggregate.abs()).max(0.0);
         self.gain_left = shuffled + aggregate.max(0.0);
         self.loss_left = shuffled + (-aggregate).max(0.0);
@@ -130,7 +130,7 @@ impl XcpQueue {
         };
     }
 
-    /// How long the control interval is that begins: a mean round trip.
+    /// Returns the length of the control interval that begins: a mean round trip.
     fn next_interval(&self) -> Span {
         Span::from_secs_f64(self.mean_rtt_s).max(self.config.least_interval)
     }
@@ -150,9 +150,10 @@ impl XcpQueue {
         self.length = self.next_interval();
     }
 
-    /// The same by a clock that also ticks when nothing happens: intervals without traffic count as
-    /// such, instead of making the one before longer.
+    /// Catches up by a clock that also ticks while no packet passes. Intervals without traffic
+    /// count as such and do not prolong the one before.
     fn advance_by_clock(&mut self, now: Time, idle: Span) {
+        // A second interval has passed whole, without a packet: its sums are zero.
         self.end_interval(self.length.as_secs_f64());
         let interval = self.next_interval();
         let next = self.interval_end + interval;
@@ -168,7 +169,7 @@ impl XcpQueue {
         self.interval_end = next + Span(idle.0.max(1) * (passed + 1));
     }
 
-    /// Works a packet's header over.
+    /// Updates a packet's congestion header.
     fn stamp(&mut self, header: &mut XcpHeader, bytes: f64) {
         if header.rtt_s <= 0.0 || header.cwnd_bytes <= 0.0 {
             // The flow's first window: there is nothing to compute a share by.
@@ -247,8 +248,8 @@ mod tests {
     use crate::ext::Extension;
     use crate::net::queue::testing::{Bench, packet};
 
-    /// Nothing passes for an interval, and what comes then waits for its share for as long as is
-    /// said.
+    /// After an interval without packets, the next packet waits for its grant as long as
+    /// `idle_interval` says.
     #[test]
     fn after_an_idle_interval_the_next_is_as_long_as_asked_for() {
         let granted_at_us = |idle_interval| {
@@ -340,8 +341,7 @@ mod tests {
         );
     }
 
-    /// What is handed out per interval stays the same, however long that is: α of a round trip's
-    /// spare bandwidth.
+    /// An interval's grant is α of a round trip's spare bandwidth, whatever the interval's length.
     #[test]
     fn a_longer_interval_hands_out_as_much_more_slowly() {
         let config = XcpConfig {
