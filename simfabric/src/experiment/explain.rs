@@ -142,13 +142,13 @@ mod tests {
             quick: true,
             choices: Choices::default(),
         };
-        let ways = crate::experiment::flowtune_h::PAPER
+        let ways = crate::experiment::fig12_completion_times::PAPER
             .iter()
             .flat_map(|row| row.3)
-            .chain(&crate::experiment::flowtune_i::WAYS)
-            .chain(&crate::experiment::flowtune_j::WAYS)
+            .chain(&crate::experiment::fig13_queueing_delay::WAYS)
+            .chain(&crate::experiment::fig14_drops::WAYS)
             .chain(
-                crate::experiment::flowtune_k::PAPER
+                crate::experiment::fig15_fairness_score::PAPER
                     .iter()
                     .flat_map(|row| row.2),
             );

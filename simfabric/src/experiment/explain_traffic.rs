@@ -100,12 +100,15 @@ pub fn explain(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::{flowtune_e, flowtune_f};
+    use crate::experiment::{fig09_update_traffic, fig10_thresholds};
 
     /// Every way that a figure names is one that can be gone.
     #[test]
     fn all_ways_are_choices() {
-        for way in flowtune_e::WAYS.iter().chain(flowtune_f::WAYS) {
+        for way in fig09_update_traffic::WAYS
+            .iter()
+            .chain(fig10_thresholds::WAYS)
+        {
             let mut choices = Choices::default();
             for choice in *way {
                 choices.set(choice).unwrap();

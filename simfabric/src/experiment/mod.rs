@@ -2,14 +2,14 @@
 //!
 //! | file | figure |
 //! |---|---|
-//! | [`flowtune_d`] | flowtune fig. 8: five staggered flows under five schemes |
-//! | [`flowtune_e`] | flowtune fig. 9: update traffic by load and workload |
-//! | [`flowtune_f`] | flowtune fig. 10: what a larger threshold saves |
-//! | [`flowtune_g`] | flowtune fig. 11: update traffic from 128 to 2,048 servers |
-//! | [`flowtune_h`] | flowtune fig. 12: 99 % of completion times by size and load |
-//! | [`flowtune_i`] | flowtune fig. 13: queueing delay |
-//! | [`flowtune_j`] | flowtune fig. 14: drops |
-//! | [`flowtune_k`] | flowtune fig. 15: proportional fairness |
+//! | [`fig08_staggered_flows`] | flowtune fig. 8: five staggered flows under five schemes |
+//! | [`fig09_update_traffic`] | flowtune fig. 9: update traffic by load and workload |
+//! | [`fig10_thresholds`] | flowtune fig. 10: what a larger threshold saves |
+//! | [`fig11_network_size`] | flowtune fig. 11: update traffic from 128 to 2,048 servers |
+//! | [`fig12_completion_times`] | flowtune fig. 12: 99 % of completion times by size and load |
+//! | [`fig13_queueing_delay`] | flowtune fig. 13: queueing delay |
+//! | [`fig14_drops`] | flowtune fig. 14: drops |
+//! | [`fig15_fairness_score`] | flowtune fig. 15: proportional fairness |
 //! | [`choices`] | what the paper leaves open about E to K, and how to choose otherwise |
 //! | [`comparison`] | what H to K share: five schemes under the same flowlets |
 //! | [`control_traffic`] | what E, F and G share: a run and what is counted of it |
@@ -26,14 +26,14 @@ pub mod explain;
 pub mod explain_traffic;
 pub mod monitor;
 
-pub mod flowtune_d;
-pub mod flowtune_e;
-pub mod flowtune_f;
-pub mod flowtune_g;
-pub mod flowtune_h;
-pub mod flowtune_i;
-pub mod flowtune_j;
-pub mod flowtune_k;
+pub mod fig08_staggered_flows;
+pub mod fig09_update_traffic;
+pub mod fig10_thresholds;
+pub mod fig11_network_size;
+pub mod fig12_completion_times;
+pub mod fig13_queueing_delay;
+pub mod fig14_drops;
+pub mod fig15_fairness_score;
 
 pub mod scene;
 pub mod schemes;
@@ -112,41 +112,41 @@ pub const FLOWTUNE: &[Experiment] = &[
     Experiment {
         letter: 'D',
         title: "fig. 8: how soon five staggered flows share a link",
-        run: flowtune_d::run,
+        run: fig08_staggered_flows::run,
     },
     Experiment {
         letter: 'E',
         title: "fig. 9: update traffic by load and workload",
-        run: flowtune_e::run,
+        run: fig09_update_traffic::run,
     },
     Experiment {
         letter: 'F',
         title: "fig. 10: update traffic that larger thresholds save",
-        run: flowtune_f::run,
+        run: fig10_thresholds::run,
     },
     Experiment {
         letter: 'G',
         title: "fig. 11: update traffic from 128 to 2,048 servers",
-        run: flowtune_g::run,
+        run: fig11_network_size::run,
     },
     Experiment {
         letter: 'H',
         title: "fig. 12: 99th percentile of completion times against other schemes",
-        run: flowtune_h::run,
+        run: fig12_completion_times::run,
     },
     Experiment {
         letter: 'I',
         title: "fig. 13: 99th percentile of queueing delays",
-        run: flowtune_i::run,
+        run: fig13_queueing_delay::run,
     },
     Experiment {
         letter: 'J',
         title: "fig. 14: dropped data",
-        run: flowtune_j::run,
+        run: fig14_drops::run,
     },
     Experiment {
         letter: 'K',
         title: "fig. 15: proportional fairness",
-        run: flowtune_k::run,
+        run: fig15_fairness_score::run,
     },
 ];

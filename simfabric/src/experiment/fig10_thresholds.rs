@@ -8,7 +8,7 @@ use super::choices::Counting;
 use super::control_traffic::{Case, Sample, all};
 use super::explain::Way;
 use super::explain_traffic::{Asked, explain};
-use super::flowtune_e::scenario;
+use super::fig09_update_traffic::scenario;
 use super::{ExperimentError, Reproduction, Settings, scene};
 use crate::report::figure::{Figure, Paper, Row, Verdict};
 use crate::report::plot::{Axis, Line, Panel, Picture, style};

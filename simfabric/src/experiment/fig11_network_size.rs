@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::choices::Counting;
 use super::control_traffic::{Case, Sample, all, announce, fluid};
-use super::flowtune_e::scenario;
+use super::fig09_update_traffic::scenario;
 use super::{ExperimentError, Reproduction, Settings, scene};
 use crate::report::figure::{Figure, Row, Verdict};
 use crate::report::plot::{Axis, Line, Panel, Picture, style};
