@@ -7,7 +7,7 @@
 use allocation_counter::measure;
 use ratewright_simfabric::Time;
 use ratewright_simfabric::bench;
-use ratewright_simfabric::experiment::choices::Choices;
+use ratewright_simfabric::experiment::assumptions::Assumptions;
 use ratewright_simfabric::experiment::schemes::{Scheme, Visitor};
 use ratewright_simfabric::experiment::{ExperimentError, scene};
 use ratewright_simfabric::flow::FlowSpec;
@@ -158,9 +158,9 @@ impl Visitor for Flowlets<'_> {
 fn control_traffic_does_not_allocate_per_message() {
     let topology = scene::topology(2).expect("a topology");
     for control in ["control=datagram", "control=tcp"] {
-        let mut choices = Choices::default();
-        choices.set(control).expect("a choice");
-        let taken = Scheme::Flowtune.visit(&topology, &choices, Flowlets(&topology));
+        let mut assumptions = Assumptions::default();
+        assumptions.set(control).expect("an assumption");
+        let taken = Scheme::Flowtune.visit(&topology, &assumptions, Flowlets(&topology));
         let taken = taken.expect("it runs");
         println!("{control}: {taken:?}");
         assert!(taken.flows > 10_000, "{control}: {taken:?}");
@@ -182,7 +182,7 @@ fn no_scheme_allocates_per_packet() {
     let row = || FourToOne(&topology);
     let mut all = Vec::new();
     for scheme in Scheme::ALL.into_iter().chain([Scheme::Ideal]) {
-        let taken = scheme.visit(&topology, &Choices::default(), row());
+        let taken = scheme.visit(&topology, &Assumptions::default(), row());
         all.push((scheme.name(), taken.expect("it runs")));
     }
     let red = QueueConfig::Red {

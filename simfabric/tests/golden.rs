@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use ratewright_simfabric::experiment::ExperimentError;
-use ratewright_simfabric::experiment::choices::Choices;
+use ratewright_simfabric::experiment::assumptions::Assumptions;
 use ratewright_simfabric::experiment::schemes::{Scheme, Visitor};
 use ratewright_simfabric::flow::{FlowId, FlowSpec};
 use ratewright_simfabric::net::queue::{QueueLimit, RedConfig};
@@ -94,7 +94,7 @@ fn table() -> Result<String, ExperimentError> {
                 topology: &topology,
                 flows,
             };
-            let row = scheme.visit(&topology, &Choices::default(), row)?;
+            let row = scheme.visit(&topology, &Assumptions::default(), row)?;
             let _ = writeln!(text, "{:<9} {row}", scheme.name());
         }
         // Not drop-tail: with hosts and bottleneck at one rate and nothing random, one flow's packets
@@ -105,7 +105,7 @@ fn table() -> Result<String, ExperimentError> {
             limit: QueueLimit::Packets(100),
         };
         let fabric = FabricConfig {
-            framing: Choices::default().framing,
+            framing: Assumptions::default().framing,
             ..FabricConfig::with_switch_queues(red)
         };
         let row = || ManyToOne {

@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use ratewright_simfabric::bench;
 use ratewright_simfabric::experiment::ExperimentError;
-use ratewright_simfabric::experiment::choices::Choices;
+use ratewright_simfabric::experiment::assumptions::Assumptions;
 use ratewright_simfabric::experiment::schemes::{Scheme, Visitor};
 use ratewright_simfabric::net::FabricConfig;
 use ratewright_simfabric::run::{Change, Config, Order};
@@ -194,7 +194,7 @@ proptest! {
         let scheme = Scheme::ALL.into_iter().nth(scheme % Scheme::ALL.len()).expect("a scheme");
         let run = |order| {
             scheme
-                .visit(&scene.topology, &Choices::default(), Run(&scene, order))
+                .visit(&scene.topology, &Assumptions::default(), Run(&scene, order))
                 .expect("a run")
         };
         let (windows, time) = (run(Order::Windows), run(Order::ByPlace));

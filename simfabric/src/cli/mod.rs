@@ -9,7 +9,7 @@ mod trace;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
-use ratewright_simfabric::experiment::{FLOWTUNE, choices};
+use ratewright_simfabric::experiment::{FLOWTUNE, assumptions};
 use ratewright_simfabric::plan;
 use ratewright_simfabric::report::classes::CLASSES;
 use ratewright_simfabric::workload::{SizeDistribution, sizes};
@@ -83,7 +83,7 @@ pub(crate) fn list() -> Result<()> {
         say!("  {}  {}", experiment.letter, experiment.title);
     }
     say!("\nchoices of `reproduce --set KEY=VALUE`, what they take and what they are:");
-    for (key, takes, meaning) in choices::KEYS {
+    for (key, takes, meaning) in assumptions::KEYS {
         say!("  {key:<18} {takes}: {meaning}");
     }
     Ok(())

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use ratewright_simfabric::experiment::choices::Choices;
+use ratewright_simfabric::experiment::assumptions::Assumptions;
 use ratewright_simfabric::experiment::monitor::{MONITOR, Reached};
 use ratewright_simfabric::experiment::{Experiment, ExperimentError, FLOWTUNE, Settings};
 use ratewright_simfabric::report::figure::short;
@@ -70,9 +70,9 @@ impl ReproduceArgs {
                 );
             }
         }
-        let mut choices = Choices::default();
-        for choice in &self.set {
-            choices.set(choice)?;
+        let mut assumptions = Assumptions::default();
+        for option in &self.set {
+            assumptions.set(option)?;
         }
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(self.jobs.unwrap_or(0))
@@ -81,7 +81,7 @@ impl ReproduceArgs {
         let settings = Settings {
             seed: self.seed,
             quick: self.quick,
-            choices,
+            assumptions,
         };
         let stop = Stop::on_ctrl_c()?;
         create(&self.out)?;

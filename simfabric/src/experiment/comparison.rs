@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use ratewright_topology::Topology;
 use rayon::prelude::*;
 
-use super::choices::{PathQueues, ScoreWeight};
+use super::assumptions::{PathQueues, ScoreWeight};
 use super::monitor::MONITOR;
 use super::schemes::{Scheme, Visitor};
 use super::{ExperimentError, Settings, scene};
@@ -81,7 +81,7 @@ impl Visitor for Run<'_> {
         transport: T,
     ) -> Result<Sample, ExperimentError> {
         let (_, warm_up, last, end) = plan(self.settings.quick);
-        let sizes = self.settings.choices.sizes()?;
+        let sizes = self.settings.assumptions.sizes()?;
         let hosts = self.topology.hosts().len() as u32;
         let seed = self.settings.seed;
         let flows = Poisson::new(
@@ -124,7 +124,7 @@ impl Run<'_> {
         let mut slowdowns: [Vec<f64>; 5] = Default::default();
         let mut unfinished = 0;
         let mut scores = [(0.0, 0.0); 5];
-        let choices = &self.settings.choices;
+        let assumptions = &self.settings.assumptions;
         for flow in &records.flows {
             if flow.spec.start < warm_up {
                 continue;
@@ -142,7 +142,7 @@ impl Run<'_> {
                 flow.spec.bytes,
             )?;
             slowdowns[class_of(flow.spec.bytes)].push(took.as_us_f64() / empty.as_us_f64());
-            let weight = match choices.score {
+            let weight = match assumptions.score {
                 ScoreWeight::Flowlet => 1.0,
                 ScoreWeight::Time => took.as_secs_f64(),
             };
@@ -166,7 +166,12 @@ impl Run<'_> {
             flowlets: std::array::from_fn(|class| slowdowns[class].len()),
             slowdown_p99: slowdowns.map(|mut values| quantile(&mut values, 0.99)),
             unfinished,
-            queueing_p99_us: queueing_p99_us(self.topology, during, fabric, choices.path_queues),
+            queueing_p99_us: queueing_p99_us(
+                self.topology,
+                during,
+                fabric,
+                assumptions.path_queues,
+            ),
             drops_gbps: dropped as f64 * 8.0 / last.as_secs_f64() / 1e9,
             drops_share: dropped as f64 / sent.max(1) as f64,
             fairness: if weights > 0.0 { logs / weights } else { 0.0 },
@@ -233,10 +238,10 @@ pub fn fetch(cases: &[Case]) -> Result<Vec<Sample>, ExperimentError> {
     let cases: Vec<Case> = cases
         .iter()
         .map(|&(settings, scheme, load)| {
-            let choices = scheme.relevant(&settings.choices);
+            let assumptions = scheme.relevant(&settings.assumptions);
             (
                 Settings {
-                    choices,
+                    assumptions,
                     ..settings
                 },
                 scheme,
@@ -263,7 +268,7 @@ pub fn fetch(cases: &[Case]) -> Result<Vec<Sample>, ExperimentError> {
                 load,
                 settings,
             };
-            scheme.visit(&topology, &settings.choices, run)
+            scheme.visit(&topology, &settings.assumptions, run)
         })
         .collect::<Result<_, _>>()?;
     done.extend(missing.into_iter().zip(new));
@@ -300,7 +305,7 @@ pub fn scenario(settings: Settings) -> Vec<String> {
             .to_owned(),
         format!(
             "Poisson flowlets of the workload {} at loads {loads:?}",
-            settings.choices.workload
+            settings.assumptions.workload
         ),
         format!(
             "counted are flowlets that start from {} to {} ms; the run ends at {} ms",

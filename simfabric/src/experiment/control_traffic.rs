@@ -16,7 +16,7 @@ use std::sync::Arc;
 use rand::{RngExt as _, SeedableRng as _};
 use rayon::prelude::*;
 
-use super::choices::{Choices, Counting};
+use super::assumptions::{Assumptions, Counting};
 use super::monitor::MONITOR;
 use super::{ExperimentError, scene};
 use crate::control::allocator::AllocatorCounts;
@@ -50,7 +50,7 @@ pub struct Case {
     pub seed: u64,
     /// What the paper leaves open: the factor of sizes, what carries control traffic, the allocator's
     /// price update and the time between its iterations, and what counts.
-    pub choices: Choices,
+    pub assumptions: Assumptions,
 }
 
 /// What a run has shown.
@@ -136,7 +136,7 @@ impl Sample {
 /// An unknown workload or an impossible load.
 pub fn flows(case: &Case) -> Result<impl Iterator<Item = FlowSpec> + use<>, ExperimentError> {
     let hosts = case.racks * scene::HOSTS_PER_RACK;
-    let sizes = case.choices.sizes_of(case.workload)?;
+    let sizes = case.assumptions.sizes_of(case.workload)?;
     let span = (Time::ZERO, case.end);
     let poisson = Poisson::new(hosts, scene::HOST_BPS, case.load, sizes, span, case.seed)?;
     let mut hashes = SimRng::seed_from_u64(case.seed ^ 0x70_6174_6873);
@@ -235,8 +235,8 @@ pub fn fluid(case: &Case) -> Result<Sample, ExperimentError> {
         ..FluidConfig::default()
     };
     config.control.threshold = case.threshold;
-    config.control.step_rule = case.choices.step;
-    config.control.interval_ns = case.choices.iteration.as_ns().max(1);
+    config.control.step_rule = case.assumptions.step;
+    config.control.interval_ns = case.assumptions.iteration.as_ns().max(1);
     let mut fabric = FluidFabric::new(topology, config, arrivals)?;
     fabric.run_until(case.warm_up.as_ns())?;
     MONITOR.done(case.warm_up.since(Time::ZERO))?;
@@ -282,9 +282,9 @@ pub fn packet_level(case: &Case) -> Result<Sample, ExperimentError> {
     let hosts = case.racks * scene::HOSTS_PER_RACK;
     let mut scheme = FlowtuneConfig::default();
     scheme.control.threshold = case.threshold;
-    scheme.control.step_rule = case.choices.step;
-    scheme.control.interval_ns = case.choices.iteration.as_ns().max(1);
-    scheme.carrier = case.choices.carrier;
+    scheme.control.step_rule = case.assumptions.step;
+    scheme.control.interval_ns = case.assumptions.iteration.as_ns().max(1);
+    scheme.carrier = case.assumptions.carrier;
     let scheme = Flowtune::new(&Arc::new(topology.clone()), scheme)?;
     let config = Config {
         seed: case.seed,
@@ -357,7 +357,7 @@ mod tests {
             warm_up: Time::from_ms(2),
             end: Time::from_ms(5),
             seed: 4,
-            choices: Choices::default(),
+            assumptions: Assumptions::default(),
         };
         let (fluid, packets) = (fluid(&case).unwrap(), packet_level(&case).unwrap());
         let ratio = packets.total_percent() / fluid.total_percent();

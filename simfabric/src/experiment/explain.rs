@@ -1,26 +1,26 @@
-//! Rows of figures 12 to 15 that are off, measured again under other choices where the paper leaves one
-//! open ([`Choices`](super::choices::Choices)). A row is explained if one of them brings it to where the
+//! Rows of figures 12 to 15 that are off, measured again under other assumptions where the paper leaves one
+//! open ([`Assumptions`](super::assumptions::Assumptions)). A row is explained if one of them brings it to where the
 //! paper has it, and stays off if none does; its note has what came of each.
 //!
 //! A row may have a bound, too: what it would be if Flowtune had no control plane
 //! ([`Scheme::Ideal`]). If even that is outside on the same side, no allocator that shares evenly
 //! reaches the paper's figure on this workload, and that explains the row.
 
-use super::choices::ChoiceError;
+use super::assumptions::AssumptionError;
 use super::comparison::{Sample, fetch};
 use super::schemes::Scheme;
 use super::{ExperimentError, Settings};
 use crate::report::figure::{Figure, Number, Row, Verdict, short};
 
-/// Choices as on the command line, made together.
-pub type Way = &'static [&'static str];
+/// Assumptions as on the command line, made together.
+pub type Alternative = &'static [&'static str];
 
 /// What a row asks of two samples: of its scheme, and of Flowtune.
 pub type Measure = fn(usize, &Sample, &Sample) -> Option<f64>;
 
 /// A judged row of a figure.
 #[derive(Clone, Copy, Debug)]
-pub struct Question {
+pub struct RowCheck {
     /// Its index in the figure.
     pub row: usize,
     /// The scheme.
@@ -34,73 +34,76 @@ pub struct Question {
     /// How much wider it may be, relative.
     pub tolerance: f64,
     /// What to try.
-    pub ways: &'static [Way],
+    pub alternatives: &'static [Alternative],
     /// Whether the row has a bound.
     pub bounded: bool,
 }
 
-/// Settings with other choices on top.
-fn with(settings: Settings, way: Way) -> Result<Settings, ChoiceError> {
+/// Settings with other assumptions on top.
+fn with(settings: Settings, alternative: Alternative) -> Result<Settings, AssumptionError> {
     let mut settings = settings;
-    for choice in way {
-        settings.choices.set(choice)?;
+    for option in alternative {
+        settings.assumptions.set(option)?;
     }
     Ok(settings)
 }
 
-/// Measures every row that is off again, in all its ways.
+/// Measures every row that is off again, in all its alternatives.
 ///
 /// # Errors
 /// See [`ExperimentError`].
 pub fn explain(
     figure: &mut Figure,
     settings: Settings,
-    questions: &[Question],
+    checks: &[RowCheck],
     measure: Measure,
 ) -> Result<(), ExperimentError> {
-    let off: Vec<&Question> = questions
+    let off: Vec<&RowCheck> = checks
         .iter()
-        .filter(|question| figure.rows[question.row].verdict == Verdict::Off)
+        .filter(|check| figure.rows[check.row].verdict == Verdict::Off)
         .collect();
     let mut cases = Vec::new();
-    for question in &off {
-        for way in question.ways {
-            let settings = with(settings, way)?;
-            cases.push((settings, question.scheme, question.load));
-            cases.push((settings, Scheme::Flowtune, question.load));
+    for check in &off {
+        for alternative in check.alternatives {
+            let settings = with(settings, alternative)?;
+            cases.push((settings, check.scheme, check.load));
+            cases.push((settings, Scheme::Flowtune, check.load));
         }
-        if question.bounded {
-            cases.push((settings, question.scheme, question.load));
-            cases.push((settings, Scheme::Ideal, question.load));
+        if check.bounded {
+            cases.push((settings, check.scheme, check.load));
+            cases.push((settings, Scheme::Ideal, check.load));
         }
     }
     let samples = fetch(&cases)?;
     let mut pairs = samples.chunks_exact(2);
-    for question in off {
-        let row = &mut figure.rows[question.row];
+    for check in off {
+        let row = &mut figure.rows[check.row];
         let (least, most) = (
-            question.range.0 * (1.0 - question.tolerance),
-            question.range.1 * (1.0 + question.tolerance),
+            check.range.0 * (1.0 - check.tolerance),
+            check.range.1 * (1.0 + check.tolerance),
         );
         let mut found = Vec::new();
         let mut explained = false;
-        for (way, pair) in question.ways.iter().zip(&mut pairs) {
-            let Some(value) = measure(question.of, &pair[0], &pair[1]) else {
+        for (alternative, pair) in check.alternatives.iter().zip(&mut pairs) {
+            let Some(value) = measure(check.of, &pair[0], &pair[1]) else {
                 continue;
             };
-            let judged = Row::judged("", question.range, value, "", question.tolerance);
+            let judged = Row::judged("", check.range, value, "", check.tolerance);
             explained |= judged.verdict == Verdict::Reproduced;
-            let way: Vec<String> = way.iter().map(|choice| format!("--set {choice}")).collect();
+            let options: Vec<String> = alternative
+                .iter()
+                .map(|option| format!("--set {option}"))
+                .collect();
             found.push(format!(
                 "{} {} with {}",
                 short(value),
                 row.unit,
-                way.join(" ")
+                options.join(" ")
             ));
         }
-        if question.bounded
+        if check.bounded
             && let Some(pair) = pairs.next()
-            && let Some(bound) = measure(question.of, &pair[0], &pair[1])
+            && let Some(bound) = measure(check.of, &pair[0], &pair[1])
         {
             let ours = match row.ours {
                 Number::Value(ours) => ours,
@@ -132,29 +135,29 @@ pub fn explain(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::choices::Choices;
+    use crate::experiment::assumptions::Assumptions;
 
-    /// Every way that a figure names is one that can be gone.
+    /// Every alternative that a figure names is one that can be gone.
     #[test]
-    fn all_ways_are_choices() {
+    fn every_alternative_changes_an_assumption() {
         let settings = Settings {
             seed: 1,
             quick: true,
-            choices: Choices::default(),
+            assumptions: Assumptions::default(),
         };
-        let ways = crate::experiment::fig12_completion_times::PAPER
+        let alternatives = crate::experiment::fig12_completion_times::PAPER
             .iter()
             .flat_map(|row| row.3)
-            .chain(&crate::experiment::fig13_queueing_delay::WAYS)
-            .chain(&crate::experiment::fig14_drops::WAYS)
+            .chain(&crate::experiment::fig13_queueing_delay::ALTERNATIVES)
+            .chain(&crate::experiment::fig14_drops::ALTERNATIVES)
             .chain(
                 crate::experiment::fig15_fairness_score::PAPER
                     .iter()
                     .flat_map(|row| row.2),
             );
-        for way in ways {
-            let changed = with(settings, way).unwrap();
-            assert_ne!(changed, settings, "{way:?}");
+        for alternative in alternatives {
+            let changed = with(settings, alternative).unwrap();
+            assert_ne!(changed, settings, "{alternative:?}");
         }
     }
 }

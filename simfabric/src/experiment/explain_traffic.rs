@@ -1,16 +1,16 @@
-//! Rows of figures 9 and 10 that are off, measured again under other choices, as
+//! Rows of figures 9 and 10 that are off, measured again under other assumptions, as
 //! [`explain`](super::explain) does for figures 12 to 15: a row is explained if one of them brings it to
 //! where the paper has it, and stays off if none does.
 
 use super::ExperimentError;
-use super::choices::{Choices, Counting};
+use super::assumptions::{Assumptions, Counting};
 use super::control_traffic::{Case, Sample, all};
-use super::explain::Way;
+use super::explain::Alternative;
 use crate::report::figure::{Figure, Row, Verdict, short};
 
 /// A judged row of a figure.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct TrafficRowCheck {
     /// Its index in the figure.
     pub row: usize,
     /// The paper's range.
@@ -22,24 +22,24 @@ pub struct Asked {
     /// What counts unless chosen otherwise.
     pub counting: Counting,
     /// What to try.
-    pub ways: &'static [Way],
+    pub alternatives: &'static [Alternative],
     /// What the row asks of these runs.
     pub measure: fn(&[Sample], Counting) -> Option<f64>,
 }
 
 /// The run behind a case: what counts of it does not change it.
 fn run_of(case: &Case) -> Case {
-    let choices = Choices {
+    let assumptions = Assumptions {
         count: None,
-        ..case.choices
+        ..case.assumptions
     };
     Case {
-        choices,
+        assumptions,
         ..case.clone()
     }
 }
 
-/// Measures every row that is off again, in all its ways. `known` are runs that were made already, with
+/// Measures every row that is off again, in all its alternatives. `known` are runs that were made already, with
 /// their samples.
 ///
 /// # Errors
@@ -48,23 +48,23 @@ pub fn explain(
     figure: &mut Figure,
     known: &[Case],
     samples: &[Sample],
-    asked: &[Asked],
+    checks: &[TrafficRowCheck],
 ) -> Result<(), ExperimentError> {
     let mut runs: Vec<Case> = known.iter().map(run_of).collect();
-    let mut questions = Vec::new();
-    for asked in asked {
-        if figure.rows[asked.row].verdict != Verdict::Off {
+    let mut planned = Vec::new();
+    for check in checks {
+        if figure.rows[check.row].verdict != Verdict::Off {
             continue;
         }
-        for way in asked.ways {
+        for alternative in check.alternatives {
             let mut indices = Vec::new();
-            let mut counting = asked.counting;
-            for case in &asked.cases {
+            let mut counting = check.counting;
+            for case in &check.cases {
                 let mut case = case.clone();
-                for choice in *way {
-                    case.choices.set(choice)?;
+                for option in *alternative {
+                    case.assumptions.set(option)?;
                 }
-                counting = case.choices.count.unwrap_or(counting);
+                counting = case.assumptions.count.unwrap_or(counting);
                 let run = run_of(&case);
                 let index = runs.iter().position(|known| *known == run);
                 indices.push(index.unwrap_or_else(|| {
@@ -72,24 +72,27 @@ pub fn explain(
                     runs.len() - 1
                 }));
             }
-            questions.push((asked, way, indices, counting));
+            planned.push((check, alternative, indices, counting));
         }
     }
     let mut samples = samples.to_vec();
     samples.extend(all(&runs[known.len()..])?);
-    for (asked, way, indices, counting) in questions {
+    for (check, alternative, indices, counting) in planned {
         let of: Vec<Sample> = indices.iter().map(|&i| samples[i].clone()).collect();
-        let Some(value) = (asked.measure)(&of, counting) else {
+        let Some(value) = (check.measure)(&of, counting) else {
             continue;
         };
-        let row = &mut figure.rows[asked.row];
-        let way: Vec<String> = way.iter().map(|choice| format!("--set {choice}")).collect();
-        let found = format!("{} {} with {}", short(value), row.unit, way.join(" "));
+        let row = &mut figure.rows[check.row];
+        let options: Vec<String> = alternative
+            .iter()
+            .map(|option| format!("--set {option}"))
+            .collect();
+        let found = format!("{} {} with {}", short(value), row.unit, options.join(" "));
         row.note = Some(match row.note.take() {
             Some(note) => format!("{note}; {found}"),
             None => found,
         });
-        let judged = Row::judged("", asked.range, value, "", asked.tolerance);
+        let judged = Row::judged("", check.range, value, "", check.tolerance);
         if judged.verdict == Verdict::Reproduced {
             row.verdict = Verdict::Explained;
         }
@@ -102,18 +105,18 @@ mod tests {
     use super::*;
     use crate::experiment::{fig09_update_traffic, fig10_thresholds};
 
-    /// Every way that a figure names is one that can be gone.
+    /// Every alternative that a figure names is one that can be gone.
     #[test]
-    fn all_ways_are_choices() {
-        for way in fig09_update_traffic::WAYS
+    fn every_alternative_changes_an_assumption() {
+        for alternative in fig09_update_traffic::ALTERNATIVES
             .iter()
-            .chain(fig10_thresholds::WAYS)
+            .chain(fig10_thresholds::ALTERNATIVES)
         {
-            let mut choices = Choices::default();
-            for choice in *way {
-                choices.set(choice).unwrap();
+            let mut assumptions = Assumptions::default();
+            for option in *alternative {
+                assumptions.set(option).unwrap();
             }
-            assert_ne!(choices, Choices::default(), "{way:?}");
+            assert_ne!(assumptions, Assumptions::default(), "{alternative:?}");
         }
     }
 }

@@ -207,10 +207,10 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
     MONITOR.expect(Scheme::ALL.len() + 1, DURATION);
     let mut panels = Scheme::ALL
         .into_par_iter()
-        .map(|scheme| scheme.visit(&topology, &settings.choices, five(scheme.name())))
+        .map(|scheme| scheme.visit(&topology, &settings.assumptions, five(scheme.name())))
         .collect::<Result<Vec<_>, _>>()?;
-    panels.push(Scheme::Ideal.visit(&topology, &settings.choices, five("Ideal"))?);
-    let framing = settings.choices.framing;
+    panels.push(Scheme::Ideal.visit(&topology, &settings.assumptions, five("Ideal"))?);
+    let framing = settings.assumptions.framing;
     let goodput_bps = scene::HOST_BPS as f64 * f64::from(framing.mss_bytes)
         / f64::from(framing.wire_bytes(framing.mss_bytes));
     let mut figure = Figure::new(
@@ -222,7 +222,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
     for panel in &panels {
         // What is to be shared: of the ideal scheme's, its own share of the link.
         let capacity_bps = match panel.name {
-            "Ideal" => goodput_bps * schemes::ideal(&settings.choices).share,
+            "Ideal" => goodput_bps * schemes::ideal(&settings.assumptions).share,
             _ => goodput_bps,
         };
         let times: Vec<_> = (0..2 * FLOWS - 1)

@@ -6,10 +6,10 @@
 //! flowlets start per second at a load, and with that most of the update traffic, so the report gives
 //! starts and updates per server beside the shares.
 
-use super::choices::Counting;
+use super::assumptions::Counting;
 use super::control_traffic::{Case, Sample, all};
-use super::explain::Way;
-use super::explain_traffic::{Asked, explain};
+use super::explain::Alternative;
+use super::explain_traffic::{TrafficRowCheck, explain};
 use super::{ExperimentError, Reproduction, Settings, scene};
 use crate::report::figure::{Figure, Paper, Row, Verdict, short};
 use crate::report::plot::{Axis, Line, Panel, Picture, style};
@@ -24,7 +24,7 @@ const PAPER: [(&str, &str, f64); 3] = [
 /// What a row that is off is measured again with: other sizes of flowlets, which set how many start per
 /// second; sizes without their tail; the paper's encoding; TCP, which acknowledges every segment. The
 /// factors above 3 are chosen for the paper's share of Hadoop ([`HADOOP`]).
-pub(super) const WAYS: &[Way] = &[
+pub(super) const ALTERNATIVES: &[Alternative] = &[
     &["count=paper"],
     &["size-factor=3", "count=paper"],
     &["size-factor=6"],
@@ -34,7 +34,7 @@ pub(super) const WAYS: &[Way] = &[
     &["step=paper", "count=paper"],
     &["control=tcp"],
 ];
-/// What is to be known of Hadoop's ways.
+/// What is to be known of Hadoop's alternatives.
 const HADOOP: &str = "factors of size above 3 are chosen for the paper's share: in the paper the workload with the smallest mean has the most traffic, and Hadoop less than Cache, which asks for a mean above Cache's, and the public curve has a sixth of that";
 /// What counts as reproduced.
 const TOLERANCE: f64 = 0.3;
@@ -61,12 +61,12 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
                 warm_up: Time::from_ms(warm_up),
                 end: Time::from_ms(end),
                 seed: settings.seed,
-                choices: settings.choices,
+                assumptions: settings.assumptions,
             });
         }
     }
     let samples = all(&cases)?;
-    let counting = settings.choices.count.unwrap_or(Counting::Ip);
+    let counting = settings.assumptions.count.unwrap_or(Counting::Ip);
     let mut figure = Figure::new(
         "flowtune-e",
         "Update traffic by load and workload (flowtune fig. 9)",
@@ -75,7 +75,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
     );
     let top = loads.len() - 1;
     let mut at_top = Vec::new();
-    let mut asked = Vec::new();
+    let mut checks = Vec::new();
     for (i, (workload, name, paper)) in PAPER.into_iter().enumerate() {
         let sample = &samples[i * loads.len() + top];
         at_top.push(sample);
@@ -86,13 +86,13 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
             "% of capacity",
             TOLERANCE,
         );
-        asked.push(Asked {
+        checks.push(TrafficRowCheck {
             row: figure.rows.len(),
             range: (paper, paper),
             tolerance: TOLERANCE,
             cases: vec![cases[i * loads.len() + top].clone()],
             counting: Counting::Ip,
-            ways: WAYS,
+            alternatives: ALTERNATIVES,
             measure: |samples, counting| Some(samples.first()?.percent(counting)),
         });
         let mut note = measured(sample, mean_bytes(workload, &settings)?);
@@ -132,7 +132,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
         Row::new("The smaller the mean size, the more traffic", "yes", f64::from(u8::from(ordered)), "1 = yes", verdict)
             .note("the paper's order is Web, Cache, Hadoop; the public curves have means of 62, 688 and 122 kB, so here it is Web, Hadoop, Cache"),
     );
-    explain(&mut figure, &cases, &samples, &asked)?;
+    explain(&mut figure, &cases, &samples, &checks)?;
     figure.scenario = scenario(warm_up, end);
     figure.data = serde_json::to_value(&samples).unwrap_or_default();
     let lines = PAPER.iter().enumerate().map(|(i, (_, name, _))| {
@@ -188,7 +188,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
 }
 
 fn mean_bytes(workload: &str, settings: &Settings) -> Result<f64, ExperimentError> {
-    Ok(settings.choices.sizes_of(workload)?.mean_bytes())
+    Ok(settings.assumptions.sizes_of(workload)?.mean_bytes())
 }
 
 /// The measurements that a share follows from.

@@ -4,10 +4,10 @@
 //! The paper says "up to", without the load; ours are measured at 0.4, 0.6 and 0.8, and the row
 //! takes the largest saving, as the paper's words do.
 
-use super::choices::Counting;
+use super::assumptions::Counting;
 use super::control_traffic::{Case, Sample, all};
-use super::explain::Way;
-use super::explain_traffic::{Asked, explain};
+use super::explain::Alternative;
+use super::explain_traffic::{TrafficRowCheck, explain};
 use super::fig09_update_traffic::scenario;
 use super::{ExperimentError, Reproduction, Settings, scene};
 use crate::report::figure::{Figure, Paper, Row, Verdict};
@@ -27,7 +27,7 @@ const TOLERANCE: f64 = 0.3;
 /// one for every notice, so that fewer updates are fewer packets; the paper's own price update; and larger
 /// flowlets, of which fewer are over after their first rates, which no threshold saves, up to those with
 /// which figure 9 has the paper's share for Hadoop.
-pub(super) const WAYS: &[Way] = &[
+pub(super) const ALTERNATIVES: &[Alternative] = &[
     &["count=paper"],
     &["count=alone"],
     &["step=paper"],
@@ -64,7 +64,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
                     warm_up: Time::from_ms(warm_up),
                     end: Time::from_ms(end),
                     seed: settings.seed,
-                    choices: settings.choices,
+                    assumptions: settings.assumptions,
                 });
             }
         }
@@ -76,8 +76,8 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
         settings.seed,
         settings.quick,
     );
-    let counting = settings.choices.count.unwrap_or(Counting::Wire);
-    let mut asked = Vec::new();
+    let counting = settings.assumptions.count.unwrap_or(Counting::Wire);
+    let mut checks = Vec::new();
     let mut panels = Vec::new();
     let per_workload = loads.len() * thresholds.len();
     let chunks = cases.chunks(per_workload).zip(samples.chunks(per_workload));
@@ -86,14 +86,14 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
             .chunks(thresholds.len())
             .flat_map(|of_load| [of_load[0].clone(), of_load[of_load.len() - 1].clone()])
             .collect();
-        let mut ask = |row, measure| {
-            asked.push(Asked {
+        let mut add_check = |row, measure| {
+            checks.push(TrafficRowCheck {
                 row,
                 range: (paper, paper),
                 tolerance: TOLERANCE,
                 cases: ends.clone(),
                 counting: Counting::Wire,
-                ways: WAYS,
+                alternatives: ALTERNATIVES,
                 measure,
             });
         };
@@ -139,7 +139,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
         let note = format!(
             "traffic from the allocator alone {from:.0} %; up to {per_datagram:.1} updates share a datagram, so that fewer updates make datagrams shorter before they make them fewer; starts, ends and acknowledgements do not depend on the threshold"
         );
-        ask(figure.rows.len(), |samples, counting| {
+        add_check(figure.rows.len(), |samples, counting| {
             most_saved(samples, |sample| sample.percent(counting))
         });
         figure.rows.push(
@@ -170,7 +170,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
                 )
             })
             .collect();
-        let mean_kb = settings.choices.sizes_of(workload)?.mean_bytes() / 1e3;
+        let mean_kb = settings.assumptions.sizes_of(workload)?.mean_bytes() / 1e3;
         figure.rows.push(
             Row::new(
                 format!("{name}: rate updates saved at threshold 0.05, least and most by load"),
@@ -192,7 +192,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
         );
         panels.push(panel.mark(paper, "paper, at 0.05"));
     }
-    explain(&mut figure, &cases, &samples, &asked)?;
+    explain(&mut figure, &cases, &samples, &checks)?;
     figure.scenario = scenario(warm_up, end);
     figure.data = serde_json::to_value(&samples).unwrap_or_default();
     let picture = Picture::new(

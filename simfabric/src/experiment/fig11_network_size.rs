@@ -5,7 +5,7 @@
 
 use rayon::prelude::*;
 
-use super::choices::Counting;
+use super::assumptions::Counting;
 use super::control_traffic::{Case, Sample, all, announce, fluid};
 use super::fig09_update_traffic::scenario;
 use super::{ExperimentError, Reproduction, Settings, scene};
@@ -39,7 +39,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
                 warm_up: Time::from_ms(warm_up),
                 end: Time::from_ms(end),
                 seed: settings.seed,
-                choices: settings.choices,
+                assumptions: settings.assumptions,
             })
         })
         .collect();
@@ -52,7 +52,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
         settings.seed,
         settings.quick,
     );
-    let counting = settings.choices.count.unwrap_or(Counting::Wire);
+    let counting = settings.assumptions.count.unwrap_or(Counting::Wire);
     let percent = |sample: &Sample| sample.percent(counting);
     let mut lines = Vec::new();
     let pairs = packets

@@ -3,15 +3,15 @@
 //! paper.
 
 use super::comparison::{find, loads, samples, scenario};
-use super::explain::{Question, Way, explain};
+use super::explain::{Alternative, RowCheck, explain};
 use super::schemes::Scheme;
 use super::{ExperimentError, Reproduction, Settings};
 use crate::report::classes::CLASSES;
 use crate::report::figure::{Figure, Row, Verdict};
 use crate::report::plot::{Axis, Bars, Panel, Picture};
 
-/// A row of the paper: scheme, class, the range, and other choices to try where ours is off.
-pub(super) type PaperRow = (Scheme, usize, (f64, f64), &'static [Way]);
+/// A row of the paper: scheme, class, the range, and other assumptions to try where ours is off.
+pub(super) type PaperRow = (Scheme, usize, (f64, f64), &'static [Alternative]);
 
 /// The least and the largest ratio that the paper gives in words (§5.3.2 H), by scheme and class; the
 /// figure's bars themselves are not printed as numbers.
@@ -106,7 +106,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
     let classes: Vec<usize> = (0..CLASSES.len())
         .filter(|&class| samples.iter().any(|sample| sample.flowlets[class] > 0))
         .collect();
-    let mut questions = Vec::new();
+    let mut checks = Vec::new();
     for &scheme in others {
         for &class in &classes {
             let name = CLASSES[class].0;
@@ -118,15 +118,15 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
                 let label = format!("{}, {name}, load {load}", scheme.name());
                 let ours = found.map(|found| found.0);
                 let row = match paper {
-                    Some(&(.., range, ways)) => {
-                        questions.push(Question {
+                    Some(&(.., range, alternatives)) => {
+                        checks.push(RowCheck {
                             row: figure.rows.len(),
                             scheme,
                             load,
                             of: class,
                             range,
                             tolerance: TOLERANCE,
-                            ways,
+                            alternatives,
                             bounded: true,
                         });
                         Row::judged(label, range, ours, "×", TOLERANCE)
@@ -147,7 +147,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
             }
         }
     }
-    explain(&mut figure, settings, &questions, |class, theirs, ours| {
+    explain(&mut figure, settings, &checks, |class, theirs, ours| {
         Some(theirs.slowdown_p99[class]? / ours.slowdown_p99[class]?)
     })?;
     figure.notes = vec![
@@ -184,7 +184,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
         "99th percentile of completion times over Flowtune's",
         format!(
             "Flowtune fig. 12; workload {}; the line at 1 is Flowtune",
-            settings.choices.workload
+            settings.assumptions.workload
         ),
         panels,
     )

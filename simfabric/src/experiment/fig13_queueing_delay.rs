@@ -1,7 +1,7 @@
 //! Flowtune fig. 13: 99 % of the queueing delay on paths of two and of four links.
 
 use super::comparison::{find, loads, samples, scenario};
-use super::explain::{Question, Way, explain};
+use super::explain::{Alternative, RowCheck, explain};
 use super::schemes::Scheme;
 use super::{ExperimentError, Reproduction, Settings};
 use crate::report::figure::{Figure, Row};
@@ -12,8 +12,9 @@ const LONGER: f64 = 12.0;
 /// How far from that is near.
 const TOLERANCE: f64 = 0.25;
 
-/// Other choices to try where ours is off.
-pub(super) const WAYS: [Way; 3] = [&["framing=ethernet"], &["reserve=0.05"], &["mark=40"]];
+/// Other assumptions to try where ours is off.
+pub(super) const ALTERNATIVES: [Alternative; 3] =
+    [&["framing=ethernet"], &["reserve=0.05"], &["mark=40"]];
 
 /// Runs the experiment.
 ///
@@ -30,7 +31,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
     figure.scenario = scenario(settings);
     let paths = ["paths of two links", "paths of four links"];
     let mut panels = Vec::new();
-    let mut questions = Vec::new();
+    let mut checks = Vec::new();
     for (hops, path) in paths.iter().enumerate() {
         let delay = |scheme, load| find(&samples, scheme, load).map(|s| s.queueing_p99_us[hops]);
         for &load in loads(settings.quick) {
@@ -49,14 +50,14 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
             let over = delay(Scheme::Dctcp, load)
                 .zip(delay(Scheme::Flowtune, load))
                 .map(|(dctcp, flowtune)| dctcp / flowtune.max(1e-3));
-            questions.push(Question {
+            checks.push(RowCheck {
                 row: figure.rows.len(),
                 scheme: Scheme::Dctcp,
                 load,
                 of: hops,
                 range: (LONGER, LONGER),
                 tolerance: TOLERANCE,
-                ways: &WAYS,
+                alternatives: &ALTERNATIVES,
                 bounded: false,
             });
             figure.rows.push(
@@ -91,7 +92,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
             lines,
         ));
     }
-    explain(&mut figure, settings, &questions, |hops, theirs, ours| {
+    explain(&mut figure, settings, &checks, |hops, theirs, ours| {
         Some(theirs.queueing_p99_us[hops] / ours.queueing_p99_us[hops].max(1e-3))
     })?;
     let picture = Picture::new(

@@ -1,7 +1,7 @@
 //! Flowtune fig. 14: what the network drops.
 
 use super::comparison::{find, loads, samples, scenario};
-use super::explain::{Question, Way, explain};
+use super::explain::{Alternative, RowCheck, explain};
 use super::schemes::Scheme;
 use super::{ExperimentError, Reproduction, Settings};
 use crate::report::figure::{Figure, Row, Verdict};
@@ -15,8 +15,9 @@ const DROPS: f64 = 8.0;
 /// How far from that is near.
 const TOLERANCE: f64 = 0.3;
 
-/// Other choices to try where ours is off.
-pub(super) const WAYS: [Way; 3] = [&["codel-interval=60"], &["hystart=false"], &["buffer=50"]];
+/// Other assumptions to try where ours is off.
+pub(super) const ALTERNATIVES: [Alternative; 3] =
+    [&["codel-interval=60"], &["hystart=false"], &["buffer=50"]];
 
 /// Runs the experiment.
 ///
@@ -31,7 +32,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
         settings.quick,
     );
     figure.scenario = scenario(settings);
-    let mut questions = Vec::new();
+    let mut checks = Vec::new();
     for &load in loads(settings.quick) {
         for scheme in Scheme::ALL {
             let sample = find(&samples, scheme, load);
@@ -43,14 +44,14 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
             let percent = share.map(|share| 100.0 * share);
             let row = match scheme {
                 Scheme::SfqCodel if load >= 0.79 => {
-                    questions.push(Question {
+                    checks.push(RowCheck {
                         row: figure.rows.len(),
                         scheme,
                         load,
                         of: 0,
                         range: (DROPS, DROPS),
                         tolerance: TOLERANCE,
-                        ways: &WAYS,
+                        alternatives: &ALTERNATIVES,
                         bounded: false,
                     });
                     Row::judged(label, DROPS, percent, "%", TOLERANCE)
@@ -75,7 +76,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
             figure.rows.push(row.note(note));
         }
     }
-    explain(&mut figure, settings, &questions, |_, theirs, _| {
+    explain(&mut figure, settings, &checks, |_, theirs, _| {
         Some(100.0 * theirs.drops_share)
     })?;
     let lines = Scheme::ALL

@@ -2,14 +2,14 @@
 //! point is a factor of two in rate.
 
 use super::comparison::{find, loads, samples, scenario};
-use super::explain::{Question, Way, explain};
+use super::explain::{Alternative, RowCheck, explain};
 use super::schemes::Scheme;
 use super::{ExperimentError, Reproduction, Settings};
 use crate::report::figure::{Figure, Row};
 use crate::report::plot::{Axis, Line, Panel, Picture};
 
-/// A row of the paper: scheme, the range, and other choices to try where ours is off.
-pub(super) type PaperRow = (Scheme, (f64, f64), &'static [Way]);
+/// A row of the paper: scheme, the range, and other assumptions to try where ours is off.
+pub(super) type PaperRow = (Scheme, (f64, f64), &'static [Alternative]);
 
 /// By how much the paper's Flowtune scores higher (§5.3.2 K).
 pub(super) const PAPER: [PaperRow; 4] = [
@@ -70,18 +70,18 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
         let ours = find(&samples, Scheme::Flowtune, load)?.fairness;
         Some(ours - find(&samples, scheme, load)?.fairness)
     };
-    let mut questions = Vec::new();
-    for (scheme, range, ways) in PAPER {
+    let mut checks = Vec::new();
+    for (scheme, range, alternatives) in PAPER {
         for &load in loads(settings.quick) {
             let label = format!("Flowtune over {}, load {load}", scheme.name());
-            questions.push(Question {
+            checks.push(RowCheck {
                 row: figure.rows.len(),
                 scheme,
                 load,
                 of: 0,
                 range,
                 tolerance: TOLERANCE,
-                ways,
+                alternatives,
                 bounded: true,
             });
             let row = Row::judged(label, range, ahead(scheme, load), "points", TOLERANCE);
@@ -94,7 +94,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
             )));
         }
     }
-    explain(&mut figure, settings, &questions, |_, theirs, ours| {
+    explain(&mut figure, settings, &checks, |_, theirs, ours| {
         Some(ours.fairness - theirs.fairness)
     })?;
     let lines = PAPER

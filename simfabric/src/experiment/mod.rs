@@ -10,16 +10,16 @@
 //! | [`fig13_queueing_delay`] | flowtune fig. 13: queueing delay |
 //! | [`fig14_drops`] | flowtune fig. 14: drops |
 //! | [`fig15_fairness_score`] | flowtune fig. 15: proportional fairness |
-//! | [`choices`] | what the paper leaves open about E to K, and how to choose otherwise |
+//! | [`assumptions`] | what the paper leaves open about E to K, and how to choose otherwise |
 //! | [`comparison`] | what H to K share: five schemes under the same flowlets |
 //! | [`control_traffic`] | what E, F and G share: a run and what is counted of it |
-//! | [`explain`] | rows of H to K that are off, measured again under other choices |
+//! | [`explain`] | rows of H to K that are off, measured again under other assumptions |
 //! | [`explain_traffic`] | the same of E and F |
 //! | [`monitor`] | how far the runs are, and a way to stop them |
 //! | [`schemes`] | the schemes that are compared, with their queues |
 //! | [`scene`] | the paper's network (flowtune §5.3) |
 
-pub mod choices;
+pub mod assumptions;
 pub mod comparison;
 pub mod control_traffic;
 pub mod explain;
@@ -52,7 +52,7 @@ pub struct Settings {
     /// The short form, for continuous integration.
     pub quick: bool,
     /// What the paper leaves open.
-    pub choices: choices::Choices,
+    pub assumptions: assumptions::Assumptions,
 }
 
 /// A figure and its picture.
@@ -82,9 +82,9 @@ pub enum ExperimentError {
     /// The arrivals of flows.
     #[error("the workload: {0}")]
     Arrivals(#[from] PoissonError),
-    /// A choice that does not exist.
+    /// An assumption that does not exist, or a value that it does not take.
     #[error(transparent)]
-    Choice(#[from] choices::ChoiceError),
+    Assumption(#[from] assumptions::AssumptionError),
     /// A flow without a path.
     #[error("the topology: {0}")]
     Path(#[from] ratewright_topology::PathError),

@@ -1,6 +1,6 @@
 //! The schemes that the paper compares (flowtune §5.3), each with its queues, on the paper's network.
 //!
-//! The paper takes the authors' ns-2 code and gives no parameters; [`Choices`] has all of ours, and
+//! The paper takes the authors' ns-2 code and gives no parameters; [`Assumptions`] has all of ours, and
 //! docs/simfabric/reproduction.md what each of them moves. DCTCP marks from 65 packets on at 10 Gbit/s and
 //! four times as many at 40 (SIGCOMM 2010 §3.5 scales by the rate); pFabric's are its own for this network
 //! (12 packets to begin with, at most 15, a time-out of 45 µs, 36 KB of queue); sfqCoDel's target and
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use ratewright_topology::Topology;
 
-use super::choices::{Choices, PFabricNic};
+use super::assumptions::{Assumptions, PFabricNic};
 use super::{ExperimentError, scene};
 use crate::control::{ControlConfig, ControlError};
 use crate::net::queue::{CodelConfig, QueueLimit, XcpConfig};
@@ -83,9 +83,9 @@ impl Scheme {
     }
 
     /// The queues of links to hosts and of those between switches.
-    fn queues(self, choices: &Choices) -> Option<(QueueConfig, QueueConfig)> {
+    fn queues(self, assumptions: &Assumptions) -> Option<(QueueConfig, QueueConfig)> {
         let both = |queue: QueueConfig| Some((queue.clone(), queue));
-        let limit = choices.buffer;
+        let limit = assumptions.buffer;
         match self {
             Self::Flowtune | Self::Ideal => None,
             Self::Dctcp => {
@@ -93,27 +93,27 @@ impl Scheme {
                     mark_at: QueueLimit::Packets(packets),
                     limit,
                 };
-                let (edge, core) = (choices.mark_packets, choices.core_marks);
+                let (edge, core) = (assumptions.mark_packets, assumptions.core_marks);
                 Some((mark(edge), mark(edge.saturating_mul(core))))
             }
             Self::PFabric => both(QueueConfig::PFabric {
-                limit: QueueLimit::Bytes(choices.pfabric_buffer_bytes),
+                limit: QueueLimit::Bytes(assumptions.pfabric_buffer_bytes),
             }),
             Self::SfqCodel => both(QueueConfig::SfqCodel {
                 control: CodelConfig {
-                    target: choices.codel_target,
-                    interval: choices.codel_interval,
+                    target: assumptions.codel_target,
+                    interval: assumptions.codel_interval,
                     ecn: false,
                 },
                 limit,
             }),
             Self::Xcp => both(QueueConfig::Xcp {
                 control: XcpConfig {
-                    first_interval: choices
+                    first_interval: assumptions
                         .xcp_interval
                         .unwrap_or(XcpConfig::default().first_interval),
-                    idle_interval: choices.xcp_interval,
-                    least_interval: choices.xcp_least_interval,
+                    idle_interval: assumptions.xcp_interval,
+                    least_interval: assumptions.xcp_least_interval,
                     ..XcpConfig::default()
                 },
                 limit,
@@ -122,29 +122,29 @@ impl Scheme {
     }
 
     /// The paper's fabric with this scheme's queues.
-    fn fabric(self, hosts: u32, choices: &Choices) -> FabricConfig {
+    fn fabric(self, hosts: u32, assumptions: &Assumptions) -> FabricConfig {
         let mut fabric = FabricConfig {
-            framing: choices.framing,
+            framing: assumptions.framing,
             ..scene::fabric(hosts)
         };
-        if let Some((edge, core)) = self.queues(choices) {
-            if choices.nic_of_scheme {
+        if let Some((edge, core)) = self.queues(assumptions) {
+            if assumptions.nic_of_scheme {
                 fabric.nic = edge.clone();
             }
             fabric.edge = edge;
             fabric.core = core;
         }
         if self == Self::PFabric {
-            let limit = QueueLimit::Bytes(choices.pfabric_buffer_bytes);
-            match choices.pfabric_nic {
+            let limit = QueueLimit::Bytes(assumptions.pfabric_buffer_bytes);
+            match assumptions.pfabric_nic {
                 // What a time-out sends again while it still waits here would fill any other queue.
                 PFabricNic::Fifo => {
                     fabric.nic = QueueConfig::DropTail {
-                        limit: choices.buffer,
+                        limit: assumptions.buffer,
                     };
                 }
                 PFabricNic::Short => fabric.nic = QueueConfig::DropTail { limit },
-                PFabricNic::Priority if !choices.nic_of_scheme => {
+                PFabricNic::Priority if !assumptions.nic_of_scheme => {
                     fabric.nic = QueueConfig::PFabric {
                         limit: QueueLimit::Unlimited,
                     };
@@ -155,12 +155,12 @@ impl Scheme {
         fabric
     }
 
-    /// The choices with those that this scheme knows nothing of as they usually are: two runs whose
-    /// choices are then the same are the same run.
+    /// The assumptions with those that this scheme knows nothing of as they usually are: two runs whose
+    /// assumptions are then the same are the same run.
     #[must_use]
-    pub fn relevant(self, choices: &Choices) -> Choices {
-        let usual = Choices::default();
-        let mut own = *choices;
+    pub fn relevant(self, assumptions: &Assumptions) -> Assumptions {
+        let usual = Assumptions::default();
+        let mut own = *assumptions;
         own.count = usual.count;
         if self != Self::Ideal {
             own.ideal = usual.ideal;
@@ -221,60 +221,61 @@ impl Scheme {
     pub fn visit<V: Visitor>(
         self,
         topology: &Topology,
-        choices: &Choices,
+        assumptions: &Assumptions,
         visitor: V,
     ) -> Result<V::Output, ExperimentError> {
-        let choices = &self.relevant(choices);
-        let fabric = self.fabric(topology.hosts().len() as u32, choices);
+        let assumptions = &self.relevant(assumptions);
+        let fabric = self.fabric(topology.hosts().len() as u32, assumptions);
         match self {
             Self::Flowtune => {
                 let shared = Arc::new(topology.clone());
-                let transport = Flowtune::new(&shared, flowtune(choices))?;
+                let transport = Flowtune::new(&shared, flowtune(assumptions))?;
                 visitor.visit(fabric, transport)
             }
             Self::Ideal => {
                 let shared = Arc::new(topology.clone());
-                let transport = Ideal::new(&shared, ideal(choices)).map_err(ControlError::from)?;
+                let transport =
+                    Ideal::new(&shared, ideal(assumptions)).map_err(ControlError::from)?;
                 visitor.visit(fabric, transport)
             }
             Self::Dctcp => {
                 let control = DctcpConfig {
-                    gain: choices.dctcp_gain,
+                    gain: assumptions.dctcp_gain,
                 };
                 visitor.visit(
                     fabric,
-                    Tcp::<Dctcp>::new(datacenter(choices, true, control)),
+                    Tcp::<Dctcp>::new(datacenter(assumptions, true, control)),
                 )
             }
             Self::SfqCodel => {
-                let growth = if choices.cubic_counted {
+                let growth = if assumptions.cubic_counted {
                     CubicGrowth::Counted { first_limit: 20 }
                 } else {
                     CubicGrowth::Continuous
                 };
                 let control = CubicConfig {
                     growth,
-                    reno_friendly: !choices.cubic_counted,
-                    hystart: choices.hystart,
+                    reno_friendly: !assumptions.cubic_counted,
+                    hystart: assumptions.hystart,
                 };
                 visitor.visit(
                     fabric,
-                    Tcp::<Cubic>::new(datacenter(choices, false, control)),
+                    Tcp::<Cubic>::new(datacenter(assumptions, false, control)),
                 )
             }
             Self::Xcp => {
                 let config = TcpConfig {
-                    initial_window_packets: choices.xcp_window_packets,
-                    ..datacenter(choices, false, ())
+                    initial_window_packets: assumptions.xcp_window_packets,
+                    ..datacenter(assumptions, false, ())
                 };
                 visitor.visit(fabric, Tcp::<Xcp>::new(config))
             }
             Self::PFabric => {
                 let config = TcpConfig {
-                    initial_window_packets: choices.pfabric_window_packets,
-                    fixed_rto: Some(choices.pfabric_rto),
+                    initial_window_packets: assumptions.pfabric_window_packets,
+                    fixed_rto: Some(assumptions.pfabric_rto),
                     nic_limit_packets: u32::MAX,
-                    ..datacenter(choices, false, PFabricConfig::default())
+                    ..datacenter(assumptions, false, PFabricConfig::default())
                 };
                 visitor.visit(fabric, Tcp::<PFabric>::new(config))
             }
@@ -284,35 +285,35 @@ impl Scheme {
 
 /// Flowtune's settings. The paper lets servers start before an allocation has arrived (§6) and does not
 /// say with how much.
-fn flowtune(choices: &Choices) -> FlowtuneConfig {
+fn flowtune(assumptions: &Assumptions) -> FlowtuneConfig {
     FlowtuneConfig {
         control: ControlConfig {
-            reserve: choices.reserve,
-            step_rule: choices.step,
-            interval_ns: choices.iteration.as_ns().max(1),
+            reserve: assumptions.reserve,
+            step_rule: assumptions.step,
+            interval_ns: assumptions.iteration.as_ns().max(1),
             ..ControlConfig::default()
         },
-        carrier: choices.carrier,
+        carrier: assumptions.carrier,
         sender: SenderConfig {
-            initial_window: choices.flowtune_window_packets,
-            payload_bytes: choices.framing.mss_bytes,
-            min_rto: choices.min_rto,
+            initial_window: assumptions.flowtune_window_packets,
+            payload_bytes: assumptions.framing.mss_bytes,
+            min_rto: assumptions.min_rto,
             ..SenderConfig::default()
         },
-        handshake: choices.handshake,
+        handshake: assumptions.handshake,
         ..FlowtuneConfig::default()
     }
 }
 
 /// The ideal: what it hands out leaves room for the acknowledgements of as much data the other way.
-pub(super) fn ideal(choices: &Choices) -> IdealConfig {
-    let framing = choices.framing;
+pub(super) fn ideal(assumptions: &Assumptions) -> IdealConfig {
+    let framing = assumptions.framing;
     let [data, answer] = [framing.mss_bytes, 0].map(|b| f64::from(framing.wire_bytes(b)));
     IdealConfig {
-        objective: choices.ideal,
+        objective: assumptions.ideal,
         sender: SenderConfig {
             payload_bytes: framing.mss_bytes,
-            min_rto: choices.min_rto,
+            min_rto: assumptions.min_rto,
             ..SenderConfig::default()
         },
         share: data / (data + answer),
@@ -320,16 +321,16 @@ pub(super) fn ideal(choices: &Choices) -> IdealConfig {
 }
 
 /// TCP with a datacenter's time-outs.
-fn datacenter<C>(choices: &Choices, ecn: bool, control: C) -> TcpConfig<C> {
+fn datacenter<C>(assumptions: &Assumptions, ecn: bool, control: C) -> TcpConfig<C> {
     let usual = TcpConfig::<()>::default();
     TcpConfig {
         ecn,
-        initial_window_packets: choices.tcp_window_packets,
-        min_rto: choices.min_rto,
-        initial_rto: choices.min_rto.mul_f64(5.0),
-        nic_limit_packets: choices.nic_limit_packets,
+        initial_window_packets: assumptions.tcp_window_packets,
+        min_rto: assumptions.min_rto,
+        initial_rto: assumptions.min_rto.mul_f64(5.0),
+        nic_limit_packets: assumptions.nic_limit_packets,
         fixed_rto: usual.fixed_rto,
-        handshake: choices.handshake,
+        handshake: assumptions.handshake,
         stamp_step: usual.stamp_step,
         control,
     }

@@ -64,9 +64,9 @@ pub enum Counting {
     Updates,
 }
 
-/// The choices. The default is what the figures are made with.
+/// The assumptions. The default is what the figures are made with.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Choices {
+pub struct Assumptions {
     /// The workload, one of [`NAMES`].
     pub workload: &'static str,
     /// Its sizes are taken times this.
@@ -136,7 +136,7 @@ pub struct Choices {
     pub score: ScoreWeight,
 }
 
-impl Default for Choices {
+impl Default for Assumptions {
     fn default() -> Self {
         Self {
             workload: "web",
@@ -178,7 +178,7 @@ impl Default for Choices {
 
 /// Why a choice cannot be made.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ChoiceError {
+pub enum AssumptionError {
     /// No equals sign.
     #[error("`{0}`: a choice is KEY=VALUE")]
     NoValue(String),
@@ -359,26 +359,27 @@ fn one_of<T: Copy, const N: usize>(value: &str, of: [(&str, T); N]) -> Option<T>
     of.iter().find(|(name, _)| *name == value).map(|(_, v)| *v)
 }
 
-impl Choices {
+impl Assumptions {
     /// Makes the choice `KEY=VALUE`.
     ///
     /// # Errors
-    /// See [`ChoiceError`].
-    pub fn set(&mut self, choice: &str) -> Result<(), ChoiceError> {
-        let (key, value) = choice
+    /// See [`AssumptionError`].
+    pub fn set(&mut self, option: &str) -> Result<(), AssumptionError> {
+        let (key, value) = option
             .split_once('=')
-            .ok_or_else(|| ChoiceError::NoValue(choice.to_owned()))?;
+            .ok_or_else(|| AssumptionError::NoValue(option.to_owned()))?;
         let &(key, expected, _) =
             KEYS.iter()
                 .find(|(known, ..)| *known == key)
-                .ok_or_else(|| ChoiceError::UnknownKey {
+                .ok_or_else(|| AssumptionError::UnknownKey {
                     key: key.to_owned(),
                 })?;
-        self.apply(key, value).ok_or_else(|| ChoiceError::BadValue {
-            key,
-            value: value.to_owned(),
-            expected,
-        })
+        self.apply(key, value)
+            .ok_or_else(|| AssumptionError::BadValue {
+                key,
+                value: value.to_owned(),
+                expected,
+            })
     }
 
     fn apply(&mut self, key: &str, value: &str) -> Option<()> {
@@ -529,55 +530,61 @@ mod tests {
             _ => "7",
         };
         for (key, expected, _) in KEYS {
-            let mut choices = Choices::default();
-            choices.set(&format!("{key}={}", good(key))).unwrap();
-            assert_ne!(choices, Choices::default(), "{key}");
+            let mut assumptions = Assumptions::default();
+            assumptions.set(&format!("{key}={}", good(key))).unwrap();
+            assert_ne!(assumptions, Assumptions::default(), "{key}");
             let heard = Scheme::ALL
                 .iter()
                 .chain(&[Scheme::Ideal])
-                .any(|scheme| scheme.relevant(&choices) != Choices::default());
+                .any(|scheme| scheme.relevant(&assumptions) != Assumptions::default());
             // What counts of a run does not change it.
             assert_eq!(heard, *key != "count", "{key}");
-            let refused = choices.set(&format!("{key}=-1")).unwrap_err();
+            let refused = assumptions.set(&format!("{key}=-1")).unwrap_err();
             assert!(refused.to_string().contains(expected), "{refused}");
         }
     }
 
     #[test]
     fn a_key_that_does_not_exist_is_named_with_those_that_do() {
-        let refused = Choices::default().set("mss=9000").unwrap_err().to_string();
+        let refused = Assumptions::default()
+            .set("mss=9000")
+            .unwrap_err()
+            .to_string();
         assert!(
             refused.contains("`mss`") && refused.contains("framing"),
             "{refused}"
         );
-        let refused = Choices::default().set("framing").unwrap_err().to_string();
+        let refused = Assumptions::default()
+            .set("framing")
+            .unwrap_err()
+            .to_string();
         assert_eq!(refused, "`framing`: a choice is KEY=VALUE");
     }
 
     #[test]
     fn a_factor_moves_the_mean() {
-        let mut choices = Choices::default();
-        let before = choices.sizes().unwrap().mean_bytes();
-        choices.set("size-factor=3").unwrap();
-        let after = choices.sizes().unwrap().mean_bytes();
+        let mut assumptions = Assumptions::default();
+        let before = assumptions.sizes().unwrap().mean_bytes();
+        assumptions.set("size-factor=3").unwrap();
+        let after = assumptions.sizes().unwrap().mean_bytes();
         assert!((after / before - 3.0).abs() < 1e-3, "{before} {after}");
     }
 
     /// What is cut has the size of the cut; all else is as before.
     #[test]
     fn a_cut_shortens_what_is_larger() {
-        let mut choices = Choices::default();
-        let whole = choices.sizes_of("hadoop").unwrap();
-        choices.set("size-cut=1000000").unwrap();
-        let cut = choices.sizes_of("hadoop").unwrap();
+        let mut assumptions = Assumptions::default();
+        let whole = assumptions.sizes_of("hadoop").unwrap();
+        assumptions.set("size-cut=1000000").unwrap();
+        let cut = assumptions.sizes_of("hadoop").unwrap();
         for i in 0..=1_000 {
             let share = f64::from(i) / 1_000.0;
             // A byte for rounding.
             let expected = whole.quantile(share).min(1_000_000);
             assert!(cut.quantile(share).abs_diff(expected) <= 1, "{share}");
         }
-        choices.set("size-cut=1000000000").unwrap();
-        let uncut = choices.sizes_of("hadoop").unwrap();
+        assumptions.set("size-cut=1000000000").unwrap();
+        let uncut = assumptions.sizes_of("hadoop").unwrap();
         assert_eq!(uncut.points(), whole.points());
     }
 }
