@@ -17,13 +17,13 @@ use clap::{Parser, Subcommand};
 /// The simulated fabric of Ratewright.
 #[derive(Parser, Debug)]
 #[command(version)]
-struct Cli {
+struct SimfabricArgs {
     #[command(subcommand)]
-    command: Command,
+    command: SimCommand,
 }
 
 #[derive(Subcommand, Debug)]
-enum Command {
+enum SimCommand {
     /// Measure the engine: packet-hops per second of a permutation at 100 Gbit/s.
     Bench(cli::BenchArgs),
     /// Run a plan, and write its results.
@@ -42,14 +42,14 @@ enum Command {
 
 /// One line for whatever went wrong, also where backtraces are switched on.
 fn main() -> ExitCode {
-    let done = match Cli::parse().command {
-        Command::Bench(args) => args.run(),
-        Command::Run(args) => args.run(),
-        Command::Reproduce(args) => args.run(),
-        Command::Check(args) => args.run(),
-        Command::List => cli::list(),
-        Command::Compare(args) => args.run(),
-        Command::Trace(args) => args.run(),
+    let done = match SimfabricArgs::parse().command {
+        SimCommand::Bench(args) => args.run(),
+        SimCommand::Run(args) => args.run(),
+        SimCommand::Reproduce(args) => args.run(),
+        SimCommand::Check(args) => args.run(),
+        SimCommand::List => cli::list(),
+        SimCommand::Compare(args) => args.run(),
+        SimCommand::Trace(args) => args.run(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -28,7 +28,7 @@ const PER_FLOWLET: u64 = 3;
 
 /// What a span of a run took.
 #[derive(Debug)]
-struct Taken {
+struct SpanCounts {
     allocations: u64,
     hops: u64,
     /// Flows that began.
@@ -43,7 +43,7 @@ fn count_over<T: Transport, A: Arrivals>(
     sim: &mut Sim<T, A>,
     from: Time,
     to: Time,
-) -> Result<Taken, ExperimentError> {
+) -> Result<SpanCounts, ExperimentError> {
     sim.run_until(from)?;
     let before = sim.progress();
     let mut ran = None;
@@ -53,7 +53,7 @@ fn count_over<T: Transport, A: Arrivals>(
     let records = sim.results();
     records.conservation?;
     let control = records.transport.iter();
-    Ok(Taken {
+    Ok(SpanCounts {
         allocations,
         hops: after.packet_hops - before.packet_hops,
         flows: after.started - before.started,
@@ -90,11 +90,11 @@ fn a_dctcp_permutation_does_not_allocate_per_packet() {
         };
         let (flows, tcp) = (bench::permutation(hosts), bench::transport());
         let mut sim = Sim::new(config, topology, flows, tcp).expect("a run");
-        let taken = count_over(&mut sim, Time::from_us(500), Time::from_us(1_500));
-        let taken = taken.expect("it runs");
-        println!("{order:?}: {taken:?}");
-        assert!(taken.hops > 1_000_000, "{order:?}: {taken:?}");
-        assert!(taken.allocations <= DOUBLINGS, "{order:?}: {taken:?}");
+        let counts = count_over(&mut sim, Time::from_us(500), Time::from_us(1_500));
+        let counts = counts.expect("it runs");
+        println!("{order:?}: {counts:?}");
+        assert!(counts.hops > 1_000_000, "{order:?}: {counts:?}");
+        assert!(counts.allocations <= DOUBLINGS, "{order:?}: {counts:?}");
     }
 }
 
@@ -104,7 +104,7 @@ fn settled<T: Transport, A: Arrivals>(
     fabric: FabricConfig,
     flows: A,
     transport: T,
-) -> Result<Taken, ExperimentError> {
+) -> Result<SpanCounts, ExperimentError> {
     let config = Config {
         seed: 7,
         fabric,
@@ -118,13 +118,13 @@ fn settled<T: Transport, A: Arrivals>(
 struct FourToOne<'a>(&'a Topology);
 
 impl Visitor for FourToOne<'_> {
-    type Output = Taken;
+    type Output = SpanCounts;
 
     fn visit<T: Transport>(
         self,
         fabric: FabricConfig,
         transport: T,
-    ) -> Result<Taken, ExperimentError> {
+    ) -> Result<SpanCounts, ExperimentError> {
         let rack = scene::HOSTS_PER_RACK;
         let flows = (0..8).map(|i| {
             let (src, dst) = (HostId(i), HostId(rack + i % 2));
@@ -138,13 +138,13 @@ impl Visitor for FourToOne<'_> {
 struct Flowlets<'a>(&'a Topology);
 
 impl Visitor for Flowlets<'_> {
-    type Output = Taken;
+    type Output = SpanCounts;
 
     fn visit<T: Transport>(
         self,
         fabric: FabricConfig,
         transport: T,
-    ) -> Result<Taken, ExperimentError> {
+    ) -> Result<SpanCounts, ExperimentError> {
         let hosts = self.0.hosts().len() as u32;
         let sizes = SizeDistribution::constant(60_000);
         let window = (Time::ZERO, Time::from_ms(60));
@@ -160,17 +160,17 @@ fn control_traffic_does_not_allocate_per_message() {
     for control in ["control=datagram", "control=tcp"] {
         let mut assumptions = Assumptions::default();
         assumptions.set(control).expect("an assumption");
-        let taken = Scheme::Flowtune.visit(&topology, &assumptions, Flowlets(&topology));
-        let taken = taken.expect("it runs");
-        println!("{control}: {taken:?}");
-        assert!(taken.flows > 10_000, "{control}: {taken:?}");
+        let counts = Scheme::Flowtune.visit(&topology, &assumptions, Flowlets(&topology));
+        let counts = counts.expect("it runs");
+        println!("{control}: {counts:?}");
+        assert!(counts.flows > 10_000, "{control}: {counts:?}");
         assert!(
-            taken.control > 8.0 * taken.flows as f64,
-            "{control}: {taken:?}"
+            counts.control > 8.0 * counts.flows as f64,
+            "{control}: {counts:?}"
         );
         assert!(
-            taken.allocations <= PER_FLOWLET * taken.flows,
-            "{control}: {taken:?}"
+            counts.allocations <= PER_FLOWLET * counts.flows,
+            "{control}: {counts:?}"
         );
     }
 }
@@ -182,8 +182,8 @@ fn no_scheme_allocates_per_packet() {
     let row = || FourToOne(&topology);
     let mut all = Vec::new();
     for scheme in Scheme::ALL.into_iter().chain([Scheme::Ideal]) {
-        let taken = scheme.visit(&topology, &Assumptions::default(), row());
-        all.push((scheme.name(), taken.expect("it runs")));
+        let counts = scheme.visit(&topology, &Assumptions::default(), row());
+        all.push((scheme.name(), counts.expect("it runs")));
     }
     let red = QueueConfig::Red {
         control: RedConfig::default(),
@@ -194,11 +194,11 @@ fn no_scheme_allocates_per_packet() {
     all.push(("NewReno", new_reno.expect("it runs")));
     let cubic = row().visit(fabric, Tcp::<Cubic>::new(TcpConfig::datacenter()));
     all.push(("CUBIC", cubic.expect("it runs")));
-    for (name, taken) in all {
-        println!("{name}: {taken:?}");
-        assert!(taken.hops > 500_000, "{name}: {taken:?}");
-        assert!(taken.allocations <= DOUBLINGS, "{name}: {taken:?}");
+    for (name, counts) in all {
+        println!("{name}: {counts:?}");
+        assert!(counts.hops > 500_000, "{name}: {counts:?}");
+        assert!(counts.allocations <= DOUBLINGS, "{name}: {counts:?}");
         let lossy = matches!(name, "pFabric" | "sfqCoDel" | "NewReno" | "CUBIC");
-        assert_eq!(taken.drops > 0, lossy, "{name}: {taken:?}");
+        assert_eq!(counts.drops > 0, lossy, "{name}: {counts:?}");
     }
 }

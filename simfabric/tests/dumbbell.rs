@@ -66,7 +66,7 @@ fn bottleneck(topology: &Topology) -> LinkId {
 }
 
 #[derive(Debug)]
-struct Outcome {
+struct DumbbellResult {
     goodput_gbps: f64,
     /// Over the last 10 ms.
     jain: f64,
@@ -90,7 +90,7 @@ fn run<T: Transport>(
     framing: Framing,
     link_delay_ns: u64,
     end: Time,
-) -> Outcome {
+) -> DumbbellResult {
     let starts = [Time::ZERO, Time::from_ms(10)];
     run_from(transport, queue, framing, link_delay_ns, starts, end)
 }
@@ -102,7 +102,7 @@ fn run_from<T: Transport>(
     link_delay_ns: u64,
     starts: [Time; 2],
     end: Time,
-) -> Outcome {
+) -> DumbbellResult {
     let topology = dumbbell(link_delay_ns);
     let shared = bottleneck(&topology);
     let config = Config {
@@ -131,7 +131,7 @@ fn run_from<T: Transport>(
         .map(|g| g.last().copied().unwrap_or_default());
     let of_both = goodput.each_ref().map(|g| g[1..].iter().sum());
     let port = &records.ports[shared.index()];
-    Outcome {
+    DumbbellResult {
         goodput_gbps: delivered as f64 * 8.0 / end.as_secs_f64() / 1e9,
         jain: jain(last),
         jain_of_both: jain(of_both),
@@ -141,7 +141,7 @@ fn run_from<T: Transport>(
     }
 }
 
-fn dctcp(packets: u32, link_delay_ns: u64, end: Time) -> Outcome {
+fn dctcp(packets: u32, link_delay_ns: u64, end: Time) -> DumbbellResult {
     let queue = QueueConfig::EcnThreshold {
         mark_at: QueueLimit::Packets(packets),
         limit: QueueLimit::Packets(1_000),
@@ -194,7 +194,7 @@ fn dctcp_over_300_microseconds_is_as_in_ns_3() {
 /// ns-3.37's CUBIC: no NewReno-friendly region, whole packets of growth, by one per 20 acknowledged while
 /// nothing was marked or lost (its `CntClamp`) and later by one per hundred windows; HyStart by time
 /// stamps of 1 ms, in which these round trips are none; and nothing holds a window back at the NIC.
-fn cubic_of_ns_3(second: Time) -> Outcome {
+fn cubic_of_ns_3(second: Time) -> DumbbellResult {
     let queue = QueueConfig::Codel {
         control: CodelConfig {
             target: Span::from_us(50),

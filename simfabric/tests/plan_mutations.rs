@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
-use ratewright_simfabric::plan::Plan;
+use ratewright_simfabric::plan::RunPlan;
 
 /// What stands in plans, and what should not.
 const WORDS: [&str; 48] = [
@@ -144,7 +144,7 @@ fn altered(plans: &[String], which: Index, edits: &[Edit]) -> String {
 
 /// A plan whose first flows come in order, or one error that begins with the plan's name.
 fn check(text: &str) {
-    match Plan::parse(text, "altered.toml", &directory(), None) {
+    match RunPlan::parse(text, "altered.toml", &directory(), None) {
         Ok(plan) => {
             let flows = plan.flows().unwrap();
             let starts: Vec<_> = flows.take(100).map(|flow| flow.start).collect();

@@ -1,5 +1,5 @@
 //! A flow that is alone takes exactly as long as can be worked out by hand, to the picosecond, under every
-//! transport. The helper [`Way`] knows nothing of the simulator: it has Lindley's recursion for queues in
+//! transport. The helper [`TandemLinks`] knows nothing of the simulator: it has Lindley's recursion for queues in
 //! a row (*The theory of queues with a single server*, 1952), and when a sender hands its packets over is
 //! derived from what the scheme is:
 //!
@@ -54,9 +54,9 @@ const RECEIVERS: [u32; 2] = [1, 3];
 
 /// Links in a row: picoseconds per byte, and from the last bit to the arrival at the other end.
 #[derive(Clone, Debug)]
-struct Way(Vec<(u64, u64)>);
+struct TandemLinks(Vec<(u64, u64)>);
 
-impl Way {
+impl TandemLinks {
     /// From host 0 over links of 10 Gbit/s to hosts, and of this rate between switches.
     fn to(receiver: u32, fabric_gbps: u64) -> Self {
         let host = (HOST_BYTE_PS, LINK_PS + HOST_PS);
@@ -73,7 +73,7 @@ impl Way {
         self.last_behind((0, 0), packets)
     }
 
-    /// The same behind a packet of so many bytes that goes the same way over so many links.
+    /// The same behind a packet of so many bytes that goes the same links over so many links.
     fn last_behind(
         &self,
         (bytes, links): (u64, usize),
@@ -164,14 +164,14 @@ fn fabric(queue: QueueConfig) -> FabricConfig {
     }
 }
 
-type Run<T> = Sim<T, std::iter::Once<FlowSpec>>;
+type LoneFlowSim<T> = Sim<T, std::iter::Once<FlowSpec>>;
 
 fn sim<T: Transport>(
     topology: Topology,
     fabric: FabricConfig,
     (receiver, bytes): (u32, u64),
     transport: T,
-) -> Run<T> {
+) -> LoneFlowSim<T> {
     let config = Config {
         seed: 3,
         fabric,
@@ -182,7 +182,7 @@ fn sim<T: Transport>(
 }
 
 /// Runs the flow to its end. How long it took, in picoseconds.
-fn took<T: Transport>(mut sim: Run<T>) -> u64 {
+fn took<T: Transport>(mut sim: LoneFlowSim<T>) -> u64 {
     sim.run_until(START + Span::from_ms(100))
         .expect("a good workload");
     let records = sim.results();
@@ -200,16 +200,16 @@ fn each<T: Transport>(
     fabric: &FabricConfig,
     sizes: &[u64],
     transport: impl Fn() -> T,
-    by_hand: impl Fn(&Way, u64) -> u64,
+    by_hand: impl Fn(&TandemLinks, u64) -> u64,
 ) {
     for receiver in RECEIVERS {
-        let way = Way::to(receiver, fabric_gbps);
+        let links = TandemLinks::to(receiver, fabric_gbps);
         for &bytes in sizes {
             let case = (receiver, bytes);
             let run = sim(topology(fabric_gbps), fabric.clone(), case, transport());
             assert_eq!(
                 took(run),
-                by_hand(&way, bytes),
+                by_hand(&links, bytes),
                 "{name}: {bytes} bytes to host {receiver} over {fabric_gbps}G"
             );
         }
@@ -242,16 +242,16 @@ fn a_burst_takes_as_long_as_the_closed_form_says() {
             &plain,
             &SIZES,
             ConstantRate::blast,
-            |way, bytes| way.last(wire(bytes).into_iter().map(|bytes| (0, bytes))),
+            |links, bytes| links.last(wire(bytes).into_iter().map(|bytes| (0, bytes))),
         );
         for receiver in RECEIVERS {
-            let way = Way::to(receiver, fabric_gbps);
+            let links = TandemLinks::to(receiver, fabric_gbps);
             for bytes in SIZES {
                 let ends = (HostId(0), HostId(receiver));
                 let host_delay = Span::from_ps(HOST_PS);
                 let known = topology(fabric_gbps);
                 let form = completion_time(&known, framing, host_delay, ends, bytes);
-                let by_hand = way.last(wire(bytes).into_iter().map(|bytes| (0, bytes)));
+                let by_hand = links.last(wire(bytes).into_iter().map(|bytes| (0, bytes)));
                 assert_eq!(form.expect("a path").as_ps(), by_hand);
             }
         }
@@ -271,11 +271,12 @@ fn windows_send_in_rounds() {
                 &plain,
                 &SIZES,
                 fixed,
-                |way, bytes| way.rounds(bytes, first, |window| window),
+                |links, bytes| links.rounds(bytes, first, |window| window),
             );
             // Whether what the NIC does not take at once waits in its queue or with the sender is the same.
             for nic_limit in [u32::MAX, 10] {
-                let slow_start = |way: &Way, bytes| way.rounds(bytes, first, |window| 2 * window);
+                let slow_start =
+                    |links: &TandemLinks, bytes| links.rounds(bytes, first, |window| 2 * window);
                 let newreno = || tcp::<NewReno>(window, nic_limit, ());
                 each("NewReno", fabric_gbps, &plain, &SIZES, newreno, slow_start);
                 let cubic = || tcp::<Cubic>(window, nic_limit, CubicConfig::default());
@@ -310,7 +311,8 @@ fn queues_that_mark_or_drop_leave_a_flow_alone_that_is_alone() {
     for fabric_gbps in [10, 40] {
         for window in [1, 4, 10, 40] {
             let first = u64::from(window);
-            let slow_start = |way: &Way, bytes| way.rounds(bytes, first, |window| 2 * window);
+            let slow_start =
+                |links: &TandemLinks, bytes| links.rounds(bytes, first, |window| 2 * window);
             let dctcp = || tcp::<Dctcp>(window, u32::MAX, Default::default());
             each("DCTCP", fabric_gbps, &marks, &SIZES, dctcp, slow_start);
             let cubic = || tcp::<Cubic>(window, u32::MAX, CubicConfig::default());
@@ -330,7 +332,7 @@ fn queues_that_mark_or_drop_leave_a_flow_alone_that_is_alone() {
             &priorities,
             &SIZES,
             pfabric,
-            |way, bytes| way.rounds(bytes, 12, |_| 15),
+            |links, bytes| links.rounds(bytes, 12, |_| 15),
         );
     }
 }
@@ -349,8 +351,8 @@ fn a_first_window_of_xcp_is_a_burst() {
     for fabric_gbps in [4, 10, 40] {
         for (window, sizes) in [(10, &SIZES[..7]), (180, &SIZES[..11])] {
             let xcp = || tcp::<Xcp>(window, u32::MAX, ());
-            each("XCP", fabric_gbps, &routers, sizes, xcp, |way, bytes| {
-                way.last(wire(bytes).into_iter().map(|bytes| (0, bytes)))
+            each("XCP", fabric_gbps, &routers, sizes, xcp, |links, bytes| {
+                links.last(wire(bytes).into_iter().map(|bytes| (0, bytes)))
             });
         }
     }
@@ -367,18 +369,25 @@ fn rates_space_packets() {
             &plain,
             &SIZES,
             constant,
-            |way, bytes| way.paced(bytes, 3_000_000_000),
+            |links, bytes| links.paced(bytes, 3_000_000_000),
         );
         let shared = Arc::new(topology(fabric_gbps));
         let ideal = || Ideal::new(&shared, IdealConfig::default()).expect("good settings");
-        each("ideal", fabric_gbps, &plain, &SIZES, ideal, |way, bytes| {
-            // The share of the narrowest link: 94.5 %.
-            way.paced(bytes, 945 * 8_000_000_000 / way.slowest_byte_ps())
-        });
+        each(
+            "ideal",
+            fabric_gbps,
+            &plain,
+            &SIZES,
+            ideal,
+            |links, bytes| {
+                // The share of the narrowest link: 94.5 %.
+                links.paced(bytes, 945 * 8_000_000_000 / links.slowest_byte_ps())
+            },
+        );
     }
 }
 
-fn flowtune(fabric_gbps: u64, case: (u32, u64), first_window: u32) -> Run<Flowtune> {
+fn flowtune(fabric_gbps: u64, case: (u32, u64), first_window: u32) -> LoneFlowSim<Flowtune> {
     let topology = topology(fabric_gbps);
     let config = FlowtuneConfig {
         control: ControlConfig {
@@ -406,7 +415,7 @@ fn flowtune(fabric_gbps: u64, case: (u32, u64), first_window: u32) -> Run<Flowtu
 }
 
 /// Bytes on links of what hosts have told the allocator so far.
-fn told(run: &Run<Flowtune>) -> u64 {
+fn told(run: &LoneFlowSim<Flowtune>) -> u64 {
     run.transport().control_traffic()[0].wire_bytes
 }
 
@@ -415,7 +424,7 @@ fn told(run: &Run<Flowtune>) -> u64 {
 fn flowtunes_first_window_is_a_burst_behind_the_notice() {
     for fabric_gbps in [4, 10, 40] {
         for receiver in RECEIVERS {
-            let way = Way::to(receiver, fabric_gbps);
+            let links = TandemLinks::to(receiver, fabric_gbps);
             for &bytes in &SIZES[..7] {
                 let mut run = flowtune(fabric_gbps, (receiver, bytes), 10);
                 run.run_until(START - Span::from_ps(1))
@@ -426,7 +435,7 @@ fn flowtunes_first_window_is_a_burst_behind_the_notice() {
                 assert!(notice >= ACK, "a frame");
                 let shared = if receiver == 1 { 1 } else { 2 };
                 let packets = wire(bytes).into_iter().map(|bytes| (0, bytes));
-                let by_hand = way.last_behind((notice, shared), packets);
+                let by_hand = links.last_behind((notice, shared), packets);
                 assert_eq!(
                     took(run),
                     by_hand,
@@ -440,7 +449,7 @@ fn flowtunes_first_window_is_a_burst_behind_the_notice() {
 /// The moments at which the flow's rate changes, after its start in picoseconds, and what it becomes. A
 /// run is looked at every so often; then runs that are the same to the bit are, more often, where that
 /// showed a change.
-fn rates(make: impl Fn() -> Run<Flowtune>) -> Vec<(u64, u64)> {
+fn rates(make: impl Fn() -> LoneFlowSim<Flowtune>) -> Vec<(u64, u64)> {
     let mut spans = vec![(0, 2_000_000_000)];
     let mut found = Vec::new();
     for step in [200_000, 400, 1] {
@@ -472,20 +481,20 @@ fn rates(make: impl Fn() -> Run<Flowtune>) -> Vec<(u64, u64)> {
 fn flowtunes_rate_spaces_packets() {
     for fabric_gbps in [4, 10, 40] {
         for receiver in RECEIVERS {
-            let way = Way::to(receiver, fabric_gbps);
+            let links = TandemLinks::to(receiver, fabric_gbps);
             let make = |bytes| flowtune(fabric_gbps, (receiver, bytes), 0);
             // The longest flow's: until its end nothing is different for the others.
             let found = rates(|| make(SIZES[SIZES.len() - 1]));
             let [(from_ps, rate_bps)] = found[..] else {
                 panic!("one rate: {found:?}");
             };
-            let narrowest_bps = 8_000_000_000_000 / way.slowest_byte_ps();
+            let narrowest_bps = 8_000_000_000_000 / links.slowest_byte_ps();
             let share = rate_bps as f64 / narrowest_bps as f64;
             assert!((0.98..0.99).contains(&share), "{share}");
             for bytes in SIZES {
                 assert_eq!(
                     took(make(bytes)),
-                    from_ps + way.paced(bytes, rate_bps),
+                    from_ps + links.paced(bytes, rate_bps),
                     "{bytes} bytes to host {receiver} over {fabric_gbps}G"
                 );
             }

@@ -16,7 +16,7 @@ use ratewright_topology::{HostId, LinkId, ThreeTierClos, Topology, TwoTierClos};
 
 /// What is run, in one order or the other.
 #[derive(Clone, Debug)]
-struct Scene {
+struct WindowScene {
     topology: Topology,
     /// Source, destination, bytes, start in ns, and stop in ns after that.
     flows: Vec<(u32, u32, u64, u64, Option<u64>)>,
@@ -27,9 +27,9 @@ struct Scene {
     ends: Vec<Time>,
 }
 
-struct Run<'a>(&'a Scene, Order);
+struct SceneRun<'a>(&'a WindowScene, Order);
 
-impl Visitor for Run<'_> {
+impl Visitor for SceneRun<'_> {
     type Output = RunResults;
 
     fn visit<T: Transport>(
@@ -133,7 +133,7 @@ fn topology() -> impl Strategy<Value = Topology> {
     prop_oneof![two, three].prop_map(|topology| topology.expect("a topology"))
 }
 
-fn scene() -> impl Strategy<Value = Scene> {
+fn scene() -> impl Strategy<Value = WindowScene> {
     topology().prop_flat_map(|topology| {
         let hosts = topology.hosts().len() as u32;
         let links = topology.links().len() as u32;
@@ -173,16 +173,16 @@ fn scene() -> impl Strategy<Value = Scene> {
             prop_oneof![Just(Time::ZERO), (1_u64..40_000).prop_map(Time::from_ns)],
             prop::collection::btree_set(1_u64..300_000_000, 1..4),
         )
-            .prop_map(
-                |(topology, flows, changes, sample_every, warm_up, ends)| Scene {
+            .prop_map(|(topology, flows, changes, sample_every, warm_up, ends)| {
+                WindowScene {
                     topology,
                     flows,
                     changes,
                     sample_every,
                     warm_up,
                     ends: ends.into_iter().map(Time).collect(),
-                },
-            )
+                }
+            })
     })
 }
 
@@ -194,7 +194,7 @@ proptest! {
         let scheme = Scheme::ALL.into_iter().nth(scheme % Scheme::ALL.len()).expect("a scheme");
         let run = |order| {
             scheme
-                .visit(&scene.topology, &Assumptions::default(), Run(&scene, order))
+                .visit(&scene.topology, &Assumptions::default(), SceneRun(&scene, order))
                 .expect("a run")
         };
         let (windows, time) = (run(Order::Windows), run(Order::ByPlace));

@@ -24,7 +24,7 @@ pub(crate) struct CompareArgs {
 impl CompareArgs {
     /// Prints the numbers that differ, with their relative difference.
     pub(crate) fn run(&self) -> Result<()> {
-        let (one, two) = (Results::read(&self.a)?, Results::read(&self.b)?);
+        let (one, two) = (ResultFile::read(&self.a)?, ResultFile::read(&self.b)?);
         one.check_against(&two, [&self.a, &self.b])?;
         if one.of != two.of {
             say!("A: {}", one.of);
@@ -85,18 +85,18 @@ fn find(numbers: &[(String, f64)], name: &str) -> Option<f64> {
 
 /// What a file is a result of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Kind {
+struct ResultKind {
     name: &'static str,
     /// Where its numbers are.
     key: &'static str,
 }
 
-const KINDS: [Kind; 2] = [
-    Kind {
+const KINDS: [ResultKind; 2] = [
+    ResultKind {
         name: "a summary of a plan",
         key: "transports",
     },
-    Kind {
+    ResultKind {
         name: "a figure",
         key: "rows",
     },
@@ -104,8 +104,8 @@ const KINDS: [Kind; 2] = [
 
 /// A result that was read.
 #[derive(Debug)]
-struct Results {
-    kind: Kind,
+struct ResultFile {
+    kind: ResultKind,
     /// What it is of, in words: plan or figure, seed, commit.
     of: String,
     /// The figure, if it is one that says which.
@@ -116,7 +116,7 @@ struct Results {
     numbers: Vec<(String, f64)>,
 }
 
-impl Results {
+impl ResultFile {
     fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
         let value: Value = serde_json::from_str(&text)

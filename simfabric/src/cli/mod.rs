@@ -32,11 +32,11 @@ pub(crate) struct CheckArgs {
 impl CheckArgs {
     /// Reads a plan without running it.
     pub(crate) fn run(&self) -> Result<()> {
-        let plan = plan::Plan::load(&self.plan, None)?;
+        let plan = plan::RunPlan::load(&self.plan, None)?;
         let names: Vec<&str> = plan
-            .contenders
+            .transports
             .iter()
-            .map(|contender| contender.label.as_str())
+            .map(|transport| transport.label.as_str())
             .collect();
         say!(
             "{}: {} hosts, {} links, transports: {}",

@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use ratewright_simfabric::experiment::assumptions::Assumptions;
-use ratewright_simfabric::experiment::monitor::{MONITOR, Reached};
+use ratewright_simfabric::experiment::monitor::{MONITOR, MonitorProgress};
 use ratewright_simfabric::experiment::{Experiment, ExperimentError, FLOWTUNE, Settings};
 use ratewright_simfabric::report::figure::short;
 use ratewright_simfabric::report::tally::Tally;
@@ -14,7 +14,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use super::create;
-use super::stop::Stop;
+use super::stop::StopRequest;
 
 /// How often the bar is drawn, and how soon a request to stop is passed on.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -83,7 +83,7 @@ impl ReproduceArgs {
             quick: self.quick,
             assumptions,
         };
-        let stop = Stop::on_ctrl_c()?;
+        let stop = StopRequest::on_ctrl_c()?;
         create(&self.out)?;
         let mut written = Vec::new();
         let mut tally = Tally::default();
@@ -95,7 +95,7 @@ impl ReproduceArgs {
                 experiment.letter,
                 experiment.title
             );
-            let before = MONITOR.reached();
+            let before = MONITOR.progress();
             let outcome = watched(experiment.letter, &stop, || {
                 pool.install(|| (experiment.run)(settings))
             })?;
@@ -132,20 +132,24 @@ impl ReproduceArgs {
 }
 
 /// Simulated nanoseconds that runs have done since then, and that they will take.
-fn since(before: Reached) -> (u64, u64) {
-    let reached = MONITOR.reached();
-    let whole = reached.expected_ns - before.expected_ns;
-    ((reached.done_ns - before.done_ns).min(whole), whole)
+fn since(before: MonitorProgress) -> (u64, u64) {
+    let progress = MONITOR.progress();
+    let whole = progress.expected_ns - before.expected_ns;
+    ((progress.done_ns - before.done_ns).min(whole), whole)
 }
 
 /// Does something with a bar of the simulated time beside it, and passes on a request to stop.
-fn watched<R: Send>(letter: char, stop: &Stop, work: impl FnOnce() -> R + Send) -> Result<R> {
+fn watched<R: Send>(
+    letter: char,
+    stop: &StopRequest,
+    work: impl FnOnce() -> R + Send,
+) -> Result<R> {
     let style =
         ProgressStyle::with_template("{prefix:>2} {bar:20} {percent:>3} %  {eta} left  {msg}")?;
     let bar = ProgressBar::new(0)
         .with_style(style)
         .with_prefix(letter.to_string());
-    let before = MONITOR.reached();
+    let before = MONITOR.progress();
     let (finished, waiting) = mpsc::channel::<()>();
     let result = std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -162,7 +166,7 @@ fn watched<R: Send>(letter: char, stop: &Stop, work: impl FnOnce() -> R + Send) 
                     "{} of {} ms, {} million hops",
                     short(part as f64 / 1e6),
                     short(whole as f64 / 1e6),
-                    (MONITOR.reached().packet_hops - before.packet_hops) / 1_000_000
+                    (MONITOR.progress().packet_hops - before.packet_hops) / 1_000_000
                 ));
             }
         });

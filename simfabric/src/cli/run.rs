@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use indexmap::IndexMap;
 use indicatif::{HumanDuration, MultiProgress, ProgressBar, ProgressState, ProgressStyle};
-use ratewright_simfabric::plan::{Contender, Executed, Plan};
+use ratewright_simfabric::plan::{PlannedTransport, RunPlan, RunResult};
 use ratewright_simfabric::report::figure::{short, write_json, write_text};
 use ratewright_simfabric::report::plot::{Axis, Line, Panel, Picture, style};
 use ratewright_simfabric::report::summary::Summary;
@@ -17,7 +17,7 @@ use ratewright_simfabric::{FlowId, Time};
 use rayon::prelude::*;
 
 use super::create;
-use super::stop::Stop;
+use super::stop::StopRequest;
 
 /// What `run` takes.
 #[derive(Args, Debug)]
@@ -39,27 +39,27 @@ impl RunArgs {
     /// Runs the plan and writes `summary.json`, `flows-<transport>.csv` and, where the plan asks for
     /// it, `throughput.svg`.
     pub(crate) fn run(&self) -> Result<()> {
-        let plan = Plan::load(&self.plan, self.seed)?;
-        let stop = Stop::on_ctrl_c()?;
+        let plan = RunPlan::load(&self.plan, self.seed)?;
+        let stop = StopRequest::on_ctrl_c()?;
         create(&self.out)?;
         let bars = MultiProgress::new();
-        let length = Length::of(&plan)?;
+        let length = RunLength::of(&plan)?;
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(usize::from(self.jobs))
             .build()
             .context("cannot start the workers")?;
-        let outcomes: Vec<Result<(String, Executed)>> = pool.install(|| {
-            let runs = plan.contenders.par_iter();
-            runs.map(|contender| {
-                let executed = one(&plan, contender, length, &bars, &stop)?;
-                Ok((contender.label.clone(), executed))
+        let outcomes: Vec<Result<(String, RunResult)>> = pool.install(|| {
+            let runs = plan.transports.par_iter();
+            runs.map(|transport| {
+                let result = one(&plan, transport, length, &bars, &stop)?;
+                Ok((transport.label.clone(), result))
             })
             .collect()
         });
         let runs = outcomes.into_iter().collect::<Result<Vec<_>>>()?;
-        for (contender, (_, executed)) in plan.contenders.iter().zip(&runs) {
-            let name = format!("flows-{}.csv", contender.file_name());
-            write_text(&self.out.join(name), &flows_csv(executed))?;
+        for (transport, (_, result)) in plan.transports.iter().zip(&runs) {
+            let name = format!("flows-{}.csv", transport.file_name());
+            write_text(&self.out.join(name), &flows_csv(result))?;
         }
         if plan.series.is_some() {
             picture(&plan, &runs).write(&self.out.join("throughput.svg"))?;
@@ -70,14 +70,14 @@ impl RunArgs {
             .map_or_else(String::new, |n| n.to_string_lossy().into());
         let results = runs
             .iter()
-            .map(|(label, e)| (label.clone(), e.outcome.clone()));
+            .map(|(label, e)| (label.clone(), e.summary.clone()));
         let summary = Summary::new(file, plan.seed, results.collect());
         write_json(&self.out.join("summary.json"), &summary)?;
         print(&summary, &self.out)?;
         if !summary.complete {
             let got: Vec<String> = runs
                 .iter()
-                .map(|(label, e)| format!("{label} at {} ms", short(e.outcome.simulated_us / 1e3)))
+                .map(|(label, e)| format!("{label} at {} ms", short(e.summary.simulated_us / 1e3)))
                 .collect();
             bail!(
                 "stopped: {}; {} holds what there is",
@@ -91,15 +91,15 @@ impl RunArgs {
 
 /// What is known of a run's length before it begins.
 #[derive(Clone, Copy, Debug)]
-enum Length {
+enum RunLength {
     /// It ends at this time.
     Time(Time),
     /// It ends when so many flows are complete.
     Flows(u64),
 }
 
-impl Length {
-    fn of(plan: &Plan) -> Result<Self> {
+impl RunLength {
+    fn of(plan: &RunPlan) -> Result<Self> {
         Ok(if plan.end < Time::MAX {
             Self::Time(plan.end)
         } else {
@@ -125,12 +125,12 @@ impl Length {
 
 /// One run, with a bar of simulated time, or of complete flows.
 fn one(
-    plan: &Plan,
-    contender: &Contender,
-    length: Length,
+    plan: &RunPlan,
+    transport: &PlannedTransport,
+    length: RunLength,
     bars: &MultiProgress,
-    stop: &Stop,
-) -> Result<Executed> {
+    stop: &StopRequest,
+) -> Result<RunResult> {
     // Nothing is known of the rest while the first flows are still under way.
     let left = |state: &ProgressState, text: &mut dyn Write| {
         let _ = match state.pos() {
@@ -142,16 +142,16 @@ fn one(
         ProgressStyle::with_template("{prefix:>12} {bar:16} {percent:>3} %  {left} left  {msg}")?
             .with_key("left", left);
     let bar = bars.add(ProgressBar::new(length.whole()).with_style(style));
-    bar.set_prefix(contender.label.clone());
-    let executed = plan.run(contender, |progress| {
+    bar.set_prefix(transport.label.clone());
+    let result = plan.run(transport, |progress| {
         bar.set_position(length.done(progress));
         bar.set_message(format!(
             "{} ms, {} of {} flows complete",
             short(progress.now.as_us_f64() / 1e3),
             progress.completed,
             match length {
-                Length::Time(_) => progress.started,
-                Length::Flows(count) => count,
+                RunLength::Time(_) => progress.started,
+                RunLength::Flows(count) => count,
             }
         ));
         if stop.requested() {
@@ -161,15 +161,15 @@ fn one(
         }
     });
     bar.finish_and_clear();
-    executed.with_context(|| format!("transport {}", contender.label))
+    result.with_context(|| format!("transport {}", transport.label))
 }
 
-fn flows_csv(executed: &Executed) -> String {
+fn flows_csv(result: &RunResult) -> String {
     let mut csv = String::from(
         "src,dst,bytes,class,start_ns,finished_ns,delivered_bytes,retransmits,drops\n",
     );
     let ns = |time: Time| format!("{}.{:03}", time.as_ps() / 1_000, time.as_ps() % 1_000);
-    for flow in &executed.records.flows {
+    for flow in &result.records.flows {
         let spec = &flow.spec;
         let bytes = match spec.bytes {
             ratewright_simfabric::FlowSpec::UNBOUNDED => "unbounded".to_owned(),
@@ -193,11 +193,11 @@ fn flows_csv(executed: &Executed) -> String {
 }
 
 /// A panel for each transport, a line for each sampled flow.
-fn picture(plan: &Plan, runs: &[(String, Executed)]) -> Picture {
+fn picture(plan: &RunPlan, runs: &[(String, RunResult)]) -> Picture {
     let most = plan.series.map_or(0, |s| s.1);
-    let panels = runs.iter().filter_map(|(label, executed)| {
-        let series = executed.records.series.as_ref()?;
-        let flows = (executed.records.flows.len() as u32).min(most);
+    let panels = runs.iter().filter_map(|(label, result)| {
+        let series = result.records.series.as_ref()?;
+        let flows = (result.records.flows.len() as u32).min(most);
         let lines = (0..flows).map(|flow| {
             let rates = series.goodput_bps(FlowId(flow));
             let points = series.times.iter().zip(rates);

@@ -7,9 +7,9 @@ use anyhow::{Context as _, Result};
 
 /// A request to stop.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Stop(Arc<AtomicBool>);
+pub(crate) struct StopRequest(Arc<AtomicBool>);
 
-impl Stop {
+impl StopRequest {
     /// One that Ctrl-C (or SIGTERM) sets.
     pub(crate) fn on_ctrl_c() -> Result<Self> {
         let stop = Self::default();

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
-use ratewright_simfabric::plan::Plan;
+use ratewright_simfabric::plan::RunPlan;
 use ratewright_simfabric::workload::trace;
 
 /// What `trace` takes.
@@ -24,7 +24,7 @@ pub(crate) struct TraceArgs {
 impl TraceArgs {
     /// Writes the flows.
     pub(crate) fn run(&self) -> Result<()> {
-        let plan = Plan::load(&self.plan, self.seed)?;
+        let plan = RunPlan::load(&self.plan, self.seed)?;
         let flows = plan.flows()?;
         let Some(path) = &self.out else {
             let written = trace::write(flows, &mut BufWriter::new(std::io::stdout().lock()));

@@ -26,7 +26,7 @@ use crate::workload::Poisson;
 
 /// What one scheme does at one load.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
-pub struct Sample {
+pub struct SchemeSample {
     /// The scheme.
     pub scheme: &'static str,
     /// The load, as a share of the servers' links.
@@ -50,7 +50,7 @@ pub struct Sample {
 }
 
 /// Loads and times of a comparison.
-fn plan(quick: bool) -> (&'static [f64], Time, Time, Time) {
+fn schedule(quick: bool) -> (&'static [f64], Time, Time, Time) {
     let at = |us| Time::from_us(us);
     if quick {
         (&[0.4, 0.8], at(1_000), at(6_000), at(10_000))
@@ -62,25 +62,25 @@ fn plan(quick: bool) -> (&'static [f64], Time, Time, Time) {
 /// The loads of a comparison.
 #[must_use]
 pub fn loads(quick: bool) -> &'static [f64] {
-    plan(quick).0
+    schedule(quick).0
 }
 
-struct Run<'a> {
+struct ComparisonRun<'a> {
     scheme: &'static str,
     topology: &'a Topology,
     load: f64,
     settings: Settings,
 }
 
-impl Visitor for Run<'_> {
-    type Output = Sample;
+impl Visitor for ComparisonRun<'_> {
+    type Output = SchemeSample;
 
     fn visit<T: Transport>(
         self,
         fabric: FabricConfig,
         transport: T,
-    ) -> Result<Sample, ExperimentError> {
-        let (_, warm_up, last, end) = plan(self.settings.quick);
+    ) -> Result<SchemeSample, ExperimentError> {
+        let (_, warm_up, last, end) = schedule(self.settings.quick);
         let sizes = self.settings.assumptions.sizes()?;
         let hosts = self.topology.hosts().len() as u32;
         let seed = self.settings.seed;
@@ -112,7 +112,7 @@ impl Visitor for Run<'_> {
     }
 }
 
-impl Run<'_> {
+impl ComparisonRun<'_> {
     fn sample(
         &self,
         fabric: &FabricConfig,
@@ -120,7 +120,7 @@ impl Run<'_> {
         last: Time,
         during: &RunResults,
         records: &RunResults,
-    ) -> Result<Sample, ExperimentError> {
+    ) -> Result<SchemeSample, ExperimentError> {
         let mut slowdowns: [Vec<f64>; 5] = Default::default();
         let mut unfinished = 0;
         let mut scores = [(0.0, 0.0); 5];
@@ -160,7 +160,7 @@ impl Run<'_> {
             .map(|port| port.stats.losses().dropped.bytes)
             .sum();
         let sent: u64 = during.flows.iter().map(|flow| flow.sent.bytes).sum();
-        Ok(Sample {
+        Ok(SchemeSample {
             scheme: self.scheme,
             load: self.load,
             flowlets: std::array::from_fn(|class| slowdowns[class].len()),
@@ -219,23 +219,23 @@ fn queueing_p99_us(
 }
 
 /// What one sample is of.
-pub type Case = (Settings, Scheme, f64);
+pub type ComparisonCase = (Settings, Scheme, f64);
 
-type Cache = Mutex<Vec<(Case, Sample)>>;
+type Cache = Mutex<Vec<(ComparisonCase, SchemeSample)>>;
 
 /// The samples of some cases, in their order. What was run before is not run again.
 ///
 /// # Errors
 /// See [`ExperimentError`].
-pub fn fetch(cases: &[Case]) -> Result<Vec<Sample>, ExperimentError> {
+pub fn fetch(cases: &[ComparisonCase]) -> Result<Vec<SchemeSample>, ExperimentError> {
     static DONE: Cache = Mutex::new(Vec::new());
     // Whoever comes second waits for the first one's result.
     let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let known = |done: &[(Case, Sample)], case: &Case| {
+    let known = |done: &[(ComparisonCase, SchemeSample)], case: &ComparisonCase| {
         let found = done.iter().find(|(of, _)| of == case);
         found.map(|(_, sample)| sample.clone())
     };
-    let cases: Vec<Case> = cases
+    let cases: Vec<ComparisonCase> = cases
         .iter()
         .map(|&(settings, scheme, load)| {
             let assumptions = scheme.relevant(&settings.assumptions);
@@ -249,7 +249,7 @@ pub fn fetch(cases: &[Case]) -> Result<Vec<Sample>, ExperimentError> {
             )
         })
         .collect();
-    let mut missing: Vec<Case> = Vec::new();
+    let mut missing: Vec<ComparisonCase> = Vec::new();
     for case in &cases {
         if known(&done, case).is_none() && !missing.contains(case) {
             missing.push(*case);
@@ -257,12 +257,12 @@ pub fn fetch(cases: &[Case]) -> Result<Vec<Sample>, ExperimentError> {
     }
     let topology = scene::topology(scene::RACKS)?;
     for (settings, ..) in &missing {
-        MONITOR.expect(1, plan(settings.quick).3.since(Time::ZERO));
+        MONITOR.expect(1, schedule(settings.quick).3.since(Time::ZERO));
     }
-    let new: Vec<Sample> = missing
+    let new: Vec<SchemeSample> = missing
         .par_iter()
         .map(|&(settings, scheme, load)| {
-            let run = Run {
+            let run = ComparisonRun {
                 scheme: scheme.name(),
                 topology: &topology,
                 load,
@@ -279,8 +279,8 @@ pub fn fetch(cases: &[Case]) -> Result<Vec<Sample>, ExperimentError> {
 ///
 /// # Errors
 /// See [`ExperimentError`].
-pub fn samples(settings: Settings) -> Result<Vec<Sample>, ExperimentError> {
-    let cases: Vec<Case> = loads(settings.quick)
+pub fn samples(settings: Settings) -> Result<Vec<SchemeSample>, ExperimentError> {
+    let cases: Vec<ComparisonCase> = loads(settings.quick)
         .iter()
         .flat_map(|&load| Scheme::ALL.map(|scheme| (settings, scheme, load)))
         .collect();
@@ -289,7 +289,7 @@ pub fn samples(settings: Settings) -> Result<Vec<Sample>, ExperimentError> {
 
 /// The sample of a scheme at a load.
 #[must_use]
-pub fn find(samples: &[Sample], scheme: Scheme, load: f64) -> Option<&Sample> {
+pub fn find(samples: &[SchemeSample], scheme: Scheme, load: f64) -> Option<&SchemeSample> {
     samples
         .iter()
         .find(|sample| sample.scheme == scheme.name() && (sample.load - load).abs() < 1e-9)
@@ -298,7 +298,7 @@ pub fn find(samples: &[Sample], scheme: Scheme, load: f64) -> Option<&Sample> {
 /// What was run, in words, for the figures' scenario.
 #[must_use]
 pub fn scenario(settings: Settings) -> Vec<String> {
-    let (loads, warm_up, last, end) = plan(settings.quick);
+    let (loads, warm_up, last, end) = schedule(settings.quick);
     let ms = |at: Time| at.since(Time::ZERO).as_us_f64() / 1e3;
     vec![
         "144 servers in 9 racks, 4 spines, 10 Gbit/s to servers and 40 Gbit/s between switches"

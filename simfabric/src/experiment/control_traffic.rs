@@ -33,7 +33,7 @@ const WARM_UP_PARTS: u32 = 5;
 
 /// A run to be made.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Case {
+pub struct TrafficCase {
     /// Racks of 16 servers.
     pub racks: u32,
     /// The name of the size distribution.
@@ -55,7 +55,7 @@ pub struct Case {
 
 /// What a run has shown.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
-pub struct Sample {
+pub struct TrafficSample {
     /// Servers.
     pub hosts: u32,
     /// The size distribution.
@@ -91,12 +91,12 @@ pub struct Sample {
     pub max_link_load: f64,
     /// How the run came there: the warm-up in parts, each twice as long as the one before, and what was
     /// counted after it.
-    pub growth: Vec<Part>,
+    pub growth: Vec<RunPart>,
 }
 
 /// Part of a run.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
-pub struct Part {
+pub struct RunPart {
     /// When it begins.
     pub from_ms: f64,
     /// When it ends.
@@ -109,7 +109,7 @@ pub struct Part {
     pub ip_percent: f64,
 }
 
-impl Sample {
+impl TrafficSample {
     /// Both directions, in per cent of the servers' capacity.
     #[must_use]
     pub fn total_percent(&self) -> f64 {
@@ -134,7 +134,9 @@ impl Sample {
 ///
 /// # Errors
 /// An unknown workload or an impossible load.
-pub fn flows(case: &Case) -> Result<impl Iterator<Item = FlowSpec> + use<>, ExperimentError> {
+pub fn flows(
+    case: &TrafficCase,
+) -> Result<impl Iterator<Item = FlowSpec> + use<>, ExperimentError> {
     let hosts = case.racks * scene::HOSTS_PER_RACK;
     let sizes = case.assumptions.sizes_of(case.workload)?;
     let span = (Time::ZERO, case.end);
@@ -147,7 +149,7 @@ pub fn flows(case: &Case) -> Result<impl Iterator<Item = FlowSpec> + use<>, Expe
 }
 
 #[derive(Clone, Copy)]
-struct Counted {
+struct PartCounts {
     to: ControlTraffic,
     from: ControlTraffic,
     counts: AllocatorCounts,
@@ -167,10 +169,10 @@ fn ip_bytes(total: &ControlTraffic) -> u64 {
     total.wire_bytes - u64::from(ETHERNET_BYTES + PREAMBLE_AND_GAP_BYTES) * total.datagrams
 }
 
-fn part(hosts: u32, (from, to): (Time, Time), counted: &Counted) -> Part {
+fn part(hosts: u32, (from, to): (Time, Time), counted: &PartCounts) -> RunPart {
     let total = counted.to.plus(&counted.from);
     let ms = |time: Time| time.since(Time::ZERO).as_secs_f64() * 1e3;
-    Part {
+    RunPart {
         from_ms: ms(from),
         to_ms: ms(to),
         active_per_host: counted.active_per_iteration / f64::from(hosts),
@@ -179,7 +181,7 @@ fn part(hosts: u32, (from, to): (Time, Time), counted: &Counted) -> Part {
     }
 }
 
-fn sample(case: &Case, counted: &Counted) -> Sample {
+fn sample(case: &TrafficCase, counted: &PartCounts) -> TrafficSample {
     let hosts = case.racks * scene::HOSTS_PER_RACK;
     let span = case.end.since(case.warm_up);
     let host_seconds = f64::from(hosts) * span.as_secs_f64();
@@ -195,7 +197,7 @@ fn sample(case: &Case, counted: &Counted) -> Sample {
     let said = 16 * starts + 4 * ends + 6 * updates;
     let packets = total.datagrams - total.bare_datagrams;
     let with_updates = counted.from.datagrams - counted.from.bare_datagrams;
-    Sample {
+    TrafficSample {
         hosts,
         workload: case.workload,
         load: case.load,
@@ -220,7 +222,7 @@ fn sample(case: &Case, counted: &Counted) -> Sample {
 ///
 /// # Errors
 /// See [`ExperimentError`].
-pub fn fluid(case: &Case) -> Result<Sample, ExperimentError> {
+pub fn fluid(case: &TrafficCase) -> Result<TrafficSample, ExperimentError> {
     let topology = Arc::new(scene::topology(case.racks)?);
     let hosts = case.racks * scene::HOSTS_PER_RACK;
     let arrivals = flows(case)?.map(|flow| FlowletArrival {
@@ -245,7 +247,7 @@ pub fn fluid(case: &Case) -> Result<Sample, ExperimentError> {
     MONITOR.done(case.end.since(case.warm_up))?;
     let after = fabric.totals();
     let iterations = after.allocator.iterations - before.allocator.iterations;
-    let counted = Counted {
+    let counted = PartCounts {
         to: after.to_allocator.since(&before.to_allocator),
         from: after.from_allocator.since(&before.from_allocator),
         counts: after.allocator.since(&before.allocator),
@@ -261,13 +263,13 @@ pub fn fluid(case: &Case) -> Result<Sample, ExperimentError> {
 ///
 /// # Errors
 /// The first case that fails.
-pub fn all(cases: &[Case]) -> Result<Vec<Sample>, ExperimentError> {
+pub fn all(cases: &[TrafficCase]) -> Result<Vec<TrafficSample>, ExperimentError> {
     announce(cases);
     cases.par_iter().map(packet_level).collect()
 }
 
 /// Says how long runs of these cases will take, before they begin.
-pub fn announce(cases: &[Case]) {
+pub fn announce(cases: &[TrafficCase]) {
     for case in cases {
         MONITOR.expect(1, case.end.since(Time::ZERO));
     }
@@ -277,7 +279,7 @@ pub fn announce(cases: &[Case]) {
 ///
 /// # Errors
 /// See [`ExperimentError`].
-pub fn packet_level(case: &Case) -> Result<Sample, ExperimentError> {
+pub fn packet_level(case: &TrafficCase) -> Result<TrafficSample, ExperimentError> {
     let topology = scene::topology(case.racks)?;
     let hosts = case.racks * scene::HOSTS_PER_RACK;
     let mut scheme = FlowtuneConfig::default();
@@ -303,7 +305,7 @@ pub fn packet_level(case: &Case) -> Result<Sample, ExperimentError> {
     let counted = count(&mut sim, (from, case.end))?;
     growth.push(part(hosts, (from, case.end), &counted));
     sim.results().conservation?;
-    Ok(Sample {
+    Ok(TrafficSample {
         growth,
         ..sample(case, &counted)
     })
@@ -313,7 +315,7 @@ pub fn packet_level(case: &Case) -> Result<Sample, ExperimentError> {
 fn count<A: Arrivals>(
     sim: &mut Sim<Flowtune, A>,
     (from, to): (Time, Time),
-) -> Result<Counted, ExperimentError> {
+) -> Result<PartCounts, ExperimentError> {
     let [to_before, from_before] = sim.transport().control_traffic();
     let before = *sim.transport().allocator().counts();
     let started_before = sim.progress().started;
@@ -330,7 +332,7 @@ fn count<A: Arrivals>(
     let (mut loads, mut capacities) = (Vec::new(), Vec::new());
     allocator.engine().link_loads(&mut loads);
     allocator.engine().link_capacities(&mut capacities);
-    Ok(Counted {
+    Ok(PartCounts {
         to: to_allocator.since(&to_before),
         from: from_allocator.since(&from_before),
         counts: allocator.counts().since(&before),
@@ -349,7 +351,7 @@ mod tests {
 
     #[test]
     fn both_data_planes_see_the_same_control_traffic() {
-        let case = Case {
+        let case = TrafficCase {
             racks: 8,
             workload: "web",
             load: 0.6,

@@ -7,7 +7,7 @@
 //! reaches the paper's figure on this workload, and that explains the row.
 
 use super::assumptions::AssumptionError;
-use super::comparison::{Sample, fetch};
+use super::comparison::{SchemeSample, fetch};
 use super::schemes::Scheme;
 use super::{ExperimentError, Settings};
 use crate::report::figure::{Figure, Number, Row, Verdict, short};
@@ -16,7 +16,7 @@ use crate::report::figure::{Figure, Number, Row, Verdict, short};
 pub type Alternative = &'static [&'static str];
 
 /// What a row asks of two samples: of its scheme, and of Flowtune.
-pub type Measure = fn(usize, &Sample, &Sample) -> Option<f64>;
+pub type Measure = fn(usize, &SchemeSample, &SchemeSample) -> Option<f64>;
 
 /// A judged row of a figure.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,7 @@
 
 use super::ExperimentError;
 use super::assumptions::{Assumptions, Counting};
-use super::control_traffic::{Case, Sample, all};
+use super::control_traffic::{TrafficCase, TrafficSample, all};
 use super::explain::Alternative;
 use crate::report::figure::{Figure, Row, Verdict, short};
 
@@ -18,22 +18,22 @@ pub struct TrafficRowCheck {
     /// How much wider it may be, relative.
     pub tolerance: f64,
     /// The runs that it is worked out from.
-    pub cases: Vec<Case>,
+    pub cases: Vec<TrafficCase>,
     /// What counts unless chosen otherwise.
     pub counting: Counting,
     /// What to try.
     pub alternatives: &'static [Alternative],
     /// What the row asks of these runs.
-    pub measure: fn(&[Sample], Counting) -> Option<f64>,
+    pub measure: fn(&[TrafficSample], Counting) -> Option<f64>,
 }
 
 /// The run behind a case: what counts of it does not change it.
-fn run_of(case: &Case) -> Case {
+fn run_of(case: &TrafficCase) -> TrafficCase {
     let assumptions = Assumptions {
         count: None,
         ..case.assumptions
     };
-    Case {
+    TrafficCase {
         assumptions,
         ..case.clone()
     }
@@ -46,11 +46,11 @@ fn run_of(case: &Case) -> Case {
 /// See [`ExperimentError`].
 pub fn explain(
     figure: &mut Figure,
-    known: &[Case],
-    samples: &[Sample],
+    known: &[TrafficCase],
+    samples: &[TrafficSample],
     checks: &[TrafficRowCheck],
 ) -> Result<(), ExperimentError> {
-    let mut runs: Vec<Case> = known.iter().map(run_of).collect();
+    let mut runs: Vec<TrafficCase> = known.iter().map(run_of).collect();
     let mut planned = Vec::new();
     for check in checks {
         if figure.rows[check.row].verdict != Verdict::Off {
@@ -78,7 +78,7 @@ pub fn explain(
     let mut samples = samples.to_vec();
     samples.extend(all(&runs[known.len()..])?);
     for (check, alternative, indices, counting) in planned {
-        let of: Vec<Sample> = indices.iter().map(|&i| samples[i].clone()).collect();
+        let of: Vec<TrafficSample> = indices.iter().map(|&i| samples[i].clone()).collect();
         let Some(value) = (check.measure)(&of, counting) else {
             continue;
         };

@@ -35,7 +35,7 @@ const FAIR: f64 = 0.05;
 
 /// What each receiver-side sample of one scheme has shown.
 #[derive(Clone, Debug)]
-pub struct Panelled {
+pub struct Deliveries {
     /// The scheme.
     pub name: &'static str,
     /// Bytes delivered in order, by sample and flow.
@@ -50,13 +50,13 @@ struct FiveFlows<'a> {
 }
 
 impl Visitor for FiveFlows<'_> {
-    type Output = Panelled;
+    type Output = Deliveries;
 
     fn visit<T: Transport>(
         self,
         fabric: FabricConfig,
         transport: T,
-    ) -> Result<Panelled, ExperimentError> {
+    ) -> Result<Deliveries, ExperimentError> {
         // Five racks, each with one sender; the receiver is in a sixth.
         let sender = |rack: u32| HostId(rack * scene::HOSTS_PER_RACK);
         let senders = (0..FLOWS).map(sender).collect();
@@ -73,14 +73,14 @@ impl Visitor for FiveFlows<'_> {
         let records = sim.results();
         records.conservation?;
         let delivered = records.series.map(|series| series.delivered_bytes);
-        Ok(Panelled {
+        Ok(Deliveries {
             name: self.name,
             delivered: delivered.unwrap_or_default(),
         })
     }
 }
 
-impl Panelled {
+impl Deliveries {
     fn at(&self, sample: usize, flow: usize) -> u64 {
         let row = self.delivered.get(sample).or(self.delivered.last());
         row.and_then(|row| row.get(flow)).copied().unwrap_or(0)
@@ -166,7 +166,7 @@ impl Panelled {
     }
 }
 
-impl Panelled {
+impl Deliveries {
     /// As [`Self::worst_after_100_us`], of what the application gets by interval, where whole packets are
     /// counted: holes in the window deliver nothing for a while and then much at once.
     fn worst_burst(&self, capacity_bps: f64) -> f64 {
@@ -302,7 +302,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
         "144 servers; senders in five racks, the receiver in a sixth; a start every 10 ms, then a stop every 10 ms".to_owned(),
         format!("1/N of {:.3} Gbit/s, the payload of a 10 Gbit/s link in packets of 1,460 bytes", goodput_bps / 1e9),
     ];
-    let plot = |panel: &Panelled| {
+    let plot = |panel: &Deliveries| {
         let lines = (0..FLOWS as usize)
             .map(|flow| {
                 Line::new(format!("flow {}", flow + 1), panel.throughput(flow))

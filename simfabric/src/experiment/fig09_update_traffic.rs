@@ -7,7 +7,7 @@
 //! starts and updates per server beside the shares.
 
 use super::assumptions::Counting;
-use super::control_traffic::{Case, Sample, all};
+use super::control_traffic::{TrafficCase, TrafficSample, all};
 use super::explain::Alternative;
 use super::explain_traffic::{TrafficRowCheck, explain};
 use super::{ExperimentError, Reproduction, Settings, scene};
@@ -53,7 +53,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
     let mut cases = Vec::new();
     for (workload, _, _) in PAPER {
         for &load in loads {
-            cases.push(Case {
+            cases.push(TrafficCase {
                 racks: scene::RACKS,
                 workload,
                 load,
@@ -192,7 +192,7 @@ fn mean_bytes(workload: &str, settings: &Settings) -> Result<f64, ExperimentErro
 }
 
 /// The measurements that a share follows from.
-fn measured(sample: &Sample, mean_bytes: f64) -> String {
+fn measured(sample: &TrafficSample, mean_bytes: f64) -> String {
     let grown = match (sample.growth.first(), sample.growth.last()) {
         (Some(first), Some(last)) => format!(
             "; a start or end moves the rates of all that share its links, so updates per flowlet grow with the active flowlets, from {:.1} with {:.1} of these per server in the first {} ms to {:.1} with {:.1} from {} to {} ms",

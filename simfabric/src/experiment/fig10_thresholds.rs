@@ -5,7 +5,7 @@
 //! takes the largest saving, as the paper's words do.
 
 use super::assumptions::Counting;
-use super::control_traffic::{Case, Sample, all};
+use super::control_traffic::{TrafficCase, TrafficSample, all};
 use super::explain::Alternative;
 use super::explain_traffic::{TrafficRowCheck, explain};
 use super::fig09_update_traffic::scenario;
@@ -36,8 +36,8 @@ pub(super) const ALTERNATIVES: &[Alternative] = &[
 ];
 
 /// The largest saving, in per cent: samples are pairs of the least threshold and the largest, one per load.
-fn most_saved(samples: &[Sample], of: impl Fn(&Sample) -> f64) -> Option<f64> {
-    let saved = |pair: &[Sample]| 100.0 * (1.0 - of(&pair[1]) / of(&pair[0]));
+fn most_saved(samples: &[TrafficSample], of: impl Fn(&TrafficSample) -> f64) -> Option<f64> {
+    let saved = |pair: &[TrafficSample]| 100.0 * (1.0 - of(&pair[1]) / of(&pair[0]));
     samples.chunks_exact(2).map(saved).max_by(f64::total_cmp)
 }
 
@@ -56,7 +56,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
     for (workload, _, _) in PAPER {
         for &load in loads {
             for &threshold in thresholds {
-                cases.push(Case {
+                cases.push(TrafficCase {
                     racks: scene::RACKS,
                     workload,
                     load,
@@ -82,7 +82,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
     let per_workload = loads.len() * thresholds.len();
     let chunks = cases.chunks(per_workload).zip(samples.chunks(per_workload));
     for ((workload, name, paper), (cases, samples)) in PAPER.into_iter().zip(chunks) {
-        let ends: Vec<Case> = cases
+        let ends: Vec<TrafficCase> = cases
             .chunks(thresholds.len())
             .flat_map(|of_load| [of_load[0].clone(), of_load[of_load.len() - 1].clone()])
             .collect();
@@ -101,7 +101,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
         let mut largest = (0.0_f64, 0.0_f64);
         for (i, of_load) in samples.chunks(thresholds.len()).enumerate() {
             let base = &of_load[0];
-            let saving = |of: &dyn Fn(&Sample) -> f64| {
+            let saving = |of: &dyn Fn(&TrafficSample) -> f64| {
                 let last = &of_load[of_load.len() - 1];
                 100.0 * (1.0 - of(last) / of(base))
             };
@@ -156,7 +156,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
             .chunks(thresholds.len())
             .map(|of_load| (&of_load[0], &of_load[of_load.len() - 1]))
             .collect();
-        let saved = |(base, last): &(&Sample, &Sample)| {
+        let saved = |(base, last): &(&TrafficSample, &TrafficSample)| {
             100.0 * (1.0 - last.updates_per_host_s / base.updates_per_host_s)
         };
         let least = of_loads.iter().map(saved).fold(f64::INFINITY, f64::min);

@@ -6,7 +6,7 @@
 use rayon::prelude::*;
 
 use super::assumptions::Counting;
-use super::control_traffic::{Case, Sample, all, announce, fluid};
+use super::control_traffic::{TrafficCase, TrafficSample, all, announce, fluid};
 use super::fig09_update_traffic::scenario;
 use super::{ExperimentError, Reproduction, Settings, scene};
 use crate::report::figure::{Figure, Row, Verdict};
@@ -31,7 +31,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
     let cases: Vec<_> = loads
         .iter()
         .flat_map(|&load| {
-            SERVERS.map(|servers| Case {
+            SERVERS.map(|servers| TrafficCase {
                 racks: servers / scene::HOSTS_PER_RACK,
                 workload: "web",
                 load,
@@ -45,7 +45,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
         .collect();
     let packets = all(&cases)?;
     announce(&cases);
-    let fluids: Vec<Sample> = cases.par_iter().map(fluid).collect::<Result<_, _>>()?;
+    let fluids: Vec<TrafficSample> = cases.par_iter().map(fluid).collect::<Result<_, _>>()?;
     let mut figure = Figure::new(
         "flowtune-g",
         "Update traffic by network size (flowtune fig. 11)",
@@ -53,7 +53,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
         settings.quick,
     );
     let counting = settings.assumptions.count.unwrap_or(Counting::Wire);
-    let percent = |sample: &Sample| sample.percent(counting);
+    let percent = |sample: &TrafficSample| sample.percent(counting);
     let mut lines = Vec::new();
     let pairs = packets
         .chunks(SERVERS.len())
@@ -92,7 +92,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
                 packets[0].active_per_host, fluids[0].active_per_host
             )),
         );
-        let line = |name: String, samples: &[Sample]| {
+        let line = |name: String, samples: &[TrafficSample]| {
             let points = samples
                 .iter()
                 .map(|sample| (f64::from(sample.hosts), percent(sample)))

@@ -33,7 +33,7 @@ pub static MONITOR: Monitor = Monitor {
 
 /// How far experiments are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Reached {
+pub struct MonitorProgress {
     /// Simulated nanoseconds that all runs announced so far take together.
     pub expected_ns: u64,
     /// Of those, how many are done.
@@ -45,8 +45,8 @@ pub struct Reached {
 impl Monitor {
     /// How far experiments are.
     #[must_use]
-    pub fn reached(&self) -> Reached {
-        Reached {
+    pub fn progress(&self) -> MonitorProgress {
+        MonitorProgress {
             expected_ns: self.expected_ns.load(Relaxed),
             done_ns: self.done_ns.load(Relaxed),
             packet_hops: self.packet_hops.load(Relaxed),

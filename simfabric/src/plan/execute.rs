@@ -3,11 +3,11 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::{Contender, Plan, Scheme};
+use super::{PlannedTransport, RunPlan, SchemeConfig};
 use crate::control::ControlError;
 use crate::net::{FabricConfig, FabricError};
-use crate::report::summary::{Outcome, Scene};
 use crate::results::{ConservationError, RunResults};
+use crate::report::summary::{SummaryContext, TransportSummary};
 use crate::run::{EndReason, Progress};
 use crate::transport::Transport;
 use crate::transport::constant::ConstantRate;
@@ -38,28 +38,30 @@ pub enum RunError {
 
 /// A run that ended.
 #[derive(Clone, Debug)]
-pub struct Executed {
+pub struct RunResult {
     /// For the summary.
-    pub outcome: Outcome,
+    pub summary: TransportSummary,
     /// Everything.
     pub records: RunResults,
 }
 
-impl Plan {
+impl RunPlan {
     /// Runs one transport of the plan. The callback hears how far the run got, and may stop it.
     ///
     /// # Errors
     /// If the run cannot be set up, or lost a packet.
     pub fn run(
         &self,
-        contender: &Contender,
+        transport: &PlannedTransport,
         progress: impl FnMut(Progress) -> ControlFlow<()>,
-    ) -> Result<Executed, RunError> {
-        let fabric = &contender.fabric;
-        match contender.scheme {
-            Scheme::Xcp(config) => self.run_with(fabric, Tcp::<Xcp>::new(config), progress),
-            Scheme::PFabric(config) => self.run_with(fabric, Tcp::<PFabric>::new(config), progress),
-            Scheme::Flowtune { ref config, links } => {
+    ) -> Result<RunResult, RunError> {
+        let fabric = &transport.fabric;
+        match transport.scheme {
+            SchemeConfig::Xcp(config) => self.run_with(fabric, Tcp::<Xcp>::new(config), progress),
+            SchemeConfig::PFabric(config) => {
+                self.run_with(fabric, Tcp::<PFabric>::new(config), progress)
+            }
+            SchemeConfig::Flowtune { ref config, links } => {
                 let fabric = FabricConfig {
                     allocator: Some(links),
                     ..fabric.clone()
@@ -68,20 +70,26 @@ impl Plan {
                 let flowtune = Flowtune::new(&topology, (**config).clone())?;
                 self.run_with(&fabric, flowtune, progress)
             }
-            Scheme::Ideal(ref config) => {
+            SchemeConfig::Ideal(ref config) => {
                 let topology = Arc::new(self.topology.clone());
                 let ideal = Ideal::new(&topology, config.clone()).map_err(ControlError::from)?;
                 self.run_with(fabric, ideal, progress)
             }
-            Scheme::Constant { rate_bps } => {
+            SchemeConfig::Constant { rate_bps } => {
                 self.run_with(fabric, ConstantRate::new(rate_bps), progress)
             }
-            Scheme::FixedWindow { packets } => {
+            SchemeConfig::FixedWindow { packets } => {
                 self.run_with(fabric, ConstantWindow::new(packets), progress)
             }
-            Scheme::NewReno(config) => self.run_with(fabric, Tcp::<NewReno>::new(config), progress),
-            Scheme::Cubic(config) => self.run_with(fabric, Tcp::<Cubic>::new(config), progress),
-            Scheme::Dctcp(config) => self.run_with(fabric, Tcp::<Dctcp>::new(config), progress),
+            SchemeConfig::NewReno(config) => {
+                self.run_with(fabric, Tcp::<NewReno>::new(config), progress)
+            }
+            SchemeConfig::Cubic(config) => {
+                self.run_with(fabric, Tcp::<Cubic>::new(config), progress)
+            }
+            SchemeConfig::Dctcp(config) => {
+                self.run_with(fabric, Tcp::<Dctcp>::new(config), progress)
+            }
         }
     }
 
@@ -90,14 +98,14 @@ impl Plan {
         fabric: &FabricConfig,
         transport: T,
         mut progress: impl FnMut(Progress) -> ControlFlow<()>,
-    ) -> Result<Executed, RunError> {
+    ) -> Result<RunResult, RunError> {
         let config = Config {
             seed: self.seed,
             fabric: fabric.clone(),
             sample_every: self.series.map(|s| s.0),
             sampled_flows: self.series.map_or(0, |s| s.1),
             watched: if self.series.is_some() {
-                self.measured.clone()
+                self.measured_links.clone()
             } else {
                 Vec::new()
             },
@@ -126,15 +134,15 @@ impl Plan {
             EndReason::TimeUp => "time-up",
             EndReason::Stopped => "stopped",
         };
-        let scene = Scene {
+        let context = SummaryContext {
             topology: &self.topology,
             framing: fabric.framing,
             host_delay: fabric.host_delay,
-            queues: &self.measured,
+            queues: &self.measured_links,
             warm_up: self.warm_up,
             before: &before,
         };
-        let outcome = Outcome::new(&records, &scene, ended);
-        Ok(Executed { outcome, records })
+        let summary = TransportSummary::new(&records, &context, ended);
+        Ok(RunResult { summary, records })
     }
 }

@@ -3,12 +3,12 @@
 //! Every table is read strictly: an unknown key, a value out of range, a file that is missing are one
 //! error that names file, line and column.
 
-mod contender;
 mod execute;
 mod queue;
 mod scheme;
 mod source;
 mod topology;
+mod transport;
 mod values;
 mod workload;
 
@@ -20,18 +20,18 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::DeTable;
 
-pub use contender::Contender;
-pub use execute::{Executed, RunError};
+pub use execute::{RunError, RunResult};
 pub use queue::DISCIPLINES;
-pub use scheme::{NAMES, Scheme};
+pub use scheme::{NAMES, SchemeConfig};
 pub use source::PlanError;
 pub use topology::KINDS as TOPOLOGIES;
+pub use transport::PlannedTransport;
 pub use workload::KINDS as WORKLOADS;
 
 use crate::net::FabricConfig;
 use crate::workload::{FlowStream, Merge, TraceError};
 use crate::{Framing, Span, Time};
-use source::{Source, Table};
+use source::{Source, TomlTable};
 use values::Delay;
 
 /// The tables of a plan.
@@ -48,7 +48,7 @@ const TABLES: [&str; 8] = [
 
 /// A plan, read and checked.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct RunPlan {
     /// The seed of everything random.
     pub seed: u64,
     /// When the run ends at the latest; [`Time::MAX`]: when every flow is complete.
@@ -60,9 +60,9 @@ pub struct Plan {
     /// Queues of transports that have none of their own, delays, framing.
     pub fabric: FabricConfig,
     /// What is to be run, one after another.
-    pub contenders: Vec<Contender>,
+    pub transports: Vec<PlannedTransport>,
     /// The ports whose queues the results tell of.
-    pub measured: Vec<LinkId>,
+    pub measured_links: Vec<LinkId>,
     /// The interval of the throughput series, where one is wanted, and of how many flows.
     pub series: Option<(Span, u32)>,
     workloads: Vec<workload::Workload>,
@@ -101,7 +101,7 @@ enum Queues {
     Links(Vec<String>),
 }
 
-impl Plan {
+impl RunPlan {
     /// Reads a plan. `origin` names it in errors, relative paths in it begin at `dir`, and `seed`
     /// replaces its own.
     ///
@@ -148,7 +148,7 @@ impl Plan {
     }
 }
 
-type Section<'a> = (Table<'a>, Range<usize>);
+type Section<'a> = (TomlTable<'a>, Range<usize>);
 
 struct Reader<'a> {
     source: Source<'a>,
@@ -156,7 +156,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn read(&self) -> Result<Plan, PlanError> {
+    fn read(&self) -> Result<RunPlan, PlanError> {
         let source = &self.source;
         let document = DeTable::parse(source.text).map_err(|e| source.toml_error(&e))?;
         let mut document = document.into_inner();
@@ -172,7 +172,7 @@ impl<'a> Reader<'a> {
         }
         let run: RunTable = match self.one(&mut document, "run")? {
             Some((table, span)) => source.section(table, span)?,
-            None => source.section(Table::new(), 0..0)?,
+            None => source.section(TomlTable::new(), 0..0)?,
         };
         let seed = self.seed.unwrap_or(run.seed);
         let (end, warm_up) = self.times(&run)?;
@@ -180,7 +180,7 @@ impl<'a> Reader<'a> {
         let network = topology::read(source, table, span)?;
         let fabric = self.fabric(&mut document, &network)?;
         let transports = self.several(&mut document, "transport")?;
-        let contenders = contender::read(source, transports, &fabric)?;
+        let transports = transport::read(source, transports, &fabric)?;
         let mut workloads = Vec::new();
         for (number, (table, span)) in self
             .several(&mut document, "workload")?
@@ -212,15 +212,15 @@ impl<'a> Reader<'a> {
                 return Err(source.error(Some(span), message));
             }
         }
-        let (measured, series) = self.measure(&mut document, &network)?;
-        let plan = Plan {
+        let (measured_links, series) = self.measure(&mut document, &network)?;
+        let plan = RunPlan {
             seed,
             end,
             warm_up,
             topology: network.topology,
             fabric,
-            contenders,
-            measured,
+            transports,
+            measured_links,
             series,
             workloads,
         };
@@ -263,13 +263,17 @@ impl<'a> Reader<'a> {
         Ok((end, warm_up))
     }
 
-    fn one(&self, document: &mut Table<'a>, key: &str) -> Result<Option<Section<'a>>, PlanError> {
+    fn one(
+        &self,
+        document: &mut TomlTable<'a>,
+        key: &str,
+    ) -> Result<Option<Section<'a>>, PlanError> {
         source::take(document, key)
             .map(|v| self.source.table(key, v))
             .transpose()
     }
 
-    fn required(&self, document: &mut Table<'a>, key: &str) -> Result<Section<'a>, PlanError> {
+    fn required(&self, document: &mut TomlTable<'a>, key: &str) -> Result<Section<'a>, PlanError> {
         let missing = || {
             self.source
                 .error(None, format!("the table [{key}] is missing"))
@@ -277,7 +281,11 @@ impl<'a> Reader<'a> {
         self.one(document, key)?.ok_or_else(missing)
     }
 
-    fn several(&self, document: &mut Table<'a>, key: &str) -> Result<Vec<Section<'a>>, PlanError> {
+    fn several(
+        &self,
+        document: &mut TomlTable<'a>,
+        key: &str,
+    ) -> Result<Vec<Section<'a>>, PlanError> {
         let Some(value) = source::take(document, key) else {
             return Err(self
                 .source
@@ -288,8 +296,8 @@ impl<'a> Reader<'a> {
 
     fn fabric(
         &self,
-        document: &mut Table<'a>,
-        network: &topology::Network,
+        document: &mut TomlTable<'a>,
+        network: &topology::PlannedNetwork,
     ) -> Result<FabricConfig, PlanError> {
         let source = &self.source;
         let mut fabric = FabricConfig {
@@ -323,7 +331,7 @@ impl<'a> Reader<'a> {
             self.one(document, "queue")?,
             self.one(document, "nic_queue")?,
         );
-        contender::read_queues(source, queue, nic_queue, &mut fabric)?;
+        transport::read_queues(source, queue, nic_queue, &mut fabric)?;
         Ok(fabric)
     }
 
@@ -331,8 +339,8 @@ impl<'a> Reader<'a> {
     #[allow(clippy::type_complexity, reason = "two values that one table gives")]
     fn measure(
         &self,
-        document: &mut Table<'a>,
-        network: &topology::Network,
+        document: &mut TomlTable<'a>,
+        network: &topology::PlannedNetwork,
     ) -> Result<(Vec<LinkId>, Option<(Span, u32)>), PlanError> {
         let source = &self.source;
         let t = match self.one(document, "measure")? {
@@ -422,15 +430,15 @@ impl<'a> Reader<'a> {
     }
 
     /// A run that is to last until all is complete must be able to.
-    fn check_end(&self, plan: &Plan, until: Option<Range<usize>>) -> Result<(), PlanError> {
+    fn check_end(&self, plan: &RunPlan, until: Option<Range<usize>>) -> Result<(), PlanError> {
         if plan.end < Time::MAX {
             return Ok(());
         }
-        let flowtune = |c: &&Contender| matches!(c.scheme, Scheme::Flowtune { .. });
-        if let Some(contender) = plan.contenders.iter().find(flowtune) {
+        let flowtune = |c: &&PlannedTransport| matches!(c.scheme, SchemeConfig::Flowtune { .. });
+        if let Some(transport) = plan.transports.iter().find(flowtune) {
             let message = format!(
                 "the sessions of {:?} go on without flows, so something is always left to happen; give the run a `duration`",
-                contender.label
+                transport.label
             );
             return Err(self.source.error(until, message));
         }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::source::{self, PlanError, Source, Table};
+use super::source::{self, PlanError, Source, TomlTable};
 use super::values::Delay;
 use crate::QueueConfig;
 use crate::net::queue::{CodelConfig, QueueLimit, RedConfig, XcpConfig};
@@ -27,14 +27,14 @@ const PFABRIC_BYTES: u64 = 36_864;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct DropTail {
+struct DropTailTable {
     limit_packets: Option<Spanned<u32>>,
     limit_bytes: Option<Spanned<u64>>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct EcnThreshold {
+struct EcnThresholdTable {
     mark_packets: Option<Spanned<u32>>,
     mark_bytes: Option<Spanned<u64>>,
     limit_packets: Option<Spanned<u32>>,
@@ -155,7 +155,7 @@ pub(super) fn holds_a_packet(
 /// Classes and the queue of each, which is of a simpler discipline.
 fn strict_priority<'a>(
     source: &Source<'a>,
-    mut table: Table<'a>,
+    mut table: TomlTable<'a>,
     span: Range<usize>,
     packet_bytes: u16,
 ) -> Result<QueueConfig, PlanError> {
@@ -192,13 +192,13 @@ fn strict_priority<'a>(
 /// Reads a queue table. A full packet takes `packet_bytes` on a link.
 pub(super) fn read<'a>(
     source: &Source<'a>,
-    mut table: Table<'a>,
+    mut table: TomlTable<'a>,
     span: Range<usize>,
     packet_bytes: u16,
 ) -> Result<QueueConfig, PlanError> {
     let (kind, _) = source.choice(&mut table, span.clone(), "discipline", &DISCIPLINES)?;
     if kind == "drop-tail" {
-        let t: DropTail = source.section(table, span)?;
+        let t: DropTailTable = source.section(table, span)?;
         let limit =
             limit(source, t.limit_packets, t.limit_bytes, packet_bytes)?.unwrap_or_default();
         return Ok(QueueConfig::DropTail { limit });
@@ -223,7 +223,7 @@ pub(super) fn read<'a>(
         "strict-priority" => return strict_priority(source, table, span, packet_bytes),
         "red" => return red(source, source.section(table, span)?, packet_bytes),
         "pfabric" => {
-            let t: DropTail = source.section(table, span.clone())?;
+            let t: DropTailTable = source.section(table, span.clone())?;
             let limit = match limit(source, t.limit_packets, t.limit_bytes, packet_bytes)? {
                 Some(limit) => limit,
                 None => {
@@ -248,7 +248,7 @@ pub(super) fn read<'a>(
         }
         _ => {}
     }
-    let t: EcnThreshold = source.section(table, span.clone())?;
+    let t: EcnThresholdTable = source.section(table, span.clone())?;
     let mark_at = length(source, t.mark_packets, t.mark_bytes)?.ok_or_else(|| {
         source.error(
             Some(span),

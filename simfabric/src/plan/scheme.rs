@@ -5,7 +5,7 @@ use std::ops::Range;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::source::{PlanError, Source, Table};
+use super::source::{PlanError, Source, TomlTable};
 use super::values::{Delay, LinkRate, Rate};
 use crate::Span;
 use crate::control::Carrier;
@@ -30,7 +30,7 @@ pub const NAMES: [&str; 9] = [
 
 /// A scheme with its parameters.
 #[derive(Clone, Debug)]
-pub enum Scheme {
+pub enum SchemeConfig {
     /// Every flow sends at one rate.
     Constant {
         /// The rate on the link, in bit/s.
@@ -64,13 +64,13 @@ pub enum Scheme {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Constant {
+struct ConstantTable {
     rate: Rate,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct FixedWindow {
+struct FixedWindowTable {
     packets: Spanned<u32>,
 }
 
@@ -124,7 +124,7 @@ enum Growth {
 /// What all of the TCP family take.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Tcp {
+struct TcpTable {
     initial_window_packets: Option<Spanned<u32>>,
     min_rto: Option<Spanned<Delay>>,
     initial_rto: Option<Spanned<Delay>>,
@@ -157,7 +157,7 @@ struct IdealTable {
 }
 
 impl IdealTable {
-    fn scheme(&self, source: &Source<'_>) -> Result<Scheme, PlanError> {
+    fn scheme(&self, source: &Source<'_>) -> Result<SchemeConfig, PlanError> {
         let mut config = IdealConfig::default();
         if matches!(self.objective, Some(Fairness::Proportional)) {
             config.objective = Objective::Proportional;
@@ -169,7 +169,7 @@ impl IdealTable {
                 return Err(source.error(Some(share.span()), message));
             }
         }
-        Ok(Scheme::Ideal(config))
+        Ok(SchemeConfig::Ideal(config))
     }
 }
 
@@ -198,7 +198,7 @@ struct FlowtuneTable {
 }
 
 impl FlowtuneTable {
-    fn scheme(&self, source: &Source<'_>) -> Result<Scheme, PlanError> {
+    fn scheme(&self, source: &Source<'_>) -> Result<SchemeConfig, PlanError> {
         let mut config = FlowtuneConfig::default();
         let inside = |given: &Option<Spanned<f64>>, usual: f64, most: f64| match given {
             None => Ok(usual),
@@ -224,7 +224,7 @@ impl FlowtuneTable {
             delay: self.allocator_delay.map_or(Span::from_ns(1_500), |d| d.0),
             processing: Span::ZERO,
         };
-        Ok(Scheme::Flowtune {
+        Ok(SchemeConfig::Flowtune {
             config: Box::new(config),
             links,
         })
@@ -274,7 +274,7 @@ impl FlowtuneTable {
     }
 }
 
-impl Tcp {
+impl TcpTable {
     /// Keys that are one scheme's.
     fn check_owners(&self, source: &Source<'_>, name: &str) -> Result<(), PlanError> {
         let given = [
@@ -353,22 +353,22 @@ impl Tcp {
 /// Reads a transport table: its label and its scheme.
 pub(super) fn read<'a>(
     source: &Source<'a>,
-    mut table: Table<'a>,
+    mut table: TomlTable<'a>,
     span: Range<usize>,
-) -> Result<(String, Scheme), PlanError> {
+) -> Result<(String, SchemeConfig), PlanError> {
     let (name, _) = source.choice(&mut table, span.clone(), "name", &NAMES)?;
     let scheme = match name {
         "constant" => {
-            let t: Constant = source.section(table, span)?;
-            Scheme::Constant { rate_bps: t.rate.0 }
+            let t: ConstantTable = source.section(table, span)?;
+            SchemeConfig::Constant { rate_bps: t.rate.0 }
         }
         "fixed-window" => {
-            let t: FixedWindow = source.section(table, span)?;
+            let t: FixedWindowTable = source.section(table, span)?;
             if *t.packets.get_ref() == 0 {
                 let message = "a window of 0 packets sends nothing";
                 return Err(source.error(Some(t.packets.span()), message));
             }
-            Scheme::FixedWindow {
+            SchemeConfig::FixedWindow {
                 packets: window(source, Some(&t.packets), 1, 1)?,
             }
         }
@@ -381,11 +381,11 @@ pub(super) fn read<'a>(
             t.scheme(source)?
         }
         _ => {
-            let t: Tcp = source.section(table, span)?;
+            let t: TcpTable = source.section(table, span)?;
             t.check_owners(source, name)?;
             match name {
-                "dctcp" => Scheme::Dctcp(t.config(source, true, t.dctcp(source)?)?),
-                "xcp" => Scheme::Xcp(t.config(source, false, ())?),
+                "dctcp" => SchemeConfig::Dctcp(t.config(source, true, t.dctcp(source)?)?),
+                "xcp" => SchemeConfig::Xcp(t.config(source, false, ())?),
                 "pfabric" => {
                     let mut config = t.config(source, false, PFabricConfig::default())?;
                     if t.initial_window_packets.is_none() {
@@ -395,10 +395,10 @@ pub(super) fn read<'a>(
                         config.nic_limit_packets = u32::MAX;
                     }
                     config.fixed_rto = config.fixed_rto.or(Some(Span::from_us(45)));
-                    Scheme::PFabric(config)
+                    SchemeConfig::PFabric(config)
                 }
-                "newreno" => Scheme::NewReno(t.config(source, false, ())?),
-                _ => Scheme::Cubic(t.config(source, false, t.cubic())?),
+                "newreno" => SchemeConfig::NewReno(t.config(source, false, ())?),
+                _ => SchemeConfig::Cubic(t.config(source, false, t.cubic())?),
             }
         }
     };

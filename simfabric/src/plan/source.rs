@@ -31,7 +31,7 @@ impl fmt::Display for PlanError {
 impl std::error::Error for PlanError {}
 
 /// A table of the plan: its keys with their places.
-pub(super) type Table<'a> = DeTable<'a>;
+pub(super) type TomlTable<'a> = DeTable<'a>;
 
 /// The text at hand.
 #[derive(Clone, Copy)]
@@ -75,7 +75,7 @@ impl<'a> Source<'a> {
     /// Reads a table as a section.
     pub(super) fn section<T: DeserializeOwned>(
         &self,
-        table: Table<'a>,
+        table: TomlTable<'a>,
         span: Range<usize>,
     ) -> Result<T, PlanError> {
         let value = Spanned::new(span, DeValue::Table(table));
@@ -87,7 +87,7 @@ impl<'a> Source<'a> {
         &self,
         key: &str,
         value: Spanned<DeValue<'a>>,
-    ) -> Result<(Table<'a>, Range<usize>), PlanError> {
+    ) -> Result<(TomlTable<'a>, Range<usize>), PlanError> {
         let span = value.span();
         match value.into_inner() {
             DeValue::Table(table) => Ok((table, span)),
@@ -100,7 +100,7 @@ impl<'a> Source<'a> {
         &self,
         key: &str,
         value: Spanned<DeValue<'a>>,
-    ) -> Result<Vec<(Table<'a>, Range<usize>)>, PlanError> {
+    ) -> Result<Vec<(TomlTable<'a>, Range<usize>)>, PlanError> {
         let span = value.span();
         match value.into_inner() {
             DeValue::Table(table) => Ok(vec![(table, span)]),
@@ -117,7 +117,7 @@ impl<'a> Source<'a> {
     /// Takes the text under `key` out of a table, one of `known`.
     pub(super) fn choice(
         &self,
-        table: &mut Table<'a>,
+        table: &mut TomlTable<'a>,
         span: Range<usize>,
         key: &str,
         known: &[&'static str],
@@ -146,7 +146,7 @@ impl<'a> Source<'a> {
 }
 
 /// Takes a value out of a table.
-pub(super) fn take<'a>(table: &mut Table<'a>, key: &str) -> Option<Spanned<DeValue<'a>>> {
+pub(super) fn take<'a>(table: &mut TomlTable<'a>, key: &str) -> Option<Spanned<DeValue<'a>>> {
     let found = table.keys().find(|k| k.get_ref() == key)?.clone();
     table.remove(&found)
 }

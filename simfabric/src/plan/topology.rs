@@ -10,7 +10,7 @@ use ratewright_topology::{
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::source::{PlanError, Source, Table};
+use super::source::{PlanError, Source, TomlTable};
 use super::values::{Delay, LinkRate};
 use crate::Span;
 use crate::net::Spreading;
@@ -27,7 +27,7 @@ pub const KINDS: [&str; 6] = [
 ];
 
 /// What every kind has.
-pub(super) struct Network {
+pub(super) struct PlannedNetwork {
     pub(super) topology: Topology,
     /// Of the kind `dumbbell`: the queue that both sides share, by the names of its ends.
     pub(super) bottleneck: Option<(String, String)>,
@@ -37,7 +37,7 @@ pub(super) struct Network {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Dumbbell {
+struct DumbbellTable {
     pairs: u32,
     host_rate: LinkRate,
     bottleneck_rate: Option<LinkRate>,
@@ -49,7 +49,7 @@ struct Dumbbell {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct LeafSpine {
+struct LeafSpineTable {
     racks: u32,
     hosts_per_rack: u32,
     spines: u32,
@@ -68,7 +68,7 @@ struct LeafSpine {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Fat {
+struct FatTreeTable {
     k: u32,
     rate: LinkRate,
     link_delay: Delay,
@@ -82,7 +82,7 @@ struct Fat {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ThreeTier {
+struct ThreeTierTable {
     pods: u32,
     racks_per_pod: u32,
     hosts_per_rack: u32,
@@ -104,7 +104,7 @@ struct ThreeTier {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Switch {
+struct BigSwitchTable {
     hosts: u32,
     host_rate: LinkRate,
     link_delay: Delay,
@@ -114,7 +114,7 @@ struct Switch {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct FileTable {
     file: Spanned<String>,
     #[serde(default = "zero")]
     host_delay: Delay,
@@ -158,12 +158,12 @@ const fn ecmp(symmetric: bool) -> EcmpConfig {
 /// Reads `[topology]`.
 pub(super) fn read<'a>(
     source: &Source<'a>,
-    mut table: Table<'a>,
+    mut table: TomlTable<'a>,
     span: Range<usize>,
-) -> Result<Network, PlanError> {
+) -> Result<PlannedNetwork, PlanError> {
     let (kind, at) = source.choice(&mut table, span.clone(), "kind", &KINDS)?;
     let keys = table.iter();
-    let written = Written {
+    let written = TopologyKeys {
         source,
         kind,
         at,
@@ -177,12 +177,12 @@ pub(super) fn read<'a>(
     let mut bottleneck = None;
     let (topology, spreading, host_delay) = match kind {
         "dumbbell" => {
-            let t: Dumbbell = source.section(table, span)?;
+            let t: DumbbellTable = source.section(table, span)?;
             bottleneck = Some(("leaf1".to_owned(), "spine1".to_owned()));
             (dumbbell(&written, &t)?, Spread::Flow, t.host_delay)
         }
         "leaf-spine" => {
-            let t: LeafSpine = source.section(table, span.clone())?;
+            let t: LeafSpineTable = source.section(table, span.clone())?;
             let fabric_capacity_bps = fabric_rate(source, &t, span)?;
             let clos = TwoTierClos {
                 racks: t.racks,
@@ -199,7 +199,7 @@ pub(super) fn read<'a>(
             (built(clos.build())?, t.spreading, t.host_delay)
         }
         "fat-tree" => {
-            let t: Fat = source.section(table, span)?;
+            let t: FatTreeTable = source.section(table, span)?;
             let tree = FatTree {
                 k: t.k,
                 capacity_bps: t.rate.0,
@@ -210,7 +210,7 @@ pub(super) fn read<'a>(
             (built(tree.build())?, t.spreading, t.host_delay)
         }
         "three-tier" => {
-            let t: ThreeTier = source.section(table, span)?;
+            let t: ThreeTierTable = source.section(table, span)?;
             let clos = ThreeTierClos {
                 pods: t.pods,
                 racks_per_pod: t.racks_per_pod,
@@ -230,7 +230,7 @@ pub(super) fn read<'a>(
             (built(clos.build())?, t.spreading, t.host_delay)
         }
         "big-switch" => {
-            let t: Switch = source.section(table, span)?;
+            let t: BigSwitchTable = source.section(table, span)?;
             let switch = BigSwitch {
                 racks: 1,
                 hosts_per_rack: t.hosts,
@@ -242,7 +242,7 @@ pub(super) fn read<'a>(
             (built(switch.build())?, Spread::Flow, t.host_delay)
         }
         _ => {
-            let t: File = source.section(table, span)?;
+            let t: FileTable = source.section(table, span)?;
             let topology = Topology::load(&source.path(t.file.get_ref())).map_err(|e| {
                 let reason = std::error::Error::source(&e).map(|s| format!(" ({s})"));
                 source.error(
@@ -262,7 +262,7 @@ pub(super) fn read<'a>(
             (topology, t.spreading, t.host_delay)
         }
     };
-    Ok(Network {
+    Ok(PlannedNetwork {
         topology,
         bottleneck,
         spreading: spreading.into(),
@@ -271,7 +271,7 @@ pub(super) fn read<'a>(
 }
 
 /// What somebody wrote under `[topology]`, for errors in those words.
-struct Written<'a> {
+struct TopologyKeys<'a> {
     source: &'a Source<'a>,
     kind: &'static str,
     /// The place of the kind.
@@ -279,7 +279,7 @@ struct Written<'a> {
     keys: Vec<(String, Range<usize>)>,
 }
 
-impl Written<'_> {
+impl TopologyKeys<'_> {
     /// Where the plan says what a builder's parameter is, and what it calls it; of keys with a default, the one
     /// that this comes from.
     fn key(&self, parameter: &str) -> Option<&(String, Range<usize>)> {
@@ -317,7 +317,11 @@ impl Written<'_> {
 }
 
 /// The rate of leaf–spine links: as given, or by oversubscription, or the same as hosts'.
-fn fabric_rate(source: &Source<'_>, t: &LeafSpine, span: Range<usize>) -> Result<u64, PlanError> {
+fn fabric_rate(
+    source: &Source<'_>,
+    t: &LeafSpineTable,
+    span: Range<usize>,
+) -> Result<u64, PlanError> {
     match (t.fabric_rate, &t.oversubscription) {
         (Some(_), Some(ratio)) => Err(source.error(
             Some(ratio.span()),
@@ -355,7 +359,7 @@ fn fabric_rate(source: &Source<'_>, t: &LeafSpine, span: Range<usize>) -> Result
 /// Two leaves on either side of a bottleneck. The topology's builders put a spine between leaves; its
 /// far links are made so fast (80 ps for 1,000 bytes) and without delay that they do not show, and what
 /// is left are three links: sender, bottleneck, receiver.
-fn dumbbell(written: &Written<'_>, t: &Dumbbell) -> Result<Topology, PlanError> {
+fn dumbbell(written: &TopologyKeys<'_>, t: &DumbbellTable) -> Result<Topology, PlanError> {
     let pairs = t.pairs;
     let rate = t.bottleneck_rate.unwrap_or(t.host_rate).0;
     let text = format!(

@@ -26,12 +26,12 @@ impl Delay {
     }
 }
 
-trait Text: Sized {
+trait TextValue: Sized {
     const EXPECTED: &'static str;
     fn read(text: &str) -> Result<Self, String>;
 }
 
-impl Text for Rate {
+impl TextValue for Rate {
     const EXPECTED: &'static str = "a rate with its unit, such as \"10Gbit/s\" or \"500Mbit/s\"";
 
     fn read(text: &str) -> Result<Self, String> {
@@ -43,7 +43,7 @@ impl Text for Rate {
     }
 }
 
-impl Text for LinkRate {
+impl TextValue for LinkRate {
     const EXPECTED: &'static str = Rate::EXPECTED;
 
     fn read(text: &str) -> Result<Self, String> {
@@ -55,7 +55,7 @@ impl Text for LinkRate {
     }
 }
 
-impl Text for Delay {
+impl TextValue for Delay {
     const EXPECTED: &'static str = "a time with its unit, such as \"10us\" or \"200ms\"";
 
     fn read(text: &str) -> Result<Self, String> {
@@ -66,7 +66,7 @@ impl Text for Delay {
 
 struct TextVisitor<T>(PhantomData<T>);
 
-impl<T: Text> Visitor<'_> for TextVisitor<T> {
+impl<T: TextValue> Visitor<'_> for TextVisitor<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

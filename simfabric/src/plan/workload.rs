@@ -5,8 +5,8 @@ use std::ops::Range;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::source::{PlanError, Source, Table};
-use super::topology::Network;
+use super::source::{PlanError, Source, TomlTable};
+use super::topology::PlannedNetwork;
 use super::values::Delay;
 use crate::workload::{
     AllToAll, FlowStream, FlowTrace, Incast, Permutation, Poisson, PoissonError, Rounds,
@@ -64,13 +64,13 @@ impl Workload {
 
 /// Where sizes come from: exactly one of these keys.
 #[derive(Default)]
-struct Sizes {
+struct SizeKeys {
     bytes: Option<Spanned<u64>>,
     sizes: Option<Spanned<String>>,
     sizes_file: Option<Spanned<String>>,
 }
 
-impl Sizes {
+impl SizeKeys {
     fn read(self, source: &Source<'_>) -> Result<Option<SizeDistribution>, PlanError> {
         match (self.bytes, self.sizes, self.sizes_file) {
             (None, None, None) => Ok(None),
@@ -233,9 +233,9 @@ pub(super) fn overload(workloads: &[Workload]) -> Option<(Time, f64)> {
 /// Reads one workload table.
 pub(super) fn read<'a>(
     source: &Source<'a>,
-    mut table: Table<'a>,
+    mut table: TomlTable<'a>,
     span: Range<usize>,
-    network: &Network,
+    network: &PlannedNetwork,
     end: Time,
     seed: u64,
 ) -> Result<Workload, PlanError> {
@@ -255,7 +255,7 @@ pub(super) fn read<'a>(
     Ok(match kind {
         "poisson" => {
             let t: PoissonTable = source.section(table, span.clone())?;
-            let sizes = Sizes {
+            let sizes = SizeKeys {
                 bytes: t.bytes,
                 sizes: t.sizes,
                 sizes_file: t.sizes_file,
@@ -286,7 +286,7 @@ pub(super) fn read<'a>(
         }
         "incast" => {
             let t: IncastTable = source.section(table, span.clone())?;
-            let sizes = Sizes {
+            let sizes = SizeKeys {
                 bytes: t.bytes,
                 sizes: t.sizes,
                 sizes_file: t.sizes_file,
@@ -306,7 +306,7 @@ pub(super) fn read<'a>(
         }
         "all-to-all" | "permutation" => {
             let t: PatternTable = source.section(table, span.clone())?;
-            let sizes = Sizes {
+            let sizes = SizeKeys {
                 bytes: t.bytes,
                 sizes: t.sizes,
                 sizes_file: t.sizes_file,

@@ -24,15 +24,15 @@ pub struct Summary {
     pub complete: bool,
     /// The only transport's results, if there is one only.
     #[serde(flatten)]
-    pub only: Option<Outcome>,
+    pub only: Option<TransportSummary>,
     /// The results by transport.
-    pub transports: IndexMap<String, Outcome>,
+    pub transports: IndexMap<String, TransportSummary>,
 }
 
 impl Summary {
     /// Of the results of a plan.
     #[must_use]
-    pub fn new(plan: String, seed: u64, transports: IndexMap<String, Outcome>) -> Self {
+    pub fn new(plan: String, seed: u64, transports: IndexMap<String, TransportSummary>) -> Self {
         Self {
             plan,
             seed,
@@ -50,7 +50,7 @@ impl Summary {
 
 /// What one transport did.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct TransportSummary {
     /// Payload that receivers had in order, per second after the warm-up.
     pub goodput_gbps: f64,
     /// Jain's index over the goodput of flows, each while it lasted.
@@ -60,7 +60,7 @@ pub struct Outcome {
     /// Packets that were dropped anywhere.
     pub drops: u64,
     /// Flow completion times by the size of the flow; classes without a completed flow are left out.
-    pub fct_us: IndexMap<String, Times>,
+    pub fct_us: IndexMap<String, CompletionTimes>,
     /// Flows that began, and flows that completed.
     pub flows: [u64; 2],
     /// Packets with payload that were sent again.
@@ -93,7 +93,7 @@ pub struct QueueLength {
 
 /// Completion times in microseconds.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Times {
+pub struct CompletionTimes {
     /// Flows.
     pub count: u64,
     /// Mean.
@@ -114,7 +114,7 @@ pub struct Times {
 
 /// What a run is measured against.
 #[derive(Clone, Copy, Debug)]
-pub struct Scene<'a> {
+pub struct SummaryContext<'a> {
     /// The network.
     pub topology: &'a Topology,
     /// Bytes around the payload.
@@ -129,11 +129,11 @@ pub struct Scene<'a> {
     pub before: &'a [u64],
 }
 
-impl Outcome {
+impl TransportSummary {
     /// Of a run.
     #[must_use]
-    pub fn new(records: &RunResults, scene: &Scene<'_>, ended: &str) -> Self {
-        let (warm_up, before) = (scene.warm_up, scene.before);
+    pub fn new(records: &RunResults, context: &SummaryContext<'_>, ended: &str) -> Self {
+        let (warm_up, before) = (context.warm_up, context.before);
         let last = records.flows.iter().filter_map(|f| f.finished).max();
         let all_done = records.flows.iter().all(|f| f.finished.is_some());
         // A run that completed may have idled since; the goodput counts until the last byte.
@@ -159,9 +159,9 @@ impl Outcome {
         Self {
             goodput_gbps: goodput,
             jain: jain(&rates),
-            queue_packets: queue_length(records, scene.queues),
+            queue_packets: queue_length(records, context.queues),
             drops: records.drops(),
-            fct_us: fct_by_class(records, scene),
+            fct_us: fct_by_class(records, context),
             flows: [
                 records.flows.len() as u64,
                 records
@@ -199,19 +199,27 @@ fn queue_length(records: &RunResults, measured: &[LinkId]) -> QueueLength {
     }
 }
 
-fn fct_by_class(records: &RunResults, scene: &Scene<'_>) -> IndexMap<String, Times> {
+fn fct_by_class(
+    records: &RunResults,
+    context: &SummaryContext<'_>,
+) -> IndexMap<String, CompletionTimes> {
     let mut classes: Vec<(Vec<f64>, Vec<f64>)> = vec![Default::default(); CLASSES.len()];
     for flow in &records.flows {
         if let Some(fct) = flow.fct()
-            && flow.spec.start >= scene.warm_up
+            && flow.spec.start >= context.warm_up
             && flow.spec.bytes < FlowSpec::UNBOUNDED
         {
             let (times, slowdowns) = &mut classes[class_of(flow.spec.bytes)];
             times.push(fct.as_us_f64());
             let pair = (flow.spec.src, flow.spec.dst);
             let bytes = flow.spec.bytes;
-            let ideal =
-                completion_time(scene.topology, scene.framing, scene.host_delay, pair, bytes);
+            let ideal = completion_time(
+                context.topology,
+                context.framing,
+                context.host_delay,
+                pair,
+                bytes,
+            );
             if let Ok(ideal) = ideal {
                 slowdowns.push(fct.as_us_f64() / ideal.as_us_f64());
             }
@@ -226,7 +234,7 @@ fn fct_by_class(records: &RunResults, scene: &Scene<'_>) -> IndexMap<String, Tim
         if let Some(mean) = mean(&times) {
             found.insert(
                 (*name).to_owned(),
-                Times {
+                CompletionTimes {
                     count: times.len() as u64,
                     mean,
                     p50: at(0.5),

@@ -5,7 +5,7 @@ use std::ops::Range;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::scheme::{self, Scheme};
+use super::scheme::{self, SchemeConfig};
 use super::source::{self, PlanError, Source};
 use super::{Section, queue};
 use crate::net::buffer::SharedBuffer;
@@ -13,16 +13,16 @@ use crate::net::{FabricConfig, QueueConfig};
 
 /// A scheme of a plan, as it is run.
 #[derive(Clone, Debug)]
-pub struct Contender {
+pub struct PlannedTransport {
     /// The name of its results.
     pub label: String,
     /// The scheme.
-    pub scheme: Scheme,
+    pub scheme: SchemeConfig,
     /// Its queues; delays and framing are those of all.
     pub fabric: FabricConfig,
 }
 
-impl Contender {
+impl PlannedTransport {
     /// The label as part of a file's name.
     #[must_use]
     pub fn file_name(&self) -> String {
@@ -94,8 +94,8 @@ pub(super) fn read<'a>(
     source: &Source<'a>,
     tables: Vec<Section<'a>>,
     fabric: &FabricConfig,
-) -> Result<Vec<Contender>, PlanError> {
-    let mut contenders: Vec<Contender> = Vec::new();
+) -> Result<Vec<PlannedTransport>, PlanError> {
+    let mut transports: Vec<PlannedTransport> = Vec::new();
     for (mut table, span) in tables {
         let label = match source::take(&mut table, "label") {
             None => None,
@@ -116,21 +116,21 @@ pub(super) fn read<'a>(
         read_queues(source, queue, nic_queue, &mut fabric)?;
         let (name, scheme) = scheme::read(source, table, span.clone())?;
         check_queues(source, &scheme, &fabric, &span)?;
-        if let Scheme::Flowtune { config, .. } = &scheme
+        if let SchemeConfig::Flowtune { config, .. } = &scheme
             && config.data_priority != config.control_priority
         {
             for queue in [&mut fabric.edge, &mut fabric.core, &mut fabric.nic] {
                 control_first(source, queue, &span)?;
             }
         }
-        let contender = Contender {
+        let transport = PlannedTransport {
             label: label.unwrap_or(name),
             scheme,
             fabric,
         };
-        let file = contender.file_name();
-        if let Some(other) = contenders.iter().find(|other| other.file_name() == file) {
-            let (one, two) = (&other.label, &contender.label);
+        let file = transport.file_name();
+        if let Some(other) = transports.iter().find(|other| other.file_name() == file) {
+            let (one, two) = (&other.label, &transport.label);
             let message = if one == two {
                 format!("there are two transports {two:?}; give one a `label`")
             } else {
@@ -138,9 +138,9 @@ pub(super) fn read<'a>(
             };
             return Err(source.error(Some(span), message));
         }
-        contenders.push(contender);
+        transports.push(transport);
     }
-    Ok(contenders)
+    Ok(transports)
 }
 
 /// Gives a queue two classes of its own kind, for control packets and for data, unless it has classes.
@@ -166,7 +166,7 @@ fn control_first(
 /// Some schemes are half made by their switches: without them they would be another scheme.
 fn check_queues(
     source: &Source<'_>,
-    scheme: &Scheme,
+    scheme: &SchemeConfig,
     fabric: &FabricConfig,
     span: &Range<usize>,
 ) -> Result<(), PlanError> {
@@ -175,10 +175,10 @@ fn check_queues(
         edge => edge,
     };
     let needed = match (scheme, each) {
-        (Scheme::Xcp(_), QueueConfig::Xcp { .. })
-        | (Scheme::PFabric(_), QueueConfig::PFabric { .. }) => return Ok(()),
-        (Scheme::Xcp(_), _) => "xcp",
-        (Scheme::PFabric(_), _) => "pfabric",
+        (SchemeConfig::Xcp(_), QueueConfig::Xcp { .. })
+        | (SchemeConfig::PFabric(_), QueueConfig::PFabric { .. }) => return Ok(()),
+        (SchemeConfig::Xcp(_), _) => "xcp",
+        (SchemeConfig::PFabric(_), _) => "pfabric",
         _ => return Ok(()),
     };
     let message = format!(
