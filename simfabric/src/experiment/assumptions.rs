@@ -1,6 +1,6 @@
-//! What the paper leaves open about its comparison of schemes (figures 9 to 15), and what is chosen
-//! here: every choice has a key, so that what it moves can be measured
-//! (`simfabric reproduce flowtune H --set KEY=VALUE`).
+//! Assumptions: values for what the paper leaves open about figures 9 to 15. Each has a key, so that
+//! its effect can be measured (`simfabric reproduce flowtune H --set KEY=VALUE`). Why each default
+//! was taken is in `docs/simfabric/reproduction.md`.
 
 use ratewright_allocator::engine::StepRule;
 
@@ -19,59 +19,59 @@ pub const NS2: Framing = Framing {
     min_wire_bytes: 40,
 };
 
-/// Which queues the queueing delay of a path (figure 13) is the sum of.
+/// Queues that add up to the queueing delay of a path (figure 13).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathQueues {
-    /// Those of switches.
+    /// Queues of switches.
     Switches,
-    /// Those of switches and that of the sender's NIC.
+    /// Queues of switches, and the sender's NIC.
     All,
 }
 
 /// The discipline of hosts' queues with pFabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PFabricNic {
-    /// What is most urgent goes first (pFabric §4.2).
+    /// The most urgent packet first (pFabric §4.2).
     Priority,
     /// First in, first out, with the limit of the other schemes' queues.
     Fifo,
-    /// First in, first out, and as short as the switches' queues.
+    /// First in, first out, as short as the switches' queues.
     Short,
 }
 
-/// What a flowlet's rate counts as in the fairness score (figure 15).
+/// Weight of a flowlet's rate in the fairness score (figure 15).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScoreWeight {
-    /// Every flowlet once.
+    /// Every flowlet counts once.
     Flowlet,
-    /// Every flowlet as long as it lasts: the score of those that are active, over time.
+    /// A flowlet counts by its duration: the score of the active flowlets, averaged over time.
     Time,
 }
 
-/// What of the traffic to and from the allocator counts in figures 9 to 11.
+/// Counting of the traffic to and from the allocator in figures 9 to 11.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counting {
-    /// All that links carry, with Ethernet, preamble and gap.
+    /// Everything on links, with Ethernet, preamble and gap.
     Wire,
     /// IP packets, as ns-2 counts.
     Ip,
-    /// The packets that went, with what they say in the paper's encoding: 40 bytes of headers each, 16 for a
-    /// start, 4 for an end, 6 for a rate (flowtune §5.3); acknowledgements alone do not count.
+    /// The sent packets with their records in the paper's encoding: 40 bytes of headers each, 16 for a
+    /// start, 4 for an end, 6 for a rate (flowtune §5.3). Bare acknowledgements do not count.
     Paper,
-    /// The same with a packet for every start, end and rate.
+    /// The paper's encoding, with a packet for every start, end and rate.
     Alone,
-    /// The rates of those alone.
+    /// The paper's encoding, with a packet for every rate, and nothing else.
     Updates,
 }
 
-/// The assumptions. The default is what the figures are made with.
+/// Values for what the paper leaves open. The figures are made with the defaults.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Assumptions {
     /// The workload, one of [`NAMES`].
     pub workload: &'static str,
-    /// Its sizes are taken times this.
+    /// Factor on the workload's sizes.
     pub size_factor: f64,
-    /// Larger ones are cut to so many bytes.
+    /// Largest size of a flowlet in bytes; larger ones are cut to it.
     pub size_cut: u64,
     /// Bytes around the payload.
     pub framing: Framing,
@@ -79,34 +79,34 @@ pub struct Assumptions {
     pub nic_of_scheme: bool,
     /// Packets in the NIC from which on a host holds its TCP flows back.
     pub nic_limit_packets: u32,
-    /// What queues hold.
+    /// Capacity of queues.
     pub buffer: QueueLimit,
     /// Hosts' queues with pFabric.
     pub pfabric_nic: PFabricNic,
     /// Flows begin with TCP's exchange of SYN and SYN-ACK.
     pub handshake: bool,
-    /// Packets before the first acknowledgement: of DCTCP and of CUBIC.
+    /// Initial window of DCTCP and of CUBIC, in packets.
     pub tcp_window_packets: u32,
-    /// The same of XCP.
+    /// Initial window of XCP, in packets.
     pub xcp_window_packets: u32,
-    /// XCP's control interval before any round trip is known, and after an interval without traffic;
-    /// none: 100 µs, and the last mean round trip.
+    /// XCP's control interval before any round trip is known, and after an interval without traffic.
+    /// `None`: 100 µs, and the last mean round trip.
     pub xcp_interval: Option<Span>,
-    /// The shortest control interval of XCP's routers.
+    /// Shortest control interval of XCP's routers.
     pub xcp_least_interval: Span,
-    /// The same of pFabric, whose window does not grow far beyond.
+    /// Initial window of pFabric, in packets; it does not grow far beyond.
     pub pfabric_window_packets: u32,
-    /// What a flowlet of Flowtune sends before its first rate.
+    /// Packets that a flowlet of Flowtune sends before its first rate.
     pub flowtune_window_packets: u32,
-    /// The least time-out of all but pFabric.
+    /// Least retransmission time-out of all schemes but pFabric.
     pub min_rto: Span,
-    /// pFabric's time-out.
+    /// pFabric's retransmission time-out.
     pub pfabric_rto: Span,
-    /// What pFabric's queues hold, in bytes.
+    /// Capacity of pFabric's queues, in bytes.
     pub pfabric_buffer_bytes: u64,
-    /// Packets at which a queue of 10 Gbit/s marks; those of 40 Gbit/s mark at `core_marks` times as many.
+    /// Packets at which a queue of 10 Gbit/s marks.
     pub mark_packets: u32,
-    /// See there.
+    /// Factor on `mark_packets` for queues of 40 Gbit/s.
     pub core_marks: u32,
     /// DCTCP's g.
     pub dctcp_gain: f64,
@@ -118,27 +118,28 @@ pub struct Assumptions {
     pub cubic_counted: bool,
     /// CUBIC leaves slow start by HyStart.
     pub hystart: bool,
-    /// Share of a link that the allocator leaves to what it does not allocate.
+    /// Share of a link that the allocator leaves to traffic that it does not allocate.
     pub reserve: f64,
-    /// What Flowtune's control traffic goes over.
+    /// Transport of Flowtune's control traffic.
     pub carrier: Carrier,
     /// Time between the allocator's iterations.
     pub iteration: Span,
     /// The allocator's price update.
     pub step: StepRule,
-    /// What rates are the best ones, without a control plane.
+    /// Objective of the exact rates without a control plane.
     pub ideal: Objective,
-    /// What figures 9 to 11 count; none: IP packets in figure 9, all in the others.
+    /// Counting in figures 9 to 11. `None`: IP packets in figure 9, everything in the others.
     pub count: Option<Counting>,
-    /// Which queues figure 13 counts.
+    /// Queues that figure 13 counts.
     pub path_queues: PathQueues,
-    /// How figure 15 weighs.
+    /// Weights of figure 15.
     pub score: ScoreWeight,
 }
 
 impl Default for Assumptions {
     fn default() -> Self {
         Self {
+            // The paper's workload "unless otherwise specified" (§5.3): most changes, most stress.
             workload: "web",
             size_factor: 1.0,
             size_cut: u64::MAX,
@@ -149,6 +150,7 @@ impl Default for Assumptions {
             pfabric_nic: PFabricNic::Priority,
             handshake: false,
             tcp_window_packets: 10,
+            // As in ns-2: XCP's routers grant the rest of the window.
             xcp_window_packets: 1,
             xcp_interval: None,
             xcp_least_interval: Span::ZERO,
@@ -157,15 +159,18 @@ impl Default for Assumptions {
             min_rto: Span::from_us(200),
             pfabric_rto: Span::from_us(45),
             pfabric_buffer_bytes: 36_864,
+            // DCTCP (SIGCOMM 2010, §3.5): K = 65 at 10 Gbit/s, in proportion to the rate.
             mark_packets: 65,
             core_marks: 4,
             dctcp_gain: 1.0 / 16.0,
+            // Target and interval are in proportion to the round trip, 22 µs here: see `schemes`.
             codel_target: Span::from_us(10),
             codel_interval: Span::from_us(200),
             cubic_counted: false,
             hystart: true,
             reserve: 0.0,
             carrier: Carrier::Datagram,
+            // §5.3: "The allocator performs an iteration every 10 µs."
             iteration: Span::from_us(10),
             step: StepRule::Guarded,
             ideal: Objective::MaxMin,
@@ -176,7 +181,7 @@ impl Default for Assumptions {
     }
 }
 
-/// Why a choice cannot be made.
+/// A refused `KEY=VALUE`.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AssumptionError {
     /// No equals sign.
@@ -185,7 +190,7 @@ pub enum AssumptionError {
     /// Unknown key.
     #[error("there is no choice `{key}`; there are {}", known())]
     UnknownKey {
-        /// What was given.
+        /// The given key.
         key: String,
     },
     /// A value that does not fit.
@@ -193,14 +198,14 @@ pub enum AssumptionError {
     BadValue {
         /// The key.
         key: &'static str,
-        /// What was given.
+        /// The given value.
         value: String,
-        /// What may be.
+        /// The values that the key takes, in words.
         expected: &'static str,
     },
 }
 
-/// The keys, what values they take, and what they mean.
+/// Every key with the values that it takes and its meaning.
 pub const KEYS: &[(&str, &str, &str)] = &[
     (
         "workload",
@@ -341,26 +346,30 @@ pub const KEYS: &[(&str, &str, &str)] = &[
     ),
 ];
 
+/// All keys, for the message about an unknown one.
 fn known() -> String {
     let keys: Vec<&str> = KEYS.iter().map(|(key, ..)| *key).collect();
     keys.join(", ")
 }
 
+/// A number above 0; NaN is none, as it compares with nothing.
 fn above_zero<T: std::str::FromStr + PartialOrd + Default>(value: &str) -> Option<T> {
     value.parse().ok().filter(|v| *v > T::default())
 }
 
+/// A time from microseconds above 0 and below 1,000 s.
 fn microseconds(value: &str) -> Option<Span> {
     let us: f64 = above_zero(value)?;
     (us < 1e9).then(|| Span::from_secs_f64(us / 1e6))
 }
 
+/// The value that belongs to a name.
 fn one_of<T: Copy, const N: usize>(value: &str, of: [(&str, T); N]) -> Option<T> {
     of.iter().find(|(name, _)| *name == value).map(|(_, v)| *v)
 }
 
 impl Assumptions {
-    /// Makes the choice `KEY=VALUE`.
+    /// Replaces the value of one assumption, given as `KEY=VALUE`.
     ///
     /// # Errors
     /// See [`AssumptionError`].
@@ -374,6 +383,7 @@ impl Assumptions {
                 .ok_or_else(|| AssumptionError::UnknownKey {
                     key: key.to_owned(),
                 })?;
+        // Only known keys come here, so `None` means a value that does not fit.
         self.apply(key, value)
             .ok_or_else(|| AssumptionError::BadValue {
                 key,
@@ -382,6 +392,7 @@ impl Assumptions {
             })
     }
 
+    /// Sets a value; `None` if it does not fit the key.
     fn apply(&mut self, key: &str, value: &str) -> Option<()> {
         match key {
             "workload" => self.workload = NAMES.iter().find(|name| **name == value)?,
@@ -468,7 +479,7 @@ impl Assumptions {
         Some(())
     }
 
-    /// The sizes of flowlets.
+    /// Sizes of the flowlets of [`Self::workload`], after factor and cut.
     ///
     /// # Errors
     /// If the factor leaves nothing of them.
@@ -476,10 +487,10 @@ impl Assumptions {
         self.sizes_of(self.workload)
     }
 
-    /// The same for a workload of which it is given.
+    /// Sizes of the flowlets of any published workload, after factor and cut.
     ///
     /// # Errors
-    /// If it is not a published one, or the factor leaves nothing of it.
+    /// If the workload is not a published one, or the factor leaves nothing of it.
     pub fn sizes_of(&self, workload: &str) -> Result<SizeDistribution, SizeError> {
         let published = SizeDistribution::published(workload)?;
         let mut sizes = published;
@@ -497,6 +508,7 @@ impl Assumptions {
             let cut = self.size_cut;
             let points = sizes.points().iter().copied();
             let mut points: Vec<_> = points.filter(|point| point.0 < cut).collect();
+            // Two points at one size are a step: every larger flowlet has the size of the cut.
             points.extend([(cut, sizes.cdf(cut as f64)), (cut, 1.0)]);
             let name = format!("{} up to {cut}", sizes.name());
             sizes = SizeDistribution::from_points(&name, points)?;
@@ -537,7 +549,7 @@ mod tests {
                 .iter()
                 .chain(&[Scheme::Ideal])
                 .any(|scheme| scheme.relevant(&assumptions) != Assumptions::default());
-            // What counts of a run does not change it.
+            // The counting of a run does not change the run.
             assert_eq!(heard, *key != "count", "{key}");
             let refused = assumptions.set(&format!("{key}=-1")).unwrap_err();
             assert!(refused.to_string().contains(expected), "{refused}");
@@ -570,7 +582,7 @@ mod tests {
         assert!((after / before - 3.0).abs() < 1e-3, "{before} {after}");
     }
 
-    /// What is cut has the size of the cut; all else is as before.
+    /// Larger flowlets have the size of the cut; all others are as before.
     #[test]
     fn a_cut_shortens_what_is_larger() {
         let mut assumptions = Assumptions::default();

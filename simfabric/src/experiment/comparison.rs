@@ -1,9 +1,9 @@
-//! What figures 12 to 15 share: the paper's schemes under the same Poisson flowlets of the Web
-//! workload, at several loads. A comparison is run once per process and settings.
+//! Runs behind figures 12 to 15: the paper's schemes under equal Poisson flowlets of one workload, at
+//! several loads. A process runs each combination of scheme, load and settings once.
 //!
-//! Flowlets that start in the warm-up are not counted, and after the last start the network is given
-//! time to finish. What is not finished then counts with the time that it has waited, which is a lower
-//! bound.
+//! Flowlets that start in the warm-up are not counted. After the last start the network gets time to
+//! finish. A flowlet that is not finished then counts with its age, a lower bound of its completion
+//! time.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -24,7 +24,7 @@ use crate::time::Time;
 use crate::transport::Transport;
 use crate::workload::Poisson;
 
-/// What one scheme does at one load.
+/// Measurements of one scheme at one load.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct SchemeSample {
     /// The scheme.
@@ -35,21 +35,21 @@ pub struct SchemeSample {
     pub slowdown_p99: [Option<f64>; 5],
     /// Flowlets counted, by class.
     pub flowlets: [usize; 5],
-    /// Of those, how many did not finish.
+    /// Counted flowlets that did not finish.
     pub unfinished: usize,
     /// 99 % of the queueing delay over time on the paths of two links, and of four, in µs.
     pub queueing_p99_us: [f64; 2],
-    /// What the network drops, in Gbit/s.
+    /// Dropped data of the whole network, in Gbit/s.
     pub drops_gbps: f64,
     /// Dropped bytes over bytes that servers sent.
     pub drops_share: f64,
-    /// Mean of log₂ of the rates that flowlets got, in log₂ bit/s.
+    /// Mean of log₂ of flowlets' rates, in log₂ bit/s.
     pub fairness: f64,
-    /// The same by class of size.
+    /// Mean of log₂ of flowlets' rates by class of size.
     pub fairness_by_class: [Option<f64>; 5],
 }
 
-/// Loads and times of a comparison.
+/// Loads, end of the warm-up, last start, and end of a comparison.
 fn schedule(quick: bool) -> (&'static [f64], Time, Time, Time) {
     let at = |us| Time::from_us(us);
     if quick {
@@ -65,6 +65,7 @@ pub fn loads(quick: bool) -> &'static [f64] {
     schedule(quick).0
 }
 
+/// The run of one scheme at one load, for any scheme.
 struct ComparisonRun<'a> {
     scheme: &'static str,
     topology: &'a Topology,
@@ -102,7 +103,8 @@ impl Visitor for ComparisonRun<'_> {
             ..Config::default()
         };
         let mut sim = Sim::new(config, self.topology.clone(), flows, transport)?;
-        // Queues and drops while flowlets start; completion times to the end.
+        // Queues and drops are those while flowlets start: the network drains afterwards, and an
+        // average over that time would be lower. Completion times need the end.
         MONITOR.run_until(&mut sim, last)?;
         let during = sim.results();
         MONITOR.run_until(&mut sim, end)?;
@@ -113,6 +115,8 @@ impl Visitor for ComparisonRun<'_> {
 }
 
 impl ComparisonRun<'_> {
+    /// Works out the sample: queues and drops from `during`, the records at the last start, and
+    /// completion times from `records`, those at the end.
     fn sample(
         &self,
         fabric: &FabricConfig,
@@ -134,6 +138,7 @@ impl ComparisonRun<'_> {
                 records.now.since(flow.spec.start)
             });
             let ends = (flow.spec.src, flow.spec.dst);
+            // §5.3.2 H normalises so that flowlets of different lengths fit into one class.
             let empty = ideal::completion_time(
                 self.topology,
                 fabric.framing,
@@ -181,10 +186,12 @@ impl ComparisonRun<'_> {
     }
 }
 
-/// 99 % of the queueing delay on paths of two links and of four. As in the paper it comes from the
-/// lengths of queues: for each kind of link the mean over its ports of the length that is exceeded for
-/// 1 % of the time, as the time that full packets of that number take, summed over the switches' queues
-/// on the way, and that of the sender's NIC if it is to be counted.
+/// 99th percentile of the queueing delay on paths of two links and of four, in µs. As in the paper
+/// (§5.3.2 I) it comes from the lengths of queues.
+///
+/// A kind of link contributes the mean, over its ports, of the length that is exceeded for 1 % of the
+/// time, as the transmission time of that number of full packets. The delay is the sum over the
+/// switches' queues on the path, and the sender's NIC if `queues` counts it.
 fn queueing_p99_us(
     topology: &Topology,
     records: &RunResults,
@@ -197,7 +204,7 @@ fn queueing_p99_us(
         let delays: Vec<f64> = records
             .ports
             .iter()
-            // Without the allocator's.
+            // The allocator's ports come after those of the topology's links; they are no path's.
             .take(topology.links().len())
             .filter(|port| port.to_host == to_host && port.rate_bps == rate_bps)
             .filter_map(|port| port.stats.histogram.as_ref().map(|h| (h, port.rate_bps)))
@@ -207,34 +214,37 @@ fn queueing_p99_us(
             .collect();
         delays.iter().sum::<f64>() / delays.len().max(1) as f64
     };
-    // What is neither between switches nor to a host is a NIC.
+    // Links of a host's rate that do not lead to a host come from one: they are NICs.
     let nic = match queues {
         PathQueues::Switches => 0.0,
         PathQueues::All => mean(false, scene::HOST_BPS),
     };
     let down = nic + mean(true, scene::HOST_BPS);
-    // Up to a spine and down to a rack.
+    // A path of four links passes the core's queues twice: up to a spine and down to a rack.
     let core = mean(false, 4 * scene::HOST_BPS);
     [down, 2.0 * core + down]
 }
 
-/// What one sample is of.
+/// Settings, scheme and load of one sample.
 pub type ComparisonCase = (Settings, Scheme, f64);
 
+/// Samples of this process by case. Equality of settings is the key, so a list does: cases are tens.
 type Cache = Mutex<Vec<(ComparisonCase, SchemeSample)>>;
 
-/// The samples of some cases, in their order. What was run before is not run again.
+/// Samples of some cases, in their order. Cases that this process has run are not run again.
 ///
 /// # Errors
 /// See [`ExperimentError`].
 pub fn fetch(cases: &[ComparisonCase]) -> Result<Vec<SchemeSample>, ExperimentError> {
     static DONE: Cache = Mutex::new(Vec::new());
-    // Whoever comes second waits for the first one's result.
+    // The lock is held during the runs: a second caller waits for results instead of making them too.
     let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
     let known = |done: &[(ComparisonCase, SchemeSample)], case: &ComparisonCase| {
         let found = done.iter().find(|(of, _)| of == case);
         found.map(|(_, sample)| sample.clone())
     };
+    // Assumptions that do not concern the scheme take their defaults, so that runs which could not
+    // differ are one case: an alternative of DCTCP's leaves Flowtune's sample to be found.
     let cases: Vec<ComparisonCase> = cases
         .iter()
         .map(|&(settings, scheme, load)| {
@@ -275,7 +285,7 @@ pub fn fetch(cases: &[ComparisonCase]) -> Result<Vec<SchemeSample>, ExperimentEr
     Ok(cases.iter().filter_map(|case| known(&done, case)).collect())
 }
 
-/// All schemes at all loads, by load and then in the paper's order.
+/// Samples of all schemes at all loads, by load and then in the paper's order.
 ///
 /// # Errors
 /// See [`ExperimentError`].
@@ -295,7 +305,7 @@ pub fn find(samples: &[SchemeSample], scheme: Scheme, load: f64) -> Option<&Sche
         .find(|sample| sample.scheme == scheme.name() && (sample.load - load).abs() < 1e-9)
 }
 
-/// What was run, in words, for the figures' scenario.
+/// Parameters of a comparison in words, for the figures' scenario.
 #[must_use]
 pub fn scenario(settings: Settings) -> Vec<String> {
     let (loads, warm_up, last, end) = schedule(settings.quick);

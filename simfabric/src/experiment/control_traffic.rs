@@ -1,4 +1,4 @@
-//! What figures 9 to 11 share: flowlets arrive as a Poisson process, and all control traffic is
+//! Runs behind figures 9 to 11: flowlets arrive as a Poisson process, and all control traffic is
 //! counted.
 //!
 //! Counted is every byte that a control datagram takes up on a link: records, the session's header
@@ -28,10 +28,10 @@ use crate::transport::flowtune::{Flowtune, FlowtuneConfig};
 use crate::workload::{Arrivals, Poisson};
 use crate::{FlowSpec, SimRng};
 
-/// Parts of a warm-up.
+/// Number of parts that a warm-up is counted in.
 const WARM_UP_PARTS: u32 = 5;
 
-/// A run to be made.
+/// Parameters of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrafficCase {
     /// Racks of 16 servers.
@@ -42,18 +42,18 @@ pub struct TrafficCase {
     pub load: f64,
     /// The notification threshold.
     pub threshold: f64,
-    /// Time before the count begins.
+    /// Begin of the count.
     pub warm_up: Time,
-    /// When it ends.
+    /// End of the count and of the run.
     pub end: Time,
     /// Seed of the arrivals.
     pub seed: u64,
-    /// What the paper leaves open: the factor of sizes, what carries control traffic, the allocator's
-    /// price update and the time between its iterations, and what counts.
+    /// Values that the paper leaves open. A run takes sizes, carrier, price update and iteration from
+    /// them.
     pub assumptions: Assumptions,
 }
 
-/// What a run has shown.
+/// Measurements of a run. Its fields are the figures' JSON.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct TrafficSample {
     /// Servers.
@@ -89,17 +89,17 @@ pub struct TrafficSample {
     pub active_per_host: f64,
     /// The largest load over capacity that any iteration handed out.
     pub max_link_load: f64,
-    /// How the run came there: the warm-up in parts, each twice as long as the one before, and what was
-    /// counted after it.
+    /// Course of the run: the warm-up in parts, each ending at twice the time of the one before, and the
+    /// counted time after it.
     pub growth: Vec<RunPart>,
 }
 
 /// Part of a run.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct RunPart {
-    /// When it begins.
+    /// Begin of the part.
     pub from_ms: f64,
-    /// When it ends.
+    /// End of the part.
     pub to_ms: f64,
     /// Flowlets active at once, on average, per server.
     pub active_per_host: f64,
@@ -116,7 +116,7 @@ impl TrafficSample {
         self.to_allocator_percent + self.from_allocator_percent
     }
 
-    /// What counts of both directions, in per cent of the servers' capacity.
+    /// Both directions under a counting, in per cent of the servers' capacity.
     #[must_use]
     pub fn percent(&self, counting: Counting) -> f64 {
         match counting {
@@ -124,13 +124,13 @@ impl TrafficSample {
             Counting::Ip => self.ip_percent,
             Counting::Paper => self.paper_percent,
             Counting::Alone => self.alone_percent,
-            // 46 bytes each.
+            // 40 bytes of TCP and IP headers and 6 of the rate update each; 800 is bits per cent.
             Counting::Updates => self.updates_per_host_s * 46.0 * 800.0 / scene::HOST_BPS as f64,
         }
     }
 }
 
-/// The flowlets of a case. Every one has its path hash, so that both data planes route it alike.
+/// The flowlets of a case. Each carries a path hash, so that both data planes route it alike.
 ///
 /// # Errors
 /// An unknown workload or an impossible load.
@@ -141,6 +141,8 @@ pub fn flows(
     let sizes = case.assumptions.sizes_of(case.workload)?;
     let span = (Time::ZERO, case.end);
     let poisson = Poisson::new(hosts, scene::HOST_BPS, case.load, sizes, span, case.seed)?;
+    // A generator of its own ("paths" in ASCII) leaves arrivals and sizes as they are without hashes.
+    // 0 is left out: the fabric draws a hash for a flow with 0, the fluid data plane does not.
     let mut hashes = SimRng::seed_from_u64(case.seed ^ 0x70_6174_6873);
     Ok(poisson.map(move |mut flow| {
         flow.path_hash = hashes.random_range(1..u32::MAX);
@@ -148,6 +150,7 @@ pub fn flows(
     }))
 }
 
+/// Differences of counters over a part of a run.
 #[derive(Clone, Copy)]
 struct PartCounts {
     to: ControlTraffic,
@@ -158,17 +161,19 @@ struct PartCounts {
     max_link_load: f64,
 }
 
-/// Bytes of so many servers' links in this time, as per cent of their capacity.
+/// Bytes as per cent of the capacity that the servers' links have in this time.
 fn percent(hosts: u32, span: Span, bytes: u64) -> f64 {
     let host_seconds = f64::from(hosts) * span.as_secs_f64();
     bytes as f64 * 800.0 / (host_seconds * scene::HOST_BPS as f64)
 }
 
-/// Without Ethernet: every datagram is longer than the minimum frame's padding.
+/// Bytes without Ethernet. No datagram is short enough to be padded to the minimum frame, so what
+/// Ethernet adds is the same for each.
 fn ip_bytes(total: &ControlTraffic) -> u64 {
     total.wire_bytes - u64::from(ETHERNET_BYTES + PREAMBLE_AND_GAP_BYTES) * total.datagrams
 }
 
+/// The part of a run from its counts.
 fn part(hosts: u32, (from, to): (Time, Time), counted: &PartCounts) -> RunPart {
     let total = counted.to.plus(&counted.from);
     let ms = |time: Time| time.since(Time::ZERO).as_secs_f64() * 1e3;
@@ -181,6 +186,7 @@ fn part(hosts: u32, (from, to): (Time, Time), counted: &PartCounts) -> RunPart {
     }
 }
 
+/// The sample of a run, without its course.
 fn sample(case: &TrafficCase, counted: &PartCounts) -> TrafficSample {
     let hosts = case.racks * scene::HOSTS_PER_RACK;
     let span = case.end.since(case.warm_up);
@@ -195,6 +201,7 @@ fn sample(case: &TrafficCase, counted: &PartCounts) -> TrafficSample {
         ..
     } = counted.counts;
     let said = 16 * starts + 4 * ends + 6 * updates;
+    // A bare acknowledgement carries no record; the paper's encoding has no packet for it.
     let packets = total.datagrams - total.bare_datagrams;
     let with_updates = counted.from.datagrams - counted.from.bare_datagrams;
     TrafficSample {
@@ -246,6 +253,7 @@ pub fn fluid(case: &TrafficCase) -> Result<TrafficSample, ExperimentError> {
     fabric.run_until(case.end.as_ns())?;
     MONITOR.done(case.end.since(case.warm_up))?;
     let after = fabric.totals();
+    // The fluid fabric adds up active flowlets at every iteration.
     let iterations = after.allocator.iterations - before.allocator.iterations;
     let counted = PartCounts {
         to: after.to_allocator.since(&before.to_allocator),
@@ -259,7 +267,7 @@ pub fn fluid(case: &TrafficCase) -> Result<TrafficSample, ExperimentError> {
     Ok(sample(case, &counted))
 }
 
-/// Runs cases in parallel, packet by packet; results in the order of the cases.
+/// Runs cases in parallel, packet by packet. Results are in the order of the cases.
 ///
 /// # Errors
 /// The first case that fails.
@@ -268,7 +276,7 @@ pub fn all(cases: &[TrafficCase]) -> Result<Vec<TrafficSample>, ExperimentError>
     cases.par_iter().map(packet_level).collect()
 }
 
-/// Says how long runs of these cases will take, before they begin.
+/// Announces the simulated time of these cases to the monitor, before they begin.
 pub fn announce(cases: &[TrafficCase]) {
     for case in cases {
         MONITOR.expect(1, case.end.since(Time::ZERO));
@@ -294,6 +302,7 @@ pub fn packet_level(case: &TrafficCase) -> Result<TrafficSample, ExperimentError
         ..Config::default()
     };
     let mut sim = Sim::new(config, topology, flows(case)?, scheme)?;
+    // Parts double in length, because the number of active flowlets grows ever more slowly.
     let mut growth = Vec::new();
     let mut from = Time::ZERO;
     for halvings in (0..WARM_UP_PARTS).rev() {
@@ -311,7 +320,7 @@ pub fn packet_level(case: &TrafficCase) -> Result<TrafficSample, ExperimentError
     })
 }
 
-/// Goes on to the end of a part, and counts.
+/// Runs to the end of a part, and counts over it.
 fn count<A: Arrivals>(
     sim: &mut Sim<Flowtune, A>,
     (from, to): (Time, Time),
@@ -319,7 +328,7 @@ fn count<A: Arrivals>(
     let [to_before, from_before] = sim.transport().control_traffic();
     let before = *sim.transport().allocator().counts();
     let started_before = sim.progress().started;
-    // Active flowlets at a hundred moments stand for all.
+    // The mean over a hundred moments stands for the mean over time.
     let mut active = 0;
     let step = (to.since(from) / 100).as_ps();
     for i in 1..=100 {

@@ -1,10 +1,10 @@
-//! Rows of figures 12 to 15 that are off, measured again under other assumptions where the paper leaves one
-//! open ([`Assumptions`](super::assumptions::Assumptions)). A row is explained if one of them brings it to where the
-//! paper has it, and stays off if none does; its note has what came of each.
+//! Explanations for rows of figures 12 to 15 that are off: the same measurement under alternatives to
+//! the [`Assumptions`](super::assumptions::Assumptions). One alternative inside the paper's range
+//! explains the row; otherwise it stays off. The row's note lists every result.
 //!
-//! A row may have a bound, too: what it would be if Flowtune had no control plane
-//! ([`Scheme::Ideal`]). If even that is outside on the same side, no allocator that shares evenly
-//! reaches the paper's figure on this workload, and that explains the row.
+//! A row may also have a bound: its value under exact fair rates without a control plane
+//! ([`Scheme::Ideal`]). If even the bound is outside on the same side, no allocator that shares evenly
+//! reaches the paper's number on this workload, and that explains the row.
 
 use super::assumptions::AssumptionError;
 use super::comparison::{SchemeSample, fetch};
@@ -12,34 +12,34 @@ use super::schemes::Scheme;
 use super::{ExperimentError, Settings};
 use crate::report::figure::{Figure, Number, Row, Verdict, short};
 
-/// Assumptions as on the command line, made together.
+/// Values for one or several assumptions, each `KEY=VALUE` as on the command line.
 pub type Alternative = &'static [&'static str];
 
-/// What a row asks of two samples: of its scheme, and of Flowtune.
+/// The value of a row from its [`RowCheck::of`], its scheme's sample, and Flowtune's.
 pub type Measure = fn(usize, &SchemeSample, &SchemeSample) -> Option<f64>;
 
-/// A judged row of a figure.
+/// A judged row of a figure, and the means to explain it.
 #[derive(Clone, Copy, Debug)]
 pub struct RowCheck {
-    /// Its index in the figure.
+    /// The row's index in the figure.
     pub row: usize,
-    /// The scheme.
+    /// The scheme that the row compares with Flowtune.
     pub scheme: Scheme,
-    /// The load.
+    /// The load, as a share of the servers' links.
     pub load: f64,
-    /// What the measure takes beside the samples, such as a class of size.
+    /// Argument of the measure beside the samples, such as the index of a size class.
     pub of: usize,
     /// The paper's range.
     pub range: (f64, f64),
-    /// How much wider it may be, relative.
+    /// Relative widening of the range at both ends.
     pub tolerance: f64,
-    /// What to try.
+    /// Alternatives to measure the row under.
     pub alternatives: &'static [Alternative],
-    /// Whether the row has a bound.
+    /// True if the ideal scheme bounds the row.
     pub bounded: bool,
 }
 
-/// Settings with other assumptions on top.
+/// Sets an alternative's values on top of the settings.
 fn with(settings: Settings, alternative: Alternative) -> Result<Settings, AssumptionError> {
     let mut settings = settings;
     for option in alternative {
@@ -48,7 +48,8 @@ fn with(settings: Settings, alternative: Alternative) -> Result<Settings, Assump
     Ok(settings)
 }
 
-/// Measures every row that is off again, in all its alternatives.
+/// Measures every row that is off under all its alternatives, notes the results, and turns its verdict
+/// to [`Verdict::Explained`] where one of them explains it.
 ///
 /// # Errors
 /// See [`ExperimentError`].
@@ -65,6 +66,7 @@ pub fn explain(
     let mut cases = Vec::new();
     for check in &off {
         for alternative in check.alternatives {
+            // Both sides of the ratio change: an assumption such as the framing is Flowtune's too.
             let settings = with(settings, alternative)?;
             cases.push((settings, check.scheme, check.load));
             cases.push((settings, Scheme::Flowtune, check.load));
@@ -74,6 +76,7 @@ pub fn explain(
             cases.push((settings, Scheme::Ideal, check.load));
         }
     }
+    // One call for all cases, so that they run in parallel. Pairs then come in the order above.
     let samples = fetch(&cases)?;
     let mut pairs = samples.chunks_exact(2);
     for check in off {
@@ -84,6 +87,8 @@ pub fn explain(
         );
         let mut found = Vec::new();
         let mut explained = false;
+        // The alternatives come first in the zip: once they are used up, it takes no further pair,
+        // which would be the bound's or the next check's.
         for (alternative, pair) in check.alternatives.iter().zip(&mut pairs) {
             let Some(value) = measure(check.of, &pair[0], &pair[1]) else {
                 continue;
@@ -109,6 +114,8 @@ pub fn explain(
                 Number::Value(ours) => ours,
                 Number::Range(_) | Number::Missing(()) => bound,
             };
+            // A row that is below can only be explained by a bound that is below, and one above by one
+            // above: a bound on the other side says that an allocator could be inside.
             explained |= (ours < least && bound < least) || (ours > most && bound > most);
             found.push(format!(
                 "{} {} against exact fair rates without a control plane",
@@ -137,7 +144,7 @@ mod tests {
     use super::*;
     use crate::experiment::assumptions::Assumptions;
 
-    /// Every alternative that a figure names is one that can be gone.
+    /// An alternative with a key or value that does not exist would fail only once a row is off.
     #[test]
     fn every_alternative_changes_an_assumption() {
         let settings = Settings {

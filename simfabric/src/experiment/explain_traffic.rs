@@ -1,6 +1,6 @@
-//! Rows of figures 9 and 10 that are off, measured again under other assumptions, as
-//! [`explain`](super::explain) does for figures 12 to 15: a row is explained if one of them brings it to
-//! where the paper has it, and stays off if none does.
+//! Explanations for rows of figures 9 and 10 that are off, as in [`explain`](super::explain): the same
+//! measurement under alternatives. One alternative inside the paper's range explains the row;
+//! otherwise it stays off.
 
 use super::ExperimentError;
 use super::assumptions::{Assumptions, Counting};
@@ -8,26 +8,26 @@ use super::control_traffic::{TrafficCase, TrafficSample, all};
 use super::explain::Alternative;
 use crate::report::figure::{Figure, Row, Verdict, short};
 
-/// A judged row of a figure.
+/// A judged row of a figure, and the means to explain it.
 #[derive(Clone, Debug)]
 pub struct TrafficRowCheck {
-    /// Its index in the figure.
+    /// The row's index in the figure.
     pub row: usize,
     /// The paper's range.
     pub range: (f64, f64),
-    /// How much wider it may be, relative.
+    /// Relative widening of the range at both ends.
     pub tolerance: f64,
-    /// The runs that it is worked out from.
+    /// The runs that the row's value follows from.
     pub cases: Vec<TrafficCase>,
-    /// What counts unless chosen otherwise.
+    /// The counting of control traffic, unless an alternative has another.
     pub counting: Counting,
-    /// What to try.
+    /// Alternatives to measure the row under.
     pub alternatives: &'static [Alternative],
-    /// What the row asks of these runs.
+    /// The row's value from the samples of its cases.
     pub measure: fn(&[TrafficSample], Counting) -> Option<f64>,
 }
 
-/// The run behind a case: what counts of it does not change it.
+/// The run behind a case, without its counting: equal runs with different counting are one run.
 fn run_of(case: &TrafficCase) -> TrafficCase {
     let assumptions = Assumptions {
         count: None,
@@ -39,8 +39,9 @@ fn run_of(case: &TrafficCase) -> TrafficCase {
     }
 }
 
-/// Measures every row that is off again, in all its alternatives. `known` are runs that were made already, with
-/// their samples.
+/// Measures every row that is off under all its alternatives, notes the results, and turns its verdict
+/// to [`Verdict::Explained`] where one of them explains it. `known` are the figure's own runs, and
+/// `samples` theirs, in the same order.
 ///
 /// # Errors
 /// See [`ExperimentError`].
@@ -65,6 +66,8 @@ pub fn explain(
                     case.assumptions.set(option)?;
                 }
                 counting = case.assumptions.count.unwrap_or(counting);
+                // `runs` begins with the known ones, so an index below their number needs no run. An
+                // alternative of the counting alone finds itself there.
                 let run = run_of(&case);
                 let index = runs.iter().position(|known| *known == run);
                 indices.push(index.unwrap_or_else(|| {
@@ -75,6 +78,7 @@ pub fn explain(
             planned.push((check, alternative, indices, counting));
         }
     }
+    // Indices into `runs` are indices into this: known samples first, new ones in the order of runs.
     let mut samples = samples.to_vec();
     samples.extend(all(&runs[known.len()..])?);
     for (check, alternative, indices, counting) in planned {
@@ -105,7 +109,7 @@ mod tests {
     use super::*;
     use crate::experiment::{fig09_update_traffic, fig10_thresholds};
 
-    /// Every alternative that a figure names is one that can be gone.
+    /// An alternative with a key or value that does not exist would fail only once a row is off.
     #[test]
     fn every_alternative_changes_an_assumption() {
         for alternative in fig09_update_traffic::ALTERNATIVES

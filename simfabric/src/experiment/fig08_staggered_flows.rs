@@ -1,10 +1,10 @@
-//! Flowtune fig. 8: five senders and one receiver; every 10 ms another flow starts, then every 10 ms
+//! Flowtune fig. 8: five senders and one receiver. Every 10 ms another flow starts, then every 10 ms
 //! one stops.
 //!
-//! Throughput is what the receiver's application gets, in intervals of 100 µs, as in the paper. At 2
-//! Gbit/s such an interval holds 16 or 17 packets, so that counting whole packets alone moves a flow by
-//! 6 %. The verdict therefore measures a flow's rate between packets: from the last one before the
-//! interval to the last one within it, over the time between the two.
+//! The picture shows what the receiver's application gets in intervals of 100 µs, as in the paper. At
+//! 2 Gbit/s such an interval holds 16 or 17 packets, so counting whole packets moves a flow by 6 %.
+//! The verdict therefore measures a flow's rate between packets: from the last one before the interval
+//! to the last one within it, over the time between the two.
 
 use ratewright_topology::{HostId, Topology};
 use rayon::prelude::*;
@@ -20,29 +20,29 @@ use crate::time::{Span, Time};
 use crate::transport::Transport;
 use crate::workload::Staggered;
 
-/// Flows, and hosts that send.
+/// Number of flows, each from a sender of its own.
 const FLOWS: u32 = 5;
-/// From one start, or stop, to the next.
+/// Time from one start, or stop, to the next.
 const STEP: Span = Span::from_ms(10);
-/// Every flow starts and stops.
+/// Length of the run, in which every flow starts and stops.
 const DURATION: Span = Span::from_ms(10 * 2 * FLOWS as u64);
 /// The paper's averaging interval.
 const INTERVAL: Span = Span::from_us(100);
-/// How often deliveries are sampled: a packet at 10 Gbit/s lasts 1.2 µs.
+/// Interval of the samples, below the 1.2 µs that a packet lasts at 10 Gbit/s.
 const SAMPLE: Span = Span::from_ns(500);
-/// Within this share of 1/N a flow counts as fair.
+/// Relative distance from 1/N up to which a flow counts as fair.
 const FAIR: f64 = 0.05;
 
-/// What each receiver-side sample of one scheme has shown.
+/// Deliveries to the receiver under one scheme, by sample.
 #[derive(Clone, Debug)]
 pub struct Deliveries {
-    /// The scheme.
+    /// The scheme's name in the figure.
     pub name: &'static str,
     /// Bytes delivered in order, by sample and flow.
     delivered: Vec<Vec<u64>>,
 }
 
-/// Runs the five flows.
+/// The run of the five flows, for any scheme.
 struct FiveFlows<'a> {
     name: &'static str,
     topology: &'a Topology,
@@ -57,7 +57,8 @@ impl Visitor for FiveFlows<'_> {
         fabric: FabricConfig,
         transport: T,
     ) -> Result<Deliveries, ExperimentError> {
-        // Five racks, each with one sender; the receiver is in a sixth.
+        // Five racks, each with one sender; the receiver is in a sixth. Only its link is shared, so
+        // 1/N is the fair share whatever paths flows take.
         let sender = |rack: u32| HostId(rack * scene::HOSTS_PER_RACK);
         let senders = (0..FLOWS).map(sender).collect();
         let flows = Staggered::new(senders, sender(FLOWS), Time::ZERO, STEP, true);
@@ -81,12 +82,13 @@ impl Visitor for FiveFlows<'_> {
 }
 
 impl Deliveries {
+    /// Bytes that a flow has delivered up to a sample; past the last sample, up to that.
     fn at(&self, sample: usize, flow: usize) -> u64 {
         let row = self.delivered.get(sample).or(self.delivered.last());
         row.and_then(|row| row.get(flow)).copied().unwrap_or(0)
     }
 
-    /// Throughput of a flow by interval of 100 µs, as ms and Gbit/s.
+    /// Throughput of a flow by interval of 100 µs: the interval's middle in ms, and Gbit/s.
     fn throughput(&self, flow: usize) -> Vec<(f64, f64)> {
         let per = (INTERVAL.as_ps() / SAMPLE.as_ps()) as usize;
         (0..self.delivered.len() / per)
@@ -103,9 +105,10 @@ impl Deliveries {
             .collect()
     }
 
-    /// A flow's rate in the samples `[from, to)`, between packets, in bit/s; 0 if fewer than two came.
+    /// A flow's rate in the samples `[from, to)`, between packets, in bit/s; 0 if no packet came.
     fn rate_bps(&self, flow: usize, from: usize, to: usize) -> f64 {
-        // The last packet at or before a sample: where the count last rose.
+        // The count rises only where a packet arrives, so its last rise dates the last packet at or
+        // before a sample.
         let last_rise = |sample: usize| {
             let count = self.at(sample, flow);
             let mut at = sample;
@@ -122,8 +125,8 @@ impl Deliveries {
         bytes as f64 * 8.0 / ((last - first) as f64 * SAMPLE.as_secs_f64())
     }
 
-    /// For each phase of N flows: how long after its begin every active flow's throughput, over
-    /// 100 µs, first is within 5 % of 1/N, in µs; none if that never happens.
+    /// Time from a phase's begin until every active flow's throughput, over 100 µs, first is within 5 %
+    /// of 1/N, in µs. `None` if that never happens within the phase.
     fn fair_after_us(&self, phase: u32, capacity_bps: f64) -> Option<f64> {
         let active = active(phase);
         let fair = capacity_bps / active.len() as f64;
@@ -131,7 +134,8 @@ impl Deliveries {
         let begin = phase as usize * (STEP.as_ps() / SAMPLE.as_ps()) as usize;
         let steps = (STEP.as_ps() / INTERVAL.as_ps()) as usize;
         let per = (INTERVAL.as_ps() / SAMPLE.as_ps()) as usize;
-        // Windows that begin every 10 µs; the time is that of the window's begin.
+        // Windows begin every 10 µs, ten to an interval. The last interval of the phase is left out,
+        // because a window that begins there would reach into the next phase.
         (0..(steps - 1) * 10)
             .map(|i| i * 10 * per_us)
             .find_map(|after| {
@@ -144,8 +148,8 @@ impl Deliveries {
             })
     }
 
-    /// The largest distance from 1/N of any active flow from 100 µs after each start or stop on, over
-    /// intervals of 100 µs, as a share.
+    /// The largest relative distance from 1/N of any active flow, over intervals of 100 µs, from
+    /// 100 µs after each start or stop on.
     fn worst_after_100_us(&self, capacity_bps: f64) -> f64 {
         let per = (INTERVAL.as_ps() / SAMPLE.as_ps()) as usize;
         let in_phase = (STEP.as_ps() / INTERVAL.as_ps()) as usize;
@@ -153,7 +157,8 @@ impl Deliveries {
         for phase in 0..2 * FLOWS - 1 {
             let active = active(phase);
             let fair = capacity_bps / active.len() as f64;
-            // The last interval of a phase ends with the next start.
+            // The first interval is the scheme's time to converge; the last one ends with the next
+            // start.
             for interval in 1..in_phase - 1 {
                 let from = (phase as usize * in_phase + interval) * per;
                 for flow in active.clone() {
@@ -167,8 +172,9 @@ impl Deliveries {
 }
 
 impl Deliveries {
-    /// As [`Self::worst_after_100_us`], of what the application gets by interval, where whole packets are
-    /// counted: holes in the window deliver nothing for a while and then much at once.
+    /// The distance of [`Self::worst_after_100_us`], of whole packets that the application gets by
+    /// interval. A hole in the window delivers nothing for a while and then much at once, which a rate
+    /// between packets would not show.
     fn worst_burst(&self, capacity_bps: f64) -> f64 {
         let in_phase = (STEP.as_ps() / INTERVAL.as_ps()) as usize;
         let mut worst: f64 = 0.0;
@@ -188,7 +194,7 @@ impl Deliveries {
     }
 }
 
-/// The flows that are active in a phase of 10 ms.
+/// The flows that are active in a phase of 10 ms: 1 to 5 of them, then down to 1 again.
 fn active(phase: u32) -> std::ops::Range<u32> {
     (phase + 1).saturating_sub(FLOWS)..(phase + 1).min(FLOWS)
 }
@@ -204,6 +210,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
         topology: &topology,
         seed: settings.seed,
     };
+    // The ideal scheme is none of the paper's; it shows what the measurement itself adds.
     MONITOR.expect(Scheme::ALL.len() + 1, DURATION);
     let mut panels = Scheme::ALL
         .into_par_iter()
@@ -220,7 +227,8 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
         settings.quick,
     );
     for panel in &panels {
-        // What is to be shared: of the ideal scheme's, its own share of the link.
+        // The ideal scheme hands out less than the link, to leave acknowledgements the rest: 1/N is
+        // of that.
         let capacity_bps = match panel.name {
             "Ideal" => goodput_bps * schemes::ideal(&settings.assumptions).share,
             _ => goodput_bps,
@@ -234,7 +242,8 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
         let never = times.iter().filter(|time| time.is_none()).count();
         let slow = slowest.is_none_or(|slowest| slowest >= 1_000.0);
         let within = slowest.is_some_and(|slowest| slowest <= 100.0);
-        // What the paper says, and whether it is so here.
+        // The paper (§5.3.1 D) describes the other schemes in words, so each has a test of its own.
+        // sfqCoDel's fairness is judged by its bursts, in the next row.
         let (paper, holds) = match panel.name {
             "Flowtune" => ("100 µs", Some(within)),
             "DCTCP" => ("several milliseconds", Some(slow)),
@@ -267,6 +276,8 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
                     .join(", ")
             )),
         );
+        // Only sfqCoDel is said to reach fair rates and still deliver in bursts, which only whole
+        // packets at the application show.
         let worst = match panel.name {
             "sfqCoDel" => panel.worst_burst(capacity_bps),
             _ => panel.worst_after_100_us(capacity_bps),

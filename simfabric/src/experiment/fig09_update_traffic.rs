@@ -2,9 +2,9 @@
 //! workload, with a notification threshold of 0.01.
 //!
 //! The paper's flow sizes are Facebook's "all" category (its appendix C), whose curves are not
-//! public; ours are the intra-cluster curves of the same study. A workload's mean size sets how many
-//! flowlets start per second at a load, and with that most of the update traffic, so the report gives
-//! starts and updates per server beside the shares.
+//! public; ours are the intra-cluster curves of the same study. A workload's mean size sets the
+//! number of flowlets per second at a load, and with that most of the update traffic. The report
+//! therefore gives starts and updates per server beside the shares.
 
 use super::assumptions::Counting;
 use super::control_traffic::{TrafficCase, TrafficSample, all};
@@ -21,9 +21,9 @@ const PAPER: [(&str, &str, f64); 3] = [
     ("cache", "Cache", 0.57),
     ("web", "Web", 1.13),
 ];
-/// What a row that is off is measured again with: other sizes of flowlets, which set how many start per
-/// second; sizes without their tail; the paper's encoding; TCP, which acknowledges every segment. The
-/// factors above 3 are chosen for the paper's share of Hadoop ([`HADOOP`]).
+/// Alternatives for a row that is off: other sizes of flowlets, which set their number per second;
+/// sizes without their tail; the paper's encoding; TCP, which acknowledges every segment. The factors
+/// above 3 are chosen for the paper's share of Hadoop ([`HADOOP`]).
 pub(super) const ALTERNATIVES: &[Alternative] = &[
     &["count=paper"],
     &["size-factor=3", "count=paper"],
@@ -34,9 +34,9 @@ pub(super) const ALTERNATIVES: &[Alternative] = &[
     &["step=paper", "count=paper"],
     &["control=tcp"],
 ];
-/// What is to be known of Hadoop's alternatives.
+/// Note on Hadoop's alternatives, whose factors are chosen for the result.
 const HADOOP: &str = "factors of size above 3 are chosen for the paper's share: in the paper the workload with the smallest mean has the most traffic, and Hadoop less than Cache, which asks for a mean above Cache's, and the public curve has a sixth of that";
-/// What counts as reproduced.
+/// Relative distance from the paper's number up to which a row is reproduced.
 const TOLERANCE: f64 = 0.3;
 
 /// Runs the experiment.
@@ -49,6 +49,8 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
     } else {
         &[0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]
     };
+    // In ms. The number of active flowlets, and with it updates per flowlet, still grows after tens
+    // of milliseconds; the picture's third panel shows how far.
     let (warm_up, end) = if settings.quick { (10, 20) } else { (100, 200) };
     let mut cases = Vec::new();
     for (workload, _, _) in PAPER {
@@ -66,6 +68,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
         }
     }
     let samples = all(&cases)?;
+    // ns-2, which the paper simulates with, counts IP packets: no Ethernet header, preamble or gap.
     let counting = settings.assumptions.count.unwrap_or(Counting::Ip);
     let mut figure = Figure::new(
         "flowtune-e",
@@ -73,6 +76,8 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
         settings.seed,
         settings.quick,
     );
+    // The paper's shares are those at its highest load. Cases go by workload and then by load, so
+    // workload i has samples [i * loads, (i + 1) * loads).
     let top = loads.len() - 1;
     let mut at_top = Vec::new();
     let mut checks = Vec::new();
@@ -112,6 +117,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
             "substantially lower",
             sample.to_allocator_percent / sample.from_allocator_percent,
             "ratio",
+            // The paper says only "substantially lower"; below 0.6 counts as that here.
             if sample.to_allocator_percent < 0.6 * sample.from_allocator_percent {
                 Verdict::Reproduced
             } else {
@@ -119,6 +125,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
             },
         ));
     }
+    // At equal load the rate of starts is inverse to the mean size, so this orders by mean size.
     at_top.sort_by(|a, b| b.starts_per_host_s.total_cmp(&a.starts_per_host_s));
     let ordered = at_top
         .windows(2)
@@ -187,11 +194,12 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
     Ok(Reproduction { figure, picture })
 }
 
+/// Mean size of a workload's flowlets under the settings' assumptions.
 fn mean_bytes(workload: &str, settings: &Settings) -> Result<f64, ExperimentError> {
     Ok(settings.assumptions.sizes_of(workload)?.mean_bytes())
 }
 
-/// The measurements that a share follows from.
+/// Note for a row of one share: the measurements that it follows from.
 fn measured(sample: &TrafficSample, mean_bytes: f64) -> String {
     let grown = match (sample.growth.first(), sample.growth.last()) {
         (Some(first), Some(last)) => format!(
@@ -219,6 +227,7 @@ fn measured(sample: &TrafficSample, mean_bytes: f64) -> String {
     )
 }
 
+/// Parameters of the runs behind figures 9 to 11, in words.
 pub(super) fn scenario(warm_up_ms: u64, end_ms: u64) -> Vec<String> {
     vec![
         "4 spines, 16 servers per rack at 10 Gbit/s, 1.5 µs per link, 2 µs per server; allocator by 40 Gbit/s to each spine (more beyond 144 servers, in proportion)".to_owned(),

@@ -1,8 +1,8 @@
-//! Flowtune fig. 10: how much less update traffic a larger notification threshold causes, against
-//! the threshold 0.01 of fig. 9.
+//! Flowtune fig. 10: update traffic that larger notification thresholds save, against the threshold
+//! 0.01 of fig. 9.
 //!
-//! The paper says "up to", without the load; ours are measured at 0.4, 0.6 and 0.8, and the row
-//! takes the largest saving, as the paper's words do.
+//! The paper says "up to", without the load. Ours is measured at 0.4, 0.6 and 0.8, and the row takes
+//! the largest saving.
 
 use super::assumptions::Counting;
 use super::control_traffic::{TrafficCase, TrafficSample, all};
@@ -21,12 +21,12 @@ const PAPER: [(&str, &str, f64); 3] = [
     ("web", "Web", 33.0),
 ];
 
-/// How far ours may be off, relative.
+/// Relative distance from the paper's number up to which a row is reproduced.
 const TOLERANCE: f64 = 0.3;
-/// What a row that is off is measured again with: the paper's encoding, in packets as they went, and with
-/// one for every notice, so that fewer updates are fewer packets; the paper's own price update; and larger
-/// flowlets, of which fewer are over after their first rates, which no threshold saves, up to those with
-/// which figure 9 has the paper's share for Hadoop.
+/// Alternatives for a row that is off: the paper's encoding in packets as they went; the same with a
+/// packet for every notice, so that fewer updates are fewer packets; the paper's price update; and
+/// larger flowlets. Small flowlets end after their first rates, which no threshold saves. The largest
+/// factor is the one with which figure 9 has the paper's share for Hadoop.
 pub(super) const ALTERNATIVES: &[Alternative] = &[
     &["count=paper"],
     &["count=alone"],
@@ -35,7 +35,8 @@ pub(super) const ALTERNATIVES: &[Alternative] = &[
     &["size-factor=18"],
 ];
 
-/// The largest saving, in per cent: samples are pairs of the least threshold and the largest, one per load.
+/// The largest saving over all loads, in per cent. Samples are pairs of the least threshold and the
+/// largest, one pair for each load.
 fn most_saved(samples: &[TrafficSample], of: impl Fn(&TrafficSample) -> f64) -> Option<f64> {
     let saved = |pair: &[TrafficSample]| 100.0 * (1.0 - of(&pair[1]) / of(&pair[0]));
     samples.chunks_exact(2).map(saved).max_by(f64::total_cmp)
@@ -51,6 +52,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
     } else {
         (&[0.4, 0.6, 0.8], &[0.01, 0.02, 0.03, 0.04, 0.05])
     };
+    // In ms.
     let (warm_up, end) = if settings.quick { (8, 16) } else { (100, 200) };
     let mut cases = Vec::new();
     for (workload, _, _) in PAPER {
@@ -79,9 +81,12 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
     let counting = settings.assumptions.count.unwrap_or(Counting::Wire);
     let mut checks = Vec::new();
     let mut panels = Vec::new();
+    // Cases go by workload, then by load, then by threshold: a chunk is a workload, and a chunk of
+    // that one curve of the picture, which begins with the threshold that savings are against.
     let per_workload = loads.len() * thresholds.len();
     let chunks = cases.chunks(per_workload).zip(samples.chunks(per_workload));
     for ((workload, name, paper), (cases, samples)) in PAPER.into_iter().zip(chunks) {
+        // The row needs only the least and the largest threshold, so an alternative runs no others.
         let ends: Vec<TrafficCase> = cases
             .chunks(thresholds.len())
             .flat_map(|of_load| [of_load[0].clone(), of_load[of_load.len() - 1].clone()])

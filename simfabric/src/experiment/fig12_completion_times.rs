@@ -1,5 +1,5 @@
-//! Flowtune fig. 12: how much lower 99 % of the completion times are under Flowtune than under the other
-//! schemes, by size of flowlet and load. Completion times are over those on an empty network, as in the
+//! Flowtune fig. 12: the 99th percentile of completion times under other schemes over Flowtune's, by
+//! size of flowlet and load. Completion times are divided by those on an empty network, as in the
 //! paper.
 
 use super::comparison::{find, loads, samples, scenario};
@@ -10,11 +10,11 @@ use crate::report::classes::CLASSES;
 use crate::report::figure::{Figure, Row, Verdict};
 use crate::report::plot::{Axis, Bars, Panel, Picture};
 
-/// A row of the paper: scheme, class, the range, and other assumptions to try where ours is off.
+/// A number of the paper: scheme, index into [`CLASSES`], range, and alternatives for where ours is off.
 pub(super) type PaperRow = (Scheme, usize, (f64, f64), &'static [Alternative]);
 
-/// The least and the largest ratio that the paper gives in words (§5.3.2 H), by scheme and class; the
-/// figure's bars themselves are not printed as numbers.
+/// The least and the largest ratio that the paper's text gives (§5.3.2 H), by scheme and class. The
+/// figure's bars are not printed as numbers.
 pub(super) const PAPER: [PaperRow; 5] = [
     (
         Scheme::Dctcp,
@@ -45,7 +45,8 @@ pub(super) const PAPER: [PaperRow; 5] = [
             &["pfabric-nic=short", "pfabric-rto=66"],
         ],
     ),
-    // At high load alone, and at low load alone.
+    // The text gives the first at high load, the second at low load: see `applies`. sfqCoDel's tail is
+    // that of time-outs after drops at a flow's end, so the alternatives vary both.
     (
         Scheme::SfqCodel,
         2,
@@ -66,10 +67,10 @@ pub(super) const PAPER: [PaperRow; 5] = [
     ),
 ];
 
-/// How much wider the paper's ranges may be: they span loads that the text does not give.
+/// Relative widening of the paper's ranges at both ends: they span loads that the text does not give.
 const TOLERANCE: f64 = 0.1;
 
-/// Whether the paper's range holds at this load.
+/// True if the paper's range holds at this load.
 fn applies(scheme: Scheme, class: usize, load: f64) -> bool {
     match (scheme, class) {
         (Scheme::SfqCodel, 2) => load >= 0.7,
@@ -91,6 +92,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
         settings.quick,
     );
     figure.scenario = scenario(settings);
+    // Flowtune is the first of all, and what the others are divided by.
     let others = &Scheme::ALL[1..];
     let ratio = |scheme, class: usize, load| {
         let theirs = find(&samples, scheme, load)?;
@@ -102,7 +104,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
             ours.flowlets[class],
         ))
     };
-    // Those that the workload has flowlets of.
+    // Classes that the workload has flowlets of: the public Web curve need not reach all.
     let classes: Vec<usize> = (0..CLASSES.len())
         .filter(|&class| samples.iter().any(|sample| sample.flowlets[class] > 0))
         .collect();

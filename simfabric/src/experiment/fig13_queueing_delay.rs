@@ -1,4 +1,4 @@
-//! Flowtune fig. 13: 99 % of the queueing delay on paths of two and of four links.
+//! Flowtune fig. 13: the 99th percentile of queueing delays on paths of two and of four links.
 
 use super::comparison::{find, loads, samples, scenario};
 use super::explain::{Alternative, RowCheck, explain};
@@ -9,10 +9,10 @@ use crate::report::plot::{Axis, Line, Panel, Picture};
 
 /// DCTCP's delay over Flowtune's in the paper's words (§5.3.2 I).
 const LONGER: f64 = 12.0;
-/// How far from that is near.
+/// Relative distance from that ratio up to which a row is reproduced.
 const TOLERANCE: f64 = 0.25;
 
-/// Other assumptions to try where ours is off.
+/// Alternatives for a row that is off.
 pub(super) const ALTERNATIVES: [Alternative; 3] =
     [&["framing=ethernet"], &["reserve=0.05"], &["mark=40"]];
 
@@ -35,6 +35,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
     for (hops, path) in paths.iter().enumerate() {
         let delay = |scheme, load| find(&samples, scheme, load).map(|s| s.queueing_p99_us[hops]);
         for &load in loads(settings.quick) {
+            // The paper compares queues in words; only DCTCP's has a number, in a row of its own.
             for scheme in Scheme::ALL {
                 let label = format!("{}, {path}, load {load}", scheme.name());
                 let paper = match scheme {
@@ -49,6 +50,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
             }
             let over = delay(Scheme::Dctcp, load)
                 .zip(delay(Scheme::Flowtune, load))
+                // Flowtune's queues may be empty for more than 99 % of the time: at least 1 ns.
                 .map(|(dctcp, flowtune)| dctcp / flowtune.max(1e-3));
             checks.push(RowCheck {
                 row: figure.rows.len(),

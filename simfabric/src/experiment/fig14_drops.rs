@@ -1,4 +1,4 @@
-//! Flowtune fig. 14: what the network drops.
+//! Flowtune fig. 14: data that the network drops.
 
 use super::comparison::{find, loads, samples, scenario};
 use super::explain::{Alternative, RowCheck, explain};
@@ -7,15 +7,15 @@ use super::{ExperimentError, Reproduction, Settings};
 use crate::report::figure::{Figure, Row, Verdict};
 use crate::report::plot::{Axis, Line, Panel, Picture};
 
-/// Below this share of what servers send, drops are negligible.
+/// Share of the bytes that servers send up to which drops are negligible.
 const NEGLIGIBLE: f64 = 1e-3;
 
-/// What sfqCoDel drops at load 0.8 in the paper's words, in per cent (§5.3.2 J).
+/// Share that sfqCoDel drops at load 0.8 in the paper's words, in per cent (§5.3.2 J).
 const DROPS: f64 = 8.0;
-/// How far from that is near.
+/// Relative distance from that share up to which a row is reproduced.
 const TOLERANCE: f64 = 0.3;
 
-/// Other assumptions to try where ours is off.
+/// Alternatives for a row that is off.
 pub(super) const ALTERNATIVES: [Alternative; 3] =
     [&["codel-interval=60"], &["hystart=false"], &["buffer=50"]];
 
@@ -42,6 +42,8 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
                 scheme.name()
             );
             let percent = share.map(|share| 100.0 * share);
+            // The text has a number for sfqCoDel at load 0.8 alone: "close to 8 %". Loads are literals,
+            // so 0.79 only keeps the comparison clear of rounding.
             let row = match scheme {
                 Scheme::SfqCodel if load >= 0.79 => {
                     checks.push(RowCheck {

@@ -1,5 +1,5 @@
-//! Flowtune fig. 15: the proportional-fairness score, Σ log₂ of the rates of flowlets, per flowlet. One
-//! point is a factor of two in rate.
+//! Flowtune fig. 15: the proportional-fairness score, Σ log₂ of the rates of flowlets, per flowlet. A
+//! factor of two in rate is one point.
 
 use super::comparison::{find, loads, samples, scenario};
 use super::explain::{Alternative, RowCheck, explain};
@@ -8,10 +8,10 @@ use super::{ExperimentError, Reproduction, Settings};
 use crate::report::figure::{Figure, Row};
 use crate::report::plot::{Axis, Line, Panel, Picture};
 
-/// A row of the paper: scheme, the range, and other assumptions to try where ours is off.
+/// A number of the paper: scheme, range, and alternatives for where ours is off.
 pub(super) type PaperRow = (Scheme, (f64, f64), &'static [Alternative]);
 
-/// By how much the paper's Flowtune scores higher (§5.3.2 K).
+/// Points per flowlet by which the paper's Flowtune is ahead (§5.3.2 K).
 pub(super) const PAPER: [PaperRow; 4] = [
     (
         Scheme::Dctcp,
@@ -23,7 +23,7 @@ pub(super) const PAPER: [PaperRow; 4] = [
         (0.45, 0.83),
         &[
             &["pfabric-nic=short"],
-            // As for figure 12.
+            // Three round trips, pFabric's rule, as for figure 12.
             &["pfabric-nic=short", "pfabric-rto=66"],
             &["pfabric-nic=fifo"],
             &["pfabric-nic=fifo", "handshake=true"],
@@ -39,18 +39,18 @@ pub(super) const PAPER: [PaperRow; 4] = [
         (1.3, 1.3),
         &[
             &["handshake=true"],
-            // ns-2's control interval after an idle one: nothing is handed out for so long.
+            // ns-2's control interval after an idle one, 50 ms, in which routers hand out nothing.
             &["xcp-interval=50000"],
             &["xcp-interval=50000", "handshake=true"],
-            // And its shortest one, 45 round trips of this network.
+            // ns-2's shortest interval, 1 ms, is 45 round trips of this network.
             &["xcp-least-interval=1000"],
-            // The paper's sizes are not public: what one packet per round trip costs grows with them.
+            // The paper's sizes are not public. The cost of one packet per round trip grows with them.
             &["xcp-interval=50000", "size-factor=6"],
         ],
     ),
 ];
 
-/// How much wider the paper's ranges may be.
+/// Relative widening of the paper's ranges at both ends.
 const TOLERANCE: f64 = 0.3;
 
 /// Runs the experiment.
@@ -66,6 +66,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
         settings.quick,
     );
     figure.scenario = scenario(settings);
+    // Scores are means of logarithms, so one scheme's lead is a difference, not a ratio.
     let ahead = |scheme, load| {
         let ours = find(&samples, Scheme::Flowtune, load)?.fairness;
         Some(ours - find(&samples, scheme, load)?.fairness)

@@ -1,22 +1,23 @@
-//! The papers' figures, one file each: scenario, sweep, the paper's numbers, ours beside them.
+//! Reproductions of the Flowtune paper's figures. One file holds one figure: its scenario, its sweep,
+//! the paper's numbers, and the picture.
 //!
 //! | file | figure |
 //! |---|---|
 //! | [`fig08_staggered_flows`] | flowtune fig. 8: five staggered flows under five schemes |
 //! | [`fig09_update_traffic`] | flowtune fig. 9: update traffic by load and workload |
-//! | [`fig10_thresholds`] | flowtune fig. 10: what a larger threshold saves |
+//! | [`fig10_thresholds`] | flowtune fig. 10: update traffic saved by larger thresholds |
 //! | [`fig11_network_size`] | flowtune fig. 11: update traffic from 128 to 2,048 servers |
 //! | [`fig12_completion_times`] | flowtune fig. 12: 99 % of completion times by size and load |
 //! | [`fig13_queueing_delay`] | flowtune fig. 13: queueing delay |
 //! | [`fig14_drops`] | flowtune fig. 14: drops |
 //! | [`fig15_fairness_score`] | flowtune fig. 15: proportional fairness |
-//! | [`assumptions`] | what the paper leaves open about E to K, and how to choose otherwise |
-//! | [`comparison`] | what H to K share: five schemes under the same flowlets |
-//! | [`control_traffic`] | what E, F and G share: a run and what is counted of it |
-//! | [`explain`] | rows of H to K that are off, measured again under other assumptions |
-//! | [`explain_traffic`] | the same of E and F |
-//! | [`monitor`] | how far the runs are, and a way to stop them |
-//! | [`schemes`] | the schemes that are compared, with their queues |
+//! | [`assumptions`] | values that the paper leaves open (figures 9 to 15), each with a key |
+//! | [`comparison`] | runs behind figures 12 to 15: five schemes under equal flowlets |
+//! | [`control_traffic`] | runs behind figures 9 to 11, and their counts of control traffic |
+//! | [`explain`] | figures 12 to 15: rows that are off, measured under other assumptions |
+//! | [`explain_traffic`] | figures 9 and 10: rows that are off, measured under other assumptions |
+//! | [`monitor`] | progress of the runs, and a request to stop them |
+//! | [`schemes`] | the compared schemes with their queues |
 //! | [`scene`] | the paper's network (flowtune §5.3) |
 
 pub mod assumptions;
@@ -44,14 +45,14 @@ use crate::report::figure::Figure;
 use crate::report::plot::Picture;
 use crate::workload::{PoissonError, SizeError};
 
-/// How an experiment is to be run.
+/// Settings that are common to all experiments.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
     /// Seed of everything random.
     pub seed: u64,
     /// The short form, for continuous integration.
     pub quick: bool,
-    /// What the paper leaves open.
+    /// Values that the paper leaves open.
     pub assumptions: assumptions::Assumptions,
 }
 
@@ -60,11 +61,11 @@ pub struct Settings {
 pub struct Reproduction {
     /// Rows, scenario, data.
     pub figure: Figure,
-    /// What a person looks at.
+    /// The same data as panels of curves or bars.
     pub picture: Picture,
 }
 
-/// Why an experiment could not be run.
+/// An experiment that could not be run.
 #[derive(Debug, thiserror::Error)]
 pub enum ExperimentError {
     /// The network.
@@ -88,10 +89,10 @@ pub enum ExperimentError {
     /// A flow without a path.
     #[error("the topology: {0}")]
     Path(#[from] ratewright_topology::PathError),
-    /// The run lost or made packets: a defect.
+    /// The run lost or made packets, which is a defect of the simulator.
     #[error("a run that does not add up: {0}")]
     Conservation(#[from] crate::results::ConservationError),
-    /// Somebody asked for it: see [`monitor`].
+    /// The [`monitor`] was asked to stop.
     #[error("stopped before the end")]
     Stopped,
 }
@@ -99,11 +100,11 @@ pub enum ExperimentError {
 /// An experiment by its letter.
 #[derive(Clone, Copy, Debug)]
 pub struct Experiment {
-    /// As on the command line.
+    /// Its name on the command line.
     pub letter: char,
-    /// What it shows.
+    /// Its figure and subject.
     pub title: &'static str,
-    /// Runs it.
+    /// Runs all its cases and judges its rows.
     pub run: fn(Settings) -> Result<Reproduction, ExperimentError>,
 }
 

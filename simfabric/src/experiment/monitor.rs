@@ -1,9 +1,9 @@
-//! How far the experiments of this process are, and a way to stop them.
+//! Progress of this process's experiments, and a request to stop them.
 //!
-//! An experiment says which simulated time its runs will take before it starts them
-//! ([`Monitor::expect`]); its runs report what they have done of it, and end early, with
-//! [`ExperimentError::Stopped`], once somebody has asked for that. One monitor serves the
-//! whole process: its experiments are one piece of work to whoever waits for them.
+//! An experiment announces the simulated time of its runs before it starts them
+//! ([`Monitor::expect`]). Its runs report the time that they have done, and end early, with
+//! [`ExperimentError::Stopped`], after [`Monitor::stop`]. One monitor serves the whole process,
+//! because all its experiments share one progress bar and one Ctrl-C.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -14,7 +14,7 @@ use crate::time::{Span, Time};
 use crate::transport::Transport;
 use crate::workload::Arrivals;
 
-/// Counters that runs on several threads add to.
+/// Counters of all runs, which several threads add to.
 #[derive(Debug)]
 pub struct Monitor {
     expected_ns: AtomicU64,
@@ -31,21 +31,22 @@ pub static MONITOR: Monitor = Monitor {
     stopped: AtomicBool::new(false),
 };
 
-/// How far experiments are.
+/// A snapshot of a monitor's counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MonitorProgress {
-    /// Simulated nanoseconds that all runs announced so far take together.
+    /// Simulated nanoseconds of all runs announced so far.
     pub expected_ns: u64,
-    /// Of those, how many are done.
+    /// Simulated nanoseconds that are done.
     pub done_ns: u64,
     /// Packets that left a queue onto a link and arrived.
     pub packet_hops: u64,
 }
 
 impl Monitor {
-    /// How far experiments are.
+    /// Reads the counters.
     #[must_use]
     pub fn progress(&self) -> MonitorProgress {
+        // Relaxed: the counters are shown to a person and nothing else is published through them.
         MonitorProgress {
             expected_ns: self.expected_ns.load(Relaxed),
             done_ns: self.done_ns.load(Relaxed),
@@ -53,21 +54,21 @@ impl Monitor {
         }
     }
 
-    /// Ends all runs soon, and lets none begin. There is no way back.
+    /// Ends all runs soon, and lets none begin, for the rest of the process.
     pub fn stop(&self) {
         self.stopped.store(true, Relaxed);
     }
 
-    /// Announces runs that take so much simulated time together.
+    /// Announces runs of `each` simulated time.
     pub fn expect(&self, runs: usize, each: Span) {
         let span = each.0 / 1_000 * runs as u64;
         self.expected_ns.fetch_add(span, Relaxed);
     }
 
-    /// Counts simulated time that something else than [`Monitor::run_until`] has run.
+    /// Counts simulated time of a run that does not go through [`Monitor::run_until`].
     ///
     /// # Errors
-    /// If somebody has asked to stop.
+    /// After [`Monitor::stop`].
     pub fn done(&self, span: Span) -> Result<(), ExperimentError> {
         self.done_ns.fetch_add(span.0 / 1_000, Relaxed);
         if self.stopped.load(Relaxed) {
@@ -79,13 +80,14 @@ impl Monitor {
     /// Runs until a time, or until nothing is left to happen.
     ///
     /// # Errors
-    /// If the workload's flows are out of order or lead nowhere, or if somebody has asked to stop.
+    /// If the workload's flows are out of order or lead nowhere, and after [`Monitor::stop`].
     pub fn run_until<T: Transport, A: Arrivals>(
         &self,
         sim: &mut Sim<T, A>,
         end: Time,
     ) -> Result<(), ExperimentError> {
         let begin = sim.progress();
+        // A run may come here in parts, so only what is new since the last report counts.
         let (mut at, mut hops) = (begin.now, begin.packet_hops);
         let ended = sim.run_with(end, |progress| {
             let now = progress.now.min(end);
@@ -102,6 +104,7 @@ impl Monitor {
         if ended == EndReason::Stopped {
             return Err(ExperimentError::Stopped);
         }
+        // A run that has nothing left to do ends before `end`; its bar must fill all the same.
         self.packet_hops
             .fetch_add(sim.progress().packet_hops - hops, Relaxed);
         self.done(end.since(at))

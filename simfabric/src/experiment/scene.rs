@@ -11,14 +11,16 @@ pub const HOST_BPS: u64 = 10_000_000_000;
 pub const HOSTS_PER_RACK: u32 = 16;
 /// Racks in the paper's network.
 pub const RACKS: u32 = 9;
-/// Time that a packet spends in a server, on its way out as well as in.
+/// Processing time of a packet in a server, on its way out as well as in.
 pub const HOST_DELAY: Span = Span::from_us(2);
 /// Propagation over any link.
 pub const LINK_DELAY: Span = Span::from_ns(1_500);
 
-/// `racks` racks of 16 servers under 4 spines with full bisection: 10 Gbit/s to servers, 40 Gbit/s
-/// between switches, 1.5 µs per link. With the servers' 2 µs, a round trip over two links takes
-/// 14 µs, as the paper says, and over four 20 µs, where the paper says 22.
+/// Racks of 16 servers under 4 spines with full bisection: 10 Gbit/s to servers, 40 Gbit/s between
+/// switches, 1.5 µs per link.
+///
+/// With the servers' 2 µs, a round trip over two links takes 14 µs, as in the paper. Over four links
+/// it takes 20 µs, for which the paper has 22.
 ///
 /// # Errors
 /// If there are no racks.
@@ -36,11 +38,11 @@ pub fn topology(racks: u32) -> Result<Topology, BuildError> {
     .build()
 }
 
-/// The allocator's links: 40 Gbit/s to every spine (flowtune §5.3). Networks beyond the paper's 144
-/// servers get as much more as they have more servers: at 2,048, one per cent of the servers'
-/// capacity is more than 160 Gbit/s.
+/// The allocator's links: 40 Gbit/s to every spine (flowtune §5.3), and in proportion to the servers
+/// beyond the paper's 144. At 2,048 servers one per cent of their capacity is more than 160 Gbit/s.
 #[must_use]
 pub fn allocator_links(hosts: u32) -> AllocatorLinks {
+    // Smaller networks keep the paper's links.
     let servers = u64::from(hosts.max(RACKS * HOSTS_PER_RACK));
     AllocatorLinks {
         rate_bps: 40_000_000_000 * servers / u64::from(RACKS * HOSTS_PER_RACK),

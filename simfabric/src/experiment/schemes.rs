@@ -1,11 +1,14 @@
 //! The schemes that the paper compares (flowtune §5.3), each with its queues, on the paper's network.
 //!
-//! The paper takes the authors' ns-2 code and gives no parameters; [`Assumptions`] has all of ours, and
-//! docs/simfabric/reproduction.md what each of them moves. DCTCP marks from 65 packets on at 10 Gbit/s and
-//! four times as many at 40 (SIGCOMM 2010 §3.5 scales by the rate); pFabric's are its own for this network
-//! (12 packets to begin with, at most 15, a time-out of 45 µs, 36 KB of queue); sfqCoDel's target and
-//! interval are those of a round trip of 22 µs as 5 and 100 ms are those of the Internet's 100 ms;
-//! XCP's are its paper's, and its flows begin with one packet as in ns-2.
+//! The paper takes the authors' ns-2 code and gives no parameters. [`Assumptions`] has all of ours, and
+//! `docs/simfabric/reproduction.md` their effects:
+//!
+//! | scheme | parameters | source |
+//! |---|---|---|
+//! | DCTCP | marks from 65 packets on at 10 Gbit/s, from four times as many at 40 | SIGCOMM 2010 §3.5, which scales by the rate |
+//! | pFabric | 12 packets at first, at most 15; time-out 45 µs; queues of 36 KB | its authors', for this network |
+//! | sfqCoDel | target 10 µs, interval 200 µs | the Internet's 5 and 100 ms for round trips of 100 ms, scaled to 22 µs |
+//! | XCP | its paper's; flows begin with one packet | XCP's paper; ns-2 |
 
 use std::sync::Arc;
 
@@ -28,7 +31,7 @@ use crate::transport::tcp::{Tcp, TcpConfig};
 /// A scheme of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
-    /// The allocator's rates.
+    /// Flowtune: pacing at the allocator's rates.
     Flowtune,
     /// DCTCP.
     Dctcp,
@@ -38,17 +41,17 @@ pub enum Scheme {
     SfqCodel,
     /// XCP.
     Xcp,
-    /// Flowtune without a control plane: exact fair rates, known everywhere at once. None of the
-    /// paper's; what a row cannot be beyond.
+    /// Flowtune without a control plane: exact fair rates, known everywhere at once. It is none of the
+    /// paper's schemes, and bounds every row.
     Ideal,
 }
 
-/// Something to be done with a scheme, whatever its type.
+/// Work that is generic over the transport of a scheme.
 pub trait Visitor {
-    /// What comes of it.
+    /// Result of the work.
     type Output;
 
-    /// Does it.
+    /// Works with a scheme's fabric and transport.
     ///
     /// # Errors
     /// See [`ExperimentError`].
@@ -60,7 +63,7 @@ pub trait Visitor {
 }
 
 impl Scheme {
-    /// The paper's, in its order.
+    /// The paper's schemes, in its order.
     pub const ALL: [Self; 5] = [
         Self::Flowtune,
         Self::Dctcp,
@@ -69,7 +72,7 @@ impl Scheme {
         Self::Xcp,
     ];
 
-    /// As figures name it.
+    /// The scheme's name in figures.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -82,7 +85,7 @@ impl Scheme {
         }
     }
 
-    /// The queues of links to hosts and of those between switches.
+    /// The queues of links to hosts and of links between switches; `None`: the fabric's own.
     fn queues(self, assumptions: &Assumptions) -> Option<(QueueConfig, QueueConfig)> {
         let both = |queue: QueueConfig| Some((queue.clone(), queue));
         let limit = assumptions.buffer;
@@ -137,7 +140,8 @@ impl Scheme {
         if self == Self::PFabric {
             let limit = QueueLimit::Bytes(assumptions.pfabric_buffer_bytes);
             match assumptions.pfabric_nic {
-                // What a time-out sends again while it still waits here would fill any other queue.
+                // A time-out of 45 µs sends packets again that still wait here; in a queue as short as
+                // the switches' they and their copies would push each other out.
                 PFabricNic::Fifo => {
                     fabric.nic = QueueConfig::DropTail {
                         limit: assumptions.buffer,
@@ -155,12 +159,13 @@ impl Scheme {
         fabric
     }
 
-    /// The assumptions with those that this scheme knows nothing of as they usually are: two runs whose
-    /// assumptions are then the same are the same run.
+    /// The assumptions, with the default for each that does not concern this scheme. Runs of equal
+    /// relevant assumptions are equal.
     #[must_use]
     pub fn relevant(self, assumptions: &Assumptions) -> Assumptions {
         let usual = Assumptions::default();
         let mut own = *assumptions;
+        // The counting is applied to a run's samples, not to the run.
         own.count = usual.count;
         if self != Self::Ideal {
             own.ideal = usual.ideal;
@@ -197,11 +202,14 @@ impl Scheme {
         if !matches!(self, Self::Dctcp | Self::SfqCodel) {
             own.tcp_window_packets = usual.tcp_window_packets;
         }
+        // Flowtune and the ideal run over the fabric's own queues, pFabric over its own, except for a
+        // NIC that is first in, first out.
         if matches!(self, Self::Flowtune | Self::Ideal)
             || self == Self::PFabric && own.pfabric_nic != PFabricNic::Fifo
         {
             own.buffer = usual.buffer;
         }
+        // pFabric sets no limit of its own, and the other two do not send by window.
         if matches!(self, Self::Flowtune | Self::Ideal | Self::PFabric) {
             own.nic_limit_packets = usual.nic_limit_packets;
         }
@@ -214,7 +222,7 @@ impl Scheme {
         own
     }
 
-    /// Shows the visitor this scheme on the paper's network.
+    /// Calls the visitor with this scheme's fabric and transport on the paper's network.
     ///
     /// # Errors
     /// See [`ExperimentError`].
@@ -283,8 +291,8 @@ impl Scheme {
     }
 }
 
-/// Flowtune's settings. The paper lets servers start before an allocation has arrived (§6) and does not
-/// say with how much.
+/// Configuration of Flowtune. The paper lets servers start before an allocation has arrived (§6), and
+/// gives no window for that.
 fn flowtune(assumptions: &Assumptions) -> FlowtuneConfig {
     FlowtuneConfig {
         control: ControlConfig {
@@ -305,7 +313,8 @@ fn flowtune(assumptions: &Assumptions) -> FlowtuneConfig {
     }
 }
 
-/// The ideal: what it hands out leaves room for the acknowledgements of as much data the other way.
+/// Configuration of the ideal scheme. Its share of links leaves the rest to the acknowledgements of as
+/// much data in the other direction.
 pub(super) fn ideal(assumptions: &Assumptions) -> IdealConfig {
     let framing = assumptions.framing;
     let [data, answer] = [framing.mss_bytes, 0].map(|b| f64::from(framing.wire_bytes(b)));
@@ -320,13 +329,14 @@ pub(super) fn ideal(assumptions: &Assumptions) -> IdealConfig {
     }
 }
 
-/// TCP with a datacenter's time-outs.
+/// Configuration of TCP with a datacenter's time-outs.
 fn datacenter<C>(assumptions: &Assumptions, ecn: bool, control: C) -> TcpConfig<C> {
     let usual = TcpConfig::<()>::default();
     TcpConfig {
         ecn,
         initial_window_packets: assumptions.tcp_window_packets,
         min_rto: assumptions.min_rto,
+        // The ratio of TCP's defaults, 1 s and 200 ms.
         initial_rto: assumptions.min_rto.mul_f64(5.0),
         nic_limit_packets: assumptions.nic_limit_packets,
         fixed_rto: usual.fixed_rto,
