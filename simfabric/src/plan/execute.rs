@@ -19,7 +19,7 @@ use crate::transport::window::ConstantWindow;
 use crate::workload::TraceError;
 use crate::{Config, Sim};
 
-/// Why a run failed.
+/// A run that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The allocator's sessions or engine.
@@ -28,7 +28,7 @@ pub enum RunError {
     /// The fabric cannot be built, or a flow cannot run on it.
     #[error(transparent)]
     Fabric(#[from] FabricError),
-    /// A trace has changed.
+    /// A trace has changed since the plan was read.
     #[error(transparent)]
     Trace(#[from] TraceError),
     /// A defect of the simulator.
@@ -36,17 +36,17 @@ pub enum RunError {
     Conservation(#[from] ConservationError),
 }
 
-/// A run that ended.
+/// Results of a run that ended.
 #[derive(Clone, Debug)]
 pub struct RunResult {
-    /// For the summary.
+    /// The transport's part of the plan's summary.
     pub summary: TransportSummary,
-    /// Everything.
+    /// All measurements, flow by flow and port by port.
     pub records: RunResults,
 }
 
 impl RunPlan {
-    /// Runs one transport of the plan. The callback hears how far the run got, and may stop it.
+    /// Runs one transport of the plan. The callback gets the run's progress, and may stop the run.
     ///
     /// # Errors
     /// If the run cannot be set up, or lost a packet.
@@ -104,6 +104,7 @@ impl RunPlan {
             fabric: fabric.clone(),
             sample_every: self.series.map(|s| s.0),
             sampled_flows: self.series.map_or(0, |s| s.1),
+            // Queues' lengths are sampled at the interval of the series, and only with one.
             watched: if self.series.is_some() {
                 self.measured_links.clone()
             } else {
@@ -114,6 +115,8 @@ impl RunPlan {
         };
         let mut sim = Sim::new(config, self.topology.clone(), self.flows()?, transport)?;
         let mut ended = EndReason::TimeUp;
+        // Goodput counts from the end of the warm-up, so the run halts there to note what each flow
+        // has delivered. The callback sees one run: progress goes on from the first part's.
         let mut before = Vec::new();
         if self.warm_up > crate::Time::ZERO {
             ended = sim.run_with(self.warm_up, &mut progress)?;
@@ -124,6 +127,7 @@ impl RunPlan {
                 .map(|f| f.delivered_bytes)
                 .collect();
         }
+        // A run that was stopped in its warm-up still gives records of what there is.
         if ended != EndReason::Stopped {
             ended = sim.run_with(self.end, &mut progress)?;
         }

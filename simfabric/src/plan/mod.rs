@@ -1,7 +1,16 @@
-//! Plans: runs that somebody describes in a TOML file. `docs/simfabric/plans.md` documents the format.
+//! Plans: descriptions of runs in TOML files. `docs/simfabric/plans.md` documents the format.
 //!
-//! Every table is read strictly: an unknown key, a value out of range, a file that is missing are one
-//! error that names file, line and column.
+//! Tables are read strictly. An unknown key, a value out of range, or a missing file is one error that
+//! names file, line and column.
+//!
+//! | file | table |
+//! |---|---|
+//! | `topology.rs` | `[topology]` |
+//! | `queue.rs` | `[queue]`, `[nic_queue]` |
+//! | `scheme.rs`, `transport.rs` | `[transport]`: its scheme; its label and queues |
+//! | `workload.rs` | `[workload]` |
+//! | `execute.rs` | runs a plan's transports |
+//! | `source.rs`, `values.rs` | the text with its places; rates and times |
 
 mod execute;
 mod queue;
@@ -51,19 +60,19 @@ const TABLES: [&str; 8] = [
 pub struct RunPlan {
     /// The seed of everything random.
     pub seed: u64,
-    /// When the run ends at the latest; [`Time::MAX`]: when every flow is complete.
+    /// Latest end of a run. [`Time::MAX`]: a run ends when every flow is complete.
     pub end: Time,
-    /// From when on things are measured.
+    /// Begin of the measurements.
     pub warm_up: Time,
     /// The network.
     pub topology: Topology,
     /// Queues of transports that have none of their own, delays, framing.
     pub fabric: FabricConfig,
-    /// What is to be run, one after another.
+    /// Transports, one run each.
     pub transports: Vec<PlannedTransport>,
-    /// The ports whose queues the results tell of.
+    /// Links whose queues the results report.
     pub measured_links: Vec<LinkId>,
-    /// The interval of the throughput series, where one is wanted, and of how many flows.
+    /// Interval of the throughput series and number of its flows, if the plan asks for one.
     pub series: Option<(Span, u32)>,
     workloads: Vec<workload::Workload>,
 }
@@ -134,7 +143,7 @@ impl RunPlan {
         Self::parse(&text, &origin, path.parent().unwrap_or(Path::new("")), seed)
     }
 
-    /// The flows of all workloads in start order, from the beginning.
+    /// Flows of all workloads in the order of their starts, from the beginning.
     ///
     /// # Errors
     /// If a trace file has changed since the plan was read.
@@ -150,6 +159,7 @@ impl RunPlan {
 
 type Section<'a> = (TomlTable<'a>, Range<usize>);
 
+/// A plan's text, and the seed that replaces its own.
 struct Reader<'a> {
     source: Source<'a>,
     seed: Option<u64>,
@@ -187,7 +197,8 @@ impl<'a> Reader<'a> {
             .into_iter()
             .enumerate()
         {
-            // Each workload draws from a stream of its own, so that adding one leaves the others as they are.
+            // Each workload draws from a stream of its own, so that adding one leaves the others as
+            // they are. The factor is 2^64 over the golden ratio, which keeps seeds far apart.
             let seed = seed.wrapping_add((number as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
             workloads.push(workload::read(
                 source,
@@ -205,6 +216,7 @@ impl<'a> Reader<'a> {
                 let message = "none of its flows begins before the run ends";
                 return Err(source.error(Some(span), message));
             }
+            // Checked after each workload, so that the error names the first that is too much.
             if let Some((at, load)) = workload::overload(&workloads) {
                 let message = format!(
                     "with the workloads before it, the load is {load:.4} at {at}; it must be at most 1"
@@ -228,6 +240,7 @@ impl<'a> Reader<'a> {
         Ok(plan)
     }
 
+    /// End of the run and of the warm-up.
     fn times(&self, run: &RunTable) -> Result<(Time, Time), PlanError> {
         let source = &self.source;
         if let Some(until) = &run.until
@@ -263,6 +276,7 @@ impl<'a> Reader<'a> {
         Ok((end, warm_up))
     }
 
+    /// A table that a plan has at most once.
     fn one(
         &self,
         document: &mut TomlTable<'a>,
@@ -273,6 +287,7 @@ impl<'a> Reader<'a> {
             .transpose()
     }
 
+    /// A table that every plan has once.
     fn required(&self, document: &mut TomlTable<'a>, key: &str) -> Result<Section<'a>, PlanError> {
         let missing = || {
             self.source
@@ -281,6 +296,7 @@ impl<'a> Reader<'a> {
         self.one(document, key)?.ok_or_else(missing)
     }
 
+    /// A table that every plan has once or several times.
     fn several(
         &self,
         document: &mut TomlTable<'a>,
@@ -294,6 +310,7 @@ impl<'a> Reader<'a> {
         self.source.tables(key, value)
     }
 
+    /// Delays, framing and queues of the plan.
     fn fabric(
         &self,
         document: &mut TomlTable<'a>,
@@ -321,6 +338,7 @@ impl<'a> Reader<'a> {
                     .map_or(usual.header_bytes, |h| *h.get_ref()),
                 min_wire_bytes: t.min_wire_bytes.unwrap_or(usual.min_wire_bytes),
             };
+            // A packet's length on the link is a u16.
             if mss_bytes == 0 || mss_bytes.checked_add(fabric.framing.header_bytes).is_none() {
                 let message = "a packet needs payload, and fits 65,535 bytes with its headers";
                 let key = t.mss_bytes.or(t.header_bytes);
@@ -335,7 +353,7 @@ impl<'a> Reader<'a> {
         Ok(fabric)
     }
 
-    /// Which queues, and which series.
+    /// Measured links, and the throughput series with its number of flows.
     #[allow(clippy::type_complexity, reason = "two values that one table gives")]
     fn measure(
         &self,
@@ -429,11 +447,12 @@ impl<'a> Reader<'a> {
         ))
     }
 
-    /// A run that is to last until all is complete must be able to.
+    /// Refuses `until = "complete"` where a run would never be complete.
     fn check_end(&self, plan: &RunPlan, until: Option<Range<usize>>) -> Result<(), PlanError> {
         if plan.end < Time::MAX {
             return Ok(());
         }
+        // Keep-alives and rates of sessions go on for as long as these stand.
         let flowtune = |c: &&PlannedTransport| matches!(c.scheme, SchemeConfig::Flowtune { .. });
         if let Some(transport) = plan.transports.iter().find(flowtune) {
             let message = format!(
@@ -459,6 +478,7 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Interval and number of flows of the throughput series.
 fn series(
     source: &Source<'_>,
     every: Option<&Spanned<Delay>>,

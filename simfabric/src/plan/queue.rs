@@ -22,9 +22,10 @@ pub const DISCIPLINES: [&str; 8] = [
     "strict-priority",
 ];
 
-/// pFabric's queue, if the plan does not say how long it is.
+/// Length of pFabric's queue in bytes, unless the plan has one.
 const PFABRIC_BYTES: u64 = 36_864;
 
+/// Keys of `drop-tail` and of `pfabric`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DropTailTable {
@@ -41,7 +42,7 @@ struct EcnThresholdTable {
     limit_bytes: Option<Spanned<u64>>,
 }
 
-/// CoDel's and sfqCoDel's.
+/// Keys of `codel` and of `sfq-codel`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CodelTable {
@@ -83,6 +84,7 @@ fn share(source: &Source<'_>, given: Option<&Spanned<f64>>, usual: f64) -> Resul
     }
 }
 
+/// A RED queue from its keys.
 fn red(source: &Source<'_>, t: RedTable, packet_bytes: u16) -> Result<QueueConfig, PlanError> {
     let usual = RedConfig::default();
     let (min, max) = (*t.min_packets.get_ref(), *t.max_packets.get_ref());
@@ -120,7 +122,7 @@ fn length(
     }
 }
 
-/// What a queue holds, at least a packet of `packet_bytes`: one that is shorter would drop everything.
+/// Capacity of a queue, at least a packet of `packet_bytes`: a shorter queue would drop everything.
 fn limit(
     source: &Source<'_>,
     packets: Option<Spanned<u32>>,
@@ -136,7 +138,7 @@ fn limit(
     Ok(limit)
 }
 
-/// Refuses room that is less than a packet.
+/// Refuses a capacity of less than a packet.
 pub(super) fn holds_a_packet(
     source: &Source<'_>,
     at: Option<Range<usize>>,
@@ -152,7 +154,7 @@ pub(super) fn holds_a_packet(
     Err(source.error(at, message))
 }
 
-/// Classes and the queue of each, which is of a simpler discipline.
+/// A queue of classes from its keys. The queue of each class is of a simpler discipline.
 fn strict_priority<'a>(
     source: &Source<'a>,
     mut table: TomlTable<'a>,
@@ -167,6 +169,7 @@ fn strict_priority<'a>(
     let each = match source::take(&mut table, "each") {
         None => QueueConfig::default(),
         Some(value) => {
+            // A queue's own reader, so that errors within `each` name their own place.
             let (inner, at) = source.table("each", value)?;
             let each = read(source, inner, at.clone(), packet_bytes)?;
             match each {
@@ -227,6 +230,7 @@ pub(super) fn read<'a>(
             let limit = match limit(source, t.limit_packets, t.limit_bytes, packet_bytes)? {
                 Some(limit) => limit,
                 None => {
+                    // The default is for packets of 1,500 bytes; a plan may have larger ones.
                     holds_a_packet(source, Some(span), PFABRIC_BYTES, packet_bytes)?;
                     QueueLimit::Bytes(PFABRIC_BYTES)
                 }

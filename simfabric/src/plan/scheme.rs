@@ -1,4 +1,4 @@
-//! `[transport]`: the schemes of a plan, each run by itself.
+//! `[transport]`: schemes with their parameters.
 
 use std::ops::Range;
 
@@ -36,9 +36,9 @@ pub enum SchemeConfig {
         /// The rate on the link, in bit/s.
         rate_bps: u64,
     },
-    /// Every flow keeps so many packets under way; losses are not repaired.
+    /// Every flow keeps a fixed number of packets in flight; losses are not repaired.
     FixedWindow {
-        /// The packets.
+        /// The window, in packets.
         packets: u32,
     },
     /// TCP NewReno.
@@ -55,31 +55,33 @@ pub enum SchemeConfig {
     Ideal(IdealConfig),
     /// Flowtune, with an allocator at the switches of the highest tier.
     Flowtune {
-        /// Rates and sessions.
+        /// Pacing and sessions.
         config: Box<FlowtuneConfig>,
         /// The allocator's links.
         links: AllocatorLinks,
     },
 }
 
+/// Keys of `constant`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ConstantTable {
     rate: Rate,
 }
 
+/// Keys of `fixed-window`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FixedWindowTable {
     packets: Spanned<u32>,
 }
 
-/// The largest window that can be asked for: without losses, so many packets of every flow wait somewhere.
+/// Largest window of a plan, in packets. Without losses a window of every flow is in memory at once.
 const MAX_WINDOW_PACKETS: u32 = 1 << 20;
-/// The shortest time-out: one of 0 would expire for ever at the same moment.
+/// Least time-out of a plan: one of 0 would expire for ever at the same moment.
 const LEAST_TIME_OUT: Span = Span::from_us(1);
 
-/// A window in packets, as given or as usual.
+/// A window in packets, or its default; `least` is the smallest that the scheme can send with.
 fn window(
     source: &Source<'_>,
     given: Option<&Spanned<u32>>,
@@ -113,7 +115,7 @@ fn time_out(
     }
 }
 
-/// How CUBIC's window follows its function.
+/// Growth of CUBIC's window along its function.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Growth {
@@ -121,7 +123,7 @@ enum Growth {
     Counted,
 }
 
-/// What all of the TCP family take.
+/// Keys of the TCP family.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TcpTable {
@@ -133,15 +135,15 @@ struct TcpTable {
     nic_limit_packets: Option<Spanned<u32>>,
     stamp_step: Option<Delay>,
     handshake: Option<bool>,
-    /// CUBIC alone.
+    /// CUBIC's, as the two that follow.
     growth: Option<Spanned<Growth>>,
     reno_friendly: Option<Spanned<bool>>,
     hystart: Option<Spanned<bool>>,
-    /// DCTCP alone.
+    /// DCTCP's.
     gain: Option<Spanned<f64>>,
 }
 
-/// What exact rates are fair by.
+/// Objective of the ideal scheme's rates.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Fairness {
@@ -149,6 +151,7 @@ enum Fairness {
     Proportional,
 }
 
+/// Keys of `ideal`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct IdealTable {
@@ -173,7 +176,7 @@ impl IdealTable {
     }
 }
 
-/// What control traffic goes over.
+/// Transport of the control traffic.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum ControlCarrier {
@@ -181,6 +184,7 @@ enum ControlCarrier {
     Tcp,
 }
 
+/// Keys of `flowtune`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FlowtuneTable {
@@ -212,11 +216,14 @@ impl FlowtuneTable {
         control.threshold = inside(&self.threshold, control.threshold, 0.5)?;
         control.gamma = inside(&self.gamma, control.gamma, 1.0)?;
         if let Some(interval) = self.interval {
+            // Spans are picoseconds; an interval of 0 would iterate for ever at one moment.
             control.interval_ns = (interval.0.0 / 1_000).max(1);
         }
         self.carrier(source, &mut config)?;
+        // Control packets have priority 0, the most urgent.
         config.data_priority = u8::from(self.control_first.unwrap_or(false));
         config.handshake = self.handshake.unwrap_or(config.handshake);
+        // 0 is a window here: a flowlet may wait for its first rate.
         let (given, usual) = (&self.initial_window_packets, config.sender.initial_window);
         config.sender.initial_window = window(source, given.as_ref(), 0, usual)?;
         let links = AllocatorLinks {
@@ -232,7 +239,7 @@ impl FlowtuneTable {
 }
 
 impl FlowtuneTable {
-    /// What control traffic goes over.
+    /// Reads the transport of the control traffic, and the time-outs of control connections.
     fn carrier(&self, source: &Source<'_>, config: &mut FlowtuneConfig) -> Result<(), PlanError> {
         if matches!(self.control, Some(ControlCarrier::Tcp)) {
             config.carrier = Carrier::Tcp;
@@ -275,7 +282,7 @@ impl FlowtuneTable {
 }
 
 impl TcpTable {
-    /// Keys that are one scheme's.
+    /// Refuses keys that belong to another scheme of the family.
     fn check_owners(&self, source: &Source<'_>, name: &str) -> Result<(), PlanError> {
         let given = [
             ("gain", "dctcp", self.gain.as_ref().map(Spanned::span)),
@@ -295,6 +302,7 @@ impl TcpTable {
         Ok(())
     }
 
+    /// DCTCP's own parameters.
     fn dctcp(&self, source: &Source<'_>) -> Result<DctcpConfig, PlanError> {
         match &self.gain {
             None => Ok(DctcpConfig::default()),
@@ -308,12 +316,14 @@ impl TcpTable {
         }
     }
 
+    /// CUBIC's own parameters.
     fn cubic(&self) -> CubicConfig {
         let usual = CubicConfig::default();
         let flag =
             |given: &Option<Spanned<bool>>, usual| given.as_ref().map_or(usual, |v| *v.get_ref());
         CubicConfig {
             growth: match self.growth.as_ref().map(|v| *v.get_ref()) {
+                // 20 is ns-3's and Linux's limit of growth before the first loss.
                 Some(Growth::Counted) => CubicGrowth::Counted { first_limit: 20 },
                 _ => CubicGrowth::Continuous,
             },
@@ -322,7 +332,7 @@ impl TcpTable {
         }
     }
 
-    /// The configuration of a scheme whose control has no parameters of its own, or those given.
+    /// The configuration of a scheme with this congestion control.
     fn config<C>(
         &self,
         source: &Source<'_>,
@@ -350,7 +360,7 @@ impl TcpTable {
     }
 }
 
-/// Reads a transport table: its label and its scheme.
+/// Reads a transport table: the scheme's name and its configuration.
 pub(super) fn read<'a>(
     source: &Source<'a>,
     mut table: TomlTable<'a>,
@@ -387,6 +397,8 @@ pub(super) fn read<'a>(
                 "dctcp" => SchemeConfig::Dctcp(t.config(source, true, t.dctcp(source)?)?),
                 "xcp" => SchemeConfig::Xcp(t.config(source, false, ())?),
                 "pfabric" => {
+                    // pFabric's own defaults where the table has none (its §4.3): about a bandwidth-delay
+                    // product at once, a fixed time-out, and a NIC that holds no flow back.
                     let mut config = t.config(source, false, PFabricConfig::default())?;
                     if t.initial_window_packets.is_none() {
                         config.initial_window_packets = 12;

@@ -8,14 +8,14 @@ use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
-/// A mistake in a plan: where it is, what it is, and what would be right.
+/// A mistake in a plan, with its place and a remedy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PlanError {
     /// The file.
     pub origin: String,
-    /// Line and column, counted from 1, where a place can be named.
+    /// Line and column, counted from 1, if the mistake has a place.
     pub place: Option<(usize, usize)>,
-    /// What is wrong, and what would be right.
+    /// The mistake, and a remedy.
     pub message: String,
 }
 
@@ -30,20 +30,20 @@ impl fmt::Display for PlanError {
 
 impl std::error::Error for PlanError {}
 
-/// A table of the plan: its keys with their places.
+/// A table of the plan, whose keys know their places.
 pub(super) type TomlTable<'a> = DeTable<'a>;
 
-/// The text at hand.
+/// A plan's text.
 #[derive(Clone, Copy)]
 pub(super) struct Source<'a> {
     pub(super) text: &'a str,
     pub(super) origin: &'a str,
-    /// Where relative paths of the plan begin.
+    /// Directory that the plan's relative paths begin at.
     pub(super) dir: &'a Path,
 }
 
 impl<'a> Source<'a> {
-    /// A mistake at a place.
+    /// An error about the text at `span`.
     pub(super) fn error(
         &self,
         span: Option<Range<usize>>,
@@ -56,6 +56,7 @@ impl<'a> Source<'a> {
         }
     }
 
+    /// Line and column of a byte of the text, in characters.
     fn place(&self, offset: usize) -> (usize, usize) {
         let before = self.text.get(..offset).unwrap_or(self.text);
         let line = before.rfind('\n').map_or(0, |i| i + 1);
@@ -63,6 +64,7 @@ impl<'a> Source<'a> {
         (before.bytes().filter(|b| *b == b'\n').count() + 1, column)
     }
 
+    /// An error of the TOML reader, with its place in this text.
     pub(super) fn toml_error(&self, error: &toml::de::Error) -> PlanError {
         self.error(error.span(), error.message().trim())
     }
@@ -78,6 +80,7 @@ impl<'a> Source<'a> {
         table: TomlTable<'a>,
         span: Range<usize>,
     ) -> Result<T, PlanError> {
+        // Read from the parsed document, not from text, so that places stay those of the file.
         let value = Spanned::new(span, DeValue::Table(table));
         T::deserialize(ValueDeserializer::from(value)).map_err(|e| self.toml_error(&e))
     }
@@ -145,7 +148,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Takes a value out of a table.
+/// Takes a value out of a table. What is left goes to a reader that refuses unknown keys.
 pub(super) fn take<'a>(table: &mut TomlTable<'a>, key: &str) -> Option<Spanned<DeValue<'a>>> {
     let found = table.keys().find(|k| k.get_ref() == key)?.clone();
     table.remove(&found)

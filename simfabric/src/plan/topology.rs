@@ -26,10 +26,10 @@ pub const KINDS: [&str; 6] = [
     "file",
 ];
 
-/// What every kind has.
+/// The network of a plan, of any kind.
 pub(super) struct PlannedNetwork {
     pub(super) topology: Topology,
-    /// Of the kind `dumbbell`: the queue that both sides share, by the names of its ends.
+    /// The shared link of a dumbbell, by the names of its ends.
     pub(super) bottleneck: Option<(String, String)>,
     pub(super) spreading: Spreading,
     pub(super) host_delay: Span,
@@ -139,6 +139,7 @@ impl From<Spread> for Spreading {
     }
 }
 
+/// Default of delays that a plan may leave out.
 const fn zero() -> Delay {
     Delay(Span::ZERO)
 }
@@ -151,6 +152,7 @@ fn no_addresses() -> Addressing {
     }
 }
 
+/// Hashing of switches. Seed 0 is fixed: flows take other paths by their own hashes.
 const fn ecmp(symmetric: bool) -> EcmpConfig {
     EcmpConfig { seed: 0, symmetric }
 }
@@ -162,6 +164,8 @@ pub(super) fn read<'a>(
     span: Range<usize>,
 ) -> Result<PlannedNetwork, PlanError> {
     let (kind, at) = source.choice(&mut table, span.clone(), "kind", &KINDS)?;
+    // Kept before the table is consumed: builders name their own parameters in errors, and a reader
+    // of the error needs the plan's keys.
     let keys = table.iter();
     let written = TopologyKeys {
         source,
@@ -250,6 +254,7 @@ pub(super) fn read<'a>(
                     format!("{e}{}", reason.unwrap_or_default()),
                 )
             })?;
+            // `LinkRate` checks the rates of a plan; a topology file has not come through it.
             let slow = topology
                 .links()
                 .iter()
@@ -270,7 +275,7 @@ pub(super) fn read<'a>(
     })
 }
 
-/// What somebody wrote under `[topology]`, for errors in those words.
+/// The keys of `[topology]` with their places, for errors in the plan's words.
 struct TopologyKeys<'a> {
     source: &'a Source<'a>,
     kind: &'static str,
@@ -280,8 +285,8 @@ struct TopologyKeys<'a> {
 }
 
 impl TopologyKeys<'_> {
-    /// Where the plan says what a builder's parameter is, and what it calls it; of keys with a default, the one
-    /// that this comes from.
+    /// The plan's key for a builder's parameter, with its place. A parameter that defaults to another
+    /// key's value gets that key.
     fn key(&self, parameter: &str) -> Option<&(String, Range<usize>)> {
         let names: &[&str] = match (self.kind, parameter) {
             ("big-switch", "hosts_per_rack") => &["hosts"],
@@ -301,7 +306,7 @@ impl TopologyKeys<'_> {
         names.iter().find_map(find)
     }
 
-    /// A builder's complaint about a parameter.
+    /// An error of a builder about a parameter.
     fn impossible(&self, parameter: Option<&str>, message: &str) -> PlanError {
         let named = parameter.and_then(|parameter| Some((parameter, self.key(parameter)?)));
         let (place, message) = match named {
@@ -316,7 +321,7 @@ impl TopologyKeys<'_> {
     }
 }
 
-/// The rate of leaf–spine links: as given, or by oversubscription, or the same as hosts'.
+/// Rate of the links between leaves and spines, as given or from the oversubscription.
 fn fabric_rate(
     source: &Source<'_>,
     t: &LeafSpineTable,
@@ -339,7 +344,7 @@ fn fabric_rate(
                 return Err(source.error(Some(ratio.span()), message));
             }
             if t.spines == 0 || t.hosts_per_rack == 0 {
-                // The builder says so.
+                // The builder refuses these with an error of its own; any rate will do.
                 return Ok(t.host_rate.0);
             }
             let down = t.host_rate.0 as f64 * f64::from(t.hosts_per_rack);
@@ -356,9 +361,10 @@ fn fabric_rate(
     }
 }
 
-/// Two leaves on either side of a bottleneck. The topology's builders put a spine between leaves; its
-/// far links are made so fast (80 ps for 1,000 bytes) and without delay that they do not show, and what
-/// is left are three links: sender, bottleneck, receiver.
+/// Two leaves on either side of a bottleneck.
+///
+/// The topology's builders put a spine between leaves. Its far links are so fast (80 ps for 1,000
+/// bytes, without delay) that they do not show. Three links remain: sender, bottleneck, receiver.
 fn dumbbell(written: &TopologyKeys<'_>, t: &DumbbellTable) -> Result<Topology, PlanError> {
     let pairs = t.pairs;
     let rate = t.bottleneck_rate.unwrap_or(t.host_rate).0;

@@ -1,4 +1,4 @@
-//! `[transport]` with the queues that it runs over: those of the plan, or its own.
+//! `[transport]` with its queues: those of the plan, or its own.
 
 use std::ops::Range;
 
@@ -11,14 +11,14 @@ use super::{Section, queue};
 use crate::net::buffer::SharedBuffer;
 use crate::net::{FabricConfig, QueueConfig};
 
-/// A scheme of a plan, as it is run.
+/// A transport of a plan: one scheme over its queues.
 #[derive(Clone, Debug)]
 pub struct PlannedTransport {
-    /// The name of its results.
+    /// Name of its results, unique within the plan.
     pub label: String,
-    /// The scheme.
+    /// The scheme with its parameters.
     pub scheme: SchemeConfig,
-    /// Its queues; delays and framing are those of all.
+    /// The fabric with its queues; delays and framing are those of all transports.
     pub fabric: FabricConfig,
 }
 
@@ -37,6 +37,7 @@ impl PlannedTransport {
     }
 }
 
+/// `shared_buffer` of `[queue]`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct BufferTable {
@@ -44,8 +45,8 @@ struct BufferTable {
     alpha: Spanned<f64>,
 }
 
-/// Reads `[queue]` and `[nic_queue]`, of the plan or of one transport, into the fabric. What is not given
-/// stays.
+/// Reads `[queue]` and `[nic_queue]`, of the plan or of one transport, into the fabric. A table that
+/// is not given leaves the fabric's queues as they are.
 pub(super) fn read_queues<'a>(
     source: &Source<'a>,
     queue: Option<Section<'a>>,
@@ -54,6 +55,8 @@ pub(super) fn read_queues<'a>(
 ) -> Result<(), PlanError> {
     let packet_bytes = fabric.framing.wire_bytes(fabric.framing.mss_bytes);
     if let Some((mut table, span)) = queue {
+        // Taken out first: the rest of the table is the queue's, which refuses unknown keys. Without
+        // the key, a transport's own queue has no shared buffer, even if the plan's has one.
         fabric.shared_buffer = source::take(&mut table, "shared_buffer")
             .map(|value| {
                 let (table, span) = source.table("shared_buffer", value)?;
@@ -69,6 +72,7 @@ pub(super) fn read_queues<'a>(
     Ok(())
 }
 
+/// Checks a shared buffer.
 fn shared_buffer(
     source: &Source<'_>,
     t: &BufferTable,
@@ -89,7 +93,7 @@ fn shared_buffer(
     })
 }
 
-/// Reads the transports of a plan whose own queues are in `fabric`.
+/// Reads the transports of a plan. `fabric` has the plan's queues, for transports without their own.
 pub(super) fn read<'a>(
     source: &Source<'a>,
     tables: Vec<Section<'a>>,
@@ -116,6 +120,7 @@ pub(super) fn read<'a>(
         read_queues(source, queue, nic_queue, &mut fabric)?;
         let (name, scheme) = scheme::read(source, table, span.clone())?;
         check_queues(source, &scheme, &fabric, &span)?;
+        // Different priorities mean nothing in a queue without classes.
         if let SchemeConfig::Flowtune { config, .. } = &scheme
             && config.data_priority != config.control_priority
         {
@@ -128,6 +133,7 @@ pub(super) fn read<'a>(
             scheme,
             fabric,
         };
+        // Labels that differ may still be one file name; the second would overwrite the first.
         let file = transport.file_name();
         if let Some(other) = transports.iter().find(|other| other.file_name() == file) {
             let (one, two) = (&other.label, &transport.label);
@@ -143,7 +149,8 @@ pub(super) fn read<'a>(
     Ok(transports)
 }
 
-/// Gives a queue two classes of its own kind, for control packets and for data, unless it has classes.
+/// Turns a queue without classes into two classes of its kind, one for control packets and one for
+/// data.
 fn control_first(
     source: &Source<'_>,
     queue: &mut QueueConfig,
@@ -152,6 +159,8 @@ fn control_first(
     match queue {
         QueueConfig::StrictPriority { .. } => {}
         QueueConfig::Xcp { .. } => {
+            // XCP's queue computes with all that passes the link; in two classes each would grant
+            // the whole link.
             let message = "`control_first` needs queues with classes, which xcp cannot be";
             return Err(source.error(Some(span.clone()), message));
         }
@@ -163,7 +172,7 @@ fn control_first(
     Ok(())
 }
 
-/// Some schemes are half made by their switches: without them they would be another scheme.
+/// Refuses XCP and pFabric over other queues: half of these schemes is in the switches.
 fn check_queues(
     source: &Source<'_>,
     scheme: &SchemeConfig,

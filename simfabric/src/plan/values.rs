@@ -12,11 +12,11 @@ use crate::net::port::MIN_RATE_BPS;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Rate(pub(super) u64);
 
-/// The same of a link, at least [`MIN_RATE_BPS`].
+/// A link's rate, in bit/s, at least [`MIN_RATE_BPS`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct LinkRate(pub(super) u64);
 
-/// `"10us"`.
+/// `"10us"`, in whole nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Delay(pub(super) Span);
 
@@ -26,6 +26,7 @@ impl Delay {
     }
 }
 
+/// A value with a text form.
 trait TextValue: Sized {
     const EXPECTED: &'static str;
     fn read(text: &str) -> Result<Self, String>;
@@ -64,6 +65,7 @@ impl TextValue for Delay {
     }
 }
 
+/// Reads a [`TextValue`] from a string, and from nothing else.
 struct TextVisitor<T>(PhantomData<T>);
 
 impl<T: TextValue> Visitor<'_> for TextVisitor<T> {

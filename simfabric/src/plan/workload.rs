@@ -25,7 +25,7 @@ pub const KINDS: [&str; 7] = [
     "trace",
 ];
 
-/// A workload that can be started again and again, each time with the same flows.
+/// A workload that gives equal flows each time that it is started.
 #[derive(Clone, Debug)]
 pub(super) enum Workload {
     Poisson(Poisson),
@@ -38,7 +38,7 @@ pub(super) enum Workload {
 }
 
 impl Workload {
-    /// Its flows from the beginning.
+    /// Flows of the workload, from the beginning.
     pub(super) fn flows(&self) -> Result<FlowStream, crate::workload::TraceError> {
         Ok(match self {
             Self::Poisson(w) => Box::new(w.clone()),
@@ -53,16 +53,18 @@ impl Workload {
 }
 
 impl Workload {
-    /// Whether a flow can begin before the run ends.
+    /// True if a flow can begin before `end`.
     pub(super) fn begins_before(&self, end: Time) -> Result<bool, crate::workload::TraceError> {
         Ok(match self {
+            // Not by its first flow: whether a random process has one in time depends on the seed,
+            // and a plan should be valid with any.
             Self::Poisson(arrivals) => arrivals.from() < arrivals.until().min(end),
             other => other.flows()?.next().is_some_and(|flow| flow.start < end),
         })
     }
 }
 
-/// Where sizes come from: exactly one of these keys.
+/// Keys that give the sizes of flows; a workload has exactly one of them.
 #[derive(Default)]
 struct SizeKeys {
     bytes: Option<Spanned<u64>>,
@@ -71,6 +73,7 @@ struct SizeKeys {
 }
 
 impl SizeKeys {
+    /// The sizes, if one of the keys is given.
     fn read(self, source: &Source<'_>) -> Result<Option<SizeDistribution>, PlanError> {
         match (self.bytes, self.sizes, self.sizes_file) {
             (None, None, None) => Ok(None),
@@ -97,6 +100,7 @@ impl SizeKeys {
         }
     }
 
+    /// The sizes of a workload that cannot do without.
     fn required(
         self,
         source: &Source<'_>,
@@ -184,10 +188,12 @@ struct TraceTable {
     file: Spanned<String>,
 }
 
+/// A moment by its distance from the begin of the run, which is the default.
 fn time(delay: Option<Delay>) -> Time {
     Time::ZERO + delay.map_or(Span::ZERO, |d| d.0)
 }
 
+/// Begin, period and number of a pattern's rounds.
 fn rounds(
     source: &Source<'_>,
     start: Option<Delay>,
@@ -212,8 +218,8 @@ fn rounds(
     }
 }
 
-/// When Poisson workloads together first offer more than hosts' links carry, and how much then. What they offer
-/// grows only where one begins.
+/// First moment at which Poisson workloads together offer more than hosts' links carry, and the load
+/// then.
 pub(super) fn overload(workloads: &[Workload]) -> Option<(Time, f64)> {
     let arrivals = || {
         workloads.iter().filter_map(|workload| match workload {
@@ -221,6 +227,8 @@ pub(super) fn overload(workloads: &[Workload]) -> Option<(Time, f64)> {
             _ => None,
         })
     };
+    // The offered load grows only where a workload begins, so no other moments need a look. The
+    // tolerance is for loads that add up to 1 in decimals, but not in binary.
     let offered = arrivals().map(|one| {
         let at = one.from();
         (at, arrivals().map(|other| other.load_at(at)).sum::<f64>())
@@ -262,6 +270,7 @@ pub(super) fn read<'a>(
             };
             let sizes = sizes.required(source, span)?;
             let window = (time(t.start), t.until.map_or(end, |d| Time::ZERO + d.0));
+            // A load is a share of the hosts' links; where these differ, of their mean.
             let links = network.topology.hosts().iter().map(|h| {
                 let link = network.topology.host_uplink(h.id);
                 network.topology.effective_capacity_bps(link)
@@ -384,6 +393,8 @@ pub(super) fn read<'a>(
                 }
                 flows.push(flow);
             }
+            // The run takes flows in the order of their starts; a stable sort keeps the plan's order
+            // among equal ones.
             flows.sort_by_key(|f| f.start);
             Workload::List(flows)
         }
@@ -392,6 +403,7 @@ pub(super) fn read<'a>(
             let path = source.path(t.file.get_ref());
             let wrong =
                 |e: crate::workload::TraceError| source.error(Some(t.file.span()), e.to_string());
+            // Opened once for its errors; each run opens it again and reads it flow by flow.
             FlowTrace::open(&path, hosts).map_err(wrong)?;
             Workload::Trace(path, hosts)
         }
