@@ -40,7 +40,7 @@ enum SimCommand {
     Trace(cli::TraceArgs),
 }
 
-/// One line for whatever went wrong, also where backtraces are switched on.
+/// Runs the command. An error is one line, even where backtraces are switched on.
 fn main() -> ExitCode {
     let done = match SimfabricArgs::parse().command {
         SimCommand::Bench(args) => args.run(),
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Nobody may be listening any more.
+            // `eprintln!` would panic if standard error is closed.
             let _ = writeln!(std::io::stderr(), "error: {error:#}");
             ExitCode::FAILURE
         }

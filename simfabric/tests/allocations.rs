@@ -1,8 +1,9 @@
-//! No allocation per packet in steady state: once the tables of a run have grown to what it needs, packets go
-//! through places that are used again and again.
+//! No allocation per packet in steady state: once the tables of a run have grown to what it needs,
+//! packets go through places that are used again and again.
 //!
-//! What is left to be allocated then is what still grows, by doubling: a table that meets its highest level yet
-//! (packets under way, pending events, gaps in what a receiver has), a few times in all however long the run.
+//! What is left to be allocated then is what still grows, by doubling: a table that meets its
+//! highest level yet (packets under way, pending events, gaps in what a receiver has), a few times
+//! in all however long the run.
 
 use allocation_counter::measure;
 use ratewright_simfabric::Time;
@@ -20,7 +21,8 @@ use ratewright_simfabric::transport::tcp::{Tcp, TcpConfig};
 use ratewright_simfabric::workload::{Arrivals, Poisson, SizeDistribution};
 use ratewright_topology::{HostId, Topology};
 
-/// Tables that may still grow in a span, where an allocation for every hundredth packet would make thousands.
+/// Tables that may still grow in a span, where an allocation for every hundredth packet would make
+/// thousands.
 const DOUBLINGS: u64 = 8;
 
 /// Blocks that a flowlet may take as it begins and ends, whatever is said about it meanwhile.
@@ -153,7 +155,8 @@ impl Visitor for Flowlets<'_> {
     }
 }
 
-/// Whatever it goes over: what is allocated goes with flowlets, and not with what is said about them.
+/// Whatever it goes over: what is allocated goes with flowlets, and not with what is said about
+/// them.
 #[test]
 fn control_traffic_does_not_allocate_per_message() {
     let topology = scene::topology(2).expect("a topology");

@@ -41,8 +41,8 @@ fn only_results_of_a_kind_are_compared() {
     );
 }
 
-/// Results of different things are said to be: two figures, and summaries without a transport in common, are not
-/// compared; other summaries are, and what they are of is said.
+/// Results of different things are said to be: two figures, and summaries without a transport in
+/// common, are not compared; other summaries are, and what they are of is said.
 #[test]
 fn results_of_different_things_are_said_to_be() {
     let dir = TempDir::new().unwrap();

@@ -1,8 +1,9 @@
-//! The TCP family against other simulators: two flows over one link of 10 Gbit/s, as run with ns-3.37
-//! (DCTCP, Cubic) and ns-2.35 (XCP) outside of this project.
+//! The TCP family against other simulators: two flows over one link of 10 Gbit/s, as run with
+//! ns-3.37 (DCTCP, Cubic) and ns-2.35 (XCP) outside of this project.
 //!
-//! Three links of 10 µs each way, 1,448 bytes of payload in packets of 1,502 on the wire (IPv4 20, TCP
-//! with time stamps 32, PPP 2), ten packets of initial window, the second flow 10 ms after the first.
+//! Three links of 10 µs each way, 1,448 bytes of payload in packets of 1,502 on the wire (IPv4 20,
+//! TCP with time stamps 32, PPP 2), ten packets of initial window, the second flow 10 ms after the
+//! first.
 
 use ratewright_simfabric::flow::{FlowId, FlowSpec};
 use ratewright_simfabric::net::queue::{CodelConfig, QueueLimit, XcpConfig};
@@ -191,9 +192,10 @@ fn dctcp_over_300_microseconds_is_as_in_ns_3() {
     assert_eq!(ours.drops, 0);
 }
 
-/// ns-3.37's CUBIC: no NewReno-friendly region, whole packets of growth, by one per 20 acknowledged while
-/// nothing was marked or lost (its `CntClamp`) and later by one per hundred windows; HyStart by time
-/// stamps of 1 ms, in which these round trips are none; and nothing holds a window back at the NIC.
+/// ns-3.37's CUBIC: no NewReno-friendly region, whole packets of growth, by one per 20 acknowledged
+/// while nothing was marked or lost (its `CntClamp`) and later by one per hundred windows; HyStart
+/// by time stamps of 1 ms, in which these round trips are none; and nothing holds a window back at
+/// the NIC.
 fn cubic_of_ns_3(second: Time) -> DumbbellResult {
     let queue = QueueConfig::Codel {
         control: CodelConfig {
@@ -229,8 +231,9 @@ fn cubic_under_codel_is_as_in_ns_3() {
     assert_eq!(ours.drops, 0);
 }
 
-/// Which flow CoDel's few marks meet is decided by microseconds, and the shares that they leave stay for
-/// tens of milliseconds: the share above is that of one start. Goodput does not depend on it.
+/// Which flow CoDel's few marks meet is decided by microseconds, and the shares that they leave
+/// stay for tens of milliseconds: the share above is that of one start. Goodput does not depend on
+/// it.
 #[test]
 fn what_share_cubic_leaves_depends_on_the_start() {
     let mut shares: Vec<f64> = (0..40)
@@ -249,8 +252,9 @@ fn what_share_cubic_leaves_depends_on_the_start() {
     assert!(shares[0] < 0.85 && shares[39] > 0.93, "{shares:?}");
 }
 
-/// ns-2's router begins with an interval of 50 ms, in which nobody is granted anything: 4 s of run make
-/// that 1.2 % of goodput. Flows begin with one packet there, and later intervals are 1 ms long.
+/// ns-2's router begins with an interval of 50 ms, in which nobody is granted anything: 4 s of run
+/// make that 1.2 % of goodput. Flows begin with one packet there, and later intervals are 1 ms
+/// long.
 #[test]
 fn xcp_is_as_in_ns_2() {
     let queue = QueueConfig::Xcp {
@@ -281,8 +285,9 @@ fn xcp_is_as_in_ns_2() {
     close("goodput", ours.goodput_gbps, 9.612, 0.0096);
     close("Jain", ours.jain, 1.0, 0.02);
     assert_eq!((ours.queue_max, ours.drops), (2, 0));
-    // The least whole number of packets that keeps the link busy is under way, and what is not on wires
-    // waits: a round trip of 60 µs, three packets of 1.2 µs and three acknowledgements of 0.032 µs. ns-2 has 0.71.
+    // The least whole number of packets that keeps the link busy is under way, and what is not on
+    // wires waits: a round trip of 60 µs, three packets of 1.2 µs and three acknowledgements of
+    // 0.032 µs. ns-2 has 0.71.
     let on_wires = (60.0 + 3.0 * 1.2 + 3.0 * 0.032) / 1.2;
     close("mean queue", ours.queue_mean, 54.0 - on_wires, 0.02);
 }

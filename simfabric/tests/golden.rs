@@ -1,5 +1,5 @@
-//! Golden tables: what every scheme does with a few flows, to the digit. A change of these numbers is
-//! a change of behaviour: look at it, and if it is meant, write the table anew with
+//! Golden tables: what every scheme does with a few flows, to the digit. A change of these numbers
+//! is a change of behaviour: look at it, and if it is meant, write the table anew with
 //! `RATEWRIGHT_GOLDEN=write cargo nextest run -p ratewright-simfabric --test golden`.
 
 use std::fmt::Write as _;
@@ -35,8 +35,8 @@ fn topology() -> Topology {
     .expect("a topology")
 }
 
-/// So many flows without end from the first rack to one host of the second, 100 µs apart; rates over the
-/// last 5 of 10 ms.
+/// So many flows without end from the first rack to one host of the second, 100 µs apart; rates
+/// over the last 5 of 10 ms.
 struct ManyToOne<'a> {
     topology: &'a Topology,
     flows: u32,
@@ -97,9 +97,9 @@ fn table() -> Result<String, ExperimentError> {
             let row = scheme.visit(&topology, &Assumptions::default(), row)?;
             let _ = writeln!(text, "{:<9} {row}", scheme.name());
         }
-        // Not drop-tail: with hosts and bottleneck at one rate and nothing random, one flow's packets
-        // always come when a place falls free, and the others' never (Floyd and Jacobson, "Traffic
-        // phase effects in packet-switched gateways", 1991).
+        // Not drop-tail: with hosts and bottleneck at one rate and nothing random, one flow's
+        // packets always come when a place falls free, and the others' never (Floyd and Jacobson,
+        // "Traffic phase effects in packet-switched gateways", 1991).
         let red = QueueConfig::Red {
             control: RedConfig::default(),
             limit: QueueLimit::Packets(100),

@@ -103,8 +103,8 @@ fn first_in_first_out_waits_as_in_an_m_d_1_queue() {
     }
 }
 
-/// Cobham, *Priority Assignment in Waiting Line Problems* (1954), for service times that are all the
-/// same: W₀ = ρ / 2, W₁ = W₀ / (1 − ρ₁), W₂ = W₀ / ((1 − ρ₁) (1 − ρ)).
+/// Cobham, *Priority Assignment in Waiting Line Problems* (1954), for service times that are all
+/// the same: W₀ = ρ / 2, W₁ = W₀ / (1 − ρ₁), W₂ = W₀ / ((1 − ρ₁) (1 − ρ)).
 #[test]
 fn strict_priorities_wait_as_cobham_says() {
     let (load, first) = (0.7, 0.4);
@@ -202,9 +202,9 @@ fn overloaded_ports_share_a_buffer_as_choudhury_and_hahne_say() {
     }
 }
 
-/// Floyd and Jacobson 1993, §4 and 7: under traffic that does not answer, RED drops as much as is too
-/// much. Gaps between drops are uniform with the mean 1 / (2 p), which says what p is, and the mean
-/// length of the queue is where p lies between the thresholds.
+/// Floyd and Jacobson 1993, §4 and 7: under traffic that does not answer, RED drops as much as is
+/// too much. Gaps between drops are uniform with the mean 1 / (2 p), which says what p is, and the
+/// mean length of the queue is where p lies between the thresholds.
 #[test]
 fn red_settles_where_its_probability_drops_the_excess() {
     let control = RedConfig {
@@ -277,7 +277,8 @@ fn uplinks(spreading: Spreading, flows: impl Iterator<Item = FlowSpec>) -> Vec<u
         .collect()
 }
 
-/// Pearson's χ² of counts that should be equal. Of eight, 24.3 is exceeded once in a thousand times.
+/// Pearson's χ² of counts that should be equal. Of eight, 24.3 is exceeded once in a thousand
+/// times.
 fn chi_squared(counts: &[u64]) -> f64 {
     let expected = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
     counts

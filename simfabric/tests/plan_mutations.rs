@@ -1,4 +1,5 @@
-//! Plans that come with the project, altered: each is a plan or one error with its place, never a panic.
+//! Plans that come with the project, altered: each is a plan or one error with its place, never a
+//! panic.
 
 use std::path::{Path, PathBuf};
 

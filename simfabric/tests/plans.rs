@@ -1,4 +1,5 @@
-//! Plans from the outside: good ones are taken, and what is wrong with a bad one is said with its place.
+//! Plans from the outside: good ones are taken, and what is wrong with a bad one is said with its
+//! place.
 
 mod common;
 
@@ -20,7 +21,8 @@ fn the_good_plan_is_good() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("8 hosts"));
 }
 
-/// A queue that holds one packet, to the byte, is as short as can be: what comes to an idle port goes on.
+/// A queue that holds one packet, to the byte, is as short as can be: what comes to an idle port
+/// goes on.
 #[test]
 fn a_queue_of_one_packet_is_no_mistake() {
     let dir = TempDir::new().unwrap();
@@ -31,8 +33,8 @@ fn a_queue_of_one_packet_is_no_mistake() {
     assert!(summary["goodput_gbps"].as_f64().unwrap() > 0.0, "{summary}");
 }
 
-/// Control packets that go before data are in a class of their own in every queue, whatever its discipline; XCP's
-/// queue, which computes with all that passes, has no classes.
+/// Control packets that go before data are in a class of their own in every queue, whatever its
+/// discipline; XCP's queue, which computes with all that passes, has no classes.
 #[test]
 fn control_goes_first_in_queues_that_have_classes() {
     let dir = TempDir::new().unwrap();
@@ -409,7 +411,8 @@ fn bad_plans_get_one_clear_error_with_the_place() {
     }
 }
 
-/// Flowtune's sessions ask after each other for as long as they stand, so a run with them is never over by itself.
+/// Flowtune's sessions ask after each other for as long as they stand, so a run with them is never
+/// over by itself.
 #[test]
 fn a_plan_with_flowtune_needs_a_duration() {
     let dir = TempDir::new().unwrap();

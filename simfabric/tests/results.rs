@@ -1,4 +1,5 @@
-//! Results from the outside: what a plan, a trace, a bench or a reproduction gives, whatever goes on at once.
+//! Results from the outside: what a plan, a trace, a bench or a reproduction gives, whatever goes
+//! on at once.
 
 mod common;
 
@@ -7,8 +8,8 @@ use tempfile::TempDir;
 
 use common::{GOOD, plans, run, simfabric, text};
 
-/// Transports of one plan run over queues of their own, or over the plan's: each as if it were alone in a
-/// plan with these.
+/// Transports of one plan run over queues of their own, or over the plan's: each as if it were
+/// alone in a plan with these.
 #[test]
 fn transports_of_a_plan_may_have_queues_of_their_own() {
     let dir = TempDir::new().unwrap();
@@ -42,8 +43,8 @@ fn transports_of_a_plan_may_have_queues_of_their_own() {
     assert_ne!(mean("dctcp"), mean("pfabric"));
 }
 
-/// The same in a fabric that is so large that its regions take turns (`tests/windows.rs`): 686 hosts, DCTCP over
-/// marks and Cubic over what drops.
+/// The same in a fabric that is so large that its regions take turns (`tests/windows.rs`): 686
+/// hosts, DCTCP over marks and Cubic over what drops.
 #[test]
 fn results_of_a_large_fabric_do_not_depend_on_jobs() {
     const LARGE: &str = r#"
@@ -208,8 +209,8 @@ fn slowdowns_begin_at_one() {
     }
 }
 
-/// The reference is ns-3.37 on the same dumbbell (two DCTCP flows, K = 65): goodput 9.637 Gbit/s, Jain
-/// 0.9998, a queue of 60.3 packets on average, 61 / 67 / 68 at p50, p95 and most, no drops.
+/// The reference is ns-3.37 on the same dumbbell (two DCTCP flows, K = 65): goodput 9.637 Gbit/s,
+/// Jain 0.9998, a queue of 60.3 packets on average, 61 / 67 / 68 at p50, p95 and most, no drops.
 #[test]
 fn the_dctcp_dumbbell_agrees_with_ns_3() {
     let dir = TempDir::new().unwrap();
@@ -251,8 +252,8 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
     );
 }
 
-/// `bench` goes on until there are as many packet-hops as asked for, in one part and in windows, and where it ends is
-/// the same in every run.
+/// `bench` goes on until there are as many packet-hops as asked for, in one part and in windows,
+/// and where it ends is the same in every run.
 #[test]
 fn a_bench_runs_as_many_packet_hops_as_asked_for() {
     for (hosts, hops) in [("16", 300_000), ("512", 500_000)] {
@@ -291,8 +292,8 @@ fn a_bench_runs_as_many_packet_hops_as_asked_for() {
     }
 }
 
-/// `bench --growth` runs every size for the same simulated time, so that larger ones have more packet-hops, and fits a
-/// line to the least times and to the medians.
+/// `bench --growth` runs every size for the same simulated time, so that larger ones have more
+/// packet-hops, and fits a line to the least times and to the medians.
 #[test]
 fn a_bench_of_growth_fits_a_line_to_all_sizes() {
     let arguments = ["bench", "--growth", "--simulated-us", "10", "--rounds", "1"];

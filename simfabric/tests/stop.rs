@@ -1,4 +1,5 @@
-//! Ctrl-C, as it reaches a real process: SIGINT stops the runs, and the program says how far they got.
+//! Ctrl-C, as it reaches a real process: SIGINT stops the runs, and the program says how far they
+//! got.
 
 mod common;
 

@@ -1,7 +1,7 @@
-//! A flow that is alone takes exactly as long as can be worked out by hand, to the picosecond, under every
-//! transport. The helper [`TandemLinks`] knows nothing of the simulator: it has Lindley's recursion for queues in
-//! a row (*The theory of queues with a single server*, 1952), and when a sender hands its packets over is
-//! derived from what the scheme is:
+//! A flow that is alone takes exactly as long as can be worked out by hand, to the picosecond,
+//! under every transport. The helper [`TandemLinks`] knows nothing of the simulator: it has
+//! Lindley's recursion for queues in a row (*The theory of queues with a single server*, 1952), and
+//! when a sender hands its packets over is derived from what the scheme is:
 //!
 //! | scheme | packets leave | derived for |
 //! |---|---|---|
@@ -12,8 +12,8 @@
 //! | Flowtune | the first window at once, behind the notice to the allocator | flows that it holds |
 //! | Flowtune without a first window | at the allocated rate, from when it is there | any size, with the rate and its moment as the scheme has them |
 //!
-//! Rounds are derived where no queue marks or drops: where a switch's link is the narrowest, DCTCP's,
-//! pFabric's and CoDel's queues do.
+//! Rounds are derived where no queue marks or drops: where a switch's link is the narrowest,
+//! DCTCP's, pFabric's and CoDel's queues do.
 
 use std::sync::Arc;
 
@@ -67,8 +67,8 @@ impl TandemLinks {
         })
     }
 
-    /// When the last of some packets arrives, given by when they are handed over and their bytes on the link.
-    /// A packet begins when it is there and the one before it has gone.
+    /// When the last of some packets arrives, given by when they are handed over and their bytes on
+    /// the link. A packet begins when it is there and the one before it has gone.
     fn last(&self, packets: impl IntoIterator<Item = (u64, u64)>) -> u64 {
         self.last_behind((0, 0), packets)
     }
@@ -101,10 +101,11 @@ impl TandemLinks {
         self.0.iter().map(|l| l.0).max().expect("a link")
     }
 
-    /// A flow in rounds. While a window's packets take the narrowest link less than a round trip, the
-    /// sender waits for the first acknowledgement before it goes on. Acknowledgements come as far apart as
-    /// packets left that link, and each brings at least one packet, so that a round keeps the link as busy
-    /// as if all of it had been handed over at once; from a window on that is long enough, without end.
+    /// A flow in rounds. While a window's packets take the narrowest link less than a round trip,
+    /// the sender waits for the first acknowledgement before it goes on. Acknowledgements come as
+    /// far apart as packets left that link, and each brings at least one packet, so that a round
+    /// keeps the link as busy as if all of it had been handed over at once; from a window on that
+    /// is long enough, without end.
     fn rounds(&self, bytes: u64, first_window: u64, next: impl Fn(u64) -> u64) -> u64 {
         let (mut rest, mut window, mut waited) = (wire(bytes), first_window, 0);
         let round_trip = self.round_trip();
@@ -230,7 +231,8 @@ fn tcp<C: Congestion>(window: u32, nic_limit_packets: u32, control: C::Config) -
     })
 }
 
-/// The recursion, the closed form that slowdowns are told by, and packets that are all handed over at once.
+/// The recursion, the closed form that slowdowns are told by, and packets that are all handed over
+/// at once.
 #[test]
 fn a_burst_takes_as_long_as_the_closed_form_says() {
     let framing = Framing::default();
@@ -273,7 +275,8 @@ fn windows_send_in_rounds() {
                 fixed,
                 |links, bytes| links.rounds(bytes, first, |window| window),
             );
-            // Whether what the NIC does not take at once waits in its queue or with the sender is the same.
+            // Whether what the NIC does not take at once waits in its queue or with the sender is
+            // the same.
             for nic_limit in [u32::MAX, 10] {
                 let slow_start =
                     |links: &TandemLinks, bytes| links.rounds(bytes, first, |window| 2 * window);
@@ -286,7 +289,8 @@ fn windows_send_in_rounds() {
     }
 }
 
-/// Where hosts' links are the narrowest, switches' queues stay below what these schemes' queues act on.
+/// Where hosts' links are the narrowest, switches' queues stay below what these schemes' queues act
+/// on.
 #[test]
 fn queues_that_mark_or_drop_leave_a_flow_alone_that_is_alone() {
     let marks = fabric(QueueConfig::EcnThreshold {
@@ -446,9 +450,9 @@ fn flowtunes_first_window_is_a_burst_behind_the_notice() {
     }
 }
 
-/// The moments at which the flow's rate changes, after its start in picoseconds, and what it becomes. A
-/// run is looked at every so often; then runs that are the same to the bit are, more often, where that
-/// showed a change.
+/// The moments at which the flow's rate changes, after its start in picoseconds, and what it
+/// becomes. A run is looked at every so often; then runs that are the same to the bit are, more
+/// often, where that showed a change.
 fn rates(make: impl Fn() -> LoneFlowSim<Flowtune>) -> Vec<(u64, u64)> {
     let mut spans = vec![(0, 2_000_000_000)];
     let mut found = Vec::new();
@@ -475,8 +479,8 @@ fn rates(make: impl Fn() -> LoneFlowSim<Flowtune>) -> Vec<(u64, u64)> {
     found
 }
 
-/// A flow that is alone gets one rate, which is what its narrowest link has to hand out: all but the threshold,
-/// 1 % (flowtune §5.3.2).
+/// A flow that is alone gets one rate, which is what its narrowest link has to hand out: all but
+/// the threshold, 1 % (flowtune §5.3.2).
 #[test]
 fn flowtunes_rate_spaces_packets() {
     for fabric_gbps in [4, 10, 40] {

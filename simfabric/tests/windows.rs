@@ -1,5 +1,5 @@
-//! Regions that take turns, window by window, against the whole fabric at once: the same results to the last
-//! picosecond.
+//! Regions that take turns, window by window, against the whole fabric at once: the same results to
+//! the last picosecond.
 
 use proptest::prelude::*;
 use ratewright_simfabric::bench;

@@ -10,13 +10,14 @@ use ratewright_simfabric::bench::{self, memory::CacheLines};
 use ratewright_simfabric::{RunResults, Sim, Time};
 use serde::Serialize;
 
-/// What `bench` takes.
+/// Arguments of `bench`.
 #[derive(Args, Debug)]
 pub(crate) struct BenchArgs {
     /// Hosts of the permutation.
     #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(2..=65_536))]
     hosts: u32,
-    /// Packet-hops to simulate at least; the run ends at most 65,536 events later, or with the window of a large fabric.
+    /// Packet-hops to simulate at least; the run ends at most 65,536 events later, or with the
+    /// window of a large fabric.
     #[arg(long, default_value_t = 20_000_000)]
     packet_hops: u64,
     /// Print the result as JSON.
@@ -25,8 +26,8 @@ pub(crate) struct BenchArgs {
     /// Measure instead how long cache lines take of so much memory, which bounds large runs.
     #[arg(long, conflicts_with_all = ["hosts", "packet_hops", "json"])]
     memory: bool,
-    /// Measure instead how the time grows with the packet-hops: sizes from 16 to 2,048 hosts, each for the same simulated
-    /// time, in turns.
+    /// Measure instead how the time grows with the packet-hops: sizes from 16 to 2,048 hosts, each
+    /// for the same simulated time, in turns.
     #[arg(long, conflicts_with_all = ["hosts", "packet_hops", "memory"])]
     growth: bool,
     /// Simulated microseconds of each run of `--growth`.
@@ -37,6 +38,7 @@ pub(crate) struct BenchArgs {
     rounds: u32,
 }
 
+/// Result of the permutation; its fields are the JSON.
 #[derive(Serialize, Debug)]
 struct BenchResult {
     scenario: String,
@@ -52,7 +54,7 @@ struct BenchResult {
 mod clock {
     use std::time::{Duration, Instant};
 
-    /// Runs something and says how long it took.
+    /// Runs the work and measures its time.
     #[allow(
         clippy::disallowed_methods,
         reason = "the one place that measures time"
@@ -64,7 +66,7 @@ mod clock {
     }
 }
 
-/// The most memory that the process had, from the kernel.
+/// Largest resident memory of the process so far, from the kernel.
 fn peak_rss_bytes() -> anyhow::Result<u64> {
     let status =
         std::fs::read_to_string("/proc/self/status").context("cannot read /proc/self/status")?;
@@ -80,15 +82,17 @@ fn peak_rss_bytes() -> anyhow::Result<u64> {
     Ok(kib * 1_024)
 }
 
-/// Kibibytes of memory whose lines are measured.
+/// Sizes of memory whose cache lines are measured, in KiB: from a second-level cache to main
+/// memory.
 const MEMORY_KIB: [usize; 9] = [256, 512, 1_024, 2_048, 4_096, 8_192, 16_384, 32_768, 65_536];
-/// Lines that are waited for, and that are fetched ahead, per size.
+/// Number of lines that are waited for, and of lines that are fetched ahead, per size.
 const LINES: [usize; 2] = [1_000_000, 8_000_000];
 
+/// Prints the times of cache lines by size of memory.
 fn run_memory_bench() -> anyhow::Result<()> {
     for kib in MEMORY_KIB {
         let mut lines = CacheLines::new(kib * 1_024, 1);
-        // Once, so that all of it is there.
+        // Once without a clock: pages are mapped and caches hold as much as they can.
         lines.touch(LINES[1] / 4);
         std::hint::black_box(lines.chase(LINES[0] / 4));
         let (_, waited) = clock::timed(|| std::hint::black_box(lines.chase(LINES[0])));
@@ -106,7 +110,7 @@ fn run_memory_bench() -> anyhow::Result<()> {
 }
 
 impl BenchArgs {
-    /// Measures what was asked for.
+    /// Measures memory, growth, or the permutation.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         if self.memory {
             return run_memory_bench();
@@ -119,7 +123,8 @@ impl BenchArgs {
     }
 }
 
-/// Runs the permutation of so many hosts, or a few more, until then, or until there were so many packet-hops.
+/// Runs the permutation until `end`, or until there were `packet_hops`. A fabric has at least
+/// `hosts` hosts; the result has their number.
 fn permutation(
     hosts: u32,
     end: Time,
@@ -148,6 +153,7 @@ fn permutation(
     Ok((hosts, records, wall))
 }
 
+/// Result of `--growth`; its fields are the JSON.
 #[derive(Serialize, Debug)]
 struct GrowthResult {
     simulated_us: u64,
@@ -157,6 +163,7 @@ struct GrowthResult {
     median: Option<Fit>,
 }
 
+/// Times of one size of the permutation.
 #[derive(Serialize, Debug)]
 struct SizeResult {
     hosts: u32,
@@ -165,13 +172,16 @@ struct SizeResult {
     median_s: f64,
 }
 
+/// Prints the times of all sizes, and lines fitted to them.
 fn run_growth_bench(args: &BenchArgs) -> anyhow::Result<()> {
     let end = Time::from_us(args.simulated_us);
     let mut hops = [0; growth::HOSTS.len()];
     let mut walls: [Vec<f64>; growth::HOSTS.len()] = Default::default();
+    // Sizes take turns within a round, so that a slow spell of the machine meets all of them.
     for _ in 0..args.rounds {
         for (i, hosts) in growth::HOSTS.into_iter().enumerate() {
             let (_, records, wall) = permutation(hosts, end, u64::MAX)?;
+            // The same in every round: runs are deterministic.
             hops[i] = records.packet_hops;
             walls[i].push(wall.as_secs_f64());
         }
@@ -240,6 +250,7 @@ fn run_growth_bench(args: &BenchArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Prints the result of the permutation.
 fn report(
     args: &BenchArgs,
     hosts: u32,

@@ -9,7 +9,7 @@ use comfy_table::presets::UTF8_FULL_CONDENSED;
 use ratewright_simfabric::report::figure::short;
 use serde_json::Value;
 
-/// What `compare` takes.
+/// Arguments of `compare`.
 #[derive(Args, Debug)]
 pub(crate) struct CompareArgs {
     /// A summary.json, or a figure's JSON.
@@ -35,6 +35,7 @@ impl CompareArgs {
         table.load_style(UTF8_FULL_CONDENSED);
         table.set_header(["", "A", "B", "B − A"]);
         let (mut compared, mut different, mut beyond) = (0, 0, 0);
+        // Numbers of the first file in its order, then those that only the second has.
         let names = a
             .iter()
             .chain(b.iter().filter(|(name, _)| find(&a, name).is_none()));
@@ -45,6 +46,8 @@ impl CompareArgs {
                 continue;
             }
             different += 1;
+            // Relative to the larger: a change from 1 to 0 is as large as one from 0 to 1. A number
+            // that is missing is beyond any tolerance.
             let share = match (left, right) {
                 (Some(l), Some(r)) => (r - l) / l.abs().max(r.abs()),
                 _ => f64::INFINITY,
@@ -76,6 +79,7 @@ impl CompareArgs {
     }
 }
 
+/// The number of a name, if there is one.
 fn find(numbers: &[(String, f64)], name: &str) -> Option<f64> {
     numbers
         .iter()
@@ -83,11 +87,11 @@ fn find(numbers: &[(String, f64)], name: &str) -> Option<f64> {
         .map(|(_, value)| *value)
 }
 
-/// What a file is a result of.
+/// Kind of a file of results.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct ResultKind {
     name: &'static str,
-    /// Where its numbers are.
+    /// Field that has its numbers, and tells it from others.
     key: &'static str,
 }
 
@@ -102,21 +106,22 @@ const KINDS: [ResultKind; 2] = [
     },
 ];
 
-/// A result that was read.
+/// A file of results.
 #[derive(Debug)]
 struct ResultFile {
     kind: ResultKind,
-    /// What it is of, in words: plan or figure, seed, commit.
+    /// Plan or figure, seed, commit and form, in words.
     of: String,
-    /// The figure, if it is one that says which.
+    /// The figure's name, if the file has one.
     figure: Option<String>,
-    /// The labels of its transports, if it is a summary.
+    /// Labels of a summary's transports; keys of `rows` are none.
     labels: Vec<String>,
-    /// Every number with the way to it; rows of figures by their names.
+    /// Every number with its path in the JSON; rows of figures by their names.
     numbers: Vec<(String, f64)>,
 }
 
 impl ResultFile {
+    /// Reads a file of either kind.
     fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
         let value: Value = serde_json::from_str(&text)
@@ -155,7 +160,7 @@ impl ResultFile {
         })
     }
 
-    /// Whether both are results of things that can be compared.
+    /// Refuses two files whose numbers do not mean the same.
     fn check_against(&self, other: &Self, [a, b]: [&Path; 2]) -> Result<()> {
         let (a, b) = (a.display(), b.display());
         if self.kind != other.kind {
@@ -167,6 +172,8 @@ impl ResultFile {
         {
             bail!("results of different things: {a} is {one}, {b} is {two}");
         }
+        // Summaries with one transport in common are comparable; the others' numbers then are only
+        // in one of them. Figures have no labels.
         let common = self.labels.iter().any(|label| other.labels.contains(label));
         if !common && !self.labels.is_empty() && !other.labels.is_empty() {
             bail!(
@@ -179,6 +186,7 @@ impl ResultFile {
     }
 }
 
+/// Collects the numbers below a value, with their paths.
 fn collect(value: &Value, at: &str, found: &mut Vec<(String, f64)>) {
     let below = |name: &str| {
         if at.is_empty() {
@@ -196,6 +204,7 @@ fn collect(value: &Value, at: &str, found: &mut Vec<(String, f64)>) {
         }
         Value::Array(items) => {
             for (index, item) in items.iter().enumerate() {
+                // By name, so that a row keeps its place when another is added before it.
                 let name = item.get("name").and_then(Value::as_str);
                 collect(item, &below(name.unwrap_or(&index.to_string())), found);
             }

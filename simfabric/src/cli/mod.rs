@@ -22,7 +22,7 @@ pub(crate) use reproduce::ReproduceArgs;
 pub(crate) use run::RunArgs;
 pub(crate) use trace::TraceArgs;
 
-/// What `check` takes.
+/// Arguments of `check`.
 #[derive(Args, Debug)]
 pub(crate) struct CheckArgs {
     /// The plan.
@@ -57,12 +57,13 @@ pub(crate) fn say(line: std::fmt::Arguments<'_>) -> Result<()> {
     }
 }
 
-/// Makes a directory for results, before the runs: a place that cannot be written is known at once.
+/// Makes a directory for results. Called before the runs, so that a place that cannot be written
+/// fails at once.
 fn create(out: &Path) -> Result<()> {
     std::fs::create_dir_all(out).with_context(|| format!("cannot create {}", out.display()))
 }
 
-/// Prints what plans can name, and which experiments there are.
+/// Prints the names that plans can use, the experiments, and the assumptions.
 pub(crate) fn list() -> Result<()> {
     say!("transports: {}", plan::NAMES.join(", "));
     say!("queues: {}", plan::DISCIPLINES.join(", "));

@@ -16,16 +16,17 @@ use std::time::Duration;
 use super::create;
 use super::stop::StopRequest;
 
-/// How often the bar is drawn, and how soon a request to stop is passed on.
+/// Interval at which the bar is drawn, and at which a request to stop is passed on.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// What `reproduce` takes.
+/// Arguments of `reproduce`.
 #[derive(Args, Debug)]
 pub(crate) struct ReproduceArgs {
     /// The paper.
     #[arg(value_parser = ["flowtune"])]
     paper: String,
-    /// The letters of the experiments, or `all`. H to K share their runs: together they take as long as one.
+    /// The letters of the experiments, or `all`. H to K share their runs: together they take as
+    /// long as one.
     #[arg(required = true, value_name = "EXPERIMENT")]
     experiments: Vec<String>,
     /// The short form, a minute at most per experiment.
@@ -44,8 +45,8 @@ pub(crate) struct ReproduceArgs {
     /// Runs at the same time; by default as many as there are cores.
     #[arg(long)]
     jobs: Option<usize>,
-    /// Fail, once everything is written, if a row is off: outside of what the paper has, and not explained by a
-    /// measurement.
+    /// Fail, once everything is written, if a row is off: outside of what the paper has, and not
+    /// explained by a measurement.
     #[arg(long)]
     strict: bool,
 }
@@ -88,13 +89,14 @@ impl ReproduceArgs {
         let mut written = Vec::new();
         let mut tally = Tally::default();
         for experiment in chosen {
-            // Progress: nobody may be listening any more.
+            // A title on standard error is progress; a closed one must not end the runs.
             let _ = writeln!(
                 std::io::stderr(),
                 "{}: {}",
                 experiment.letter,
                 experiment.title
             );
+            // The monitor counts for the whole process; this experiment's share is the difference.
             let before = MONITOR.progress();
             let outcome = watched(experiment.letter, &stop, || {
                 pool.install(|| (experiment.run)(settings))
@@ -118,6 +120,7 @@ impl ReproduceArgs {
                 }
                 Err(e) => return Err(e.into()),
             };
+            // Written one by one: a stop keeps the figures that are done.
             result.figure.write(&self.out, &result.picture)?;
             say!("{}", result.figure.table());
             tally.add(&result.figure);
@@ -131,14 +134,15 @@ impl ReproduceArgs {
     }
 }
 
-/// Simulated nanoseconds that runs have done since then, and that they will take.
+/// Simulated nanoseconds done since `before`, and those announced since then.
 fn since(before: MonitorProgress) -> (u64, u64) {
     let progress = MONITOR.progress();
     let whole = progress.expected_ns - before.expected_ns;
     ((progress.done_ns - before.done_ns).min(whole), whole)
 }
 
-/// Does something with a bar of the simulated time beside it, and passes on a request to stop.
+/// Does the work with a bar of simulated time beside it, and passes a request to stop on to the
+/// monitor.
 fn watched<R: Send>(
     letter: char,
     stop: &StopRequest,
@@ -154,7 +158,8 @@ fn watched<R: Send>(
     let result = std::thread::scope(|scope| {
         scope.spawn(|| {
             let waiting = waiting;
-            // Until the other end is gone.
+            // The work never sends. Once it is done it drops its end, which wakes this thread at
+            // once instead of after an interval.
             while waiting.recv_timeout(LOOK_EVERY) == Err(mpsc::RecvTimeoutError::Timeout) {
                 if stop.requested() {
                     MONITOR.stop();

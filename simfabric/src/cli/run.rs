@@ -1,4 +1,4 @@
-//! `simfabric run`: a plan, one run for each transport, several at a time.
+//! `simfabric run`: runs a plan's transports, several at a time.
 
 use std::fmt::Write;
 use std::ops::ControlFlow;
@@ -19,7 +19,7 @@ use rayon::prelude::*;
 use super::create;
 use super::stop::StopRequest;
 
-/// What `run` takes.
+/// Arguments of `run`.
 #[derive(Args, Debug)]
 pub(crate) struct RunArgs {
     /// The plan, in TOML; docs/simfabric/plans.md describes the format.
@@ -36,8 +36,8 @@ pub(crate) struct RunArgs {
 }
 
 impl RunArgs {
-    /// Runs the plan and writes `summary.json`, `flows-<transport>.csv` and, where the plan asks for
-    /// it, `throughput.svg`.
+    /// Runs the plan and writes `summary.json`, `flows-<transport>.csv` and, where the plan asks
+    /// for it, `throughput.svg`.
     pub(crate) fn run(&self) -> Result<()> {
         let plan = RunPlan::load(&self.plan, self.seed)?;
         let stop = StopRequest::on_ctrl_c()?;
@@ -89,16 +89,17 @@ impl RunArgs {
     }
 }
 
-/// What is known of a run's length before it begins.
+/// Length of a run, as far as it is known before the run begins.
 #[derive(Clone, Copy, Debug)]
 enum RunLength {
     /// It ends at this time.
     Time(Time),
-    /// It ends when so many flows are complete.
+    /// It ends when this number of flows is complete.
     Flows(u64),
 }
 
 impl RunLength {
+    /// The length of a plan's runs.
     fn of(plan: &RunPlan) -> Result<Self> {
         Ok(if plan.end < Time::MAX {
             Self::Time(plan.end)
@@ -107,7 +108,7 @@ impl RunLength {
         })
     }
 
-    /// Ticks of a bar.
+    /// Ticks of a whole bar: nanoseconds, or flows.
     const fn whole(self) -> u64 {
         match self {
             Self::Time(end) => end.as_ns(),
@@ -115,6 +116,7 @@ impl RunLength {
         }
     }
 
+    /// Ticks that are done.
     const fn done(self, progress: Progress) -> u64 {
         match self {
             Self::Time(_) => progress.now.as_ns(),
@@ -123,7 +125,7 @@ impl RunLength {
     }
 }
 
-/// One run, with a bar of simulated time, or of complete flows.
+/// Runs one transport, with a bar of simulated time or of complete flows.
 fn one(
     plan: &RunPlan,
     transport: &PlannedTransport,
@@ -131,7 +133,7 @@ fn one(
     bars: &MultiProgress,
     stop: &StopRequest,
 ) -> Result<RunResult> {
-    // Nothing is known of the rest while the first flows are still under way.
+    // The bar estimates from its position, which is 0 while the first flows are in flight.
     let left = |state: &ProgressState, text: &mut dyn Write| {
         let _ = match state.pos() {
             0 => write!(text, "?"),
@@ -164,10 +166,12 @@ fn one(
     result.with_context(|| format!("transport {}", transport.label))
 }
 
+/// `flows-<transport>.csv`: one line per flow, times in ns with three decimals.
 fn flows_csv(result: &RunResult) -> String {
     let mut csv = String::from(
         "src,dst,bytes,class,start_ns,finished_ns,delivered_bytes,retransmits,drops\n",
     );
+    // Picoseconds as decimals of nanoseconds, by integers: a float would lose digits of long runs.
     let ns = |time: Time| format!("{}.{:03}", time.as_ps() / 1_000, time.as_ps() % 1_000);
     for flow in &result.records.flows {
         let spec = &flow.spec;
@@ -192,7 +196,7 @@ fn flows_csv(result: &RunResult) -> String {
     csv
 }
 
-/// A panel for each transport, a line for each sampled flow.
+/// Throughput over time: a panel for each transport, a curve for each sampled flow.
 fn picture(plan: &RunPlan, runs: &[(String, RunResult)]) -> Picture {
     let most = plan.series.map_or(0, |s| s.1);
     let panels = runs.iter().filter_map(|(label, result)| {
@@ -216,6 +220,7 @@ fn picture(plan: &RunPlan, runs: &[(String, RunResult)]) -> Picture {
     )
 }
 
+/// Prints a line per transport, and the path of the summary.
 fn print(summary: &Summary, out: &Path) -> Result<()> {
     let transports: &IndexMap<_, _> = &summary.transports;
     for (label, o) in transports {

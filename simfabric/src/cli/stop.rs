@@ -1,4 +1,5 @@
-//! Ctrl-C: the first asks runs to stop, so that what there is gets written; the second ends the program.
+//! Ctrl-C: the first asks runs to stop, so that what there is gets written; the second ends the
+//! program.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,11 +11,12 @@ use anyhow::{Context as _, Result};
 pub(crate) struct StopRequest(Arc<AtomicBool>);
 
 impl StopRequest {
-    /// One that Ctrl-C (or SIGTERM) sets.
+    /// A request that Ctrl-C or SIGTERM sets.
     pub(crate) fn on_ctrl_c() -> Result<Self> {
         let stop = Self::default();
         let flag = stop.clone();
         ctrlc::set_handler(move || {
+            // 130 is 128 plus SIGINT, as shells report a program that the signal ended.
             if flag.0.swap(true, Ordering::Relaxed) {
                 std::process::exit(130);
             }
@@ -23,7 +25,7 @@ impl StopRequest {
         Ok(stop)
     }
 
-    /// Whether there is one.
+    /// True once the signal came.
     pub(crate) fn requested(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

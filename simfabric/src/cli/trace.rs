@@ -1,4 +1,5 @@
-//! `simfabric trace`: the flows of a plan as CSV, which another plan can take with `kind = "trace"`.
+//! `simfabric trace`: writes the flows of a plan as CSV, which another plan reads with
+//! `kind = "trace"`.
 
 use std::io::{BufWriter, Write as _};
 use std::path::PathBuf;
@@ -8,7 +9,7 @@ use clap::Args;
 use ratewright_simfabric::plan::RunPlan;
 use ratewright_simfabric::workload::trace;
 
-/// What `trace` takes.
+/// Arguments of `trace`.
 #[derive(Args, Debug)]
 pub(crate) struct TraceArgs {
     /// The plan.
@@ -39,6 +40,7 @@ impl TraceArgs {
             Err(e) => bail!("{}: {e}", path.display()),
         };
         let mut sink = BufWriter::new(file);
+        // A full disk may show only when the buffer is flushed.
         let count = trace::write(flows, &mut sink)
             .and_then(|count| sink.flush().map(|()| count))
             .with_context(|| path.display().to_string())?;

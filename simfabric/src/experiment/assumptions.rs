@@ -1,6 +1,6 @@
-//! Assumptions: values for what the paper leaves open about figures 9 to 15. Each has a key, so that
-//! its effect can be measured (`simfabric reproduce flowtune H --set KEY=VALUE`). Why each default
-//! was taken is in `docs/simfabric/reproduction.md`.
+//! Assumptions: values for what the paper leaves open about figures 9 to 15. Each has a key, so
+//! that its effect can be measured (`simfabric reproduce flowtune H --set KEY=VALUE`). Why each
+//! default was taken is in `docs/simfabric/reproduction.md`.
 
 use ratewright_allocator::engine::StepRule;
 
@@ -55,8 +55,8 @@ pub enum Counting {
     Wire,
     /// IP packets, as ns-2 counts.
     Ip,
-    /// The sent packets with their records in the paper's encoding: 40 bytes of headers each, 16 for a
-    /// start, 4 for an end, 6 for a rate (flowtune §5.3). Bare acknowledgements do not count.
+    /// The sent packets with their records in the paper's encoding: 40 bytes of headers each, 16
+    /// for a start, 4 for an end, 6 for a rate (flowtune §5.3). Bare acknowledgements do not count.
     Paper,
     /// The paper's encoding, with a packet for every start, end and rate.
     Alone,
@@ -89,8 +89,8 @@ pub struct Assumptions {
     pub tcp_window_packets: u32,
     /// Initial window of XCP, in packets.
     pub xcp_window_packets: u32,
-    /// XCP's control interval before any round trip is known, and after an interval without traffic.
-    /// `None`: 100 µs, and the last mean round trip.
+    /// XCP's control interval before any round trip is known, and after an interval without
+    /// traffic. `None`: 100 µs, and the last mean round trip.
     pub xcp_interval: Option<Span>,
     /// Shortest control interval of XCP's routers.
     pub xcp_least_interval: Span,

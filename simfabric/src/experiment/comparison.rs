@@ -1,9 +1,9 @@
-//! Runs behind figures 12 to 15: the paper's schemes under equal Poisson flowlets of one workload, at
-//! several loads. A process runs each combination of scheme, load and settings once.
+//! Runs behind figures 12 to 15: the paper's schemes under equal Poisson flowlets of one workload,
+//! at several loads. A process runs each combination of scheme, load and settings once.
 //!
-//! Flowlets that start in the warm-up are not counted. After the last start the network gets time to
-//! finish. A flowlet that is not finished then counts with its age, a lower bound of its completion
-//! time.
+//! Flowlets that start in the warm-up are not counted. After the last start the network gets time
+//! to finish. A flowlet that is not finished then counts with its age, a lower bound of its
+//! completion time.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -189,8 +189,8 @@ impl ComparisonRun<'_> {
 /// 99th percentile of the queueing delay on paths of two links and of four, in µs. As in the paper
 /// (§5.3.2 I) it comes from the lengths of queues.
 ///
-/// A kind of link contributes the mean, over its ports, of the length that is exceeded for 1 % of the
-/// time, as the transmission time of that number of full packets. The delay is the sum over the
+/// A kind of link contributes the mean, over its ports, of the length that is exceeded for 1 % of
+/// the time, as the transmission time of that number of full packets. The delay is the sum over the
 /// switches' queues on the path, and the sender's NIC if `queues` counts it.
 fn queueing_p99_us(
     topology: &Topology,
@@ -228,7 +228,8 @@ fn queueing_p99_us(
 /// Settings, scheme and load of one sample.
 pub type ComparisonCase = (Settings, Scheme, f64);
 
-/// Samples of this process by case. Equality of settings is the key, so a list does: cases are tens.
+/// Samples of this process by case. Equality of settings is the key, so a list does: cases are
+/// tens.
 type Cache = Mutex<Vec<(ComparisonCase, SchemeSample)>>;
 
 /// Samples of some cases, in their order. Cases that this process has run are not run again.
@@ -237,7 +238,8 @@ type Cache = Mutex<Vec<(ComparisonCase, SchemeSample)>>;
 /// See [`ExperimentError`].
 pub fn fetch(cases: &[ComparisonCase]) -> Result<Vec<SchemeSample>, ExperimentError> {
     static DONE: Cache = Mutex::new(Vec::new());
-    // The lock is held during the runs: a second caller waits for results instead of making them too.
+    // The lock is held during the runs: a second caller waits for results instead of making them
+    // too.
     let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
     let known = |done: &[(ComparisonCase, SchemeSample)], case: &ComparisonCase| {
         let found = done.iter().find(|(of, _)| of == case);

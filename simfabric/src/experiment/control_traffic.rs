@@ -8,8 +8,8 @@
 //! allocator NIC can update 89 servers" (§6) out of 1.12 %.
 //!
 //! [`packet_level`] runs every data packet too. [`fluid`] takes the data plane of
-//! [`crate::control::fluid`] for the same arrivals, with the same sessions, datagrams and engine; tests
-//! hold both against each other.
+//! [`crate::control::fluid`] for the same arrivals, with the same sessions, datagrams and engine;
+//! tests hold both against each other.
 
 use std::sync::Arc;
 
@@ -48,8 +48,8 @@ pub struct TrafficCase {
     pub end: Time,
     /// Seed of the arrivals.
     pub seed: u64,
-    /// Values that the paper leaves open. A run takes sizes, carrier, price update and iteration from
-    /// them.
+    /// Values that the paper leaves open. A run takes sizes, carrier, price update and iteration
+    /// from them.
     pub assumptions: Assumptions,
 }
 
@@ -89,8 +89,8 @@ pub struct TrafficSample {
     pub active_per_host: f64,
     /// The largest load over capacity that any iteration handed out.
     pub max_link_load: f64,
-    /// Course of the run: the warm-up in parts, each ending at twice the time of the one before, and the
-    /// counted time after it.
+    /// Course of the run: the warm-up in parts, each ending at twice the time of the one before,
+    /// and the counted time after it.
     pub growth: Vec<RunPart>,
 }
 
@@ -141,8 +141,9 @@ pub fn flows(
     let sizes = case.assumptions.sizes_of(case.workload)?;
     let span = (Time::ZERO, case.end);
     let poisson = Poisson::new(hosts, scene::HOST_BPS, case.load, sizes, span, case.seed)?;
-    // A generator of its own ("paths" in ASCII) leaves arrivals and sizes as they are without hashes.
-    // 0 is left out: the fabric draws a hash for a flow with 0, the fluid data plane does not.
+    // A generator of its own ("paths" in ASCII) leaves arrivals and sizes as they are without
+    // hashes. 0 is left out: the fabric draws a hash for a flow with 0, the fluid data plane does
+    // not.
     let mut hashes = SimRng::seed_from_u64(case.seed ^ 0x70_6174_6873);
     Ok(poisson.map(move |mut flow| {
         flow.path_hash = hashes.random_range(1..u32::MAX);
@@ -375,7 +376,8 @@ mod tests {
         // Packets wait behind the first windows of others, so that flowlets last longer there and
         // get more updates; a fluid does not.
         assert!((0.95..1.25).contains(&ratio), "{packets:?} {fluid:?}");
-        // The closed form: starts per second times the bytes that a start, its end and its updates take.
+        // The closed form: starts per second times the bytes that a start, its end and its updates
+        // take.
         let alone =
             packets.starts_per_host_s * (56.0 + 44.0 + 46.0 * packets.updates_per_flowlet) * 800.0
                 / scene::HOST_BPS as f64;

@@ -1,10 +1,10 @@
-//! Explanations for rows of figures 12 to 15 that are off: the same measurement under alternatives to
-//! the [`Assumptions`](super::assumptions::Assumptions). One alternative inside the paper's range
-//! explains the row; otherwise it stays off. The row's note lists every result.
+//! Explanations for rows of figures 12 to 15 that are off: the same measurement under alternatives
+//! to the [`Assumptions`](super::assumptions::Assumptions). One alternative inside the paper's
+//! range explains the row; otherwise it stays off. The row's note lists every result.
 //!
 //! A row may also have a bound: its value under exact fair rates without a control plane
-//! ([`Scheme::Ideal`]). If even the bound is outside on the same side, no allocator that shares evenly
-//! reaches the paper's number on this workload, and that explains the row.
+//! ([`Scheme::Ideal`]). If even the bound is outside on the same side, no allocator that shares
+//! evenly reaches the paper's number on this workload, and that explains the row.
 
 use super::assumptions::AssumptionError;
 use super::comparison::{SchemeSample, fetch};
@@ -48,8 +48,8 @@ fn with(settings: Settings, alternative: Alternative) -> Result<Settings, Assump
     Ok(settings)
 }
 
-/// Measures every row that is off under all its alternatives, notes the results, and turns its verdict
-/// to [`Verdict::Explained`] where one of them explains it.
+/// Measures every row that is off under all its alternatives, notes the results, and turns its
+/// verdict to [`Verdict::Explained`] where one of them explains it.
 ///
 /// # Errors
 /// See [`ExperimentError`].
@@ -114,8 +114,8 @@ pub fn explain(
                 Number::Value(ours) => ours,
                 Number::Range(_) | Number::Missing(()) => bound,
             };
-            // A row that is below can only be explained by a bound that is below, and one above by one
-            // above: a bound on the other side says that an allocator could be inside.
+            // A row that is below can only be explained by a bound that is below, and one above by
+            // one above: a bound on the other side says that an allocator could be inside.
             explained |= (ours < least && bound < least) || (ours > most && bound > most);
             found.push(format!(
                 "{} {} against exact fair rates without a control plane",

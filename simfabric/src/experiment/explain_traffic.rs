@@ -1,5 +1,5 @@
-//! Explanations for rows of figures 9 and 10 that are off, as in [`explain`](super::explain): the same
-//! measurement under alternatives. One alternative inside the paper's range explains the row;
+//! Explanations for rows of figures 9 and 10 that are off, as in [`explain`](super::explain): the
+//! same measurement under alternatives. One alternative inside the paper's range explains the row;
 //! otherwise it stays off.
 
 use super::ExperimentError;
@@ -39,9 +39,9 @@ fn run_of(case: &TrafficCase) -> TrafficCase {
     }
 }
 
-/// Measures every row that is off under all its alternatives, notes the results, and turns its verdict
-/// to [`Verdict::Explained`] where one of them explains it. `known` are the figure's own runs, and
-/// `samples` theirs, in the same order.
+/// Measures every row that is off under all its alternatives, notes the results, and turns its
+/// verdict to [`Verdict::Explained`] where one of them explains it. `known` are the figure's own
+/// runs, and `samples` theirs, in the same order.
 ///
 /// # Errors
 /// See [`ExperimentError`].
@@ -66,8 +66,8 @@ pub fn explain(
                     case.assumptions.set(option)?;
                 }
                 counting = case.assumptions.count.unwrap_or(counting);
-                // `runs` begins with the known ones, so an index below their number needs no run. An
-                // alternative of the counting alone finds itself there.
+                // `runs` begins with the known ones, so an index below their number needs no run.
+                // An alternative of the counting alone finds itself there.
                 let run = run_of(&case);
                 let index = runs.iter().position(|known| *known == run);
                 indices.push(index.unwrap_or_else(|| {
@@ -78,7 +78,8 @@ pub fn explain(
             planned.push((check, alternative, indices, counting));
         }
     }
-    // Indices into `runs` are indices into this: known samples first, new ones in the order of runs.
+    // Indices into `runs` are indices into this: known samples first, new ones in the order of
+    // runs.
     let mut samples = samples.to_vec();
     samples.extend(all(&runs[known.len()..])?);
     for (check, alternative, indices, counting) in planned {

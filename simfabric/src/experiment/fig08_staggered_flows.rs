@@ -1,10 +1,10 @@
-//! Flowtune fig. 8: five senders and one receiver. Every 10 ms another flow starts, then every 10 ms
-//! one stops.
+//! Flowtune fig. 8: five senders and one receiver. Every 10 ms another flow starts, then every 10
+//! ms one stops.
 //!
-//! The picture shows what the receiver's application gets in intervals of 100 µs, as in the paper. At
-//! 2 Gbit/s such an interval holds 16 or 17 packets, so counting whole packets moves a flow by 6 %.
-//! The verdict therefore measures a flow's rate between packets: from the last one before the interval
-//! to the last one within it, over the time between the two.
+//! The picture shows what the receiver's application gets in intervals of 100 µs, as in the paper.
+//! At 2 Gbit/s such an interval holds 16 or 17 packets, so counting whole packets moves a flow by 6
+//! %. The verdict therefore measures a flow's rate between packets: from the last one before the
+//! interval to the last one within it, over the time between the two.
 
 use ratewright_topology::{HostId, Topology};
 use rayon::prelude::*;
@@ -125,8 +125,8 @@ impl Deliveries {
         bytes as f64 * 8.0 / ((last - first) as f64 * SAMPLE.as_secs_f64())
     }
 
-    /// Time from a phase's begin until every active flow's throughput, over 100 µs, first is within 5 %
-    /// of 1/N, in µs. `None` if that never happens within the phase.
+    /// Time from a phase's begin until every active flow's throughput, over 100 µs, first is within
+    /// 5 % of 1/N, in µs. `None` if that never happens within the phase.
     fn fair_after_us(&self, phase: u32, capacity_bps: f64) -> Option<f64> {
         let active = active(phase);
         let fair = capacity_bps / active.len() as f64;
@@ -134,8 +134,8 @@ impl Deliveries {
         let begin = phase as usize * (STEP.as_ps() / SAMPLE.as_ps()) as usize;
         let steps = (STEP.as_ps() / INTERVAL.as_ps()) as usize;
         let per = (INTERVAL.as_ps() / SAMPLE.as_ps()) as usize;
-        // Windows begin every 10 µs, ten to an interval. The last interval of the phase is left out,
-        // because a window that begins there would reach into the next phase.
+        // Windows begin every 10 µs, ten to an interval. The last interval of the phase is left
+        // out, because a window that begins there would reach into the next phase.
         (0..(steps - 1) * 10)
             .map(|i| i * 10 * per_us)
             .find_map(|after| {
@@ -173,8 +173,8 @@ impl Deliveries {
 
 impl Deliveries {
     /// The distance of [`Self::worst_after_100_us`], of whole packets that the application gets by
-    /// interval. A hole in the window delivers nothing for a while and then much at once, which a rate
-    /// between packets would not show.
+    /// interval. A hole in the window delivers nothing for a while and then much at once, which a
+    /// rate between packets would not show.
     fn worst_burst(&self, capacity_bps: f64) -> f64 {
         let in_phase = (STEP.as_ps() / INTERVAL.as_ps()) as usize;
         let mut worst: f64 = 0.0;

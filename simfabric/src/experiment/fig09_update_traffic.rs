@@ -22,8 +22,8 @@ const PAPER: [(&str, &str, f64); 3] = [
     ("web", "Web", 1.13),
 ];
 /// Alternatives for a row that is off: other sizes of flowlets, which set their number per second;
-/// sizes without their tail; the paper's encoding; TCP, which acknowledges every segment. The factors
-/// above 3 are chosen for the paper's share of Hadoop ([`HADOOP`]).
+/// sizes without their tail; the paper's encoding; TCP, which acknowledges every segment. The
+/// factors above 3 are chosen for the paper's share of Hadoop ([`HADOOP`]).
 pub(super) const ALTERNATIVES: &[Alternative] = &[
     &["count=paper"],
     &["size-factor=3", "count=paper"],

@@ -1,8 +1,8 @@
 //! Flowtune fig. 10: update traffic that larger notification thresholds save, against the threshold
 //! 0.01 of fig. 9.
 //!
-//! The paper says "up to", without the load. Ours is measured at 0.4, 0.6 and 0.8, and the row takes
-//! the largest saving.
+//! The paper says "up to", without the load. Ours is measured at 0.4, 0.6 and 0.8, and the row
+//! takes the largest saving.
 
 use super::assumptions::Counting;
 use super::control_traffic::{TrafficCase, TrafficSample, all};
@@ -23,10 +23,10 @@ const PAPER: [(&str, &str, f64); 3] = [
 
 /// Relative distance from the paper's number up to which a row is reproduced.
 const TOLERANCE: f64 = 0.3;
-/// Alternatives for a row that is off: the paper's encoding in packets as they went; the same with a
-/// packet for every notice, so that fewer updates are fewer packets; the paper's price update; and
-/// larger flowlets. Small flowlets end after their first rates, which no threshold saves. The largest
-/// factor is the one with which figure 9 has the paper's share for Hadoop.
+/// Alternatives for a row that is off: the paper's encoding in packets as they went; the same with
+/// a packet for every notice, so that fewer updates are fewer packets; the paper's price update;
+/// and larger flowlets. Small flowlets end after their first rates, which no threshold saves. The
+/// largest factor is the one with which figure 9 has the paper's share for Hadoop.
 pub(super) const ALTERNATIVES: &[Alternative] = &[
     &["count=paper"],
     &["count=alone"],

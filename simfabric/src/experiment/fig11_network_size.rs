@@ -46,7 +46,8 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
         })
         .collect();
     let packets = all(&cases)?;
-    // `all` has announced and run the packet runs; the fluid ones take as much simulated time again.
+    // `all` has announced and run the packet runs; the fluid ones take as much simulated time
+    // again.
     announce(&cases);
     let fluids: Vec<TrafficSample> = cases.par_iter().map(fluid).collect::<Result<_, _>>()?;
     let mut figure = Figure::new(

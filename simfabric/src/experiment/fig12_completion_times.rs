@@ -1,6 +1,6 @@
-//! Flowtune fig. 12: the 99th percentile of completion times under other schemes over Flowtune's, by
-//! size of flowlet and load. Completion times are divided by those on an empty network, as in the
-//! paper.
+//! Flowtune fig. 12: the 99th percentile of completion times under other schemes over Flowtune's,
+//! by size of flowlet and load. Completion times are divided by those on an empty network, as in
+//! the paper.
 
 use super::comparison::{find, loads, samples, scenario};
 use super::explain::{Alternative, RowCheck, explain};
@@ -10,7 +10,8 @@ use crate::report::classes::CLASSES;
 use crate::report::figure::{Figure, Row, Verdict};
 use crate::report::plot::{Axis, Bars, Panel, Picture};
 
-/// A number of the paper: scheme, index into [`CLASSES`], range, and alternatives for where ours is off.
+/// A number of the paper: scheme, index into [`CLASSES`], range, and alternatives for where ours is
+/// off.
 pub(super) type PaperRow = (Scheme, usize, (f64, f64), &'static [Alternative]);
 
 /// The least and the largest ratio that the paper's text gives (§5.3.2 H), by scheme and class. The
@@ -45,8 +46,8 @@ pub(super) const PAPER: [PaperRow; 5] = [
             &["pfabric-nic=short", "pfabric-rto=66"],
         ],
     ),
-    // The text gives the first at high load, the second at low load: see `applies`. sfqCoDel's tail is
-    // that of time-outs after drops at a flow's end, so the alternatives vary both.
+    // The text gives the first at high load, the second at low load: see `applies`. sfqCoDel's tail
+    // is that of time-outs after drops at a flow's end, so the alternatives vary both.
     (
         Scheme::SfqCodel,
         2,
@@ -67,7 +68,8 @@ pub(super) const PAPER: [PaperRow; 5] = [
     ),
 ];
 
-/// Relative widening of the paper's ranges at both ends: they span loads that the text does not give.
+/// Relative widening of the paper's ranges at both ends: they span loads that the text does not
+/// give.
 const TOLERANCE: f64 = 0.1;
 
 /// True if the paper's range holds at this load.

@@ -42,8 +42,8 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
                 scheme.name()
             );
             let percent = share.map(|share| 100.0 * share);
-            // The text has a number for sfqCoDel at load 0.8 alone: "close to 8 %". Loads are literals,
-            // so 0.79 only keeps the comparison clear of rounding.
+            // The text has a number for sfqCoDel at load 0.8 alone: "close to 8 %". Loads are
+            // literals, so 0.79 only keeps the comparison clear of rounding.
             let row = match scheme {
                 Scheme::SfqCodel if load >= 0.79 => {
                     checks.push(RowCheck {

@@ -1,5 +1,5 @@
-//! Flowtune fig. 15: the proportional-fairness score, Σ log₂ of the rates of flowlets, per flowlet. A
-//! factor of two in rate is one point.
+//! Flowtune fig. 15: the proportional-fairness score, Σ log₂ of the rates of flowlets, per flowlet.
+//! A factor of two in rate is one point.
 
 use super::comparison::{find, loads, samples, scenario};
 use super::explain::{Alternative, RowCheck, explain};
@@ -44,7 +44,8 @@ pub(super) const PAPER: [PaperRow; 4] = [
             &["xcp-interval=50000", "handshake=true"],
             // ns-2's shortest interval, 1 ms, is 45 round trips of this network.
             &["xcp-least-interval=1000"],
-            // The paper's sizes are not public. The cost of one packet per round trip grows with them.
+            // The paper's sizes are not public. The cost of one packet per round trip grows with
+            // them.
             &["xcp-interval=50000", "size-factor=6"],
         ],
     ),

@@ -1,5 +1,5 @@
-//! Reproductions of the Flowtune paper's figures. One file holds one figure: its scenario, its sweep,
-//! the paper's numbers, and the picture.
+//! Reproductions of the Flowtune paper's figures. One file holds one figure: its scenario, its
+//! sweep, the paper's numbers, and the picture.
 //!
 //! | file | figure |
 //! |---|---|
@@ -61,7 +61,7 @@ pub struct Settings {
 pub struct Reproduction {
     /// Rows, scenario, data.
     pub figure: Figure,
-    /// The same data as panels of curves or bars.
+    /// Panels with curves or bars of the same data.
     pub picture: Picture,
 }
 

@@ -19,8 +19,8 @@ pub const LINK_DELAY: Span = Span::from_ns(1_500);
 /// Racks of 16 servers under 4 spines with full bisection: 10 Gbit/s to servers, 40 Gbit/s between
 /// switches, 1.5 µs per link.
 ///
-/// With the servers' 2 µs, a round trip over two links takes 14 µs, as in the paper. Over four links
-/// it takes 20 µs, for which the paper has 22.
+/// With the servers' 2 µs, a round trip over two links takes 14 µs, as in the paper. Over four
+/// links it takes 20 µs, for which the paper has 22.
 ///
 /// # Errors
 /// If there are no racks.
@@ -38,8 +38,9 @@ pub fn topology(racks: u32) -> Result<Topology, BuildError> {
     .build()
 }
 
-/// The allocator's links: 40 Gbit/s to every spine (flowtune §5.3), and in proportion to the servers
-/// beyond the paper's 144. At 2,048 servers one per cent of their capacity is more than 160 Gbit/s.
+/// The allocator's links: 40 Gbit/s to every spine (flowtune §5.3), and in proportion to the
+/// servers beyond the paper's 144. At 2,048 servers one per cent of their capacity is more than 160
+/// Gbit/s.
 #[must_use]
 pub fn allocator_links(hosts: u32) -> AllocatorLinks {
     // Smaller networks keep the paper's links.

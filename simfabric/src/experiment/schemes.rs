@@ -1,7 +1,8 @@
-//! The schemes that the paper compares (flowtune §5.3), each with its queues, on the paper's network.
+//! The schemes that the paper compares (flowtune §5.3), each with its queues, on the paper's
+//! network.
 //!
-//! The paper takes the authors' ns-2 code and gives no parameters. [`Assumptions`] has all of ours, and
-//! `docs/simfabric/reproduction.md` their effects:
+//! The paper takes the authors' ns-2 code and gives no parameters. [`Assumptions`] has all of ours,
+//! and `docs/simfabric/reproduction.md` their effects:
 //!
 //! | scheme | parameters | source |
 //! |---|---|---|
@@ -41,8 +42,8 @@ pub enum Scheme {
     SfqCodel,
     /// XCP.
     Xcp,
-    /// Flowtune without a control plane: exact fair rates, known everywhere at once. It is none of the
-    /// paper's schemes, and bounds every row.
+    /// Flowtune without a control plane: exact fair rates, known everywhere at once. It is none of
+    /// the paper's schemes, and bounds every row.
     Ideal,
 }
 
@@ -140,8 +141,8 @@ impl Scheme {
         if self == Self::PFabric {
             let limit = QueueLimit::Bytes(assumptions.pfabric_buffer_bytes);
             match assumptions.pfabric_nic {
-                // A time-out of 45 µs sends packets again that still wait here; in a queue as short as
-                // the switches' they and their copies would push each other out.
+                // A time-out of 45 µs sends packets again that still wait here; in a queue as short
+                // as the switches' they and their copies would push each other out.
                 PFabricNic::Fifo => {
                     fabric.nic = QueueConfig::DropTail {
                         limit: assumptions.buffer,
@@ -202,8 +203,8 @@ impl Scheme {
         if !matches!(self, Self::Dctcp | Self::SfqCodel) {
             own.tcp_window_packets = usual.tcp_window_packets;
         }
-        // Flowtune and the ideal run over the fabric's own queues, pFabric over its own, except for a
-        // NIC that is first in, first out.
+        // Flowtune and the ideal run over the fabric's own queues, pFabric over its own, except for
+        // a NIC that is first in, first out.
         if matches!(self, Self::Flowtune | Self::Ideal)
             || self == Self::PFabric && own.pfabric_nic != PFabricNic::Fifo
         {
@@ -291,8 +292,8 @@ impl Scheme {
     }
 }
 
-/// Configuration of Flowtune. The paper lets servers start before an allocation has arrived (§6), and
-/// gives no window for that.
+/// Configuration of Flowtune. The paper lets servers start before an allocation has arrived (§6),
+/// and gives no window for that.
 fn flowtune(assumptions: &Assumptions) -> FlowtuneConfig {
     FlowtuneConfig {
         control: ControlConfig {
@@ -313,8 +314,8 @@ fn flowtune(assumptions: &Assumptions) -> FlowtuneConfig {
     }
 }
 
-/// Configuration of the ideal scheme. Its share of links leaves the rest to the acknowledgements of as
-/// much data in the other direction.
+/// Configuration of the ideal scheme. Its share of links leaves the rest to the acknowledgements of
+/// as much data in the other direction.
 pub(super) fn ideal(assumptions: &Assumptions) -> IdealConfig {
     let framing = assumptions.framing;
     let [data, answer] = [framing.mss_bytes, 0].map(|b| f64::from(framing.wire_bytes(b)));

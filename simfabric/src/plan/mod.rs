@@ -1,7 +1,7 @@
 //! Plans: descriptions of runs in TOML files. `docs/simfabric/plans.md` documents the format.
 //!
-//! Tables are read strictly. An unknown key, a value out of range, or a missing file is one error that
-//! names file, line and column.
+//! Tables are read strictly. An unknown key, a value out of range, or a missing file is one error
+//! that names file, line and column.
 //!
 //! | file | table |
 //! |---|---|

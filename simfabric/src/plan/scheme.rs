@@ -76,7 +76,8 @@ struct FixedWindowTable {
     packets: Spanned<u32>,
 }
 
-/// Largest window of a plan, in packets. Without losses a window of every flow is in memory at once.
+/// Largest window of a plan, in packets. Without losses a window of every flow is in memory at
+/// once.
 const MAX_WINDOW_PACKETS: u32 = 1 << 20;
 /// Least time-out of a plan: one of 0 would expire for ever at the same moment.
 const LEAST_TIME_OUT: Span = Span::from_us(1);
@@ -397,8 +398,9 @@ pub(super) fn read<'a>(
                 "dctcp" => SchemeConfig::Dctcp(t.config(source, true, t.dctcp(source)?)?),
                 "xcp" => SchemeConfig::Xcp(t.config(source, false, ())?),
                 "pfabric" => {
-                    // pFabric's own defaults where the table has none (its §4.3): about a bandwidth-delay
-                    // product at once, a fixed time-out, and a NIC that holds no flow back.
+                    // pFabric's own defaults where the table has none (its §4.3): about a
+                    // bandwidth-delay product at once, a fixed time-out, and a NIC that holds no
+                    // flow back.
                     let mut config = t.config(source, false, PFabricConfig::default())?;
                     if t.initial_window_packets.is_none() {
                         config.initial_window_packets = 12;

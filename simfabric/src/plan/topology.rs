@@ -285,8 +285,8 @@ struct TopologyKeys<'a> {
 }
 
 impl TopologyKeys<'_> {
-    /// The plan's key for a builder's parameter, with its place. A parameter that defaults to another
-    /// key's value gets that key.
+    /// The plan's key for a builder's parameter, with its place. A parameter that defaults to
+    /// another key's value gets that key.
     fn key(&self, parameter: &str) -> Option<&(String, Range<usize>)> {
         let names: &[&str] = match (self.kind, parameter) {
             ("big-switch", "hosts_per_rack") => &["hosts"],

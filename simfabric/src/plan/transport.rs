@@ -45,8 +45,8 @@ struct BufferTable {
     alpha: Spanned<f64>,
 }
 
-/// Reads `[queue]` and `[nic_queue]`, of the plan or of one transport, into the fabric. A table that
-/// is not given leaves the fabric's queues as they are.
+/// Reads `[queue]` and `[nic_queue]`, of the plan or of one transport, into the fabric. A table
+/// that is not given leaves the fabric's queues as they are.
 pub(super) fn read_queues<'a>(
     source: &Source<'a>,
     queue: Option<Section<'a>>,
@@ -55,8 +55,9 @@ pub(super) fn read_queues<'a>(
 ) -> Result<(), PlanError> {
     let packet_bytes = fabric.framing.wire_bytes(fabric.framing.mss_bytes);
     if let Some((mut table, span)) = queue {
-        // Taken out first: the rest of the table is the queue's, which refuses unknown keys. Without
-        // the key, a transport's own queue has no shared buffer, even if the plan's has one.
+        // Taken out first: the rest of the table is the queue's, which refuses unknown keys.
+        // Without the key, a transport's own queue has no shared buffer, even if the plan's has
+        // one.
         fabric.shared_buffer = source::take(&mut table, "shared_buffer")
             .map(|value| {
                 let (table, span) = source.table("shared_buffer", value)?;
@@ -93,7 +94,8 @@ fn shared_buffer(
     })
 }
 
-/// Reads the transports of a plan. `fabric` has the plan's queues, for transports without their own.
+/// Reads the transports of a plan. `fabric` has the plan's queues, for transports without their
+/// own.
 pub(super) fn read<'a>(
     source: &Source<'a>,
     tables: Vec<Section<'a>>,

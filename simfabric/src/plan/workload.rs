@@ -218,8 +218,8 @@ fn rounds(
     }
 }
 
-/// First moment at which Poisson workloads together offer more than hosts' links carry, and the load
-/// then.
+/// First moment at which Poisson workloads together offer more than hosts' links carry, and the
+/// load then.
 pub(super) fn overload(workloads: &[Workload]) -> Option<(Time, f64)> {
     let arrivals = || {
         workloads.iter().filter_map(|workload| match workload {
@@ -393,8 +393,8 @@ pub(super) fn read<'a>(
                 }
                 flows.push(flow);
             }
-            // The run takes flows in the order of their starts; a stable sort keeps the plan's order
-            // among equal ones.
+            // The run takes flows in the order of their starts; a stable sort keeps the plan's
+            // order among equal ones.
             flows.sort_by_key(|f| f.start);
             Workload::List(flows)
         }

@@ -1,6 +1,6 @@
 //! Flows by size, as flowtune fig. 12 groups them: by the number of full packets that they fill.
 
-/// Payload of a full packet, by which sizes are counted: 1460 bytes, as in flowtune's ns-2 runs.
+/// Payload of a full packet, 1,460 bytes as in flowtune's ns-2 runs: classes count in these.
 pub const PACKET_BYTES: u64 = 1_460;
 
 /// The name and the largest number of packets of each class, smallest first.

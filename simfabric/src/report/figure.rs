@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::commit::COMMIT;
 use super::plot::Picture;
 
-/// Why a result could not be written or read.
+/// A result that could not be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
     /// A file or directory.
@@ -15,7 +15,7 @@ pub enum ReportError {
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: std::io::Error,
     },
     /// Not the JSON of a result.
@@ -23,7 +23,7 @@ pub enum ReportError {
     Json {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reader's error.
         source: serde_json::Error,
     },
     /// The drawing library refused.
@@ -31,12 +31,12 @@ pub enum ReportError {
     Draw {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The library's error.
         reason: String,
     },
 }
 
-/// What the paper says of a row.
+/// The paper's value of a row. Untagged: JSON has a number, a range, words or null.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Paper {
@@ -68,7 +68,7 @@ impl From<&str> for Paper {
     }
 }
 
-/// What we measured.
+/// The measured value of a row. Untagged: JSON has a number, a range or null.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Number {
@@ -82,6 +82,7 @@ pub enum Number {
 
 impl From<f64> for Number {
     fn from(value: f64) -> Self {
+        // JSON has neither NaN nor infinities; both come from a division by what did not happen.
         if value.is_finite() {
             Self::Value(value)
         } else {
@@ -102,7 +103,7 @@ impl From<(f64, f64)> for Number {
     }
 }
 
-/// How a row compares.
+/// Result of comparing a row with the paper.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -119,7 +120,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// All, from what was to be shown to what could not be.
+    /// All verdicts, from reproduced to not measured.
     pub const ALL: [Self; 5] = [
         Self::Reproduced,
         Self::Explained,
@@ -128,7 +129,7 @@ impl Verdict {
         Self::NotMeasured,
     ];
 
-    /// As it is written in JSON.
+    /// The verdict's name in JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -144,23 +145,23 @@ impl Verdict {
 /// A row of a figure.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Row {
-    /// What was measured.
+    /// Name of the measured value.
     pub name: String,
-    /// The paper's figure.
+    /// The paper's value.
     pub paper: Paper,
-    /// Ours.
+    /// Our value.
     pub ours: Number,
-    /// The unit of both.
+    /// Unit of both values.
     pub unit: String,
-    /// How they compare.
+    /// Result of their comparison.
     pub verdict: Verdict,
-    /// Why they differ: a measurement.
+    /// A remark, or the measurement that explains a difference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
 impl Row {
-    /// A row whose verdict the caller has found.
+    /// A row with a verdict of the caller's.
     pub fn new(
         name: impl Into<String>,
         paper: impl Into<Paper>,
@@ -202,6 +203,7 @@ impl Row {
             (_, None) => Verdict::NotMeasured,
             (None, Some(_)) => Verdict::NoFigure,
             (Some((low, high)), Some((least, most))) => {
+                // `abs`: the tolerance moves a negative end outwards, too.
                 let inside =
                     least >= low - tolerance * low.abs() && most <= high + tolerance * high.abs();
                 if inside {
@@ -233,12 +235,13 @@ impl Row {
     }
 }
 
-/// A reproduced figure. Written as `DIR/<figure>.json` and `.csv`, its picture as `DIR/<figure>.svg`.
+/// A reproduced figure. Written as `DIR/<figure>.json` and `.csv`, its picture as
+/// `DIR/<figure>.svg`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Figure {
     /// The name of the files, such as `flowtune-h`.
     pub figure: String,
-    /// What it shows, with the paper's number of the figure.
+    /// Title, with the paper's number of the figure.
     pub title: String,
     /// The rows.
     pub rows: Vec<Row>,
@@ -246,15 +249,15 @@ pub struct Figure {
     pub seed: u64,
     /// The commit of the source.
     pub commit: String,
-    /// Whether this is the short form.
+    /// True in the short form.
     pub quick: bool,
-    /// What was run, parameter by parameter, in words.
+    /// Parameters of the runs, in words.
     #[serde(default)]
     pub scenario: Vec<String>,
-    /// What holds for several rows: measurements that explain differences, choices made.
+    /// Remarks on several rows.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// The data behind rows and picture, as the experiment wants to keep it.
+    /// Samples behind rows and picture, in a form of the experiment's.
     #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
     pub data: serde_json::Value,
 }
@@ -291,8 +294,8 @@ impl Figure {
         picture.write(&dir.join(format!("{}.svg", self.figure)))
     }
 
-    /// The rows as comma-separated values (RFC 4180), numbers in full. A number is a range from itself
-    /// to itself; what the paper says in words is in `paper`.
+    /// The rows as comma-separated values (RFC 4180), with all digits. A number is a range from
+    /// itself to itself. Column `paper` has the paper's words where it gives no number.
     #[must_use]
     pub fn csv(&self) -> String {
         let mut csv = String::from(
@@ -378,6 +381,7 @@ pub fn short(value: f64) -> String {
         return "0".to_owned();
     }
     let magnitude = value.abs().log10().floor() as i32;
+    // From 10,000 on there are no decimals; values below 5e-10 print as 0.
     let decimals = usize::try_from(3 - magnitude).unwrap_or(0).min(9);
     let text = format!("{value:.decimals$}");
     if text.contains('.') {

@@ -1,4 +1,4 @@
-//! The flow completion time on an empty network, in closed form: what flowtune fig. 12 normalises by.
+//! The flow completion time on an empty network, in closed form. Flowtune fig. 12 normalises by it.
 
 use ratewright_topology::{HostId, PathChoice, PathError, Topology};
 
@@ -10,14 +10,14 @@ fn transmission_ps(wire_bytes: u16, rate_bps: u64) -> u64 {
     ((u128::from(wire_bytes) * 8_000_000_000_000 + rate / 2) / rate) as u64
 }
 
-/// How long `bytes` take from the start of the flow until the receiver has the last of them, if the
-/// sender sends at the rate of its link and nobody else sends.
+/// Time from a flow's start until the receiver has the last of `bytes`, if the sender sends at the
+/// rate of its link and no other flow is active.
 ///
-/// All packets but the last are full. On the way, full packet j leaves link i at
-/// Σ_{l ≤ i} t_l + (j − 1) · max_{l ≤ i} t_l, where t_l is the transmission of a full packet on link l; the
-/// last packet leaves link i when both it has left link i − 1 and the packet before it has left link i,
-/// plus its own transmission. Propagation and the hosts' processing come on top. Among several equal
-/// paths the first is taken; they differ only where links of a tier do.
+/// All packets but the last are full. On the way, full packet j leaves link i at Σ_{l ≤ i} t_l + (j
+/// − 1) · max_{l ≤ i} t_l, where t_l is the transmission of a full packet on link l; the last
+/// packet leaves link i when both it has left link i − 1 and the packet before it has left link i,
+/// plus its own transmission. Propagation and the hosts' processing come on top. Among several
+/// equal paths the first is taken; they differ only where links of a tier do.
 ///
 /// # Errors
 /// If there is no path.
@@ -32,6 +32,7 @@ pub fn completion_time(
     let mss = u64::from(framing.mss_bytes.max(1));
     let packets = bytes.div_ceil(mss).max(1);
     let last = (bytes - (packets - 1) * mss) as u16;
+    // A flow of 0 bytes is one packet without payload, as a handshake's.
     let (mut first_full, mut slowest, mut last_left, mut delays) =
         (0, 0, 0, 2 * host_delay.as_ps());
     for link in path.iter() {
@@ -39,6 +40,8 @@ pub fn completion_time(
         let full = transmission_ps(framing.wire_bytes(framing.mss_bytes), link.capacity_bps);
         first_full += full;
         slowest = slowest.max(full);
+        // Departure of the last full packet from this link: number packets − 1, which is
+        // (packets − 2) behind the first.
         let before = if packets > 1 {
             first_full + (packets - 2) * slowest
         } else {
@@ -61,8 +64,9 @@ mod tests {
     use crate::{Config, FlowSpec, Sim, Time};
     use ratewright_topology::TwoTierClos;
 
-    /// A window that never closes on an empty network: the simulator must give the closed form to the
-    /// picosecond, within a rack and across the fabric, with links faster and slower than the hosts'.
+    /// A window that never closes on an empty network: the simulator must give the closed form to
+    /// the picosecond, within a rack and across the fabric, with links faster and slower than the
+    /// hosts'.
     #[test]
     fn an_uncontended_flow_takes_exactly_this_long() {
         let host_delay = Span::from_us(2);
@@ -139,8 +143,9 @@ mod tests {
         assert_eq!(fct(true) - fct(false), 2 * empty.as_ps());
     }
 
-    /// Flowtune §5.3: links of 1.5 us and hosts of 2 us make a round trip of 14 us over 2 hops. Over 4 hops
-    /// the same delays add up to 20 us; the 22 us that the paper states leave 2 us to transmission.
+    /// Flowtune §5.3: links of 1.5 us and hosts of 2 us make a round trip of 14 us over 2 hops.
+    /// Over 4 hops the same delays add up to 20 us; the 22 us that the paper states leave 2 us to
+    /// transmission.
     #[test]
     fn delays_add_up_as_in_the_paper() {
         let topology = TwoTierClos {

@@ -1,15 +1,15 @@
-//! What a run leaves behind: figures with the paper's numbers beside ours, summaries of plans, plots.
+//! Results of runs: figures with the paper's numbers beside ours, summaries of plans, pictures.
 //!
 //! | module | what lives there |
 //! |---|---|
 //! | [`figure`] | a reproduced figure: rows {name, paper, ours, unit, verdict}, seed, commit, notes |
-//! | [`tally`] | the verdicts of several figures together |
-//! | [`plot`] | SVG pictures of panels with lines or bars, in one palette |
+//! | [`tally`] | verdicts of several figures |
+//! | [`plot`] | SVG pictures of panels with curves or bars, in one palette |
 //! | [`stats`] | Jain's index, percentiles, means |
 //! | [`summary`] | `summary.json` of a plan |
-//! | [`ideal`] | the completion time on an empty network |
-//! | [`classes`] | flows by size, as flowtune fig. 12 groups them |
-//! | [`commit`] | which source a result came from |
+//! | [`ideal`] | completion time on an empty network |
+//! | [`classes`] | size classes of flows, as in flowtune fig. 12 |
+//! | [`commit`] | the commit that a result came from |
 
 pub mod classes;
 pub mod commit;

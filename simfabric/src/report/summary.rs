@@ -11,7 +11,7 @@ use crate::results::RunResults;
 use crate::{FlowSpec, Framing, Span, Time};
 use ratewright_topology::{LinkId, Topology};
 
-/// `summary.json`. With one transport its results also stand at the top level.
+/// `summary.json`. The results of a plan's only transport also stand at the top level.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Summary {
     /// The plan's file.
@@ -20,7 +20,7 @@ pub struct Summary {
     pub seed: u64,
     /// The commit of the source.
     pub commit: String,
-    /// Whether every run ended as planned; `false` after Ctrl-C.
+    /// True if every run ended as planned; `false` after Ctrl-C.
     pub complete: bool,
     /// The only transport's results, if there is one only.
     #[serde(flatten)]
@@ -30,7 +30,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of the results of a plan.
+    /// Sums up the results of a plan.
     #[must_use]
     pub fn new(plan: String, seed: u64, transports: IndexMap<String, TransportSummary>) -> Self {
         Self {
@@ -48,20 +48,20 @@ impl Summary {
     }
 }
 
-/// What one transport did.
+/// Results of one transport.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct TransportSummary {
-    /// Payload that receivers had in order, per second after the warm-up.
+    /// Payload that receivers got in order, per second after the warm-up, in Gbit/s.
     pub goodput_gbps: f64,
     /// Jain's index over the goodput of flows, each while it lasted.
     pub jain: f64,
     /// The measured queues.
     pub queue_packets: QueueLength,
-    /// Packets that were dropped anywhere.
+    /// Packets dropped anywhere.
     pub drops: u64,
-    /// Flow completion times by the size of the flow; classes without a completed flow are left out.
+    /// Flow completion times by size class; classes without a completed flow are left out.
     pub fct_us: IndexMap<String, CompletionTimes>,
-    /// Flows that began, and flows that completed.
+    /// Flows that began, and those of them that completed.
     pub flows: [u64; 2],
     /// Packets with payload that were sent again.
     pub retransmits: u64,
@@ -69,14 +69,14 @@ pub struct TransportSummary {
     pub simulated_us: f64,
     /// Packets that left a queue onto a link and arrived.
     pub packet_hops: u64,
-    /// `complete`: nothing was left to happen; `time-up`; `stopped`: by Ctrl-C.
+    /// End of the run: `complete` if no event was left, `time-up`, or `stopped` by Ctrl-C.
     pub ended: String,
     /// Counters of the scheme.
     pub counters: IndexMap<String, f64>,
 }
 
-/// Lengths in packets, over time, of the measured queue that is longest on average; the packet being
-/// sent does not count.
+/// Lengths in packets, over time, of the measured queue that is longest on average; the packet
+/// being sent does not count.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct QueueLength {
     /// The mean over time.
@@ -112,7 +112,7 @@ pub struct CompletionTimes {
     pub slowdown_p99: f64,
 }
 
-/// What a run is measured against.
+/// Parameters that a run's records are summed up with.
 #[derive(Clone, Copy, Debug)]
 pub struct SummaryContext<'a> {
     /// The network.
@@ -121,22 +121,23 @@ pub struct SummaryContext<'a> {
     pub framing: Framing,
     /// Processing of hosts.
     pub host_delay: Span,
-    /// The queues to tell of.
+    /// Links whose queues are reported.
     pub queues: &'a [LinkId],
-    /// From when on things count.
+    /// Begin of the measurements.
     pub warm_up: Time,
-    /// The bytes that each flow had delivered by then.
+    /// Bytes that each flow had delivered by the end of the warm-up.
     pub before: &'a [u64],
 }
 
 impl TransportSummary {
-    /// Of a run.
+    /// Sums up a run.
     #[must_use]
     pub fn new(records: &RunResults, context: &SummaryContext<'_>, ended: &str) -> Self {
         let (warm_up, before) = (context.warm_up, context.before);
         let last = records.flows.iter().filter_map(|f| f.finished).max();
         let all_done = records.flows.iter().all(|f| f.finished.is_some());
-        // A run that completed may have idled since; the goodput counts until the last byte.
+        // A run that completed may have been idle since, and goodput over that time would say less
+        // than the network did: it counts until the last byte.
         let end = last.filter(|_| all_done).unwrap_or(records.now);
         let mut bytes = 0;
         let mut rates = Vec::new();
@@ -145,6 +146,7 @@ impl TransportSummary {
             bytes += delivered;
             let from = flow.spec.start.max(warm_up);
             let to = flow.finished.unwrap_or(end).min(flow.spec.stop).min(end);
+            // Flows that the measured time does not meet have no rate, rather than one of 0.
             if to > from {
                 rates.push(delivered as f64 / to.since(from).as_secs_f64());
             }
@@ -181,6 +183,7 @@ impl TransportSummary {
     }
 }
 
+/// Lengths of the measured queue that is longest on average.
 fn queue_length(records: &RunResults, measured: &[LinkId]) -> QueueLength {
     let ports = || measured.iter().filter_map(|l| records.ports.get(l.index()));
     let means: Vec<f64> = ports().map(|p| p.stats.mean_packets()).collect();
@@ -199,6 +202,7 @@ fn queue_length(records: &RunResults, measured: &[LinkId]) -> QueueLength {
     }
 }
 
+/// Completion times by size class, of flows that began after the warm-up and have an end.
 fn fct_by_class(
     records: &RunResults,
     context: &SummaryContext<'_>,

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::figure::{Figure, Verdict};
 
-/// How many rows have which verdict, and which are off.
+/// Number of rows by verdict, and the names of those that are off.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
     /// In the order of [`Verdict::ALL`].
@@ -25,7 +25,7 @@ impl Tally {
         }
     }
 
-    /// The rows that are off, with their figures.
+    /// Rows that are off, each with its figure's name.
     #[must_use]
     pub fn off(&self) -> &[String] {
         &self.off

@@ -212,8 +212,8 @@ impl Panel {
 }
 
 impl Panel {
-    /// Whether a line goes through where a mark's text would stand: above the mark, by a third of the panel
-    /// at the left or right end.
+    /// Whether a line goes through where a mark's text would stand: above the mark, by a third of
+    /// the panel at the left or right end.
     fn crosses_label(&self, mark: &Mark, left: bool) -> bool {
         let Content::Lines(lines) = &self.content else {
             return false;

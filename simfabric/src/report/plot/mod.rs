@@ -1,7 +1,7 @@
 //! SVG pictures: panels of lines or grouped bars in a grid, one legend above, one palette.
 //!
-//! A [`Picture`] is data: an experiment builds it and [`write`](Picture::write) draws it. Values that
-//! do not fit a given axis are drawn at its end.
+//! A [`Picture`] is data: an experiment builds it and [`write`](Picture::write) draws it. Values
+//! that do not fit a given axis are drawn at its end.
 
 mod bars;
 mod draw;

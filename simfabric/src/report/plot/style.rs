@@ -13,7 +13,8 @@ pub const REFERENCE: RGBColor = RGBColor(150, 156, 166);
 /// Flowtune or Ratewright.
 pub const OURS: RGBColor = RGBColor(0, 114, 178);
 
-/// Distinguishable colours, the baseline's second, also for the colour-blind (Okabe–Ito, yellow darkened).
+/// Distinguishable colours, the baseline's second, also for the colour-blind (Okabe–Ito, yellow
+/// darkened).
 const PALETTE: [RGBColor; 9] = [
     OURS,
     RGBColor(213, 94, 0),
