@@ -1,9 +1,8 @@
-//! No allocation per packet in steady state: once the tables of a run have grown to what it needs,
-//! packets go through places that are used again and again.
+//! No allocation per packet in steady state: once a run's tables have grown, packets reuse their
+//! places.
 //!
-//! What is left to be allocated then is what still grows, by doubling: a table that meets its
-//! highest level yet (packets under way, pending events, gaps in what a receiver has), a few times
-//! in all however long the run.
+//! The remaining allocations are tables that double at a new highest level (packets in flight,
+//! pending events, gaps at a receiver). They are a few in all, however long the run.
 
 use allocation_counter::measure;
 use ratewright_simfabric::Time;
@@ -21,14 +20,13 @@ use ratewright_simfabric::transport::tcp::{Tcp, TcpConfig};
 use ratewright_simfabric::workload::{Arrivals, Poisson, SizeDistribution};
 use ratewright_topology::{HostId, Topology};
 
-/// Tables that may still grow in a span, where an allocation for every hundredth packet would make
-/// thousands.
+/// Most doublings of tables in a span. An allocation for every hundredth packet would be thousands.
 const DOUBLINGS: u64 = 8;
 
-/// Blocks that a flowlet may take as it begins and ends, whatever is said about it meanwhile.
+/// Most allocations per flowlet, at its begin and end, however many control messages concern it.
 const PER_FLOWLET: u64 = 3;
 
-/// What a span of a run took.
+/// Counts over a span of a run.
 #[derive(Debug)]
 struct SpanCounts {
     allocations: u64,
@@ -40,13 +38,14 @@ struct SpanCounts {
     drops: u64,
 }
 
-/// Runs to the beginning of a span, and counts until its end.
+/// Runs to the begin of a span, and counts until its end.
 fn count_over<T: Transport, A: Arrivals>(
     sim: &mut Sim<T, A>,
     from: Time,
     to: Time,
 ) -> Result<SpanCounts, ExperimentError> {
     sim.run_until(from)?;
+    // Nothing else may run in the closure: the counter sees every allocation of this thread.
     let before = sim.progress();
     let mut ran = None;
     let allocations = measure(|| ran = Some(sim.run_until(to))).count_total;
@@ -84,6 +83,7 @@ fn the_count_counts() {
 #[test]
 fn a_dctcp_permutation_does_not_allocate_per_packet() {
     for order in [Order::Time, Order::Windows] {
+        // The first 0.5 ms let the tables grow to their level; the span counted begins there.
         let hosts = 16;
         let topology = bench::fabric(hosts).expect("a fabric");
         let config = Config {
@@ -100,7 +100,7 @@ fn a_dctcp_permutation_does_not_allocate_per_packet() {
     }
 }
 
-/// What a run takes from 20 to 60 ms.
+/// Counts of a run from 20 to 60 ms.
 fn settled<T: Transport, A: Arrivals>(
     topology: &Topology,
     fabric: FabricConfig,
@@ -116,7 +116,7 @@ fn settled<T: Transport, A: Arrivals>(
     count_over(&mut sim, Time::from_ms(20), Time::from_ms(60))
 }
 
-/// Eight hosts send without end to two, so that queues are full, and what drops, drops.
+/// Eight hosts send without end to two, so that queues are full and lossy schemes lose packets.
 struct FourToOne<'a>(&'a Topology);
 
 impl Visitor for FourToOne<'_> {
@@ -136,7 +136,7 @@ impl Visitor for FourToOne<'_> {
     }
 }
 
-/// Flowlets come and go, so that hosts and allocator have much to say to each other.
+/// Flowlets come and go, which makes much control traffic.
 struct Flowlets<'a>(&'a Topology);
 
 impl Visitor for Flowlets<'_> {
@@ -155,8 +155,7 @@ impl Visitor for Flowlets<'_> {
     }
 }
 
-/// Whatever it goes over: what is allocated goes with flowlets, and not with what is said about
-/// them.
+/// Allocations of both carriers are in proportion to flowlets, not to messages about them.
 #[test]
 fn control_traffic_does_not_allocate_per_message() {
     let topology = scene::topology(2).expect("a topology");
@@ -166,6 +165,7 @@ fn control_traffic_does_not_allocate_per_message() {
         let counts = Scheme::Flowtune.visit(&topology, &assumptions, Flowlets(&topology));
         let counts = counts.expect("it runs");
         println!("{control}: {counts:?}");
+        // Enough flowlets, and several messages for each, for the bound to mean something.
         assert!(counts.flows > 10_000, "{control}: {counts:?}");
         assert!(
             counts.control > 8.0 * counts.flows as f64,
@@ -178,7 +178,7 @@ fn control_traffic_does_not_allocate_per_message() {
     }
 }
 
-/// With losses and without, with headers that go beside packets, and with a control plane.
+/// Schemes with and without losses, with headers in side tables, and with a control plane.
 #[test]
 fn no_scheme_allocates_per_packet() {
     let topology = scene::topology(2).expect("a topology");
@@ -201,6 +201,7 @@ fn no_scheme_allocates_per_packet() {
         println!("{name}: {counts:?}");
         assert!(counts.hops > 500_000, "{name}: {counts:?}");
         assert!(counts.allocations <= DOUBLINGS, "{name}: {counts:?}");
+        // A run that should lose packets and does not would leave retransmissions untested.
         let lossy = matches!(name, "pFabric" | "sfqCoDel" | "NewReno" | "CUBIC");
         assert_eq!(counts.drops > 0, lossy, "{name}: {counts:?}");
     }

@@ -1,4 +1,4 @@
-//! `simfabric compare`: what is alike, and what is not compared.
+//! `simfabric compare`: files that it compares, and files that it refuses.
 
 mod common;
 
@@ -41,8 +41,8 @@ fn only_results_of_a_kind_are_compared() {
     );
 }
 
-/// Results of different things are said to be: two figures, and summaries without a transport in
-/// common, are not compared; other summaries are, and what they are of is said.
+/// Two different figures, and summaries without a common transport, are refused. Summaries of
+/// different plans or seeds are compared, and the output names both.
 #[test]
 fn results_of_different_things_are_said_to_be() {
     let dir = TempDir::new().unwrap();
@@ -99,6 +99,8 @@ fn results_of_different_things_are_said_to_be() {
         for part in said {
             assert!(out.contains(part), "{out}");
         }
+        // The count of numbers is always there; files of different origin have a line each before
+        // it.
         assert_eq!(
             out.lines().count(),
             if said.is_empty() { 1 } else { 3 },

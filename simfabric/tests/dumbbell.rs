@@ -23,8 +23,8 @@ const NS3: Framing = Framing {
     min_wire_bytes: 54,
 };
 
-/// Two hosts on either side. The builder's spine is made invisible: its links to the second leaf
-/// are of 100 Tbit/s and take no time.
+/// Two hosts on either side. The builder needs a spine; its links to the second leaf have 100
+/// Tbit/s and no delay, so they do not show.
 fn dumbbell(link_delay_ns: u64) -> Topology {
     let text = format!(
         r#"
@@ -66,12 +66,13 @@ fn bottleneck(topology: &Topology) -> LinkId {
         .id
 }
 
+/// Measurements of a run, as the other simulators print them.
 #[derive(Debug)]
 struct DumbbellResult {
     goodput_gbps: f64,
-    /// Over the last 10 ms.
+    /// Jain's index over the last 10 ms.
     jain: f64,
-    /// From the second flow's start on.
+    /// Jain's index from the second flow's start on.
     jain_of_both: f64,
     queue_mean: f64,
     queue_max: u32,
@@ -112,6 +113,7 @@ fn run_from<T: Transport>(
             framing,
             ..FabricConfig::with_switch_queues(queue.clone())
         },
+        // Queues are measured once both flows run; goodput counts from the begin.
         warm_up: Time::from_ms(20),
         sample_every: Some(Span::from_ms(10)),
         sampled_flows: 2,
@@ -130,6 +132,7 @@ fn run_from<T: Transport>(
     let last = goodput
         .each_ref()
         .map(|g| g.last().copied().unwrap_or_default());
+    // The first sample, of 10 ms, is the first flow alone.
     let of_both = goodput.each_ref().map(|g| g[1..].iter().sum());
     let port = &records.ports[shared.index()];
     DumbbellResult {
@@ -231,9 +234,8 @@ fn cubic_under_codel_is_as_in_ns_3() {
     assert_eq!(ours.drops, 0);
 }
 
-/// Which flow CoDel's few marks meet is decided by microseconds, and the shares that they leave
-/// stay for tens of milliseconds: the share above is that of one start. Goodput does not depend on
-/// it.
+/// Microseconds decide which flow CoDel's few marks meet, and the resulting shares last for tens of
+/// milliseconds. The share of the test above is that of one start; goodput does not depend on it.
 #[test]
 fn what_share_cubic_leaves_depends_on_the_start() {
     let mut shares: Vec<f64> = (0..40)
@@ -248,13 +250,12 @@ fn what_share_cubic_leaves_depends_on_the_start() {
         "least {:.3}, quartiles {:.3} {:.3} {:.3}, most {:.3}",
         shares[0], shares[10], shares[20], shares[30], shares[39]
     );
-    // ns-3's 0.891 lies inside.
+    // ns-3's 0.891 lies within: one start's share is no property of the scheme.
     assert!(shares[0] < 0.85 && shares[39] > 0.93, "{shares:?}");
 }
 
-/// ns-2's router begins with an interval of 50 ms, in which nobody is granted anything: 4 s of run
-/// make that 1.2 % of goodput. Flows begin with one packet there, and later intervals are 1 ms
-/// long.
+/// ns-2's router begins with an interval of 50 ms without any grants: 1.2 % of the goodput of 4 s.
+/// Its flows begin with one packet, and later intervals are 1 ms long.
 #[test]
 fn xcp_is_as_in_ns_2() {
     let queue = QueueConfig::Xcp {
@@ -285,8 +286,8 @@ fn xcp_is_as_in_ns_2() {
     close("goodput", ours.goodput_gbps, 9.612, 0.0096);
     close("Jain", ours.jain, 1.0, 0.02);
     assert_eq!((ours.queue_max, ours.drops), (2, 0));
-    // The least whole number of packets that keeps the link busy is under way, and what is not on
-    // wires waits: a round trip of 60 µs, three packets of 1.2 µs and three acknowledgements of
+    // The least whole number of packets that keeps the link busy is in flight, and those not on
+    // wires wait: a round trip of 60 µs, three packets of 1.2 µs and three acknowledgements of
     // 0.032 µs. ns-2 has 0.71.
     let on_wires = (60.0 + 3.0 * 1.2 + 3.0 * 0.032) / 1.2;
     close("mean queue", ours.queue_mean, 54.0 - on_wires, 0.02);

@@ -1,6 +1,6 @@
-//! Golden tables: what every scheme does with a few flows, to the digit. A change of these numbers
-//! is a change of behaviour: look at it, and if it is meant, write the table anew with
-//! `RATEWRIGHT_GOLDEN=write cargo nextest run -p ratewright-simfabric --test golden`.
+//! Golden tables: results of every scheme with a few flows, to the digit. A change of these numbers
+//! is a change of behaviour. One that is meant is written with `RATEWRIGHT_GOLDEN=write cargo
+//! nextest run -p ratewright-simfabric --test golden`.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -35,8 +35,8 @@ fn topology() -> Topology {
     .expect("a topology")
 }
 
-/// So many flows without end from the first rack to one host of the second, 100 µs apart; rates
-/// over the last 5 of 10 ms.
+/// Endless flows from the first rack to one host of the second, which start 100 µs apart. Rates are
+/// those over the last 5 of 10 ms.
 struct ManyToOne<'a> {
     topology: &'a Topology,
     flows: u32,
@@ -88,6 +88,7 @@ fn table() -> Result<String, ExperimentError> {
     let topology = topology();
     let mut text =
         String::from("scheme    flows × Gbit/s     least      most      Jain  drops      hops\n");
+    // One flow shows a scheme's limit, two its sharing, seven its queue.
     for flows in [1, 2, 7] {
         for scheme in Scheme::ALL.into_iter().chain([Scheme::Ideal]) {
             let row = ManyToOne {

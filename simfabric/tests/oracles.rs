@@ -1,5 +1,5 @@
-//! The fabric against formulae that others derived: queueing theory, the binomial distribution, and
-//! counts that can be made by hand. Nothing here comes from the simulator itself.
+//! The fabric against independent formulae: queueing theory, the binomial distribution, and counts
+//! made by hand. No expected value comes from the simulator.
 
 use rand::{RngExt as _, SeedableRng as _};
 use ratewright_simfabric::net::buffer::SharedBuffer;
@@ -17,6 +17,7 @@ const RATE_BPS: u64 = 10_000_000_000;
 const PACKET_BYTES: u64 = 1_538;
 const MSS: u64 = 1_460;
 
+/// One switch with hosts at 10 Gbit/s.
 fn switch(hosts: u32) -> Topology {
     BigSwitch {
         racks: 1,
@@ -75,7 +76,8 @@ fn waits(nic: QueueConfig, load: f64, first: f64) -> [f64; 2] {
     let times = (Time::ZERO, Time::from_ms(10_000));
     let records = run(switch(2), fabric, flows, ConstantRate::blast(), times);
     let service_ps = PACKET_BYTES * 8_000_000_000_000 / RATE_BPS;
-    // Two links, each with its serialisation and delay; behind the first nobody waits.
+    // Two links, each with its transmission and delay. Both have one rate, so packets that left the
+    // first one do not wait at the second.
     let empty_ps = 2 * (service_ps + 1_000_000);
     let (mut sums, mut counts) = ([0.0; 2], [0_u32; 2]);
     for flow in &records.flows {
@@ -87,6 +89,7 @@ fn waits(nic: QueueConfig, load: f64, first: f64) -> [f64; 2] {
     std::array::from_fn(|class| sums[class] / f64::from(counts[class].max(1)))
 }
 
+/// Asserts a value within a relative distance of a formula's.
 fn near(found: f64, expected: f64, share: f64, what: &str) {
     assert!(
         (found - expected).abs() <= share * expected,
@@ -127,9 +130,9 @@ fn strict_priorities_wait_as_cobham_says() {
     );
 }
 
-/// Two senders at once, each at the receiver's rate, with n packets: in every packet's time two
-/// arrive and one leaves, so that the queue is full after as many as it holds, and from then on one
-/// of two is dropped.
+/// Two senders with n packets each at the receiver's rate. In every packet's time two arrive and
+/// one leaves. The queue is full after as many times as it holds packets, and then drops one of
+/// two.
 #[test]
 fn a_full_queue_drops_what_can_be_counted_by_hand() {
     let (packets, limit) = (1_000, 100);
@@ -155,7 +158,7 @@ fn a_full_queue_drops_what_can_be_counted_by_hand() {
         .sum();
     assert_eq!(delivered, 2 * packets - expected);
     let most = records.ports.iter().map(|p| p.stats.max_packets).max();
-    // The NICs hold what is still to be sent.
+    // The NICs hold all packets that are still to be sent: the flow hands them over at once.
     assert_eq!(most, Some(packets as u32 - 1));
     let edge = records.ports.iter().filter(|p| p.to_host);
     assert_eq!(edge.map(|p| p.stats.max_packets).max(), Some(limit));
@@ -189,7 +192,7 @@ fn overloaded_ports_share_a_buffer_as_choudhury_and_hahne_say() {
             .iter()
             .filter(|p| p.to_host && p.stats.offered.packets > 0)
         {
-            // A packet each of those that come and go.
+            // A port's length moves by the packet that comes and the one that goes, at every port.
             let difference = (port.stats.mean_bytes() - expected).abs();
             assert!(
                 difference < 2.0 * PACKET_BYTES as f64 * f64::from(ports),
@@ -202,9 +205,9 @@ fn overloaded_ports_share_a_buffer_as_choudhury_and_hahne_say() {
     }
 }
 
-/// Floyd and Jacobson 1993, §4 and 7: under traffic that does not answer, RED drops as much as is
-/// too much. Gaps between drops are uniform with the mean 1 / (2 p), which says what p is, and the
-/// mean length of the queue is where p lies between the thresholds.
+/// Floyd and Jacobson 1993, §4 and 7: of traffic that does not slow down, RED drops the excess.
+/// Gaps between drops are uniform with the mean 1 / (2 p), which gives p, and p gives the mean
+/// length between the thresholds.
 #[test]
 fn red_settles_where_its_probability_drops_the_excess() {
     let control = RedConfig {
@@ -314,6 +317,6 @@ fn spraying_spreads_the_packets_of_one_flow_over_all_paths() {
     let counts = uplinks(Spreading::Packet, one);
     assert_eq!((counts.len(), counts.iter().sum::<u64>()), (8, 8_000));
     assert!(chi_squared(&counts) < ONE_IN_A_THOUSAND, "{counts:?}");
-    // Chosen by chance, and not in turn.
+    // Round robin would give each path exactly 1,000; paths are drawn at random.
     assert!(counts.iter().any(|c| *c != 1_000), "{counts:?}");
 }

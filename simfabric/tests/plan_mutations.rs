@@ -1,4 +1,4 @@
-//! Plans that come with the project, altered: each is a plan or one error with its place, never a
+//! Mutations of the project's plans: each is a valid plan or one error with its place, never a
 //! panic.
 
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use ratewright_simfabric::plan::RunPlan;
 
-/// What stands in plans, and what should not.
+/// Words of plans, and values that no plan should have.
 const WORDS: [&str; 48] = [
     "0",
     "1",
@@ -60,19 +60,20 @@ const WORDS: [&str; 48] = [
     "classes = 8",
 ];
 
+/// A mutation of a plan's text.
 #[derive(Clone, Debug)]
 enum Edit {
-    /// A line goes.
+    /// Removes a line.
     Drop(Index),
-    /// A line of this or another plan comes before another one.
+    /// Inserts a line of this or another plan before a line.
     Insert(Index, Index, Index),
-    /// What stands behind a line's first equals sign is another word.
+    /// Replaces the text after a line's first equals sign by a word.
     Value(Index, &'static str),
-    /// A word comes before a line.
+    /// Inserts a word before a line.
     Word(Index, &'static str),
-    /// A character is another one.
+    /// Replaces a character.
     Character(Index, char),
-    /// The text ends.
+    /// Cuts the text off.
     Cut(Index),
 }
 
@@ -93,12 +94,13 @@ fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("plans")
 }
 
-/// The plans that come with the project, by name.
+/// Texts of the project's plans, in the order of their names.
 fn shipped() -> Vec<String> {
     let mut paths: Vec<PathBuf> = std::fs::read_dir(directory())
         .unwrap()
         .map(|entry| entry.unwrap().path())
         .collect();
+    // Directories come in any order, and a saved failure must mean the same plan again.
     paths.sort();
     paths
         .iter()
@@ -143,10 +145,12 @@ fn altered(plans: &[String], which: Index, edits: &[Edit]) -> String {
     lines.join("\n")
 }
 
-/// A plan whose first flows come in order, or one error that begins with the plan's name.
+/// Asserts that a text is a plan whose first flows come in order, or an error that begins with the
+/// plan's name.
 fn check(text: &str) {
     match RunPlan::parse(text, "altered.toml", &directory(), None) {
         Ok(plan) => {
+            // A hundred flows: an altered plan may have billions.
             let flows = plan.flows().unwrap();
             let starts: Vec<_> = flows.take(100).map(|flow| flow.start).collect();
             assert!(!starts.is_empty() && starts.is_sorted(), "{starts:?}");

@@ -1,5 +1,4 @@
-//! Plans from the outside: good ones are taken, and what is wrong with a bad one is said with its
-//! place.
+//! Plans through the program: valid ones are accepted, and mistakes are reported with their place.
 
 mod common;
 
@@ -21,8 +20,7 @@ fn the_good_plan_is_good() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("8 hosts"));
 }
 
-/// A queue that holds one packet, to the byte, is as short as can be: what comes to an idle port
-/// goes on.
+/// A queue of exactly one packet is the shortest possible: a packet at an idle port does not wait.
 #[test]
 fn a_queue_of_one_packet_is_no_mistake() {
     let dir = TempDir::new().unwrap();
@@ -33,8 +31,8 @@ fn a_queue_of_one_packet_is_no_mistake() {
     assert!(summary["goodput_gbps"].as_f64().unwrap() > 0.0, "{summary}");
 }
 
-/// Control packets that go before data are in a class of their own in every queue, whatever its
-/// discipline; XCP's queue, which computes with all that passes, has no classes.
+/// `control_first` gives control packets a class of their own in queues of every discipline but
+/// XCP's, which computes with all traffic of a link.
 #[test]
 fn control_goes_first_in_queues_that_have_classes() {
     let dir = TempDir::new().unwrap();
@@ -393,6 +391,7 @@ fn bad_plans_get_one_clear_error_with_the_place() {
             "`queues` is \"all\"",
         ),
     ] {
+        // A mutation whose text is not in the plan any more would test nothing.
         let bad = GOOD.replacen(from, to, 1);
         assert_ne!(bad, GOOD, "{from}");
         std::fs::write(&plan, bad).unwrap();
@@ -411,8 +410,8 @@ fn bad_plans_get_one_clear_error_with_the_place() {
     }
 }
 
-/// Flowtune's sessions ask after each other for as long as they stand, so a run with them is never
-/// over by itself.
+/// Flowtune's sessions send keep-alives for as long as they stand, so a run with them never
+/// completes.
 #[test]
 fn a_plan_with_flowtune_needs_a_duration() {
     let dir = TempDir::new().unwrap();
@@ -431,7 +430,7 @@ fn a_plan_with_flowtune_needs_a_duration() {
     );
 }
 
-/// Topologies that are built as others are: errors are about the keys of the plan, and no others.
+/// Kinds that are built on another builder report errors about the plan's keys, not the builder's.
 #[test]
 fn an_impossible_topology_is_named_by_the_keys_of_the_plan() {
     let dir = TempDir::new().unwrap();
@@ -521,10 +520,10 @@ fn the_plans_in_the_repository_are_valid_and_the_dumbbell_is_full() {
     );
     assert!(summary["jain"].as_f64().unwrap() > 0.9999);
     assert_eq!(summary["drops"], 0);
-    // 120 packets under way, less those on the wires of the round trip and being sent: 60 us of
+    // 120 packets in flight, less those on the wires of the round trip and being sent: 60 us of
     // propagation, three transmissions of 1.2016 us, three of 0.0432 us, at 1.2016 us per packet.
     let under_way = (60.0 + 3.0 * 1.2016 + 3.0 * 0.0432) / 1.2016;
-    // The measured queues' figures are all of the one that is longest on average.
+    // All but `mean_all` are of the one queue that is longest on average, so they are ordered.
     let lengths = &summary["queue_packets"];
     let [mean, p50, p95, max, mean_all] =
         ["mean", "p50", "p95", "max", "mean_all"].map(|key| lengths[key].as_f64().unwrap());
@@ -538,6 +537,7 @@ fn the_plans_in_the_repository_are_valid_and_the_dumbbell_is_full() {
         "{queue} and {under_way}"
     );
     assert!(dir.path().join("throughput.svg").exists());
+    // The only transport's results also stand at the top level, where scripts read them.
     assert_eq!(summary, {
         let mut whole = summary.clone();
         let only = whole["transports"]["fixed-window"]

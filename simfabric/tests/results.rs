@@ -1,5 +1,5 @@
-//! Results from the outside: what a plan, a trace, a bench or a reproduction gives, whatever goes
-//! on at once.
+//! Results through the program: of plans, traces, benches and reproductions, with any number of
+//! jobs.
 
 mod common;
 
@@ -8,8 +8,8 @@ use tempfile::TempDir;
 
 use common::{GOOD, plans, run, simfabric, text};
 
-/// Transports of one plan run over queues of their own, or over the plan's: each as if it were
-/// alone in a plan with these.
+/// A transport over queues of its own gives the results of a plan with these queues and this
+/// transport alone.
 #[test]
 fn transports_of_a_plan_may_have_queues_of_their_own() {
     let dir = TempDir::new().unwrap();
@@ -43,8 +43,8 @@ fn transports_of_a_plan_may_have_queues_of_their_own() {
     assert_ne!(mean("dctcp"), mean("pfabric"));
 }
 
-/// The same in a fabric that is so large that its regions take turns (`tests/windows.rs`): 686
-/// hosts, DCTCP over marks and Cubic over what drops.
+/// A fabric of 686 hosts is large enough that its regions take turns (`tests/windows.rs`); DCTCP's
+/// queues mark, and Cubic's drop.
 #[test]
 fn results_of_a_large_fabric_do_not_depend_on_jobs() {
     const LARGE: &str = r#"
@@ -89,7 +89,7 @@ period = "5us"
     assert_eq!(one, results("again", "1"));
 }
 
-/// The same plan and seed give the same bytes, however many runs go at once; another seed does not.
+/// Equal plans and seeds give equal bytes, with any number of jobs; another seed does not.
 #[test]
 fn results_do_not_depend_on_jobs() {
     let dir = TempDir::new().unwrap();
@@ -126,8 +126,8 @@ fn results_do_not_depend_on_jobs() {
     assert!(!other.status.success());
 }
 
-/// The plan's control traffic goes over what it says: with TCP there are its counters, and every
-/// flowlet is reported and given its rate all the same.
+/// A plan chooses the transport of control traffic. With TCP there are its counters, and equally
+/// many flowlets are reported.
 #[test]
 fn a_plan_chooses_what_control_traffic_goes_over() {
     let dir = TempDir::new().unwrap();
@@ -143,6 +143,7 @@ fn a_plan_chooses_what_control_traffic_goes_over() {
     };
     let (datagram, tcp) = (summary(""), summary("control = \"tcp\""));
     let counter = |of: &Value, name: &str| of["counters"][name].as_f64();
+    // Datagrams carry the newest state instead of retransmitting, so there is nothing to count.
     assert_eq!(counter(&datagram, "control_retransmits"), None);
     let retransmits = counter(&tcp, "control_retransmits");
     assert!(retransmits.is_some(), "{tcp}");
@@ -151,7 +152,7 @@ fn a_plan_chooses_what_control_traffic_goes_over() {
     assert_eq!(starts, counter(&datagram, "flowlet_starts"));
 }
 
-/// A run from a trace of its own flows gives the same flows, and the same results for each of them.
+/// A run from a plan's trace gives the plan's flows, and equal results for each of them.
 #[test]
 fn a_trace_replays_a_plan() {
     let dir = TempDir::new().unwrap();
@@ -252,8 +253,8 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
     );
 }
 
-/// `bench` goes on until there are as many packet-hops as asked for, in one part and in windows,
-/// and where it ends is the same in every run.
+/// `bench` runs at least the packet-hops asked for, in one part and in windows, and ends at the
+/// same event in every run.
 #[test]
 fn a_bench_runs_as_many_packet_hops_as_asked_for() {
     for (hosts, hops) in [("16", 300_000), ("512", 500_000)] {
@@ -321,7 +322,7 @@ fn a_bench_of_growth_fits_a_line_to_all_sizes() {
     );
 }
 
-/// The runs of a figure on one thread and on two: the same bytes of every file.
+/// A figure's runs on one thread and on two give equal bytes of every file.
 #[test]
 fn a_reproduction_does_not_depend_on_jobs() {
     let dir = TempDir::new().unwrap();

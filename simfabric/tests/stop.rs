@@ -1,5 +1,4 @@
-//! Ctrl-C, as it reaches a real process: SIGINT stops the runs, and the program says how far they
-//! got.
+//! Ctrl-C on a real process: SIGINT stops the runs, and the program reports their progress.
 
 mod common;
 
@@ -11,8 +10,8 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Starts the program, which creates the directory `out` when it listens for signals and begins;
-/// interrupts it then. Its exit code, and what it said on standard error.
+/// Starts the program and interrupts it once it has created `out`, which it does after it listens
+/// for signals. Returns its exit code and standard error.
 fn interrupted(arguments: &[&str], out: &Path) -> (Option<i32>, String) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_simfabric"))
         .args(arguments)
@@ -23,6 +22,7 @@ fn interrupted(arguments: &[&str], out: &Path) -> (Option<i32>, String) {
         .spawn()
         .expect("the program starts");
     let mut ended = None;
+    // No sleep and no bound on time: a busy machine may take long to get here.
     while !out.exists() && ended.is_none() {
         ended = child.try_wait().expect("a child can be waited for");
         std::thread::yield_now();
@@ -40,7 +40,7 @@ fn interrupted(arguments: &[&str], out: &Path) -> (Option<i32>, String) {
 fn an_interrupted_run_says_how_far_it_got_and_writes_what_there_is() {
     let dir = TempDir::new().unwrap();
     let (plan, out) = (dir.path().join("plan.toml"), dir.path().join("out"));
-    // So long that only a stop ends it.
+    // Ten simulated seconds: only the stop ends the run.
     std::fs::write(&plan, common::GOOD.replace("1ms", "10s")).unwrap();
     let (code, said) = interrupted(&["run", plan.to_str().unwrap()], &out);
     assert_eq!(code, Some(1), "{said}");

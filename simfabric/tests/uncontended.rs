@@ -1,7 +1,9 @@
-//! A flow that is alone takes exactly as long as can be worked out by hand, to the picosecond,
-//! under every transport. The helper [`TandemLinks`] knows nothing of the simulator: it has
-//! Lindley's recursion for queues in a row (*The theory of queues with a single server*, 1952), and
-//! when a sender hands its packets over is derived from what the scheme is:
+//! Completion times of a lone flow, to the picosecond, under every transport, against values worked
+//! out by hand.
+//!
+//! The oracle [`TandemLinks`] is independent of the simulator. It has Lindley's recursion for
+//! queues in a row (*The theory of queues with a single server*, 1952). The moments at which a
+//! sender hands its packets over follow from the scheme:
 //!
 //! | scheme | packets leave | derived for |
 //! |---|---|---|
@@ -44,20 +46,21 @@ const LINK_PS: u64 = 1_500_000;
 const HOST_PS: u64 = 2_000_000;
 /// One byte at 10 Gbit/s.
 const HOST_BYTE_PS: u64 = 800;
-/// Neither at the beginning of time nor of anything periodic.
+/// Start of the flow, neither at time 0 nor at a multiple of any period.
 const START: Time = Time::from_ns(1_003_217);
 const SIZES: [u64; 12] = [
     1, 7, 1_459, 1_460, 1_461, 2_921, 14_600, 14_601, 17_500, 100_001, 262_800, 2_000_000,
 ];
-/// To a host of the same rack, and to one of the other.
+/// Receivers: a host of the sender's rack, and one of the other.
 const RECEIVERS: [u32; 2] = [1, 3];
 
-/// Links in a row: picoseconds per byte, and from the last bit to the arrival at the other end.
+/// Links in a row, each with picoseconds per byte, and picoseconds from the last bit to the arrival
+/// at the other end.
 #[derive(Clone, Debug)]
 struct TandemLinks(Vec<(u64, u64)>);
 
 impl TandemLinks {
-    /// From host 0 over links of 10 Gbit/s to hosts, and of this rate between switches.
+    /// The links from host 0 to a receiver: 10 Gbit/s at hosts, `fabric_gbps` between switches.
     fn to(receiver: u32, fabric_gbps: u64) -> Self {
         let host = (HOST_BYTE_PS, LINK_PS + HOST_PS);
         let fabric = (8_000 / fabric_gbps, LINK_PS);
@@ -67,13 +70,14 @@ impl TandemLinks {
         })
     }
 
-    /// When the last of some packets arrives, given by when they are handed over and their bytes on
-    /// the link. A packet begins when it is there and the one before it has gone.
+    /// Arrival of the last of some packets, each with the moment it is handed over and its bytes on
+    /// the link. A packet's transmission begins when it is there and the one before it has gone.
     fn last(&self, packets: impl IntoIterator<Item = (u64, u64)>) -> u64 {
         self.last_behind((0, 0), packets)
     }
 
-    /// The same behind a packet of so many bytes that goes the same links over so many links.
+    /// Arrival of the last of some packets behind another packet, which takes only the first
+    /// `links` links.
     fn last_behind(
         &self,
         (bytes, links): (u64, usize),
@@ -87,13 +91,15 @@ impl TandemLinks {
             }
             at
         };
+        // A packet of 0 bytes leaves every link free at once: `last` has none ahead.
         pass(0, bytes, links);
         let packets = packets.into_iter();
         packets.fold(0, |_, (at, bytes)| pass(at, bytes, self.0.len()))
     }
 
-    /// A full packet there and its acknowledgement back, the same links in the other order.
+    /// Time of a full packet there and its acknowledgement back.
     fn round_trip(&self) -> u64 {
+        // The way back has the same links in the other order, which adds up to the same.
         self.last([(0, FULL)]) + self.last([(0, ACK)])
     }
 
@@ -101,11 +107,13 @@ impl TandemLinks {
         self.0.iter().map(|l| l.0).max().expect("a link")
     }
 
-    /// A flow in rounds. While a window's packets take the narrowest link less than a round trip,
-    /// the sender waits for the first acknowledgement before it goes on. Acknowledgements come as
-    /// far apart as packets left that link, and each brings at least one packet, so that a round
-    /// keeps the link as busy as if all of it had been handed over at once; from a window on that
-    /// is long enough, without end.
+    /// Completion time of a flow in rounds.
+    ///
+    /// While a window's packets occupy the narrowest link for less than a round trip, the sender
+    /// waits for the first acknowledgement. Acknowledgements are as far apart as packets left that
+    /// link, and each releases at least one packet. A round therefore keeps the link as busy as if
+    /// all of it had been handed over at once, and a window that is long enough keeps it busy to
+    /// the end.
     fn rounds(&self, bytes: u64, first_window: u64, next: impl Fn(u64) -> u64) -> u64 {
         let (mut rest, mut window, mut waited) = (wire(bytes), first_window, 0);
         let round_trip = self.round_trip();
@@ -117,7 +125,7 @@ impl TandemLinks {
         waited + self.last(rest.into_iter().map(|bytes| (0, bytes)))
     }
 
-    /// A flow whose packets are so far apart.
+    /// Completion time of a flow that is paced at a rate.
     fn paced(&self, bytes: u64, rate_bps: u64) -> u64 {
         let mut at = 0;
         self.last(wire(bytes).into_iter().map(|bytes| {
@@ -137,7 +145,7 @@ fn wire(bytes: u64) -> Vec<u64> {
     wire
 }
 
-/// What so many bytes take at a rate, to the nearest picosecond.
+/// Time of some bytes at a rate, to the nearest picosecond, as the simulator rounds.
 fn gap_ps(bytes: u64, rate_bps: u64) -> u64 {
     (bytes * 8_000_000_000_000 + rate_bps / 2) / rate_bps
 }
@@ -182,7 +190,7 @@ fn sim<T: Transport>(
     Sim::new(config, topology, std::iter::once(flow), transport).expect("a good configuration")
 }
 
-/// Runs the flow to its end. How long it took, in picoseconds.
+/// Runs the flow to its end. Returns its completion time in picoseconds.
 fn took<T: Transport>(mut sim: LoneFlowSim<T>) -> u64 {
     sim.run_until(START + Span::from_ms(100))
         .expect("a good workload");
@@ -194,7 +202,7 @@ fn took<T: Transport>(mut sim: LoneFlowSim<T>) -> u64 {
     flow.fct().expect("the flow is complete").as_ps()
 }
 
-/// Every size to every receiver, with this rate between switches.
+/// Asserts the completion times of all sizes to all receivers, with this rate between switches.
 fn each<T: Transport>(
     name: &str,
     fabric_gbps: u64,
@@ -231,8 +239,8 @@ fn tcp<C: Congestion>(window: u32, nic_limit_packets: u32, control: C::Config) -
     })
 }
 
-/// The recursion, the closed form that slowdowns are told by, and packets that are all handed over
-/// at once.
+/// The recursion, the closed form that slowdowns are divided by, and a run agree on packets that
+/// are all handed over at once.
 #[test]
 fn a_burst_takes_as_long_as_the_closed_form_says() {
     let framing = Framing::default();
@@ -275,8 +283,8 @@ fn windows_send_in_rounds() {
                 fixed,
                 |links, bytes| links.rounds(bytes, first, |window| window),
             );
-            // Whether what the NIC does not take at once waits in its queue or with the sender is
-            // the same.
+            // Packets that the NIC does not take at once wait in its queue or with the sender; a
+            // lone flow cannot tell the difference.
             for nic_limit in [u32::MAX, 10] {
                 let slow_start =
                     |links: &TandemLinks, bytes| links.rounds(bytes, first, |window| 2 * window);
@@ -289,8 +297,7 @@ fn windows_send_in_rounds() {
     }
 }
 
-/// Where hosts' links are the narrowest, switches' queues stay below what these schemes' queues act
-/// on.
+/// Hosts' links are the narrowest here, so switches' queues stay below these schemes' thresholds.
 #[test]
 fn queues_that_mark_or_drop_leave_a_flow_alone_that_is_alone() {
     let marks = fabric(QueueConfig::EcnThreshold {
@@ -341,7 +348,7 @@ fn queues_that_mark_or_drop_leave_a_flow_alone_that_is_alone() {
     }
 }
 
-/// Its routers say how the window goes on, but not before the first acknowledgement.
+/// XCP's routers set the window, but not before the first acknowledgement.
 #[test]
 fn a_first_window_of_xcp_is_a_burst() {
     let queue = QueueConfig::Xcp {
@@ -395,7 +402,7 @@ fn flowtune(fabric_gbps: u64, case: (u32, u64), first_window: u32) -> LoneFlowSi
     let topology = topology(fabric_gbps);
     let config = FlowtuneConfig {
         control: ControlConfig {
-            // No acknowledgement of the session's own gets between the flow's packets.
+            // Late acknowledgements: none of the session's own gets between the flow's packets.
             ack_delay_ns: 15_000_000,
             max_rto_ns: 50_000_000,
             ..ControlConfig::default()
@@ -418,12 +425,12 @@ fn flowtune(fabric_gbps: u64, case: (u32, u64), first_window: u32) -> LoneFlowSi
     sim(topology, fabric, case, transport)
 }
 
-/// Bytes on links of what hosts have told the allocator so far.
-fn told(run: &LoneFlowSim<Flowtune>) -> u64 {
+/// Bytes on links of all notices to the allocator so far.
+fn notice_bytes(run: &LoneFlowSim<Flowtune>) -> u64 {
     run.transport().control_traffic()[0].wire_bytes
 }
 
-/// The notice is handed over first. It goes as far as the spine.
+/// The notice is handed over first, and shares the flow's links as far as the spine.
 #[test]
 fn flowtunes_first_window_is_a_burst_behind_the_notice() {
     for fabric_gbps in [4, 10, 40] {
@@ -433,9 +440,9 @@ fn flowtunes_first_window_is_a_burst_behind_the_notice() {
                 let mut run = flowtune(fabric_gbps, (receiver, bytes), 10);
                 run.run_until(START - Span::from_ps(1))
                     .expect("a good workload");
-                let before = told(&run);
+                let before = notice_bytes(&run);
                 run.run_until(START).expect("a good workload");
-                let notice = told(&run) - before;
+                let notice = notice_bytes(&run) - before;
                 assert!(notice >= ACK, "a frame");
                 let shared = if receiver == 1 { 1 } else { 2 };
                 let packets = wire(bytes).into_iter().map(|bytes| (0, bytes));
@@ -450,9 +457,10 @@ fn flowtunes_first_window_is_a_burst_behind_the_notice() {
     }
 }
 
-/// The moments at which the flow's rate changes, after its start in picoseconds, and what it
-/// becomes. A run is looked at every so often; then runs that are the same to the bit are, more
-/// often, where that showed a change.
+/// Changes of the flow's rate: picoseconds after its start, and the new rate in bit/s.
+///
+/// A first run samples the rate at coarse steps. Further runs, equal to the bit, sample at finer
+/// steps where the coarser one showed a change.
 fn rates(make: impl Fn() -> LoneFlowSim<Flowtune>) -> Vec<(u64, u64)> {
     let mut spans = vec![(0, 2_000_000_000)];
     let mut found = Vec::new();
@@ -479,15 +487,15 @@ fn rates(make: impl Fn() -> LoneFlowSim<Flowtune>) -> Vec<(u64, u64)> {
     found
 }
 
-/// A flow that is alone gets one rate, which is what its narrowest link has to hand out: all but
-/// the threshold, 1 % (flowtune §5.3.2).
+/// A lone flow gets one rate: its narrowest link's capacity less the threshold of 1 % (flowtune
+/// §5.3.2).
 #[test]
 fn flowtunes_rate_spaces_packets() {
     for fabric_gbps in [4, 10, 40] {
         for receiver in RECEIVERS {
             let links = TandemLinks::to(receiver, fabric_gbps);
             let make = |bytes| flowtune(fabric_gbps, (receiver, bytes), 0);
-            // The longest flow's: until its end nothing is different for the others.
+            // Found with the longest flow: until a shorter one ends, its run is the same.
             let found = rates(|| make(SIZES[SIZES.len() - 1]));
             let [(from_ps, rate_bps)] = found[..] else {
                 panic!("one rate: {found:?}");

@@ -1,5 +1,5 @@
-//! Regions that take turns, window by window, against the whole fabric at once: the same results to
-//! the last picosecond.
+//! Simulation by regions, window by window, against the whole fabric at once: equal results to the
+//! last picosecond.
 
 use proptest::prelude::*;
 use ratewright_simfabric::bench;
@@ -14,7 +14,7 @@ use ratewright_simfabric::transport::tcp::{Tcp, TcpConfig};
 use ratewright_simfabric::{FlowSpec, RunResults, Sim, Span, Time};
 use ratewright_topology::{HostId, LinkId, ThreeTierClos, Topology, TwoTierClos};
 
-/// What is run, in one order or the other.
+/// A fabric with flows and changes, to be run in either order.
 #[derive(Clone, Debug)]
 struct WindowScene {
     topology: Topology,
@@ -23,10 +23,11 @@ struct WindowScene {
     changes: Vec<(Time, Change)>,
     sample_every: Option<Span>,
     warm_up: Time,
-    /// When the run is interrupted and goes on.
+    /// Moments at which the run is interrupted and continued.
     ends: Vec<Time>,
 }
 
+/// The run of a scene in an order, for any scheme.
 struct SceneRun<'a>(&'a WindowScene, Order);
 
 impl Visitor for SceneRun<'_> {
@@ -75,7 +76,7 @@ impl Visitor for SceneRun<'_> {
     }
 }
 
-/// All that must not depend on the order.
+/// Results that must not depend on the order. Numbers of events and of packets in memory may.
 fn results(records: &RunResults) -> String {
     let RunResults {
         now,
@@ -137,7 +138,7 @@ fn scene() -> impl Strategy<Value = WindowScene> {
     topology().prop_flat_map(|topology| {
         let hosts = topology.hosts().len() as u32;
         let links = topology.links().len() as u32;
-        // Starts at round times, so that much happens at one moment.
+        // Starts at multiples of 500 ns, so that ties between regions are frequent.
         let flow = (
             0..hosts,
             1..hosts,
@@ -206,7 +207,7 @@ proptest! {
     }
 }
 
-/// Whether regions take turns is decided by the fabric's size.
+/// The fabric's size decides between one part and windows.
 #[test]
 fn large_fabrics_go_in_windows_by_themselves() {
     for (hosts, windows) in [(128, false), (686, true)] {

@@ -1,4 +1,4 @@
-//! What the tests of the commands share: running the program, and a plan that is good.
+//! Helpers for tests of the commands: running the program, and a valid plan.
 
 #![allow(dead_code, reason = "each test program uses a part of this module")]
 
@@ -17,7 +17,7 @@ pub(crate) fn simfabric(arguments: &[&str]) -> Output {
         .expect("the program starts")
 }
 
-/// The plans that come with the project.
+/// Directory of the project's plans.
 pub(crate) fn plans() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("plans")
 }
@@ -41,7 +41,7 @@ pub(crate) fn run(plan: &Path, out: &Path, more: &[&str]) -> Value {
     serde_json::from_str(&summary).expect("the summary is JSON")
 }
 
-/// A plan without a mistake, eight hosts for a millisecond.
+/// A valid plan: eight hosts for a millisecond.
 pub(crate) const GOOD: &str = r#"
 [run]
 duration = "1ms"
