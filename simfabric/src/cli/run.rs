@@ -10,7 +10,7 @@ use indexmap::IndexMap;
 use indicatif::{HumanDuration, MultiProgress, ProgressBar, ProgressState, ProgressStyle};
 use ratewright_simfabric::plan::{PlannedTransport, RunPlan, RunResult};
 use ratewright_simfabric::report::figure::{short, write_json, write_text};
-use ratewright_simfabric::report::plot::{Axis, Line, Panel, Picture, style};
+use ratewright_simfabric::report::plot::{Axis, Curve, Panel, Picture, style};
 use ratewright_simfabric::report::summary::Summary;
 use ratewright_simfabric::run::Progress;
 use ratewright_simfabric::{FlowId, Time};
@@ -208,7 +208,7 @@ fn picture(plan: &RunPlan, runs: &[(String, RunResult)]) -> Picture {
             let points = points
                 .map(|(at, bps)| (at.as_us_f64() / 1e3, bps / 1e9))
                 .collect();
-            Line::new(format!("flow {}", flow + 1), points).colour(style::colour(flow as usize))
+            Curve::new(format!("flow {}", flow + 1), points).colour(style::colour(flow as usize))
         });
         let (x, y) = (Axis::linear("time (ms)"), Axis::linear("goodput (Gbit/s)"));
         Some(Panel::lines(label.clone(), x, y, lines.collect()))

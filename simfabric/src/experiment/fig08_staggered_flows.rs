@@ -14,7 +14,7 @@ use super::schemes::{self, Scheme, Visitor};
 use super::{ExperimentError, Reproduction, Settings, scene};
 use crate::net::FabricConfig;
 use crate::report::figure::{Figure, Row, Verdict};
-use crate::report::plot::{Axis, Line, Panel, Picture, style};
+use crate::report::plot::{Axis, Curve, Panel, Picture, style};
 use crate::run::{Config, Sim};
 use crate::time::{Span, Time};
 use crate::transport::Transport;
@@ -316,7 +316,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
     let plot = |panel: &Deliveries| {
         let lines = (0..FLOWS as usize)
             .map(|flow| {
-                Line::new(format!("flow {}", flow + 1), panel.throughput(flow))
+                Curve::new(format!("flow {}", flow + 1), panel.throughput(flow))
                     .colour(style::colour(flow))
             })
             .collect();

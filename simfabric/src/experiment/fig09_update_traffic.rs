@@ -12,7 +12,7 @@ use super::explain::Alternative;
 use super::explain_traffic::{TrafficRowCheck, explain};
 use super::{ExperimentError, Reproduction, Settings, scene};
 use crate::report::figure::{Figure, Paper, Row, Verdict, short};
-use crate::report::plot::{Axis, Line, Panel, Picture, style};
+use crate::report::plot::{Axis, Curve, Panel, Picture, style};
 use crate::time::Time;
 
 /// Workloads and the paper's share of capacity, in per cent (flowtune §5.3.2 (E), at load 0.8).
@@ -147,14 +147,14 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
             .iter()
             .map(|sample| (sample.load, sample.percent(counting)))
             .collect();
-        Line::new(*name, points).colour(style::colour(i)).dots()
+        Curve::new(*name, points).colour(style::colour(i)).dots()
     });
     let directions = PAPER.iter().enumerate().map(|(i, (_, name, _))| {
         let points = samples[i * loads.len()..(i + 1) * loads.len()]
             .iter()
             .map(|sample| (sample.load, sample.to_allocator_percent))
             .collect();
-        Line::new(*name, points).colour(style::colour(i)).dots()
+        Curve::new(*name, points).colour(style::colour(i)).dots()
     });
     let x = || Axis::linear("Load").over(0.0, 1.0);
     let mut both = Panel::lines(
@@ -176,7 +176,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
         let parts = samples[i * loads.len() + top].growth.iter();
         let points = parts.map(|part| (part.active_per_host, part.updates_per_flowlet));
         let colour = style::colour(i);
-        Line::new(*name, points.collect()).colour(colour).dots()
+        Curve::new(*name, points.collect()).colour(colour).dots()
     });
     let growth = Panel::lines(
         "As a run goes on, load 0.8",

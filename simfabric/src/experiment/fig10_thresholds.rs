@@ -11,7 +11,7 @@ use super::explain_traffic::{TrafficRowCheck, explain};
 use super::fig09_update_traffic::scenario;
 use super::{ExperimentError, Reproduction, Settings, scene};
 use crate::report::figure::{Figure, Paper, Row, Verdict};
-use crate::report::plot::{Axis, Line, Panel, Picture, style};
+use crate::report::plot::{Axis, Curve, Panel, Picture, style};
 use crate::time::Time;
 
 /// Workloads and the paper's saving at threshold 0.05, in per cent (flowtune §5.3.2 (F)).
@@ -124,7 +124,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
                     )
                 })
                 .collect();
-            let line = Line::new(format!("load {}", loads[i]), points);
+            let line = Curve::new(format!("load {}", loads[i]), points);
             lines.push(line.colour(style::colour(i)).dots());
             let points = of_load
                 .iter()
@@ -133,7 +133,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
                     (s.threshold, 100.0 * (1.0 - kept))
                 })
                 .collect();
-            let line = Line::new(format!("load {}, rate updates", loads[i]), points);
+            let line = Curve::new(format!("load {}, rate updates", loads[i]), points);
             lines.push(line.colour(style::colour(i)).dashed());
         }
         let (total, from) = largest;

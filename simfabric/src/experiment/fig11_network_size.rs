@@ -10,7 +10,7 @@ use super::control_traffic::{TrafficCase, TrafficSample, all, announce, fluid};
 use super::fig09_update_traffic::scenario;
 use super::{ExperimentError, Reproduction, Settings, scene};
 use crate::report::figure::{Figure, Row, Verdict};
-use crate::report::plot::{Axis, Line, Panel, Picture, style};
+use crate::report::plot::{Axis, Curve, Panel, Picture, style};
 use crate::time::Time;
 
 /// Sizes of the network, in servers.
@@ -101,7 +101,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
                 .iter()
                 .map(|sample| (f64::from(sample.hosts), percent(sample)))
                 .collect();
-            Line::new(name, points).colour(style::colour(i)).dots()
+            Curve::new(name, points).colour(style::colour(i)).dots()
         };
         lines.push(line(format!("load {load}"), packets));
         lines.push(line(format!("load {load}, fluid data"), fluids).dashed());

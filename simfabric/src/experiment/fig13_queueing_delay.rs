@@ -5,7 +5,7 @@ use super::explain::{Alternative, RowCheck, explain};
 use super::schemes::Scheme;
 use super::{ExperimentError, Reproduction, Settings};
 use crate::report::figure::{Figure, Row};
-use crate::report::plot::{Axis, Line, Panel, Picture};
+use crate::report::plot::{Axis, Curve, Panel, Picture};
 
 /// DCTCP's delay over Flowtune's in the paper's words (§5.3.2 I).
 const LONGER: f64 = 12.0;
@@ -84,7 +84,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
                     .iter()
                     .filter_map(|&load| Some((load, delay(scheme, load)?)))
                     .collect();
-                Line::new(scheme.name(), points).dots()
+                Curve::new(scheme.name(), points).dots()
             })
             .collect();
         panels.push(Panel::lines(

@@ -5,7 +5,7 @@ use super::explain::{Alternative, RowCheck, explain};
 use super::schemes::Scheme;
 use super::{ExperimentError, Reproduction, Settings};
 use crate::report::figure::{Figure, Row, Verdict};
-use crate::report::plot::{Axis, Line, Panel, Picture};
+use crate::report::plot::{Axis, Curve, Panel, Picture};
 
 /// Share of the bytes that servers send up to which drops are negligible.
 const NEGLIGIBLE: f64 = 1e-3;
@@ -88,7 +88,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
                 .iter()
                 .filter_map(|&load| Some((load, find(&samples, scheme, load)?.drops_gbps)))
                 .collect();
-            Line::new(scheme.name(), points).dots()
+            Curve::new(scheme.name(), points).dots()
         })
         .collect();
     let picture = Picture::new(

@@ -6,7 +6,7 @@ use super::explain::{Alternative, RowCheck, explain};
 use super::schemes::Scheme;
 use super::{ExperimentError, Reproduction, Settings};
 use crate::report::figure::{Figure, Row};
-use crate::report::plot::{Axis, Line, Panel, Picture};
+use crate::report::plot::{Axis, Curve, Panel, Picture};
 
 /// A number of the paper: scheme, range, and alternatives for where ours is off.
 pub(super) type PaperRow = (Scheme, (f64, f64), &'static [Alternative]);
@@ -106,7 +106,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
                 .iter()
                 .filter_map(|&load| Some((load, -ahead(scheme, load)?)))
                 .collect();
-            Line::new(scheme.name(), points).dots()
+            Curve::new(scheme.name(), points).dots()
         })
         .collect();
     let picture = Picture::new(

@@ -3,7 +3,7 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::draw::{Area, Chart, Failure};
+use super::draw::{Canvas, Chart, Failure};
 use super::style::{self, INK, MUTED};
 use super::{Bars, Mark};
 use crate::report::figure::short;
@@ -18,7 +18,7 @@ const MOST_VALUES: usize = 24;
 /// Draws the bars and the names of the groups.
 pub(super) fn draw<X, Y>(
     chart: &mut Chart<'_, '_, X, Y>,
-    area: &Area<'_>,
+    area: &Canvas<'_>,
     groups: &[String],
     series: &[Bars],
     marks: &[Mark],
@@ -90,7 +90,7 @@ fn two_digits(value: f64) -> String {
 
 /// Writes a text centred at a point of the picture, `lower` pixels further down.
 fn write(
-    area: &Area<'_>,
+    area: &Canvas<'_>,
     (x, y): (i32, i32),
     lower: i32,
     vertical: VPos,

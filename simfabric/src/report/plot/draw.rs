@@ -14,7 +14,7 @@ use crate::report::figure::short;
 /// Whatever the drawing library may report.
 pub(super) type Failure = Box<dyn std::error::Error>;
 /// A part of the picture.
-pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+pub(super) type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 /// A panel's plane.
 pub(super) type Chart<'a, 'b, X, Y> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<X, Y>>;
 
@@ -58,7 +58,7 @@ impl Picture {
         Ok(svg)
     }
 
-    fn titles(&self, top: &Area<'_>) -> Result<(), Failure> {
+    fn titles(&self, top: &Canvas<'_>) -> Result<(), Failure> {
         top.draw(&Text::new(
             self.title.clone(),
             (MARGIN, 14),
@@ -111,7 +111,7 @@ fn layout(keys: &IndexMap<String, Key>, width: u32) -> Vec<(i32, u32)> {
     places
 }
 
-fn legend(top: &Area<'_>, keys: &IndexMap<String, Key>, width: u32) -> Result<(), Failure> {
+fn legend(top: &Canvas<'_>, keys: &IndexMap<String, Key>, width: u32) -> Result<(), Failure> {
     for ((name, key), (x, row)) in keys.iter().zip(layout(keys, width)) {
         let y = (TITLES + row * LEGEND_ROW) as i32;
         let block = [(x, y + 1), (x + 22, y + 11)];
@@ -137,7 +137,7 @@ fn legend(top: &Area<'_>, keys: &IndexMap<String, Key>, width: u32) -> Result<()
 }
 
 impl Panel {
-    fn draw(&self, area: &Area<'_>) -> Result<(), Failure> {
+    fn draw(&self, area: &Canvas<'_>) -> Result<(), Failure> {
         let (low, high) = self.y_range();
         let linear_x = self.x_range();
         match (
@@ -162,7 +162,7 @@ impl Panel {
         lines::x_range(self)
     }
 
-    fn on<X, Y>(&self, area: &Area<'_>, x: X, y: Y) -> Result<(), Failure>
+    fn on<X, Y>(&self, area: &Canvas<'_>, x: X, y: Y) -> Result<(), Failure>
     where
         X: AsRangedCoord<Value = f64>,
         Y: AsRangedCoord<Value = f64>,

@@ -3,7 +3,7 @@
 use plotters::prelude::*;
 
 use super::draw::{Chart, Failure};
-use super::{Content, Line, Panel, extent, style};
+use super::{Content, Curve, Panel, extent, style};
 
 /// The ends of the x axis, from the data unless they are given.
 pub(super) fn x_range(panel: &Panel) -> (f64, f64) {
@@ -26,7 +26,7 @@ pub(super) fn x_range(panel: &Panel) -> (f64, f64) {
 /// Draws lines; points outside the plane are moved to its edge.
 pub(super) fn draw<X, Y>(
     chart: &mut Chart<'_, '_, X, Y>,
-    lines: &[Line],
+    lines: &[Curve],
     (x_low, x_high): (f64, f64),
     (y_low, y_high): (f64, f64),
 ) -> Result<(), Failure>

@@ -53,7 +53,7 @@ impl Axis {
 
 /// A line.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Line {
+pub struct Curve {
     /// In the legend; lines of equal names in several panels share one entry.
     pub name: String,
     /// Its colour; see [`style::colour_of`].
@@ -66,7 +66,7 @@ pub struct Line {
     pub points: Vec<(f64, f64)>,
 }
 
-impl Line {
+impl Curve {
     /// A solid line without dots, in the colour of its name.
     pub fn new(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
         let name = name.into();
@@ -145,7 +145,7 @@ impl Bars {
 #[derive(Clone, PartialEq, Debug)]
 pub enum Content {
     /// Lines over a numeric x axis.
-    Lines(Vec<Line>),
+    Lines(Vec<Curve>),
     /// Bars, grouped along the x axis.
     Bars {
         /// The names of the groups.
@@ -183,7 +183,7 @@ pub struct Panel {
 
 impl Panel {
     /// A panel of lines.
-    pub fn lines(title: impl Into<String>, x: Axis, y: Axis, lines: Vec<Line>) -> Self {
+    pub fn lines(title: impl Into<String>, x: Axis, y: Axis, lines: Vec<Curve>) -> Self {
         Self {
             title: title.into(),
             x,
@@ -229,7 +229,7 @@ impl Panel {
 
     /// The lowest and highest y of the data, positive ones only for a logarithmic axis.
     fn y_extent(&self) -> Option<(f64, f64)> {
-        let of_lines = |lines: &[Line]| {
+        let of_lines = |lines: &[Curve]| {
             extent(
                 lines.iter().flat_map(|l| l.points.iter().map(|p| p.1)),
                 self.y.log,
@@ -339,8 +339,8 @@ mod tests {
     use super::*;
 
     fn picture() -> Picture {
-        let line = Line::new("dctcp", vec![(0.0, 1.0), (1.0, 3.0)]).dots();
-        let log = Line::new("flowtune", vec![(1.0, 0.5), (10.0, 0.0), (100.0, 900.0)]).dashed();
+        let line = Curve::new("dctcp", vec![(0.0, 1.0), (1.0, 3.0)]).dots();
+        let log = Curve::new("flowtune", vec![(1.0, 0.5), (10.0, 0.0), (100.0, 900.0)]).dashed();
         Picture::new(
             "Title & more",
             "sub",
@@ -374,7 +374,7 @@ mod tests {
     fn a_marks_text_keeps_clear_of_lines() {
         let text_x = |points: Vec<(f64, f64)>| -> f64 {
             let y = Axis::linear("y").over(0.0, 10.0);
-            let lines = vec![Line::new("rising", points)];
+            let lines = vec![Curve::new("rising", points)];
             let panel = Panel::lines("panel", Axis::linear("x").over(0.0, 10.0), y, lines);
             let svg = Picture::new("t", "s", vec![panel.mark(8.0, "the mark")])
                 .svg()
