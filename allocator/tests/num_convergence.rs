@@ -1,6 +1,6 @@
 //! How fast prices converge, and where Algorithm 1 of the paper does not (flowtune §2).
 //!
-//! The figures that `num::guarded` quotes are printed here (`cargo test -p ratewright-allocator
+//! The figures that `num::safeguarded` quotes are printed here (`cargo test -p ratewright-allocator
 //! --test num_convergence -- --nocapture`).
 
 mod num_support;
@@ -11,7 +11,9 @@ use num_support::{
 use rand::RngExt;
 use ratewright_allocator::engine::FlowSpec;
 use ratewright_allocator::num::utility::{AlphaFair, Class, ClassTable, UtilityKind};
-use ratewright_allocator::num::{FNorm, GuardedNed, Ned, Normalizer, Optimizer, UNorm, optimality};
+use ratewright_allocator::num::{
+    FNorm, Ned, Normalizer, Optimizer, SafeguardedNed, UNorm, optimality,
+};
 use ratewright_topology::{Topology, TwoTierClos};
 
 /// α-fair classes 0 to 3: 1, 0.5, 2 and 8.
@@ -55,7 +57,7 @@ fn iterations_to(
 
 /// The optimal rates and their prices, certified by the duality gap.
 fn converged(instance: &Instance) -> (Vec<f64>, Vec<f64>) {
-    let mut optimizer = GuardedNed::new(0.4, instance.capacities.len());
+    let mut optimizer = SafeguardedNed::new(0.4, instance.capacities.len());
     let mut rates = vec![0.0; instance.paths.len()];
     for _ in 0..50_000 {
         if optimizer.iterate(&instance.problem(), &mut rates) < 1e-11 {
@@ -88,13 +90,13 @@ fn senders_to_one(count: u32, capacity_bps: f64) -> (Vec<f64>, Vec<FlowSpec>) {
 fn one_bottleneck_converges_within_20_iterations() {
     for capacity_bps in [1e8, 1e9, 1e10, 1e11, 1e12] {
         let plain = most_iterations(&mut Ned::new(0.4, 9), capacity_bps);
-        let guarded = most_iterations(&mut GuardedNed::new(0.4, 9), capacity_bps);
+        let safeguarded = most_iterations(&mut SafeguardedNed::new(0.4, 9), capacity_bps);
         println!(
-            "1 to 8 senders, {capacity_bps:e} bit/s, iterations to 1 %: plain {plain:?}, guarded {guarded:?}"
+            "1 to 8 senders, {capacity_bps:e} bit/s, iterations to 1 %: plain {plain:?}, safeguarded {safeguarded:?}"
         );
         assert!(
-            guarded.is_some_and(|most| most <= 20),
-            "{capacity_bps:e}: {guarded:?}"
+            safeguarded.is_some_and(|most| most <= 20),
+            "{capacity_bps:e}: {safeguarded:?}"
         );
     }
 }
@@ -195,7 +197,7 @@ fn known_answers() {
 }
 
 fn check(name: &str, instance: &Instance, truth: &[f64]) {
-    let mut optimizer = GuardedNed::new(0.4, instance.capacities.len());
+    let mut optimizer = SafeguardedNed::new(0.4, instance.capacities.len());
     let taken = iterations_to(&mut optimizer, instance, truth, 1e-4, 2000);
     let taken = taken.unwrap_or_else(|| panic!("{name}: not within 2,000 iterations"));
     println!("{name}: within 1e-4 after {taken} iterations");
@@ -248,7 +250,7 @@ fn churn_on_a_clos() {
         ("plain 0.6", Box::new(Ned::new(0.6, links))),
         ("plain 0.8", Box::new(Ned::new(0.8, links))),
         ("plain 1.0", Box::new(Ned::new(1.0, links))),
-        ("guarded 0.4", Box::new(GuardedNed::new(0.4, links))),
+        ("safeguarded 0.4", Box::new(SafeguardedNed::new(0.4, links))),
     ];
     for (name, mut optimizer) in rules {
         let mut rates = vec![0.0; specs.len()];
@@ -270,7 +272,7 @@ fn churn_on_a_clos() {
                 UNorm::default().normalize(&after.problem(), &rates, &mut normalized);
                 let u_norm = total(&normalized) / total(&truth);
                 line += &format!(" throughput F-NORM {f_norm:.3} U-NORM {u_norm:.3};");
-                if name.starts_with("guarded") {
+                if name.starts_with("safeguarded") {
                     assert!(f_norm > 0.97 && u_norm < 0.8, "{f_norm} {u_norm}");
                 }
                 FNorm::default().normalize(&after.problem(), &rates, &mut normalized);
@@ -292,7 +294,7 @@ fn churn_on_a_clos() {
     let (_, residual, errors) = &figures[4];
     assert!(
         *residual < 1e-6,
-        "the guarded rule converges from cold prices: {residual:e}"
+        "the safeguarded rule converges from cold prices: {residual:e}"
     );
     assert!(
         errors[4] < 0.02,
@@ -309,7 +311,7 @@ fn churn_on_a_clos() {
     );
 }
 
-/// The table of `num::guarded`: cold prices, small random instances, both rules.
+/// The table of `num::safeguarded`: cold prices, small random instances, both rules.
 #[test]
 fn random_instances_from_cold_prices() {
     const INSTANCES: usize = 30;
@@ -362,13 +364,15 @@ fn random_instances_from_cold_prices() {
             let problem = instance(&capacities, &specs);
             let (truth, _) = converged(&problem);
             let links = capacities.len();
-            let rules: [&mut dyn Optimizer; 2] =
-                [&mut Ned::new(0.4, links), &mut GuardedNed::new(0.4, links)];
+            let rules: [&mut dyn Optimizer; 2] = [
+                &mut Ned::new(0.4, links),
+                &mut SafeguardedNed::new(0.4, links),
+            ];
             for (taken, rule) in taken.iter_mut().zip(rules) {
                 taken.push(iterations_to(rule, &problem, &truth, 1e-4, LIMIT));
             }
         }
-        let [plain, guarded] = taken.map(|mut all| {
+        let [plain, safeguarded] = taken.map(|mut all| {
             all.sort_unstable_by_key(|t| t.unwrap_or(u32::MAX));
             (
                 all[INSTANCES / 2],
@@ -376,10 +380,12 @@ fn random_instances_from_cold_prices() {
                 all.iter().filter(|t| t.is_none()).count(),
             )
         });
-        println!("{name}: (median, most, not within {LIMIT}) plain {plain:?} guarded {guarded:?}");
+        println!(
+            "{name}: (median, most, not within {LIMIT}) plain {plain:?} safeguarded {safeguarded:?}"
+        );
         assert_eq!(
-            guarded.2, 0,
-            "{name}: the guarded rule converges on every instance"
+            safeguarded.2, 0,
+            "{name}: the safeguarded rule converges on every instance"
         );
     }
 }

@@ -13,8 +13,8 @@ use rand::RngExt;
 use ratewright_allocator::engine::FlowSpec;
 use ratewright_allocator::num::utility::{AlphaFair, Class, ClassTable, Utility, UtilityKind};
 use ratewright_allocator::num::{
-    CoordinateDescent, ExactNewton, FNorm, Fgm, FlowView, Gradient, GradientRt, GuardedNed, Ned,
-    NedRt, NewtonLike, Normalizer, Optimizer, optimality,
+    CoordinateDescent, ExactNewton, FNorm, Fgm, FlowView, Gradient, GradientRt, Ned, NedRt,
+    NewtonLike, Normalizer, Optimizer, SafeguardedNed, optimality,
 };
 
 /// A user's own utility: log(1 + 10 x).
@@ -99,7 +99,12 @@ fn every_optimiser_finds_the_optimum() {
         let links = instance.capacities.len();
         let newton = ExactNewton::new(links).expect("few links");
         let all: Vec<(&str, Box<dyn Optimizer>, u32, f64)> = vec![
-            ("guarded", Box::new(GuardedNed::new(0.4, links)), 500, 1e-4),
+            (
+                "safeguarded",
+                Box::new(SafeguardedNed::new(0.4, links)),
+                500,
+                1e-4,
+            ),
             ("NED", Box::new(Ned::new(0.2, links)), 5_000, 1e-4),
             ("Newton", Box::new(newton), 60, 1e-6),
             (
@@ -188,7 +193,7 @@ fn churn(
 fn events_never_over_allocate_and_never_lead_astray() {
     for (kinds, replaced) in [(1, 1), (1, 16), (3, 1), (3, 16)] {
         let mut now = instance(20, 64, kinds);
-        let mut optimizer = GuardedNed::new(0.4, now.capacities.len());
+        let mut optimizer = SafeguardedNed::new(0.4, now.capacities.len());
         let mut rng = rng(21);
         let (mut rates, mut normalized) = (vec![0.0; 64], vec![0.0; 64]);
         for round in 0..300 {
@@ -219,7 +224,7 @@ fn the_order_of_events_does_not_matter() {
     let settle = |order: &[usize], visitor: bool| {
         let mut now = instance(30, 64, 1);
         let fresh = instance(31, 64, 1);
-        let mut optimizer = GuardedNed::new(0.4, now.capacities.len());
+        let mut optimizer = SafeguardedNed::new(0.4, now.capacities.len());
         let mut rates = vec![0.0; 64];
         for _ in 0..200 {
             optimizer.iterate(&now.problem(), &mut rates);
@@ -259,7 +264,7 @@ fn events_are_answered_at_once() {
         .collect();
     let fresh = Instance::new(classes(), &capacities, &others);
     let links = capacities.len();
-    let first_error = |mut optimizer: GuardedNed| {
+    let first_error = |mut optimizer: SafeguardedNed| {
         let mut now = Instance::new(classes(), &capacities, &specs);
         let (mut rates, mut normalized) = (vec![0.0; 128], vec![0.0; 128]);
         for _ in 0..300 {
@@ -276,9 +281,9 @@ fn events_are_answered_at_once() {
             .sum();
         sum / 128.0
     };
-    let with = first_error(GuardedNed::new(0.4, links));
-    let one_pass = first_error(GuardedNed::with_inner_passes(0.4, 0, links));
-    let without = first_error(GuardedNed::without_correction(0.4, links));
+    let with = first_error(SafeguardedNed::new(0.4, links));
+    let one_pass = first_error(SafeguardedNed::with_inner_passes(0.4, 0, links));
+    let without = first_error(SafeguardedNed::without_correction(0.4, links));
     println!(
         "mean error of the first rates: {with:.4}, one pass {one_pass:.4}, without {without:.4}"
     );

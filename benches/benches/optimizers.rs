@@ -1,5 +1,5 @@
 //! One iteration of each optimiser, without normaliser, at rest on a two-tier Clos: the f64 reference,
-//! the guarded rule that the engine runs, and single precision.
+//! the safeguarded rule that the engine runs, and single precision.
 #![allow(
     missing_docs,
     reason = "criterion's macros make undocumented functions"
@@ -11,7 +11,9 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use ratewright_allocator::num::experiment::scene::Scene;
-use ratewright_allocator::num::{CoordinateDescent, Gradient, GuardedNed, Ned, NedRt, Optimizer};
+use ratewright_allocator::num::{
+    CoordinateDescent, Gradient, Ned, NedRt, Optimizer, SafeguardedNed,
+};
 use ratewright_bench::SIZES;
 use ratewright_topology::TwoTierClos;
 
@@ -42,7 +44,7 @@ fn iteration(c: &mut Criterion) {
         let all: [(&str, Box<dyn Optimizer>); 4] = [
             ("ned", Box::new(Ned::new(0.4, links))),
             ("gradient", Box::new(Gradient::new(0.4, links))),
-            ("guarded", Box::new(GuardedNed::new(0.4, links))),
+            ("guarded", Box::new(SafeguardedNed::new(0.4, links))),
             ("coordinate", Box::new(CoordinateDescent::new(links))),
         ];
         let mut rates = vec![0.0; scene.flows()];

@@ -3,12 +3,12 @@
 use super::EngineError;
 use crate::num::utility::ClassTable;
 #[cfg(doc)]
-use crate::num::{GuardedNed, Ned};
+use crate::num::{Ned, SafeguardedNed};
 
 /// Which price update the engine runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StepRule {
-    /// [`GuardedNed`]: converges where the plain rule does not, and answers starts and ends at once.
+    /// [`SafeguardedNed`]: converges where the plain rule does not, and answers starts and ends at once.
     #[default]
     Guarded,
     /// [`Ned`]: Algorithm 1 of the paper to the letter, for comparison.

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::num::utility::ClassTable;
 use crate::num::{
-    FNorm, FlowView, GuardedNed, Limit, Ned, Normalizer, Optimizer, Problem, RATE_UNIT_BPS,
+    FNorm, FlowView, Limit, Ned, Normalizer, Optimizer, Problem, RATE_UNIT_BPS, SafeguardedNed,
     optimality, path_capacity,
 };
 
@@ -41,7 +41,7 @@ impl ReferenceEngine {
         config.check()?;
         let mut engine = Self {
             optimizer: match config.step_rule {
-                StepRule::Guarded => Box::new(GuardedNed::new(config.gamma, 0)),
+                StepRule::Guarded => Box::new(SafeguardedNed::new(config.gamma, 0)),
                 StepRule::Paper => Box::new(Ned::new(config.gamma, 0)),
             },
             normalizer: FNorm::default(),

@@ -35,7 +35,7 @@ pub(crate) const LARGEST_GROWTH: f64 = 4.0;
 /// How many of the newest starts are searched for the flow that ends.
 const LOOK_BACK: usize = 16;
 /// What a link charges of newcomers' path prices before it has a price of its own, as in
-/// [`guarded`](super::guarded).
+/// [`safeguarded`](super::safeguarded).
 pub(crate) const SHIFT: f64 = 0.25;
 
 /// A flow as an event names it.

@@ -29,8 +29,8 @@
 //!
 //! | step | formula | where |
 //! |---|---|---|
-//! | rate update | x_s = min(cap_s, (U'_s)⁻¹(q_s / w_s)) | [`Ned`], [`GuardedNed`] |
-//! | price update | p_l ← max(0, p_l − γ G_l / H_l) | [`Ned`]; its safeguarded form in [`guarded`] |
+//! | rate update | x_s = min(cap_s, (U'_s)⁻¹(q_s / w_s)) | [`Ned`], [`SafeguardedNed`] |
+//! | price update | p_l ← max(0, p_l − γ G_l / H_l) | [`Ned`]; its safeguarded form in [`safeguarded`] |
 //! | normalisation | x̄_s = min(cap_s, x_s / max_{l∈L(s)} (Σx / c_l)) | [`FNorm`]; [`UNorm`] |
 //!
 //! cap_s is the smallest of the flow's demand and its path's capacities. For log utilities
@@ -38,7 +38,7 @@
 //! Prices start at 1 once, when a topology is loaded, and survive every change of flows and capacities.
 //!
 //! What price updates do on random Clos traffic, and where the plain one fails, stands in
-//! [`guarded`]. How far rates are from the optimum is measured by [`optimality`], whose bound needs
+//! [`safeguarded`]. How far rates are from the optimum is measured by [`optimality`], whose bound needs
 //! no solver: D(p) of any prices is at least the utility of any feasible rates.
 //!
 //! # Other optimisers, behind the same trait
@@ -56,7 +56,6 @@ pub mod arrivals;
 mod coordinate;
 pub mod experiment;
 mod gradient;
-pub mod guarded;
 mod ned;
 mod newton;
 mod normalize;
@@ -64,6 +63,7 @@ pub mod optimality;
 mod problem;
 pub(crate) mod response;
 mod rt;
+pub mod safeguarded;
 mod truncated;
 pub mod utility;
 
@@ -73,12 +73,12 @@ mod tests;
 pub use arrivals::FlowView;
 pub use coordinate::{CoordinateDescent, LinkIndex};
 pub use gradient::{Fgm, Gradient, NewtonLike};
-pub use guarded::GuardedNed;
 pub use ned::Ned;
 pub use newton::{ExactNewton, TooManyLinks};
 pub use normalize::{FNorm, Normalizer, UNorm};
 pub use problem::{Flows, Limit, MAX_PATH_LINKS, Path, Problem, RATE_UNIT_BPS, path_capacity};
 pub use rt::{GradientRt, NedRt};
+pub use safeguarded::SafeguardedNed;
 pub use truncated::TruncatedNewton;
 
 /// An iterative optimiser of link prices.

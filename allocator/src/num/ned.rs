@@ -1,6 +1,6 @@
 //! Newton-Exact-Diagonal as the paper has it: flowtune §2, Algorithm 1.
 //!
-//! This is the yardstick. What the engine runs by default is [`GuardedNed`](super::GuardedNed),
+//! This is the yardstick. What the engine runs by default is [`SafeguardedNed`](super::SafeguardedNed),
 //! whose module says where and why the plain rule fails.
 
 use super::arrivals::{Arrivals, FlowView};

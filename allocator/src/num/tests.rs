@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::utility::{AlphaFair, Class, ClassError, ClassTable, Log, Utility, UtilityKind};
 use super::{
-    FNorm, Flows, GuardedNed, Limit, Normalizer, Optimizer, Path, Problem, UNorm, optimality,
+    FNorm, Flows, Limit, Normalizer, Optimizer, Path, Problem, SafeguardedNed, UNorm, optimality,
 };
 
 /// Paths, weights and limits of log flows, to borrow a problem from.
@@ -188,7 +188,7 @@ fn the_gap_vanishes_at_the_optimum_and_only_there() {
         &[1.0, 1.0, 4.0],
         &[(&[0], ANY), (&[0, 1], ANY), (&[1], ANY), (&[1], 0.1)],
     );
-    let mut optimizer = GuardedNed::new(0.4, 3);
+    let mut optimizer = SafeguardedNed::new(0.4, 3);
     let (mut rates, mut normalized) = ([0.0; 4], [0.0; 4]);
     let mut before = None;
     for _ in 0..500 {
@@ -261,7 +261,7 @@ fn a_utility_of_ones_own() {
         .iter()
         .map(|&w| Limit::new(&Saturating, w, ANY, 4.0))
         .collect();
-    let mut optimizer = GuardedNed::new(0.4, 1);
+    let mut optimizer = SafeguardedNed::new(0.4, 1);
     let mut rates = [0.0; 2];
     for _ in 0..100 {
         optimizer.iterate(&owned.problem(), &mut rates);
@@ -283,7 +283,7 @@ fn links_that_lift_their_prices_together_come_to_rest() {
                     &vec![capacity; links as usize],
                     &[(&path, demands[0]), (&path, demands[1])],
                 );
-                let mut optimizer = GuardedNed::new(0.4, links as usize);
+                let mut optimizer = SafeguardedNed::new(0.4, links as usize);
                 optimizer.warm_start(&vec![1e-3; links as usize]);
                 let mut rates = [0.0; 2];
                 let name = format!("{links} links, {demands:?} on {capacity}");

@@ -12,7 +12,7 @@ const LARGEST_FALL: f64 = 1.0 / 32.0;
 /// A product H v is a walk over all flows: gather Σ v over the path, times the flow's slope, scatter.
 /// It costs about as much as half an iteration of NED with F-NORM. With 0 steps the rule is NED with γ.
 /// There is no line search: like plain NED, the rule may fail far from the optimum. It is here because
-/// it was tried (see [`guarded`](super::guarded)).
+/// it was tried (see [`safeguarded`](super::safeguarded)).
 #[derive(Clone, Debug)]
 pub struct TruncatedNewton {
     gamma: f64,

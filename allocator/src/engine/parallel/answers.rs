@@ -1,5 +1,5 @@
 //! Prices that answer events before the iteration, as those of
-//! [`GuardedNed`](crate::num::GuardedNed) do; see [`arrivals`](crate::num::arrivals) for what is solved.
+//! [`SafeguardedNed`](crate::num::SafeguardedNed) do; see [`arrivals`](crate::num::arrivals) for what is solved.
 //!
 //! Prices and sums do not change between two iterations, so an event only notes its flow and its links.
 //! What the links have is fetched before the iteration, from all of them at once: the cores then wait for

@@ -11,7 +11,7 @@ pub(super) const MOST_PRICE: f32 = 1e30;
 pub(super) const FIRST_PRICE: f32 = 1.0;
 /// The largest reaction or load that one flow adds: sums of a million stay finite.
 const MOST_ADDED: f32 = 1e30;
-/// What [`GuardedNed`](crate::num::GuardedNed) has, with its explanations; the tests hold both together.
+/// What [`SafeguardedNed`](crate::num::SafeguardedNed) has, with its explanations; the tests hold both together.
 pub(super) mod guard {
     pub(in crate::engine::parallel) const SHIFT: f32 = 0.25;
     pub(in crate::engine::parallel) const FIRST_STEP: f32 = 2.5;
@@ -459,7 +459,7 @@ fn sound(price: f32) -> (f32, f32) {
     )
 }
 
-/// The guarded step of [`GuardedNed`](crate::num::GuardedNed) on sixteen links, without branches.
+/// The guarded step of [`SafeguardedNed`](crate::num::SafeguardedNed) on sixteen links, without branches.
 #[inline(always)]
 pub(super) fn guarded(
     gamma: f32,

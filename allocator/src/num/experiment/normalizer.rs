@@ -6,7 +6,7 @@ use super::flowlets::{Flowlets, Stream};
 use super::over_allocation::{GRADIENT_GAMMA, Length, NED_GAMMA};
 use super::scene::SceneError;
 use super::{Named, optimum};
-use crate::num::{CoordinateDescent, Gradient, GuardedNed, Ned, Normalizer, UNorm};
+use crate::num::{CoordinateDescent, Gradient, Ned, Normalizer, SafeguardedNed, UNorm};
 
 /// The optimisers of the figure, and ours: as the engine runs it, and with as many passes over the
 /// flows in each iteration that follows events as a fast engine has time for.
@@ -16,10 +16,10 @@ pub const OPTIMIZERS: [Named; 4] = [
         Box::new(Gradient::new(GRADIENT_GAMMA, links))
     }),
     ("Ratewright", |links| {
-        Box::new(GuardedNed::new(NED_GAMMA, links))
+        Box::new(SafeguardedNed::new(NED_GAMMA, links))
     }),
     ("Ratewright, 10 passes", |links| {
-        Box::new(GuardedNed::with_inner_passes(NED_GAMMA, 9, links))
+        Box::new(SafeguardedNed::with_inner_passes(NED_GAMMA, 9, links))
     }),
 ];
 

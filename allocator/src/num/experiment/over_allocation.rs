@@ -5,7 +5,7 @@ use ratewright_topology::TwoTierClos;
 use super::Named;
 use super::flowlets::{Flowlets, Stream};
 use super::scene::SceneError;
-use crate::num::{Fgm, Gradient, GradientRt, GuardedNed, Ned, NedRt, NewtonLike};
+use crate::num::{Fgm, Gradient, GradientRt, Ned, NedRt, NewtonLike, SafeguardedNed};
 
 /// γ of NED, as in the paper.
 pub const NED_GAMMA: f64 = 0.4;
@@ -27,7 +27,7 @@ pub const OPTIMIZERS: [Named; 7] = [
         Box::new(NewtonLike::new(NED_GAMMA, links))
     }),
     ("Ratewright", |links| {
-        Box::new(GuardedNed::new(NED_GAMMA, links))
+        Box::new(SafeguardedNed::new(NED_GAMMA, links))
     }),
 ];
 

@@ -1,7 +1,7 @@
 //! The step rules that [`convergence`](super::convergence) compares.
 
 use super::over_allocation::NED_GAMMA;
-use crate::num::{CoordinateDescent, GuardedNed, Ned, NedRt, Optimizer, TruncatedNewton};
+use crate::num::{CoordinateDescent, Ned, NedRt, Optimizer, SafeguardedNed, TruncatedNewton};
 
 /// What a rule does before the first iteration that follows events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub const PLAIN: Rule = rule(
 pub const ENGINE: Rule = rule(
     "ratewright",
     "guarded step, prices answer events, one pass more after events",
-    |links| Box::new(GuardedNed::new(NED_GAMMA, links)),
+    |links| Box::new(SafeguardedNed::new(NED_GAMMA, links)),
     Prelude::Nothing,
 );
 
@@ -77,7 +77,7 @@ pub const RULES: [Rule; 16] = [
     rule(
         "guarded",
         "per-link step control (guarded step) alone",
-        |links| Box::new(GuardedNed::without_correction(NED_GAMMA, links)),
+        |links| Box::new(SafeguardedNed::without_correction(NED_GAMMA, links)),
         Prelude::Nothing,
     ),
     rule(
@@ -101,14 +101,14 @@ pub const RULES: [Rule; 16] = [
     rule(
         "guarded-events",
         "guarded step, prices answer events",
-        |links| Box::new(GuardedNed::with_inner_passes(NED_GAMMA, 0, links)),
+        |links| Box::new(SafeguardedNed::with_inner_passes(NED_GAMMA, 0, links)),
         Prelude::Nothing,
     ),
     ENGINE,
     rule(
         "ratewright-momentum",
         "the same, and 0.4 of a link's last move again",
-        |links| Box::new(GuardedNed::with_momentum(NED_GAMMA, 0.4, links)),
+        |links| Box::new(SafeguardedNed::with_momentum(NED_GAMMA, 0.4, links)),
         Prelude::Nothing,
     ),
     rule(

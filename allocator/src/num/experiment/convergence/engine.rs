@@ -4,7 +4,7 @@
 //! own, and optima are those of the derated capacities. Its unit of time is an iteration of plain NED
 //! with F-NORM in the same engine, so that single precision and vector instructions speed up both alike;
 //! time in the f64 optimiser's iterations is told beside it. As for all rules, tables and indices do not
-//! count: of an event's cost, only what the guarded rule takes more than the plain one does.
+//! count: of an event's cost, only what the safeguarded rule takes more than the plain one does.
 
 use super::{Case, Point, RuleFigures, Setup, compare, summarise};
 use crate::engine::parallel::{ParallelEngine, ParallelOptions, PhaseNanos};

@@ -1,4 +1,4 @@
-//! NED with a guarded step: what the engine runs.
+//! NED with a safeguarded step: what the engine runs.
 //!
 //! [`Ned`](super::Ned) takes a Newton step per link, p ← p − γ G / H, with one γ for all links. On
 //! the way to the optimum that goes wrong in five ways, each of which a link meets in daily work:
@@ -13,7 +13,7 @@
 //!    alternate between two values, and the price with it, for ever.
 //! 5. *One γ is too long for one link and too short for another.*
 //!
-//! The guarded step has the same fixed points, since G = 0 or (p = 0 and G ≤ 0) stops it, and cures
+//! The safeguarded step has the same fixed points, since G = 0 or (p = 0 and G ≤ 0) stops it, and cures
 //! them one by one. Per link, with the load y, with E = Σ e_s x_s where e_s = −q_s x'(q_s) / x_s is
 //! the elasticity of the flow's rate in its path price q_s, and with the mean path price
 //! q̄ = E / |H| of its flows:
@@ -44,7 +44,7 @@
 //! weights 1, 2, 4, and how many of them stayed further away for 2,000 iterations
 //! (`tests/num_convergence.rs` prints these figures):
 //!
-//! | instances | plain | guarded |
+//! | instances | plain | safeguarded |
 //! |---|---|---|
 //! | two-tier Clos, log | 6 of 30 fail | 242 |
 //! | the same, a third of the flows with demands | 7 of 30 fail | 277 |
@@ -53,13 +53,13 @@
 //! | six of 30 random links per flow, log, demands | 185 | 124 |
 //! | six of 30 random 1 Tbit/s links per flow, α = 8 | all fail | 44 |
 //!
-//! When 1 to 8 senders to one receiver start and stop one by one, the guarded rule has all rates
+//! When 1 to 8 senders to one receiver start and stop one by one, the safeguarded rule has all rates
 //! within 1 % after at most 11 iterations at any speed from 100 Mbit/s to 1 Tbit/s, the plain one
 //! after at most 15.
 //!
 //! # Events
 //!
-//! The guarded step makes convergence certain, not fast: of the first iterations after flows came and
+//! The safeguarded step makes convergence certain, not fast: of the first iterations after flows came and
 //! went, plain NED's are as good. What makes them fast is that prices answer the events themselves,
 //! before the iteration (see [`arrivals`](super::arrivals)), and that an iteration which follows events
 //! passes over the flows once more before it gives rates away, with a price update that is as cheap as
@@ -73,12 +73,12 @@
 //! |---|---|---|---|
 //! | plain, γ = 0.4 | 1.03: 24.1 %, 0.975 | 2.09: 14.1 %, 0.983 | 3.13: 10.6 %, 0.988 |
 //! | plain, γ = 0.6 | 1.03: 24.1 %, 0.975 | 2.09: 11.8 %, 0.985 | 3.15: 11.1 %, 0.989 |
-//! | guarded step alone | 1.25: 24.1 %, 0.975 | 2.48: 15.1 %, 0.984 | 3.70: 11.0 %, 0.988 |
+//! | safeguarded step alone | 1.25: 24.1 %, 0.975 | 2.48: 15.1 %, 0.984 | 3.70: 11.0 %, 0.988 |
 //! | touched prices × flows now / before, plain | 1.08: 19.2 %, 0.980 | 2.12: 11.9 %, 0.987 | 3.16: 9.3 %, 0.990 |
 //! | prices answer events, plain | 1.22: 9.2 %, 0.987 | 2.26: 7.1 %, 0.992 | 3.28: 6.1 %, 0.994 |
 //! | prices answer events, plain γ = 0.6 | 1.23: 9.2 %, 0.987 | 2.29: 6.5 %, 0.993 | 3.34: 5.3 %, 0.995 |
 //! | the same, one pass more | 1.88: 6.5 %, 0.993 | 2.92: 5.3 %, 0.995 | 3.94: 4.5 %, 0.996 |
-//! | prices answer events, guarded | 1.18: 9.2 %, 0.987 | 2.40: 6.7 %, 0.993 | 3.61: 5.5 %, 0.995 |
+//! | prices answer events, safeguarded | 1.18: 9.2 %, 0.987 | 2.40: 6.7 %, 0.993 | 3.61: 5.5 %, 0.995 |
 //! | **the same, one pass more** | **1.79: 6.7 %, 0.993** | 3.02: 5.6 %, 0.994 | 4.22: 4.8 %, 0.995 |
 //! | that, with momentum 0.4 | 1.80: 6.7 %, 0.993 | 3.04: 5.6 %, 0.994 | 4.25: 4.8 %, 0.995 |
 //! | one local sweep over touched links, plain | 1.62: 8.8 %, 0.989 | 2.66: 7.0 %, 0.992 | 3.67: 6.0 %, 0.994 |
@@ -107,9 +107,9 @@ const FRESH: u8 = 3;
 /// An elasticity of 1 to within this is 1.
 const UNEVEN: f64 = 1e-12;
 
-/// NED with the guarded step of this module.
+/// NED with the safeguarded step of this module.
 #[derive(Clone, Debug)]
-pub struct GuardedNed {
+pub struct SafeguardedNed {
     gamma: f64,
     /// The share of a link's last move that it makes again if the excess still asks for it.
     momentum: f64,
@@ -139,7 +139,7 @@ struct Sums {
     reaction: f64,
 }
 
-impl GuardedNed {
+impl SafeguardedNed {
     /// An optimiser for `links` links; `gamma` is the shortest step. Prices start at 1.
     #[must_use]
     pub fn new(gamma: f64, links: usize) -> Self {
@@ -246,7 +246,7 @@ impl GuardedNed {
     }
 }
 
-impl Optimizer for GuardedNed {
+impl Optimizer for SafeguardedNed {
     fn iterate(&mut self, problem: &Problem<'_>, rates: &mut [f64]) -> f64 {
         let disturbed = self
             .arrivals

@@ -1,8 +1,8 @@
-//! The price updates of the guarded rule: the careful one, the quick one, the lift.
+//! The price updates of the safeguarded rule: the careful one, the quick one, the lift.
 
 use arrayvec::ArrayVec;
 
-use super::{FIRST_STEP, GuardedNed, Sums};
+use super::{FIRST_STEP, SafeguardedNed, Sums};
 use crate::num::{MAX_PATH_LINKS, Problem};
 
 /// δ: what a link may charge of its flows' path prices before it has a price of its own.
@@ -44,7 +44,7 @@ pub(super) struct Step {
     pub(super) moved: f64,
 }
 
-impl GuardedNed {
+impl SafeguardedNed {
     /// The price update of an iteration that follows events: the same step with one length for all
     /// links. Time matters more then than a link's own length, which the events have just made
     /// worthless, and nobody rests on what comes out of it: the residual is not measured either.
