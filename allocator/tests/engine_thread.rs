@@ -161,12 +161,12 @@ fn cpu_time_ns(name: &str) -> u64 {
 }
 
 /// An engine whose thread has a name of its own, so that its CPU time can be told from others'.
-struct Named {
+struct NamedThreadEngine {
     inner: ReferenceEngine,
     named: bool,
 }
 
-impl RateEngine for Named {
+impl RateEngine for NamedThreadEngine {
     fn apply(&mut self, event: EngineEvent) -> Result<(), EngineError> {
         if !std::mem::replace(&mut self.named, true) {
             std::fs::write("/proc/thread-self/comm", "idle-engine").expect("a thread names itself");
@@ -202,7 +202,7 @@ fn an_idle_engine_costs_nothing() {
         ..EngineThreadConfig::default()
     };
     let mut engine = spawn(
-        Box::new(Named {
+        Box::new(NamedThreadEngine {
             inner,
             named: false,
         }),

@@ -17,7 +17,7 @@ use ratewright_allocator::engine::{
     EngineConfig, EngineEvent, FlowKey, FlowSpec, RateEngine, ReferenceEngine,
 };
 use ratewright_allocator::num::utility::{AlphaFair, Class, ClassTable, Utility, UtilityKind};
-use ratewright_allocator::num::{Path, RATE_UNIT_BPS, path_capacity};
+use ratewright_allocator::num::{LinkPath, RATE_UNIT_BPS, path_capacity};
 use ratewright_topology::{HostId, PathChoice, Topology};
 
 /// The solver's tolerance where the error is to be below 10⁻⁴.
@@ -384,7 +384,7 @@ fn compare_default(
     let derated: Vec<f64> = capacities.iter().map(|c| c * derating).collect();
     let instance = Instance::new(classes.clone(), &derated, specs);
     let rates = rest(&mut engine, &instance, name);
-    let of_flow = |path: &Path| path_capacity(path, &instance.capacities) / specs.len() as f64;
+    let of_flow = |path: &LinkPath| path_capacity(path, &instance.capacities) / specs.len() as f64;
     let unit = instance
         .paths
         .iter()

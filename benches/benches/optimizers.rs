@@ -10,7 +10,7 @@ use std::hint::black_box;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
-use ratewright_allocator::num::experiment::scene::Scene;
+use ratewright_allocator::num::experiment::flow_set::FlowSet;
 use ratewright_allocator::num::{
     CoordinateDescent, Gradient, Ned, NedRt, Optimizer, SafeguardedNed,
 };
@@ -18,27 +18,27 @@ use ratewright_bench::SIZES;
 use ratewright_topology::TwoTierClos;
 
 /// Random log flows over the network of the paper's table of allocator speeds.
-fn scene(hosts: u32, flows: u32) -> Scene {
+fn flow_set(hosts: u32, flows: u32) -> FlowSet {
     let network = TwoTierClos {
         racks: hosts / 16,
         hosts_per_rack: 16,
         spines: 4,
         ..TwoTierClos::default()
     };
-    let mut scene = Scene::new(&network).expect("a valid network");
+    let mut flow_set = FlowSet::new(&network).expect("a valid network");
     let mut rng = Pcg64Mcg::seed_from_u64(1);
     for _ in 0..flows {
-        let path = scene.random_path(&mut rng).expect("all links are up");
-        scene.push(path);
+        let path = flow_set.random_path(&mut rng).expect("all links are up");
+        flow_set.push(path);
     }
-    scene
+    flow_set
 }
 
 fn iteration(c: &mut Criterion) {
     let mut group = c.benchmark_group("optimizers/iteration");
     for size in SIZES {
-        let scene = scene(size.hosts, size.flows);
-        let links = scene.links();
+        let flow_set = flow_set(size.hosts, size.flows);
+        let links = flow_set.links();
         let label = format!("{}x{}", size.hosts, size.flows);
         group.throughput(Throughput::Elements(u64::from(size.flows)));
         let all: [(&str, Box<dyn Optimizer>); 4] = [
@@ -47,19 +47,19 @@ fn iteration(c: &mut Criterion) {
             ("guarded", Box::new(SafeguardedNed::new(0.4, links))),
             ("coordinate", Box::new(CoordinateDescent::new(links))),
         ];
-        let mut rates = vec![0.0; scene.flows()];
+        let mut rates = vec![0.0; flow_set.flows()];
         for (name, mut optimizer) in all {
             for _ in 0..50 {
-                optimizer.iterate(&scene.problem(), &mut rates);
+                optimizer.iterate(&flow_set.problem(), &mut rates);
             }
             group.bench_function(BenchmarkId::new(name, &label), |b| {
-                b.iter(|| black_box(optimizer.iterate(&scene.problem(), &mut rates)));
+                b.iter(|| black_box(optimizer.iterate(&flow_set.problem(), &mut rates)));
             });
         }
         let mut single = NedRt::new(0.4, links);
-        single.load(&scene.problem());
+        single.load(&flow_set.problem());
         group.bench_function(BenchmarkId::new("ned-rt", &label), |b| {
-            b.iter(|| black_box(single.step(&scene.problem())));
+            b.iter(|| black_box(single.step(&flow_set.problem())));
         });
     }
     group.finish();

@@ -1,11 +1,11 @@
 //! `ratewright-bench normalizer`: flowtune §5.4, (M), fig. 17.
 
 use comfy_table::Table;
-use ratewright_allocator::num::experiment::Named;
+use ratewright_allocator::num::experiment::NamedOptimizer;
+use ratewright_allocator::num::experiment::flow_set::FlowSetError;
 use ratewright_allocator::num::experiment::flowlets::Stream;
 use ratewright_allocator::num::experiment::normalizer::{NormalizerFigures, OPTIMIZERS, run};
 use ratewright_allocator::num::experiment::over_allocation::Length;
-use ratewright_allocator::num::experiment::scene::SceneError;
 use ratewright_topology::TwoTierClos;
 
 use super::chart::{Chart, Line, Panel};
@@ -36,14 +36,14 @@ const ROWS: [Cell; 4] = [
 const COLOURS: [usize; 4] = [1, 2, 0, 4];
 
 impl Figures for NormalizerFigures {
-    const OPTIMIZERS: &'static [Named] = &OPTIMIZERS;
+    const OPTIMIZERS: &'static [NamedOptimizer] = &OPTIMIZERS;
 
     fn measure(
         network: &TwoTierClos,
         stream: Stream,
         length: Length,
-        named: Named,
-    ) -> Result<Self, SceneError> {
+        named: NamedOptimizer,
+    ) -> Result<Self, FlowSetError> {
         run(network, stream, length, named)
     }
 
@@ -56,7 +56,7 @@ impl Figures for NormalizerFigures {
     }
 
     fn table(options: &SweepOptions, results: &[Self]) -> Table {
-        let of = |(name, _): Named| {
+        let of = |(name, _): NamedOptimizer| {
             ROWS.map(|(what, cell)| -> Row<Self> { (format!("{name} + {what}"), name, cell) })
         };
         let rows = OPTIMIZERS.map(of).concat();

@@ -1,26 +1,26 @@
 //! `ratewright-bench over-allocation`: flowtune §5.4, (L), fig. 16.
 
 use comfy_table::Table;
-use ratewright_allocator::num::experiment::Named;
+use ratewright_allocator::num::experiment::NamedOptimizer;
+use ratewright_allocator::num::experiment::flow_set::FlowSetError;
 use ratewright_allocator::num::experiment::flowlets::Stream;
 use ratewright_allocator::num::experiment::over_allocation::{
     Length, OPTIMIZERS, OverAllocation, run,
 };
-use ratewright_allocator::num::experiment::scene::SceneError;
 use ratewright_topology::TwoTierClos;
 
 use super::chart::{Chart, Line, Panel};
 use super::sweep::{Figures, Row, SweepOptions, load_table, points};
 
 impl Figures for OverAllocation {
-    const OPTIMIZERS: &'static [Named] = &OPTIMIZERS;
+    const OPTIMIZERS: &'static [NamedOptimizer] = &OPTIMIZERS;
 
     fn measure(
         network: &TwoTierClos,
         stream: Stream,
         length: Length,
-        named: Named,
-    ) -> Result<Self, SceneError> {
+        named: NamedOptimizer,
+    ) -> Result<Self, FlowSetError> {
         run(network, stream, length, named)
     }
 
@@ -43,7 +43,7 @@ impl Figures for OverAllocation {
     }
 
     fn chart(options: &SweepOptions, results: &[Self]) -> Chart {
-        let line = |(i, &(name, _)): (usize, &Named)| Line {
+        let line = |(i, &(name, _)): (usize, &NamedOptimizer)| Line {
             name: name.to_owned(),
             colour: COLOURS[i],
             dashed: name.ends_with("-RT"),

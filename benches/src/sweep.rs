@@ -6,10 +6,10 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
-use ratewright_allocator::num::experiment::Named;
+use ratewright_allocator::num::experiment::NamedOptimizer;
+use ratewright_allocator::num::experiment::flow_set::FlowSetError;
 use ratewright_allocator::num::experiment::flowlets::{Stream, paper_network};
 use ratewright_allocator::num::experiment::over_allocation::Length;
-use ratewright_allocator::num::experiment::scene::SceneError;
 use ratewright_simfabric::report::commit::COMMIT;
 use ratewright_topology::TwoTierClos;
 use serde::Serialize;
@@ -22,7 +22,7 @@ const MOST_ITERATIONS: u32 = 100_000_000;
 /// What an experiment finds for one optimiser at one load.
 pub trait Figures: Serialize + Sized {
     /// The optimisers that it compares.
-    const OPTIMIZERS: &'static [Named];
+    const OPTIMIZERS: &'static [NamedOptimizer];
 
     /// Runs one of them under one load.
     ///
@@ -32,8 +32,8 @@ pub trait Figures: Serialize + Sized {
         network: &TwoTierClos,
         stream: Stream,
         length: Length,
-        named: Named,
-    ) -> Result<Self, SceneError>;
+        named: NamedOptimizer,
+    ) -> Result<Self, FlowSetError>;
 
     /// The optimiser.
     fn optimizer(&self) -> &'static str;

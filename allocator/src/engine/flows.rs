@@ -6,7 +6,7 @@
 use rustc_hash::FxHashMap;
 
 use super::{FlowKey, FlowSpec, LinkPath};
-use crate::num::{Flows, Limit};
+use crate::num::{FlowArrays, RateLimit};
 
 /// A rate that was never told to anyone.
 pub(super) const UNTOLD: f64 = -1.0;
@@ -22,7 +22,7 @@ pub(super) struct FlowTable {
     /// Demand or class bound, whichever is smaller.
     pub(super) demands: Vec<f64>,
     /// `demands` or the path's smallest capacity, whichever is smaller.
-    pub(super) limits: Vec<Limit>,
+    pub(super) limits: Vec<RateLimit>,
     /// What the prices suggest.
     pub(super) rates: Vec<f64>,
     /// What fits.
@@ -42,7 +42,13 @@ impl FlowTable {
 
     /// Adds a flow, or replaces the one of the same key; its rate counts as untold either way.
     /// Returns its slot.
-    pub(super) fn put(&mut self, spec: &FlowSpec, weight: f64, demand: f64, limit: Limit) -> usize {
+    pub(super) fn put(
+        &mut self,
+        spec: &FlowSpec,
+        weight: f64,
+        demand: f64,
+        limit: RateLimit,
+    ) -> usize {
         if let Some(slot) = self.find(spec.key) {
             self.paths[slot].clone_from(&spec.links);
             self.classes[slot] = spec.class;
@@ -107,8 +113,8 @@ impl FlowTable {
         *self = Self::default();
     }
 
-    pub(super) fn view(&self) -> Flows<'_> {
-        Flows {
+    pub(super) fn view(&self) -> FlowArrays<'_> {
+        FlowArrays {
             paths: &self.paths,
             classes: &self.classes,
             weights: &self.weights,

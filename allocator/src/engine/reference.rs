@@ -7,7 +7,7 @@ use super::{
 };
 use crate::num::utility::ClassTable;
 use crate::num::{
-    FNorm, FlowView, Limit, Ned, Normalizer, Optimizer, Problem, RATE_UNIT_BPS, SafeguardedNed,
+    FNorm, FlowView, Ned, Normalizer, Optimizer, Problem, RATE_UNIT_BPS, RateLimit, SafeguardedNed,
     optimality, path_capacity,
 };
 
@@ -134,7 +134,7 @@ impl ReferenceEngine {
         }
         let demand = spec.demand_bps.min(class.max_rate_bps) / RATE_UNIT_BPS;
         let path_capacity = path_capacity(&spec.links, &self.capacities);
-        let limit = Limit::new(&class.utility, weight, demand, path_capacity);
+        let limit = RateLimit::new(&class.utility, weight, demand, path_capacity);
         if let Some(slot) = self.flows.find(spec.key) {
             let old = view(&self.flows, &self.config.classes, slot);
             self.optimizer.flow_ended(&old);
@@ -150,7 +150,7 @@ impl ReferenceEngine {
         let utility = self.config.classes.utility(flows.classes[slot]);
         let capacity = path_capacity(&flows.paths[slot], &self.capacities);
         flows.limits[slot] =
-            Limit::new(utility, flows.weights[slot], flows.demands[slot], capacity);
+            RateLimit::new(utility, flows.weights[slot], flows.demands[slot], capacity);
     }
 
     fn slot_of(&self, key: FlowKey) -> Result<usize, EngineError> {

@@ -18,7 +18,7 @@ const LARGEST_FALL: f64 = 1.0 / 32.0;
 const LARGEST_GROWTH: f64 = 8.0;
 /// A price below this share of its flows' path prices is 0.
 const NEGLIGIBLE: f64 = 1e-10;
-/// What a lifted price gets beyond the first knee, relative to it.
+/// What a lifted price gets beyond the first saturation price, relative to it.
 const LIFT_BEYOND: f64 = 0.05;
 /// The fall of the price of a link whose flows all rest at their demands, and fit.
 const UNFELT_FALL: f64 = 0.25;
@@ -113,7 +113,7 @@ impl CoordinateDescent {
         let fill = sum.rate / capacity;
         let excess = fill - 1.0;
         if sum.reacts() {
-            let mean = sum.elastic / sum.reaction;
+            let mean = sum.elastic / sum.neg_slope;
             let exponent = sum.rate / sum.elastic;
             let factor = power(fill, exponent);
             let next = price + mean * (factor.min(LARGEST_GROWTH) - 1.0);
@@ -127,9 +127,10 @@ impl CoordinateDescent {
         }
         // All rest at their demands: up to where the first one reacts.
         let lift = flows.iter().fold(f64::INFINITY, |least, &s| {
-            let knee = problem.flows.limits[s as usize].knee;
-            let missing = (knee - problem.path_price(s as usize, &self.prices)).max(0.0);
-            least.min(missing + LIFT_BEYOND * knee)
+            let saturation_price = problem.flows.limits[s as usize].saturation_price;
+            let missing =
+                (saturation_price - problem.path_price(s as usize, &self.prices)).max(0.0);
+            least.min(missing + LIFT_BEYOND * saturation_price)
         });
         if lift.is_finite() {
             self.prices[link] += lift;

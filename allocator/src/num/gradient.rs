@@ -132,7 +132,7 @@ impl Optimizer for Fgm {
         self.lipschitz.fill(0.0);
         for (path, limit) in problem.flows.paths.iter().zip(problem.flows.limits) {
             for &link in path {
-                self.lipschitz[link as usize] += path.len() as f64 * limit.reaction;
+                self.lipschitz[link as usize] += path.len() as f64 * limit.neg_slope;
             }
         }
         let next = (1.0 + (1.0 + 4.0 * self.momentum * self.momentum).sqrt()) / 2.0;

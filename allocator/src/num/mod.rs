@@ -16,8 +16,8 @@
 //!
 //! # Its dual (flowtune appendix A)
 //!
-//! With a price p_l ≥ 0 per link and the path price q_s = Σ_{l∈L(s)} p_l, the problem falls apart
-//! into one per flow, and what is left is to find the prices that minimise
+//! With a price p_l ≥ 0 per link and the path price q_s = Σ_{l∈L(s)} p_l, the problem separates into
+//! one per flow. The remaining problem is to find the prices that minimise
 //!
 //! ```text
 //! D(p) = Σ_s max_{0≤x≤d_s} (w_s U_s(x) − q_s x) + Σ_l p_l c_l
@@ -37,9 +37,9 @@
 //! x = w/q and ∂x/∂p = −w/q²; for α-fair ones x = (w/q)^(1/α) and ∂x/∂p = −x / (α q).
 //! Prices start at 1 once, when a topology is loaded, and survive every change of flows and capacities.
 //!
-//! What price updates do on random Clos traffic, and where the plain one fails, stands in
-//! [`safeguarded`]. How far rates are from the optimum is measured by [`optimality`], whose bound needs
-//! no solver: D(p) of any prices is at least the utility of any feasible rates.
+//! [`safeguarded`] compares price updates on random Clos traffic and shows where the plain one fails.
+//! [`optimality`] measures the distance of rates from the optimum. Its bound needs no solver: D(p) of
+//! any prices is at least the utility of any feasible rates.
 //!
 //! # Other optimisers, behind the same trait
 //!
@@ -48,11 +48,10 @@
 //! | [`Gradient`], [`Fgm`] | along G, without or with Nesterov's extrapolation | comparison (flowtune §5.4) |
 //! | [`NewtonLike`] | NED with a measured H | comparison (flowtune appendix B) |
 //! | [`ExactNewton`] | H Δp = G, dense, with a line search | small networks |
-//! | [`TruncatedNewton`] | the same, a few conjugate gradient steps | comparison |
+//! | [`TruncatedNewton`] | H Δp = G by a few conjugate gradient steps | comparison |
 //! | [`CoordinateDescent`] | one link after another, each exactly full | the optimum, in [`experiment`] |
 //! | [`NedRt`], [`GradientRt`] | as NED and Gradient, single precision | speed |
 
-pub mod arrivals;
 mod coordinate;
 pub mod experiment;
 mod gradient;
@@ -60,6 +59,7 @@ mod ned;
 mod newton;
 mod normalize;
 pub mod optimality;
+pub mod price_correction;
 mod problem;
 pub(crate) mod response;
 mod rt;
@@ -70,40 +70,43 @@ pub mod utility;
 #[cfg(test)]
 mod tests;
 
-pub use arrivals::FlowView;
 pub use coordinate::{CoordinateDescent, LinkIndex};
 pub use gradient::{Fgm, Gradient, NewtonLike};
 pub use ned::Ned;
 pub use newton::{ExactNewton, TooManyLinks};
 pub use normalize::{FNorm, Normalizer, UNorm};
-pub use problem::{Flows, Limit, MAX_PATH_LINKS, Path, Problem, RATE_UNIT_BPS, path_capacity};
+pub use price_correction::FlowView;
+pub use problem::{
+    FlowArrays, LinkPath, MAX_PATH_LINKS, Problem, RATE_UNIT_BPS, RateLimit, path_capacity,
+};
 pub use rt::{GradientRt, NedRt};
 pub use safeguarded::SafeguardedNed;
 pub use truncated::TruncatedNewton;
 
 /// An iterative optimiser of link prices.
 pub trait Optimizer: Send {
-    /// One iteration: rates from prices, then prices from rates. `rates` has one entry per flow.
+    /// Runs one iteration: rates from prices, then prices from rates. `rates` has one entry per flow.
     ///
-    /// Returns the residual of the optimality conditions by which the prices just moved: the largest
-    /// excess of a link over its capacity, or room on a link that charges for it, relative to its
-    /// capacity and, for room, to how much of its flows' path prices the link makes up. An iteration
-    /// that follows events may leave that unmeasured and return 1.
+    /// Returns the residual of the optimality conditions at the prices before the update: the largest
+    /// excess of a link over its capacity, or spare capacity of a link with a price. Both are relative
+    /// to the capacity; spare capacity also to the link's share of its flows' path prices. An
+    /// iteration that follows events may leave the residual unmeasured and return 1.
     fn iterate(&mut self, problem: &Problem<'_>, rates: &mut [f64]) -> f64;
 
-    /// The prices by link, after the last iteration.
+    /// Prices by link, after the last iteration.
     fn prices(&self) -> &[f64];
 
-    /// Goes on from other prices, one per link: a hand-over, or a restart.
+    /// Continues from other prices, one per link: after a restart, or from another optimiser.
     fn warm_start(&mut self, prices: &[f64]);
 
-    /// Forgets everything: a new topology with that many links.
+    /// Forgets everything, for a new topology with `links` links.
     fn reset(&mut self, links: usize);
 
-    /// A flow joins the problem before the next iteration. Optimisers that answer events at once
-    /// (see [`arrivals`]) want to know; to the others the next sums tell it.
+    /// Adds a flow to the problem before the next iteration.
+    ///
+    /// Optimisers with a [`price_correction`] respond at once; the others see it in the next sums.
     fn flow_started(&mut self, _flow: &FlowView<'_>) {}
 
-    /// A flow leaves the problem before the next iteration.
+    /// Removes a flow from the problem before the next iteration.
     fn flow_ended(&mut self, _flow: &FlowView<'_>) {}
 }

@@ -3,7 +3,7 @@
 //! This is the yardstick. What the engine runs by default is [`SafeguardedNed`](super::SafeguardedNed),
 //! whose module says where and why the plain rule fails.
 
-use super::arrivals::{Arrivals, FlowView};
+use super::price_correction::{FlowView, PriceCorrection};
 use super::response::Response;
 use super::utility::Utility;
 use super::{Optimizer, Problem};
@@ -19,24 +19,24 @@ use super::{Optimizer, Problem};
 pub struct Ned {
     gamma: f64,
     prices: Vec<f64>,
-    sums: Vec<Sums>,
-    arrivals: Option<Arrivals>,
+    sums: Vec<LoadAndSlope>,
+    correction: Option<PriceCorrection>,
 }
 
 /// What a link adds up over its flows.
 #[derive(Clone, Copy, Debug, Default)]
-struct Sums {
+struct LoadAndSlope {
     load: f64,
     /// H = Σ ∂x/∂p ≤ 0.
     slope: f64,
 }
 
-impl Sums {
+impl LoadAndSlope {
     /// As if all flows were log: elasticity 1.
     fn response(self) -> Response {
         Response {
             rate: self.load,
-            reaction: -self.slope,
+            neg_slope: -self.slope,
             elastic: if self.slope < 0.0 { self.load } else { 0.0 },
         }
     }
@@ -49,23 +49,23 @@ impl Ned {
         Self {
             gamma,
             prices: vec![1.0; links],
-            sums: vec![Sums::default(); links],
-            arrivals: None,
+            sums: vec![LoadAndSlope::default(); links],
+            correction: None,
         }
     }
 
-    /// The same, with prices that answer starts and ends at once (see [`arrivals`](super::arrivals)).
+    /// The same, with prices that answer starts and ends at once (see [`price_correction`](super::price_correction)).
     #[must_use]
     pub fn with_correction(gamma: f64, links: usize) -> Self {
         Self {
-            arrivals: Some(Arrivals::new(links)),
+            correction: Some(PriceCorrection::new(links)),
             ..Self::new(gamma, links)
         }
     }
 
     fn update_rates(&mut self, problem: &Problem<'_>, rates: &mut [f64]) {
         let flows = problem.flows;
-        self.sums.fill(Sums::default());
+        self.sums.fill(LoadAndSlope::default());
         for (s, rate) in rates.iter_mut().enumerate() {
             let (cap, weight) = (flows.limits[s].cap, flows.weights[s]);
             if cap <= 0.0 {
@@ -88,8 +88,8 @@ impl Ned {
 
 impl Optimizer for Ned {
     fn iterate(&mut self, problem: &Problem<'_>, rates: &mut [f64]) -> f64 {
-        if let Some(arrivals) = &mut self.arrivals {
-            arrivals.settle(problem.capacities, &mut self.prices);
+        if let Some(correction) = &mut self.correction {
+            correction.correct(problem.capacities, &mut self.prices);
         }
         self.update_rates(problem, rates);
         let mut residual: f64 = 0.0;
@@ -126,22 +126,25 @@ impl Optimizer for Ned {
     }
 
     fn reset(&mut self, links: usize) {
-        let arrivals = self.arrivals.is_some().then(|| Arrivals::new(links));
+        let correction = self
+            .correction
+            .is_some()
+            .then(|| PriceCorrection::new(links));
         *self = Self {
-            arrivals,
+            correction,
             ..Self::new(self.gamma, links)
         };
     }
 
     fn flow_started(&mut self, flow: &FlowView<'_>) {
-        if let Some(arrivals) = &mut self.arrivals {
-            arrivals.start(flow, &self.prices, |link| self.sums[link].response());
+        if let Some(correction) = &mut self.correction {
+            correction.start(flow, &self.prices, |link| self.sums[link].response());
         }
     }
 
     fn flow_ended(&mut self, flow: &FlowView<'_>) {
-        if let Some(arrivals) = &mut self.arrivals {
-            arrivals.end(flow, &self.prices, |link| self.sums[link].response());
+        if let Some(correction) = &mut self.correction {
+            correction.end(flow, &self.prices, |link| self.sums[link].response());
         }
     }
 }

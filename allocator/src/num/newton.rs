@@ -89,7 +89,7 @@ impl ExactNewton {
             if excess > 0.0 || self.prices[link] > 0.0 {
                 self.row[link] = self.active.len() as u32;
                 self.active.push(link as u32);
-                let mean = sum.elastic / sum.reaction.max(f64::MIN_POSITIVE);
+                let mean = sum.elastic / sum.neg_slope.max(f64::MIN_POSITIVE);
                 let felt = (self.prices[link] / mean).min(1.0);
                 residual = residual.max(excess).max(-excess * felt);
             }
@@ -108,7 +108,7 @@ impl ExactNewton {
             let capacity = problem.capacities[link];
             // Where no flow reacts: the slope of one log flow that fills the link.
             self.matrix[i * n + i] = if self.sums[link].reacts() {
-                RIDGE * self.sums[link].reaction
+                RIDGE * self.sums[link].neg_slope
             } else {
                 capacity * capacity
             };
@@ -119,12 +119,12 @@ impl ExactNewton {
                 continue;
             }
             let path = &problem.flows.paths[s];
-            let reaction = respond(problem, s, problem.path_price(s, &self.prices)).reaction;
+            let neg_slope = respond(problem, s, problem.path_price(s, &self.prices)).neg_slope;
             for &a in path {
                 for &b in path {
                     let (i, j) = (self.row[a as usize], self.row[b as usize]);
                     if i != NONE && j != NONE && j <= i {
-                        self.matrix[i as usize * n + j as usize] += reaction;
+                        self.matrix[i as usize * n + j as usize] += neg_slope;
                     }
                 }
             }

@@ -34,7 +34,7 @@ pub struct Tally {
 
 /// A flow as a [`Tally`] looks at it.
 #[derive(Clone, Copy, Debug)]
-pub struct Tallied<'a> {
+pub struct FlowSample<'a> {
     /// What its rate is worth.
     pub utility: &'a UtilityKind,
     /// Its weight.
@@ -58,7 +58,7 @@ impl Tally {
     }
 
     /// Looks at a flow. One that can get nothing (a failed link on its path) is left out.
-    pub fn add(&mut self, flow: &Tallied<'_>) {
+    pub fn add(&mut self, flow: &FlowSample<'_>) {
         if flow.cap <= 0.0 {
             return;
         }
@@ -119,7 +119,7 @@ pub fn measure(
     };
     tally.begin(problem.capacities.len());
     for (s, &rate) in normalized.iter().enumerate() {
-        tally.add(&Tallied {
+        tally.add(&FlowSample {
             utility: problem.classes.utility(flows.classes[s]),
             weight: flows.weights[s],
             cap: flows.limits[s].cap,

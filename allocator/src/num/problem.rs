@@ -1,56 +1,57 @@
-//! The problem as the optimisers see it: slices, nothing owned.
+//! The optimisation problem, as slices that the optimisers borrow.
 
 use arrayvec::ArrayVec;
 
 use super::utility::{ClassTable, Utility};
 
-/// The longest path: three links up and three down.
+/// Most links of a path: three up and three down.
 pub const MAX_PATH_LINKS: usize = 6;
 
 /// Rates inside `num` are in units of 1 Gbit/s.
 ///
-/// A price of 1, where every link starts (flowtune §2), then means that one log flow of weight 1 is
-/// worth 1 Gbit/s. The unit is fixed and not taken from the topology because it is part of the
-/// objective: where classes of different utilities meet, it decides what they are worth to each other.
+/// At a path price of 1, a log flow of weight 1 gets 1 Gbit/s; every link's price starts at 1
+/// (flowtune §2). The unit is fixed and not taken from the topology because it is part of the objective:
+/// where classes of different utilities share a link, it decides their relative worth.
 pub const RATE_UNIT_BPS: f64 = 1e9;
 
-/// The directed links of one flow.
-pub type Path = ArrayVec<u32, MAX_PATH_LINKS>;
+/// Directed links of one flow, as indices into [`Problem::capacities`].
+pub type LinkPath = ArrayVec<u32, MAX_PATH_LINKS>;
 
-/// The most that a flow can get, and what happens to its rate around that point.
+/// Upper bound of a flow's rate, with its response to prices at that point.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Limit {
-    /// The smallest of the flow's demand, its class's bound and its path's capacity. 0 for a flow
-    /// that can get nothing, which then takes no part in the optimisation.
+pub struct RateLimit {
+    /// The smallest of the flow's demand, its class's bound and its path's capacity, in Gbit/s. A
+    /// flow with a cap of 0 takes no part in the optimisation.
     pub cap: f64,
-    /// w U'(cap): at path prices above this knee the flow wants less than its cap.
-    pub knee: f64,
-    /// −dx/dp just above the knee.
-    pub reaction: f64,
-    /// The cap is a demand or a bound of the class, so a flow at its cap may well be at its optimum.
-    /// A cap by the path's capacity only keeps the start of an optimisation within sense: the
-    /// optimum respects it anyway.
+    /// w U'(cap): path price above which the flow's rate is below its cap.
+    pub saturation_price: f64,
+    /// −dx/dp just above the saturation price.
+    pub neg_slope: f64,
+    /// True if the cap is a demand or a bound of the class, so that a flow at its cap may be at its
+    /// optimum. A cap by the path's capacity only bounds rates on the way to the optimum, which
+    /// respects it anyway.
     pub by_demand: bool,
 }
 
-impl Limit {
-    /// The limit of a flow of that utility and weight with that demand on a path of that capacity.
+impl RateLimit {
+    /// Limit of a flow with a `demand` on a path of `path_capacity`, both in Gbit/s.
     #[must_use]
     pub fn new(utility: &impl Utility, weight: f64, demand: f64, path_capacity: f64) -> Self {
         let cap = demand.min(path_capacity);
         if cap <= 0.0 {
+            // A saturation price of infinity keeps the flow at its cap of 0 at every price.
             return Self {
                 cap: 0.0,
-                knee: f64::INFINITY,
-                reaction: 0.0,
+                saturation_price: f64::INFINITY,
+                neg_slope: 0.0,
                 by_demand: true,
             };
         }
         let marginal = utility.marginal(cap);
         Self {
             cap,
-            knee: weight * marginal,
-            reaction: -utility.rate_slope_at(marginal) / weight,
+            saturation_price: weight * marginal,
+            neg_slope: -utility.rate_slope_at(marginal) / weight,
             by_demand: demand < path_capacity,
         }
     }
@@ -58,25 +59,25 @@ impl Limit {
 
 /// Flows as a structure of arrays, all of one length.
 #[derive(Clone, Copy, Debug)]
-pub struct Flows<'a> {
-    /// The links each crosses.
-    pub paths: &'a [Path],
+pub struct FlowArrays<'a> {
+    /// Links of each flow.
+    pub paths: &'a [LinkPath],
     /// Class ids, all of them defined in [`Problem::classes`].
     pub classes: &'a [u8],
     /// Weights: the flow's own times its class's.
     pub weights: &'a [f64],
-    /// The most each can get.
-    pub limits: &'a [Limit],
+    /// Upper bound of each rate.
+    pub limits: &'a [RateLimit],
 }
 
-impl Flows<'_> {
-    /// How many.
+impl FlowArrays<'_> {
+    /// Number of flows.
     #[must_use]
     pub fn len(&self) -> usize {
         self.paths.len()
     }
 
-    /// Whether there are none.
+    /// True without flows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.paths.is_empty()
@@ -88,14 +89,14 @@ impl Flows<'_> {
 pub struct Problem<'a> {
     /// c_l by link, 0 for a failed link.
     pub capacities: &'a [f64],
-    /// What rates are worth.
+    /// Utilities by class.
     pub classes: &'a ClassTable,
     /// The flows.
-    pub flows: Flows<'a>,
+    pub flows: FlowArrays<'a>,
 }
 
 impl Problem<'_> {
-    /// Σ x over every link.
+    /// Writes Σ x of every link to `loads`.
     pub fn loads(&self, rates: &[f64], loads: &mut [f64]) {
         loads.fill(0.0);
         for (path, &rate) in self.flows.paths.iter().zip(rates) {
@@ -115,7 +116,7 @@ impl Problem<'_> {
     }
 }
 
-/// The smallest capacity on a path, of capacities in either precision.
+/// Returns the smallest capacity on a path, for capacities in either precision.
 #[must_use]
 pub fn path_capacity(path: &[u32], capacities: &[impl Copy + Into<f64>]) -> f64 {
     path.iter().fold(f64::INFINITY, |least, &link| {

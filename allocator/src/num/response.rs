@@ -1,7 +1,7 @@
 //! How a flow answers its path price: its rate, and how strongly the rate reacts.
 
 use super::utility::Utility;
-use super::{Limit, Problem};
+use super::{Problem, RateLimit};
 
 /// A flow's answer to a path price, or a link's sum of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -9,7 +9,7 @@ pub(crate) struct Response {
     /// x; for a link, its load y = Σ x.
     pub(crate) rate: f64,
     /// −dx/dq; for a link, |H| = Σ −∂x/∂p.
-    pub(crate) reaction: f64,
+    pub(crate) neg_slope: f64,
     /// e x with the elasticity e = −q x'(q) / x; for a link, E = Σ e x.
     pub(crate) elastic: f64,
 }
@@ -19,21 +19,21 @@ impl Response {
     #[inline]
     pub(crate) fn add(&mut self, other: Response) {
         self.rate += other.rate;
-        self.reaction += other.reaction;
+        self.neg_slope += other.neg_slope;
         self.elastic += other.elastic;
     }
 
     /// Takes another's answer out of the sum. What rounding would leave below zero is zero.
-    pub(super) fn take(&mut self, other: Response) {
+    pub(super) fn subtract(&mut self, other: Response) {
         self.rate = (self.rate - other.rate).max(0.0);
-        self.reaction = (self.reaction - other.reaction).max(0.0);
+        self.neg_slope = (self.neg_slope - other.neg_slope).max(0.0);
         self.elastic = (self.elastic - other.elastic).max(0.0);
     }
 
     /// Whether any flow in the sum reacts to prices.
     #[inline]
     pub(super) fn reacts(&self) -> bool {
-        self.elastic > 0.0 && self.reaction > 0.0
+        self.elastic > 0.0 && self.neg_slope > 0.0
     }
 }
 
@@ -47,17 +47,17 @@ pub(crate) fn power(base: f64, exponent: f64) -> f64 {
     }
 }
 
-/// A flow at its demand reacts to prices only above this share of its knee.
-const KNEE_RANGE: f64 = 0.25;
+/// A flow at its demand reacts to prices only above this share of its saturation price.
+const RESPONSE_RANGE: f64 = 0.25;
 
 /// The answer of flow `s` to the path price `price`. A flow at its path's capacity counts with the
 /// slope that it has at that point; one at its demand with the slope just beyond it, times
-/// (price / knee)⁴.
+/// (price / saturation price)⁴.
 #[inline(always)]
 pub(super) fn respond(problem: &Problem<'_>, s: usize, price: f64) -> Response {
     let flows = problem.flows;
     let limit = &flows.limits[s];
-    if price >= limit.knee {
+    if price >= limit.saturation_price {
         let utility = problem.classes.utility(flows.classes[s]);
         respond_freely(utility, flows.weights[s], price, limit.cap)
     } else {
@@ -65,7 +65,7 @@ pub(super) fn respond(problem: &Problem<'_>, s: usize, price: f64) -> Response {
     }
 }
 
-/// The answer at a path price above the knee.
+/// The answer at a path price above the saturation price.
 #[inline(always)]
 pub(super) fn respond_freely(
     utility: &impl Utility,
@@ -76,12 +76,12 @@ pub(super) fn respond_freely(
     let scaled = price / weight;
     let (free, slope) = utility.rate_and_slope_at(scaled);
     let rate = free.min(cap);
-    let reaction = -slope / weight;
-    if reaction.is_finite() {
+    let neg_slope = -slope / weight;
+    if neg_slope.is_finite() {
         Response {
             rate,
-            reaction,
-            elastic: reaction * price,
+            neg_slope,
+            elastic: neg_slope * price,
         }
     } else {
         Response {
@@ -93,18 +93,18 @@ pub(super) fn respond_freely(
 
 /// The answer of a flow at its cap.
 #[inline]
-pub(super) fn respond_at_cap(limit: &Limit, price: f64) -> Response {
+pub(super) fn respond_at_cap(limit: &RateLimit, price: f64) -> Response {
     let rate = limit.cap;
-    let elastic = limit.reaction * limit.knee;
+    let elastic = limit.neg_slope * limit.saturation_price;
     if !limit.by_demand {
         return Response {
             rate,
-            reaction: limit.reaction,
+            neg_slope: limit.neg_slope,
             elastic,
         };
     }
-    let nearness = price / limit.knee;
-    if nearness < KNEE_RANGE || !nearness.is_finite() {
+    let nearness = price / limit.saturation_price;
+    if nearness < RESPONSE_RANGE || !nearness.is_finite() {
         return Response {
             rate,
             ..Response::default()
@@ -113,7 +113,7 @@ pub(super) fn respond_at_cap(limit: &Limit, price: f64) -> Response {
     let elastic = elastic * nearness.powi(4);
     Response {
         rate,
-        reaction: elastic / price,
+        neg_slope: elastic / price,
         elastic,
     }
 }

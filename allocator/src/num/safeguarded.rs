@@ -31,7 +31,7 @@
 //!   is a fraction that agrees with the power to second order, (a + b) / (a − b) with a = E (y + c) and
 //!   b = g y (y − c): one division where a power takes two functions.
 //! - A flow at its path's capacity counts with the slope that it has at that point (3).
-//! - A flow at its demand counts with the slope just beyond it, times (q / knee)⁴ (4).
+//! - A flow at its demand counts with the slope just beyond it, times (q / saturation price)⁴ (4).
 //! - g is the link's own: it starts at 2.5 γ (again when events disturb a link at rest), grows by 1.2 while the excess keeps its sign, up to
 //!   7.5 γ, and shrinks by 0.6, down to γ, when the sign flips (5). With γ = 0.4 and paths of up to
 //!   six links the shortest step is within the bound of local stability, g (1 + 6δ) < 2.
@@ -61,7 +61,7 @@
 //!
 //! The safeguarded step makes convergence certain, not fast: of the first iterations after flows came and
 //! went, plain NED's are as good. What makes them fast is that prices answer the events themselves,
-//! before the iteration (see [`arrivals`](super::arrivals)), and that an iteration which follows events
+//! before the iteration (see [`price_correction`](super::price_correction)), and that an iteration which follows events
 //! passes over the flows once more before it gives rates away, with a price update that is as cheap as
 //! plain NED's: all links take the step g = 1.9 / (1 + kδ), k being the links of the longest path.
 //!
@@ -92,8 +92,8 @@
 
 mod prices;
 
-use self::prices::Step;
-use super::arrivals::{Arrivals, FlowView};
+use self::prices::StepLength;
+use super::price_correction::{FlowView, PriceCorrection};
 use super::response::{Response, respond};
 use super::{Optimizer, Problem};
 
@@ -105,7 +105,7 @@ const FIRST_STEP: f64 = 2.5;
 /// Iterations that are soon after events.
 const FRESH: u8 = 3;
 /// An elasticity of 1 to within this is 1.
-const UNEVEN: f64 = 1e-12;
+const ELASTICITY_TOLERANCE: f64 = 1e-12;
 
 /// NED with the safeguarded step of this module.
 #[derive(Clone, Debug)]
@@ -120,23 +120,23 @@ pub struct SafeguardedNed {
     /// Links of the longest path of any flow that started.
     longest: usize,
     prices: Vec<f64>,
-    sums: Vec<Sums>,
+    sums: Vec<LinkSums>,
     /// E − y by link: 0 where all flows are log.
-    uneven: Vec<f64>,
-    steps: Vec<Step>,
+    elastic_excess: Vec<f64>,
+    steps: Vec<StepLength>,
     /// Links that need a lift in this iteration, and by how much.
     lifts: Vec<(u32, f64)>,
     /// Events since the last iteration; none: they are left to the iterations.
-    arrivals: Option<Arrivals>,
+    correction: Option<PriceCorrection>,
 }
 
 /// What every flow of a link adds to.
 #[derive(Clone, Copy, Debug, Default)]
-struct Sums {
+struct LinkSums {
     /// y = Σ x.
     load: f64,
     /// |H| = Σ −∂x/∂p.
-    reaction: f64,
+    neg_slope: f64,
 }
 
 impl SafeguardedNed {
@@ -150,10 +150,10 @@ impl SafeguardedNed {
             fresh: 0,
             longest: 0,
             prices: vec![1.0; links],
-            sums: vec![Sums::default(); links],
-            uneven: vec![0.0; links],
+            sums: vec![LinkSums::default(); links],
+            elastic_excess: vec![0.0; links],
             steps: vec![
-                Step {
+                StepLength {
                     length: FIRST_STEP * gamma,
                     excess: 0.0,
                     moved: 0.0,
@@ -161,7 +161,7 @@ impl SafeguardedNed {
                 links
             ],
             lifts: Vec::new(),
-            arrivals: Some(Arrivals::new(links)),
+            correction: Some(PriceCorrection::new(links)),
         }
     }
 
@@ -169,7 +169,7 @@ impl SafeguardedNed {
     #[must_use]
     pub fn without_correction(gamma: f64, links: usize) -> Self {
         Self {
-            arrivals: None,
+            correction: None,
             ..Self::new(gamma, links)
         }
     }
@@ -211,8 +211,8 @@ impl SafeguardedNed {
 
     fn update_rates(&mut self, problem: &Problem<'_>, rates: &mut [f64]) {
         let flows = problem.flows;
-        self.sums.fill(Sums::default());
-        self.uneven.fill(0.0);
+        self.sums.fill(LinkSums::default());
+        self.elastic_excess.fill(0.0);
         for (s, rate) in rates.iter_mut().enumerate() {
             if flows.limits[s].cap <= 0.0 {
                 *rate = 0.0;
@@ -223,25 +223,25 @@ impl SafeguardedNed {
             for &link in &flows.paths[s] {
                 let sums = &mut self.sums[link as usize];
                 sums.load += response.rate;
-                sums.reaction += response.reaction;
+                sums.neg_slope += response.neg_slope;
             }
             // Log flows have e = 1: their share of E is in the load already.
-            let uneven = response.elastic - response.rate;
-            if uneven.abs() > UNEVEN * response.rate {
+            let elastic_excess = response.elastic - response.rate;
+            if elastic_excess.abs() > ELASTICITY_TOLERANCE * response.rate {
                 for &link in &flows.paths[s] {
-                    self.uneven[link as usize] += uneven;
+                    self.elastic_excess[link as usize] += elastic_excess;
                 }
             }
         }
     }
 
     /// A link's sums as a response.
-    fn sum_of(sums: &[Sums], uneven: &[f64], link: usize) -> Response {
-        let Sums { load, reaction } = sums[link];
+    fn sum_of(sums: &[LinkSums], elastic_excess: &[f64], link: usize) -> Response {
+        let LinkSums { load, neg_slope } = sums[link];
         Response {
             rate: load,
-            reaction,
-            elastic: (load + uneven[link]).max(0.0),
+            neg_slope,
+            elastic: (load + elastic_excess[link]).max(0.0),
         }
     }
 }
@@ -249,9 +249,9 @@ impl SafeguardedNed {
 impl Optimizer for SafeguardedNed {
     fn iterate(&mut self, problem: &Problem<'_>, rates: &mut [f64]) -> f64 {
         let disturbed = self
-            .arrivals
+            .correction
             .as_mut()
-            .is_some_and(|arrivals| arrivals.settle(problem.capacities, &mut self.prices) > 0);
+            .is_some_and(|correction| correction.correct(problem.capacities, &mut self.prices) > 0);
         if !disturbed {
             let residual = self.pass(problem, rates, Self::update_prices);
             self.fresh = self.fresh.saturating_sub(1);
@@ -273,9 +273,12 @@ impl Optimizer for SafeguardedNed {
     }
 
     fn reset(&mut self, links: usize) {
-        let arrivals = self.arrivals.is_some().then(|| Arrivals::new(links));
+        let correction = self
+            .correction
+            .is_some()
+            .then(|| PriceCorrection::new(links));
         *self = Self {
-            arrivals,
+            correction,
             inner: self.inner,
             ..Self::with_momentum(self.gamma, self.momentum, links)
         };
@@ -283,17 +286,17 @@ impl Optimizer for SafeguardedNed {
 
     fn flow_started(&mut self, flow: &FlowView<'_>) {
         self.longest = self.longest.max(flow.path.len());
-        if let Some(arrivals) = &mut self.arrivals {
-            arrivals.start(flow, &self.prices, |link| {
-                Self::sum_of(&self.sums, &self.uneven, link)
+        if let Some(correction) = &mut self.correction {
+            correction.start(flow, &self.prices, |link| {
+                Self::sum_of(&self.sums, &self.elastic_excess, link)
             });
         }
     }
 
     fn flow_ended(&mut self, flow: &FlowView<'_>) {
-        if let Some(arrivals) = &mut self.arrivals {
-            arrivals.end(flow, &self.prices, |link| {
-                Self::sum_of(&self.sums, &self.uneven, link)
+        if let Some(correction) = &mut self.correction {
+            correction.end(flow, &self.prices, |link| {
+                Self::sum_of(&self.sums, &self.elastic_excess, link)
             });
         }
     }

@@ -4,29 +4,30 @@ use std::sync::Arc;
 
 use super::utility::{AlphaFair, Class, ClassError, ClassTable, Log, Utility, UtilityKind};
 use super::{
-    FNorm, Flows, Limit, Normalizer, Optimizer, Path, Problem, SafeguardedNed, UNorm, optimality,
+    FNorm, FlowArrays, LinkPath, Normalizer, Optimizer, Problem, RateLimit, SafeguardedNed, UNorm,
+    optimality,
 };
 
 /// Paths, weights and limits of log flows, to borrow a problem from.
-struct Owned {
+struct OwnedProblem {
     capacities: Vec<f64>,
     classes: ClassTable,
-    paths: Vec<Path>,
+    paths: Vec<LinkPath>,
     class_ids: Vec<u8>,
     weights: Vec<f64>,
-    limits: Vec<Limit>,
+    limits: Vec<RateLimit>,
 }
 
-impl Owned {
+impl OwnedProblem {
     fn new(capacities: &[f64], flows: &[(&[u32], f64)]) -> Self {
-        let paths: Vec<Path> = flows
+        let paths: Vec<LinkPath> = flows
             .iter()
             .map(|(links, _)| links.iter().copied().collect())
             .collect();
         let limits = flows
             .iter()
             .map(|(links, demand)| {
-                Limit::new(&Log, 1.0, *demand, super::path_capacity(links, capacities))
+                RateLimit::new(&Log, 1.0, *demand, super::path_capacity(links, capacities))
             })
             .collect();
         Self {
@@ -43,7 +44,7 @@ impl Owned {
         Problem {
             capacities: &self.capacities,
             classes: &self.classes,
-            flows: Flows {
+            flows: FlowArrays {
                 paths: &self.paths,
                 classes: &self.class_ids,
                 weights: &self.weights,
@@ -149,7 +150,7 @@ fn class_tables_refuse_what_makes_no_sense() {
 #[test]
 fn normalisers_by_hand() {
     // Link 0 twice over-allocated, link 1 half used.
-    let owned = Owned::new(&[10.0, 10.0], &[(&[0], ANY), (&[0, 1], ANY), (&[1], ANY)]);
+    let owned = OwnedProblem::new(&[10.0, 10.0], &[(&[0], ANY), (&[0, 1], ANY), (&[1], ANY)]);
     let rates = [16.0, 4.0, 1.0];
     let mut out = [0.0; 3];
     assert!(close(
@@ -167,7 +168,7 @@ fn normalisers_by_hand() {
 
 #[test]
 fn f_norm_clamps_to_the_demand_and_cuts_flows_over_failed_links() {
-    let owned = Owned::new(
+    let owned = OwnedProblem::new(
         &[10.0, 0.0, 10.0],
         &[(&[0], 0.5), (&[0, 1], ANY), (&[2], ANY), (&[1, 2], ANY)],
     );
@@ -184,7 +185,7 @@ fn f_norm_clamps_to_the_demand_and_cuts_flows_over_failed_links() {
 
 #[test]
 fn the_gap_vanishes_at_the_optimum_and_only_there() {
-    let owned = Owned::new(
+    let owned = OwnedProblem::new(
         &[1.0, 1.0, 4.0],
         &[(&[0], ANY), (&[0, 1], ANY), (&[1], ANY), (&[1], 0.1)],
     );
@@ -233,10 +234,10 @@ fn the_gap_vanishes_at_the_optimum_and_only_there() {
 
 #[test]
 fn no_flows_no_distance() {
-    let owned = Owned::new(&[1.0], &[]);
+    let owned = OwnedProblem::new(&[1.0], &[]);
     let measured = optimality::measure(&owned.problem(), &[1.0], &[], &mut Vec::new());
     assert_eq!(measured, optimality::Optimality::default());
-    let cut = Owned::new(&[0.0], &[(&[0], ANY)]);
+    let cut = OwnedProblem::new(&[0.0], &[(&[0], ANY)]);
     let measured = optimality::measure(&cut.problem(), &[1.0], &[0.0], &mut Vec::new());
     assert_eq!(
         measured,
@@ -249,7 +250,7 @@ fn no_flows_no_distance() {
 /// meet where 1 / (1 + x) = 2 / (1 + y), x + y = 4.
 #[test]
 fn a_utility_of_ones_own() {
-    let mut owned = Owned::new(&[4.0], &[(&[0], ANY), (&[0], ANY)]);
+    let mut owned = OwnedProblem::new(&[4.0], &[(&[0], ANY), (&[0], ANY)]);
     let class = Class {
         utility: UtilityKind::Custom(Arc::new(Saturating)),
         ..Class::default()
@@ -259,7 +260,7 @@ fn a_utility_of_ones_own() {
     owned.limits = owned
         .weights
         .iter()
-        .map(|&w| Limit::new(&Saturating, w, ANY, 4.0))
+        .map(|&w| RateLimit::new(&Saturating, w, ANY, 4.0))
         .collect();
     let mut optimizer = SafeguardedNed::new(0.4, 1);
     let mut rates = [0.0; 2];
@@ -279,7 +280,7 @@ fn links_that_lift_their_prices_together_come_to_rest() {
                 let path: Vec<u32> = (0..links).collect();
                 let demands = [1.0 - small, small];
                 let capacity = 1.0 - missing * small;
-                let owned = Owned::new(
+                let owned = OwnedProblem::new(
                     &vec![capacity; links as usize],
                     &[(&path, demands[0]), (&path, demands[1])],
                 );

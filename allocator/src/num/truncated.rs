@@ -20,7 +20,7 @@ pub struct TruncatedNewton {
     prices: Vec<f64>,
     sums: Vec<Response>,
     /// −dx/dq by flow.
-    reactions: Vec<f64>,
+    neg_slopes: Vec<f64>,
     /// Whether the link is in the system.
     active: Vec<bool>,
     delta: Vec<f64>,
@@ -40,7 +40,7 @@ impl TruncatedNewton {
             steps,
             prices: vec![1.0; links],
             sums: vec![Response::default(); links],
-            reactions: Vec::new(),
+            neg_slopes: Vec::new(),
             active: vec![false; links],
             delta: zeros.clone(),
             residual: zeros.clone(),
@@ -51,7 +51,7 @@ impl TruncatedNewton {
 
     fn look(&mut self, problem: &Problem<'_>, rates: &mut [f64]) -> f64 {
         self.sums.fill(Response::default());
-        self.reactions.clear();
+        self.neg_slopes.clear();
         for (s, rate) in rates.iter_mut().enumerate() {
             let answer = if problem.flows.limits[s].cap > 0.0 {
                 respond(problem, s, problem.path_price(s, &self.prices))
@@ -59,7 +59,7 @@ impl TruncatedNewton {
                 Response::default()
             };
             *rate = answer.rate;
-            self.reactions.push(answer.reaction);
+            self.neg_slopes.push(answer.neg_slope);
             for &link in &problem.flows.paths[s] {
                 self.sums[link as usize].add(answer);
             }
@@ -73,7 +73,7 @@ impl TruncatedNewton {
             self.residual[link] = 0.0;
             if self.active[link] {
                 self.residual[link] = excess;
-                let felt = (self.prices[link] * sum.reaction / sum.elastic).min(1.0);
+                let felt = (self.prices[link] * sum.neg_slope / sum.elastic).min(1.0);
                 let relative = excess / capacity;
                 worst = worst.max(relative).max(-relative * felt);
             }
@@ -84,9 +84,9 @@ impl TruncatedNewton {
     /// product = H direction on the active links.
     fn multiply(&mut self, problem: &Problem<'_>) {
         self.product.fill(0.0);
-        for (path, &reaction) in problem.flows.paths.iter().zip(&self.reactions) {
+        for (path, &neg_slope) in problem.flows.paths.iter().zip(&self.neg_slopes) {
             let along: f64 = path.iter().map(|&l| self.direction[l as usize]).sum();
-            let answer = reaction * along;
+            let answer = neg_slope * along;
             for &link in path {
                 self.product[link as usize] += answer;
             }
@@ -101,7 +101,7 @@ impl TruncatedNewton {
     /// Residual over diagonal, the preconditioned residual of one link.
     fn scaled(&self, link: usize) -> f64 {
         if self.active[link] {
-            self.residual[link] / self.sums[link].reaction
+            self.residual[link] / self.sums[link].neg_slope
         } else {
             0.0
         }

@@ -1,4 +1,4 @@
-//! What a flow's rate is worth: the utilities that the optimiser maximises, and the classes of flows.
+//! Utilities that the optimiser maximises, and the classes of flows.
 //!
 //! Rates are in Gbit/s here and prices in utility per Gbit/s (see [`RATE_UNIT_BPS`]).
 
@@ -9,12 +9,11 @@ use super::RATE_UNIT_BPS;
 
 /// A strictly concave, increasing, differentiable function of a rate above zero (flowtune §2).
 ///
-/// NED needs no more than these: it inverts the marginal utility to find a rate, and takes the
-/// slope of that inverse to know how strongly rates react to a price.
+/// NED needs no more than these functions. It inverts the marginal utility to find a rate, and uses
+/// the slope of that inverse as the response of rates to a price.
 ///
-/// Whoever wants another utility than the built-in ones writes these four functions and gives it to a class.
-/// With log(1 + x), a flow's first bits are worth less than under log x, and it gets nothing for a price above
-/// its weight:
+/// A utility of one's own implements the four functions and is given to a class. With log(1 + x), a
+/// flow's first bits are worth less than under log x, and its rate is 0 at prices above its weight:
 ///
 /// ```
 /// use std::sync::Arc;
@@ -77,11 +76,11 @@ pub trait Utility: fmt::Debug + Send + Sync {
     fn value(&self, rate: f64) -> f64;
     /// U'(x) > 0, strictly decreasing.
     fn marginal(&self, rate: f64) -> f64;
-    /// x = U'⁻¹(p): the rate that is worth its price. Infinite for a price of 0.
+    /// x = U'⁻¹(p): the rate whose marginal utility is the price. Infinite for a price of 0.
     fn rate_at(&self, price: f64) -> f64;
     /// dx/dp = (U'⁻¹)'(p) < 0.
     fn rate_slope_at(&self, price: f64) -> f64;
-    /// [`Self::rate_at`] and [`Self::rate_slope_at`], which often have most of their work in common.
+    /// [`Self::rate_at`] and [`Self::rate_slope_at`] in one call, since they often share most of their work.
     fn rate_and_slope_at(&self, price: f64) -> (f64, f64) {
         (self.rate_at(price), self.rate_slope_at(price))
     }
@@ -114,35 +113,36 @@ impl Utility for Log {
 /// α-fairness (Mo and Walrand): U'(x) = (x / r)^(−α) / r. Near α = 0 it is total throughput, at 1 proportional
 /// fairness, at 2 minimum potential delay, and towards infinity max-min fairness.
 ///
-/// At its reference rate r a flow weighs as much as a log flow does, U'(r) = 1 / r; in general, it weighs
-/// x U'(x) = (x / r)^(1−α) times as much. Where classes of different utilities share links, that is a matter of
-/// orders of magnitude: beside a hundred flows of α = 16 at a tenth of r, a log flow of the same weight would have
-/// 10⁻¹⁵ of what they have. [`bounded`](Self::bounded) therefore limits it to [1 / b, b]: beyond the rates where it
-/// gets there, flows are proportionally fair, with the weight b or 1 / b.
+/// The effective weight of a flow at rate x is x U'(x) = (x / r)^(1−α), relative to a log flow; at the
+/// reference rate r it is 1. Where classes of different utilities share links, effective weights differ by
+/// orders of magnitude: beside a hundred flows of α = 16 at a tenth of r, a log flow of the same weight
+/// would get 10⁻¹⁵ of their rate. [`bounded`](Self::bounded) therefore limits the effective weight to
+/// [1 / b, b]. Beyond the rates where it reaches a bound, flows are proportionally fair with that weight.
 ///
-/// That leaves every flow a share, whatever the classes of the others. Let N_l be the flows on link l, all of one
-/// weight, and k the links on a path. A flow's rate is v / q, with 1 / b ≤ v ≤ b and q the sum of its links' prices.
-/// A link that charges p_l is full with flows that pay p_l at least, so c_l ≤ N_l b / p_l, and q ≤ k b max(N_l / c_l).
-/// So the rate is at least min(c_l / N_l) / (k b²): with b = 4 and six links, 1 % of the equal share of the flow's
-/// narrowest link.
+/// Every flow then gets a share, whatever the classes of the others. Let N_l be the flows on link l, all of
+/// one weight, and k the links on a path. A flow's rate is v / q, with 1 / b ≤ v ≤ b and q the sum of its
+/// links' prices. A link with price p_l > 0 is full of flows that pay at least p_l, so c_l ≤ N_l b / p_l,
+/// and q ≤ k b max(N_l / c_l). So the rate is at least min(c_l / N_l) / (k b²): with b = 4 and six links,
+/// 1 % of the equal share of the flow's narrowest link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AlphaFair {
     alpha: f64,
-    /// In Gbit/s.
+    /// Reference rate r, in Gbit/s.
     reference: f64,
-    /// Below the one rate and above the other, what a flow weighs is constant.
+    /// Rates below and above which the effective weight is constant, in Gbit/s.
     rates: [f64; 2],
+    /// Effective weights below the first rate and above the second.
     weights: [f64; 2],
 }
 
 impl AlphaFair {
-    /// The smallest α that is taken: below it the inverse of the marginal utility overflows.
+    /// Smallest α: below it the inverse of the marginal utility overflows.
     pub const MIN_ALPHA: f64 = 0.1;
-    /// The largest α that is taken: 64 is max-min fairness for every practical purpose.
+    /// Largest α: 64 is max-min fairness for every practical purpose.
     pub const MAX_ALPHA: f64 = 64.0;
-    /// The bound b for classes of different utilities.
+    /// Bound b for classes of different utilities.
     pub const MIXED_BOUND: f64 = 4.0;
-    /// The bound b where all classes have the same utility: what single precision holds.
+    /// Bound b where all classes have one utility: the range of single precision.
     pub const ALONE_BOUND: f64 = 1e6;
 
     /// α-fairness for `MIN_ALPHA` ≤ α ≤ `MAX_ALPHA`, with a reference rate of 1 Gbit/s and without a bound.
@@ -151,8 +151,8 @@ impl AlphaFair {
         Self::bounded(alpha, RATE_UNIT_BPS, f64::INFINITY)
     }
 
-    /// α-fairness with a reference rate, for flows that weigh `bound` times as much as log flows at most, and one
-    /// `bound`-th at least.
+    /// α-fairness with a reference rate, and effective weights from 1 / `bound` to `bound`. None if an
+    /// argument is out of range.
     #[must_use]
     pub fn bounded(alpha: f64, reference_bps: f64, bound: f64) -> Option<Self> {
         let reference = reference_bps / RATE_UNIT_BPS;
@@ -177,13 +177,13 @@ impl AlphaFair {
         self.alpha
     }
 
-    /// The reference rate.
+    /// Reference rate, in bit/s.
     #[must_use]
     pub fn reference_bps(&self) -> f64 {
         self.reference * RATE_UNIT_BPS
     }
 
-    /// The rates between which utility is α-fair.
+    /// Rates between which utility is α-fair, in bit/s.
     #[must_use]
     pub fn range_bps(&self) -> [f64; 2] {
         self.rates.map(|rate| rate * RATE_UNIT_BPS)
@@ -196,13 +196,14 @@ impl AlphaFair {
 
     /// U(x) between the two rates.
     fn inner_value(&self, rate: f64) -> f64 {
+        // The general form divides by 1 − α; up to a constant, its limit is the logarithm.
         if self.alpha == 1.0 {
             return rate.ln();
         }
         (rate / self.reference).powf(1.0 - self.alpha) / (1.0 - self.alpha)
     }
 
-    /// What a flow weighs, if its rate is beyond one of the two.
+    /// Effective weight at a rate beyond one of the two bounds.
     fn outer_weight(&self, rate: f64) -> Option<f64> {
         if rate < self.rates[0] {
             Some(self.weights[0])
@@ -219,6 +220,7 @@ impl Utility for AlphaFair {
         let Some(weight) = self.outer_weight(rate) else {
             return self.inner_value(rate);
         };
+        // Outer pieces are logarithms that continue the inner one without a step.
         let bound = self.rates[usize::from(rate > self.rates[1])];
         self.inner_value(bound) + weight * (rate / bound).ln()
     }
@@ -235,6 +237,7 @@ impl Utility for AlphaFair {
         self.rate_and_slope_at(price).1
     }
     fn rate_and_slope_at(&self, price: f64) -> (f64, f64) {
+        // The rate without bounds decides which piece of U' the price belongs to: U' falls strictly.
         let rate = self.reference * (price * self.reference).powf(-self.alpha.recip());
         match self.outer_weight(rate) {
             Some(weight) => (weight / price, -weight / (price * price)),
@@ -243,15 +246,15 @@ impl Utility for AlphaFair {
     }
 }
 
-/// The utilities that a class can have. The built-in ones are cases of their own so that the hot
-/// loop calls through no pointer.
+/// Utility of a class. The built-in ones are variants of their own, so that the hot loop calls
+/// through no pointer.
 #[derive(Clone, Debug)]
 pub enum UtilityKind {
     /// [`Log`].
     Log,
     /// [`AlphaFair`].
     Alpha(AlphaFair),
-    /// One written by the user of this library.
+    /// A utility of the library's user.
     Custom(Arc<dyn Utility>),
 }
 
@@ -298,15 +301,15 @@ impl Utility for UtilityKind {
     }
 }
 
-/// A class of flows: what their rates are worth.
+/// A class of flows: their utility, weight and bound.
 #[derive(Clone, Debug)]
 pub struct Class {
     /// The utility of a flow of weight 1.
     pub utility: UtilityKind,
-    /// Multiplies the utility of every flow of the class, on top of the flow's own weight. On a
+    /// Multiplies the utility of every flow of the class, in addition to the flow's own weight. On a
     /// shared bottleneck, log flows get rates in proportion to weight, α-fair ones to weight^(1/α).
     pub weight: f64,
-    /// The most that any flow of the class gets, in bit/s; infinite if there is no such bound.
+    /// Upper bound of every flow's rate, in bit/s; infinite without a bound.
     pub max_rate_bps: f64,
 }
 
@@ -363,10 +366,10 @@ impl Default for ClassTable {
 }
 
 impl ClassTable {
-    /// A table of the given classes; ids may have holes.
+    /// Builds a table of the given classes; ids may have gaps.
     ///
     /// # Errors
-    /// A class with a weight or bound that makes no sense, or an id that comes twice.
+    /// A weight or bound that is out of range, or an id that occurs twice.
     pub fn new(classes: impl IntoIterator<Item = (u8, Class)>) -> Result<Self, ClassError> {
         let mut table = Self {
             classes: Vec::new(),
@@ -395,13 +398,13 @@ impl ClassTable {
         Ok(table)
     }
 
-    /// The class of that id.
+    /// Returns the class with that id.
     #[must_use]
     pub fn get(&self, id: u8) -> Option<&Class> {
         self.classes.get(usize::from(id))?.as_ref()
     }
 
-    /// A class of log flows; 0 if there is none.
+    /// Returns the lowest id of a class of log flows; 0 without such a class.
     pub(crate) fn log_class(&self) -> u8 {
         let is_log = |class: &Option<Class>| {
             let class = class.as_ref();
@@ -410,11 +413,12 @@ impl ClassTable {
         self.classes.iter().position(is_log).unwrap_or(0) as u8
     }
 
-    /// The utility of flows of class `id`, which has been checked to exist.
+    /// Returns the utility of class `id`. The engine has checked that the class exists.
     #[inline]
     pub(crate) fn utility(&self, id: u8) -> &UtilityKind {
         match self.classes.get(usize::from(id)) {
             Some(Some(class)) => &class.utility,
+            // Unreachable for checked ids. A default costs less in the hot loop than a panic path.
             _ => &UtilityKind::Log,
         }
     }

@@ -9,7 +9,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use ratewright_allocator::engine::{FlowKey, FlowSpec, LinkPath};
 use ratewright_allocator::num::utility::{ClassTable, Utility};
-use ratewright_allocator::num::{Flows, Limit, Path, Problem, RATE_UNIT_BPS, path_capacity};
+use ratewright_allocator::num::{FlowArrays, Problem, RATE_UNIT_BPS, RateLimit, path_capacity};
 use ratewright_topology::{HostId, PathChoice, ThreeTierClos, Topology, TwoTierClos};
 
 /// A generator of fixed algorithm: a seed means the same problem everywhere.
@@ -72,12 +72,12 @@ pub fn flow(key: u64, links: &[u32]) -> FlowSpec {
 pub struct Instance {
     pub capacities: Vec<f64>,
     pub classes: ClassTable,
-    pub paths: Vec<Path>,
+    pub paths: Vec<LinkPath>,
     pub class_ids: Vec<u8>,
     pub weights: Vec<f64>,
     /// In Gbit/s.
     pub demands: Vec<f64>,
-    pub limits: Vec<Limit>,
+    pub limits: Vec<RateLimit>,
 }
 
 impl Instance {
@@ -108,7 +108,7 @@ impl Instance {
             instance.demands.push(demand);
             instance
                 .limits
-                .push(Limit::new(&class.utility, weight, demand, room));
+                .push(RateLimit::new(&class.utility, weight, demand, room));
         }
         instance
     }
@@ -117,7 +117,7 @@ impl Instance {
         Problem {
             capacities: &self.capacities,
             classes: &self.classes,
-            flows: Flows {
+            flows: FlowArrays {
                 paths: &self.paths,
                 classes: &self.class_ids,
                 weights: &self.weights,

@@ -1,5 +1,5 @@
 //! Prices that answer events before the iteration, as those of
-//! [`SafeguardedNed`](crate::num::SafeguardedNed) do; see [`arrivals`](crate::num::arrivals) for what is solved.
+//! [`SafeguardedNed`](crate::num::SafeguardedNed) do; see [`price_correction`](crate::num::price_correction) for what is solved.
 //!
 //! Prices and sums do not change between two iterations, so an event only notes its flow and its links.
 //! What the links have is fetched before the iteration, from all of them at once: the cores then wait for
@@ -21,9 +21,9 @@ use super::touched::{Sum, Touched};
 use super::view::slots_of;
 use super::worker::{Shared, lock, read, write};
 use crate::engine::LinkPath;
-use crate::num::arrivals::SWEEPS;
+use crate::num::price_correction::SWEEPS;
 use crate::num::utility::{ClassTable, UtilityKind};
-use crate::num::{Limit, path_capacity};
+use crate::num::{RateLimit, path_capacity};
 
 /// Beyond this many starts between two iterations the prices start far from where they belong
 /// anyway, and the iterations find them faster than the starts' answers to each other do.
@@ -399,7 +399,7 @@ impl ParallelEngine {
             let other = Other {
                 class: terms.class,
                 weight: terms.weight,
-                limit: Limit::new(utility, terms.weight, terms.demand, capacity),
+                limit: RateLimit::new(utility, terms.weight, terms.demand, capacity),
             };
             answers.newcomers.push_other(flow, places, other);
         }

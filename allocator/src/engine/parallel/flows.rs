@@ -15,7 +15,7 @@ use super::worker::{lock, read, write};
 use super::{ParallelEngine, derated, derating, in_single};
 use crate::engine::{EngineError, FlowKey, FlowSpec, LinkPath, MAX_PATH_LINKS};
 use crate::num::utility::UtilityKind;
-use crate::num::{Limit, RATE_UNIT_BPS, path_capacity};
+use crate::num::{RATE_UNIT_BPS, RateLimit, path_capacity};
 
 /// Weights beyond these count as these: what walks compute then stays within single precision.
 const WEIGHTS: std::ops::RangeInclusive<f64> = 1e-12..=1e12;
@@ -394,7 +394,7 @@ impl ParallelEngine {
             links: links.clone(),
             weight: terms.weight,
             demand: terms.demand,
-            limit: Limit::new(utility, terms.weight, terms.demand, capacity),
+            limit: RateLimit::new(utility, terms.weight, terms.demand, capacity),
             rate: terms.rate,
             told: terms.told,
             cause,

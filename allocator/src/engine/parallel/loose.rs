@@ -5,8 +5,8 @@ use super::kernels::{Moved, at_demand};
 use super::layout::Layout;
 use super::link_block::{LinkBlock, Sums};
 use crate::engine::LinkPath;
+use crate::num::RateLimit;
 use crate::num::utility::{ClassTable, Utility};
-use crate::num::{Limit, Path};
 
 /// Why no row holds a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,10 +27,10 @@ pub(super) const CAUSES: usize = 3;
 pub(super) struct LooseFlow {
     pub(super) flow: u32,
     pub(super) class: u8,
-    pub(super) links: Path,
+    pub(super) links: LinkPath,
     pub(super) weight: f64,
     pub(super) demand: f64,
-    pub(super) limit: Limit,
+    pub(super) limit: RateLimit,
     pub(super) rate: f64,
     pub(super) told: f64,
     pub(super) cause: Cause,
@@ -59,7 +59,7 @@ impl LooseFlow {
 
     /// Computes cap and knee anew after a change of the path or a capacity.
     pub(super) fn set_limit(&mut self, classes: &ClassTable, capacity: f64) {
-        self.limit = Limit::new(
+        self.limit = RateLimit::new(
             classes.utility(self.class),
             self.weight,
             self.demand,
@@ -81,7 +81,7 @@ impl LooseFlow {
         if limit.cap <= 0.0 {
             return (0.0, 0.0, 0.0);
         }
-        if price >= limit.knee {
+        if price >= limit.saturation_price {
             let utility = classes.utility(self.class);
             let scaled = price / self.weight;
             let rate = utility.rate_at(scaled).min(limit.cap);
@@ -92,13 +92,13 @@ impl LooseFlow {
                 (rate, 0.0, 0.0)
             };
         }
-        let elastic = limit.reaction * limit.knee;
+        let elastic = limit.neg_slope * limit.saturation_price;
         if !limit.by_demand {
-            return (limit.cap, limit.reaction, elastic);
+            return (limit.cap, limit.neg_slope, elastic);
         }
-        let share = at_demand((price / limit.knee) as f32);
+        let share = at_demand((price / limit.saturation_price) as f32);
         let elastic = elastic * f64::from(share);
-        (limit.cap, limit.reaction * f64::from(share), elastic)
+        (limit.cap, limit.neg_slope * f64::from(share), elastic)
     }
 }
 

@@ -6,9 +6,9 @@ use rustc_hash::FxHashMap;
 use super::flow_block::Knee;
 use super::kernels::at_demand;
 use super::touched::Sum;
-use crate::num::arrivals::FlowView;
+use crate::num::price_correction::FlowView;
 use crate::num::utility::ClassTable;
-use crate::num::{Limit, MAX_PATH_LINKS};
+use crate::num::{MAX_PATH_LINKS, RateLimit};
 
 /// How many of the newest flows are searched for one that goes again.
 const LOOK_BACK: usize = 256;
@@ -27,7 +27,7 @@ pub(super) enum Wants {
 pub(super) struct Other {
     pub(super) class: u8,
     pub(super) weight: f64,
-    pub(super) limit: Limit,
+    pub(super) limit: RateLimit,
 }
 
 /// The links of a flow: their codes, and once [`Noted::find_places`] has looked them up, where they are among
@@ -189,10 +189,10 @@ impl Noted {
                     weight: other.weight,
                     limit: other.limit,
                 };
-                let answer = flow.answer_at(f64::from(price));
+                let answer = flow.response_at(f64::from(price));
                 Sum {
                     load: answer.rate as f32,
-                    reaction: answer.reaction as f32,
+                    reaction: answer.neg_slope as f32,
                     surplus: (answer.elastic - answer.rate) as f32,
                 }
             }

@@ -17,7 +17,7 @@ use super::worker::lock;
 use super::{Ordering, ParallelEngine};
 use crate::engine::LinkPath;
 use crate::num::utility::UtilityKind;
-use crate::num::{Limit, path_capacity};
+use crate::num::{RateLimit, path_capacity};
 
 /// The lane of cells that never hold a flow. The row of such a cell is a flow's place among those that wait for one.
 const NO_LANE: usize = LANES - 1;
@@ -253,7 +253,7 @@ impl ParallelEngine {
                 links,
                 weight,
                 demand,
-                limit: Limit::new(&UtilityKind::Log, weight, demand, capacity),
+                limit: RateLimit::new(&UtilityKind::Log, weight, demand, capacity),
                 rate: f64::from(state.rate),
                 told: f64::from(state.told),
                 cause: Cause::NoRoom,

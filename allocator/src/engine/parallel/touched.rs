@@ -3,7 +3,7 @@
 use super::kernels::Kernels;
 use super::lanes::{LANES, Lanes};
 use super::link_block::UNLIMITED;
-use crate::num::arrivals::{LARGEST_FALL, LARGEST_GROWTH, SHIFT};
+use crate::num::price_correction::{LARGEST_FALL, LARGEST_GROWTH, SHIFT};
 use crate::num::response::power;
 
 /// A link's sum of answers: load, −d(load)/d(price), and what its elastic load is beyond its load, which

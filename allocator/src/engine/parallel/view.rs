@@ -12,9 +12,9 @@ use super::layout::{FlowBlockShape, HOST_SLOTS, Layout, TABLE_SLOTS};
 use super::pending::coming_place;
 use super::worker::{PhaseTimes, lock, read};
 use crate::engine::{FlowKey, LinkPath, MAX_PATH_LINKS, Survey};
-use crate::num::optimality::Tallied;
+use crate::num::optimality::FlowSample;
 use crate::num::utility::UtilityKind;
-use crate::num::{Limit, RATE_UNIT_BPS, path_capacity};
+use crate::num::{RATE_UNIT_BPS, RateLimit, path_capacity};
 
 /// How long the first worker spent in the parts of its iterations, summed up, in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,7 +81,7 @@ pub(super) struct FlowView {
     pub(super) path: LinkPath,
     pub(super) class: u8,
     pub(super) weight: f64,
-    pub(super) limit: Limit,
+    pub(super) limit: RateLimit,
     /// Normalised, in Gbit/s.
     rate: f64,
     /// The sum of the prices of its links.
@@ -188,7 +188,7 @@ impl ParallelEngine {
         let [weight, demand] = [state.weight, state.demand].map(f64::from);
         let capacity = path_capacity(&path, &self.capacities);
         FlowView {
-            limit: Limit::new(&UtilityKind::Log, weight, demand, capacity),
+            limit: RateLimit::new(&UtilityKind::Log, weight, demand, capacity),
             path,
             class: self.config.classes.log_class(),
             weight,
@@ -222,7 +222,7 @@ impl ParallelEngine {
         for flow in numbers {
             let view = self.view(flow, &survey.links_of);
             view.add_load(&mut survey.loads_bps);
-            survey.tally.add(&Tallied {
+            survey.tally.add(&FlowSample {
                 utility: self.config.classes.utility(view.class),
                 weight: view.weight,
                 cap: view.limit.cap,

@@ -14,10 +14,10 @@ use rand_pcg::Pcg64Mcg;
 use ratewright_topology::TwoTierClos;
 
 use self::engine::EngineFigures;
+use super::flow_set::{FlowSet, FlowSetError};
 use super::rules::{PLAIN, Prelude, Rule};
-use super::scene::{Scene, SceneError};
 use super::{optimum, quantile};
-use crate::num::{CoordinateDescent, FNorm, Normalizer, Optimizer, Path};
+use crate::num::{CoordinateDescent, FNorm, LinkPath, Normalizer, Optimizer};
 
 /// The residual up to which the optima are computed.
 const OPTIMUM_RESIDUAL: f64 = 1e-10;
@@ -125,21 +125,21 @@ pub struct Convergence {
 }
 
 /// One random case.
-struct Case {
-    before: Scene,
-    after: Scene,
+struct ReplacementCase {
+    before: FlowSet,
+    after: FlowSet,
     /// Index and path before and after.
     replaced: Vec<usize>,
-    old_paths: Vec<Path>,
+    old_paths: Vec<LinkPath>,
     old_prices: Vec<f64>,
-    truth: Vec<f64>,
+    optimum_rates: Vec<f64>,
 }
 
-impl Case {
-    fn new(setup: &Setup, seed: u64) -> Result<Self, SceneError> {
+impl ReplacementCase {
+    fn new(setup: &Setup, seed: u64) -> Result<Self, FlowSetError> {
         let mut rng = Pcg64Mcg::seed_from_u64(seed);
-        let mut before = Scene::new(&setup.network)?;
-        let mut after = Scene::new(&setup.network)?;
+        let mut before = FlowSet::new(&setup.network)?;
+        let mut after = FlowSet::new(&setup.network)?;
         for _ in 0..setup.flows {
             let path = before.random_path(&mut rng)?;
             before.push(path.clone());
@@ -156,22 +156,32 @@ impl Case {
             }
         }
         let mut solver = CoordinateDescent::new(before.links());
-        let mut truth = Vec::new();
-        optimum(&mut solver, &before.problem(), OPTIMUM_RESIDUAL, &mut truth);
+        let mut optimum_rates = Vec::new();
+        optimum(
+            &mut solver,
+            &before.problem(),
+            OPTIMUM_RESIDUAL,
+            &mut optimum_rates,
+        );
         let old_prices = solver.prices().to_vec();
-        optimum(&mut solver, &after.problem(), OPTIMUM_RESIDUAL, &mut truth);
+        optimum(
+            &mut solver,
+            &after.problem(),
+            OPTIMUM_RESIDUAL,
+            &mut optimum_rates,
+        );
         Ok(Self {
             before,
             after,
             replaced,
             old_paths,
             old_prices,
-            truth,
+            optimum_rates,
         })
     }
 
     /// The links that the replaced flows left and joined, in order.
-    fn touched(&self) -> Vec<usize> {
+    fn dirty_links(&self) -> Vec<usize> {
         let joined = self.replaced.iter().map(|&f| self.after.view(f).path);
         let left = self.old_paths.iter().map(|p| &p[..]);
         let mut links: Vec<usize> = joined.chain(left).flatten().map(|&l| l as usize).collect();
@@ -181,9 +191,9 @@ impl Case {
     }
 
     /// Flows over each link.
-    fn counts(scene: &Scene) -> Vec<f64> {
-        let mut counts = vec![0.0; scene.links()];
-        for path in scene.problem().flows.paths {
+    fn counts(flow_set: &FlowSet) -> Vec<f64> {
+        let mut counts = vec![0.0; flow_set.links()];
+        for path in flow_set.problem().flows.paths {
             path.iter().for_each(|&l| counts[l as usize] += 1.0);
         }
         counts
@@ -191,26 +201,34 @@ impl Case {
 }
 
 /// One run of a rule on a case: times since the events, in nanoseconds, and what was reached.
-struct Run {
+struct RuleRun {
     /// After each iteration.
     elapsed_ns: Vec<u64>,
     points: Vec<Point>,
 }
 
-fn run(case: &Case, rule: &Rule, iterations: usize, clock: &mut dyn FnMut() -> u64) -> Run {
+fn run(
+    case: &ReplacementCase,
+    rule: &Rule,
+    iterations: usize,
+    clock: &mut dyn FnMut() -> u64,
+) -> RuleRun {
     let links = case.before.links();
     let mut optimizer = (rule.make)(links);
     optimizer.warm_start(&case.old_prices);
     let (before, after) = (case.before.problem(), case.after.problem());
-    let mut rates = vec![0.0; case.truth.len()];
+    let mut rates = vec![0.0; case.optimum_rates.len()];
     let mut normalized = rates.clone();
     let mut f_norm = FNorm::default();
     for _ in 0..SETTLE {
         optimizer.iterate(&before, &mut rates);
         f_norm.normalize(&before, &rates, &mut normalized);
     }
-    let touched = case.touched();
-    let (had, has) = (Case::counts(&case.before), Case::counts(&case.after));
+    let dirty_links = case.dirty_links();
+    let (had, has) = (
+        ReplacementCase::counts(&case.before),
+        ReplacementCase::counts(&case.after),
+    );
     let mut local = CoordinateDescent::new(links);
     local.index(&after);
     let mut prices = optimizer.prices().to_vec();
@@ -223,17 +241,17 @@ fn run(case: &Case, rule: &Rule, iterations: usize, clock: &mut dyn FnMut() -> u
     match rule.prelude {
         Prelude::Nothing => {}
         Prelude::ScalePrices => {
-            for &link in &touched {
+            for &link in &dirty_links {
                 if had[link] > 0.0 && has[link] > 0.0 {
                     prices[link] *= has[link] / had[link];
                 }
             }
             optimizer.warm_start(&prices);
         }
-        Prelude::SweepTouched(sweeps) => {
+        Prelude::SweepDirtyLinks(sweeps) => {
             local.warm_start(&prices);
             for _ in 0..sweeps {
-                local.sweep(&after, touched.iter().copied());
+                local.sweep(&after, dirty_links.iter().copied());
             }
             optimizer.warm_start(local.prices());
         }
@@ -244,7 +262,7 @@ fn run(case: &Case, rule: &Rule, iterations: usize, clock: &mut dyn FnMut() -> u
         }
     }
     let mut spent_ns = clock() - started_ns;
-    let mut result = Run {
+    let mut result = RuleRun {
         elapsed_ns: Vec::with_capacity(iterations),
         points: Vec::with_capacity(iterations),
     };
@@ -256,25 +274,25 @@ fn run(case: &Case, rule: &Rule, iterations: usize, clock: &mut dyn FnMut() -> u
         result.elapsed_ns.push(spent_ns);
         result
             .points
-            .push(compare(iteration, &normalized, &case.truth));
+            .push(compare(iteration, &normalized, &case.optimum_rates));
     }
     result
 }
 
-fn compare(iteration: usize, rates: &[f64], truth: &[f64]) -> Point {
+fn compare(iteration: usize, rates: &[f64], optimum_rates: &[f64]) -> Point {
     let error = |(x, t): (&f64, &f64)| (x / t - 1.0).abs();
-    let mut errors: Vec<f64> = rates.iter().zip(truth).map(error).collect();
+    let mut errors: Vec<f64> = rates.iter().zip(optimum_rates).map(error).collect();
     Point {
         iteration,
         time: 0.0,
         p99_rate_error: quantile(&mut errors, 0.99),
-        throughput: rates.iter().sum::<f64>() / truth.iter().sum::<f64>(),
+        throughput: rates.iter().sum::<f64>() / optimum_rates.iter().sum::<f64>(),
     }
 }
 
 /// The time of each iteration's end, each iteration at its shortest of all repeats, and the points.
 fn best_run(
-    case: &Case,
+    case: &ReplacementCase,
     rule: &Rule,
     setup: &Setup,
     clock: &mut dyn FnMut() -> u64,
@@ -307,9 +325,9 @@ pub fn measure(
     rules: &[Rule],
     clock: &mut dyn FnMut() -> u64,
     progress: &mut dyn FnMut(&'static str),
-) -> Result<Convergence, SceneError> {
+) -> Result<Convergence, FlowSetError> {
     let cases = (0..u64::from(setup.cases.max(1)))
-        .map(|i| Case::new(setup, setup.seed.wrapping_add(i)))
+        .map(|i| ReplacementCase::new(setup, setup.seed.wrapping_add(i)))
         .collect::<Result<Vec<_>, _>>()?;
     let count = cases.len() as f64;
     let mut unit_ns = 0.0;

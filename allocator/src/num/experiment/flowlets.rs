@@ -4,7 +4,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use ratewright_topology::TwoTierClos;
 
-use super::scene::{Scene, SceneError};
+use super::flow_set::{FlowSet, FlowSetError};
 use super::web;
 use crate::num::{FNorm, Normalizer, Optimizer};
 
@@ -35,7 +35,7 @@ pub struct Stream {
 /// A network under a stream of flowlets, with one optimiser in the loop: its rates after F-NORM
 /// drain the flowlets.
 pub struct Flowlets {
-    scene: Scene,
+    flow_set: FlowSet,
     optimizer: Box<dyn Optimizer>,
     normalizer: FNorm,
     /// By flow, in bytes.
@@ -59,14 +59,14 @@ impl Flowlets {
         network: &TwoTierClos,
         stream: Stream,
         make: fn(usize) -> Box<dyn Optimizer>,
-    ) -> Result<Self, SceneError> {
-        let scene = Scene::new(network)?;
+    ) -> Result<Self, FlowSetError> {
+        let flow_set = FlowSet::new(network)?;
         // Gbit/s is bits per nanosecond.
         let mean_bits = web::mean_bytes() * 8.0;
-        let mean_gap_ns = mean_bits / (stream.load * scene.host_capacity());
-        let optimizer = make(scene.links());
+        let mean_gap_ns = mean_bits / (stream.load * flow_set.host_capacity());
+        let optimizer = make(flow_set.links());
         Ok(Self {
-            scene,
+            flow_set,
             optimizer,
             normalizer: FNorm::default(),
             remaining: Vec::new(),
@@ -85,21 +85,21 @@ impl Flowlets {
     ///
     /// # Errors
     /// Hosts that cannot reach each other.
-    pub fn step(&mut self) -> Result<(), SceneError> {
+    pub fn step(&mut self) -> Result<(), FlowSetError> {
         self.drain();
         self.now_ns += self.interval_ns;
         while self.next_start_ns <= self.now_ns as f64 {
-            let path = self.scene.random_path(&mut self.rng)?;
-            self.scene.push(path);
+            let path = self.flow_set.random_path(&mut self.rng)?;
+            self.flow_set.push(path);
             self.remaining.push(web::sample_bytes(&mut self.rng));
-            let new = self.scene.view(self.scene.flows() - 1);
+            let new = self.flow_set.view(self.flow_set.flows() - 1);
             self.optimizer.flow_started(&new);
             let uniform: f64 = self.rng.random();
             self.next_start_ns -= self.mean_gap_ns * (1.0 - uniform).ln();
         }
-        self.rates.resize(self.scene.flows(), 0.0);
-        self.normalized.resize(self.scene.flows(), 0.0);
-        let problem = self.scene.problem();
+        self.rates.resize(self.flow_set.flows(), 0.0);
+        self.normalized.resize(self.flow_set.flows(), 0.0);
+        let problem = self.flow_set.problem();
         self.optimizer.iterate(&problem, &mut self.rates);
         self.normalizer
             .normalize(&problem, &self.rates, &mut self.normalized);
@@ -116,8 +116,8 @@ impl Flowlets {
                 flow += 1;
                 continue;
             }
-            self.optimizer.flow_ended(&self.scene.view(flow));
-            self.scene.swap_remove(flow);
+            self.optimizer.flow_ended(&self.flow_set.view(flow));
+            self.flow_set.swap_remove(flow);
             self.remaining.swap_remove(flow);
             self.rates.swap_remove(flow);
             self.normalized.swap_remove(flow);
@@ -126,8 +126,8 @@ impl Flowlets {
 
     /// The network and its flows.
     #[must_use]
-    pub fn scene(&self) -> &Scene {
-        &self.scene
+    pub fn flow_set(&self) -> &FlowSet {
+        &self.flow_set
     }
 
     /// What the optimiser allocated, before normalisation, in Gbit/s.

@@ -3,7 +3,7 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`scene`] | flows and links that an experiment changes, on a two-tier Clos |
+//! | [`flow_set`] | flows and links that an experiment changes, on a two-tier Clos |
 //! | [`web`] | sizes of a web server's flowlets |
 //! | [`flowlets`] | flowlets that come as a Poisson process and drain at their allocated rates |
 //! | [`over_allocation`] | experiment (L), fig. 16: what optimisers over-allocate |
@@ -12,11 +12,11 @@
 //! | [`rules`] | those step rules |
 
 pub mod convergence;
+pub mod flow_set;
 pub mod flowlets;
 pub mod normalizer;
 pub mod over_allocation;
 pub mod rules;
-pub mod scene;
 pub mod web;
 
 #[cfg(test)]
@@ -50,7 +50,7 @@ pub fn optimum(
 }
 
 /// Names of experiments' optimisers, as the paper's figures have them.
-pub type Named = (&'static str, fn(usize) -> Box<dyn Optimizer>);
+pub type NamedOptimizer = (&'static str, fn(usize) -> Box<dyn Optimizer>);
 
 /// The value at quantile `q` of unsorted values; 0 without any.
 fn quantile(values: &mut [f64], q: f64) -> f64 {

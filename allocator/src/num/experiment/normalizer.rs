@@ -2,15 +2,15 @@
 
 use ratewright_topology::TwoTierClos;
 
+use super::flow_set::FlowSetError;
 use super::flowlets::{Flowlets, Stream};
 use super::over_allocation::{GRADIENT_GAMMA, Length, NED_GAMMA};
-use super::scene::SceneError;
-use super::{Named, optimum};
+use super::{NamedOptimizer, optimum};
 use crate::num::{CoordinateDescent, Gradient, Ned, Normalizer, SafeguardedNed, UNorm};
 
 /// The optimisers of the figure, and ours: as the engine runs it, and with as many passes over the
 /// flows in each iteration that follows events as a fast engine has time for.
-pub const OPTIMIZERS: [Named; 4] = [
+pub const OPTIMIZERS: [NamedOptimizer; 4] = [
     ("NED", |links| Box::new(Ned::new(NED_GAMMA, links))),
     ("Gradient", |links| {
         Box::new(Gradient::new(GRADIENT_GAMMA, links))
@@ -57,10 +57,10 @@ pub fn run(
     network: &TwoTierClos,
     stream: Stream,
     length: Length,
-    (name, make): Named,
-) -> Result<NormalizerFigures, SceneError> {
+    (name, make): NamedOptimizer,
+) -> Result<NormalizerFigures, FlowSetError> {
     let mut flowlets = Flowlets::new(network, stream, make)?;
-    let mut solver = CoordinateDescent::new(flowlets.scene().links());
+    let mut solver = CoordinateDescent::new(flowlets.flow_set().links());
     let mut uniform = UNorm::default();
     let (mut truth, mut u_rates) = (Vec::new(), Vec::new());
     let (mut f_shares, mut u_sum, mut error_sum, mut flows) = (Vec::new(), 0.0, 0.0, 0.0);
@@ -68,11 +68,11 @@ pub fn run(
         flowlets.step()?;
         if iteration < length.warm_up
             || iteration % SAMPLE_EVERY != 0
-            || flowlets.scene().flows() == 0
+            || flowlets.flow_set().flows() == 0
         {
             continue;
         }
-        let problem = flowlets.scene().problem();
+        let problem = flowlets.flow_set().problem();
         optimum(&mut solver, &problem, OPTIMUM_RESIDUAL, &mut truth);
         u_rates.clear();
         u_rates.resize(truth.len(), 0.0);

@@ -2,9 +2,9 @@
 
 use ratewright_topology::TwoTierClos;
 
-use super::Named;
+use super::NamedOptimizer;
+use super::flow_set::FlowSetError;
 use super::flowlets::{Flowlets, Stream};
-use super::scene::SceneError;
 use crate::num::{Fgm, Gradient, GradientRt, Ned, NedRt, NewtonLike, SafeguardedNed};
 
 /// γ of NED, as in the paper.
@@ -13,7 +13,7 @@ pub const NED_GAMMA: f64 = 0.4;
 pub const GRADIENT_GAMMA: f64 = 0.4;
 
 /// The optimisers of the figure, and ours.
-pub const OPTIMIZERS: [Named; 7] = [
+pub const OPTIMIZERS: [NamedOptimizer; 7] = [
     ("NED", |links| Box::new(Ned::new(NED_GAMMA, links))),
     ("NED-RT", |links| Box::new(NedRt::new(NED_GAMMA, links))),
     ("Gradient", |links| {
@@ -63,10 +63,10 @@ pub fn run(
     network: &TwoTierClos,
     stream: Stream,
     length: Length,
-    (name, make): Named,
-) -> Result<OverAllocation, SceneError> {
+    (name, make): NamedOptimizer,
+) -> Result<OverAllocation, FlowSetError> {
     let mut flowlets = Flowlets::new(network, stream, make)?;
-    let mut loads = vec![0.0; flowlets.scene().links()];
+    let mut loads = vec![0.0; flowlets.flow_set().links()];
     let mut totals = Vec::with_capacity(length.measured as usize);
     let mut flows = 0.0;
     for iteration in 0..length.warm_up + length.measured {
@@ -74,11 +74,11 @@ pub fn run(
         if iteration < length.warm_up {
             continue;
         }
-        let problem = flowlets.scene().problem();
+        let problem = flowlets.flow_set().problem();
         problem.loads(flowlets.rates(), &mut loads);
         let beyond = |(load, capacity): (&f64, &f64)| (load - capacity).max(0.0);
         totals.push(loads.iter().zip(problem.capacities).map(beyond).sum());
-        flows += flowlets.scene().flows() as f64;
+        flows += flowlets.flow_set().flows() as f64;
     }
     let count = f64::from(length.measured.max(1));
     Ok(OverAllocation {

@@ -11,7 +11,7 @@ pub enum Prelude {
     /// Prices of the touched links are scaled by how many flows they have now over how many they had.
     ScalePrices,
     /// So many sweeps of coordinate descent over the touched links.
-    SweepTouched(u32),
+    SweepDirtyLinks(u32),
     /// So many iterations whose rates nobody normalises.
     InnerIterations(u32),
 }
@@ -121,13 +121,13 @@ pub const RULES: [Rule; 16] = [
         "local-1",
         "one local sweep over the touched links, then NED",
         |links| Box::new(Ned::new(NED_GAMMA, links)),
-        Prelude::SweepTouched(1),
+        Prelude::SweepDirtyLinks(1),
     ),
     rule(
         "local-3",
         "three local sweeps over the touched links, then NED",
         |links| Box::new(Ned::new(NED_GAMMA, links)),
-        Prelude::SweepTouched(3),
+        Prelude::SweepDirtyLinks(3),
     ),
     rule(
         "coordinate",

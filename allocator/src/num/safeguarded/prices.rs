@@ -2,7 +2,7 @@
 
 use arrayvec::ArrayVec;
 
-use super::{FIRST_STEP, SafeguardedNed, Sums};
+use super::{FIRST_STEP, LinkSums, SafeguardedNed};
 use crate::num::{MAX_PATH_LINKS, Problem};
 
 /// δ: what a link may charge of its flows' path prices before it has a price of its own.
@@ -29,14 +29,14 @@ const LARGEST_SHARE: f64 = 0.5;
 const LARGEST_FALL: f64 = 1.0 / 32.0;
 /// A price below this share of its flows' path prices is 0.
 const NEGLIGIBLE: f64 = 1e-10;
-/// What a lifted price gets beyond the first knee, relative to it.
+/// What a lifted price gets beyond the first saturation price, relative to it.
 const LIFT_BEYOND: f64 = 0.05;
 /// The fall of the price of a link whose flows all rest at their demands, and fit.
 const UNFELT_FALL: f64 = 0.25;
 
 /// A link's own step length.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Step {
+pub(super) struct StepLength {
     pub(super) length: f64,
     /// y − c of the last iteration.
     pub(super) excess: f64,
@@ -56,19 +56,19 @@ impl SafeguardedNed {
         let length = QUICK_STEP / (1.0 + SHIFT * links as f64);
         self.lifts.clear();
         for (link, &capacity) in problem.capacities.iter().enumerate() {
-            let Sums { load, reaction } = self.sums[link];
+            let LinkSums { load, neg_slope } = self.sums[link];
             if load <= 0.0 || capacity <= 0.0 {
                 continue;
             }
-            let elastic = load + self.uneven[link];
+            let elastic = load + self.elastic_excess[link];
             let excess = load - capacity;
             let price = &mut self.prices[link];
-            if elastic > 0.0 && reaction > 0.0 {
+            if elastic > 0.0 && neg_slope > 0.0 {
                 let whole = elastic * (load + capacity);
                 let limit = LARGEST_SHARE * whole;
                 let half = (length * load * excess).clamp(-limit, limit);
                 let factor = (whole + half) / (whole - half);
-                let mean_path_price = elastic / reaction;
+                let mean_path_price = elastic / neg_slope;
                 let shift = SHIFT * mean_path_price;
                 let next = (*price + shift) * factor - shift;
                 let next = next.max(*price * LARGEST_FALL);
@@ -88,14 +88,14 @@ impl SafeguardedNed {
         let mut worst_idle: f64 = 0.0;
         self.lifts.clear();
         for (link, &capacity) in problem.capacities.iter().enumerate() {
-            let Sums { load, reaction } = self.sums[link];
+            let LinkSums { load, neg_slope } = self.sums[link];
             if load <= 0.0 || capacity <= 0.0 {
                 continue;
             }
-            let elastic = load + self.uneven[link];
+            let elastic = load + self.elastic_excess[link];
             let excess = load - capacity;
             let price = &mut self.prices[link];
-            if elastic > 0.0 && reaction > 0.0 {
+            if elastic > 0.0 && neg_slope > 0.0 {
                 let step = &mut self.steps[link];
                 let calm = if self.fresh > 0 { CALM * capacity } else { 0.0 };
                 let length = step.next(excess, calm, self.gamma);
@@ -103,17 +103,17 @@ impl SafeguardedNed {
                 let whole = elastic * (load + capacity);
                 let half =
                     (length * load * excess).clamp(-LARGEST_SHARE * whole, LARGEST_SHARE * whole);
-                let inverse = ((whole - half) * capacity * reaction).recip();
-                let factor = (whole + half) * (capacity * reaction * inverse);
+                let inverse = ((whole - half) * capacity * neg_slope).recip();
+                let factor = (whole + half) * (capacity * neg_slope * inverse);
                 let mean_path_price = elastic * ((whole - half) * capacity * inverse);
-                let relative = excess * ((whole - half) * reaction * inverse);
+                let relative = excess * ((whole - half) * neg_slope * inverse);
                 let felt = if *price < mean_path_price {
                     -relative * *price
                 } else {
                     -relative * mean_path_price
                 };
                 worst_excess = worst_excess.max(relative);
-                worst_idle = worst_idle.max(felt * reaction / elastic);
+                worst_idle = worst_idle.max(felt * neg_slope / elastic);
                 let shift = SHIFT * mean_path_price;
                 let carried = if excess * step.moved > 0.0 {
                     self.momentum * step.moved
@@ -141,8 +141,8 @@ impl SafeguardedNed {
     /// Lifts the price of overloaded links on which no flow reacts to where the first one does.
     /// Another walk over the flows, in the rare iteration that needs one.
     ///
-    /// The lifted links of a path share what its flow's price misses: no flow comes further beyond its knee than
-    /// [`LIFT_BEYOND`], and the one that has the least to go for each of its links comes to its knee.
+    /// The lifted links of a path share what its flow's price misses: no flow comes further beyond its saturation price than
+    /// [`LIFT_BEYOND`], and the one that has the least to go for each of its links comes to its saturation price.
     pub(super) fn lift_prices(&mut self, problem: &Problem<'_>) {
         for s in 0..problem.flows.len() {
             let lifted: ArrayVec<usize, MAX_PATH_LINKS> = problem.flows.paths[s]
@@ -152,9 +152,9 @@ impl SafeguardedNed {
             if lifted.is_empty() {
                 continue;
             }
-            let knee = problem.flows.limits[s].knee;
-            let missing = (knee - problem.path_price(s, &self.prices)).max(0.0);
-            let share = (missing + LIFT_BEYOND * knee) / lifted.len() as f64;
+            let saturation_price = problem.flows.limits[s].saturation_price;
+            let missing = (saturation_price - problem.path_price(s, &self.prices)).max(0.0);
+            let share = (missing + LIFT_BEYOND * saturation_price) / lifted.len() as f64;
             for index in lifted {
                 let lift = &mut self.lifts[index].1;
                 *lift = lift.min(share);
@@ -168,7 +168,7 @@ impl SafeguardedNed {
     }
 }
 
-impl Step {
+impl StepLength {
     /// The step for this excess, and its sign remembered for the next. `calm` is the excess below
     /// which the link was at rest.
     #[inline]

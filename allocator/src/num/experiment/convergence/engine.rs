@@ -1,18 +1,18 @@
 //! The parallel engine in the same experiment: what endpoints have after each of its iterations.
 //!
-//! Its rates are those that were told, so they are up to a notification threshold beside the engine's
+//! Its rates are those that were notified, so they are up to a notification threshold beside the engine's
 //! own, and optima are those of the derated capacities. Its unit of time is an iteration of plain NED
 //! with F-NORM in the same engine, so that single precision and vector instructions speed up both alike;
-//! time in the f64 optimiser's iterations is told beside it. As for all rules, tables and indices do not
+//! time in the f64 optimiser's iterations stands beside it. As for all rules, tables and indices do not
 //! count: of an event's cost, only what the safeguarded rule takes more than the plain one does.
 
-use super::{Case, Point, RuleFigures, Setup, compare, summarise};
+use super::{Point, ReplacementCase, RuleFigures, Setup, compare, summarise};
 use crate::engine::parallel::{ParallelEngine, ParallelOptions, PhaseNanos};
 use crate::engine::{
     EngineConfig, EngineError, EngineEvent, FlowKey, FlowSpec, RateEngine, RateUpdate, StepRule,
 };
 use crate::num::RATE_UNIT_BPS;
-use crate::num::experiment::scene::{Scene, SceneError};
+use crate::num::experiment::flow_set::{FlowSet, FlowSetError};
 
 /// Sessions of the flows before and after.
 const BEFORE: u32 = 1;
@@ -68,14 +68,14 @@ pub struct FirstIteration {
 pub enum EngineRowError {
     /// The network.
     #[error(transparent)]
-    Scene(#[from] SceneError),
+    FlowSet(#[from] FlowSetError),
     /// The engine.
     #[error(transparent)]
     Engine(#[from] EngineError),
 }
 
 /// Shortest times of a case, in nanoseconds, and what was reached.
-struct Best {
+struct BestRun {
     events_ns: u64,
     iterations_ns: Vec<u64>,
     points: Vec<Point>,
@@ -122,7 +122,7 @@ impl FirstIteration {
     }
 
     /// The means over the cases.
-    fn mean(runs: &[Best]) -> Self {
+    fn mean(runs: &[BestRun]) -> Self {
         let count = runs.len();
         let add_share = |sum, us| sum + us / count as f64;
         let sum = runs.iter().fold(Self::default(), |sum, best| {
@@ -135,10 +135,10 @@ impl FirstIteration {
     }
 }
 
-fn start(scene: &Scene, session: u32, flow: usize) -> EngineEvent {
+fn start(flow_set: &FlowSet, session: u32, flow: usize) -> EngineEvent {
     EngineEvent::Start(FlowSpec {
         key: FlowKey::new(session, flow as u32),
-        links: scene.view(flow).path.iter().copied().collect(),
+        links: flow_set.view(flow).path.iter().copied().collect(),
         class: 0,
         weight: 1.0,
         demand_bps: f64::INFINITY,
@@ -146,18 +146,22 @@ fn start(scene: &Scene, session: u32, flow: usize) -> EngineEvent {
 }
 
 fn run(
-    case: &Case,
+    case: &ReplacementCase,
     step_rule: StepRule,
     options: &ParallelOptions,
     iterations: usize,
     clock: &mut dyn FnMut() -> u64,
-) -> Result<Best, EngineError> {
+) -> Result<BestRun, EngineError> {
     let config = EngineConfig {
         step_rule,
         ..EngineConfig::default()
     };
     let derating = 1.0 - config.threshold;
-    let truth: Vec<f64> = case.truth.iter().map(|rate| rate * derating).collect();
+    let optimum_rates: Vec<f64> = case
+        .optimum_rates
+        .iter()
+        .map(|rate| rate * derating)
+        .collect();
     let capacities: Vec<f64> = case.before.problem().capacities.to_vec();
     let capacities_bps: Vec<f64> = capacities.iter().map(|c| c * RATE_UNIT_BPS).collect();
     let mut engine = ParallelEngine::for_topology(
@@ -166,12 +170,12 @@ fn run(
         case.before.topology(),
         &capacities_bps,
     )?;
-    let mut told = vec![0.0; truth.len()];
-    for flow in 0..truth.len() {
+    let mut notified = vec![0.0; optimum_rates.len()];
+    for flow in 0..optimum_rates.len() {
         engine.apply(start(&case.before, BEFORE, flow))?;
     }
     for _ in 0..MOST_ITERATIONS {
-        if step(&mut engine, &mut told) {
+        if step(&mut engine, &mut notified) {
             break;
         }
     }
@@ -179,14 +183,14 @@ fn run(
     for &flow in &case.replaced {
         events.push(EngineEvent::End(FlowKey::new(BEFORE, flow as u32)));
         events.push(start(&case.after, AFTER, flow));
-        told[flow] = 0.0;
+        notified[flow] = 0.0;
     }
     engine.time_phases(true);
     let begin_ns = clock();
     for event in events {
         engine.apply(event)?;
     }
-    let mut run = Best {
+    let mut run = BestRun {
         events_ns: clock() - begin_ns,
         iterations_ns: Vec::with_capacity(iterations),
         points: Vec::with_capacity(iterations),
@@ -197,7 +201,7 @@ fn run(
         key: FlowKey::new(BEFORE, 0),
         rate_bps: 0.0,
     };
-    let mut updates = vec![nothing; truth.len()];
+    let mut updates = vec![nothing; optimum_rates.len()];
     for iteration in 1..=iterations {
         let begin_ns = clock();
         let before = engine.phases();
@@ -206,7 +210,9 @@ fn run(
         updates.clear();
         engine.drain_updates(&mut |update| updates.push(update));
         let end_ns = clock();
-        updates.iter().for_each(|update| take(update, &mut told));
+        updates
+            .iter()
+            .for_each(|update| take(update, &mut notified));
         let phases = engine.phases().since(before);
         // The tables of the flows that were replaced, which wait for the first iteration.
         run.events_ns += phases.settling;
@@ -215,23 +221,24 @@ fn run(
         if iteration == 1 {
             run.first = FirstIteration::of(phases, end_ns - iterated_ns, report.updates);
         }
-        run.points.push(compare(iteration, &told, &truth));
+        run.points
+            .push(compare(iteration, &notified, &optimum_rates));
     }
     Ok(run)
 }
 
 /// An iteration with its output; whether the engine has come to rest.
-fn step(engine: &mut ParallelEngine, told: &mut [f64]) -> bool {
+fn step(engine: &mut ParallelEngine, notified: &mut [f64]) -> bool {
     let settled = engine.iterate().settled;
-    engine.drain_updates(&mut |update| take(&update, told));
+    engine.drain_updates(&mut |update| take(&update, notified));
     settled
 }
 
-fn take(update: &RateUpdate, told: &mut [f64]) {
-    told[update.key.flow_id() as usize] = update.rate_bps / RATE_UNIT_BPS;
+fn take(update: &RateUpdate, notified: &mut [f64]) {
+    notified[update.key.flow_id() as usize] = update.rate_bps / RATE_UNIT_BPS;
 }
 
-impl Best {
+impl BestRun {
     /// The shortest time of the events and of each iteration.
     fn or(mut self, again: Self) -> Self {
         self.events_ns = self.events_ns.min(again.events_ns);
@@ -258,7 +265,7 @@ pub fn measure_engine(
         ..ParallelOptions::default()
     };
     let cases = (0..u64::from(setup.cases.max(1)))
-        .map(|i| Case::new(setup, setup.seed.wrapping_add(i)))
+        .map(|i| ReplacementCase::new(setup, setup.seed.wrapping_add(i)))
         .collect::<Result<Vec<_>, _>>()?;
     let count = cases.len() as f64;
     let mut plain = Vec::with_capacity(cases.len());
@@ -274,9 +281,9 @@ pub fn measure_engine(
         plain.push(best.0);
         ours.push(best.1);
     }
-    let of_all = |best: &Best| best.iterations_ns.iter().sum::<u64>() as f64;
+    let of_all = |best: &BestRun| best.iterations_ns.iter().sum::<u64>() as f64;
     let unit_ns = plain.iter().map(of_all).sum::<f64>() / setup.iterations as f64 / count;
-    let figures = |rule, what, runs: &[Best]| {
+    let figures = |rule, what, runs: &[BestRun]| {
         let mut points = vec![Point::default(); setup.iterations];
         let mut events_ns = 0.0;
         for (best, plain) in runs.iter().zip(&plain) {

@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 use super::prices::reciprocal;
 use super::{load, store};
 use crate::engine::parallel::touched::Group;
-use crate::num::arrivals::{LARGEST_FALL, LARGEST_GROWTH, SHIFT};
+use crate::num::price_correction::{LARGEST_FALL, LARGEST_GROWTH, SHIFT};
 
 /// See [`crate::engine::parallel::kernels::Kernels::step_touched`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]

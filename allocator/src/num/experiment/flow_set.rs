@@ -5,11 +5,13 @@ use rand_pcg::Pcg64Mcg;
 use ratewright_topology::{BuildError, HostId, PathChoice, PathError, Topology, TwoTierClos};
 
 use crate::num::utility::{ClassTable, Utility as _, UtilityKind};
-use crate::num::{FlowView, Flows, Limit, Path, Problem, RATE_UNIT_BPS, path_capacity};
+use crate::num::{
+    FlowArrays, FlowView, LinkPath, Problem, RATE_UNIT_BPS, RateLimit, path_capacity,
+};
 
 /// A network that cannot be built, or in which hosts cannot reach each other.
 #[derive(Debug, thiserror::Error)]
-pub enum SceneError {
+pub enum FlowSetError {
     /// The network.
     #[error(transparent)]
     Build(#[from] BuildError),
@@ -23,25 +25,25 @@ pub enum SceneError {
 
 /// Log flows of weight 1 without demands, over a network.
 #[derive(Debug)]
-pub struct Scene {
+pub struct FlowSet {
     topology: Topology,
     capacities: Vec<f64>,
     classes: ClassTable,
-    paths: Vec<Path>,
+    paths: Vec<LinkPath>,
     class_ids: Vec<u8>,
     weights: Vec<f64>,
-    limits: Vec<Limit>,
+    limits: Vec<RateLimit>,
 }
 
-impl Scene {
+impl FlowSet {
     /// No flows over this network.
     ///
     /// # Errors
     /// A network that cannot be built, or has too few hosts.
-    pub fn new(network: &TwoTierClos) -> Result<Self, SceneError> {
+    pub fn new(network: &TwoTierClos) -> Result<Self, FlowSetError> {
         let topology = network.build()?;
         if topology.hosts().len() < 2 {
-            return Err(SceneError::TooFewHosts(topology.hosts().len()));
+            return Err(FlowSetError::TooFewHosts(topology.hosts().len()));
         }
         let capacities = topology
             .links()
@@ -63,7 +65,7 @@ impl Scene {
     ///
     /// # Errors
     /// Hosts that cannot reach each other.
-    pub fn random_path(&self, rng: &mut Pcg64Mcg) -> Result<Path, SceneError> {
+    pub fn random_path(&self, rng: &mut Pcg64Mcg) -> Result<LinkPath, FlowSetError> {
         let hosts = self.hosts() as u32;
         let src = rng.random_range(0..hosts);
         let dst = (src + rng.random_range(1..hosts)) % hosts;
@@ -72,15 +74,15 @@ impl Scene {
         Ok(path.iter().map(|link| link.0).collect())
     }
 
-    fn limit(&self, path: &Path) -> Limit {
+    fn limit(&self, path: &LinkPath) -> RateLimit {
         let utility: &UtilityKind = self.classes.utility(0);
         debug_assert!(utility.marginal(1.0) > 0.0, "class 0 is defined");
         let room = path_capacity(path, &self.capacities);
-        Limit::new(utility, 1.0, f64::INFINITY, room)
+        RateLimit::new(utility, 1.0, f64::INFINITY, room)
     }
 
     /// Adds a flow.
-    pub fn push(&mut self, path: Path) {
+    pub fn push(&mut self, path: LinkPath) {
         self.limits.push(self.limit(&path));
         self.paths.push(path);
         self.class_ids.push(0);
@@ -96,7 +98,7 @@ impl Scene {
     }
 
     /// Gives a flow another path.
-    pub fn replace(&mut self, flow: usize, path: Path) {
+    pub fn replace(&mut self, flow: usize, path: LinkPath) {
         self.limits[flow] = self.limit(&path);
         self.paths[flow] = path;
     }
@@ -118,7 +120,7 @@ impl Scene {
         Problem {
             capacities: &self.capacities,
             classes: &self.classes,
-            flows: Flows {
+            flows: FlowArrays {
                 paths: &self.paths,
                 classes: &self.class_ids,
                 weights: &self.weights,
