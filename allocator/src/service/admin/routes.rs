@@ -51,9 +51,9 @@ pub struct AdminState {
 }
 
 /// The service thread did not answer.
-struct Stuck;
+struct NoAnswer;
 
-impl IntoResponse for Stuck {
+impl IntoResponse for NoAnswer {
     fn into_response(self) -> Response {
         (
             StatusCode::SERVICE_UNAVAILABLE,
@@ -67,7 +67,7 @@ impl AdminState {
     async fn ask<T>(
         &self,
         command: impl FnOnce(oneshot::Sender<T>) -> Command,
-    ) -> Result<T, Stuck> {
+    ) -> Result<T, NoAnswer> {
         self.ask_for(ANSWER_TIMEOUT, command).await
     }
 
@@ -76,21 +76,21 @@ impl AdminState {
         &self,
         timeout: Duration,
         command: impl FnOnce(oneshot::Sender<T>) -> Command,
-    ) -> Result<T, Stuck> {
+    ) -> Result<T, NoAnswer> {
         let (sender, receiver) = oneshot::channel();
         let asked = async {
             self.commands
                 .send(command(sender))
                 .await
-                .map_err(|_| Stuck)?;
-            receiver.await.map_err(|_| Stuck)
+                .map_err(|_| NoAnswer)?;
+            receiver.await.map_err(|_| NoAnswer)
         };
         tokio::time::timeout(timeout, asked)
             .await
-            .map_err(|_| Stuck)?
+            .map_err(|_| NoAnswer)?
     }
 
-    async fn snapshot(&self) -> Result<Box<Snapshot>, Stuck> {
+    async fn snapshot(&self) -> Result<Box<Snapshot>, NoAnswer> {
         self.ask(Command::Snapshot).await
     }
 }
@@ -113,7 +113,7 @@ pub fn router(state: AdminState) -> Router {
         .with_state(state)
 }
 
-async fn live(State(state): State<AdminState>) -> Result<Response, Stuck> {
+async fn live(State(state): State<AdminState>) -> Result<Response, NoAnswer> {
     if state.health.engine_died() {
         return Ok((StatusCode::SERVICE_UNAVAILABLE, "the engine thread died\n").into_response());
     }
@@ -134,7 +134,7 @@ async fn ready(State(state): State<AdminState>) -> Response {
     }
 }
 
-async fn metrics_text(State(state): State<AdminState>) -> Result<Response, Stuck> {
+async fn metrics_text(State(state): State<AdminState>) -> Result<Response, NoAnswer> {
     let snapshot = state.snapshot().await?;
     metrics::publish(&snapshot);
     let mut text = state.prometheus.render();
@@ -149,7 +149,7 @@ async fn metrics_text(State(state): State<AdminState>) -> Result<Response, Stuck
         .into_response())
 }
 
-async fn status(State(state): State<AdminState>) -> Result<Response, Stuck> {
+async fn status(State(state): State<AdminState>) -> Result<Response, NoAnswer> {
     Ok(Json(state.ask(Command::Status).await?).into_response())
 }
 
@@ -163,7 +163,7 @@ struct FlowsQuery {
 async fn flows(
     State(state): State<AdminState>,
     Query(query): Query<FlowsQuery>,
-) -> Result<Response, Stuck> {
+) -> Result<Response, NoAnswer> {
     let host = query.host.clone();
     let answer = state.ask(|reply| Command::Flows(query.host, reply)).await?;
     Ok(match answer {
@@ -192,7 +192,7 @@ async fn set_log_level(State(state): State<AdminState>, body: String) -> Respons
 
 /// Turns the switch on, then waits for the hosts' word, for a little more than a lease: after a lease,
 /// the rates of those that did not answer have run out, which is as good.
-async fn release(State(state): State<AdminState>) -> Result<Json<ReleaseReport>, Stuck> {
+async fn release(State(state): State<AdminState>) -> Result<Json<ReleaseReport>, NoAnswer> {
     let report = state.ask(|reply| Command::SetReleased(true, reply)).await?;
     let polls = (Duration::from_millis(report.lease_ms) + ANSWER_TIMEOUT).as_millis()
         / RELEASE_POLL.as_millis();
@@ -205,7 +205,7 @@ async fn release(State(state): State<AdminState>) -> Result<Json<ReleaseReport>,
     Ok(Json(state.ask(Command::ReleaseReport).await?))
 }
 
-async fn resume(State(state): State<AdminState>) -> Result<Json<ReleaseReport>, Stuck> {
+async fn resume(State(state): State<AdminState>) -> Result<Json<ReleaseReport>, NoAnswer> {
     Ok(Json(
         state
             .ask(|reply| Command::SetReleased(false, reply))
@@ -226,7 +226,7 @@ fn parse<T: DeserializeOwned>(body: &[u8], example: &str) -> Result<T, Box<Respo
     })
 }
 
-async fn change(state: &AdminState, change: TopologyChange) -> Result<Response, Stuck> {
+async fn change(state: &AdminState, change: TopologyChange) -> Result<Response, NoAnswer> {
     let answer = state
         .ask_for(CHANGE_TIMEOUT, |reply| {
             Command::ChangeTopology(change, reply)
@@ -250,7 +250,7 @@ fn refused_change(error: TopologyChangeError) -> Response {
     refusal(status, error)
 }
 
-async fn topology_load(State(state): State<AdminState>, body: Bytes) -> Result<Response, Stuck> {
+async fn topology_load(State(state): State<AdminState>, body: Bytes) -> Result<Response, NoAnswer> {
     let example = r#"{"from":"leaf1","to":"h1","load_bps":1000000000,"for_ms":5000}"#;
     match parse::<ExternalLoad>(&body, example) {
         Ok(told) => {
@@ -263,14 +263,17 @@ async fn topology_load(State(state): State<AdminState>, body: Bytes) -> Result<R
     }
 }
 
-async fn topology_link(State(state): State<AdminState>, body: Bytes) -> Result<Response, Stuck> {
+async fn topology_link(State(state): State<AdminState>, body: Bytes) -> Result<Response, NoAnswer> {
     match parse::<LinkChange>(&body, r#"{"from":"leaf1","to":"spine1","up":false}"#) {
         Ok(link) => change(&state, TopologyChange::Link(link)).await,
         Err(response) => Ok(*response),
     }
 }
 
-async fn topology_switch(State(state): State<AdminState>, body: Bytes) -> Result<Response, Stuck> {
+async fn topology_switch(
+    State(state): State<AdminState>,
+    body: Bytes,
+) -> Result<Response, NoAnswer> {
     match parse::<SwitchChange>(&body, r#"{"name":"spine1","up":false}"#) {
         Ok(switch) => change(&state, TopologyChange::Switch(switch)).await,
         Err(response) => Ok(*response),

@@ -5,21 +5,21 @@ use toml::Spanned;
 use super::check::Checker;
 use super::error::ConfigError;
 use super::raw::{Field, RawClass};
-use super::{Class, DEFAULT_REFERENCE_BPS, MAX_CLASS_ID, Utility};
-use crate::num::utility::{AlphaFair, Class as EngineClass, ClassError, ClassTable, UtilityKind};
+use super::{ClassConfig, DEFAULT_REFERENCE_BPS, MAX_CLASS_ID, UtilityConfig};
+use crate::num::utility::{AlphaFair, Class, ClassError, ClassTable, UtilityKind};
 
 /// The engine's table of these classes.
 ///
 /// # Errors
 /// Never for classes of a checked configuration.
-pub fn class_table(classes: &[Class]) -> Result<ClassTable, ClassError> {
+pub fn class_table(classes: &[ClassConfig]) -> Result<ClassTable, ClassError> {
     #[allow(clippy::cast_precision_loss, reason = "rates are far below 2^53 bit/s")]
     let bound = |rate: Option<u64>| rate.map_or(f64::INFINITY, |rate_bps| rate_bps as f64);
     ClassTable::new(classes.iter().map(|class| {
         let utility = alpha_fair(class, classes).map_or(UtilityKind::Log, UtilityKind::Alpha);
         (
             class.id,
-            EngineClass {
+            Class {
                 utility,
                 weight: class.weight,
                 max_rate_bps: bound(class.max_rate_bps),
@@ -29,18 +29,18 @@ pub fn class_table(classes: &[Class]) -> Result<ClassTable, ClassError> {
 }
 
 /// Whether the classes' flows are worth different things at the same rate, weights aside.
-fn are_mixed(classes: &[Class]) -> bool {
+fn are_mixed(classes: &[ClassConfig]) -> bool {
     let first = classes.first();
-    let as_first = |class: &Class| {
+    let as_first = |class: &ClassConfig| {
         let first = first.unwrap_or(class);
         class.utility == first.utility
-            && (class.utility == Utility::Log || class.reference_bps == first.reference_bps)
+            && (class.utility == UtilityConfig::Log || class.reference_bps == first.reference_bps)
     };
     !classes.iter().all(as_first)
 }
 
 /// The utility of a class beside these classes, unless it is log.
-fn alpha_fair(class: &Class, classes: &[Class]) -> Option<AlphaFair> {
+fn alpha_fair(class: &ClassConfig, classes: &[ClassConfig]) -> Option<AlphaFair> {
     let bound = if are_mixed(classes) {
         AlphaFair::MIXED_BOUND
     } else {
@@ -48,15 +48,15 @@ fn alpha_fair(class: &Class, classes: &[Class]) -> Option<AlphaFair> {
     };
     match class.utility {
         // The same, and rows hold log flows.
-        Utility::Log | Utility::Alpha(1.0) => None,
+        UtilityConfig::Log | UtilityConfig::Alpha(1.0) => None,
         #[allow(clippy::cast_precision_loss, reason = "rates are far below 2^53 bit/s")]
-        Utility::Alpha(alpha) => AlphaFair::bounded(alpha, class.reference_bps as f64, bound),
+        UtilityConfig::Alpha(alpha) => AlphaFair::bounded(alpha, class.reference_bps as f64, bound),
     }
 }
 
 /// What a mix of classes means for their flows, a line for each class; nothing if all classes are log.
 #[must_use]
-pub fn class_meaning(classes: &[Class]) -> Vec<String> {
+pub fn class_meaning(classes: &[ClassConfig]) -> Vec<String> {
     let mixed = are_mixed(classes);
     let mut lines = Vec::new();
     for class in classes {
@@ -119,11 +119,14 @@ fn rate(rate_bps: f64) -> String {
 }
 
 impl Checker<'_> {
-    pub(super) fn classes(&self, raw: Vec<Spanned<RawClass>>) -> Result<Vec<Class>, ConfigError> {
+    pub(super) fn classes(
+        &self,
+        raw: Vec<Spanned<RawClass>>,
+    ) -> Result<Vec<ClassConfig>, ConfigError> {
         if raw.is_empty() {
-            return Ok(vec![Class::default()]);
+            return Ok(vec![ClassConfig::default()]);
         }
-        let mut classes: Vec<Class> = Vec::with_capacity(raw.len());
+        let mut classes: Vec<ClassConfig> = Vec::with_capacity(raw.len());
         for entry in raw {
             let class = self.class(entry.into_inner(), &classes)?;
             classes.push(class);
@@ -139,7 +142,7 @@ impl Checker<'_> {
         Ok(classes)
     }
 
-    fn class(&self, raw: RawClass, before: &[Class]) -> Result<Class, ConfigError> {
+    fn class(&self, raw: RawClass, before: &[ClassConfig]) -> Result<ClassConfig, ConfigError> {
         let id_field = self.need(
             raw.id,
             "class.id",
@@ -179,7 +182,7 @@ impl Checker<'_> {
             ));
         }
         let utility = self.utility(id, raw.utility, raw.alpha)?;
-        if let (Utility::Log, Some(reference)) = (utility, &raw.reference_bps) {
+        if let (UtilityConfig::Log, Some(reference)) = (utility, &raw.reference_bps) {
             return Err(self.wrong(
                 "class.reference_bps",
                 reference,
@@ -211,7 +214,7 @@ impl Checker<'_> {
             rate => rate.map(Spanned::into_inner),
         };
         let measured_demand = match raw.demand {
-            None => Class::default().measured_demand,
+            None => ClassConfig::default().measured_demand,
             Some(demand) => match demand.get_ref().as_str() {
                 "measured" => true,
                 "ignored" => false,
@@ -221,7 +224,7 @@ impl Checker<'_> {
                 }
             },
         };
-        Ok(Class {
+        Ok(ClassConfig {
             id,
             name: name_field.into_inner(),
             utility,
@@ -237,10 +240,10 @@ impl Checker<'_> {
         id: u8,
         name: Field<String>,
         alpha: Field<f64>,
-    ) -> Result<Utility, ConfigError> {
+    ) -> Result<UtilityConfig, ConfigError> {
         let Some(name) = name.filter(|name| name.get_ref() != "log") else {
             return match alpha {
-                None => Ok(Utility::Log),
+                None => Ok(UtilityConfig::Log),
                 Some(alpha) => Err(self.wrong(
                     "class.alpha",
                     &alpha,
@@ -253,7 +256,7 @@ impl Checker<'_> {
         }
         match alpha {
             Some(alpha) if AlphaFair::new(*alpha.get_ref()).is_some() => {
-                Ok(Utility::Alpha(alpha.into_inner()))
+                Ok(UtilityConfig::Alpha(alpha.into_inner()))
             }
             Some(alpha) => {
                 let (least, most) = (AlphaFair::MIN_ALPHA, AlphaFair::MAX_ALPHA);

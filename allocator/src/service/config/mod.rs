@@ -54,13 +54,13 @@ pub struct Config {
     /// How rates are computed.
     pub allocation: Allocation,
     /// How datagrams travel.
-    pub transport: Transport,
+    pub transport: TransportConfig,
     /// Bounds on what peers can make us hold.
     pub limits: Limits,
     /// Which hosts may have a session.
     pub trust: Trust,
     /// Flow classes, ordered by id.
-    pub classes: Vec<Class>,
+    pub classes: Vec<ClassConfig>,
 }
 
 /// PEM files of the service's identity and of the authority that signs the hosts.
@@ -122,7 +122,7 @@ pub struct Allocation {
 
 /// How datagrams travel between hosts and the allocator.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Transport {
+pub struct TransportConfig {
     /// The interface that carries sealed datagrams past the kernel; `None`: sockets do.
     pub dpdk: Option<DpdkTransport>,
     /// Offer sealed UDP beside QUIC.
@@ -139,14 +139,14 @@ pub struct Transport {
     pub control_dscp: Dscp,
 }
 
-impl Transport {
+impl TransportConfig {
     /// Shards that are to run.
     pub fn shards(&self) -> u16 {
         if self.sealed_udp { self.udp_shards } else { 0 }
     }
 }
 
-impl Default for Transport {
+impl Default for TransportConfig {
     fn default() -> Self {
         Self {
             dpdk: None,
@@ -189,7 +189,7 @@ pub const CONTROL_FRAME_COST_BYTES: u32 = 256;
 
 /// The utility of a class's flows.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Utility {
+pub enum UtilityConfig {
     /// w log x: weighted proportional fairness.
     Log,
     /// w x^(1-α)/(1-α): α-fairness.
@@ -198,13 +198,13 @@ pub enum Utility {
 
 /// A flow class.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Class {
+pub struct ClassConfig {
     /// What a start record carries.
     pub id: u8,
     /// What operators and policy files call it.
     pub name: String,
     /// What fair means inside the class.
-    pub utility: Utility,
+    pub utility: UtilityConfig,
     /// The rate at which a flow of the class weighs as much as a log flow; log flows do at every rate.
     pub reference_bps: u64,
     /// Multiplies every flow's own weight.
@@ -328,12 +328,12 @@ impl Default for Limits {
 /// The reference rate of classes that name none.
 pub(super) const DEFAULT_REFERENCE_BPS: u64 = 1_000_000_000;
 
-impl Default for Class {
+impl Default for ClassConfig {
     fn default() -> Self {
         Self {
             id: 0,
             name: "default".to_owned(),
-            utility: Utility::Log,
+            utility: UtilityConfig::Log,
             reference_bps: DEFAULT_REFERENCE_BPS,
             weight: 1.0,
             max_rate_bps: None,

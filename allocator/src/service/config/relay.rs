@@ -10,7 +10,7 @@ use toml::Spanned;
 use super::check::Checker;
 use super::error::{self, ConfigError};
 use super::raw::{Field, RawTls, RawTransport};
-use super::{TlsFiles, Transport};
+use super::{TlsFiles, TransportConfig};
 
 /// A checked configuration.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,7 +26,7 @@ pub struct RelayConfig {
     /// Certificates.
     pub tls: TlsFiles,
     /// How datagrams travel between the hosts and the relay.
-    pub transport: Transport,
+    pub transport: TransportConfig,
     /// Hosts with a connection at a time.
     pub max_hosts: usize,
 }
@@ -208,7 +208,7 @@ mod tests {
         let config = load(EXAMPLE).expect("good");
         assert_eq!(config.allocators, ["10.0.0.1:7600"]);
         assert_eq!(config.tls.cert, Path::new("/etc/relay.pem"));
-        assert_eq!(config.transport, Transport::default());
+        assert_eq!(config.transport, TransportConfig::default());
         assert_eq!(config.max_hosts, MAX_HOSTS);
         // What fuzzing begins with is not left behind.
         let seed = include_str!("../../../../fuzz/seeds/relay_toml/example.toml");

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use ratewright_io::admin::AdminAddress;
 
-use super::{Allocation, Class, Config, Fingerprint, Limits, Trust, Utility, example_config};
+use super::{
+    Allocation, ClassConfig, Config, Fingerprint, Limits, Trust, UtilityConfig, example_config,
+};
 
 /// As short as one can be.
 pub(in crate::service) const GOOD: &str = r#"listen = "10.0.0.1:7600"
@@ -30,7 +32,7 @@ fn a_short_file_gets_the_defaults_and_paths_of_its_folder() {
     assert_eq!(config.allocation, Allocation::default());
     assert_eq!(config.limits, Limits::default());
     assert_eq!(config.trust, Trust::default());
-    assert_eq!(config.classes, vec![Class::default()]);
+    assert_eq!(config.classes, vec![ClassConfig::default()]);
     assert_eq!(config.topology, PathBuf::from("/etc/rw/topology.toml"));
     assert_eq!(config.tls.key, PathBuf::from("/etc/rw/allocator.key"));
     assert_eq!(
@@ -44,7 +46,7 @@ fn the_example_holds_exactly_the_defaults() {
     let config = parse(&example_config()).expect("the example is good");
     assert_eq!(config.allocation, Allocation::default());
     assert_eq!(config.limits, Limits::default());
-    assert_eq!(config.classes, vec![Class::default()]);
+    assert_eq!(config.classes, vec![ClassConfig::default()]);
     // What fuzzing begins with is not left behind, and the other seed has every key in force.
     let seed = include_str!("../../../../fuzz/seeds/allocator_toml/example.toml");
     assert_eq!(seed, example_config());
@@ -163,7 +165,7 @@ fn classes_come_in_the_order_of_their_ids() {
         classes.iter().map(|class| class.id).collect::<Vec<_>>(),
         vec![0, 3]
     );
-    assert_eq!(classes[1].utility, Utility::Alpha(2.0));
+    assert_eq!(classes[1].utility, UtilityConfig::Alpha(2.0));
     assert_eq!(classes[1].max_rate_bps, Some(1_000_000));
 }
 

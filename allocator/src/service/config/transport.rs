@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use toml::Spanned;
 
-use super::Transport;
+use super::TransportConfig;
 use super::check::Checker;
 use super::error::ConfigError;
 use super::raw::{RawDpdk, RawTransport};
@@ -38,8 +38,8 @@ pub struct DpdkTransport {
 }
 
 impl Checker<'_> {
-    pub(super) fn transport(&self, raw: RawTransport) -> Result<Transport, ConfigError> {
-        let default = Transport::default();
+    pub(super) fn transport(&self, raw: RawTransport) -> Result<TransportConfig, ConfigError> {
+        let default = TransportConfig::default();
         let (sealed_udp, on_dpdk) = match &raw.hot {
             None => (default.sealed_udp, false),
             Some(name) => match name.get_ref().as_str() {
@@ -113,7 +113,7 @@ impl Checker<'_> {
             (_, false) => None,
         };
         let udp_port = udp_port.or(dpdk.as_ref().map(|_| DPDK_UDP_PORT));
-        Ok(Transport {
+        Ok(TransportConfig {
             dpdk,
             sealed_udp,
             udp_shards,

@@ -11,14 +11,14 @@ use ratewright_proto::server::{Admission, ServerEvent};
 use ratewright_topology::Topology;
 
 use crate::engine::EngineEvent;
-use crate::service::config::{CONTROL_FRAME_COST_BYTES, Class};
+use crate::service::config::{CONTROL_FRAME_COST_BYTES, ClassConfig};
 
 use super::network::snapshot_of;
 use super::session::{Peer, Release};
 use super::{Hub, HubSettings, reasons};
 
 /// What hosts are told of the classes.
-pub(super) fn class_infos(classes: &[Class]) -> Vec<ClassInfo> {
+pub(super) fn class_infos(classes: &[ClassConfig]) -> Vec<ClassInfo> {
     classes
         .iter()
         .map(|class| ClassInfo {

@@ -33,7 +33,7 @@ use rustc_hash::FxBuildHasher;
 
 use crate::engine::EngineEvent;
 
-use super::config::{Class, Limits, MAX_CLASS_ID, RelayIdentity, Trust};
+use super::config::{ClassConfig, Limits, MAX_CLASS_ID, RelayIdentity, Trust};
 use super::status::Counts;
 use super::tls::PeerCertificate;
 
@@ -97,7 +97,7 @@ pub struct HubSettings {
     /// Which hosts may have a session.
     pub trust: Trust,
     /// Flow classes.
-    pub classes: Vec<Class>,
+    pub classes: Vec<ClassConfig>,
 }
 
 /// Transport connections that may wait for their Hello, or for their last word to arrive, beyond the
@@ -394,8 +394,8 @@ impl Hub {
 }
 
 fn classes_that(
-    classes: &[Class],
-    are: impl Fn(&Class) -> bool,
+    classes: &[ClassConfig],
+    are: impl Fn(&ClassConfig) -> bool,
 ) -> [bool; MAX_CLASS_ID as usize + 1] {
     let mut found = [false; MAX_CLASS_ID as usize + 1];
     for class in classes {

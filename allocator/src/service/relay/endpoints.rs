@@ -9,9 +9,9 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use super::state::{Counts, RelayStatus, Shared};
+use super::state::{RelayHandle, RelayStatus, RelayTotals};
 
-pub(super) fn router(shared: Shared) -> Router {
+pub(super) fn router(shared: RelayHandle) -> Router {
     Router::new()
         .route("/live", get(live))
         .route("/ready", get(ready))
@@ -20,13 +20,13 @@ pub(super) fn router(shared: Shared) -> Router {
         .with_state(shared)
 }
 
-async fn live(State(shared): State<Shared>) -> &'static str {
+async fn live(State(shared): State<RelayHandle>) -> &'static str {
     // A relay that is stuck holds the lock.
     drop(shared.lock());
     "live\n"
 }
 
-async fn ready(State(shared): State<Shared>) -> Response {
+async fn ready(State(shared): State<RelayHandle>) -> Response {
     if shared.lock().upstream().is_some() {
         return "ready\n".into_response();
     }
@@ -34,12 +34,12 @@ async fn ready(State(shared): State<Shared>) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, reason).into_response()
 }
 
-async fn status(State(shared): State<Shared>) -> Json<RelayStatus> {
+async fn status(State(shared): State<RelayHandle>) -> Json<RelayStatus> {
     Json(shared.lock().status())
 }
 
-async fn metrics(State(shared): State<Shared>) -> Response {
-    let mut text = Text::default();
+async fn metrics(State(shared): State<RelayHandle>) -> Response {
+    let mut text = MetricsText::default();
     {
         let state = shared.lock();
         let up = u64::from(state.upstream().is_some());
@@ -67,7 +67,7 @@ async fn metrics(State(shared): State<Shared>) -> Response {
     ([(header::CONTENT_TYPE, kind)], text.0).into_response()
 }
 
-fn counts(text: &mut Text, counts: &Counts) {
+fn counts(text: &mut MetricsText, counts: &RelayTotals) {
     for (name, help, count) in [
         (
             "allocator_connects_total",
@@ -140,9 +140,9 @@ fn counts(text: &mut Text, counts: &Counts) {
 
 /// Prometheus' text format.
 #[derive(Default)]
-struct Text(String);
+struct MetricsText(String);
 
-impl Text {
+impl MetricsText {
     fn metric(&mut self, kind: &str, name: &str, help: &str) {
         let written = writeln!(
             self.0,

@@ -8,7 +8,7 @@ use ratewright_io::transport::secret_of;
 use ratewright_proto::control::{ControlMessage, FrameDecoder, MAX_HELLO_BYTES, frame_of};
 use ratewright_proto::relay::{Attach, MAX_ATTACH_BYTES};
 
-use super::state::Shared;
+use super::state::RelayHandle;
 use crate::service::entrance::Turn;
 use crate::service::shard::connection::Datagrams;
 use crate::service::shard::transport::KNOWN_WINDOW_BYTES;
@@ -24,7 +24,7 @@ const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(1);
 const READ_CHUNK_BYTES: usize = 64 * 1024;
 
 /// Serves a host from its handshake, which has to be over within its turn, to its end.
-pub(super) async fn serve(shared: Shared, incoming: Incoming, turn: Turn) {
+pub(super) async fn serve(shared: RelayHandle, incoming: Incoming, turn: Turn) {
     let address = incoming.remote_address();
     let handshaken = async {
         let connecting = turn.begin(incoming)?;
@@ -52,19 +52,19 @@ pub(super) async fn serve(shared: Shared, incoming: Incoming, turn: Turn) {
 }
 
 /// Takes the host's channel off the state, however its task ends.
-struct Registered<'a> {
-    shared: &'a Shared,
+struct HostRegistration<'a> {
+    shared: &'a RelayHandle,
     channel: u32,
 }
 
-impl Drop for Registered<'_> {
+impl Drop for HostRegistration<'_> {
     fn drop(&mut self) {
         self.shared.lock().remove_host(self.channel);
     }
 }
 
 /// Carries a host's session until one side ends it; says in a word why.
-async fn relay(shared: &Shared, connection: &Connection, turn: Turn) -> &'static str {
+async fn relay(shared: &RelayHandle, connection: &Connection, turn: Turn) -> &'static str {
     let Some(upstream) = shared.lock().upstream() else {
         return "no_allocator";
     };
@@ -99,14 +99,14 @@ async fn relay(shared: &Shared, connection: &Connection, turn: Turn) -> &'static
         return "too_many_streams";
     };
     shared.lock().add_host(channel, connection);
-    let _registered = Registered { shared, channel };
+    let _registration = HostRegistration { shared, channel };
     tokio::select! {
         reason = datagrams(shared, channel, connection) => reason,
         reason = control(shared, channel, connection, (send, receive), turn) => reason,
     }
 }
 
-async fn datagrams(shared: &Shared, channel: u32, connection: &Connection) -> &'static str {
+async fn datagrams(shared: &RelayHandle, channel: u32, connection: &Connection) -> &'static str {
     let mut batch = Datagrams::default();
     loop {
         if batch.read(connection).await.is_err() {
@@ -118,7 +118,7 @@ async fn datagrams(shared: &Shared, channel: u32, connection: &Connection) -> &'
 
 /// Carries the control stream in both directions.
 async fn control(
-    shared: &Shared,
+    shared: &RelayHandle,
     channel: u32,
     connection: &Connection,
     (to_allocator, from_allocator): (SendStream, RecvStream),
@@ -194,7 +194,7 @@ async fn upwards(
 /// From the allocator to the host, but for the offer of sealed datagrams in the Welcome: they go to
 /// this relay.
 async fn downwards(
-    shared: &Shared,
+    shared: &RelayHandle,
     channel: u32,
     connection: &Connection,
     mut from_allocator: RecvStream,
@@ -235,7 +235,12 @@ async fn downwards(
 }
 
 /// The Welcome in `body`, with this relay's offer of sealed datagrams; nothing if it stays as it is.
-fn offer(shared: &Shared, channel: u32, connection: &Connection, body: &[u8]) -> Option<Vec<u8>> {
+fn offer(
+    shared: &RelayHandle,
+    channel: u32,
+    connection: &Connection,
+    body: &[u8],
+) -> Option<Vec<u8>> {
     let Ok(ControlMessage::Welcome(mut welcome)) = ControlMessage::decode(body) else {
         return None;
     };

@@ -45,8 +45,8 @@ mod state;
 mod upstream;
 
 use sealed::SealedHosts;
-use state::Shared;
-pub use state::{Counts, HostStatus, RelayStatus};
+use state::RelayHandle;
+pub use state::{HostStatus, RelayStatus, RelayTotals};
 
 /// Connections beyond the limit of hosts that may be in their handshake or at their end.
 const CONNECTION_SLACK: usize = 256;
@@ -151,7 +151,7 @@ fn reload(relay: &mut Relay, path: &Path, log: &LogControl) {
 /// A running relay.
 pub struct Relay {
     config: RelayConfig,
-    shared: Shared,
+    shared: RelayHandle,
     endpoint: quinn::Endpoint,
     /// Hosts' attempts to connect that wait for their turn.
     entrance: Entrance,
@@ -201,7 +201,7 @@ impl Relay {
         } else {
             None
         };
-        let shared = Shared::new(sealed);
+        let shared = RelayHandle::new(sealed);
         if let Some(watched) = watched {
             let shared = shared.clone();
             tasks.spawn(async move { Err(sealed::serve(shared, watched).await) });

@@ -11,8 +11,8 @@ use ratewright_proto::control::SealedUdp;
 use ratewright_proto::sealed::{HEADER_BYTES, SealedConfig, SealedCounters, Secret};
 use tokio::io::Interest;
 
-use super::state::Shared;
-use crate::service::config::Transport;
+use super::state::RelayHandle;
+use crate::service::config::TransportConfig;
 use crate::service::sealed_peers::SealedPeers;
 
 /// The sealed sessions of a relay's hosts.
@@ -26,7 +26,7 @@ pub(super) struct SealedHosts {
 }
 
 impl SealedHosts {
-    pub(super) fn bind(address: SocketAddr, config: &Transport) -> io::Result<Self> {
+    pub(super) fn bind(address: SocketAddr, config: &TransportConfig) -> io::Result<Self> {
         let socket = BatchSocket::bind(address, config.control_dscp)?;
         let port = socket.local_addr()?.port();
         Ok(Self {
@@ -124,7 +124,7 @@ static RECEIVE_ERRORS: Seldom = Seldom::new(Duration::from_secs(1));
 const AFTER_ERROR: Duration = Duration::from_millis(10);
 
 /// Serves the socket as long as the runtime watches it.
-pub(super) async fn serve(shared: Shared, watched: tokio::net::UdpSocket) -> io::Error {
+pub(super) async fn serve(shared: RelayHandle, watched: tokio::net::UdpSocket) -> io::Error {
     let take = || {
         let mut state = shared.lock();
         let taken = state.take_sealed();

@@ -18,7 +18,7 @@ use crate::service::status::{Reasons, RelayCounts};
 
 /// What the relay has counted since its start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct RelayTotals {
     /// Between the relay and the allocator.
     pub bundles: RelayCounts,
     /// Hosts' connections that became a stream to the allocator.
@@ -34,7 +34,7 @@ pub struct Counts {
 }
 
 /// A host.
-struct Host {
+struct RelayedHost {
     connection: Connection,
     /// The number of its sealed session, once a Welcome has told it.
     session: Option<u32>,
@@ -49,19 +49,19 @@ struct Upstream {
 }
 
 /// Everything of the relay.
-pub(super) struct State {
-    hosts: IndexMap<u32, Host, FxBuildHasher>,
+pub(super) struct RelayState {
+    hosts: IndexMap<u32, RelayedHost, FxBuildHasher>,
     upstream: Option<Upstream>,
     bundler: Bundler,
     /// Wakes the task that sends the bundle that has begun.
     begun: Arc<Notify>,
     pub(super) sealed: Option<SealedHosts>,
-    pub(super) counts: Counts,
+    pub(super) counts: RelayTotals,
 }
 
 /// The state, as tasks hold it.
 #[derive(Clone)]
-pub(super) struct Shared(Arc<Mutex<State>>);
+pub(super) struct RelayHandle(Arc<Mutex<RelayState>>);
 
 /// The body of a relay's `GET /status`.
 #[derive(Debug, Clone, Serialize)]
@@ -91,25 +91,25 @@ fn rtt_us(connection: &Connection) -> u64 {
     u64::try_from(connection.rtt().as_micros()).unwrap_or(u64::MAX)
 }
 
-impl Shared {
+impl RelayHandle {
     pub(super) fn new(sealed: Option<SealedHosts>) -> Self {
-        Self(Arc::new(Mutex::new(State {
+        Self(Arc::new(Mutex::new(RelayState {
             hosts: IndexMap::default(),
             upstream: None,
             bundler: Bundler::default(),
             begun: Arc::new(Notify::new()),
             sealed,
-            counts: Counts::default(),
+            counts: RelayTotals::default(),
         })))
     }
 
     /// The state. A task that panicked while it held the lock ends the process anyway.
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, RelayState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl RelayState {
     /// The connection to an allocator is up.
     pub(super) fn connected(&mut self, connection: &Connection, address: &str) {
         self.upstream = Some(Upstream {
@@ -144,7 +144,7 @@ impl State {
     }
 
     pub(super) fn add_host(&mut self, channel: u32, connection: &Connection) {
-        let host = Host {
+        let host = RelayedHost {
             connection: connection.clone(),
             session: None,
             sealed_ns: None,

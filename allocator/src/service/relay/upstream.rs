@@ -11,7 +11,7 @@ use ratewright_io::quic;
 use ratewright_io::tls::{TlsError, client_from_files};
 use ratewright_proto::relay;
 
-use super::state::Shared;
+use super::state::RelayHandle;
 use crate::service::config::TlsFiles;
 use crate::service::shard::connection::Datagrams;
 use crate::service::shard::transport::transport_config;
@@ -48,7 +48,7 @@ pub(super) fn client_config(files: &TlsFiles) -> Result<ClientConfig, TlsError> 
 
 /// Keeps a connection to one of the allocators, for as long as the task runs.
 pub(super) async fn keep(
-    shared: Shared,
+    shared: RelayHandle,
     allocators: Vec<String>,
     client: tokio::sync::watch::Receiver<ClientConfig>,
     dscp: Dscp,
@@ -113,14 +113,14 @@ async fn connect(
 }
 
 /// Carries datagrams until the connection is lost; says why it was.
-async fn carry(shared: &Shared, connection: &Connection) -> String {
+async fn carry(shared: &RelayHandle, connection: &Connection) -> String {
     tokio::select! {
         error = from_allocator(shared, connection) => error,
         never = to_allocator(shared) => match never {},
     }
 }
 
-async fn from_allocator(shared: &Shared, connection: &Connection) -> String {
+async fn from_allocator(shared: &RelayHandle, connection: &Connection) -> String {
     let mut batch = Datagrams::default();
     loop {
         if let Err(error) = batch.read(connection).await {
@@ -132,7 +132,7 @@ async fn from_allocator(shared: &Shared, connection: &Connection) -> String {
 
 /// Sends a bundle when the tasks that were ready when it began have had their turn: whatever else has
 /// arrived by then goes with it.
-async fn to_allocator(shared: &Shared) -> std::convert::Infallible {
+async fn to_allocator(shared: &RelayHandle) -> std::convert::Infallible {
     let begun = shared.lock().begun();
     loop {
         begun.notified().await;

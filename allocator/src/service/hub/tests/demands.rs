@@ -5,7 +5,7 @@ use ratewright_proto::{FlowId, FlowPath, StartRecord};
 
 use super::{World, settings};
 use crate::engine::EngineEvent;
-use crate::service::config::{Class, Limits};
+use crate::service::config::{ClassConfig, Limits};
 use crate::service::hub::HubSettings;
 
 const GBIT: u64 = 1_000_000_000;
@@ -111,9 +111,9 @@ fn demands_beyond_the_budget_wait_and_the_newest_counts() {
 #[test]
 fn a_class_may_ignore_demands() {
     let deaf = HubSettings {
-        classes: vec![Class {
+        classes: vec![ClassConfig {
             measured_demand: false,
-            ..Class::default()
+            ..ClassConfig::default()
         }],
         ..settings()
     };

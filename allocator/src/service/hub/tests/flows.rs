@@ -5,7 +5,7 @@ use ratewright_proto::{FlowId, FlowPath, RateCode, StartRecord, WeightCode};
 
 use super::{World, settings};
 use crate::engine::EngineConfig;
-use crate::service::config::{Class, Limits, class_table};
+use crate::service::config::{ClassConfig, Limits, class_table};
 
 #[test]
 fn eight_senders_share_their_receivers_link_evenly() {
@@ -144,12 +144,12 @@ fn hosts_connect_anew_when_classes_get_other_names_or_ids() {
     world.start_record("h1", record);
     world.settle();
     assert_eq!(world.hub.flow_count(), 0, "nobody knows class 2");
-    let bulk = Class {
+    let bulk = ClassConfig {
         id: 2,
         name: "bulk".to_owned(),
-        ..Class::default()
+        ..ClassConfig::default()
     };
-    let classes = vec![Class::default(), bulk];
+    let classes = vec![ClassConfig::default(), bulk];
     let config = EngineConfig {
         classes: class_table(&classes).expect("good"),
         ..EngineConfig::default()
@@ -177,10 +177,10 @@ fn hosts_connect_anew_when_classes_get_other_names_or_ids() {
 #[test]
 fn sessions_stay_when_classes_keep_their_names_and_ids() {
     let mut world = World::with_hosts(settings(), &["h1"]);
-    let heavy = Class {
+    let heavy = ClassConfig {
         weight: 3.0,
         max_rate_bps: Some(1_000_000_000),
-        ..Class::default()
+        ..ClassConfig::default()
     };
     let now_ns = world.now_ns;
     world.hub.reconfigure(

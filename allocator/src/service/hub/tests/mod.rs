@@ -20,7 +20,7 @@ use super::{Hub, HubSettings};
 use crate::engine::parallel::{ParallelEngine, ParallelOptions};
 use crate::engine::{EngineConfig, EngineEvent, RateEngine};
 use crate::service::command::{TopologyChange, TopologyChangeError, TopologyReport};
-use crate::service::config::{Class, Fingerprint, Limits, Trust};
+use crate::service::config::{ClassConfig, Fingerprint, Limits, Trust};
 use crate::service::tls::PeerCertificate;
 
 const LEASE_NS: u64 = 300_000_000;
@@ -44,7 +44,7 @@ fn settings() -> HubSettings {
         external_share: 0.9,
         limits: Limits::default(),
         trust: Trust::default(),
-        classes: vec![Class::default()],
+        classes: vec![ClassConfig::default()],
     }
 }
 

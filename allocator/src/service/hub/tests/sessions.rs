@@ -211,7 +211,7 @@ fn a_topology_that_no_host_could_be_welcomed_to_is_found_out() {
         "{error}"
     );
     let named = super::HubSettings {
-        classes: vec![crate::service::config::Class {
+        classes: vec![crate::service::config::ClassConfig {
             name: "x".repeat(2_000),
             ..Default::default()
         }],
