@@ -2,11 +2,11 @@
 
 mod service_support;
 
-use service_support::process::Site;
+use service_support::process::TestSite;
 
 #[test]
 fn a_good_configuration_is_said_to_be_good_in_one_line() {
-    let site = Site::new();
+    let site = TestSite::new();
     let (ok, out, err) = site.run(&["check-config", "--config", "allocator.toml"]);
     assert!(ok, "{err}");
     assert_eq!(
@@ -18,7 +18,7 @@ fn a_good_configuration_is_said_to_be_good_in_one_line() {
 
 #[test]
 fn every_mistake_is_one_line_and_a_failure() {
-    let site = Site::new();
+    let site = TestSite::new();
     let good = site.config("127.0.0.1:0", "");
     site.write("broken.toml", "kind = 3\n");
     site.write(
@@ -122,7 +122,7 @@ fn assert_one_line_once(err: &str) {
 
 #[test]
 fn an_admin_address_that_others_reach_is_warned_of_in_one_line() {
-    let site = Site::new();
+    let site = TestSite::new();
     let open = site
         .config("127.0.0.1:0", "")
         .replace("unix:admin.sock", "0.0.0.0:0");
@@ -140,7 +140,7 @@ fn an_admin_address_that_others_reach_is_warned_of_in_one_line() {
 
 #[test]
 fn the_example_is_a_configuration() {
-    let site = Site::new();
+    let site = TestSite::new();
     let (ok, example, _) = site.run(&["example-config"]);
     assert!(ok);
     site.write("example.toml", &example);
@@ -154,7 +154,7 @@ fn the_example_is_a_configuration() {
 
 #[test]
 fn without_a_configuration_it_says_how_to_get_one() {
-    let site = Site::new();
+    let site = TestSite::new();
     let (ok, _, err) = site.run(&["run"]);
     assert!(!ok);
     assert!(
@@ -165,7 +165,7 @@ fn without_a_configuration_it_says_how_to_get_one() {
 
 #[test]
 fn an_address_in_use_is_named() {
-    let site = Site::new();
+    let site = TestSite::new();
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
     let address = socket.local_addr().expect("bound").to_string();
     site.write("allocator.toml", &site.config(&address, ""));

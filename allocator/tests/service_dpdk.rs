@@ -11,8 +11,8 @@ use std::process::Command;
 use ratewright_proto::FlowId;
 use ratewright_proto::client::ClientConfig;
 use ratewright_proto::path::Path;
-use service_support::host::Host;
-use service_support::process::{Allocator, Site};
+use service_support::host::TestHost;
+use service_support::process::{AllocatorProcess, TestSite};
 use service_support::{PATIENCE, wait_for};
 
 const KERNEL: &str = "10.9.0.2";
@@ -41,9 +41,9 @@ fn veth() {
     ip(&format!("addr add {KERNEL}/24 dev host0"));
 }
 
-fn site(device: &str, shards: u32, more: &str) -> Site {
+fn site(device: &str, shards: u32, more: &str) -> TestSite {
     veth();
-    let site = Site::new();
+    let site = TestSite::new();
     let transport = format!(
         "[transport]\nhot = \"dpdk\"\nshards = {shards}\n[transport.dpdk]\neal = [\"--no-huge\", \"-m\", \"128\", \
          \"--no-shconf\", \"--no-pci\", \"--no-telemetry\", \"--log-level=4\", \"--lcores=0\", \"--vdev={device}\"]\n\
@@ -56,7 +56,7 @@ fn site(device: &str, shards: u32, more: &str) -> Site {
     site
 }
 
-fn sealed_host(site: &Site, allocator: &Allocator, name: &str) -> Host {
+fn sealed_host(site: &TestSite, allocator: &AllocatorProcess, name: &str) -> TestHost {
     let config = ClientConfig {
         host_name: name.to_owned(),
         incarnation: 1,
@@ -64,12 +64,13 @@ fn sealed_host(site: &Site, allocator: &Allocator, name: &str) -> Host {
         ..ClientConfig::default()
     };
     let identity = site.authority.sign(&[name]);
-    let host = Host::connect_as(&site.authority, &identity, allocator.listen, config).established();
+    let host =
+        TestHost::connect_as(&site.authority, &identity, allocator.listen, config).established();
     wait_for("the sealed path comes up", PATIENCE, || is_sealed(&host));
     host
 }
 
-fn offer(host: &Host) -> (u32, SocketAddr) {
+fn offer(host: &TestHost) -> (u32, SocketAddr) {
     let view = host.view();
     let welcome = view.welcome.as_ref().expect("established");
     let offer = welcome
@@ -79,19 +80,19 @@ fn offer(host: &Host) -> (u32, SocketAddr) {
     (welcome.session, SocketAddr::new(address.into(), offer.port))
 }
 
-fn is_sealed(host: &Host) -> bool {
+fn is_sealed(host: &TestHost) -> bool {
     let (session, _) = offer(host);
     let mut view = host.view();
     view.port.as_mut().expect("the host can seal").path(session) == Path::Sealed
 }
 
-fn sealed(allocator: &Allocator, kind: &str) -> f64 {
+fn sealed(allocator: &AllocatorProcess, kind: &str) -> f64 {
     allocator.metric(&format!(
         "ratewright_allocator_sealed_total{{kind=\"{kind}\"}}"
     ))
 }
 
-fn dpdk(allocator: &Allocator, kind: &str) -> f64 {
+fn dpdk(allocator: &AllocatorProcess, kind: &str) -> f64 {
     allocator.metric(&format!(
         "ratewright_allocator_dpdk_total{{kind=\"{kind}\"}}"
     ))
@@ -112,7 +113,7 @@ fn serves_hosts(device: &str, shards: u32) {
     other.start(0, "h16");
     one.wait_rate(flow, half.clone());
     other.wait_rate(flow, half);
-    let opened = |host: &Host| host.view().port.as_ref().expect("sealed").counters().opened;
+    let opened = |host: &TestHost| host.view().port.as_ref().expect("sealed").counters().opened;
     assert!(opened(&one) > 1 && opened(&other) > 1, "rates came sealed");
     assert!(is_sealed(&one) && is_sealed(&other));
     assert!(dpdk(&allocator, "datagrams_in") >= sealed(&allocator, "opened"));
@@ -148,7 +149,7 @@ fn serves_hosts(device: &str, shards: u32) {
     assert!(one.rate(flow).is_some());
 }
 
-fn strangers_move_a_counter(allocator: &Allocator, host: &Host, device: &str) {
+fn strangers_move_a_counter(allocator: &AllocatorProcess, host: &TestHost, device: &str) {
     let (session, to) = offer(host);
     let stranger = UdpSocket::bind((KERNEL, 0)).expect("a socket");
     let mut forged = vec![0; 100];

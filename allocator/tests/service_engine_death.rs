@@ -9,7 +9,7 @@ use ratewright_allocator::engine::{
     EngineError, EngineEvent, IterationReport, Optimality, RateEngine, RateUpdate,
 };
 use ratewright_allocator::service::daemon;
-use service_support::process::Site;
+use service_support::process::TestSite;
 
 /// Panics at its first iteration.
 struct Broken;
@@ -42,7 +42,7 @@ impl RateEngine for Broken {
 
 #[test]
 fn the_process_ends_with_an_error_when_the_engine_dies() {
-    let site = Site::new();
+    let site = TestSite::new();
     let config = site.config("127.0.0.1:0", "[transport]\nhot = \"quic\"\n");
     site.write("allocator.toml", &config);
     // It publishes its first figures a moment after its start, and breaks over them.
@@ -54,7 +54,7 @@ fn the_process_ends_with_an_error_when_the_engine_dies() {
 /// Where the one shard that there is drives the engine, the engine takes that thread along.
 #[test]
 fn the_process_ends_likewise_when_a_shard_drives_the_engine() {
-    let site = Site::new();
+    let site = TestSite::new();
     let config = site.config("127.0.0.1:0", "[transport]\nhot = \"udp\"\n");
     site.write("allocator.toml", &config);
     let factory = Arc::new(|_: &_, _: &_, _: &[f64]| Ok(Box::new(Broken) as Box<dyn RateEngine>));

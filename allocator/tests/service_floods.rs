@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use service_support::host::{Host, client_config};
-use service_support::process::Site;
+use service_support::host::{TestHost, client_config};
+use service_support::process::TestSite;
 use service_support::{PATIENCE, pause, timed, wait_for};
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -130,8 +130,8 @@ async fn pour(
 }
 
 /// How long a host takes from nothing to its session.
-fn fresh(site: &Site, server: SocketAddr, name: &str) -> Duration {
-    let (took, host) = timed(|| Host::connect(&site.authority, server, name).established());
+fn fresh(site: &TestSite, server: SocketAddr, name: &str) -> Duration {
+    let (took, host) = timed(|| TestHost::connect(&site.authority, server, name).established());
     drop(host);
     took
 }
@@ -147,28 +147,28 @@ fn steadily(flood: &Flood, per_s: u32, act: impl FnOnce()) {
             }
         });
         // Also where it panics: the scope waits for its threads.
-        let _ended = Ended(&over);
+        let _ended = SetOnDrop(&over);
         act();
     });
 }
 
-struct Ended<'a>(&'a AtomicBool);
+struct SetOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Ended<'_> {
+impl Drop for SetOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
 /// Connections that finish their handshakes with one certificate and then say nothing.
-struct Silent {
+struct SilentConnections {
     end: Option<UnboundedSender<usize>>,
     standing: Arc<AtomicUsize>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Silent {
-    fn start(site: &Site, server: SocketAddr, name: &str, count: usize) -> Self {
+impl SilentConnections {
+    fn start(site: &TestSite, server: SocketAddr, name: &str, count: usize) -> Self {
         let identity = site.authority.sign(&[name]);
         let config = client_config(&site.authority, &identity, ratewright_proto::ALPN);
         let standing = Arc::new(AtomicUsize::new(0));
@@ -215,7 +215,7 @@ impl Silent {
     }
 }
 
-impl Drop for Silent {
+impl Drop for SilentConnections {
     fn drop(&mut self) {
         self.end = None;
         let ended = self.thread.take().expect("once").join();
@@ -223,7 +223,7 @@ impl Drop for Silent {
     }
 }
 
-fn stranger(site: &Site) -> quinn::ClientConfig {
+fn stranger(site: &TestSite) -> quinn::ClientConfig {
     // Its certificate is never shown: the handshake does not get as far.
     let identity = site.authority.sign(&["h2"]);
     client_config(&site.authority, &identity, ratewright_proto::ALPN)
@@ -231,9 +231,9 @@ fn stranger(site: &Site) -> quinn::ClientConfig {
 
 #[test]
 fn handshakes_that_nobody_finishes_are_bounded_and_touch_no_session() {
-    let site = Site::new();
+    let site = TestSite::new();
     let allocator = site.start();
-    let host = Host::connect(&site.authority, allocator.listen, "h1").established();
+    let host = TestHost::connect(&site.authority, allocator.listen, "h1").established();
     let flood = Flood::start(allocator.listen, stranger(&site), false);
     flood.begin(2_000);
     host.wait_rate(host.start(0, "h16"), 9_700_000_000..=10_000_000_000);
@@ -247,12 +247,12 @@ fn handshakes_that_nobody_finishes_are_bounded_and_touch_no_session() {
     host.wait_rate(host.start(1, "h15"), 4_850_000_000..=5_000_000_000);
     assert!(host.is_up());
     drop(flood);
-    Host::connect(&site.authority, allocator.listen, "h2").established();
+    TestHost::connect(&site.authority, allocator.listen, "h2").established();
 }
 
 #[test]
 fn a_fresh_host_has_its_session_while_a_hundred_handshakes_a_second_stall() {
-    let site = Site::new();
+    let site = TestSite::new();
     let allocator = site.start();
     let quiet = fresh(&site, allocator.listen, "h1");
     let flood = Flood::start(allocator.listen, stranger(&site), false);
@@ -272,11 +272,11 @@ fn a_fresh_host_has_its_session_while_a_hundred_handshakes_a_second_stall() {
 
 #[test]
 fn a_fresh_host_has_its_session_while_connections_of_one_certificate_are_silent() {
-    let site = Site::new();
+    let site = TestSite::new();
     let allocator = site.start();
     let quiet = fresh(&site, allocator.listen, "h1");
     for count in [32, 64] {
-        let silent = Silent::start(&site, allocator.listen, "h2", count);
+        let silent = SilentConnections::start(&site, allocator.listen, "h2", count);
         wait_for("some of them stand", PATIENCE, || silent.standing() > 0);
         for name in ["h1", "h3", "h4", "h5", "h6"] {
             let took = fresh(&site, allocator.listen, name);
@@ -297,12 +297,12 @@ fn a_fresh_host_has_its_session_while_connections_of_one_certificate_are_silent(
 
 #[test]
 fn spoofed_first_packets_take_no_place_at_a_relay() {
-    let site = Site::new();
+    let site = TestSite::new();
     let trust = "[trust.relays]\nrelay-1 = [\"*\"]\n";
     site.write("allocator.toml", &site.config("127.0.0.1:0", trust));
     let allocator = site.start();
     let relay = site.start_relay(&[allocator.listen], "[limits]\nmax_hosts = 2\n");
-    let standing = Host::connect(&site.authority, relay.listen, "h1").established();
+    let standing = TestHost::connect(&site.authority, relay.listen, "h1").established();
     let quiet = fresh(&site, relay.listen, "h2");
     let flood = Flood::start(relay.listen, stranger(&site), true);
     // More than a relay of this size ever had places for.
@@ -324,11 +324,11 @@ fn spoofed_first_packets_take_no_place_at_a_relay() {
 
 #[test]
 fn a_peer_that_has_not_introduced_itself_is_buffered_for_4_kib_and_no_more() {
-    let site = Site::new();
+    let site = TestSite::new();
     let allocator = site.start();
     let identity = site.authority.sign(&["h1"]);
     // The length of a frame that is one byte larger, as a varint.
-    let host = Host::connect_raw(
+    let host = TestHost::connect_raw(
         &site.authority,
         &identity,
         allocator.listen,

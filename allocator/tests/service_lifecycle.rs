@@ -8,17 +8,17 @@ use std::time::Duration;
 
 use ratewright_proto::FlowId;
 use ratewright_proto::control::RefusalCode;
-use service_support::host::Host;
-use service_support::process::{Allocator, Site};
+use service_support::host::TestHost;
+use service_support::process::{AllocatorProcess, TestSite};
 use service_support::{PATIENCE, pause, wait_for};
 
-fn host(site: &Site, allocator: &Allocator, name: &str) -> Host {
-    Host::connect(&site.authority, allocator.listen, name).established()
+fn host(site: &TestSite, allocator: &AllocatorProcess, name: &str) -> TestHost {
+    TestHost::connect(&site.authority, allocator.listen, name).established()
 }
 
 #[test]
 fn stopping_tells_the_hosts_and_leaves_nothing_behind() {
-    let site = Site::new();
+    let site = TestSite::new();
     for signal in ["TERM", "INT"] {
         let mut allocator = site.start();
         let one = host(&site, &allocator, "h1");
@@ -34,7 +34,7 @@ fn stopping_tells_the_hosts_and_leaves_nothing_behind() {
 
 #[test]
 fn a_killed_allocator_is_replaced_by_one_of_a_later_epoch() {
-    let site = Site::new();
+    let site = TestSite::new();
     let mut first = site.start();
     let one = host(&site, &first, "h1");
     let epoch = one.view().welcome.as_ref().expect("established").epoch;
@@ -51,7 +51,7 @@ fn a_killed_allocator_is_replaced_by_one_of_a_later_epoch() {
 
 #[test]
 fn systemd_hears_of_start_reload_and_stop() {
-    let site = Site::new();
+    let site = TestSite::new();
     let path = site.path().join("notify.sock");
     let systemd = UnixDatagram::bind(&path).expect("a socket");
     systemd.set_read_timeout(Some(PATIENCE)).expect("a timeout");
@@ -96,9 +96,9 @@ fn cpu_seconds(pid: u32) -> f64 {
 
 #[test]
 fn nine_idle_hosts_cost_next_to_nothing() {
-    let site = Site::new();
+    let site = TestSite::new();
     let allocator = site.start();
-    let hosts: Vec<Host> = (1..10)
+    let hosts: Vec<TestHost> = (1..10)
         .map(|number| host(&site, &allocator, &format!("h{number}")))
         .collect();
     for host in &hosts {
@@ -114,5 +114,5 @@ fn nine_idle_hosts_cost_next_to_nothing() {
     pause(Duration::from_secs(2));
     let share = (cpu_seconds(allocator.pid()) - before) / 2.0;
     assert!(share < 0.03, "{:.1} % of a core", share * 100.0);
-    assert!(hosts.iter().all(Host::is_up));
+    assert!(hosts.iter().all(TestHost::is_up));
 }

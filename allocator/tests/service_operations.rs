@@ -8,11 +8,11 @@ use std::time::Duration;
 use ratewright_proto::{FlowId, FlowPath, StartRecord};
 use ratewright_topology::TwoTierClos;
 use serde_json::{Value, json};
-use service_support::host::Host;
-use service_support::process::{Allocator, Site};
+use service_support::host::TestHost;
+use service_support::process::{AllocatorProcess, TestSite};
 use service_support::{PATIENCE, pause, wait_for};
 
-fn post(allocator: &Allocator, path: &str, body: &Value) -> (u16, Value) {
+fn post(allocator: &AllocatorProcess, path: &str, body: &Value) -> (u16, Value) {
     let (code, text) = allocator.request("POST", path, &body.to_string());
     (
         code,
@@ -20,13 +20,13 @@ fn post(allocator: &Allocator, path: &str, body: &Value) -> (u16, Value) {
     )
 }
 
-fn host(site: &Site, allocator: &Allocator, name: &str) -> Host {
-    Host::connect(&site.authority, allocator.listen, name).established()
+fn host(site: &TestSite, allocator: &AllocatorProcess, name: &str) -> TestHost {
+    TestHost::connect(&site.authority, allocator.listen, name).established()
 }
 
 #[test]
 fn the_kill_switch_releases_every_host_within_a_lease_and_shows_it() {
-    let site = Site::new();
+    let site = TestSite::new();
     let allocator = site.start();
     let (one, two) = (host(&site, &allocator, "h1"), host(&site, &allocator, "h2"));
     two.view().mute_release = true;
@@ -73,7 +73,7 @@ fn the_kill_switch_releases_every_host_within_a_lease_and_shows_it() {
 
 #[test]
 fn a_bad_reload_keeps_the_old_configuration_and_a_good_one_takes_effect() {
-    let site = Site::new();
+    let site = TestSite::new();
     let allocator = site.start();
     let one = host(&site, &allocator, "h1");
     let flow = one.start(0, "h16");
@@ -153,10 +153,10 @@ fn a_bad_reload_keeps_the_old_configuration_and_a_good_one_takes_effect() {
 
 #[test]
 fn certificates_are_renewed_by_a_reload() {
-    let site = Site::new();
+    let site = TestSite::new();
     let allocator = site.start();
     let before = host(&site, &allocator, "h1");
-    let authority = service_support::certificates::Authority::new();
+    let authority = service_support::certificates::TestAuthority::new();
     site.write("ca.pem", &authority.pem);
     authority
         .sign(&["ratewright-allocator"])
@@ -165,8 +165,8 @@ fn certificates_are_renewed_by_a_reload() {
     wait_for("the reload is taken", PATIENCE, || {
         allocator.log().contains("reloaded: ")
     });
-    Host::connect(&authority, allocator.listen, "h2").established();
-    let stale = Host::connect(&site.authority, allocator.listen, "h3");
+    TestHost::connect(&authority, allocator.listen, "h2").established();
+    let stale = TestHost::connect(&site.authority, allocator.listen, "h3");
     wait_for("the old authority is not taken", PATIENCE, || {
         !stale.is_up()
     });
@@ -175,7 +175,7 @@ fn certificates_are_renewed_by_a_reload() {
 
 #[test]
 fn failures_that_are_notified_move_flows_away() {
-    let site = Site::new();
+    let site = TestSite::new();
     let allocator = site.start();
     let one = host(&site, &allocator, "h1");
     let (even, odd) = (one.start(0, "h16"), one.start(1, "h16"));
@@ -281,7 +281,7 @@ fn failures_that_are_notified_move_flows_away() {
 
 #[test]
 fn probes_metrics_and_the_log_level_answer() {
-    let site = Site::new();
+    let site = TestSite::new();
     let allocator = site.start();
     assert_eq!(
         allocator.request("GET", "/live", ""),
@@ -342,7 +342,7 @@ fn probes_metrics_and_the_log_level_answer() {
 
 #[test]
 fn a_reload_that_renames_classes_brings_hosts_back_with_the_new_ones() {
-    let site = Site::new();
+    let site = TestSite::new();
     let allocator = site.start();
     let before = host(&site, &allocator, "h1");
     let classes = "[[class]]\nid = 0\nname = \"default\"\n[[class]]\nid = 1\nname = \"bulk\"\n";
@@ -359,7 +359,7 @@ fn a_reload_that_renames_classes_brings_hosts_back_with_the_new_ones() {
 
 #[test]
 fn a_web_page_cannot_turn_the_kill_switch() {
-    let site = Site::new();
+    let site = TestSite::new();
     let allocator = site.start();
     let refused = |headers: &str| {
         let (code, text) = allocator.request_with("POST", "/release", headers, "");
@@ -377,7 +377,7 @@ fn a_web_page_cannot_turn_the_kill_switch() {
 
 #[test]
 fn traffic_of_others_takes_its_part_until_it_is_forgotten() {
-    let site = Site::new();
+    let site = TestSite::new();
     let allocator = site.start();
     let one = host(&site, &allocator, "h1");
     let flow = one.start(0, "h16");
@@ -449,7 +449,7 @@ fn traffic_of_others_takes_its_part_until_it_is_forgotten() {
 
 #[test]
 fn a_reload_with_more_racks_loses_no_session_and_no_rate() {
-    let site = Site::new();
+    let site = TestSite::new();
     let allocator = site.start();
     let one = host(&site, &allocator, "h1");
     let flow = one.start(0, "h16");

@@ -9,9 +9,9 @@ use ratewright_proto::control::{ControlMessage, FrameDecoder, RefusalCode};
 use ratewright_proto::relay::{self, Attach, Bundler};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
-use service_support::certificates::{Authority, Identity};
-use service_support::host::{Host, client_config};
-use service_support::process::{Allocator, Site};
+use service_support::certificates::{Identity, TestAuthority};
+use service_support::host::{TestHost, client_config};
+use service_support::process::{AllocatorProcess, TestSite};
 use service_support::{PATIENCE, wait_for};
 
 const HALF: std::ops::RangeInclusive<u64> = 4_850_000_000..=5_000_000_000;
@@ -19,7 +19,7 @@ const THIRD: std::ops::RangeInclusive<u64> = 3_230_000_000..=3_340_000_000;
 const ALL: std::ops::RangeInclusive<u64> = 9_700_000_000..=10_000_000_000;
 
 /// An allocator that lets `relay-1` speak for these hosts, with `more` in its configuration.
-fn allocator(site: &Site, hosts: &str, more: &str) -> Allocator {
+fn allocator(site: &TestSite, hosts: &str, more: &str) -> AllocatorProcess {
     let trust = format!("[trust.relays]\nrelay-1 = [{hosts}]\n{more}");
     site.write("allocator.toml", &site.config("127.0.0.1:0", &trust));
     site.start()
@@ -34,12 +34,12 @@ fn config(name: &str, attempt: u64, sealed_udp: bool) -> ClientConfig {
     }
 }
 
-fn sealed_host(site: &Site, server: SocketAddr, name: &str) -> Host {
+fn sealed_host(site: &TestSite, server: SocketAddr, name: &str) -> TestHost {
     let identity = site.authority.sign(&[name]);
-    Host::connect_as(&site.authority, &identity, server, config(name, 1, true))
+    TestHost::connect_as(&site.authority, &identity, server, config(name, 1, true))
 }
 
-fn session_of(allocator: &Allocator, name: &str) -> Option<String> {
+fn session_of(allocator: &AllocatorProcess, name: &str) -> Option<String> {
     let status = allocator.status();
     let sessions = status["sessions"].as_array().expect("a list").clone();
     sessions
@@ -50,11 +50,11 @@ fn session_of(allocator: &Allocator, name: &str) -> Option<String> {
 
 #[test]
 fn hosts_behind_a_relay_get_the_rates_that_others_get() {
-    let site = Site::new();
+    let site = TestSite::new();
     let allocator = allocator(&site, "\"h1\", \"h2\"", "[transport]\nhot = \"udp\"\n");
     let relay = site.start_relay(&[allocator.listen], "[transport]\nhot = \"udp\"\n");
     // One by QUIC, one by sealed datagrams, and one that speaks to the allocator itself.
-    let quic = Host::connect(&site.authority, relay.listen, "h1").established();
+    let quic = TestHost::connect(&site.authority, relay.listen, "h1").established();
     let sealed = sealed_host(&site, relay.listen, "h2").established();
     let direct = sealed_host(&site, allocator.listen, "h3").established();
     let flows: Vec<_> = [&quic, &sealed, &direct]
@@ -124,12 +124,12 @@ fn hosts_behind_a_relay_get_the_rates_that_others_get() {
 
 #[test]
 fn a_host_whose_relay_was_killed_goes_on_with_the_allocator() {
-    let site = Site::new();
+    let site = TestSite::new();
     let allocator = allocator(&site, "\"h*\"", "");
     let mut relay = site.start_relay(&[allocator.listen], "");
     let identity = site.authority.sign(&["h1"]);
     let connect = |server, attempt| {
-        Host::connect_as(
+        TestHost::connect_as(
             &site.authority,
             &identity,
             server,
@@ -138,7 +138,7 @@ fn a_host_whose_relay_was_killed_goes_on_with_the_allocator() {
         .established()
     };
     let host = connect(relay.listen, 1);
-    let other = Host::connect(&site.authority, allocator.listen, "h2").established();
+    let other = TestHost::connect(&site.authority, allocator.listen, "h2").established();
     let (flow, others) = (host.start(0, "h16"), other.start(0, "h16"));
     other.wait_rate(others, HALF);
     host.wait_rate(flow, HALF);
@@ -156,11 +156,11 @@ fn a_host_whose_relay_was_killed_goes_on_with_the_allocator() {
 
 #[test]
 fn the_flows_of_a_dead_relays_hosts_are_given_up() {
-    let site = Site::new();
+    let site = TestSite::new();
     let allocator = allocator(&site, "\"h*\"", "");
     let mut relay = site.start_relay(&[allocator.listen], "");
-    let host = Host::connect(&site.authority, relay.listen, "h1").established();
-    let other = Host::connect(&site.authority, allocator.listen, "h2").established();
+    let host = TestHost::connect(&site.authority, relay.listen, "h1").established();
+    let other = TestHost::connect(&site.authority, allocator.listen, "h2").established();
     let others = other.start(0, "h16");
     host.start(0, "h16");
     other.wait_rate(others, HALF);
@@ -172,11 +172,11 @@ fn the_flows_of_a_dead_relays_hosts_are_given_up() {
 
 #[test]
 fn a_relay_speaks_for_its_own_hosts_only() {
-    let site = Site::new();
+    let site = TestSite::new();
     let allocator = allocator(&site, "\"h1\", \"h1*\"", "");
     let relay = site.start_relay(&[allocator.listen], "");
-    let host = Host::connect(&site.authority, relay.listen, "h12").established();
-    let stranger = Host::connect(&site.authority, relay.listen, "h2");
+    let host = TestHost::connect(&site.authority, relay.listen, "h12").established();
+    let stranger = TestHost::connect(&site.authority, relay.listen, "h2");
     let refusal = stranger.refusal();
     assert_eq!(refusal.code, RefusalCode::NotAllowed);
     assert_eq!(
@@ -187,7 +187,7 @@ fn a_relay_speaks_for_its_own_hosts_only() {
     assert_eq!(allocator.metric(rejected), 1.0);
     // A name that is not in its certificate is no use behind a relay either.
     let identity = site.authority.sign(&["h2"]);
-    let liar = Host::connect_as(
+    let liar = TestHost::connect_as(
         &site.authority,
         &identity,
         relay.listen,
@@ -200,7 +200,7 @@ fn a_relay_speaks_for_its_own_hosts_only() {
 
 #[test]
 fn a_relay_that_the_operator_does_not_name_gets_no_session() {
-    let site = Site::new();
+    let site = TestSite::new();
     site.write("allocator.toml", &site.config("127.0.0.1:0", ""));
     let allocator = site.start();
     let relay = site.spawn_relay(&[allocator.listen], "");
@@ -213,7 +213,7 @@ fn a_relay_that_the_operator_does_not_name_gets_no_session() {
     });
     // It takes no hosts then, so that they go on to their next server.
     wait_for("a host is turned away", PATIENCE, || {
-        !Host::connect(&site.authority, relay.listen, "h1").is_up()
+        !TestHost::connect(&site.authority, relay.listen, "h1").is_up()
     });
     assert!(
         allocator.status()["sessions"]
@@ -225,11 +225,11 @@ fn a_relay_that_the_operator_does_not_name_gets_no_session() {
 
 #[test]
 fn a_relay_that_the_operator_names_no_more_loses_its_hosts_sessions() {
-    let site = Site::new();
+    let site = TestSite::new();
     let allocator = allocator(&site, "\"h1\", \"h2\"", "");
     let relay = site.start_relay(&[allocator.listen], "");
-    let first = Host::connect(&site.authority, relay.listen, "h1").established();
-    let second = Host::connect(&site.authority, relay.listen, "h2").established();
+    let first = TestHost::connect(&site.authority, relay.listen, "h1").established();
+    let second = TestHost::connect(&site.authority, relay.listen, "h2").established();
     let reload = |trust: &str| {
         site.write("allocator.toml", &site.config("127.0.0.1:0", trust));
         allocator.signal("HUP");
@@ -252,11 +252,11 @@ fn a_relay_that_the_operator_names_no_more_loses_its_hosts_sessions() {
 
 #[test]
 fn hosts_come_back_through_their_relay_after_a_restart_of_the_allocator() {
-    let site = Site::new();
+    let site = TestSite::new();
     let before = allocator(&site, "\"h*\"", "");
     let listen = before.listen.to_string();
     let relay = site.start_relay(&[before.listen], "");
-    let host = Host::connect(&site.authority, relay.listen, "h1").established();
+    let host = TestHost::connect(&site.authority, relay.listen, "h1").established();
     drop(before);
     wait_for("the host is told", PATIENCE, || !host.is_up());
     let trust = "[trust.relays]\nrelay-1 = [\"h1\"]\n";
@@ -265,7 +265,7 @@ fn hosts_come_back_through_their_relay_after_a_restart_of_the_allocator() {
     wait_for("the relay is connected again", PATIENCE, || {
         relay.request("GET", "/ready", "").0 == 200
     });
-    let host = Host::connect(&site.authority, relay.listen, "h1").established();
+    let host = TestHost::connect(&site.authority, relay.listen, "h1").established();
     let flow = host.start(0, "h16");
     host.wait_rate(flow, ALL);
     after.agrees_with(&[("h1", &host)]);
@@ -279,7 +279,7 @@ fn hosts_come_back_through_their_relay_after_a_restart_of_the_allocator() {
 /// Connects as a relay with this certificate and lets `act` have the connection; returns why it ended, if
 /// it did before `act`.
 fn as_relay(
-    site: &Site,
+    site: &TestSite,
     identity: &Identity,
     allocator: SocketAddr,
     act: impl AsyncFnOnce(&quinn::Connection),
@@ -330,9 +330,9 @@ fn bundle(channel: u32, datagram: &[u8]) -> Vec<u8> {
 
 #[test]
 fn what_a_rogue_relay_makes_up_moves_counters_and_nothing_else() {
-    let site = Site::new();
+    let site = TestSite::new();
     let allocator = allocator(&site, "\"h1\"", "");
-    let host = Host::connect(&site.authority, allocator.listen, "h2").established();
+    let host = TestHost::connect(&site.authority, allocator.listen, "h2").established();
     let flow = host.start(0, "h16");
     host.wait_rate(flow, ALL);
     let (session, epoch) = {
@@ -341,7 +341,7 @@ fn what_a_rogue_relay_makes_up_moves_counters_and_nothing_else() {
         (welcome.session, welcome.epoch as u32)
     };
     let h1 = attach_of(&site.authority.sign(&["h1"]));
-    let forged = attach_of(&Authority::new().sign(&["h1"]));
+    let forged = attach_of(&TestAuthority::new().sign(&["h1"]));
     let rogue = site.authority.sign(&["relay-1"]);
     as_relay(&site, &rogue, allocator.listen, async |connection| {
         // A host whose certificate no authority of ours has signed, and no host at all.
@@ -407,7 +407,7 @@ fn what_a_rogue_relay_makes_up_moves_counters_and_nothing_else() {
 
 #[test]
 fn a_relay_whose_certificate_has_no_name_of_its_own_is_told_so() {
-    let site = Site::new();
+    let site = TestSite::new();
     let config = "listen = \"127.0.0.1:0\"\nadmin = \"unix:relay.sock\"\nallocator = [\"127.0.0.1:1\"]\n\
                   [tls]\nca = \"ca.pem\"\ncert = \"allocator.pem\"\nkey = \"allocator.key\"\n";
     site.write("relay.toml", config);
@@ -422,7 +422,7 @@ fn a_relay_whose_certificate_has_no_name_of_its_own_is_told_so() {
 
 #[test]
 fn a_hosts_certificate_makes_no_relay() {
-    let site = Site::new();
+    let site = TestSite::new();
     let allocator = allocator(&site, "\"h*\"", "");
     let h1 = site.authority.sign(&["h1"]);
     as_relay(&site, &h1, allocator.listen, async |connection| {

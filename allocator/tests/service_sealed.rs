@@ -10,21 +10,21 @@ use ratewright_proto::FlowId;
 use ratewright_proto::client::ClientConfig;
 use ratewright_proto::control::RefusalCode;
 use ratewright_proto::path::Path;
-use service_support::host::Host;
-use service_support::process::{Allocator, Site};
+use service_support::host::TestHost;
+use service_support::process::{AllocatorProcess, TestSite};
 use service_support::{PATIENCE, pause, wait_for};
 
 const RATE: std::ops::RangeInclusive<u64> = 4_850_000_000..=5_000_000_000;
 
-fn start(more: &str) -> (Site, Allocator) {
-    let site = Site::new();
+fn start(more: &str) -> (TestSite, AllocatorProcess) {
+    let site = TestSite::new();
     let more = format!("[transport]\nhot = \"udp\"\n{more}");
     site.write("allocator.toml", &site.config("127.0.0.1:0", &more));
     let allocator = site.start();
     (site, allocator)
 }
 
-fn sealed_host(site: &Site, allocator: SocketAddr, name: &str) -> Host {
+fn sealed_host(site: &TestSite, allocator: SocketAddr, name: &str) -> TestHost {
     let config = ClientConfig {
         host_name: name.to_owned(),
         incarnation: 1,
@@ -32,14 +32,14 @@ fn sealed_host(site: &Site, allocator: SocketAddr, name: &str) -> Host {
         ..ClientConfig::default()
     };
     let identity = site.authority.sign(&[name]);
-    Host::connect_as(&site.authority, &identity, allocator, config).established()
+    TestHost::connect_as(&site.authority, &identity, allocator, config).established()
 }
 
-fn port<T>(host: &Host, look: impl FnOnce(&mut SealedPort) -> T) -> T {
+fn port<T>(host: &TestHost, look: impl FnOnce(&mut SealedPort) -> T) -> T {
     look(host.view().port.as_mut().expect("the host can seal"))
 }
 
-fn offer(host: &Host) -> (u32, SocketAddr) {
+fn offer(host: &TestHost) -> (u32, SocketAddr) {
     let view = host.view();
     let welcome = view.welcome.as_ref().expect("established");
     let offer = welcome
@@ -51,12 +51,12 @@ fn offer(host: &Host) -> (u32, SocketAddr) {
     )
 }
 
-fn is_on(host: &Host, path: Path) -> bool {
+fn is_on(host: &TestHost, path: Path) -> bool {
     let (session, _) = offer(host);
     port(host, |port| port.path(session)) == path
 }
 
-fn count(allocator: &Allocator, kind: &str) -> f64 {
+fn count(allocator: &AllocatorProcess, kind: &str) -> f64 {
     allocator.metric(&format!(
         "ratewright_allocator_sealed_total{{kind=\"{kind}\"}}"
     ))
@@ -67,7 +67,7 @@ fn hosts_on_either_path_share_a_link_alike() {
     for cipher in ["aes-128-gcm", "chacha20-poly1305"] {
         let (site, allocator) = start(&format!("shards = 2\ncipher = \"{cipher}\"\n"));
         let sealed = sealed_host(&site, allocator.listen, "h1");
-        let quic = Host::connect(&site.authority, allocator.listen, "h2").established();
+        let quic = TestHost::connect(&site.authority, allocator.listen, "h2").established();
         assert_eq!(
             quic.view()
                 .welcome
@@ -228,7 +228,7 @@ fn another_engine_takes_over_on_a_reload_whoever_drives_it() {
 fn an_allocator_that_is_stopped_while_sessions_are_busy_ends_cleanly_and_says_why() {
     for shards in [1, 2] {
         let (site, mut allocator) = start(&format!("shards = {shards}\n"));
-        let hosts: Vec<Host> = (1..=8)
+        let hosts: Vec<TestHost> = (1..=8)
             .map(|number| sealed_host(&site, allocator.listen, &format!("h{number}")))
             .collect();
         for host in &hosts {

@@ -12,9 +12,9 @@ use nix::sys::socket::{
 use ratewright_proto::client::ClientConfig;
 use ratewright_proto::control::{RefusalCode, wire};
 use ratewright_proto::{FlowId, FlowPath, StartRecord};
-use service_support::certificates::{Authority, Identity};
-use service_support::host::Host;
-use service_support::process::Site;
+use service_support::certificates::{Identity, TestAuthority};
+use service_support::host::TestHost;
+use service_support::process::TestSite;
 use service_support::{PATIENCE, pause, wait_for};
 
 fn config(name: &str, incarnation: u64) -> ClientConfig {
@@ -36,14 +36,14 @@ fn the_parallel_engine_does_the_same() {
 }
 
 fn fill_a_bottleneck(engine: &str) {
-    let site = Site::new();
+    let site = TestSite::new();
     let more = format!("[allocation]\n{engine}\n");
     site.write("allocator.toml", &site.config("127.0.0.1:0", &more));
     let allocator = site.start();
     let names = ["h1", "h2", "h3", "h5"];
-    let hosts: Vec<Host> = names
+    let hosts: Vec<TestHost> = names
         .iter()
-        .map(|name| Host::connect(&site.authority, allocator.listen, name).established())
+        .map(|name| TestHost::connect(&site.authority, allocator.listen, name).established())
         .collect();
     let flow = FlowId::new(0, 1);
     for (count, host) in (1..).zip(&hosts) {
@@ -89,11 +89,11 @@ fn fill_a_bottleneck(engine: &str) {
 
 #[test]
 fn refusals_say_what_is_wrong_and_are_counted() {
-    let site = Site::new();
+    let site = TestSite::new();
     let allocator = site.start();
     let connect = |names: &[&str], config: ClientConfig| {
         let identity = site.authority.sign(names);
-        Host::connect_as(&site.authority, &identity, allocator.listen, config)
+        TestHost::connect_as(&site.authority, &identity, allocator.listen, config)
     };
     let refused = |reason: &str| {
         allocator.metric(&format!(
@@ -129,7 +129,7 @@ fn refusals_say_what_is_wrong_and_are_counted() {
 
 #[test]
 fn a_host_of_another_authority_gets_no_connection() {
-    no_connection_with(|_| Authority::new().sign(&["h1"]));
+    no_connection_with(|_| TestAuthority::new().sign(&["h1"]));
 }
 
 #[test]
@@ -137,10 +137,10 @@ fn a_host_whose_certificate_has_expired_gets_no_connection() {
     no_connection_with(|authority| authority.sign_expired(&["h1"]));
 }
 
-fn no_connection_with(identity: impl Fn(&Authority) -> Identity) {
-    let site = Site::new();
+fn no_connection_with(identity: impl Fn(&TestAuthority) -> Identity) {
+    let site = TestSite::new();
     let allocator = site.start();
-    let host = Host::connect_as(
+    let host = TestHost::connect_as(
         &site.authority,
         &identity(&site.authority),
         allocator.listen,
@@ -152,12 +152,12 @@ fn no_connection_with(identity: impl Fn(&Authority) -> Identity) {
         allocator.metric("ratewright_allocator_connections_rejected_total{reason=\"handshake\"}")
             == 1.0
     });
-    Host::connect(&site.authority, allocator.listen, "h1").established();
+    TestHost::connect(&site.authority, allocator.listen, "h1").established();
 }
 
 #[test]
 fn a_daemon_of_another_version_is_told_both_versions() {
-    let site = Site::new();
+    let site = TestSite::new();
     let allocator = site.start();
     let hello = wire::ControlMessage {
         body: Some(wire::control_message::Body::Hello(wire::Hello {
@@ -167,7 +167,7 @@ fn a_daemon_of_another_version_is_told_both_versions() {
         })),
     };
     let frame = ratewright_proto::control::encode_frame(&hello).expect("a frame");
-    let host = Host::connect_raw(
+    let host = TestHost::connect_raw(
         &site.authority,
         &site.authority.sign(&["h1"]),
         allocator.listen,
@@ -191,9 +191,9 @@ fn a_daemon_of_another_version_is_told_both_versions() {
 
 #[test]
 fn garbage_moves_counters_and_nothing_else() {
-    let site = Site::new();
+    let site = TestSite::new();
     let allocator = site.start();
-    let host = Host::connect(&site.authority, allocator.listen, "h1").established();
+    let host = TestHost::connect(&site.authority, allocator.listen, "h1").established();
     let flow = host.start(0, "h16");
     host.wait_rate(flow, 9_700_000_000..=10_000_000_000);
     for length in 0..200usize {
@@ -213,7 +213,7 @@ fn garbage_moves_counters_and_nothing_else() {
     assert_eq!(allocator.status()["flows"], 1);
     assert!(host.is_up() && host.rate(flow).is_some());
 
-    let other = Host::connect(&site.authority, allocator.listen, "h2").established();
+    let other = TestHost::connect(&site.authority, allocator.listen, "h2").established();
     other.write_raw(&[0xff; 64]);
     assert_eq!(other.refusal().code, RefusalCode::ProtocolError);
     wait_for("its connection is closed", PATIENCE, || !other.is_up());
@@ -224,7 +224,7 @@ fn garbage_moves_counters_and_nothing_else() {
 #[test]
 fn what_the_allocator_sends_carries_the_configured_mark() {
     for (dscp, expected) in [(None, 48), (Some(34), 34), (Some(0), 0)] {
-        let site = Site::new();
+        let site = TestSite::new();
         let more = dscp.map_or_else(String::new, |dscp| {
             format!("[transport]\ncontrol_dscp = {dscp}\n")
         });
@@ -262,11 +262,11 @@ fn class_of(socket: &std::net::UdpSocket) -> u8 {
 
 #[test]
 fn unknown_destinations_are_left_alone_and_floods_are_bounded() {
-    let site = Site::new();
+    let site = TestSite::new();
     let more = "[limits]\nmax_flows_per_session = 500\nmax_flows = 600\nmax_starts_per_s = 2000\n";
     site.write("allocator.toml", &site.config("127.0.0.1:0", more));
     let allocator = site.start();
-    let host = Host::connect(&site.authority, allocator.listen, "h1").established();
+    let host = TestHost::connect(&site.authority, allocator.listen, "h1").established();
     host.start_record(StartRecord::new(
         FlowId::new(0, 1),
         4_000,
@@ -285,7 +285,7 @@ fn unknown_destinations_are_left_alone_and_floods_are_bounded() {
     wait_for("the session's table is full", PATIENCE, || {
         allocator.status()["flows"] == 499
     });
-    let other = Host::connect(&site.authority, allocator.listen, "h2").established();
+    let other = TestHost::connect(&site.authority, allocator.listen, "h2").established();
     for slot in 0..400 {
         other.start(slot, "h9");
     }

@@ -4,24 +4,29 @@ mod service_support;
 
 use ratewright_proto::client::ClientConfig;
 use ratewright_proto::control::RefusalCode;
-use service_support::certificates::{Authority, Identity};
-use service_support::host::Host;
-use service_support::process::{Allocator, Site};
+use service_support::certificates::{Identity, TestAuthority};
+use service_support::host::TestHost;
+use service_support::process::{AllocatorProcess, TestSite};
 use service_support::{PATIENCE, wait_for};
 
 const WHOLE: std::ops::RangeInclusive<u64> = 9_700_000_000..=10_000_000_000;
 const HALF: std::ops::RangeInclusive<u64> = 4_850_000_000..=5_000_000_000;
 
-fn connect(authority: &Authority, identity: &Identity, allocator: &Allocator, name: &str) -> Host {
+fn connect(
+    authority: &TestAuthority,
+    identity: &Identity,
+    allocator: &AllocatorProcess,
+    name: &str,
+) -> TestHost {
     let config = ClientConfig {
         host_name: name.to_owned(),
         incarnation: 2,
         ..ClientConfig::default()
     };
-    Host::connect_as(authority, identity, allocator.listen, config)
+    TestHost::connect_as(authority, identity, allocator.listen, config)
 }
 
-fn reload(site: &Site, allocator: &Allocator, more: &str) {
+fn reload(site: &TestSite, allocator: &AllocatorProcess, more: &str) {
     let name = "ratewright_allocator_reloads_total{result=\"ok\"}";
     let before = allocator.metric(name);
     site.write("allocator.toml", &site.config("127.0.0.1:0", more));
@@ -31,13 +36,13 @@ fn reload(site: &Site, allocator: &Allocator, more: &str) {
     });
 }
 
-fn not_allowed(allocator: &Allocator) -> f64 {
+fn not_allowed(allocator: &AllocatorProcess) -> f64 {
     allocator.metric("ratewright_allocator_sessions_refused_total{reason=\"not_allowed\"}")
 }
 
 #[test]
 fn a_reload_takes_the_session_of_a_host_that_left_the_list_and_lets_it_in_again() {
-    let site = Site::new();
+    let site = TestSite::new();
     let allocator = site.start();
     let host = |name: &str| {
         connect(
@@ -67,7 +72,7 @@ fn a_reload_takes_the_session_of_a_host_that_left_the_list_and_lets_it_in_again(
 
 #[test]
 fn a_stolen_certificate_is_locked_out_by_its_fingerprint_and_its_host_is_not() {
-    let site = Site::new();
+    let site = TestSite::new();
     let allocator = site.start();
     let stolen = site.authority.sign(&["h1"]);
     let thief = connect(&site.authority, &stolen, &allocator, "h1").established();
@@ -112,7 +117,7 @@ fn certificates_rotate_under_standing_sessions_with_sealed_datagrams() {
 }
 
 fn rotate(more: &str) {
-    let site = Site::new();
+    let site = TestSite::new();
     site.write("allocator.toml", &site.config("127.0.0.1:0", more));
     let allocator = site.start();
     let config = |name: &str| ClientConfig {
@@ -122,7 +127,7 @@ fn rotate(more: &str) {
         ..ClientConfig::default()
     };
     let old_identity = site.authority.sign(&["h1"]);
-    let one = Host::connect_as(
+    let one = TestHost::connect_as(
         &site.authority,
         &old_identity,
         allocator.listen,
@@ -133,7 +138,7 @@ fn rotate(more: &str) {
     one.wait_rate(flow, WHOLE);
 
     // Another authority signs the allocator's new certificate; hosts of both are taken meanwhile.
-    let authority = Authority::new();
+    let authority = TestAuthority::new();
     site.write(
         "ca.pem",
         &format!("{}{}", authority.pem, site.authority.pem),
@@ -144,7 +149,7 @@ fn rotate(more: &str) {
     reload(&site, &allocator, more);
 
     // Only the new certificate satisfies a host that knows the new authority alone.
-    let two = Host::connect_as(
+    let two = TestHost::connect_as(
         &authority,
         &authority.sign(&["h2"]),
         allocator.listen,

@@ -5,7 +5,7 @@ use std::path::Path;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
 /// An authority that signs allocators and hosts.
-pub(crate) struct Authority {
+pub(crate) struct TestAuthority {
     issuer: Issuer<'static, KeyPair>,
     pub(crate) pem: String,
 }
@@ -16,7 +16,7 @@ pub(crate) struct Identity {
     pub(crate) key: String,
 }
 
-impl Authority {
+impl TestAuthority {
     pub(crate) fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).expect("no names are good names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

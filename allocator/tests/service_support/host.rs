@@ -17,12 +17,12 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::sync::Notify;
 
-use super::certificates::{Authority, Identity};
+use super::certificates::{Identity, TestAuthority};
 use super::{PATIENCE, wait_for};
 
 /// What a test sees of a host.
 #[derive(Default)]
-pub(crate) struct View {
+pub(crate) struct HostView {
     pub(crate) welcome: Option<Welcome>,
     pub(crate) rates: BTreeMap<FlowId, u64>,
     pub(crate) refused: Option<Refusal>,
@@ -45,11 +45,11 @@ pub(crate) struct View {
 }
 
 /// What one end knows of a host's flows: destination and rate (0 for none) by number.
-pub(crate) type Flows = BTreeMap<u32, (u32, u64)>;
+pub(crate) type FlowStates = BTreeMap<u32, (u32, u64)>;
 
 /// A host with its connection.
-pub(crate) struct Host {
-    view: Arc<Mutex<View>>,
+pub(crate) struct TestHost {
+    view: Arc<Mutex<HostView>>,
     wake: Arc<Notify>,
     thread: Option<JoinHandle<()>>,
 }
@@ -63,7 +63,7 @@ fn now_ns() -> u64 {
 
 /// A client's side of QUIC for a protocol (ALPN).
 pub(crate) fn client_config(
-    authority: &Authority,
+    authority: &TestAuthority,
     identity: &Identity,
     protocol: &[u8],
 ) -> quinn::ClientConfig {
@@ -76,9 +76,9 @@ pub(crate) fn client_config(
     quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).expect("QUIC")))
 }
 
-impl Host {
+impl TestHost {
     /// Connects as `name` with a certificate of that name.
-    pub(crate) fn connect(authority: &Authority, allocator: SocketAddr, name: &str) -> Self {
+    pub(crate) fn connect(authority: &TestAuthority, allocator: SocketAddr, name: &str) -> Self {
         let config = ClientConfig {
             host_name: name.to_owned(),
             incarnation: 1,
@@ -90,7 +90,7 @@ impl Host {
     /// Connects with a configuration and certificate of the test's choice; returns once the connection
     /// is up or has failed.
     pub(crate) fn connect_as(
-        authority: &Authority,
+        authority: &TestAuthority,
         identity: &Identity,
         allocator: SocketAddr,
         config: ClientConfig,
@@ -100,7 +100,7 @@ impl Host {
 
     /// Connects with a first frame of the test's choice in place of a Hello.
     pub(crate) fn connect_raw(
-        authority: &Authority,
+        authority: &TestAuthority,
         identity: &Identity,
         allocator: SocketAddr,
         first_frame: Vec<u8>,
@@ -115,14 +115,14 @@ impl Host {
     }
 
     fn open(
-        authority: &Authority,
+        authority: &TestAuthority,
         identity: &Identity,
         allocator: SocketAddr,
         config: ClientConfig,
         first_frame: Option<Vec<u8>>,
     ) -> Self {
         let quic = client_config(authority, identity, ratewright_proto::ALPN);
-        let view = Arc::new(Mutex::new(View::default()));
+        let view = Arc::new(Mutex::new(HostView::default()));
         let wake = Arc::new(Notify::new());
         let (thread_view, thread_wake) = (Arc::clone(&view), Arc::clone(&wake));
         let thread = std::thread::spawn(move || {
@@ -155,7 +155,7 @@ impl Host {
         host
     }
 
-    pub(crate) fn view(&self) -> MutexGuard<'_, View> {
+    pub(crate) fn view(&self) -> MutexGuard<'_, HostView> {
         self.view.lock().expect("unpoisoned")
     }
 
@@ -226,7 +226,7 @@ impl Host {
     }
 
     /// What the host knows of its flows: destination and rate (0 for none) by number.
-    pub(crate) fn flows(&self) -> Flows {
+    pub(crate) fn flows(&self) -> FlowStates {
         let view = self.view();
         let session = view.session.as_ref().expect("connected");
         session
@@ -252,7 +252,7 @@ impl Host {
     }
 }
 
-impl Drop for Host {
+impl Drop for TestHost {
     fn drop(&mut self) {
         self.view.lock().expect("unpoisoned").stop = true;
         self.wake.notify_one();
@@ -263,7 +263,7 @@ impl Drop for Host {
 }
 
 async fn drive(
-    view: &Mutex<View>,
+    view: &Mutex<HostView>,
     wake: &Notify,
     quic: quinn::ClientConfig,
     allocator: SocketAddr,
@@ -342,7 +342,7 @@ async fn drive(
 }
 
 /// Takes sealed datagrams and sends probes. The socket is looked at every millisecond.
-fn sealed(view: &Mutex<View>, timeout_ns: Option<u64>) -> Option<u64> {
+fn sealed(view: &Mutex<HostView>, timeout_ns: Option<u64>) -> Option<u64> {
     let mut view = view.lock().expect("unpoisoned");
     let view = &mut *view;
     let (Some(port), Some(session)) = (&mut view.port, &mut view.session) else {
@@ -362,7 +362,7 @@ fn sealed(view: &Mutex<View>, timeout_ns: Option<u64>) -> Option<u64> {
     Some(timeout_ns.map_or(soon_ns, |at_ns| at_ns.min(soon_ns)))
 }
 
-fn with(view: &Mutex<View>, act: impl FnOnce(&mut ClientSession)) {
+fn with(view: &Mutex<HostView>, act: impl FnOnce(&mut ClientSession)) {
     act(view
         .lock()
         .expect("unpoisoned")
@@ -372,7 +372,10 @@ fn with(view: &Mutex<View>, act: impl FnOnce(&mut ClientSession)) {
 }
 
 /// Sends the datagrams that wait, notes the events, and returns what goes on the stream.
-fn poll(view: &Mutex<View>, connection: &quinn::Connection) -> (Vec<Vec<u8>>, Option<u64>, bool) {
+fn poll(
+    view: &Mutex<HostView>,
+    connection: &quinn::Connection,
+) -> (Vec<Vec<u8>>, Option<u64>, bool) {
     let mut view = view.lock().expect("unpoisoned");
     let view = &mut *view;
     let session = view.session.as_mut().expect("connected");

@@ -12,23 +12,23 @@ use ratewright_topology::TwoTierClos;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::certificates::Authority;
-use super::host::{Flows, Host};
+use super::certificates::TestAuthority;
+use super::host::{FlowStates, TestHost};
 use super::{PATIENCE, wait_for};
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_ratewright-allocator");
 
 /// A folder with everything that an allocator needs.
-pub(crate) struct Site {
+pub(crate) struct TestSite {
     pub(crate) folder: TempDir,
-    pub(crate) authority: Authority,
+    pub(crate) authority: TestAuthority,
 }
 
-impl Site {
+impl TestSite {
     /// 4 racks of 4 hosts (h1 to h16), 2 spines, 10 Gbit/s at the hosts.
     pub(crate) fn new() -> Self {
         let folder = TempDir::new().expect("a temporary folder");
-        let authority = Authority::new();
+        let authority = TestAuthority::new();
         let site = Self { folder, authority };
         site.write("ca.pem", &site.authority.pem);
         site.authority.sign(&["ratewright-allocator"]).write(
@@ -74,19 +74,19 @@ impl Site {
     }
 
     /// Starts the allocator and waits until it is ready.
-    pub(crate) fn start(&self) -> Allocator {
+    pub(crate) fn start(&self) -> AllocatorProcess {
         self.start_with(&[])
     }
 
     /// The same, with more in its environment.
-    pub(crate) fn start_with(&self, environment: &[(&str, &str)]) -> Allocator {
+    pub(crate) fn start_with(&self, environment: &[(&str, &str)]) -> AllocatorProcess {
         let arguments = ["--config", "allocator.toml"];
         self.spawn(&arguments, environment, "log", "admin.sock")
     }
 
     /// Starts a relay to these allocators, with `more` in its configuration, and waits until it is
     /// connected to one. Its certificate names `relay-1`.
-    pub(crate) fn start_relay(&self, allocators: &[SocketAddr], more: &str) -> Allocator {
+    pub(crate) fn start_relay(&self, allocators: &[SocketAddr], more: &str) -> AllocatorProcess {
         let relay = self.spawn_relay(allocators, more);
         wait_for("the relay is connected to an allocator", PATIENCE, || {
             relay.request("GET", "/ready", "").0 == 200
@@ -95,7 +95,7 @@ impl Site {
     }
 
     /// The same, without waiting for a connection.
-    pub(crate) fn spawn_relay(&self, allocators: &[SocketAddr], more: &str) -> Allocator {
+    pub(crate) fn spawn_relay(&self, allocators: &[SocketAddr], more: &str) -> AllocatorProcess {
         self.authority
             .sign(&["ratewright-allocator", "relay-1"])
             .write(self.path(), "relay.pem", "relay.key");
@@ -117,7 +117,7 @@ impl Site {
         environment: &[(&str, &str)],
         log: &str,
         admin: &str,
-    ) -> Allocator {
+    ) -> AllocatorProcess {
         let log = self.path().join(log);
         let stderr = std::fs::File::create(&log).expect("writable");
         let child = Command::new(BINARY)
@@ -128,7 +128,7 @@ impl Site {
             .stderr(stderr)
             .spawn()
             .expect("the binary starts");
-        let mut allocator = Allocator {
+        let mut allocator = AllocatorProcess {
             child,
             log,
             admin: self.path().join(admin),
@@ -153,14 +153,14 @@ impl Site {
 }
 
 /// A running allocator or relay; killed when dropped.
-pub(crate) struct Allocator {
+pub(crate) struct AllocatorProcess {
     child: Child,
     log: PathBuf,
     admin: PathBuf,
     pub(crate) listen: SocketAddr,
 }
 
-impl Allocator {
+impl AllocatorProcess {
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
@@ -228,10 +228,10 @@ impl Allocator {
     }
 
     /// What it knows of a host's flows; nothing where the host has no session.
-    fn flows(&self, host: &str) -> Flows {
+    fn flows(&self, host: &str) -> FlowStates {
         let (code, body) = self.request("GET", &format!("/flows?host={host}"), "");
         if code == 404 {
-            return Flows::new();
+            return FlowStates::new();
         }
         let answer: HostFlows = serde_json::from_str(&body).expect("a host's flows");
         let flows = answer.flows.iter();
@@ -242,9 +242,9 @@ impl Allocator {
 
     /// Waits until it knows of these hosts' flows what they do, each with a rate, and of those of no
     /// other host.
-    pub(crate) fn agrees_with(&self, hosts: &[(&str, &Host)]) {
+    pub(crate) fn agrees_with(&self, hosts: &[(&str, &TestHost)]) {
         wait_for("both ends have the same flows and rates", PATIENCE, || {
-            let equal = |(name, host): &(&str, &Host)| {
+            let equal = |(name, host): &(&str, &TestHost)| {
                 let flows = host.flows();
                 flows == self.flows(name) && flows.values().all(|&(_, rate_bps)| rate_bps > 0)
             };
@@ -263,7 +263,7 @@ impl Allocator {
     }
 }
 
-impl Drop for Allocator {
+impl Drop for AllocatorProcess {
     fn drop(&mut self) {
         // It may have ended already.
         let _ = self.child.kill();
