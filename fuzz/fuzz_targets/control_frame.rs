@@ -3,10 +3,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ratewright_fuzz::Pair;
+use ratewright_fuzz::SessionPair;
 use ratewright_proto::control::{ControlMessage, FrameDecoder};
 
-fn deliver(bodies: &[Vec<u8>], mut pair: Pair) {
+fn deliver(bodies: &[Vec<u8>], mut pair: SessionPair) {
     for body in bodies {
         let _ = pair.client.on_control(pair.now_ns, body);
         let _ = pair.server.on_control(pair.now_ns, body);
@@ -48,9 +48,9 @@ fuzz_target!(|bytes: &[u8]| {
         }
     }
     bodies.push(bytes.to_vec());
-    let mut connecting = Pair::new();
+    let mut connecting = SessionPair::new();
     connecting.connect();
-    deliver(&bodies, Pair::new());
+    deliver(&bodies, SessionPair::new());
     deliver(&bodies, connecting);
-    deliver(&bodies, Pair::busy());
+    deliver(&bodies, SessionPair::busy());
 });

@@ -5,13 +5,13 @@
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use ratewright_fuzz::{MS, Pair, SLOTS};
+use ratewright_fuzz::{MS, SLOTS, SessionPair};
 use ratewright_proto::control::{Refusal, RefusalCode, TopologySnapshot};
 use ratewright_proto::telemetry::{LinkInt, Telemetry};
 use ratewright_proto::{FlowId, FlowPath, RateCode, StartRecord, WeightCode};
 
 #[derive(Arbitrary, Debug)]
-enum Operation {
+enum SessionOperation {
     Start {
         slot: u8,
         generation: u8,
@@ -67,14 +67,14 @@ enum Operation {
     Events,
 }
 
-fn run(pair: &mut Pair, operation: Operation, in_flight: &mut Vec<(bool, Vec<u8>)>) {
+fn run(pair: &mut SessionPair, operation: SessionOperation, in_flight: &mut Vec<(bool, Vec<u8>)>) {
     let now_ns = pair.now_ns;
     // Slots beyond the tables as well.
     let flow = |slot: u8, generation: u8| {
         FlowId::new(u32::from(slot) % (SLOTS + 2), u32::from(generation))
     };
     match operation {
-        Operation::Start {
+        SessionOperation::Start {
             slot,
             generation,
             class,
@@ -93,10 +93,10 @@ fn run(pair: &mut Pair, operation: Operation, in_flight: &mut Vec<(bool, Vec<u8>
                 .with_demand(RateCode(demand));
             let _ = pair.client.start(now_ns, record);
         }
-        Operation::End { slot, generation } => {
+        SessionOperation::End { slot, generation } => {
             let _ = pair.client.end(now_ns, flow(slot, generation));
         }
-        Operation::Rate {
+        SessionOperation::Rate {
             slot,
             generation,
             rate_bps,
@@ -105,7 +105,7 @@ fn run(pair: &mut Pair, operation: Operation, in_flight: &mut Vec<(bool, Vec<u8>
                 .server
                 .set_rate(now_ns, flow(slot, generation), rate_bps);
         }
-        Operation::Send {
+        SessionOperation::Send {
             from_client,
             max_bytes,
         } => {
@@ -121,7 +121,7 @@ fn run(pair: &mut Pair, operation: Operation, in_flight: &mut Vec<(bool, Vec<u8>
                 in_flight.push((from_client, out));
             }
         }
-        Operation::Deliver {
+        SessionOperation::Deliver {
             index,
             keep,
             tamper,
@@ -144,28 +144,28 @@ fn run(pair: &mut Pair, operation: Operation, in_flight: &mut Vec<(bool, Vec<u8>
                 let _ = pair.client.on_datagram(now_ns, &bytes);
             }
         }
-        Operation::Drop { index } => {
+        SessionOperation::Drop { index } => {
             if !in_flight.is_empty() {
                 in_flight.swap_remove(usize::from(index) % in_flight.len());
             }
         }
-        Operation::Streams => pair.handshake(),
-        Operation::Wait { ms } => pair.now_ns += u64::from(ms) * MS,
-        Operation::Timeout => pair.check(),
-        Operation::Connect => pair.connect(),
-        Operation::Disconnect => pair.client.disconnected(now_ns),
-        Operation::Release { on } => pair.server.set_released(on),
-        Operation::Confirm { paced_flows } => {
+        SessionOperation::Streams => pair.handshake(),
+        SessionOperation::Wait { ms } => pair.now_ns += u64::from(ms) * MS,
+        SessionOperation::Timeout => pair.check(),
+        SessionOperation::Connect => pair.connect(),
+        SessionOperation::Disconnect => pair.client.disconnected(now_ns),
+        SessionOperation::Release { on } => pair.server.set_released(on),
+        SessionOperation::Confirm { paced_flows } => {
             let _ = pair.client.confirm_release(paced_flows);
         }
-        Operation::Topology { version } => {
+        SessionOperation::Topology { version } => {
             let topology = TopologySnapshot {
                 version,
                 ..TopologySnapshot::default()
             };
             let _ = pair.server.set_topology(topology.into());
         }
-        Operation::Telemetry { bandwidth_bps } => {
+        SessionOperation::Telemetry { bandwidth_bps } => {
             let link = LinkInt {
                 bandwidth_bps,
                 ..LinkInt::default()
@@ -175,20 +175,20 @@ fn run(pair: &mut Pair, operation: Operation, in_flight: &mut Vec<(bool, Vec<u8>
                 ..Telemetry::default()
             });
         }
-        Operation::Refuse { retry } => pair.server.refuse(Refusal {
+        SessionOperation::Refuse { retry } => pair.server.refuse(Refusal {
             code: RefusalCode::Draining,
             reason: String::new(),
             retry,
         }),
-        Operation::Events => {
+        SessionOperation::Events => {
             while pair.client.poll_event().is_some() {}
             pair.answer();
         }
     }
 }
 
-fuzz_target!(|operations: Vec<Operation>| {
-    let mut pair = Pair::busy();
+fuzz_target!(|operations: Vec<SessionOperation>| {
+    let mut pair = SessionPair::busy();
     let mut in_flight = Vec::new();
     for operation in operations {
         run(&mut pair, operation, &mut in_flight);

@@ -14,7 +14,7 @@ pub const MS: u64 = 1_000_000;
 pub const SLOTS: u32 = 16;
 
 /// Both ends of one session and the time.
-pub struct Pair {
+pub struct SessionPair {
     /// Both clocks.
     pub now_ns: u64,
     /// The daemon's end.
@@ -24,7 +24,7 @@ pub struct Pair {
     next_session: u32,
 }
 
-impl Default for Pair {
+impl Default for SessionPair {
     fn default() -> Self {
         Self::new()
     }
@@ -41,7 +41,7 @@ fn server(now_ns: u64) -> ServerSession {
     ServerSession::new(now_ns, Arc::new(config))
 }
 
-impl Pair {
+impl SessionPair {
     /// Two ends without a transport.
     pub fn new() -> Self {
         let config = ClientConfig {
@@ -182,7 +182,7 @@ impl Pair {
     }
 }
 
-/// Writes the session and epoch of [`Pair::busy`] into a datagram's header, so
+/// Writes the session and epoch of [`SessionPair::busy`] into a datagram's header, so
 /// that it gets past the check of those.
 pub fn aim(bytes: &mut [u8]) {
     if let Some(session) = bytes.get_mut(8..16) {
