@@ -1,29 +1,29 @@
 //! Coordinate descent on the dual: every link in turn takes the price at which it is exactly full,
 //! given the prices of all others (Gauss–Seidel, where NED is a damped Jacobi).
 //!
-//! A link sees the prices that the links before it just took, so that no damping is needed, and two
-//! links that share flows never answer the same excess twice. The error falls about twice as fast per
-//! iteration as NED's. The price of it: flows must be found by link (an index that each start and end
-//! changes), every flow is visited once per link of its path, and links go one after another, which
-//! suits one core and not a grid of them. It is what finds the optimum in
+//! Each link uses the prices that the links before it just took. So no damping is needed, and two
+//! links that share flows never correct the same excess twice. The error falls about twice as fast
+//! per iteration as NED's. The cost: flows are found by link, through an index that each start and
+//! end changes; every flow is visited once per link of its path; and links go one after another,
+//! which suits one core and not a grid of them. It computes the optimum in
 //! [`experiment`](super::experiment), and solves the neighbourhood of an event in
 //! [`CoordinateDescent::sweep`].
 
 use super::response::{Response, power, respond};
 use super::{Optimizer, Problem};
 
-/// A price falls to no less than this share of itself in one visit.
+/// Least price after one visit, as a share of the price before.
 const LARGEST_FALL: f64 = 1.0 / 32.0;
-/// The mean path price of a link grows by no more than this factor in one visit.
+/// Largest factor by which the mean path price of a link grows in one visit.
 const LARGEST_GROWTH: f64 = 8.0;
-/// A price below this share of its flows' path prices is 0.
+/// Share of the mean path price below which a price counts as 0.
 const NEGLIGIBLE: f64 = 1e-10;
-/// What a lifted price gets beyond the first saturation price, relative to it.
+/// Share of the saturation price by which a lifted price exceeds it, so that a flow reacts.
 const LIFT_BEYOND: f64 = 0.05;
-/// The fall of the price of a link whose flows all rest at their demands, and fit.
+/// Factor by which the price falls of a link whose flows all rest at their demands, and fit.
 const UNFELT_FALL: f64 = 0.25;
 
-/// The flows over each link.
+/// Index of the flows over each link.
 #[derive(Clone, Debug, Default)]
 pub struct LinkIndex {
     starts: Vec<u32>,
@@ -32,7 +32,7 @@ pub struct LinkIndex {
 }
 
 impl LinkIndex {
-    /// Indexes all flows of a problem that can get anything.
+    /// Indexes all flows of a problem with a cap above 0.
     pub fn rebuild(&mut self, problem: &Problem<'_>) {
         let links = problem.capacities.len();
         self.starts.clear();
@@ -43,6 +43,7 @@ impl LinkIndex {
                 self.starts[link as usize + 1] += 1;
             }
         }
+        // A counting sort by link: counts become the starts of the links' ranges.
         for link in 0..links {
             self.starts[link + 1] += self.starts[link];
         }
@@ -58,7 +59,7 @@ impl LinkIndex {
         }
     }
 
-    /// The flows over a link.
+    /// Returns the flows over a link.
     #[must_use]
     pub fn flows(&self, link: usize) -> &[u32] {
         &self.flows[self.starts[link] as usize..self.starts[link + 1] as usize]
@@ -73,7 +74,7 @@ pub struct CoordinateDescent {
 }
 
 impl CoordinateDescent {
-    /// For `links` links. Prices start at 1.
+    /// An optimiser for `links` links. Prices start at 1.
     #[must_use]
     pub fn new(links: usize) -> Self {
         Self {
@@ -82,13 +83,13 @@ impl CoordinateDescent {
         }
     }
 
-    /// Takes the flows of a problem, for [`Self::sweep`].
+    /// Indexes the flows of a problem, for [`Self::sweep`].
     pub fn index(&mut self, problem: &Problem<'_>) {
         self.index.rebuild(problem);
     }
 
-    /// Visits these links in this order, over the flows of the last [`Self::index`]. Returns the
-    /// residual that it met, as [`Optimizer::iterate`] does.
+    /// Visits `links` in order, over the flows of the last [`Self::index`]. Returns the residual as
+    /// [`Optimizer::iterate`] does.
     pub fn sweep(&mut self, problem: &Problem<'_>, links: impl Iterator<Item = usize>) -> f64 {
         let mut residual: f64 = 0.0;
         for link in links {
@@ -97,7 +98,8 @@ impl CoordinateDescent {
         residual
     }
 
-    /// One Newton step in the logarithm of the link's load: exact if all its flows pay the same.
+    /// Makes one Newton step in the logarithm of the link's load: exact if all its flows pay one
+    /// path price.
     fn visit(&mut self, problem: &Problem<'_>, link: usize) -> f64 {
         let capacity = problem.capacities[link];
         let flows = self.index.flows(link);
@@ -125,7 +127,8 @@ impl CoordinateDescent {
             self.prices[link] *= UNFELT_FALL;
             return 0.0;
         }
-        // All rest at their demands: up to where the first one reacts.
+        // All flows rest at their demands and do not fit: lift the price to where the first one
+        // reacts.
         let lift = flows.iter().fold(f64::INFINITY, |least, &s| {
             let saturation_price = problem.flows.limits[s as usize].saturation_price;
             let missing =
@@ -140,7 +143,7 @@ impl CoordinateDescent {
 }
 
 impl Optimizer for CoordinateDescent {
-    /// One sweep over all links in order, and the rates at the prices after it.
+    /// Makes one sweep over all links in order, and computes the rates at the prices after it.
     fn iterate(&mut self, problem: &Problem<'_>, rates: &mut [f64]) -> f64 {
         self.index(problem);
         let residual = self.sweep(problem, 0..problem.capacities.len());

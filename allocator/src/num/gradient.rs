@@ -1,8 +1,8 @@
-//! First-order methods, which do not know how strongly flows react to a price (flowtune appendix B).
+//! First-order methods, which use no slope of the flows' rates (flowtune appendix B).
 
 use super::{Optimizer, Problem};
 
-/// The loads of all links at these prices, with rates clamped to what each flow can get.
+/// Computes the rates at `prices`, clamped to each flow's cap, and the loads of all links.
 fn rates_and_loads(problem: &Problem<'_>, prices: &[f64], rates: &mut [f64], loads: &mut [f64]) {
     use super::utility::Utility as _;
     let flows = problem.flows;
@@ -22,7 +22,7 @@ fn rates_and_loads(problem: &Problem<'_>, prices: &[f64], rates: &mut [f64], loa
     }
 }
 
-/// The residual of [`Optimizer::iterate`] on one link.
+/// Residual of [`Optimizer::iterate`] on one link.
 fn residual_of(load: f64, capacity: f64, price: f64) -> f64 {
     let excess = load - capacity;
     if load > 0.0 && (excess > 0.0 || price > 0.0) {
@@ -34,8 +34,8 @@ fn residual_of(load: f64, capacity: f64, price: f64) -> f64 {
 
 /// Gradient projection (Low and Lapsley 1999): p ← max(0, p + γ G / c²).
 ///
-/// With c², a step of γ is NED's on a link with one log flow, where flows react the most, and shorter
-/// by the number of flows on any other: the price of a busy link creeps.
+/// With c², a step of γ is NED's on a link with one log flow, where flows react the most. On a link
+/// of n flows it is n times shorter than NED's, so the price of a busy link moves slowly.
 #[derive(Clone, Debug)]
 pub struct Gradient {
     gamma: f64,
@@ -87,10 +87,10 @@ impl Optimizer for Gradient {
     }
 }
 
-/// FGM: the fast weighted gradient method of Beck, Nedić, Ozdaglar and Teboulle (*An O(1/k) Gradient
-/// Method for Network Resource Allocation Problems*, 2014).
+/// FGM: the fast weighted gradient method of Beck, Nedić, Ozdaglar and Teboulle (*An O(1/k)
+/// Gradient Method for Network Resource Allocation Problems*, 2014).
 ///
-/// A projected gradient step from an extrapolated point, as Nesterov has it:
+/// A projected gradient step from Nesterov's extrapolated point:
 ///
 /// ```text
 /// p_k = max(0, z_k + G(z_k) / L)      with  L_l = Σ_{s over l} |L(s)| / σ_s
@@ -98,14 +98,13 @@ impl Optimizer for Gradient {
 /// z_{k+1} = p_k + (t_k − 1) / t_{k+1} · (p_k − p_{k−1})
 /// ```
 ///
-/// σ_s is the least curvature of the flow's utility between 0 and the most that it can get: the crude
-/// bound in place of H. The method is for a problem that stands still. Its extrapolation grows towards
-/// 1 and never restarts, so that under a stream of starts and ends prices overshoot freely (flowtune
-/// §5.4, (L)).
+/// σ_s is the least curvature of the flow's utility between 0 and its cap: a crude bound in place
+/// of H. The method is for static problems. Its extrapolation grows towards 1 and never restarts,
+/// so that prices overshoot under a stream of starts and ends (flowtune §5.4, (L)).
 #[derive(Clone, Debug)]
 pub struct Fgm {
     prices: Vec<f64>,
-    /// p of the last iteration, where `prices` is the extrapolated z.
+    /// p of the last iteration; `prices` holds the extrapolated z.
     last: Vec<f64>,
     loads: Vec<f64>,
     lipschitz: Vec<f64>,
@@ -173,21 +172,22 @@ impl Optimizer for Fgm {
 /// The Newton-like method of Athuraliya and Low (*Optimization flow control with Newton-like
 /// algorithm*, 2000): NED's step with a measured slope in place of the computed one.
 ///
-/// H is estimated from what the last change of a link's price did to its load, Δy / Δp, averaged over
-/// time; the neighbours' changes are in the measurement, too, which is its weakness (flowtune §7,
-/// appendix B). The estimate stays between that of one and of 10⁴ log flows that fill the link.
+/// H is the ratio of the last changes of a link's load and price, Δy / Δp, averaged over time. The
+/// measurement includes the effect of the neighbours' changes, which is its weakness (flowtune §7,
+/// appendix B). The estimate stays between the slopes of one and of 10⁴ log flows that fill the
+/// link.
 #[derive(Clone, Debug)]
 pub struct NewtonLike {
     gamma: f64,
     prices: Vec<f64>,
     loads: Vec<f64>,
-    /// Load, and change of the price after it, of the last iteration.
+    /// Load of the last iteration, and the change of the price that followed it.
     before: Vec<(f64, f64)>,
     /// |H| as measured; 0 before the first measurement.
     slopes: Vec<f64>,
 }
 
-/// The weight of a new measurement of a slope.
+/// Weight of a new measurement in the average of a slope.
 const MEASUREMENT_WEIGHT: f64 = 0.2;
 
 impl NewtonLike {
@@ -215,9 +215,11 @@ impl Optimizer for NewtonLike {
             }
             let price = &mut self.prices[link];
             residual = residual.max(residual_of(load, capacity, *price));
+            // −H of one log flow that fills the link is c², of n equal ones c² / n.
             let most = capacity * capacity;
             let (old_load, moved) = self.before[link];
             let slope = &mut self.slopes[link];
+            // A tiny move would divide the neighbours' effect on the load by almost nothing.
             if old_load > 0.0 && moved.abs() > 1e-9 * price.abs() {
                 let measured = ((old_load - load) / moved).clamp(1e-4 * most, most);
                 *slope = if *slope > 0.0 {

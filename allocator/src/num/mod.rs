@@ -16,8 +16,8 @@
 //!
 //! # Its dual (flowtune appendix A)
 //!
-//! With a price p_l ≥ 0 per link and the path price q_s = Σ_{l∈L(s)} p_l, the problem separates into
-//! one per flow. The remaining problem is to find the prices that minimise
+//! With a price p_l ≥ 0 per link and the path price q_s = Σ_{l∈L(s)} p_l, the problem separates
+//! into one per flow. The remaining problem is to find the prices that minimise
 //!
 //! ```text
 //! D(p) = Σ_s max_{0≤x≤d_s} (w_s U_s(x) − q_s x) + Σ_l p_l c_l
@@ -33,13 +33,13 @@
 //! | price update | p_l ← max(0, p_l − γ G_l / H_l) | [`Ned`]; its safeguarded form in [`safeguarded`] |
 //! | normalisation | x̄_s = min(cap_s, x_s / max_{l∈L(s)} (Σx / c_l)) | [`FNorm`]; [`UNorm`] |
 //!
-//! cap_s is the smallest of the flow's demand and its path's capacities. For log utilities
-//! x = w/q and ∂x/∂p = −w/q²; for α-fair ones x = (w/q)^(1/α) and ∂x/∂p = −x / (α q).
-//! Prices start at 1 once, when a topology is loaded, and survive every change of flows and capacities.
+//! cap_s is the smallest of the flow's demand and its path's capacities. For log utilities x = w/q
+//! and ∂x/∂p = −w/q²; for α-fair ones x = (w/q)^(1/α) and ∂x/∂p = −x / (α q). Prices start at 1
+//! once, when a topology is loaded, and survive every change of flows and capacities.
 //!
-//! [`safeguarded`] compares price updates on random Clos traffic and shows where the plain one fails.
-//! [`optimality`] measures the distance of rates from the optimum. Its bound needs no solver: D(p) of
-//! any prices is at least the utility of any feasible rates.
+//! [`safeguarded`] compares price updates on random Clos traffic and shows where the plain one
+//! fails. [`optimality`] measures the distance of rates from the optimum. Its bound needs no
+//! solver: D(p) of any prices is at least the utility of any feasible rates.
 //!
 //! # Other optimisers, behind the same trait
 //!
@@ -85,12 +85,13 @@ pub use truncated::TruncatedNewton;
 
 /// An iterative optimiser of link prices.
 pub trait Optimizer: Send {
-    /// Runs one iteration: rates from prices, then prices from rates. `rates` has one entry per flow.
+    /// Runs one iteration: rates from prices, then prices from rates. `rates` has one entry per
+    /// flow.
     ///
-    /// Returns the residual of the optimality conditions at the prices before the update: the largest
-    /// excess of a link over its capacity, or spare capacity of a link with a price. Both are relative
-    /// to the capacity; spare capacity also to the link's share of its flows' path prices. An
-    /// iteration that follows events may leave the residual unmeasured and return 1.
+    /// Returns the residual of the optimality conditions at the prices before the update: the
+    /// largest excess of a link over its capacity, or spare capacity of a link with a price. Both
+    /// are relative to the capacity; spare capacity also to the link's share of its flows' path
+    /// prices. An iteration that follows events may leave the residual unmeasured and return 1.
     fn iterate(&mut self, problem: &Problem<'_>, rates: &mut [f64]) -> f64;
 
     /// Prices by link, after the last iteration.

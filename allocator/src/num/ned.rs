@@ -1,7 +1,7 @@
 //! Newton-Exact-Diagonal as the paper has it: flowtune §2, Algorithm 1.
 //!
-//! This is the yardstick. What the engine runs by default is [`SafeguardedNed`](super::SafeguardedNed),
-//! whose module says where and why the plain rule fails.
+//! This is the yardstick. The engine runs [`SafeguardedNed`](super::SafeguardedNed) by default,
+//! whose module shows where and why the plain rule fails.
 
 use super::price_correction::{FlowView, PriceCorrection};
 use super::response::Response;
@@ -10,11 +10,11 @@ use super::{Optimizer, Problem};
 
 /// Algorithm 1 of the paper.
 ///
-/// Rate update: x_s = U'⁻¹(Σ p / w), clamped to the flow's cap. Price update:
-/// p ← max(0, p − γ G / H) with G = Σ x − c and H = Σ ∂x/∂p, where a flow at its cap has ∂x/∂p = 0.
-/// The paper leaves open what to do where no flow reacts (H = 0): here, too full a link takes the step
-/// that it would take if one log flow of its whole capacity reacted, and the price of any other falls
-/// by the factor 1 − γ. A link without flows, or without capacity, keeps its price.
+/// Rate update: x_s = U'⁻¹(Σ p / w), clamped to the flow's cap. Price update: p ← max(0, p − γ G /
+/// H) with G = Σ x − c and H = Σ ∂x/∂p, where a flow at its cap has ∂x/∂p = 0. The paper leaves
+/// open the case in which no flow reacts (H = 0). Here, an over-allocated link takes the step of a
+/// link whose whole capacity one log flow uses, and the price of any other falls by the factor 1 −
+/// γ. A link without flows, or without capacity, keeps its price.
 #[derive(Clone, Debug)]
 pub struct Ned {
     gamma: f64,
@@ -23,7 +23,7 @@ pub struct Ned {
     correction: Option<PriceCorrection>,
 }
 
-/// What a link adds up over its flows.
+/// Sums over the flows of a link.
 #[derive(Clone, Copy, Debug, Default)]
 struct LoadAndSlope {
     load: f64,
@@ -32,7 +32,7 @@ struct LoadAndSlope {
 }
 
 impl LoadAndSlope {
-    /// As if all flows were log: elasticity 1.
+    /// Response of the link's flows, taken as log flows, of elasticity 1.
     fn response(self) -> Response {
         Response {
             rate: self.load,
@@ -54,7 +54,7 @@ impl Ned {
         }
     }
 
-    /// The same, with prices that answer starts and ends at once (see [`price_correction`](super::price_correction)).
+    /// Variant with [price correction](super::price_correction) at starts and ends.
     #[must_use]
     pub fn with_correction(gamma: f64, links: usize) -> Self {
         Self {
@@ -75,6 +75,7 @@ impl Ned {
             let utility = problem.classes.utility(flows.classes[s]);
             let price = problem.path_price(s, &self.prices) / weight;
             let (free, slope) = utility.rate_and_slope_at(price);
+            // x = U'⁻¹(q / w), so dx/dq has the factor 1 / w; at the cap the rate no longer reacts.
             let slope = if free < cap { slope / weight } else { 0.0 };
             *rate = free.min(cap);
             for &link in &flows.paths[s] {
@@ -109,6 +110,7 @@ impl Optimizer for Ned {
             if sums.slope < 0.0 {
                 *price = (*price - self.gamma * excess / sums.slope).max(0.0);
             } else if excess > 0.0 {
+                // −H of one log flow of weight 1 that fills the link is c².
                 *price += self.gamma * excess / (capacity * capacity);
             } else {
                 *price *= (1.0 - self.gamma).max(0.0);

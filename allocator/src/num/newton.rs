@@ -4,12 +4,12 @@ use super::response::{Response, respond};
 use super::utility::Utility;
 use super::{Optimizer, Problem};
 
-/// Projected Newton (Bertsekas 1982) on the dual D(p): H Δp = G over the links that charge or are
-/// too full, with H_lm = Σ_{s over l and m} −∂x_s/∂q_s, and a line search on D.
+/// Projected Newton (Bertsekas 1982) on the dual D(p): H Δp = G over the links with a price or an
+/// excess, with H_lm = Σ_{s over l and m} −∂x_s/∂q_s, and a line search on D.
 ///
-/// One iteration factors a dense matrix: O(n³) time and O(n²) memory for n priced links, which is a
-/// yardstick for small networks and nothing to allocate rates with. Prices of links that all their
-/// flows share are not unique, so H may be singular; its diagonal is raised a little.
+/// One iteration factors a dense matrix: O(n³) time and O(n²) memory for n priced links. That makes
+/// it a yardstick for small networks, not a production optimiser. Prices of links that all their
+/// flows share are not unique, so H may be singular; its diagonal is raised by a relative 10⁻⁹.
 #[derive(Clone, Debug)]
 pub struct ExactNewton {
     prices: Vec<f64>,
@@ -22,24 +22,24 @@ pub struct ExactNewton {
     trial: Vec<f64>,
 }
 
-/// More links than a dense Hessian is kept for.
+/// Error for more links than a dense Hessian is kept for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{links} links are too many for a dense Hessian, which is kept for up to {most}", most = ExactNewton::MAX_LINKS)]
 pub struct TooManyLinks {
-    /// How many.
+    /// Number of links.
     pub links: usize,
 }
 
 const NONE: u32 = u32::MAX;
 /// Added to the diagonal of H, relative to it.
 const RIDGE: f64 = 1e-9;
-/// The share of the promised decrease of D that a step must bring (Armijo).
+/// Share of the predicted decrease of D that a step must achieve (Armijo).
 const SUFFICIENT: f64 = 1e-4;
 /// Halvings of a step before it is taken as it is.
 const HALVINGS: u32 = 30;
 
 impl ExactNewton {
-    /// The most links that are taken: 32 MiB of matrix.
+    /// Most links: 32 MiB of matrix.
     pub const MAX_LINKS: usize = 2048;
 
     /// An optimiser for `links` links. Prices start at 1.
@@ -65,16 +65,16 @@ impl ExactNewton {
         }
     }
 
-    /// Rates, sums, and the residual; picks the active links.
-    fn look(&mut self, problem: &Problem<'_>, rates: &mut [f64]) -> f64 {
+    /// Computes rates, sums, active links and the residual at the current prices.
+    fn evaluate(&mut self, problem: &Problem<'_>, rates: &mut [f64]) -> f64 {
         self.sums.fill(Response::default());
         for (s, rate) in rates.iter_mut().enumerate() {
             *rate = 0.0;
             if problem.flows.limits[s].cap > 0.0 {
-                let answer = respond(problem, s, problem.path_price(s, &self.prices));
-                *rate = answer.rate;
+                let response = respond(problem, s, problem.path_price(s, &self.prices));
+                *rate = response.rate;
                 for &link in &problem.flows.paths[s] {
-                    self.sums[link as usize].add(answer);
+                    self.sums[link as usize].add(response);
                 }
             }
         }
@@ -97,7 +97,7 @@ impl ExactNewton {
         residual
     }
 
-    /// H and G over the active links; the lower triangle only.
+    /// Assembles the lower triangle of H, and G, over the active links.
     fn assemble(&mut self, problem: &Problem<'_>) {
         let n = self.active.len();
         self.matrix.clear();
@@ -131,7 +131,7 @@ impl ExactNewton {
         }
     }
 
-    /// D(p) up to a constant.
+    /// Computes D(p) up to a constant.
     fn dual(&self, problem: &Problem<'_>, prices: &[f64]) -> f64 {
         let flows = problem.flows;
         let mut dual = 0.0;
@@ -152,22 +152,23 @@ impl ExactNewton {
         dual
     }
 
-    /// The longest of the steps 1, ½, ¼ … along the Newton direction that makes D fall enough.
+    /// Takes the longest of the steps 1, ½, ¼ … along the Newton direction that decreases D enough.
     fn search(&mut self, problem: &Problem<'_>) {
         let start = self.dual(problem, &self.prices);
         let mut trial = std::mem::take(&mut self.trial);
         let mut length = 1.0;
         for _ in 0..HALVINGS {
             trial.clone_from(&self.prices);
-            let mut promised = 0.0;
+            let mut predicted = 0.0;
             for (&link, step) in self.active.iter().zip(&self.step) {
                 let link = link as usize;
                 trial[link] = (self.prices[link] + length * step).max(0.0);
                 let excess = self.sums[link].rate - problem.capacities[link];
-                promised += excess * (trial[link] - self.prices[link]);
+                predicted += excess * (trial[link] - self.prices[link]);
             }
+            // Near the optimum, the decrease is below D's rounding: a full step must still pass.
             let rounding = 1e-13 * start.abs();
-            if self.dual(problem, &trial) <= start - SUFFICIENT * promised + rounding {
+            if self.dual(problem, &trial) <= start - SUFFICIENT * predicted + rounding {
                 break;
             }
             length /= 2.0;
@@ -190,6 +191,7 @@ fn solve(a: &mut [f64], b: &mut [f64]) {
         }
         let square: f64 = row[..i].iter().map(|x| x * x).sum();
         let pivot = row[i] - square;
+        // An infinite pivot makes the unknown 0 and takes its row out of the others.
         row[i] = if pivot > 0.0 {
             pivot.sqrt()
         } else {
@@ -209,7 +211,7 @@ fn solve(a: &mut [f64], b: &mut [f64]) {
 
 impl Optimizer for ExactNewton {
     fn iterate(&mut self, problem: &Problem<'_>, rates: &mut [f64]) -> f64 {
-        let residual = self.look(problem, rates);
+        let residual = self.evaluate(problem, rates);
         if !self.active.is_empty() {
             self.assemble(problem);
             solve(&mut self.matrix, &mut self.step);

@@ -12,14 +12,14 @@
 
 use super::Problem;
 
-/// A way to make rates fit.
+/// Scales rates to fit the capacities.
 pub trait Normalizer: Send {
-    /// Fits `rates` into the capacities; `normalized` has the same length. Returns the largest
-    /// ratio of load to capacity that was met.
+    /// Writes rates that fit the capacities to `normalized`, which is as long as `rates`. Returns
+    /// the largest finite ratio of load to capacity.
     fn normalize(&mut self, problem: &Problem<'_>, rates: &[f64], normalized: &mut [f64]) -> f64;
 }
 
-/// Load over capacity. A link without capacity counts as infinitely loaded if it has any load.
+/// Load over capacity: infinite for a loaded link without capacity.
 fn ratio(load: f64, capacity: f64) -> f64 {
     if load <= 0.0 {
         0.0
@@ -37,6 +37,7 @@ fn ratios(problem: &Problem<'_>, rates: &[f64], scratch: &mut Vec<f64>) -> f64 {
     let mut largest: f64 = 0.0;
     for (load, &capacity) in scratch.iter_mut().zip(problem.capacities) {
         *load = ratio(*load, capacity);
+        // Infinite ratios are those of failed links: they stop their own flows only.
         if load.is_finite() {
             largest = largest.max(*load);
         }
@@ -44,13 +45,14 @@ fn ratios(problem: &Problem<'_>, rates: &[f64], scratch: &mut Vec<f64>) -> f64 {
     largest
 }
 
-/// Whether a path crosses a link without capacity.
+/// True if a path crosses a link without capacity.
 fn is_cut(problem: &Problem<'_>, path: &[u32]) -> bool {
     path.iter()
         .any(|&link| problem.capacities[link as usize] <= 0.0)
 }
 
-/// F-NORM (flowtune §3.1, (6)): each flow by the fullest link of its own path, then to its cap.
+/// F-NORM (flowtune §3.1, (6)): divides each rate by the fullest ratio on its own path, then caps
+/// it.
 #[derive(Clone, Debug, Default)]
 pub struct FNorm {
     ratios: Vec<f64>,
@@ -69,6 +71,7 @@ impl Normalizer for FNorm {
             let fullest = path
                 .iter()
                 .fold(0.0, |m: f64, &l| m.max(self.ratios[l as usize]));
+            // A flow with a rate loads every link of its path, so the ratio is above 0.
             *out = if rate > 0.0 && fullest.is_finite() {
                 (rate / fullest).min(limit.cap)
             } else {
@@ -79,8 +82,8 @@ impl Normalizer for FNorm {
     }
 }
 
-/// U-NORM (flowtune §3.1, (5)): every flow by the fullest link of the network, then to its cap.
-/// Flows over a link without capacity get nothing and do not hold the others back.
+/// U-NORM (flowtune §3.1, (5)): divides all rates by the fullest ratio of the network, then caps
+/// them. Flows over a link without capacity get nothing and do not scale the others.
 #[derive(Clone, Debug, Default)]
 pub struct UNorm {
     ratios: Vec<f64>,

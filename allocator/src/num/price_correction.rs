@@ -2,9 +2,9 @@
 //!
 //! Between two iterations a few flows start and end. An optimiser that learns of them by the next
 //! sums G and H spends that iteration on rates which the new flows over-allocate: on a network of
-//! 1,536 hosts, after 1 % of 12,288 flows were replaced, the 99th percentile of rate errors is 28 %.
-//! Yet each event's links already have what a correction needs: load y, slope H and elastic load E
-//! of the last iteration, and the rate of the one flow that changes.
+//! 1,536 hosts, after 1 % of 12,288 flows were replaced, the 99th percentile of rate errors is 28
+//! %. Yet each event's links already have what a correction needs: load y, slope H and elastic load
+//! E of the last iteration, and the rate of the one flow that changes.
 //!
 //! For the dirty links, which are those on the paths of the events' flows, this module solves
 //!
@@ -133,7 +133,8 @@ impl PriceCorrection {
         self.newcomers.clear();
     }
 
-    /// Records the start of a flow. `sum_of` returns a link's sum of responses in the last iteration.
+    /// Records the start of a flow. `sum_of` returns a link's sum of responses in the last
+    /// iteration.
     pub(crate) fn start(
         &mut self,
         flow: &FlowView<'_>,
@@ -158,10 +159,12 @@ impl PriceCorrection {
         prices: &[f64],
         sum_of: impl Fn(usize) -> Response,
     ) {
-        // A flow that starts and ends between two iterations was in no sum. If too many others started
-        // after it to find it, its response is subtracted all the same; the next iteration has exact sums.
+        // A flow that starts and ends between two iterations was in no sum. If too many others
+        // started after it to find it, its response is subtracted all the same; the next iteration
+        // has exact sums.
         let same = |n: &Newcomer| {
-            // The last link is the receiver's: it tells most paths apart before the whole comparison.
+            // The last link is the receiver's: it tells most paths apart before the whole
+            // comparison.
             n.path.last() == flow.path.last()
                 && n.path[..] == *flow.path
                 && n.weight == flow.weight
@@ -180,7 +183,8 @@ impl PriceCorrection {
         }
     }
 
-    /// Corrects the prices of the dirty links, and forgets the events. Returns the number of dirty links.
+    /// Corrects the prices of the dirty links, and forgets the events. Returns the number of dirty
+    /// links.
     pub(crate) fn correct(&mut self, capacities: &[f64], prices: &mut [f64]) -> usize {
         let links = self.dirty_links.len();
         if links == 0 {
@@ -239,13 +243,14 @@ impl DirtyLink {
 
     /// One step towards the price at which the link is exactly full.
     ///
-    /// The remaining flows respond to this link alone. The newcomers' response is shared with the other
-    /// links of their paths, whose prices move too.
+    /// The remaining flows respond to this link alone. The newcomers' response is shared with the
+    /// other links of their paths, whose prices move too.
     fn next_price(&self, capacity: f64, price: f64) -> f64 {
         let mut sum = self.remaining_at(price);
         if self.newcomers.reacts() {
             let mean = self.newcomers.elastic / self.newcomers.neg_slope;
-            // A larger slope makes a shorter step: the other links of the newcomers' paths take theirs.
+            // A larger slope makes a shorter step: the other links of the newcomers' paths take
+            // theirs.
             let shared = mean / (price + SHIFT * mean).min(mean);
             sum.add(Response {
                 neg_slope: self.newcomers.neg_slope * shared,

@@ -10,8 +10,8 @@ pub const MAX_PATH_LINKS: usize = 6;
 /// Rates inside `num` are in units of 1 Gbit/s.
 ///
 /// At a path price of 1, a log flow of weight 1 gets 1 Gbit/s; every link's price starts at 1
-/// (flowtune §2). The unit is fixed and not taken from the topology because it is part of the objective:
-/// where classes of different utilities share a link, it decides their relative worth.
+/// (flowtune §2). The unit is fixed and not taken from the topology because it is part of the
+/// objective: where classes of different utilities share a link, it decides their relative worth.
 pub const RATE_UNIT_BPS: f64 = 1e9;
 
 /// Directed links of one flow, as indices into [`Problem::capacities`].
@@ -84,7 +84,8 @@ impl FlowArrays<'_> {
     }
 }
 
-/// max Σ w_s U_s(x_s) over 0 ≤ x_s ≤ cap_s, so that Σ x_s ≤ c_l on every link (flowtune §2, (1) and (2)).
+/// max Σ w_s U_s(x_s) over 0 ≤ x_s ≤ cap_s, so that Σ x_s ≤ c_l on every link (flowtune §2, (1) and
+/// (2)).
 #[derive(Clone, Copy, Debug)]
 pub struct Problem<'a> {
     /// c_l by link, 0 for a failed link.

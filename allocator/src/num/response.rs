@@ -1,9 +1,9 @@
-//! How a flow answers its path price: its rate, and how strongly the rate reacts.
+//! Response of a flow to its path price: its rate, and the slope of that rate.
 
 use super::utility::Utility;
 use super::{Problem, RateLimit};
 
-/// A flow's answer to a path price, or a link's sum of them.
+/// Response of a flow to a path price, or a link's sum of responses.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Response {
     /// x; for a link, its load y = Σ x.
@@ -15,7 +15,7 @@ pub(crate) struct Response {
 }
 
 impl Response {
-    /// Adds another's answer to the sum.
+    /// Adds another response to the sum.
     #[inline]
     pub(crate) fn add(&mut self, other: Response) {
         self.rate += other.rate;
@@ -23,21 +23,22 @@ impl Response {
         self.elastic += other.elastic;
     }
 
-    /// Takes another's answer out of the sum. What rounding would leave below zero is zero.
+    /// Subtracts a response from the sum; rounding leaves no term below zero.
     pub(super) fn subtract(&mut self, other: Response) {
         self.rate = (self.rate - other.rate).max(0.0);
         self.neg_slope = (self.neg_slope - other.neg_slope).max(0.0);
         self.elastic = (self.elastic - other.elastic).max(0.0);
     }
 
-    /// Whether any flow in the sum reacts to prices.
+    /// True if any flow in the sum reacts to prices.
     #[inline]
     pub(super) fn reacts(&self) -> bool {
         self.elastic > 0.0 && self.neg_slope > 0.0
     }
 }
 
-/// base ^ exponent; for log flows, whose sums have the elasticity 1 up to rounding, the base itself.
+/// Returns base ^ exponent: the base itself for log flows, whose sums have elasticity 1 up to
+/// rounding.
 #[inline]
 pub(crate) fn power(base: f64, exponent: f64) -> f64 {
     if (exponent - 1.0).abs() < 1e-9 {
@@ -47,12 +48,13 @@ pub(crate) fn power(base: f64, exponent: f64) -> f64 {
     }
 }
 
-/// A flow at its demand reacts to prices only above this share of its saturation price.
+/// Share of its saturation price above which a flow at its demand reacts to prices.
 const RESPONSE_RANGE: f64 = 0.25;
 
-/// The answer of flow `s` to the path price `price`. A flow at its path's capacity counts with the
-/// slope that it has at that point; one at its demand with the slope just beyond it, times
-/// (price / saturation price)⁴.
+/// Response of flow `s` to the path price `price`.
+///
+/// A flow at its path's capacity counts with its slope at that point; a flow at its demand with the
+/// slope just beyond it, times (price / saturation price)⁴.
 #[inline(always)]
 pub(super) fn respond(problem: &Problem<'_>, s: usize, price: f64) -> Response {
     let flows = problem.flows;
@@ -65,7 +67,7 @@ pub(super) fn respond(problem: &Problem<'_>, s: usize, price: f64) -> Response {
     }
 }
 
-/// The answer at a path price above the saturation price.
+/// Response at a path price above the saturation price.
 #[inline(always)]
 pub(super) fn respond_freely(
     utility: &impl Utility,
@@ -77,6 +79,8 @@ pub(super) fn respond_freely(
     let (free, slope) = utility.rate_and_slope_at(scaled);
     let rate = free.min(cap);
     let neg_slope = -slope / weight;
+    // An infinite slope, at a price near 0, would spoil the link's sums: the flow counts as at its
+    // cap.
     if neg_slope.is_finite() {
         Response {
             rate,
@@ -91,7 +95,7 @@ pub(super) fn respond_freely(
     }
 }
 
-/// The answer of a flow at its cap.
+/// Response of a flow at its cap.
 #[inline]
 pub(super) fn respond_at_cap(limit: &RateLimit, price: f64) -> Response {
     let rate = limit.cap;
@@ -104,12 +108,16 @@ pub(super) fn respond_at_cap(limit: &RateLimit, price: f64) -> Response {
         };
     }
     let nearness = price / limit.saturation_price;
+    // Below the range the response is zero, not tiny, so that a link of such flows is lifted at
+    // once.
     if nearness < RESPONSE_RANGE || !nearness.is_finite() {
         return Response {
             rate,
             ..Response::default()
         };
     }
+    // The fourth power fades the slope in: a step at the demand would make prices alternate for
+    // ever.
     let elastic = elastic * nearness.powi(4);
     Response {
         rate,

@@ -1,19 +1,19 @@
-//! The `-RT` optimisers: single precision, flows packed for the walk, reciprocals by approximation
-//! (flowtune §5.4).
+//! The `-RT` optimisers: single precision, flows packed for the rate update, approximate
+//! reciprocals (flowtune §5.4).
 //!
-//! Flows are copied into a layout of their own by [`PackedFlows::pack`]: a path is padded to four or
-//! six links with a link whose price is always 0, so that the walk has no inner loop of varying length
-//! and no bounds of it to check twice. Log flows, the common case, take 1/q from an estimate by bit
-//! arithmetic and two Newton steps, which multiply and add only. Flows of other utilities take a second
-//! walk through their utility's own f64 functions, so that a utility of one's own works here as well.
+//! [`PackedFlows::pack`] copies flows into a layout of their own. It pads a path to four or six
+//! links with a link whose price is always 0, so that the rate update has no inner loop of varying
+//! length. Log flows, the common case, take 1/q from an estimate by bit arithmetic and two Newton
+//! steps, which only multiply and add. Flows of other utilities take a second pass through their
+//! utility's own f64 functions, so that a utility of the library's user works here as well.
 //!
-//! What that costs in accuracy: rates within 10⁻³ of the f64 reference's at rest
-//! (`tests/num_optimizers.rs`). What it gains: the benchmark `optimizers`.
+//! Rates are within 10⁻³ of the f64 reference's at rest (`tests/num_optimizers.rs`). The benchmark
+//! `optimizers` measures the gain in time.
 
 use super::utility::{Utility, UtilityKind};
 use super::{MAX_PATH_LINKS, Optimizer, Problem};
 
-/// Paths of up to this many links are packed short.
+/// Most links of a short packed path.
 const SHORT: usize = 4;
 
 /// A log flow.
@@ -25,7 +25,7 @@ struct Packed<const N: usize> {
     flow: u32,
 }
 
-/// A problem's flows in the layout of the walk.
+/// A problem's flows in the layout of the rate update.
 #[derive(Clone, Debug, Default)]
 struct PackedFlows {
     short: Vec<Packed<SHORT>>,
@@ -74,8 +74,8 @@ fn padded<const N: usize>(path: &[u32], nowhere: u32) -> [u32; N] {
     std::array::from_fn(|i| path.get(i).copied().unwrap_or(nowhere))
 }
 
-/// 1/x for a normal x > 0, within 2·10⁻⁵: an estimate from the bits (the exponent's negative, and a
-/// line through the mantissa) and two Newton steps.
+/// Returns 1/x for a normal x > 0, within 2·10⁻⁵: an estimate from the bits (the negative exponent,
+/// and a line through the mantissa) and two Newton steps.
 #[inline]
 fn reciprocal(x: f32) -> f32 {
     let estimate = f32::from_bits(0x7EF3_11C7_u32.wrapping_sub(x.to_bits()));
@@ -83,19 +83,20 @@ fn reciprocal(x: f32) -> f32 {
     once * (2.0 - x * once)
 }
 
-/// Below this path price every flow is at its cap.
+/// Path price below which every flow is at its cap; keeps [`reciprocal`] off 0 and denormal
+/// numbers.
 const LEAST_PRICE: f32 = 1e-20;
 
-/// What both optimisers share: prices, sums, the walk.
+/// State and rate update of both optimisers.
 #[derive(Clone, Debug)]
 struct Core {
     packed: PackedFlows,
-    /// One more than there are links: the last one is always 0.
+    /// One more than there are links: the last one, of the padding, is always 0.
     prices: Vec<f32>,
     /// Load and slope by link.
     sums: Vec<[f32; 2]>,
     rates: Vec<f32>,
-    /// For [`Optimizer::prices`].
+    /// Copy in f64, for [`Optimizer::prices`].
     public: Vec<f64>,
 }
 
@@ -118,11 +119,11 @@ impl Core {
         self.rates.resize(problem.flows.len(), 0.0);
     }
 
-    fn walk(&mut self, problem: &Problem<'_>) {
+    fn update_rates(&mut self, problem: &Problem<'_>) {
         self.sums.fill([0.0; 2]);
         let (prices, sums, rates) = (&self.prices, &mut self.sums, &mut self.rates);
-        walk_log(&self.packed.short, prices, sums, rates);
-        walk_log(&self.packed.long, prices, sums, rates);
+        update_log_rates(&self.packed.short, prices, sums, rates);
+        update_log_rates(&self.packed.long, prices, sums, rates);
         let flows = problem.flows;
         for &flow in &self.packed.other {
             let s = flow as usize;
@@ -147,7 +148,7 @@ impl Core {
         }
     }
 
-    /// Prices by `step(price, load, slope, capacity)`; returns the residual.
+    /// Updates prices by `step(price, load, slope, capacity)`; returns the residual.
     fn update(&mut self, problem: &Problem<'_>, step: impl Fn(f32, f32, f32, f32) -> f32) -> f64 {
         let mut residual: f32 = 0.0;
         for ((price, sum), &capacity) in self
@@ -178,6 +179,7 @@ impl Core {
     }
 
     fn warm_start(&mut self, prices: &[f64]) {
+        // The zip leaves the padding's price, one past the end, at 0.
         self.public.copy_from_slice(prices);
         for (out, &price) in self.prices.iter_mut().zip(prices) {
             *out = price as f32;
@@ -185,7 +187,7 @@ impl Core {
     }
 }
 
-fn walk_log<const N: usize>(
+fn update_log_rates<const N: usize>(
     flows: &[Packed<N>],
     prices: &[f32],
     sums: &mut [[f32; 2]],
@@ -201,6 +203,7 @@ fn walk_log<const N: usize>(
             (flow.cap, 0.0)
         };
         rates[flow.flow as usize] = rate;
+        // Padding adds to the sum of the link that does not exist, which no update reads.
         for &link in &flow.links {
             let sum = &mut sums[link as usize];
             sum[0] += rate;
@@ -209,7 +212,7 @@ fn walk_log<const N: usize>(
     }
 }
 
-/// Algorithm 1 of the paper, as [`Ned`](super::Ned), in single precision.
+/// Single-precision version of [`Ned`](super::Ned), Algorithm 1 of the paper.
 #[derive(Clone, Debug)]
 pub struct NedRt {
     gamma: f64,
@@ -226,14 +229,14 @@ impl NedRt {
         }
     }
 
-    /// Takes a problem's flows. To be called after every change of them, before [`Self::step`].
+    /// Copies a problem's flows. Must be called after every change of them, before [`Self::step`].
     pub fn load(&mut self, problem: &Problem<'_>) {
         self.core.load(problem);
     }
 
-    /// One iteration over the flows of the last [`Self::load`]; returns the residual.
+    /// Runs one iteration over the flows of the last [`Self::load`]; returns the residual.
     pub fn step(&mut self, problem: &Problem<'_>) -> f64 {
-        self.core.walk(problem);
+        self.core.update_rates(problem);
         let gamma = self.gamma as f32;
         self.core.update(problem, |price, load, slope, capacity| {
             let excess = load - capacity;
@@ -247,14 +250,14 @@ impl NedRt {
         })
     }
 
-    /// The rates of the last [`Self::step`], in Gbit/s.
+    /// Returns the rates of the last [`Self::step`], in Gbit/s.
     #[must_use]
     pub fn rates(&self) -> &[f32] {
         &self.core.rates
     }
 }
 
-/// Gradient projection, as [`Gradient`](super::Gradient), in single precision.
+/// Single-precision version of gradient projection, [`Gradient`](super::Gradient).
 #[derive(Clone, Debug)]
 pub struct GradientRt {
     gamma: f64,
@@ -271,14 +274,14 @@ impl GradientRt {
         }
     }
 
-    /// Takes a problem's flows. To be called after every change of them, before [`Self::step`].
+    /// Copies a problem's flows. Must be called after every change of them, before [`Self::step`].
     pub fn load(&mut self, problem: &Problem<'_>) {
         self.core.load(problem);
     }
 
-    /// One iteration over the flows of the last [`Self::load`]; returns the residual.
+    /// Runs one iteration over the flows of the last [`Self::load`]; returns the residual.
     pub fn step(&mut self, problem: &Problem<'_>) -> f64 {
-        self.core.walk(problem);
+        self.core.update_rates(problem);
         let gamma = self.gamma as f32;
         self.core.update(problem, |price, load, _, capacity| {
             price + gamma * (load - capacity) / (capacity * capacity)
@@ -286,7 +289,8 @@ impl GradientRt {
     }
 }
 
-/// Both are optimisers in the same way: take the flows anew, step, hand out.
+/// Implements [`Optimizer`] for a type with `load`, `step` and a [`Core`]: copies the flows in each
+/// iteration.
 macro_rules! optimizer {
     ($name:ident) => {
         impl Optimizer for $name {

@@ -1,47 +1,49 @@
 //! NED with a safeguarded step: what the engine runs.
 //!
 //! [`Ned`](super::Ned) takes a Newton step per link, p ← p − γ G / H, with one γ for all links. On
-//! the way to the optimum that goes wrong in five ways, each of which a link meets in daily work:
+//! the way to the optimum that step fails in five ways, all of which occur in ordinary traffic:
 //!
 //! 1. *Links that share flows overshoot together.* If one flow crosses k full links, each of them
-//!    answers the whole excess, and the sum of k steps of γ diverges once kγ ≥ 2.
+//!    corrects the whole excess, and the sum of k steps of γ diverges once kγ ≥ 2.
 //! 2. *Far from the optimum the linear step is wrong.* A price that is k times too low grows by the
 //!    factor 1 + γ per iteration; one that is a few times too high jumps to 0.
-//! 3. *A flow at its cap has no slope.* Alone on a link it is always there, so H = 0 when the second
-//!    flow comes.
-//! 4. *Slopes switch at the demand.* A flow that alternates between its demand and just below makes H
-//!    alternate between two values, and the price with it, for ever.
+//! 3. *A flow at its cap has no slope.* Alone on a link it is always there, so H = 0 when the
+//!    second flow comes.
+//! 4. *Slopes switch at the demand.* A flow that alternates between its demand and just below makes
+//!    H alternate between two values, and the price with it, for ever.
 //! 5. *One γ is too long for one link and too short for another.*
 //!
-//! The safeguarded step has the same fixed points, since G = 0 or (p = 0 and G ≤ 0) stops it, and cures
-//! them one by one. Per link, with the load y, with E = Σ e_s x_s where e_s = −q_s x'(q_s) / x_s is
-//! the elasticity of the flow's rate in its path price q_s, and with the mean path price
-//! q̄ = E / |H| of its flows:
+//! The safeguarded step has the same fixed points, since G = 0 or (p = 0 and G ≤ 0) stops it, and
+//! cures them one by one. Per link, with the load y, with E = Σ e_s x_s where e_s = −q_s x'(q_s) /
+//! x_s is the elasticity of the flow's rate in its path price q_s, and with the mean path price q̄
+//! = E / |H| of its flows:
 //!
 //! ```text
 //! p ← (p + δ q̄) · (y / c) ^ (g · y / E) − δ q̄,    not below p / 32
 //! ```
 //!
-//! - To first order this is p + g G (p + δ q̄) / E. For a flow whose price is all on this link it is
-//!   Newton's step; with the flow's price spread over k links each takes its share of it (1).
-//!   It is the minimiser of a separable bound of the dual function (for δ = 0 and log utilities it is
-//!   expectation maximisation, which never overshoots); δ = 0.25 lets the price of a link that costs
-//!   nothing yet leave 0, and reach 0 again in finite time.
-//! - As a power, it is exact for one bottleneck from any distance, for every α (2). What is computed
-//!   is a fraction that agrees with the power to second order, (a + b) / (a − b) with a = E (y + c) and
-//!   b = g y (y − c): one division where a power takes two functions.
-//! - A flow at its path's capacity counts with the slope that it has at that point (3).
+//! - To first order this is p + g G (p + δ q̄) / E. For a flow whose price is all on this link it
+//!   is Newton's step; with the flow's price spread over k links each takes its share of it (1). It
+//!   is the minimiser of a separable bound of the dual function (for δ = 0 and log utilities it is
+//!   expectation maximisation, which never overshoots); δ = 0.25 lets the price of a link that
+//!   costs nothing yet leave 0, and reach 0 again in finite time.
+//! - As a power, it is exact for one bottleneck from any distance, for every α (2). What is
+//!   computed is a fraction that agrees with the power to second order, (a + b) / (a − b) with a =
+//!   E (y + c) and b = g y (y − c): one division where a power takes two functions.
+//! - A flow at its path's capacity counts with its slope at that point (3).
 //! - A flow at its demand counts with the slope just beyond it, times (q / saturation price)⁴ (4).
-//! - g is the link's own: it starts at 2.5 γ (again when events disturb a link at rest), grows by 1.2 while the excess keeps its sign, up to
-//!   7.5 γ, and shrinks by 0.6, down to γ, when the sign flips (5). With γ = 0.4 and paths of up to
-//!   six links the shortest step is within the bound of local stability, g (1 + 6δ) < 2.
-//! - Where all flows are far inside their demands and still too many, the price is lifted to where
-//!   the first of them reacts. Links that are lifted together share what a flow's path misses: did each lift it alone,
-//!   k links would charge k knees, fall back to where nobody reacts, and be lifted again, for ever.
+//! - g is the link's own (5). It starts at 2.5 γ, and again when events disturb a link at rest. It
+//!   grows by 1.2 while the excess keeps its sign, up to 7.5 γ, and shrinks by 0.6 when the sign
+//!   flips, down to γ. With γ = 0.4 and paths of up to six links the shortest step is within the
+//!   bound of local stability, g (1 + 6δ) < 2.
+//! - Where a link is over-allocated and no flow reacts, because all rest at their demands, the
+//!   price is lifted to the point where the first flow reacts. Links that are lifted together share
+//!   the price that a flow's path lacks. If each lifted it alone, k links would charge k saturation
+//!   prices, fall back to where no flow reacts, and be lifted again, for ever.
 //!
 //! Measured against plain NED (γ = 0.4) from cold prices: the largest number of iterations after
-//! which every rate stays within 10⁻⁴ of the optimum, over 30 random instances of 60 flows each with
-//! weights 1, 2, 4, and how many of them stayed further away for 2,000 iterations
+//! which every rate stays within 10⁻⁴ of the optimum, over 30 random instances of 60 flows each
+//! with weights 1, 2, 4, and how many of them stayed further away for 2,000 iterations
 //! (`tests/num_convergence.rs` prints these figures):
 //!
 //! | instances | plain | safeguarded |
@@ -53,42 +55,43 @@
 //! | six of 30 random links per flow, log, demands | 185 | 124 |
 //! | six of 30 random 1 Tbit/s links per flow, α = 8 | all fail | 44 |
 //!
-//! When 1 to 8 senders to one receiver start and stop one by one, the safeguarded rule has all rates
-//! within 1 % after at most 11 iterations at any speed from 100 Mbit/s to 1 Tbit/s, the plain one
-//! after at most 15.
+//! When 1 to 8 senders to one receiver start and stop one by one, the safeguarded rule has all
+//! rates within 1 % after at most 11 iterations at any speed from 100 Mbit/s to 1 Tbit/s, the plain
+//! one after at most 15.
 //!
 //! # Events
 //!
-//! The safeguarded step makes convergence certain, not fast: of the first iterations after flows came and
-//! went, plain NED's are as good. What makes them fast is that prices answer the events themselves,
-//! before the iteration (see [`price_correction`](super::price_correction)), and that an iteration which follows events
-//! passes over the flows once more before it gives rates away, with a price update that is as cheap as
-//! plain NED's: all links take the step g = 1.9 / (1 + kδ), k being the links of the longest path.
+//! The safeguarded step makes convergence certain, not fast: in the first iterations after events,
+//! plain NED is as good. Two things make these iterations fast. Prices are corrected at the events,
+//! before the iteration (see [`price_correction`](super::price_correction)). An iteration that
+//! follows events makes one more pass over the flows before it returns rates, with a price update
+//! as cheap as plain NED's: all links take the step g = 1.9 / (1 + kδ), where k is the number of
+//! links of the longest path.
 //!
-//! On 1,536 hosts, after 123 of 12,288 flows were replaced at converged prices; time in iterations of
-//! plain NED with F-NORM, rate error the 99th percentile after F-NORM, throughput as a share of the
-//! optimum, means over five cases (`ratewright-bench convergence --cases 5`):
+//! On 1,536 hosts, after 123 of 12,288 flows were replaced at converged prices; time in iterations
+//! of plain NED with F-NORM, rate error the 99th percentile after F-NORM, throughput as a share of
+//! the optimum, means over five cases (`ratewright-bench convergence --cases 5`):
 //!
 //! | rule | first rates: time, error, throughput | second rates | third rates |
 //! |---|---|---|---|
 //! | plain, γ = 0.4 | 1.03: 24.1 %, 0.975 | 2.09: 14.1 %, 0.983 | 3.13: 10.6 %, 0.988 |
 //! | plain, γ = 0.6 | 1.03: 24.1 %, 0.975 | 2.09: 11.8 %, 0.985 | 3.15: 11.1 %, 0.989 |
 //! | safeguarded step alone | 1.25: 24.1 %, 0.975 | 2.48: 15.1 %, 0.984 | 3.70: 11.0 %, 0.988 |
-//! | touched prices × flows now / before, plain | 1.08: 19.2 %, 0.980 | 2.12: 11.9 %, 0.987 | 3.16: 9.3 %, 0.990 |
-//! | prices answer events, plain | 1.22: 9.2 %, 0.987 | 2.26: 7.1 %, 0.992 | 3.28: 6.1 %, 0.994 |
-//! | prices answer events, plain γ = 0.6 | 1.23: 9.2 %, 0.987 | 2.29: 6.5 %, 0.993 | 3.34: 5.3 %, 0.995 |
-//! | the same, one pass more | 1.88: 6.5 %, 0.993 | 2.92: 5.3 %, 0.995 | 3.94: 4.5 %, 0.996 |
-//! | prices answer events, safeguarded | 1.18: 9.2 %, 0.987 | 2.40: 6.7 %, 0.993 | 3.61: 5.5 %, 0.995 |
-//! | **the same, one pass more** | **1.79: 6.7 %, 0.993** | 3.02: 5.6 %, 0.994 | 4.22: 4.8 %, 0.995 |
+//! | prices of dirty links × flows now / before, plain | 1.08: 19.2 %, 0.980 | 2.12: 11.9 %, 0.987 | 3.16: 9.3 %, 0.990 |
+//! | price correction, plain | 1.22: 9.2 %, 0.987 | 2.26: 7.1 %, 0.992 | 3.28: 6.1 %, 0.994 |
+//! | price correction, plain γ = 0.6 | 1.23: 9.2 %, 0.987 | 2.29: 6.5 %, 0.993 | 3.34: 5.3 %, 0.995 |
+//! | price correction, plain γ = 0.6, one pass more | 1.88: 6.5 %, 0.993 | 2.92: 5.3 %, 0.995 | 3.94: 4.5 %, 0.996 |
+//! | price correction, safeguarded | 1.18: 9.2 %, 0.987 | 2.40: 6.7 %, 0.993 | 3.61: 5.5 %, 0.995 |
+//! | **price correction, safeguarded, one pass more** | **1.79: 6.7 %, 0.993** | 3.02: 5.6 %, 0.994 | 4.22: 4.8 %, 0.995 |
 //! | that, with momentum 0.4 | 1.80: 6.7 %, 0.993 | 3.04: 5.6 %, 0.994 | 4.25: 4.8 %, 0.995 |
-//! | one local sweep over touched links, plain | 1.62: 8.8 %, 0.989 | 2.66: 7.0 %, 0.992 | 3.67: 6.0 %, 0.994 |
+//! | one local sweep over dirty links, plain | 1.62: 8.8 %, 0.989 | 2.66: 7.0 %, 0.992 | 3.67: 6.0 %, 0.994 |
 //! | three local sweeps, plain | 2.68: 8.3 %, 0.990 | 3.72: 6.6 %, 0.993 | 4.72: 5.7 %, 0.994 |
 //! | coordinate descent over all links | 3.10: 7.7 %, 0.991 | 5.99: 4.1 %, 0.996 | 8.88: 2.6 %, 0.998 |
 //! | off-diagonal Newton, 1 CG step | 1.59: 24.1 %, 0.975 | 3.22: 10.6 %, 0.986 | 4.81: 6.6 %, 0.992 |
 //! | off-diagonal Newton, 3 CG steps | 2.22: 24.1 %, 0.975 | 4.44: 11.7 %, 0.988 | 6.60: 7.3 %, 0.994 |
 //!
-//! Local sweeps cost far more than answering events and gain no more: after either, what is left is the
-//! answer of the links next to the touched ones, which takes a pass over all flows.
+//! Local sweeps cost far more than price correction and gain no more. The error that either leaves
+//! is that of the links next to the dirty ones, whose response takes a pass over all flows.
 
 mod prices;
 
@@ -97,40 +100,41 @@ use super::price_correction::{FlowView, PriceCorrection};
 use super::response::{Response, respond};
 use super::{Optimizer, Problem};
 
-/// Passes more in an iteration that follows events. They find the answer of the links next to those
-/// that the events touched, before rates are told to anyone, at the cost of a rate update each.
+/// Additional passes in an iteration that follows events. They compute the response of the links
+/// next to the dirty ones before rates are returned, at the cost of a rate update each.
 const INNER_PASSES: u32 = 1;
 /// A link's first step, in γ.
 const FIRST_STEP: f64 = 2.5;
-/// Iterations that are soon after events.
+/// Iterations after events in which [`StepLength`] may restart a link at rest.
 const FRESH: u8 = 3;
-/// An elasticity of 1 to within this is 1.
+/// Largest deviation of an elasticity from 1 that counts as rounding.
 const ELASTICITY_TOLERANCE: f64 = 1e-12;
 
 /// NED with the safeguarded step of this module.
 #[derive(Clone, Debug)]
 pub struct SafeguardedNed {
     gamma: f64,
-    /// The share of a link's last move that it makes again if the excess still asks for it.
+    /// Heavy-ball momentum: share of a link's last move that is repeated while the excess keeps its
+    /// sign.
     momentum: f64,
-    /// Passes over the flows that an iteration makes first if events came before it.
+    /// Additional passes of an iteration that follows events.
     inner: u32,
-    /// Iterations left that are soon after events.
+    /// Remaining iterations of [`FRESH`] since the last events.
     fresh: u8,
     /// Links of the longest path of any flow that started.
     longest: usize,
     prices: Vec<f64>,
     sums: Vec<LinkSums>,
-    /// E − y by link: 0 where all flows are log.
+    /// E − y by link, 0 where all flows are log.
     elastic_excess: Vec<f64>,
     steps: Vec<StepLength>,
-    /// Links that need a lift in this iteration, and by how much.
+    /// Links whose price is lifted in this iteration, in ascending order, with the price to add.
     lifts: Vec<(u32, f64)>,
-    /// Events since the last iteration; none: they are left to the iterations.
+    /// Correction for events since the last iteration; `None` leaves them to the iterations.
     correction: Option<PriceCorrection>,
 }
 
-/// What every flow of a link adds to.
+/// Sums over the flows of a link.
 #[derive(Clone, Copy, Debug, Default)]
 struct LinkSums {
     /// y = Σ x.
@@ -165,7 +169,7 @@ impl SafeguardedNed {
         }
     }
 
-    /// The same, without the price correction at starts and ends: for comparison.
+    /// Variant without price correction at starts and ends, for comparison.
     #[must_use]
     pub fn without_correction(gamma: f64, links: usize) -> Self {
         Self {
@@ -174,8 +178,8 @@ impl SafeguardedNed {
         }
     }
 
-    /// The same, with heavy-ball momentum: a link makes this share of its last move again, as long as
-    /// the excess asks for it. For comparison.
+    /// Variant with heavy-ball momentum, for comparison: a link repeats the share `momentum` of its
+    /// last move while the excess keeps its sign.
     #[must_use]
     pub fn with_momentum(gamma: f64, momentum: f64, links: usize) -> Self {
         Self {
@@ -184,8 +188,8 @@ impl SafeguardedNed {
         }
     }
 
-    /// The same, with this many passes more in an iteration that follows events: another answer to
-    /// [`Self::new`]'s one. For comparison.
+    /// Variant with `inner` additional passes in an iteration that follows events, where
+    /// [`Self::new`] has one. For comparison.
     #[must_use]
     pub fn with_inner_passes(gamma: f64, inner: u32, links: usize) -> Self {
         Self {
@@ -194,7 +198,7 @@ impl SafeguardedNed {
         }
     }
 
-    /// Rates from prices, prices from rates.
+    /// Makes one pass: rates from prices, then prices from rates.
     fn pass(
         &mut self,
         problem: &Problem<'_>,
@@ -203,6 +207,7 @@ impl SafeguardedNed {
     ) -> f64 {
         self.update_rates(problem, rates);
         let residual = update_prices(self, problem);
+        // Lifts wait for the end of the update: they share a path's missing price among its links.
         if !self.lifts.is_empty() {
             self.lift_prices(problem);
         }
@@ -225,7 +230,8 @@ impl SafeguardedNed {
                 sums.load += response.rate;
                 sums.neg_slope += response.neg_slope;
             }
-            // Log flows have e = 1: their share of E is in the load already.
+            // Log flows have e = 1: their share of E is in the load already, and they skip a second
+            // scatter.
             let elastic_excess = response.elastic - response.rate;
             if elastic_excess.abs() > ELASTICITY_TOLERANCE * response.rate {
                 for &link in &flows.paths[s] {
@@ -235,12 +241,13 @@ impl SafeguardedNed {
         }
     }
 
-    /// A link's sums as a response.
+    /// Response of all flows of a link, from its sums.
     fn sum_of(sums: &[LinkSums], elastic_excess: &[f64], link: usize) -> Response {
         let LinkSums { load, neg_slope } = sums[link];
         Response {
             rate: load,
             neg_slope,
+            // Rounding may leave E slightly below zero where the excess cancels the load.
             elastic: (load + elastic_excess[link]).max(0.0),
         }
     }
@@ -252,11 +259,14 @@ impl Optimizer for SafeguardedNed {
             .correction
             .as_mut()
             .is_some_and(|correction| correction.correct(problem.capacities, &mut self.prices) > 0);
+        // Without events, each link steps by the length that it has learned.
         if !disturbed {
             let residual = self.pass(problem, rates, Self::update_prices);
             self.fresh = self.fresh.saturating_sub(1);
             return residual;
         }
+        // Step lengths learned at rest no longer hold, so all links take one length in these
+        // passes.
         self.fresh = FRESH;
         for _ in 0..self.inner {
             self.pass(problem, rates, Self::update_prices_quickly);

@@ -1,4 +1,4 @@
-//! Behaviour of utilities, classes, normalisers and measures.
+//! Tests of utilities, classes, normalisers and optimality.
 
 use std::sync::Arc;
 
@@ -149,7 +149,7 @@ fn class_tables_refuse_what_makes_no_sense() {
 /// flowtune §3.1: F-NORM divides by the fullest link of the flow's path, U-NORM by the network's.
 #[test]
 fn normalisers_by_hand() {
-    // Link 0 twice over-allocated, link 1 half used.
+    // Link 0 has twice its capacity as load, link 1 half of it.
     let owned = OwnedProblem::new(&[10.0, 10.0], &[(&[0], ANY), (&[0, 1], ANY), (&[1], ANY)]);
     let rates = [16.0, 4.0, 1.0];
     let mut out = [0.0; 3];
@@ -246,8 +246,8 @@ fn no_flows_no_distance() {
     );
 }
 
-/// A user-written utility goes all the way: two log(1 + x) flows of weights 1 and 2 on one link of 4
-/// meet where 1 / (1 + x) = 2 / (1 + y), x + y = 4.
+/// Checks a user's utility: two log(1 + x) flows of weights 1 and 2 on one link of 4 Gbit/s meet
+/// where 1 / (1 + x) = 2 / (1 + y), x + y = 4.
 #[test]
 fn a_utility_of_ones_own() {
     let mut owned = OwnedProblem::new(&[4.0], &[(&[0], ANY), (&[0], ANY)]);
@@ -270,8 +270,8 @@ fn a_utility_of_ones_own() {
     assert!(close(rates[0], 1.0) && close(rates[1], 3.0), "{rates:?}");
 }
 
-/// Two flows have all their links in common, and their demands are a little more than these can carry. At the prices
-/// that there are, both are far inside their demands, so all links lift theirs at once.
+/// Two flows share all their links, and their demands exceed the capacities a little. At the
+/// initial prices no flow reacts, so all links lift their prices at once.
 #[test]
 fn links_that_lift_their_prices_together_come_to_rest() {
     for links in 1..=6u32 {

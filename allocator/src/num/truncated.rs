@@ -1,18 +1,19 @@
-//! Newton's step with the off-diagonal terms, cut short: a few steps of conjugate gradients.
+//! Newton's step with the off-diagonal terms, truncated to a few steps of conjugate gradients.
 
 use super::response::{Response, respond};
 use super::{Optimizer, Problem};
 
-/// A price falls to no less than this share of itself in one iteration.
+/// Least price after one iteration, as a share of the price before.
 const LARGEST_FALL: f64 = 1.0 / 32.0;
 
-/// H Δp = G over the links that charge or are too full, by `steps` steps of conjugate gradients with
-/// H's diagonal as the preconditioner (flowtune appendix B has H inverted; this asks for products only).
+/// Solves H Δp = G over the links with a price or an excess, by `steps` steps of conjugate
+/// gradients with H's diagonal as the preconditioner. (The paper's appendix B inverts H; this needs
+/// products only.)
 ///
-/// A product H v is a walk over all flows: gather Σ v over the path, times the flow's slope, scatter.
-/// It costs about as much as half an iteration of NED with F-NORM. With 0 steps the rule is NED with γ.
-/// There is no line search: like plain NED, the rule may fail far from the optimum. It is here because
-/// it was tried (see [`safeguarded`](super::safeguarded)).
+/// A product H v is a pass over all flows: gather Σ v over the path, times the flow's slope,
+/// scatter. It costs about half an iteration of NED with F-NORM. With 0 steps the rule is NED with
+/// γ. Without a line search, the rule may fail far from the optimum, as plain NED may. It serves
+/// the comparison in [`safeguarded`](super::safeguarded).
 #[derive(Clone, Debug)]
 pub struct TruncatedNewton {
     gamma: f64,
@@ -21,7 +22,7 @@ pub struct TruncatedNewton {
     sums: Vec<Response>,
     /// −dx/dq by flow.
     neg_slopes: Vec<f64>,
-    /// Whether the link is in the system.
+    /// True for links in the system.
     active: Vec<bool>,
     delta: Vec<f64>,
     residual: Vec<f64>,
@@ -30,8 +31,8 @@ pub struct TruncatedNewton {
 }
 
 impl TruncatedNewton {
-    /// An optimiser for `links` links, with the share `gamma` of the step that so many conjugate
-    /// gradient steps find. Prices start at 1.
+    /// An optimiser for `links` links, which makes the share `gamma` of the step that `steps`
+    /// conjugate gradient steps find. Prices start at 1.
     #[must_use]
     pub fn new(gamma: f64, steps: u32, links: usize) -> Self {
         let zeros = vec![0.0; links];
@@ -49,19 +50,20 @@ impl TruncatedNewton {
         }
     }
 
-    fn look(&mut self, problem: &Problem<'_>, rates: &mut [f64]) -> f64 {
+    /// Computes rates, sums, active links and the residual at the current prices.
+    fn evaluate(&mut self, problem: &Problem<'_>, rates: &mut [f64]) -> f64 {
         self.sums.fill(Response::default());
         self.neg_slopes.clear();
         for (s, rate) in rates.iter_mut().enumerate() {
-            let answer = if problem.flows.limits[s].cap > 0.0 {
+            let response = if problem.flows.limits[s].cap > 0.0 {
                 respond(problem, s, problem.path_price(s, &self.prices))
             } else {
                 Response::default()
             };
-            *rate = answer.rate;
-            self.neg_slopes.push(answer.neg_slope);
+            *rate = response.rate;
+            self.neg_slopes.push(response.neg_slope);
             for &link in &problem.flows.paths[s] {
-                self.sums[link as usize].add(answer);
+                self.sums[link as usize].add(response);
             }
         }
         let mut worst: f64 = 0.0;
@@ -81,14 +83,14 @@ impl TruncatedNewton {
         worst
     }
 
-    /// product = H direction on the active links.
+    /// Computes product = H direction on the active links.
     fn multiply(&mut self, problem: &Problem<'_>) {
         self.product.fill(0.0);
         for (path, &neg_slope) in problem.flows.paths.iter().zip(&self.neg_slopes) {
             let along: f64 = path.iter().map(|&l| self.direction[l as usize]).sum();
-            let answer = neg_slope * along;
+            let change = neg_slope * along;
             for &link in path {
-                self.product[link as usize] += answer;
+                self.product[link as usize] += change;
             }
         }
         for (value, &active) in self.product.iter_mut().zip(&self.active) {
@@ -98,7 +100,7 @@ impl TruncatedNewton {
         }
     }
 
-    /// Residual over diagonal, the preconditioned residual of one link.
+    /// Preconditioned residual of one link: residual over diagonal.
     fn scaled(&self, link: usize) -> f64 {
         if self.active[link] {
             self.residual[link] / self.sums[link].neg_slope
@@ -117,6 +119,7 @@ impl TruncatedNewton {
         for _ in 0..self.steps {
             self.multiply(problem);
             let curvature = dot(&self.direction, &self.product);
+            // Converged, or H is singular along the direction: the step so far stands.
             if curvature <= 0.0 || energy <= 0.0 {
                 return;
             }
@@ -140,7 +143,7 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
 
 impl Optimizer for TruncatedNewton {
     fn iterate(&mut self, problem: &Problem<'_>, rates: &mut [f64]) -> f64 {
-        let worst = self.look(problem, rates);
+        let worst = self.evaluate(problem, rates);
         if self.steps == 0 {
             for link in 0..self.prices.len() {
                 self.delta[link] = self.scaled(link);
@@ -149,6 +152,7 @@ impl Optimizer for TruncatedNewton {
             self.solve(problem);
         }
         for (price, delta) in self.prices.iter_mut().zip(&self.delta) {
+            // Far from the optimum a step past 0 is often wrong: the price keeps a share of itself.
             let least = if *delta < -*price {
                 *price * LARGEST_FALL
             } else {

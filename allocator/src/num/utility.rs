@@ -80,7 +80,8 @@ pub trait Utility: fmt::Debug + Send + Sync {
     fn rate_at(&self, price: f64) -> f64;
     /// dx/dp = (U'⁻¹)'(p) < 0.
     fn rate_slope_at(&self, price: f64) -> f64;
-    /// [`Self::rate_at`] and [`Self::rate_slope_at`] in one call, since they often share most of their work.
+    /// [`Self::rate_at`] and [`Self::rate_slope_at`] in one call, since they often share most of
+    /// their work.
     fn rate_and_slope_at(&self, price: f64) -> (f64, f64) {
         (self.rate_at(price), self.rate_slope_at(price))
     }
@@ -110,20 +111,21 @@ impl Utility for Log {
     }
 }
 
-/// α-fairness (Mo and Walrand): U'(x) = (x / r)^(−α) / r. Near α = 0 it is total throughput, at 1 proportional
-/// fairness, at 2 minimum potential delay, and towards infinity max-min fairness.
+/// α-fairness (Mo and Walrand): U'(x) = (x / r)^(−α) / r. Near α = 0 it is total throughput, at 1
+/// proportional fairness, at 2 minimum potential delay, and towards infinity max-min fairness.
 ///
-/// The effective weight of a flow at rate x is x U'(x) = (x / r)^(1−α), relative to a log flow; at the
-/// reference rate r it is 1. Where classes of different utilities share links, effective weights differ by
-/// orders of magnitude: beside a hundred flows of α = 16 at a tenth of r, a log flow of the same weight
-/// would get 10⁻¹⁵ of their rate. [`bounded`](Self::bounded) therefore limits the effective weight to
-/// [1 / b, b]. Beyond the rates where it reaches a bound, flows are proportionally fair with that weight.
+/// The effective weight of a flow at rate x is x U'(x) = (x / r)^(1−α), relative to a log flow; at
+/// the reference rate r it is 1. Where classes of different utilities share links, effective
+/// weights differ by orders of magnitude: beside a hundred flows of α = 16 at a tenth of r, a log
+/// flow of the same weight would get 10⁻¹⁵ of their rate. [`bounded`](Self::bounded) therefore
+/// limits the effective weight to [1 / b, b]. Beyond the rates where it reaches a bound, flows are
+/// proportionally fair with that weight.
 ///
-/// Every flow then gets a share, whatever the classes of the others. Let N_l be the flows on link l, all of
-/// one weight, and k the links on a path. A flow's rate is v / q, with 1 / b ≤ v ≤ b and q the sum of its
-/// links' prices. A link with price p_l > 0 is full of flows that pay at least p_l, so c_l ≤ N_l b / p_l,
-/// and q ≤ k b max(N_l / c_l). So the rate is at least min(c_l / N_l) / (k b²): with b = 4 and six links,
-/// 1 % of the equal share of the flow's narrowest link.
+/// Every flow then gets a share, whatever the classes of the others. Let N_l be the flows on link
+/// l, all of one weight, and k the links on a path. A flow's rate is v / q, with 1 / b ≤ v ≤ b and
+/// q the sum of its links' prices. A link with price p_l > 0 is full of flows that pay at least
+/// p_l, so c_l ≤ N_l b / p_l, and q ≤ k b max(N_l / c_l). So the rate is at least min(c_l / N_l) /
+/// (k b²): with b = 4 and six links, 1 % of the equal share of the flow's narrowest link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AlphaFair {
     alpha: f64,
@@ -145,14 +147,15 @@ impl AlphaFair {
     /// Bound b where all classes have one utility: the range of single precision.
     pub const ALONE_BOUND: f64 = 1e6;
 
-    /// α-fairness for `MIN_ALPHA` ≤ α ≤ `MAX_ALPHA`, with a reference rate of 1 Gbit/s and without a bound.
+    /// α-fairness for `MIN_ALPHA` ≤ α ≤ `MAX_ALPHA`, with a reference rate of 1 Gbit/s and without
+    /// a bound.
     #[must_use]
     pub fn new(alpha: f64) -> Option<Self> {
         Self::bounded(alpha, RATE_UNIT_BPS, f64::INFINITY)
     }
 
-    /// α-fairness with a reference rate, and effective weights from 1 / `bound` to `bound`. None if an
-    /// argument is out of range.
+    /// α-fairness with a reference rate, and effective weights from 1 / `bound` to `bound`. None if
+    /// an argument is out of range.
     #[must_use]
     pub fn bounded(alpha: f64, reference_bps: f64, bound: f64) -> Option<Self> {
         let reference = reference_bps / RATE_UNIT_BPS;
@@ -237,7 +240,8 @@ impl Utility for AlphaFair {
         self.rate_and_slope_at(price).1
     }
     fn rate_and_slope_at(&self, price: f64) -> (f64, f64) {
-        // The rate without bounds decides which piece of U' the price belongs to: U' falls strictly.
+        // The rate without bounds decides which piece of U' the price belongs to: U' falls
+        // strictly.
         let rate = self.reference * (price * self.reference).powf(-self.alpha.recip());
         match self.outer_weight(rate) {
             Some(weight) => (weight / price, -weight / (price * price)),
@@ -306,8 +310,9 @@ impl Utility for UtilityKind {
 pub struct Class {
     /// The utility of a flow of weight 1.
     pub utility: UtilityKind,
-    /// Multiplies the utility of every flow of the class, in addition to the flow's own weight. On a
-    /// shared bottleneck, log flows get rates in proportion to weight, α-fair ones to weight^(1/α).
+    /// Multiplies the utility of every flow of the class, in addition to the flow's own weight. On
+    /// a shared bottleneck, log flows get rates in proportion to weight, α-fair ones to
+    /// weight^(1/α).
     pub weight: f64,
     /// Upper bound of every flow's rate, in bit/s; infinite without a bound.
     pub max_rate_bps: f64,

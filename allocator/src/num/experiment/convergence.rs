@@ -1,11 +1,10 @@
-//! How fast rates are right again after some flows were replaced, by step rule.
+//! Time to the new optimum after some flows were replaced, by step rule.
 //!
-//! At converged prices a share of the flows is replaced by flows between other hosts. Then each rule
-//! iterates; after every iteration, F-NORM included, the rates that endpoints would get are compared
-//! with the optimum of the new flows. Time is counted in iterations of plain NED with F-NORM, on one
-//! thread, in the same code: a rule that is right after one iteration which takes four times as long
-//! has gained nothing. What a rule does at the events themselves counts; putting flows into tables and
-//! indices, which any rule needs, does not.
+//! At converged prices a share of the flows is replaced by flows between other hosts. Then each
+//! rule iterates. After every iteration, F-NORM included, the normalised rates are compared with
+//! the optimum of the new flows. The unit of time is an iteration of plain NED with F-NORM, on one
+//! thread, in the same code: an exact iteration that takes four times as long gains nothing. A
+//! rule's work at the events counts; updates of tables and indices, which every rule needs, do not.
 
 pub mod engine;
 
@@ -19,31 +18,31 @@ use super::rules::{PLAIN, Prelude, Rule};
 use super::{optimum, quantile};
 use crate::num::{CoordinateDescent, FNorm, LinkPath, Normalizer, Optimizer};
 
-/// The residual up to which the optima are computed.
+/// Residual up to which the optima are computed.
 const OPTIMUM_RESIDUAL: f64 = 1e-10;
-/// Iterations at the old optimum before flows are replaced, so that a rule knows its sums.
+/// Iterations at the old optimum before flows are replaced, in which a rule computes its sums.
 const SETTLE: u32 = 10;
-/// Of the target: the time that it allows, in plain NED iterations.
+/// Target: time since the events, in iterations of plain NED.
 pub const TARGET_TIME: f64 = 2.0;
-/// Of the target: the 99th percentile of rate errors.
+/// Target: 99th percentile of rate errors within [`TARGET_TIME`].
 pub const TARGET_P99_ERROR: f64 = 0.07;
-/// Of the target: throughput as a share of the optimum.
+/// Target: throughput within [`TARGET_TIME`], as a share of the optimum.
 pub const TARGET_THROUGHPUT: f64 = 0.99;
 
-/// What is run.
+/// Settings of the experiment.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// The network.
     pub network: TwoTierClos,
     /// Flows, all between random hosts.
     pub flows: usize,
-    /// How many of them are replaced.
+    /// Number of flows that are replaced.
     pub replaced: usize,
-    /// Iterations after that.
+    /// Iterations after the replacement.
     pub iterations: usize,
     /// Random cases; figures are means over them.
     pub cases: u32,
-    /// Runs of every case, of which the shortest times count.
+    /// Runs of every case, of which the shortest times count: interruptions only lengthen them.
     pub repeats: u32,
     /// Seed of the first case.
     pub seed: u64,
@@ -67,7 +66,7 @@ impl Default for Setup {
     }
 }
 
-/// A rule's rates after an iteration; means over the cases.
+/// Figures of a rule's rates after an iteration; means over the cases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Point {
     /// Iterations since the events.
@@ -85,15 +84,15 @@ pub struct Point {
 pub struct RuleFigures {
     /// The rule.
     pub rule: &'static str,
-    /// In a few words.
+    /// Short description.
     pub what: &'static str,
     /// Time of an iteration that follows no events, in iterations of plain NED.
     pub iteration_time: f64,
-    /// The last of `points` within the target's time; none if even the first is later.
+    /// Last of `points` within the target's time; none if even the first is later.
     pub in_time: Option<Point>,
-    /// Whether that meets the target.
+    /// True if that point meets the target.
     pub meets_target: bool,
-    /// After each iteration.
+    /// Figures after each iteration.
     pub points: Vec<Point>,
 }
 
@@ -112,24 +111,25 @@ pub struct Convergence {
     pub cases: u32,
     /// An iteration of plain NED with F-NORM, in microseconds.
     pub plain_iteration_us: f64,
-    /// The target.
+    /// [`TARGET_TIME`].
     pub target_time: f64,
-    /// The target.
+    /// [`TARGET_P99_ERROR`].
     pub target_p99_rate_error: f64,
-    /// The target.
+    /// [`TARGET_THROUGHPUT`].
     pub target_throughput: f64,
-    /// By rule.
+    /// Figures by rule.
     pub rules: Vec<RuleFigures>,
-    /// Of the parallel engine, if it was measured.
+    /// Figures of the parallel engine, if it was measured.
     pub engines: Vec<EngineFigures>,
 }
 
-/// One random case.
+/// One random case: flows before and after the replacement, with both optima.
 struct ReplacementCase {
     before: FlowSet,
     after: FlowSet,
-    /// Index and path before and after.
+    /// Indices of the replaced flows.
     replaced: Vec<usize>,
+    /// Paths of `replaced` before the replacement.
     old_paths: Vec<LinkPath>,
     old_prices: Vec<f64>,
     optimum_rates: Vec<f64>,
@@ -164,6 +164,7 @@ impl ReplacementCase {
             &mut optimum_rates,
         );
         let old_prices = solver.prices().to_vec();
+        // The old prices are copied: the solver goes on from them to the new optimum.
         optimum(
             &mut solver,
             &after.problem(),
@@ -180,7 +181,7 @@ impl ReplacementCase {
         })
     }
 
-    /// The links that the replaced flows left and joined, in order.
+    /// Returns the links of the replaced flows' old and new paths, in ascending order.
     fn dirty_links(&self) -> Vec<usize> {
         let joined = self.replaced.iter().map(|&f| self.after.view(f).path);
         let left = self.old_paths.iter().map(|p| &p[..]);
@@ -190,7 +191,7 @@ impl ReplacementCase {
         links
     }
 
-    /// Flows over each link.
+    /// Counts the flows over each link.
     fn counts(flow_set: &FlowSet) -> Vec<f64> {
         let mut counts = vec![0.0; flow_set.links()];
         for path in flow_set.problem().flows.paths {
@@ -200,9 +201,9 @@ impl ReplacementCase {
     }
 }
 
-/// One run of a rule on a case: times since the events, in nanoseconds, and what was reached.
+/// One run of a rule on a case.
 struct RuleRun {
-    /// After each iteration.
+    /// Time from the events to the end of each iteration.
     elapsed_ns: Vec<u64>,
     points: Vec<Point>,
 }
@@ -231,6 +232,7 @@ fn run(
     );
     let mut local = CoordinateDescent::new(links);
     local.index(&after);
+    // Index and copies are made before the clock starts: any rule needs such tables.
     let mut prices = optimizer.prices().to_vec();
 
     let started_ns = clock();
@@ -290,7 +292,8 @@ fn compare(iteration: usize, rates: &[f64], optimum_rates: &[f64]) -> Point {
     }
 }
 
-/// The time of each iteration's end, each iteration at its shortest of all repeats, and the points.
+/// Returns the end time of each iteration, with each iteration at its shortest of all repeats, and
+/// the points.
 fn best_run(
     case: &ReplacementCase,
     rule: &Rule,
@@ -306,6 +309,7 @@ fn best_run(
             *best = (*best).min(elapsed - last);
             last = elapsed;
         }
+        // Rates are deterministic: every repeat has the same points.
         points = run.points;
     }
     let mut sum = 0.0;
@@ -316,7 +320,7 @@ fn best_run(
     (ends.collect(), points)
 }
 
-/// Measures the rules. `clock` tells nanoseconds; `progress` hears of each rule.
+/// Measures the rules. `clock` returns nanoseconds; `progress` is called before each rule.
 ///
 /// # Errors
 /// A network that cannot be built.
@@ -367,6 +371,7 @@ pub fn measure(
 }
 
 fn summarise(rule: &'static str, what: &'static str, points: Vec<Point>) -> RuleFigures {
+    // The first iteration is left out of the mean: it follows the events.
     let steady = match points.as_slice() {
         [first, .., last] => (last.time - first.time) / (points.len() - 1) as f64,
         [only] => only.time,

@@ -1,4 +1,4 @@
-//! Flows and links that an experiment changes.
+//! Flows that an experiment changes, over a network.
 
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
@@ -9,13 +9,13 @@ use crate::num::{
     FlowArrays, FlowView, LinkPath, Problem, RATE_UNIT_BPS, RateLimit, path_capacity,
 };
 
-/// A network that cannot be built, or in which hosts cannot reach each other.
+/// Error for a network that cannot be built, or in which hosts cannot reach each other.
 #[derive(Debug, thiserror::Error)]
 pub enum FlowSetError {
-    /// The network.
+    /// The network cannot be built.
     #[error(transparent)]
     Build(#[from] BuildError),
-    /// A path.
+    /// Two hosts have no path.
     #[error(transparent)]
     Path(#[from] PathError),
     /// Fewer than two hosts.
@@ -36,10 +36,10 @@ pub struct FlowSet {
 }
 
 impl FlowSet {
-    /// No flows over this network.
+    /// An empty set over this network.
     ///
     /// # Errors
-    /// A network that cannot be built, or has too few hosts.
+    /// A network that cannot be built, or has fewer than two hosts.
     pub fn new(network: &TwoTierClos) -> Result<Self, FlowSetError> {
         let topology = network.build()?;
         if topology.hosts().len() < 2 {
@@ -61,13 +61,14 @@ impl FlowSet {
         })
     }
 
-    /// A path between two different random hosts, over a random spine.
+    /// Returns a path between two different random hosts, over a random spine.
     ///
     /// # Errors
     /// Hosts that cannot reach each other.
     pub fn random_path(&self, rng: &mut Pcg64Mcg) -> Result<LinkPath, FlowSetError> {
         let hosts = self.hosts() as u32;
         let src = rng.random_range(0..hosts);
+        // An offset of at least 1 never draws the source again.
         let dst = (src + rng.random_range(1..hosts)) % hosts;
         let choice = PathChoice::Hash(rng.random());
         let path = self.topology.path(HostId(src), HostId(dst), choice)?;
@@ -77,8 +78,8 @@ impl FlowSet {
     fn limit(&self, path: &LinkPath) -> RateLimit {
         let utility: &UtilityKind = self.classes.utility(0);
         debug_assert!(utility.marginal(1.0) > 0.0, "class 0 is defined");
-        let room = path_capacity(path, &self.capacities);
-        RateLimit::new(utility, 1.0, f64::INFINITY, room)
+        let capacity = path_capacity(path, &self.capacities);
+        RateLimit::new(utility, 1.0, f64::INFINITY, capacity)
     }
 
     /// Adds a flow.
@@ -89,7 +90,7 @@ impl FlowSet {
         self.weights.push(1.0);
     }
 
-    /// Removes a flow; the last one takes its place.
+    /// Removes a flow; the last one takes its index.
     pub fn swap_remove(&mut self, flow: usize) {
         self.paths.swap_remove(flow);
         self.class_ids.swap_remove(flow);
@@ -97,13 +98,13 @@ impl FlowSet {
         self.limits.swap_remove(flow);
     }
 
-    /// Gives a flow another path.
+    /// Replaces a flow's path.
     pub fn replace(&mut self, flow: usize, path: LinkPath) {
         self.limits[flow] = self.limit(&path);
         self.paths[flow] = path;
     }
 
-    /// The flow as an event names it.
+    /// Returns the view of a flow for an event.
     #[must_use]
     pub fn view(&self, flow: usize) -> FlowView<'_> {
         FlowView {
@@ -114,7 +115,7 @@ impl FlowSet {
         }
     }
 
-    /// The problem as it stands.
+    /// Returns the problem of the present flows.
     #[must_use]
     pub fn problem(&self) -> Problem<'_> {
         Problem {
@@ -135,29 +136,29 @@ impl FlowSet {
         &self.topology
     }
 
-    /// How many flows.
+    /// Number of flows.
     #[must_use]
     pub fn flows(&self) -> usize {
         self.paths.len()
     }
 
-    /// How many hosts.
+    /// Number of hosts.
     #[must_use]
     pub fn hosts(&self) -> usize {
         self.topology.hosts().len()
     }
 
-    /// How many links.
+    /// Number of directed links.
     #[must_use]
     pub fn links(&self) -> usize {
         self.capacities.len()
     }
 
-    /// What all hosts together can send, in Gbit/s.
+    /// Sum of the hosts' link speeds, in Gbit/s.
     #[must_use]
     pub fn host_capacity(&self) -> f64 {
         let edge = self.topology.links().iter().filter(|l| l.level == 1);
-        // Half of the edge links go up.
+        // Level 1 holds both directions of the hosts' links: half of them go up.
         edge.map(|l| l.capacity_bps as f64).sum::<f64>() / 2.0 / RATE_UNIT_BPS
     }
 }

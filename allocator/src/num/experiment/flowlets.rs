@@ -1,4 +1,4 @@
-//! Flowlets that come as a Poisson process and drain at their allocated rates (flowtune §5.3).
+//! Flowlets that start as a Poisson process and drain at their allocated rates (flowtune §5.3).
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -8,7 +8,7 @@ use super::flow_set::{FlowSet, FlowSetError};
 use super::web;
 use crate::num::{FNorm, Normalizer, Optimizer};
 
-/// The paper's network: 9 racks of 16 servers at 10 Gbit/s under 4 spines, full bisection.
+/// Returns the paper's network: 9 racks of 16 servers at 10 Gbit/s under 4 spines, full bisection.
 #[must_use]
 pub fn paper_network() -> TwoTierClos {
     TwoTierClos {
@@ -21,10 +21,10 @@ pub fn paper_network() -> TwoTierClos {
     }
 }
 
-/// What comes, and how often the allocator iterates.
+/// Offered load, and interval of the allocator's iterations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stream {
-    /// Mean load of a server's link. 1: the bytes that arrive fill it exactly.
+    /// Mean load of a server's link; at 1, the offered bytes fill it exactly.
     pub load: f64,
     /// Time between two iterations.
     pub interval_ns: u64,
@@ -32,13 +32,12 @@ pub struct Stream {
     pub seed: u64,
 }
 
-/// A network under a stream of flowlets, with one optimiser in the loop: its rates after F-NORM
-/// drain the flowlets.
+/// A network under a stream of flowlets, which drain at the rates of one optimiser after F-NORM.
 pub struct Flowlets {
     flow_set: FlowSet,
     optimizer: Box<dyn Optimizer>,
     normalizer: FNorm,
-    /// By flow, in bytes.
+    /// Remaining bytes by flow.
     remaining: Vec<f64>,
     rates: Vec<f64>,
     normalized: Vec<f64>,
@@ -80,8 +79,8 @@ impl Flowlets {
         })
     }
 
-    /// One interval: what came and ended in it reaches the allocator, which iterates once; then the
-    /// flowlets drain for an interval.
+    /// Simulates one interval: flowlets drain and new ones start, the allocator receives these
+    /// events and iterates once.
     ///
     /// # Errors
     /// Hosts that cannot reach each other.
@@ -95,6 +94,7 @@ impl Flowlets {
             let new = self.flow_set.view(self.flow_set.flows() - 1);
             self.optimizer.flow_started(&new);
             let uniform: f64 = self.rng.random();
+            // An exponential gap by inversion; 1 − u is never 0, as u is below 1.
             self.next_start_ns -= self.mean_gap_ns * (1.0 - uniform).ln();
         }
         self.rates.resize(self.flow_set.flows(), 0.0);
@@ -107,6 +107,7 @@ impl Flowlets {
     }
 
     fn drain(&mut self) {
+        // 1 Gbit/s is 1 bit per nanosecond.
         let bytes_per_gbps = self.interval_ns as f64 / 8.0;
         let mut flow = 0;
         while flow < self.remaining.len() {
@@ -116,6 +117,7 @@ impl Flowlets {
                 flow += 1;
                 continue;
             }
+            // The optimiser sees the flow before its removal moves another one to its index.
             self.optimizer.flow_ended(&self.flow_set.view(flow));
             self.flow_set.swap_remove(flow);
             self.remaining.swap_remove(flow);
@@ -124,19 +126,19 @@ impl Flowlets {
         }
     }
 
-    /// The network and its flows.
+    /// Returns the network and its flows.
     #[must_use]
     pub fn flow_set(&self) -> &FlowSet {
         &self.flow_set
     }
 
-    /// What the optimiser allocated, before normalisation, in Gbit/s.
+    /// Returns the optimiser's rates before normalisation, in Gbit/s.
     #[must_use]
     pub fn rates(&self) -> &[f64] {
         &self.rates
     }
 
-    /// The same after F-NORM: what flowlets drain at.
+    /// Returns the rates after F-NORM, at which flowlets drain, in Gbit/s.
     #[must_use]
     pub fn normalized(&self) -> &[f64] {
         &self.normalized

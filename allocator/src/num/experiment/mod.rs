@@ -1,14 +1,14 @@
 //! Numeric experiments with optimisers and normalisers (flowtune §5.4): seeded, deterministic, no
 //! clock of their own.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | [`flow_set`] | flows and links that an experiment changes, on a two-tier Clos |
+//! | [`flow_set`] | flows that an experiment changes, on a two-tier Clos |
 //! | [`web`] | sizes of a web server's flowlets |
-//! | [`flowlets`] | flowlets that come as a Poisson process and drain at their allocated rates |
-//! | [`over_allocation`] | experiment (L), fig. 16: what optimisers over-allocate |
-//! | [`normalizer`] | experiment (M), fig. 17: what normalisers leave of the optimal throughput |
-//! | [`convergence`] | how fast rates are right again after some flows were replaced, by step rule |
+//! | [`flowlets`] | flowlets that start as a Poisson process and drain at their allocated rates |
+//! | [`over_allocation`] | experiment (L), fig. 16: over-allocation by optimiser |
+//! | [`normalizer`] | experiment (M), fig. 17: throughput after normalisers, relative to the optimum |
+//! | [`convergence`] | time to the new optimum after some flows were replaced, by step rule |
 //! | [`rules`] | those step rules |
 
 pub mod convergence;
@@ -24,11 +24,11 @@ mod tests;
 
 use super::{CoordinateDescent, Optimizer, Problem};
 
-/// Sweeps after which an optimum is taken as it is.
+/// Sweeps after which the search for an optimum ends, whatever its residual.
 const MOST_SWEEPS: u32 = 20_000;
 
-/// The optimal rates of a problem, by coordinate descent from the solver's prices, to within
-/// `residual` of each link's capacity. Returns the residual that was reached.
+/// Computes the optimal rates of a problem, by coordinate descent from the solver's prices, to
+/// within `residual` of each link's capacity. Returns the residual that was reached.
 pub fn optimum(
     solver: &mut CoordinateDescent,
     problem: &Problem<'_>,
@@ -43,16 +43,18 @@ pub fn optimum(
             break;
         }
     }
+    // One more sweep, which also computes the rates.
     rates.clear();
     rates.resize(problem.flows.len(), 0.0);
     solver.iterate(problem, rates);
     reached
 }
 
-/// Names of experiments' optimisers, as the paper's figures have them.
+/// An experiment's optimiser: its name in the paper's figures, and its constructor by number of
+/// links.
 pub type NamedOptimizer = (&'static str, fn(usize) -> Box<dyn Optimizer>);
 
-/// The value at quantile `q` of unsorted values; 0 without any.
+/// Returns the value at quantile `q` of unsorted values; 0 without values.
 fn quantile(values: &mut [f64], q: f64) -> f64 {
     if values.is_empty() {
         return 0.0;

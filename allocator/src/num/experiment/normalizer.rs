@@ -1,4 +1,4 @@
-//! Experiment (M), fig. 17: what normalisers leave of the optimal throughput.
+//! Experiment (M), fig. 17: throughput after normalisers, relative to the optimum.
 
 use ratewright_topology::TwoTierClos;
 
@@ -8,8 +8,8 @@ use super::over_allocation::{GRADIENT_GAMMA, Length, NED_GAMMA};
 use super::{NamedOptimizer, optimum};
 use crate::num::{CoordinateDescent, Gradient, Ned, Normalizer, SafeguardedNed, UNorm};
 
-/// The optimisers of the figure, and ours: as the engine runs it, and with as many passes over the
-/// flows in each iteration that follows events as a fast engine has time for.
+/// Optimisers of the figure, and Ratewright's: with the engine's one additional pass after events,
+/// and with the nine that a fast engine has time for.
 pub const OPTIMIZERS: [NamedOptimizer; 4] = [
     ("NED", |links| Box::new(Ned::new(NED_GAMMA, links))),
     ("Gradient", |links| {
@@ -23,13 +23,14 @@ pub const OPTIMIZERS: [NamedOptimizer; 4] = [
     }),
 ];
 
-/// The residual up to which the optimum is computed.
+/// Residual up to which the optimum is computed.
 const OPTIMUM_RESIDUAL: f64 = 1e-6;
-/// Iterations between two that are compared with their optimum.
+/// Iterations from one comparison with the optimum to the next.
 const SAMPLE_EVERY: u32 = 5;
 
-/// One optimiser under one load. Throughput is the sum of all rates, as a share of the sum of the
-/// optimal rates of the same flows; means over the iterations that were compared.
+/// Figures of one optimiser under one load: means over the iterations that were compared.
+/// Throughput is the sum of all rates, as a share of the sum of the optimal rates of the same
+/// flows.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct NormalizerFigures {
     /// The optimiser.
@@ -44,12 +45,12 @@ pub struct NormalizerFigures {
     pub f_norm_p1: f64,
     /// The 99th percentile of rate errors after F-NORM, mean over iterations.
     pub f_norm_p99_rate_error: f64,
-    /// Flowlets at a time, mean.
+    /// Mean number of active flowlets.
     pub mean_flows: f64,
 }
 
-/// Runs one optimiser under one load. Flowlets drain at the rates after F-NORM; U-NORM is applied to
-/// the same allocations on the side.
+/// Runs one optimiser under one load. Flowlets drain at the rates after F-NORM; U-NORM only
+/// measures the same allocations.
 ///
 /// # Errors
 /// A network that cannot be built.
@@ -73,6 +74,7 @@ pub fn run(
             continue;
         }
         let problem = flowlets.flow_set().problem();
+        // From the last optimum's prices, which makes the search short.
         optimum(&mut solver, &problem, OPTIMUM_RESIDUAL, &mut truth);
         u_rates.clear();
         u_rates.resize(truth.len(), 0.0);

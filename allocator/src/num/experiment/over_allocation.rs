@@ -1,4 +1,4 @@
-//! Experiment (L), fig. 16: the total of what an optimiser allocates beyond capacities.
+//! Experiment (L), fig. 16: total rate that an optimiser allocates beyond capacities.
 
 use ratewright_topology::TwoTierClos;
 
@@ -9,10 +9,10 @@ use crate::num::{Fgm, Gradient, GradientRt, Ned, NedRt, NewtonLike, SafeguardedN
 
 /// γ of NED, as in the paper.
 pub const NED_GAMMA: f64 = 0.4;
-/// γ of gradient projection: the largest that stays stable where one flow has four links to itself.
+/// γ of gradient projection: the largest that is stable for one flow alone on four links.
 pub const GRADIENT_GAMMA: f64 = 0.4;
 
-/// The optimisers of the figure, and ours.
+/// Optimisers of the figure, and Ratewright's.
 pub const OPTIMIZERS: [NamedOptimizer; 7] = [
     ("NED", |links| Box::new(Ned::new(NED_GAMMA, links))),
     ("NED-RT", |links| Box::new(NedRt::new(NED_GAMMA, links))),
@@ -31,27 +31,27 @@ pub const OPTIMIZERS: [NamedOptimizer; 7] = [
     }),
 ];
 
-/// Iterations before the first that counts, and those that count.
+/// Length of a run, in iterations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Length {
-    /// Left out: the network fills.
+    /// Iterations that are not measured, in which the network fills.
     pub warm_up: u32,
-    /// Measured.
+    /// Iterations that are measured.
     pub measured: u32,
 }
 
-/// One optimiser under one load.
+/// Figures of one optimiser under one load.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct OverAllocation {
     /// The optimiser.
     pub optimizer: &'static str,
     /// Mean load of a server's link.
     pub load: f64,
-    /// Σ over links of what is allocated beyond the capacity: mean over iterations.
+    /// Σ over links of load beyond capacity: mean over iterations.
     pub mean_gbps: f64,
     /// Its 99th percentile.
     pub p99_gbps: f64,
-    /// Flowlets at a time, mean.
+    /// Mean number of active flowlets.
     pub mean_flows: f64,
 }
 

@@ -1,31 +1,31 @@
-//! The step rules that [`convergence`](super::convergence) compares.
+//! Step rules that [`convergence`](super::convergence) compares.
 
 use super::over_allocation::NED_GAMMA;
 use crate::num::{CoordinateDescent, Ned, NedRt, Optimizer, SafeguardedNed, TruncatedNewton};
 
-/// What a rule does before the first iteration that follows events.
+/// Work of a rule between the events and the first iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prelude {
-    /// Nothing that its optimiser does not do by itself.
+    /// No work beside the optimiser's own.
     Nothing,
-    /// Prices of the touched links are scaled by how many flows they have now over how many they had.
+    /// Multiplies the prices of dirty links by the ratio of their flows after and before.
     ScalePrices,
-    /// So many sweeps of coordinate descent over the touched links.
+    /// Runs sweeps of coordinate descent over the dirty links.
     SweepDirtyLinks(u32),
-    /// So many iterations whose rates nobody normalises.
+    /// Runs iterations without F-NORM, whose rates are not used.
     InnerIterations(u32),
 }
 
 /// A step rule.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
-    /// For tables and JSON.
+    /// Name in tables and JSON.
     pub name: &'static str,
-    /// In a few words.
+    /// Short description.
     pub what: &'static str,
-    /// Its optimiser, for that many links.
+    /// Constructor of its optimiser, by number of links.
     pub make: fn(usize) -> Box<dyn Optimizer>,
-    /// What it does first.
+    /// Work before the first iteration.
     pub prelude: Prelude,
 }
 
@@ -43,7 +43,7 @@ const fn rule(
     }
 }
 
-/// The rule whose iteration is the unit of time.
+/// Plain NED, whose iteration is the unit of time.
 pub const PLAIN: Rule = rule(
     "plain",
     "NED as in the paper, γ = 0.4",
@@ -51,7 +51,7 @@ pub const PLAIN: Rule = rule(
     Prelude::Nothing,
 );
 
-/// The rule that the engine runs.
+/// The engine's rule.
 pub const ENGINE: Rule = rule(
     "ratewright",
     "guarded step, prices answer events, one pass more after events",

@@ -1,4 +1,4 @@
-//! Behaviour of the experiments on small networks.
+//! Tests of the experiments on small networks.
 
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
@@ -39,7 +39,8 @@ fn sizes_have_the_published_mean_and_median() {
     assert!((sum / 1e5 / web::mean_bytes() - 1.0).abs() < 0.03, "{sum}");
 }
 
-/// The same seed gives the same figures; prices that answer events over-allocate less than NED's.
+/// Checks that a seed determines the figures, and that price correction over-allocates less than
+/// NED.
 #[test]
 fn over_allocation_is_reproducible_and_ordered() {
     let network = paper_network();
@@ -59,8 +60,8 @@ fn over_allocation_is_reproducible_and_ordered() {
     assert!(ours.mean_gbps < 0.6 * ned.mean_gbps, "{ours:?} {ned:?}");
 }
 
-/// flowtune §5.4, (M): F-NORM wastes little where U-NORM wastes much, with NED more so than with
-/// Gradient; prices that answer events leave less to normalise.
+/// Checks flowtune §5.4, (M): F-NORM wastes little where U-NORM wastes much, with NED more so than
+/// with Gradient. Price correction leaves less to normalise.
 #[test]
 fn f_norm_beats_u_norm_and_better_prices_beat_both() {
     let network = paper_network();

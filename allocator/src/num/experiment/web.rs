@@ -3,8 +3,8 @@
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
-/// Flow sizes of web servers within a cluster: points of the cumulative distribution that Roy, Zeng,
-/// Bagga, Porter and Snoeren publish (*Inside the Social Network's (Datacenter) Network*, SIGCOMM
+/// Flow sizes of web servers within a cluster: points of the cumulative distribution by Roy, Zeng,
+/// Bagga, Porter and Snoeren (*Inside the Social Network's (Datacenter) Network*, SIGCOMM
 /// 2015, fig. 6a), as (bytes, share of flows up to that size). Between points the size is linear.
 /// Their mean is 62.3 kB. It is the "Web" workload of flowtune §5.3.
 const POINTS: [(f64, f64); 41] = [
@@ -51,7 +51,7 @@ const POINTS: [(f64, f64); 41] = [
     (1_000_000.0, 1.0),
 ];
 
-/// The mean size in bytes.
+/// Returns the mean size in bytes.
 #[must_use]
 pub fn mean_bytes() -> f64 {
     POINTS
@@ -60,17 +60,18 @@ pub fn mean_bytes() -> f64 {
         .sum()
 }
 
-/// The size below which the share `share` of the flowlets are, in bytes.
+/// Returns the size that the share `share` of the flowlets does not exceed, in bytes.
 #[must_use]
 pub fn quantile_bytes(share: f64) -> f64 {
     let share = share.clamp(0.0, 1.0);
+    // The clamp keeps a point on either side for shares of 0 and 1.
     let after = POINTS.partition_point(|p| p.1 < share);
     let (b, pb) = POINTS[after.clamp(1, POINTS.len() - 1)];
     let (a, pa) = POINTS[after.clamp(1, POINTS.len() - 1) - 1];
     a + (b - a) * (share - pa) / (pb - pa)
 }
 
-/// The size of the next flowlet, in bytes.
+/// Draws the size of a flowlet, in bytes.
 pub fn sample_bytes(rng: &mut Pcg64Mcg) -> f64 {
     quantile_bytes(rng.random())
 }

@@ -1,37 +1,37 @@
-//! The price updates of the safeguarded rule: the careful one, the quick one, the lift.
+//! Price updates of the safeguarded rule: per-link step, common step after events, lift.
 
 use arrayvec::ArrayVec;
 
 use super::{FIRST_STEP, LinkSums, SafeguardedNed};
 use crate::num::{MAX_PATH_LINKS, Problem};
 
-/// δ: what a link may charge of its flows' path prices before it has a price of its own.
+/// δ: share of the mean path price q̄ by which a price is shifted, so that it can leave 0.
 const SHIFT: f64 = 0.25;
-/// g (1 + kδ) of all links in an iteration that follows events, with k the links of the longest path:
-/// local stability asks for less than 2.
+/// g (1 + kδ) of all links in an iteration that follows events, with k the links of the longest
+/// path: local stability asks for less than 2.
 const QUICK_STEP: f64 = 1.9;
-/// The residual of an iteration that does not measure it: not at rest.
+/// Residual of an iteration that does not measure it: not at rest.
 const UNMEASURED: f64 = 1.0;
 /// A link's longest step, in γ.
 const LONGEST_STEP: f64 = 7.5;
-/// A step grows by this while the excess keeps its sign.
+/// Factor by which a step grows while the excess keeps its sign.
 const GROW: f64 = 1.2;
-/// A step shrinks by this when the excess changes its sign.
+/// Factor by which a step shrinks when the excess changes its sign.
 const SHRINK: f64 = 0.6;
-/// An excess that grows by more than this factor, from below [`CALM`], soon after events, comes from
-/// them: what the link learned about its step at rest does not hold any more.
+/// Growth of an excess from below [`CALM`] that, within iterations after events, counts as caused
+/// by them. The step length that the link has learned at rest no longer holds then.
 const DISTURBED: f64 = 4.0;
-/// A link whose excess is below this share of its capacity is at rest.
+/// Excess of a link at rest, as a share of its capacity.
 const CALM: f64 = 0.01;
 /// Bounds the factor by which a price moves in one iteration, before the shift, to 3 and 1/3.
 const LARGEST_SHARE: f64 = 0.5;
-/// A price falls to no less than this share of itself in one iteration.
+/// Least price after one iteration, as a share of the price before.
 const LARGEST_FALL: f64 = 1.0 / 32.0;
-/// A price below this share of its flows' path prices is 0.
+/// Share of the mean path price below which a price counts as 0.
 const NEGLIGIBLE: f64 = 1e-10;
-/// What a lifted price gets beyond the first saturation price, relative to it.
+/// Share of the saturation price by which a lifted price exceeds it, so that a flow reacts.
 const LIFT_BEYOND: f64 = 0.05;
-/// The fall of the price of a link whose flows all rest at their demands, and fit.
+/// Factor by which the price falls of a link whose flows all rest at their demands, and fit.
 const UNFELT_FALL: f64 = 0.25;
 
 /// A link's own step length.
@@ -40,15 +40,16 @@ pub(super) struct StepLength {
     pub(super) length: f64,
     /// y − c of the last iteration.
     pub(super) excess: f64,
-    /// By how much the price moved in the last iteration.
+    /// Change of the price in the last iteration.
     pub(super) moved: f64,
 }
 
 impl SafeguardedNed {
-    /// The price update of an iteration that follows events: the same step with one length for all
-    /// links. Time matters more then than a link's own length, which the events have just made
-    /// worthless, and nobody rests on what comes out of it: the residual is not measured either.
+    /// Price update of an iteration that follows events: the safeguarded step with one length for
+    /// all links, which is faster. Each link's own length is worthless after events, and no caller
+    /// stops at such an iteration, so the residual is not measured either.
     pub(super) fn update_prices_quickly(&mut self, problem: &Problem<'_>) -> f64 {
+        // 0 if no start was reported: then any path may have the most links.
         let links = match self.longest {
             0 => MAX_PATH_LINKS,
             longest => longest,
@@ -83,12 +84,14 @@ impl SafeguardedNed {
         UNMEASURED
     }
 
+    /// Price update with each link's own step length; returns the residual.
     pub(super) fn update_prices(&mut self, problem: &Problem<'_>) -> f64 {
         let mut worst_excess: f64 = 0.0;
         let mut worst_idle: f64 = 0.0;
         self.lifts.clear();
         for (link, &capacity) in problem.capacities.iter().enumerate() {
             let LinkSums { load, neg_slope } = self.sums[link];
+            // Without flows the price waits for the next one; without capacity it has no meaning.
             if load <= 0.0 || capacity <= 0.0 {
                 continue;
             }
@@ -97,16 +100,21 @@ impl SafeguardedNed {
             let price = &mut self.prices[link];
             if elastic > 0.0 && neg_slope > 0.0 {
                 let step = &mut self.steps[link];
+                // 0 outside the iterations after events: then no link counts as calm, none
+                // restarts.
                 let calm = if self.fresh > 0 { CALM * capacity } else { 0.0 };
                 let length = step.next(excess, calm, self.gamma);
                 // (y / c)^(g y / E) as a fraction: see the module's text.
                 let whole = elastic * (load + capacity);
                 let half =
                     (length * load * excess).clamp(-LARGEST_SHARE * whole, LARGEST_SHARE * whole);
+                // One division for factor, mean path price and relative excess alike.
                 let inverse = ((whole - half) * capacity * neg_slope).recip();
                 let factor = (whole + half) * (capacity * neg_slope * inverse);
                 let mean_path_price = elastic * ((whole - half) * capacity * inverse);
                 let relative = excess * ((whole - half) * neg_slope * inverse);
+                // Spare capacity counts by the link's share of its flows' path prices, at most
+                // wholly.
                 let felt = if *price < mean_path_price {
                     -relative * *price
                 } else {
@@ -115,6 +123,7 @@ impl SafeguardedNed {
                 worst_excess = worst_excess.max(relative);
                 worst_idle = worst_idle.max(felt * neg_slope / elastic);
                 let shift = SHIFT * mean_path_price;
+                // Momentum only while the excess still points the way of the last move.
                 let carried = if excess * step.moved > 0.0 {
                     self.momentum * step.moved
                 } else {
@@ -122,13 +131,15 @@ impl SafeguardedNed {
                 };
                 let next = (*price + shift) * factor - shift + carried;
                 let next = next.max(*price * LARGEST_FALL);
+                // The bound on the fall alone would never let a price reach 0.
                 let negligible = NEGLIGIBLE * mean_path_price;
                 let next = if next < negligible { 0.0 } else { next };
                 step.moved = next - *price;
                 *price = next;
             } else if excess > 0.0 {
                 worst_excess = worst_excess.max(excess / capacity);
-                // A price that falls to where nobody reacts, and is lifted again, turns as any other does.
+                // A price that falls to where no flow reacts, and is lifted again, must shorten its
+                // step as any other that changes direction.
                 self.steps[link].excess = excess;
                 self.lifts.push((link as u32, f64::INFINITY));
             } else {
@@ -138,15 +149,17 @@ impl SafeguardedNed {
         worst_excess.max(worst_idle)
     }
 
-    /// Lifts the price of overloaded links on which no flow reacts to where the first one does.
-    /// Another walk over the flows, in the rare iteration that needs one.
+    /// Lifts the prices of over-allocated links without reacting flows to where the first flow
+    /// reacts.
     ///
-    /// The lifted links of a path share what its flow's price misses: no flow comes further beyond its saturation price than
-    /// [`LIFT_BEYOND`], and the one that has the least to go for each of its links comes to its saturation price.
+    /// The lifted links of a path share the price that its flow lacks. No flow gets further beyond
+    /// its saturation price than [`LIFT_BEYOND`]; the flow that lacks the least per link reaches
+    /// it. Costs a pass over the flows, in the rare iteration that needs one.
     pub(super) fn lift_prices(&mut self, problem: &Problem<'_>) {
         for s in 0..problem.flows.len() {
             let lifted: ArrayVec<usize, MAX_PATH_LINKS> = problem.flows.paths[s]
                 .iter()
+                // Sorted: the price updates push links in ascending order.
                 .filter_map(|link| self.lifts.binary_search_by_key(link, |&(l, _)| l).ok())
                 .collect();
             if lifted.is_empty() {
@@ -169,14 +182,14 @@ impl SafeguardedNed {
 }
 
 impl StepLength {
-    /// The step for this excess, and its sign remembered for the next. `calm` is the excess below
-    /// which the link was at rest.
+    /// Returns the step length for `excess`, and keeps the excess for the next call. `calm` is the
+    /// excess below which the link was at rest.
     #[inline]
     fn next(&mut self, excess: f64, calm: f64, gamma: f64) -> f64 {
         let turn = excess * self.excess;
         let shorter = (self.length * SHRINK).max(gamma);
         let longer = (self.length * GROW).min(LONGEST_STEP * gamma);
-        // Selections, since signs at rest are anyone's guess, and the processor's in particular.
+        // Selections instead of branches: at rest the signs are random, and branches mispredict.
         let learned = if turn < 0.0 { shorter } else { self.length };
         let learned = if turn > 0.0 { longer } else { learned };
         let was_calm = self.excess.abs() < calm;

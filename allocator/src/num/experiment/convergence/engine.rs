@@ -1,10 +1,11 @@
-//! The parallel engine in the same experiment: what endpoints have after each of its iterations.
+//! The parallel engine in the convergence experiment: notified rates after each of its iterations.
 //!
-//! Its rates are those that were notified, so they are up to a notification threshold beside the engine's
-//! own, and optima are those of the derated capacities. Its unit of time is an iteration of plain NED
-//! with F-NORM in the same engine, so that single precision and vector instructions speed up both alike;
-//! time in the f64 optimiser's iterations stands beside it. As for all rules, tables and indices do not
-//! count: of an event's cost, only what the safeguarded rule takes more than the plain one does.
+//! Notified rates differ from the engine's own by up to the notification threshold, and optima are
+//! those of the derated capacities. The unit of time is an iteration of plain NED with F-NORM in
+//! the same engine, so that single precision and vector instructions speed up both alike; time in
+//! the f64 optimiser's iterations stands beside it. As for all rules, tables and indices do not
+//! count: of an event's cost, only the difference between the safeguarded rule and the plain one
+//! does.
 
 use super::{Point, ReplacementCase, RuleFigures, Setup, compare, summarise};
 use crate::engine::parallel::{ParallelEngine, ParallelOptions, PhaseNanos};
@@ -14,67 +15,67 @@ use crate::engine::{
 use crate::num::RATE_UNIT_BPS;
 use crate::num::experiment::flow_set::{FlowSet, FlowSetError};
 
-/// Sessions of the flows before and after.
+/// Sessions of the flows before and after the replacement.
 const BEFORE: u32 = 1;
 const AFTER: u32 = 2;
-/// Iterations within which an engine comes to rest at the flows before.
+/// Most iterations for an engine to settle at the flows before.
 const MOST_ITERATIONS: u32 = 20_000;
 
-/// An engine's figures.
+/// Figures of one engine.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct EngineFigures {
     /// Threads.
     pub workers: usize,
     /// Instruction set.
     pub simd: &'static str,
-    /// An iteration of plain NED in this engine, in microseconds: its unit of time.
+    /// Duration of an iteration of plain NED in this engine, in microseconds: the unit of time.
     pub plain_iteration_us: f64,
-    /// Applying all events, tables included, in microseconds; of this, only what it takes more than
-    /// under plain NED is in the points' times.
+    /// Time to apply all events, tables included, in microseconds. Only its excess over plain NED's
+    /// counts in the points' times.
     pub events_us: f64,
-    /// Like any rule's.
+    /// Figures that every rule has.
     #[serde(flatten)]
     pub figures: RuleFigures,
-    /// When each iteration ended, in iterations of plain NED in double precision on one thread.
+    /// End of each iteration, in iterations of plain NED in double precision on one thread.
     pub reference_times: Vec<f64>,
-    /// What the first iteration consists of.
+    /// Phases of the first iteration.
     pub first_iteration: FirstIteration,
 }
 
-/// Parts of the iteration that follows the events, in microseconds; of each the shortest of all repeats, so that
-/// their sum is less than any iteration.
+/// Phases of the iteration that follows the events, in microseconds: each the shortest of all
+/// repeats, so that their sum is less than any iteration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct FirstIteration {
-    /// Noting what prices have to answer, and putting rows in order.
+    /// Recording the events for price correction, and compaction.
     pub noting_us: f64,
-    /// Prices that answer the events.
+    /// Price correction.
     pub answers_us: f64,
-    /// The pass that follows them.
+    /// Additional pass after the correction.
     pub extra_pass_us: f64,
-    /// New rates and their sums.
+    /// Rate update, with the links' sums.
     pub rates_us: f64,
-    /// New prices.
+    /// Price update.
     pub prices_us: f64,
-    /// F-NORM and the threshold.
+    /// F-NORM and the notification threshold.
     pub normalization_us: f64,
-    /// Giving out the rates that moved.
+    /// Output of the rates that moved beyond the threshold.
     pub output_us: f64,
-    /// How many those are.
+    /// Number of those rates.
     pub updates: usize,
 }
 
-/// Why an engine cannot be measured.
+/// Error for an engine that cannot be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineRowError {
-    /// The network.
+    /// The network cannot be built.
     #[error(transparent)]
     FlowSet(#[from] FlowSetError),
-    /// The engine.
+    /// The engine cannot be made, or refuses a flow.
     #[error(transparent)]
     Engine(#[from] EngineError),
 }
 
-/// Shortest times of a case, in nanoseconds, and what was reached.
+/// Shortest times of a case, in nanoseconds, and its points.
 struct BestRun {
     events_ns: u64,
     iterations_ns: Vec<u64>,
@@ -97,7 +98,7 @@ impl FirstIteration {
         }
     }
 
-    /// Of each part what `us` makes of both, and of the updates what `updates` does.
+    /// Combines both phase by phase, times by `us` and numbers of updates by `updates`.
     fn with(
         self,
         other: Self,
@@ -116,12 +117,12 @@ impl FirstIteration {
         }
     }
 
-    /// The shorter of each part.
+    /// Takes the shorter time of each phase.
     fn shortest(self, other: Self) -> Self {
         self.with(other, f64::min, usize::max)
     }
 
-    /// The means over the cases.
+    /// Computes the means over the cases.
     fn mean(runs: &[BestRun]) -> Self {
         let count = runs.len();
         let add_share = |sum, us| sum + us / count as f64;
@@ -156,6 +157,7 @@ fn run(
         step_rule,
         ..EngineConfig::default()
     };
+    // The engine derates capacities by the threshold; rates of log flows scale with all capacities.
     let derating = 1.0 - config.threshold;
     let optimum_rates: Vec<f64> = case
         .optimum_rates
@@ -196,7 +198,7 @@ fn run(
         points: Vec::with_capacity(iterations),
         first: FirstIteration::default(),
     };
-    // Written to once, so that the system has given it its memory.
+    // Filled before the clock starts, so that no page fault counts as output.
     let nothing = RateUpdate {
         key: FlowKey::new(BEFORE, 0),
         rate_bps: 0.0,
@@ -214,7 +216,8 @@ fn run(
             .iter()
             .for_each(|update| take(update, &mut notified));
         let phases = engine.phases().since(before);
-        // The tables of the flows that were replaced, which wait for the first iteration.
+        // The engine updates the rows of replaced flows in the first iteration: that is the events'
+        // cost.
         run.events_ns += phases.settling;
         run.iterations_ns
             .push((end_ns - begin_ns).saturating_sub(phases.settling));
@@ -227,7 +230,7 @@ fn run(
     Ok(run)
 }
 
-/// An iteration with its output; whether the engine has come to rest.
+/// Runs an iteration and takes its output; returns true if the engine has settled.
 fn step(engine: &mut ParallelEngine, notified: &mut [f64]) -> bool {
     let settled = engine.iterate().settled;
     engine.drain_updates(&mut |update| take(&update, notified));
@@ -239,7 +242,7 @@ fn take(update: &RateUpdate, notified: &mut [f64]) {
 }
 
 impl BestRun {
-    /// The shortest time of the events and of each iteration.
+    /// Takes the shorter time of the events and of each iteration.
     fn or(mut self, again: Self) -> Self {
         self.events_ns = self.events_ns.min(again.events_ns);
         self.first = self.first.shortest(again.first);
@@ -250,10 +253,10 @@ impl BestRun {
     }
 }
 
-/// Measures the parallel engine under plain NED and as it runs, with this many workers.
+/// Measures the parallel engine with `workers` workers, under plain NED and under its default rule.
 ///
 /// # Errors
-/// A network that cannot be built, or workers that it has no use for.
+/// A network that cannot be built, or more workers than the engine can use.
 pub fn measure_engine(
     setup: &Setup,
     workers: usize,
@@ -274,7 +277,7 @@ pub fn measure_engine(
         let mut both = |step_rule| run(case, step_rule, &options, setup.iterations, clock);
         let mut best = (both(StepRule::Paper)?, both(StepRule::Guarded)?);
         for _ in 1..setup.repeats {
-            // In turns: the speed of a machine that is somebody's guest wanders.
+            // In turns: the speed of a virtual machine drifts.
             let again = (both(StepRule::Paper)?, both(StepRule::Guarded)?);
             best = (best.0.or(again.0), best.1.or(again.1));
         }
