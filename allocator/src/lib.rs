@@ -1,4 +1,5 @@
-//! Ratewright's allocator: network utility maximisation for every active flowlet, and the service around it.
+//! Ratewright's allocator: network utility maximisation for every active flowlet, and the service
+//! around it.
 //!
 //! | module | what lives there | must not know |
 //! |---|---|---|

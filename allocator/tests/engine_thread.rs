@@ -193,7 +193,8 @@ impl RateEngine for NamedThreadEngine {
     }
 }
 
-/// At rest, with flows in the table, the thread does not run at all, even if asked to go back to back.
+/// At rest, with flows in the table, the thread does not run at all, even if asked to go back to
+/// back.
 #[test]
 fn an_idle_engine_costs_nothing() {
     let inner = ReferenceEngine::new(EngineConfig::default(), &[GBIT; 9]).expect("valid");
@@ -227,7 +228,8 @@ fn an_idle_engine_costs_nothing() {
     assert!(rates.contains_key(&FlowKey(1)), "it wakes up again");
 }
 
-/// A consumer that does not come loses nothing: when it comes, it finds the newest rate of every flow.
+/// A consumer that does not come loses nothing: when it comes, it finds the newest rate of every
+/// flow.
 #[test]
 fn a_full_update_ring_keeps_the_newest_rates() {
     let config = EngineThreadConfig {

@@ -101,7 +101,8 @@ fn one_bottleneck_converges_within_20_iterations() {
     }
 }
 
-/// The most iterations that any of the steps 1, 2, .. 8, 7, .. 1 senders took; none if one did not converge.
+/// The most iterations that any of the steps 1, 2, .. 8, 7, .. 1 senders took; none if one did not
+/// converge.
 fn most_iterations(optimizer: &mut dyn Optimizer, capacity_bps: f64) -> Option<u32> {
     let mut most = Some(0);
     for count in (1..=8).chain((1..8).rev()) {
@@ -227,8 +228,9 @@ fn quantile(values: &mut [f64], q: f64) -> f64 {
 }
 
 /// After 1 % of the flows are replaced at converged prices: the p99 of normalised rates' errors, by
-/// iteration, and the throughput of F-NORM and U-NORM after the first. Plain NED converges with γ of
-/// 0.4 and 0.6, not with 0.8 or the paper's example of 1; U-NORM wastes much where F-NORM wastes little (flowtune §5.4, (M)).
+/// iteration, and the throughput of F-NORM and U-NORM after the first. Plain NED converges with γ
+/// of 0.4 and 0.6, not with 0.8 or the paper's example of 1; U-NORM wastes much where F-NORM wastes
+/// little (flowtune §5.4, (M)).
 #[test]
 fn churn_on_a_clos() {
     let (topology, mut specs) = clos();

@@ -1,5 +1,5 @@
-//! Every optimiser finds the optimum of problems that stand still; the one that the engine runs keeps
-//! links within their capacities and comes back to the optimum while flows come and go.
+//! Every optimiser finds the optimum of problems that stand still; the one that the engine runs
+//! keeps links within their capacities and comes back to the optimum while flows come and go.
 
 mod num_support;
 
@@ -187,8 +187,8 @@ fn churn(
     }
 }
 
-/// Under any churn, one flow or a quarter of them per iteration, no link is over-allocated after F-NORM;
-/// when the churn ends, the rates are soon those of the optimum.
+/// Under any churn, one flow or a quarter of them per iteration, no link is over-allocated after
+/// F-NORM; when the churn ends, the rates are soon those of the optimum.
 #[test]
 fn events_never_over_allocate_and_never_lead_astray() {
     for (kinds, replaced) in [(1, 1), (1, 16), (3, 1), (3, 16)] {
@@ -218,7 +218,8 @@ fn events_never_over_allocate_and_never_lead_astray() {
     }
 }
 
-/// Prices do not depend on the order of events between two iterations, nor on flows that came and went.
+/// Prices do not depend on the order of events between two iterations, nor on flows that came and
+/// went.
 #[test]
 fn the_order_of_events_does_not_matter() {
     let settle = |order: &[usize], visitor: bool| {
@@ -249,7 +250,8 @@ fn the_order_of_events_does_not_matter() {
 }
 
 /// The first rates after an event are closer to the new optimum than without the correction: here
-/// where an allocation lives longest with its error, on a three-tier network with links of one flow.
+/// where an allocation lives longest with its error, on a three-tier network with links of one
+/// flow.
 #[test]
 fn events_are_answered_at_once() {
     let topology = three_tiers(20_000_000_000);

@@ -1,4 +1,5 @@
-//! What an operator meets on the command line: checked configurations, and one clear line for each mistake.
+//! What an operator meets on the command line: checked configurations, and one clear line for each
+//! mistake.
 
 mod service_support;
 

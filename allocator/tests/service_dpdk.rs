@@ -1,6 +1,7 @@
 //! The real binary with an interface that DPDK drives, on a veth pair in a network namespace of the
 //! test's own: `port0` is DPDK's, `host0` the kernel's. Hosts and the QUIC service are on `host0`'s
-//! address; sealed datagrams go over the pair, to an address that only DPDK answers for. Needs root.
+//! address; sealed datagrams go over the pair, to an address that only DPDK answers for. Needs
+//! root.
 #![cfg(feature = "dpdk")]
 
 mod service_support;
@@ -169,8 +170,9 @@ fn strangers_move_a_counter(allocator: &AllocatorProcess, host: &TestHost, devic
         stranger.send_to(&bytes, to).expect("sent");
         wait_for(kind, PATIENCE, || sealed(allocator, kind) == before + 1.0);
     }
-    // Below the seal: one for a UDP port that nobody serves, and a fragmented datagram. (net_af_packet
-    // has the kernel put fragments together, and drops what is longer than a frame then.)
+    // Below the seal: one for a UDP port that nobody serves, and a fragmented datagram.
+    // (net_af_packet has the kernel put fragments together, and drops what is longer than a frame
+    // then.)
     let mut below = vec![("not_ours", vec![0; 100], to.port() + 100)];
     if device.starts_with("net_af_xdp") {
         below.push(("fragments", vec![0; 3_000], to.port()));

@@ -1,5 +1,5 @@
-//! An engine that dies takes the process with it, with one clear error: systemd starts another, and the
-//! hosts are on plain TCP meanwhile.
+//! An engine that dies takes the process with it, with one clear error: systemd starts another, and
+//! the hosts are on plain TCP meanwhile.
 
 mod service_support;
 

@@ -1,5 +1,6 @@
-//! The real binary under floods of handshakes that nobody finishes and connections that say nothing: they are bounded, do
-//! not touch the sessions that stand, and keep no fresh host from its session.
+//! The real binary under floods of handshakes that nobody finishes and connections that say
+//! nothing: they are bounded, do not touch the sessions that stand, and keep no fresh host from its
+//! session.
 
 mod service_support;
 
@@ -15,13 +16,15 @@ use service_support::{PATIENCE, pause, timed, wait_for};
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// What a fresh host may take for its session while others flood, beside what it takes on this machine without them.
+/// What a fresh host may take for its session while others flood, beside what it takes on this
+/// machine without them.
 const BOUND: Duration = Duration::from_secs(1);
 /// Handshakes that begin at once: few enough for the buffer of any socket.
 const BATCH: usize = 8;
 
-/// Clients that begin handshakes and hear nothing of them: what the server answers is lost, but for its demands to
-/// show one's address, which are met unless the clients' addresses are not their own.
+/// Clients that begin handshakes and hear nothing of them: what the server answers is lost, but for
+/// its demands to show one's address, which are met unless the clients' addresses are not their
+/// own.
 struct Flood {
     more: Option<UnboundedSender<usize>>,
     demands: Arc<AtomicUsize>,
@@ -86,7 +89,8 @@ async fn pour(
     let mut to_begin = 0;
     let (mut up, mut down) = ([0; 2_048], [0; 2_048]);
     loop {
-        // What was sent is passed on before more is: what a socket has no room for would only be sent anew seconds later.
+        // What was sent is passed on before more is: what a socket has no room for would only be
+        // sent anew seconds later.
         tokio::select! {
             biased;
             received = near.recv(&mut up) => {
@@ -285,7 +289,8 @@ fn a_fresh_host_has_its_session_while_connections_of_one_certificate_are_silent(
                 "{name} beside {count}: {took:?}, {quiet:?} before"
             );
         }
-        // Those that were ended have made room for others of the same certificate, and the host itself gets through.
+        // Those that were ended have made room for others of the same certificate, and the host
+        // itself gets through.
         let ended = "ratewright_allocator_connections_rejected_total{reason=\"crowded_out\"}";
         wait_for("no more than a few may stand", PATIENCE, || {
             allocator.metric(ended) >= (count - 4) as f64

@@ -1,5 +1,5 @@
-//! The real binary from start to end: stopping, dying, coming back, systemd; and what it costs while
-//! nothing happens.
+//! The real binary from start to end: stopping, dying, coming back, systemd; and what it costs
+//! while nothing happens.
 
 mod service_support;
 

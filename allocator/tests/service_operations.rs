@@ -1,5 +1,5 @@
-//! What operators do to a running allocator, on the real binary: kill switch, reload, notifications,
-//! log level, probes.
+//! What operators do to a running allocator, on the real binary: kill switch, reload,
+//! notifications, log level, probes.
 
 mod service_support;
 

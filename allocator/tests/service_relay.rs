@@ -276,8 +276,8 @@ fn hosts_come_back_through_their_relay_after_a_restart_of_the_allocator() {
     );
 }
 
-/// Connects as a relay with this certificate and lets `act` have the connection; returns why it ended, if
-/// it did before `act`.
+/// Connects as a relay with this certificate and lets `act` have the connection; returns why it
+/// ended, if it did before `act`.
 fn as_relay(
     site: &TestSite,
     identity: &Identity,

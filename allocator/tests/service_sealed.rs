@@ -145,8 +145,8 @@ fn datagrams_of_strangers_move_a_counter_and_nothing_else() {
             count(&allocator, kind) == before + 1.0
         });
     }
-    // Which of the host's first datagrams came after the allocator knew the session is not known; that one
-    // of them did is, since the path is up.
+    // Which of the host's first datagrams came after the allocator knew the session is not known;
+    // that one of them did is, since the path is up.
     let before = count(&allocator, "replayed");
     for sequence in 0..16_u32 {
         let mut replayed = forged.clone();

@@ -1,4 +1,5 @@
-//! The real binary and real QUIC connections on loopback: sessions, rates, refusals, floods, garbage.
+//! The real binary and real QUIC connections on loopback: sessions, rates, refusals, floods,
+//! garbage.
 
 mod service_support;
 
@@ -220,7 +221,8 @@ fn garbage_moves_counters_and_nothing_else() {
     assert!(host.is_up(), "the other host is not touched");
 }
 
-/// The allocator's answer to a version of QUIC that it does not speak (RFC 9000, section 6) is a datagram like any other.
+/// The allocator's answer to a version of QUIC that it does not speak (RFC 9000, section 6) is a
+/// datagram like any other.
 #[test]
 fn what_the_allocator_sends_carries_the_configured_mark() {
     for (dscp, expected) in [(None, 48), (Some(34), 34), (Some(0), 0)] {

@@ -1,4 +1,5 @@
-//! The real binary and real QUIC connections: who is let in, and certificates that change under way.
+//! The real binary and real QUIC connections: who is let in, and certificates that change under
+//! way.
 
 mod service_support;
 

@@ -1,8 +1,10 @@
-//! Ethernet frames at a DPDK port's stack (ARP, IPv4, ICMP echo, UDP), and datagrams that it sends in between.
+//! Ethernet frames at a DPDK port's stack (ARP, IPv4, ICMP echo, UDP), and datagrams that it sends
+//! in between.
 //!
-//! The input is a row of steps, each `[kind, length (u16), bytes]`; see [`steps`]. What the stack says of a frame is
-//! checked against the RFCs' offsets, and what it writes is shown to another stack. (Built for fuzzing, smoltcp takes
-//! any checksum that comes; the tests beside the stack have wrong ones.)
+//! The input is a row of steps, each `[kind, length (u16), bytes]`; see [`steps`]. What the stack
+//! says of a frame is checked against the RFCs' offsets, and what it writes is shown to another
+//! stack. (Built for fuzzing, smoltcp takes any checksum that comes; the tests beside the stack
+//! have wrong ones.)
 #![no_main]
 
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -19,7 +21,8 @@ const SIBLINGS: std::ops::Range<u16> = 7601..7604;
 const MTU: usize = 1_500;
 const NEIGHBOURS: usize = 8;
 
-/// The step is a datagram that we send: `[address, port, payload]`. Otherwise it is a frame that comes.
+/// The step is a datagram that we send: `[address, port, payload]`. Otherwise it is a frame that
+/// comes.
 const SEND: u8 = 1;
 /// The frame is for our station.
 const TO_US: u8 = 2;

@@ -87,8 +87,8 @@ impl TestHost {
         Self::connect_as(authority, &authority.sign(&[name]), allocator, config)
     }
 
-    /// Connects with a configuration and certificate of the test's choice; returns once the connection
-    /// is up or has failed.
+    /// Connects with a configuration and certificate of the test's choice; returns once the
+    /// connection is up or has failed.
     pub(crate) fn connect_as(
         authority: &TestAuthority,
         identity: &Identity,

@@ -1,5 +1,5 @@
-//! What the whole-process tests stand on: certificates, the real binary on loopback, an admin client,
-//! and hosts that speak QUIC with the production client state machine.
+//! What the whole-process tests stand on: certificates, the real binary on loopback, an admin
+//! client, and hosts that speak QUIC with the production client state machine.
 
 // Each test binary uses its own part of this module.
 #![allow(dead_code, reason = "shared by several test binaries")]

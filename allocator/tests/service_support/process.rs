@@ -240,8 +240,8 @@ impl AllocatorProcess {
             .collect()
     }
 
-    /// Waits until it knows of these hosts' flows what they do, each with a rate, and of those of no
-    /// other host.
+    /// Waits until it knows of these hosts' flows what they do, each with a rate, and of those of
+    /// no other host.
     pub(crate) fn agrees_with(&self, hosts: &[(&str, &TestHost)]) {
         wait_for("both ends have the same flows and rates", PATIENCE, || {
             let equal = |(name, host): &(&str, &TestHost)| {

@@ -8,23 +8,23 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Registry, fmt, reload};
 
-/// What a filter may look like.
+/// Examples of filters, for error messages.
 pub const EXAMPLES: &str = "examples: info; warn,ratewright_allocator=debug";
 
-/// Handle on the process's log filter.
+/// Handle to the process's log filter.
 #[derive(Clone)]
 pub struct LogControl {
     current: Arc<Mutex<String>>,
     handle: Option<reload::Handle<EnvFilter, Registry>>,
 }
 
-/// A log filter that cannot be read.
+/// Error for a log filter that cannot be parsed.
 #[derive(Debug, thiserror::Error)]
 #[error("{filter:?} is not a log filter: {reason}; {EXAMPLES}")]
 pub struct LogFilterError {
-    /// What was given.
+    /// Text of the filter.
     pub filter: String,
-    /// What is wrong with it.
+    /// Reason of the refusal.
     pub reason: String,
 }
 
@@ -41,22 +41,24 @@ fn parse(filter: &str) -> Result<EnvFilter, LogFilterError> {
         filter: filter.to_owned(),
         reason,
     };
+    // The parser would accept an empty filter and log errors only.
     if filter.trim().is_empty() {
         return Err(error("it is empty".to_owned()));
     }
     EnvFilter::try_new(filter).map_err(|source| error(source.to_string()))
 }
 
-/// Says what is wrong with a filter, if anything.
+/// Checks a filter without installing it.
 ///
 /// # Errors
-/// Then.
+/// A filter that is empty or cannot be parsed.
 pub fn check(filter: &str) -> Result<(), LogFilterError> {
     parse(filter).map(drop)
 }
 
 impl LogControl {
-    /// Installs the process's logger: to standard error, without colours, by a thread of its own.
+    /// Installs the process's logger. It writes to standard error, without colours, on a thread of
+    /// its own.
     pub fn install(filter: &str) -> Result<Self, LogFilterError> {
         let (layer, handle) = reload::Layer::new(parse(filter)?);
         let installed = tracing_subscriber::registry()
@@ -71,12 +73,12 @@ impl LogControl {
             .is_ok();
         Ok(Self {
             current: Arc::new(Mutex::new(filter.to_owned())),
-            // A logger that someone else installed (tests) is left as it is.
+            // Tests in one process share the first logger that was installed.
             handle: installed.then_some(handle),
         })
     }
 
-    /// The filter in force.
+    /// Returns the filter in force.
     pub fn current(&self) -> String {
         self.current
             .lock()
@@ -86,6 +88,7 @@ impl LogControl {
 
     /// Puts another filter in force.
     pub fn set(&self, filter: &str) -> Result<(), LogFilterError> {
+        // Parsed first: a filter with a mistake leaves the one in force.
         let parsed = parse(filter)?;
         if let Some(handle) = &self.handle {
             handle.reload(parsed).map_err(|source| LogFilterError {

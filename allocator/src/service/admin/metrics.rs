@@ -1,4 +1,5 @@
-//! A snapshot as Prometheus metrics. Base units; labels are reasons from a fixed set, never a peer or a flow.
+//! Prometheus metrics of a snapshot. Units are base units. Labels are reasons from a fixed set,
+//! never a peer or a flow, so that their number is bounded.
 
 use std::fmt::Write as _;
 
@@ -216,14 +217,16 @@ fn set(name: &'static str, value: u64) {
     gauge!(name).set(value as f64);
 }
 
+// The service counts in a snapshot of its own; `absolute` carries those counts over, never adds.
 fn by_reason(name: &'static str, reasons: &Reasons) {
     for (reason, count) in reasons.iter() {
         counter!(name, "reason" => reason).absolute(count);
     }
 }
 
-/// Hands a snapshot to the recorder.
+/// Writes a snapshot to the recorder.
 pub fn publish(snapshot: &Snapshot) {
+    // Destructured, so that a new field of the snapshot is not forgotten here.
     let Snapshot {
         status,
         totals,
@@ -266,6 +269,7 @@ pub fn publish(snapshot: &Snapshot) {
     }
     counter!("ratewright_allocator_engine_price_resets_total")
         .absolute(engine.exceptions.price_resets);
+    // Absent while it is no number: 0 would claim the optimum.
     if let Some(gap) = status.optimality.relative_gap {
         gauge!("ratewright_allocator_optimality_gap_ratio").set(gap);
     }
@@ -330,8 +334,8 @@ pub fn publish(snapshot: &Snapshot) {
     }
 }
 
-/// The iteration times as a Prometheus histogram. The engine keeps the buckets itself, at no cost of a
-/// recorder in its loop, so they are written here and not by the exporter.
+/// Appends the iteration times as a Prometheus histogram. The engine counts into buckets of its
+/// own, which spares its loop a recorder, so this function writes them in place of the exporter.
 pub fn append_iteration_histogram(engine: &EngineFigures, text: &mut String) {
     const NAME: &str = "ratewright_allocator_iteration_seconds";
     let write = |text: &mut String| -> std::fmt::Result {

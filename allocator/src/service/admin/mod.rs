@@ -1,10 +1,11 @@
-//! The admin HTTP server, on a thread and runtime of its own so that it answers whatever the service does.
+//! The admin HTTP server, on a thread and runtime of its own, so that a busy service does not delay
+//! it.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
 //! | `routes` | the endpoints |
-//! | `server` | the thread that serves them; listening is [`ratewright_io::admin`]'s |
-//! | [`logging`] | the log filter that can be changed at run time |
+//! | `server` | the thread that serves them; [`ratewright_io::admin`] listens |
+//! | [`logging`] | the log filter, which can change at run time |
 //! | [`metrics`] | a snapshot as Prometheus text |
 
 pub mod logging;

@@ -1,5 +1,5 @@
-//! The endpoints. Every answer about the service is asked of its thread when the request comes, so that
-//! an idle service computes nothing.
+//! The endpoints. Each request about the service becomes a command to its thread, so that an idle
+//! service computes nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,32 +25,32 @@ use crate::service::command::{
 use crate::service::health::Health;
 use crate::service::status::{ReleaseReport, Snapshot};
 
-/// The service thread answers within microseconds; one that does not answer in this time is stuck.
+/// Longest wait for an answer of the service thread, which takes microseconds unless it is stuck.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// All flows are looked at, a few at a time, before a change of the topology is reported.
+/// Longest wait for a change of the topology, which visits all flows, a few at a time.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How often the progress of the kill switch is looked at while a request waits for it.
+/// Interval at which a request polls the progress of the kill switch.
 const RELEASE_POLL: Duration = Duration::from_millis(5);
 
 /// Largest request body.
 const MAX_BODY_BYTES: usize = 64 * 1024;
 
-/// What the endpoints need.
+/// State of the endpoints.
 #[derive(Debug, Clone)]
 pub struct AdminState {
-    /// To the service thread.
+    /// Commands to the service thread.
     pub commands: mpsc::Sender<Command>,
     /// Liveness and readiness.
     pub health: Arc<Health>,
     /// The log filter.
     pub log: LogControl,
-    /// Renders what the `metrics` macros collected.
+    /// Renderer of the metrics that the recorder collects.
     pub prometheus: PrometheusHandle,
 }
 
-/// The service thread did not answer.
+/// Response for a service thread that did not answer in time.
 struct NoAnswer;
 
 impl IntoResponse for NoAnswer {
@@ -71,13 +71,15 @@ impl AdminState {
         self.ask_for(ANSWER_TIMEOUT, command).await
     }
 
-    /// As [`ask`](Self::ask), for what the service thread does a piece at a time.
+    /// Sends a command and waits for its answer, at most `timeout`. Used directly for commands that
+    /// the service thread executes a piece at a time.
     async fn ask_for<T>(
         &self,
         timeout: Duration,
         command: impl FnOnce(oneshot::Sender<T>) -> Command,
     ) -> Result<T, NoAnswer> {
         let (sender, receiver) = oneshot::channel();
+        // The timeout covers the send too: the queue of a stuck thread may be full.
         let asked = async {
             self.commands
                 .send(command(sender))
@@ -95,7 +97,7 @@ impl AdminState {
     }
 }
 
-/// The allocator's endpoints.
+/// Returns the router of the allocator's endpoints.
 pub fn router(state: AdminState) -> Router {
     Router::new()
         .route("/live", get(live))
@@ -114,6 +116,7 @@ pub fn router(state: AdminState) -> Router {
 }
 
 async fn live(State(state): State<AdminState>) -> Result<Response, NoAnswer> {
+    // A dead engine ends the process soon; the service thread may answer pings until then.
     if state.health.engine_died() {
         return Ok((StatusCode::SERVICE_UNAVAILABLE, "the engine thread died\n").into_response());
     }
@@ -153,7 +156,7 @@ async fn status(State(state): State<AdminState>) -> Result<Response, NoAnswer> {
     Ok(Json(state.ask(Command::Status).await?).into_response())
 }
 
-/// Which host's flows are asked for.
+/// Query of `/flows`: the host.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FlowsQuery {
@@ -164,6 +167,7 @@ async fn flows(
     State(state): State<AdminState>,
     Query(query): Query<FlowsQuery>,
 ) -> Result<Response, NoAnswer> {
+    // The command takes the name; the refusal needs it too.
     let host = query.host.clone();
     let answer = state.ask(|reply| Command::Flows(query.host, reply)).await?;
     Ok(match answer {
@@ -190,8 +194,9 @@ async fn set_log_level(State(state): State<AdminState>, body: String) -> Respons
     }
 }
 
-/// Turns the switch on, then waits for the hosts' word, for a little more than a lease: after a lease,
-/// the rates of those that did not answer have run out, which is as good.
+/// Turns the kill switch on, then waits for the hosts' acknowledgements for a little more than a
+/// lease. After a lease, the rates of hosts that did not acknowledge have expired, which has the
+/// same effect.
 async fn release(State(state): State<AdminState>) -> Result<Json<ReleaseReport>, NoAnswer> {
     let report = state.ask(|reply| Command::SetReleased(true, reply)).await?;
     let polls = (Duration::from_millis(report.lease_ms) + ANSWER_TIMEOUT).as_millis()
@@ -253,9 +258,9 @@ fn refused_change(error: TopologyChangeError) -> Response {
 async fn topology_load(State(state): State<AdminState>, body: Bytes) -> Result<Response, NoAnswer> {
     let example = r#"{"from":"leaf1","to":"h1","load_bps":1000000000,"for_ms":5000}"#;
     match parse::<ExternalLoad>(&body, example) {
-        Ok(told) => {
+        Ok(load) => {
             let answer = state
-                .ask(|reply| Command::SetExternalLoad(told, reply))
+                .ask(|reply| Command::SetExternalLoad(load, reply))
                 .await?;
             Ok(answer.map_or_else(refused_change, |report| Json(report).into_response()))
         }

@@ -5,15 +5,15 @@ use std::thread::JoinHandle;
 use axum::Router;
 use ratewright_io::admin::{AdminAddress, Listener, SocketFile};
 
-/// Why the admin server cannot run.
+/// Error for an admin server that cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
-    /// The address cannot be listened on.
+    /// The server cannot listen on the address.
     #[error("admin = \"{address}\": cannot listen: {reason}")]
     Listen {
         /// The address.
         address: AdminAddress,
-        /// Why.
+        /// Reason, in words.
         reason: String,
     },
     /// The thread or its runtime could not be made.
@@ -21,7 +21,7 @@ pub enum AdminError {
     Thread(#[from] std::io::Error),
 }
 
-/// A running admin server. Its socket file goes when this is dropped; its thread ends with the process.
+/// A running admin server. Drop removes its socket file; its thread ends with the process.
 #[derive(Debug)]
 pub struct AdminServer {
     address: AdminAddress,
@@ -30,18 +30,20 @@ pub struct AdminServer {
 }
 
 impl AdminServer {
-    /// Where it listens: the real port if the configured one was 0.
+    /// Returns the address, with the actual port if the configured one was 0.
     pub fn address(&self) -> &AdminAddress {
         &self.address
     }
 }
 
-/// Binds the address and serves what is given on a thread of its own.
+/// Binds the address and serves `app` on a thread of its own.
 pub fn serve(address: &AdminAddress, app: Router) -> Result<AdminServer, AdminError> {
     let mut listener = Listener::bind(address).map_err(|source| AdminError::Listen {
         address: address.clone(),
         reason: source.to_string(),
     })?;
+    // Bound before the thread starts, so that a mistake in the address ends the start of the
+    // process.
     let bound = listener.address().clone();
     let file = listener.take_file();
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -1,4 +1,5 @@
-//! From the raw shape to a [`Config`]: every value checked, every complaint with its line.
+//! Conversion of the raw shape to a [`Config`]: checks every value, and reports errors with their
+//! line.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use super::{Allocation, Config, EngineKind, Limits, TlsFiles};
 use crate::engine::parallel::{MOST_BLOCKS, MOST_WORKERS};
 use crate::service::admin::logging;
 
-/// What is needed to say where a value stands.
+/// Converts and checks values; locates errors in the text.
 pub(super) struct Checker<'a> {
     pub(super) text: &'a str,
     pub(super) origin: &'a str,
@@ -64,13 +65,15 @@ impl Checker<'_> {
         })
     }
 
-    /// The complaint about a value that stands in the text.
+    /// Makes the error for a value in the text.
     pub(super) fn wrong<T>(
         &self,
         key: &str,
         value: &Spanned<T>,
         expected: impl Into<String>,
     ) -> ConfigError {
+        // The text, not the value, so that the user finds the spelling of the file in the error.
+        // Only its first line: errors have one line.
         let span = value.span();
         let found = self
             .text
@@ -155,7 +158,7 @@ impl Checker<'_> {
         })
     }
 
-    /// A number inside bounds, or the default.
+    /// Returns a value that `good` accepts, or the default of an absent one.
     pub(super) fn within<T: PartialOrd + Copy>(
         &self,
         field: Field<T>,
@@ -185,6 +188,7 @@ impl Checker<'_> {
                     "cannot stand beside back_to_back = true; keep one of them",
                 ));
             }
+            // `None` is back to back; `back_to_back = false` is the default and needs no interval.
             (_, true) => None,
             (_, false) => Some(self.within(
                 raw.interval_us,
@@ -255,6 +259,7 @@ impl Checker<'_> {
         let least_liveness = lease_ms * 2;
         let liveness_ms = self.within(
             raw.liveness_ms,
+            // A long lease alone moves the default, so that it needs no second key.
             default.liveness_ms.max(least_liveness),
             "allocation.liveness_ms",
             |ms| ms >= least_liveness && ms <= 60_000,
@@ -274,6 +279,7 @@ impl Checker<'_> {
             |ms| ms <= 60_000,
             "must be 0 to 60000 milliseconds; 300 is the default",
         )?;
+        // Of this machine: a configuration for another one is checked there.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let pin_core = match raw.pin_core {
             Some(core) if *core.get_ref() >= cores => {
@@ -305,7 +311,7 @@ impl Checker<'_> {
         })
     }
 
-    /// Blocks of the parallel engine.
+    /// Checks the number of the parallel engine's blocks.
     fn blocks(&self, field: Option<&Spanned<u32>>) -> Result<Option<u32>, ConfigError> {
         let Some(blocks) = field else { return Ok(None) };
         let number = *blocks.get_ref();
@@ -321,7 +327,7 @@ impl Checker<'_> {
         ))
     }
 
-    /// Threads of the parallel engine.
+    /// Checks the number of the parallel engine's threads.
     fn workers(
         &self,
         field: Option<&Spanned<usize>>,
@@ -340,6 +346,7 @@ impl Checker<'_> {
                 ),
             ));
         }
+        // A worker owns at least one of the B² FlowBlocks (flowtune §4).
         match blocks.map(|blocks| blocks as usize * blocks as usize) {
             Some(most) if number > most => Err(self.wrong(
                 "allocation.workers",
@@ -350,7 +357,7 @@ impl Checker<'_> {
         }
     }
 
-    /// A count that is at least one and at most `most`.
+    /// Returns a count from one to `most`, or the default of an absent one.
     fn count(
         &self,
         field: Field<u64>,
@@ -365,6 +372,7 @@ impl Checker<'_> {
             |count| count >= 1 && count <= u64::from(most),
             &format!("must be 1 to {most}; {default} is the default"),
         )?;
+        // Never `most` here: the check has bounded the value.
         Ok(u32::try_from(value).unwrap_or(most))
     }
 

@@ -1,4 +1,4 @@
-//! The flow classes of a configuration, and the engine's table of them.
+//! Flow classes of a configuration, and their conversion to the engine's class table.
 
 use toml::Spanned;
 
@@ -8,7 +8,7 @@ use super::raw::{Field, RawClass};
 use super::{ClassConfig, DEFAULT_REFERENCE_BPS, MAX_CLASS_ID, UtilityConfig};
 use crate::num::utility::{AlphaFair, Class, ClassError, ClassTable, UtilityKind};
 
-/// The engine's table of these classes.
+/// Converts classes to the engine's table.
 ///
 /// # Errors
 /// Never for classes of a checked configuration.
@@ -28,7 +28,7 @@ pub fn class_table(classes: &[ClassConfig]) -> Result<ClassTable, ClassError> {
     }))
 }
 
-/// Whether the classes' flows are worth different things at the same rate, weights aside.
+/// True if flows of two classes have different utilities at one rate, weights aside.
 fn are_mixed(classes: &[ClassConfig]) -> bool {
     let first = classes.first();
     let as_first = |class: &ClassConfig| {
@@ -39,22 +39,23 @@ fn are_mixed(classes: &[ClassConfig]) -> bool {
     !classes.iter().all(as_first)
 }
 
-/// The utility of a class beside these classes, unless it is log.
+/// Returns the utility of a class among `classes`, unless it is log.
 fn alpha_fair(class: &ClassConfig, classes: &[ClassConfig]) -> Option<AlphaFair> {
+    // Only beside other utilities can a flow's effective weight starve others, or be starved.
     let bound = if are_mixed(classes) {
         AlphaFair::MIXED_BOUND
     } else {
         AlphaFair::ALONE_BOUND
     };
     match class.utility {
-        // The same, and rows hold log flows.
+        // α = 1 is log, and the parallel engine's rows hold log flows only.
         UtilityConfig::Log | UtilityConfig::Alpha(1.0) => None,
         #[allow(clippy::cast_precision_loss, reason = "rates are far below 2^53 bit/s")]
         UtilityConfig::Alpha(alpha) => AlphaFair::bounded(alpha, class.reference_bps as f64, bound),
     }
 }
 
-/// What a mix of classes means for their flows, a line for each class; nothing if all classes are log.
+/// Describes the effect of a mix of classes, a line for each class; empty if all classes are log.
 #[must_use]
 pub fn class_meaning(classes: &[ClassConfig]) -> Vec<String> {
     let mixed = are_mixed(classes);
@@ -71,6 +72,7 @@ pub fn class_meaning(classes: &[ClassConfig]) -> Vec<String> {
         };
         let [low, high] = utility.range_bps();
         let (bound, weight) = (AlphaFair::MIXED_BOUND, class.weight);
+        // x U'(x) = (x / r)^(1−α) falls with the rate for α > 1, and rises for α < 1.
         let (at_low, at_high) = if utility.alpha() > 1.0 {
             (weight * bound, weight / bound)
         } else {
@@ -107,7 +109,7 @@ pub fn class_meaning(classes: &[ClassConfig]) -> Vec<String> {
     lines
 }
 
-/// A rate with three digits and its unit.
+/// Formats a rate with three decimals and its unit.
 fn rate(rate_bps: f64) -> String {
     let (unit, name) = match rate_bps {
         rate if rate >= 1e9 => (1e9, "Gbit/s"),
@@ -132,6 +134,7 @@ impl Checker<'_> {
             classes.push(class);
         }
         classes.sort_by_key(|class| class.id);
+        // Not empty here: an empty list has returned the default class above.
         if classes[0].id != 0 {
             return Err(ConfigError::Missing {
                 origin: self.origin.to_owned(),
@@ -182,6 +185,7 @@ impl Checker<'_> {
             ));
         }
         let utility = self.utility(id, raw.utility, raw.alpha)?;
+        // A key without effect is an error, as an unknown key is.
         if let (UtilityConfig::Log, Some(reference)) = (utility, &raw.reference_bps) {
             return Err(self.wrong(
                 "class.reference_bps",

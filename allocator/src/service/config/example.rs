@@ -1,10 +1,11 @@
-//! A commented configuration with every key, for `ratewright-allocator example-config`.
+//! Commented configuration with every key, for `ratewright-allocator example-config`.
 
-/// A configuration with every key at its default, commented.
+/// Returns a commented configuration with every key at its default.
 pub fn example_config() -> String {
     EXAMPLE.to_owned()
 }
 
+// Tests compare it with the defaults and with the fuzz target's seed.
 const EXAMPLE: &str = r#"# Configuration of ratewright-allocator. Paths are relative to this file's folder.
 
 # UDP address of the QUIC service that the hosts' daemons connect to. (restart to change)

@@ -1,12 +1,13 @@
 //! Configuration of the allocator: a TOML file, checked strictly.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | [`error`] | what is wrong: file, line, key, what would be right |
+//! | [`error`] | errors with file, line, key and the expected value |
 //! | `raw` | the file's shape for serde |
-//! | `check`, `classes` | from the raw shape to a [`Config`], every value checked |
+//! | `check`, `classes` | conversion of the raw shape to a [`Config`], with every value checked |
+//! | `transport` | the table `[transport]` |
 //! | [`relay`] | the configuration of a relay |
-//! | [`trust`] | which hosts may have a session |
+//! | [`trust`] | hosts and relays that may have a session |
 //! | [`example`] | a commented file with every key and its default |
 //!
 //! Paths in the file are relative to the file's own folder.
@@ -35,7 +36,7 @@ pub use relay::{RelayConfig, example_relay_config};
 pub use transport::DpdkTransport;
 pub use trust::{Distrust, Fingerprint, HostPattern, RelayIdentity, Trust};
 
-/// Highest class id that a start record can carry.
+/// Highest class id that a start record can carry, in its seven bits.
 pub const MAX_CLASS_ID: u8 = 127;
 
 /// A checked configuration.
@@ -43,27 +44,27 @@ pub const MAX_CLASS_ID: u8 = 127;
 pub struct Config {
     /// UDP address of the QUIC service.
     pub listen: SocketAddr,
-    /// Where the admin HTTP server listens.
+    /// Address of the admin HTTP server.
     pub admin: AdminAddress,
-    /// The topology file.
+    /// Path of the topology file.
     pub topology: PathBuf,
     /// Log filter at start (the syntax of `RUST_LOG`).
     pub log: String,
     /// Certificates.
     pub tls: TlsFiles,
-    /// How rates are computed.
+    /// Table `[allocation]`.
     pub allocation: Allocation,
-    /// How datagrams travel.
+    /// Table `[transport]`.
     pub transport: TransportConfig,
-    /// Bounds on what peers can make us hold.
+    /// Table `[limits]`.
     pub limits: Limits,
-    /// Which hosts may have a session.
+    /// Table `[trust]`.
     pub trust: Trust,
     /// Flow classes, ordered by id.
     pub classes: Vec<ClassConfig>,
 }
 
-/// PEM files of the service's identity and of the authority that signs the hosts.
+/// PEM files of the service's identity, and of the authority that signs the hosts' certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
     /// Authority of both the allocator's and the hosts' certificates.
@@ -77,70 +78,73 @@ pub struct TlsFiles {
 /// The engine that computes rates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EngineKind {
-    /// f64, one thread, every step spelled out: what the other one is held to.
+    /// Readable f64 version on one thread, against which tests hold the other one.
     Reference,
     /// Single precision, vector instructions, any number of threads.
     #[default]
     Parallel,
 }
 
-/// How rates are computed and how long they hold.
+/// Computation of rates, and their lifetime.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Allocation {
     /// The engine.
     pub engine: EngineKind,
-    /// Blocks that the parallel engine cuts the topology into, a power of two; `None`: as many as suit
-    /// its hosts and the workers.
+    /// Blocks into which the parallel engine cuts the topology, a power of two; `None` derives the
+    /// number from its hosts and the workers.
     pub blocks: Option<u32>,
-    /// Threads of the parallel engine; `None`: as many as suit the hosts and the cores here.
+    /// Threads of the parallel engine; `None` derives the number from the hosts and this machine's
+    /// cores.
     pub workers: Option<usize>,
-    /// Time between two iterations while rates move; `None`: back to back.
+    /// Time between two iterations while rates move; `None` is back to back.
     pub interval_us: Option<u64>,
-    /// Least time between two datagrams that a host is sent for rates other than first ones.
+    /// Least time between two datagrams to a host for rates other than first ones.
     pub update_interval_us: u64,
-    /// How long an acknowledgement that nobody waits for may wait for company.
+    /// Longest delay of an acknowledgement that shares a later datagram.
     pub ack_delay_ms: u64,
-    /// Step size of the price update (flowtune §3).
+    /// Step size γ of the price update (flowtune §3).
     pub gamma: f64,
     /// Relative change of a rate below which no update is sent; capacities are derated by it.
     pub threshold: f64,
-    /// Share of every link that is left to flows too short to be reported (flowtune §6).
+    /// Share of every link that is reserved for flows too short to be reported (flowtune §6).
     pub mice_reserve: f64,
-    /// Share of a link's capacity that external traffic may take, at most, by what is told of it.
+    /// Upper bound of the reported external traffic, as a share of a link's capacity.
     pub external_share: f64,
-    /// How long a rate holds at an endpoint without word from us.
+    /// Lifetime of a rate at an endpoint that receives no datagram.
     pub lease_ms: u64,
-    /// A session without a datagram for this long is dropped.
+    /// Liveness time-out: silence after which a daemon gives a session up. The allocator does so
+    /// after three times that.
     pub liveness_ms: u64,
-    /// From the start until rates are handed out, so that the hosts are back before links are shared out.
+    /// Time from the service's start to its first rates, in which the hosts of its predecessor
+    /// connect.
     pub start_grace_ms: u64,
     /// Core of the engine thread.
     pub pin_core: Option<usize>,
-    /// Start with the kill switch on.
+    /// True to start with the kill switch on.
     pub start_released: bool,
 }
 
-/// How datagrams travel between hosts and the allocator.
+/// Transport of datagrams between hosts and the allocator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransportConfig {
-    /// The interface that carries sealed datagrams past the kernel; `None`: sockets do.
+    /// Interface that carries sealed datagrams past the kernel; `None` uses sockets.
     pub dpdk: Option<DpdkTransport>,
-    /// Offer sealed UDP beside QUIC.
+    /// True to offer sealed UDP beside QUIC.
     pub sealed_udp: bool,
     /// Threads, each with its own UDP port, that serve sealed datagrams.
     pub udp_shards: u16,
-    /// The first of those ports; `None`: whichever the system gives.
+    /// First of those ports; `None` lets the system choose.
     pub udp_port: Option<u16>,
-    /// The AEAD of sealed datagrams.
+    /// AEAD of sealed datagrams.
     pub cipher: ratewright_proto::sealed::Cipher,
-    /// Shards spin instead of sleeping.
+    /// True if shards spin instead of sleeping.
     pub busy_poll: bool,
-    /// The mark of all datagrams to hosts and relays, or to the allocator.
+    /// DSCP of all datagrams to hosts and relays, or to the allocator.
     pub control_dscp: Dscp,
 }
 
 impl TransportConfig {
-    /// Shards that are to run.
+    /// Number of shards to run: 0 without sealed UDP.
     pub fn shards(&self) -> u16 {
         if self.sealed_udp { self.udp_shards } else { 0 }
     }
@@ -160,7 +164,7 @@ impl Default for TransportConfig {
     }
 }
 
-/// Bounds on what peers can make us hold.
+/// Bounds on the state and work that peers can cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Hosts with a session.
@@ -169,22 +173,22 @@ pub struct Limits {
     pub max_flows_per_session: u32,
     /// Flows of all sessions.
     pub max_flows: u32,
-    /// Flowlet starts of one session that are taken in a second, on average.
+    /// Flowlet starts of one session that are applied in a second, on average.
     pub max_starts_per_s: u32,
-    /// Flowlet starts, and changes of what active flows can use, of all sessions that are taken in a second, on
-    /// average. Flows beyond stay with plain TCP until there is room, and changes wait.
+    /// Flowlet starts and changes of demand of all sessions that are applied in a second, on
+    /// average. Flows beyond stay with plain TCP until the budget allows them, and changes wait.
     pub max_total_starts_per_s: u32,
-    /// Changes of what active flows of one session can use that are taken in a second, on average. Of those
-    /// beyond, each flow's newest is taken later.
+    /// Changes of demand of one session that are applied in a second, on average. Of those beyond,
+    /// each flow's newest is applied later.
     pub max_demand_changes_per_s: u32,
-    /// Datagrams of one session that are taken in a second, on average.
+    /// Datagrams of one session that are read in a second, on average.
     pub max_datagrams_per_s: u32,
-    /// Bytes of one session's control stream that are taken in a second, on average; every frame
-    /// counts as [`CONTROL_FRAME_COST_BYTES`] more than it has.
+    /// Bytes of one session's control stream that are read in a second, on average; every frame
+    /// costs [`CONTROL_FRAME_COST_BYTES`] in addition.
     pub max_control_bytes_per_s: u32,
 }
 
-/// What taking a control frame costs beside its bytes, so that many small ones are bounded too.
+/// Cost of a control frame in addition to its bytes, so that many small ones are bounded too.
 pub const CONTROL_FRAME_COST_BYTES: u32 = 256;
 
 /// The utility of a class's flows.
@@ -199,20 +203,20 @@ pub enum UtilityConfig {
 /// A flow class.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClassConfig {
-    /// What a start record carries.
+    /// Id in start records.
     pub id: u8,
-    /// What operators and policy files call it.
+    /// Name in policy files.
     pub name: String,
-    /// What fair means inside the class.
+    /// Utility, which defines fairness inside the class.
     pub utility: UtilityConfig,
-    /// The rate at which a flow of the class weighs as much as a log flow; log flows do at every rate.
+    /// Rate at which a flow of the class weighs as much as a log flow. Unused for log classes.
     pub reference_bps: u64,
-    /// Multiplies every flow's own weight.
+    /// Factor of every flow's own weight.
     pub weight: f64,
-    /// No flow of the class gets more than this.
+    /// Upper bound of every flow's rate.
     pub max_rate_bps: Option<u64>,
-    /// A flow gets no more than its host says that it can use, and others get the rest; else its share, used
-    /// or not.
+    /// True if a flow's rate is bounded by the demand that its host measures, and others get the
+    /// rest. Otherwise a flow keeps its share, used or not.
     pub measured_demand: bool,
 }
 
@@ -227,7 +231,7 @@ impl Config {
         Self::from_toml_str(&text, &path.display().to_string(), folder)
     }
 
-    /// Checks a text; `origin` names it in errors, `folder` is what relative paths start from.
+    /// Checks a text. `origin` is its name in errors; relative paths start from `folder`.
     pub fn from_toml_str(text: &str, origin: &str, folder: &Path) -> Result<Self, ConfigError> {
         let raw =
             toml::from_str(text).map_err(|source| error::syntax_error(text, origin, &source))?;
@@ -239,7 +243,7 @@ impl Config {
         .config(raw)
     }
 
-    /// What is allowed and yet better not done, a line each.
+    /// Returns warnings of allowed but risky values, a line each.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if !self.admin.is_local() {
@@ -262,7 +266,7 @@ impl Config {
         warnings
     }
 
-    /// Keys that differ from `other` and take effect only at the next start.
+    /// Returns the keys that differ from `other` and take effect only at the next start.
     pub fn restart_keys_changed(&self, other: &Self) -> Vec<&'static str> {
         let mut keys = Vec::new();
         if self.listen != other.listen {
@@ -325,7 +329,7 @@ impl Default for Limits {
     }
 }
 
-/// The reference rate of classes that name none.
+/// Reference rate of classes without `reference_bps`.
 pub(super) const DEFAULT_REFERENCE_BPS: u64 = 1_000_000_000;
 
 impl Default for ClassConfig {

@@ -1,13 +1,14 @@
-//! The file's shape as serde sees it: every key optional, every value with its place in the text.
+//! The file's shape for serde: every key optional, every value with its position in the text.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use toml::Spanned;
 
-/// A value that may be absent, with its place in the text.
+/// An optional value with its position in the text.
 pub(super) type Field<T> = Option<Spanned<T>>;
 
+// Unknown fields are errors in every table: a misspelt key must not become a silent default.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawConfig {

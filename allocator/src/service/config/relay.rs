@@ -17,17 +17,17 @@ use super::{TlsFiles, TransportConfig};
 pub struct RelayConfig {
     /// UDP address that the hosts connect to.
     pub listen: SocketAddr,
-    /// Where the admin HTTP server listens.
+    /// Address of the admin HTTP server.
     pub admin: AdminAddress,
-    /// Allocators (`address:port`) in the order in which they are tried.
+    /// Allocators as `address:port`, in the order of attempts.
     pub allocators: Vec<String>,
     /// Log filter (the syntax of `RUST_LOG`).
     pub log: String,
     /// Certificates.
     pub tls: TlsFiles,
-    /// How datagrams travel between the hosts and the relay.
+    /// Transport of datagrams between the hosts and the relay.
     pub transport: TransportConfig,
-    /// Hosts with a connection at a time.
+    /// Most hosts with a connection at a time.
     pub max_hosts: usize,
 }
 
@@ -46,7 +46,7 @@ struct RawRelay {
     limits: RawRelayLimits,
 }
 
-/// What a relay has of the allocator's `[transport]`.
+/// Keys of the allocator's `[transport]` that a relay has too.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawRelayTransport {
@@ -68,7 +68,7 @@ impl RelayConfig {
     /// Reads and checks a file.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The file cannot be read, or has a mistake.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
             path: path.to_owned(),
@@ -78,10 +78,10 @@ impl RelayConfig {
         Self::from_toml_str(&text, &path.display().to_string(), folder)
     }
 
-    /// Checks a text; `origin` names it in errors, `folder` is what relative paths start from.
+    /// Checks a text. `origin` is its name in errors; relative paths start from `folder`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The first mistake.
     pub fn from_toml_str(text: &str, origin: &str, folder: &Path) -> Result<Self, ConfigError> {
         let raw: RawRelay =
             toml::from_str(text).map_err(|source| error::syntax_error(text, origin, &source))?;
@@ -121,6 +121,7 @@ impl RelayConfig {
                 ));
             }
         }
+        // The allocator's check would accept "dpdk", which a relay cannot drive.
         if let Some(hot) = &raw.transport.hot
             && !matches!(hot.get_ref().as_str(), "quic" | "udp")
         {
@@ -156,7 +157,7 @@ impl RelayConfig {
     }
 }
 
-/// A commented configuration of a relay with every key.
+/// Returns a commented configuration of a relay with every key.
 pub fn example_relay_config() -> String {
     EXAMPLE.to_owned()
 }
@@ -210,7 +211,7 @@ mod tests {
         assert_eq!(config.tls.cert, Path::new("/etc/relay.pem"));
         assert_eq!(config.transport, TransportConfig::default());
         assert_eq!(config.max_hosts, MAX_HOSTS);
-        // What fuzzing begins with is not left behind.
+        // The fuzz target's seed must follow the example.
         let seed = include_str!("../../../../fuzz/seeds/relay_toml/example.toml");
         assert_eq!(seed, EXAMPLE);
     }
@@ -241,7 +242,7 @@ mod tests {
                 "control_dscp = 64",
                 "transport.control_dscp = 64: must be 0 to 63",
             ),
-            // The allocator's, which a relay would not heed.
+            // A key of the allocator that a relay does not have.
             (
                 r#"hot = "udp""#,
                 "hot = \"udp\"\nshards = 2",

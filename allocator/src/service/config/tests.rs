@@ -1,4 +1,5 @@
-//! Every complaint names the line, the key and what would be right; the example is what the defaults are.
+//! Tests of the configuration: errors name line, key and expected value; the example has the
+//! defaults.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +9,7 @@ use super::{
     Allocation, ClassConfig, Config, Fingerprint, Limits, Trust, UtilityConfig, example_config,
 };
 
-/// As short as one can be.
+/// Shortest valid configuration.
 pub(in crate::service) const GOOD: &str = r#"listen = "10.0.0.1:7600"
 admin = "unix:admin.sock"
 topology = "topology.toml"
@@ -47,7 +48,7 @@ fn the_example_holds_exactly_the_defaults() {
     assert_eq!(config.allocation, Allocation::default());
     assert_eq!(config.limits, Limits::default());
     assert_eq!(config.classes, vec![ClassConfig::default()]);
-    // What fuzzing begins with is not left behind, and the other seed has every key in force.
+    // The fuzz target's seed must follow the example; the other seed has every key in force.
     let seed = include_str!("../../../../fuzz/seeds/allocator_toml/example.toml");
     assert_eq!(seed, example_config());
     parse(include_str!(
@@ -83,12 +84,12 @@ fn dpdk_is_refused_in_words_by_an_allocator_that_was_built_without_it() {
         complaint.contains("transport.hot") && complaint.contains("built without DPDK"),
         "{complaint}"
     );
-    // A table that describes the interface does no harm while it is not used.
+    // The table is allowed while `hot` does not use it.
     let text = format!(
         "{GOOD}[transport]\nhot = \"udp\"\n[transport.dpdk]\neal = []\ninterface = \"10.0.0.2/24\"\n"
     );
     assert_eq!(parse(&text).expect("good").transport.dpdk, None);
-    // Mistakes in it are told all the same.
+    // Mistakes in it are errors all the same.
     let text = text.replace("/24", "/33");
     assert!(
         parse(&text)

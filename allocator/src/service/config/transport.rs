@@ -1,4 +1,4 @@
-//! `[transport]`: how datagrams travel, and the network interface that DPDK drives.
+//! The table `[transport]`: transport of datagrams, and the network interface that DPDK drives.
 
 use std::net::Ipv4Addr;
 
@@ -11,7 +11,7 @@ use super::raw::{RawDpdk, RawTransport};
 use ratewright_io::dscp::Dscp;
 use ratewright_proto::sealed::Cipher;
 
-/// The first UDP port on DPDK, where nobody else could hold it.
+/// First UDP port on DPDK, where no other program can hold it.
 const DPDK_UDP_PORT: u16 = 7_601;
 
 /// An interface that DPDK drives and the kernel does not see.
@@ -19,21 +19,21 @@ const DPDK_UDP_PORT: u16 = 7_601;
 pub struct DpdkTransport {
     /// Options of DPDK's environment (EAL), as on a DPDK program's command line.
     pub eal: Vec<String>,
-    /// The port, in the order in which the options bring ports up.
+    /// Number of the port, in the order in which the options bring ports up.
     pub port: u16,
-    /// The interface's address.
+    /// Address of the interface.
     pub address: Ipv4Addr,
-    /// Bits of the prefix that is on the link.
+    /// Length of the prefix that is on the link, in bits.
     pub prefix_len: u8,
-    /// Where datagrams for other prefixes go.
+    /// Gateway of datagrams to other prefixes.
     pub gateway: Option<Ipv4Addr>,
-    /// The Ethernet address that the port must have, so that no wrong one is taken.
+    /// Ethernet address that the port must have, as a protection against a wrong `port`.
     pub mac: Option<[u8; 6]>,
     /// Descriptors of every ring.
     pub descriptors: u16,
     /// Packet buffers of every queue.
     pub buffers: u32,
-    /// Neighbours that are remembered.
+    /// Most entries of the neighbour table.
     pub neighbours: u32,
 }
 
@@ -70,6 +70,7 @@ impl Checker<'_> {
             "must be 1 to 64 threads; 1 is the default",
         )?;
         let udp_port = match raw.udp_port {
+            // Each shard has a port of its own, so the last one must exist as well.
             Some(port) if *port.get_ref() == 0 || *port.get_ref() > u16::MAX - udp_shards => {
                 return Err(self.wrong(
                     "transport.udp_port",
@@ -109,9 +110,10 @@ impl Checker<'_> {
                     )
                     .map(|_| default);
             }
-            // Kept for the day when `hot` names it again.
+            // Checked above, so that its mistakes show before `hot` names it again.
             (_, false) => None,
         };
+        // No system assigns ports on DPDK, so the default is a fixed one.
         let udp_port = udp_port.or(dpdk.as_ref().map(|_| DPDK_UDP_PORT));
         Ok(TransportConfig {
             dpdk,
@@ -130,6 +132,7 @@ impl Checker<'_> {
             "transport.dpdk.eal",
             r#"the options of DPDK's environment, such as eal = ["-a", "0000:00:06.0"]"#,
         )?;
+        // Options become C strings, which end at a NUL byte.
         if let Some(option) = eal.get_ref().iter().find(|option| option.contains('\0')) {
             return Err(self.wrong(
                 "transport.dpdk.eal",
@@ -219,6 +222,7 @@ fn of_one_station(address: Ipv4Addr) -> bool {
 }
 
 fn on_link(address: Ipv4Addr, prefix_len: u8, other: Ipv4Addr) -> bool {
+    // A shift by 32, for a prefix of no bits, overflows: the mask is 0 then.
     let mask = u32::MAX
         .checked_shl(32 - u32::from(prefix_len))
         .unwrap_or(0);
@@ -239,6 +243,7 @@ fn mac_of(text: &str) -> Option<[u8; 6]> {
         let part = parts.next().filter(|part| part.len() == 2)?;
         *byte = u8::from_str_radix(part, 16).ok()?;
     }
+    // The lowest bit of the first byte marks group addresses (IEEE 802).
     let unicast = mac[0] & 1 == 0 && mac != [0; 6];
     (parts.next().is_none() && unicast).then_some(mac)
 }

@@ -1,8 +1,9 @@
-//! Which of the hosts that the authority has signed are to have a session.
+//! Admission by certificate: the hosts and relays, of those that the authority has signed, that may
+//! have sessions.
 //!
-//! A certificate outlives the reasons for which it was signed: a machine is decommissioned, a key is
-//! copied. The authority's signature alone therefore does not admit a host where the operator has
-//! said who may come.
+//! A certificate outlives the reasons for which it was signed: a machine is decommissioned, a key
+//! is copied. So where the operator lists hosts, the authority's signature alone does not admit
+//! one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +18,7 @@ use super::raw::RawTrust;
 pub struct Fingerprint(pub [u8; 32]);
 
 impl Fingerprint {
-    /// Reads 64 hexadecimal digits, with or without colons.
+    /// Parses 64 hexadecimal digits, with or without colons; None for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let digits: Vec<u8> = text
             .chars()
@@ -48,22 +49,22 @@ impl std::fmt::Debug for Fingerprint {
     }
 }
 
-/// Why a host that has a good certificate gets no session.
+/// Refusal of a host or relay with a valid certificate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Distrust {
-    /// There is a list of hosts, and this one is not on it.
+    /// The list of hosts does not have this one.
     #[error("trust.allow does not name the host {0:?}")]
     NotListed(String),
-    /// Its certificate was withdrawn.
+    /// The operator denies its certificate.
     #[error("trust.deny_certificates has the host's certificate {0}")]
     Denied(Fingerprint),
-    /// The certificate of the relay that it came through was.
+    /// The operator denies the certificate of its relay.
     #[error("trust.deny_certificates has the certificate {0} of the relay")]
     RelayDenied(Fingerprint),
-    /// What it came through is no relay.
+    /// The peer that forwards it is no relay.
     #[error("trust.relays names none of {0:?}, the DNS names in the relay's certificate")]
     NoRelay(Vec<String>),
-    /// The relay that it came through is another's.
+    /// Its relay may speak for other hosts only.
     #[error("trust.relays does not let {relay:?} speak for the host {host:?}")]
     NotOfRelay {
         /// The relay's name.
@@ -73,28 +74,28 @@ pub enum Distrust {
     },
 }
 
-/// Who a relay is, by the certificate that it showed.
+/// Identity of a relay, by its certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RelayIdentity {
     /// Its name in `trust.relays`.
     pub name: String,
-    /// Which certificate it showed.
+    /// Fingerprint of its certificate.
     pub certificate: Fingerprint,
 }
 
-/// One or many hosts: a name, or the beginning of names with a `*` behind it.
+/// Pattern of host names: a name, or a prefix of names that ends with `*`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostPattern(String);
 
 impl HostPattern {
-    /// Reads a pattern; nothing if there is a `*` before its end, or if it is empty.
+    /// Parses a pattern; None if it is empty or has a `*` before its end.
     pub fn parse(text: &str) -> Option<Self> {
         let stars = text.chars().filter(|&c| c == '*').count();
         let good = !text.is_empty() && (stars == 0 || stars == 1 && text.ends_with('*'));
         good.then(|| Self(text.to_owned()))
     }
 
-    /// Whether a host's name is one of them.
+    /// True if the pattern matches a host's name.
     pub fn matches(&self, host: &str) -> bool {
         match self.0.strip_suffix('*') {
             Some(beginning) => host.starts_with(beginning),
@@ -103,22 +104,22 @@ impl HostPattern {
     }
 }
 
-/// The operator's word on who may have a session.
+/// The operator's lists of hosts, certificates and relays.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Trust {
-    /// The hosts that may; `None`: every host of the topology.
+    /// Hosts that may have a session; `None` allows every host of the topology.
     pub allow: Option<BTreeSet<String>>,
-    /// Certificates that are worth nothing any more.
+    /// Certificates that are refused, of hosts and relays.
     pub deny_certificates: BTreeSet<Fingerprint>,
-    /// Which relays there are, and the hosts that each may speak for.
+    /// Relays by name, with the hosts that each may speak for.
     pub relays: BTreeMap<String, Vec<HostPattern>>,
 }
 
 impl Trust {
-    /// Whether a host may have a session under a certificate.
+    /// Checks that a host may have a session under a certificate.
     ///
     /// # Errors
-    /// What speaks against it.
+    /// The reason for which it may not.
     pub fn check(&self, host: &str, certificate: &Fingerprint) -> Result<(), Distrust> {
         if self.deny_certificates.contains(certificate) {
             return Err(Distrust::Denied(*certificate));
@@ -129,10 +130,10 @@ impl Trust {
         }
     }
 
-    /// Which relay a certificate with these names is.
+    /// Returns the relay of a certificate with these DNS names.
     ///
     /// # Errors
-    /// What speaks against it.
+    /// The certificate is denied, or names no relay.
     pub fn relay(
         &self,
         names: &[String],
@@ -141,6 +142,7 @@ impl Trust {
         if self.deny_certificates.contains(certificate) {
             return Err(Distrust::RelayDenied(*certificate));
         }
+        // A relay's certificate also names the allocator, as which it serves hosts.
         let name = names.iter().find(|&name| self.relays.contains_key(name));
         Ok(RelayIdentity {
             name: name
@@ -150,11 +152,12 @@ impl Trust {
         })
     }
 
-    /// Whether a relay may speak for a host.
+    /// Checks that a relay may speak for a host.
     ///
     /// # Errors
-    /// What speaks against it.
+    /// The reason for which it may not.
     pub fn check_relay(&self, relay: &RelayIdentity, host: &str) -> Result<(), Distrust> {
+        // Checked again: a reload may have denied the certificate of a relay that is connected.
         if self.deny_certificates.contains(&relay.certificate) {
             return Err(Distrust::RelayDenied(relay.certificate));
         }

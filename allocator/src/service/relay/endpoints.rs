@@ -1,4 +1,4 @@
-//! The relay's admin endpoints. They change nothing.
+//! The relay's admin endpoints, all read-only.
 
 use std::fmt::Write as _;
 
@@ -21,7 +21,7 @@ pub(super) fn router(shared: RelayHandle) -> Router {
 }
 
 async fn live(State(shared): State<RelayHandle>) -> &'static str {
-    // A relay that is stuck holds the lock.
+    // A stuck relay holds the lock: then this request does not return, and the probe fails.
     drop(shared.lock());
     "live\n"
 }
@@ -40,6 +40,7 @@ async fn status(State(shared): State<RelayHandle>) -> Json<RelayStatus> {
 
 async fn metrics(State(shared): State<RelayHandle>) -> Response {
     let mut text = MetricsText::default();
+    // The block ends the lock before the response is built.
     {
         let state = shared.lock();
         let up = u64::from(state.upstream().is_some());
@@ -138,7 +139,7 @@ fn counts(text: &mut MetricsText, counts: &RelayTotals) {
     }
 }
 
-/// Prometheus' text format.
+/// Text in Prometheus' exposition format.
 #[derive(Default)]
 struct MetricsText(String);
 

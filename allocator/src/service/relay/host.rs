@@ -1,4 +1,4 @@
-//! One host's connection: its stream to the allocator, its datagrams, its end.
+//! One host's connection: its stream to the allocator and its datagrams.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,16 +14,16 @@ use crate::service::shard::connection::Datagrams;
 use crate::service::shard::transport::KNOWN_WINDOW_BYTES;
 use crate::service::tls;
 
-/// How long the allocator may take to have room for a stream, or a host to take control bytes.
+/// Longest wait for the allocator to accept a stream, or for a host to read control bytes.
 const STREAM_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long the allocator's last word may take to reach the host.
+/// Longest wait for the allocator's last message to reach the host.
 const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Bytes that are read from a stream in one go.
+/// Most bytes of one read from a stream.
 const READ_CHUNK_BYTES: usize = 64 * 1024;
 
-/// Serves a host from its handshake, which has to be over within its turn, to its end.
+/// Serves a host from its handshake, which must finish within its turn, to its end.
 pub(super) async fn serve(shared: RelayHandle, incoming: Incoming, turn: Turn) {
     let address = incoming.remote_address();
     let handshaken = async {
@@ -36,12 +36,13 @@ pub(super) async fn serve(shared: RelayHandle, incoming: Incoming, turn: Turn) {
     };
     let reason = match handshaken {
         Some(Ok(connection)) => {
-            let reason = relay(&shared, &connection, turn).await;
+            let reason = carry_session(&shared, &connection, turn).await;
             connection.close(VarInt::from_u32(0), reason.as_bytes());
             reason
         }
         Some(Err(error)) => {
-            // Whoever can reach the port can have these written: not as a warning each.
+            // Any machine that reaches the port can cause these: at debug level, they cannot flood
+            // the log.
             tracing::debug!(%address, %error, "handshake failed");
             "handshake"
         }
@@ -51,7 +52,7 @@ pub(super) async fn serve(shared: RelayHandle, incoming: Incoming, turn: Turn) {
     shared.lock().counts.hosts_closed.count(reason);
 }
 
-/// Takes the host's channel off the state, however its task ends.
+/// Removes the host's channel from the state when its task ends, however it ends.
 struct HostRegistration<'a> {
     shared: &'a RelayHandle,
     channel: u32,
@@ -63,8 +64,8 @@ impl Drop for HostRegistration<'_> {
     }
 }
 
-/// Carries a host's session until one side ends it; says in a word why.
-async fn relay(shared: &RelayHandle, connection: &Connection, turn: Turn) -> &'static str {
+/// Carries a host's session until one side ends it; returns the reason as a word for the metrics.
+async fn carry_session(shared: &RelayHandle, connection: &Connection, turn: Turn) -> &'static str {
     let Some(upstream) = shared.lock().upstream() else {
         return "no_allocator";
     };
@@ -83,6 +84,7 @@ async fn relay(shared: &RelayHandle, connection: &Connection, turn: Turn) -> &'s
         intermediates: others,
         address: connection.remote_address(),
     };
+    // The allocator checks the chain itself: a relay cannot attach a host without its certificate.
     let frame = attach.to_frame();
     if frame.len() > MAX_ATTACH_BYTES {
         return "certificate_too_long";
@@ -95,6 +97,7 @@ async fn relay(shared: &RelayHandle, connection: &Connection, turn: Turn) -> &'s
     let Ok(Some((send, receive))) = tokio::time::timeout(STREAM_TIMEOUT, opened).await else {
         return "allocator_full";
     };
+    // Both ends number a stream alike, so its index names the host in bundles.
     let Ok(channel) = u32::try_from(send.id().index()) else {
         return "too_many_streams";
     };
@@ -116,7 +119,7 @@ async fn datagrams(shared: &RelayHandle, channel: u32, connection: &Connection) 
     }
 }
 
-/// Carries the control stream in both directions.
+/// Carries the control stream in both directions; returns the reason of its end.
 async fn control(
     shared: &RelayHandle,
     channel: u32,
@@ -129,7 +132,7 @@ async fn control(
             Ok(streams) => streams,
             Err(_) => return "host_lost",
         },
-        // The allocator waits for no Hello any more, or never wanted one.
+        // The allocator no longer waits for a Hello, or never did.
         _ = to_allocator.stopped() => return "allocator_closed",
         () = turn.over() => return "no_hello",
     };
@@ -140,7 +143,8 @@ async fn control(
     }
 }
 
-/// From the host to the allocator, as it is. Its Hello says whether it can send sealed datagrams.
+/// Copies control bytes from the host to the allocator, unchanged. Reads from the Hello whether the
+/// host can send sealed datagrams.
 async fn upwards(
     connection: &Connection,
     mut from_host: RecvStream,
@@ -149,6 +153,7 @@ async fn upwards(
     turn: Turn,
 ) -> &'static str {
     let mut decoder = FrameDecoder::new();
+    // The bound that the allocator has: before its Hello, a peer gets no more memory.
     decoder.set_max_bytes(MAX_HELLO_BYTES);
     let mut hello = Some((decoder, turn));
     loop {
@@ -175,9 +180,10 @@ async fn upwards(
                     }
                     hello = None;
                 }
-                // What is wrong with it is the allocator's to say.
+                // The allocator finds the mistake too, and tells the host.
                 Err(_) => hello = None,
             }
+            // A host that has introduced itself may have more bytes in flight.
             if hello.is_none() {
                 connection.set_receive_window(VarInt::from_u32(KNOWN_WINDOW_BYTES));
             }
@@ -186,13 +192,13 @@ async fn upwards(
             break;
         }
     }
-    // What the allocator still has to say comes the other way.
+    // The allocator may still send: the downward direction ends the session.
     let _ = to_allocator.finish();
     std::future::pending().await
 }
 
-/// From the allocator to the host, but for the offer of sealed datagrams in the Welcome: they go to
-/// this relay.
+/// Copies control messages from the allocator to the host. In the Welcome, it replaces the offer of
+/// sealed datagrams by this relay's own.
 async fn downwards(
     shared: &RelayHandle,
     channel: u32,
@@ -206,6 +212,8 @@ async fn downwards(
         loop {
             let frame = match decoder.next_frame() {
                 Ok(Some(body)) => {
+                    // The first message is the Welcome, if there is one: later ones are not
+                    // decoded.
                     let welcome = if wants_sealed.swap(false, Ordering::Relaxed) {
                         offer(shared, channel, connection, body)
                     } else {
@@ -234,7 +242,8 @@ async fn downwards(
     "allocator_closed"
 }
 
-/// The Welcome in `body`, with this relay's offer of sealed datagrams; nothing if it stays as it is.
+/// Returns the Welcome in `body` with this relay's offer of sealed datagrams; None to forward it
+/// unchanged.
 fn offer(
     shared: &RelayHandle,
     channel: u32,

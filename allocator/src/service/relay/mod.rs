@@ -1,22 +1,22 @@
-//! A relay: the paper's intermediary between the allocator and some of its hosts (flowtune §6, "More
-//! scalable rate update schemes").
+//! A relay: the paper's intermediary between the allocator and some of its hosts (flowtune §6,
+//! "More scalable rate update schemes").
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
 //! | `host` | a task per host: its stream to the allocator, its QUIC datagrams |
-//! | `sealed` | its hosts' sealed datagrams |
+//! | `sealed` | sealed datagrams of the hosts |
 //! | `upstream` | the connection to the allocator |
-//! | `state` | what they share: who is where, and the bundle that has begun |
+//! | `state` | state of all tasks: hosts, allocator, the open bundle |
 //! | `endpoints` | HTTP for operators and monitoring |
 //!
-//! To a host the relay is an allocator: it shows a certificate of that name, takes QUIC and sealed
-//! datagrams, and passes on what the allocator says. It ends the hosts' transport and none of their
-//! sessions; it holds no flow and no rate. A host's datagram goes up in a bundle with whatever else has
-//! arrived by the time that the tasks which were ready with it have run; a bundle from the allocator is
-//! handed out at once. Nothing waits for a timer.
+//! To a host the relay is an allocator: it presents a certificate of that name, receives QUIC and
+//! sealed datagrams, and forwards the allocator's. It terminates the hosts' transport, not their
+//! sessions, and holds no flow and no rate. A host's datagram goes up in a bundle with all others
+//! that arrive before the tasks that were ready with it have run. The datagrams of a bundle from
+//! the allocator are sent at once. No datagram waits for a timer.
 //!
-//! When the allocator is lost, the relay closes its hosts' connections and turns new ones away: their
-//! daemons have other servers on their lists, or try again.
+//! When the relay loses the allocator, it closes its hosts' connections and refuses new ones: their
+//! daemons connect to other servers on their lists, or try again.
 
 use std::path::Path;
 use std::time::Duration;
@@ -48,10 +48,10 @@ use sealed::SealedHosts;
 use state::RelayHandle;
 pub use state::{HostStatus, RelayStatus, RelayTotals};
 
-/// Connections beyond the limit of hosts that may be in their handshake or at their end.
+/// Connections beyond the limit of hosts, for those in their handshake or at their end.
 const CONNECTION_SLACK: usize = 256;
 
-/// How long hosts are given to hear that the relay goes.
+/// Longest wait for the hosts' connections to close when the relay stops.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
 
 /// A relay's configuration with its certificates, loaded and checked.
@@ -66,7 +66,7 @@ impl LoadedRelay {
     /// Loads and checks a configuration file and the certificates that it names.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first mistake.
     pub fn load(path: &Path) -> Result<Self, DaemonError> {
         let config = RelayConfig::load(path)?;
         let server = tls::load(&config.tls, &[ratewright_proto::ALPN])?;
@@ -79,7 +79,7 @@ impl LoadedRelay {
         })
     }
 
-    /// What is in force, in one line.
+    /// Returns the configuration's essentials in one line.
     pub fn summary(&self) -> String {
         format!(
             "listen {}, admin {}, allocator {}",
@@ -90,25 +90,30 @@ impl LoadedRelay {
     }
 }
 
-/// Runs a relay until it is told to stop.
+/// Runs a relay until a signal stops it.
 ///
 /// # Errors
 /// It cannot start, or a part of it died.
 pub fn run(path: &Path) -> Result<(), DaemonError> {
     let loaded = LoadedRelay::load(path)?;
     let log = LogControl::install(&loaded.config.log)?;
+    // Dropped last: the log thread writes the final lines before the process ends.
     let _last_words = ratewright_io::log::FlushAtEnd;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     runtime.block_on(async move {
         let relay = Relay::start(loaded)?;
-        until_told(relay, path, &log).await
+        serve_until_signal(relay, path, &log).await
     })
 }
 
-/// Serves until a signal says otherwise.
-async fn until_told(mut relay: Relay, path: &Path, log: &LogControl) -> Result<(), DaemonError> {
+/// Serves until SIGTERM or SIGINT; reloads on SIGHUP.
+async fn serve_until_signal(
+    mut relay: Relay,
+    path: &Path,
+    log: &LogControl,
+) -> Result<(), DaemonError> {
     let mut hangup = signal(SignalKind::hangup())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -130,7 +135,7 @@ async fn until_told(mut relay: Relay, path: &Path, log: &LogControl) -> Result<(
     Ok(())
 }
 
-/// Loads everything anew. What is wrong is logged in one line, and what was in force stays.
+/// Reloads configuration and certificates. A mistake is logged in one line, and changes nothing.
 fn reload(relay: &mut Relay, path: &Path, log: &LogControl) {
     systemd::reloading();
     let reloaded = LoadedRelay::load(path).and_then(|loaded| {
@@ -153,7 +158,7 @@ pub struct Relay {
     config: RelayConfig,
     shared: RelayHandle,
     endpoint: quinn::Endpoint,
-    /// Hosts' attempts to connect that wait for their turn.
+    /// Incoming connections of hosts that wait for their turn.
     entrance: Entrance,
     client: watch::Sender<quinn::ClientConfig>,
     tasks: JoinSet<Result<(), std::io::Error>>,
@@ -161,10 +166,11 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Binds the addresses and begins to connect to an allocator. Must be called on a current-thread runtime.
+    /// Binds the addresses and starts to connect to an allocator. Must be called on a
+    /// current-thread runtime.
     ///
     /// # Errors
-    /// An address cannot be had.
+    /// An address cannot be bound.
     pub fn start(loaded: LoadedRelay) -> Result<Self, DaemonError> {
         let summary = loaded.summary();
         let LoadedRelay {
@@ -179,7 +185,7 @@ impl Relay {
         let socket = std::net::UdpSocket::bind(config.listen).map_err(bind)?;
         ratewright_io::udp::widen_buffers(&socket);
         let mut settings = EndpointConfig::default();
-        // What a host sends is to fit a bundle.
+        // A host's largest datagram must fit a bundle.
         settings
             .max_udp_payload_size(HOST_MTU_BYTES)
             .map_err(|_| ShardError::Bind {
@@ -190,6 +196,7 @@ impl Relay {
         let dscp = config.transport.control_dscp;
         let endpoint = quic::endpoint(socket, settings, server, dscp).map_err(bind)?;
         let mut tasks = JoinSet::new();
+        // The socket is watched by a task outside the lock, and read under it.
         let mut watched = None;
         let sealed = if config.transport.sealed_udp {
             let port = config.transport.udp_port.unwrap_or(0);
@@ -235,20 +242,20 @@ impl Relay {
         })
     }
 
-    /// The address that hosts connect to.
+    /// Returns the address that hosts connect to.
     ///
     /// # Errors
-    /// The operating system does not say.
+    /// The operating system does not return it.
     pub fn local_addr(&self) -> std::io::Result<std::net::SocketAddr> {
         self.endpoint.local_addr()
     }
 
-    /// Whether an allocator is connected.
+    /// True while an allocator is connected.
     pub fn is_connected(&self) -> bool {
         self.shared.lock().upstream().is_some()
     }
 
-    /// Serves until something breaks. Cancel-safe: may be dropped and called again.
+    /// Serves until a task fails; returns its error. Cancel-safe: may be dropped and called again.
     pub async fn serve(&mut self) -> DaemonError {
         loop {
             tokio::select! {
@@ -258,10 +265,10 @@ impl Relay {
                     Ok(Err(error)) => return error.into(),
                     Err(error) => return ShardError::Panicked(error).into(),
                 },
-                // All that have come, before one of them is chosen.
+                // Accept all waiting connections before the entrance chooses one of them.
                 incoming = self.endpoint.accept() => match incoming {
                     Some(incoming) => self.take(incoming),
-                    // Only after `shut_down`, which takes the relay.
+                    // The endpoint is closed by `shut_down` alone, which consumes the relay.
                     None => std::future::pending().await,
                 },
                 (incoming, turn) = self.entrance.next() => {
@@ -275,7 +282,7 @@ impl Relay {
         }
     }
 
-    /// Closes the hosts' connections, so that they go on to their next server.
+    /// Closes the hosts' connections, so that their daemons connect to their next server.
     pub async fn shut_down(mut self) {
         self.endpoint.set_server_config(None);
         self.endpoint.close(VarInt::from_u32(0), b"the relay stops");
@@ -283,7 +290,7 @@ impl Relay {
         self.tasks.abort_all();
     }
 
-    /// Turns a host away that could get no session, so that it goes on to its next server at once.
+    /// Refuses a host that could get no session, so that its daemon tries the next server at once.
     fn take(&mut self, incoming: quinn::Incoming) {
         let mut state = self.shared.lock();
         let reason = if state.upstream().is_none() {
@@ -300,20 +307,23 @@ impl Relay {
             drop(state);
             return incoming.refuse();
         }
+        // The entrance calls back into the state when it rejects a connection: the lock must be
+        // free.
         drop(state);
         self.entrance.offer(incoming);
     }
 
-    /// Takes new certificates, for connections from now on.
+    /// Replaces the certificates of later connections.
     ///
     /// # Errors
-    /// More than the certificates and the log filter differs; nothing has changed then.
+    /// Other keys than `[tls]` and `log` differ; nothing changes then.
     pub fn reload(&mut self, path: &Path, loaded: LoadedRelay) -> Result<(), DaemonError> {
         let LoadedRelay {
             config,
             server,
             client,
         } = loaded;
+        // Equal but for what may change: any new key needs a restart until it is listed here.
         let same = RelayConfig {
             log: self.config.log.clone(),
             tls: self.config.tls.clone(),
@@ -327,7 +337,7 @@ impl Relay {
         }
         self.endpoint
             .set_server_config(Some(transport::server_config(server.quic)));
-        // Nobody takes it any more only when the keeper has died, which ends the relay.
+        // The send fails only after the upstream task has died, which ends the relay.
         let _ = self.client.send(client);
         self.config = config;
         Ok(())

@@ -1,4 +1,4 @@
-//! Sealed datagrams between the hosts and the relay: the server's end, on one socket.
+//! Sealed datagrams between the hosts and the relay: the server end, on one socket.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -15,10 +15,10 @@ use super::state::RelayHandle;
 use crate::service::config::TransportConfig;
 use crate::service::sealed_peers::SealedPeers;
 
-/// The sealed sessions of a relay's hosts.
+/// Sealed sessions of a relay's hosts.
 pub(super) struct SealedHosts {
     socket: BatchSocket,
-    /// With their channels.
+    /// Keys and addresses of the hosts, with their channels.
     peers: SealedPeers<u32>,
     batch: SendBatch,
     offer: SealedUdp,
@@ -42,18 +42,18 @@ impl SealedHosts {
         })
     }
 
-    /// What tells when something has arrived. Reading is left to [`receive`](Self::receive).
+    /// Returns a socket that becomes readable with this one; [`receive`](Self::receive) reads.
     pub(super) fn watch(&self) -> io::Result<tokio::net::UdpSocket> {
         let socket = std::net::UdpSocket::from(self.socket.as_fd().try_clone_to_owned()?);
         tokio::net::UdpSocket::from_std(socket)
     }
 
-    /// What hosts are offered.
+    /// Returns the offer for the hosts' Welcomes.
     pub(super) fn offer(&self) -> SealedUdp {
         self.offer
     }
 
-    /// The socket could not be read.
+    /// Counts a failed read of the socket.
     pub(super) fn count_receive_error(&mut self) {
         self.counters.receive_errors += 1;
     }
@@ -62,7 +62,7 @@ impl SealedHosts {
         &self.counters
     }
 
-    /// A host that can send sealed datagrams from this address has a session.
+    /// Adds the session of a host that may send sealed datagrams from `address`.
     pub(super) fn add(&mut self, session: u32, channel: u32, secret: &Secret, address: IpAddr) {
         let config = SealedConfig {
             cipher: self.offer.cipher,
@@ -75,8 +75,8 @@ impl SealedHosts {
         self.peers.remove(session);
     }
 
-    /// Receives a batch, answers probes, and gives what opens to `take` with its channel. Returns how
-    /// many datagrams there were.
+    /// Receives a batch, answers probes, and passes each opened datagram to `take` with its
+    /// channel. Returns the number of datagrams.
     pub(super) fn receive(&mut self, mut take: impl FnMut(u32, &[u8])) -> io::Result<usize> {
         let count = self.socket.receive()?;
         let mut probes = arrayvec::ArrayVec::<u32, BATCH>::new();
@@ -92,6 +92,7 @@ impl SealedHosts {
                 take(opened.known_as, text);
             }
         }
+        // After the loop, which borrows the socket's buffers.
         for session in probes {
             self.send(session, &[]);
         }
@@ -99,9 +100,10 @@ impl SealedHosts {
         Ok(count)
     }
 
-    /// Seals a datagram for a host, to be sent by the next flush at the latest. False if the host has
-    /// sent none from anywhere yet.
+    /// Seals a datagram for a host, which the next flush sends at the latest. Returns false if the
+    /// host's address is not known, because it has sent no sealed datagram.
     pub(super) fn send(&mut self, session: u32, text: &[u8]) -> bool {
+        // One system call sends no more than a batch.
         if self.batch.is_full() {
             self.flush();
         }
@@ -110,20 +112,22 @@ impl SealedHosts {
         to.inspect(|&to| self.batch.push(to)).is_some()
     }
 
-    /// Sends what was sealed. What the socket does not take is dropped: the newest state comes again.
+    /// Sends the sealed datagrams. Drops those that the socket does not accept: sessions send the
+    /// newest state again.
     pub(super) fn flush(&mut self) {
         self.socket.send_sealed(&mut self.batch, &mut self.counters);
         self.counters.unsent += self.batch.clear() as u64;
     }
 }
 
-/// Errors of the socket that are logged.
+/// Rate limit of logged socket errors.
 static RECEIVE_ERRORS: Seldom = Seldom::new(Duration::from_secs(1));
 
-/// Time before a socket is read again that could not be: most such errors pass, and none is met ever faster.
+/// Pause after a failed read. Most such errors are transient, and a lasting one must not make the
+/// task spin.
 const AFTER_ERROR: Duration = Duration::from_millis(10);
 
-/// Serves the socket as long as the runtime watches it.
+/// Serves the socket; returns the error of a runtime that no longer watches it.
 pub(super) async fn serve(shared: RelayHandle, watched: tokio::net::UdpSocket) -> io::Error {
     let take = || {
         let mut state = shared.lock();
@@ -136,7 +140,7 @@ pub(super) async fn serve(shared: RelayHandle, watched: tokio::net::UdpSocket) -
     serve_with(watched, take).await
 }
 
-/// Reads the socket by `take`, which says how many datagrams there were.
+/// Reads the socket by `take`, which returns the number of datagrams.
 async fn serve_with(
     watched: tokio::net::UdpSocket,
     mut take: impl FnMut() -> io::Result<usize>,
@@ -148,7 +152,8 @@ async fn serve_with(
         let received = watched.try_io(Interest::READABLE, || {
             match take()? {
                 BATCH => Ok(()),
-                // It is empty: the next datagram makes it readable again.
+                // A batch that is not full has emptied the socket: the next datagram makes it
+                // readable again.
                 _ => Err(io::ErrorKind::WouldBlock.into()),
             }
         });
@@ -175,7 +180,7 @@ mod tests {
         let socket = tokio::net::UdpSocket::bind("127.0.0.1:0").await;
         let socket = socket.expect("a socket");
         let to = socket.local_addr().expect("bound");
-        // Not taken out: the socket stays readable, as with an error that does not pass.
+        // Never read: the socket stays readable, as with a lasting error.
         socket.send_to(b"one", to).await.expect("sent");
         let reads = RefCell::new(Vec::new());
         let take = || {

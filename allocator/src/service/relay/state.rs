@@ -1,4 +1,4 @@
-//! What the relay's tasks share: its hosts, its connection to the allocator, and what goes between them.
+//! State of the relay's tasks: its hosts, its connection to the allocator, and the open bundle.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,72 +16,73 @@ use crate::service::clock;
 use crate::service::shard::OVERTAKEN_NS;
 use crate::service::status::{Reasons, RelayCounts};
 
-/// What the relay has counted since its start.
+/// Totals since the relay's start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RelayTotals {
-    /// Between the relay and the allocator.
+    /// Bundles between the relay and the allocator.
     pub bundles: RelayCounts,
     /// Hosts' connections that became a stream to the allocator.
     pub hosts_opened: u64,
-    /// Hosts' connections that ended or came to nothing, by reason.
+    /// Hosts' connections that ended or were refused, by reason.
     pub hosts_closed: Reasons,
     /// Datagrams from hosts.
     pub datagrams_from_hosts: u64,
     /// Datagrams to hosts.
     pub datagrams_to_hosts: u64,
-    /// Times that there was a connection to an allocator.
+    /// Connections to an allocator.
     pub connects: u64,
 }
 
-/// A host.
+/// A host with a connection to the relay.
 struct RelayedHost {
     connection: Connection,
-    /// The number of its sealed session, once a Welcome has told it.
+    /// Number of its sealed session, once a Welcome has passed.
     session: Option<u32>,
-    /// When a sealed datagram was last taken; answers go there unless the host has gone back to QUIC.
+    /// Time of its newest sealed datagram. Datagrams to it are sealed while this is set; the
+    /// host's QUIC datagrams clear it, unless sealed ones have overtaken them.
     sealed_ns: Option<u64>,
 }
 
-/// The allocator that the relay is connected to.
+/// Connection to the allocator.
 struct Upstream {
     connection: Connection,
     address: String,
 }
 
-/// Everything of the relay.
+/// State of the relay.
 pub(super) struct RelayState {
     hosts: IndexMap<u32, RelayedHost, FxBuildHasher>,
     upstream: Option<Upstream>,
     bundler: Bundler,
-    /// Wakes the task that sends the bundle that has begun.
-    begun: Arc<Notify>,
+    /// Wakes the task that sends the open bundle.
+    bundle_opened: Arc<Notify>,
     pub(super) sealed: Option<SealedHosts>,
     pub(super) counts: RelayTotals,
 }
 
-/// The state, as tasks hold it.
+/// Handle to the state, for the relay's tasks.
 #[derive(Clone)]
 pub(super) struct RelayHandle(Arc<Mutex<RelayState>>);
 
-/// The body of a relay's `GET /status`.
+/// Body of a relay's `GET /status`.
 #[derive(Debug, Clone, Serialize)]
 pub struct RelayStatus {
     /// Version of this binary.
     pub version: &'static str,
-    /// The allocator that it is connected to.
+    /// Address of the allocator that it is connected to.
     pub allocator: Option<String>,
     /// Round-trip time to it, in microseconds.
     pub rtt_us: u64,
-    /// Its hosts.
+    /// Hosts with a connection.
     pub hosts: Vec<HostStatus>,
 }
 
 /// One host in a relay's `GET /status`.
 #[derive(Debug, Clone, Serialize)]
 pub struct HostStatus {
-    /// Where it connects from.
+    /// Remote address of its connection.
     pub address: SocketAddr,
-    /// `udp` where sealed datagrams carry its session, or `quic`.
+    /// `udp` while sealed datagrams carry its session, otherwise `quic`.
     pub hot: &'static str,
     /// Round-trip time of its connection, in microseconds.
     pub rtt_us: u64,
@@ -97,20 +98,20 @@ impl RelayHandle {
             hosts: IndexMap::default(),
             upstream: None,
             bundler: Bundler::default(),
-            begun: Arc::new(Notify::new()),
+            bundle_opened: Arc::new(Notify::new()),
             sealed,
             counts: RelayTotals::default(),
         })))
     }
 
-    /// The state. A task that panicked while it held the lock ends the process anyway.
+    /// Locks the state. Poison is ignored: a task that panicked ends the process anyway.
     pub(super) fn lock(&self) -> MutexGuard<'_, RelayState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl RelayState {
-    /// The connection to an allocator is up.
+    /// Sets the connection to an allocator.
     pub(super) fn connected(&mut self, connection: &Connection, address: &str) {
         self.upstream = Some(Upstream {
             connection: connection.clone(),
@@ -119,10 +120,11 @@ impl RelayState {
         self.counts.connects += 1;
     }
 
-    /// The connection to the allocator is gone, and with it what every host had there: they are to look
-    /// for another server at once.
+    /// Clears the connection to the allocator, and closes all hosts' connections: their sessions
+    /// are lost, and they are to connect to another server at once.
     pub(super) fn disconnected(&mut self) {
         self.upstream = None;
+        // An open bundle is of sessions that no longer exist.
         self.bundler.take();
         for host in self.hosts.values() {
             host.connection
@@ -134,9 +136,9 @@ impl RelayState {
         Some(self.upstream.as_ref()?.connection.clone())
     }
 
-    /// Wakes when a bundle has begun.
-    pub(super) fn begun(&self) -> Arc<Notify> {
-        Arc::clone(&self.begun)
+    /// Returns the notification of an open bundle.
+    pub(super) fn bundle_opened(&self) -> Arc<Notify> {
+        Arc::clone(&self.bundle_opened)
     }
 
     pub(super) fn host_count(&self) -> usize {
@@ -161,14 +163,14 @@ impl RelayState {
         }
     }
 
-    /// The number of a host's session, for its sealed datagrams.
+    /// Sets the number of a host's session, for its sealed datagrams.
     pub(super) fn set_session(&mut self, channel: u32, session: u32) {
         if let Some(host) = self.hosts.get_mut(&channel) {
             host.session = Some(session);
         }
     }
 
-    /// QUIC datagrams of a host.
+    /// Puts a host's QUIC datagrams into the bundle.
     pub(super) fn take_quic<'a>(
         &mut self,
         channel: u32,
@@ -176,7 +178,8 @@ impl RelayState {
     ) {
         let now_ns = clock::now_ns();
         if let Some(host) = self.hosts.get_mut(&channel)
-            // One that sealed datagrams have overtaken means no change of mind.
+            // A datagram that sealed ones have overtaken does not mean that the host changed to
+            // QUIC.
             && host
                 .sealed_ns
                 .is_some_and(|at_ns| now_ns.saturating_sub(at_ns) > OVERTAKEN_NS)
@@ -188,15 +191,16 @@ impl RelayState {
         }
     }
 
-    /// The socket of sealed datagrams could not be read.
+    /// Counts a failed read of the socket of sealed datagrams.
     pub(super) fn count_receive_error(&mut self) {
         if let Some(sealed) = &mut self.sealed {
             sealed.count_receive_error();
         }
     }
 
-    /// Takes what sealed datagrams there are; returns how many.
+    /// Receives a batch of sealed datagrams into the bundle; returns their number.
     pub(super) fn take_sealed(&mut self) -> std::io::Result<usize> {
+        // Taken out while it calls back into the state, which it is a part of.
         let Some(mut sealed) = self.sealed.take() else {
             return Ok(0);
         };
@@ -220,7 +224,7 @@ impl RelayState {
         };
         let max_bytes = upstream.connection.max_datagram_size().unwrap_or(0);
         if self.bundler.is_empty() {
-            self.begun.notify_one();
+            self.bundle_opened.notify_one();
         }
         match self.bundler.push(max_bytes, channel, datagram) {
             Ok(full) => {
@@ -233,7 +237,7 @@ impl RelayState {
         }
     }
 
-    /// Sends the bundle that has begun.
+    /// Sends the open bundle, if there is one.
     pub(super) fn flush_bundle(&mut self) {
         if let Some(bundle) = self.bundler.take() {
             self.send(bundle);
@@ -252,7 +256,7 @@ impl RelayState {
         }
     }
 
-    /// Hands the datagrams of the allocator's bundles to their hosts.
+    /// Sends the datagrams of the allocator's bundles to their hosts.
     pub(super) fn take_bundles<'a>(&mut self, bundles: impl Iterator<Item = &'a Bytes>) {
         for bytes in bundles {
             let counts = &mut self.counts.bundles;
@@ -264,17 +268,18 @@ impl RelayState {
             };
             for (channel, datagram) in bundle.entries() {
                 self.counts.bundles.datagrams_received += 1;
-                self.hand_over(channel, datagram);
+                self.forward(channel, datagram);
             }
         }
+        // Once for all bundles, so that the system call's cost is shared.
         if let Some(sealed) = &mut self.sealed {
             sealed.flush();
         }
     }
 
-    fn hand_over(&mut self, channel: u32, datagram: &[u8]) {
+    fn forward(&mut self, channel: u32, datagram: &[u8]) {
         let Some(host) = self.hosts.get(&channel) else {
-            // A host that has just gone.
+            // The host left while the bundle was on its way.
             self.counts.bundles.rejected.count("unknown_channel");
             return;
         };
@@ -294,7 +299,7 @@ impl RelayState {
         }
     }
 
-    /// The body of `/status`.
+    /// Makes the body of `/status`.
     pub(super) fn status(&self) -> RelayStatus {
         let upstream = self.upstream.as_ref();
         RelayStatus {

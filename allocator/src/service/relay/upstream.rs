@@ -17,28 +17,31 @@ use crate::service::shard::connection::Datagrams;
 use crate::service::shard::transport::transport_config;
 use crate::service::tls::SERVER_NAME;
 
-/// Pauses between attempts, while no allocator answers.
+/// First and longest pause between rounds of attempts, while no allocator answers.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_secs(1);
 
-/// How long an attempt may take.
+/// Longest duration of an attempt.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// An allocator that is silent for this long is given up, and the hosts go to their next server.
+/// Silence after which the relay gives an allocator up, in milliseconds; the hosts connect
+/// elsewhere.
 const IDLE_TIMEOUT_MS: u32 = 1_500;
 
-/// Keeps a connection up whose hosts have nothing to say.
+/// Interval of keep-alives, for a connection whose hosts send nothing.
 const KEEP_ALIVE: Duration = Duration::from_millis(300);
 
-/// The relay's side of TLS towards the allocator.
+/// Makes the QUIC configuration towards the allocator, from the relay's certificate.
 pub(super) fn client_config(files: &TlsFiles) -> Result<ClientConfig, TlsError> {
     let tls = client_from_files(&files.ca, &files.cert, &files.key, relay::ALPN)?;
     let quic = QuicClientConfig::try_from(tls).map_err(TlsError::unusable(&files.cert))?;
     let mut transport = transport_config();
     transport
+        // Only the relay opens streams, one per host.
         .max_concurrent_bidi_streams(VarInt::from_u32(0))
         .max_idle_timeout(Some(IdleTimeout::from(VarInt::from_u32(IDLE_TIMEOUT_MS))))
         .keep_alive_interval(Some(KEEP_ALIVE))
+        // Large bundles must pass from the first packet on: discovery would begin at 1,200 bytes.
         .initial_mtu(relay::RELAY_MTU_BYTES)
         .min_mtu(relay::RELAY_MTU_BYTES);
     let mut config = ClientConfig::new(Arc::new(quic));
@@ -46,7 +49,7 @@ pub(super) fn client_config(files: &TlsFiles) -> Result<ClientConfig, TlsError> 
     Ok(config)
 }
 
-/// Keeps a connection to one of the allocators, for as long as the task runs.
+/// Keeps a connection to one of the allocators while the task runs.
 pub(super) async fn keep(
     shared: RelayHandle,
     allocators: Vec<String>,
@@ -54,7 +57,7 @@ pub(super) async fn keep(
     dscp: Dscp,
 ) {
     let mut pause = FIRST_PAUSE;
-    let mut told = false;
+    let mut is_logged = false;
     loop {
         for address in &allocators {
             let config = client.borrow().clone();
@@ -63,9 +66,10 @@ pub(super) async fn keep(
                 Ok(Ok((_endpoint, connection))) => {
                     tracing::info!(allocator = address, "connected to the allocator");
                     pause = FIRST_PAUSE;
-                    told = false;
+                    is_logged = false;
                     shared.lock().connected(&connection, address);
                     let reason = carry(&shared, &connection).await;
+                    // Before the next attempt, so that no host stays with sessions that are gone.
                     shared.lock().disconnected();
                     tracing::warn!(allocator = address, reason, "the allocator is lost");
                     continue;
@@ -73,7 +77,8 @@ pub(super) async fn keep(
                 Ok(Err(error)) => error,
                 Err(_) => "no answer".to_owned(),
             };
-            if told {
+            // One warning per outage: attempts go on every second.
+            if is_logged {
                 tracing::debug!(allocator = address, error, "no connection to the allocator");
             } else {
                 tracing::warn!(
@@ -83,7 +88,7 @@ pub(super) async fn keep(
                 );
             }
         }
-        told = true;
+        is_logged = true;
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LAST_PAUSE);
     }
@@ -112,7 +117,7 @@ async fn connect(
     Ok((endpoint, connection))
 }
 
-/// Carries datagrams until the connection is lost; says why it was.
+/// Carries datagrams until the connection is lost; returns the reason.
 async fn carry(shared: &RelayHandle, connection: &Connection) -> String {
     tokio::select! {
         error = from_allocator(shared, connection) => error,
@@ -130,12 +135,13 @@ async fn from_allocator(shared: &RelayHandle, connection: &Connection) -> String
     }
 }
 
-/// Sends a bundle when the tasks that were ready when it began have had their turn: whatever else has
-/// arrived by then goes with it.
+/// Sends each bundle after all tasks have run that were ready when it was opened, with all
+/// datagrams that arrived by then.
 async fn to_allocator(shared: &RelayHandle) -> std::convert::Infallible {
-    let begun = shared.lock().begun();
+    let bundle_opened = shared.lock().bundle_opened();
     loop {
-        begun.notified().await;
+        bundle_opened.notified().await;
+        // One turn of the scheduler gathers a bundle without a timer.
         tokio::task::yield_now().await;
         shared.lock().flush_bundle();
     }
