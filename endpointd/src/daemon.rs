@@ -1,4 +1,4 @@
-//! The daemon: one loop on one thread that joins the back end, the flow book and the session.
+//! The daemon: one loop on one thread that joins the back end, the flow table and the session.
 //!
 //! Whatever wakes the loop, it then does all that follows from it before it waits again (`pump`):
 //! kernel events become session records become a datagram, and a datagram's rates reach the kernel,
@@ -22,7 +22,7 @@ use crate::admin::AdminRequest;
 use crate::backend::{BackendError, PacingBackend};
 use crate::clock;
 use crate::config::{Config, HotTransport};
-use crate::flows::FlowBook;
+use crate::flows::FlowTable;
 use crate::metrics::Metrics;
 use crate::policy::Policy;
 use crate::readable;
@@ -98,7 +98,7 @@ struct Known {
 pub struct Daemon {
     config: Config,
     kernel: Kernel,
-    book: FlowBook,
+    flows: FlowTable,
     session: ClientSession,
     link: Link,
     known: Known,
@@ -126,14 +126,14 @@ impl Daemon {
             sealed_udp: config.transport.hot == HotTransport::Udp,
             ..ClientConfig::default()
         });
-        let mut book = FlowBook::new(
+        let mut flows = FlowTable::new(
             config.pacing.max_flows,
             config.pacing.idle_gap_us * 1_000,
             Policy::new(&config.policy),
         );
-        book.set_measures_demand(config.pacing.measure_demand);
+        flows.set_measures_demand(config.pacing.measure_demand);
         let kernel = Kernel::new(backend);
-        kernel.warn_of_missing(&book.refresh_cgroups(kernel.cgroups()));
+        kernel.warn_of_missing(&flows.refresh_cgroups(kernel.cgroups()));
         Ok(Self {
             link: Link::new(
                 &config.allocator,
@@ -145,7 +145,7 @@ impl Daemon {
             ),
             config,
             kernel,
-            book,
+            flows,
             session,
             known: Known::default(),
             first_paced: Samples::default(),
@@ -169,7 +169,7 @@ impl Daemon {
     ) -> Result<Exit, DaemonError> {
         let result = self.turn_until_end(&mut commands, &mut requests).await;
         let _ = sd_notify::notify(&[NotifyState::Stopping]);
-        self.book.end_all();
+        self.flows.end_all();
         self.pump();
         self.link.close().await;
         let undone = self.kernel.backend.shut_down();
@@ -246,7 +246,7 @@ impl Daemon {
     fn pump(&mut self) -> Option<Refusal> {
         let now_ns = clock::now_ns();
         loop {
-            while let Some(action) = self.book.poll_action() {
+            while let Some(action) = self.flows.poll_action() {
                 self.act(now_ns, &action);
             }
             let Some(event) = self.session.poll_event() else {
@@ -277,8 +277,8 @@ impl Daemon {
             self.session.next_timeout(),
             self.silence_deadline(),
             self.link.next_timeout(),
-            self.book.next_timeout(),
-            self.book.next_usage_ns(),
+            self.flows.next_timeout(),
+            self.flows.next_usage_ns(),
             self.kernel.next_timeout(),
         ];
         timeouts.into_iter().flatten().min()
@@ -293,7 +293,7 @@ impl Daemon {
         if self.silence_deadline().is_some_and(|at_ns| at_ns <= now_ns) {
             self.on_silence();
         }
-        self.book.on_timeout(now_ns);
+        self.flows.on_timeout(now_ns);
         self.look_at_usage(now_ns);
         if self
             .kernel
@@ -314,11 +314,12 @@ impl Daemon {
                 "only [[policy]], pacing.idle_gap_us and [tls] change at run time; restart for the rest"
             );
         }
-        self.book.set_idle_gap_ns(config.pacing.idle_gap_us * 1_000);
+        self.flows
+            .set_idle_gap_ns(config.pacing.idle_gap_us * 1_000);
         let mut policy = Policy::new(&config.policy);
         self.kernel
             .warn_of_missing(&policy.refresh_cgroups(self.kernel.cgroups()));
-        self.book.set_policy(policy);
+        self.flows.set_policy(policy);
         tracing::info!(rules = config.policy.len(), "the policy was reloaded");
     }
 

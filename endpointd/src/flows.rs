@@ -1,11 +1,11 @@
-//! The flow book: from what the kernel sees of sockets to what the allocator knows, and back.
+//! The flow table: from what the kernel sees of sockets to what the allocator knows, and back.
 //!
 //! ```text
-//!  back end ── Start/Idle/Resume/Close ──► FlowBook ── Start, End ──► session
-//!  back end ◄─ SetRate/Renew/Clear/ClearAll ── FlowBook ◄── rate, lease, released ── session
+//!  back end ── Start/Idle/Resume/Close ──► FlowTable ── Start, End ──► session
+//!  back end ◄─ SetRate/Renew/Clear/ClearAll ── FlowTable ◄── rate, lease, released ── session
 //! ```
 //!
-//! Sans-IO: events go in with the time, [`FlowAction`]s come out of [`FlowBook::poll_action`] in
+//! Sans-IO: events go in with the time, [`FlowAction`]s come out of [`FlowTable::poll_action`] in
 //! the order in which they must be done. A socket that pauses for less than the gap stays one
 //! flowlet (flowtune §5.1: the module reports when a socket buffer goes from empty to non-empty and
 //! back; the gap keeps a chatty socket from costing two messages per write).
@@ -25,13 +25,13 @@ pub mod counters;
 mod demand;
 pub mod network;
 mod rates;
-mod standing;
+mod report_status;
 mod usage;
 
 pub use counters::FlowCounters;
 use demand::Meter;
-pub use network::{Destinations, Network};
-use standing::Standing;
+pub use network::{Destinations, NetworkView};
+use report_status::ReportStatus;
 
 /// What is to be done next.
 #[derive(Debug, Clone, PartialEq)]
@@ -65,7 +65,7 @@ pub enum FlowAction {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum FlowletPhase {
     /// The socket has something to send.
     Active,
     /// It had nothing since then; the flowlet ends when the gap has passed.
@@ -73,7 +73,7 @@ enum Phase {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Rate {
+struct LeasedRate {
     bps: u64,
     expires_ns: u64,
 }
@@ -81,12 +81,12 @@ struct Rate {
 #[derive(Debug)]
 struct Flowlet {
     id: FlowId,
-    phase: Phase,
+    phase: FlowletPhase,
     /// When the kernel saw it begin, until it has its first rate.
     began_ns: Option<u64>,
-    standing: Standing,
+    report_status: ReportStatus,
     /// What the back end was given.
-    rate: Option<Rate>,
+    rate: Option<LeasedRate>,
     /// Its use, while it has a rate.
     meter: Option<Meter>,
     /// The most that it was measured to use, where that is less than its rate lets it.
@@ -95,7 +95,7 @@ struct Flowlet {
 
 impl Flowlet {
     fn is_reported(&self) -> bool {
-        matches!(self.standing, Standing::Reported(_))
+        matches!(self.report_status, ReportStatus::Reported(_))
     }
 
     /// How long a pause may be that does not end the flowlet; `usual_ns` unless its demand was lowered.
@@ -110,14 +110,14 @@ impl Flowlet {
 
 /// An open connection.
 #[derive(Debug)]
-struct Record {
+struct OpenConnection {
     conn: Conn,
     facts: FlowFacts,
     flowlet: Option<Flowlet>,
 }
 
 #[derive(Debug, Default)]
-struct Entry {
+struct SlotEntry {
     /// Of the latest flowlet on this slot.
     generation: u32,
     /// The newest connection that was heard of; what still comes of an older one is ignored.
@@ -126,17 +126,17 @@ struct Entry {
     closed: bool,
     /// When the slot's entry in the timer heap is due, if it has one that counts.
     timer_ns: Option<u64>,
-    record: Option<Record>,
+    connection: Option<OpenConnection>,
 }
 
 /// The flows of this host.
 #[derive(Debug)]
-pub struct FlowBook {
+pub struct FlowTable {
     max_flows: u32,
     idle_gap_ns: u64,
     policy: Policy,
-    network: Option<Arc<Network>>,
-    entries: Vec<Entry>,
+    network: Option<Arc<NetworkView>>,
+    entries: Vec<SlotEntry>,
     idle: BinaryHeap<Reverse<(u64, u32)>>,
     actions: VecDeque<FlowAction>,
     counters: FlowCounters,
@@ -153,8 +153,8 @@ pub struct FlowBook {
     lowerings_since_ns: u64,
 }
 
-impl FlowBook {
-    /// An empty book for a back end with slots `0..max_flows`.
+impl FlowTable {
+    /// An empty table for a back end with slots `0..max_flows`.
     #[must_use]
     pub fn new(max_flows: u32, idle_gap_ns: u64, policy: Policy) -> Self {
         Self {
@@ -190,7 +190,7 @@ impl FlowBook {
         }
         let index = conn.slot.0 as usize;
         if index >= self.entries.len() {
-            self.entries.resize_with(index + 1, Entry::default);
+            self.entries.resize_with(index + 1, SlotEntry::default);
         }
         if !self.is_current(conn) {
             self.counters.stale_events += 1;
@@ -204,7 +204,7 @@ impl FlowBook {
                 self.end_flowlet(conn.slot, false);
                 let entry = &mut self.entries[index];
                 entry.closed = true;
-                entry.record = None;
+                entry.connection = None;
                 self.counters.closed += 1;
             }
             FlowEventKind::Limited => self.on_limited(conn.slot, at_ns),
@@ -223,9 +223,9 @@ impl FlowBook {
         }
         entry.newest = Some(conn.use_count);
         entry.closed = false;
-        if entry.record.is_some() {
+        if entry.connection.is_some() {
             self.end_flowlet(conn.slot, true);
-            self.entries[conn.slot.0 as usize].record = None;
+            self.entries[conn.slot.0 as usize].connection = None;
             self.counters.closed += 1;
         }
         true
@@ -233,10 +233,10 @@ impl FlowBook {
 
     fn on_start(&mut self, conn: Conn, at_ns: u64, facts: FlowFacts) {
         let entry = &mut self.entries[conn.slot.0 as usize];
-        match &mut entry.record {
-            Some(record) => record.facts = facts,
+        match &mut entry.connection {
+            Some(connection) => connection.facts = facts,
             None => {
-                entry.record = Some(Record {
+                entry.connection = Some(OpenConnection {
                     conn,
                     facts,
                     flowlet: None,
@@ -251,24 +251,24 @@ impl FlowBook {
         let entry = &mut self.entries[slot.0 as usize];
         // A resume of a connection that never started was preceded by lost events: without facts
         // there is no policy, and the next start brings them.
-        let Some(record) = &mut entry.record else {
+        let Some(connection) = &mut entry.connection else {
             self.counters.stale_events += 1;
             return;
         };
-        if let Some(flowlet) = &mut record.flowlet {
-            if flowlet.phase != Phase::Active {
-                flowlet.phase = Phase::Active;
+        if let Some(flowlet) = &mut connection.flowlet {
+            if flowlet.phase != FlowletPhase::Active {
+                flowlet.phase = FlowletPhase::Active;
                 self.counters.gaps_bridged += 1;
             }
             return;
         }
         entry.generation = entry.generation.wrapping_add(1);
         let id = FlowId::new(slot.0, entry.generation);
-        record.flowlet = Some(Flowlet {
+        connection.flowlet = Some(Flowlet {
             id,
-            phase: Phase::Active,
+            phase: FlowletPhase::Active,
             began_ns: Some(at_ns),
-            standing: Standing::Unresolved,
+            report_status: ReportStatus::Unresolved,
             rate: None,
             meter: None,
             measured_bps: None,
@@ -280,13 +280,13 @@ impl FlowBook {
     fn on_idle(&mut self, slot: Slot, at_ns: u64) {
         let entry = &mut self.entries[slot.0 as usize];
         let Some(flowlet) = entry
-            .record
+            .connection
             .as_mut()
-            .and_then(|record| record.flowlet.as_mut())
+            .and_then(|connection| connection.flowlet.as_mut())
         else {
             return;
         };
-        flowlet.phase = Phase::Idle { since_ns: at_ns };
+        flowlet.phase = FlowletPhase::Idle { since_ns: at_ns };
         let gap_ns = flowlet.gap_ns(self.idle_gap_ns);
         let due_ns = at_ns.saturating_add(gap_ns);
         // A later one was set for a pause that a lowered demand let be longer.
@@ -296,7 +296,7 @@ impl FlowBook {
         }
     }
 
-    /// When [`FlowBook::on_timeout`] has something to do.
+    /// When [`FlowTable::on_timeout`] has something to do.
     #[must_use]
     pub fn next_timeout(&self) -> Option<u64> {
         self.idle.peek().map(|Reverse((at_ns, _))| *at_ns)
@@ -315,11 +315,11 @@ impl FlowBook {
             }
             entry.timer_ns = None;
             let idle = entry
-                .record
+                .connection
                 .as_ref()
-                .and_then(|record| record.flowlet.as_ref())
+                .and_then(|connection| connection.flowlet.as_ref())
                 .map(|flowlet| (flowlet.phase, flowlet.gap_ns(self.idle_gap_ns)));
-            let Some((Phase::Idle { since_ns }, gap_ns)) = idle else {
+            let Some((FlowletPhase::Idle { since_ns }, gap_ns)) = idle else {
                 continue;
             };
             let due_ns = since_ns.saturating_add(gap_ns);
@@ -334,10 +334,10 @@ impl FlowBook {
 
     /// Ends a slot's flowlet, if it has one; `open` is whether its connection still exists.
     fn end_flowlet(&mut self, slot: Slot, open: bool) {
-        let Some(record) = &mut self.entries[slot.0 as usize].record else {
+        let Some(connection) = &mut self.entries[slot.0 as usize].connection else {
             return;
         };
-        let Some(flowlet) = record.flowlet.take() else {
+        let Some(flowlet) = connection.flowlet.take() else {
             return;
         };
         self.counters.flowlets_ended += 1;
@@ -348,7 +348,7 @@ impl FlowBook {
         // The back end reports the next backlog as a start only once the flowlet was cleared, paced
         // or not.
         if open {
-            self.actions.push_back(FlowAction::Clear(record.conn));
+            self.actions.push_back(FlowAction::Clear(connection.conn));
         }
     }
 
@@ -377,18 +377,21 @@ impl FlowBook {
     }
 
     fn flowlet_mut(&mut self, flow: FlowId) -> Option<&mut Flowlet> {
-        let record = self
+        let connection = self
             .entries
             .get_mut(flow.slot() as usize)?
-            .record
+            .connection
             .as_mut()?;
-        record.flowlet.as_mut().filter(|flowlet| flowlet.id == flow)
+        connection
+            .flowlet
+            .as_mut()
+            .filter(|flowlet| flowlet.id == flow)
     }
 
     fn flowlets(&self) -> impl Iterator<Item = &Flowlet> {
         self.entries
             .iter()
-            .filter_map(|entry| entry.record.as_ref()?.flowlet.as_ref())
+            .filter_map(|entry| entry.connection.as_ref()?.flowlet.as_ref())
     }
 }
 

@@ -4,7 +4,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`backend`] | mechanisms that notice flowlets and pace sockets, behind one trait |
-//! | [`flows`] | the flow book: kernel events to session starts and ends, rates to the back end; sans-IO |
+//! | [`flows`] | the flow table: kernel events to session starts and ends, rates to the back end; sans-IO |
 //! | [`policy`] | class, weight and cap of a flow by cgroup, port, DSCP and mark |
 //! | [`session_io`] | the connection to the allocator: QUIC with mutual TLS, sealed datagrams, reconnects |
 //! | [`daemon`] | the one I/O loop that joins the three |

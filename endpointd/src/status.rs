@@ -131,7 +131,7 @@ pub struct Status {
     pub first_rate_us: Summary,
     /// How often each policy rule decided, in file order.
     pub policy_matches: Vec<u64>,
-    /// Counters of the flow book.
+    /// Counters of the flow table.
     pub counters: FlowCounters,
     /// Counters of the connection.
     pub link: LinkCounters,

@@ -107,15 +107,15 @@ impl Daemon {
                 FlowEventKind::Start(facts) => self.meet_cgroup(now_ns, facts.cgroup_id),
                 _ => {}
             }
-            self.book.on_event(event);
+            self.flows.on_event(event);
         }
         self.kernel.events = events;
     }
 
-    /// Tells the flow book what flows have used, if it is time.
+    /// Tells the flow table what flows have used, if it is time.
     pub(super) fn look_at_usage(&mut self, now_ns: u64) {
         if self
-            .book
+            .flows
             .next_usage_ns()
             .is_none_or(|due_ns| due_ns > now_ns)
         {
@@ -123,17 +123,17 @@ impl Daemon {
         }
         self.kernel.usages.clear();
         self.kernel.backend.usage(now_ns, &mut self.kernel.usages);
-        self.book.on_usage(now_ns, &self.kernel.usages);
+        self.flows.on_usage(now_ns, &self.kernel.usages);
     }
 
-    /// Does one thing that the flow book asks for; whether the kernel did it.
+    /// Does one thing that the flow table asks for; whether the kernel did it.
     pub(super) fn act(&mut self, now_ns: u64, action: &FlowAction) -> bool {
         let backend = &mut self.kernel.backend;
         let (what, result) = match *action {
             FlowAction::Start(start) => {
                 if let Err(error) = self.session.start(now_ns, start) {
                     tracing::debug!(%error, "a flowlet stays unreported");
-                    self.book.start_refused(start.flow());
+                    self.flows.start_refused(start.flow());
                 }
                 return true;
             }
@@ -169,7 +169,7 @@ impl Daemon {
 
     /// A cgroup that was never seen may be one that the policy names.
     fn meet_cgroup(&mut self, now_ns: u64, id: u64) {
-        if !self.book.policy().uses_cgroups() || self.kernel.seen_cgroups.contains(&id) {
+        if !self.flows.policy().uses_cgroups() || self.kernel.seen_cgroups.contains(&id) {
             return;
         }
         if self.kernel.seen_cgroups.len() >= MAX_SEEN_CGROUPS {
@@ -190,7 +190,7 @@ impl Daemon {
         {
             self.kernel.refresh_due_ns = None;
             self.kernel.refreshed_ns = now_ns;
-            self.book.refresh_cgroups(&self.kernel.cgroups);
+            self.flows.refresh_cgroups(&self.kernel.cgroups);
         }
     }
 }

@@ -7,7 +7,7 @@ use ratewright_proto::control::{Refusal, RefusalCode, TopologySnapshot, Welcome}
 
 use super::{Daemon, DaemonError};
 use crate::clock;
-use crate::flows::{Destinations, Network};
+use crate::flows::{Destinations, NetworkView};
 use crate::session_io::LinkError;
 
 /// After this many leases without a word the rates are long void, and a fresh session is the
@@ -92,9 +92,9 @@ impl Daemon {
                 rate_bps,
                 expires_ns,
             } => {
-                self.book.on_rate(now_ns, flow, rate_bps, expires_ns);
+                self.flows.on_rate(now_ns, flow, rate_bps, expires_ns);
             }
-            ClientEvent::LeaseRenewed { expires_ns } => self.book.on_renewed(expires_ns),
+            ClientEvent::LeaseRenewed { expires_ns } => self.flows.on_renewed(expires_ns),
             ClientEvent::Established(welcome) => self.on_established(now_ns, *welcome),
             ClientEvent::Topology(topology) => {
                 tracing::info!(
@@ -105,13 +105,13 @@ impl Daemon {
                 self.known.topology_version = topology.version;
                 if let Some(welcome) = &mut self.known.welcome {
                     welcome.topology = topology;
-                    self.book.set_network(Arc::new(network(welcome)));
+                    self.flows.set_network(Arc::new(network(welcome)));
                 }
             }
             ClientEvent::Released(released) => {
                 tracing::warn!(released, "the allocator's kill switch was turned");
-                let rated = self.book.rated_count();
-                self.book.on_released(released);
+                let rated = self.flows.rated_count();
+                self.flows.on_released(released);
                 self.confirm_release(now_ns, rated);
             }
             ClientEvent::Refused(refusal) if refusal.retry => {
@@ -146,11 +146,11 @@ impl Daemon {
             host_id = welcome.host_id,
             hosts = welcome.topology.hosts.len(),
             lease_ms = welcome.lease_ns / 1_000_000,
-            flows = self.book.flow_count(),
+            flows = self.flows.flow_count(),
             "a session is established"
         );
         let network = network(&welcome);
-        for name in self.book.policy().class_names() {
+        for name in self.flows.policy().class_names() {
             if network.class_id(name).is_none() {
                 tracing::warn!(
                     class = name,
@@ -158,8 +158,8 @@ impl Daemon {
                 );
             }
         }
-        let rated = self.book.rated_count();
-        self.book
+        let rated = self.flows.rated_count();
+        self.flows
             .on_established(Arc::new(network), welcome.released);
         let known = &mut self.known;
         known.topology_version = welcome.topology.version;
@@ -180,11 +180,11 @@ impl Daemon {
     /// `rated` flows of before, or some that are not known, are paced until their leases run out.
     fn confirm_release(&mut self, now_ns: u64, rated: u32) {
         let mut done = true;
-        while let Some(action) = self.book.poll_action() {
+        while let Some(action) = self.flows.poll_action() {
             done &= self.act(now_ns, &action);
         }
         let paced = if done {
-            self.book.rated_count()
+            self.flows.rated_count()
         } else {
             rated.max(1)
         };
@@ -219,14 +219,14 @@ impl Daemon {
     }
 }
 
-/// What the flow book needs of a Welcome.
-fn network(welcome: &Welcome) -> Network {
+/// What the flow table needs of a Welcome.
+fn network(welcome: &Welcome) -> NetworkView {
     let topology: &TopologySnapshot = &welcome.topology;
     let prefixes = topology
         .hosts
         .iter()
         .flat_map(|host| host.prefixes.iter().map(move |prefix| (host.id, prefix)));
-    Network {
+    NetworkView {
         own_host: welcome.host_id,
         destinations: Destinations::new(prefixes),
         ecmp_seed: topology.ecmp_seed,

@@ -1,4 +1,4 @@
-//! What the flow book counted.
+//! What the flow table counted.
 
 /// Counters since the start of the daemon.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]

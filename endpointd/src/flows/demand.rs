@@ -1,4 +1,4 @@
-//! Demand: the most that a flow can use, told from what it was measured to use.
+//! Demand: the most that a flow can use, from its measured use.
 //!
 //! Capacity goes to flows that use it. A flow that its rate held back within the last [`HOLD_NS`] wants
 //! whatever it can get. Another one is limited by its application, by its receiver, or by loss beyond our
@@ -16,7 +16,7 @@
 //!
 //! A lowered flow holds little, so pauses of up to [`LOWERED_GAP_NS`] do not end it: an application that writes in
 //! small pieces is one flowlet, though it waits for a processor now and then. Its pauses are seen when its use is
-//! looked at, and not told one by one.
+//! looked at, and not reported one by one.
 //!
 //! A flow of which nothing was acknowledged for [`STALL_NS`] is over as far as the allocator is concerned.
 
@@ -90,13 +90,13 @@ impl Meter {
         self.limited_ns = Some(now_ns);
     }
 
-    /// Looks at what the flow has used. `rate_bps` is its rate, `told_bps` the demand that was told.
-    pub(super) fn look(
+    /// Looks at what the flow has used. `rate_bps` is its rate, `reported_bps` the demand that was reported.
+    pub(super) fn evaluate(
         &mut self,
         now_ns: u64,
         usage: &Usage,
         rate_bps: u64,
-        told_bps: Option<u64>,
+        reported_bps: Option<u64>,
     ) -> Verdict {
         if usage.acked_bytes != self.acked_bytes {
             self.acked_bytes = usage.acked_bytes;
@@ -116,8 +116,9 @@ impl Meter {
             self.since_ns = now_ns;
             self.sent_bytes = usage.sent_bytes;
         }
-        let patience_ns = STALL_NS.max(STALL_BITS.saturating_mul(1_000_000_000) / rate_bps.max(1));
-        if now_ns.saturating_sub(self.acked_ns) >= patience_ns {
+        let stall_timeout_ns =
+            STALL_NS.max(STALL_BITS.saturating_mul(1_000_000_000) / rate_bps.max(1));
+        if now_ns.saturating_sub(self.acked_ns) >= stall_timeout_ns {
             return Verdict::Stalled;
         }
         let [Some(last), before] = self.used_bps else {
@@ -129,11 +130,13 @@ impl Meter {
         }
         let used = last.max(before.unwrap_or(0));
         let wants = used.saturating_add(used / 8).max(FLOOR_BPS);
-        let lower = match told_bps {
+        let lower = match reported_bps {
             // What it leaves has to be worth a message.
             None => wants < rate_bps / 8 * 7,
-            // More is told before the flow meets its limit, less once it is a quarter less.
-            Some(told) => wants > told.saturating_add(told / 16) || wants < told / 4 * 3,
+            // More is reported before the flow meets its limit, less once it is a quarter less.
+            Some(reported) => {
+                wants > reported.saturating_add(reported / 16) || wants < reported / 4 * 3
+            }
         };
         if !lower {
             return Verdict::Keep;
@@ -164,22 +167,22 @@ mod tests {
         }
     }
 
-    /// Looks every 20 ms from `from_ms` to `to_ms` at a flow that sends `used_bps`; what was told last, and when it was
+    /// Looks every 20 ms from `from_ms` to `to_ms` at a flow that sends `used_bps`; what was reported last, and when it was
     /// first lowered.
-    struct Flow {
+    struct MeteredFlow {
         meter: Meter,
         sent: u64,
-        told: Option<u64>,
+        reported: Option<u64>,
         lowered_at_ms: Option<u64>,
         lowerings: u32,
     }
 
-    impl Flow {
+    impl MeteredFlow {
         fn new() -> Self {
             Self {
                 meter: Meter::new(0, &usage(0, 0)),
                 sent: 0,
-                told: None,
+                reported: None,
                 lowered_at_ms: None,
                 lowerings: 0,
             }
@@ -189,16 +192,16 @@ mod tests {
             for at_ms in ms.step_by(20) {
                 self.sent += used_bps / 8 / 50;
                 let limited_ns = if limited { at_ms * MS } else { 0 };
-                let look = self.meter.look(
+                let verdict = self.meter.evaluate(
                     at_ms * MS,
                     &usage(self.sent, limited_ns),
                     100 * MBIT,
-                    self.told,
+                    self.reported,
                 );
-                match look {
+                match verdict {
                     Verdict::Keep => {}
                     Verdict::Lower(bps) => {
-                        self.told = Some(bps);
+                        self.reported = Some(bps);
                         self.lowered_at_ms.get_or_insert(at_ms);
                         self.lowerings += 1;
                     }
@@ -210,27 +213,27 @@ mod tests {
 
     #[test]
     fn a_flow_that_its_rate_holds_back_keeps_an_unbounded_demand() {
-        let mut flow = Flow::new();
+        let mut flow = MeteredFlow::new();
         flow.run(20..10_000, 100 * MBIT, true);
-        assert_eq!(flow.told, None);
+        assert_eq!(flow.reported, None);
     }
 
     #[test]
     fn a_flow_that_uses_less_is_lowered_to_an_eighth_more_than_its_use_within_200_ms() {
-        let mut flow = Flow::new();
+        let mut flow = MeteredFlow::new();
         flow.run(20..2_000, 8 * MBIT, false);
-        assert_eq!(flow.told, Some(9 * MBIT));
+        assert_eq!(flow.reported, Some(9 * MBIT));
         assert!(flow.lowered_at_ms.unwrap() <= 200);
-        assert_eq!(flow.lowerings, 1, "a steady use is told once");
+        assert_eq!(flow.lowerings, 1, "a steady use is reported once");
     }
 
     #[test]
     fn what_a_flow_leaves_when_it_falls_silent_is_given_up_within_200_ms() {
-        let mut flow = Flow::new();
+        let mut flow = MeteredFlow::new();
         flow.run(20..1_000, 100 * MBIT, true);
         flow.sent += 1;
         flow.run(1_000..1_400, 0, false);
-        assert_eq!(flow.told, Some(FLOOR_BPS));
+        assert_eq!(flow.reported, Some(FLOOR_BPS));
         assert!(
             flow.lowered_at_ms.unwrap() <= 1_200,
             "{:?}",
@@ -240,15 +243,15 @@ mod tests {
 
     #[test]
     fn use_that_grows_without_meeting_its_limit_is_told() {
-        let mut flow = Flow::new();
+        let mut flow = MeteredFlow::new();
         flow.run(20..1_000, 8 * MBIT, false);
         flow.run(1_000..2_000, 16 * MBIT, false);
-        assert_eq!(flow.told, Some(18 * MBIT));
+        assert_eq!(flow.reported, Some(18 * MBIT));
     }
 
     #[test]
     fn a_flow_that_grows_again_soon_after_each_lowering_is_lowered_ever_more_rarely() {
-        let mut flow = Flow::new();
+        let mut flow = MeteredFlow::new();
         let mut at_ms = 20;
         for _ in 0..100 {
             // Quiet until it is lowered, then limited at once.
@@ -257,7 +260,7 @@ mod tests {
                 flow.run(at_ms..at_ms + 20, 8 * MBIT, false);
                 at_ms += 20;
             }
-            flow.told = None;
+            flow.reported = None;
             flow.meter.on_limited(at_ms * MS);
         }
         assert!(at_ms > 95 * 1_600, "100 lowerings within {at_ms} ms");
@@ -267,7 +270,8 @@ mod tests {
     fn a_flow_of_which_nothing_is_acknowledged_stalls_after_a_second() {
         let mut meter = Meter::new(0, &usage(0, 0));
         let mut at_ms = 20;
-        while meter.look(at_ms * MS, &usage(0, 0), 100 * MBIT, Some(FLOOR_BPS)) != Verdict::Stalled
+        while meter.evaluate(at_ms * MS, &usage(0, 0), 100 * MBIT, Some(FLOOR_BPS))
+            != Verdict::Stalled
         {
             at_ms += 20;
         }
@@ -275,19 +279,19 @@ mod tests {
         // At 10 kbit/s, eight segments take ten seconds.
         let mut meter = Meter::new(0, &usage(0, 0));
         assert_ne!(
-            meter.look(9_000 * MS, &usage(0, 0), 10_000, None),
+            meter.evaluate(9_000 * MS, &usage(0, 0), 10_000, None),
             Verdict::Stalled
         );
         assert_eq!(
-            meter.look(10_000 * MS, &usage(0, 0), 10_000, None),
+            meter.evaluate(10_000 * MS, &usage(0, 0), 10_000, None),
             Verdict::Stalled
         );
     }
 
     #[test]
     fn a_flow_at_most_of_its_rate_is_left_alone() {
-        let mut flow = Flow::new();
+        let mut flow = MeteredFlow::new();
         flow.run(20..2_000, 80 * MBIT, false);
-        assert_eq!(flow.told, None);
+        assert_eq!(flow.reported, None);
     }
 }

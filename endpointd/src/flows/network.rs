@@ -78,7 +78,7 @@ impl Destinations {
 
 /// The network as the allocator describes it to this host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Network {
+pub struct NetworkView {
     /// This host.
     pub own_host: u32,
     /// Which address is which host.
@@ -91,7 +91,7 @@ pub struct Network {
     pub classes: Vec<(u8, String)>,
 }
 
-impl Network {
+impl NetworkView {
     /// The number of the class of that name.
     #[must_use]
     pub fn class_id(&self, name: &str) -> Option<u8> {

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use ratewright_proto::FlowId;
 
-use super::{FlowAction, FlowBook, Network, Rate};
+use super::{FlowAction, FlowTable, LeasedRate, NetworkView};
 
-impl FlowBook {
+impl FlowTable {
     /// A new session is established. Rates of the one before are never extended: what has one goes
     /// on as plain TCP from it until the new session's first rate.
-    pub fn on_established(&mut self, network: Arc<Network>, released: bool) {
+    pub fn on_established(&mut self, network: Arc<NetworkView>, released: bool) {
         self.renewed_to_ns = 0;
         self.released = released;
-        self.take_back_all();
+        self.withdraw_all();
         self.set_network(network);
     }
 
@@ -26,13 +26,13 @@ impl FlowBook {
             self.counters.rates_withheld += 1;
             return;
         }
-        let record = self
+        let connection = self
             .entries
             .get_mut(flow.slot() as usize)
-            .and_then(|entry| entry.record.as_mut());
-        let reported = record.and_then(|record| {
-            let flowlet = record.flowlet.as_mut()?;
-            (flowlet.id == flow && flowlet.is_reported()).then_some((record.conn, flowlet))
+            .and_then(|entry| entry.connection.as_mut());
+        let reported = connection.and_then(|connection| {
+            let flowlet = connection.flowlet.as_mut()?;
+            (flowlet.id == flow && flowlet.is_reported()).then_some((connection.conn, flowlet))
         });
         let Some((conn, flowlet)) = reported else {
             self.counters.rates_stale += 1;
@@ -44,7 +44,7 @@ impl FlowBook {
             .take()
             .map(|began_ns| now_ns.saturating_sub(began_ns));
         // A path without capacity has no rate to give: plain TCP finds out what still gets through.
-        flowlet.rate = (rate_bps > 0).then_some(Rate {
+        flowlet.rate = (rate_bps > 0).then_some(LeasedRate {
             bps: rate_bps,
             expires_ns,
         });
@@ -77,17 +77,17 @@ impl FlowBook {
     /// the rates that hold.
     pub fn on_released(&mut self, released: bool) {
         if released && !self.released {
-            self.take_back_all();
+            self.withdraw_all();
         }
         self.released = released;
     }
 
-    fn take_back_all(&mut self) {
+    fn withdraw_all(&mut self) {
         for entry in &mut self.entries {
             if let Some(flowlet) = entry
-                .record
+                .connection
                 .as_mut()
-                .and_then(|record| record.flowlet.as_mut())
+                .and_then(|connection| connection.flowlet.as_mut())
             {
                 flowlet.rate = None;
                 flowlet.meter = None;

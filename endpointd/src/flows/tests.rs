@@ -1,4 +1,4 @@
-//! The book against hand-made sequences; random ones are in `tests/random.rs`.
+//! The table against hand-made sequences; random ones are in `tests/random.rs`.
 
 mod changes;
 mod random;
@@ -15,12 +15,12 @@ use crate::policy::RuleConfig;
 const GAP_NS: u64 = 1_000_000;
 const LEASE_NS: u64 = 300_000_000;
 
-fn network(hosts: &[(u32, &str)]) -> Arc<Network> {
+fn network(hosts: &[(u32, &str)]) -> Arc<NetworkView> {
     let prefixes: Vec<(u32, ipnet::IpNet)> = hosts
         .iter()
         .map(|(id, prefix)| (*id, prefix.parse().unwrap()))
         .collect();
-    Arc::new(Network {
+    Arc::new(NetworkView {
         own_host: 1,
         destinations: Destinations::new(prefixes.iter().map(|(id, prefix)| (*id, prefix))),
         ecmp_seed: 7,
@@ -29,7 +29,7 @@ fn network(hosts: &[(u32, &str)]) -> Arc<Network> {
     })
 }
 
-fn usual() -> Arc<Network> {
+fn usual() -> Arc<NetworkView> {
     network(&[(1, "10.0.1.1/32"), (2, "10.0.2.1/32"), (3, "10.0.3.0/24")])
 }
 
@@ -56,31 +56,31 @@ fn conn(slot: u32, use_count: u32) -> Conn {
     }
 }
 
-fn event(book: &mut FlowBook, conn: Conn, at_ns: u64, kind: FlowEventKind) {
-    book.on_event(FlowEvent { conn, at_ns, kind });
+fn event(table: &mut FlowTable, conn: Conn, at_ns: u64, kind: FlowEventKind) {
+    table.on_event(FlowEvent { conn, at_ns, kind });
 }
 
-fn actions(book: &mut FlowBook) -> Vec<FlowAction> {
-    std::iter::from_fn(|| book.poll_action()).collect()
+fn actions(table: &mut FlowTable) -> Vec<FlowAction> {
+    std::iter::from_fn(|| table.poll_action()).collect()
 }
 
-/// A book with an established session, its first actions taken away.
-fn established(rules: &str) -> FlowBook {
+/// A table with an established session, its first actions taken away.
+fn established(rules: &str) -> FlowTable {
     #[derive(serde::Deserialize)]
-    struct Rules {
+    struct PolicyFile {
         #[serde(default)]
         policy: Vec<RuleConfig>,
     }
-    let rules: Rules = toml::from_str(rules).unwrap();
-    let mut book = FlowBook::new(8, GAP_NS, Policy::new(&rules.policy));
-    book.on_established(usual(), false);
-    assert_eq!(actions(&mut book), [FlowAction::ClearAll]);
-    book
+    let rules: PolicyFile = toml::from_str(rules).unwrap();
+    let mut table = FlowTable::new(8, GAP_NS, Policy::new(&rules.policy));
+    table.on_established(usual(), false);
+    assert_eq!(actions(&mut table), [FlowAction::ClearAll]);
+    table
 }
 
-fn start(book: &mut FlowBook, conn: Conn, dst: &str) -> StartRecord {
-    event(book, conn, 0, FlowEventKind::Start(facts(dst, 5_201)));
-    match actions(book)[..] {
+fn start(table: &mut FlowTable, conn: Conn, dst: &str) -> StartRecord {
+    event(table, conn, 0, FlowEventKind::Start(facts(dst, 5_201)));
+    match actions(table)[..] {
         [FlowAction::Start(start)] => start,
         ref other => panic!("{other:?}"),
     }
@@ -88,10 +88,10 @@ fn start(book: &mut FlowBook, conn: Conn, dst: &str) -> StartRecord {
 
 #[test]
 fn a_start_is_reported_with_host_path_and_treatment() {
-    let mut book = established(
+    let mut table = established(
         "[[policy]]\ndst_port = 5201\nclass = \"gold\"\nweight = 2.0\nmax_rate_mbps = 100.0\n",
     );
-    let report = start(&mut book, conn(3, 9), "10.0.3.77");
+    let report = start(&mut table, conn(3, 9), "10.0.3.77");
     let hash = flow_hash(7, true, &facts("10.0.3.77", 5_201).tuple);
     assert_eq!(
         (report.flow().slot(), report.dst_host(), report.path()),
@@ -106,16 +106,16 @@ fn a_start_is_reported_with_host_path_and_treatment() {
 
 #[test]
 fn the_applications_own_limit_is_a_demand() {
-    let mut book = established("[[policy]]\nmax_rate_mbps = 100.0\n");
+    let mut table = established("[[policy]]\nmax_rate_mbps = 100.0\n");
     for (app_bytes_per_s, demand_bps) in
         [(1_000_000, 8_000_000), (1 << 40, 100_000_000), (0, 2_000)]
     {
         let mut facts = facts("10.0.2.1", 80);
         facts.app_max_bytes_per_s = Some(app_bytes_per_s);
-        event(&mut book, conn(1, 0), 0, FlowEventKind::Start(facts));
-        event(&mut book, conn(1, 0), 0, FlowEventKind::Idle);
-        book.on_timeout(GAP_NS);
-        let FlowAction::Start(report) = actions(&mut book)[0] else {
+        event(&mut table, conn(1, 0), 0, FlowEventKind::Start(facts));
+        event(&mut table, conn(1, 0), 0, FlowEventKind::Idle);
+        table.on_timeout(GAP_NS);
+        let FlowAction::Start(report) = actions(&mut table)[0] else {
             panic!()
         };
         assert_eq!(report.demand(), RateCode::encode(demand_bps));
@@ -125,33 +125,33 @@ fn the_applications_own_limit_is_a_demand() {
 
 #[test]
 fn what_is_not_for_the_allocator_is_left_alone_and_counted() {
-    let mut book = established("[[policy]]\ndst_port = 22\nbypass = true\n");
+    let mut table = established("[[policy]]\ndst_port = 22\nbypass = true\n");
     event(
-        &mut book,
+        &mut table,
         conn(0, 0),
         0,
         FlowEventKind::Start(facts("10.0.2.1", 22)),
     );
     event(
-        &mut book,
+        &mut table,
         conn(1, 0),
         0,
         FlowEventKind::Start(facts("192.0.2.1", 80)),
     );
     event(
-        &mut book,
+        &mut table,
         conn(2, 0),
         0,
         FlowEventKind::Start(facts("10.0.1.1", 80)),
     );
     event(
-        &mut book,
+        &mut table,
         conn(8, 0),
         0,
         FlowEventKind::Start(facts("10.0.2.1", 80)),
     );
-    assert_eq!(actions(&mut book), []);
-    let counters = book.counters();
+    assert_eq!(actions(&mut table), []);
+    let counters = table.counters();
     assert_eq!(
         (
             counters.bypassed,
@@ -161,36 +161,36 @@ fn what_is_not_for_the_allocator_is_left_alone_and_counted() {
         ),
         (1, 1, 1, 1)
     );
-    assert_eq!((book.flow_count(), book.reported_count()), (3, 0));
-    event(&mut book, conn(0, 0), 5, FlowEventKind::Close);
-    assert_eq!(actions(&mut book), []);
+    assert_eq!((table.flow_count(), table.reported_count()), (3, 0));
+    event(&mut table, conn(0, 0), 5, FlowEventKind::Close);
+    assert_eq!(actions(&mut table), []);
 }
 
 #[test]
 fn a_pause_shorter_than_the_gap_is_bridged_and_a_longer_one_ends_the_flowlet() {
-    let mut book = established("");
-    let first = start(&mut book, conn(0, 0), "10.0.2.1");
-    event(&mut book, conn(0, 0), 100, FlowEventKind::Idle);
-    assert_eq!(book.next_timeout(), Some(100 + GAP_NS));
-    event(&mut book, conn(0, 0), 200, FlowEventKind::Resume);
+    let mut table = established("");
+    let first = start(&mut table, conn(0, 0), "10.0.2.1");
+    event(&mut table, conn(0, 0), 100, FlowEventKind::Idle);
+    assert_eq!(table.next_timeout(), Some(100 + GAP_NS));
+    event(&mut table, conn(0, 0), 200, FlowEventKind::Resume);
     // It is idle again when the first pause's timer fires: the gap counts from the second.
-    event(&mut book, conn(0, 0), 300, FlowEventKind::Idle);
-    book.on_timeout(100 + GAP_NS);
-    assert_eq!(actions(&mut book), []);
-    assert_eq!(book.next_timeout(), Some(300 + GAP_NS));
-    book.on_timeout(300 + GAP_NS);
+    event(&mut table, conn(0, 0), 300, FlowEventKind::Idle);
+    table.on_timeout(100 + GAP_NS);
+    assert_eq!(actions(&mut table), []);
+    assert_eq!(table.next_timeout(), Some(300 + GAP_NS));
+    table.on_timeout(300 + GAP_NS);
     assert_eq!(
-        actions(&mut book),
+        actions(&mut table),
         [FlowAction::End(first.flow()), FlowAction::Clear(conn(0, 0))]
     );
     assert_eq!(
-        (book.next_timeout(), book.counters().gaps_bridged),
+        (table.next_timeout(), table.counters().gaps_bridged),
         (None, 1)
     );
 
     // A resume that crossed the end on its way starts the next flowlet with what is known.
-    event(&mut book, conn(0, 0), 400 + GAP_NS, FlowEventKind::Resume);
-    let [FlowAction::Start(second)] = actions(&mut book)[..] else {
+    event(&mut table, conn(0, 0), 400 + GAP_NS, FlowEventKind::Resume);
+    let [FlowAction::Start(second)] = actions(&mut table)[..] else {
         panic!()
     };
     assert_eq!(second.flow(), first.flow().next_generation());
@@ -198,41 +198,41 @@ fn a_pause_shorter_than_the_gap_is_bridged_and_a_longer_one_ends_the_flowlet() {
 
 #[test]
 fn a_close_ends_at_once_and_what_comes_later_is_ignored() {
-    let mut book = established("");
-    let report = start(&mut book, conn(0, 4), "10.0.2.1");
-    book.on_rate(0, report.flow(), 1_000_000, LEASE_NS);
-    actions(&mut book);
-    event(&mut book, conn(0, 4), 10, FlowEventKind::Idle);
-    event(&mut book, conn(0, 4), 20, FlowEventKind::Close);
-    assert_eq!(actions(&mut book), [FlowAction::End(report.flow())]);
+    let mut table = established("");
+    let report = start(&mut table, conn(0, 4), "10.0.2.1");
+    table.on_rate(0, report.flow(), 1_000_000, LEASE_NS);
+    actions(&mut table);
+    event(&mut table, conn(0, 4), 10, FlowEventKind::Idle);
+    event(&mut table, conn(0, 4), 20, FlowEventKind::Close);
+    assert_eq!(actions(&mut table), [FlowAction::End(report.flow())]);
     for kind in [
         FlowEventKind::Close,
         FlowEventKind::Start(facts("10.0.2.1", 1)),
         FlowEventKind::Resume,
     ] {
-        event(&mut book, conn(0, 4), 30, kind);
+        event(&mut table, conn(0, 4), 30, kind);
     }
-    book.on_rate(40, report.flow(), 1_000_000, LEASE_NS);
-    book.on_timeout(u64::MAX);
-    assert_eq!(actions(&mut book), []);
+    table.on_rate(40, report.flow(), 1_000_000, LEASE_NS);
+    table.on_timeout(u64::MAX);
+    assert_eq!(actions(&mut table), []);
     assert_eq!(
-        (book.counters().stale_events, book.counters().rates_stale),
+        (table.counters().stale_events, table.counters().rates_stale),
         (3, 1)
     );
-    assert_eq!(book.rated_count(), 0);
+    assert_eq!(table.rated_count(), 0);
 }
 
 #[test]
 fn the_next_connection_on_a_slot_ends_one_whose_close_got_lost() {
-    let mut book = established("");
-    let lost = start(&mut book, conn(0, u32::MAX), "10.0.2.1");
+    let mut table = established("");
+    let lost = start(&mut table, conn(0, u32::MAX), "10.0.2.1");
     event(
-        &mut book,
+        &mut table,
         conn(0, 0),
         10,
         FlowEventKind::Start(facts("10.0.2.1", 80)),
     );
-    let actions = actions(&mut book);
+    let actions = actions(&mut table);
     assert_eq!(
         actions[..2],
         [
@@ -247,13 +247,13 @@ fn the_next_connection_on_a_slot_ends_one_whose_close_got_lost() {
 
 #[test]
 fn rates_are_applied_to_the_live_flowlet_only() {
-    let mut book = established("");
-    let report = start(&mut book, conn(0, 0), "10.0.2.1");
-    book.on_rate(5, report.flow(), 1_000_000, 50);
-    book.on_rate(5, report.flow().next_generation(), 2_000_000, 50);
-    book.on_rate(60, report.flow(), 3_000_000, 60);
+    let mut table = established("");
+    let report = start(&mut table, conn(0, 0), "10.0.2.1");
+    table.on_rate(5, report.flow(), 1_000_000, 50);
+    table.on_rate(5, report.flow().next_generation(), 2_000_000, 50);
+    table.on_rate(60, report.flow(), 3_000_000, 60);
     assert_eq!(
-        actions(&mut book),
+        actions(&mut table),
         [FlowAction::SetRate {
             conn: conn(0, 0),
             rate_bps: 1_000_000,
@@ -261,30 +261,30 @@ fn rates_are_applied_to_the_live_flowlet_only() {
             waited_ns: Some(5)
         }]
     );
-    assert_eq!((book.paced_count(49), book.paced_count(50)), (1, 0));
+    assert_eq!((table.paced_count(49), table.paced_count(50)), (1, 0));
     assert_eq!(
-        (book.counters().rates_stale, book.counters().rates_expired),
+        (table.counters().rates_stale, table.counters().rates_expired),
         (1, 1)
     );
     // No capacity on its path: plain TCP finds out what still gets through.
-    book.on_rate(10, report.flow(), 0, 50);
-    assert_eq!(actions(&mut book), [FlowAction::Clear(conn(0, 0))]);
-    assert_eq!(book.rated_count(), 0);
+    table.on_rate(10, report.flow(), 0, 50);
+    assert_eq!(actions(&mut table), [FlowAction::Clear(conn(0, 0))]);
+    assert_eq!(table.rated_count(), 0);
 }
 
 #[test]
 fn leases_are_renewed_only_where_there_is_a_rate() {
-    let mut book = established("");
-    book.on_renewed(LEASE_NS);
-    assert_eq!(actions(&mut book), []);
-    let report = start(&mut book, conn(0, 0), "10.0.2.1");
-    book.on_rate(0, report.flow(), 1_000_000, LEASE_NS);
-    actions(&mut book);
+    let mut table = established("");
+    table.on_renewed(LEASE_NS);
+    assert_eq!(actions(&mut table), []);
+    let report = start(&mut table, conn(0, 0), "10.0.2.1");
+    table.on_rate(0, report.flow(), 1_000_000, LEASE_NS);
+    actions(&mut table);
     for expires_ns in [LEASE_NS + 1, LEASE_NS, LEASE_NS + 9] {
-        book.on_renewed(expires_ns);
+        table.on_renewed(expires_ns);
     }
     assert_eq!(
-        actions(&mut book),
+        actions(&mut table),
         [
             FlowAction::Renew {
                 expires_ns: LEASE_NS + 1
@@ -296,8 +296,8 @@ fn leases_are_renewed_only_where_there_is_a_rate() {
     );
     assert_eq!(
         (
-            book.paced_count(LEASE_NS + 8),
-            book.paced_count(LEASE_NS + 9)
+            table.paced_count(LEASE_NS + 8),
+            table.paced_count(LEASE_NS + 9)
         ),
         (1, 0)
     );
@@ -305,22 +305,22 @@ fn leases_are_renewed_only_where_there_is_a_rate() {
 
 #[test]
 fn no_rate_is_applied_while_the_kill_switch_is_on() {
-    let mut book = established("");
-    let report = start(&mut book, conn(0, 0), "10.0.2.1");
-    book.on_rate(0, report.flow(), 1_000_000, LEASE_NS);
-    actions(&mut book);
-    book.on_released(true);
-    book.on_released(true);
-    assert_eq!(actions(&mut book), [FlowAction::ClearAll]);
-    book.on_rate(2, report.flow(), 2_000_000, LEASE_NS);
-    book.on_renewed(2 * LEASE_NS);
-    assert_eq!((actions(&mut book), book.paced_count(3)), (vec![], 0));
-    assert_eq!(book.counters().rates_withheld, 1);
-    book.on_released(false);
-    assert_eq!(actions(&mut book), []);
-    book.on_rate(3, report.flow(), 3_000_000, LEASE_NS);
+    let mut table = established("");
+    let report = start(&mut table, conn(0, 0), "10.0.2.1");
+    table.on_rate(0, report.flow(), 1_000_000, LEASE_NS);
+    actions(&mut table);
+    table.on_released(true);
+    table.on_released(true);
+    assert_eq!(actions(&mut table), [FlowAction::ClearAll]);
+    table.on_rate(2, report.flow(), 2_000_000, LEASE_NS);
+    table.on_renewed(2 * LEASE_NS);
+    assert_eq!((actions(&mut table), table.paced_count(3)), (vec![], 0));
+    assert_eq!(table.counters().rates_withheld, 1);
+    table.on_released(false);
+    assert_eq!(actions(&mut table), []);
+    table.on_rate(3, report.flow(), 3_000_000, LEASE_NS);
     assert_eq!(
-        actions(&mut book),
+        actions(&mut table),
         [FlowAction::SetRate {
             conn: conn(0, 0),
             rate_bps: 3_000_000,
@@ -332,13 +332,13 @@ fn no_rate_is_applied_while_the_kill_switch_is_on() {
 
 #[test]
 fn a_new_session_never_extends_the_rates_of_the_old_one() {
-    let mut book = established("");
-    let report = start(&mut book, conn(0, 0), "10.0.2.1");
-    book.on_rate(0, report.flow(), 1_000_000, LEASE_NS);
-    actions(&mut book);
-    book.on_established(usual(), false);
-    book.on_renewed(3 * LEASE_NS);
+    let mut table = established("");
+    let report = start(&mut table, conn(0, 0), "10.0.2.1");
+    table.on_rate(0, report.flow(), 1_000_000, LEASE_NS);
+    actions(&mut table);
+    table.on_established(usual(), false);
+    table.on_renewed(3 * LEASE_NS);
     // The session keeps the flowlet and sends it again by itself: only the rate is taken back.
-    assert_eq!(actions(&mut book), [FlowAction::ClearAll]);
-    assert_eq!((book.paced_count(1), book.reported_count()), (0, 1));
+    assert_eq!(actions(&mut table), [FlowAction::ClearAll]);
+    assert_eq!((table.paced_count(1), table.reported_count()), (0, 1));
 }

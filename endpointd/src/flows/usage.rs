@@ -1,23 +1,23 @@
 //! From measured use to demand: which flows are looked at when, and what follows from it.
 
 use super::demand::{Meter, Verdict};
-use super::{FlowAction, FlowBook, Phase, Slot};
+use super::{FlowAction, FlowTable, FlowletPhase, Slot};
 use crate::backend::Usage;
 
 /// Flows are looked at this often,
-const LOOK_EVERY_NS: u64 = 20_000_000;
+const USAGE_INTERVAL_NS: u64 = 20_000_000;
 /// or so much more rarely for each flow with a rate, that looking costs a core little.
-const LOOK_PER_FLOW_NS: u64 = 5_000;
+const USAGE_INTERVAL_PER_FLOW_NS: u64 = 5_000;
 /// Demands that are lowered in a second at most. A demand is only raised that was lowered before.
 pub(super) const LOWERINGS_PER_S: u32 = 4_096;
 
-impl FlowBook {
+impl FlowTable {
     /// Whether flows' demands are measured; without, a flow's demand is what policy and its application say.
     pub fn set_measures_demand(&mut self, measures: bool) {
         self.measures_demand = measures;
     }
 
-    /// When [`FlowBook::on_usage`] wants to hear of all flows with a rate, if ever.
+    /// When [`FlowTable::on_usage`] wants to hear of all flows with a rate, if ever.
     #[must_use]
     pub fn next_usage_ns(&self) -> Option<u64> {
         (self.measures_demand && self.rated > 0 && !self.released).then_some(self.usage_due_ns)
@@ -25,26 +25,26 @@ impl FlowBook {
 
     /// What the flows with a rate have used so far, as of `now_ns`.
     pub fn on_usage(&mut self, now_ns: u64, usages: &[Usage]) {
-        let every_ns = LOOK_EVERY_NS.max(u64::from(self.rated) * LOOK_PER_FLOW_NS);
+        let every_ns = USAGE_INTERVAL_NS.max(u64::from(self.rated) * USAGE_INTERVAL_PER_FLOW_NS);
         self.usage_due_ns = now_ns.saturating_add(every_ns);
         if now_ns.saturating_sub(self.lowerings_since_ns) >= 1_000_000_000 {
             self.lowerings_since_ns = now_ns;
             self.lowerings_left = LOWERINGS_PER_S;
         }
         for usage in usages {
-            self.look(now_ns, usage);
+            self.update_demand(now_ns, usage);
         }
     }
 
-    fn look(&mut self, now_ns: u64, usage: &Usage) {
+    fn update_demand(&mut self, now_ns: u64, usage: &Usage) {
         let slot = usage.conn.slot;
         let renewed_to_ns = self.renewed_to_ns;
-        let record = self
+        let connection = self
             .entries
             .get_mut(slot.0 as usize)
-            .and_then(|entry| entry.record.as_mut())
-            .filter(|record| record.conn == usage.conn);
-        let Some(flowlet) = record.and_then(|record| record.flowlet.as_mut()) else {
+            .and_then(|entry| entry.connection.as_mut())
+            .filter(|connection| connection.conn == usage.conn);
+        let Some(flowlet) = connection.and_then(|connection| connection.flowlet.as_mut()) else {
             return;
         };
         if usage.rests_ns > 0
@@ -65,7 +65,7 @@ impl FlowBook {
             flowlet.meter = Some(Meter::new(now_ns, usage));
             return;
         };
-        match meter.look(now_ns, usage, rate.bps, flowlet.measured_bps) {
+        match meter.evaluate(now_ns, usage, rate.bps, flowlet.measured_bps) {
             Verdict::Keep => {}
             Verdict::Lower(_) if self.lowerings_left == 0 => {}
             Verdict::Lower(bps) => {
@@ -76,7 +76,7 @@ impl FlowBook {
                 self.resolve(slot);
             }
             // A pause has its own timer.
-            Verdict::Stalled if flowlet.phase != Phase::Active => {}
+            Verdict::Stalled if flowlet.phase != FlowletPhase::Active => {}
             Verdict::Stalled => {
                 self.counters.stalled += 1;
                 self.end_flowlet(slot, true);
@@ -87,9 +87,9 @@ impl FlowBook {
     /// A watched flow meets its limit: it wants whatever it can get.
     pub(super) fn on_limited(&mut self, slot: Slot, at_ns: u64) {
         let Some(flowlet) = self.entries[slot.0 as usize]
-            .record
+            .connection
             .as_mut()
-            .and_then(|record| record.flowlet.as_mut())
+            .and_then(|connection| connection.flowlet.as_mut())
         else {
             return;
         };

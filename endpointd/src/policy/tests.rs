@@ -23,12 +23,12 @@ fn facts(src_port: u16, dst_port: u16, dscp: u8, mark: u32, cgroup_id: u64) -> F
 }
 
 #[derive(serde::Deserialize)]
-struct Rules {
+struct PolicyFile {
     policy: Vec<RuleConfig>,
 }
 
 fn rules(text: &str) -> Vec<RuleConfig> {
-    toml::from_str::<Rules>(text).unwrap().policy
+    toml::from_str::<PolicyFile>(text).unwrap().policy
 }
 
 #[test]

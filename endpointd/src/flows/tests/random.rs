@@ -10,7 +10,7 @@ use crate::backend::Usage;
 const SLOTS: u32 = 4;
 
 #[derive(Debug, Clone)]
-enum Step {
+enum TableStep {
     Event {
         slot: u32,
         use_count: u32,
@@ -44,19 +44,20 @@ enum Step {
     },
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let event = (0..SLOTS + 1, 0..4_u32, 0..5_u8).prop_map(|(slot, use_count, kind)| Step::Event {
-        slot,
-        use_count,
-        kind,
-    });
+fn steps() -> impl Strategy<Value = Vec<TableStep>> {
+    let event =
+        (0..SLOTS + 1, 0..4_u32, 0..5_u8).prop_map(|(slot, use_count, kind)| TableStep::Event {
+            slot,
+            use_count,
+            kind,
+        });
     let rate = (
         0..SLOTS,
         0..2_u32,
         prop_oneof![Just(0), 1_u64..1_000_000_000],
         0..2 * LEASE_NS,
     )
-        .prop_map(|(slot, generations_back, bps, lease_ns)| Step::Rate {
+        .prop_map(|(slot, generations_back, bps, lease_ns)| TableStep::Rate {
             slot,
             generations_back,
             bps,
@@ -64,31 +65,31 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         });
     let step = prop_oneof![
         8 => event,
-        3 => (0..2 * GAP_NS).prop_map(|by_ns| Step::Advance { by_ns }),
+        3 => (0..2 * GAP_NS).prop_map(|by_ns| TableStep::Advance { by_ns }),
         6 => rate,
-        2 => (0..2 * LEASE_NS).prop_map(|lease_ns| Step::Renew { lease_ns }),
-        1 => any::<bool>().prop_map(Step::Released),
-        1 => Just(Step::Established),
-        1 => (0..3_u8).prop_map(Step::Network),
-        1 => (0..SLOTS).prop_map(|slot| Step::Refuse { slot }),
-        6 => (0..SLOTS, 0..4_u32, 0..5_u64).prop_map(|(slot, use_count, sent)| Step::Usage { slot, use_count, sent }),
-        2 => (0..SLOTS).prop_map(|slot| Step::Limited { slot }),
+        2 => (0..2 * LEASE_NS).prop_map(|lease_ns| TableStep::Renew { lease_ns }),
+        1 => any::<bool>().prop_map(TableStep::Released),
+        1 => Just(TableStep::Established),
+        1 => (0..3_u8).prop_map(TableStep::Network),
+        1 => (0..SLOTS).prop_map(|slot| TableStep::Refuse { slot }),
+        6 => (0..SLOTS, 0..4_u32, 0..5_u64).prop_map(|(slot, use_count, sent)| TableStep::Usage { slot, use_count, sent }),
+        2 => (0..SLOTS).prop_map(|slot| TableStep::Limited { slot }),
     ];
     proptest::collection::vec(step, 1..120)
 }
 
 /// What the kernel and the allocator would hold after the actions.
 #[derive(Debug, Default)]
-struct World {
+struct FlowTableModel {
     paced: BTreeMap<u32, u32>,
     newest: BTreeMap<u32, u32>,
     known: BTreeMap<u32, FlowId>,
     ended: BTreeSet<u32>,
 }
 
-impl World {
-    fn apply(&mut self, now_ns: u64, book: &mut FlowBook) {
-        while let Some(action) = book.poll_action() {
+impl FlowTableModel {
+    fn apply(&mut self, now_ns: u64, table: &mut FlowTable) {
+        while let Some(action) = table.poll_action() {
             match action {
                 FlowAction::Start(start) => {
                     let flow = start.flow();
@@ -105,7 +106,7 @@ impl World {
                     expires_ns,
                     ..
                 } => {
-                    assert!(rate_bps > 0 && expires_ns > now_ns && !book.is_released());
+                    assert!(rate_bps > 0 && expires_ns > now_ns && !table.is_released());
                     assert_eq!(
                         self.newest.get(&conn.slot.0),
                         Some(&conn.use_count),
@@ -122,7 +123,7 @@ impl World {
                     Some(&conn.use_count),
                     "watched, but not paced"
                 ),
-                FlowAction::Renew { .. } => assert!(!book.is_released() && !self.paced.is_empty()),
+                FlowAction::Renew { .. } => assert!(!table.is_released() && !self.paced.is_empty()),
                 FlowAction::Clear(conn) => {
                     if self.paced.get(&conn.slot.0) == Some(&conn.use_count) {
                         self.paced.remove(&conn.slot.0);
@@ -137,14 +138,14 @@ impl World {
                 "slot {slot} is paced without a live flowlet"
             );
         }
-        assert_eq!(self.paced.len(), book.rated_count() as usize);
-        assert_eq!(self.known.len(), book.reported_count());
-        assert!(book.flow_count() <= SLOTS as usize && book.idle.len() <= SLOTS as usize);
-        assert!(book.entries.len() <= SLOTS as usize);
+        assert_eq!(self.paced.len(), table.rated_count() as usize);
+        assert_eq!(self.known.len(), table.reported_count());
+        assert!(table.flow_count() <= SLOTS as usize && table.idle.len() <= SLOTS as usize);
+        assert!(table.entries.len() <= SLOTS as usize);
     }
 }
 
-fn networks() -> [Arc<Network>; 3] {
+fn networks() -> [Arc<NetworkView>; 3] {
     [
         usual(),
         network(&[(1, "10.0.1.1/32"), (7, "10.0.2.1/32")]),
@@ -157,12 +158,12 @@ proptest! {
 
     #[test]
     fn a_paced_connection_always_has_a_live_flowlet(steps in steps()) {
-        let mut book = FlowBook::new(SLOTS, GAP_NS, Policy::default());
-        let mut world = World::default();
+        let mut table = FlowTable::new(SLOTS, GAP_NS, Policy::default());
+        let mut model = FlowTableModel::default();
         let mut now_ns = 1;
         for step in steps {
             match step {
-                Step::Event { slot, use_count, kind } => {
+                TableStep::Event { slot, use_count, kind } => {
                     let kind = match kind {
                         0 => FlowEventKind::Start(facts("10.0.2.1", 80)),
                         1 => FlowEventKind::Idle,
@@ -171,55 +172,55 @@ proptest! {
                         _ => FlowEventKind::Start(facts("192.0.2.1", 80)),
                     };
                     if slot < SLOTS {
-                        let newest = world.newest.entry(slot).or_insert(use_count);
+                        let newest = model.newest.entry(slot).or_insert(use_count);
                         *newest = (*newest).max(use_count);
                         // The kernel forgets a rate with its connection.
                         let closes = matches!(kind, FlowEventKind::Close);
-                        if world.paced.get(&slot).is_some_and(|paced| *paced < use_count || (closes && *paced == use_count)) {
-                            world.paced.remove(&slot);
+                        if model.paced.get(&slot).is_some_and(|paced| *paced < use_count || (closes && *paced == use_count)) {
+                            model.paced.remove(&slot);
                         }
                     }
-                    event(&mut book, conn(slot, use_count), now_ns, kind);
+                    event(&mut table, conn(slot, use_count), now_ns, kind);
                 }
-                Step::Advance { by_ns } => {
+                TableStep::Advance { by_ns } => {
                     now_ns += by_ns;
-                    book.on_timeout(now_ns);
-                    prop_assert!(book.next_timeout().is_none_or(|at_ns| at_ns > now_ns));
+                    table.on_timeout(now_ns);
+                    prop_assert!(table.next_timeout().is_none_or(|at_ns| at_ns > now_ns));
                 }
-                Step::Rate { slot, generations_back, bps, lease_ns } => {
-                    if let Some(flow) = world.known.get(&slot) {
+                TableStep::Rate { slot, generations_back, bps, lease_ns } => {
+                    if let Some(flow) = model.known.get(&slot) {
                         let flow = FlowId::new(slot, flow.generation().wrapping_sub(generations_back));
-                        book.on_rate(now_ns, flow, bps, now_ns + lease_ns);
+                        table.on_rate(now_ns, flow, bps, now_ns + lease_ns);
                     }
                 }
-                Step::Usage { slot, use_count, sent } => {
+                TableStep::Usage { slot, use_count, sent } => {
                     let sent_bytes = sent * 10_000;
                     let usage = Usage { conn: conn(slot, use_count), sent_bytes, acked_bytes: sent_bytes, limited_ns: 0, rests_ns: if sent == 4 { now_ns.saturating_sub(GAP_NS) } else { 0 } };
-                    book.on_usage(now_ns, &[usage]);
+                    table.on_usage(now_ns, &[usage]);
                 }
-                Step::Limited { slot } => {
-                    if let Some(use_count) = world.newest.get(&slot).copied() {
-                        event(&mut book, conn(slot, use_count), now_ns, FlowEventKind::Limited);
+                TableStep::Limited { slot } => {
+                    if let Some(use_count) = model.newest.get(&slot).copied() {
+                        event(&mut table, conn(slot, use_count), now_ns, FlowEventKind::Limited);
                     }
                 }
-                Step::Renew { lease_ns } => book.on_renewed(now_ns + lease_ns),
-                Step::Released(released) => book.on_released(released),
-                Step::Established => book.on_established(usual(), false),
-                Step::Network(which) => book.set_network(networks()[usize::from(which)].clone()),
-                Step::Refuse { slot } => {
-                    if let Some(flow) = world.known.get(&slot).copied()
-                        && !world.paced.contains_key(&slot)
+                TableStep::Renew { lease_ns } => table.on_renewed(now_ns + lease_ns),
+                TableStep::Released(released) => table.on_released(released),
+                TableStep::Established => table.on_established(usual(), false),
+                TableStep::Network(which) => table.set_network(networks()[usize::from(which)].clone()),
+                TableStep::Refuse { slot } => {
+                    if let Some(flow) = model.known.get(&slot).copied()
+                        && !model.paced.contains_key(&slot)
                     {
-                        book.start_refused(flow);
-                        world.known.remove(&slot);
+                        table.start_refused(flow);
+                        model.known.remove(&slot);
                     }
                 }
             }
-            world.apply(now_ns, &mut book);
+            model.apply(now_ns, &mut table);
         }
-        book.end_all();
-        world.paced.clear();
-        world.apply(now_ns, &mut book);
-        prop_assert!(world.known.is_empty(), "flowlets left with the allocator: {:?}", world.known);
+        table.end_all();
+        model.paced.clear();
+        model.apply(now_ns, &mut table);
+        prop_assert!(model.known.is_empty(), "flowlets left with the allocator: {:?}", model.known);
     }
 }

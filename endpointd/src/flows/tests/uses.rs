@@ -17,13 +17,13 @@ fn usage(conn: Conn, sent_bytes: u64) -> Usage {
 }
 
 /// A flow that used a tenth of its rate in two windows, and so was lowered by 60 ms.
-fn lowered(book: &mut FlowBook) -> FlowId {
-    let flow = start(book, conn(0, 0), "10.0.2.1").flow();
-    book.on_rate(0, flow, 100 * MBIT, 10_000 * MS);
+fn lowered(table: &mut FlowTable) -> FlowId {
+    let flow = start(table, conn(0, 0), "10.0.2.1").flow();
+    table.on_rate(0, flow, 100 * MBIT, 10_000 * MS);
     for at_ms in [0, 20, 40, 60] {
-        book.on_usage(at_ms * MS, &[usage(conn(0, 0), at_ms * 1_250)]);
+        table.on_usage(at_ms * MS, &[usage(conn(0, 0), at_ms * 1_250)]);
     }
-    let told: Vec<_> = actions(book);
+    let told: Vec<_> = actions(table);
     let Some(FlowAction::Start(last)) = told.last() else {
         panic!("{told:?}")
     };
@@ -34,42 +34,42 @@ fn lowered(book: &mut FlowBook) -> FlowId {
 
 #[test]
 fn a_lowered_flowlet_outlives_short_pauses_and_a_raised_one_does_not() {
-    let mut book = established("");
-    let flow = lowered(&mut book);
-    event(&mut book, conn(0, 0), 100 * MS, FlowEventKind::Idle);
-    book.on_timeout(140 * MS);
-    event(&mut book, conn(0, 0), 140 * MS, FlowEventKind::Resume);
-    event(&mut book, conn(0, 0), 141 * MS, FlowEventKind::Limited);
-    let told = actions(&mut book);
+    let mut table = established("");
+    let flow = lowered(&mut table);
+    event(&mut table, conn(0, 0), 100 * MS, FlowEventKind::Idle);
+    table.on_timeout(140 * MS);
+    event(&mut table, conn(0, 0), 140 * MS, FlowEventKind::Resume);
+    event(&mut table, conn(0, 0), 141 * MS, FlowEventKind::Limited);
+    let told = actions(&mut table);
     assert!(
         matches!(told[..], [FlowAction::Start(raised)] if raised.demand().is_none()),
         "{told:?}"
     );
     // The timer of the pause before is not due yet: this one's gap is the usual one.
-    event(&mut book, conn(0, 0), 142 * MS, FlowEventKind::Idle);
-    assert_eq!(book.next_timeout(), Some(142 * MS + GAP_NS));
-    book.on_timeout(142 * MS + GAP_NS);
-    assert_eq!(actions(&mut book)[0], FlowAction::End(flow));
+    event(&mut table, conn(0, 0), 142 * MS, FlowEventKind::Idle);
+    assert_eq!(table.next_timeout(), Some(142 * MS + GAP_NS));
+    table.on_timeout(142 * MS + GAP_NS);
+    assert_eq!(actions(&mut table)[0], FlowAction::End(flow));
     // What is left of the earlier timer ends nothing.
-    let next = start(&mut book, conn(0, 0), "10.0.2.1").flow();
-    book.on_timeout(200 * MS);
-    assert_eq!(actions(&mut book), []);
+    let next = start(&mut table, conn(0, 0), "10.0.2.1").flow();
+    table.on_timeout(200 * MS);
+    assert_eq!(actions(&mut table), []);
     assert_ne!(next, flow);
 }
 
 #[test]
 fn a_lowered_flowlet_that_rests_without_a_word_ends_at_a_look() {
-    let mut book = established("");
-    let flow = lowered(&mut book);
+    let mut table = established("");
+    let flow = lowered(&mut table);
     let resting = |at_ms: u64| Usage {
         rests_ns: 70 * MS,
         ..usage(conn(0, 0), at_ms * 1_250)
     };
-    book.on_usage(100 * MS, &[resting(70)]);
-    assert_eq!(actions(&mut book), []);
-    book.on_usage(120 * MS, &[resting(70)]);
+    table.on_usage(100 * MS, &[resting(70)]);
+    assert_eq!(actions(&mut table), []);
+    table.on_usage(120 * MS, &[resting(70)]);
     assert_eq!(
-        actions(&mut book),
+        actions(&mut table),
         [FlowAction::End(flow), FlowAction::Clear(conn(0, 0))]
     );
 }
@@ -88,14 +88,14 @@ fn records(measures: bool) -> usize {
     const SLOTS: u32 = 512;
     const CHATTY: u32 = 64;
 
-    struct Sender {
+    struct SenderModel {
         use_count: u32,
         flow: Option<FlowId>,
         left_bytes: u64,
         application_bps: u64,
         sent_bytes: u64,
         turns_ns: u64,
-        told_bps: u64,
+        granted_bps: u64,
         watched: bool,
         limited_ns: u64,
     }
@@ -106,34 +106,35 @@ fn records(measures: bool) -> usize {
         state ^= state << 17;
         (state >> 11) as f64 / (1_u64 << 53) as f64
     };
-    let mut book = FlowBook::new(SLOTS, GAP_NS, Policy::default());
-    book.set_measures_demand(measures);
-    book.on_established(usual(), false);
-    let mut senders: Vec<Option<Sender>> = (0..SLOTS).map(|_| None).collect();
+    let mut table = FlowTable::new(SLOTS, GAP_NS, Policy::default());
+    table.set_measures_demand(measures);
+    table.on_established(usual(), false);
+    let mut senders: Vec<Option<SenderModel>> = (0..SLOTS).map(|_| None).collect();
     let mut uses = vec![0_u32; SLOTS as usize];
     let mut told = 0;
     let mut next_arrival_ns = 0;
     for now_ns in (0..END_NS).step_by(STEP_NS as usize) {
-        let mut begin = |slot: u32, left_bytes, application_bps, turns_ns, book: &mut FlowBook| {
-            let use_count = uses[slot as usize];
-            uses[slot as usize] += 1;
-            let started = FlowEventKind::Start(facts("10.0.2.1", 80));
-            event(book, conn(slot, use_count), now_ns, started);
-            Some(Sender {
-                use_count,
-                flow: None,
-                left_bytes,
-                application_bps,
-                sent_bytes: 0,
-                turns_ns,
-                told_bps: RATE_BPS,
-                watched: false,
-                limited_ns: 0,
-            })
-        };
+        let mut begin =
+            |slot: u32, left_bytes, application_bps, turns_ns, table: &mut FlowTable| {
+                let use_count = uses[slot as usize];
+                uses[slot as usize] += 1;
+                let started = FlowEventKind::Start(facts("10.0.2.1", 80));
+                event(table, conn(slot, use_count), now_ns, started);
+                Some(SenderModel {
+                    use_count,
+                    flow: None,
+                    left_bytes,
+                    application_bps,
+                    sent_bytes: 0,
+                    turns_ns,
+                    granted_bps: RATE_BPS,
+                    watched: false,
+                    limited_ns: 0,
+                })
+            };
         if now_ns == 0 {
             for slot in 0..CHATTY {
-                senders[slot as usize] = begin(slot, u64::MAX / 16, 2 * MBIT, 0, &mut book);
+                senders[slot as usize] = begin(slot, u64::MAX / 16, 2 * MBIT, 0, &mut table);
             }
         }
         while next_arrival_ns <= now_ns {
@@ -143,7 +144,7 @@ fn records(measures: bool) -> usize {
             let share = if slow { 0.05 + 0.95 * uniform() } else { 10.0 };
             if let Some(slot) = (CHATTY..SLOTS).find(|slot| senders[*slot as usize].is_none()) {
                 let bps = (share * RATE_BPS as f64) as u64;
-                senders[slot as usize] = begin(slot, size as u64, bps, u64::MAX, &mut book);
+                senders[slot as usize] = begin(slot, size as u64, bps, u64::MAX, &mut table);
             }
         }
         for (slot, entry) in (0..).zip(&mut senders) {
@@ -154,24 +155,24 @@ fn records(measures: bool) -> usize {
                 sender.turns_ns = now_ns + 50 * MS + (uniform() * 450.0) as u64 * MS;
             }
             let connection = conn(slot, sender.use_count);
-            let bps = sender.application_bps.min(sender.told_bps);
+            let bps = sender.application_bps.min(sender.granted_bps);
             let bytes = (bps * STEP_NS / 8_000_000_000).min(sender.left_bytes);
             sender.sent_bytes += bytes;
             sender.left_bytes -= bytes;
-            if sender.application_bps > sender.told_bps {
+            if sender.application_bps > sender.granted_bps {
                 sender.limited_ns = now_ns;
                 if std::mem::take(&mut sender.watched) {
-                    event(&mut book, connection, now_ns, FlowEventKind::Limited);
+                    event(&mut table, connection, now_ns, FlowEventKind::Limited);
                 }
             }
             if sender.left_bytes == 0 {
-                event(&mut book, connection, now_ns, FlowEventKind::Idle);
-                event(&mut book, connection, now_ns, FlowEventKind::Close);
+                event(&mut table, connection, now_ns, FlowEventKind::Idle);
+                event(&mut table, connection, now_ns, FlowEventKind::Close);
                 *entry = None;
             }
         }
-        book.on_timeout(now_ns);
-        if book.next_usage_ns().is_some_and(|due_ns| due_ns <= now_ns) {
+        table.on_timeout(now_ns);
+        if table.next_usage_ns().is_some_and(|due_ns| due_ns <= now_ns) {
             let usages: Vec<_> = (0..)
                 .zip(&senders)
                 .filter_map(|(slot, sender)| {
@@ -182,10 +183,10 @@ fn records(measures: bool) -> usize {
                     })
                 })
                 .collect();
-            book.on_usage(now_ns, &usages);
+            table.on_usage(now_ns, &usages);
         }
         // The allocator answers at once, with the demand or the flow's share.
-        while let Some(action) = book.poll_action() {
+        while let Some(action) = table.poll_action() {
             match action {
                 FlowAction::Start(record) => {
                     told += 1;
@@ -197,9 +198,9 @@ fn records(measures: bool) -> usize {
                     };
                     if let Some(sender) = &mut senders[record.flow().slot() as usize] {
                         sender.flow = Some(record.flow());
-                        sender.told_bps = bps;
+                        sender.granted_bps = bps;
                     }
-                    book.on_rate(now_ns, record.flow(), bps, now_ns + LEASE_NS);
+                    table.on_rate(now_ns, record.flow(), bps, now_ns + LEASE_NS);
                 }
                 FlowAction::End(_) => told += 1,
                 FlowAction::Watch(connection) => {
@@ -210,7 +211,7 @@ fn records(measures: bool) -> usize {
                 _ => {}
             }
         }
-        book.on_renewed(now_ns + LEASE_NS);
+        table.on_renewed(now_ns + LEASE_NS);
     }
     told
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ratewright_proto::{FlowId, FlowPath, RateCode, StartRecord, WeightCode};
 use ratewright_topology::ecmp::flow_hash;
 
-use super::{FlowAction, FlowBook, FlowCounters, Network};
+use super::{FlowAction, FlowCounters, FlowTable, NetworkView};
 use crate::backend::{FlowFacts, Slot};
 use crate::policy::cgroup::CgroupTree;
 use crate::policy::{ClassRef, Policy, Treatment};
@@ -16,18 +16,18 @@ const SMALLEST_DEMAND_BPS: u64 = 2_000;
 
 /// What the allocator knows of a flowlet.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Standing {
+pub(super) enum ReportStatus {
     /// Nothing: there was no session yet to tell which host the destination is.
     Unresolved,
     /// This.
     Reported(StartRecord),
     /// Nothing, and for a reason; the flow is plain TCP.
-    LeftAlone(Reason),
+    Unmanaged(UnmanagedReason),
 }
 
 /// Why a flow is left alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reason {
+pub(super) enum UnmanagedReason {
     Bypassed,
     UnknownDestination,
     OwnHost,
@@ -35,35 +35,37 @@ pub(super) enum Reason {
 }
 
 impl FlowCounters {
-    pub(super) fn count(&mut self, standing: Standing) {
-        let counter = match standing {
-            Standing::Unresolved => return,
-            Standing::Reported(_) => &mut self.reported,
-            Standing::LeftAlone(Reason::Bypassed) => &mut self.bypassed,
-            Standing::LeftAlone(Reason::UnknownDestination) => &mut self.unknown_destination,
-            Standing::LeftAlone(Reason::OwnHost) => &mut self.own_host,
-            Standing::LeftAlone(Reason::Refused) => &mut self.refused,
+    pub(super) fn count(&mut self, report_status: ReportStatus) {
+        let counter = match report_status {
+            ReportStatus::Unresolved => return,
+            ReportStatus::Reported(_) => &mut self.reported,
+            ReportStatus::Unmanaged(UnmanagedReason::Bypassed) => &mut self.bypassed,
+            ReportStatus::Unmanaged(UnmanagedReason::UnknownDestination) => {
+                &mut self.unknown_destination
+            }
+            ReportStatus::Unmanaged(UnmanagedReason::OwnHost) => &mut self.own_host,
+            ReportStatus::Unmanaged(UnmanagedReason::Refused) => &mut self.refused,
         };
         *counter += 1;
     }
 }
 
-/// Works out the standing of a flow.
-pub(super) fn standing(
-    network: &Network,
+/// Works out the report_status of a flow.
+pub(super) fn report_status(
+    network: &NetworkView,
     treatment: &Treatment,
     id: FlowId,
     facts: &FlowFacts,
     measured_bps: Option<u64>,
-) -> Standing {
+) -> ReportStatus {
     if treatment.bypass {
-        return Standing::LeftAlone(Reason::Bypassed);
+        return ReportStatus::Unmanaged(UnmanagedReason::Bypassed);
     }
     let Some(dst_host) = network.destinations.host_of(facts.tuple.dst) else {
-        return Standing::LeftAlone(Reason::UnknownDestination);
+        return ReportStatus::Unmanaged(UnmanagedReason::UnknownDestination);
     };
     if dst_host == network.own_host {
-        return Standing::LeftAlone(Reason::OwnHost);
+        return ReportStatus::Unmanaged(UnmanagedReason::OwnHost);
     }
     let class = match &treatment.class {
         None => 0,
@@ -80,7 +82,7 @@ pub(super) fn standing(
         RateCode::encode(bps.max(SMALLEST_DEMAND_BPS))
     });
     let hash = flow_hash(network.ecmp_seed, network.ecmp_symmetric, &facts.tuple);
-    Standing::Reported(
+    ReportStatus::Reported(
         StartRecord::new(id, dst_host, FlowPath::Hash(hash))
             .with_class(class)
             .with_weight(
@@ -92,35 +94,35 @@ pub(super) fn standing(
     )
 }
 
-impl FlowBook {
+impl FlowTable {
     /// Works out what the allocator should know of a slot's flowlet, and says so if that is new.
     pub(super) fn resolve(&mut self, slot: Slot) {
         let entry = &mut self.entries[slot.0 as usize];
-        let (Some(network), Some(record)) = (&self.network, &mut entry.record) else {
+        let (Some(network), Some(connection)) = (&self.network, &mut entry.connection) else {
             return;
         };
-        let Some(flowlet) = &mut record.flowlet else {
+        let Some(flowlet) = &mut connection.flowlet else {
             return;
         };
-        let treatment = self.policy.decide(&record.facts);
-        if flowlet.standing == Standing::Unresolved {
+        let treatment = self.policy.decide(&connection.facts);
+        if flowlet.report_status == ReportStatus::Unresolved {
             // Once for each flowlet, however often it is worked out again.
             self.policy.count(&treatment);
         }
-        let standing = standing(
+        let report_status = report_status(
             network,
             &treatment,
             flowlet.id,
-            &record.facts,
+            &connection.facts,
             flowlet.measured_bps,
         );
-        if standing == flowlet.standing {
+        if report_status == flowlet.report_status {
             return;
         }
         let was_reported = flowlet.is_reported();
-        flowlet.standing = standing;
-        self.counters.count(standing);
-        if let Standing::Reported(start) = standing {
+        flowlet.report_status = report_status;
+        self.counters.count(report_status);
+        if let ReportStatus::Reported(start) = report_status {
             self.actions.push_back(FlowAction::Start(start));
         } else if was_reported {
             self.actions.push_back(FlowAction::End(flowlet.id));
@@ -129,7 +131,7 @@ impl FlowBook {
             flowlet.id = FlowId::new(slot.0, entry.generation);
             if flowlet.rate.take().is_some() {
                 self.rated -= 1;
-                self.actions.push_back(FlowAction::Clear(record.conn));
+                self.actions.push_back(FlowAction::Clear(connection.conn));
             }
         }
     }
@@ -141,7 +143,7 @@ impl FlowBook {
     }
 
     /// The network changed: every flowlet is worked out again.
-    pub fn set_network(&mut self, network: Arc<Network>) {
+    pub fn set_network(&mut self, network: Arc<NetworkView>) {
         self.network = Some(network);
         self.resolve_all();
     }
@@ -164,7 +166,8 @@ impl FlowBook {
         let Some(flowlet) = self.flowlet_mut(flow) else {
             return;
         };
-        flowlet.standing = Standing::LeftAlone(Reason::Refused);
-        self.counters.count(Standing::LeftAlone(Reason::Refused));
+        flowlet.report_status = ReportStatus::Unmanaged(UnmanagedReason::Refused);
+        self.counters
+            .count(ReportStatus::Unmanaged(UnmanagedReason::Refused));
     }
 }
