@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use ratewright_proto::{FlowId, StartRecord};
 
-use crate::backend::{Conn, FlowEvent, FlowEventKind, FlowFacts, Slot};
+use crate::backend::{Conn, FlowEvent, FlowEventKind, FlowFacts, SlotIndex};
 use crate::policy::Policy;
 
 pub mod counters;
@@ -247,7 +247,7 @@ impl FlowTable {
     }
 
     /// A backlog: the running flowlet goes on, or a new one begins.
-    fn on_resume(&mut self, slot: Slot, at_ns: u64) {
+    fn on_resume(&mut self, slot: SlotIndex, at_ns: u64) {
         let entry = &mut self.entries[slot.0 as usize];
         // A resume of a connection that never started was preceded by lost events: without facts
         // there is no policy, and the next start brings them.
@@ -277,7 +277,7 @@ impl FlowTable {
         self.resolve(slot);
     }
 
-    fn on_idle(&mut self, slot: Slot, at_ns: u64) {
+    fn on_idle(&mut self, slot: SlotIndex, at_ns: u64) {
         let entry = &mut self.entries[slot.0 as usize];
         let Some(flowlet) = entry
             .connection
@@ -327,13 +327,13 @@ impl FlowTable {
                 entry.timer_ns = Some(due_ns);
                 self.idle.push(Reverse((due_ns, slot)));
             } else {
-                self.end_flowlet(Slot(slot), true);
+                self.end_flowlet(SlotIndex(slot), true);
             }
         }
     }
 
     /// Ends a slot's flowlet, if it has one; `open` is whether its connection still exists.
-    fn end_flowlet(&mut self, slot: Slot, open: bool) {
+    fn end_flowlet(&mut self, slot: SlotIndex, open: bool) {
         let Some(connection) = &mut self.entries[slot.0 as usize].connection else {
             return;
         };
@@ -366,7 +366,7 @@ impl FlowTable {
     /// Ends every flowlet: the daemon goes.
     pub fn end_all(&mut self) {
         for slot in 0..u32::try_from(self.entries.len()).unwrap_or(u32::MAX) {
-            self.end_flowlet(Slot(slot), false);
+            self.end_flowlet(SlotIndex(slot), false);
         }
     }
 

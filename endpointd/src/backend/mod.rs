@@ -43,13 +43,13 @@ pub enum BackendKind {
 
 /// Index of a connection in the back end's bounded flow table (`0..max_flows`, below 2^20).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Slot(pub u32);
+pub struct SlotIndex(pub u32);
 
 /// A connection as the kernel names it. `use_count` tells apart successive connections in one slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Conn {
     /// Where the connection's rate lives.
-    pub slot: Slot,
+    pub slot: SlotIndex,
     /// How many connections had this slot before; a stale handle is ignored by the back end.
     pub use_count: u32,
 }

@@ -9,7 +9,7 @@ use libbpf_rs::{MapCore, RingBuffer, RingBufferBuilder};
 use ratewright_topology::ecmp::FiveTuple;
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
-use super::{BackendError, Conn, FlowEvent, FlowEventKind, FlowFacts, Slot};
+use super::{BackendError, Conn, FlowEvent, FlowEventKind, FlowFacts, SlotIndex};
 
 /// Protocol number of TCP.
 const IPPROTO_TCP: u8 = 6;
@@ -74,7 +74,7 @@ impl RawEvent {
     /// The connection that the event is about.
     pub fn conn(&self) -> Conn {
         Conn {
-            slot: Slot(self.slot),
+            slot: SlotIndex(self.slot),
             use_count: self.use_count,
         }
     }
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(
             event.conn,
             Conn {
-                slot: Slot(3),
+                slot: SlotIndex(3),
                 use_count: 2
             }
         );

@@ -9,7 +9,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use rustc_hash::FxBuildHasher;
 
 use super::sys::MappedArray;
-use super::{BackendError, BackendStats, Conn, FlowEvent, FlowEventKind, Slot, Usage};
+use super::{BackendError, BackendStats, Conn, FlowEvent, FlowEventKind, SlotIndex, Usage};
 
 /// `struct rw_slot_rate`: size and member offsets.
 const RATE_BYTES: usize = 32;
@@ -43,7 +43,7 @@ const COUNTER_TIMESTAMPS: usize = 40;
 
 /// `enum rw_phase`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum SlotPhase {
     /// Nothing that the daemon knows of.
     Quiet,
     /// Start or resume was reported.
@@ -56,7 +56,7 @@ pub(super) enum Phase {
     Free,
 }
 
-impl Phase {
+impl SlotPhase {
     fn decode(word: u32) -> Self {
         match word {
             1 => Self::Active,
@@ -84,7 +84,7 @@ pub(super) struct SlotState {
     /// When the connection last did something, CLOCK_MONOTONIC nanoseconds.
     pub(super) last_ns: u64,
     /// Where its flowlet stands.
-    pub(super) phase: Phase,
+    pub(super) phase: SlotPhase,
     /// Which user of the slot has it now.
     pub(super) use_count: u32,
     /// When its rate last kept it from sending; 0: never.
@@ -95,7 +95,7 @@ pub(super) struct SlotState {
 
 /// A connection whose start was reported.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Known {
+pub(super) struct ReportedConnection {
     /// Which user of the slot.
     pub(super) use_count: u32,
     /// The last report was a start or a resume.
@@ -118,27 +118,27 @@ pub(super) struct SlotMaps<'maps> {
 
 /// The slot table, and what the daemon knows of it.
 #[derive(Debug)]
-pub(super) struct SlotTable {
+pub(super) struct FallbackSlots {
     rates: MappedArray,
     states: MappedArray,
     counters: MappedArray,
     slots: u32,
-    known: IndexMap<u32, Known, FxBuildHasher>,
+    connections: IndexMap<u32, ReportedConnection, FxBuildHasher>,
     /// Counters as they were when this process began; the kernel's outlive it.
     baseline: BackendStats,
     resynced_lost: u64,
     /// When the newest resume happened, and when to look for idle reports that were left out.
     last_resume_ns: u64,
-    settle_ns: Option<u64>,
+    idle_check_ns: Option<u64>,
 }
 
 /// A program leaves idle reports out within 1 ms of the one before (`RW_FLAP_NS`). A backlog that has
 /// been empty for longer than this without a report was left out,
 const UNREPORTED_NS: u64 = 2_000_000;
 /// and one that was left out shows after this time from the resume that followed the report.
-const SETTLE_NS: u64 = 4_000_000;
+const IDLE_CHECK_NS: u64 = 4_000_000;
 
-impl SlotTable {
+impl FallbackSlots {
     /// Maps the table of `slots` entries.
     pub(super) fn new(maps: &SlotMaps<'_>, slots: u32) -> Result<Self, BackendError> {
         let map = |name: &str, map: &dyn MapCore, value: usize, entries: u32| {
@@ -154,11 +154,11 @@ impl SlotTable {
             states: map("states", maps.states, STATE_BYTES, slots)?,
             counters: map("counters", maps.counters, COUNTER_BYTES, 1)?,
             slots,
-            known: IndexMap::default(),
+            connections: IndexMap::default(),
             baseline: BackendStats::default(),
             resynced_lost: 0,
             last_resume_ns: 0,
-            settle_ns: None,
+            idle_check_ns: None,
         };
         table.baseline = table.absolute_stats();
         table.resynced_lost = table.baseline.events_lost;
@@ -168,13 +168,13 @@ impl SlotTable {
     /// Makes every slot free, for a table that is new: fills the queue that the program takes from.
     pub(super) fn free_all(&self, free: &MapHandle) -> Result<(), BackendError> {
         for slot in 0..self.slots {
-            self.set_phase(slot, Phase::Free);
+            self.set_phase(slot, SlotPhase::Free);
             push_free(free, slot)?;
         }
         Ok(())
     }
 
-    fn set_phase(&self, slot: u32, phase: Phase) {
+    fn set_phase(&self, slot: u32, phase: SlotPhase) {
         self.states
             .u32_at(index(slot) * STATE_BYTES + STATE_PHASE)
             .store(phase.encode(), Ordering::Release);
@@ -191,7 +191,7 @@ impl SlotTable {
     }
 
     /// Turns `from` into `to` unless the program was faster.
-    pub(super) fn exchange_phase(&self, slot: u32, from: Phase, to: Phase) -> bool {
+    pub(super) fn exchange_phase(&self, slot: u32, from: SlotPhase, to: SlotPhase) -> bool {
         self.states
             .u32_at(index(slot) * STATE_BYTES + STATE_PHASE)
             .compare_exchange(
@@ -204,23 +204,27 @@ impl SlotTable {
     }
 
     /// Connections that were reported and not closed.
-    pub(super) fn known(&self) -> impl Iterator<Item = (u32, Known)> + '_ {
-        self.known.iter().map(|(slot, known)| (*slot, *known))
+    pub(super) fn connections(&self) -> impl Iterator<Item = (u32, ReportedConnection)> + '_ {
+        self.connections
+            .iter()
+            .map(|(slot, connection)| (*slot, *connection))
     }
 
     /// Whether some flowlet is running as far as the daemon knows.
     pub(super) fn any_active(&self) -> bool {
-        self.known.values().any(|known| known.active)
+        self.connections
+            .values()
+            .any(|connection| connection.active)
     }
 
     /// The connection if it is the present user of its slot and was reported.
-    fn current(&self, conn: Conn) -> Option<Known> {
-        let known = *self.known.get(&conn.slot.0)?;
+    fn current(&self, conn: Conn) -> Option<ReportedConnection> {
+        let connection = *self.connections.get(&conn.slot.0)?;
         let state = self.state(conn.slot.0);
-        (known.use_count == conn.use_count
+        (connection.use_count == conn.use_count
             && state.use_count == conn.use_count
-            && state.phase != Phase::Free)
-            .then_some(known)
+            && state.phase != SlotPhase::Free)
+            .then_some(connection)
     }
 
     /// Whether `conn` is the present user of its slot and was reported.
@@ -228,9 +232,9 @@ impl SlotTable {
         self.current(conn).is_some()
     }
 
-    fn forget(&mut self, slot: u32) -> Option<Known> {
+    fn forget(&mut self, slot: u32) -> Option<ReportedConnection> {
         self.unset_rate(slot);
-        self.known.swap_remove(&slot)
+        self.connections.swap_remove(&slot)
     }
 
     fn unset_rate(&self, slot: u32) {
@@ -241,33 +245,33 @@ impl SlotTable {
 
     /// Takes in events from the kernel and appends those that the daemon should see to `out`.
     /// Reports on connections of an earlier daemon are dropped; a close that was lost is made up.
-    pub(super) fn note(&mut self, events: &mut Vec<FlowEvent>, out: &mut Vec<FlowEvent>) {
+    pub(super) fn apply_events(&mut self, events: &mut Vec<FlowEvent>, out: &mut Vec<FlowEvent>) {
         for event in events.drain(..) {
             let Conn {
-                slot: Slot(slot),
+                slot: SlotIndex(slot),
                 use_count,
             } = event.conn;
             if slot >= self.slots {
                 continue;
             }
-            let known = self.known.get(&slot).copied();
-            let same = known.is_some_and(|known| known.use_count == use_count);
+            let connection = self.connections.get(&slot).copied();
+            let same = connection.is_some_and(|connection| connection.use_count == use_count);
             match event.kind {
                 FlowEventKind::Start(_) => {
-                    if let (false, Some(old)) = (same, known) {
+                    if let (false, Some(old)) = (same, connection) {
                         self.forget(slot);
                         out.push(closed(slot, old.use_count, event.at_ns));
                     }
-                    let rate = known
+                    let rate = connection
                         .filter(|_| same)
-                        .and_then(|known| known.wire_bytes_per_s);
-                    let now = Known {
+                        .and_then(|connection| connection.wire_bytes_per_s);
+                    let now = ReportedConnection {
                         use_count,
                         active: true,
                         wire_bytes_per_s: rate,
                         ended: false,
                     };
-                    self.known.insert(slot, now);
+                    self.connections.insert(slot, now);
                 }
                 _ if !same => continue,
                 FlowEventKind::Idle => {
@@ -277,7 +281,8 @@ impl SlotTable {
                 }
                 FlowEventKind::Resume => {
                     self.last_resume_ns = event.at_ns;
-                    self.settle_ns.get_or_insert(event.at_ns + SETTLE_NS);
+                    self.idle_check_ns
+                        .get_or_insert(event.at_ns + IDLE_CHECK_NS);
                     if !self.set_active(slot, true) {
                         continue;
                     }
@@ -294,40 +299,43 @@ impl SlotTable {
     /// Remembers whether the last report on `slot` says that its flowlet runs; `false` if that was
     /// known before.
     pub(super) fn set_active(&mut self, slot: u32, active: bool) -> bool {
-        self.known
+        self.connections
             .get_mut(&slot)
-            .is_some_and(|known| std::mem::replace(&mut known.active, active) != active)
+            .is_some_and(|connection| std::mem::replace(&mut connection.active, active) != active)
     }
 
-    /// When [`SlotTable::settle`] has something to do.
-    pub(super) fn next_settle_ns(&self) -> Option<u64> {
-        self.settle_ns
+    /// When [`FallbackSlots::report_omitted_idles`] has something to do.
+    pub(super) fn next_idle_check_ns(&self) -> Option<u64> {
+        self.idle_check_ns
     }
 
     /// Reports the ends that the program left out because a socket's backlog came and went faster
     /// than the daemon wants to hear of.
-    pub(super) fn settle(&mut self, now_ns: u64, out: &mut Vec<FlowEvent>) {
-        if self.settle_ns.is_none_or(|settle_ns| now_ns < settle_ns) {
+    pub(super) fn report_omitted_idles(&mut self, now_ns: u64, out: &mut Vec<FlowEvent>) {
+        if self
+            .idle_check_ns
+            .is_none_or(|idle_check_ns| now_ns < idle_check_ns)
+        {
             return;
         }
-        let again = self.last_resume_ns.saturating_add(SETTLE_NS) > now_ns;
-        self.settle_ns = again.then_some(now_ns + SETTLE_NS);
+        let again = self.last_resume_ns.saturating_add(IDLE_CHECK_NS) > now_ns;
+        self.idle_check_ns = again.then_some(now_ns + IDLE_CHECK_NS);
         self.report_resting(now_ns.saturating_sub(UNREPORTED_NS), out);
     }
 
-    /// Reports idle those known as running whose backlog has been empty since before `before_ns`.
+    /// Reports idle connections known as running whose backlog has been empty since before `before_ns`.
     fn report_resting(&mut self, before_ns: u64, out: &mut Vec<FlowEvent>) {
-        for (slot, known) in &mut self.known {
+        for (slot, connection) in &mut self.connections {
             let state = decode_state(&self.states, *slot);
-            if known.active
-                && state.use_count == known.use_count
-                && state.phase == Phase::Resting
+            if connection.active
+                && state.use_count == connection.use_count
+                && state.phase == SlotPhase::Resting
                 && state.last_ns < before_ns
             {
-                known.active = false;
+                connection.active = false;
                 let conn = Conn {
-                    slot: Slot(*slot),
-                    use_count: known.use_count,
+                    slot: SlotIndex(*slot),
+                    use_count: connection.use_count,
                 };
                 out.push(FlowEvent {
                     conn,
@@ -347,12 +355,12 @@ impl SlotTable {
         }
         self.resynced_lost = lost;
         let gone: Vec<(u32, u32)> = self
-            .known()
-            .filter(|(slot, known)| {
+            .connections()
+            .filter(|(slot, connection)| {
                 let state = self.state(*slot);
-                state.use_count != known.use_count || state.phase == Phase::Free
+                state.use_count != connection.use_count || state.phase == SlotPhase::Free
             })
-            .map(|(slot, known)| (slot, known.use_count))
+            .map(|(slot, connection)| (slot, connection.use_count))
             .collect();
         for (slot, use_count) in gone {
             self.forget(slot);
@@ -383,23 +391,23 @@ impl SlotTable {
         self.rates
             .u64_at(base + RATE_EXPIRES)
             .store(expires, Ordering::Release);
-        if let Some(known) = self.known.get_mut(&slot) {
-            known.wire_bytes_per_s = (expires != 0).then_some(wire_bytes_per_s);
+        if let Some(connection) = self.connections.get_mut(&slot) {
+            connection.wire_bytes_per_s = (expires != 0).then_some(wire_bytes_per_s);
         }
         true
     }
 
     /// Moves the expiry of every rate that has not run out.
     pub(super) fn renew(&mut self, now_ns: u64, expires_ns: u64) {
-        for (slot, known) in &mut self.known {
-            if known.wire_bytes_per_s.is_none() {
+        for (slot, connection) in &mut self.connections {
+            if connection.wire_bytes_per_s.is_none() {
                 continue;
             }
             let expiry = self.rates.u64_at(index(*slot) * RATE_BYTES + RATE_EXPIRES);
             if expiry.load(Ordering::Acquire) > now_ns {
                 expiry.store(expires_ns, Ordering::Release);
             } else {
-                known.wire_bytes_per_s = None;
+                connection.wire_bytes_per_s = None;
             }
         }
     }
@@ -418,18 +426,18 @@ impl SlotTable {
         self.rates
             .u32_at(index(slot) * RATE_BYTES + RATE_CLEARS)
             .fetch_add(1, Ordering::AcqRel);
-        if let Some(known) = self.known.get_mut(&slot) {
-            known.wire_bytes_per_s = None;
-            known.ended = true;
+        if let Some(connection) = self.connections.get_mut(&slot) {
+            connection.wire_bytes_per_s = None;
+            connection.ended = true;
         }
     }
 
     /// Forgets the rates whose lease has run out, and returns their slots.
-    pub(super) fn take_lapsed(&mut self, now_ns: u64) -> Vec<u32> {
+    pub(super) fn forget_lapsed(&mut self, now_ns: u64) -> Vec<u32> {
         let mut lapsed = Vec::new();
-        for (slot, known) in &mut self.known {
-            if known.wire_bytes_per_s.is_some() && !rate_holds(&self.rates, *slot, now_ns) {
-                known.wire_bytes_per_s = None;
+        for (slot, connection) in &mut self.connections {
+            if connection.wire_bytes_per_s.is_some() && !rate_holds(&self.rates, *slot, now_ns) {
+                connection.wire_bytes_per_s = None;
                 lapsed.push(*slot);
             }
         }
@@ -439,8 +447,8 @@ impl SlotTable {
     /// Whether a walk over the sockets has something to put right: a maximum that outlived its lease on
     /// a socket that is silent, or the slot of a connection that has been quiet for `quiet_ns` since its
     /// flowlet was ended.
-    pub(super) fn has_left_overs(&self, now_ns: u64, quiet_ns: u64) -> bool {
-        self.known.iter().any(|(slot, known)| {
+    pub(super) fn needs_socket_walk(&self, now_ns: u64, quiet_ns: u64) -> bool {
+        self.connections.iter().any(|(slot, connection)| {
             let capped = || {
                 let word = self
                     .states
@@ -448,17 +456,17 @@ impl SlotTable {
                 word.load(Ordering::Acquire) != 0 && !rate_holds(&self.rates, *slot, now_ns)
             };
             let quiet = || self.state(*slot).last_ns.saturating_add(quiet_ns) < now_ns;
-            (known.ended && !known.active && quiet()) || capped()
+            (connection.ended && !connection.active && quiet()) || capped()
         })
     }
 
     /// Appends the use of every connection with a running flowlet and a rate.
     pub(super) fn usage(&self, out: &mut Vec<Usage>) {
-        for (slot, known) in &self.known {
+        for (slot, connection) in &self.connections {
             let state = self.state(*slot);
-            if !known.active
-                || known.wire_bytes_per_s.is_none()
-                || state.use_count != known.use_count
+            if !connection.active
+                || connection.wire_bytes_per_s.is_none()
+                || state.use_count != connection.use_count
             {
                 continue;
             }
@@ -468,8 +476,8 @@ impl SlotTable {
             };
             out.push(Usage {
                 conn: Conn {
-                    slot: Slot(*slot),
-                    use_count: known.use_count,
+                    slot: SlotIndex(*slot),
+                    use_count: connection.use_count,
                 },
                 sent_bytes: word(STATE_SENT),
                 acked_bytes: word(STATE_ACKED),
@@ -553,7 +561,7 @@ fn decode_state(states: &MappedArray, slot: u32) -> SlotState {
     let base = index(slot) * STATE_BYTES;
     SlotState {
         last_ns: states.u64_at(base + STATE_LAST).load(Ordering::Acquire),
-        phase: Phase::decode(states.u32_at(base + STATE_PHASE).load(Ordering::Acquire)),
+        phase: SlotPhase::decode(states.u32_at(base + STATE_PHASE).load(Ordering::Acquire)),
         use_count: states
             .u32_at(base + STATE_USES)
             .load(Ordering::Acquire)
@@ -575,7 +583,7 @@ pub(super) fn index(slot: u32) -> usize {
 pub(super) fn closed(slot: u32, use_count: u32, at_ns: u64) -> FlowEvent {
     FlowEvent {
         conn: Conn {
-            slot: Slot(slot),
+            slot: SlotIndex(slot),
             use_count,
         },
         at_ns,

@@ -25,7 +25,7 @@ use libbpf_rs::{Iter, IterOpts, Link, Map, MapCore, MapHandle, OpenMapMut, Progr
 use super::cgroup::Cgroup;
 use super::pins::PinDir;
 use super::ring::EventRing;
-use super::slots::{SlotMaps, SlotTable, system};
+use super::slots::{FallbackSlots, SlotMaps, system};
 use super::sys::netns_cookie;
 use super::{
     BackendConfig, BackendError, BackendKind, BackendStats, Conn, FlowEvent, PacingBackend, Usage,
@@ -68,7 +68,7 @@ const QUIET_NS: u64 = 1_000_000_000;
 /// The back end.
 #[derive(Debug)]
 pub struct SockOps {
-    table: SlotTable,
+    table: FallbackSlots,
     ring: EventRing,
     waiting: Vec<FlowEvent>,
     adopt: Link,
@@ -237,7 +237,7 @@ impl SockOps {
             states: &skel.maps.so_states,
             counters: &skel.maps.so_counts,
         };
-        let table = SlotTable::new(&maps, slots)?;
+        let table = FallbackSlots::new(&maps, slots)?;
         let ring = EventRing::new(&skel.maps.so_events)?;
         let adopt = attach_iterator(&skel.progs.rw_adopt)?;
         let mut release = attach_iterator(&skel.progs.rw_release)?;
@@ -338,8 +338,8 @@ impl SockOps {
     /// Whether running flowlets must be looked at, because their ends may not be reported.
     fn check_due(&self, now_ns: u64) -> bool {
         now_ns >= self.next_check_ns
-            && self.table.known().any(|(slot, known)| {
-                known.active
+            && self.table.connections().any(|(slot, connection)| {
+                connection.active
                     && (!self.table.has_timestamps()
                         || self.table.state(slot).last_ns.saturating_add(SILENT_NS) < now_ns)
             })
@@ -359,7 +359,7 @@ impl PacingBackend for SockOps {
         let mut walk = self.check_due(now_ns);
         if now_ns >= self.next_mend_ns {
             self.next_mend_ns = now_ns + MEND_NS;
-            walk |= self.table.has_left_overs(now_ns, QUIET_NS);
+            walk |= self.table.needs_socket_walk(now_ns, QUIET_NS);
         }
         if walk {
             run_link(&self.adopt)?;
@@ -373,19 +373,19 @@ impl PacingBackend for SockOps {
             self.next_check_ns = now_ns + pause;
         }
         let drained = self.ring.drain(&mut self.waiting);
-        self.table.note(&mut self.waiting, out);
+        self.table.apply_events(&mut self.waiting, out);
         self.table.resync(now_ns, out);
-        self.table.settle(now_ns, out);
+        self.table.report_omitted_idles(now_ns, out);
         drained
     }
 
     fn next_poll_ns(&self) -> Option<u64> {
         let check = self.table.any_active().then_some(self.next_check_ns);
-        let mend = self.table.known().next().map(|_| self.next_mend_ns);
+        let mend = self.table.connections().next().map(|_| self.next_mend_ns);
         check
             .into_iter()
             .chain(mend)
-            .chain(self.table.next_settle_ns())
+            .chain(self.table.next_idle_check_ns())
             .min()
     }
 

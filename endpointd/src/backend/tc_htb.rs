@@ -33,10 +33,12 @@ use rustc_hash::FxBuildHasher;
 
 use super::htb_netlink::{ClassRate, HtbNetlink};
 use super::ring::EventRing;
-use super::slots::{Known, Phase, SlotMaps, SlotTable, closed, push_free, system};
+use super::slots::{
+    FallbackSlots, ReportedConnection, SlotMaps, SlotPhase, closed, push_free, system,
+};
 use super::{
     BackendConfig, BackendError, BackendKind, BackendStats, Conn, FlowEvent, FlowEventKind,
-    PacingBackend, Slot, Usage,
+    PacingBackend, SlotIndex, Usage,
 };
 use crate::clock;
 use crate::instance_lock::InstanceLock;
@@ -100,7 +102,7 @@ const CROWDED_QUIET_NS: u64 = 1_000_000_000;
 /// The back end.
 #[derive(Debug)]
 pub struct TcHtb {
-    table: SlotTable,
+    table: FallbackSlots,
     ring: EventRing,
     waiting: Vec<FlowEvent>,
     netlink: HtbNetlink,
@@ -249,7 +251,7 @@ impl TcHtb {
             states: &skel.maps.th_states,
             counters: &skel.maps.th_counts,
         };
-        let table = SlotTable::new(&maps, cfg.max_flows)?;
+        let table = FallbackSlots::new(&maps, cfg.max_flows)?;
         let handle = |map: &libbpf_rs::Map<'_>| MapHandle::try_from(map).map_err(bpf("open a map"));
         let free = handle(&skel.maps.th_free)?;
         table.free_all(&free)?;
@@ -363,29 +365,33 @@ impl TcHtb {
 
     /// Ends running flowlets whose packets pause.
     fn scan(&mut self, now_ns: u64, out: &mut Vec<FlowEvent>) {
-        let paused: Vec<(u32, Known, u64)> = self
+        let paused: Vec<(u32, ReportedConnection, u64)> = self
             .table
-            .known()
-            .filter(|(_, known)| known.active)
-            .filter_map(|(slot, known)| {
+            .connections()
+            .filter(|(_, connection)| connection.active)
+            .filter_map(|(slot, connection)| {
                 let state = self.table.state(slot);
                 let pause = if state.continues { STUCK_NS } else { GAP_NS };
                 let gap = pause
-                    + known.wire_bytes_per_s.map_or(0, |rate| {
+                    + connection.wire_bytes_per_s.map_or(0, |rate| {
                         (2 * SENDER_BURST_BYTES).saturating_mul(1_000_000_000) / rate.max(1)
                     });
-                (state.last_ns.saturating_add(gap) < now_ns).then_some((slot, known, state.last_ns))
+                (state.last_ns.saturating_add(gap) < now_ns).then_some((
+                    slot,
+                    connection,
+                    state.last_ns,
+                ))
             })
             .collect();
-        for (slot, known, last_ns) in paused {
+        for (slot, connection, last_ns) in paused {
             if self
                 .table
-                .exchange_phase(slot, Phase::Active, Phase::Resting)
+                .exchange_phase(slot, SlotPhase::Active, SlotPhase::Resting)
             {
                 self.table.set_active(slot, false);
                 let conn = Conn {
-                    slot: Slot(slot),
-                    use_count: known.use_count,
+                    slot: SlotIndex(slot),
+                    use_count: connection.use_count,
                 };
                 out.push(FlowEvent {
                     conn,
@@ -411,7 +417,7 @@ impl TcHtb {
 
     /// Takes back the slots of connections that are over or have been quiet for long.
     fn sweep(&mut self, now_ns: u64, out: &mut Vec<FlowEvent>) -> Result<(), BackendError> {
-        for slot in self.table.take_lapsed(now_ns) {
+        for slot in self.table.forget_lapsed(now_ns) {
             self.release_class(slot)?;
         }
         let crowded = self.table.stats().connections > u64::from(self.table.slots()) / 8 * 7;
@@ -419,9 +425,9 @@ impl TcHtb {
         for slot in 0..self.table.slots() {
             let state = self.table.state(slot);
             let limit_ns = match state.phase {
-                Phase::Free | Phase::Active => continue,
-                Phase::Closing => LINGER_NS,
-                Phase::Quiet | Phase::Resting => quiet_ns,
+                SlotPhase::Free | SlotPhase::Active => continue,
+                SlotPhase::Closing => LINGER_NS,
+                SlotPhase::Quiet | SlotPhase::Resting => quiet_ns,
             };
             if state.last_ns.saturating_add(limit_ns) < now_ns {
                 self.reclaim(slot, state.phase, now_ns, out)?;
@@ -440,11 +446,11 @@ impl TcHtb {
     fn reclaim(
         &mut self,
         slot: u32,
-        phase: Phase,
+        phase: SlotPhase,
         now_ns: u64,
         out: &mut Vec<FlowEvent>,
     ) -> Result<(), BackendError> {
-        if !self.table.exchange_phase(slot, phase, Phase::Free) {
+        if !self.table.exchange_phase(slot, phase, SlotPhase::Free) {
             return Ok(());
         }
         // `struct th_flow` begins with the connection's key.
@@ -457,14 +463,14 @@ impl TcHtb {
             // Gone already if the connection was refused in between: that is as good.
             let _ = self.slots.delete(key);
         }
-        let known = self
+        let connection = self
             .table
-            .known()
+            .connections()
             .find(|(known_slot, _)| *known_slot == slot)
-            .map(|(_, known)| known);
-        if let Some(known) = known {
-            let mut events = vec![closed(slot, known.use_count, now_ns)];
-            self.table.note(&mut events, out);
+            .map(|(_, connection)| connection);
+        if let Some(connection) = connection {
+            let mut events = vec![closed(slot, connection.use_count, now_ns)];
+            self.table.apply_events(&mut events, out);
         }
         if self.classes.swap_remove(&slot).is_some() {
             self.netlink
@@ -487,7 +493,7 @@ impl PacingBackend for TcHtb {
 
     fn poll_events(&mut self, now_ns: u64, out: &mut Vec<FlowEvent>) -> Result<(), BackendError> {
         let drained = self.ring.drain(&mut self.waiting);
-        self.table.note(&mut self.waiting, out);
+        self.table.apply_events(&mut self.waiting, out);
         self.table.resync(now_ns, out);
         if now_ns >= self.next_scan_ns {
             self.next_scan_ns = now_ns + SCAN_NS;

@@ -149,7 +149,7 @@ impl Meter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::{Conn, Slot};
+    use crate::backend::{Conn, SlotIndex};
 
     const MS: u64 = 1_000_000;
     const MBIT: u64 = 1_000_000;
@@ -157,7 +157,7 @@ mod tests {
     fn usage(sent_bytes: u64, limited_ns: u64) -> Usage {
         Usage {
             conn: Conn {
-                slot: Slot(0),
+                slot: SlotIndex(0),
                 use_count: 0,
             },
             sent_bytes,

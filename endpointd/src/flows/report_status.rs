@@ -7,7 +7,7 @@ use ratewright_proto::{FlowId, FlowPath, RateCode, StartRecord, WeightCode};
 use ratewright_topology::ecmp::flow_hash;
 
 use super::{FlowAction, FlowCounters, FlowTable, NetworkView};
-use crate::backend::{FlowFacts, Slot};
+use crate::backend::{FlowFacts, SlotIndex};
 use crate::policy::cgroup::CgroupTree;
 use crate::policy::{ClassRef, Policy, Treatment};
 
@@ -96,7 +96,7 @@ pub(super) fn report_status(
 
 impl FlowTable {
     /// Works out what the allocator should know of a slot's flowlet, and says so if that is new.
-    pub(super) fn resolve(&mut self, slot: Slot) {
+    pub(super) fn resolve(&mut self, slot: SlotIndex) {
         let entry = &mut self.entries[slot.0 as usize];
         let (Some(network), Some(connection)) = (&self.network, &mut entry.connection) else {
             return;
@@ -138,7 +138,7 @@ impl FlowTable {
 
     fn resolve_all(&mut self) {
         for slot in 0..u32::try_from(self.entries.len()).unwrap_or(u32::MAX) {
-            self.resolve(Slot(slot));
+            self.resolve(SlotIndex(slot));
         }
     }
 

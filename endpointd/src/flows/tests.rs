@@ -51,7 +51,7 @@ fn facts(dst: &str, dst_port: u16) -> FlowFacts {
 
 fn conn(slot: u32, use_count: u32) -> Conn {
     Conn {
-        slot: Slot(slot),
+        slot: SlotIndex(slot),
         use_count,
     }
 }

@@ -1,7 +1,7 @@
 //! From measured use to demand: which flows are looked at when, and what follows from it.
 
 use super::demand::{Meter, Verdict};
-use super::{FlowAction, FlowTable, FlowletPhase, Slot};
+use super::{FlowAction, FlowTable, FlowletPhase, SlotIndex};
 use crate::backend::Usage;
 
 /// Flows are looked at this often,
@@ -85,7 +85,7 @@ impl FlowTable {
     }
 
     /// A watched flow meets its limit: it wants whatever it can get.
-    pub(super) fn on_limited(&mut self, slot: Slot, at_ns: u64) {
+    pub(super) fn on_limited(&mut self, slot: SlotIndex, at_ns: u64) {
         let Some(flowlet) = self.entries[slot.0 as usize]
             .connection
             .as_mut()

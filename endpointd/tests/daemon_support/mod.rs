@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ratewright_endpointd::admin::{self, AdminRequest};
-use ratewright_endpointd::backend::{Conn, FlowFacts, Slot};
+use ratewright_endpointd::backend::{Conn, FlowFacts, SlotIndex};
 use ratewright_endpointd::config::Config;
 use ratewright_endpointd::daemon::{Command, Daemon, DaemonError, Exit};
 use ratewright_endpointd::status::Status;
@@ -100,7 +100,7 @@ pub fn facts(dst: &str, dst_port: u16) -> FlowFacts {
 
 pub fn conn(slot: u32) -> Conn {
     Conn {
-        slot: Slot(slot),
+        slot: SlotIndex(slot),
         use_count: 1,
     }
 }

@@ -8,15 +8,10 @@ use libbpf_rs::btf::{Btf, HasSize};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, OpenObject};
 
+use super::names::{NAME_PREFIX, SETTING_ABSENT, kernel_name};
 use super::skel::{OpenStructOpsSkel, StructOpsSkel, StructOpsSkelBuilder};
-use super::take_over::{Found, NOT_THERE, Settings};
+use super::take_over::{InitialSettings, Settings};
 use crate::backend::{BackendConfig, BackendError};
-
-/// Length of a congestion control's name in the kernel, with its final zero.
-pub(super) const NAME_MAX: usize = 16;
-
-/// What every congestion control of ours begins with.
-pub(super) const NAME_PREFIX: &str = "rw_";
 
 /// Where cubic's private state must end for ours to fit behind it (`PRIV_OFFSET`).
 const CUBIC_STATE_MAX: usize = 64;
@@ -25,7 +20,7 @@ const CUBIC_STATE_MAX: usize = 64;
 const SUFFIXES: [&str; 10] = ["", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
 
 /// The loaded program and its registration.
-pub(super) struct Loaded {
+pub(super) struct RegisteredProgram {
     /// The program and its maps.
     pub(super) skel: StructOpsSkel<'static>,
     /// Keeps the congestion control's name registered.
@@ -34,15 +29,6 @@ pub(super) struct Loaded {
     pub(super) first_write: Option<Link>,
     /// The congestion control's name.
     pub(super) name: String,
-}
-
-/// A name as the kernel holds it.
-pub(super) fn kernel_name(name: &str) -> [i8; NAME_MAX] {
-    let mut out = [0; NAME_MAX];
-    for (to, from) in out.iter_mut().zip(name.bytes().take(NAME_MAX - 1)) {
-        *to = from as i8;
-    }
-    out
 }
 
 fn unavailable(reason: impl Into<String>) -> BackendError {
@@ -130,8 +116,8 @@ fn configure(
     rodata.netns_inum = netns_inode()?;
     rodata.cc_name = kernel_name(name);
     rodata.default_cc = kernel_name(&original.default_cc);
-    rodata.tso_rtt_log = original.bursts.rtt_log.unwrap_or(NOT_THERE);
-    rodata.min_tso_segs = original.bursts.min_segments.unwrap_or(NOT_THERE);
+    rodata.tso_rtt_log = original.bursts.rtt_log.unwrap_or(SETTING_ABSENT);
+    rodata.min_tso_segs = original.bursts.min_segments.unwrap_or(SETTING_ABSENT);
     open.struct_ops.rw_cc_mut().name = kernel_name(name);
     Ok(())
 }
@@ -190,7 +176,7 @@ fn optional_members() -> Result<Vec<&'static str>, BackendError> {
 /// How this kernel tells of a transmission into an empty pipe.
 ///
 /// # Errors
-/// [`BackendError::Unavailable`] when it has none of the ways that the program knows.
+/// [`BackendError::Unavailable`] when it has none of the ways that the program is_current.
 pub(super) fn tx_start() -> Result<TxStart, BackendError> {
     tx_start_of(&optional_members()?).ok_or_else(|| {
         unavailable("tcp_congestion_ops has neither cwnd_event nor cwnd_event_tx_start")
@@ -249,7 +235,10 @@ fn registered() -> Result<Vec<String>, BackendError> {
 
 /// Loads the program and registers it under the first free name. The namespace's present default is
 /// not free: sockets of a killed daemon still have it, though it is no longer registered.
-pub(super) fn load(config: &BackendConfig, found: &Found) -> Result<Loaded, BackendError> {
+pub(super) fn load(
+    config: &BackendConfig,
+    found: &InitialSettings,
+) -> Result<RegisteredProgram, BackendError> {
     libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Warn, log)));
     check_kernel()?;
     let registered = registered()?;
@@ -271,7 +260,7 @@ pub(super) fn load(config: &BackendConfig, found: &Found) -> Result<Loaded, Back
         match skel.maps.rw_cc.attach_struct_ops() {
             Ok(registration) => {
                 let first_write = skel.progs.rw_first_write.attach().ok();
-                return Ok(Loaded {
+                return Ok(RegisteredProgram {
                     skel,
                     registration,
                     first_write,
@@ -298,13 +287,6 @@ mod tests {
         assert_eq!(with(&both[1..]), Some(TxStart::CwndEventTxStart));
         assert_eq!(with(&[]), None);
         assert_eq!(with(&["cwnd_event_tx"]), None);
-    }
-
-    #[test]
-    fn names_are_cut_to_the_kernels_length() {
-        let text = |name: &str| kernel_name(name).map(|byte| byte as u8);
-        assert_eq!(&text("rw_h1"), b"rw_h1\0\0\0\0\0\0\0\0\0\0\0");
-        assert_eq!(&text("a_name_that_is_too_long"), b"a_name_that_is_\0");
     }
 
     #[test]

@@ -4,10 +4,11 @@
 //! | module | what lives there |
 //! |---|---|
 //! | `skel` | the generated skeleton |
-//! | `load` | kernel checks, loading, the congestion control's name |
+//! | `load` | kernel checks, loading, choice of the congestion control's name |
+//! | `names` | names and constants that `load` and `take_over` share with the program |
 //! | `table` | memory shared with the program: rates are plain stores |
 //! | `take_over` | the namespace's default and its existing sockets, there and back |
-//! | `book` | which connections the daemon was told of, and what it is yet to be told |
+//! | `event_sequencer` | which connections the daemon was told of, and what it is yet to be told |
 //!
 //! Nothing is pinned. When the daemon is killed, sockets and the namespace's default keep the
 //! program alive; leases run out and it is plain cubic. The next daemon takes those sockets over.
@@ -15,8 +16,9 @@
 //! A lease that ran out is never revived: rates carry a generation, and the first grant or renewal
 //! after a lapse starts a new one.
 
-mod book;
+mod event_sequencer;
 mod load;
+mod names;
 mod skel;
 mod table;
 mod take_over;
@@ -26,16 +28,16 @@ use std::sync::atomic::Ordering;
 
 use libbpf_rs::{Link, MapCore, MapFlags};
 
-use self::book::Book;
-use self::load::Loaded;
+use self::event_sequencer::EventSequencer;
+use self::load::RegisteredProgram;
 pub use self::load::TxStart;
 use self::skel::StructOpsSkel;
-use self::table::{Shared, SlotState, SlotTable};
+use self::table::{GlobalWords, MappedSlots, SlotState};
 use self::take_over::Settings;
 use super::ring::EventRing;
 use super::{
-    BackendConfig, BackendError, BackendKind, BackendStats, Conn, FlowEvent, PacingBackend, Slot,
-    Usage,
+    BackendConfig, BackendError, BackendKind, BackendStats, Conn, FlowEvent, PacingBackend,
+    SlotIndex, Usage,
 };
 use crate::clock::now_ns;
 
@@ -45,13 +47,13 @@ pub struct StructOps {
     registration: Option<Link>,
     first_write: Option<Link>,
     ring: EventRing,
-    slots: SlotTable,
-    shared: Shared,
+    slots: MappedSlots,
+    globals: GlobalWords,
     skel: StructOpsSkel<'static>,
     name: String,
     /// What the namespace's settings were, while they are ours.
     original: Option<Settings>,
-    book: Book,
+    sequencer: EventSequencer,
     raw: Vec<FlowEvent>,
     events_lost: u64,
     generation: u32,
@@ -85,14 +87,14 @@ impl StructOps {
     /// [`BackendError::Unavailable`] when the kernel cannot run it, with the reason.
     pub fn open(config: &BackendConfig) -> Result<Self, BackendError> {
         let found = take_over::find_settings()?;
-        let Loaded {
+        let RegisteredProgram {
             mut skel,
             registration,
             first_write,
             name,
         } = load::load(config, &found)?;
         let ring = EventRing::new(&skel.maps.events)?;
-        let slots = SlotTable::map(skel.maps.slots.as_fd(), config.max_flows)?;
+        let slots = MappedSlots::map(skel.maps.slots.as_fd(), config.max_flows)?;
         let data = skel
             .maps
             .bss_data
@@ -101,17 +103,17 @@ impl StructOps {
                 mechanism: "struct_ops",
                 reason: "the program's data is not mapped".to_owned(),
             })?;
-        let shared = table::shared(data);
+        let globals = table::global_words(data);
         let mut backend = Self {
             registration: Some(registration),
             first_write,
             ring,
             slots,
-            shared,
+            globals,
             skel,
             name,
             original: None,
-            book: Book::new(config.max_flows),
+            sequencer: EventSequencer::new(config.max_flows),
             raw: Vec::new(),
             events_lost: 0,
             generation: 1,
@@ -119,13 +121,13 @@ impl StructOps {
             next_pass_ns: now_ns() + PASS_EVERY_NS,
             left_capped: 0,
         };
-        backend.shared.generation().store(1, Ordering::Release);
+        backend.globals.generation().store(1, Ordering::Release);
         if config.take_over {
             let paced = found.original.paced(&backend.name);
             backend.original = Some(found.original);
             paced.apply()?;
             take_over::for_all_sockets(&backend.skel.progs.rw_take_over)?;
-            let failed = backend.shared.switch_failed().swap(0, Ordering::Relaxed);
+            let failed = backend.globals.switch_failed().swap(0, Ordering::Relaxed);
             if failed > 0 {
                 tracing::warn!(failed, "sockets could not be taken over");
             }
@@ -154,7 +156,7 @@ impl StructOps {
     /// How this kernel tells the program of a transmission into an empty pipe.
     ///
     /// # Errors
-    /// [`BackendError::Unavailable`] when it has none of the ways that the program knows.
+    /// [`BackendError::Unavailable`] when it has none of the ways that the program is_current.
     pub fn tx_start() -> Result<TxStart, BackendError> {
         load::tx_start()
     }
@@ -182,14 +184,14 @@ impl StructOps {
 
     fn next_generation(&mut self) {
         self.generation = self.generation.wrapping_add(1);
-        self.shared
+        self.globals
             .generation()
             .store(u64::from(self.generation), Ordering::Release);
     }
 
     /// Tells the kernel that a slot which was taken from an idle connection is free.
-    fn release_slot(&self, slot: Slot) -> Result<(), BackendError> {
-        self.shared.connections().fetch_sub(1, Ordering::Relaxed);
+    fn release_slot(&self, slot: SlotIndex) -> Result<(), BackendError> {
+        self.globals.connections().fetch_sub(1, Ordering::Relaxed);
         self.skel
             .maps
             .free_slots
@@ -200,31 +202,35 @@ impl StructOps {
     /// Looks all sockets over: lifts the maxima of leases that have run out on sockets that rest or have
     /// another congestion control by now, and takes back the slots of sockets whose end passed the
     /// program by.
-    fn look_over(&mut self, now_ns: u64, out: &mut Vec<FlowEvent>) -> Result<(), BackendError> {
-        self.left_capped = self.shared.left_capped().load(Ordering::Relaxed);
-        let pass = self.shared.pass().fetch_add(1, Ordering::SeqCst) + 1;
+    fn pass_over_sockets(
+        &mut self,
+        now_ns: u64,
+        out: &mut Vec<FlowEvent>,
+    ) -> Result<(), BackendError> {
+        self.left_capped = self.globals.left_capped().load(Ordering::Relaxed);
+        let pass = self.globals.pass().fetch_add(1, Ordering::SeqCst) + 1;
         let walked = take_over::for_all_sockets(&self.skel.progs.rw_look_over);
         let took_ns = crate::clock::now_ns().saturating_sub(now_ns);
         self.next_pass_ns = now_ns + PASS_EVERY_NS.max(took_ns.saturating_mul(PASS_SHARE));
         walked?;
-        let fresh = self.shared.next_fresh().load(Ordering::SeqCst);
+        let fresh = self.globals.next_fresh().load(Ordering::SeqCst);
         for slot in 0..u32::try_from(fresh)
             .unwrap_or(u32::MAX)
             .min(self.slots.len())
         {
-            if let Some(conn) = self.slots.reclaim_unmet(Slot(slot), pass) {
+            if let Some(conn) = self.slots.reclaim_unmet(SlotIndex(slot), pass) {
                 self.release_slot(conn.slot)?;
-                self.book.close(conn, now_ns);
+                self.sequencer.close(conn, now_ns);
             }
         }
-        self.book.take_pending(out);
+        self.sequencer.take_pending(out);
         Ok(())
     }
 
     /// Events were lost: reads the slots of all known connections for what they would have said.
     fn reconcile(&mut self, at_ns: u64, out: &mut Vec<FlowEvent>) {
         let slots = &self.slots;
-        self.book
+        self.sequencer
             .reconcile(at_ns, out, |conn| match slots.owner_of(conn.slot) {
                 Some((use_count, Some(state)))
                     if use_count == conn.use_count && state != SlotState::Free =>
@@ -247,36 +253,36 @@ impl PacingBackend for StructOps {
     }
 
     fn poll_events(&mut self, now_ns: u64, out: &mut Vec<FlowEvent>) -> Result<(), BackendError> {
-        self.book.take_pending(out);
+        self.sequencer.take_pending(out);
         let drained = self.ring.drain(&mut self.raw);
         for event in self.raw.drain(..) {
-            if let Some(revived) = self.book.admit(event, out) {
+            if let Some(revived) = self.sequencer.admit(event, out) {
                 self.slots.set_ended(revived, false);
             }
         }
-        let lost = self.shared.events_lost().load(Ordering::Relaxed);
+        let lost = self.globals.events_lost().load(Ordering::Relaxed);
         if lost != self.events_lost {
             self.events_lost = lost;
             self.reconcile(now_ns, out);
         }
-        let left = self.shared.left_capped().load(Ordering::Relaxed) != self.left_capped;
+        let left = self.globals.left_capped().load(Ordering::Relaxed) != self.left_capped;
         if now_ns >= self.next_pass_ns || left {
-            return drained.and(self.look_over(now_ns, out));
+            return drained.and(self.pass_over_sockets(now_ns, out));
         }
         drained
     }
 
     fn next_poll_ns(&self) -> Option<u64> {
-        if self.book.has_pending() {
+        if self.sequencer.has_pending() {
             return Some(0);
         }
         // Nothing is left to find on an idle host: nothing has a slot, and no lease holds.
-        let busy = self.shared.connections().load(Ordering::Relaxed) > 0;
+        let busy = self.globals.connections().load(Ordering::Relaxed) > 0;
         busy.then_some(self.next_pass_ns)
     }
 
     fn set_rate(&mut self, conn: Conn, rate_bps: u64, expires_ns: u64) -> Result<(), BackendError> {
-        if !self.book.knows(conn) {
+        if !self.sequencer.is_current(conn) {
             return Ok(());
         }
         if rate_bps < 8 {
@@ -284,7 +290,7 @@ impl PacingBackend for StructOps {
             return Ok(());
         }
         self.grant_until(expires_ns);
-        if self.book.set_ended(conn, false) {
+        if self.sequencer.set_ended(conn, false) {
             self.slots.set_ended(conn, false);
         }
         self.slots
@@ -294,23 +300,23 @@ impl PacingBackend for StructOps {
 
     fn renew(&mut self, expires_ns: u64) -> Result<(), BackendError> {
         self.grant_until(expires_ns);
-        self.shared
+        self.globals
             .expires_ns()
             .store(expires_ns, Ordering::Release);
         Ok(())
     }
 
     fn clear(&mut self, conn: Conn) -> Result<(), BackendError> {
-        if !self.book.knows(conn) {
+        if !self.sequencer.is_current(conn) {
             return Ok(());
         }
         self.slots.withdraw(conn.slot);
         self.slots.set_ended(conn, true);
-        self.book.set_ended(conn, true);
+        self.sequencer.set_ended(conn, true);
         if !self.slots.reclaim(conn) {
             return Ok(());
         }
-        self.book.close(conn, now_ns());
+        self.sequencer.close(conn, now_ns());
         self.release_slot(conn.slot)
     }
 
@@ -321,11 +327,15 @@ impl PacingBackend for StructOps {
 
     fn usage(&mut self, _now_ns: u64, out: &mut Vec<Usage>) {
         let slots = &self.slots;
-        out.extend(self.book.running().filter_map(|conn| slots.usage(conn)));
+        out.extend(
+            self.sequencer
+                .running()
+                .filter_map(|conn| slots.usage(conn)),
+        );
     }
 
     fn watch(&mut self, conn: Conn) {
-        if self.book.knows(conn) {
+        if self.sequencer.is_current(conn) {
             self.slots.watch(conn);
         }
     }
@@ -333,12 +343,12 @@ impl PacingBackend for StructOps {
     fn stats(&self) -> BackendStats {
         let read = |word: &std::sync::atomic::AtomicU64| word.load(Ordering::Relaxed);
         BackendStats {
-            connections: read(self.shared.connections()),
-            table_full: read(self.shared.table_full()),
-            events_lost: read(self.shared.events_lost()),
-            adopted: read(self.shared.adopted()),
-            expired: read(self.shared.expired()),
-            windows_bounded: read(self.shared.windows_bounded()),
+            connections: read(self.globals.connections()),
+            table_full: read(self.globals.table_full()),
+            events_lost: read(self.globals.events_lost()),
+            adopted: read(self.globals.adopted()),
+            expired: read(self.globals.expired()),
+            windows_bounded: read(self.globals.windows_bounded()),
         }
     }
 
@@ -348,7 +358,7 @@ impl PacingBackend for StructOps {
         if let Some(original) = self.original.take() {
             result = original.give_back(&self.name);
             let walked = take_over::for_all_sockets(&self.skel.progs.rw_give_back);
-            let failed = self.shared.switch_failed().swap(0, Ordering::Relaxed);
+            let failed = self.globals.switch_failed().swap(0, Ordering::Relaxed);
             result = result.and(walked);
             if failed > 0 && result.is_ok() {
                 result = Err(BackendError::System {

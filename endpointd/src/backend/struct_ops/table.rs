@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::backend::struct_ops::skel::types;
-use crate::backend::{BackendError, Conn, Slot, Usage};
+use crate::backend::{BackendError, Conn, SlotIndex, Usage};
 
 /// State of a slot, the low half of its owner word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,14 +30,14 @@ fn owner_word(use_count: u32, state: SlotState) -> u64 {
 
 /// The flow table, mapped.
 #[derive(Debug)]
-pub(super) struct SlotTable {
+pub(super) struct MappedSlots {
     base: NonNull<types::rw_slot>,
     slots: u32,
 }
 
 const _: () = assert!(size_of::<types::rw_slot>() == 128);
 
-impl SlotTable {
+impl MappedSlots {
     /// Maps the table of `slots` entries behind the map's descriptor.
     pub(super) fn map(fd: BorrowedFd<'_>, slots: u32) -> Result<Self, BackendError> {
         let bytes = slots as usize * size_of::<types::rw_slot>();
@@ -69,7 +69,11 @@ impl SlotTable {
     }
 
     /// One word of a slot, `None` beyond the table.
-    fn word(&self, slot: Slot, field: fn(*mut types::rw_slot) -> *mut u64) -> Option<&AtomicU64> {
+    fn word(
+        &self,
+        slot: SlotIndex,
+        field: fn(*mut types::rw_slot) -> *mut u64,
+    ) -> Option<&AtomicU64> {
         if slot.0 >= self.slots {
             return None;
         }
@@ -78,17 +82,17 @@ impl SlotTable {
         Some(unsafe { AtomicU64::from_ptr(field(self.base.as_ptr().add(slot.0 as usize))) })
     }
 
-    fn owner(&self, slot: Slot) -> Option<&AtomicU64> {
+    fn owner(&self, slot: SlotIndex) -> Option<&AtomicU64> {
         // SAFETY: `field` is called with a pointer to a slot inside the mapping.
         self.word(slot, |slot| unsafe { &raw mut (*slot).owner })
     }
 
-    fn tag(&self, slot: Slot) -> Option<&AtomicU64> {
+    fn tag(&self, slot: SlotIndex) -> Option<&AtomicU64> {
         // SAFETY: as for `owner`.
         self.word(slot, |slot| unsafe { &raw mut (*slot).tag })
     }
 
-    fn ended(&self, slot: Slot) -> Option<&AtomicU64> {
+    fn ended(&self, slot: SlotIndex) -> Option<&AtomicU64> {
         // SAFETY: as for `owner`.
         self.word(slot, |slot| unsafe { &raw mut (*slot).ended })
     }
@@ -120,7 +124,7 @@ impl SlotTable {
     }
 
     /// Takes the rate away.
-    pub(super) fn withdraw(&self, slot: Slot) {
+    pub(super) fn withdraw(&self, slot: SlotIndex) {
         if let Some(tag) = self.tag(slot) {
             tag.store(0, Ordering::Release);
         }
@@ -173,7 +177,7 @@ impl SlotTable {
 
     /// Takes the slot of a connection that the newest pass over all sockets, number `pass`, has not
     /// met: the socket is gone, and its end passed the program by. Returns who had it.
-    pub(super) fn reclaim_unmet(&self, slot: Slot, pass: u64) -> Option<Conn> {
+    pub(super) fn reclaim_unmet(&self, slot: SlotIndex, pass: u64) -> Option<Conn> {
         // SAFETY: as for `owner`.
         let met = self.word(slot, |slot| unsafe { &raw mut (*slot).met_pass })?;
         let (use_count, state) = self.owner_of(slot)?;
@@ -200,7 +204,7 @@ impl SlotTable {
     }
 
     /// Who has the slot, and its state (`None` for one that this version does not know).
-    pub(super) fn owner_of(&self, slot: Slot) -> Option<(u32, Option<SlotState>)> {
+    pub(super) fn owner_of(&self, slot: SlotIndex) -> Option<(u32, Option<SlotState>)> {
         let word = self.owner(slot)?.load(Ordering::SeqCst);
         let state = match word as u32 {
             0 => Some(SlotState::Free),
@@ -217,7 +221,7 @@ impl SlotTable {
     }
 }
 
-impl Drop for SlotTable {
+impl Drop for MappedSlots {
     fn drop(&mut self) {
         let bytes = self.slots as usize * size_of::<types::rw_slot>();
         // SAFETY: unmaps what `map` mapped; no reference into it outlives `self`.
@@ -227,13 +231,13 @@ impl Drop for SlotTable {
 
 /// The program's global words.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Shared {
+pub(super) struct GlobalWords {
     base: NonNull<types::rw_shared>,
 }
 
 macro_rules! words {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
-        impl Shared {
+        impl GlobalWords {
             $($(#[$doc])*
             pub(super) fn $name(&self) -> &AtomicU64 {
                 // SAFETY: `new`'s contract; 8-byte aligned and accessed as a whole word only.
@@ -272,8 +276,8 @@ words! {
 
 /// The words in the skeleton's mapped data section. They stay mapped as long as the skeleton lives,
 /// and the back end drops the two together.
-pub(super) fn shared(data: &mut types::bss) -> Shared {
-    Shared {
+pub(super) fn global_words(data: &mut types::bss) -> GlobalWords {
+    GlobalWords {
         base: NonNull::from(&mut data.shared),
     }
 }

@@ -10,7 +10,7 @@ use libbpf_rs::{Iter, MapCore, MapFlags, MapHandle, ProgramMut};
 
 use zerocopy::FromBytes;
 
-use super::load::{NAME_MAX, NAME_PREFIX};
+use super::names::{NAME_MAX, NAME_PREFIX, SETTING_ABSENT};
 use super::skel::types;
 use crate::backend::BackendError;
 
@@ -144,7 +144,7 @@ impl Settings {
 
 /// The namespace's settings as a new daemon finds them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct InitialSettings {
     /// The default congestion control of now: one of ours if a daemon died here.
     pub(super) current_cc: String,
     /// What to go back to at the end.
@@ -153,17 +153,17 @@ pub(super) struct Found {
 
 /// Reads the settings. After a crash they are the dead daemon's; what that one had found is in its
 /// program's read-only data, which lives as long as a socket uses the program.
-pub(super) fn find_settings() -> Result<Found, BackendError> {
+pub(super) fn find_settings() -> Result<InitialSettings, BackendError> {
     let current = Settings::read()?;
     let original = if current.default_cc.starts_with(NAME_PREFIX) {
-        remembered(&current.default_cc).unwrap_or_else(|| Settings {
+        settings_before(&current.default_cc).unwrap_or_else(|| Settings {
             default_cc: FALLBACK_CC.to_owned(),
             bursts: FALLBACK_BURSTS.where_present(current.bursts),
         })
     } else {
         current.clone()
     };
-    Ok(Found {
+    Ok(InitialSettings {
         current_cc: current.default_cc,
         original,
     })
@@ -180,7 +180,7 @@ fn name_at(rodata: &[u8], offset: usize) -> Option<String> {
 }
 
 /// What the daemon whose congestion control is `name` would have gone back to.
-fn remembered(name: &str) -> Option<Settings> {
+fn settings_before(name: &str) -> Option<Settings> {
     MapInfoIter::default()
         .filter(|info| info.name.as_encoded_bytes().ends_with(b".rodata"))
         .find_map(|info| {
@@ -190,7 +190,7 @@ fn remembered(name: &str) -> Option<Settings> {
             let default_cc = name_at(&rodata, offset_of!(types::rodata, default_cc))?;
             let number = |offset: usize| {
                 let (number, _) = u32::read_from_prefix(rodata.get(offset..)?).ok()?;
-                (number != NOT_THERE).then_some(number)
+                (number != SETTING_ABSENT).then_some(number)
             };
             (ours && !default_cc.is_empty()).then(|| Settings {
                 default_cc,
@@ -201,9 +201,6 @@ fn remembered(name: &str) -> Option<Settings> {
             })
         })
 }
-
-/// In the program's read-only data: the kernel has no such setting.
-pub(super) const NOT_THERE: u32 = u32::MAX;
 
 /// Runs one of the passes over the sockets of the calling thread's network namespace.
 pub(super) fn for_all_sockets(program: &ProgramMut<'_>) -> Result<(), BackendError> {

@@ -1,15 +1,15 @@
 //! Which connections the daemon was told of, and what it is yet to be told.
 //!
 //! The kernel and the daemon may end a flowlet at the same moment, and the ring buffer may
-//! overflow; the book turns what arrives into a sequence that always makes sense to the daemon:
+//! overflow; the sequencer turns what arrives into a sequence that always makes sense to the daemon:
 //! per connection one `Start`, then `Idle` and `Resume` in turn, then one `Close`. A connection
 //! whose flowlet the daemon had ended when its backlog came back starts anew.
 
 use crate::backend::{Conn, FlowEvent, FlowEventKind, FlowFacts};
 
-/// A connection that the daemon knows.
+/// A connection that the daemon is_current.
 #[derive(Debug)]
-struct Known {
+struct TrackedConnection {
     use_count: u32,
     facts: FlowFacts,
     idle: bool,
@@ -17,49 +17,49 @@ struct Known {
     ended: bool,
 }
 
-/// All connections that the daemon knows, by slot.
+/// All connections that the daemon is_current, by slot.
 #[derive(Debug)]
-pub(super) struct Book {
-    known: Vec<Option<Box<Known>>>,
+pub(super) struct EventSequencer {
+    connections: Vec<Option<Box<TrackedConnection>>>,
     pending: Vec<FlowEvent>,
 }
 
-impl Book {
-    /// A book of `slots` slots.
+impl EventSequencer {
+    /// A sequencer of `slots` slots.
     pub(super) fn new(slots: u32) -> Self {
-        let mut known = Vec::new();
-        known.resize_with(slots as usize, || None);
+        let mut connections = Vec::new();
+        connections.resize_with(slots as usize, || None);
         Self {
-            known,
+            connections,
             pending: Vec::new(),
         }
     }
 
-    fn find(&mut self, conn: Conn) -> Option<&mut Known> {
-        self.known
+    fn find(&mut self, conn: Conn) -> Option<&mut TrackedConnection> {
+        self.connections
             .get_mut(conn.slot.0 as usize)?
             .as_deref_mut()
-            .filter(|known| known.use_count == conn.use_count)
+            .filter(|connection| connection.use_count == conn.use_count)
     }
 
     /// Whether `conn` is the present user of its slot.
-    pub(super) fn knows(&self, conn: Conn) -> bool {
-        self.known
+    pub(super) fn is_current(&self, conn: Conn) -> bool {
+        self.connections
             .get(conn.slot.0 as usize)
-            .and_then(|known| known.as_deref())
-            .is_some_and(|known| known.use_count == conn.use_count)
+            .and_then(|connection| connection.as_deref())
+            .is_some_and(|connection| connection.use_count == conn.use_count)
     }
 
     /// Notes that the daemon has ended (or taken up) the flowlet; whether that is news.
     pub(super) fn set_ended(&mut self, conn: Conn, ended: bool) -> bool {
         self.find(conn)
-            .is_some_and(|known| std::mem::replace(&mut known.ended, ended) != ended)
+            .is_some_and(|connection| std::mem::replace(&mut connection.ended, ended) != ended)
     }
 
     /// The connection lost its slot: the daemon hears of it with the next poll.
     pub(super) fn close(&mut self, conn: Conn, at_ns: u64) {
         if self.find(conn).is_some() {
-            self.known[conn.slot.0 as usize] = None;
+            self.connections[conn.slot.0 as usize] = None;
             self.pending.push(FlowEvent {
                 conn,
                 at_ns,
@@ -70,13 +70,17 @@ impl Book {
 
     /// The connections whose flowlets the daemon has not ended.
     pub(super) fn running(&self) -> impl Iterator<Item = Conn> + '_ {
-        (0u32..).zip(&self.known).filter_map(|(slot, known)| {
-            let known = known.as_deref().filter(|known| !known.ended)?;
-            Some(Conn {
-                slot: crate::backend::Slot(slot),
-                use_count: known.use_count,
+        (0u32..)
+            .zip(&self.connections)
+            .filter_map(|(slot, connection)| {
+                let connection = connection
+                    .as_deref()
+                    .filter(|connection| !connection.ended)?;
+                Some(Conn {
+                    slot: crate::backend::SlotIndex(slot),
+                    use_count: connection.use_count,
+                })
             })
-        })
     }
 
     /// Whether events wait here.
@@ -95,7 +99,7 @@ impl Book {
         let conn = event.conn;
         match &event.kind {
             FlowEventKind::Start(facts) => {
-                let entry = self.known.get_mut(conn.slot.0 as usize)?;
+                let entry = self.connections.get_mut(conn.slot.0 as usize)?;
                 if let Some(old) = entry.take() {
                     // Its close was lost.
                     let conn = Conn {
@@ -108,7 +112,7 @@ impl Book {
                         kind: FlowEventKind::Close,
                     });
                 }
-                *entry = Some(Box::new(Known {
+                *entry = Some(Box::new(TrackedConnection {
                     use_count: conn.use_count,
                     facts: facts.clone(),
                     idle: false,
@@ -117,18 +121,18 @@ impl Book {
                 out.push(event);
             }
             FlowEventKind::Idle => {
-                if let Some(known) = self.find(conn).filter(|known| !known.idle) {
-                    known.idle = true;
-                    if !known.ended {
+                if let Some(connection) = self.find(conn).filter(|connection| !connection.idle) {
+                    connection.idle = true;
+                    if !connection.ended {
                         out.push(event);
                     }
                 }
             }
             FlowEventKind::Resume => {
-                let known = self.find(conn)?;
-                let idle = std::mem::replace(&mut known.idle, false);
-                if std::mem::replace(&mut known.ended, false) {
-                    let kind = FlowEventKind::Start(known.facts.clone());
+                let connection = self.find(conn)?;
+                let idle = std::mem::replace(&mut connection.idle, false);
+                if std::mem::replace(&mut connection.ended, false) {
+                    let kind = FlowEventKind::Start(connection.facts.clone());
                     out.push(FlowEvent { kind, ..event });
                     return Some(conn);
                 }
@@ -138,7 +142,7 @@ impl Book {
             }
             FlowEventKind::Close => {
                 if self.find(conn).is_some() {
-                    self.known[conn.slot.0 as usize] = None;
+                    self.connections[conn.slot.0 as usize] = None;
                     out.push(event);
                 }
             }
@@ -159,21 +163,21 @@ impl Book {
         out: &mut Vec<FlowEvent>,
         idle_now: impl Fn(Conn) -> Option<bool>,
     ) {
-        for (slot, entry) in (0u32..).zip(&mut self.known) {
-            let Some(known) = entry else { continue };
+        for (slot, entry) in (0u32..).zip(&mut self.connections) {
+            let Some(connection) = entry else { continue };
             let conn = Conn {
-                slot: crate::backend::Slot(slot),
-                use_count: known.use_count,
+                slot: crate::backend::SlotIndex(slot),
+                use_count: connection.use_count,
             };
             let kind = match idle_now(conn) {
                 None => FlowEventKind::Close,
-                Some(idle) if idle == known.idle || known.ended => continue,
+                Some(idle) if idle == connection.idle || connection.ended => continue,
                 Some(true) => FlowEventKind::Idle,
                 Some(false) => FlowEventKind::Resume,
             };
             match kind {
                 FlowEventKind::Close => *entry = None,
-                _ => known.idle = kind == FlowEventKind::Idle,
+                _ => connection.idle = kind == FlowEventKind::Idle,
             }
             out.push(FlowEvent { conn, at_ns, kind });
         }
@@ -181,5 +185,4 @@ impl Book {
 }
 
 #[cfg(test)]
-#[path = "book_tests.rs"]
 mod tests;

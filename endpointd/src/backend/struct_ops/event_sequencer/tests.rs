@@ -1,7 +1,7 @@
 //! What the daemon hears, against every order in which kernel and daemon can act.
 
 use super::*;
-use crate::backend::Slot;
+use crate::backend::SlotIndex;
 use proptest::prelude::*;
 use ratewright_topology::ecmp::FiveTuple;
 
@@ -23,7 +23,7 @@ fn facts() -> FlowFacts {
 
 fn conn(use_count: u32) -> Conn {
     Conn {
-        slot: Slot(0),
+        slot: SlotIndex(0),
         use_count,
     }
 }
@@ -36,17 +36,17 @@ fn event(use_count: u32, kind: FlowEventKind) -> FlowEvent {
     }
 }
 
-fn admit_all(book: &mut Book, events: &[FlowEvent]) -> Vec<FlowEvent> {
+fn admit_all(sequencer: &mut EventSequencer, events: &[FlowEvent]) -> Vec<FlowEvent> {
     let mut out = Vec::new();
     for event in events {
-        book.admit(event.clone(), &mut out);
+        sequencer.admit(event.clone(), &mut out);
     }
     out
 }
 
 #[test]
 fn events_of_one_connection_pass_in_order() {
-    let mut book = Book::new(1);
+    let mut sequencer = EventSequencer::new(1);
     let events = [
         event(0, FlowEventKind::Start(facts())),
         event(0, FlowEventKind::FirstPaced { latency_ns: 9 }),
@@ -54,23 +54,23 @@ fn events_of_one_connection_pass_in_order() {
         event(0, FlowEventKind::Resume),
         event(0, FlowEventKind::Close),
     ];
-    assert_eq!(admit_all(&mut book, &events), events);
+    assert_eq!(admit_all(&mut sequencer, &events), events);
 }
 
 #[test]
 fn a_backlog_that_returns_as_the_daemon_ends_it_is_a_new_flowlet() {
-    let mut book = Book::new(1);
+    let mut sequencer = EventSequencer::new(1);
     admit_all(
-        &mut book,
+        &mut sequencer,
         &[
             event(0, FlowEventKind::Start(facts())),
             event(0, FlowEventKind::Idle),
         ],
     );
     // The kernel's Resume is on its way when the daemon ends the flowlet.
-    assert!(book.set_ended(conn(0), true));
+    assert!(sequencer.set_ended(conn(0), true));
     let mut out = Vec::new();
-    let revoked = book.admit(event(0, FlowEventKind::Resume), &mut out);
+    let revoked = sequencer.admit(event(0, FlowEventKind::Resume), &mut out);
     assert_eq!(
         revoked,
         Some(conn(0)),
@@ -81,34 +81,43 @@ fn a_backlog_that_returns_as_the_daemon_ends_it_is_a_new_flowlet() {
 
 #[test]
 fn an_ended_flowlet_is_silent_until_it_closes() {
-    let mut book = Book::new(1);
-    admit_all(&mut book, &[event(0, FlowEventKind::Start(facts()))]);
-    book.set_ended(conn(0), true);
-    assert_eq!(admit_all(&mut book, &[event(0, FlowEventKind::Idle)]), []);
+    let mut sequencer = EventSequencer::new(1);
+    admit_all(&mut sequencer, &[event(0, FlowEventKind::Start(facts()))]);
+    sequencer.set_ended(conn(0), true);
+    assert_eq!(
+        admit_all(&mut sequencer, &[event(0, FlowEventKind::Idle)]),
+        []
+    );
     let close = event(0, FlowEventKind::Close);
-    assert_eq!(admit_all(&mut book, std::slice::from_ref(&close)), [close]);
+    assert_eq!(
+        admit_all(&mut sequencer, std::slice::from_ref(&close)),
+        [close]
+    );
 }
 
 #[test]
 fn a_start_on_a_used_slot_closes_the_connection_whose_close_was_lost() {
-    let mut book = Book::new(1);
-    admit_all(&mut book, &[event(0, FlowEventKind::Start(facts()))]);
+    let mut sequencer = EventSequencer::new(1);
+    admit_all(&mut sequencer, &[event(0, FlowEventKind::Start(facts()))]);
     let start = event(1, FlowEventKind::Start(facts()));
-    let out = admit_all(&mut book, std::slice::from_ref(&start));
+    let out = admit_all(&mut sequencer, std::slice::from_ref(&start));
     assert_eq!(out, [event(0, FlowEventKind::Close), start]);
 }
 
 #[test]
 fn stale_handles_and_slots_beyond_the_table_are_ignored() {
-    let mut book = Book::new(1);
-    admit_all(&mut book, &[event(1, FlowEventKind::Start(facts()))]);
-    assert!(!book.knows(conn(0)));
-    assert!(!book.knows(Conn {
-        slot: Slot(7),
+    let mut sequencer = EventSequencer::new(1);
+    admit_all(&mut sequencer, &[event(1, FlowEventKind::Start(facts()))]);
+    assert!(!sequencer.is_current(conn(0)));
+    assert!(!sequencer.is_current(Conn {
+        slot: SlotIndex(7),
         use_count: 0
     }));
-    assert!(!book.set_ended(conn(0), true));
-    assert_eq!(admit_all(&mut book, &[event(0, FlowEventKind::Idle)]), []);
+    assert!(!sequencer.set_ended(conn(0), true));
+    assert_eq!(
+        admit_all(&mut sequencer, &[event(0, FlowEventKind::Idle)]),
+        []
+    );
 }
 
 #[test]
@@ -118,10 +127,10 @@ fn after_a_loss_the_slots_tell_what_was_missed() {
         (Some(true), Some(FlowEventKind::Idle)),
         (Some(false), None),
     ] {
-        let mut book = Book::new(2);
-        admit_all(&mut book, &[event(3, FlowEventKind::Start(facts()))]);
+        let mut sequencer = EventSequencer::new(2);
+        admit_all(&mut sequencer, &[event(3, FlowEventKind::Start(facts()))]);
         let mut out = Vec::new();
-        book.reconcile(0, &mut out, |_| in_kernel);
+        sequencer.reconcile(0, &mut out, |_| in_kernel);
         let kinds: Vec<_> = out.into_iter().map(|event| event.kind).collect();
         assert_eq!(kinds, Vec::from_iter(expected));
         // What was made up is not told twice when the ring delivers it after all.
@@ -130,13 +139,13 @@ fn after_a_loss_the_slots_tell_what_was_missed() {
             Some(true) => FlowEventKind::Idle,
             Some(false) => continue,
         };
-        assert_eq!(admit_all(&mut book, &[event(3, late)]), []);
+        assert_eq!(admit_all(&mut sequencer, &[event(3, late)]), []);
     }
 }
 
 /// The kernel's side of one slot, as `struct_ops.bpf.c` has it.
 #[derive(Default)]
-struct Kernel {
+struct SlotModel {
     use_count: u32,
     held: bool,
     active: bool,
@@ -144,7 +153,7 @@ struct Kernel {
     ring: Vec<FlowEvent>,
 }
 
-impl Kernel {
+impl SlotModel {
     fn push(&mut self, kind: FlowEventKind, keep: bool) {
         if keep {
             self.ring.push(event(self.use_count, kind));
@@ -185,7 +194,7 @@ impl Kernel {
 }
 
 #[derive(Debug, Clone)]
-enum Step {
+enum SequencerStep {
     Begin,
     End,
     CloseSocket,
@@ -194,14 +203,14 @@ enum Step {
     LoseNext,
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = SequencerStep> {
     prop_oneof![
-        4 => Just(Step::Begin),
-        4 => Just(Step::End),
-        1 => Just(Step::CloseSocket),
-        4 => Just(Step::Poll),
-        3 => Just(Step::Clear),
-        1 => Just(Step::LoseNext),
+        4 => Just(SequencerStep::Begin),
+        4 => Just(SequencerStep::End),
+        1 => Just(SequencerStep::CloseSocket),
+        4 => Just(SequencerStep::Poll),
+        3 => Just(SequencerStep::Clear),
+        1 => Just(SequencerStep::LoseNext),
     ]
 }
 
@@ -209,43 +218,43 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Whatever the order of kernel, daemon and losses: the daemon hears a well-formed sequence,
-    /// and after a last poll it knows exactly what the kernel has.
+    /// and after a last poll it is_current exactly what the kernel has.
     #[test]
     fn the_daemon_always_hears_a_sequence_that_makes_sense(steps in prop::collection::vec(step(), 0..60)) {
-        let mut kernel = Kernel::default();
-        let mut book = Book::new(1);
+        let mut kernel = SlotModel::default();
+        let mut sequencer = EventSequencer::new(1);
         let mut lost = false;
         let mut lose_next = false;
         // The daemon's view: its connection, and whether it counts as active.
         let mut view: Option<(Conn, bool)> = None;
         let mut ended_by_daemon = false;
-        for step in steps.into_iter().chain([Step::Poll]) {
+        for step in steps.into_iter().chain([SequencerStep::Poll]) {
             let keep = !lose_next;
             let before = kernel.ring.len();
             match step {
-                Step::Begin => kernel.begin(keep),
-                Step::End => kernel.end(keep),
-                Step::CloseSocket => if kernel.held { kernel.free(keep) },
-                Step::LoseNext => { lose_next = true; continue }
-                Step::Clear => if let Some((conn, _)) = view
-                    && book.knows(conn)
+                SequencerStep::Begin => kernel.begin(keep),
+                SequencerStep::End => kernel.end(keep),
+                SequencerStep::CloseSocket => if kernel.held { kernel.free(keep) },
+                SequencerStep::LoseNext => { lose_next = true; continue }
+                SequencerStep::Clear => if let Some((conn, _)) = view
+                    && sequencer.is_current(conn)
                 {
-                    book.set_ended(conn, true);
+                    sequencer.set_ended(conn, true);
                     ended_by_daemon = true;
                     if kernel.held && kernel.use_count == conn.use_count {
                         kernel.ended = true;
                         if !kernel.active {
                             kernel.use_count += 1;
                             (kernel.held, kernel.ended) = (false, false);
-                            book.close(conn, 0);
+                            sequencer.close(conn, 0);
                         }
                     }
                 }
-                Step::Poll => {
+                SequencerStep::Poll => {
                     let mut out = Vec::new();
-                    book.take_pending(&mut out);
+                    sequencer.take_pending(&mut out);
                     for event in std::mem::take(&mut kernel.ring) {
-                        if let Some(revived) = book.admit(event, &mut out)
+                        if let Some(revived) = sequencer.admit(event, &mut out)
                             && kernel.held && kernel.use_count == revived.use_count
                         {
                             kernel.ended = false;
@@ -253,7 +262,7 @@ proptest! {
                     }
                     if std::mem::take(&mut lost) {
                         let (held, use_count, idle) = (kernel.held, kernel.use_count, !kernel.active);
-                        book.reconcile(0, &mut out, |conn| {
+                        sequencer.reconcile(0, &mut out, |conn| {
                             (held && conn.use_count == use_count).then_some(idle)
                         });
                     }
