@@ -28,12 +28,12 @@ use crate::policy::Policy;
 use crate::readable;
 use crate::samples::Samples;
 use crate::session_io::tls::{check_host_name, client_config};
-use crate::session_io::{Link, LinkError, LinkEvent};
-use kernel::Kernel;
+use crate::session_io::{AllocatorConnection, ConnectionEvent, ConnectionFailure};
+use kernel::KernelSide;
 
 /// What the process tells the running daemon.
 #[derive(Debug)]
-pub enum Command {
+pub enum DaemonCommand {
     /// Take the policy, the idle gap and the certificates of this configuration.
     Reload(Box<Config>),
     /// Give everything back and end.
@@ -74,17 +74,17 @@ pub enum DaemonError {
     },
     /// No allocator accepts this host's certificate, or theirs are not what they should be.
     #[error("no allocator could be authenticated: {0}")]
-    Certificate(LinkError),
+    Certificate(ConnectionFailure),
 }
 
 /// What is known of the session.
 #[derive(Debug, Default)]
-struct Known {
+struct SessionHealth {
     welcome: Option<Welcome>,
     topology_version: u32,
     /// When the allocator last sent anything valid, and for how long it may be silent.
     last_heard_ns: u64,
-    patience_ns: u64,
+    liveness_timeout_ns: u64,
     last_error: Option<String>,
     /// The next failure to connect is worth a line from then on.
     next_warning_ns: u64,
@@ -97,11 +97,11 @@ struct Known {
 #[derive(Debug)]
 pub struct Daemon {
     config: Config,
-    kernel: Kernel,
+    kernel: KernelSide,
     flows: FlowTable,
     session: ClientSession,
-    link: Link,
-    known: Known,
+    connection: AllocatorConnection,
+    health: SessionHealth,
     first_paced: Samples,
     first_rate: Samples,
     metrics: Metrics,
@@ -132,10 +132,10 @@ impl Daemon {
             Policy::new(&config.policy),
         );
         flows.set_measures_demand(config.pacing.measure_demand);
-        let kernel = Kernel::new(backend);
+        let kernel = KernelSide::new(backend);
         kernel.warn_of_missing(&flows.refresh_cgroups(kernel.cgroups()));
         Ok(Self {
-            link: Link::new(
+            connection: AllocatorConnection::new(
                 &config.allocator,
                 &config.tls.server_name,
                 client,
@@ -147,7 +147,7 @@ impl Daemon {
             kernel,
             flows,
             session,
-            known: Known::default(),
+            health: SessionHealth::default(),
             first_paced: Samples::default(),
             first_rate: Samples::default(),
             metrics: Metrics::new()?,
@@ -164,14 +164,14 @@ impl Daemon {
     /// See [`DaemonError`].
     pub async fn run(
         mut self,
-        mut commands: mpsc::Receiver<Command>,
+        mut commands: mpsc::Receiver<DaemonCommand>,
         mut requests: mpsc::Receiver<AdminRequest>,
     ) -> Result<Exit, DaemonError> {
         let result = self.turn_until_end(&mut commands, &mut requests).await;
         let _ = sd_notify::notify(&[NotifyState::Stopping]);
         self.flows.end_all();
         self.pump();
-        self.link.close().await;
+        self.connection.close().await;
         let undone = self.kernel.backend.shut_down();
         let exit = result?;
         undone?;
@@ -180,7 +180,7 @@ impl Daemon {
 
     async fn turn_until_end(
         &mut self,
-        commands: &mut mpsc::Receiver<Command>,
+        commands: &mut mpsc::Receiver<DaemonCommand>,
         requests: &mut mpsc::Receiver<AdminRequest>,
     ) -> Result<Exit, DaemonError> {
         let events =
@@ -208,14 +208,14 @@ impl Daemon {
                     ready.map_err(DaemonError::Events)?.clear_ready();
                     self.on_kernel_events();
                 }
-                event = self.link.next() => self.on_link_event(event)?,
+                event = self.connection.next() => self.on_connection_event(event)?,
                 () = &mut timer, if armed_ns.is_some() => {
                     armed_ns = None;
                     self.on_timeout();
                 }
                 command = commands.recv() => match command {
-                    Some(Command::Reload(config)) => self.reload(&config),
-                    Some(Command::Stop) | None => return Ok(Exit::Stopped),
+                    Some(DaemonCommand::Reload(config)) => self.reload(&config),
+                    Some(DaemonCommand::Stop) | None => return Ok(Exit::Stopped),
                 },
                 Some(request) = requests.recv() => self.answer(request),
                 () = watchdog.due() => watchdog.feed(),
@@ -223,21 +223,21 @@ impl Daemon {
         }
     }
 
-    fn on_link_event(&mut self, event: LinkEvent) -> Result<(), DaemonError> {
+    fn on_connection_event(&mut self, event: ConnectionEvent) -> Result<(), DaemonError> {
         match event {
-            LinkEvent::Datagrams => {
+            ConnectionEvent::Datagrams => {
                 self.on_datagrams();
                 Ok(())
             }
-            LinkEvent::Control(frame) => {
+            ConnectionEvent::Control(frame) => {
                 self.on_control(&frame);
                 Ok(())
             }
-            LinkEvent::Connected => {
+            ConnectionEvent::Connected => {
                 self.on_connected();
                 Ok(())
             }
-            LinkEvent::Down(error) => self.on_down(error),
+            ConnectionEvent::Down(error) => self.on_down(error),
         }
     }
 
@@ -258,16 +258,16 @@ impl Daemon {
         }
         self.kernel.flush(now_ns);
         while let Some(frame) = self.session.poll_control() {
-            self.link.send_control(frame);
+            self.connection.send_control(frame);
         }
-        if let Some(max_bytes) = self.link.max_datagram_bytes() {
+        if let Some(max_bytes) = self.connection.max_datagram_bytes() {
             while self
                 .session
                 .poll_datagram(now_ns, max_bytes, &mut self.outgoing)
             {
-                self.link.send_datagram(now_ns, &self.outgoing);
+                self.connection.send_datagram(now_ns, &self.outgoing);
             }
-            self.link.flush();
+            self.connection.flush();
         }
         None
     }
@@ -275,8 +275,8 @@ impl Daemon {
     fn next_timeout(&self) -> Option<u64> {
         let timeouts = [
             self.session.next_timeout(),
-            self.silence_deadline(),
-            self.link.next_timeout(),
+            self.liveness_deadline(),
+            self.connection.next_timeout(),
             self.flows.next_timeout(),
             self.flows.next_usage_ns(),
             self.kernel.next_timeout(),
@@ -289,9 +289,12 @@ impl Daemon {
         self.on_kernel_events();
         let now_ns = clock::now_ns();
         self.session.on_timeout(now_ns);
-        self.link.on_timeout(now_ns);
-        if self.silence_deadline().is_some_and(|at_ns| at_ns <= now_ns) {
-            self.on_silence();
+        self.connection.on_timeout(now_ns);
+        if self
+            .liveness_deadline()
+            .is_some_and(|at_ns| at_ns <= now_ns)
+        {
+            self.on_liveness_timeout();
         }
         self.flows.on_timeout(now_ns);
         self.look_at_usage(now_ns);
@@ -329,7 +332,7 @@ impl Daemon {
         let checked = check_host_name(&config.tls, &self.config.host)
             .and_then(|()| client_config(&config.tls));
         match checked {
-            Ok(client) => self.link.set_client(client, &config.tls.server_name),
+            Ok(client) => self.connection.set_client(client, &config.tls.server_name),
             Err(error) => {
                 tracing::error!("[tls]: {error}; the certificates of before stay in force");
             }

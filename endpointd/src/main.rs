@@ -11,7 +11,7 @@ use ratewright_endpointd::admin::{self, LogFilter};
 use ratewright_endpointd::backend::probe::ProbeResult;
 use ratewright_endpointd::backend::{self, BackendKind};
 use ratewright_endpointd::config::{BackendChoice, Config, EXAMPLE};
-use ratewright_endpointd::daemon::{Command, Daemon, DaemonError, Exit};
+use ratewright_endpointd::daemon::{Daemon, DaemonCommand, DaemonError, Exit};
 use ratewright_endpointd::instance_lock::InstanceLock;
 use ratewright_endpointd::session_io::tls::{check_host_name, client_config};
 use ratewright_endpointd::status::backend_name;
@@ -36,11 +36,11 @@ const EXIT_REFUSED: u8 = 3;
 #[command(version, about)]
 struct Arguments {
     #[command(subcommand)]
-    action: Action,
+    action: DaemonAction,
 }
 
 #[derive(Subcommand)]
-enum Action {
+enum DaemonAction {
     /// Run the daemon.
     Run {
         /// The configuration file.
@@ -101,10 +101,10 @@ fn load(path: &Path) -> anyhow::Result<Config> {
     Ok(config)
 }
 
-fn act(action: Action) -> anyhow::Result<ExitCode> {
+fn act(action: DaemonAction) -> anyhow::Result<ExitCode> {
     match action {
-        Action::Run { config, backend } => run(config, backend),
-        Action::CheckConfig { config: path } => {
+        DaemonAction::Run { config, backend } => run(config, backend),
+        DaemonAction::CheckConfig { config: path } => {
             let checked = load(&path).and_then(|config| {
                 backend::check(config.pacing.backend.kind(), &config.backend_config())
                     .with_context(|| format!("{}: [pacing]", path.display()))?;
@@ -126,7 +126,7 @@ fn act(action: Action) -> anyhow::Result<ExitCode> {
                 }
             }
         }
-        Action::Probe => {
+        DaemonAction::Probe => {
             let results = backend::probe::probe();
             print!("{}", probe_table(&results));
             let any = results.iter().any(|result| result.usable);
@@ -136,7 +136,7 @@ fn act(action: Action) -> anyhow::Result<ExitCode> {
                 ExitCode::FAILURE
             })
         }
-        Action::ExampleConfig => {
+        DaemonAction::ExampleConfig => {
             print!("{EXAMPLE}");
             Ok(ExitCode::SUCCESS)
         }
@@ -189,10 +189,10 @@ async fn serve(
         let [terminate, interrupt] = &mut stop;
         loop {
             let command = tokio::select! {
-                _ = terminate.recv() => Command::Stop,
-                _ = interrupt.recv() => Command::Stop,
+                _ = terminate.recv() => DaemonCommand::Stop,
+                _ = interrupt.recv() => DaemonCommand::Stop,
                 _ = reload.recv() => match Config::load(&path) {
-                    Ok(config) => Command::Reload(Box::new(config)),
+                    Ok(config) => DaemonCommand::Reload(Box::new(config)),
                     Err(error) => {
                         tracing::error!(%error, "the configuration was not reloaded; the old one stays");
                         continue;

@@ -1,6 +1,6 @@
 //! The connection to the allocator: QUIC with mutual TLS, sealed datagrams beside it, and reconnects.
 //!
-//! [`Link::next`] is the one thing to wait on: it connects, waits between attempts, and returns what
+//! [`AllocatorConnection::next`] is the one thing to wait on: it connects, waits between attempts, and returns what
 //! arrives. It may be dropped and called again at any point without losing anything. The addresses
 //! are tried in order; after a round without success there is a pause, and attempts grow more patient ([`backoff`]).
 
@@ -24,9 +24,9 @@ use tokio::time::Sleep;
 
 use crate::clock;
 use crate::config::{HotTransport, SessionConfig, TransportConfig};
-use crate::status::{HotPathKind, LinkCounters};
+use crate::status::{ConnectionCounters, HotPathKind};
 use backoff::{Backoff, Failure, Persistence, PersistenceConfig};
-use connection::{Endpoints, Target, Up, open};
+use connection::{Endpoints, LiveConnection, Target, open};
 
 /// Pauses after a refusal that takes an operator to undo: the allocator is there, and asking often
 /// only costs it time.
@@ -37,7 +37,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Why there is no connection, or none any more.
 #[derive(Debug, Clone, thiserror::Error)]
-pub enum LinkError {
+pub enum ConnectionFailure {
     /// The name has no address, or no socket could be opened.
     #[error("{address}: {reason}")]
     Address {
@@ -78,7 +78,7 @@ pub enum LinkError {
     },
 }
 
-impl LinkError {
+impl ConnectionFailure {
     /// Whether certificates are at fault.
     #[must_use]
     pub fn is_tls(&self) -> bool {
@@ -110,38 +110,38 @@ impl LinkError {
     }
 }
 
-/// What [`Link::next`] reports.
+/// What [`AllocatorConnection::next`] reports.
 #[derive(Debug)]
-pub enum LinkEvent {
+pub enum ConnectionEvent {
     /// A connection is up; nothing was sent yet.
     Connected,
-    /// Datagrams; see [`Link::take_datagrams`].
+    /// Datagrams; see [`AllocatorConnection::take_datagrams`].
     Datagrams,
     /// One frame of the control stream, without its length.
     Control(Vec<u8>),
     /// An attempt failed or the connection broke; the next attempt is under way or planned.
-    Down(LinkError),
+    Down(ConnectionFailure),
 }
 
-type Attempt = Pin<Box<dyn Future<Output = Result<Up, LinkError>>>>;
+type ConnectFuture = Pin<Box<dyn Future<Output = Result<LiveConnection, ConnectionFailure>>>>;
 
-enum State {
+enum ConnectionPhase {
     Waiting(Pin<Box<Sleep>>),
-    Connecting(Attempt),
-    Up(Box<Up>),
+    Connecting(ConnectFuture),
+    Up(Box<LiveConnection>),
 }
 
-impl std::fmt::Debug for Link {
+impl std::fmt::Debug for AllocatorConnection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Link")
+        f.debug_struct("AllocatorConnection")
             .field("address", &self.address())
             .field("up", &self.is_up())
             .finish_non_exhaustive()
     }
 }
 
-/// The connection, in whatever state it is.
-pub struct Link {
+/// The connection, in whatever phase it is.
+pub struct AllocatorConnection {
     config: SessionConfig,
     transport: TransportConfig,
     client: Arc<QuicClientConfig>,
@@ -157,12 +157,12 @@ pub struct Link {
     refusals: Backoff,
     refused: bool,
     endpoints: Endpoints,
-    state: State,
-    counters: LinkCounters,
+    phase: ConnectionPhase,
+    counters: ConnectionCounters,
 }
 
-impl Link {
-    /// A link that connects at the first [`Link::next`].
+impl AllocatorConnection {
+    /// A connection that is made at the first [`AllocatorConnection::next`].
     #[must_use]
     pub fn new(
         addresses: &[String],
@@ -192,8 +192,10 @@ impl Link {
             next_address: 0,
             tried: 0,
             endpoints: [None, None],
-            state: State::Waiting(Box::pin(tokio::time::sleep_until(clock::instant_now()))),
-            counters: LinkCounters::default(),
+            phase: ConnectionPhase::Waiting(Box::pin(tokio::time::sleep_until(
+                clock::instant_now(),
+            ))),
+            counters: ConnectionCounters::default(),
         }
     }
 
@@ -204,30 +206,30 @@ impl Link {
     }
 
     /// The next thing that happens. Cancel safe.
-    pub async fn next(&mut self) -> LinkEvent {
+    pub async fn next(&mut self) -> ConnectionEvent {
         loop {
-            match &mut self.state {
-                State::Waiting(pause) => {
+            match &mut self.phase {
+                ConnectionPhase::Waiting(pause) => {
                     pause.await;
                     self.connect();
                 }
-                State::Connecting(attempt) => match attempt.await {
+                ConnectionPhase::Connecting(attempt) => match attempt.await {
                     Ok(up) => {
-                        self.state = State::Up(Box::new(up));
-                        return LinkEvent::Connected;
+                        self.phase = ConnectionPhase::Up(Box::new(up));
+                        return ConnectionEvent::Connected;
                     }
                     Err(error) => {
                         self.counters.connect_failures += 1;
-                        self.busy |= matches!(error, LinkError::Busy { .. });
+                        self.busy |= matches!(error, ConnectionFailure::Busy { .. });
                         self.retry();
-                        return LinkEvent::Down(error);
+                        return ConnectionEvent::Down(error);
                     }
                 },
-                State::Up(up) => match up.next().await {
+                ConnectionPhase::Up(up) => match up.next().await {
                     Ok(event) => return event,
                     Err(error) => {
                         self.retry();
-                        return LinkEvent::Down(error);
+                        return ConnectionEvent::Down(error);
                     }
                 },
             }
@@ -236,7 +238,7 @@ impl Link {
 
     /// Has the session that a Welcome has opened carried. Before that there are no datagrams.
     pub fn carry(&mut self, now_ns: u64, welcome: &Welcome) {
-        if let State::Up(up) = &mut self.state {
+        if let ConnectionPhase::Up(up) = &mut self.phase {
             let sealed = self.transport.hot == HotTransport::Udp;
             let dscp = self.transport.control_dscp;
             up.carry(now_ns, welcome, sealed, self.config.bind, dscp);
@@ -245,21 +247,21 @@ impl Link {
 
     /// Gives what has arrived to `take`.
     pub fn take_datagrams(&mut self, take: impl FnMut(&[u8])) {
-        if let State::Up(up) = &mut self.state {
+        if let ConnectionPhase::Up(up) = &mut self.phase {
             up.take_datagrams(take);
         }
     }
 
     /// Gives a datagram to the transport, which sends it at the next [`flush`](Self::flush).
     pub fn send_datagram(&mut self, now_ns: u64, datagram: &[u8]) {
-        if let State::Up(up) = &mut self.state {
+        if let ConnectionPhase::Up(up) = &mut self.phase {
             up.send_datagram(now_ns, datagram);
         }
     }
 
     /// Sends what was given to the transport.
     pub fn flush(&mut self) {
-        if let State::Up(up) = &mut self.state {
+        if let ConnectionPhase::Up(up) = &mut self.phase {
             up.hot.flush();
         }
     }
@@ -267,7 +269,7 @@ impl Link {
     /// When [`on_timeout`](Self::on_timeout) is to be called.
     #[must_use]
     pub fn next_timeout(&self) -> Option<u64> {
-        let State::Up(up) = &self.state else {
+        let ConnectionPhase::Up(up) = &self.phase else {
             return None;
         };
         up.hot.next_timeout()
@@ -275,7 +277,7 @@ impl Link {
 
     /// Time has passed.
     pub fn on_timeout(&mut self, now_ns: u64) {
-        if let State::Up(up) = &mut self.state {
+        if let ConnectionPhase::Up(up) = &mut self.phase {
             up.hot.on_timeout(now_ns);
         }
     }
@@ -283,15 +285,15 @@ impl Link {
     /// What carries the datagrams.
     #[must_use]
     pub fn hot(&self) -> HotPathKind {
-        match &self.state {
-            State::Up(up) if up.path() == Path::Sealed => HotPathKind::Udp,
+        match &self.phase {
+            ConnectionPhase::Up(up) if up.path() == Path::Sealed => HotPathKind::Udp,
             _ => HotPathKind::Quic,
         }
     }
 
     /// Writes framed bytes on the control stream, after those before.
     pub fn send_control(&mut self, frame: Vec<u8>) {
-        if let State::Up(up) = &self.state {
+        if let ConnectionPhase::Up(up) = &self.phase {
             // Fails only when the writer has seen the connection break; `next` sees it, too.
             let _ = up.outgoing.send(frame);
         }
@@ -306,21 +308,21 @@ impl Link {
     /// Whether the peer takes datagrams at all.
     #[must_use]
     pub fn takes_datagrams(&self) -> bool {
-        matches!(&self.state, State::Up(up) if up.connection.max_datagram_size().is_some())
+        matches!(&self.phase, ConnectionPhase::Up(up) if up.connection.max_datagram_size().is_some())
     }
 
     /// The largest datagram, while a session is carried.
     #[must_use]
     pub fn max_datagram_bytes(&self) -> Option<usize> {
-        let State::Up(up) = &self.state else {
+        let ConnectionPhase::Up(up) = &self.phase else {
             return None;
         };
         up.max_datagram_bytes()
     }
 
     /// Gives the connection up and connects again after a pause.
-    pub fn give_up(&mut self, reason: &str) {
-        if let State::Up(up) = &self.state {
+    pub fn disconnect(&mut self, reason: &str) {
+        if let ConnectionPhase::Up(up) = &self.phase {
             up.connection.close(VarInt::from_u32(1), reason.as_bytes());
             self.retry();
         }
@@ -328,9 +330,9 @@ impl Link {
 
     /// Gives a connection up on which the allocator has refused this host until an operator acts: if
     /// no other address takes it, the pause is longer.
-    pub fn give_up_refused(&mut self) {
+    pub fn disconnect_refused(&mut self) {
         self.refused = true;
-        self.give_up("refused");
+        self.disconnect("refused");
     }
 
     /// The session is established: the next failure starts with a short pause again.
@@ -345,7 +347,7 @@ impl Link {
 
     /// Says goodbye and waits, for a bounded time, until it was sent.
     pub async fn close(&mut self) {
-        if let State::Up(up) = &self.state {
+        if let ConnectionPhase::Up(up) = &self.phase {
             // What was handed over is sent before the close: the driver runs when this task yields.
             for _ in 0..4 {
                 tokio::task::yield_now().await;
@@ -360,15 +362,15 @@ impl Link {
     }
 
     /// Counters.
-    pub fn counters_mut(&mut self) -> &mut LinkCounters {
+    pub fn counters_mut(&mut self) -> &mut ConnectionCounters {
         &mut self.counters
     }
 
     /// Counters, over all connections.
     #[must_use]
-    pub fn counters(&self) -> LinkCounters {
+    pub fn counters(&self) -> ConnectionCounters {
         let mut counters = self.counters.clone();
-        if let State::Up(up) = &self.state {
+        if let ConnectionPhase::Up(up) = &self.phase {
             counters.add(&up.hot.counters());
         }
         counters
@@ -383,23 +385,25 @@ impl Link {
     /// The address of the connection or of the attempt under way.
     #[must_use]
     pub fn address(&self) -> Option<&str> {
-        match &self.state {
-            State::Waiting(_) => None,
-            State::Connecting(_) => self.addresses.get(self.next_address).map(String::as_str),
-            State::Up(up) => Some(&up.address),
+        match &self.phase {
+            ConnectionPhase::Waiting(_) => None,
+            ConnectionPhase::Connecting(_) => {
+                self.addresses.get(self.next_address).map(String::as_str)
+            }
+            ConnectionPhase::Up(up) => Some(&up.address),
         }
     }
 
     /// Whether a connection is up.
     #[must_use]
     pub fn is_up(&self) -> bool {
-        matches!(self.state, State::Up(_))
+        matches!(self.phase, ConnectionPhase::Up(_))
     }
 
     /// Round-trip time, while a connection is up.
     #[must_use]
     pub fn rtt(&self) -> Option<Duration> {
-        let State::Up(up) = &self.state else {
+        let ConnectionPhase::Up(up) = &self.phase else {
             return None;
         };
         Some(up.connection.rtt())
@@ -407,7 +411,7 @@ impl Link {
 
     /// Tries the next address: at once within a round, after a pause behind it.
     fn retry(&mut self) {
-        if let State::Up(up) = &self.state {
+        if let ConnectionPhase::Up(up) = &self.phase {
             self.counters.add(&up.hot.counters());
         }
         self.next_address = (self.next_address + 1) % self.addresses.len();
@@ -423,7 +427,7 @@ impl Link {
                 self.persistence.failed(clock::now_ns(), failure)
             };
         }
-        self.state = State::Waiting(Box::pin(tokio::time::sleep(pause)));
+        self.phase = ConnectionPhase::Waiting(Box::pin(tokio::time::sleep(pause)));
     }
 
     fn connect(&mut self) {
@@ -439,7 +443,7 @@ impl Link {
             queue_patience,
         };
         let endpoints = self.endpoints_for(&target.address);
-        self.state = State::Connecting(Box::pin(open(endpoints, target)));
+        self.phase = ConnectionPhase::Connecting(Box::pin(open(endpoints, target)));
     }
 
     /// The sockets that the address may need, made when they are first needed.

@@ -26,7 +26,7 @@ pub enum SessionState {
 
 /// What the connection to the allocator went through.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct LinkCounters {
+pub struct ConnectionCounters {
     /// Attempts to connect.
     pub connect_attempts: u64,
     /// Attempts that failed.
@@ -51,7 +51,7 @@ pub struct LinkCounters {
     pub path_fallbacks: u64,
 }
 
-impl LinkCounters {
+impl ConnectionCounters {
     /// Adds what one connection counted.
     pub fn add(&mut self, path: &PathCounters) {
         self.datagrams_unsent += path.unsent;
@@ -134,7 +134,7 @@ pub struct Status {
     /// Counters of the flow table.
     pub counters: FlowCounters,
     /// Counters of the connection.
-    pub link: LinkCounters,
+    pub link: ConnectionCounters,
     /// Counters of the protocol.
     pub protocol: BTreeMap<&'static str, u64>,
     /// Counters of the back end.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::Mutex;
 
-use daemon_support::allocator::Allocator;
+use daemon_support::allocator::ScriptedAllocator;
 use daemon_support::backend::recorder;
 use daemon_support::{Running, certificates, config, conn, facts, on_one_thread, until};
 use ratewright_endpointd::admin::{LogFilter, router};
@@ -75,7 +75,7 @@ fn operators_see_the_state_and_set_the_log_level() {
         assert_eq!((code, &why[..11]), (503, "not ready: "));
 
         drop(dead);
-        let allocator = Allocator::start(folder.path(), 9, Some(address));
+        let allocator = ScriptedAllocator::start(folder.path(), 9, Some(address));
         kernel.event(conn(0), FlowEventKind::Start(facts("10.0.2.1", 80)));
         kernel.event(
             conn(0),

@@ -4,16 +4,16 @@ mod daemon_support;
 
 use std::time::Duration;
 
-use daemon_support::allocator::Allocator;
+use daemon_support::allocator::ScriptedAllocator;
 use daemon_support::backend::recorder;
-use daemon_support::{Authority, Running, certificates, config, on_one_thread, until};
+use daemon_support::{Running, TestAuthority, certificates, config, on_one_thread, until};
 use ratewright_endpointd::config::{Config, TlsConfig};
 use ratewright_endpointd::daemon::{DaemonError, Exit};
 use ratewright_proto::control::RefusalCode;
 
 async fn refused(code: RefusalCode) -> Result<Exit, DaemonError> {
     let folder = certificates();
-    let allocator = Allocator::start(folder.path(), 1, None);
+    let allocator = ScriptedAllocator::start(folder.path(), 1, None);
     allocator.script.borrow_mut().refuse = Some(code);
     let (backend, kernel) = recorder();
     let ended = Running::start(config(folder.path(), &[allocator.address], ""), backend)
@@ -52,7 +52,7 @@ fn a_refusal_without_hope_ends_the_daemon() {
 fn a_refusal_with_hope_is_tried_again() {
     on_one_thread(async {
         let folder = certificates();
-        let allocator = Allocator::start(folder.path(), 1, None);
+        let allocator = ScriptedAllocator::start(folder.path(), 1, None);
         allocator.script.borrow_mut().refuse = Some(RefusalCode::Draining);
         let (backend, _kernel) = recorder();
         let daemon = Running::start(config(folder.path(), &[allocator.address], ""), backend);
@@ -78,7 +78,7 @@ fn after_a_session_a_refusal_is_the_allocators_and_is_tried_again() {
             RefusalCode::CertificateMismatch,
         ] {
             let folder = certificates();
-            let allocator = Allocator::start(folder.path(), 1, None);
+            let allocator = ScriptedAllocator::start(folder.path(), 1, None);
             let (backend, kernel) = recorder();
             let daemon = Running::start(config(folder.path(), &[allocator.address], ""), backend);
             until("a session is established", || {
@@ -86,7 +86,7 @@ fn after_a_session_a_refusal_is_the_allocators_and_is_tried_again() {
             })
             .await;
             let address = allocator.vanish();
-            let allocator = Allocator::restart(folder.path(), 2, address).await;
+            let allocator = ScriptedAllocator::restart(folder.path(), 2, address).await;
             allocator.script.borrow_mut().refuse = Some(code);
             let refused = format!("{code:?}");
             let mut status = daemon.status().await;
@@ -119,7 +119,7 @@ fn after_a_session_a_refusal_is_the_allocators_and_is_tried_again() {
 fn after_a_session_a_successor_still_ends_the_daemon() {
     on_one_thread(async {
         let folder = certificates();
-        let allocator = Allocator::start(folder.path(), 1, None);
+        let allocator = ScriptedAllocator::start(folder.path(), 1, None);
         let (backend, _kernel) = recorder();
         let daemon = Running::start(config(folder.path(), &[allocator.address], ""), backend);
         until("a session is established", || {
@@ -127,7 +127,7 @@ fn after_a_session_a_successor_still_ends_the_daemon() {
         })
         .await;
         let address = allocator.vanish();
-        let allocator = Allocator::restart(folder.path(), 2, address).await;
+        let allocator = ScriptedAllocator::restart(folder.path(), 2, address).await;
         allocator.script.borrow_mut().refuse = Some(RefusalCode::Superseded);
         assert!(matches!(daemon.ended().await, Ok(Exit::Superseded(_))));
     });
@@ -138,8 +138,8 @@ fn wrong_certificates_on_either_side_end_the_daemon_with_one_clear_line() {
     on_one_thread(async {
         // This host's certificate comes from an authority that the allocator does not know.
         let folder = certificates();
-        let allocator = Allocator::start(folder.path(), 1, None);
-        let stranger = Authority::new();
+        let allocator = ScriptedAllocator::start(folder.path(), 1, None);
+        let stranger = TestAuthority::new();
         stranger.issue(folder.path(), "h1", "h1");
         let (backend, kernel) = recorder();
         let error = Running::start(config(folder.path(), &[allocator.address], ""), backend)
@@ -151,7 +151,7 @@ fn wrong_certificates_on_either_side_end_the_daemon_with_one_clear_line() {
 
         // The allocator's certificate carries another name.
         let folder = certificates();
-        let allocator = Allocator::start(folder.path(), 1, None);
+        let allocator = ScriptedAllocator::start(folder.path(), 1, None);
         let (backend, _kernel) = recorder();
         let config: Config = config(folder.path(), &[allocator.address], "");
         let tls = TlsConfig {

@@ -2,12 +2,14 @@
 
 mod daemon_support;
 
-use daemon_support::allocator::Allocator;
-use daemon_support::backend::{Script, recorder};
+use daemon_support::allocator::ScriptedAllocator;
+use daemon_support::backend::{BackendScript, recorder};
 use daemon_support::service::{RelayService, Service};
-use daemon_support::{Authority, Running, certificates, config, conn, facts, on_one_thread, until};
+use daemon_support::{
+    Running, TestAuthority, certificates, config, conn, facts, on_one_thread, until,
+};
 use ratewright_endpointd::backend::FlowEventKind;
-use ratewright_endpointd::status::{HotPathKind, LinkCounters, Status};
+use ratewright_endpointd::status::{ConnectionCounters, HotPathKind, Status};
 use ratewright_proto::control::SealedUdp;
 use ratewright_proto::sealed::Cipher;
 
@@ -18,7 +20,7 @@ const HALF: std::ops::RangeInclusive<u64> = 4_850_000_000..=5_000_000_000;
 /// The second host of the topology.
 const H2: &str = "10.0.1.2";
 
-async fn paced(kernel: &Script, slot: u32, rates: &std::ops::RangeInclusive<u64>) {
+async fn paced(kernel: &BackendScript, slot: u32, rates: &std::ops::RangeInclusive<u64>) {
     until("the flow has its share", || {
         kernel
             .rate_of(slot)
@@ -35,7 +37,7 @@ async fn on_path(daemon: &Running, path: HotPathKind) {
 
 /// Starts and ends a second flow until nothing of that takes QUIC any more. The allocator changes over
 /// with the first sealed datagram that it gets, and what it sent before may still be on its way.
-async fn goes_sealed(daemon: &Running, kernel: &Script) -> LinkCounters {
+async fn goes_sealed(daemon: &Running, kernel: &BackendScript) -> ConnectionCounters {
     for _ in 0..100 {
         let before = daemon.status().await.link;
         kernel.event(conn(1), FlowEventKind::Start(facts(H2, 81)));
@@ -45,7 +47,7 @@ async fn goes_sealed(daemon: &Running, kernel: &Script) -> LinkCounters {
         paced(kernel, 0, &ALONE).await;
         let after = daemon.status().await.link;
         assert!(after.sealed_sent >= before.sealed_sent + 2, "{after:?}");
-        let quic = |link: &LinkCounters| (link.quic_sent, link.quic_received);
+        let quic = |link: &ConnectionCounters| (link.quic_sent, link.quic_received);
         if quic(&after) == quic(&before) {
             assert!(
                 after.sealed_received >= before.sealed_received + 2,
@@ -109,7 +111,7 @@ fn quic_carries_the_session_where_sealed_datagrams_do_not_get_through() {
     on_one_thread(async {
         let folder = certificates();
         let hole = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-        let allocator = Allocator::start(folder.path(), 1, None);
+        let allocator = ScriptedAllocator::start(folder.path(), 1, None);
         allocator.script.borrow_mut().sealed_udp = Some(SealedUdp {
             port: hole.local_addr().unwrap().port(),
             address: None,
@@ -165,7 +167,7 @@ fn a_restarted_allocator_is_spoken_to_by_sealed_datagrams_again() {
 fn a_daemon_whose_relay_vanishes_goes_on_with_the_allocator() {
     on_one_thread(async {
         let folder = tempfile::tempdir().unwrap();
-        let authority = Authority::new();
+        let authority = TestAuthority::new();
         authority.write(&folder.path().join("ca.pem"));
         authority.issue(folder.path(), "h1", "h1");
         authority.issue(folder.path(), "allocator", "ratewright-allocator");

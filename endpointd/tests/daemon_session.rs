@@ -6,15 +6,17 @@ use std::io::IoSliceMut;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use daemon_support::allocator::{Allocator, LEASE_NS, hosts};
+use daemon_support::allocator::{LEASE_NS, ScriptedAllocator, hosts};
 use daemon_support::backend::recorder;
-use daemon_support::{Authority, Running, certificates, config, conn, facts, on_one_thread, until};
+use daemon_support::{
+    Running, TestAuthority, certificates, config, conn, facts, on_one_thread, until,
+};
 use nix::sys::socket::{
     ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt,
 };
 use ratewright_endpointd::backend::FlowEventKind;
 use ratewright_endpointd::clock;
-use ratewright_endpointd::daemon::{Command, Exit};
+use ratewright_endpointd::daemon::{DaemonCommand, Exit};
 use ratewright_endpointd::status::SessionState;
 use ratewright_proto::{FlowPath, RateCode, WeightCode};
 use ratewright_topology::ecmp::flow_hash;
@@ -27,7 +29,7 @@ fn wire(rate_bps: u64) -> Option<u64> {
 fn a_flowlet_is_reported_paced_renewed_and_ended() {
     on_one_thread(async {
         let folder = certificates();
-        let allocator = Allocator::start(folder.path(), 7, None);
+        let allocator = ScriptedAllocator::start(folder.path(), 7, None);
         let (backend, kernel) = recorder();
         // It began before there was a session: it is reported when there is one.
         kernel.event(conn(4), FlowEventKind::Start(facts("10.0.2.1", 5_201)));
@@ -100,7 +102,7 @@ fn a_flowlet_is_reported_paced_renewed_and_ended() {
 fn from_start_to_rate_takes_well_under_a_millisecond() {
     on_one_thread(async {
         let folder = certificates();
-        let allocator = Allocator::start(folder.path(), 1, None);
+        let allocator = ScriptedAllocator::start(folder.path(), 1, None);
         let (backend, kernel) = recorder();
         let daemon = Running::start(config(folder.path(), &[allocator.address], ""), backend);
         until("the session is established", || {
@@ -142,7 +144,7 @@ fn from_start_to_rate_takes_well_under_a_millisecond() {
 fn the_kill_switch_takes_all_rates_and_gives_them_back() {
     on_one_thread(async {
         let folder = certificates();
-        let allocator = Allocator::start(folder.path(), 1, None);
+        let allocator = ScriptedAllocator::start(folder.path(), 1, None);
         let (backend, kernel) = recorder();
         let daemon = Running::start(config(folder.path(), &[allocator.address], ""), backend);
         kernel.event(conn(0), FlowEventKind::Start(facts("10.0.2.1", 80)));
@@ -179,7 +181,7 @@ fn the_kill_switch_takes_all_rates_and_gives_them_back() {
 fn a_release_that_the_kernel_refuses_is_not_confirmed_as_done() {
     on_one_thread(async {
         let folder = certificates();
-        let allocator = Allocator::start(folder.path(), 1, None);
+        let allocator = ScriptedAllocator::start(folder.path(), 1, None);
         let (backend, kernel) = recorder();
         let daemon = Running::start(config(folder.path(), &[allocator.address], ""), backend);
         for slot in 0..3 {
@@ -211,7 +213,7 @@ fn a_release_that_the_kernel_refuses_is_not_confirmed_as_done() {
 fn flows_are_paced_again_when_the_lease_had_lapsed_inside_the_session() {
     on_one_thread(async {
         let folder = certificates();
-        let allocator = Allocator::start(folder.path(), 1, None);
+        let allocator = ScriptedAllocator::start(folder.path(), 1, None);
         let (backend, kernel) = recorder();
         let daemon = Running::start(config(folder.path(), &[allocator.address], ""), backend);
         kernel.event(conn(0), FlowEventKind::Start(facts("10.0.2.1", 80)));
@@ -238,7 +240,7 @@ fn flows_are_paced_again_when_the_lease_had_lapsed_inside_the_session() {
 fn a_restarted_allocator_gets_the_flows_again() {
     on_one_thread(async {
         let folder = certificates();
-        let allocator = Allocator::start(folder.path(), 1, None);
+        let allocator = ScriptedAllocator::start(folder.path(), 1, None);
         let (backend, kernel) = recorder();
         let daemon = Running::start(config(folder.path(), &[allocator.address], ""), backend);
         kernel.event(conn(0), FlowEventKind::Start(facts("10.0.2.1", 80)));
@@ -272,7 +274,7 @@ fn a_restarted_allocator_gets_the_flows_again() {
         tokio::time::sleep(Duration::from_millis(300)).await;
 
         let back_ns = clock::now_ns();
-        let allocator = Allocator::restart(folder.path(), 2, address).await;
+        let allocator = ScriptedAllocator::restart(folder.path(), 2, address).await;
         allocator.script.borrow_mut().rate_bps = 50_000_000;
         until("both flows have new rates", || {
             kernel.rate_of(0) == wire(50_000_000) && kernel.rate_of(1) == wire(50_000_000)
@@ -300,7 +302,7 @@ fn the_next_address_is_tried_when_one_is_dead() {
         let dead = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         setsockopt(&dead, sockopt::IpRecvTos, &true).unwrap();
         dead.set_nonblocking(true).unwrap();
-        let allocator = Allocator::start(folder.path(), 1, None);
+        let allocator = ScriptedAllocator::start(folder.path(), 1, None);
         let (backend, _kernel) = recorder();
         let addresses = [dead.local_addr().unwrap(), allocator.address];
         let daemon = Running::start(config(folder.path(), &addresses, ""), backend);
@@ -336,7 +338,7 @@ fn class_of(socket: &std::net::UdpSocket) -> u8 {
 fn a_topology_change_moves_running_flows() {
     on_one_thread(async {
         let folder = certificates();
-        let allocator = Allocator::start(folder.path(), 1, None);
+        let allocator = ScriptedAllocator::start(folder.path(), 1, None);
         let (backend, kernel) = recorder();
         let daemon = Running::start(config(folder.path(), &[allocator.address], ""), backend);
         kernel.event(conn(0), FlowEventKind::Start(facts("10.0.2.1", 80)));
@@ -375,7 +377,7 @@ fn a_topology_change_moves_running_flows() {
 fn a_reload_changes_the_policy_of_running_flows() {
     on_one_thread(async {
         let folder = certificates();
-        let allocator = Allocator::start(folder.path(), 1, None);
+        let allocator = ScriptedAllocator::start(folder.path(), 1, None);
         let (backend, kernel) = recorder();
         let daemon = Running::start(config(folder.path(), &[allocator.address], ""), backend);
         kernel.event(conn(0), FlowEventKind::Start(facts("10.0.2.1", 80)));
@@ -387,7 +389,7 @@ fn a_reload_changes_the_policy_of_running_flows() {
         );
         daemon
             .commands
-            .send(Command::Reload(Box::new(changed)))
+            .send(DaemonCommand::Reload(Box::new(changed)))
             .await
             .unwrap();
         until("the flow is given back", || kernel.rate_of(0).is_none()).await;
@@ -403,14 +405,14 @@ fn a_reload_changes_the_policy_of_running_flows() {
 fn a_reload_takes_new_certificates_and_the_session_stands() {
     on_one_thread(async {
         let folder = certificates();
-        let allocator = Allocator::start(folder.path(), 1, None);
+        let allocator = ScriptedAllocator::start(folder.path(), 1, None);
         let (backend, kernel) = recorder();
         let config = config(folder.path(), &[allocator.address], "");
         let daemon = Running::start(config.clone(), backend);
         kernel.event(conn(0), FlowEventKind::Start(facts("10.0.2.1", 80)));
         until("the flow is paced", || kernel.rate_of(0).is_some()).await;
         let reload = async || {
-            let command = Command::Reload(Box::new(config.clone()));
+            let command = DaemonCommand::Reload(Box::new(config.clone()));
             daemon.commands.send(command).await.unwrap();
             // A command is taken before a request.
             daemon.status().await
@@ -419,7 +421,7 @@ fn a_reload_takes_new_certificates_and_the_session_stands() {
         // Files that are of no use leave everything as it is.
         std::fs::write(folder.path().join("h1.pem"), "nonsense").unwrap();
         reload().await;
-        let authority = Authority::new();
+        let authority = TestAuthority::new();
         authority.write(&folder.path().join("ca.pem"));
         authority.issue(folder.path(), "h1", "h1");
         authority.issue(folder.path(), "allocator", "ratewright-allocator");
@@ -431,7 +433,7 @@ fn a_reload_takes_new_certificates_and_the_session_stands() {
 
         // Everything is signed by the new authority now, and only that is trusted.
         let address = allocator.vanish();
-        let _allocator = Allocator::restart(folder.path(), 2, address).await;
+        let _allocator = ScriptedAllocator::restart(folder.path(), 2, address).await;
         while daemon.status().await.link.sessions_established < 2 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }

@@ -2,7 +2,7 @@
 
 mod netns;
 
-use netns::{Pair, run};
+use netns::{NamespacePair, run};
 use ratewright_endpointd::backend::probe::probe;
 use ratewright_endpointd::backend::{BackendConfig, BackendKind, open};
 
@@ -32,7 +32,7 @@ fn traces() -> Vec<String> {
 
 #[test]
 fn this_kernel_has_all_three_and_the_trial_leaves_nothing() {
-    let pair = Pair::new();
+    let pair = NamespacePair::new();
     pair.left.enter();
     let before = traces();
     let results = probe();
@@ -60,7 +60,7 @@ fn this_kernel_has_all_three_and_the_trial_leaves_nothing() {
 
 #[test]
 fn the_back_end_that_was_asked_for_is_opened() {
-    let pair = Pair::new();
+    let pair = NamespacePair::new();
     pair.left.enter();
     let config = BackendConfig {
         instance: pair.tag.clone(),

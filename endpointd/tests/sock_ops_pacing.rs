@@ -9,10 +9,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::ensure;
-use fallback::demand::End;
-use fallback::{Bulk, Driver, FOREVER_NS, MS, alone, config, cubic_pair, ensure_kept, wire_mbit};
+use fallback::demand::RateEnd;
+use fallback::{
+    Bulk, FOREVER_NS, FallbackDriver, MS, alone, config, cubic_pair, ensure_kept, wire_mbit,
+};
 use netns::tries::best_of_three;
-use netns::{Pair, RIGHT_V4, RIGHT_V6, Receiver, WIRE_V4, WIRE_V6, sleep};
+use netns::{BulkReceiver, NamespacePair, RIGHT_V4, RIGHT_V6, WIRE_V4, WIRE_V6, sleep};
 use ratewright_endpointd::backend::sock_ops::SockOps;
 use ratewright_endpointd::backend::{BackendConfig, BackendError, FlowEventKind, PacingBackend};
 use ratewright_endpointd::clock::now_ns;
@@ -29,7 +31,7 @@ const SETTLE_MS: u64 = 50;
 const GIVEN_BACK: Duration = Duration::from_millis(2_500);
 
 /// What a daemon leaves in BPF file systems.
-fn left_behind(pair: &Pair) -> Vec<String> {
+fn left_behind(pair: &NamespacePair) -> Vec<String> {
     [
         format!("/run/ratewright/{}", pair.tag),
         format!("/sys/fs/bpf/ratewright/{}", pair.tag),
@@ -94,10 +96,10 @@ fn connections_from_before_are_taken_over_and_given_back() {
     best_of_three(|| {
         let _alone = alone();
         let pair = cubic_pair();
-        let receiver = Receiver::start(&pair.right, RIGHT_V4, 1);
+        let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, 1);
         let sender = Bulk::start(&pair.left, receiver.address);
         sleep(Duration::from_millis(100));
-        let mut driver = Driver::open(open, &pair);
+        let mut driver = FallbackDriver::open(open, &pair);
         assert_eq!(driver.backend.stats().adopted, 1);
         let conn = driver.started();
         driver.set(conn, 50, FOREVER_NS);
@@ -120,7 +122,7 @@ fn connections_from_before_are_taken_over_and_given_back() {
 }
 
 /// The socket's maximum as `ss` shows it, behind the pacing rate.
-fn max_pacing_rate(pair: &Pair, port: u16) -> Option<String> {
+fn max_pacing_rate(pair: &NamespacePair, port: u16) -> Option<String> {
     let shown = pair.left.run(&format!("ss -tinH sport = :{port}"));
     let rate = shown
         .split_whitespace()
@@ -133,8 +135,8 @@ fn max_pacing_rate(pair: &Pair, port: u16) -> Option<String> {
 fn an_applications_own_maximum_is_reported_kept_and_restored() {
     let _alone = alone();
     let pair = cubic_pair();
-    let mut driver = Driver::open(open, &pair);
-    let receiver = Receiver::start(&pair.right, RIGHT_V4, 1);
+    let mut driver = FallbackDriver::open(open, &pair);
+    let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, 1);
     let to = receiver.address;
     let (say, heard) = std::sync::mpsc::channel::<()>();
     let (tell, told) = std::sync::mpsc::channel::<u16>();
@@ -200,9 +202,9 @@ fn only_sockets_of_the_cgroup_are_followed() {
         cgroup: Some(empty.clone()),
         ..config(&pair)
     };
-    let receiver = Receiver::start(&pair.right, RIGHT_V4, 2);
+    let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, 2);
     let before = Bulk::start(&pair.left, receiver.address);
-    let mut driver = Driver::with(open, &pair, &elsewhere);
+    let mut driver = FallbackDriver::with(open, &pair, &elsewhere);
     let sender = Bulk::start(&pair.left, receiver.address);
     driver.run_for(Duration::from_millis(200));
     assert!(driver.events.is_empty(), "{:?}", driver.events);
@@ -219,8 +221,8 @@ fn another_table_size_replaces_what_was_pinned() {
     best_of_three(|| {
         let _alone = alone();
         let pair = cubic_pair();
-        let mut first = Driver::open(open, &pair);
-        let receiver = Receiver::start(&pair.right, RIGHT_V4, 1);
+        let mut first = FallbackDriver::open(open, &pair);
+        let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, 1);
         let sender = Bulk::start(&pair.left, receiver.address);
         let conn = first.started();
         first.set(conn, 20, FOREVER_NS);
@@ -232,7 +234,7 @@ fn another_table_size_replaces_what_was_pinned() {
             ..config(&pair)
         };
         let from = now_ns();
-        let mut second = Driver::with(open, &pair, &larger);
+        let mut second = FallbackDriver::with(open, &pair, &larger);
         let conn = second.started();
         second.run_for(Duration::from_millis(300));
         let to = now_ns();
@@ -255,7 +257,7 @@ fn another_table_size_replaces_what_was_pinned() {
 fn two_daemons_of_one_instance_are_refused() {
     let _alone = alone();
     let pair = cubic_pair();
-    let mut driver = Driver::open(open, &pair);
+    let mut driver = FallbackDriver::open(open, &pair);
     let error = open(&config(&pair)).err().expect("refused");
     assert!(
         error.to_string().contains("another daemon of the instance"),
@@ -322,22 +324,22 @@ fn a_receiver_that_is_gone_ends_the_flowlet_over_ipv6() {
 
 #[test]
 fn a_cleared_rate_does_not_outlive_silence() {
-    fallback::demand::a_silent_socket_keeps_no_rate(open, RIGHT_V4, End::Cleared);
+    fallback::demand::a_silent_socket_keeps_no_rate(open, RIGHT_V4, RateEnd::Cleared);
 }
 
 #[test]
 fn the_kill_switch_reaches_silent_sockets() {
-    fallback::demand::a_silent_socket_keeps_no_rate(open, RIGHT_V6, End::KillSwitch);
+    fallback::demand::a_silent_socket_keeps_no_rate(open, RIGHT_V6, RateEnd::KillSwitch);
 }
 
 #[test]
 fn a_lease_that_lapses_in_silence_leaves_no_rate() {
-    fallback::demand::a_silent_socket_keeps_no_rate(open, RIGHT_V4, End::Lapsed);
+    fallback::demand::a_silent_socket_keeps_no_rate(open, RIGHT_V4, RateEnd::Lapsed);
 }
 
 #[test]
 fn a_daemon_killed_beside_a_silent_socket_leaves_no_rate() {
-    fallback::demand::a_silent_socket_keeps_no_rate(open, RIGHT_V6, End::Killed);
+    fallback::demand::a_silent_socket_keeps_no_rate(open, RIGHT_V6, RateEnd::Killed);
 }
 
 #[test]
@@ -354,8 +356,8 @@ fn slow_flows_all_end_over_ipv6() {
 fn an_applications_own_maximum_survives_a_crash_and_a_restart() {
     let _alone = alone();
     let pair = cubic_pair();
-    let mut first = Driver::open(open, &pair);
-    let receiver = Receiver::start(&pair.right, RIGHT_V4, 1);
+    let mut first = FallbackDriver::open(open, &pair);
+    let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, 1);
     let to = receiver.address;
     let (say, heard) = std::sync::mpsc::channel::<usize>();
     let (tell, told) = std::sync::mpsc::channel::<u16>();
@@ -382,7 +384,7 @@ fn an_applications_own_maximum_survives_a_crash_and_a_restart() {
     let ours = max_pacing_rate(&pair, port).expect("a maximum");
     assert!(ours.starts_with("478"), "0.5 Mbit/s on the wire: {ours}");
     first.crash();
-    let mut second = Driver::open(open, &pair);
+    let mut second = FallbackDriver::open(open, &pair);
     let (_, facts) = second.starts(1).remove(0);
     assert_eq!(facts.app_max_bytes_per_s, Some(5_000_000));
     second.backend.shut_down().expect("shut down");

@@ -39,7 +39,7 @@ enum Packet {
 
 /// What happens at a host.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
+enum HostEvent {
     Begin,
     Repeat { pause_ns: u64 },
     Retry,
@@ -50,7 +50,7 @@ enum Event {
     Arrives(Packet),
 }
 
-struct Host {
+struct HostModel {
     persistence: Persistence,
     attempt: u64,
     /// Words of the server so far, and the end of the attempt's wait.
@@ -63,9 +63,9 @@ struct Host {
 }
 
 /// When, in which order, at which host, in which of its attempts, and what.
-type Planned = (u64, u64, usize, u64, Event);
+type ScheduledEvent = (u64, u64, usize, u64, HostEvent);
 
-struct World {
+struct StampedeModel {
     slow: u64,
     admission: Admission,
     socket: VecDeque<(usize, u64, Packet)>,
@@ -73,16 +73,16 @@ struct World {
     tickets: Vec<(usize, u64)>,
     /// Attempts that wait or have begun.
     known: BTreeSet<(usize, u64)>,
-    hosts: Vec<Host>,
-    events: BinaryHeap<Reverse<Planned>>,
+    hosts: Vec<HostModel>,
+    events: BinaryHeap<Reverse<ScheduledEvent>>,
     order: u64,
     now_ns: u64,
     begun: u64,
 }
 
-impl World {
+impl StampedeModel {
     fn new(hosts: usize, slow: u64) -> Self {
-        let mut world = Self {
+        let mut model = Self {
             slow,
             admission: Admission::new(AdmissionConfig::default()),
             socket: VecDeque::new(),
@@ -95,7 +95,7 @@ impl World {
             begun: 0,
         };
         for at in 0..hosts {
-            world.hosts.push(Host {
+            model.hosts.push(HostModel {
                 persistence: Persistence::new(PersistenceConfig::default(), at as u64),
                 attempt: 0,
                 patience_ns: 0,
@@ -105,12 +105,12 @@ impl World {
                 session_ns: None,
             });
             // They have noticed within 20 ms of each other.
-            world.at(at as u64 * 20 * MS / hosts as u64, at, 0, Event::Begin);
+            model.at(at as u64 * 20 * MS / hosts as u64, at, 0, HostEvent::Begin);
         }
-        world
+        model
     }
 
-    fn at(&mut self, at_ns: u64, host: usize, attempt: u64, event: Event) {
+    fn at(&mut self, at_ns: u64, host: usize, attempt: u64, event: HostEvent) {
         self.order += 1;
         self.events
             .push(Reverse((at_ns, self.order, host, attempt, event)));
@@ -118,23 +118,23 @@ impl World {
 
     fn send(&mut self, now_ns: u64, host: usize, packet: Packet) {
         let attempt = self.hosts[host].attempt;
-        self.at(now_ns + WAY_NS, host, attempt, Event::Arrives(packet));
+        self.at(now_ns + WAY_NS, host, attempt, HostEvent::Arrives(packet));
     }
 
     /// Something happens at a host, or a packet of its arrives.
-    fn happens(&mut self, now_ns: u64, host: usize, attempt: u64, event: Event) {
-        if let Event::Arrives(packet) = event {
+    fn happens(&mut self, now_ns: u64, host: usize, attempt: u64, event: HostEvent) {
+        if let HostEvent::Arrives(packet) = event {
             if self.socket.len() < SOCKET {
                 self.socket.push_back((host, attempt, packet));
             }
             return;
         }
         let this = &mut self.hosts[host];
-        if this.session_ns.is_some() || (this.attempt != attempt && event != Event::Begin) {
+        if this.session_ns.is_some() || (this.attempt != attempt && event != HostEvent::Begin) {
             return;
         }
         match event {
-            Event::Begin => {
+            HostEvent::Begin => {
                 this.attempt += 1;
                 let patience_ns = this.persistence.patience(now_ns).as_nanos() as u64;
                 this.patience_ns = this.persistence.queue_patience(now_ns).as_nanos() as u64;
@@ -144,10 +144,15 @@ impl World {
                 // Probe timeouts begin with three times the assumed round trip (RFC 9002, section 6.2).
                 let pause_ns = 9 * patience_ns / 25;
                 self.send(now_ns, host, Packet::First);
-                self.at(now_ns + pause_ns, host, attempt, Event::Repeat { pause_ns });
-                self.at(now_ns + patience_ns, host, attempt, Event::GivesUp);
+                self.at(
+                    now_ns + pause_ns,
+                    host,
+                    attempt,
+                    HostEvent::Repeat { pause_ns },
+                );
+                self.at(now_ns + patience_ns, host, attempt, HostEvent::GivesUp);
             }
-            Event::Repeat { pause_ns } => {
+            HostEvent::Repeat { pause_ns } => {
                 let packet = match (this.begun, this.retried) {
                     (Some(ticket), _) => Packet::Finished(ticket),
                     (None, true) => Packet::WithToken,
@@ -155,31 +160,36 @@ impl World {
                 };
                 self.send(now_ns, host, packet);
                 let pause_ns = 2 * pause_ns;
-                self.at(now_ns + pause_ns, host, attempt, Event::Repeat { pause_ns });
+                self.at(
+                    now_ns + pause_ns,
+                    host,
+                    attempt,
+                    HostEvent::Repeat { pause_ns },
+                );
             }
-            Event::Retry if !this.retried => {
+            HostEvent::Retry if !this.retried => {
                 this.retried = true;
                 let more_ns = this.patience_ns;
                 this.gives_up_ns = now_ns + more_ns;
                 self.send(now_ns, host, Packet::WithToken);
-                self.at(now_ns + more_ns, host, attempt, Event::GivesUp);
+                self.at(now_ns + more_ns, host, attempt, HostEvent::GivesUp);
             }
-            Event::Flight(ticket) => {
+            HostEvent::Flight(ticket) => {
                 this.begun = Some(ticket);
                 let more_ns = this.persistence.welcome_patience(now_ns).as_nanos() as u64;
                 this.gives_up_ns = now_ns + more_ns;
                 self.send(now_ns, host, Packet::Finished(ticket));
-                self.at(now_ns + more_ns, host, attempt, Event::GivesUp);
+                self.at(now_ns + more_ns, host, attempt, HostEvent::GivesUp);
             }
-            Event::Welcome => {
+            HostEvent::Welcome => {
                 this.session_ns = Some(now_ns);
                 this.persistence.succeeded();
             }
-            Event::Busy => self.fails(now_ns, host, Failure::Busy),
+            HostEvent::Busy => self.fails(now_ns, host, Failure::Busy),
             // It has heard of the allocator since.
-            Event::GivesUp if now_ns < this.gives_up_ns => {}
-            Event::GivesUp => self.fails(now_ns, host, Failure::Lost),
-            Event::Retry | Event::Arrives(_) => {}
+            HostEvent::GivesUp if now_ns < this.gives_up_ns => {}
+            HostEvent::GivesUp => self.fails(now_ns, host, Failure::Lost),
+            HostEvent::Retry | HostEvent::Arrives(_) => {}
         }
     }
 
@@ -195,7 +205,7 @@ impl World {
             now_ns + pause.as_nanos() as u64,
             host,
             attempt,
-            Event::Begin,
+            HostEvent::Begin,
         );
     }
 
@@ -218,7 +228,7 @@ impl World {
                     self.admission.took(cost_ns);
                     let (host, attempt) = self.tickets[ticket.0 as usize];
                     let at_ns = now_ns + spent_ns + cost_ns + WAY_NS;
-                    self.at(at_ns, host, attempt, Event::Flight(ticket));
+                    self.at(at_ns, host, attempt, HostEvent::Flight(ticket));
                     return Some(spent_ns + cost_ns);
                 }
                 Some(Step::Refuse(ticket)) => self.refuses(now_ns + spent_ns, ticket),
@@ -236,7 +246,7 @@ impl World {
         let cost_ns = self.slow * REFUSE_NS;
         let (host, attempt) = self.tickets[ticket.0 as usize];
         self.known.remove(&(host, attempt));
-        self.at(now_ns + cost_ns + WAY_NS, host, attempt, Event::Busy);
+        self.at(now_ns + cost_ns + WAY_NS, host, attempt, HostEvent::Busy);
         cost_ns
     }
 
@@ -245,7 +255,7 @@ impl World {
         match packet {
             Packet::First => {
                 let cost_ns = slow * RETRY_NS;
-                self.at(now_ns + cost_ns + WAY_NS, host, attempt, Event::Retry);
+                self.at(now_ns + cost_ns + WAY_NS, host, attempt, HostEvent::Retry);
                 cost_ns
             }
             // One sent anew, of an attempt that waits or has begun.
@@ -279,7 +289,7 @@ impl World {
                 let cost_ns = slow * FINISH_NS;
                 self.admission.left(ticket);
                 let at_ns = now_ns + cost_ns + WAY_NS;
-                self.at(at_ns, host, attempt, Event::Welcome);
+                self.at(at_ns, host, attempt, HostEvent::Welcome);
                 cost_ns
             }
             Packet::Close(ticket) => {
@@ -332,10 +342,10 @@ fn least_ns(hosts: usize, slow: u64) -> u64 {
 }
 
 fn converges(hosts: usize, slow: u64, times_least: f64) {
-    let mut world = World::new(hosts, slow);
+    let mut model = StampedeModel::new(hosts, slow);
     let least_ns = least_ns(hosts, slow);
-    world.play(Duration::from_nanos(10 * least_ns) + Duration::from_secs(30));
-    let sessions = world.sessions_ns();
+    model.play(Duration::from_nanos(10 * least_ns) + Duration::from_secs(30));
+    let sessions = model.sessions_ns();
     assert_eq!(sessions.len(), hosts, "all have a session");
     let most = sessions[hosts * 99 / 100 - 1];
     let bound_ns = (least_ns as f64 * times_least) as u64;
@@ -344,12 +354,12 @@ fn converges(hosts: usize, slow: u64, times_least: f64) {
         most as f64 / 1e9,
         sessions[hosts - 1] as f64 / 1e9,
         least_ns as f64 / 1e9,
-        world.begun as f64 / hosts as f64,
+        model.begun as f64 / hosts as f64,
     );
     println!("{told}");
     assert!(most <= bound_ns, "{told}");
     assert!(
-        world.begun <= hosts as u64 * 5 / 4,
+        model.begun <= hosts as u64 * 5 / 4,
         "signatures for nobody: {told}"
     );
     // Once it has begun, no quarter of the least time passes with less than a fifth of what there could be.

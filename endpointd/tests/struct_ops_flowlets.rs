@@ -11,15 +11,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::ensure;
-use netns::backend::{Driver, FOREVER_NS, config};
-use netns::echo::{Client, Echo, get_max_pacing, set_max_pacing};
+use netns::backend::{FOREVER_NS, StructOpsDriver, config};
+use netns::echo::{Echo, EchoClient, get_max_pacing, set_max_pacing};
 use netns::tries::{best_of_three, ensure_within};
-use netns::{LEFT_V4, LEFT_V6, Pair, RIGHT_V4, RIGHT_V6, sleep};
+use netns::{LEFT_V4, LEFT_V6, NamespacePair, RIGHT_V4, RIGHT_V6, sleep};
 use nix::sys::socket::{setsockopt, sockopt};
 use ratewright_endpointd::backend::{Conn, FlowEvent, FlowEventKind, FlowFacts, PacingBackend};
 use ratewright_endpointd::clock::now_ns;
 
-fn kinds(driver: &Driver) -> (usize, usize, usize, usize) {
+fn kinds(driver: &StructOpsDriver) -> (usize, usize, usize, usize) {
     (
         driver.count(|kind| matches!(kind, FlowEventKind::Start(_))),
         driver.count(|kind| matches!(kind, FlowEventKind::Idle)),
@@ -28,7 +28,7 @@ fn kinds(driver: &Driver) -> (usize, usize, usize, usize) {
     )
 }
 
-fn last_facts(driver: &Driver) -> FlowFacts {
+fn last_facts(driver: &StructOpsDriver) -> FlowFacts {
     driver
         .events
         .iter()
@@ -44,10 +44,10 @@ const LARGE: usize = 40_000;
 
 #[test]
 fn three_hundred_flowlets_start_and_end_three_hundred_times() {
-    let pair = Pair::new();
-    let mut driver = Driver::open(&pair);
+    let pair = NamespacePair::new();
+    let mut driver = StructOpsDriver::open(&pair);
     let echo = Echo::start(&pair.right, RIGHT_V4, LARGE);
-    let mut client = Client::connect(echo.address);
+    let mut client = EchoClient::connect(echo.address);
     for number in 1..=300 {
         client.exchange(LARGE);
         let idle = driver.until("the flowlet's end", |events| {
@@ -72,11 +72,11 @@ fn three_hundred_flowlets_start_and_end_three_hundred_times() {
 
 #[test]
 fn a_write_and_an_immediate_close_start_and_close() {
-    let pair = Pair::new();
-    let mut driver = Driver::open(&pair);
+    let pair = NamespacePair::new();
+    let mut driver = StructOpsDriver::open(&pair);
     let echo = Echo::start(&pair.right, RIGHT_V4, 1 << 30);
     for _ in 0..60 {
-        let mut client = Client::connect(echo.address);
+        let mut client = EchoClient::connect(echo.address);
         client.stream.write_all(&[5; LARGE]).expect("write");
     }
     driver.until("all closes", |events| {
@@ -93,10 +93,10 @@ fn a_write_and_an_immediate_close_start_and_close() {
 
 #[test]
 fn mice_are_silent() {
-    let pair = Pair::new();
-    let mut driver = Driver::open(&pair);
+    let pair = NamespacePair::new();
+    let mut driver = StructOpsDriver::open(&pair);
     let echo = Echo::start(&pair.right, RIGHT_V4, 14_000);
-    let mut client = Client::connect(echo.address);
+    let mut client = EchoClient::connect(echo.address);
     for _ in 0..200 {
         client.exchange(14_000);
     }
@@ -112,10 +112,10 @@ fn mice_are_silent() {
 #[test]
 fn a_flowlet_is_reported_from_within_its_first_window() {
     best_of_three(|| {
-        let pair = Pair::new();
-        let mut driver = Driver::open(&pair);
+        let pair = NamespacePair::new();
+        let mut driver = StructOpsDriver::open(&pair);
         let echo = Echo::start(&pair.right, RIGHT_V4, 1 << 30);
-        let mut client = Client::connect(echo.address);
+        let mut client = EchoClient::connect(echo.address);
         let written = now_ns();
         client.stream.write_all(&[5; 1 << 20]).expect("write");
         driver.started();
@@ -132,10 +132,10 @@ fn a_flowlet_is_reported_from_within_its_first_window() {
 
 #[test]
 fn a_pause_is_idle_and_resume_until_the_daemon_ends_the_flowlet() {
-    let pair = Pair::new();
-    let mut driver = Driver::open(&pair);
+    let pair = NamespacePair::new();
+    let mut driver = StructOpsDriver::open(&pair);
     let echo = Echo::start(&pair.right, RIGHT_V4, LARGE);
-    let mut client = Client::connect(echo.address);
+    let mut client = EchoClient::connect(echo.address);
     for _ in 0..5 {
         client.exchange(LARGE);
     }
@@ -162,10 +162,10 @@ fn a_pause_is_idle_and_resume_until_the_daemon_ends_the_flowlet() {
 /// it rests, and for how long.
 #[test]
 fn a_watched_flowlet_rests_and_goes_on_without_a_word() {
-    let pair = Pair::new();
-    let mut driver = Driver::open(&pair);
+    let pair = NamespacePair::new();
+    let mut driver = StructOpsDriver::open(&pair);
     let echo = Echo::start(&pair.right, RIGHT_V4, LARGE);
-    let mut client = Client::connect(echo.address);
+    let mut client = EchoClient::connect(echo.address);
     client.stream.write_all(&[5; LARGE / 2]).expect("write");
     let conn = driver.started();
     driver.set(conn, 100, FOREVER_NS);
@@ -220,10 +220,10 @@ fn a_watched_flowlet_rests_and_goes_on_without_a_word() {
 /// they are over, and the next backlog is a new flowlet.
 #[test]
 fn a_flowlet_that_was_ended_while_it_sends_gives_its_slot_back_when_it_is_over() {
-    let pair = Pair::new();
-    let mut driver = Driver::open(&pair);
+    let pair = NamespacePair::new();
+    let mut driver = StructOpsDriver::open(&pair);
     let echo = Echo::start(&pair.right, RIGHT_V4, 400_000);
-    let mut client = Client::connect(echo.address);
+    let mut client = EchoClient::connect(echo.address);
     let conn = {
         client.stream.write_all(&[5; 200_000]).expect("write");
         let conn = driver.started();
@@ -260,11 +260,11 @@ fn a_flowlet_that_was_ended_while_it_sends_gives_its_slot_back_when_it_is_over()
 
 #[test]
 fn starts_carry_what_policy_matches_on() {
-    let pair = Pair::new();
-    let mut driver = Driver::open(&pair);
+    let pair = NamespacePair::new();
+    let mut driver = StructOpsDriver::open(&pair);
     for (ip, left) in [(RIGHT_V4, LEFT_V4), (RIGHT_V6, LEFT_V6)] {
         let echo = Echo::start(&pair.right, ip, LARGE);
-        let mut client = Client::connect(echo.address);
+        let mut client = EchoClient::connect(echo.address);
         setsockopt(&client.stream.as_fd(), sockopt::Mark, &77).expect("mark");
         if ip == RIGHT_V4 {
             setsockopt(&client.stream.as_fd(), sockopt::Ipv4Tos, &(46 << 2)).expect("tos");
@@ -290,11 +290,11 @@ fn starts_carry_what_policy_matches_on() {
 /// A v6 socket that talks to a v4 address is a v4 flow.
 #[test]
 fn mapped_addresses_are_ipv4() {
-    let pair = Pair::new();
-    let mut driver = Driver::open(&pair);
+    let pair = NamespacePair::new();
+    let mut driver = StructOpsDriver::open(&pair);
     let echo = Echo::start(&pair.right, RIGHT_V4, LARGE);
     let mapped = format!("[::ffff:{RIGHT_V4}]:{}", echo.address.port());
-    let mut client = Client::connect(mapped.parse().expect("address"));
+    let mut client = EchoClient::connect(mapped.parse().expect("address"));
     client.exchange(LARGE);
     driver.started();
     let facts = last_facts(&driver);
@@ -329,10 +329,10 @@ fn own_cgroup() -> u64 {
 #[test]
 fn an_applications_own_maximum_is_respected_and_survives() {
     best_of_three(|| {
-        let pair = Pair::new();
-        let mut driver = Driver::open(&pair);
-        let receiver = netns::Receiver::start(&pair.right, RIGHT_V4, 1);
-        let mut client = Client::connect(receiver.address);
+        let pair = NamespacePair::new();
+        let mut driver = StructOpsDriver::open(&pair);
+        let receiver = netns::BulkReceiver::start(&pair.right, RIGHT_V4, 1);
+        let mut client = EchoClient::connect(receiver.address);
         set_max_pacing(&client.stream, 2_500_000);
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -370,10 +370,10 @@ fn an_applications_own_maximum_is_respected_and_survives() {
 /// force as the socket's own maximum, which moves with what late timers owe.
 #[test]
 fn the_kernel_itself_bounds_pacing_while_a_rate_is_in_force() {
-    let pair = Pair::new();
-    let mut driver = Driver::open(&pair);
-    let receiver = netns::Receiver::start(&pair.right, RIGHT_V4, 1);
-    let mut client = Client::connect(receiver.address);
+    let pair = NamespacePair::new();
+    let mut driver = StructOpsDriver::open(&pair);
+    let receiver = netns::BulkReceiver::start(&pair.right, RIGHT_V4, 1);
+    let mut client = EchoClient::connect(receiver.address);
     set_max_pacing(&client.stream, 25_000_000);
     let probe = client.stream.try_clone().expect("a second handle");
     let writer = std::thread::spawn(move || {
@@ -400,12 +400,12 @@ fn the_kernel_itself_bounds_pacing_while_a_rate_is_in_force() {
 
 #[test]
 fn a_full_table_leaves_flows_on_plain_tcp_until_a_slot_is_free() {
-    let pair = Pair::new();
+    let pair = NamespacePair::new();
     let mut config = config(&pair.tag);
     config.max_flows = 2;
-    let mut driver = Driver::with(&pair, &config);
+    let mut driver = StructOpsDriver::with(&pair, &config);
     let echo = Echo::start(&pair.right, RIGHT_V4, LARGE);
-    let mut clients: Vec<_> = (0..5).map(|_| Client::connect(echo.address)).collect();
+    let mut clients: Vec<_> = (0..5).map(|_| EchoClient::connect(echo.address)).collect();
     for client in &mut clients {
         client.exchange(LARGE);
     }
@@ -447,11 +447,11 @@ fn a_full_table_leaves_flows_on_plain_tcp_until_a_slot_is_free() {
 /// Loopback and own addresses are on no link.
 #[test]
 fn traffic_within_the_host_is_left_alone() {
-    let pair = Pair::new();
-    let mut driver = Driver::open(&pair);
+    let pair = NamespacePair::new();
+    let mut driver = StructOpsDriver::open(&pair);
     for ip in ["127.0.0.1", LEFT_V4, "::1", LEFT_V6] {
         let echo = Echo::start(&pair.left, ip, LARGE);
-        Client::connect(echo.address).exchange(LARGE);
+        EchoClient::connect(echo.address).exchange(LARGE);
     }
     sleep(Duration::from_millis(20));
     driver.poll();
@@ -462,12 +462,12 @@ fn traffic_within_the_host_is_left_alone() {
 /// it is cubic.
 #[test]
 fn other_namespaces_are_left_alone() {
-    let pair = Pair::new();
-    let mut driver = Driver::open(&pair);
+    let pair = NamespacePair::new();
+    let mut driver = StructOpsDriver::open(&pair);
     pair.right
         .set_ipv4("tcp_congestion_control", driver.backend.name());
-    let receiver = netns::Receiver::start(&pair.left, LEFT_V4, 1);
-    let sender = netns::Sender::start(&pair.right, receiver.address);
+    let receiver = netns::BulkReceiver::start(&pair.left, LEFT_V4, 1);
+    let sender = netns::BulkSender::start(&pair.right, receiver.address);
     sleep(Duration::from_millis(50));
     driver.poll();
     assert_eq!(driver.events, []);
@@ -479,12 +479,12 @@ fn other_namespaces_are_left_alone() {
 /// ends and closes that found no room.
 #[test]
 fn lost_events_are_made_up_for() {
-    let pair = Pair::new();
+    let pair = NamespacePair::new();
     let mut config = config(&pair.tag);
     config.max_flows = 64;
-    let mut driver = Driver::with(&pair, &config);
+    let mut driver = StructOpsDriver::with(&pair, &config);
     let echo = Echo::start(&pair.right, RIGHT_V4, LARGE);
-    let mut clients: Vec<_> = (0..8).map(|_| Client::connect(echo.address)).collect();
+    let mut clients: Vec<_> = (0..8).map(|_| EchoClient::connect(echo.address)).collect();
     // 64 KiB hold some 740 events; nobody reads them.
     for _ in 0..100 {
         for client in &mut clients {
@@ -519,19 +519,19 @@ fn lost_events_are_made_up_for() {
 /// soon as it polls, every 200 us.
 #[test]
 fn first_paced_is_told_once_per_flowlet_with_its_latency() {
-    let pair = Pair::new();
+    let pair = NamespacePair::new();
     // A link that is slower than the senders, so that none of them is idle when its rate comes.
     netns::run(&format!(
         "tc -n {} qdisc add dev v0 root tbf rate 500mbit burst 128k limit 4m",
         pair.left.0
     ));
-    let mut driver = Driver::open(&pair);
-    let receiver = netns::Receiver::start(&pair.right, RIGHT_V4, 20);
+    let mut driver = StructOpsDriver::open(&pair);
+    let receiver = netns::BulkReceiver::start(&pair.right, RIGHT_V4, 20);
     let senders: Vec<_> = (0..20)
-        .map(|_| netns::Sender::start(&pair.left, receiver.address))
+        .map(|_| netns::BulkSender::start(&pair.left, receiver.address))
         .collect();
     let mut granted = 0;
-    let count = |driver: &Driver, conn: Conn, kind: fn(&FlowEventKind) -> bool| {
+    let count = |driver: &StructOpsDriver, conn: Conn, kind: fn(&FlowEventKind) -> bool| {
         let events = driver.events.iter();
         events.filter(|e| e.conn == conn && kind(&e.kind)).count()
     };
@@ -584,5 +584,5 @@ fn first_paced_is_told_once_per_flowlet_with_its_latency() {
         "{latencies:?}"
     );
     driver.backend.clear_all().expect("clear all");
-    senders.into_iter().for_each(netns::Sender::stop);
+    senders.into_iter().for_each(netns::BulkSender::stop);
 }

@@ -6,11 +6,11 @@ mod netns;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use netns::backend::{Driver, FOREVER_NS, MBIT};
+use netns::backend::{FOREVER_NS, MBIT, StructOpsDriver};
 use netns::tries::{best_of_three, ensure_within};
 use netns::{
-    Pair, RIGHT_V4, RIGHT_V6, Receiver, Sender, Trace, WIRE_V4, WIRE_V6, bytes_between,
-    ensure_plain_after, passed_ns, payload_rate_bps, settled_rate_bps, sleep,
+    ArrivalTrace, BulkReceiver, BulkSender, NamespacePair, RIGHT_V4, RIGHT_V6, WIRE_V4, WIRE_V6,
+    bytes_between, ensure_plain_after, passed_ns, payload_rate_bps, settled_rate_bps, sleep,
 };
 use ratewright_endpointd::backend::{FlowEventKind, PacingBackend};
 use ratewright_endpointd::clock::now_ns;
@@ -18,14 +18,18 @@ use ratewright_endpointd::clock::now_ns;
 const MS: u64 = 1_000_000;
 
 /// Runs one bulk flow through `steps` of (Mbit/s, milliseconds); returns when each began.
-fn run_steps(address: &str, steps: &[(u64, u64)]) -> (Vec<u64>, Trace) {
-    run_steps_on(&Pair::new(), address, steps)
+fn run_steps(address: &str, steps: &[(u64, u64)]) -> (Vec<u64>, ArrivalTrace) {
+    run_steps_on(&NamespacePair::new(), address, steps)
 }
 
-fn run_steps_on(pair: &Pair, address: &str, steps: &[(u64, u64)]) -> (Vec<u64>, Trace) {
-    let mut driver = Driver::open(pair);
-    let receiver = Receiver::start(&pair.right, address, 1);
-    let sender = Sender::start(&pair.left, receiver.address);
+fn run_steps_on(
+    pair: &NamespacePair,
+    address: &str,
+    steps: &[(u64, u64)],
+) -> (Vec<u64>, ArrivalTrace) {
+    let mut driver = StructOpsDriver::open(pair);
+    let receiver = BulkReceiver::start(&pair.right, address, 1);
+    let sender = BulkSender::start(&pair.left, receiver.address);
     let conn = driver.started();
     let mut begins = Vec::new();
     for (mbit, ms) in steps {
@@ -40,7 +44,7 @@ fn run_steps_on(pair: &Pair, address: &str, steps: &[(u64, u64)]) -> (Vec<u64>, 
 }
 
 /// What is wrong with how a run of `steps` kept its rates: nothing, or the first step that did not.
-fn judge(steps: &[(u64, u64)], begins: &[u64], trace: &Trace, wire: f64) -> Result<()> {
+fn judge(steps: &[(u64, u64)], begins: &[u64], trace: &ArrivalTrace, wire: f64) -> Result<()> {
     for (index, (mbit, _)) in steps.iter().enumerate() {
         // The first 100 ms of a step belong to the change.
         let (from, to) = (begins[index] + 100 * MS, begins[index + 1]);
@@ -88,7 +92,7 @@ fn wire_rates_over_ipv6_count_its_larger_header() {
 fn single_segments_keep_to_their_rate_in_spite_of_late_timers() {
     const MBPS: u64 = 250;
     best_of_three(|| {
-        let pair = Pair::new();
+        let pair = NamespacePair::new();
         for namespace in [&pair.left.0, &pair.right.0] {
             netns::run(&format!("ip -n {namespace} link set v0 gso_max_segs 1"));
         }
@@ -161,10 +165,10 @@ fn changes_of_rate_are_seen_by_the_receiver_within_milliseconds() {
 #[test]
 fn an_expired_lease_is_plain_cubic_within_milliseconds() {
     best_of_three(|| {
-        let pair = Pair::new();
-        let mut driver = Driver::open(&pair);
-        let receiver = Receiver::start(&pair.right, RIGHT_V4, 1);
-        let sender = Sender::start(&pair.left, receiver.address);
+        let pair = NamespacePair::new();
+        let mut driver = StructOpsDriver::open(&pair);
+        let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, 1);
+        let sender = BulkSender::start(&pair.left, receiver.address);
         let conn = driver.started();
         let expires = now_ns() + 1000 * MS;
         driver.set(conn, 50, expires);
@@ -195,10 +199,10 @@ fn an_expired_lease_is_plain_cubic_within_milliseconds() {
 #[test]
 fn renewal_extends_live_rates_and_revives_none() {
     best_of_three(|| {
-        let pair = Pair::new();
-        let mut driver = Driver::open(&pair);
-        let receiver = Receiver::start(&pair.right, RIGHT_V4, 1);
-        let sender = Sender::start(&pair.left, receiver.address);
+        let pair = NamespacePair::new();
+        let mut driver = StructOpsDriver::open(&pair);
+        let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, 1);
+        let sender = BulkSender::start(&pair.left, receiver.address);
         let conn = driver.started();
         let begin = now_ns();
         driver.set(conn, 50, begin + 200 * MS);
@@ -223,10 +227,10 @@ fn renewal_extends_live_rates_and_revives_none() {
 #[test]
 fn clearing_all_rates_releases_every_socket_at_once() {
     best_of_three(|| {
-        let pair = Pair::new();
-        let mut driver = Driver::open(&pair);
-        let receiver = Receiver::start(&pair.right, RIGHT_V4, 2);
-        let senders = [(); 2].map(|()| Sender::start(&pair.left, receiver.address));
+        let pair = NamespacePair::new();
+        let mut driver = StructOpsDriver::open(&pair);
+        let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, 2);
+        let senders = [(); 2].map(|()| BulkSender::start(&pair.left, receiver.address));
         for conn in driver.starts(2) {
             driver.set(conn, 50, FOREVER_NS);
         }
@@ -237,7 +241,7 @@ fn clearing_all_rates_releases_every_socket_at_once() {
         sleep(Duration::from_millis(200));
         let end = now_ns();
         assert_eq!(driver.backend.stats().expired, 0, "a release is no expiry");
-        senders.into_iter().for_each(Sender::stop);
+        senders.into_iter().for_each(BulkSender::stop);
         for trace in receiver.finish() {
             let before = settled_rate_bps(&trace, released - 800 * MS, released) * WIRE_V4;
             let after = payload_rate_bps(&trace, released + 20 * MS, end);
@@ -252,10 +256,10 @@ fn clearing_all_rates_releases_every_socket_at_once() {
 #[test]
 fn very_low_rates_flow_on() {
     best_of_three(|| {
-        let pair = Pair::new();
-        let mut driver = Driver::open(&pair);
-        let receiver = Receiver::start(&pair.right, RIGHT_V4, 1);
-        let sender = Sender::start(&pair.left, receiver.address);
+        let pair = NamespacePair::new();
+        let mut driver = StructOpsDriver::open(&pair);
+        let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, 1);
+        let sender = BulkSender::start(&pair.left, receiver.address);
         let conn = driver.started();
         driver.set(conn, 1, FOREVER_NS);
         sleep(Duration::from_millis(100));
@@ -295,11 +299,11 @@ fn forty_flows_each_keep_their_own_rate() {
 
 /// Forty flows at 1, 2, … 40 Mbit/s.
 fn forty_flows() -> Result<()> {
-    let pair = Pair::new();
-    let mut driver = Driver::open(&pair);
-    let receiver = Receiver::start(&pair.right, RIGHT_V4, 40);
+    let pair = NamespacePair::new();
+    let mut driver = StructOpsDriver::open(&pair);
+    let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, 40);
     let senders: Vec<_> = (0..40)
-        .map(|_| Sender::start(&pair.left, receiver.address))
+        .map(|_| BulkSender::start(&pair.left, receiver.address))
         .collect();
     let mut rates = Vec::new();
     for (index, conn) in (1..).zip(driver.starts(40)) {
@@ -312,7 +316,7 @@ fn forty_flows() -> Result<()> {
     let to = now_ns();
     assert_eq!(driver.count(|kind| matches!(kind, FlowEventKind::Close)), 0);
     driver.backend.clear_all().expect("clear all");
-    senders.into_iter().for_each(Sender::stop);
+    senders.into_iter().for_each(BulkSender::stop);
     let traces = receiver.finish();
     let mut got: Vec<_> = traces
         .iter()

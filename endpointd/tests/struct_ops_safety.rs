@@ -7,9 +7,9 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-use netns::backend::{Driver, FOREVER_NS, MBIT, config};
-use netns::echo::{Client, Echo, get_max_pacing, set_max_pacing};
-use netns::{Pair, RIGHT_V4, RIGHT_V6, run, sleep, wait_for};
+use netns::backend::{FOREVER_NS, MBIT, StructOpsDriver, config};
+use netns::echo::{Echo, EchoClient, get_max_pacing, set_max_pacing};
+use netns::{NamespacePair, RIGHT_V4, RIGHT_V6, run, sleep, wait_for};
 use nix::sys::socket::{setsockopt, sockopt};
 use ratewright_endpointd::backend::{Conn, FlowEventKind, PacingBackend};
 use ratewright_endpointd::clock::now_ns;
@@ -18,8 +18,13 @@ const NONE: u64 = u32::MAX as u64;
 const MS: u64 = 1_000_000;
 
 /// A connection of messages of 100 kB whose flowlet has a rate of 40 Mbit/s in force.
-fn paced(pair: &Pair, echo: &Echo, driver: &mut Driver, expires_ns: u64) -> (Client, Conn) {
-    let mut client = Client::connect(echo.address);
+fn paced(
+    pair: &NamespacePair,
+    echo: &Echo,
+    driver: &mut StructOpsDriver,
+    expires_ns: u64,
+) -> (EchoClient, Conn) {
+    let mut client = EchoClient::connect(echo.address);
     client.exchange(100_000);
     let conn = driver.started();
     driver.set(conn, 40, expires_ns);
@@ -33,10 +38,10 @@ fn paced(pair: &Pair, echo: &Echo, driver: &mut Driver, expires_ns: u64) -> (Cli
     (client, conn)
 }
 
-fn pair_with_echo(message: usize) -> (Pair, Echo, Driver) {
-    let pair = Pair::new();
+fn pair_with_echo(message: usize) -> (NamespacePair, Echo, StructOpsDriver) {
+    let pair = NamespacePair::new();
     let echo = Echo::start(&pair.right, RIGHT_V4, message);
-    let driver = Driver::open(&pair);
+    let driver = StructOpsDriver::open(&pair);
     (pair, echo, driver)
 }
 
@@ -109,24 +114,24 @@ fn a_socket_that_leaves_the_congestion_control_takes_its_own_maximum_along() {
 #[test]
 fn an_application_s_maximum_survives_a_daemon_that_is_replaced() {
     let (pair, echo, mut driver) = pair_with_echo(100_000);
-    let mut client = Client::connect(echo.address);
+    let mut client = EchoClient::connect(echo.address);
     set_max_pacing(&client.stream, 25_000_000);
     client.exchange(100_000);
     let conn = driver.started();
     driver.set(conn, 40, FOREVER_NS);
     client.exchange(100_000);
     assert!(get_max_pacing(&client.stream) < 20_000_000);
-    let plain = Client::connect(echo.address);
+    let plain = EchoClient::connect(echo.address);
     set_max_pacing(&plain.stream, 12_000_000);
     // Another daemon takes the sockets over from a program that still runs.
-    let second = Driver::with(&pair, &config(&pair.tag));
+    let second = StructOpsDriver::with(&pair, &config(&pair.tag));
     assert_eq!(second.backend.stats().adopted, 2);
     assert_eq!(get_max_pacing(&client.stream), 25_000_000);
     assert_eq!(get_max_pacing(&plain.stream), 12_000_000);
 }
 
 fn closed_window(ip: &str) {
-    let pair = Pair::new();
+    let pair = NamespacePair::new();
     let listener = {
         let ip = ip.to_owned();
         pair.right
@@ -134,7 +139,7 @@ fn closed_window(ip: &str) {
             .join()
             .expect("bind")
     };
-    let mut driver = Driver::open(&pair);
+    let mut driver = StructOpsDriver::open(&pair);
     let mut sender = TcpStream::connect(listener.local_addr().expect("bound")).expect("connect");
     let (mut reader, _) = listener.accept().expect("accept");
     let block = vec![5u8; 1 << 16];
@@ -191,7 +196,7 @@ fn a_closed_window_ends_the_flowlet_over_ipv6_too() {
 #[test]
 fn a_peer_that_does_not_answer_any_more_ends_the_flowlet() {
     let (pair, echo, mut driver) = pair_with_echo(20_000);
-    let mut client = Client::connect(echo.address);
+    let mut client = EchoClient::connect(echo.address);
     client.exchange(20_000);
     let conn = driver.started();
     driver.set(conn, 10, FOREVER_NS);
@@ -221,11 +226,11 @@ fn a_peer_that_does_not_answer_any_more_ends_the_flowlet() {
 #[test]
 fn use_is_told_and_a_watched_flow_that_meets_its_rate_is_told_once() {
     let (_pair, echo, mut driver) = pair_with_echo(1 << 16);
-    let mut client = Client::connect(echo.address);
+    let mut client = EchoClient::connect(echo.address);
     client.exchange(1 << 16);
     let conn = driver.started();
     driver.set(conn, 40, FOREVER_NS);
-    let used = |driver: &mut Driver| {
+    let used = |driver: &mut StructOpsDriver| {
         let mut usages = Vec::new();
         driver.backend.usage(now_ns(), &mut usages);
         *usages

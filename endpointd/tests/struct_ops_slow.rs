@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use netns::backend::Driver;
-use netns::{Namespace, Pair, RIGHT_V4, RIGHT_V6, sleep};
+use netns::backend::StructOpsDriver;
+use netns::{Namespace, NamespacePair, RIGHT_V4, RIGHT_V6, sleep};
 use ratewright_endpointd::backend::{FlowEventKind, PacingBackend};
 use ratewright_endpointd::clock::now_ns;
 
@@ -92,12 +92,12 @@ fn sink(
 /// `connections` connections at rates of `mbps_tenths` tenths of a Mbit/s in turn, each of which writes for about
 /// `seconds`; then all must end.
 fn slow_connections(ip: &'static str, connections: usize, seconds: u64) {
-    let pair = Pair::new();
+    let pair = NamespacePair::new();
     let left = &pair.left.0;
     netns::run(&format!(
         "tc -n {left} qdisc add dev v0 root tbf rate 200mbit burst 16kb limit 64kb"
     ));
-    let mut driver = Driver::open(&pair);
+    let mut driver = StructOpsDriver::open(&pair);
     // 1.3 Mbit/s carry this much in the time.
     let bytes = 1_300_000 / 8 * seconds;
     let (address, whole) = sink(&pair.right, ip, connections, bytes);

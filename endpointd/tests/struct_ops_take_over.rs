@@ -9,12 +9,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::ensure;
-use netns::backend::{Driver, FOREVER_NS, MBIT, config};
-use netns::echo::{Client, Echo};
+use netns::backend::{FOREVER_NS, MBIT, StructOpsDriver, config};
+use netns::echo::{Echo, EchoClient};
 use netns::tries::{best_of_three, ensure_within};
 use netns::{
-    Namespace, Pair, RIGHT_V4, Receiver, Sender, WIRE_V4, ensure_plain_after, payload_rate_bps,
-    settled_rate_bps, sleep, wait_for,
+    BulkReceiver, BulkSender, Namespace, NamespacePair, RIGHT_V4, WIRE_V4, ensure_plain_after,
+    payload_rate_bps, settled_rate_bps, sleep, wait_for,
 };
 use nix::sys::socket::{setsockopt, sockopt};
 use ratewright_endpointd::backend::PacingBackend;
@@ -45,20 +45,20 @@ fn congestion_controls(namespace: &Namespace) -> Vec<String> {
 #[test]
 fn settings_and_sockets_are_taken_over_and_given_back() {
     best_of_three(|| {
-        let pair = Pair::new();
+        let pair = NamespacePair::new();
         netns::run(&format!(
             "ip netns exec {} sysctl -qw net.ipv4.tcp_congestion_control=reno",
             pair.left.0
         ));
         let bursts = sysctl(&pair.left, "tcp_tso_rtt_log");
-        let receiver = Receiver::start(&pair.right, RIGHT_V4, 3);
+        let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, 3);
         let before: Vec<_> = (0..2)
-            .map(|_| Sender::start(&pair.left, receiver.address))
+            .map(|_| BulkSender::start(&pair.left, receiver.address))
             .collect();
         wait_for("two connections", Duration::from_secs(5), || {
             (congestion_controls(&pair.left) == ["reno", "reno"]).then_some(())
         });
-        let mut driver = Driver::open(&pair);
+        let mut driver = StructOpsDriver::open(&pair);
         let name = driver.backend.name().to_owned();
         assert_eq!(name, format!("rw_{}", pair.tag));
         assert_eq!(driver.backend.stats().adopted, 2);
@@ -66,7 +66,7 @@ fn settings_and_sockets_are_taken_over_and_given_back() {
         for conn in driver.starts(2) {
             driver.set(conn, 50, FOREVER_NS);
         }
-        let after = Sender::start(&pair.left, receiver.address);
+        let after = BulkSender::start(&pair.left, receiver.address);
         let third = driver.starts(3)[2];
         driver.set(third, 50, FOREVER_NS);
         assert_eq!(congestion_controls(&pair.left), vec![name.clone(); 3]);
@@ -86,7 +86,7 @@ fn settings_and_sockets_are_taken_over_and_given_back() {
         );
         sleep(Duration::from_millis(200));
         let last = now_ns();
-        before.into_iter().chain([after]).for_each(Sender::stop);
+        before.into_iter().chain([after]).for_each(BulkSender::stop);
         for trace in receiver.finish() {
             let paced = settled_rate_bps(&trace, begin, end) * WIRE_V4;
             ensure_within(paced, 49e6..51e6, "bit/s of 50 Mbit/s")?;
@@ -99,56 +99,56 @@ fn settings_and_sockets_are_taken_over_and_given_back() {
 
 #[test]
 fn sockets_go_back_to_what_each_of_them_had() {
-    let pair = Pair::new();
-    let receiver = Receiver::start(&pair.right, RIGHT_V4, 2);
+    let pair = NamespacePair::new();
+    let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, 2);
     let mut senders = Vec::new();
     for name in ["reno", "cubic"] {
         netns::run(&format!(
             "ip netns exec {} sysctl -qw net.ipv4.tcp_congestion_control={name}",
             pair.left.0
         ));
-        senders.push(Sender::start(&pair.left, receiver.address));
+        senders.push(BulkSender::start(&pair.left, receiver.address));
         wait_for("the connection", Duration::from_secs(5), || {
             congestion_controls(&pair.left)
                 .contains(&name.to_owned())
                 .then_some(())
         });
     }
-    let driver = Driver::open(&pair);
+    let driver = StructOpsDriver::open(&pair);
     assert_eq!(driver.backend.stats().adopted, 2);
     let ours = vec![driver.backend.name().to_owned(); 2];
     assert_eq!(congestion_controls(&pair.left), ours);
     // Dropping without `shut_down` gives back, too.
     drop(driver);
     assert_eq!(congestion_controls(&pair.left), ["cubic", "reno"]);
-    senders.into_iter().for_each(Sender::stop);
+    senders.into_iter().for_each(BulkSender::stop);
     receiver.finish();
 }
 
 #[test]
 fn an_application_s_own_choice_of_congestion_control_stays() {
-    let pair = Pair::new();
+    let pair = NamespacePair::new();
     let echo = Echo::start(&pair.right, RIGHT_V4, 1);
     pair.left.enter();
-    let client = Client::connect(echo.address);
+    let client = EchoClient::connect(echo.address);
     setsockopt(&client.stream, sockopt::TcpCongestion, &"reno".into()).expect("reno");
-    let driver = Driver::open(&pair);
+    let driver = StructOpsDriver::open(&pair);
     assert_eq!(driver.backend.stats().adopted, 0);
     assert_eq!(congestion_controls(&pair.left), ["reno"]);
 }
 
 #[test]
 fn without_take_over_nothing_is_touched() {
-    let pair = Pair::new();
+    let pair = NamespacePair::new();
     let default = sysctl(&pair.left, "tcp_congestion_control");
-    let receiver = Receiver::start(&pair.right, RIGHT_V4, 1);
-    let sender = Sender::start(&pair.left, receiver.address);
+    let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, 1);
+    let sender = BulkSender::start(&pair.left, receiver.address);
     wait_for("the connection", Duration::from_secs(5), || {
         (congestion_controls(&pair.left) == [default.clone()]).then_some(())
     });
     let mut plain = config(&pair.tag);
     plain.take_over = false;
-    let driver = Driver::with(&pair, &plain);
+    let driver = StructOpsDriver::with(&pair, &plain);
     assert_eq!(driver.backend.stats().adopted, 0);
     assert_eq!(sysctl(&pair.left, "tcp_congestion_control"), default);
     assert_eq!(congestion_controls(&pair.left), [default]);
@@ -158,16 +158,16 @@ fn without_take_over_nothing_is_touched() {
 
 #[test]
 fn a_daemon_that_goes_leaves_its_successor_s_take_over_alone() {
-    let pair = Pair::new();
-    let receiver = Receiver::start(&pair.right, RIGHT_V4, 1);
-    let sender = Sender::start(&pair.left, receiver.address);
+    let pair = NamespacePair::new();
+    let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, 1);
+    let sender = BulkSender::start(&pair.left, receiver.address);
     wait_for("the connection", Duration::from_secs(5), || {
         (!congestion_controls(&pair.left).is_empty()).then_some(())
     });
     let original = sysctl(&pair.left, "tcp_congestion_control");
     let bursts = sysctl(&pair.left, "tcp_tso_rtt_log");
-    let mut first = Driver::open(&pair);
-    let mut second = Driver::open(&pair);
+    let mut first = StructOpsDriver::open(&pair);
+    let mut second = StructOpsDriver::open(&pair);
     let name = second.backend.name().to_owned();
     assert_ne!(first.backend.name(), name);
     let paced_bursts = sysctl(&pair.left, "tcp_tso_rtt_log");
@@ -184,9 +184,9 @@ fn a_daemon_that_goes_leaves_its_successor_s_take_over_alone() {
 
 #[test]
 fn an_operator_s_default_stays_when_a_daemon_goes() {
-    let pair = Pair::new();
+    let pair = NamespacePair::new();
     let bursts = sysctl(&pair.left, "tcp_tso_rtt_log");
-    let mut driver = Driver::open(&pair);
+    let mut driver = StructOpsDriver::open(&pair);
     netns::run(&format!(
         "ip netns exec {} sysctl -qw net.ipv4.tcp_congestion_control=reno",
         pair.left.0
@@ -198,12 +198,12 @@ fn an_operator_s_default_stays_when_a_daemon_goes() {
 
 #[test]
 fn two_daemons_of_one_name_get_two_congestion_controls() {
-    let pair = Pair::new();
-    let other = Pair::new();
-    let first = Driver::open(&pair);
+    let pair = NamespacePair::new();
+    let other = NamespacePair::new();
+    let first = StructOpsDriver::open(&pair);
     let mut same = config(&pair.tag);
     same.take_over = false;
-    let second = Driver::with(&other, &same);
+    let second = StructOpsDriver::with(&other, &same);
     assert_ne!(first.backend.name(), second.backend.name());
     assert!(second.backend.name().starts_with(first.backend.name()));
 }
@@ -219,7 +219,7 @@ fn daemon_process() {
         return;
     };
     Namespace(namespace).enter();
-    let mut driver = Driver::here(&config(&std::env::var(DAEMON_TAG).expect("tag")));
+    let mut driver = StructOpsDriver::here(&config(&std::env::var(DAEMON_TAG).expect("tag")));
     let conn = driver.started();
     let expires = now_ns() + 400 * MS;
     driver
@@ -230,14 +230,14 @@ fn daemon_process() {
     sleep(Duration::from_secs(60));
 }
 
-struct Daemon {
+struct DaemonProcess {
     child: Child,
     expires: u64,
     name: String,
 }
 
-impl Daemon {
-    fn start(pair: &Pair) -> Self {
+impl DaemonProcess {
+    fn start(pair: &NamespacePair) -> Self {
         let mut child = Command::new(std::env::current_exe().expect("own path"))
             .args(["--exact", "daemon_process", "--nocapture"])
             .env(DAEMON_NAMESPACE, &pair.left.0)
@@ -265,7 +265,7 @@ impl Daemon {
     }
 }
 
-impl Drop for Daemon {
+impl Drop for DaemonProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -275,12 +275,12 @@ impl Drop for Daemon {
 #[test]
 fn a_killed_daemons_sockets_flow_on_and_are_the_next_daemons() {
     best_of_three(|| {
-        let pair = Pair::new();
+        let pair = NamespacePair::new();
         let original = sysctl(&pair.left, "tcp_congestion_control");
         let bursts = sysctl(&pair.left, "tcp_tso_rtt_log");
-        let receiver = Receiver::start(&pair.right, RIGHT_V4, 2);
-        let sender = Sender::start(&pair.left, receiver.address);
-        let mut daemon = Daemon::start(&pair);
+        let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, 2);
+        let sender = BulkSender::start(&pair.left, receiver.address);
+        let mut daemon = DaemonProcess::start(&pair);
         sleep(Duration::from_millis(100));
         daemon.kill();
         let killed = now_ns();
@@ -293,14 +293,14 @@ fn a_killed_daemons_sockets_flow_on_and_are_the_next_daemons() {
         sleep(Duration::from_nanos(expires - killed + 200 * MS));
         // Nobody owns it, but everything works: the old socket, and a new one.
         assert_eq!(congestion_controls(&pair.left), [daemon.name.clone()]);
-        let late = Sender::start(&pair.left, receiver.address);
+        let late = BulkSender::start(&pair.left, receiver.address);
         sleep(Duration::from_millis(200));
         assert_eq!(
             congestion_controls(&pair.left),
             vec![daemon.name.clone(); 2]
         );
 
-        let mut driver = Driver::open(&pair);
+        let mut driver = StructOpsDriver::open(&pair);
         assert_eq!(driver.backend.stats().adopted, 2);
         let name = driver.backend.name().to_owned();
         assert_ne!(name, daemon.name);
@@ -336,16 +336,16 @@ fn a_killed_daemons_sockets_flow_on_and_are_the_next_daemons() {
 /// flowlet, and one in the middle of its flowlet at once.
 #[test]
 fn a_flowlet_in_progress_is_reported_soon_after_take_over() {
-    let pair = Pair::new();
+    let pair = NamespacePair::new();
     // A slow link: the flowlet is in progress for seconds.
     netns::run(&format!(
         "tc -n {} qdisc add dev v0 root tbf rate 20mbit burst 32k limit 1m",
         pair.left.0
     ));
-    let receiver = Receiver::start(&pair.right, RIGHT_V4, 1);
-    let sender = Sender::start(&pair.left, receiver.address);
+    let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, 1);
+    let sender = BulkSender::start(&pair.left, receiver.address);
     sleep(Duration::from_millis(300));
-    let mut driver = Driver::open(&pair);
+    let mut driver = StructOpsDriver::open(&pair);
     let taken = now_ns();
     driver.started();
     // Often within take-over itself, before `open` returns.

@@ -5,10 +5,10 @@ mod netns;
 
 use std::time::Duration;
 
-use fallback::demand::End;
-use fallback::{Bulk, Driver, FOREVER_NS, MS, alone, config, cubic_pair, ensure_kept};
+use fallback::demand::RateEnd;
+use fallback::{Bulk, FOREVER_NS, FallbackDriver, MS, alone, config, cubic_pair, ensure_kept};
 use netns::tries::best_of_three;
-use netns::{Pair, RIGHT_V4, RIGHT_V6, Receiver, WIRE_V4, WIRE_V6};
+use netns::{BulkReceiver, NamespacePair, RIGHT_V4, RIGHT_V6, WIRE_V4, WIRE_V6};
 use ratewright_endpointd::backend::tc_htb::TcHtb;
 use ratewright_endpointd::backend::{
     BackendConfig, BackendError, FlowEvent, FlowEventKind, PacingBackend,
@@ -27,7 +27,7 @@ const SETTLE_MS: u64 = 100;
 const GIVEN_BACK: Duration = Duration::ZERO;
 
 /// Our queue disciplines on the device.
-fn left_behind(pair: &Pair) -> Vec<String> {
+fn left_behind(pair: &NamespacePair) -> Vec<String> {
     pair.left
         .run("tc qdisc show dev v0")
         .lines()
@@ -92,8 +92,8 @@ fn twelve_flows_each_keep_their_own_rate_through_batched_changes() {
         const FLOWS: usize = 12;
         let _alone = alone();
         let pair = cubic_pair();
-        let mut driver = Driver::open(open, &pair);
-        let receiver = Receiver::start(&pair.right, RIGHT_V4, FLOWS);
+        let mut driver = FallbackDriver::open(open, &pair);
+        let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, FLOWS);
         // One after the other, so that flow and receiver's trace have the same place.
         let senders: Vec<_> = (0..FLOWS)
             .map(|index| {
@@ -136,14 +136,14 @@ fn twelve_flows_each_keep_their_own_rate_through_batched_changes() {
 fn a_flowlet_ends_with_its_connection_not_with_its_slot() {
     let _alone = alone();
     let pair = cubic_pair();
-    let mut driver = Driver::open(open, &pair);
-    let receiver = Receiver::start(&pair.right, RIGHT_V4, 1);
+    let mut driver = FallbackDriver::open(open, &pair);
+    let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, 1);
     let sender = Bulk::start(&pair.left, receiver.address);
     let conn = driver.started();
     driver.set(conn, 300, FOREVER_NS);
     driver.run_for(Duration::from_millis(100));
     sender.stop();
-    let at = |driver: &mut Driver, what: &str, kind: FlowEventKind| {
+    let at = |driver: &mut FallbackDriver, what: &str, kind: FlowEventKind| {
         driver.until(what, |events| {
             let of_it = |event: &&FlowEvent| event.conn == conn && event.kind == kind;
             events.iter().rfind(of_it).map(|event| event.at_ns)
@@ -233,8 +233,8 @@ fn a_second_daemon_a_missing_device_and_too_many_flows_are_refused() {
 fn a_rate_over_4_gib_per_second_is_set_in_64_bits() {
     let _alone = alone();
     let pair = cubic_pair();
-    let mut driver = Driver::open(open, &pair);
-    let receiver = Receiver::start(&pair.right, RIGHT_V4, 1);
+    let mut driver = FallbackDriver::open(open, &pair);
+    let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, 1);
     let sender = Bulk::start(&pair.left, receiver.address);
     let conn = driver.started();
     driver.set(conn, 40_000, now_ns() + 60_000 * MS);
@@ -287,22 +287,22 @@ fn a_receiver_that_is_gone_ends_the_flowlet_over_ipv6() {
 
 #[test]
 fn a_cleared_rate_does_not_outlive_silence() {
-    fallback::demand::a_silent_socket_keeps_no_rate(open, RIGHT_V4, End::Cleared);
+    fallback::demand::a_silent_socket_keeps_no_rate(open, RIGHT_V4, RateEnd::Cleared);
 }
 
 #[test]
 fn the_kill_switch_reaches_silent_sockets() {
-    fallback::demand::a_silent_socket_keeps_no_rate(open, RIGHT_V6, End::KillSwitch);
+    fallback::demand::a_silent_socket_keeps_no_rate(open, RIGHT_V6, RateEnd::KillSwitch);
 }
 
 #[test]
 fn a_lease_that_lapses_in_silence_leaves_no_rate() {
-    fallback::demand::a_silent_socket_keeps_no_rate(open, RIGHT_V4, End::Lapsed);
+    fallback::demand::a_silent_socket_keeps_no_rate(open, RIGHT_V4, RateEnd::Lapsed);
 }
 
 #[test]
 fn a_daemon_killed_beside_a_silent_socket_leaves_no_rate() {
-    fallback::demand::a_silent_socket_keeps_no_rate(open, RIGHT_V6, End::Killed);
+    fallback::demand::a_silent_socket_keeps_no_rate(open, RIGHT_V6, RateEnd::Killed);
 }
 
 #[test]

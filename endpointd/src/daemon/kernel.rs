@@ -17,7 +17,7 @@ const MAX_SEEN_CGROUPS: usize = 65_536;
 const LOG_EVERY_NS: u64 = 1_000_000_000;
 
 /// The back end, and what goes with it.
-pub(super) struct Kernel {
+pub(super) struct KernelSide {
     pub(super) backend: Box<dyn PacingBackend>,
     pub(super) errors: u64,
     next_log_ns: u64,
@@ -29,15 +29,15 @@ pub(super) struct Kernel {
     refresh_due_ns: Option<u64>,
 }
 
-impl std::fmt::Debug for Kernel {
+impl std::fmt::Debug for KernelSide {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Kernel")
+        f.debug_struct("KernelSide")
             .field("backend", &self.backend.kind())
             .finish_non_exhaustive()
     }
 }
 
-impl Kernel {
+impl KernelSide {
     pub(super) fn new(backend: Box<dyn PacingBackend>) -> Self {
         Self {
             backend,

@@ -20,9 +20,9 @@ impl Daemon {
     fn session_state(&self) -> SessionState {
         if self.session.is_established() {
             SessionState::Established
-        } else if self.link.is_up() {
+        } else if self.connection.is_up() {
             SessionState::Registering
-        } else if self.link.address().is_some() {
+        } else if self.connection.address().is_some() {
             SessionState::Connecting
         } else {
             SessionState::Disconnected
@@ -34,13 +34,13 @@ impl Daemon {
     #[allow(clippy::cast_precision_loss)] // times, shown in seconds
     pub fn status(&self) -> Status {
         let now_ns = clock::now_ns();
-        let welcome = self.known.welcome.as_ref();
+        let welcome = self.health.welcome.as_ref();
         let mut protocol = BTreeMap::new();
         self.session.counters().for_each(|name, value| {
             protocol.insert(name, value);
         });
         let epoch = welcome.map_or(0, |welcome| welcome.epoch);
-        let topology_epoch = self.known.topology_version;
+        let topology_epoch = self.health.topology_version;
         Status {
             host: self.config.host.clone(),
             version: env!("CARGO_PKG_VERSION"),
@@ -48,15 +48,15 @@ impl Daemon {
             backend: self.kernel.backend.kind(),
             session: SessionStatus {
                 state: self.session_state(),
-                allocator: self.link.address().map(str::to_owned),
+                allocator: self.connection.address().map(str::to_owned),
                 epoch,
                 topology_epoch,
                 session: welcome.map_or(0, |welcome| welcome.session),
                 host_id: welcome.map_or(0, |welcome| welcome.host_id),
                 lease_s: welcome.map_or(0.0, |welcome| welcome.lease_ns as f64 / 1e9),
-                rtt_s: self.link.rtt().map_or(0.0, |rtt| rtt.as_secs_f64()),
-                hot: self.link.hot(),
-                last_error: self.known.last_error.clone(),
+                rtt_s: self.connection.rtt().map_or(0.0, |rtt| rtt.as_secs_f64()),
+                hot: self.connection.hot(),
+                last_error: self.health.last_error.clone(),
             },
             epoch,
             topology_epoch,
@@ -68,7 +68,7 @@ impl Daemon {
             first_rate_us: self.first_rate.summary(),
             policy_matches: self.flows.policy().matches(),
             counters: *self.flows.counters(),
-            link: self.link.counters(),
+            link: self.connection.counters(),
             protocol,
             backend_stats: self.kernel.backend.stats(),
             backend_errors: self.kernel.errors,

@@ -8,31 +8,32 @@ use ratewright_proto::control::{Refusal, RefusalCode, TopologySnapshot, Welcome}
 use super::{Daemon, DaemonError};
 use crate::clock;
 use crate::flows::{Destinations, NetworkView};
-use crate::session_io::LinkError;
+use crate::session_io::ConnectionFailure;
 
 /// After this many leases without a word the rates are long void, and a fresh session is the
 /// quickest way back.
-const PATIENCE_LEASES: u64 = 2;
+const LIVENESS_LEASES: u64 = 2;
 /// While the allocator stays away, it is worth a line this often.
 const WARN_EVERY_NS: u64 = 10_000_000_000;
 
 impl Daemon {
     pub(super) fn on_connected(&mut self) {
-        if !self.link.takes_datagrams() {
+        if !self.connection.takes_datagrams() {
             self.note_failure(
                 "the peer does not take QUIC datagrams: is it an allocator?".to_owned(),
             );
-            self.link.give_up("datagrams are needed");
+            self.connection.disconnect("datagrams are needed");
             return;
         }
-        let timeout_ns = u64::try_from(self.link.welcome_timeout().as_nanos()).unwrap_or(u64::MAX);
+        let timeout_ns =
+            u64::try_from(self.connection.welcome_timeout().as_nanos()).unwrap_or(u64::MAX);
         self.session.set_handshake_timeout(timeout_ns);
         self.session.connected(clock::now_ns());
     }
 
     pub(super) fn on_control(&mut self, frame: &[u8]) {
         let now_ns = clock::now_ns();
-        self.known.last_heard_ns = now_ns;
+        self.health.last_heard_ns = now_ns;
         if let Err(error) = self.session.on_control(now_ns, frame) {
             self.note_failure(format!("the allocator sent a bad control message: {error}"));
             self.drop_session("bad control message");
@@ -41,10 +42,10 @@ impl Daemon {
 
     pub(super) fn on_datagrams(&mut self) {
         let now_ns = clock::now_ns();
-        let (session, known) = (&mut self.session, &mut self.known);
-        self.link.take_datagrams(|datagram| {
+        let (session, health) = (&mut self.session, &mut self.health);
+        self.connection.take_datagrams(|datagram| {
             match session.on_datagram(now_ns, datagram) {
-                Ok(()) => known.last_heard_ns = now_ns,
+                Ok(()) => health.last_heard_ns = now_ns,
                 // It was counted by its reason, and has changed nothing.
                 Err(error) => tracing::debug!(%error, "a datagram was dropped"),
             }
@@ -52,15 +53,17 @@ impl Daemon {
     }
 
     /// When the session is given up unless the allocator is heard before.
-    pub(super) fn silence_deadline(&self) -> Option<u64> {
-        let known = &self.known;
-        self.session
-            .is_established()
-            .then(|| known.last_heard_ns.saturating_add(known.patience_ns))
+    pub(super) fn liveness_deadline(&self) -> Option<u64> {
+        let health = &self.health;
+        self.session.is_established().then(|| {
+            health
+                .last_heard_ns
+                .saturating_add(health.liveness_timeout_ns)
+        })
     }
 
-    pub(super) fn on_silence(&mut self) {
-        let waited_ms = self.known.patience_ns / 1_000_000;
+    pub(super) fn on_liveness_timeout(&mut self) {
+        let waited_ms = self.health.liveness_timeout_ns / 1_000_000;
         self.note_failure(format!(
             "nothing was heard from the allocator for {waited_ms} ms"
         ));
@@ -68,17 +71,19 @@ impl Daemon {
     }
 
     /// An attempt failed, or the connection is gone. What is paced stays paced until its lease ends.
-    pub(super) fn on_down(&mut self, error: LinkError) -> Result<(), DaemonError> {
+    pub(super) fn on_down(&mut self, error: ConnectionFailure) -> Result<(), DaemonError> {
         self.leave_session();
         self.note_failure(error.to_string());
-        self.known.tls_failures = if error.is_tls() {
-            self.known.tls_failures + 1
+        self.health.tls_failures = if error.is_tls() {
+            self.health.tls_failures + 1
         } else {
             0
         };
         // Before the first session it is this host's set-up that is wrong, and somebody has to be
         // told. Later it is the allocator's that has changed: keep trying.
-        if !self.known.ever_established && self.known.tls_failures >= self.link.address_count() {
+        if !self.health.ever_established
+            && self.health.tls_failures >= self.connection.address_count()
+        {
             return Err(DaemonError::Certificate(error));
         }
         Ok(())
@@ -102,8 +107,8 @@ impl Daemon {
                     hosts = topology.hosts.len(),
                     "the topology changed"
                 );
-                self.known.topology_version = topology.version;
-                if let Some(welcome) = &mut self.known.welcome {
+                self.health.topology_version = topology.version;
+                if let Some(welcome) = &mut self.health.welcome {
                     welcome.topology = topology;
                     self.flows.set_network(Arc::new(network(welcome)));
                 }
@@ -121,11 +126,11 @@ impl Daemon {
             // What a running host is refused for is the allocator's doing: a topology or a version
             // that somebody will put right.
             ClientEvent::Refused(refusal)
-                if self.known.ever_established && refusal.code != RefusalCode::Superseded =>
+                if self.health.ever_established && refusal.code != RefusalCode::Superseded =>
             {
                 self.note_failure(format!("refused ({:?}): {}", refusal.code, refusal.reason));
                 self.leave_session();
-                self.link.give_up_refused();
+                self.connection.disconnect_refused();
             }
             ClientEvent::Refused(refusal) => return Some(refusal),
             ClientEvent::SessionLost(reason) => {
@@ -137,10 +142,10 @@ impl Daemon {
     }
 
     fn on_established(&mut self, now_ns: u64, welcome: Welcome) {
-        self.link.confirm();
-        self.link.carry(now_ns, &welcome);
+        self.connection.confirm();
+        self.connection.carry(now_ns, &welcome);
         tracing::info!(
-            allocator = self.link.address(),
+            allocator = self.connection.address(),
             epoch = welcome.epoch,
             session = welcome.session,
             host_id = welcome.host_id,
@@ -161,16 +166,16 @@ impl Daemon {
         let rated = self.flows.rated_count();
         self.flows
             .on_established(Arc::new(network), welcome.released);
-        let known = &mut self.known;
-        known.topology_version = welcome.topology.version;
-        known.last_heard_ns = now_ns;
-        known.patience_ns = welcome.lease_ns.saturating_mul(PATIENCE_LEASES);
-        known.ever_established = true;
-        known.tls_failures = 0;
-        known.last_error = None;
-        known.next_warning_ns = 0;
+        let health = &mut self.health;
+        health.topology_version = welcome.topology.version;
+        health.last_heard_ns = now_ns;
+        health.liveness_timeout_ns = welcome.lease_ns.saturating_mul(LIVENESS_LEASES);
+        health.ever_established = true;
+        health.tls_failures = 0;
+        health.last_error = None;
+        health.next_warning_ns = 0;
         let released = welcome.released;
-        known.welcome = Some(welcome);
+        health.welcome = Some(welcome);
         if released {
             self.confirm_release(now_ns, rated);
         }
@@ -196,26 +201,26 @@ impl Daemon {
     /// Gives the connection up; the next attempt follows.
     fn drop_session(&mut self, reason: &str) {
         self.leave_session();
-        self.link.give_up(reason);
+        self.connection.disconnect(reason);
     }
 
     fn leave_session(&mut self) {
         self.session.disconnected(clock::now_ns());
-        if self.known.welcome.take().is_some() {
-            self.link.counters_mut().sessions_lost += 1;
+        if self.health.welcome.take().is_some() {
+            self.connection.counters_mut().sessions_lost += 1;
         }
     }
 
     /// Remembers why there is no session, and says so in the log, but not at every attempt.
     fn note_failure(&mut self, problem: String) {
         let now_ns = clock::now_ns();
-        if now_ns >= self.known.next_warning_ns {
-            self.known.next_warning_ns = now_ns + WARN_EVERY_NS;
+        if now_ns >= self.health.next_warning_ns {
+            self.health.next_warning_ns = now_ns + WARN_EVERY_NS;
             tracing::warn!("{problem}; sockets go on as plain TCP, trying again");
         } else {
             tracing::debug!("{problem}");
         }
-        self.known.last_error = Some(problem);
+        self.health.last_error = Some(problem);
     }
 }
 

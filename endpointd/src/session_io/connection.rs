@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 
 use crate::readable;
 
-use super::{LinkError, LinkEvent};
+use super::{ConnectionEvent, ConnectionFailure};
 
 /// Read at once from the control stream.
 const READ_BYTES: usize = 64 * 1024;
@@ -39,7 +39,7 @@ pub(super) struct Target {
 }
 
 /// A connection that is up.
-pub(super) struct Up {
+pub(super) struct LiveConnection {
     pub(super) address: String,
     pub(super) connection: Connection,
     pub(super) outgoing: mpsc::UnboundedSender<Vec<u8>>,
@@ -51,17 +51,17 @@ pub(super) struct Up {
     session: Option<u32>,
     /// The sealed half's descriptor.
     readable: Option<AsyncFd<OwnedFd>>,
-    arrived: Arrived,
+    arrivals: DatagramBuffer,
 }
 
 /// Datagrams that wait to be taken, one behind the other; the memory is used again.
 #[derive(Default)]
-struct Arrived {
+struct DatagramBuffer {
     bytes: Vec<u8>,
     ends: Vec<usize>,
 }
 
-impl Arrived {
+impl DatagramBuffer {
     fn push(&mut self, datagram: &[u8]) {
         self.bytes.extend_from_slice(datagram);
         self.ends.push(self.bytes.len());
@@ -69,7 +69,10 @@ impl Arrived {
 }
 
 /// Resolves the address, shakes hands and opens the control stream.
-pub(super) async fn open(endpoints: Endpoints, target: Target) -> Result<Up, LinkError> {
+pub(super) async fn open(
+    endpoints: Endpoints,
+    target: Target,
+) -> Result<LiveConnection, ConnectionFailure> {
     let Target {
         address,
         server_name,
@@ -77,7 +80,7 @@ pub(super) async fn open(endpoints: Endpoints, target: Target) -> Result<Up, Lin
         patience,
         queue_patience,
     } = target;
-    let unusable = |reason: String| LinkError::Address {
+    let unusable = |reason: String| ConnectionFailure::Address {
         address: address.clone(),
         reason,
     };
@@ -102,9 +105,9 @@ pub(super) async fn open(endpoints: Endpoints, target: Target) -> Result<Up, Lin
         let connecting = endpoint
             .connect(client, remote, &server_name)
             .map_err(|error| unusable(error.to_string()))?;
-        let failed = |error: ConnectionError| LinkError::connection(&address, &error);
+        let failed = |error: ConnectionError| ConnectionFailure::connection(&address, &error);
         let connected = connecting.within(patience, queue_patience).await;
-        let timeout = || LinkError::Timeout {
+        let timeout = || ConnectionFailure::Timeout {
             address: address.clone(),
             waited: patience,
         };
@@ -112,7 +115,7 @@ pub(super) async fn open(endpoints: Endpoints, target: Target) -> Result<Up, Lin
         let (send, incoming) = connection.open_bi().await.map_err(failed)?;
         let (outgoing, queue) = mpsc::unbounded_channel();
         tokio::task::spawn_local(write_all(send, queue));
-        return Ok(Up {
+        return Ok(LiveConnection {
             address,
             connection,
             outgoing,
@@ -122,7 +125,7 @@ pub(super) async fn open(endpoints: Endpoints, target: Target) -> Result<Up, Lin
             hot: HotPath::new(None),
             session: None,
             readable: None,
-            arrived: Arrived::default(),
+            arrivals: DatagramBuffer::default(),
         });
     }
     Err(unusable(problem))
@@ -137,16 +140,16 @@ async fn write_all(mut stream: SendStream, mut queue: mpsc::UnboundedReceiver<Ve
     }
 }
 
-impl Up {
+impl LiveConnection {
     /// What arrives next; control frames before datagrams, which may build on them. Cancel safe.
-    pub(super) async fn next(&mut self) -> Result<LinkEvent, LinkError> {
-        let lost = |reason: String| LinkError::Lost {
+    pub(super) async fn next(&mut self) -> Result<ConnectionEvent, ConnectionFailure> {
+        let lost = |reason: String| ConnectionFailure::Lost {
             address: self.address.clone(),
             reason,
         };
         loop {
             if let Some(frame) = self.frames.pop_front() {
-                return Ok(LinkEvent::Control(frame));
+                return Ok(ConnectionEvent::Control(frame));
             }
             tokio::select! {
                 biased;
@@ -159,13 +162,13 @@ impl Up {
                     }
                     Ok(None) => return Err(lost("the allocator closed the control stream".to_owned())),
                     Err(ReadError::ConnectionLost(error)) => {
-                        return Err(LinkError::connection(&self.address, &error));
+                        return Err(ConnectionFailure::connection(&self.address, &error));
                     }
                     Err(error) => return Err(lost(error.to_string())),
                 },
-                arrived = receive(&mut self.hot, self.readable.as_ref(), &mut self.arrived) => {
+                arrived = receive(&mut self.hot, self.readable.as_ref(), &mut self.arrivals) => {
                     return arrived
-                        .map(|()| LinkEvent::Datagrams)
+                        .map(|()| ConnectionEvent::Datagrams)
                         .map_err(|error| lost(format!("the socket of sealed datagrams: {error}")));
                 }
             }
@@ -216,11 +219,11 @@ impl Up {
     /// Gives what has arrived to `take`.
     pub(super) fn take_datagrams(&mut self, mut take: impl FnMut(&[u8])) {
         let mut start = 0;
-        for end in self.arrived.ends.drain(..) {
-            take(&self.arrived.bytes[start..end]);
+        for end in self.arrivals.ends.drain(..) {
+            take(&self.arrivals.bytes[start..end]);
             start = end;
         }
-        self.arrived.bytes.clear();
+        self.arrivals.bytes.clear();
     }
 
     pub(super) fn send_datagram(&mut self, now_ns: u64, datagram: &[u8]) {
@@ -240,11 +243,11 @@ impl Up {
     }
 }
 
-/// Waits until datagrams have arrived. Cancel safe: what was received stays in `arrived`.
+/// Waits until datagrams have arrived. Cancel safe: what was received stays in `arrivals`.
 async fn receive(
     hot: &mut HotPath,
     readable: Option<&AsyncFd<OwnedFd>>,
-    arrived: &mut Arrived,
+    arrivals: &mut DatagramBuffer,
 ) -> io::Result<()> {
     poll_fn(|context| {
         loop {
@@ -257,9 +260,9 @@ async fn receive(
                 Some(Poll::Pending) | None => false,
             };
             let count = hot.receive(crate::clock::now_ns(), context, &mut |_, datagram| {
-                arrived.push(datagram);
+                arrivals.push(datagram);
             })?;
-            if !arrived.ends.is_empty() {
+            if !arrivals.ends.is_empty() {
                 return Poll::Ready(Ok(()));
             }
             if count < BATCH && !is_readable {
@@ -270,7 +273,7 @@ async fn receive(
     .await
 }
 
-impl Drop for Up {
+impl Drop for LiveConnection {
     fn drop(&mut self) {
         // Also where the caller just forgets it: the allocator learns at once.
         self.connection.close(1_u32.into(), b"given up");

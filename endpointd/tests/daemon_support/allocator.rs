@@ -18,13 +18,13 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::task::JoinHandle;
 
-use super::Shared;
+use super::SharedCell;
 
 pub const LEASE_NS: u64 = 200_000_000;
 
 /// What the test reads and sets while the allocator runs.
 #[derive(Debug, Default)]
-pub struct Script {
+pub struct AllocatorScript {
     /// Every flow gets this.
     pub rate_bps: u64,
     pub released: bool,
@@ -44,8 +44,8 @@ pub struct Script {
     pub closed: u32,
 }
 
-pub struct Allocator {
-    pub script: Shared<Script>,
+pub struct ScriptedAllocator {
+    pub script: SharedCell<AllocatorScript>,
     pub address: SocketAddr,
     endpoint: Endpoint,
     task: JoinHandle<()>,
@@ -90,15 +90,15 @@ fn quic_config(folder: &Path) -> QuicConfig {
     QuicConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls).unwrap()))
 }
 
-impl Allocator {
+impl ScriptedAllocator {
     /// Starts on a free port of loopback, or on the one given.
     pub fn start(folder: &Path, epoch: u64, address: Option<SocketAddr>) -> Self {
         let address = address.unwrap_or_else(|| "127.0.0.1:0".parse().unwrap());
         let endpoint = Endpoint::server(quic_config(folder), address).unwrap();
-        let script = Shared::new(std::cell::RefCell::new(Script {
+        let script = SharedCell::new(std::cell::RefCell::new(AllocatorScript {
             rate_bps: 100_000_000,
             topology: hosts(&[(1, "h1", "10.0.1.1/32"), (2, "h2", "10.0.2.1/32")], 1),
-            ..Script::default()
+            ..AllocatorScript::default()
         }));
         let config = Arc::new(ServerConfig {
             epoch,
@@ -141,7 +141,11 @@ impl Allocator {
     }
 }
 
-async fn accept(endpoint: Endpoint, config: Arc<ServerConfig>, script: Shared<Script>) {
+async fn accept(
+    endpoint: Endpoint,
+    config: Arc<ServerConfig>,
+    script: SharedCell<AllocatorScript>,
+) {
     while let Some(incoming) = endpoint.accept().await {
         let Ok(connection) = incoming.await else {
             continue;
@@ -150,7 +154,11 @@ async fn accept(endpoint: Endpoint, config: Arc<ServerConfig>, script: Shared<Sc
     }
 }
 
-async fn serve(connection: Connection, config: Arc<ServerConfig>, script: Shared<Script>) {
+async fn serve(
+    connection: Connection,
+    config: Arc<ServerConfig>,
+    script: SharedCell<AllocatorScript>,
+) {
     let mut session = ServerSession::new(clock::now_ns(), config);
     let Ok((mut send, mut receive)) = connection.accept_bi().await else {
         return;
@@ -210,7 +218,12 @@ async fn serve(connection: Connection, config: Arc<ServerConfig>, script: Shared
     }
 }
 
-fn on_event(now_ns: u64, session: &mut ServerSession, script: &mut Script, event: ServerEvent) {
+fn on_event(
+    now_ns: u64,
+    session: &mut ServerSession,
+    script: &mut AllocatorScript,
+    event: ServerEvent,
+) {
     match event {
         ServerEvent::Hello(hello) => {
             assert_eq!(hello.host_name, "h1");

@@ -9,7 +9,7 @@ use ratewright_endpointd::backend::{
 };
 use ratewright_endpointd::clock;
 
-use super::Shared;
+use super::SharedCell;
 
 #[derive(Debug, Default)]
 pub struct Calls {
@@ -32,29 +32,29 @@ pub struct Calls {
 
 /// The daemon's side.
 pub struct Recorder {
-    calls: Shared<Calls>,
+    calls: SharedCell<Calls>,
     event_fd: std::rc::Rc<EventFd>,
 }
 
 /// The test's side.
 #[derive(Clone)]
-pub struct Script {
-    pub calls: Shared<Calls>,
+pub struct BackendScript {
+    pub calls: SharedCell<Calls>,
     event_fd: std::rc::Rc<EventFd>,
 }
 
-pub fn recorder() -> (Recorder, Script) {
+pub fn recorder() -> (Recorder, BackendScript) {
     let event_fd =
         EventFd::from_value_and_flags(0, EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC).unwrap();
-    let (calls, event_fd) = (Shared::<Calls>::default(), std::rc::Rc::new(event_fd));
-    let script = Script {
+    let (calls, event_fd) = (SharedCell::<Calls>::default(), std::rc::Rc::new(event_fd));
+    let script = BackendScript {
         calls: calls.clone(),
         event_fd: event_fd.clone(),
     };
     (Recorder { calls, event_fd }, script)
 }
 
-impl Script {
+impl BackendScript {
     pub fn event(&self, conn: Conn, kind: FlowEventKind) {
         self.calls.borrow_mut().waiting.push_back(FlowEvent {
             conn,

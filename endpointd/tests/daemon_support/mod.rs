@@ -14,7 +14,7 @@ use std::time::Duration;
 use ratewright_endpointd::admin::{self, AdminRequest};
 use ratewright_endpointd::backend::{Conn, FlowFacts, SlotIndex};
 use ratewright_endpointd::config::Config;
-use ratewright_endpointd::daemon::{Command, Daemon, DaemonError, Exit};
+use ratewright_endpointd::daemon::{Daemon, DaemonCommand, DaemonError, Exit};
 use ratewright_endpointd::status::Status;
 use ratewright_topology::ecmp::FiveTuple;
 use rcgen::{
@@ -24,9 +24,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 /// A certificate authority that writes PEM files.
-pub struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub struct TestAuthority(CertifiedIssuer<'static, KeyPair>);
 
-impl Authority {
+impl TestAuthority {
     pub fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -60,7 +60,7 @@ impl Authority {
 /// A folder with the usual certificates: one authority, host `h1`, the allocator.
 pub fn certificates() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    let authority = Authority::new();
+    let authority = TestAuthority::new();
     authority.write(&folder.path().join("ca.pem"));
     authority.issue(folder.path(), "h1", "h1");
     authority.issue(folder.path(), "allocator", "ratewright-allocator");
@@ -107,7 +107,7 @@ pub fn conn(slot: u32) -> Conn {
 
 /// A daemon that runs on the test's own thread.
 pub struct Running {
-    pub commands: mpsc::Sender<Command>,
+    pub commands: mpsc::Sender<DaemonCommand>,
     pub requests: mpsc::Sender<AdminRequest>,
     task: JoinHandle<Result<Exit, DaemonError>>,
 }
@@ -134,7 +134,7 @@ impl Running {
     }
 
     pub async fn stop(self) -> Result<Exit, DaemonError> {
-        self.commands.send(Command::Stop).await.unwrap();
+        self.commands.send(DaemonCommand::Stop).await.unwrap();
         self.ended().await
     }
 
@@ -166,4 +166,4 @@ pub fn on_one_thread(test: impl Future<Output = ()> + 'static) {
     runtime.block_on(async { tokio::task::spawn_local(test).await.unwrap() });
 }
 
-pub type Shared<T> = Rc<std::cell::RefCell<T>>;
+pub type SharedCell<T> = Rc<std::cell::RefCell<T>>;

@@ -11,8 +11,8 @@ use std::time::Duration;
 use ratewright_endpointd::backend::{Conn, FlowEvent, FlowEventKind, Usage};
 use ratewright_endpointd::clock::now_ns;
 
-use super::{Bulk, Driver, FOREVER_NS, MBIT, MS, Open, alone, cubic_pair};
-use crate::netns::{Namespace, Pair, Receiver, run, wait_for};
+use super::{Bulk, FOREVER_NS, FallbackDriver, MBIT, MS, Open, alone, cubic_pair};
+use crate::netns::{BulkReceiver, Namespace, NamespacePair, run, wait_for};
 
 /// Writes as many bytes as it is told, when it is told.
 struct Writer {
@@ -51,7 +51,7 @@ impl Writer {
     }
 }
 
-impl Driver {
+impl FallbackDriver {
     fn usage_of(&mut self, conn: Conn) -> Option<Usage> {
         let mut usage = Vec::new();
         self.backend.usage(now_ns(), &mut usage);
@@ -69,8 +69,8 @@ impl Driver {
 pub fn a_limited_flow_is_told(open: Open, address: &str) {
     let _alone = alone();
     let pair = cubic_pair();
-    let mut driver = Driver::open(open, &pair);
-    let receiver = Receiver::start(&pair.right, address, 1);
+    let mut driver = FallbackDriver::open(open, &pair);
+    let receiver = BulkReceiver::start(&pair.right, address, 1);
     let sender = Bulk::start(&pair.left, receiver.address);
     let conn = driver.started();
     driver.set(conn, 20, FOREVER_NS);
@@ -125,8 +125,8 @@ pub fn a_limited_flow_is_told(open: Open, address: &str) {
 pub fn growing_demand_is_an_event(open: Open, address: &str) {
     let _alone = alone();
     let pair = cubic_pair();
-    let mut driver = Driver::open(open, &pair);
-    let receiver = Receiver::start(&pair.right, address, 1);
+    let mut driver = FallbackDriver::open(open, &pair);
+    let receiver = BulkReceiver::start(&pair.right, address, 1);
     let writer = Writer::start(&pair.left, receiver.address);
     writer.write(60_000);
     let conn = driver.started();
@@ -173,7 +173,7 @@ pub fn a_receiver_that_does_not_read_gives_its_slot_back(
     const BYTES: usize = 16 << 20;
     let _alone = alone();
     let pair = cubic_pair();
-    let mut driver = Driver::open(open, &pair);
+    let mut driver = FallbackDriver::open(open, &pair);
     let (ready, bound) = mpsc::channel();
     let (say, heard) = mpsc::channel::<()>();
     let ip: std::net::IpAddr = address.parse().expect("an address");
@@ -232,8 +232,8 @@ pub fn a_receiver_that_does_not_read_gives_its_slot_back(
 pub fn a_receiver_that_is_gone_ends_the_flowlet(open: Open, address: &str) {
     let _alone = alone();
     let pair = cubic_pair();
-    let mut driver = Driver::open(open, &pair);
-    let receiver = Receiver::start(&pair.right, address, 1);
+    let mut driver = FallbackDriver::open(open, &pair);
+    let receiver = BulkReceiver::start(&pair.right, address, 1);
     let sender = Bulk::start(&pair.left, receiver.address);
     let conn = driver.started();
     driver.set(conn, 50, FOREVER_NS);
@@ -275,7 +275,7 @@ pub fn a_receiver_that_is_gone_ends_the_flowlet(open: Open, address: &str) {
 
 /// How a rate ends beside a socket that has just sent its last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum RateEnd {
     Cleared,
     KillSwitch,
     Lapsed,
@@ -284,18 +284,18 @@ pub enum End {
 
 /// A rate of 100 kbit/s ends with data in flight, or while nothing is sent, and nothing is written
 /// then. What is written a while later is not held up by it: 10 kB would take 850 ms.
-pub fn a_silent_socket_keeps_no_rate(open: Open, address: &str, end: End) {
+pub fn a_silent_socket_keeps_no_rate(open: Open, address: &str, end: RateEnd) {
     let _alone = alone();
     let pair = cubic_pair();
-    let mut driver = Driver::open(open, &pair);
-    let receiver = Receiver::start(&pair.right, address, 1);
+    let mut driver = FallbackDriver::open(open, &pair);
+    let receiver = BulkReceiver::start(&pair.right, address, 1);
     let writer = Writer::start(&pair.left, receiver.address);
     writer.write(60_000);
     let conn = driver.started();
     driver.run_for(Duration::from_millis(700));
     let expires_ns = match end {
-        End::Cleared | End::KillSwitch => FOREVER_NS,
-        End::Lapsed | End::Killed => now_ns() + 100 * MS,
+        RateEnd::Cleared | RateEnd::KillSwitch => FOREVER_NS,
+        RateEnd::Lapsed | RateEnd::Killed => now_ns() + 100 * MS,
     };
     driver
         .backend
@@ -310,18 +310,18 @@ pub fn a_silent_socket_keeps_no_rate(open: Open, address: &str, end: End) {
             .then_some(())
     });
     match end {
-        End::Cleared => driver.backend.clear(conn).expect("clear"),
-        End::KillSwitch => driver.backend.clear_all().expect("clear all"),
-        End::Lapsed | End::Killed => {}
+        RateEnd::Cleared => driver.backend.clear(conn).expect("clear"),
+        RateEnd::KillSwitch => driver.backend.clear_all().expect("clear all"),
+        RateEnd::Lapsed | RateEnd::Killed => {}
     }
-    if end == End::Killed {
+    if end == RateEnd::Killed {
         driver.crash();
         std::thread::sleep(Duration::from_millis(1_500));
         driver = {
             let from = now_ns();
             writer.write(10_000);
             std::thread::sleep(Duration::from_millis(1_000));
-            let driver = Driver::open(open, &pair);
+            let driver = FallbackDriver::open(open, &pair);
             finish(writer, receiver, from);
             driver
         };
@@ -335,7 +335,7 @@ pub fn a_silent_socket_keeps_no_rate(open: Open, address: &str, end: End) {
     driver.backend.shut_down().expect("shut down");
 }
 
-fn finish(writer: Writer, receiver: Receiver, from_ns: u64) {
+fn finish(writer: Writer, receiver: BulkReceiver, from_ns: u64) {
     writer.stop();
     let trace = receiver.finish().remove(0);
     let (last_ns, total) = *trace.last().expect("data");
@@ -350,7 +350,7 @@ fn finish(writer: Writer, receiver: Receiver, from_ns: u64) {
 struct Bottleneck(String);
 
 impl Bottleneck {
-    fn between(pair: &Pair) -> Self {
+    fn between(pair: &NamespacePair) -> Self {
         let (left, right) = (&pair.left.0, &pair.right.0);
         let middle = format!("rwt{}m", pair.tag);
         run(&format!("ip netns add {middle}"));
@@ -396,13 +396,13 @@ pub fn slow_flows_all_end(open: Open, address: &str, bytes: usize) {
     let _alone = alone();
     let pair = cubic_pair();
     let _link = Bottleneck::between(&pair);
-    let mut driver = Driver::open(open, &pair);
+    let mut driver = FallbackDriver::open(open, &pair);
     let stop = Arc::new(AtomicBool::new(false));
     let spinners = [(); 2].map(|()| {
         let stop = Arc::clone(&stop);
         std::thread::spawn(move || while !stop.load(Ordering::Relaxed) {})
     });
-    let receiver = Receiver::start(&pair.right, address, FLOWS);
+    let receiver = BulkReceiver::start(&pair.right, address, FLOWS);
     let to = receiver.address;
     // One by one: the listener's queue is shorter than this.
     let streams = pair.left.spawn(move || {

@@ -17,7 +17,8 @@ use ratewright_endpointd::clock::now_ns;
 
 use crate::netns::tries::best_of_three;
 use crate::netns::{
-    Namespace, Pair, Receiver, Trace, payload_rate_bps, settled_rate_bps, wait_for,
+    ArrivalTrace, BulkReceiver, Namespace, NamespacePair, payload_rate_bps, settled_rate_bps,
+    wait_for,
 };
 
 pub mod demand;
@@ -38,7 +39,7 @@ pub fn alone() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-pub fn config(pair: &Pair) -> BackendConfig {
+pub fn config(pair: &NamespacePair) -> BackendConfig {
     BackendConfig {
         instance: pair.tag.clone(),
         max_flows: 1024,
@@ -52,8 +53,8 @@ pub fn config(pair: &Pair) -> BackendConfig {
 
 /// A pair of namespaces whose connections use cubic from their first packet, whatever the machine's
 /// default is: one that began under bbr keeps TCP's internal pacing for life.
-pub fn cubic_pair() -> Pair {
-    let pair = Pair::new();
+pub fn cubic_pair() -> NamespacePair {
+    let pair = NamespacePair::new();
     let allowed = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
     let list = std::fs::read_to_string(allowed).expect("readable");
     if !list.split_whitespace().any(|name| name == "cubic") {
@@ -101,13 +102,13 @@ impl Bulk {
 }
 
 /// A back end in the calling thread's namespace, and all it has said so far.
-pub struct Driver {
+pub struct FallbackDriver {
     pub backend: Box<dyn PacingBackend>,
     pub events: Vec<FlowEvent>,
     crashed: bool,
 }
 
-impl Drop for Driver {
+impl Drop for FallbackDriver {
     /// A test that fails leaves no program behind; twice does no harm.
     fn drop(&mut self) {
         if !self.crashed {
@@ -116,12 +117,12 @@ impl Drop for Driver {
     }
 }
 
-impl Driver {
-    pub fn open(open: Open, pair: &Pair) -> Self {
+impl FallbackDriver {
+    pub fn open(open: Open, pair: &NamespacePair) -> Self {
         Self::with(open, pair, &config(pair))
     }
 
-    pub fn with(open: Open, pair: &Pair, config: &BackendConfig) -> Self {
+    pub fn with(open: Open, pair: &NamespacePair, config: &BackendConfig) -> Self {
         pair.left.enter();
         Self::here(open, config)
     }
@@ -197,14 +198,14 @@ impl Driver {
 }
 
 /// Mbit/s on the wire between two times, seen at the receiver.
-pub fn wire_mbit(trace: &Trace, from_ns: u64, to_ns: u64, wire_per_payload: f64) -> f64 {
+pub fn wire_mbit(trace: &ArrivalTrace, from_ns: u64, to_ns: u64, wire_per_payload: f64) -> f64 {
     payload_rate_bps(trace, from_ns, to_ns) * wire_per_payload / 1e6
 }
 
 /// A rate is held within 10 %, on average or between the pauses of a busy machine, and exceeded by no
 /// more on average: windows are short, and may cut one burst of 64 KiB at either end.
 pub fn ensure_kept(
-    trace: &Trace,
+    trace: &ArrivalTrace,
     from_ns: u64,
     to_ns: u64,
     wire_per_payload: f64,
@@ -233,8 +234,8 @@ pub fn rates_are_kept(open: Open, address: &str, wire_per_payload: f64, rates_mb
 fn try_rates(open: Open, address: &str, wire_per_payload: f64, rates_mbit: &[u64]) -> Result<()> {
     let _alone = alone();
     let pair = cubic_pair();
-    let mut driver = Driver::open(open, &pair);
-    let receiver = Receiver::start(&pair.right, address, 1);
+    let mut driver = FallbackDriver::open(open, &pair);
+    let receiver = BulkReceiver::start(&pair.right, address, 1);
     let sender = Bulk::start(&pair.left, receiver.address);
     let conn = driver.started();
     let mut steps = Vec::new();
@@ -279,8 +280,8 @@ pub fn an_expired_rate_is_lifted(open: Open, wire_per_payload: f64, settle_ms: u
 fn try_expiry(open: Open, wire_per_payload: f64, settle_ms: u64) -> Result<()> {
     let _alone = alone();
     let pair = cubic_pair();
-    let mut driver = Driver::open(open, &pair);
-    let receiver = Receiver::start(&pair.right, crate::netns::RIGHT_V4, 1);
+    let mut driver = FallbackDriver::open(open, &pair);
+    let receiver = BulkReceiver::start(&pair.right, crate::netns::RIGHT_V4, 1);
     let sender = Bulk::start(&pair.left, receiver.address);
     let conn = driver.started();
 
@@ -321,8 +322,8 @@ fn try_expiry(open: Open, wire_per_payload: f64, settle_ms: u64) -> Result<()> {
 pub fn starts_and_ends_are_seen(open: Open, address: &str) {
     let _alone = alone();
     let pair = cubic_pair();
-    let mut driver = Driver::open(open, &pair);
-    let receiver = Receiver::start(&pair.right, address, 1);
+    let mut driver = FallbackDriver::open(open, &pair);
+    let receiver = BulkReceiver::start(&pair.right, address, 1);
     let to = receiver.address;
     let (say, heard) = std::sync::mpsc::channel::<usize>();
     let writer = pair.left.spawn(move || {
@@ -333,7 +334,7 @@ pub fn starts_and_ends_are_seen(open: Open, address: &str) {
         }
         local
     });
-    let expect = |driver: &mut Driver, kinds: &[&str]| {
+    let expect = |driver: &mut FallbackDriver, kinds: &[&str]| {
         wait_for(
             &format!("the events {kinds:?}"),
             Duration::from_secs(5),
@@ -440,8 +441,8 @@ pub fn the_table_is_bounded(open: Open) {
         max_flows: SLOTS as u32,
         ..config(&pair)
     };
-    let mut driver = Driver::with(open, &pair, &limited);
-    let receiver = Receiver::start(&pair.right, crate::netns::RIGHT_V4, FLOWS);
+    let mut driver = FallbackDriver::with(open, &pair, &limited);
+    let receiver = BulkReceiver::start(&pair.right, crate::netns::RIGHT_V4, FLOWS);
     let mut open_streams = Vec::new();
     for _ in 0..FLOWS {
         let to = receiver.address;
@@ -485,7 +486,7 @@ pub fn the_table_is_bounded(open: Open) {
 
     // The next connection has a slot that one of these had.
     driver.events.clear();
-    let receiver = Receiver::start(&pair.right, crate::netns::RIGHT_V4, 1);
+    let receiver = BulkReceiver::start(&pair.right, crate::netns::RIGHT_V4, 1);
     let sender = Bulk::start(&pair.left, receiver.address);
     let conn = driver.started();
     assert_eq!(conn.use_count, 1, "the second user of its slot");
@@ -510,8 +511,8 @@ pub fn clearing_all_lifts_every_rate(open: Open, wire_per_payload: f64) {
 fn try_clearing(open: Open, wire_per_payload: f64) -> Result<()> {
     let _alone = alone();
     let pair = cubic_pair();
-    let mut driver = Driver::open(open, &pair);
-    let receiver = Receiver::start(&pair.right, crate::netns::RIGHT_V4, 2);
+    let mut driver = FallbackDriver::open(open, &pair);
+    let receiver = BulkReceiver::start(&pair.right, crate::netns::RIGHT_V4, 2);
     let senders = [(); 2].map(|()| Bulk::start(&pair.left, receiver.address));
     for (conn, _) in driver.starts(2) {
         driver.set(conn, 20, FOREVER_NS);

@@ -8,9 +8,9 @@ use anyhow::{Result, ensure};
 use ratewright_endpointd::backend::BackendConfig;
 use ratewright_endpointd::clock::now_ns;
 
-use super::{Bulk, Driver, MS, Open, alone, config, cubic_pair, ensure_kept, wire_mbit};
+use super::{Bulk, FallbackDriver, MS, Open, alone, config, cubic_pair, ensure_kept, wire_mbit};
 use crate::netns::tries::best_of_three;
-use crate::netns::{Pair, RIGHT_V4, Receiver, wait_for};
+use crate::netns::{BulkReceiver, NamespacePair, RIGHT_V4, wait_for};
 
 /// Tells the process that it is the owner, and of which instance.
 const ROLE: &str = "RATEWRIGHT_TEST_OWNER";
@@ -31,7 +31,7 @@ pub fn play(open: Open) {
         device: Some("v0".to_owned()),
         take_over: true,
     };
-    let mut driver = Driver::here(open, &config);
+    let mut driver = FallbackDriver::here(open, &config);
     println!("\nopened");
     let conn = driver.started();
     driver.set(conn, RATE_MBIT, now_ns() + LEASE_NS);
@@ -50,7 +50,7 @@ struct Owner {
 impl Owner {
     /// Through `ip netns exec`, which gives it a mount namespace of its own: what it mounts there is
     /// gone when it dies.
-    fn start(pair: &Pair) -> Self {
+    fn start(pair: &NamespacePair) -> Self {
         let program = std::env::current_exe().expect("a test binary");
         let mut process = Command::new("ip")
             .args(["netns", "exec", &pair.left.0])
@@ -85,7 +85,7 @@ impl Owner {
 }
 
 /// When the test fails, what the killed owner left is removed as well.
-struct Sweep<'pair>(Open, &'pair Pair);
+struct Sweep<'pair>(Open, &'pair NamespacePair);
 
 impl Drop for Sweep<'_> {
     fn drop(&mut self) {
@@ -112,7 +112,7 @@ pub fn a_killed_owner_leaves_plain_tcp_and_a_restart_adopts(
     open: Open,
     wire_per_payload: f64,
     settle_ms: u64,
-    left_behind: fn(&Pair) -> Vec<String>,
+    left_behind: fn(&NamespacePair) -> Vec<String>,
 ) {
     best_of_three(|| try_restart(open, wire_per_payload, settle_ms, left_behind));
 }
@@ -121,14 +121,14 @@ fn try_restart(
     open: Open,
     wire_per_payload: f64,
     settle_ms: u64,
-    left_behind: fn(&Pair) -> Vec<String>,
+    left_behind: fn(&NamespacePair) -> Vec<String>,
 ) -> Result<()> {
     let _alone = alone();
     let pair = cubic_pair();
     let _sweep = Sweep(open, &pair);
     let mut owner = Owner::start(&pair);
     owner.wait_for("opened");
-    let receiver = Receiver::start(&pair.right, RIGHT_V4, 1);
+    let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, 1);
     let sender = Bulk::start(&pair.left, receiver.address);
     owner.wait_for("paced");
     std::thread::sleep(Duration::from_millis(500));
@@ -146,7 +146,7 @@ fn try_restart(
         "the kernel's part outlives the owner"
     );
 
-    let mut driver = Driver::open(open, &pair);
+    let mut driver = FallbackDriver::open(open, &pair);
     assert_eq!(
         driver.backend.stats().adopted,
         1,

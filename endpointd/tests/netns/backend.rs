@@ -6,7 +6,7 @@ use ratewright_endpointd::backend::struct_ops::StructOps;
 use ratewright_endpointd::backend::{BackendConfig, Conn, FlowEvent, FlowEventKind, PacingBackend};
 use ratewright_endpointd::clock::now_ns;
 
-use super::{Pair, wait_for};
+use super::{NamespacePair, wait_for};
 
 pub const MBIT: u64 = 1_000_000;
 
@@ -26,18 +26,18 @@ pub fn config(tag: &str) -> BackendConfig {
 }
 
 /// The struct_ops back end in the calling thread's namespace, and all it has said so far.
-pub struct Driver {
+pub struct StructOpsDriver {
     pub backend: StructOps,
     pub events: Vec<FlowEvent>,
 }
 
-impl Driver {
+impl StructOpsDriver {
     /// Enters the left namespace and opens the back end there.
-    pub fn open(pair: &Pair) -> Self {
+    pub fn open(pair: &NamespacePair) -> Self {
         Self::with(pair, &config(&pair.tag))
     }
 
-    pub fn with(pair: &Pair, config: &BackendConfig) -> Self {
+    pub fn with(pair: &NamespacePair, config: &BackendConfig) -> Self {
         pair.left.enter();
         Self::here(config)
     }

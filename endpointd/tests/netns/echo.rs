@@ -43,11 +43,11 @@ impl Echo {
 }
 
 /// A connection in the left namespace, driven by the test.
-pub struct Client {
+pub struct EchoClient {
     pub stream: TcpStream,
 }
 
-impl Client {
+impl EchoClient {
     pub fn connect(address: SocketAddr) -> Self {
         // The test thread is in the left namespace already.
         let stream = TcpStream::connect(address).expect("connect");

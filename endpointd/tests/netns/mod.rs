@@ -72,7 +72,7 @@ impl Namespace {
 
 /// Namespaces `left` (senders, the back end) and `right` (receivers); removed when dropped.
 #[derive(Debug)]
-pub struct Pair {
+pub struct NamespacePair {
     pub left: Namespace,
     pub right: Namespace,
     /// Unique within the machine, at most 7 characters.
@@ -86,7 +86,7 @@ pub const RIGHT_V4: &str = "10.123.0.2";
 pub const LEFT_V6: &str = "fd00:123::1";
 pub const RIGHT_V6: &str = "fd00:123::2";
 
-impl Pair {
+impl NamespacePair {
     pub fn new() -> Self {
         assert!(
             nix::unistd::geteuid().is_root(),
@@ -117,7 +117,7 @@ impl Pair {
     }
 }
 
-impl Drop for Pair {
+impl Drop for NamespacePair {
     fn drop(&mut self) {
         for namespace in [&self.left, &self.right] {
             let _ = Command::new("ip")
@@ -128,16 +128,16 @@ impl Drop for Pair {
 }
 
 /// What a receiver saw: time and running total after each read.
-pub type Trace = Vec<(u64, u64)>;
+pub type ArrivalTrace = Vec<(u64, u64)>;
 
 /// Accepts `connections` connections on `address`, reads each to its end on a thread of its own.
-pub struct Receiver {
+pub struct BulkReceiver {
     pub address: SocketAddr,
-    threads: mpsc::Receiver<JoinHandle<Trace>>,
+    threads: mpsc::Receiver<JoinHandle<ArrivalTrace>>,
     accept: JoinHandle<()>,
 }
 
-impl Receiver {
+impl BulkReceiver {
     pub fn start(namespace: &Namespace, ip: &str, connections: usize) -> Self {
         let ip: IpAddr = ip.parse().expect("an address");
         let (ready, bound) = mpsc::channel();
@@ -162,7 +162,7 @@ impl Receiver {
     }
 
     /// Waits for the senders to finish.
-    pub fn finish(self) -> Vec<Trace> {
+    pub fn finish(self) -> Vec<ArrivalTrace> {
         self.accept.join().expect("accept");
         self.threads
             .iter()
@@ -171,7 +171,7 @@ impl Receiver {
     }
 }
 
-fn receive(mut stream: TcpStream) -> Trace {
+fn receive(mut stream: TcpStream) -> ArrivalTrace {
     let mut buffer = vec![0u8; 1 << 16];
     let mut total = 0;
     let mut trace = Vec::with_capacity(1 << 16);
@@ -186,7 +186,7 @@ fn receive(mut stream: TcpStream) -> Trace {
 }
 
 /// Payload rate in bit/s over [from, to).
-pub fn payload_rate_bps(trace: &Trace, from_ns: u64, to_ns: u64) -> f64 {
+pub fn payload_rate_bps(trace: &ArrivalTrace, from_ns: u64, to_ns: u64) -> f64 {
     // Between the first and last read inside the window, so that its ends do not cut a burst.
     let inside: Vec<_> = trace
         .iter()
@@ -198,7 +198,7 @@ pub fn payload_rate_bps(trace: &Trace, from_ns: u64, to_ns: u64) -> f64 {
 
 /// The median payload rate in bit/s over windows of 50 ms: on a busy machine, neither the pauses of
 /// a sender or receiver that waits for a processor nor what follows them are the pacing's.
-pub fn settled_rate_bps(trace: &Trace, from_ns: u64, to_ns: u64) -> f64 {
+pub fn settled_rate_bps(trace: &ArrivalTrace, from_ns: u64, to_ns: u64) -> f64 {
     const WINDOW_NS: usize = 50_000_000;
     // Each window reaches from a read to a read, so that its ends do not cut a burst.
     let marks: Vec<_> = (from_ns..to_ns)
@@ -222,7 +222,7 @@ pub const WIRE_V4: f64 = (1448.0 + 14.0 + 20.0 + 32.0) / 1448.0;
 pub const WIRE_V6: f64 = (1428.0 + 14.0 + 40.0 + 32.0) / 1428.0;
 
 /// Payload that arrived in [from, to).
-pub fn bytes_between(trace: &Trace, from_ns: u64, to_ns: u64) -> u64 {
+pub fn bytes_between(trace: &ArrivalTrace, from_ns: u64, to_ns: u64) -> u64 {
     let before = |at_ns| {
         trace
             .iter()
@@ -234,7 +234,7 @@ pub fn bytes_between(trace: &Trace, from_ns: u64, to_ns: u64) -> u64 {
 }
 
 /// When the receiver had more than `total` bytes.
-pub fn passed_ns(trace: &Trace, total: u64) -> u64 {
+pub fn passed_ns(trace: &ArrivalTrace, total: u64) -> u64 {
     trace
         .iter()
         .find(|(_, read)| *read > total)
@@ -244,7 +244,7 @@ pub fn passed_ns(trace: &Trace, total: u64) -> u64 {
 
 /// A flow that was paced at 50 Mbit/s is plain TCP within 50 ms of its lease's end: it has sent five times what the rate
 /// allows in 5 ms.
-pub fn ensure_plain_after(trace: &Trace, expires_ns: u64) -> anyhow::Result<()> {
+pub fn ensure_plain_after(trace: &ArrivalTrace, expires_ns: u64) -> anyhow::Result<()> {
     let goal = bytes_between(trace, 0, expires_ns) + 5 * 50_000_000 / 8 * 5 / 1000;
     let after_ns = passed_ns(trace, goal) - expires_ns;
     println!(
@@ -260,12 +260,12 @@ pub fn ensure_plain_after(trace: &Trace, expires_ns: u64) -> anyhow::Result<()> 
 }
 
 /// A bulk sender that writes until told to stop.
-pub struct Sender {
+pub struct BulkSender {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
-impl Sender {
+impl BulkSender {
     pub fn start(namespace: &Namespace, to: SocketAddr) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
