@@ -64,7 +64,7 @@ static __always_inline void report_if_large(struct tcp_sock *tp, struct rw_flow 
 {
 	__u32 end = flow->flags & FLOW_STALLED ? tp->snd_una : tp->write_seq;
 
-	if ((flow->flags & (FLOW_ACTIVE | FLOW_ALIEN)) == FLOW_ACTIVE && !flow->slot &&
+	if ((flow->flags & (FLOW_ACTIVE | FLOW_UNMANAGED)) == FLOW_ACTIVE && !flow->slot &&
 	    end - flow->start_seq >= min_flowlet_bytes) {
 		report(tp);
 		flow->flags &= ~FLOW_STALLED;
@@ -75,7 +75,7 @@ static __always_inline void report_if_large(struct tcp_sock *tp, struct rw_flow 
 static __noinline void begin_flowlet(struct tcp_sock *tp)
 {
 	struct rw_flow *flow = flow_of(tp);
-	struct rw_cold *rare = bpf_sk_storage_get(&cold, tp, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+	struct rw_sock_storage *rare = bpf_sk_storage_get(&cold, tp, NULL, BPF_SK_STORAGE_GET_F_CREATE);
 	struct rw_slot *slot;
 
 	flow->flags |= FLOW_ACTIVE;

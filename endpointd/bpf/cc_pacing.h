@@ -396,7 +396,7 @@ static __always_inline void refresh(struct tcp_sock *tp, struct rw_flow *flow)
 		}
 	}
 	if (!(flow->flags & FLOW_FIRST_PACED)) {
-		struct rw_cold *rare = bpf_sk_storage_get(&cold, tp, NULL, 0);
+		struct rw_sock_storage *rare = bpf_sk_storage_get(&cold, tp, NULL, 0);
 
 		flow->flags |= FLOW_FIRST_PACED;
 		/* A rate that came while the flow was idle waited for the application. */

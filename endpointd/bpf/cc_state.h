@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * What the congestion control keeps: of a socket (`rw_flow`, `rw_cold`), of a slot of the flow table
+ * What the congestion control keeps: of a socket (`rw_flow`, `rw_sock_storage`), of a slot of the flow table
  * (`rw_slot`), and in all (`rw_shared`). `src/backend/struct_ops/table.rs` holds the same layouts.
  */
 #ifndef RATEWRIGHT_CC_STATE_H
@@ -113,7 +113,7 @@ struct {
 } events SEC(".maps");
 
 /* What is seldom needed of a socket. */
-struct rw_cold {
+struct rw_sock_storage {
 	/* First write since the last flowlet ended; 0: none. */
 	__u64 first_write_ns;
 	/* Of the running flowlet. */
@@ -129,7 +129,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
-	__type(value, struct rw_cold);
+	__type(value, struct rw_sock_storage);
 } cold SEC(".maps");
 
 /* Something was written that is not yet acknowledged, and the flow makes progress. */
@@ -143,7 +143,7 @@ struct {
 /* The flow table was full for this flowlet. */
 #define FLOW_FULL 16
 /* Not ours: the peer is on this host, or the socket in another network namespace. */
-#define FLOW_ALIEN 32
+#define FLOW_UNMANAGED 32
 /* The socket was looked at once. No earlier layout of this state has this bit. */
 #define FLOW_MET 64
 /* The receiver's window is closed, or the peer does not answer: `start_seq` is where that began. */

@@ -58,9 +58,9 @@ static __noinline void meet(struct tcp_sock *tp)
 	see_cwnd(tp, flow);
 	/* New namespaces inherit the first one's default congestion control. */
 	if (is_local(sk) || sk->__sk_common.skc_net.net->ns.inum != netns_inum)
-		flow->flags |= FLOW_ALIEN;
+		flow->flags |= FLOW_UNMANAGED;
 	if (tp->snd_una != tp->write_seq) {
-		struct rw_cold *rare =
+		struct rw_sock_storage *rare =
 			bpf_sk_storage_get(&cold, tp, NULL, BPF_SK_STORAGE_GET_F_CREATE);
 
 		/* Taken over in the middle of a flowlet. */
@@ -101,7 +101,7 @@ void BPF_PROG(rw_release, struct sock *sk)
 
 	/* Options cannot be set here: of a socket that lives on, a pass lifts the maximum. */
 	if (flow->set_max && sk->__sk_common.skc_state != RW_TCP_CLOSE) {
-		struct rw_cold *rare =
+		struct rw_sock_storage *rare =
 			bpf_sk_storage_get(&cold, tp, NULL, BPF_SK_STORAGE_GET_F_CREATE);
 
 		if (rare) {
@@ -241,14 +241,14 @@ SEC("tp_btf/tcp_sendmsg_locked")
 int BPF_PROG(rw_first_write, struct sock *sk)
 {
 	struct tcp_sock *tp;
-	struct rw_cold *rare;
+	struct rw_sock_storage *rare;
 
 	if (sk->__sk_common.skc_net.net->ns.inum != netns_inum)
 		return 0;
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (!tp || tp->inet_conn.icsk_ca_ops->key != shared.cc_key || !shared.cc_key)
 		return 0;
-	if (flow_of(tp)->flags & (FLOW_ACTIVE | FLOW_ALIEN))
+	if (flow_of(tp)->flags & (FLOW_ACTIVE | FLOW_UNMANAGED))
 		return 0;
 	rare = bpf_sk_storage_get(&cold, tp, NULL, BPF_SK_STORAGE_GET_F_CREATE);
 	if (rare && !rare->first_write_ns)
@@ -277,7 +277,7 @@ int rw_take_over(struct bpf_iter__tcp *ctx)
 	struct sock_common *common = ctx->sk_common;
 	char name[RW_TCP_CA_NAME_MAX] = {};
 	__u32 maximum = NO_MAXIMUM;
-	struct rw_cold *rare;
+	struct rw_sock_storage *rare;
 	struct rw_flow *flow;
 	struct tcp_sock *tp;
 	bool inherited;
@@ -332,7 +332,7 @@ int rw_look_over(struct bpf_iter__tcp *ctx)
 	struct sock_common *common = ctx->sk_common;
 	__u64 present, wire, now = bpf_ktime_get_ns();
 	struct rw_slot *slot = NULL;
-	struct rw_cold *rare;
+	struct rw_sock_storage *rare;
 	struct rw_flow *flow;
 	struct tcp_sock *tp;
 
@@ -370,7 +370,7 @@ int rw_give_back(struct bpf_iter__tcp *ctx)
 {
 	struct sock_common *common = ctx->sk_common;
 	char name[RW_TCP_CA_NAME_MAX] = {};
-	struct rw_cold *rare;
+	struct rw_sock_storage *rare;
 	struct rw_flow *flow;
 	struct tcp_sock *tp;
 	__u64 present;
