@@ -9,7 +9,7 @@
 //! | `GET /first-paced` | JSON array of recent samples in microseconds |
 //! | `GET`, `PUT /log-level` | the filter, as `info` or `ratewright_endpointd=debug` |
 //!
-//! Handlers ask the daemon's loop over a channel, so that an answer is also a proof that it turns.
+//! Handlers ask the daemon's loop over a channel, so an answer also proves that the loop turns.
 
 use std::sync::Arc;
 
@@ -22,10 +22,10 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::status::Status;
 
-/// Requests that wait for the loop at once; more are refused.
+/// Most requests that wait for the loop; more are refused.
 const QUEUE: usize = 64;
 
-/// What a handler asks the daemon's loop.
+/// Request of a handler to the daemon's loop.
 #[derive(Debug)]
 pub enum AdminRequest {
     /// The status.
@@ -38,9 +38,9 @@ pub enum AdminRequest {
 
 /// Reads and sets the log filter of the process.
 pub trait LogFilter: Send + Sync {
-    /// The filter now.
+    /// Returns the present filter.
     fn get(&self) -> String;
-    /// Sets it.
+    /// Replaces the filter.
     ///
     /// # Errors
     /// With what is wrong with the text.
@@ -59,7 +59,7 @@ pub fn channel() -> (mpsc::Sender<AdminRequest>, mpsc::Receiver<AdminRequest>) {
     mpsc::channel(QUEUE)
 }
 
-/// The routes.
+/// Builds the router of all requests.
 pub fn router(requests: mpsc::Sender<AdminRequest>, log: Option<Arc<dyn LogFilter>>) -> Router {
     Router::new()
         .route("/live", get(live))
@@ -84,6 +84,8 @@ impl Admin {
                 .into_response()
         };
         let (answer, answered) = oneshot::channel();
+        // Never waits for a full queue: a loop that is stuck must show as 503, not as a hanging
+        // request.
         self.requests
             .try_send(request(answer))
             .map_err(|_| busy())?;

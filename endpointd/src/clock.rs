@@ -1,11 +1,11 @@
-//! The one place that reads the time.
+//! The clock: the only module that reads the time.
 //!
-//! All times in the daemon are CLOCK_MONOTONIC nanoseconds, the base of `bpf_ktime_get_ns`, so that
-//! an event's time, a lease's end and the expiry in a kernel map compare directly.
+//! All times in the daemon are CLOCK_MONOTONIC nanoseconds, the base of `bpf_ktime_get_ns`. So an
+//! event's time, a lease's end and the expiry in a kernel map compare directly.
 
 use nix::time::{ClockId, clock_gettime};
 
-/// CLOCK_MONOTONIC, in nanoseconds.
+/// Reads CLOCK_MONOTONIC, in nanoseconds.
 #[must_use]
 pub fn now_ns() -> u64 {
     // The monotonic clock exists on every Linux kernel, and starts at zero: neither can fail.
@@ -14,20 +14,21 @@ pub fn now_ns() -> u64 {
         + u64::try_from(now.tv_nsec()).unwrap_or(0)
 }
 
-/// The runtime's present instant, for its timers.
+/// Returns the runtime's present instant, for its timers.
 #[must_use]
 pub fn instant_now() -> tokio::time::Instant {
     tokio::time::Instant::now()
 }
 
-/// The runtime's instant for a CLOCK_MONOTONIC time; times that are past map to "now".
+/// Converts a CLOCK_MONOTONIC time to the runtime's instant; past times become "now".
 #[must_use]
 pub fn instant_at(at_ns: u64) -> tokio::time::Instant {
+    // The two clocks have no common origin; only the distance from now converts.
     instant_now() + std::time::Duration::from_nanos(at_ns.saturating_sub(now_ns()))
 }
 
-/// A number that no earlier life of this process on this machine had, and that grows from one to
-/// the next: the time since the epoch in microseconds.
+/// Returns a number that grows with each life of this process on this machine: the time since the
+/// epoch in microseconds.
 #[must_use]
 pub fn incarnation() -> u64 {
     // The monotonic clock restarts with the machine; the wall clock tells the lives apart.

@@ -1,9 +1,9 @@
-//! The daemon: one loop on one thread that joins the back end, the flow table and the session.
+//! The daemon: one loop on one thread joins the back end, the flow table and the session.
 //!
-//! Whatever wakes the loop, it then does all that follows from it before it waits again (`pump`):
-//! kernel events become session records become a datagram, and a datagram's rates reach the kernel,
-//! in the same turn. Nothing waits for a tick. The timers are the protocol's own: an idle daemon
-//! wakes for its keep-alives and for nothing else.
+//! After each wake-up, the loop does all work that follows from it before it waits again (`pump`).
+//! Kernel events become session records and a datagram, and a datagram's rates reach the kernel, in
+//! the same turn. Nothing waits for a tick. The timers are the protocol's own: an idle daemon wakes
+//! for its keep-alives and for nothing else.
 
 mod kernel;
 mod report;
@@ -31,25 +31,25 @@ use crate::session_io::tls::{check_host_name, client_config};
 use crate::session_io::{AllocatorConnection, ConnectionEvent, ConnectionFailure};
 use kernel::KernelSide;
 
-/// What the process tells the running daemon.
+/// Command of the process to the running daemon.
 #[derive(Debug)]
 pub enum DaemonCommand {
     /// Take the policy, the idle gap and the certificates of this configuration.
     Reload(Box<Config>),
-    /// Give everything back and end.
+    /// Give all connections back and end.
     Stop,
 }
 
-/// How a daemon ended without an error.
+/// Exit of a daemon without an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Exit {
-    /// It was told to.
+    /// A command stopped it.
     Stopped,
     /// Another daemon of this host has taken the session over.
     Superseded(String),
 }
 
-/// Why a daemon ended.
+/// Error that ended a daemon.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
     /// The certificates cannot be used.
@@ -64,31 +64,31 @@ pub enum DaemonError {
     /// The runtime cannot watch the back end's descriptor.
     #[error("cannot wait for the back end's events: {0}")]
     Events(std::io::Error),
-    /// The allocator will not have this host, and asking again does not help.
+    /// The allocator refuses this host, and another attempt would not help.
     #[error("the allocator refused this host ({code:?}): {reason}")]
     Refused {
         /// The kind.
         code: RefusalCode,
-        /// The allocator's words.
+        /// Explanation by the allocator.
         reason: String,
     },
-    /// No allocator accepts this host's certificate, or theirs are not what they should be.
+    /// No allocator accepts this host's certificate, or an allocator's own certificate is wrong.
     #[error("no allocator could be authenticated: {0}")]
     Certificate(ConnectionFailure),
 }
 
-/// What is known of the session.
+/// Progress and failures of the session.
 #[derive(Debug, Default)]
 struct SessionHealth {
     welcome: Option<Welcome>,
     topology_version: u32,
-    /// When the allocator last sent anything valid, and for how long it may be silent.
+    /// Time of the last valid message from the allocator, and the liveness time-out.
     last_heard_ns: u64,
     liveness_timeout_ns: u64,
     last_error: Option<String>,
-    /// The next failure to connect is worth a line from then on.
+    /// Earliest time of the next warning about a failure to connect.
     next_warning_ns: u64,
-    /// Attempts in a row that failed over certificates.
+    /// Consecutive attempts that failed over certificates.
     tls_failures: usize,
     ever_established: bool,
 }
@@ -106,12 +106,12 @@ pub struct Daemon {
     first_rate: Samples,
     metrics: Metrics,
     started_ns: u64,
-    /// The datagram that is being built.
+    /// Buffer of the datagram that is built, reused.
     outgoing: Vec<u8>,
 }
 
 impl Daemon {
-    /// A daemon that is ready to [`run`](Self::run). Must be called within a tokio runtime.
+    /// Makes a daemon that is ready to [`run`](Self::run). Must be called within a tokio runtime.
     ///
     /// # Errors
     /// When the certificates cannot be read.
@@ -156,9 +156,9 @@ impl Daemon {
         })
     }
 
-    /// Runs until told to stop, or until the allocator says that there is no point. In either case
-    /// every connection is given back to the kernel's own congestion control. Must be called within
-    /// a `LocalRuntime` or a `LocalSet`.
+    /// Runs until a command stops it, or until the allocator refuses this host for good. In either
+    /// case all connections go back to the kernel's own congestion control. Must be called within a
+    /// `LocalRuntime` or a `LocalSet`.
     ///
     /// # Errors
     /// See [`DaemonError`].
@@ -169,6 +169,7 @@ impl Daemon {
     ) -> Result<Exit, DaemonError> {
         let result = self.turn_until_end(&mut commands, &mut requests).await;
         let _ = sd_notify::notify(&[NotifyState::Stopping]);
+        // The ends go out before the connection closes: their capacity is free at once.
         self.flows.end_all();
         self.pump();
         self.connection.close().await;
@@ -196,6 +197,8 @@ impl Daemon {
                 return refused(refusal);
             }
             let deadline_ns = self.next_timeout();
+            // Most turns leave the deadline as it is, and to set the timer costs more than this
+            // comparison.
             if deadline_ns != armed_ns
                 && let Some(deadline_ns) = deadline_ns
             {
@@ -203,6 +206,7 @@ impl Daemon {
             }
             armed_ns = deadline_ns;
             tokio::select! {
+                // Kernel events have priority: a start does not wait behind datagrams and requests.
                 biased;
                 ready = events.readable() => {
                     ready.map_err(DaemonError::Events)?.clear_ready();
@@ -241,11 +245,13 @@ impl Daemon {
         }
     }
 
-    /// Does everything that follows from what has happened: session events and flow actions in
-    /// order, then what is to be sent. Returns a refusal that ends the daemon.
+    /// Does all work that follows from the last wake-up: session events and flow actions in order,
+    /// then the sending. Returns a refusal that ends the daemon.
     fn pump(&mut self) -> Option<Refusal> {
         let now_ns = clock::now_ns();
         loop {
+            // Actions come before the next event: an event may build on a table that they have
+            // changed.
             while let Some(action) = self.flows.poll_action() {
                 self.act(now_ns, &action);
             }
@@ -256,6 +262,8 @@ impl Daemon {
                 return Some(refusal);
             }
         }
+        // All rates of the turn are in: a back end that batches changes makes one system call of
+        // them.
         self.kernel.flush(now_ns);
         while let Some(frame) = self.session.poll_control() {
             self.connection.send_control(frame);
@@ -285,7 +293,7 @@ impl Daemon {
     }
 
     fn on_timeout(&mut self) {
-        // What ends a pause may wait in the ring: a late timer must not find the pause too long.
+        // A resume may wait in the ring: a late timer must not end a flowlet that has resumed.
         self.on_kernel_events();
         let now_ns = clock::now_ns();
         self.session.on_timeout(now_ns);
@@ -319,6 +327,8 @@ impl Daemon {
         }
         self.flows
             .set_idle_gap_ns(config.pacing.idle_gap_us * 1_000);
+        // The ids are read before the policy is in force: no flow is decided by rules without
+        // cgroups.
         let mut policy = Policy::new(&config.policy);
         self.kernel
             .warn_of_missing(&policy.refresh_cgroups(self.kernel.cgroups()));
@@ -326,8 +336,8 @@ impl Daemon {
         tracing::info!(rules = config.policy.len(), "the policy was reloaded");
     }
 
-    /// Reads the certificates again, for connections from now on. The session that stands was
-    /// authenticated when it began and goes on.
+    /// Reads the certificates again, for later connections. The present session was authenticated
+    /// when it began, and continues.
     fn reload_certificates(&mut self, config: &Config) {
         let checked = check_host_name(&config.tls, &self.config.host)
             .and_then(|()| client_config(&config.tls));
@@ -348,7 +358,7 @@ fn refused(refusal: Refusal) -> Result<Exit, DaemonError> {
     }
 }
 
-/// Tells the service manager that the loop turns, where it asks for that.
+/// Reports to the service manager that the loop turns, if it asks for that.
 struct Watchdog {
     every: Option<Duration>,
     next: Instant,
@@ -356,6 +366,7 @@ struct Watchdog {
 
 impl Watchdog {
     fn new() -> Self {
+        // Twice per interval, as sd_watchdog_enabled(3) recommends.
         let every = sd_notify::watchdog_enabled().map(|limit| limit / 2);
         Self {
             every,

@@ -1,16 +1,17 @@
-//! The flow table: from what the kernel sees of sockets to what the allocator knows, and back.
+//! The flow table turns the kernel's socket events into records for the allocator, and the
+//! allocator's rates into actions for the back end.
 //!
 //! ```text
 //!  back end ── Start/Idle/Resume/Close ──► FlowTable ── Start, End ──► session
 //!  back end ◄─ SetRate/Renew/Clear/ClearAll ── FlowTable ◄── rate, lease, released ── session
 //! ```
 //!
-//! Sans-IO: events go in with the time, [`FlowAction`]s come out of [`FlowTable::poll_action`] in
+//! Sans-IO: events go in with their time. [`FlowAction`]s come out of [`FlowTable::poll_action`] in
 //! the order in which they must be done. A socket that pauses for less than the gap stays one
 //! flowlet (flowtune §5.1: the module reports when a socket buffer goes from empty to non-empty and
-//! back; the gap keeps a chatty socket from costing two messages per write).
+//! back). The gap keeps a chatty socket from costing two messages per write.
 //!
-//! Bounded: one entry per slot of the back end's table, two timer entries per flowlet at most.
+//! Bounded: one entry per slot of the back end, at most two timer entries per flowlet.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -33,30 +34,30 @@ use demand::Meter;
 pub use network::{Destinations, NetworkView};
 use report_status::ReportStatus;
 
-/// What is to be done next.
+/// An action for the session or the back end, to be done in order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FlowAction {
-    /// Tell the allocator of a flowlet, or of new parameters of one that it knows.
+    /// Report a flowlet to the allocator, or new parameters of a reported one.
     Start(StartRecord),
-    /// Tell the allocator that a flowlet is over.
+    /// Report the end of a flowlet to the allocator.
     End(FlowId),
     /// Pace a connection.
     SetRate {
-        /// Which.
+        /// Connection to pace.
         conn: Conn,
-        /// Wire rate.
+        /// Wire rate in bit/s.
         rate_bps: u64,
-        /// Until when.
+        /// End of the rate's lease.
         expires_ns: u64,
-        /// For the first rate of a flowlet: how long after the kernel saw it begin.
+        /// Time from the flowlet's beginning in the kernel to this, its first rate.
         waited_ns: Option<u64>,
     },
     /// Move the expiry of all connections that have a rate.
     Renew {
-        /// Until when.
+        /// New end of the leases.
         expires_ns: u64,
     },
-    /// Tell at once when a connection is next limited by its rate.
+    /// Ask the back end for an event when the connection is next limited by its rate.
     Watch(Conn),
     /// Give one connection back to plain TCP.
     Clear(Conn),
@@ -68,7 +69,7 @@ pub enum FlowAction {
 enum FlowletPhase {
     /// The socket has something to send.
     Active,
-    /// It had nothing since then; the flowlet ends when the gap has passed.
+    /// The socket had nothing to send since then; the flowlet ends when the gap has passed.
     Idle { since_ns: u64 },
 }
 
@@ -82,14 +83,14 @@ struct LeasedRate {
 struct Flowlet {
     id: FlowId,
     phase: FlowletPhase,
-    /// When the kernel saw it begin, until it has its first rate.
+    /// Time at which the kernel saw it begin, until it has its first rate.
     began_ns: Option<u64>,
     report_status: ReportStatus,
-    /// What the back end was given.
+    /// Rate and expiry that the back end holds.
     rate: Option<LeasedRate>,
-    /// Its use, while it has a rate.
+    /// Measured use, while it has a rate.
     meter: Option<Meter>,
-    /// The most that it was measured to use, where that is less than its rate lets it.
+    /// Reported demand, where measured use is less than the rate allows.
     measured_bps: Option<u64>,
 }
 
@@ -98,7 +99,8 @@ impl Flowlet {
         matches!(self.report_status, ReportStatus::Reported(_))
     }
 
-    /// How long a pause may be that does not end the flowlet; `usual_ns` unless its demand was lowered.
+    /// Returns the longest pause that does not end the flowlet: `usual_ns`, or more after its
+    /// demand was lowered.
     fn gap_ns(&self, usual_ns: u64) -> u64 {
         if self.measured_bps.is_some() {
             usual_ns.max(demand::LOWERED_GAP_NS)
@@ -118,13 +120,13 @@ struct OpenConnection {
 
 #[derive(Debug, Default)]
 struct SlotEntry {
-    /// Of the latest flowlet on this slot.
+    /// Generation of the latest flowlet on this slot.
     generation: u32,
-    /// The newest connection that was heard of; what still comes of an older one is ignored.
+    /// Use count of the newest connection; events of older ones are ignored.
     newest: Option<u32>,
-    /// Whether that connection has closed.
+    /// That connection has closed.
     closed: bool,
-    /// When the slot's entry in the timer heap is due, if it has one that counts.
+    /// Due time of the slot's valid entry in the timer heap.
     timer_ns: Option<u64>,
     connection: Option<OpenConnection>,
 }
@@ -141,20 +143,20 @@ pub struct FlowTable {
     actions: VecDeque<FlowAction>,
     counters: FlowCounters,
     released: bool,
-    /// To where the back end's leases were moved last in this session.
+    /// Latest expiry to which the back end's leases were renewed in this session.
     renewed_to_ns: u64,
     /// Flowlets that have a rate in the back end.
     rated: u32,
-    /// Whether demands are measured, and when their flows are looked at next.
+    /// Demands are measured; the next measurement is due at `usage_due_ns`.
     measures_demand: bool,
     usage_due_ns: u64,
-    /// Demands that may be lowered until the budget is filled again.
+    /// Demands that may still be lowered in the second that began at `lowerings_since_ns`.
     lowerings_left: u32,
     lowerings_since_ns: u64,
 }
 
 impl FlowTable {
-    /// An empty table for a back end with slots `0..max_flows`.
+    /// Makes an empty table for a back end with slots `0..max_flows`.
     #[must_use]
     pub fn new(max_flows: u32, idle_gap_ns: u64, policy: Policy) -> Self {
         Self {
@@ -176,14 +178,16 @@ impl FlowTable {
         }
     }
 
-    /// The next thing to do.
+    /// Takes the next action.
     pub fn poll_action(&mut self) -> Option<FlowAction> {
         self.actions.pop_front()
     }
 
-    /// What happened to a connection.
+    /// Applies an event of the kernel; events of closed or replaced connections are only counted.
     pub fn on_event(&mut self, event: FlowEvent) {
         let FlowEvent { conn, at_ns, kind } = event;
+        // The table grows with the largest slot seen: without this bound a wrong event could
+        // allocate 2^32 entries.
         if conn.slot.0 >= self.max_flows {
             self.counters.beyond_bound += 1;
             return;
@@ -201,6 +205,7 @@ impl FlowTable {
             FlowEventKind::Idle => self.on_idle(conn.slot, at_ns),
             FlowEventKind::Resume => self.on_resume(conn.slot, at_ns),
             FlowEventKind::Close => {
+                // The kernel drops the rate together with the socket, so there is nothing to clear.
                 self.end_flowlet(conn.slot, false);
                 let entry = &mut self.entries[index];
                 entry.closed = true;
@@ -212,13 +217,18 @@ impl FlowTable {
         }
     }
 
-    /// Whether `conn` is open as far as is known. Closes a predecessor whose end got lost.
+    /// Returns true unless `conn` has closed or was replaced. Closes a predecessor whose close got
+    /// lost.
     fn is_current(&mut self, conn: Conn) -> bool {
         let entry = &mut self.entries[conn.slot.0 as usize];
+        // Use counts wrap. The signed distance still orders two of them, as with TCP's sequence
+        // numbers.
         let age = entry.newest.map_or(1, |newest| {
             conn.use_count.wrapping_sub(newest).cast_signed()
         });
         if age <= 0 {
+            // The ring may deliver events of a connection after its close: they must not open it
+            // again.
             return age == 0 && !entry.closed;
         }
         entry.newest = Some(conn.use_count);
@@ -234,6 +244,7 @@ impl FlowTable {
     fn on_start(&mut self, conn: Conn, at_ns: u64, facts: FlowFacts) {
         let entry = &mut self.entries[conn.slot.0 as usize];
         match &mut entry.connection {
+            // DSCP, mark or cgroup may have changed since the connection's flowlet before.
             Some(connection) => connection.facts = facts,
             None => {
                 entry.connection = Some(OpenConnection {
@@ -246,7 +257,7 @@ impl FlowTable {
         self.on_resume(conn.slot, at_ns);
     }
 
-    /// A backlog: the running flowlet goes on, or a new one begins.
+    /// Takes note of a backlog: the running flowlet goes on, or a new one begins.
     fn on_resume(&mut self, slot: SlotIndex, at_ns: u64) {
         let entry = &mut self.entries[slot.0 as usize];
         // A resume of a connection that never started was preceded by lost events: without facts
@@ -262,6 +273,8 @@ impl FlowTable {
             }
             return;
         }
+        // Rates that are still under way to the slot's flowlet before carry its generation, and are
+        // stale.
         entry.generation = entry.generation.wrapping_add(1);
         let id = FlowId::new(slot.0, entry.generation);
         connection.flowlet = Some(Flowlet {
@@ -289,14 +302,14 @@ impl FlowTable {
         flowlet.phase = FlowletPhase::Idle { since_ns: at_ns };
         let gap_ns = flowlet.gap_ns(self.idle_gap_ns);
         let due_ns = at_ns.saturating_add(gap_ns);
-        // A later one was set for a pause that a lowered demand let be longer.
+        // A lowered demand may have set a later timer, for a longer pause.
         if entry.timer_ns.is_none_or(|timer_ns| timer_ns > due_ns) {
             entry.timer_ns = Some(due_ns);
             self.idle.push(Reverse((due_ns, slot.0)));
         }
     }
 
-    /// When [`FlowTable::on_timeout`] has something to do.
+    /// Returns the time at which [`FlowTable::on_timeout`] has work to do.
     #[must_use]
     pub fn next_timeout(&self) -> Option<u64> {
         self.idle.peek().map(|Reverse((at_ns, _))| *at_ns)
@@ -310,6 +323,7 @@ impl FlowTable {
             }
             self.idle.pop();
             let entry = &mut self.entries[slot as usize];
+            // An earlier timer has replaced this one: a binary heap cannot remove from its middle.
             if entry.timer_ns != Some(at_ns) {
                 continue;
             }
@@ -323,6 +337,8 @@ impl FlowTable {
                 continue;
             };
             let due_ns = since_ns.saturating_add(gap_ns);
+            // The socket resumed and paused again meanwhile. Timers are moved only when they fire,
+            // so that a chatty socket does not fill the heap.
             if due_ns > now_ns {
                 entry.timer_ns = Some(due_ns);
                 self.idle.push(Reverse((due_ns, slot)));
@@ -332,7 +348,7 @@ impl FlowTable {
         }
     }
 
-    /// Ends a slot's flowlet, if it has one; `open` is whether its connection still exists.
+    /// Ends a slot's flowlet, if it has one; `open` says that its connection still exists.
     fn end_flowlet(&mut self, slot: SlotIndex, open: bool) {
         let Some(connection) = &mut self.entries[slot.0 as usize].connection else {
             return;
@@ -345,14 +361,14 @@ impl FlowTable {
             self.actions.push_back(FlowAction::End(flowlet.id));
         }
         self.rated -= u32::from(flowlet.rate.is_some());
-        // The back end reports the next backlog as a start only once the flowlet was cleared, paced
-        // or not.
+        // The back end reports the next backlog as a start only once the flowlet was cleared, with
+        // or without a rate.
         if open {
             self.actions.push_back(FlowAction::Clear(connection.conn));
         }
     }
 
-    /// The policy.
+    /// Returns the policy.
     #[must_use]
     pub fn policy(&self) -> &Policy {
         &self.policy
@@ -363,14 +379,16 @@ impl FlowTable {
         self.idle_gap_ns = idle_gap_ns;
     }
 
-    /// Ends every flowlet: the daemon goes.
+    /// Ends every flowlet, because the daemon stops.
     pub fn end_all(&mut self) {
         for slot in 0..u32::try_from(self.entries.len()).unwrap_or(u32::MAX) {
+            // The back end's shut-down gives all connections back at once: single `Clear`s would be
+            // wasted.
             self.end_flowlet(SlotIndex(slot), false);
         }
     }
 
-    /// Counters since the start.
+    /// Returns the counters since the start.
     #[must_use]
     pub fn counters(&self) -> &FlowCounters {
         &self.counters

@@ -1,12 +1,12 @@
 //! One daemon for each network namespace.
 //!
-//! Two would undo each other: both take the namespace's connections and its default congestion
-//! control over, and the allocator has one session for the host. A second one must not get as far as
-//! replacing anything of the first.
+//! Two daemons would undo each other: both take over the namespace's connections and default
+//! congestion control, and the allocator has one session for the host. A second one must not
+//! replace anything of the first.
 //!
-//! The lock is one on a file in a folder that only root can enter. A name that every local user could take,
-//! such as an abstract socket's, would let any of them keep the daemon from starting. Locks of files go with
-//! the process, however that ends, so a file that was left behind means nothing.
+//! The lock is on a file in a folder that only root can enter. Any local user could take an
+//! abstract socket's name, and so keep the daemon from starting. File locks end with their process,
+//! so a file that was left behind means nothing.
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io;
@@ -15,10 +15,10 @@ use std::path::Path;
 
 use nix::fcntl::{Flock, FlockArg};
 
-/// Where the lock files of this machine's daemons are.
+/// Folder of the lock files of this machine's daemons.
 const FOLDER: &str = "/run/ratewright/locks";
 
-/// Held by one daemon for as long as it lives.
+/// Lock of one daemon, held for as long as this value lives.
 #[derive(Debug)]
 pub struct InstanceLock {
     _file: Flock<File>,
@@ -33,11 +33,12 @@ impl InstanceLock {
         Self::of("endpointd")
     }
 
-    /// Takes the lock of something of this network namespace.
+    /// Takes the lock of `what` within this network namespace.
     ///
     /// # Errors
     /// When the file cannot be had.
     pub fn of(what: &str) -> io::Result<Option<Self>> {
+        // The calling thread's namespace: tests and probes move single threads to other namespaces.
         let namespace = std::fs::metadata("/proc/thread-self/ns/net")?.ino();
         Self::at(Path::new(FOLDER), &format!("{what}-{namespace}"))
     }
@@ -47,6 +48,8 @@ impl InstanceLock {
             .recursive(true)
             .mode(0o755)
             .create(folder)?;
+        // Another user may have made the folder before, and its owner could replace the files
+        // inside.
         let found = std::fs::symlink_metadata(folder)?;
         if !found.is_dir() || found.uid() != nix::unistd::geteuid().as_raw() {
             return Err(io::Error::other(format!(
@@ -61,6 +64,7 @@ impl InstanceLock {
             .create(true)
             .truncate(false)
             .mode(0o600)
+            // A link in place of the file would have root create or lock a file elsewhere.
             .custom_flags(libc::O_NOFOLLOW)
             .open(folder.join(name))?;
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {

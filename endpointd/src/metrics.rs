@@ -1,7 +1,7 @@
 //! Prometheus metrics, in base units and without labels per flow or peer.
 //!
-//! Counters and gauges are taken from the [`Status`] when they are asked for, so that nothing is
-//! counted twice; only the histogram is fed as it happens.
+//! Counters and gauges are read from the [`Status`] at each scrape, so nothing is counted twice.
+//! Only the histograms are fed as samples arise.
 
 use metrics::{
     Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge,
@@ -18,7 +18,7 @@ const FIRST_RATE: &str = "ratewright_endpointd_first_rate_seconds";
 const BUCKETS: [f64; 14] = [
     5e-5, 1e-4, 1.5e-4, 2e-4, 3e-4, 5e-4, 7.5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 5e-2, 0.25, 1.0,
 ];
-/// Samples wait in the recorder until they are sorted into buckets; this many at most.
+/// Most samples that wait in the recorder for being sorted into buckets.
 const UPKEEP_EVERY: u32 = 1_024;
 
 /// The metrics of one daemon.
@@ -30,7 +30,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Registers everything.
+    /// Registers the histograms.
     ///
     /// # Errors
     /// Never in practice: the buckets are a constant that is not empty.
@@ -75,11 +75,13 @@ impl Metrics {
         self.since_upkeep += 1;
         if self.since_upkeep >= UPKEEP_EVERY {
             self.since_upkeep = 0;
+            // Without upkeep the recorder keeps every sample until the next scrape, which may never
+            // come.
             self.recorder.handle().run_upkeep();
         }
     }
 
-    /// The text that a scrape gets.
+    /// Renders the text of a scrape.
     #[must_use]
     pub fn render(&self, status: &Status) -> String {
         metrics::with_local_recorder(&self.recorder, || {

@@ -1,7 +1,8 @@
-//! The policy: which class, weight and cap a flow gets, by cgroup, port, DSCP and socket mark.
+//! The policy gives flows class, weight and cap by cgroup, port, DSCP and socket mark.
 //!
-//! Rules are tried in order, the first match decides; a flow that none matches gets the allocator's
-//! class 0 with that class's own weight. cgroups are written as paths and matched by id ([`cgroup`]).
+//! Rules are tried in order; the first match decides. A flow without a match gets the allocator's
+//! class 0 with that class's own weight. Cgroups are written as paths and matched by id
+//! ([`cgroup`]).
 
 pub mod cgroup;
 mod rule;
@@ -10,18 +11,18 @@ use crate::backend::FlowFacts;
 use cgroup::{CgroupIds, CgroupTree};
 pub use rule::{ClassRef, MarkMatch, PortRange, RuleConfig, RuleProblem};
 
-/// What the policy says about a flow.
+/// Decision of the policy about a flow.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Treatment {
     /// The allocator's class; its class 0 if absent.
     pub class: Option<ClassRef>,
     /// Weight within the class; the class's own if absent.
     pub weight: Option<f64>,
-    /// The flow is never allocated more than this.
+    /// Cap of the flow's rate, in bit/s.
     pub max_rate_bps: Option<u64>,
     /// The flow is left to plain TCP.
     pub bypass: bool,
-    /// Which rule decided, counted from 0 in file order; `None` if none matched.
+    /// Index of the rule that decided, from 0 in file order; `None` if none matched.
     pub rule: Option<usize>,
 }
 
@@ -32,7 +33,7 @@ struct Rule {
     matched: u64,
 }
 
-/// The rules, ready to be asked.
+/// Rules with their counters and resolved cgroups.
 #[derive(Debug, Default)]
 pub struct Policy {
     rules: Vec<Rule>,
@@ -67,7 +68,7 @@ impl Policy {
         missing
     }
 
-    /// Whether any rule matches by cgroup.
+    /// Returns true if any rule matches by cgroup.
     #[must_use]
     pub fn uses_cgroups(&self) -> bool {
         self.rules.iter().any(|rule| rule.cgroups.is_some())
@@ -83,13 +84,13 @@ impl Policy {
             })
     }
 
-    /// How many flowlets each rule decided first, in file order.
+    /// Returns the number of flowlets that each rule decided, in file order.
     #[must_use]
     pub fn matches(&self) -> Vec<u64> {
         self.rules.iter().map(|rule| rule.matched).collect()
     }
 
-    /// The first rule that matches decides.
+    /// Applies the first rule that matches.
     #[must_use]
     pub fn decide(&self, facts: &FlowFacts) -> Treatment {
         let found = self

@@ -1,4 +1,4 @@
-//! Waiting for a descriptor.
+//! Waiting until a descriptor is readable.
 
 #![allow(unsafe_code)]
 
@@ -8,7 +8,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// A duplicate of `fd`, registered with the runtime: it cannot be closed under the runtime's feet.
+/// Registers a duplicate of `fd` with the runtime: its owner cannot close it under the runtime.
 pub(crate) fn watch(fd: BorrowedFd<'_>) -> io::Result<AsyncFd<OwnedFd>> {
     let fd = fd.try_clone_to_owned()?;
     // SAFETY: the descriptor is owned by the `AsyncFd` from here on, so that it stays open, and the

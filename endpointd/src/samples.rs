@@ -1,12 +1,12 @@
-//! Latencies: percentiles of all samples, and the recent samples one by one.
+//! Latencies: percentiles of all samples, and the recent samples singly.
 
 use std::collections::VecDeque;
 
 use hdrhistogram::Histogram;
 
-/// How many recent samples are kept.
+/// Number of recent samples that are kept.
 pub const RECENT_SAMPLES: usize = 65_536;
-/// A sample beyond a minute counts as a minute.
+/// Largest sample; longer ones count as a minute.
 const LARGEST_NS: u64 = 60_000_000_000;
 
 /// Percentiles since the start, in microseconds.
@@ -24,7 +24,7 @@ pub struct Summary {
     pub max: f64,
 }
 
-/// The samples: all of them in a histogram, the recent ones one by one.
+/// Latency samples: all in a histogram, the recent ones singly.
 #[derive(Debug)]
 pub struct Samples {
     all_ns: Histogram<u64>,

@@ -1,4 +1,4 @@
-//! The daemon's state in one value: what `/status` shows and what the metrics are made of.
+//! The daemon's state in one value, which `/status` shows and the metrics are made of.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::backend::{BackendKind, BackendStats};
 use crate::flows::FlowCounters;
 use crate::samples::Summary;
 
-/// Where the session stands.
+/// Phase of the session.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SessionState {
@@ -20,11 +20,11 @@ pub enum SessionState {
     Connecting,
     /// Connected; the allocator has not answered the registration yet.
     Registering,
-    /// Rates can come.
+    /// A session exists: the allocator sends rates.
     Established,
 }
 
-/// What the connection to the allocator went through.
+/// Counters of the connections to the allocator.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct ConnectionCounters {
     /// Attempts to connect.
@@ -52,7 +52,7 @@ pub struct ConnectionCounters {
 }
 
 impl ConnectionCounters {
-    /// Adds what one connection counted.
+    /// Adds the counters of one connection.
     pub fn add(&mut self, path: &PathCounters) {
         self.datagrams_unsent += path.unsent;
         self.quic_sent += path.quic_sent;
@@ -64,7 +64,7 @@ impl ConnectionCounters {
     }
 }
 
-/// What carries the session's datagrams at the moment.
+/// Present transport of the session's datagrams.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HotPathKind {
@@ -75,10 +75,10 @@ pub enum HotPathKind {
     Udp,
 }
 
-/// The session.
+/// Status of the session with the allocator.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct SessionStatus {
-    /// Where it stands.
+    /// Phase.
     pub state: SessionState,
     /// The allocator's address, of the connection or of the attempt.
     pub allocator: Option<String>,
@@ -94,13 +94,13 @@ pub struct SessionStatus {
     pub lease_s: f64,
     /// Round-trip time as QUIC measures it, in seconds.
     pub rtt_s: f64,
-    /// What carries its datagrams.
+    /// Transport of its datagrams.
     pub hot: HotPathKind,
-    /// Why there is no session, where that is known.
+    /// Last reason for a missing session, if known.
     pub last_error: Option<String>,
 }
 
-/// Everything.
+/// Status of the daemon.
 #[derive(Debug, Clone, Serialize)]
 pub struct Status {
     /// This host.
@@ -109,7 +109,7 @@ pub struct Status {
     pub version: &'static str,
     /// Since the start, in seconds.
     pub uptime_s: f64,
-    /// Which mechanism paces.
+    /// Pacing mechanism.
     pub backend: BackendKind,
     /// The session.
     pub session: SessionStatus,
@@ -117,7 +117,7 @@ pub struct Status {
     pub epoch: u64,
     /// Version of the topology.
     pub topology_epoch: u32,
-    /// Whether the kill switch is on.
+    /// The kill switch is on.
     pub released: bool,
     /// Flowlets that run.
     pub flows: usize,
@@ -125,11 +125,12 @@ pub struct Status {
     pub reported_flows: usize,
     /// Flowlets that are paced now.
     pub paced_flows: usize,
-    /// From the first byte written to the first paced transmission.
+    /// Latency from the first byte written to the first paced transmission, in microseconds.
     pub first_paced_us: Summary,
-    /// From the kernel's seeing a flowlet begin to handing its first rate to the kernel.
+    /// Latency from a flowlet's beginning in the kernel to its first rate in the kernel, in
+    /// microseconds.
     pub first_rate_us: Summary,
-    /// How often each policy rule decided, in file order.
+    /// Flowlets that each policy rule decided, in file order.
     pub policy_matches: Vec<u64>,
     /// Counters of the flow table.
     pub counters: FlowCounters,
@@ -144,14 +145,14 @@ pub struct Status {
 }
 
 impl Status {
-    /// Ready: a session is established, so that new flows get rates.
+    /// Returns true while a session is established, so that new flows get rates.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.session.state == SessionState::Established
     }
 }
 
-/// The name of a mechanism, as `--backend` takes it.
+/// Returns a mechanism's name, as `--backend` takes it.
 #[must_use]
 pub fn backend_name(kind: BackendKind) -> &'static str {
     match kind {

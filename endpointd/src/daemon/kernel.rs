@@ -9,14 +9,14 @@ use crate::clock;
 use crate::flows::FlowAction;
 use crate::policy::cgroup::CgroupTree;
 
-/// The cgroup tree is walked at most this often.
+/// Shortest time between two walks over the cgroup tree.
 const CGROUP_REFRESH_NS: u64 = 1_000_000_000;
-/// cgroups remembered as known; beyond it they are looked up again.
+/// Most cgroups that are remembered; beyond, all are read again.
 const MAX_SEEN_CGROUPS: usize = 65_536;
-/// Errors of the back end are logged at most this often; all are counted.
+/// Shortest time between two log lines about the back end's errors; all errors are counted.
 const LOG_EVERY_NS: u64 = 1_000_000_000;
 
-/// The back end, and what goes with it.
+/// The back end, its buffers, and the cgroups that policy rules name.
 pub(super) struct KernelSide {
     pub(super) backend: Box<dyn PacingBackend>,
     pub(super) errors: u64,
@@ -73,7 +73,7 @@ impl KernelSide {
             .min()
     }
 
-    /// Counts a failure, and says so; whether there was none.
+    /// Counts and logs a failure. Returns true if there was none.
     fn note(&mut self, now_ns: u64, what: &str, result: Result<(), BackendError>) -> bool {
         let Err(error) = result else { return true };
         self.errors += 1;
@@ -84,7 +84,7 @@ impl KernelSide {
         false
     }
 
-    /// Carries out what the back end has put off.
+    /// Carries out the changes that the back end has put off.
     pub(super) fn flush(&mut self, now_ns: u64) {
         let flushed = self.backend.flush();
         self.note(now_ns, "change rates", flushed);
@@ -92,9 +92,10 @@ impl KernelSide {
 }
 
 impl Daemon {
-    /// Takes all events that wait in the kernel.
+    /// Takes all waiting events from the kernel.
     pub(super) fn on_kernel_events(&mut self) {
         let now_ns = clock::now_ns();
+        // The buffer leaves `self` while its events change other parts of it; its memory is reused.
         let mut events = std::mem::take(&mut self.kernel.events);
         let polled = self.kernel.backend.poll_events(now_ns, &mut events);
         self.kernel.note(now_ns, "read its events", polled);
@@ -112,7 +113,7 @@ impl Daemon {
         self.kernel.events = events;
     }
 
-    /// Tells the flow table what flows have used, if it is time.
+    /// Measures the use of flows for the flow table, if it is due.
     pub(super) fn look_at_usage(&mut self, now_ns: u64) {
         if self
             .flows
@@ -126,7 +127,7 @@ impl Daemon {
         self.flows.on_usage(now_ns, &self.kernel.usages);
     }
 
-    /// Does one thing that the flow table asks for; whether the kernel did it.
+    /// Carries out one action of the flow table. Returns true if the kernel did it.
     pub(super) fn act(&mut self, now_ns: u64, action: &FlowAction) -> bool {
         let backend = &mut self.kernel.backend;
         let (what, result) = match *action {
@@ -138,7 +139,7 @@ impl Daemon {
                 return true;
             }
             FlowAction::End(flow) => {
-                // A flow that the session had no room for is not in its table.
+                // A flow that the full session refused is not in its table.
                 if let Err(error) = self.session.end(now_ns, flow) {
                     tracing::debug!(%error, "an end was not needed");
                 }
@@ -167,17 +168,20 @@ impl Daemon {
         self.kernel.note(now_ns, what, result)
     }
 
-    /// A cgroup that was never seen may be one that the policy names.
+    /// Handles the cgroup of a new flow: an unknown one may be one that the policy names.
     fn meet_cgroup(&mut self, now_ns: u64, id: u64) {
         if !self.flows.policy().uses_cgroups() || self.kernel.seen_cgroups.contains(&id) {
             return;
         }
         if self.kernel.seen_cgroups.len() >= MAX_SEEN_CGROUPS {
+            // Forgetting all of them costs some walks; a list of every cgroup of a long life would
+            // only grow.
             self.kernel.seen_cgroups.clear();
         }
         self.kernel.seen_cgroups.insert(id);
         self.kernel
             .refresh_due_ns
+            // Many new cgroups at once, as a batch system makes them, share one walk.
             .get_or_insert(self.kernel.refreshed_ns + CGROUP_REFRESH_NS);
         self.refresh_cgroups_if_due(now_ns);
     }

@@ -1,4 +1,4 @@
-//! Answers to the admin interface.
+//! Answers to requests of the admin interface.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ impl Daemon {
         }
     }
 
-    /// Everything that operators may see.
+    /// Collects the status that operators see.
     #[must_use]
     #[allow(clippy::cast_precision_loss)] // times, shown in seconds
     pub fn status(&self) -> Status {

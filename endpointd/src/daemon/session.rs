@@ -1,4 +1,4 @@
-//! The daemon's side towards the allocator.
+//! The daemon's side towards the allocator: session events in, control frames and failures out.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::clock;
 use crate::flows::{Destinations, NetworkView};
 use crate::session_io::ConnectionFailure;
 
-/// After this many leases without a word the rates are long void, and a fresh session is the
-/// quickest way back.
+/// Leases without a message after which the session is lost: all rates are void by then, and a
+/// fresh session is the quickest way back.
 const LIVENESS_LEASES: u64 = 2;
-/// While the allocator stays away, it is worth a line this often.
+/// Shortest time between two warnings while the allocator is unreachable.
 const WARN_EVERY_NS: u64 = 10_000_000_000;
 
 impl Daemon {
@@ -46,13 +46,13 @@ impl Daemon {
         self.connection.take_datagrams(|datagram| {
             match session.on_datagram(now_ns, datagram) {
                 Ok(()) => health.last_heard_ns = now_ns,
-                // It was counted by its reason, and has changed nothing.
+                // The session has counted it by its reason, and is unchanged.
                 Err(error) => tracing::debug!(%error, "a datagram was dropped"),
             }
         });
     }
 
-    /// When the session is given up unless the allocator is heard before.
+    /// Returns the end of the liveness time-out.
     pub(super) fn liveness_deadline(&self) -> Option<u64> {
         let health = &self.health;
         self.session.is_established().then(|| {
@@ -70,7 +70,8 @@ impl Daemon {
         self.drop_session("silence");
     }
 
-    /// An attempt failed, or the connection is gone. What is paced stays paced until its lease ends.
+    /// Handles a failed attempt or a lost connection. Paced sockets stay paced until their lease
+    /// ends.
     pub(super) fn on_down(&mut self, error: ConnectionFailure) -> Result<(), DaemonError> {
         self.leave_session();
         self.note_failure(error.to_string());
@@ -79,8 +80,8 @@ impl Daemon {
         } else {
             0
         };
-        // Before the first session it is this host's set-up that is wrong, and somebody has to be
-        // told. Later it is the allocator's that has changed: keep trying.
+        // Before the first session this host's set-up is wrong, and an operator has to know. Later
+        // the allocator's has changed: keep trying.
         if !self.health.ever_established
             && self.health.tls_failures >= self.connection.address_count()
         {
@@ -89,7 +90,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Returns a refusal that ends the daemon.
+    /// Applies a session event. Returns a refusal that ends the daemon.
     pub(super) fn on_session_event(&mut self, now_ns: u64, event: ClientEvent) -> Option<Refusal> {
         match event {
             ClientEvent::Rate {
@@ -109,12 +110,15 @@ impl Daemon {
                 );
                 self.health.topology_version = topology.version;
                 if let Some(welcome) = &mut self.health.welcome {
+                    // The Welcome holds the classes, which a topology update does not repeat.
                     welcome.topology = topology;
                     self.flows.set_network(Arc::new(network(welcome)));
                 }
             }
             ClientEvent::Released(released) => {
                 tracing::warn!(released, "the allocator's kill switch was turned");
+                // Counted before the rates are withdrawn: the confirmation reports them if the
+                // kernel refuses.
                 let rated = self.flows.rated_count();
                 self.flows.on_released(released);
                 self.confirm_release(now_ns, rated);
@@ -123,8 +127,9 @@ impl Daemon {
                 self.note_failure(format!("refused ({:?}): {}", refusal.code, refusal.reason));
                 self.drop_session("refused");
             }
-            // What a running host is refused for is the allocator's doing: a topology or a version
-            // that somebody will put right.
+            // A running host was fine before: the allocator's topology or version has changed, and
+            // an operator will put that right. Superseded is different: another daemon serves this
+            // host.
             ClientEvent::Refused(refusal)
                 if self.health.ever_established && refusal.code != RefusalCode::Superseded =>
             {
@@ -181,8 +186,8 @@ impl Daemon {
         }
     }
 
-    /// Carries out what the kill switch asks for, then says so. If the kernel did not do it, the
-    /// `rated` flows of before, or some that are not known, are paced until their leases run out.
+    /// Carries out the kill switch and confirms it. If the kernel refuses, up to `rated` flows, or
+    /// some unknown ones, stay paced until their leases run out.
     fn confirm_release(&mut self, now_ns: u64, rated: u32) {
         let mut done = true;
         while let Some(action) = self.flows.poll_action() {
@@ -198,7 +203,7 @@ impl Daemon {
         }
     }
 
-    /// Gives the connection up; the next attempt follows.
+    /// Drops the connection; the next attempt follows.
     fn drop_session(&mut self, reason: &str) {
         self.leave_session();
         self.connection.disconnect(reason);
@@ -211,7 +216,7 @@ impl Daemon {
         }
     }
 
-    /// Remembers why there is no session, and says so in the log, but not at every attempt.
+    /// Remembers the reason for the missing session, and logs it, but not at every attempt.
     fn note_failure(&mut self, problem: String) {
         let now_ns = clock::now_ns();
         if now_ns >= self.health.next_warning_ns {
@@ -224,7 +229,7 @@ impl Daemon {
     }
 }
 
-/// What the flow table needs of a Welcome.
+/// Extracts the flow table's part of a Welcome.
 fn network(welcome: &Welcome) -> NetworkView {
     let topology: &TopologySnapshot = &welcome.topology;
     let prefixes = topology

@@ -1,4 +1,4 @@
-//! What the flow table counted.
+//! Counters of the flow table.
 
 /// Counters since the start of the daemon.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
@@ -13,13 +13,13 @@ pub struct FlowCounters {
     pub closed: u64,
     /// Starts and changed parameters that were reported to the allocator.
     pub reported: u64,
-    /// Flowlets that the policy leaves alone.
+    /// Unmanaged flowlets: bypassed by the policy.
     pub bypassed: u64,
-    /// Flowlets to an address that is no host of the topology: left alone.
+    /// Unmanaged flowlets: the destination is no host of the topology.
     pub unknown_destination: u64,
-    /// Flowlets to this host itself: left alone.
+    /// Unmanaged flowlets: the destination is this host itself.
     pub own_host: u64,
-    /// Flowlets that the session had no room for: left alone.
+    /// Unmanaged flowlets: the session's flow slots were all in use.
     pub refused: u64,
     /// Events of a slot beyond the bound of the flow table.
     pub beyond_bound: u64,
@@ -27,13 +27,13 @@ pub struct FlowCounters {
     pub stale_events: u64,
     /// Rates that went to the back end.
     pub rates_applied: u64,
-    /// Rates of a flowlet that is over.
+    /// Rates of a flowlet that had ended.
     pub rates_stale: u64,
     /// Rates whose lease had run out when they came.
     pub rates_expired: u64,
     /// Rates that were not applied because the kill switch was on.
     pub rates_withheld: u64,
-    /// Times that the back end's leases were moved.
+    /// Renewals of the back end's leases.
     pub renewals: u64,
     /// Demands that were lowered to what a flow used.
     pub demands_lowered: u64,

@@ -1,71 +1,72 @@
-//! Demand: the most that a flow can use, from its measured use.
+//! Demand: the most that a flow can use, derived from its measured use.
 //!
-//! Capacity goes to flows that use it. A flow that its rate held back within the last [`HOLD_NS`] wants
-//! whatever it can get. Another one is limited by its application, by its receiver, or by loss beyond our
-//! links, and wants what it used: an eighth more than the larger of its last two windows of
+//! Capacity goes to flows that use it. A flow that its rate held back within the last [`HOLD_NS`]
+//! has an unbounded demand. Any other flow is limited by its application, by its receiver, or by
+//! loss beyond our links. Its demand is an eighth more than the larger of its last two windows of
 //! [`WINDOW_NS`], and at least [`FLOOR_BPS`].
 //!
-//! Growth is an event. A flow whose demand was lowered is *watched*: the kernel tells at once when it next
-//! meets its rate, and its demand is unbounded from then on. Only shrinking waits for the clock, in the
-//! manner of Google's BwE (Kumar et al., SIGCOMM 2015, §4.2), which takes the recent maximum and adds
-//! to it. The hold of 100 ms is longer than the pauses of a source that is on and off by tens of milliseconds,
-//! so that it keeps its share, and short enough that what a flow leaves is with others within 200 ms. A flow that
-//! its rate never held back is lowered after its first window: bulk meets its rate within a round trip. A
-//! flow that grows again soon after it was lowered is held on to for twice as long each time, so that one
-//! which changes all the time costs few messages.
+//! Growth is an event. A flow whose demand was lowered is *watched*: the kernel reports at once
+//! when it next meets its rate, and its demand is unbounded from then on. Only shrinking waits for
+//! the clock, as in Google's BwE (Kumar et al., SIGCOMM 2015, §4.2), which takes the recent maximum
+//! and adds to it. The hold of 100 ms outlasts the pauses of a source that alternates every few
+//! tens of milliseconds, so such a source keeps its share. It is short enough that unused capacity
+//! reaches other flows within 200 ms. A flow that its rate never held back is lowered after its
+//! first window, because bulk meets its rate within a round trip. Each time a flow grows soon after
+//! it was lowered, its hold doubles: a flow that changes all the time costs few messages.
 //!
-//! A lowered flow holds little, so pauses of up to [`LOWERED_GAP_NS`] do not end it: an application that writes in
-//! small pieces is one flowlet, though it waits for a processor now and then. Its pauses are seen when its use is
-//! looked at, and not reported one by one.
+//! A lowered flow holds little, so pauses of up to [`LOWERED_GAP_NS`] do not end it: an application
+//! that writes in small pieces is one flowlet, although it waits for a processor now and then. Its
+//! pauses show when its use is measured, not as single events.
 //!
-//! A flow of which nothing was acknowledged for [`STALL_NS`] is over as far as the allocator is concerned.
+//! A flow of which nothing was acknowledged for [`STALL_NS`] is over for the allocator.
 
 use crate::backend::Usage;
 
-/// Use is measured over this long.
+/// Length of a measuring window.
 pub(super) const WINDOW_NS: u64 = 20_000_000;
-/// A flow that its rate held back is not lowered for this long,
+/// Time for which a flow that its rate held back is not lowered,
 pub(super) const HOLD_NS: u64 = 100_000_000;
-/// nor, however often it grew again, for longer than this.
+/// and its bound after repeated growth.
 const HOLD_MOST_NS: u64 = 16 * HOLD_NS;
-/// A flowlet whose demand was lowered goes on through pauses of this length.
+/// Longest pause that does not end a flowlet with a lowered demand.
 pub(super) const LOWERED_GAP_NS: u64 = 50_000_000;
-/// No demand is less.
+/// Smallest demand, in bit/s.
 pub(super) const FLOOR_BPS: u64 = 500_000;
-/// Nothing was acknowledged for so long, and for so many segments at the flow's rate: it has stalled.
+/// Time without an acknowledgement after which a flow has stalled, if [`STALL_BITS`] also take less
+/// at its rate.
 pub(super) const STALL_NS: u64 = 1_000_000_000;
 const STALL_BITS: u64 = 8 * 1_538 * 8;
 
-/// What a look at a flow's use has shown.
+/// Result of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Nothing that the allocator would want to know.
+    /// The reported demand stays.
     Keep,
-    /// The flow can use this and no more.
+    /// The flow uses at most this much, in bit/s.
     Lower(u64),
-    /// Nothing gets through any more.
+    /// Nothing is acknowledged any more.
     Stalled,
 }
 
-/// What is known of a flow's use since it has a rate.
+/// Measurements of a flow since it got its rate.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Meter {
-    /// When the running window began, and what had been sent by then.
+    /// Beginning of the running window, and the bytes sent by then.
     since_ns: u64,
     sent_bytes: u64,
-    /// Use in the window before and in the one before that; none before the first is over.
+    /// Use in the last two windows; `None` before the first has ended.
     used_bps: [Option<u64>; 2],
     acked_bytes: u64,
     acked_ns: u64,
-    /// When its rate last held the flow back; none if it never did.
+    /// Last time at which the rate held the flow back, if it ever did.
     limited_ns: Option<u64>,
     hold_ns: u64,
-    /// When the demand was last lowered.
+    /// Last time at which the demand was lowered.
     lowered_ns: u64,
 }
 
 impl Meter {
-    /// A flow that has a rate from now on, of which nothing is known.
+    /// Starts to measure a flow that has just got a rate.
     pub(super) fn new(now_ns: u64, usage: &Usage) -> Self {
         Self {
             since_ns: now_ns,
@@ -79,8 +80,10 @@ impl Meter {
         }
     }
 
-    /// The flow is limited by its rate now.
+    /// Notes that the rate limits the flow now.
     pub(super) fn on_limited(&mut self, now_ns: u64) {
+        // Lowering was wrong if the flow grows soon after it: hold on to its demand for longer next
+        // time.
         let soon = now_ns.saturating_sub(self.lowered_ns) < 4 * self.hold_ns;
         self.hold_ns = if soon {
             (2 * self.hold_ns).min(HOLD_MOST_NS)
@@ -90,7 +93,7 @@ impl Meter {
         self.limited_ns = Some(now_ns);
     }
 
-    /// Looks at what the flow has used. `rate_bps` is its rate, `reported_bps` the demand that was reported.
+    /// Measures the flow's use. `rate_bps` is its rate, `reported_bps` the demand reported last.
     pub(super) fn evaluate(
         &mut self,
         now_ns: u64,
@@ -108,6 +111,7 @@ impl Meter {
         let passed_ns = now_ns.saturating_sub(self.since_ns);
         if passed_ns >= WINDOW_NS {
             let sent = usage.sent_bytes.saturating_sub(self.sent_bytes);
+            // Bytes per nanosecond to bit/s: 64 bits would overflow beyond 2.3 GB in a window.
             let bps = u128::from(sent) * 8_000_000_000 / u128::from(passed_ns);
             self.used_bps = [
                 Some(u64::try_from(bps).unwrap_or(u64::MAX)),
@@ -116,11 +120,13 @@ impl Meter {
             self.since_ns = now_ns;
             self.sent_bytes = usage.sent_bytes;
         }
+        // At a low rate even progress acknowledges rarely: wait for a few segments of full size.
         let stall_timeout_ns =
             STALL_NS.max(STALL_BITS.saturating_mul(1_000_000_000) / rate_bps.max(1));
         if now_ns.saturating_sub(self.acked_ns) >= stall_timeout_ns {
             return Verdict::Stalled;
         }
+        // Before the first window has ended, the use is not known.
         let [Some(last), before] = self.used_bps else {
             return Verdict::Keep;
         };
@@ -131,9 +137,10 @@ impl Meter {
         let used = last.max(before.unwrap_or(0));
         let wants = used.saturating_add(used / 8).max(FLOOR_BPS);
         let lower = match reported_bps {
-            // What it leaves has to be worth a message.
+            // The unused rest has to be worth a message.
             None => wants < rate_bps / 8 * 7,
-            // More is reported before the flow meets its limit, less once it is a quarter less.
+            // Growth is reported before the flow meets its limit; shrinking waits until a quarter
+            // is unused.
             Some(reported) => {
                 wants > reported.saturating_add(reported / 16) || wants < reported / 4 * 3
             }
@@ -167,8 +174,8 @@ mod tests {
         }
     }
 
-    /// Looks every 20 ms from `from_ms` to `to_ms` at a flow that sends `used_bps`; what was reported last, and when it was
-    /// first lowered.
+    /// A flow that is measured every 20 ms: the demand reported last, and when it was first
+    /// lowered.
     struct MeteredFlow {
         meter: Meter,
         sent: u64,

@@ -1,5 +1,5 @@
-//! What the allocator told about the network: which address is which host, how ECMP hashes, which
-//! classes there are.
+//! The network as the allocator's Welcome and topology updates describe it: hosts by address, the
+//! ECMP hash, and the classes.
 
 use std::net::IpAddr;
 
@@ -15,8 +15,8 @@ struct Level {
     hosts: IndexMap<u128, u32, FxBuildHasher>,
 }
 
-/// Longest-prefix match from an address to a host, as one hash table per prefix length: a datacenter
-/// has one or two lengths.
+/// Longest-prefix match from an address to a host, as one hash table per prefix length. A
+/// datacenter has one or two lengths.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Destinations {
     v4: Vec<Level>,
@@ -24,7 +24,7 @@ pub struct Destinations {
 }
 
 impl Destinations {
-    /// Builds the tables. Where two hosts claim one prefix, the first keeps it.
+    /// Builds the tables. If two hosts claim one prefix, the first keeps it.
     #[must_use]
     pub fn new<'a>(prefixes: impl IntoIterator<Item = (u32, &'a IpNet)>) -> Self {
         let mut table = Self::default();
@@ -43,6 +43,8 @@ impl Destinations {
                     128,
                 ),
             };
+            // Levels stand from the longest prefix to the shortest, so the first match is the
+            // longest.
             let at = levels.partition_point(|level| level.length > length);
             if levels.get(at).is_none_or(|level| level.length != length) {
                 // A shift by the whole width is the empty mask of the default route.
@@ -63,9 +65,11 @@ impl Destinations {
         table
     }
 
-    /// The host that has the longest prefix of `address`.
+    /// Finds the host with the longest prefix of `address`.
     #[must_use]
     pub fn host_of(&self, address: IpAddr) -> Option<u32> {
+        // A dual-stack socket shows IPv4 peers as ::ffff:a.b.c.d, but prefixes are configured as
+        // IPv4.
         let (levels, bits) = match address.to_canonical() {
             IpAddr::V4(address) => (&self.v4, u128::from(address.to_bits())),
             IpAddr::V6(address) => (&self.v6, address.to_bits()),
@@ -81,18 +85,18 @@ impl Destinations {
 pub struct NetworkView {
     /// This host.
     pub own_host: u32,
-    /// Which address is which host.
+    /// Hosts by address.
     pub destinations: Destinations,
     /// Seed of the switches' ECMP hash.
     pub ecmp_seed: u32,
-    /// Whether a flow and its ACKs hash alike.
+    /// The hash gives a flow and its acknowledgements the same path.
     pub ecmp_symmetric: bool,
     /// The allocator's classes, by number and name.
     pub classes: Vec<(u8, String)>,
 }
 
 impl NetworkView {
-    /// The number of the class of that name.
+    /// Finds a class's number by its name.
     #[must_use]
     pub fn class_id(&self, name: &str) -> Option<u8> {
         self.classes

@@ -1,4 +1,4 @@
-//! The way back: rates, leases and the kill switch.
+//! Rates, leases and the kill switch: from the allocator to the back end.
 
 use std::sync::Arc;
 
@@ -7,16 +7,18 @@ use ratewright_proto::FlowId;
 use super::{FlowAction, FlowTable, LeasedRate, NetworkView};
 
 impl FlowTable {
-    /// A new session is established. Rates of the one before are never extended: what has one goes
-    /// on as plain TCP from it until the new session's first rate.
+    /// Begins a new session. Rates of the session before are never extended: their sockets continue
+    /// as plain TCP, from the last rate, until the new session's first rate.
     pub fn on_established(&mut self, network: Arc<NetworkView>, released: bool) {
         self.renewed_to_ns = 0;
         self.released = released;
+        // The new allocator knows nothing of the old one's rates: extending those could
+        // over-allocate a link.
         self.withdraw_all();
         self.set_network(network);
     }
 
-    /// The allocator's rate for a flowlet.
+    /// Applies the allocator's rate for a flowlet, unless it is stale, expired or withheld.
     pub fn on_rate(&mut self, now_ns: u64, flow: FlowId, rate_bps: u64, expires_ns: u64) {
         if expires_ns <= now_ns {
             self.counters.rates_expired += 1;
@@ -30,6 +32,7 @@ impl FlowTable {
             .entries
             .get_mut(flow.slot() as usize)
             .and_then(|entry| entry.connection.as_mut());
+        // The id holds the generation, so a rate of the slot's flowlet before does not match.
         let reported = connection.and_then(|connection| {
             let flowlet = connection.flowlet.as_mut()?;
             (flowlet.id == flow && flowlet.is_reported()).then_some((connection.conn, flowlet))
@@ -38,12 +41,13 @@ impl FlowTable {
             self.counters.rates_stale += 1;
             return;
         };
+        // A new rate of a flowlet that already has one leaves `rated` as it is.
         let was_rated = flowlet.rate.is_some();
         let waited_ns = flowlet
             .began_ns
             .take()
             .map(|began_ns| now_ns.saturating_sub(began_ns));
-        // A path without capacity has no rate to give: plain TCP finds out what still gets through.
+        // A path without capacity has rate 0: plain TCP finds out what still gets through.
         flowlet.rate = (rate_bps > 0).then_some(LeasedRate {
             bps: rate_bps,
             expires_ns,
@@ -63,8 +67,10 @@ impl FlowTable {
         }
     }
 
-    /// All rates of the session hold until then.
+    /// Renews all rates of the session until `expires_ns`.
     pub fn on_renewed(&mut self, expires_ns: u64) {
+        // Datagrams arrive in any order: a lease never moves back. Without rates there is nothing
+        // to renew.
         if self.released || self.rated == 0 || expires_ns <= self.renewed_to_ns {
             return;
         }
@@ -73,8 +79,8 @@ impl FlowTable {
         self.actions.push_back(FlowAction::Renew { expires_ns });
     }
 
-    /// The kill switch: while it is on, no rate is applied. When it goes off, the session repeats
-    /// the rates that hold.
+    /// Turns the kill switch on or off. While it is on, no rate is applied. When it goes off, the
+    /// session repeats the rates that hold.
     pub fn on_released(&mut self, released: bool) {
         if released && !self.released {
             self.withdraw_all();
@@ -94,23 +100,23 @@ impl FlowTable {
             }
         }
         self.rated = 0;
-        // Also when no rate is known: it must hold whatever the daemon lost or never knew.
+        // Also without any known rate: the kernel may hold rates of an earlier daemon.
         self.actions.push_back(FlowAction::ClearAll);
     }
 
-    /// Whether the kill switch is on.
+    /// Returns the state of the kill switch.
     #[must_use]
     pub fn is_released(&self) -> bool {
         self.released
     }
 
-    /// Flowlets that run now.
+    /// Counts the running flowlets.
     #[must_use]
     pub fn flow_count(&self) -> usize {
         self.flowlets().count()
     }
 
-    /// Flowlets that the allocator was told of.
+    /// Counts the flowlets reported to the allocator.
     #[must_use]
     pub fn reported_count(&self) -> usize {
         self.flowlets()
@@ -118,16 +124,17 @@ impl FlowTable {
             .count()
     }
 
-    /// Flowlets whose rate holds at `now_ns`.
+    /// Counts the flowlets whose rate holds at `now_ns`.
     #[must_use]
     pub fn paced_count(&self, now_ns: u64) -> usize {
         self.flowlets()
             .filter_map(|flowlet| flowlet.rate)
+            // A renewal moves all leases at once and is kept once, not in every flowlet.
             .filter(|rate| rate.expires_ns.max(self.renewed_to_ns) > now_ns)
             .count()
     }
 
-    /// Flowlets that have a rate in the back end, expired or not.
+    /// Counts the flowlets with a rate in the back end, expired or not.
     #[must_use]
     pub fn rated_count(&self) -> u32 {
         self.rated

@@ -1,4 +1,5 @@
-//! What the allocator should know of a flow: policy, destination, path and demand put together.
+//! Report status of flowlets: policy, destination, path and demand make the record for the
+//! allocator.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,21 +12,21 @@ use crate::backend::{FlowFacts, SlotIndex};
 use crate::policy::cgroup::CgroupTree;
 use crate::policy::{ClassRef, Policy, Treatment};
 
-/// The smallest limit that a demand says: a code of "none" would mean that there is no limit.
+/// Smallest limit of a demand, in bit/s: less would encode as "none", which means no limit.
 const SMALLEST_DEMAND_BPS: u64 = 2_000;
 
-/// What the allocator knows of a flowlet.
+/// Knowledge that the allocator has of a flowlet.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum ReportStatus {
-    /// Nothing: there was no session yet to tell which host the destination is.
+    /// Nothing yet: without a session, the destination's host is not known.
     Unresolved,
-    /// This.
+    /// The record that was sent last.
     Reported(StartRecord),
-    /// Nothing, and for a reason; the flow is plain TCP.
+    /// Nothing, on purpose: the flow is plain TCP.
     Unmanaged(UnmanagedReason),
 }
 
-/// Why a flow is left alone.
+/// Reason for which a flow is unmanaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum UnmanagedReason {
     Bypassed,
@@ -50,7 +51,7 @@ impl FlowCounters {
     }
 }
 
-/// Works out the report_status of a flow.
+/// Derives the report status of a flow from policy, topology and demand.
 pub(super) fn report_status(
     network: &NetworkView,
     treatment: &Treatment,
@@ -74,6 +75,7 @@ pub(super) fn report_status(
         Some(ClassRef::Name(name)) => network.class_id(name).unwrap_or(0),
     };
     let app_max_bps = facts.app_max_bytes_per_s.map(|rate| rate.saturating_mul(8));
+    // Each of them caps the flow alone, so the least is the demand.
     let limit_bps = [treatment.max_rate_bps, app_max_bps, measured_bps]
         .into_iter()
         .flatten()
@@ -81,6 +83,7 @@ pub(super) fn report_status(
     let demand = limit_bps.map_or(RateCode::NONE, |bps| {
         RateCode::encode(bps.max(SMALLEST_DEMAND_BPS))
     });
+    // The allocator computes the flow's path from this hash, as the switches' ECMP does.
     let hash = flow_hash(network.ecmp_seed, network.ecmp_symmetric, &facts.tuple);
     ReportStatus::Reported(
         StartRecord::new(id, dst_host, FlowPath::Hash(hash))
@@ -95,7 +98,7 @@ pub(super) fn report_status(
 }
 
 impl FlowTable {
-    /// Works out what the allocator should know of a slot's flowlet, and says so if that is new.
+    /// Updates the report status of a slot's flowlet, and queues a record if it changed.
     pub(super) fn resolve(&mut self, slot: SlotIndex) {
         let entry = &mut self.entries[slot.0 as usize];
         let (Some(network), Some(connection)) = (&self.network, &mut entry.connection) else {
@@ -116,6 +119,8 @@ impl FlowTable {
             &connection.facts,
             flowlet.measured_bps,
         );
+        // Most events change nothing: a record that repeats the last one would only cost the
+        // allocator time.
         if report_status == flowlet.report_status {
             return;
         }
@@ -126,7 +131,7 @@ impl FlowTable {
             self.actions.push_back(FlowAction::Start(start));
         } else if was_reported {
             self.actions.push_back(FlowAction::End(flowlet.id));
-            // Should it be reported again, then as another flowlet: this one is over for the allocator.
+            // The allocator forgets an ended id: a later report of this flowlet needs another one.
             entry.generation = entry.generation.wrapping_add(1);
             flowlet.id = FlowId::new(slot.0, entry.generation);
             if flowlet.rate.take().is_some() {
@@ -142,26 +147,26 @@ impl FlowTable {
         }
     }
 
-    /// The network changed: every flowlet is worked out again.
+    /// Replaces the network; every flowlet's report status is derived again.
     pub fn set_network(&mut self, network: Arc<NetworkView>) {
         self.network = Some(network);
         self.resolve_all();
     }
 
-    /// The policy changed: every flowlet is worked out again.
+    /// Replaces the policy; every flowlet's report status is derived again.
     pub fn set_policy(&mut self, policy: Policy) {
         self.policy = policy;
         self.resolve_all();
     }
 
-    /// Looks the policy's cgroups up again; returns the paths that do not exist (yet).
+    /// Reads the ids of the policy's cgroups again; returns the paths that do not exist (yet).
     pub fn refresh_cgroups(&mut self, tree: &CgroupTree) -> Vec<PathBuf> {
         let missing = self.policy.refresh_cgroups(tree);
         self.resolve_all();
         missing
     }
 
-    /// The session's own table is full: the flowlet goes on as plain TCP.
+    /// Handles a start that the full session table refused: the flowlet continues as plain TCP.
     pub fn start_refused(&mut self, flow: FlowId) {
         let Some(flowlet) = self.flowlet_mut(flow) else {
             return;

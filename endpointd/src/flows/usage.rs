@@ -1,29 +1,32 @@
-//! From measured use to demand: which flows are looked at when, and what follows from it.
+//! Feeds measured use to the meters of flows, and reports the demands that follow from it.
 
 use super::demand::{Meter, Verdict};
 use super::{FlowAction, FlowTable, FlowletPhase, SlotIndex};
 use crate::backend::Usage;
 
-/// Flows are looked at this often,
+/// Use is measured this often,
 const USAGE_INTERVAL_NS: u64 = 20_000_000;
-/// or so much more rarely for each flow with a rate, that looking costs a core little.
+/// or, with many flows, once per this time for each flow with a rate: measuring then takes a
+/// bounded part of a core.
 const USAGE_INTERVAL_PER_FLOW_NS: u64 = 5_000;
-/// Demands that are lowered in a second at most. A demand is only raised that was lowered before.
+/// Most demands lowered in one second. Only a lowered demand is raised, so raises are bounded as
+/// well.
 pub(super) const LOWERINGS_PER_S: u32 = 4_096;
 
 impl FlowTable {
-    /// Whether flows' demands are measured; without, a flow's demand is what policy and its application say.
+    /// Turns the measuring of demands on or off; without it, demands come from policy and
+    /// application only.
     pub fn set_measures_demand(&mut self, measures: bool) {
         self.measures_demand = measures;
     }
 
-    /// When [`FlowTable::on_usage`] wants to hear of all flows with a rate, if ever.
+    /// Returns the time at which [`FlowTable::on_usage`] is due, if any flow has a rate.
     #[must_use]
     pub fn next_usage_ns(&self) -> Option<u64> {
         (self.measures_demand && self.rated > 0 && !self.released).then_some(self.usage_due_ns)
     }
 
-    /// What the flows with a rate have used so far, as of `now_ns`.
+    /// Takes the use of all flows with a rate, as of `now_ns`.
     pub fn on_usage(&mut self, now_ns: u64, usages: &[Usage]) {
         let every_ns = USAGE_INTERVAL_NS.max(u64::from(self.rated) * USAGE_INTERVAL_PER_FLOW_NS);
         self.usage_due_ns = now_ns.saturating_add(every_ns);
@@ -47,13 +50,15 @@ impl FlowTable {
         let Some(flowlet) = connection.and_then(|connection| connection.flowlet.as_mut()) else {
             return;
         };
+        // A watched flow's back end sends no `Idle`: its pause shows only here.
         if usage.rests_ns > 0
             && now_ns.saturating_sub(usage.rests_ns) >= flowlet.gap_ns(self.idle_gap_ns)
         {
             self.end_flowlet(slot, true);
             return;
         }
-        // Without a rate that holds, the kernel measures nothing.
+        // Without a valid rate, the kernel measures nothing: a later rate begins with a fresh
+        // meter.
         let Some(rate) = flowlet
             .rate
             .filter(|rate| rate.expires_ns.max(renewed_to_ns) > now_ns)
@@ -67,15 +72,17 @@ impl FlowTable {
         };
         match meter.evaluate(now_ns, usage, rate.bps, flowlet.measured_bps) {
             Verdict::Keep => {}
+            // The meter asks again at the next measurement, when the budget may be full again.
             Verdict::Lower(_) if self.lowerings_left == 0 => {}
             Verdict::Lower(bps) => {
                 flowlet.measured_bps = Some(bps);
                 self.lowerings_left -= 1;
                 self.counters.demands_lowered += 1;
+                // Growth must not wait for the next measurement: the kernel reports it as an event.
                 self.actions.push_back(FlowAction::Watch(usage.conn));
                 self.resolve(slot);
             }
-            // A pause has its own timer.
+            // A pause sends nothing either, and has its own timer.
             Verdict::Stalled if flowlet.phase != FlowletPhase::Active => {}
             Verdict::Stalled => {
                 self.counters.stalled += 1;
@@ -84,7 +91,7 @@ impl FlowTable {
         }
     }
 
-    /// A watched flow meets its limit: it wants whatever it can get.
+    /// Handles a flow that its rate limits: its demand is unbounded again.
     pub(super) fn on_limited(&mut self, slot: SlotIndex, at_ns: u64) {
         let Some(flowlet) = self.entries[slot.0 as usize]
             .connection
@@ -96,6 +103,7 @@ impl FlowTable {
         if let Some(meter) = &mut flowlet.meter {
             meter.on_limited(at_ns);
         }
+        // The report may cross the flowlet's end and a new start, whose demand was never lowered.
         if flowlet.measured_bps.take().is_some() {
             self.counters.demands_raised += 1;
             self.resolve(slot);

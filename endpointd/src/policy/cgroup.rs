@@ -1,8 +1,7 @@
 //! cgroup v2 ids of a path and everything below it.
 //!
 //! The kernel names a socket's cgroup by a 64-bit id, which is the inode number of the cgroup's
-//! directory. Cgroups come and go, so that the ids are looked up again when a flow shows one that
-//! was never seen.
+//! directory. Cgroups come and go, so the ids are read again when a flow shows an unknown one.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -12,26 +11,26 @@ use std::path::{Path, PathBuf};
 
 use crate::backend::cgroup::Cgroup;
 
-/// Where cgroup v2 is usually mounted.
+/// Usual mount point of cgroup v2.
 const USUAL_MOUNT: &str = "/sys/fs/cgroup";
 
-/// A rule's subtree is followed to at most this many cgroups.
+/// Most cgroups of one rule's subtree.
 const MAX_CGROUPS: usize = 65_536;
 
-/// The cgroup v2 hierarchy. It is found as the back ends find it: also where the daemon's own mount
-/// namespace hides it, as under `ip netns exec`.
+/// The cgroup v2 hierarchy. It is found even where the daemon's own mount namespace hides it, as
+/// under `ip netns exec`.
 #[derive(Debug)]
 pub struct CgroupTree {
-    /// Where it is mounted; rules may begin with it.
+    /// Mount point; rules may begin with it.
     mount: PathBuf,
-    /// How this process gets there.
+    /// Path by which this process reaches the mount point.
     root: PathBuf,
     /// Held open: paths through it work in any mount namespace.
     _directory: Option<File>,
 }
 
 impl CgroupTree {
-    /// This machine's, or an empty one where there is none.
+    /// Opens this machine's hierarchy, or an empty one if there is none.
     #[must_use]
     pub fn system() -> Self {
         match Cgroup::open(None) {
@@ -59,7 +58,7 @@ impl CgroupTree {
         }
     }
 
-    /// Where it is mounted.
+    /// Returns the mount point.
     #[must_use]
     pub fn mount(&self) -> &Path {
         &self.mount
@@ -85,6 +84,8 @@ impl CgroupIds {
             let Ok(metadata) = std::fs::symlink_metadata(&directory) else {
                 continue;
             };
+            // A link could lead out of the tree, and an unbounded tree would hold the daemon's only
+            // thread.
             if !metadata.is_dir() || ids.len() >= MAX_CGROUPS {
                 continue;
             }
@@ -102,13 +103,13 @@ impl CgroupIds {
         Self(ids)
     }
 
-    /// Whether the id is one of them.
+    /// Returns true if `id` is one of them.
     #[must_use]
     pub fn contains(&self, id: u64) -> bool {
         self.0.contains(&id)
     }
 
-    /// Whether there is none.
+    /// Returns true if there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

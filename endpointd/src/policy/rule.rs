@@ -28,12 +28,12 @@ pub struct RuleConfig {
     pub bypass: bool,
 }
 
-/// What is wrong with a rule.
+/// Defect of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleProblem {
     /// The key within the rule.
     pub key: &'static str,
-    /// What is wrong, and what would be right.
+    /// Description of the defect, and of a right value.
     pub problem: String,
 }
 
@@ -83,7 +83,7 @@ impl RuleConfig {
         Ok(())
     }
 
-    /// Whether the rule has no condition.
+    /// Returns true if the rule has no condition.
     #[must_use]
     pub fn matches_everything(&self) -> bool {
         self.cgroup.is_none()
@@ -135,7 +135,7 @@ pub struct PortRange {
 }
 
 impl PortRange {
-    /// Whether `port` lies in the range.
+    /// Returns true if `port` lies in the range.
     #[must_use]
     pub fn contains(self, port: u16) -> bool {
         (self.first..=self.last).contains(&port)
@@ -166,14 +166,14 @@ impl TryFrom<toml::Value> for PortRange {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "toml::Value")]
 pub struct MarkMatch {
-    /// What the masked mark must be.
+    /// Value of the masked mark.
     pub value: u32,
-    /// Which bits count.
+    /// Bits that count.
     pub mask: u32,
 }
 
 impl MarkMatch {
-    /// Whether `mark` fits.
+    /// Returns true if `mark` has the value under the mask.
     #[must_use]
     pub fn matches(self, mark: u32) -> bool {
         mark & self.mask == self.value
@@ -193,6 +193,8 @@ impl TryFrom<toml::Value> for MarkMatch {
             _ => None,
         };
         match parsed {
+            // A value with bits outside its mask would match no mark at all, which is surely a
+            // mistake.
             Some((value, mask)) if value & !mask == 0 => Ok(Self { value, mask }),
             Some(_) => Err(format!(
                 "{value} can never match: the value has bits outside the mask"

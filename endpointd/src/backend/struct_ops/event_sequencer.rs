@@ -7,7 +7,7 @@
 
 use crate::backend::{Conn, FlowEvent, FlowEventKind, FlowFacts};
 
-/// A connection that the daemon is_current.
+/// A connection that the daemon knows.
 #[derive(Debug)]
 struct TrackedConnection {
     use_count: u32,
@@ -17,7 +17,7 @@ struct TrackedConnection {
     ended: bool,
 }
 
-/// All connections that the daemon is_current, by slot.
+/// All connections that the daemon knows, by slot.
 #[derive(Debug)]
 pub(super) struct EventSequencer {
     connections: Vec<Option<Box<TrackedConnection>>>,

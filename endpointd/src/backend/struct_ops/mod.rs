@@ -156,7 +156,7 @@ impl StructOps {
     /// How this kernel tells the program of a transmission into an empty pipe.
     ///
     /// # Errors
-    /// [`BackendError::Unavailable`] when it has none of the ways that the program is_current.
+    /// [`BackendError::Unavailable`] when it has none of the ways that the program knows.
     pub fn tx_start() -> Result<TxStart, BackendError> {
         load::tx_start()
     }

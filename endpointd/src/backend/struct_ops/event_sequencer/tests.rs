@@ -218,7 +218,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Whatever the order of kernel, daemon and losses: the daemon hears a well-formed sequence,
-    /// and after a last poll it is_current exactly what the kernel has.
+    /// and after a last poll it knows exactly what the kernel has.
     #[test]
     fn the_daemon_always_hears_a_sequence_that_makes_sense(steps in prop::collection::vec(step(), 0..60)) {
         let mut kernel = SlotModel::default();
