@@ -66,7 +66,7 @@ impl LevelLinks {
 }
 
 /// What a builder asks for; `*_key` is the parameter to blame.
-pub(super) struct Plan<'a> {
+pub(super) struct FabricPlan<'a> {
     pub(super) big_switch: bool,
     pub(super) pods: u32,
     pub(super) racks_per_pod: u32,
@@ -81,7 +81,7 @@ pub(super) struct Plan<'a> {
     pub(super) addressing: &'a Addressing,
 }
 
-impl Plan<'_> {
+impl FabricPlan<'_> {
     /// Checks every bound before anything is allocated.
     fn shape(&self) -> Result<Shape, BuildError> {
         let racks = u64::from(self.pods) * u64::from(self.racks_per_pod);
@@ -170,7 +170,10 @@ impl Plan<'_> {
     }
 }
 
-pub(super) fn assemble(plan: &Plan<'_>, parameters: Parameters) -> Result<Topology, BuildError> {
+pub(super) fn assemble(
+    plan: &FabricPlan<'_>,
+    parameters: Parameters,
+) -> Result<Topology, BuildError> {
     let shape = plan.shape()?;
     let largest = shape.rack_sizes.iter().copied().max().unwrap_or(0);
     let slice_bits = plan.addressing.check(shape.rack_sizes.len(), largest)?;

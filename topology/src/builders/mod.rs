@@ -20,7 +20,7 @@ use crate::ecmp::EcmpConfig;
 use crate::error::BuildError;
 use crate::model::TopologyKind;
 use crate::topology::Topology;
-use assemble::{LevelLinks, Plan, assemble};
+use assemble::{FabricPlan, LevelLinks, assemble};
 
 /// The most hosts in one topology.
 pub const MAX_HOSTS: u32 = 262_144;
@@ -196,7 +196,7 @@ impl BigSwitch {
     /// If the parameters describe no network; see [`BuildError`].
     pub fn build(&self) -> Result<Topology, BuildError> {
         assemble(
-            &Plan {
+            &FabricPlan {
                 big_switch: true,
                 pods: 1,
                 racks_per_pod: self.racks,
@@ -228,7 +228,7 @@ impl TwoTierClos {
     /// If the parameters describe no network; see [`BuildError`].
     pub fn build(&self) -> Result<Topology, BuildError> {
         assemble(
-            &Plan {
+            &FabricPlan {
                 big_switch: false,
                 pods: 1,
                 racks_per_pod: self.racks,
@@ -275,7 +275,7 @@ impl FatTree {
         }
         let links = LevelLinks::new("", self.capacity_bps, self.delay_ns);
         assemble(
-            &Plan {
+            &FabricPlan {
                 big_switch: false,
                 pods: self.k,
                 racks_per_pod: half,
@@ -315,7 +315,7 @@ impl ThreeTierClos {
             });
         }
         assemble(
-            &Plan {
+            &FabricPlan {
                 big_switch: false,
                 pods: self.pods,
                 racks_per_pod: self.racks_per_pod,

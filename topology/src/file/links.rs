@@ -46,7 +46,7 @@ pub(super) fn apply(
         return Ok(());
     }
     topology.refresh();
-    let links = Links::new(topology);
+    let links = LinkIndex::new(topology);
     let mut seen: IndexMap<LinkId, Range<usize>> = IndexMap::new();
     for spanned in entries {
         let entry = spanned.get_ref();
@@ -96,7 +96,7 @@ pub(super) fn apply_failed(
         return Ok(());
     }
     topology.refresh();
-    let links = Links::new(topology);
+    let links = LinkIndex::new(topology);
     for spanned in entries {
         match spanned.get_ref() {
             FailedEntry {
@@ -174,9 +174,9 @@ fn switch_names(topology: &Topology) -> String {
 }
 
 /// Links by their ends.
-struct Links(IndexMap<(Node, Node), LinkId>);
+struct LinkIndex(IndexMap<(Node, Node), LinkId>);
 
-impl Links {
+impl LinkIndex {
     fn new(topology: &Topology) -> Self {
         Self(
             topology

@@ -181,7 +181,7 @@ fn kind(source: &Source<'_>, document: &DeTable<'_>) -> Result<TopologyKind, Fil
     })
 }
 
-fn read_kind<P: DeserializeOwned + parameters::Table>(
+fn read_kind<P: DeserializeOwned + parameters::ParameterTable>(
     source: &Source<'_>,
     document: &DeTable<'_>,
 ) -> Result<Topology, FileError> {
@@ -220,11 +220,11 @@ fn read_kind<P: DeserializeOwned + parameters::Table>(
     Ok(topology)
 }
 
-type Entry<'t, 'a> = (
+type TableEntry<'t, 'a> = (
     &'t Spanned<toml::de::DeString<'a>>,
     &'t Spanned<DeValue<'a>>,
 );
 
-fn find<'t, 'a>(table: &'t DeTable<'a>, key: &str) -> Option<Entry<'t, 'a>> {
+fn find<'t, 'a>(table: &'t DeTable<'a>, key: &str) -> Option<TableEntry<'t, 'a>> {
     table.iter().find(|(k, _)| k.get_ref() == key)
 }

@@ -8,12 +8,12 @@ use crate::builders::{Addressing, BigSwitch, FatTree, Parameters, ThreeTierClos,
 use crate::ecmp::EcmpConfig;
 
 /// A key that is missing, or that must not stand beside another.
-pub(super) struct Wrong {
+pub(super) struct ParameterError {
     pub(super) key: &'static str,
     pub(super) message: String,
 }
 
-impl Wrong {
+impl ParameterError {
     fn missing(key: &'static str, example: &str) -> Self {
         let message =
             format!("`{key}` is missing in [parameters]; add it, such as {key} = {example}");
@@ -21,10 +21,10 @@ impl Wrong {
     }
 }
 
-pub(super) trait Table {
+pub(super) trait ParameterTable {
     /// The keys that must be there, for a message.
     const REQUIRED: &'static str;
-    fn into_parameters(self, ecmp: EcmpConfig) -> Result<Parameters, Wrong>;
+    fn into_parameters(self, ecmp: EcmpConfig) -> Result<Parameters, ParameterError>;
 }
 
 #[derive(Deserialize)]
@@ -39,10 +39,10 @@ pub(super) struct BigSwitchTable {
     ipv6_base: Option<Base<Ipv6Net>>,
 }
 
-impl Table for BigSwitchTable {
+impl ParameterTable for BigSwitchTable {
     const REQUIRED: &'static str = "`racks`, `hosts_per_rack` or `rack_sizes`, and `host_capacity`";
 
-    fn into_parameters(self, ecmp: EcmpConfig) -> Result<Parameters, Wrong> {
+    fn into_parameters(self, ecmp: EcmpConfig) -> Result<Parameters, ParameterError> {
         let defaults = BigSwitch::default();
         Ok(Parameters::BigSwitch(BigSwitch {
             racks: count(self.racks, "racks")?,
@@ -71,10 +71,10 @@ pub(super) struct TwoTierTable {
     ipv6_base: Option<Base<Ipv6Net>>,
 }
 
-impl Table for TwoTierTable {
+impl ParameterTable for TwoTierTable {
     const REQUIRED: &'static str = "`racks`, `hosts_per_rack` or `rack_sizes`, `spines`, `host_capacity` and `fabric_capacity`";
 
-    fn into_parameters(self, ecmp: EcmpConfig) -> Result<Parameters, Wrong> {
+    fn into_parameters(self, ecmp: EcmpConfig) -> Result<Parameters, ParameterError> {
         let defaults = TwoTierClos::default();
         Ok(Parameters::TwoTierClos(TwoTierClos {
             racks: count(self.racks, "racks")?,
@@ -101,10 +101,10 @@ pub(super) struct FatTreeTable {
     ipv6_base: Option<Base<Ipv6Net>>,
 }
 
-impl Table for FatTreeTable {
+impl ParameterTable for FatTreeTable {
     const REQUIRED: &'static str = "`k` and `capacity`";
 
-    fn into_parameters(self, ecmp: EcmpConfig) -> Result<Parameters, Wrong> {
+    fn into_parameters(self, ecmp: EcmpConfig) -> Result<Parameters, ParameterError> {
         Ok(Parameters::FatTree(FatTree {
             k: count(self.k, "k")?,
             capacity_bps: capacity(self.capacity, "capacity")?,
@@ -134,10 +134,10 @@ pub(super) struct ThreeTierTable {
     ipv6_base: Option<Base<Ipv6Net>>,
 }
 
-impl Table for ThreeTierTable {
+impl ParameterTable for ThreeTierTable {
     const REQUIRED: &'static str = "`pods`, `racks_per_pod`, `hosts_per_rack` or `rack_sizes`, `aggs_per_pod`, `cores`, `host_capacity`, `fabric_capacity` and `core_capacity`";
 
-    fn into_parameters(self, ecmp: EcmpConfig) -> Result<Parameters, Wrong> {
+    fn into_parameters(self, ecmp: EcmpConfig) -> Result<Parameters, ParameterError> {
         let defaults = ThreeTierClos::default();
         Ok(Parameters::ThreeTierClos(ThreeTierClos {
             pods: count(self.pods, "pods")?,
@@ -158,20 +158,20 @@ impl Table for ThreeTierTable {
     }
 }
 
-fn count(value: Option<u32>, key: &'static str) -> Result<u32, Wrong> {
-    value.ok_or_else(|| Wrong::missing(key, "4"))
+fn count(value: Option<u32>, key: &'static str) -> Result<u32, ParameterError> {
+    value.ok_or_else(|| ParameterError::missing(key, "4"))
 }
 
-fn capacity(value: Option<Capacity>, key: &'static str) -> Result<u64, Wrong> {
+fn capacity(value: Option<Capacity>, key: &'static str) -> Result<u64, ParameterError> {
     value
         .map(|c| c.0)
-        .ok_or_else(|| Wrong::missing(key, "\"10Gbit/s\""))
+        .ok_or_else(|| ParameterError::missing(key, "\"10Gbit/s\""))
 }
 
 /// Needed only where the sizes of the racks are not listed; beside a list it would say nothing.
-fn hosts_per_rack(value: Option<u32>, rack_sizes: Option<&[u32]>) -> Result<u32, Wrong> {
+fn hosts_per_rack(value: Option<u32>, rack_sizes: Option<&[u32]>) -> Result<u32, ParameterError> {
     match (value, rack_sizes) {
-        (Some(_), Some(_)) => Err(Wrong {
+        (Some(_), Some(_)) => Err(ParameterError {
             key: "hosts_per_rack",
             message: "`hosts_per_rack` and `rack_sizes` are both given; keep one of them".into(),
         }),

@@ -11,32 +11,32 @@ use crate::ids::HostId;
 use crate::model::Host;
 
 /// A prefix, its host, and its place in the host's list.
-type Placed = (IpNet, HostId, usize);
+type PrefixEntry = (IpNet, HostId, usize);
 
 /// The first pair of prefixes of which the first covers the second, in address order. With
 /// `nested`, only equal ones count, and those of one host.
-pub(super) fn overlap(hosts: &[Host], nested: bool) -> Option<(Placed, Placed)> {
-    let mut all: Vec<Placed> = hosts
+pub(super) fn overlap(hosts: &[Host], nested: bool) -> Option<(PrefixEntry, PrefixEntry)> {
+    let mut all: Vec<PrefixEntry> = hosts
         .iter()
         .flat_map(|h| h.prefixes.iter().enumerate().map(|(i, p)| (*p, h.id, i)))
         .collect();
     all.sort_by_key(|(p, host, i)| (p.network(), p.prefix_len(), *host, *i));
     // The prefixes that cover the one at hand, the shortest first.
-    let mut covering: Vec<Placed> = Vec::new();
-    for placed in all {
+    let mut covering: Vec<PrefixEntry> = Vec::new();
+    for entry in all {
         while covering
             .last()
-            .is_some_and(|outer| !outer.0.contains(&placed.0))
+            .is_some_and(|outer| !outer.0.contains(&entry.0))
         {
             covering.pop();
         }
         let clash = covering
             .iter()
-            .find(|outer| !nested || outer.0 == placed.0 || outer.1 == placed.1);
+            .find(|outer| !nested || outer.0 == entry.0 || outer.1 == entry.1);
         if let Some(outer) = clash {
-            return Some((*outer, placed));
+            return Some((*outer, entry));
         }
-        covering.push(placed);
+        covering.push(entry);
     }
     None
 }
@@ -52,13 +52,13 @@ pub(super) fn check(
     };
     // Blame what stands later in the file; generated prefixes stand nowhere and never clash
     // among themselves.
-    let span = |p: Placed| -> Option<Range<usize>> { spans.get(&(p.1, p.2)).cloned() };
+    let span = |p: PrefixEntry| -> Option<Range<usize>> { spans.get(&(p.1, p.2)).cloned() };
     let (culprit, other) = if span(outer).map(|s| s.start) > span(inner).map(|s| s.start) {
         (outer, inner)
     } else {
         (inner, outer)
     };
-    let name = |p: Placed| &hosts[p.1.index()].name;
+    let name = |p: PrefixEntry| &hosts[p.1.index()].name;
     let message = if culprit.1 == other.1 {
         format!(
             "host {:?} lists {} beside {}, which covers the same addresses; keep one",

@@ -10,7 +10,7 @@ use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use crate::units::{MAX_CAPACITY_BPS, parse_capacity_bps, parse_delay_ns};
 
 /// A value that is written as a string.
-pub(super) trait Text: Sized {
+pub(super) trait TextValue: Sized {
     /// Completes "expected …".
     const EXPECTED: &'static str;
     fn read(text: &str) -> Result<Self, String>;
@@ -18,7 +18,7 @@ pub(super) trait Text: Sized {
 
 struct TextVisitor<T>(PhantomData<T>);
 
-impl<T: Text> Visitor<'_> for TextVisitor<T> {
+impl<T: TextValue> Visitor<'_> for TextVisitor<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -46,7 +46,7 @@ deserialize_text!(Capacity, Delay, Prefix, Base<Ipv4Net>, Base<Ipv6Net>);
 #[derive(Clone, Copy)]
 pub(super) struct Capacity(pub(super) u64);
 
-impl Text for Capacity {
+impl TextValue for Capacity {
     const EXPECTED: &'static str =
         "a capacity with its unit, such as \"10Gbit/s\" or \"500Mbit/s\"";
 
@@ -63,7 +63,7 @@ impl Text for Capacity {
 #[derive(Clone, Copy)]
 pub(super) struct Delay(pub(super) u64);
 
-impl Text for Delay {
+impl TextValue for Delay {
     const EXPECTED: &'static str = "a delay with its unit, such as \"2us\" or \"500ns\"";
 
     fn read(text: &str) -> Result<Self, String> {
@@ -75,7 +75,7 @@ impl Text for Delay {
 #[derive(Clone, Copy)]
 pub(super) struct Prefix(pub(super) IpNet);
 
-impl Text for Prefix {
+impl TextValue for Prefix {
     const EXPECTED: &'static str = "an IP prefix, such as \"10.0.1.0/24\" or \"fd00::1\"";
 
     fn read(text: &str) -> Result<Self, String> {
@@ -90,7 +90,7 @@ impl Text for Prefix {
 #[derive(Clone, Copy)]
 pub(super) struct Base<N>(pub(super) Option<N>);
 
-impl Text for Base<Ipv4Net> {
+impl TextValue for Base<Ipv4Net> {
     const EXPECTED: &'static str = "an IPv4 prefix such as \"10.0.0.0/8\", or \"none\"";
 
     fn read(text: &str) -> Result<Self, String> {
@@ -102,7 +102,7 @@ impl Text for Base<Ipv4Net> {
     }
 }
 
-impl Text for Base<Ipv6Net> {
+impl TextValue for Base<Ipv6Net> {
     const EXPECTED: &'static str = "an IPv6 prefix such as \"fd00::/48\", or \"none\"";
 
     fn read(text: &str) -> Result<Self, String> {
