@@ -11,7 +11,7 @@ use std::process::Command;
 
 use ratewright_proto::FlowId;
 use ratewright_proto::client::ClientConfig;
-use ratewright_proto::path::Path;
+use ratewright_proto::path::DatagramPath;
 use service_support::host::TestHost;
 use service_support::process::{AllocatorProcess, TestSite};
 use service_support::{PATIENCE, wait_for};
@@ -84,7 +84,7 @@ fn offer(host: &TestHost) -> (u32, SocketAddr) {
 fn is_sealed(host: &TestHost) -> bool {
     let (session, _) = offer(host);
     let mut view = host.view();
-    view.port.as_mut().expect("the host can seal").path(session) == Path::Sealed
+    view.port.as_mut().expect("the host can seal").path(session) == DatagramPath::Sealed
 }
 
 fn sealed(allocator: &AllocatorProcess, kind: &str) -> f64 {

@@ -9,7 +9,7 @@ use ratewright_io::transport::SealedPort;
 use ratewright_proto::FlowId;
 use ratewright_proto::client::ClientConfig;
 use ratewright_proto::control::RefusalCode;
-use ratewright_proto::path::Path;
+use ratewright_proto::path::DatagramPath;
 use service_support::host::TestHost;
 use service_support::process::{AllocatorProcess, TestSite};
 use service_support::{PATIENCE, pause, wait_for};
@@ -51,7 +51,7 @@ fn offer(host: &TestHost) -> (u32, SocketAddr) {
     )
 }
 
-fn is_on(host: &TestHost, path: Path) -> bool {
+fn is_on(host: &TestHost, path: DatagramPath) -> bool {
     let (session, _) = offer(host);
     port(host, |port| port.path(session)) == path
 }
@@ -77,7 +77,7 @@ fn hosts_on_either_path_share_a_link_alike() {
             "who does not ask is not told"
         );
         wait_for("the sealed path comes up", PATIENCE, || {
-            is_on(&sealed, Path::Sealed)
+            is_on(&sealed, DatagramPath::Sealed)
         });
         let flow = FlowId::new(0, 1);
         sealed.start(0, "h16");
@@ -98,7 +98,7 @@ fn leases_are_renewed_and_keys_replaced_under_traffic() {
     let host = sealed_host(&site, allocator.listen, "h1");
     let (session, _) = offer(&host);
     wait_for("the sealed path comes up", PATIENCE, || {
-        is_on(&host, Path::Sealed)
+        is_on(&host, DatagramPath::Sealed)
     });
     host.start(0, "h16");
     host.wait_rate(FlowId::new(0, 1), 9_700_000_000..=10_000_000_000);
@@ -109,7 +109,7 @@ fn leases_are_renewed_and_keys_replaced_under_traffic() {
             count(&allocator, "key_updates") >= f64::from(updates)
         });
     }
-    assert!(is_on(&host, Path::Sealed));
+    assert!(is_on(&host, DatagramPath::Sealed));
     assert!(host.is_up());
     assert_eq!(allocator.status()["flows"], 1);
 }
@@ -120,7 +120,7 @@ fn datagrams_of_strangers_move_a_counter_and_nothing_else() {
     let host = sealed_host(&site, allocator.listen, "h1");
     let (session, to) = offer(&host);
     wait_for("the sealed path comes up", PATIENCE, || {
-        is_on(&host, Path::Sealed)
+        is_on(&host, DatagramPath::Sealed)
     });
     host.start(0, "h16");
     host.wait_rate(FlowId::new(0, 1), 9_700_000_000..=10_000_000_000);
@@ -156,7 +156,7 @@ fn datagrams_of_strangers_move_a_counter_and_nothing_else() {
     wait_for("replayed", PATIENCE, || {
         count(&allocator, "replayed") > before
     });
-    assert!(is_on(&host, Path::Sealed));
+    assert!(is_on(&host, DatagramPath::Sealed));
     assert_eq!(allocator.status()["flows"], 1);
     assert!(host.rate(FlowId::new(0, 1)).is_some());
 }
@@ -166,21 +166,21 @@ fn a_host_that_hears_no_sealed_datagram_goes_on_with_quic_and_comes_back() {
     let (site, allocator) = start("");
     let host = sealed_host(&site, allocator.listen, "h1");
     wait_for("the sealed path comes up", PATIENCE, || {
-        is_on(&host, Path::Sealed)
+        is_on(&host, DatagramPath::Sealed)
     });
     host.view().deaf = true;
     host.start(0, "h16");
     let flow = FlowId::new(0, 1);
     host.wait_rate(flow, 9_700_000_000..=10_000_000_000);
     assert!(
-        is_on(&host, Path::Quic),
+        is_on(&host, DatagramPath::Quic),
         "the rate can only have come by QUIC"
     );
     pause(Duration::from_millis(600));
     assert!(host.is_up(), "leases go on");
     host.view().deaf = false;
     wait_for("the sealed path is found again", PATIENCE, || {
-        is_on(&host, Path::Sealed)
+        is_on(&host, DatagramPath::Sealed)
     });
     host.end(flow);
     wait_for("the end arrives", PATIENCE, || {
@@ -197,7 +197,7 @@ fn another_engine_takes_over_on_a_reload_whoever_drives_it() {
         let one = sealed_host(&site, allocator.listen, "h1");
         let two = sealed_host(&site, allocator.listen, "h2");
         wait_for("the sealed paths come up", PATIENCE, || {
-            is_on(&one, Path::Sealed) && is_on(&two, Path::Sealed)
+            is_on(&one, DatagramPath::Sealed) && is_on(&two, DatagramPath::Sealed)
         });
         let (first, whole) = (FlowId::new(0, 1), 9_700_000_000..=10_000_000_000);
         one.start(0, "h16");
@@ -233,7 +233,7 @@ fn an_allocator_that_is_stopped_while_sessions_are_busy_ends_cleanly_and_says_wh
             .collect();
         for host in &hosts {
             wait_for("the sealed path comes up", PATIENCE, || {
-                is_on(host, Path::Sealed)
+                is_on(host, DatagramPath::Sealed)
             });
             for slot in 0..32 {
                 host.start(slot, "h16");

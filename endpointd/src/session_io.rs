@@ -16,10 +16,10 @@ use std::time::Duration;
 
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{TransportErrorCode, VarInt};
-use ratewright_io::quic::client::Client;
-use ratewright_io::transport::Transport as _;
+use ratewright_io::quic::client::QuicClient;
+use ratewright_io::transport::DatagramTransport as _;
 use ratewright_proto::control::Welcome;
-use ratewright_proto::path::Path;
+use ratewright_proto::path::DatagramPath;
 use tokio::time::Sleep;
 
 use crate::clock;
@@ -286,7 +286,7 @@ impl AllocatorConnection {
     #[must_use]
     pub fn hot(&self) -> HotPathKind {
         match &self.phase {
-            ConnectionPhase::Up(up) if up.path() == Path::Sealed => HotPathKind::Udp,
+            ConnectionPhase::Up(up) if up.path() == DatagramPath::Sealed => HotPathKind::Udp,
             _ => HotPathKind::Quic,
         }
     }
@@ -459,7 +459,7 @@ impl AllocatorConnection {
                 && literal.is_none_or(|literal| literal.is_ipv4() == any.is_ipv4());
             if wanted && !matches!(endpoint, Some(Ok(_))) {
                 *endpoint = Some(
-                    Client::bind(SocketAddr::new(local, 0), self.transport.control_dscp)
+                    QuicClient::bind(SocketAddr::new(local, 0), self.transport.control_dscp)
                         .map_err(|error| error.to_string()),
                 );
             }

@@ -2,14 +2,14 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ratewright_proto::datagram::Sender;
+use ratewright_proto::datagram::SessionRole;
 use ratewright_proto::sealed::{SealedConfig, SealedSession, Secret};
 
 fuzz_target!(|steps: Vec<(Vec<u8>, u16, u8)>| {
     let secret = Secret::new([7; Secret::BYTES]);
     let config = SealedConfig::default();
-    let mut client = SealedSession::new(config, Sender::Client, 1, &secret);
-    let mut server = SealedSession::new(config, Sender::Server, 1, &secret);
+    let mut client = SealedSession::new(config, SessionRole::Client, 1, &secret);
+    let mut server = SealedSession::new(config, SessionRole::Server, 1, &secret);
     let mut sealed = Vec::new();
     for (mut bytes, at, bits) in steps {
         let before = server.fingerprint();

@@ -20,12 +20,12 @@ pub const HEADER_BYTES: usize = size_of::<Header>();
 pub const MIN_DATAGRAM_BYTES: usize = 64;
 
 /// Longest time for which the acknowledgement of a datagram with
-/// [`flags::ACK_SOON`] waits for company at a peer whose other ones wait for up
+/// [`flags::PROMPT_ACK`] waits for company at a peer whose other ones wait for up
 /// to `ack_delay_ns`: long enough for the rate that answers a start, short
 /// enough that a lost one is repeated before anybody notices. 1 ms, or a
 /// twentieth of a delay above 20 ms, for peers to whom time runs slower than it
 /// does on a fabric of 10 Gbit/s; never more than the delay itself.
-pub const fn ack_soon_ns(ack_delay_ns: u64) -> u64 {
+pub const fn prompt_ack_delay_ns(ack_delay_ns: u64) -> u64 {
     const LEAST_NS: u64 = 1_000_000;
     let part_ns = ack_delay_ns / 20;
     let soon_ns = if part_ns > LEAST_NS {
@@ -51,10 +51,10 @@ pub mod flags {
     /// The kill switch is on (server only).
     pub const RELEASED: u8 = 1 << 3;
     /// The acknowledgement that is owed is not to wait for longer than
-    /// [`ack_soon_ns`](super::ack_soon_ns).
-    pub const ACK_SOON: u8 = 1 << 4;
+    /// [`prompt_ack_delay_ns`](super::prompt_ack_delay_ns).
+    pub const PROMPT_ACK: u8 = 1 << 4;
     /// All flags that this version knows.
-    pub const ALL: u8 = ACK_ELICITING | HAS_ACK | FROM_SERVER | RELEASED | ACK_SOON;
+    pub const ALL: u8 = ACK_ELICITING | HAS_ACK | FROM_SERVER | RELEASED | PROMPT_ACK;
 }
 
 /// The fixed header: 32 bytes.
@@ -111,7 +111,7 @@ pub struct Datagram<'a> {
 
 /// Which end sent a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sender {
+pub enum SessionRole {
     /// The endpoint daemon.
     Client,
     /// The allocator.
@@ -124,8 +124,8 @@ impl<'a> Datagram<'a> {
         self.starts.is_empty() && self.ends.is_empty() && self.rates.is_empty()
     }
 
-    /// Checks the layout of a datagram that `sender` is to have sent.
-    pub fn parse(bytes: &'a [u8], sender: Sender) -> Result<Self, DatagramError> {
+    /// Checks the layout of a datagram that the end `role` sent.
+    pub fn parse(bytes: &'a [u8], role: SessionRole) -> Result<Self, DatagramError> {
         let length = |want| DatagramError::Length {
             got: bytes.len(),
             want,
@@ -143,9 +143,9 @@ impl<'a> Datagram<'a> {
         };
         let from_server = header.has(flags::FROM_SERVER);
         let (starts, ends, rates) = (header.starts.get(), header.ends.get(), header.rates.get());
-        let well_placed = match sender {
-            Sender::Client => !from_server && rates == 0 && !header.has(flags::RELEASED),
-            Sender::Server => from_server && starts == 0 && ends == 0,
+        let well_placed = match role {
+            SessionRole::Client => !from_server && rates == 0 && !header.has(flags::RELEASED),
+            SessionRole::Server => from_server && starts == 0 && ends == 0,
         };
         if !well_placed || header.flags & !flags::ALL != 0 {
             return Err(DatagramError::Malformed);

@@ -13,7 +13,7 @@
 //! | [`datagram`] | the datagram's header and the check of its layout |
 //! | [`sealed`] | datagrams sealed by keys of the session, for transports other than QUIC |
 //! | [`path`] | which transport a client's datagrams take, and the way back |
-//! | [`patience`] | for how long a client waits for its handshake, told by its first packet |
+//! | [`handshake_timeout`] | the time for which a client waits for its handshake, carried by its first packet |
 //! | [`relay`] | many hosts' sessions over one connection, between a relay and the allocator |
 //! | [`control`] | messages of the reliable stream and their framing |
 //! | [`telemetry`] | measurements for the allocator's feeds |
@@ -46,11 +46,11 @@
 //! `poll_control` until `None`, `poll_datagram` until `false`, `poll_event`
 //! until `None`; then wait until `next_timeout` and call `on_timeout`. A start
 //! or a rate is in the very next datagram; only bare acknowledgements wait for
-//! company: none for a keep-alive, [`ack_soon_ns`] for a start and for a flow's
+//! company: none for a keep-alive, [`prompt_ack_delay_ns`] for a start and for a flow's
 //! first rate, `ack_delay_ns` for all else.
 //!
 //! [`Header::ack`]: datagram::Header::ack
-//! [`ack_soon_ns`]: datagram::ack_soon_ns
+//! [`prompt_ack_delay_ns`]: datagram::prompt_ack_delay_ns
 
 pub mod client;
 pub mod codes;
@@ -58,9 +58,9 @@ pub mod control;
 pub mod counters;
 pub mod datagram;
 pub mod error;
-mod link;
+pub mod handshake_timeout;
+mod packet_space;
 pub mod path;
-pub mod patience;
 mod queue;
 pub mod records;
 pub mod recovery;

@@ -3,7 +3,7 @@
 //!
 //! An end that answers late is busy, not cut off, and QUIC costs it many times
 //! as much: hosts that changed over to QUIC because an allocator is overloaded
-//! would keep it so. The patience grows with the time that answers take.
+//! would keep it so. The timeout grows with the time that answers take.
 //!
 //! Only the client decides; the server answers on the path on which it was
 //! last addressed. A session's numbers and acknowledgements are the same on
@@ -21,7 +21,7 @@ use crate::datagram::flags;
 
 /// Where a client's datagrams go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Path {
+pub enum DatagramPath {
     /// QUIC datagrams.
     Quic,
     /// Sealed datagrams.
@@ -38,33 +38,33 @@ pub struct PathConfig {
     /// Silence after something that asks for an answer from which on the path
     /// counts as blocked. A fraction of a lease, so that no rate runs out.
     /// Where answers take longer than usual, four times what they take, and
-    /// [`MOST_PATIENCE`] times this at most.
-    pub patience_ns: u64,
+    /// [`MAX_TIMEOUT_FACTOR`] times this at most.
+    pub answer_timeout_ns: u64,
 }
 
-/// How many times its usual length the patience can become: with the default, half of the time after which a
+/// How many times its usual length the timeout can become: with the default, half of the time after which a
 /// session without any answer is given up, so that QUIC is tried before that.
-pub const MOST_PATIENCE: u64 = 5;
+pub const MAX_TIMEOUT_FACTOR: u64 = 5;
 
 impl Default for PathConfig {
     fn default() -> Self {
         Self {
             probe_ns: 2_000_000,
             max_probe_ns: 1_000_000_000,
-            patience_ns: 100_000_000,
+            answer_timeout_ns: 100_000_000,
         }
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum PathPhase {
     Probing {
         next_ns: u64,
         wait_ns: u64,
     },
     Up {
         unanswered_ns: Option<u64>,
-        /// The patience was extended already.
+        /// The timeout was extended already.
         extended: bool,
     },
 }
@@ -73,7 +73,7 @@ enum State {
 #[derive(Debug, Clone)]
 pub struct PathSelector {
     config: PathConfig,
-    state: State,
+    phase: PathPhase,
     /// What answers take: rises at once and falls by an eighth with each.
     answer_ns: u64,
     fallbacks: u64,
@@ -90,7 +90,7 @@ impl PathSelector {
     /// A new session's: a probe is due at once.
     pub fn new(now_ns: u64, config: PathConfig) -> Self {
         Self {
-            state: State::Probing {
+            phase: PathPhase::Probing {
                 next_ns: now_ns,
                 wait_ns: config.probe_ns,
             },
@@ -101,23 +101,23 @@ impl PathSelector {
     }
 
     /// Silence after something that asks for an answer from which on the path counts as blocked.
-    fn patience_ns(&self) -> u64 {
-        let usual_ns = self.config.patience_ns;
-        let most_ns = usual_ns.saturating_mul(MOST_PATIENCE);
+    fn answer_timeout_ns(&self) -> u64 {
+        let usual_ns = self.config.answer_timeout_ns;
+        let most_ns = usual_ns.saturating_mul(MAX_TIMEOUT_FACTOR);
         self.answer_ns.saturating_mul(4).clamp(usual_ns, most_ns)
     }
 
     /// Where the next datagram goes.
-    pub fn path(&self) -> Path {
-        match self.state {
-            State::Probing { .. } => Path::Quic,
-            State::Up { .. } => Path::Sealed,
+    pub fn path(&self) -> DatagramPath {
+        match self.phase {
+            PathPhase::Probing { .. } => DatagramPath::Quic,
+            PathPhase::Up { .. } => DatagramPath::Sealed,
         }
     }
 
     /// A datagram was sent on the sealed path.
     pub fn sent(&mut self, now_ns: u64, ack_eliciting: bool) {
-        if let State::Up { unanswered_ns, .. } = &mut self.state
+        if let PathPhase::Up { unanswered_ns, .. } = &mut self.phase
             && ack_eliciting
         {
             unanswered_ns.get_or_insert(now_ns);
@@ -126,16 +126,16 @@ impl PathSelector {
 
     /// A sealed datagram was opened. True if the path has just come up.
     pub fn heard(&mut self, now_ns: u64) -> bool {
-        let was_up = matches!(self.state, State::Up { .. });
-        if let State::Up {
+        let was_up = matches!(self.phase, PathPhase::Up { .. });
+        if let PathPhase::Up {
             unanswered_ns: Some(since_ns),
             ..
-        } = self.state
+        } = self.phase
         {
             let took_ns = now_ns.saturating_sub(since_ns);
             self.answer_ns = took_ns.max(self.answer_ns - self.answer_ns / 8);
         }
-        self.state = State::Up {
+        self.phase = PathPhase::Up {
             unanswered_ns: None,
             extended: false,
         };
@@ -144,10 +144,10 @@ impl PathSelector {
 
     /// When [`on_timeout`](Self::on_timeout) is to be called.
     pub fn next_timeout(&self) -> Option<u64> {
-        match self.state {
-            State::Probing { next_ns, .. } => Some(next_ns),
-            State::Up { unanswered_ns, .. } => {
-                Some(unanswered_ns?.saturating_add(self.patience_ns()))
+        match self.phase {
+            PathPhase::Probing { next_ns, .. } => Some(next_ns),
+            PathPhase::Up { unanswered_ns, .. } => {
+                Some(unanswered_ns?.saturating_add(self.answer_timeout_ns()))
             }
         }
     }
@@ -160,11 +160,11 @@ impl PathSelector {
         else {
             return false;
         };
-        let quarter_ns = self.patience_ns() / 4;
-        if let State::Up {
+        let quarter_ns = self.answer_timeout_ns() / 4;
+        if let PathPhase::Up {
             unanswered_ns,
             extended: extended @ false,
-        } = &mut self.state
+        } = &mut self.phase
             && late_ns > quarter_ns
         {
             // Who is called so late was not running: the answer may be there, and not be read yet.
@@ -172,14 +172,14 @@ impl PathSelector {
             *unanswered_ns = Some(now_ns.saturating_sub(3 * quarter_ns));
             return false;
         }
-        let wait_ns = match self.state {
-            State::Probing { wait_ns, .. } => wait_ns,
-            State::Up { .. } => {
+        let wait_ns = match self.phase {
+            PathPhase::Probing { wait_ns, .. } => wait_ns,
+            PathPhase::Up { .. } => {
                 self.fallbacks += 1;
                 self.config.probe_ns
             }
         };
-        self.state = State::Probing {
+        self.phase = PathPhase::Probing {
             next_ns: now_ns.saturating_add(wait_ns),
             wait_ns: wait_ns.saturating_mul(2).min(self.config.max_probe_ns),
         };
@@ -201,13 +201,13 @@ mod tests {
     #[test]
     fn datagrams_go_by_quic_until_a_probe_is_answered() {
         let mut path = PathSelector::new(0, PathConfig::default());
-        assert_eq!(path.path(), Path::Quic);
+        assert_eq!(path.path(), DatagramPath::Quic);
         assert!(path.on_timeout(0), "the first probe is due at once");
         assert!(!path.on_timeout(MS));
         assert!(path.on_timeout(2 * MS));
-        assert_eq!(path.path(), Path::Quic);
+        assert_eq!(path.path(), DatagramPath::Quic);
         assert!(path.heard(2 * MS));
-        assert_eq!(path.path(), Path::Sealed);
+        assert_eq!(path.path(), DatagramPath::Sealed);
         assert_eq!(path.next_timeout(), None, "nothing waits for an answer");
     }
 
@@ -222,7 +222,7 @@ mod tests {
             gaps_ns.push(at_ns - before_ns);
             before_ns = at_ns;
             assert!(path.on_timeout(at_ns));
-            assert_eq!(path.path(), Path::Quic);
+            assert_eq!(path.path(), DatagramPath::Quic);
         }
         assert!(gaps_ns.is_sorted());
         assert_eq!(gaps_ns.last(), Some(&config.max_probe_ns));
@@ -240,14 +240,14 @@ mod tests {
         path.sent(40 * MS, true);
         assert_eq!(
             path.next_timeout(),
-            Some(MS + config.patience_ns),
+            Some(MS + config.answer_timeout_ns),
             "the oldest unanswered one counts"
         );
-        assert!(!path.on_timeout(config.patience_ns));
-        assert!(path.on_timeout(MS + config.patience_ns));
-        assert_eq!((path.path(), path.fallbacks()), (Path::Quic, 1));
+        assert!(!path.on_timeout(config.answer_timeout_ns));
+        assert!(path.on_timeout(MS + config.answer_timeout_ns));
+        assert_eq!((path.path(), path.fallbacks()), (DatagramPath::Quic, 1));
         assert!(path.heard(200 * MS), "an answer to a probe brings it back");
-        assert_eq!(path.path(), Path::Sealed);
+        assert_eq!(path.path(), DatagramPath::Sealed);
     }
 
     #[test]
@@ -255,7 +255,7 @@ mod tests {
         let config = PathConfig::default();
         let mut path = PathSelector::new(0, config);
         path.heard(0);
-        for (took_ns, patience_ns) in [
+        for (took_ns, answer_timeout_ns) in [
             (20 * MS, 100 * MS),
             (80 * MS, 320 * MS),
             (90 * MS, 360 * MS),
@@ -264,15 +264,19 @@ mod tests {
             path.sent(MS, true);
             path.heard(MS + took_ns);
             path.sent(MS, true);
-            assert_eq!(path.next_timeout(), Some(MS + patience_ns), "{took_ns}");
+            assert_eq!(
+                path.next_timeout(),
+                Some(MS + answer_timeout_ns),
+                "{took_ns}"
+            );
         }
-        // Prompt answers bring the usual patience back.
+        // Prompt answers bring the usual timeout back.
         for _ in 0..32 {
             path.sent(MS, true);
             path.heard(MS + 1);
         }
         path.sent(MS, true);
-        assert_eq!(path.next_timeout(), Some(MS + config.patience_ns));
+        assert_eq!(path.next_timeout(), Some(MS + config.answer_timeout_ns));
     }
 
     #[test]
@@ -282,10 +286,10 @@ mod tests {
         path.heard(0);
         path.sent(0, true);
         assert!(!path.on_timeout(1_000 * MS));
-        assert_eq!(path.path(), Path::Sealed);
+        assert_eq!(path.path(), DatagramPath::Sealed);
         let again_ns = path.next_timeout().expect("an answer is still due");
-        assert!(again_ns > 1_000 * MS && again_ns < 1_000 * MS + config.patience_ns);
+        assert!(again_ns > 1_000 * MS && again_ns < 1_000 * MS + config.answer_timeout_ns);
         assert!(path.on_timeout(again_ns + 1_000 * MS));
-        assert_eq!(path.path(), Path::Quic);
+        assert_eq!(path.path(), DatagramPath::Quic);
     }
 }

@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 
-use crate::datagram::ack_soon_ns;
+use crate::datagram::prompt_ack_delay_ns;
 use crate::sequence::ACK_WINDOW;
 
 /// Datagrams that must have been acknowledged past one to call it lost.
@@ -56,25 +56,25 @@ impl RttEstimate {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum PacketState {
     InFlight,
     Resolved,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Sent {
+struct SentPacket {
     seq: u64,
     sent_ns: u64,
     /// Entries of `slots` that belong to this datagram.
     slots: u32,
     /// A prompt acknowledgement was asked for.
-    soon: bool,
-    fate: Fate,
+    prompt: bool,
+    state: PacketState,
 }
 
 /// Whether a datagram of the log arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum AckOutcome {
     /// The peer has acknowledged it.
     Acked,
     /// It is given up.
@@ -99,27 +99,27 @@ pub struct RecoveryConfig {
 
 /// The ack-eliciting datagrams in flight and the slots that each spoke of.
 #[derive(Debug)]
-pub struct SentLog {
+pub struct SentPackets {
     config: RecoveryConfig,
-    sent: VecDeque<Sent>,
+    sent: VecDeque<SentPacket>,
     slots: VecDeque<u32>,
     /// Numbers and times of those that ask for a prompt acknowledgement; the
     /// front is in flight.
-    soon: VecDeque<(u64, u64)>,
+    prompt: VecDeque<(u64, u64)>,
     in_flight: usize,
     largest_acked: Option<u64>,
     rtt: RttEstimate,
     backoff: u32,
 }
 
-impl SentLog {
+impl SentPackets {
     /// An empty log.
     pub fn new(config: RecoveryConfig) -> Self {
         Self {
             config,
             sent: VecDeque::new(),
             slots: VecDeque::new(),
-            soon: VecDeque::new(),
+            prompt: VecDeque::new(),
             in_flight: 0,
             largest_acked: None,
             rtt: RttEstimate::default(),
@@ -148,24 +148,24 @@ impl SentLog {
     }
 
     /// Notes an ack-eliciting datagram with the last `slots` pushed slots;
-    /// `soon` if it asks for a prompt acknowledgement.
-    pub fn push(&mut self, seq: u64, sent_ns: u64, slots: u32, soon: bool) {
-        self.sent.push_back(Sent {
+    /// `prompt` if it asks for a prompt acknowledgement.
+    pub fn push(&mut self, seq: u64, sent_ns: u64, slots: u32, prompt: bool) {
+        self.sent.push_back(SentPacket {
             seq,
             sent_ns,
             slots,
-            soon,
-            fate: Fate::InFlight,
+            prompt,
+            state: PacketState::InFlight,
         });
-        if soon {
-            self.soon.push_back((seq, sent_ns));
+        if prompt {
+            self.prompt.push_back((seq, sent_ns));
         }
         self.in_flight += 1;
     }
 
-    fn rto_ns(&self, soon: bool) -> u64 {
-        let held_back_ns = if soon {
-            ack_soon_ns(self.config.peer_ack_delay_ns)
+    fn rto_ns(&self, prompt: bool) -> u64 {
+        let held_back_ns = if prompt {
+            prompt_ack_delay_ns(self.config.peer_ack_delay_ns)
         } else {
             self.config.peer_ack_delay_ns
         };
@@ -181,12 +181,12 @@ impl SentLog {
     pub fn deadline(&self) -> Option<u64> {
         // The fronts are in flight: resolved datagrams do not stay there.
         let oldest = self.sent.front()?;
-        let any_ns = oldest.sent_ns.saturating_add(self.rto_ns(oldest.soon));
-        let soon_ns = self
-            .soon
+        let any_ns = oldest.sent_ns.saturating_add(self.rto_ns(oldest.prompt));
+        let prompt_ns = self
+            .prompt
             .front()
             .map(|&(_, sent_ns)| sent_ns.saturating_add(self.rto_ns(true)));
-        Some(soon_ns.map_or(any_ns, |soon_ns| soon_ns.min(any_ns)))
+        Some(prompt_ns.map_or(any_ns, |prompt_ns| prompt_ns.min(any_ns)))
     }
 
     /// Takes an acknowledgement of `largest` and, by bit `i` of `bitmap`, of
@@ -198,7 +198,7 @@ impl SentLog {
         now_ns: u64,
         largest: u64,
         bitmap: u64,
-        mut resolve: impl FnMut(u64, u32, Outcome),
+        mut resolve: impl FnMut(u64, u32, AckOutcome),
     ) -> u64 {
         let advanced = self.largest_acked.is_none_or(|before| largest > before);
         if advanced {
@@ -214,7 +214,7 @@ impl SentLog {
             }
             let slots = slot_at..slot_at + entry.slots as usize;
             slot_at = slots.end;
-            if entry.fate == Fate::Resolved {
+            if entry.state == PacketState::Resolved {
                 continue;
             }
             let acked = entry.seq == largest
@@ -223,17 +223,17 @@ impl SentLog {
                     && bitmap >> (largest - 1 - entry.seq) & 1 == 1;
             let outcome = if acked {
                 progress = true;
-                if entry.seq == largest && advanced && entry.soon {
+                if entry.seq == largest && advanced && entry.prompt {
                     self.rtt.sample(now_ns.saturating_sub(entry.sent_ns));
                 }
-                Outcome::Acked
+                AckOutcome::Acked
             } else if entry.seq + REORDER_THRESHOLD <= newest {
                 lost += 1;
-                Outcome::Lost
+                AckOutcome::Lost
             } else {
                 continue;
             };
-            entry.fate = Fate::Resolved;
+            entry.state = PacketState::Resolved;
             self.in_flight -= 1;
             for &slot in self.slots.range(slots) {
                 resolve(entry.seq, slot, outcome);
@@ -250,20 +250,20 @@ impl SentLog {
     /// timeout. Calls `resolve(seq, slot)` for their slots; returns their
     /// number.
     pub fn on_timeout(&mut self, now_ns: u64, mut resolve: impl FnMut(u64, u32)) -> u64 {
-        let (soon_ns, rto_ns) = (self.rto_ns(true), self.rto_ns(false));
+        let (prompt_ns, rto_ns) = (self.rto_ns(true), self.rto_ns(false));
         let mut lost = 0;
         let mut slot_at = 0;
         for entry in &mut self.sent {
-            if entry.sent_ns.saturating_add(soon_ns) > now_ns {
+            if entry.sent_ns.saturating_add(prompt_ns) > now_ns {
                 break;
             }
             let slots = slot_at..slot_at + entry.slots as usize;
             slot_at = slots.end;
-            let waits = !entry.soon && entry.sent_ns.saturating_add(rto_ns) > now_ns;
-            if entry.fate == Fate::Resolved || waits {
+            let waits = !entry.prompt && entry.sent_ns.saturating_add(rto_ns) > now_ns;
+            if entry.state == PacketState::Resolved || waits {
                 continue;
             }
-            entry.fate = Fate::Resolved;
+            entry.state = PacketState::Resolved;
             self.in_flight -= 1;
             lost += 1;
             for &slot in self.slots.range(slots) {
@@ -280,19 +280,20 @@ impl SentLog {
     /// Forgets the resolved datagrams at the front.
     fn retire(&mut self) {
         while let Some(front) = self.sent.front() {
-            if front.fate == Fate::InFlight {
+            if front.state == PacketState::InFlight {
                 break;
             }
             self.slots.drain(..front.slots as usize);
             self.sent.pop_front();
         }
-        while let Some(&(seq, _)) = self.soon.front() {
+        while let Some(&(seq, _)) = self.prompt.front() {
             let at = self.sent.partition_point(|entry| entry.seq < seq);
-            let waits = |entry: &Sent| entry.seq == seq && entry.fate == Fate::InFlight;
+            let waits =
+                |entry: &SentPacket| entry.seq == seq && entry.state == PacketState::InFlight;
             if self.sent.get(at).is_some_and(waits) {
                 break;
             }
-            self.soon.pop_front();
+            self.prompt.pop_front();
         }
     }
 }

@@ -77,7 +77,7 @@ pub enum BundleError {
 /// A datagram that no bundle of that size can hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("a datagram of {bytes} bytes does not fit a bundle of {max_bytes}")]
-pub struct DoesNotFit {
+pub struct DatagramTooLarge {
     /// The datagram's size.
     pub bytes: usize,
     /// The bundle's.
@@ -103,11 +103,11 @@ impl Bundler {
         max_bytes: usize,
         channel: u32,
         datagram: &[u8],
-    ) -> Result<Option<Vec<u8>>, DoesNotFit> {
+    ) -> Result<Option<Vec<u8>>, DatagramTooLarge> {
         let bytes = datagram.len();
         let entry = length_of(channel) + length_of(bytes as u32) + bytes;
         if bytes == 0 || bytes > MAX_ENTRY_DATAGRAM_BYTES || entry > max_bytes {
-            return Err(DoesNotFit { bytes, max_bytes });
+            return Err(DatagramTooLarge { bytes, max_bytes });
         }
         let full = if self.bytes.len() + entry > max_bytes {
             self.take()

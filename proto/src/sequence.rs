@@ -14,7 +14,7 @@ pub fn expand(wire: u32, near: u64) -> u64 {
 
 /// What an arriving sequence number is to the [`RecvWindow`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arrival {
+pub enum SeqStatus {
     /// Not seen before.
     New,
     /// Seen before.
@@ -43,19 +43,19 @@ impl RecvWindow {
     }
 
     /// What `seq` would be; changes nothing.
-    pub fn classify(&self, seq: u64) -> Arrival {
+    pub fn classify(&self, seq: u64) -> SeqStatus {
         match self.largest {
-            None => Arrival::New,
-            Some(largest) if seq > largest => Arrival::New,
-            Some(largest) if seq == largest => Arrival::Duplicate,
+            None => SeqStatus::New,
+            Some(largest) if seq > largest => SeqStatus::New,
+            Some(largest) if seq == largest => SeqStatus::Duplicate,
             Some(largest) => {
                 let behind = largest - 1 - seq;
                 if behind >= ACK_WINDOW {
-                    Arrival::TooOld
+                    SeqStatus::TooOld
                 } else if self.bitmap >> behind & 1 == 1 {
-                    Arrival::Duplicate
+                    SeqStatus::Duplicate
                 } else {
-                    Arrival::New
+                    SeqStatus::New
                 }
             }
         }

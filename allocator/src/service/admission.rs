@@ -18,7 +18,7 @@
 //!   fewest, and of its attempts the newest: whoever floods waits behind itself, and under overload those are
 //!   served whose hosts still wait.
 //! - *Abandoned attempts cost no signature.* A host's first packet says for how long it waits
-//!   ([`ratewright_proto::patience`]). It is told in time that we are busy; after that nobody listens, not to what it
+//!   ([`ratewright_proto::handshake_timeout`]). It is told in time that we are busy; after that nobody listens, not to what it
 //!   had sent anew either.
 
 use std::cmp::Reverse;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use indexmap::IndexMap;
 use quinn::{Connecting, ConnectionError, Incoming};
-use ratewright_proto::patience;
+use ratewright_proto::handshake_timeout;
 use rustc_hash::FxBuildHasher;
 use tokio::sync::Notify;
 
@@ -61,7 +61,7 @@ impl Entrance {
         let attempt = Attempt {
             source: incoming.remote_address().ip(),
             validated: incoming.remote_address_validated(),
-            patience_ns: patience::of_connection_id(&incoming.orig_dst_cid()),
+            patience_ns: handshake_timeout::of_connection_id(&incoming.orig_dst_cid()),
             id: FxBuildHasher.hash_one(&*incoming.orig_dst_cid()),
         };
         let mut queue = self.lock();

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use indexmap::IndexMap;
-use ratewright_proto::datagram::Sender;
+use ratewright_proto::datagram::SessionRole;
 use ratewright_proto::sealed::{OpenError, SealedConfig, SealedCounters, SealedSession, Secret};
 use rustc_hash::FxBuildHasher;
 
@@ -47,7 +47,7 @@ impl<T: Copy> SealedPeers<T> {
     ) {
         let peer = Peer {
             known_as,
-            sealed: SealedSession::new(config, Sender::Server, session, secret),
+            sealed: SealedSession::new(config, SessionRole::Server, session, secret),
             address: address.to_canonical(),
             remote: None,
         };

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use quinn::crypto::rustls::QuicClientConfig;
 use ratewright_io::dscp::Dscp;
-use ratewright_io::transport::{MAX_DATAGRAM_BYTES, SealedPort, Sent};
+use ratewright_io::transport::{MAX_DATAGRAM_BYTES, SealedPort, SendOutcome};
 use ratewright_proto::client::{ClientConfig, ClientEvent, ClientSession};
 use ratewright_proto::control::{FrameDecoder, Refusal, Welcome};
 use ratewright_proto::path::PathConfig;
@@ -412,7 +412,7 @@ fn poll(
     }
     while session.poll_datagram(now_ns(), max_bytes, &mut datagram) {
         if let (Some(port), Some(number)) = (&mut view.port, number)
-            && port.send(now_ns(), number, &datagram) == Sent::Sealed
+            && port.send(now_ns(), number, &datagram) == SendOutcome::Sealed
         {
             port.flush();
             continue;

@@ -20,7 +20,7 @@ use ratewright_endpointd::config::SessionConfig;
 use ratewright_endpointd::session_io::backoff::{Failure, Persistence, PersistenceConfig};
 use ratewright_endpointd::session_io::tls;
 use ratewright_io::dscp::Dscp;
-use ratewright_io::quic::client::Client;
+use ratewright_io::quic::client::QuicClient;
 use ratewright_io::tls::client;
 use ratewright_io::udp::widen_buffers;
 use rustls::pki_types::pem::PemObject;
@@ -127,7 +127,7 @@ pub struct Attempts {
 /// The thread with the connections; they are closed when this is dropped.
 #[derive(Debug)]
 pub struct Net {
-    client: Client,
+    client: QuicClient,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -162,7 +162,7 @@ impl Net {
         let binding = || format!("binding {local}");
         let socket = UdpSocket::bind(local).with_context(binding)?;
         widen_buffers(&socket);
-        let client = Client::on(socket, Dscp::CS6).with_context(binding)?;
+        let client = QuicClient::on(socket, Dscp::CS6).with_context(binding)?;
         drop(guard);
         let (connector, inbox) = (client.clone(), Arc::clone(inbox));
         let thread = std::thread::Builder::new()
@@ -207,7 +207,7 @@ fn crypto(authority: &str, identity: &Pair) -> Result<Arc<QuicClientConfig>> {
 }
 
 async fn serve_all(
-    client: Client,
+    client: QuicClient,
     allocator: SocketAddr,
     configs: Vec<Arc<QuicClientConfig>>,
     inbox: Arc<Inbox>,
@@ -264,7 +264,7 @@ async fn serve_all(
 /// A host that connects as its daemon would.
 struct Daemon {
     player: usize,
-    client: Client,
+    client: QuicClient,
     allocator: SocketAddr,
     crypto: Arc<QuicClientConfig>,
     inbox: Arc<Inbox>,
@@ -377,7 +377,7 @@ impl std::fmt::Display for OpenError {
 }
 
 async fn open(
-    client: &Client,
+    client: &QuicClient,
     config: ClientConfig,
     allocator: SocketAddr,
     (patience, queue_patience): (Duration, Duration),

@@ -97,8 +97,9 @@ impl Pace {
     /// were sent a moment ago.
     #[must_use]
     pub fn quiet_ns(&self) -> u64 {
-        let ack_soon_ns = ratewright_proto::datagram::ack_soon_ns(self.ack_delay_ns());
-        300 * NS_PER_MS + ack_soon_ns + self.update_interval.as_nanos() as u64
+        let prompt_ack_delay_ns =
+            ratewright_proto::datagram::prompt_ack_delay_ns(self.ack_delay_ns());
+        300 * NS_PER_MS + prompt_ack_delay_ns + self.update_interval.as_nanos() as u64
     }
 
     /// How long to wait for that, at most: rates that have not come to rest are told again and again.

@@ -16,12 +16,12 @@ use ratewright_cli::clock;
 use ratewright_io::dscp::Dscp;
 use ratewright_io::sched::LEAST_SLEEP_NS;
 use ratewright_io::timers::{Timers, served_until};
-use ratewright_io::transport::{MAX_DATAGRAM_BYTES, SealedPort, Sent};
+use ratewright_io::transport::{MAX_DATAGRAM_BYTES, SealedPort, SendOutcome};
 use ratewright_io::udp::BATCH;
 use ratewright_proto::Counters;
 use ratewright_proto::client::{ClientConfig, ClientEvent, ClientSession};
 use ratewright_proto::control::{FrameDecoder, Welcome};
-use ratewright_proto::path::{Path, PathConfig};
+use ratewright_proto::path::{DatagramPath, PathConfig};
 use rustc_hash::FxBuildHasher;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -151,7 +151,7 @@ impl Players {
         let usual = PathConfig::default();
         let held_back = pace.ack_delay.saturating_sub(Pace::usual().ack_delay);
         let path = PathConfig {
-            patience_ns: usual.patience_ns + held_back.as_nanos() as u64,
+            answer_timeout_ns: usual.answer_timeout_ns + held_back.as_nanos() as u64,
             ..usual
         };
         let port = match transport {
@@ -221,7 +221,7 @@ impl Players {
     pub fn ready(&self) -> usize {
         let on_path = |player: &&Player| match (&self.port, player.number) {
             (None, number) => number.is_some(),
-            (Some(port), Some(number)) => port.path(number) == Path::Sealed,
+            (Some(port), Some(number)) => port.path(number) == DatagramPath::Sealed,
             (Some(_), None) => false,
         };
         self.players
@@ -608,7 +608,7 @@ impl Players {
     fn transmit(&mut self, now_ns: u64, at: usize, datagram: Vec<u8>) -> Vec<u8> {
         let player = &self.players[at];
         if let (Some(port), Some(number)) = (&mut self.port, player.number)
-            && port.send(now_ns, number, &datagram) == Sent::Sealed
+            && port.send(now_ns, number, &datagram) == SendOutcome::Sealed
         {
             return datagram;
         }

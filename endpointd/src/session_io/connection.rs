@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use quinn::{ClientConfig, Connection, ConnectionError, ReadError, RecvStream, SendStream};
 use ratewright_io::dscp::Dscp;
-use ratewright_io::quic::client::Client;
-use ratewright_io::transport::{HotPath, SealedPort, Transport as _};
+use ratewright_io::quic::client::QuicClient;
+use ratewright_io::transport::{DatagramTransport as _, HotPath, SealedPort};
 use ratewright_io::udp::BATCH;
 use ratewright_proto::control::{FrameDecoder, Welcome};
-use ratewright_proto::path::{Path, PathConfig};
+use ratewright_proto::path::{DatagramPath, PathConfig};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
 
@@ -26,7 +26,7 @@ use super::{ConnectionEvent, ConnectionFailure};
 const READ_BYTES: usize = 64 * 1024;
 
 /// One socket for each address family (IPv4, IPv6) that was needed, or why it could not be opened.
-pub(super) type Endpoints = [Option<Result<Client, String>>; 2];
+pub(super) type Endpoints = [Option<Result<QuicClient, String>>; 2];
 
 /// Where to connect to, and how.
 pub(super) struct Target {
@@ -237,9 +237,9 @@ impl LiveConnection {
         self.hot.max_datagram_bytes(self.session?)
     }
 
-    pub(super) fn path(&self) -> Path {
+    pub(super) fn path(&self) -> DatagramPath {
         self.session
-            .map_or(Path::Quic, |session| self.hot.path(session))
+            .map_or(DatagramPath::Quic, |session| self.hot.path(session))
     }
 }
 

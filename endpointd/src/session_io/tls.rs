@@ -7,7 +7,7 @@ use std::time::Duration;
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{ClientConfig, ConnectionId, IdleTimeout, TransportConfig, VarInt};
 use ratewright_io::tls::{TlsError, check_name, client_from_files, read_certificates};
-use ratewright_proto::patience::{self, RANDOM_BYTES};
+use ratewright_proto::handshake_timeout::{self, RANDOM_BYTES};
 
 use crate::config::{SessionConfig, TlsConfig};
 
@@ -79,6 +79,6 @@ pub fn say_patience(config: &mut ClientConfig, patience: Duration) {
             let drawn = RandomState::new().hash_one(patience_ns);
             chunk.copy_from_slice(&drawn.to_ne_bytes()[..chunk.len()]);
         }
-        ConnectionId::new(&patience::connection_id(random, patience_ns))
+        ConnectionId::new(&handshake_timeout::connection_id(random, patience_ns))
     }));
 }

@@ -21,7 +21,7 @@ pub struct Dscp(u8);
 /// The number is no code point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be 0 to 63 (48, which is CS6, is the default; 0 marks nothing)")]
-pub struct NoDscp;
+pub struct InvalidDscp;
 
 impl Dscp {
     /// Best effort: what is not marked.
@@ -68,12 +68,12 @@ impl Default for Dscp {
 }
 
 impl TryFrom<i64> for Dscp {
-    type Error = NoDscp;
+    type Error = InvalidDscp;
 
-    fn try_from(value: i64) -> Result<Self, NoDscp> {
+    fn try_from(value: i64) -> Result<Self, InvalidDscp> {
         match u8::try_from(value) {
             Ok(value @ 0..64) => Ok(Self(value)),
-            _ => Err(NoDscp),
+            _ => Err(InvalidDscp),
         }
     }
 }
@@ -100,7 +100,7 @@ mod tests {
     fn only_six_bits_are_a_code_point() {
         assert_eq!(Dscp::try_from(63).map(Dscp::traffic_class), Ok(0xfc));
         for wrong in [64, -1, 256, 304, i64::MAX] {
-            assert_eq!(Dscp::try_from(wrong), Err(NoDscp), "{wrong}");
+            assert_eq!(Dscp::try_from(wrong), Err(InvalidDscp), "{wrong}");
         }
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
         Dscp::NONE.mark(&socket).expect("nothing to do");

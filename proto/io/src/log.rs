@@ -11,17 +11,17 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Lines that may wait.
-const LINES: usize = 4_096;
+const MAX_LINES: usize = 4_096;
 
 /// Their bytes.
-const BYTES: usize = 1 << 20;
+const MAX_BYTES: usize = 1 << 20;
 
 /// What a process's end waits for at most.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+const FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// What both sides know.
 #[derive(Debug, Default)]
-struct Shared {
+struct LogBacklog {
     lost: AtomicU64,
     waiting_lines: AtomicUsize,
     waiting_bytes: AtomicUsize,
@@ -31,7 +31,7 @@ struct Shared {
 #[derive(Debug, Clone)]
 pub struct LogWriter {
     lines: SyncSender<Vec<u8>>,
-    shared: Arc<Shared>,
+    backlog: Arc<LogBacklog>,
 }
 
 static STANDARD_ERROR: OnceLock<LogWriter> = OnceLock::new();
@@ -48,19 +48,19 @@ impl LogWriter {
     /// A log that a thread writes to `out`.
     #[must_use]
     pub fn to(out: impl Write + Send + 'static) -> Self {
-        let (lines, waiting) = sync_channel(LINES);
-        let shared = Arc::<Shared>::default();
-        let known = Arc::clone(&shared);
+        let (lines, waiting) = sync_channel(MAX_LINES);
+        let backlog = Arc::<LogBacklog>::default();
+        let known = Arc::clone(&backlog);
         let thread = std::thread::Builder::new().name("log".to_owned());
         // Without a thread nothing is received, and every line is counted as lost.
         let _ = thread.spawn(move || write_lines(&waiting, &known, out));
-        Self { lines, shared }
+        Self { lines, backlog }
     }
 
     /// Lines that were dropped so far.
     #[must_use]
     pub fn lost(&self) -> u64 {
-        self.shared.lost.load(Ordering::Relaxed)
+        self.backlog.lost.load(Ordering::Relaxed)
     }
 
     /// Waits until what was logged is written, for half a second at most.
@@ -69,8 +69,8 @@ impl LogWriter {
         reason = "the process is ending, and nothing else is left to do"
     )]
     pub fn flush_at_end(&self) {
-        let until = Instant::now() + LAST_WORDS;
-        while self.shared.waiting_lines.load(Ordering::Acquire) > 0 && Instant::now() < until {
+        let until = Instant::now() + FLUSH_TIMEOUT;
+        while self.backlog.waiting_lines.load(Ordering::Acquire) > 0 && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -96,17 +96,17 @@ impl Drop for FlushAtEnd {
 
 impl Write for LogWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let shared = &self.shared;
-        let waiting = shared
+        let backlog = &self.backlog;
+        let waiting = backlog
             .waiting_bytes
             .fetch_add(line.len(), Ordering::Relaxed);
-        shared.waiting_lines.fetch_add(1, Ordering::Relaxed);
-        if waiting + line.len() > BYTES || self.lines.try_send(line.to_vec()).is_err() {
-            shared
+        backlog.waiting_lines.fetch_add(1, Ordering::Relaxed);
+        if waiting + line.len() > MAX_BYTES || self.lines.try_send(line.to_vec()).is_err() {
+            backlog
                 .waiting_bytes
                 .fetch_sub(line.len(), Ordering::Relaxed);
-            shared.waiting_lines.fetch_sub(1, Ordering::Relaxed);
-            shared.lost.fetch_add(1, Ordering::Relaxed);
+            backlog.waiting_lines.fetch_sub(1, Ordering::Relaxed);
+            backlog.lost.fetch_add(1, Ordering::Relaxed);
         }
         Ok(line.len())
     }
@@ -116,12 +116,12 @@ impl Write for LogWriter {
     }
 }
 
-fn write_lines(lines: &Receiver<Vec<u8>>, shared: &Shared, mut out: impl Write) {
+fn write_lines(lines: &Receiver<Vec<u8>>, backlog: &LogBacklog, mut out: impl Write) {
     let mut told = 0;
     for line in lines {
         // An output that is gone takes nothing; there is nowhere to say so.
         let _ = out.write_all(&line);
-        let lost = shared.lost.load(Ordering::Relaxed);
+        let lost = backlog.lost.load(Ordering::Relaxed);
         if lost > told {
             let _ = writeln!(
                 out,
@@ -130,23 +130,23 @@ fn write_lines(lines: &Receiver<Vec<u8>>, shared: &Shared, mut out: impl Write) 
             );
             told = lost;
         }
-        shared
+        backlog
             .waiting_bytes
             .fetch_sub(line.len(), Ordering::Relaxed);
-        shared.waiting_lines.fetch_sub(1, Ordering::Release);
+        backlog.waiting_lines.fetch_sub(1, Ordering::Release);
     }
 }
 
 /// Lets a line that peers can cause through once in a while, and counts the others.
 #[derive(Debug)]
-pub struct Seldom {
+pub struct LogThrottle {
     began: OnceLock<Instant>,
     next_ns: AtomicU64,
     held_back: AtomicU64,
     pause: Duration,
 }
 
-impl Seldom {
+impl LogThrottle {
     /// One line in each `pause`.
     #[must_use]
     pub const fn new(pause: Duration) -> Self {
@@ -190,9 +190,9 @@ mod tests {
     use super::*;
 
     /// An output that stands still until it is told to go on.
-    struct Stuck(Receiver<()>, Arc<Mutex<Vec<u8>>>);
+    struct BlockedOutput(Receiver<()>, Arc<Mutex<Vec<u8>>>);
 
-    impl Write for Stuck {
+    impl Write for BlockedOutput {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             // Once nobody can tell it any more, it goes on by itself.
             let _ = self.0.recv();
@@ -208,22 +208,22 @@ mod tests {
         }
     }
 
-    fn stuck() -> (LogWriter, Sender<()>, Arc<Mutex<Vec<u8>>>) {
+    fn blocked() -> (LogWriter, Sender<()>, Arc<Mutex<Vec<u8>>>) {
         let (go_on, told) = channel();
         let written = Arc::<Mutex<Vec<u8>>>::default();
-        let log = LogWriter::to(Stuck(told, Arc::clone(&written)));
+        let log = LogWriter::to(BlockedOutput(told, Arc::clone(&written)));
         (log, go_on, written)
     }
 
     #[test]
     fn an_output_that_stands_still_holds_nobody_up() {
-        let (mut log, go_on, written) = stuck();
+        let (mut log, go_on, written) = blocked();
         // Would never return if any of these waited.
-        for line in 0..3 * LINES {
+        for line in 0..3 * MAX_LINES {
             log.write_all(format!("line {line}\n").as_bytes())
                 .expect("never fails");
         }
-        assert!(log.lost() >= 2 * LINES as u64 - 1, "{}", log.lost());
+        assert!(log.lost() >= 2 * MAX_LINES as u64 - 1, "{}", log.lost());
         drop(go_on);
         log.flush_at_end();
         let text = String::from_utf8(written.lock().expect("not poisoned").clone()).expect("text");
@@ -234,12 +234,12 @@ mod tests {
 
     #[test]
     fn long_lines_take_no_more_memory_than_short_ones() {
-        let (mut log, _go_on, _) = stuck();
-        for _ in 0..LINES {
+        let (mut log, _go_on, _) = blocked();
+        for _ in 0..MAX_LINES {
             log.write_all(&[b'x'; 10_000]).expect("never fails");
         }
-        let kept = LINES as u64 - log.lost();
-        assert!(kept * 10_000 <= BYTES as u64 + 10_000, "{kept}");
+        let kept = MAX_LINES as u64 - log.lost();
+        assert!(kept * 10_000 <= MAX_BYTES as u64 + 10_000, "{kept}");
     }
 
     #[test]
@@ -247,7 +247,7 @@ mod tests {
         let written = Arc::<Mutex<Vec<u8>>>::default();
         let (go_on, told) = channel();
         drop(go_on);
-        let mut log = LogWriter::to(Stuck(told, Arc::clone(&written)));
+        let mut log = LogWriter::to(BlockedOutput(told, Arc::clone(&written)));
         let mut expected = String::new();
         for line in 0..100 {
             let text = format!("line {line}\n");
@@ -261,12 +261,12 @@ mod tests {
 
     #[test]
     fn what_is_logged_seldom_counts_the_rest() {
-        let seldom = Seldom::new(Duration::from_secs(3_600));
-        assert_eq!(seldom.now(), Some(0));
+        let throttle = LogThrottle::new(Duration::from_secs(3_600));
+        assert_eq!(throttle.now(), Some(0));
         for _ in 0..10 {
-            assert_eq!(seldom.now(), None);
+            assert_eq!(throttle.now(), None);
         }
-        let often = Seldom::new(Duration::ZERO);
+        let often = LogThrottle::new(Duration::ZERO);
         assert_eq!(
             (often.now(), often.held_back.load(Ordering::Relaxed)),
             (Some(0), 0)

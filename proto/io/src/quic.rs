@@ -23,7 +23,7 @@ use tokio::io::Interest;
 
 use crate::dscp::Dscp;
 
-use self::client::Attempts;
+use self::client::ConnectAttempts;
 
 pub mod client;
 
@@ -45,7 +45,7 @@ fn endpoint_with(
     settings: EndpointConfig,
     server: Option<ServerConfig>,
     dscp: Dscp,
-    attempts: Option<Arc<Attempts>>,
+    attempts: Option<Arc<ConnectAttempts>>,
 ) -> io::Result<Endpoint> {
     dscp.mark(&socket)?;
     let state = UdpSocketState::new((&socket).into())?;
@@ -76,7 +76,7 @@ struct MarkedSocket {
     /// Datagrams per system call (`UDP_SEGMENT`).
     segments: AtomicUsize,
     /// Wait for the first sign of a server.
-    attempts: Option<Arc<Attempts>>,
+    attempts: Option<Arc<ConnectAttempts>>,
 }
 
 impl AsyncUdpSocket for MarkedSocket {

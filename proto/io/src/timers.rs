@@ -33,12 +33,12 @@ pub fn served_until(read_ns: u64, now_ns: u64) -> u64 {
     read_ns.max(now_ns.saturating_sub(LATEST_NS))
 }
 
-type Entry<K> = (u64, K);
+type TimerEntry<K> = (u64, K);
 
 /// One turn's slots, and which of them are not empty.
 #[derive(Debug)]
 struct Wheel<K> {
-    slots: Vec<Vec<Entry<K>>>,
+    slots: Vec<Vec<TimerEntry<K>>>,
     used: [u64; WORDS],
 }
 
@@ -51,14 +51,14 @@ impl<K> Wheel<K> {
     }
 
     /// Puts an entry into the slot of a time, in this wheel's unit.
-    fn put(&mut self, time: u64, entry: Entry<K>) {
+    fn put(&mut self, time: u64, entry: TimerEntry<K>) {
         let slot = (time % SLOTS) as usize;
         self.used[slot / 64] |= 1 << (slot % 64);
         self.slots[slot].push(entry);
     }
 
     /// Exchanges the entries of a time's slot for an empty list.
-    fn swap(&mut self, time: u64, entries: &mut Vec<Entry<K>>) {
+    fn swap(&mut self, time: u64, entries: &mut Vec<TimerEntry<K>>) {
         let slot = (time % SLOTS) as usize;
         self.used[slot / 64] &= !(1 << (slot % 64));
         mem::swap(&mut self.slots[slot], entries);
@@ -92,9 +92,9 @@ pub struct Timers<K> {
     /// All ticks up to this one, and no later one, have come up.
     tick: u64,
     /// What has come up and is yet to be taken, in reverse.
-    due: Vec<Entry<K>>,
+    due: Vec<TimerEntry<K>>,
     /// For the next slot that comes up; keeps its room.
-    spare: Vec<Entry<K>>,
+    spare: Vec<TimerEntry<K>>,
     len: usize,
 }
 
@@ -139,7 +139,7 @@ impl<K: Copy> Timers<K> {
         self.put((at_ns, key));
     }
 
-    fn put(&mut self, entry: Entry<K>) {
+    fn put(&mut self, entry: TimerEntry<K>) {
         let tick = (entry.0.div_ceil(TICK_NS)).max(self.tick + 1);
         if tick - self.tick < SLOTS {
             self.near.put(tick, entry);

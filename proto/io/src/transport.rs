@@ -1,4 +1,4 @@
-//! What carries the datagrams of client sessions: one trait, [`Transport`], for every way there is.
+//! What carries the datagrams of client sessions: one trait, [`DatagramTransport`], for every way there is.
 //!
 //! | type | way |
 //! |---|---|
@@ -25,11 +25,11 @@ use std::task::Context;
 
 use indexmap::IndexMap;
 use ratewright_proto::control::{SealedUdp, Welcome};
-use ratewright_proto::datagram::Sender;
-use ratewright_proto::path::{Path, PathConfig, PathSelector, is_ack_eliciting};
+use ratewright_proto::datagram::SessionRole;
+use ratewright_proto::path::{DatagramPath, PathConfig, PathSelector, is_ack_eliciting};
 use ratewright_proto::sealed::keys::{EXPORTER_LABEL, exporter_context};
 use ratewright_proto::sealed::{
-    MAX_SEALED_BYTES, OVERHEAD_BYTES, OpenError, Opened, SealedConfig, SealedCounters,
+    MAX_SEALED_BYTES, OVERHEAD_BYTES, OpenError, OpenedDatagram, SealedConfig, SealedCounters,
     SealedSession, Secret,
 };
 use rustc_hash::FxBuildHasher;
@@ -52,7 +52,7 @@ pub const MAX_DATAGRAM_BYTES: usize = MAX_SEALED_BYTES - OVERHEAD_BYTES;
 /// After a datagram was handed over, [`flush`](Self::flush). Call [`receive`](Self::receive) when
 /// [`descriptor`](Self::descriptor) is readable or the waker was woken, and
 /// [`on_timeout`](Self::on_timeout) at [`next_timeout`](Self::next_timeout).
-pub trait Transport {
+pub trait DatagramTransport {
     /// The largest datagram that may be handed over for a session; nothing if it has no transport.
     fn max_datagram_bytes(&self, session: u32) -> Option<usize>;
 
@@ -93,7 +93,7 @@ pub trait Transport {
 /// The TLS session of a connection gives no keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the TLS session gives no keys for sealed datagrams")]
-pub struct NoKeys;
+pub struct KeyExportError;
 
 /// The secret that both ends of a QUIC connection share for the sealed datagrams of a session.
 ///
@@ -103,7 +103,7 @@ pub fn secret_of(
     connection: &quinn::Connection,
     epoch: u64,
     session: u32,
-) -> Result<Secret, NoKeys> {
+) -> Result<Secret, KeyExportError> {
     let mut bytes = [0; Secret::BYTES];
     connection
         .export_keying_material(
@@ -111,13 +111,13 @@ pub fn secret_of(
             EXPORTER_LABEL,
             &exporter_context(epoch, session),
         )
-        .map_err(|_| NoKeys)?;
+        .map_err(|_| KeyExportError)?;
     Ok(Secret::new(bytes))
 }
 
 /// What became of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sent {
+pub enum SendOutcome {
     /// It was sealed and waits for the next flush.
     Sealed,
     /// Send it as a QUIC datagram.
@@ -125,7 +125,7 @@ pub enum Sent {
 }
 
 #[derive(Debug)]
-struct Client {
+struct SealedClient {
     sealed: SealedSession,
     path: PathSelector,
     remote: SocketAddr,
@@ -137,7 +137,7 @@ struct Client {
 #[derive(Debug)]
 pub struct SealedPort<P = BatchSocket> {
     socket: P,
-    clients: IndexMap<u32, Client, FxBuildHasher>,
+    clients: IndexMap<u32, SealedClient, FxBuildHasher>,
     batch: SendBatch,
     counters: SealedCounters,
     path: PathConfig,
@@ -178,7 +178,7 @@ impl<P: PacketPort> SealedPort<P> {
         now_ns: u64,
         connection: &quinn::Connection,
         welcome: &Welcome,
-    ) -> Result<bool, NoKeys> {
+    ) -> Result<bool, KeyExportError> {
         let Some(offer) = welcome.sealed_udp else {
             return Ok(false);
         };
@@ -208,8 +208,8 @@ impl<P: PacketPort> SealedPort<P> {
             cipher: offer.cipher,
             ..SealedConfig::default()
         };
-        let client = Client {
-            sealed: SealedSession::new(config, Sender::Client, session, secret),
+        let client = SealedClient {
+            sealed: SealedSession::new(config, SessionRole::Client, session, secret),
             path: PathSelector::new(now_ns, self.path),
             remote,
             scheduled_ns: None,
@@ -224,10 +224,10 @@ impl<P: PacketPort> SealedPort<P> {
     }
 
     /// Where a session's next datagram goes.
-    pub fn path(&self, session: u32) -> Path {
+    pub fn path(&self, session: u32) -> DatagramPath {
         self.clients
             .get(&session)
-            .map_or(Path::Quic, |client| client.path.path())
+            .map_or(DatagramPath::Quic, |client| client.path.path())
     }
 
     /// Asks for a key update of what a session sends.
@@ -238,12 +238,12 @@ impl<P: PacketPort> SealedPort<P> {
     }
 
     /// Seals a session's datagram, unless it has to go by QUIC.
-    pub fn send(&mut self, now_ns: u64, session: u32, datagram: &[u8]) -> Sent {
+    pub fn send(&mut self, now_ns: u64, session: u32, datagram: &[u8]) -> SendOutcome {
         let Some(client) = self.clients.get_mut(&session) else {
-            return Sent::UseQuic;
+            return SendOutcome::UseQuic;
         };
-        if client.path.path() == Path::Quic {
-            return Sent::UseQuic;
+        if client.path.path() == DatagramPath::Quic {
+            return SendOutcome::UseQuic;
         }
         if self.batch.is_full() {
             flush(&mut self.socket, &mut self.batch, &mut self.counters);
@@ -254,9 +254,9 @@ impl<P: PacketPort> SealedPort<P> {
                 self.batch.push(client.remote);
                 client.path.sent(now_ns, is_ack_eliciting(datagram));
                 schedule(&mut self.timers, now_ns, session, client);
-                Sent::Sealed
+                SendOutcome::Sealed
             }
-            Err(_) => Sent::UseQuic,
+            Err(_) => SendOutcome::UseQuic,
         }
     }
 
@@ -290,7 +290,7 @@ impl<P: PacketPort> SealedPort<P> {
             let opened = client
                 .sealed
                 .open_counted(header, bytes, &mut self.counters);
-            let Some(Opened { text, newest }) = opened else {
+            let Some(OpenedDatagram { text, newest }) = opened else {
                 continue;
             };
             client.path.heard(now_ns);
@@ -349,7 +349,7 @@ impl<P: PacketPort> SealedPort<P> {
     }
 }
 
-impl<P: PacketPort> Transport for SealedPort<P> {
+impl<P: PacketPort> DatagramTransport for SealedPort<P> {
     fn max_datagram_bytes(&self, session: u32) -> Option<usize> {
         self.clients
             .contains_key(&session)
@@ -357,7 +357,7 @@ impl<P: PacketPort> Transport for SealedPort<P> {
     }
 
     fn send(&mut self, now_ns: u64, session: u32, datagram: &[u8]) -> bool {
-        Self::send(self, now_ns, session, datagram) == Sent::Sealed
+        Self::send(self, now_ns, session, datagram) == SendOutcome::Sealed
     }
 
     fn flush(&mut self) {
@@ -397,7 +397,7 @@ impl AsFd for SealedPort {
 }
 
 /// Puts a session among the timers, unless an entry comes up before its path wants it anyway.
-fn schedule(timers: &mut Timers<u32>, now_ns: u64, session: u32, client: &mut Client) {
+fn schedule(timers: &mut Timers<u32>, now_ns: u64, session: u32, client: &mut SealedClient) {
     if let Some(next_ns) = client.path.next_timeout()
         && client.scheduled_ns.is_none_or(|at_ns| next_ns < at_ns)
     {

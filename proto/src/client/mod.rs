@@ -27,16 +27,16 @@ use crate::control::{
     ControlMessage, Hello, HostInfo, HostsDigest, Refusal, TopologySnapshot, Welcome,
 };
 use crate::counters::Counters;
-use crate::datagram::{Datagram, HEADER_BYTES, MIN_DATAGRAM_BYTES, Sender, flags};
+use crate::datagram::{Datagram, HEADER_BYTES, MIN_DATAGRAM_BYTES, SessionRole, flags};
 use crate::error::{DatagramError, SessionError};
-use crate::link::{Contents, Link, LinkConfig, Silence};
+use crate::packet_space::{LivenessTimer, PacketContents, PacketSpace, PacketSpaceConfig};
 use crate::queue::ControlQueue;
 use crate::records::{EndRecord, FlowId, MAX_SLOTS, StartRecord};
-use crate::recovery::{Outcome, RecoveryConfig, SentLog};
+use crate::recovery::{AckOutcome, RecoveryConfig, SentPackets};
 use crate::telemetry::Telemetry;
 
 use self::lease::Lease;
-use self::slots::{Pending, SlotTable};
+use self::slots::{ClientSlots, SlotRecord};
 
 mod lease;
 mod slots;
@@ -149,39 +149,39 @@ pub enum ClientEvent {
 }
 
 #[derive(Debug)]
-enum State {
+enum ClientPhase {
     Disconnected,
     Connecting { deadline_ns: u64 },
-    Established(Box<Live>),
+    Established(Box<Established>),
     Refused,
 }
 
 /// What exists only while a session is established.
 #[derive(Debug)]
-struct Live {
-    link: Link,
+struct Established {
+    packets: PacketSpace,
     lease: Lease,
-    silence: Silence,
+    liveness: LivenessTimer,
     /// When the last ack-eliciting datagram was sent.
     last_eliciting_ns: Option<u64>,
     /// A timeout passed: ask for a sign of life at once.
     probe: bool,
 }
 
-impl Live {
+impl Established {
     /// When a keep-alive is due: while flows hold rates, when half of the lease
     /// is left. An unanswered one is repeated after a retransmission timeout,
     /// ever more rarely, which leaves room for half a dozen. What renews the
     /// lease otherwise, the server's rates that name our acknowledgements of
     /// earlier ones, puts it off.
     fn keep_alive_ns(&self, active: u32) -> Option<u64> {
-        if !self.link.log.has_room() {
+        if !self.packets.sent.has_room() {
             return None;
         }
         let Some(last_ns) = self.last_eliciting_ns.filter(|_| !self.probe) else {
             return Some(0);
         };
-        if self.link.log.in_flight() > 0 {
+        if self.packets.sent.in_flight() > 0 {
             // Its acknowledgement renews the lease, or its timeout asks again.
             return None;
         }
@@ -201,9 +201,9 @@ impl Live {
 #[derive(Debug)]
 pub struct ClientSession {
     config: ClientConfig,
-    state: State,
+    phase: ClientPhase,
     attempt: u64,
-    slots: SlotTable,
+    slots: ClientSlots,
     control: ControlQueue,
     /// Established, Refused and SessionLost, in order.
     events: VecDeque<ClientEvent>,
@@ -229,10 +229,10 @@ impl ClientSession {
         config.max_flows = config.max_flows.min(MAX_SLOTS);
         config.first_seq = config.first_seq.max(1);
         Self {
-            slots: SlotTable::new(config.max_flows),
+            slots: ClientSlots::new(config.max_flows),
             control: ControlQueue::new(config.max_control_bytes),
             config,
-            state: State::Disconnected,
+            phase: ClientPhase::Disconnected,
             attempt: 0,
             events: VecDeque::new(),
             topology: None,
@@ -295,7 +295,7 @@ impl ClientSession {
     pub fn connected(&mut self, now_ns: u64) {
         self.close();
         self.attempt += 1;
-        self.state = State::Connecting {
+        self.phase = ClientPhase::Connecting {
             deadline_ns: now_ns.saturating_add(self.config.handshake_timeout_ns),
         };
         let hello = ControlMessage::Hello(Hello {
@@ -320,7 +320,7 @@ impl ClientSession {
     /// were surfaced run out by themselves.
     pub fn disconnected(&mut self, _now_ns: u64) {
         self.close();
-        self.state = State::Disconnected;
+        self.phase = ClientPhase::Disconnected;
     }
 
     fn close(&mut self) {
@@ -330,7 +330,7 @@ impl ClientSession {
         self.release_key = 0;
         self.lease_renewed = false;
         self.lease_over = false;
-        self.state = State::Disconnected;
+        self.phase = ClientPhase::Disconnected;
     }
 
     /// Reports a flowlet, or new parameters of one that is active. A new
@@ -371,44 +371,49 @@ impl ClientSession {
         now_ns: u64,
         mut message: ControlMessage,
     ) -> Result<(), SessionError> {
-        match (&self.state, &mut message) {
-            (State::Connecting { .. }, ControlMessage::Welcome(Welcome { topology, .. }))
-            | (State::Established(_), ControlMessage::Topology(topology)) => {
+        match (&self.phase, &mut message) {
+            (ClientPhase::Connecting { .. }, ControlMessage::Welcome(Welcome { topology, .. }))
+            | (ClientPhase::Established(_), ControlMessage::Topology(topology)) => {
                 self.complete(topology)?;
             }
             _ => {}
         }
-        match (&mut self.state, message) {
-            (State::Connecting { .. }, ControlMessage::Welcome(welcome)) => {
+        match (&mut self.phase, message) {
+            (ClientPhase::Connecting { .. }, ControlMessage::Welcome(welcome)) => {
                 self.establish(now_ns, welcome);
                 Ok(())
             }
             (
-                State::Connecting { .. } | State::Established(_),
+                ClientPhase::Connecting { .. } | ClientPhase::Established(_),
                 ControlMessage::Refused(refusal),
             ) => {
                 self.close();
-                self.state = State::Refused;
+                self.phase = ClientPhase::Refused;
                 self.events.push_back(ClientEvent::Refused(refusal));
                 Ok(())
             }
-            (State::Established(live), ControlMessage::Topology(topology)) => {
-                live.silence.heard(now_ns);
+            (ClientPhase::Established(established), ControlMessage::Topology(topology)) => {
+                established.liveness.heard(now_ns);
                 self.topology = Some(topology);
                 Ok(())
             }
-            (State::Established(live), ControlMessage::ReleaseState { released, next_seq }) => {
+            (
+                ClientPhase::Established(established),
+                ControlMessage::ReleaseState { released, next_seq },
+            ) => {
                 // Rates that wait behind the kill switch may have run out meanwhile. The next datagram
                 // renews the lease and announces them anew.
-                self.lease_over = live.lease.expires_ns() <= now_ns;
-                live.silence.heard(now_ns);
+                self.lease_over = established.lease.expires_ns() <= now_ns;
+                established.liveness.heard(now_ns);
                 let key = next_seq.saturating_mul(2).saturating_sub(1);
                 self.release_state(released, key);
                 Ok(())
             }
-            (State::Disconnected | State::Refused, _) => Err(SessionError::Closed),
-            (State::Connecting { .. }, _) => Err(SessionError::NotEstablished("this message")),
-            (State::Established(_), _) => Err(SessionError::Unexpected(
+            (ClientPhase::Disconnected | ClientPhase::Refused, _) => Err(SessionError::Closed),
+            (ClientPhase::Connecting { .. }, _) => {
+                Err(SessionError::NotEstablished("this message"))
+            }
+            (ClientPhase::Established(_), _) => Err(SessionError::Unexpected(
                 "a second Welcome, or a message for a server",
             )),
         }
@@ -422,8 +427,8 @@ impl ClientSession {
             max_rto_ns: self.config.max_rto_ns,
             peer_ack_delay_ns: welcome.ack_delay_ns,
         };
-        let link = Link::new(LinkConfig {
-            sender: Sender::Client,
+        let packets = PacketSpace::new(PacketSpaceConfig {
+            role: SessionRole::Client,
             session: welcome.session,
             epoch: welcome.epoch,
             first_seq: self.config.first_seq,
@@ -433,10 +438,10 @@ impl ClientSession {
         });
         let beyond = self.slots.open(welcome.max_flows);
         self.counters.flows_beyond_peer_table += u64::from(beyond);
-        self.state = State::Established(Box::new(Live {
-            link,
+        self.phase = ClientPhase::Established(Box::new(Established {
+            packets,
             lease: Lease::new(welcome.lease_ns, u64::from(self.config.first_seq)),
-            silence: Silence::new(now_ns, welcome.liveness_ns),
+            liveness: LivenessTimer::new(now_ns, welcome.liveness_ns),
             last_eliciting_ns: None,
             probe: false,
         }));
@@ -504,13 +509,13 @@ impl ClientSession {
     }
 
     fn datagram(&mut self, now_ns: u64, bytes: &[u8]) -> Result<(), DatagramError> {
-        let State::Established(live) = &mut self.state else {
+        let ClientPhase::Established(established) = &mut self.phase else {
             return Err(DatagramError::NotEstablished);
         };
-        let datagram = Datagram::parse(bytes, Sender::Server)?;
-        let arrived = live.link.check(&datagram)?;
+        let datagram = Datagram::parse(bytes, SessionRole::Server)?;
+        let numbers = established.packets.check(&datagram)?;
         // A server sends nothing before it has heard something to answer.
-        let ack = arrived.ack.ok_or(DatagramError::Malformed)?;
+        let ack = numbers.ack.ok_or(DatagramError::Malformed)?;
         let limit = self.slots.limit();
         for record in datagram.rates {
             let slot = record.flow().slot();
@@ -518,37 +523,37 @@ impl ClientSession {
                 return Err(DatagramError::SlotOutOfRange { slot, limit });
             }
         }
-        let expires_ns = live.lease.expiry_of(ack);
+        let expires_ns = established.lease.expiry_of(ack);
         let slots = &mut self.slots;
         let bitmap = datagram.header.ack_bitmap.get();
-        let mut acknowledge = |log: &mut SentLog| {
-            log.on_ack(now_ns, ack, bitmap, |seq, slot, outcome| match outcome {
-                Outcome::Acked => slots.acked(seq, slot),
-                Outcome::Lost => slots.lost(seq, slot),
+        let mut acknowledge = |sent: &mut SentPackets| {
+            sent.on_ack(now_ns, ack, bitmap, |seq, slot, outcome| match outcome {
+                AckOutcome::Acked => slots.acked(seq, slot),
+                AckOutcome::Lost => slots.lost(seq, slot),
             })
         };
         let Some(expires_ns) = expires_ns.filter(|&expires_ns| expires_ns > now_ns) else {
             // What it says of rates is too old. That the server had received what it acknowledges stays
             // true, and so does that it was there after that had been sent.
-            self.counters.datagrams_lost += acknowledge(&mut live.link.log);
-            if let Some(sent_ns) = live.lease.sent_at(ack) {
-                live.silence.was_there(sent_ns);
+            self.counters.datagrams_lost += acknowledge(&mut established.packets.sent);
+            if let Some(sent_ns) = established.lease.sent_at(ack) {
+                established.liveness.restart_if_later(sent_ns);
             }
             return Err(DatagramError::Expired);
         };
 
-        live.link.received(now_ns, arrived, &datagram);
-        live.silence.heard(now_ns);
-        self.counters.datagrams_lost += acknowledge(&mut live.link.log);
-        let lapsed = live.lease.is_lapsing(now_ns);
-        self.lease_renewed |= live.lease.renew(expires_ns);
+        established.packets.received(now_ns, numbers, &datagram);
+        established.liveness.heard(now_ns);
+        self.counters.datagrams_lost += acknowledge(&mut established.packets.sent);
+        let lapsed = established.lease.is_lapsing(now_ns);
+        self.lease_renewed |= established.lease.renew(expires_ns);
         self.lease_over = false;
         self.counters.datagrams_received += 1;
         self.counters.datagram_bytes_received += bytes.len() as u64;
         self.counters.rates_received += datagram.rates.len() as u64;
         self.release_state(
             datagram.header.has(flags::RELEASED),
-            arrived.seq.saturating_mul(2),
+            numbers.seq.saturating_mul(2),
         );
         if lapsed && !self.released {
             // The kernel has let go of what it had, and no renewal brings it
@@ -559,7 +564,7 @@ impl ClientSession {
             let taken = self.slots.rate(
                 record.flow(),
                 record.rate(),
-                arrived.seq,
+                numbers.seq,
                 ack,
                 !self.released,
             );
@@ -578,24 +583,24 @@ impl ClientSession {
     /// [`MIN_DATAGRAM_BYTES`]. True: `out` holds it; call again.
     pub fn poll_datagram(&mut self, now_ns: u64, max_bytes: usize, out: &mut Vec<u8>) -> bool {
         out.clear();
-        let State::Established(live) = &mut self.state else {
+        let ClientPhase::Established(established) = &mut self.phase else {
             return false;
         };
         if max_bytes < MIN_DATAGRAM_BYTES {
             return false;
         }
-        let has_room = live.link.log.has_room();
-        let mut contents = Contents::default();
+        let has_room = established.packets.sent.has_room();
+        let mut contents = PacketContents::default();
         let mut free = max_bytes - HEADER_BYTES;
-        let seq = live.link.next_seq();
+        let seq = established.packets.next_seq();
         self.ends.clear();
-        while let Some(pending) = self.slots.peek_pending() {
+        while let Some(record) = self.slots.peek_record() {
             if !has_room {
                 self.counters.in_flight_full += 1;
                 break;
             }
-            match pending {
-                Pending::Start(record) => {
+            match record {
+                SlotRecord::Start(record) => {
                     if free < StartRecord::BYTES || contents.starts == u16::MAX {
                         break;
                     }
@@ -606,7 +611,7 @@ impl ClientSession {
                     out.extend_from_slice(record.as_bytes());
                     contents.starts += 1;
                 }
-                Pending::End(flow) => {
+                SlotRecord::End(flow) => {
                     if free < EndRecord::BYTES || contents.ends == u16::MAX {
                         break;
                     }
@@ -615,17 +620,17 @@ impl ClientSession {
                     contents.ends += 1;
                 }
             }
-            let slot = self.slots.sent_pending(seq);
-            live.link.log.push_slot(slot);
+            let slot = self.slots.mark_sent(seq);
+            established.packets.sent.push_slot(slot);
         }
         let records = u32::from(contents.starts) + u32::from(contents.ends);
-        let keep_alive = live
+        let keep_alive = established
             .keep_alive_ns(self.slots.active())
             .is_some_and(|due_ns| due_ns <= now_ns);
         contents.eliciting = records > 0 || keep_alive;
         // A start waits for its rate, a keep-alive for the lease; for an end nobody waits.
-        contents.soon = contents.starts > 0 || keep_alive;
-        if !contents.eliciting && !live.link.ack_due(now_ns) {
+        contents.prompt = contents.starts > 0 || keep_alive;
+        if !contents.eliciting && !established.packets.ack_due(now_ns) {
             return false;
         }
         if out.is_empty() {
@@ -634,12 +639,15 @@ impl ClientSession {
         for &flow in &self.ends {
             out.extend_from_slice(EndRecord::new(FlowId(flow)).as_bytes());
         }
-        live.link.seal(out, contents);
-        live.lease.sent(seq, now_ns);
+        established.packets.seal(out, contents);
+        established.lease.sent(seq, now_ns);
         if contents.eliciting {
-            live.link.log.push(seq, now_ns, records, contents.soon);
-            live.last_eliciting_ns = Some(now_ns);
-            live.probe = false;
+            established
+                .packets
+                .sent
+                .push(seq, now_ns, records, contents.prompt);
+            established.last_eliciting_ns = Some(now_ns);
+            established.probe = false;
         }
         self.counters.datagrams_sent += 1;
         self.counters.datagram_bytes_sent += out.len() as u64;
@@ -658,14 +666,14 @@ impl ClientSession {
     /// When to call [`on_timeout`](Self::on_timeout) and to poll again, if
     /// nothing else happens before.
     pub fn next_timeout(&self) -> Option<u64> {
-        match &self.state {
-            State::Disconnected | State::Refused => None,
-            State::Connecting { deadline_ns } => Some(*deadline_ns),
-            State::Established(live) => [
-                Some(live.silence.deadline_ns()),
-                live.link.ack_deadline(),
-                live.link.log.deadline(),
-                live.keep_alive_ns(self.slots.active()),
+        match &self.phase {
+            ClientPhase::Disconnected | ClientPhase::Refused => None,
+            ClientPhase::Connecting { deadline_ns } => Some(*deadline_ns),
+            ClientPhase::Established(established) => [
+                Some(established.liveness.deadline_ns()),
+                established.packets.ack_deadline(),
+                established.packets.sent.deadline(),
+                established.keep_alive_ns(self.slots.active()),
             ]
             .into_iter()
             .flatten()
@@ -675,23 +683,26 @@ impl ClientSession {
 
     /// Time has passed.
     pub fn on_timeout(&mut self, now_ns: u64) {
-        let lost = match &mut self.state {
-            State::Disconnected | State::Refused => return,
-            State::Connecting { deadline_ns } => {
+        let lost = match &mut self.phase {
+            ClientPhase::Disconnected | ClientPhase::Refused => return,
+            ClientPhase::Connecting { deadline_ns } => {
                 (*deadline_ns <= now_ns).then_some(LossReason::HandshakeTimeout)
             }
-            State::Established(live) => {
+            ClientPhase::Established(established) => {
                 let slots = &mut self.slots;
-                let lost = live
-                    .link
-                    .log
+                let lost = established
+                    .packets
+                    .sent
                     .on_timeout(now_ns, |seq, slot| slots.lost(seq, slot));
                 if lost > 0 {
-                    live.probe = true;
+                    established.probe = true;
                     self.counters.timeouts += 1;
                     self.counters.datagrams_lost += lost;
                 }
-                live.silence.is_over(now_ns).then_some(LossReason::Silence)
+                established
+                    .liveness
+                    .has_expired(now_ns)
+                    .then_some(LossReason::Silence)
             }
         };
         if let Some(reason) = lost {
@@ -712,7 +723,7 @@ impl ClientSession {
             self.release_changed = false;
             return Some(ClientEvent::Released(self.released));
         }
-        let State::Established(live) = &mut self.state else {
+        let ClientPhase::Established(established) = &mut self.phase else {
             return None;
         };
         if self.released || self.lease_over {
@@ -721,7 +732,7 @@ impl ClientSession {
         if self.lease_renewed {
             self.lease_renewed = false;
             return Some(ClientEvent::LeaseRenewed {
-                expires_ns: live.lease.expires_ns(),
+                expires_ns: established.lease.expires_ns(),
             });
         }
         self.slots
@@ -729,7 +740,7 @@ impl ClientSession {
             .map(|(flow, rate_bps)| ClientEvent::Rate {
                 flow,
                 rate_bps,
-                expires_ns: live.lease.expires_ns(),
+                expires_ns: established.lease.expires_ns(),
             })
     }
 
@@ -746,7 +757,7 @@ impl ClientSession {
 
     /// Whether a session is established.
     pub fn is_established(&self) -> bool {
-        matches!(self.state, State::Established(_))
+        matches!(self.phase, ClientPhase::Established(_))
     }
 
     /// Whether the kill switch is on, as far as this end knows.
@@ -756,16 +767,16 @@ impl ClientSession {
 
     /// When the rates of this session cease to hold; 0 before the first.
     pub fn lease_expires_ns(&self) -> u64 {
-        match &self.state {
-            State::Established(live) => live.lease.expires_ns(),
+        match &self.phase {
+            ClientPhase::Established(established) => established.lease.expires_ns(),
             _ => 0,
         }
     }
 
     /// The smoothed round-trip time to the server.
     pub fn srtt_ns(&self) -> Option<u64> {
-        match &self.state {
-            State::Established(live) => live.link.log.rtt().srtt_ns(),
+        match &self.phase {
+            ClientPhase::Established(established) => established.packets.sent.rtt().srtt_ns(),
             _ => None,
         }
     }

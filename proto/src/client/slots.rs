@@ -49,14 +49,14 @@ pub struct FlowState {
 
 /// What is to be sent of a slot.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Pending {
+pub(super) enum SlotRecord {
     Start(StartRecord),
     End(FlowId),
 }
 
 /// All slots and the two queues over them.
 #[derive(Debug)]
-pub(super) struct SlotTable {
+pub(super) struct ClientSlots {
     slots: Vec<Slot>,
     max_flows: u32,
     /// Slots that the established session carries; 0 without one.
@@ -83,7 +83,7 @@ impl Slot {
     }
 }
 
-impl SlotTable {
+impl ClientSlots {
     pub(super) fn new(max_flows: u32) -> Self {
         Self {
             slots: Vec::new(),
@@ -198,15 +198,15 @@ impl SlotTable {
     }
 
     /// The next slot whose state is to be sent, without taking it.
-    pub(super) fn peek_pending(&mut self) -> Option<Pending> {
+    pub(super) fn peek_record(&mut self) -> Option<SlotRecord> {
         while let Some(&index) = self.send_queue.front() {
             let slot = &mut self.slots[index as usize];
             let active = slot.has(ACTIVE);
             if slot.has(NEEDED) && (active || !slot.has(PEER_IDLE)) {
                 return Some(if active {
-                    Pending::Start(slot.record)
+                    SlotRecord::Start(slot.record)
                 } else {
-                    Pending::End(slot.record.flow())
+                    SlotRecord::End(slot.record.flow())
                 });
             }
             slot.set(NEEDED, false);
@@ -216,9 +216,9 @@ impl SlotTable {
         None
     }
 
-    /// Takes the slot that [`peek_pending`](Self::peek_pending) showed, as
+    /// Takes the slot that [`peek_record`](Self::peek_record) showed, as
     /// sent in datagram `seq`.
-    pub(super) fn sent_pending(&mut self, seq: u64) -> u32 {
+    pub(super) fn mark_sent(&mut self, seq: u64) -> u32 {
         let Some(index) = self.send_queue.pop_front() else {
             unreachable!("a slot was peeked at")
         };

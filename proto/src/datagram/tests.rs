@@ -49,7 +49,7 @@ fn the_layout_is_fixed() {
 #[test]
 fn records_come_back_as_they_went() {
     let bytes = client_datagram();
-    let datagram = Datagram::parse(&bytes, Sender::Client).unwrap();
+    let datagram = Datagram::parse(&bytes, SessionRole::Client).unwrap();
     assert_eq!(datagram.starts.len(), 2);
     assert_eq!(datagram.starts[1].flow(), FlowId::new(1, 1));
     assert_eq!(datagram.starts[1].path(), FlowPath::Explicit(3));
@@ -61,7 +61,7 @@ fn records_come_back_as_they_went() {
         .to_vec();
     let rate = RateRecord::new(FlowId::new(3, 4095), RateCode::encode(10_000_000));
     bytes.extend_from_slice(rate.as_bytes());
-    let datagram = Datagram::parse(&bytes, Sender::Server).unwrap();
+    let datagram = Datagram::parse(&bytes, SessionRole::Server).unwrap();
     assert_eq!(datagram.rates, [rate]);
 }
 
@@ -87,7 +87,7 @@ fn a_start_keeps_class_weight_demand_and_path_apart() {
 fn every_truncation_and_extension_is_refused() {
     let bytes = client_datagram();
     for length in 0..bytes.len() {
-        let error = Datagram::parse(&bytes[..length], Sender::Client).unwrap_err();
+        let error = Datagram::parse(&bytes[..length], SessionRole::Client).unwrap_err();
         let want = if length < HEADER_BYTES {
             HEADER_BYTES
         } else {
@@ -97,7 +97,7 @@ fn every_truncation_and_extension_is_refused() {
     }
     let longer = [bytes.as_slice(), &[0]].concat();
     assert!(matches!(
-        Datagram::parse(&longer, Sender::Client),
+        Datagram::parse(&longer, SessionRole::Client),
         Err(DatagramError::Length { .. })
     ));
 }
@@ -105,7 +105,7 @@ fn every_truncation_and_extension_is_refused() {
 #[test]
 fn another_version_is_named() {
     for version in (0..=u8::MAX).filter(|&version| version != VERSION) {
-        let error = Datagram::parse(&[version], Sender::Client).unwrap_err();
+        let error = Datagram::parse(&[version], SessionRole::Client).unwrap_err();
         assert_eq!(
             error,
             DatagramError::Version {
@@ -118,23 +118,35 @@ fn another_version_is_named() {
 
 #[test]
 fn directions_and_unknown_flags_are_checked() {
-    let parse = |header: Header, sender| Datagram::parse(header.as_bytes(), sender).map(|_| ());
+    let parse = |header: Header, role| Datagram::parse(header.as_bytes(), role).map(|_| ());
     let malformed = Err(DatagramError::Malformed);
     let server = flags::FROM_SERVER;
-    assert_eq!(parse(header(0, 0, 0, 0), Sender::Client), Ok(()));
-    assert_eq!(parse(header(server, 0, 0, 0), Sender::Server), Ok(()));
+    assert_eq!(parse(header(0, 0, 0, 0), SessionRole::Client), Ok(()));
+    assert_eq!(parse(header(server, 0, 0, 0), SessionRole::Server), Ok(()));
     // Reflected back at its sender.
-    assert_eq!(parse(header(0, 0, 0, 0), Sender::Server), malformed);
-    assert_eq!(parse(header(server, 0, 0, 0), Sender::Client), malformed);
-    // Records and flags of the other direction.
-    assert_eq!(parse(header(0, 0, 0, 1), Sender::Client), malformed);
+    assert_eq!(parse(header(0, 0, 0, 0), SessionRole::Server), malformed);
     assert_eq!(
-        parse(header(flags::RELEASED, 0, 0, 0), Sender::Client),
+        parse(header(server, 0, 0, 0), SessionRole::Client),
         malformed
     );
-    assert_eq!(parse(header(server, 1, 0, 0), Sender::Server), malformed);
-    assert_eq!(parse(header(server, 0, 1, 0), Sender::Server), malformed);
+    // Records and flags of the other direction.
+    assert_eq!(parse(header(0, 0, 0, 1), SessionRole::Client), malformed);
+    assert_eq!(
+        parse(header(flags::RELEASED, 0, 0, 0), SessionRole::Client),
+        malformed
+    );
+    assert_eq!(
+        parse(header(server, 1, 0, 0), SessionRole::Server),
+        malformed
+    );
+    assert_eq!(
+        parse(header(server, 0, 1, 0), SessionRole::Server),
+        malformed
+    );
     for bit in 5..8 {
-        assert_eq!(parse(header(1 << bit, 0, 0, 0), Sender::Client), malformed);
+        assert_eq!(
+            parse(header(1 << bit, 0, 0, 0), SessionRole::Client),
+            malformed
+        );
     }
 }

@@ -2,8 +2,8 @@ use super::*;
 
 const MS: u64 = 1_000_000;
 
-fn log() -> SentLog {
-    SentLog::new(RecoveryConfig {
+fn log() -> SentPackets {
+    SentPackets::new(RecoveryConfig {
         max_in_flight: 4,
         min_rto_ns: 2 * MS,
         initial_rto_ns: 20 * MS,
@@ -13,12 +13,12 @@ fn log() -> SentLog {
 }
 
 /// Sends datagram `seq` with one slot of the same number.
-fn send(log: &mut SentLog, seq: u64, now_ns: u64) {
+fn send(log: &mut SentPackets, seq: u64, now_ns: u64) {
     log.push_slot(seq as u32);
     log.push(seq, now_ns, 1, true);
 }
 
-fn ack(log: &mut SentLog, now_ns: u64, largest: u64, bitmap: u64) -> Vec<(u64, Outcome)> {
+fn ack(log: &mut SentPackets, now_ns: u64, largest: u64, bitmap: u64) -> Vec<(u64, AckOutcome)> {
     let mut outcomes = Vec::new();
     log.on_ack(now_ns, largest, bitmap, |seq, slot, outcome| {
         assert_eq!(u64::from(slot), seq);
@@ -33,15 +33,15 @@ fn three_later_acknowledgements_mean_loss() {
     for seq in 1..=4 {
         send(&mut log, seq, 0);
     }
-    assert_eq!(ack(&mut log, MS, 3, 0), [(3, Outcome::Acked)]);
+    assert_eq!(ack(&mut log, MS, 3, 0), [(3, AckOutcome::Acked)]);
     // 2 is two behind 4, 1 is three behind: only 1 is given up.
     assert_eq!(
         ack(&mut log, MS, 4, 0b1),
-        [(1, Outcome::Lost), (4, Outcome::Acked)]
+        [(1, AckOutcome::Lost), (4, AckOutcome::Acked)]
     );
     assert_eq!(log.in_flight(), 1);
     // What was given up stays so, even if it turns out to have arrived.
-    assert_eq!(ack(&mut log, MS, 4, 0b111), [(2, Outcome::Acked)]);
+    assert_eq!(ack(&mut log, MS, 4, 0b111), [(2, AckOutcome::Acked)]);
     assert_eq!(log.in_flight(), 0);
     assert_eq!(log.deadline(), None);
 }
@@ -51,8 +51,8 @@ fn an_older_acknowledgement_still_counts() {
     let mut log = log();
     send(&mut log, 1, 0);
     send(&mut log, 2, 0);
-    assert_eq!(ack(&mut log, MS, 2, 0), [(2, Outcome::Acked)]);
-    assert_eq!(ack(&mut log, MS, 1, 0), [(1, Outcome::Acked)]);
+    assert_eq!(ack(&mut log, MS, 2, 0), [(2, AckOutcome::Acked)]);
+    assert_eq!(ack(&mut log, MS, 1, 0), [(1, AckOutcome::Acked)]);
 }
 
 #[test]

@@ -106,7 +106,7 @@ fn what_cannot_be_bundled_changes_nothing() {
         let bytes = datagram.len();
         assert_eq!(
             bundler.push(max_bytes, 5, datagram),
-            Err(DoesNotFit { bytes, max_bytes })
+            Err(DatagramTooLarge { bytes, max_bytes })
         );
     }
     assert_eq!(bundler.len(), 1);

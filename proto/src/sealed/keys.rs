@@ -8,7 +8,7 @@ use ring::aead::{self, LessSafeKey, Nonce, UnboundKey};
 use ring::hkdf;
 
 use super::{HEADER_BYTES, TAG_BYTES};
-use crate::datagram::Sender;
+use crate::datagram::SessionRole;
 
 /// Label for the TLS exporter (RFC 8446 §7.5).
 pub const EXPORTER_LABEL: &[u8] = b"EXPORTER-ratewright-sealed-1";
@@ -90,11 +90,11 @@ impl Secret {
         Self(bytes)
     }
 
-    /// The secret of the datagrams that `sender` sends.
-    pub(super) fn of(&self, sender: Sender) -> Self {
-        self.derive(match sender {
-            Sender::Client => b"ratewright sealed client",
-            Sender::Server => b"ratewright sealed server",
+    /// The secret of the datagrams that the end `role` sends.
+    pub(super) fn of(&self, role: SessionRole) -> Self {
+        self.derive(match role {
+            SessionRole::Client => b"ratewright sealed client",
+            SessionRole::Server => b"ratewright sealed server",
         })
     }
 

@@ -35,7 +35,7 @@ mod session;
 pub mod window;
 
 pub use keys::{Cipher, Secret};
-pub use session::{Opened, SealedConfig, SealedSession};
+pub use session::{OpenedDatagram, SealedConfig, SealedSession};
 pub use window::REPLAY_WINDOW;
 
 /// Bytes of the header in the clear.

@@ -6,7 +6,7 @@ use super::{
     HEADER_BYTES, MAX_SEALED_BYTES, MAX_SEQ, OVERHEAD_BYTES, OpenError, SealError, SealedCounters,
     SealedHeader,
 };
-use crate::datagram::Sender;
+use crate::datagram::SessionRole;
 
 /// Datagrams opened under a new key after which the one before is forgotten.
 const OLD_KEY_DATAGRAMS: u64 = 1_024;
@@ -82,7 +82,7 @@ struct Incoming {
 
 /// A datagram that opened.
 #[derive(Debug)]
-pub struct Opened<'a> {
+pub struct OpenedDatagram<'a> {
     /// Its plain text. None at all: a probe of the path.
     pub text: &'a mut [u8],
     /// Nothing that the peer sealed later was opened before: where it came from is the peer's newest address.
@@ -101,10 +101,10 @@ pub struct SealedSession {
 impl SealedSession {
     /// The end of `own`. Both ends must have the same `secret`, number of the
     /// session and cipher.
-    pub fn new(config: SealedConfig, own: Sender, session: u32, secret: &Secret) -> Self {
+    pub fn new(config: SealedConfig, own: SessionRole, session: u32, secret: &Secret) -> Self {
         let peer = match own {
-            Sender::Client => Sender::Server,
-            Sender::Server => Sender::Client,
+            SessionRole::Client => SessionRole::Server,
+            SessionRole::Server => SessionRole::Client,
         };
         let sealing = secret.of(own);
         let opening = secret.of(peer);
@@ -227,7 +227,7 @@ impl SealedSession {
         header: SealedHeader,
         sealed: &'a mut [u8],
         counters: &mut SealedCounters,
-    ) -> Option<Opened<'a>> {
+    ) -> Option<OpenedDatagram<'a>> {
         let bytes = sealed.len() as u64;
         let newest = self.incoming.window.is_newest(header.seq);
         let updates = self.incoming.generation;
@@ -236,7 +236,7 @@ impl SealedSession {
                 counters.opened += 1;
                 counters.opened_bytes += bytes;
                 counters.key_updates += self.incoming.generation - updates;
-                Some(Opened { text, newest })
+                Some(OpenedDatagram { text, newest })
             }
             Err(reason) => {
                 counters.dropped(reason);

@@ -1,5 +1,5 @@
 use super::*;
-use crate::datagram::Sender;
+use crate::datagram::SessionRole;
 use proptest::prelude::*;
 
 const SESSION: u32 = 7;
@@ -7,8 +7,8 @@ const SESSION: u32 = 7;
 fn pair_of(config: SealedConfig) -> (SealedSession, SealedSession) {
     let secret = Secret::new([42; Secret::BYTES]);
     (
-        SealedSession::new(config, Sender::Client, SESSION, &secret),
-        SealedSession::new(config, Sender::Server, SESSION, &secret),
+        SealedSession::new(config, SessionRole::Client, SESSION, &secret),
+        SealedSession::new(config, SessionRole::Server, SESSION, &secret),
     )
 }
 
@@ -106,9 +106,10 @@ fn other_secrets_sessions_and_epochs_do_not_open() {
     let (mut client, _) = pair();
     let sealed = seal(&mut client, b"start");
     let config = SealedConfig::default();
-    let mut stranger = SealedSession::new(config, Sender::Server, SESSION, &Secret::new([43; 32]));
+    let mut stranger =
+        SealedSession::new(config, SessionRole::Server, SESSION, &Secret::new([43; 32]));
     assert_eq!(open(&mut stranger, &sealed), Err(OpenError::Forged));
-    let mut other = SealedSession::new(config, Sender::Server, 8, &Secret::new([42; 32]));
+    let mut other = SealedSession::new(config, SessionRole::Server, 8, &Secret::new([42; 32]));
     assert_eq!(open(&mut other, &sealed), Err(OpenError::UnknownSession));
     assert_ne!(
         keys::exporter_context(1, SESSION),
@@ -278,15 +279,15 @@ fn a_key_that_the_peer_never_follows_is_not_used_without_end() {
 
 /// What the network does with a datagram.
 #[derive(Debug, Clone)]
-enum Fate {
+enum PacketFate {
     Lost,
     Delivered { copies: usize, delay: usize },
 }
 
-fn fate() -> impl Strategy<Value = Fate> {
+fn fate() -> impl Strategy<Value = PacketFate> {
     prop_oneof![
-        1 => Just(Fate::Lost),
-        4 => (1usize..3, 0usize..40).prop_map(|(copies, delay)| Fate::Delivered { copies, delay }),
+        1 => Just(PacketFate::Lost),
+        4 => (1usize..3, 0usize..40).prop_map(|(copies, delay)| PacketFate::Delivered { copies, delay }),
     ]
 }
 
@@ -310,7 +311,7 @@ proptest! {
                 sender.request_key_update();
             }
             let sealed = seal(sender, &number.to_le_bytes());
-            if let Fate::Delivered { copies, delay } = fate {
+            if let PacketFate::Delivered { copies, delay } = fate {
                 for copy in 0..copies {
                     network.push((number + delay * (copy + 1), up, number, sealed.clone()));
                 }

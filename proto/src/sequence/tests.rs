@@ -42,12 +42,12 @@ fn the_window_remembers_sixty_four_numbers_behind_the_newest() {
         };
         let largest = seen.last().copied();
         let expected = match largest {
-            Some(largest) if at < largest && largest - at > ACK_WINDOW => Arrival::TooOld,
-            _ if seen.contains(&at) => Arrival::Duplicate,
-            _ => Arrival::New,
+            Some(largest) if at < largest && largest - at > ACK_WINDOW => SeqStatus::TooOld,
+            _ if seen.contains(&at) => SeqStatus::Duplicate,
+            _ => SeqStatus::New,
         };
         assert_eq!(window.classify(at), expected, "{at}, newest {largest:?}");
-        if expected == Arrival::New {
+        if expected == SeqStatus::New {
             window.insert(at);
             seen.insert(at);
             // What is the newest already, and what the window has left behind, is no news.

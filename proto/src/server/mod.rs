@@ -27,15 +27,15 @@ use crate::control::{
     SealedUdp, TopologySnapshot, Welcome,
 };
 use crate::counters::Counters;
-use crate::datagram::{Datagram, HEADER_BYTES, MIN_DATAGRAM_BYTES, Sender};
+use crate::datagram::{Datagram, HEADER_BYTES, MIN_DATAGRAM_BYTES, SessionRole};
 use crate::error::{DatagramError, SessionError};
-use crate::link::{Contents, Link, LinkConfig, Silence};
+use crate::packet_space::{LivenessTimer, PacketContents, PacketSpace, PacketSpaceConfig};
 use crate::queue::ControlQueue;
 use crate::records::{FlowId, MAX_SLOTS, RateRecord, StartRecord};
-use crate::recovery::{Outcome, RecoveryConfig};
+use crate::recovery::{AckOutcome, RecoveryConfig};
 use crate::telemetry::Telemetry;
 
-use self::slots::{SlotTable, Taken};
+use self::slots::{RecordOutcome, ServerSlots};
 
 pub mod registry;
 mod slots;
@@ -48,13 +48,13 @@ pub struct ServerConfig {
     /// Lifetime of an allocation.
     pub lease_ns: u64,
     /// Silence after which a client gives its session up; the server waits
-    /// [`patience`](Self::patience) times as long: whose daemon was held up for a while would
+    /// [`liveness_factor`](Self::liveness_factor) times as long: whose daemon was held up for a while would
     /// have to connect anew, while the server only keeps the capacity of flows
     /// that may be gone. Several leases, for an idle client speaks once per
     /// lease.
     pub liveness_ns: u64,
     /// How many times that the server waits.
-    pub patience: u64,
+    pub liveness_factor: u64,
     /// Slots of a session's flow table.
     pub max_flows: u32,
     /// Longest time for which an acknowledgement waits for company.
@@ -93,7 +93,7 @@ impl Default for ServerConfig {
             epoch: 1,
             lease_ns: 300_000_000,
             liveness_ns: 1_500_000_000,
-            patience: 3,
+            liveness_factor: 3,
             max_flows: 16_384,
             ack_delay_ns: 20_000_000,
             update_interval_ns: 0,
@@ -134,7 +134,7 @@ pub struct Admission {
 pub enum PeerLoss {
     /// No Hello in time.
     HandshakeTimeout,
-    /// Nothing valid was heard for `patience` times the liveness time.
+    /// Nothing valid was heard for `liveness_factor` times the liveness time.
     Silence,
 }
 
@@ -166,10 +166,10 @@ pub enum ServerEvent {
 }
 
 #[derive(Debug)]
-enum State {
+enum ServerPhase {
     AwaitingHello { deadline_ns: u64 },
     Deciding(Box<Hello>),
-    Established(Box<Link>),
+    Established(Box<PacketSpace>),
     Closed,
 }
 
@@ -177,9 +177,9 @@ enum State {
 #[derive(Debug)]
 pub struct ServerSession {
     config: Arc<ServerConfig>,
-    state: State,
-    slots: SlotTable,
-    silence: Silence,
+    phase: ServerPhase,
+    slots: ServerSlots,
+    liveness: LivenessTimer,
     control: ControlQueue,
     /// Latest-state messages that wait to be written.
     topology: Option<EncodedTopology>,
@@ -202,11 +202,13 @@ impl ServerSession {
     /// A session that waits for the client's Hello.
     pub fn new(now_ns: u64, config: Arc<ServerConfig>) -> Self {
         let deadline_ns = now_ns.saturating_add(config.handshake_timeout_ns);
-        let patience_ns = config.liveness_ns.saturating_mul(config.patience.max(1));
+        let timeout_ns = config
+            .liveness_ns
+            .saturating_mul(config.liveness_factor.max(1));
         Self {
-            state: State::AwaitingHello { deadline_ns },
-            slots: SlotTable::new(config.max_flows.min(MAX_SLOTS)),
-            silence: Silence::new(now_ns, patience_ns),
+            phase: ServerPhase::AwaitingHello { deadline_ns },
+            slots: ServerSlots::new(config.max_flows.min(MAX_SLOTS)),
+            liveness: LivenessTimer::new(now_ns, timeout_ns),
             control: ControlQueue::new(config.max_control_bytes),
             config,
             topology: None,
@@ -223,13 +225,13 @@ impl ServerSession {
 
     /// Accepts the client that said Hello.
     pub fn accept(&mut self, now_ns: u64, admission: Admission) -> Result<(), SessionError> {
-        let State::Deciding(hello) = &self.state else {
+        let ServerPhase::Deciding(hello) = &self.phase else {
             return Err(SessionError::Unexpected("accept without a Hello"));
         };
         let config = &self.config;
         let first_seq = config.first_seq.max(1);
-        let link = Link::new(LinkConfig {
-            sender: Sender::Server,
+        let packets = PacketSpace::new(PacketSpaceConfig {
+            role: SessionRole::Server,
             session: admission.session,
             epoch: config.epoch,
             first_seq,
@@ -266,15 +268,15 @@ impl ServerSession {
         self.known_hosts = Some(topology.digest());
         self.counters.control_sent += 1;
         self.released = admission.released;
-        self.silence.heard(now_ns);
-        self.state = State::Established(Box::new(link));
+        self.liveness.heard(now_ns);
+        self.phase = ServerPhase::Established(Box::new(packets));
         Ok(())
     }
 
     /// Ends the session, before or after it was accepted, and tells the client
     /// why and whether to try again.
     pub fn refuse(&mut self, refusal: Refusal) {
-        if matches!(self.state, State::Closed) {
+        if matches!(self.phase, ServerPhase::Closed) {
             return;
         }
         self.close();
@@ -285,7 +287,7 @@ impl ServerSession {
     }
 
     fn close(&mut self) {
-        self.state = State::Closed;
+        self.phase = ServerPhase::Closed;
         self.topology = None;
         self.release_pending = false;
     }
@@ -306,14 +308,14 @@ impl ServerSession {
         now_ns: u64,
         message: ControlMessage,
     ) -> Result<(), SessionError> {
-        match (&self.state, message) {
-            (State::Closed, _) => return Err(SessionError::Closed),
-            (State::AwaitingHello { .. }, ControlMessage::Hello(hello)) => self.hello(hello),
-            (State::AwaitingHello { .. } | State::Deciding(_), _) => {
+        match (&self.phase, message) {
+            (ServerPhase::Closed, _) => return Err(SessionError::Closed),
+            (ServerPhase::AwaitingHello { .. }, ControlMessage::Hello(hello)) => self.hello(hello),
+            (ServerPhase::AwaitingHello { .. } | ServerPhase::Deciding(_), _) => {
                 return Err(SessionError::NotEstablished("this message"));
             }
             (
-                State::Established(_),
+                ServerPhase::Established(_),
                 ControlMessage::ReleaseAck {
                     released,
                     paced_flows,
@@ -322,22 +324,22 @@ impl ServerSession {
                 released,
                 paced_flows,
             }),
-            (State::Established(_), ControlMessage::Telemetry(telemetry)) => {
+            (ServerPhase::Established(_), ControlMessage::Telemetry(telemetry)) => {
                 self.bounded_event(ServerEvent::Telemetry(telemetry));
             }
-            (State::Established(_), _) => {
+            (ServerPhase::Established(_), _) => {
                 return Err(SessionError::Unexpected(
                     "a second Hello, or a message for a client",
                 ));
             }
         }
-        self.silence.heard(now_ns);
+        self.liveness.heard(now_ns);
         Ok(())
     }
 
     fn hello(&mut self, hello: Hello) {
         if hello.version == u32::from(VERSION) {
-            self.state = State::Deciding(Box::new(hello.clone()));
+            self.phase = ServerPhase::Deciding(Box::new(hello.clone()));
             self.events.push_back(ServerEvent::Hello(hello));
             return;
         }
@@ -372,22 +374,23 @@ impl ServerSession {
     }
 
     fn datagram(&mut self, now_ns: u64, bytes: &[u8]) -> Result<(), DatagramError> {
-        let State::Established(link) = &mut self.state else {
+        let ServerPhase::Established(packets) = &mut self.phase else {
             return Err(DatagramError::NotEstablished);
         };
-        let datagram = Datagram::parse(bytes, Sender::Client)?;
-        let arrived = link.check(&datagram)?;
+        let datagram = Datagram::parse(bytes, SessionRole::Client)?;
+        let numbers = packets.check(&datagram)?;
 
-        link.received(now_ns, arrived, &datagram);
-        self.silence.heard(now_ns);
+        packets.received(now_ns, numbers, &datagram);
+        self.liveness.heard(now_ns);
         let slots = &mut self.slots;
-        if let Some(ack) = arrived.ack {
+        if let Some(ack) = numbers.ack {
             let bitmap = datagram.header.ack_bitmap.get();
             self.counters.datagrams_lost +=
-                link.log
+                packets
+                    .sent
                     .on_ack(now_ns, ack, bitmap, |seq, slot, outcome| match outcome {
-                        Outcome::Acked => slots.acked(seq, slot),
-                        Outcome::Lost => slots.lost(seq, slot),
+                        AckOutcome::Acked => slots.acked(seq, slot),
+                        AckOutcome::Lost => slots.lost(seq, slot),
                     });
         }
         self.counters.datagrams_received += 1;
@@ -397,19 +400,19 @@ impl ServerSession {
         let starts = datagram
             .starts
             .iter()
-            .map(|&record| slots.start(record, arrived.seq));
+            .map(|&record| slots.start(record, numbers.seq));
         let mut stale = 0;
         let mut refused = 0;
         let mut count = |taken| match taken {
-            Taken::Yes => {}
-            Taken::Stale => stale += 1,
-            Taken::Refused => refused += 1,
+            RecordOutcome::Applied => {}
+            RecordOutcome::Stale => stale += 1,
+            RecordOutcome::Refused => refused += 1,
         };
         starts.for_each(&mut count);
         let ends = datagram
             .ends
             .iter()
-            .map(|&record| slots.end(record, arrived.seq));
+            .map(|&record| slots.end(record, numbers.seq));
         ends.for_each(&mut count);
         self.counters.records_stale += stale;
         self.counters.starts_refused += refused;
@@ -455,14 +458,14 @@ impl ServerSession {
         if let Some(frame) = self.control.pop() {
             return Some(frame);
         }
-        let State::Established(link) = &self.state else {
+        let ServerPhase::Established(packets) = &self.phase else {
             return None;
         };
         let frame = if self.release_pending {
             self.release_pending = false;
             let state = ControlMessage::ReleaseState {
                 released: self.released,
-                next_seq: link.next_seq(),
+                next_seq: packets.next_seq(),
             };
             state.to_frame().map(Bytes::from)
         } else {
@@ -480,20 +483,20 @@ impl ServerSession {
     /// [`MIN_DATAGRAM_BYTES`]. True: `out` holds it; call again.
     pub fn poll_datagram(&mut self, now_ns: u64, max_bytes: usize, out: &mut Vec<u8>) -> bool {
         out.clear();
-        let State::Established(link) = &mut self.state else {
+        let ServerPhase::Established(packets) = &mut self.phase else {
             return false;
         };
         // Before the client was heard there is nothing that a lease could
         // count from.
-        if max_bytes < MIN_DATAGRAM_BYTES || !link.has_received() {
+        if max_bytes < MIN_DATAGRAM_BYTES || !packets.has_received() {
             return false;
         }
-        let has_room = link.log.has_room();
-        let seq = link.next_seq();
+        let has_room = packets.sent.has_room();
+        let seq = packets.next_seq();
         let mut rates = 0u16;
-        let mut soon = false;
-        let urgent = self.slots.has_first() || self.announce_release || link.ack_due(now_ns);
-        let in_flight = link.log.in_flight();
+        let mut prompt = false;
+        let urgent = self.slots.has_first() || self.announce_release || packets.ack_due(now_ns);
+        let in_flight = packets.sent.in_flight();
         let paced = self.updates_ns <= now_ns && in_flight < self.config.updates_in_flight;
         let may = urgent || self.more_rates || paced;
         self.more_rates = false;
@@ -512,28 +515,28 @@ impl ServerSession {
             out.extend_from_slice(record.as_bytes());
             rates += 1;
             let (slot, first) = self.slots.sent_rate(seq);
-            soon |= first;
-            link.log.push_slot(slot);
+            prompt |= first;
+            packets.sent.push_slot(slot);
         }
-        if rates == 0 && !link.ack_due(now_ns) && !self.announce_release {
+        if rates == 0 && !packets.ack_due(now_ns) && !self.announce_release {
             return false;
         }
         if out.is_empty() {
             out.resize(HEADER_BYTES, 0);
         }
         self.announce_release = false;
-        soon |= in_flight.saturating_add(1) >= self.config.updates_in_flight;
-        let contents = Contents {
+        prompt |= in_flight.saturating_add(1) >= self.config.updates_in_flight;
+        let contents = PacketContents {
             rates,
             eliciting: rates > 0,
-            soon,
+            prompt,
             released: self.released,
-            ..Contents::default()
+            ..PacketContents::default()
         };
-        link.seal(out, contents);
+        packets.seal(out, contents);
         if contents.eliciting {
             self.updates_ns = now_ns.saturating_add(self.config.update_interval_ns);
-            link.log.push(seq, now_ns, u32::from(rates), soon);
+            packets.sent.push(seq, now_ns, u32::from(rates), prompt);
         } else {
             self.counters.acks_sent += 1;
         }
@@ -545,29 +548,31 @@ impl ServerSession {
 
     /// Whether a datagram is owed at once, with rates or without: an
     /// acknowledgement is due, or the kill switch was turned.
-    pub fn owes_word(&self, now_ns: u64) -> bool {
-        match &self.state {
-            State::Established(link) => self.announce_release || link.ack_due(now_ns),
-            State::AwaitingHello { .. } | State::Deciding(_) | State::Closed => false,
+    pub fn must_send_now(&self, now_ns: u64) -> bool {
+        match &self.phase {
+            ServerPhase::Established(packets) => self.announce_release || packets.ack_due(now_ns),
+            ServerPhase::AwaitingHello { .. } | ServerPhase::Deciding(_) | ServerPhase::Closed => {
+                false
+            }
         }
     }
 
     /// When to call [`on_timeout`](Self::on_timeout) and to poll again, if
     /// nothing else happens before.
     pub fn next_timeout(&self) -> Option<u64> {
-        match &self.state {
-            State::AwaitingHello { deadline_ns } => Some(*deadline_ns),
-            State::Deciding(_) | State::Closed => None,
-            State::Established(link) => {
+        match &self.phase {
+            ServerPhase::AwaitingHello { deadline_ns } => Some(*deadline_ns),
+            ServerPhase::Deciding(_) | ServerPhase::Closed => None,
+            ServerPhase::Established(packets) => {
                 // What waits for an acknowledgement goes when that comes or times out.
                 let held_back = self.updates_ns > 0
                     && self.slots.rates_wait()
-                    && link.log.has_room()
-                    && link.log.in_flight() < self.config.updates_in_flight;
+                    && packets.sent.has_room()
+                    && packets.sent.in_flight() < self.config.updates_in_flight;
                 [
-                    Some(self.silence.deadline_ns()),
-                    link.ack_deadline(),
-                    link.log.deadline(),
+                    Some(self.liveness.deadline_ns()),
+                    packets.ack_deadline(),
+                    packets.sent.deadline(),
                     held_back.then_some(self.updates_ns),
                 ]
                 .into_iter()
@@ -579,19 +584,21 @@ impl ServerSession {
 
     /// Time has passed.
     pub fn on_timeout(&mut self, now_ns: u64) {
-        let lost = match &mut self.state {
-            State::AwaitingHello { deadline_ns } => {
+        let lost = match &mut self.phase {
+            ServerPhase::AwaitingHello { deadline_ns } => {
                 (*deadline_ns <= now_ns).then_some(PeerLoss::HandshakeTimeout)
             }
-            State::Deciding(_) | State::Closed => return,
-            State::Established(link) => {
+            ServerPhase::Deciding(_) | ServerPhase::Closed => return,
+            ServerPhase::Established(packets) => {
                 let slots = &mut self.slots;
-                let lost = link
-                    .log
+                let lost = packets
+                    .sent
                     .on_timeout(now_ns, |seq, slot| slots.lost(seq, slot));
                 self.counters.timeouts += u64::from(lost > 0);
                 self.counters.datagrams_lost += lost;
-                self.silence.is_over(now_ns).then_some(PeerLoss::Silence)
+                self.liveness
+                    .has_expired(now_ns)
+                    .then_some(PeerLoss::Silence)
             }
         };
         if let Some(reason) = lost {
@@ -614,13 +621,13 @@ impl ServerSession {
 
     /// Whether the client was accepted and is not given up.
     pub fn is_established(&self) -> bool {
-        matches!(self.state, State::Established(_))
+        matches!(self.phase, ServerPhase::Established(_))
     }
 
     /// Whether the session is over: write what
     /// [`poll_control`](Self::poll_control) still has, then close.
     pub fn is_closed(&self) -> bool {
-        matches!(self.state, State::Closed)
+        matches!(self.phase, ServerPhase::Closed)
     }
 
     /// Whether the kill switch is on for this client.
@@ -630,13 +637,13 @@ impl ServerSession {
 
     /// When something valid was last heard from the client.
     pub fn last_heard_ns(&self) -> u64 {
-        self.silence.heard_ns()
+        self.liveness.heard_ns()
     }
 
     /// The smoothed round-trip time to the client.
     pub fn srtt_ns(&self) -> Option<u64> {
-        match &self.state {
-            State::Established(link) => link.log.rtt().srtt_ns(),
+        match &self.phase {
+            ServerPhase::Established(packets) => packets.sent.rtt().srtt_ns(),
             _ => None,
         }
     }

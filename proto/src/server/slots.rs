@@ -70,9 +70,9 @@ impl Slot {
 
 /// What became of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Taken {
+pub(super) enum RecordOutcome {
     /// It is the slot's newest state.
-    Yes,
+    Applied,
     /// A newer datagram has overtaken it.
     Stale,
     /// Its slot lies beyond the bound.
@@ -81,7 +81,7 @@ pub(super) enum Taken {
 
 /// All slots and the two queues over them.
 #[derive(Debug)]
-pub(super) struct SlotTable {
+pub(super) struct ServerSlots {
     slots: Vec<Slot>,
     limit: u32,
     active: u32,
@@ -91,7 +91,7 @@ pub(super) struct SlotTable {
     event_queue: VecDeque<u32>,
 }
 
-impl SlotTable {
+impl ServerSlots {
     pub(super) fn new(limit: u32) -> Self {
         Self {
             slots: Vec::new(),
@@ -108,11 +108,11 @@ impl SlotTable {
     }
 
     /// A start of client datagram `seq`.
-    pub(super) fn start(&mut self, record: StartRecord, seq: u64) -> Taken {
+    pub(super) fn start(&mut self, record: StartRecord, seq: u64) -> RecordOutcome {
         let flow = record.flow();
         let index = flow.slot() as usize;
         if flow.slot() >= self.limit {
-            return Taken::Refused;
+            return RecordOutcome::Refused;
         }
         if index >= self.slots.len() {
             let empty = Slot {
@@ -129,13 +129,13 @@ impl SlotTable {
         }
         let slot = &mut self.slots[index];
         if seq < slot.seen_seq {
-            return Taken::Stale;
+            return RecordOutcome::Stale;
         }
         slot.seen_seq = seq;
         let before = slot.has(ACTIVE).then_some(slot.record);
         slot.record = record;
         match before {
-            Some(before) if before == record => return Taken::Yes,
+            Some(before) if before == record => return RecordOutcome::Applied,
             Some(before) if before.flow() == flow => slot.set(UPDATED, true),
             _ => {
                 self.active += u32::from(before.is_none());
@@ -146,15 +146,15 @@ impl SlotTable {
             }
         }
         self.announce(flow.slot());
-        Taken::Yes
+        RecordOutcome::Applied
     }
 
     /// An end of client datagram `seq`: the slot is idle, whatever flow was on
     /// it.
-    pub(super) fn end(&mut self, record: EndRecord, seq: u64) -> Taken {
+    pub(super) fn end(&mut self, record: EndRecord, seq: u64) -> RecordOutcome {
         let index = record.flow().slot();
         if index >= self.limit {
-            return Taken::Refused;
+            return RecordOutcome::Refused;
         }
         let Some(slot) = self.slots.get_mut(index as usize) else {
             // The start was lost; should it come late, it is older than this.
@@ -162,7 +162,7 @@ impl SlotTable {
             return self.end_unseen(record, seq);
         };
         if seq < slot.seen_seq {
-            return Taken::Stale;
+            return RecordOutcome::Stale;
         }
         slot.seen_seq = seq;
         if slot.has(ACTIVE) {
@@ -171,14 +171,14 @@ impl SlotTable {
             self.active -= 1;
             self.announce(index);
         }
-        Taken::Yes
+        RecordOutcome::Applied
     }
 
-    fn end_unseen(&mut self, record: EndRecord, seq: u64) -> Taken {
+    fn end_unseen(&mut self, record: EndRecord, seq: u64) -> RecordOutcome {
         let flow = record.flow();
         let start = StartRecord::new(flow, 0, crate::records::FlowPath::Hash(0));
         let taken = self.start(start, seq);
-        if taken == Taken::Yes {
+        if taken == RecordOutcome::Applied {
             return self.end(record, seq);
         }
         taken

@@ -6,7 +6,7 @@ use ratewright_proto::client::{ClientConfig, ClientSession};
 use ratewright_proto::{FlowId, FlowPath, RateCode, StartRecord};
 
 use crate::clock::Clock;
-use crate::network::Connection;
+use crate::network::ConnectionNumber;
 use crate::ops::SLOTS;
 use crate::oracle::Instance;
 use crate::sealed::ClientEnd;
@@ -18,7 +18,7 @@ pub(crate) struct ClientHost {
     pub(crate) up: bool,
     pub(crate) incarnation: u64,
     /// The connection that the daemon believes to have.
-    pub(crate) connection: Option<Connection>,
+    pub(crate) connection: Option<ConnectionNumber>,
     /// The allocator's epoch and the session, once established.
     pub(crate) established: Option<(u64, u32)>,
     /// The session's sealed datagrams, if it is to have any.

@@ -33,20 +33,25 @@ use std::cell::Cell;
 use proptest::collection::vec;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
-use self::ops::{Kind, operation};
+use self::ops::{ScheduleOpKind, operation};
 use self::oracle::Coverage;
-use self::world::World;
+use self::world::SessionWorld;
 
 const SCHEDULES_PER_TEST: u32 = 2_500;
 
 /// Runs random schedules in which operations have the `kinds`' weights, and
 /// returns what they exercised.
-fn schedules(seed: u8, kinds: &[(u32, Kind)], longest: usize) -> Coverage {
+fn schedules(seed: u8, kinds: &[(u32, ScheduleOpKind)], longest: usize) -> Coverage {
     schedules_over(false, seed, kinds, longest)
 }
 
 /// The same; with `seals` datagrams travel sealed, as far as they get through.
-fn schedules_over(seals: bool, seed: u8, kinds: &[(u32, Kind)], longest: usize) -> Coverage {
+fn schedules_over(
+    seals: bool,
+    seed: u8,
+    kinds: &[(u32, ScheduleOpKind)],
+    longest: usize,
+) -> Coverage {
     let config = Config {
         cases: SCHEDULES_PER_TEST,
         failure_persistence: None,
@@ -58,7 +63,7 @@ fn schedules_over(seals: bool, seed: u8, kinds: &[(u32, Kind)], longest: usize) 
     let strategy = (proptest::num::u64::ANY, vec(operation(kinds), 1..longest));
     let coverage = Cell::new(Coverage::default());
     let outcome = runner.run(&strategy, |(seed, operations)| {
-        let mut world = World::new(seed, seals);
+        let mut world = SessionWorld::new(seed, seals);
         world.run(&operations).map_err(TestCaseError::fail)?;
         let mut total = coverage.get();
         total.add(world.oracle.coverage);
@@ -75,15 +80,15 @@ fn schedules_over(seals: bool, seed: u8, kinds: &[(u32, Kind)], longest: usize) 
 }
 
 /// Flowlets come and go, rates change, time passes.
-const FLOWS: [(u32, Kind); 5] = [
-    (8, Kind::Start),
-    (5, Kind::End),
-    (2, Kind::Update),
-    (8, Kind::Rate),
-    (8, Kind::Wait),
+const FLOWS: [(u32, ScheduleOpKind); 5] = [
+    (8, ScheduleOpKind::Start),
+    (5, ScheduleOpKind::End),
+    (2, ScheduleOpKind::Update),
+    (8, ScheduleOpKind::Rate),
+    (8, ScheduleOpKind::Wait),
 ];
 
-fn flows_and(more: &[(u32, Kind)]) -> Vec<(u32, Kind)> {
+fn flows_and(more: &[(u32, ScheduleOpKind)]) -> Vec<(u32, ScheduleOpKind)> {
     [&FLOWS, more].concat()
 }
 
@@ -96,7 +101,7 @@ fn a_calm_network_delivers_everything() {
 
 #[test]
 fn loss_duplication_and_reordering() {
-    let coverage = schedules(2, &flows_and(&[(4, Kind::Network)]), 400);
+    let coverage = schedules(2, &flows_and(&[(4, ScheduleOpKind::Network)]), 400);
     assert!(coverage.lost > 5_000, "{coverage:?}");
     assert!(coverage.duplicates > 5_000, "{coverage:?}");
     assert!(coverage.stale > 500, "{coverage:?}");
@@ -104,14 +109,14 @@ fn loss_duplication_and_reordering() {
 
 #[test]
 fn long_schedules_of_loss_and_delay_beyond_the_lease() {
-    let coverage = schedules(3, &flows_and(&[(1, Kind::Network)]), 600);
+    let coverage = schedules(3, &flows_and(&[(1, ScheduleOpKind::Network)]), 600);
     assert!(coverage.lost > 5_000, "{coverage:?}");
     assert!(coverage.expired > 100, "{coverage:?}");
 }
 
 #[test]
 fn transport_breaks() {
-    let more = [(3, Kind::Network), (3, Kind::Break)];
+    let more = [(3, ScheduleOpKind::Network), (3, ScheduleOpKind::Break)];
     let coverage = schedules(4, &flows_and(&more), 300);
     assert!(coverage.sessions > 3_000, "{coverage:?}");
     assert!(coverage.wrong_session > 100, "{coverage:?}");
@@ -119,14 +124,20 @@ fn transport_breaks() {
 
 #[test]
 fn client_restarts() {
-    let more = [(3, Kind::Network), (2, Kind::ClientRestart)];
+    let more = [
+        (3, ScheduleOpKind::Network),
+        (2, ScheduleOpKind::ClientRestart),
+    ];
     let coverage = schedules(5, &flows_and(&more), 300);
     assert!(coverage.sessions > 3_000, "{coverage:?}");
 }
 
 #[test]
 fn server_restarts() {
-    let more = [(3, Kind::Network), (2, Kind::ServerRestart)];
+    let more = [
+        (3, ScheduleOpKind::Network),
+        (2, ScheduleOpKind::ServerRestart),
+    ];
     let coverage = schedules(6, &flows_and(&more), 300);
     assert!(coverage.sessions > 3_000, "{coverage:?}");
     assert!(coverage.wrong_session > 100, "{coverage:?}");
@@ -134,7 +145,7 @@ fn server_restarts() {
 
 #[test]
 fn partitions_in_either_direction() {
-    let more = [(3, Kind::Network), (3, Kind::Partition)];
+    let more = [(3, ScheduleOpKind::Network), (3, ScheduleOpKind::Partition)];
     let coverage = schedules(9, &flows_and(&more), 300);
     assert!(coverage.cut > 5_000, "{coverage:?}");
     assert!(coverage.sessions > 3_000, "{coverage:?}");
@@ -142,7 +153,10 @@ fn partitions_in_either_direction() {
 
 #[test]
 fn clocks_that_jump_ahead() {
-    let more = [(3, Kind::Network), (3, Kind::ClockJumps)];
+    let more = [
+        (3, ScheduleOpKind::Network),
+        (3, ScheduleOpKind::ClockJumps),
+    ];
     let coverage = schedules(10, &flows_and(&more), 300);
     assert!(coverage.clock_faults > 5_000, "{coverage:?}");
     assert!(coverage.sessions > 3_000, "{coverage:?}");
@@ -150,7 +164,10 @@ fn clocks_that_jump_ahead() {
 
 #[test]
 fn clocks_that_stand_still() {
-    let more = [(3, Kind::Network), (3, Kind::ClockStands)];
+    let more = [
+        (3, ScheduleOpKind::Network),
+        (3, ScheduleOpKind::ClockStands),
+    ];
     let coverage = schedules(11, &flows_and(&more), 300);
     assert!(coverage.clock_faults > 5_000, "{coverage:?}");
     assert!(coverage.sessions > 2_500, "{coverage:?}");
@@ -159,10 +176,10 @@ fn clocks_that_stand_still() {
 #[test]
 fn the_kill_switch_and_topology_changes() {
     let more = [
-        (3, Kind::Network),
-        (3, Kind::Release),
-        (2, Kind::Topology),
-        (1, Kind::Break),
+        (3, ScheduleOpKind::Network),
+        (3, ScheduleOpKind::Release),
+        (2, ScheduleOpKind::Topology),
+        (1, ScheduleOpKind::Break),
     ];
     let coverage = schedules(7, &flows_and(&more), 300);
     assert!(coverage.releases > 1_000, "{coverage:?}");
@@ -171,15 +188,15 @@ fn the_kill_switch_and_topology_changes() {
 #[test]
 fn everything_at_once() {
     let more = [
-        (3, Kind::Network),
-        (1, Kind::Release),
-        (1, Kind::Topology),
-        (1, Kind::Break),
-        (1, Kind::ClientRestart),
-        (1, Kind::ServerRestart),
-        (1, Kind::Partition),
-        (1, Kind::ClockJumps),
-        (1, Kind::ClockStands),
+        (3, ScheduleOpKind::Network),
+        (1, ScheduleOpKind::Release),
+        (1, ScheduleOpKind::Topology),
+        (1, ScheduleOpKind::Break),
+        (1, ScheduleOpKind::ClientRestart),
+        (1, ScheduleOpKind::ServerRestart),
+        (1, ScheduleOpKind::Partition),
+        (1, ScheduleOpKind::ClockJumps),
+        (1, ScheduleOpKind::ClockStands),
     ];
     let coverage = schedules(8, &flows_and(&more), 500);
     assert!(coverage.sessions > 5_000, "{coverage:?}");
@@ -188,7 +205,7 @@ fn everything_at_once() {
 
 #[test]
 fn sealed_datagrams_lost_duplicated_reordered_and_late() {
-    let more = [(4, Kind::Network)];
+    let more = [(4, ScheduleOpKind::Network)];
     let coverage = schedules_over(true, 12, &flows_and(&more), 300);
     assert!(coverage.lost > 5_000, "{coverage:?}");
     assert!(coverage.opened > 50_000, "{coverage:?}");
@@ -198,7 +215,7 @@ fn sealed_datagrams_lost_duplicated_reordered_and_late() {
 
 #[test]
 fn sealed_datagrams_blocked_while_the_other_path_is_open() {
-    let more = [(2, Kind::Network), (4, Kind::Block)];
+    let more = [(2, ScheduleOpKind::Network), (4, ScheduleOpKind::Block)];
     let coverage = schedules_over(true, 13, &flows_and(&more), 300);
     assert!(coverage.opened > 50_000, "{coverage:?}");
     assert!(coverage.fallbacks > 2_000, "{coverage:?}");
@@ -207,16 +224,16 @@ fn sealed_datagrams_blocked_while_the_other_path_is_open() {
 #[test]
 fn sealed_datagrams_and_everything_at_once() {
     let more = [
-        (3, Kind::Network),
-        (1, Kind::Release),
-        (1, Kind::Topology),
-        (1, Kind::Break),
-        (1, Kind::ClientRestart),
-        (1, Kind::ServerRestart),
-        (1, Kind::Partition),
-        (1, Kind::Block),
-        (1, Kind::ClockJumps),
-        (1, Kind::ClockStands),
+        (3, ScheduleOpKind::Network),
+        (1, ScheduleOpKind::Release),
+        (1, ScheduleOpKind::Topology),
+        (1, ScheduleOpKind::Break),
+        (1, ScheduleOpKind::ClientRestart),
+        (1, ScheduleOpKind::ServerRestart),
+        (1, ScheduleOpKind::Partition),
+        (1, ScheduleOpKind::Block),
+        (1, ScheduleOpKind::ClockJumps),
+        (1, ScheduleOpKind::ClockStands),
     ];
     let coverage = schedules_over(true, 14, &flows_and(&more), 500);
     assert!(coverage.sessions > 5_000, "{coverage:?}");

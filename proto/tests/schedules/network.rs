@@ -7,30 +7,30 @@ use std::collections::{BTreeMap, BinaryHeap};
 use rand::RngExt as _;
 use rand_pcg::Pcg64Mcg;
 
-use crate::ops::Weather;
+use crate::ops::NetworkConditions;
 
 /// A transport connection.
-pub(crate) type Connection = u32;
+pub(crate) type ConnectionNumber = u32;
 
 /// What arrives or happens.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
+pub(crate) enum NetworkEvent {
     /// A datagram for the client, sent at `sent_ns` in `epoch`.
     ToClient(Vec<u8>),
-    /// A datagram for the server, from `Connection` if that still lives.
-    ToServer(Connection, Vec<u8>),
+    /// A datagram for the server, from `ConnectionNumber` if that still lives.
+    ToServer(ConnectionNumber, Vec<u8>),
     /// A sealed datagram for the client, sent at `sent_ns`.
     SealedToClient(Vec<u8>),
     /// A sealed datagram for the server: it names its session itself.
     SealedToServer(Vec<u8>),
     /// Stream bytes for the client.
-    StreamToClient(Connection, Vec<u8>),
+    StreamToClient(ConnectionNumber, Vec<u8>),
     /// Stream bytes for the server.
-    StreamToServer(Connection, Vec<u8>),
+    StreamToServer(ConnectionNumber, Vec<u8>),
     /// The client notices that a connection is gone.
-    ClientNotices(Connection),
+    ClientNotices(ConnectionNumber),
     /// The server notices that a connection is gone.
-    ServerNotices(Connection),
+    ServerNotices(ConnectionNumber),
     /// The client opens its next connection.
     Dial,
     /// The server process is up again.
@@ -41,33 +41,33 @@ pub(crate) enum Event {
 
 /// An event with its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Scheduled {
+pub(crate) struct ScheduledEvent {
     pub(crate) at_ns: u64,
     pub(crate) sent_ns: u64,
-    pub(crate) event: Event,
+    pub(crate) event: NetworkEvent,
 }
 
-/// The event queue and the weather.
-pub(crate) struct Network {
+/// The event queue and the conditions.
+pub(crate) struct FaultyNetwork {
     pub(crate) rng: Pcg64Mcg,
-    pub(crate) weather: Weather,
+    pub(crate) conditions: NetworkConditions,
     /// Until when no datagram passes to the client, to the server.
     pub(crate) cut_until_ns: [u64; 2],
     pub(crate) cut: u64,
     /// Until when no sealed datagram passes.
     pub(crate) blocked_until_ns: u64,
     queue: BinaryHeap<Reverse<(u64, u64)>>,
-    events: BTreeMap<u64, Scheduled>,
+    events: BTreeMap<u64, ScheduledEvent>,
     next_id: u64,
     /// When the last bytes of each stream direction arrive.
-    stream_tail_ns: BTreeMap<(Connection, bool), u64>,
+    stream_tail_ns: BTreeMap<(ConnectionNumber, bool), u64>,
 }
 
-impl Network {
+impl FaultyNetwork {
     pub(crate) fn new(rng: Pcg64Mcg) -> Self {
         Self {
             rng,
-            weather: Weather::CALM,
+            conditions: NetworkConditions::CALM,
             cut_until_ns: [0; 2],
             cut: 0,
             blocked_until_ns: 0,
@@ -78,13 +78,13 @@ impl Network {
         }
     }
 
-    pub(crate) fn schedule(&mut self, now_ns: u64, at_ns: u64, event: Event) {
+    pub(crate) fn schedule(&mut self, now_ns: u64, at_ns: u64, event: NetworkEvent) {
         let id = self.next_id;
         self.next_id += 1;
         self.queue.push(Reverse((at_ns, id)));
         self.events.insert(
             id,
-            Scheduled {
+            ScheduledEvent {
                 at_ns,
                 sent_ns: now_ns,
                 event,
@@ -96,7 +96,7 @@ impl Network {
         self.queue.peek().map(|Reverse((at_ns, _))| *at_ns)
     }
 
-    pub(crate) fn pop(&mut self) -> Option<Scheduled> {
+    pub(crate) fn pop(&mut self) -> Option<ScheduledEvent> {
         let Reverse((_, id)) = self.queue.pop()?;
         self.events.remove(&id)
     }
@@ -106,27 +106,33 @@ impl Network {
     }
 
     fn delay_ns(&mut self) -> u64 {
-        let weather = self.weather;
-        let mut us = weather.min_delay_us + self.rng.random_range(0..=weather.jitter_us);
-        if self.chance(weather.straggler_percent) {
-            us += weather.straggler_us;
+        let conditions = self.conditions;
+        let mut us = conditions.min_delay_us + self.rng.random_range(0..=conditions.jitter_us);
+        if self.chance(conditions.straggler_percent) {
+            us += conditions.straggler_us;
         }
         u64::from(us) * 1_000 + self.rng.random_range(0..1_000)
     }
 
     /// Sends a datagram: it arrives never, once or twice.
-    pub(crate) fn datagram(&mut self, now_ns: u64, event: &Event) {
-        let to_server = matches!(event, Event::ToServer(..) | Event::SealedToServer(..));
-        let sealed = matches!(event, Event::SealedToClient(..) | Event::SealedToServer(..));
+    pub(crate) fn datagram(&mut self, now_ns: u64, event: &NetworkEvent) {
+        let to_server = matches!(
+            event,
+            NetworkEvent::ToServer(..) | NetworkEvent::SealedToServer(..)
+        );
+        let sealed = matches!(
+            event,
+            NetworkEvent::SealedToClient(..) | NetworkEvent::SealedToServer(..)
+        );
         if now_ns < self.cut_until_ns[usize::from(to_server)]
             || sealed && now_ns < self.blocked_until_ns
         {
             self.cut += 1;
             return;
         }
-        let copies = 1 + u32::from(self.chance(self.weather.duplicate_percent));
+        let copies = 1 + u32::from(self.chance(self.conditions.duplicate_percent));
         for _ in 0..copies {
-            if !self.chance(self.weather.loss_percent) {
+            if !self.chance(self.conditions.loss_percent) {
                 let at_ns = now_ns + self.delay_ns();
                 self.schedule(now_ns, at_ns, event.clone());
             }
@@ -134,8 +140,13 @@ impl Network {
     }
 
     /// Sends stream bytes: they arrive, in order.
-    pub(crate) fn stream(&mut self, now_ns: u64, connection: Connection, event: Event) {
-        let to_client = matches!(event, Event::StreamToClient(..));
+    pub(crate) fn stream(
+        &mut self,
+        now_ns: u64,
+        connection: ConnectionNumber,
+        event: NetworkEvent,
+    ) {
+        let to_client = matches!(event, NetworkEvent::StreamToClient(..));
         let delay_ns = self.delay_ns();
         let tail_ns = self
             .stream_tail_ns

@@ -7,7 +7,7 @@ pub(crate) const SLOTS: u32 = 6;
 
 /// One step of a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Operation {
+pub(crate) enum ScheduleOp {
     /// A flowlet begins on the slot; one that is there is replaced.
     Start { slot: u32 },
     /// The slot's flowlet ends.
@@ -21,7 +21,7 @@ pub(crate) enum Operation {
     /// The topology changes.
     Topology,
     /// From now on the network does this to datagrams.
-    Network(Weather),
+    Network(NetworkConditions),
     /// For this long no datagram passes in one direction, or in neither.
     Partition {
         ms: u32,
@@ -57,7 +57,7 @@ pub(crate) enum Choice {
 
 /// How the network treats datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Weather {
+pub(crate) struct NetworkConditions {
     pub(crate) loss_percent: u32,
     pub(crate) duplicate_percent: u32,
     pub(crate) min_delay_us: u32,
@@ -68,7 +68,7 @@ pub(crate) struct Weather {
     pub(crate) straggler_us: u32,
 }
 
-impl Weather {
+impl NetworkConditions {
     /// What the network is like in the end.
     pub(crate) const CALM: Self = Self {
         loss_percent: 0,
@@ -82,7 +82,7 @@ impl Weather {
 
 /// The kinds of operations, for weights.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum ScheduleOpKind {
     Start,
     End,
     Update,
@@ -100,7 +100,7 @@ pub(crate) enum Kind {
     Wait,
 }
 
-fn weather() -> impl Strategy<Value = Weather> {
+fn conditions() -> impl Strategy<Value = NetworkConditions> {
     (
         0..=30u32,
         0..=20u32,
@@ -117,7 +117,7 @@ fn weather() -> impl Strategy<Value = Weather> {
                 jitter_us,
                 straggler_percent,
                 straggler_us,
-            )| Weather {
+            )| NetworkConditions {
                 loss_percent,
                 duplicate_percent,
                 min_delay_us,
@@ -128,15 +128,15 @@ fn weather() -> impl Strategy<Value = Weather> {
         )
 }
 
-fn of_kind(kind: Kind) -> BoxedStrategy<Operation> {
+fn of_kind(kind: ScheduleOpKind) -> BoxedStrategy<ScheduleOp> {
     let slot = 0..SLOTS;
     // A side may notice a broken transport late, or only by silence.
     let notice = || prop_oneof![0..5u32, 5..400u32, Just(5_000u32)];
     match kind {
-        Kind::Start => slot.prop_map(|slot| Operation::Start { slot }).boxed(),
-        Kind::End => slot.prop_map(|slot| Operation::End { slot }).boxed(),
-        Kind::Update => slot.prop_map(|slot| Operation::Update { slot }).boxed(),
-        Kind::Rate => (
+        ScheduleOpKind::Start => slot.prop_map(|slot| ScheduleOp::Start { slot }).boxed(),
+        ScheduleOpKind::End => slot.prop_map(|slot| ScheduleOp::End { slot }).boxed(),
+        ScheduleOpKind::Update => slot.prop_map(|slot| ScheduleOp::Update { slot }).boxed(),
+        ScheduleOpKind::Rate => (
             slot,
             prop_oneof![
                 4 => Just(Choice::Fresh),
@@ -144,52 +144,54 @@ fn of_kind(kind: Kind) -> BoxedStrategy<Operation> {
                 2 => Just(Choice::Earlier),
             ],
         )
-            .prop_map(|(slot, choice)| Operation::Rate { slot, choice })
+            .prop_map(|(slot, choice)| ScheduleOp::Rate { slot, choice })
             .boxed(),
-        Kind::Release => any::<bool>()
-            .prop_map(|on| Operation::Release { on })
+        ScheduleOpKind::Release => any::<bool>()
+            .prop_map(|on| ScheduleOp::Release { on })
             .boxed(),
-        Kind::Topology => Just(Operation::Topology).boxed(),
-        Kind::Network => weather().prop_map(Operation::Network).boxed(),
-        Kind::Break => (notice(), notice())
-            .prop_map(|(client_ms, server_ms)| Operation::Break {
+        ScheduleOpKind::Topology => Just(ScheduleOp::Topology).boxed(),
+        ScheduleOpKind::Network => conditions().prop_map(ScheduleOp::Network).boxed(),
+        ScheduleOpKind::Break => (notice(), notice())
+            .prop_map(|(client_ms, server_ms)| ScheduleOp::Break {
                 client_ms,
                 server_ms,
             })
             .boxed(),
-        Kind::ClientRestart => (0..300u32)
-            .prop_map(|down_ms| Operation::ClientRestart { down_ms })
+        ScheduleOpKind::ClientRestart => (0..300u32)
+            .prop_map(|down_ms| ScheduleOp::ClientRestart { down_ms })
             .boxed(),
-        Kind::ServerRestart => (0..300u32, notice())
-            .prop_map(|(down_ms, client_ms)| Operation::ServerRestart { down_ms, client_ms })
+        ScheduleOpKind::ServerRestart => (0..300u32, notice())
+            .prop_map(|(down_ms, client_ms)| ScheduleOp::ServerRestart { down_ms, client_ms })
             .boxed(),
-        Kind::Partition => (
+        ScheduleOpKind::Partition => (
             prop_oneof![1..300u32, 300..3_000u32],
             prop_oneof![Just((true, true)), Just((true, false)), Just((false, true))],
         )
-            .prop_map(|(ms, (to_client, to_server))| Operation::Partition {
+            .prop_map(|(ms, (to_client, to_server))| ScheduleOp::Partition {
                 ms,
                 to_client,
                 to_server,
             })
             .boxed(),
-        Kind::Block => prop_oneof![1..300u32, 300..3_000u32]
-            .prop_map(|ms| Operation::Block { ms })
+        ScheduleOpKind::Block => prop_oneof![1..300u32, 300..3_000u32]
+            .prop_map(|ms| ScheduleOp::Block { ms })
             .boxed(),
-        Kind::ClockJumps => (any::<bool>(), prop_oneof![1..1_000u32, 1_000..10_000u32])
-            .prop_map(|(client, ms)| Operation::ClockJumps { client, ms })
+        ScheduleOpKind::ClockJumps => (any::<bool>(), prop_oneof![1..1_000u32, 1_000..10_000u32])
+            .prop_map(|(client, ms)| ScheduleOp::ClockJumps { client, ms })
             .boxed(),
-        Kind::ClockStands => (any::<bool>(), prop_oneof![1..1_000u32, 1_000..4_000u32])
-            .prop_map(|(client, ms)| Operation::ClockStands { client, ms })
+        ScheduleOpKind::ClockStands => (any::<bool>(), prop_oneof![1..1_000u32, 1_000..4_000u32])
+            .prop_map(|(client, ms)| ScheduleOp::ClockStands { client, ms })
             .boxed(),
-        Kind::Wait => prop_oneof![1..200u32, 200..5_000u32, 5_000..100_000u32]
-            .prop_map(|us| Operation::Wait { us })
+        ScheduleOpKind::Wait => prop_oneof![1..200u32, 200..5_000u32, 5_000..100_000u32]
+            .prop_map(|us| ScheduleOp::Wait { us })
             .boxed(),
     }
 }
 
 /// An operation, its kind chosen by weight.
-pub(crate) fn operation(kinds: &[(u32, Kind)]) -> impl Strategy<Value = Operation> + use<> {
+pub(crate) fn operation(
+    kinds: &[(u32, ScheduleOpKind)],
+) -> impl Strategy<Value = ScheduleOp> + use<> {
     prop::strategy::Union::new_weighted(
         kinds
             .iter()

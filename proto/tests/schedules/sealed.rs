@@ -2,8 +2,8 @@
 //! client probes and chooses the path, the server answers where it was last
 //! addressed.
 
-use ratewright_proto::datagram::Sender;
-use ratewright_proto::path::{Path, PathConfig, PathSelector, is_ack_eliciting};
+use ratewright_proto::datagram::SessionRole;
+use ratewright_proto::path::{DatagramPath, PathConfig, PathSelector, is_ack_eliciting};
 use ratewright_proto::sealed::{
     Cipher, SealedConfig, SealedCounters, SealedHeader, SealedSession, Secret,
 };
@@ -37,7 +37,12 @@ pub(crate) struct ClientEnd {
 impl ClientEnd {
     pub(crate) fn new(now_ns: u64, epoch: Epoch, session: u32) -> Self {
         Self {
-            sealed: SealedSession::new(config(), Sender::Client, session, &secret(epoch, session)),
+            sealed: SealedSession::new(
+                config(),
+                SessionRole::Client,
+                session,
+                &secret(epoch, session),
+            ),
             path: PathSelector::new(now_ns, PathConfig::default()),
             counters: SealedCounters::default(),
         }
@@ -45,7 +50,7 @@ impl ClientEnd {
 
     /// The sealed form of what the session sends; nothing if that takes the other path.
     pub(crate) fn seal(&mut self, now_ns: u64, datagram: &[u8]) -> Option<Vec<u8>> {
-        if self.path.path() == Path::Quic {
+        if self.path.path() == DatagramPath::Quic {
             return None;
         }
         let mut out = Vec::new();
@@ -72,7 +77,7 @@ impl ClientEnd {
     }
 
     pub(crate) fn is_up(&self) -> bool {
-        self.path.path() == Path::Sealed
+        self.path.path() == DatagramPath::Sealed
     }
 
     pub(crate) fn fallbacks(&self) -> u64 {
@@ -89,7 +94,7 @@ pub(crate) struct ServerEnd {
 }
 
 /// What the server is to do with a sealed datagram.
-pub(crate) enum Opened {
+pub(crate) enum ServerInput {
     /// Give it to the session.
     Datagram(Vec<u8>),
     /// Send this answer to a probe.
@@ -99,7 +104,12 @@ pub(crate) enum Opened {
 impl ServerEnd {
     pub(crate) fn new(epoch: Epoch, session: u32) -> Self {
         Self {
-            sealed: SealedSession::new(config(), Sender::Server, session, &secret(epoch, session)),
+            sealed: SealedSession::new(
+                config(),
+                SessionRole::Server,
+                session,
+                &secret(epoch, session),
+            ),
             answers_here: false,
             counters: SealedCounters::default(),
         }
@@ -111,12 +121,12 @@ impl ServerEnd {
         Some(out)
     }
 
-    pub(crate) fn open(&mut self, mut bytes: Vec<u8>) -> Option<Opened> {
+    pub(crate) fn open(&mut self, mut bytes: Vec<u8>) -> Option<ServerInput> {
         let text = open(&mut self.sealed, &mut self.counters, &mut bytes)?;
         if text.is_empty() {
-            return self.seal(&[]).map(Opened::Answer);
+            return self.seal(&[]).map(ServerInput::Answer);
         }
-        Some(Opened::Datagram(text))
+        Some(ServerInput::Datagram(text))
     }
 
     pub(crate) fn key_updates(&self) -> u64 {

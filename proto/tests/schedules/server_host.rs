@@ -11,7 +11,7 @@ use ratewright_proto::server::{Admission, ServerConfig, ServerEvent, ServerSessi
 use ratewright_proto::{FlowId, RateCode, StartRecord};
 
 use crate::clock::Clock;
-use crate::network::Connection;
+use crate::network::ConnectionNumber;
 use crate::ops::{Choice, SLOTS};
 use crate::oracle::Oracle;
 use crate::sealed::ServerEnd;
@@ -45,7 +45,7 @@ pub(crate) struct ServerHost {
     /// Every state of the kill switch and since when.
     release_history: Vec<(u64, bool)>,
     pub(crate) topology: Arc<TopologySnapshot>,
-    pub(crate) sessions: BTreeMap<Connection, Served>,
+    pub(crate) sessions: BTreeMap<ConnectionNumber, Served>,
     registry: Registry,
     config: Arc<ServerConfig>,
     next_session: u32,
@@ -99,7 +99,7 @@ impl ServerHost {
     }
 
     /// A transport connection comes in.
-    pub(crate) fn incoming(&mut self, now_ns: u64, connection: Connection) {
+    pub(crate) fn incoming(&mut self, now_ns: u64, connection: ConnectionNumber) {
         let served = Served {
             session: ServerSession::new(self.clock.read(now_ns), Arc::clone(&self.config)),
             number: 0,
@@ -159,7 +159,7 @@ impl ServerHost {
     pub(crate) fn events(
         &mut self,
         now_ns: u64,
-        connection: Connection,
+        connection: ConnectionNumber,
         oracle: &mut Oracle,
     ) -> Result<(), String> {
         loop {
@@ -218,7 +218,7 @@ impl ServerHost {
     fn hello(
         &mut self,
         now_ns: u64,
-        connection: Connection,
+        connection: ConnectionNumber,
         claim: Claim,
         seals: bool,
     ) -> Result<(), String> {
@@ -263,7 +263,7 @@ impl ServerHost {
     }
 
     /// Notes that the session of `connection` was heard.
-    pub(crate) fn heard(&mut self, now_ns: u64, connection: Connection) {
+    pub(crate) fn heard(&mut self, now_ns: u64, connection: ConnectionNumber) {
         if let Some(served) = self.sessions.get(&connection) {
             self.registry
                 .heard(self.clock.read(now_ns), HOST, served.number);
@@ -271,7 +271,7 @@ impl ServerHost {
     }
 
     /// The transport of `connection` is gone.
-    pub(crate) fn gone(&mut self, connection: Connection) {
+    pub(crate) fn gone(&mut self, connection: ConnectionNumber) {
         if let Some(served) = self.sessions.remove(&connection) {
             self.registry.remove(HOST, served.number);
         }

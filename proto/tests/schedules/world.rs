@@ -10,10 +10,10 @@ use ratewright_proto::control::FrameDecoder;
 
 use crate::client_host::ClientHost;
 use crate::clock::Clock;
-use crate::network::{Connection, Event, Network, Scheduled};
-use crate::ops::{Operation, Weather};
+use crate::network::{ConnectionNumber, FaultyNetwork, NetworkEvent, ScheduledEvent};
+use crate::ops::{NetworkConditions, ScheduleOp};
 use crate::oracle::{Oracle, Surfaced};
-use crate::sealed::{ClientEnd, Opened, session_of};
+use crate::sealed::{ClientEnd, ServerInput, session_of};
 use crate::server_host::{LEASE_NS, ServerHost};
 
 const MS: u64 = 1_000_000;
@@ -24,18 +24,18 @@ const LEASE_TOLERANCE_NS: u64 = LEASE_NS / 5_000 + 10;
 /// Longer than any straggler, any late notice and the liveness time.
 const QUIET_NS: u64 = 6_000 * MS;
 
-pub(crate) struct World {
+pub(crate) struct SessionWorld {
     now_ns: u64,
-    network: Network,
+    network: FaultyNetwork,
     client: ClientHost,
     server: ServerHost,
     pub(crate) oracle: Oracle,
     client_frames: FrameDecoder,
-    next_connection: Connection,
-    broken: BTreeSet<Connection>,
+    next_connection: ConnectionNumber,
+    broken: BTreeSet<ConnectionNumber>,
 }
 
-impl World {
+impl SessionWorld {
     pub(crate) fn new(seed: u64, seals: bool) -> Self {
         let mut rng = Pcg64Mcg::seed_from_u64(seed);
         let mut clock = || Clock {
@@ -50,7 +50,7 @@ impl World {
         let max_in_flight = rng.random_range(1..=8);
         let mut world = Self {
             now_ns: 1,
-            network: Network::new(rng),
+            network: FaultyNetwork::new(rng),
             client: ClientHost::new(client_clock, generation, max_in_flight, seals),
             server: ServerHost::new(server_clock, max_in_flight),
             oracle: Oracle::default(),
@@ -58,12 +58,12 @@ impl World {
             next_connection: 1,
             broken: BTreeSet::new(),
         };
-        world.network.schedule(1, 1, Event::Dial);
+        world.network.schedule(1, 1, NetworkEvent::Dial);
         world
     }
 
     /// Plays the schedule, lets the network fall quiet and compares both ends.
-    pub(crate) fn run(&mut self, operations: &[Operation]) -> Result<(), String> {
+    pub(crate) fn run(&mut self, operations: &[ScheduleOp]) -> Result<(), String> {
         self.advance(2 * MS)?;
         for &operation in operations {
             // What was sent before the operation was sent at another time.
@@ -71,7 +71,7 @@ impl World {
             self.operate(operation)?;
             self.pump()?;
         }
-        self.network.weather = Weather::CALM;
+        self.network.conditions = NetworkConditions::CALM;
         // Quiet begins when partitions are over and both clocks run.
         let [to_client_ns, to_server_ns] = self.network.cut_until_ns;
         let calm_ns = to_client_ns
@@ -91,30 +91,30 @@ impl World {
         Ok(())
     }
 
-    fn operate(&mut self, operation: Operation) -> Result<(), String> {
+    fn operate(&mut self, operation: ScheduleOp) -> Result<(), String> {
         let now_ns = self.now_ns;
         match operation {
-            Operation::Start { slot } if self.client.up => self.client.start(self.now_ns, slot),
-            Operation::End { slot } if self.client.up => self.client.end(self.now_ns, slot),
-            Operation::Update { slot } if self.client.up => {
+            ScheduleOp::Start { slot } if self.client.up => self.client.start(self.now_ns, slot),
+            ScheduleOp::End { slot } if self.client.up => self.client.end(self.now_ns, slot),
+            ScheduleOp::Update { slot } if self.client.up => {
                 let demand_bps = self.network.rng.random_range(0..1_000_000_000_000);
                 self.client.update(self.now_ns, slot, demand_bps)
             }
-            Operation::Start { .. } | Operation::End { .. } | Operation::Update { .. } => Ok(()),
-            Operation::Rate { slot, choice } => {
+            ScheduleOp::Start { .. } | ScheduleOp::End { .. } | ScheduleOp::Update { .. } => Ok(()),
+            ScheduleOp::Rate { slot, choice } => {
                 self.server
                     .rate(self.now_ns, slot, choice, &mut self.oracle)
             }
-            Operation::Release { on } => {
+            ScheduleOp::Release { on } => {
                 self.server.release(self.now_ns, on);
                 Ok(())
             }
-            Operation::Topology => self.server.change_topology(),
-            Operation::Network(weather) => {
-                self.network.weather = weather;
+            ScheduleOp::Topology => self.server.change_topology(),
+            ScheduleOp::Network(conditions) => {
+                self.network.conditions = conditions;
                 Ok(())
             }
-            Operation::Partition {
+            ScheduleOp::Partition {
                 ms,
                 to_client,
                 to_server,
@@ -131,60 +131,60 @@ impl World {
                 }
                 Ok(())
             }
-            Operation::Block { ms } => {
+            ScheduleOp::Block { ms } => {
                 let until_ns = self.now_ns + u64::from(ms) * MS;
                 let blocked = &mut self.network.blocked_until_ns;
                 *blocked = until_ns.max(*blocked);
                 Ok(())
             }
-            Operation::ClockJumps { client, ms } => {
+            ScheduleOp::ClockJumps { client, ms } => {
                 self.clock(client).jump(now_ns, u64::from(ms) * MS);
                 self.oracle.coverage.clock_faults += 1;
                 Ok(())
             }
-            Operation::ClockStands { client, ms } => {
+            ScheduleOp::ClockStands { client, ms } => {
                 self.clock(client).stand(now_ns, u64::from(ms) * MS);
                 self.oracle.coverage.clock_faults += 1;
                 Ok(())
             }
-            Operation::Break {
+            ScheduleOp::Break {
                 client_ms,
                 server_ms,
             } => {
                 if let Some(connection) = self.client.connection {
                     self.broken.insert(connection);
-                    self.later(client_ms, Event::ClientNotices(connection));
-                    self.later(server_ms, Event::ServerNotices(connection));
+                    self.later(client_ms, NetworkEvent::ClientNotices(connection));
+                    self.later(server_ms, NetworkEvent::ServerNotices(connection));
                 }
                 Ok(())
             }
-            Operation::ClientRestart { down_ms } => {
+            ScheduleOp::ClientRestart { down_ms } => {
                 if let Some(connection) = self.client.connection {
                     self.broken.insert(connection);
                     let notice_ms = self.network.rng.random_range(0..2_000);
-                    self.later(notice_ms, Event::ServerNotices(connection));
+                    self.later(notice_ms, NetworkEvent::ServerNotices(connection));
                 }
                 self.cover_sealed_client();
                 self.client.die();
-                self.later(down_ms, Event::ClientUp);
+                self.later(down_ms, NetworkEvent::ClientUp);
                 Ok(())
             }
-            Operation::ServerRestart { down_ms, client_ms } => {
+            ScheduleOp::ServerRestart { down_ms, client_ms } => {
                 self.broken.extend(self.server.sessions.keys());
                 self.cover_sealed_server(|_| true);
                 if let Some(connection) = self.client.connection {
                     self.broken.insert(connection);
-                    self.later(client_ms, Event::ClientNotices(connection));
+                    self.later(client_ms, NetworkEvent::ClientNotices(connection));
                 }
                 self.server.die(self.now_ns);
-                self.later(down_ms, Event::ServerUp);
+                self.later(down_ms, NetworkEvent::ServerUp);
                 Ok(())
             }
-            Operation::Wait { us } => self.advance(u64::from(us) * 1_000),
+            ScheduleOp::Wait { us } => self.advance(u64::from(us) * 1_000),
         }
     }
 
-    fn later(&mut self, ms: u32, event: Event) {
+    fn later(&mut self, ms: u32, event: NetworkEvent) {
         let at_ns = self.now_ns + u64::from(ms) * MS;
         self.network.schedule(self.now_ns, at_ns, event);
     }
@@ -246,7 +246,7 @@ impl World {
                 if let Some(sealed) = &mut self.client.sealed
                     && let Some(probe) = sealed.on_timeout(client_now)
                 {
-                    let event = Event::SealedToServer(probe);
+                    let event = NetworkEvent::SealedToServer(probe);
                     self.network.datagram(self.now_ns, &event);
                 }
                 for served in self.server.sessions.values_mut() {
@@ -271,24 +271,24 @@ impl World {
         )
     }
 
-    fn happen(&mut self, scheduled: Scheduled) -> Result<(), String> {
+    fn happen(&mut self, scheduled: ScheduledEvent) -> Result<(), String> {
         let (client_now, server_now) = self.clocks();
         match scheduled.event {
             // Whatever connection a datagram left on, it reaches the session
             // of today: sessions must tell their own from others'.
-            Event::ToClient(bytes) => self.datagram_to_client(scheduled.sent_ns, &bytes),
-            Event::SealedToClient(bytes) => {
+            NetworkEvent::ToClient(bytes) => self.datagram_to_client(scheduled.sent_ns, &bytes),
+            NetworkEvent::SealedToClient(bytes) => {
                 let sealed = self.client.sealed.as_mut();
                 match sealed.and_then(|sealed| sealed.open(client_now, bytes)) {
                     Some(text) => self.datagram_to_client(scheduled.sent_ns, &text),
                     None => Ok(()),
                 }
             }
-            Event::SealedToServer(bytes) => {
+            NetworkEvent::SealedToServer(bytes) => {
                 self.sealed_to_server(bytes);
                 Ok(())
             }
-            Event::ToServer(connection, bytes) => {
+            NetworkEvent::ToServer(connection, bytes) => {
                 let own = self
                     .server
                     .sessions
@@ -307,7 +307,7 @@ impl World {
                 }
                 Ok(())
             }
-            Event::StreamToClient(connection, bytes) => {
+            NetworkEvent::StreamToClient(connection, bytes) => {
                 if self.client.connection != Some(connection) || self.broken.contains(&connection) {
                     return Ok(());
                 }
@@ -320,7 +320,7 @@ impl World {
                 }
                 self.kill_switch(scheduled.sent_ns)
             }
-            Event::StreamToServer(connection, bytes) => {
+            NetworkEvent::StreamToServer(connection, bytes) => {
                 let Some(served) = self.server.sessions.get_mut(&connection) else {
                     return Ok(());
                 };
@@ -337,27 +337,27 @@ impl World {
                 self.server.heard(self.now_ns, connection);
                 Ok(())
             }
-            Event::ClientNotices(connection) => {
+            NetworkEvent::ClientNotices(connection) => {
                 if self.client.connection == Some(connection) {
                     self.client.session.disconnected(client_now);
                     self.hang_up(10);
                 }
                 Ok(())
             }
-            Event::ServerNotices(connection) => {
+            NetworkEvent::ServerNotices(connection) => {
                 self.cover_sealed_server(|own| own == connection);
                 self.server.gone(connection);
                 Ok(())
             }
-            Event::Dial => {
+            NetworkEvent::Dial => {
                 self.dial();
                 Ok(())
             }
-            Event::ServerUp => {
+            NetworkEvent::ServerUp => {
                 self.server.up = true;
                 Ok(())
             }
-            Event::ClientUp => {
+            NetworkEvent::ClientUp => {
                 if !self.client.up {
                     self.client.revive(self.now_ns)?;
                     self.dial();
@@ -396,11 +396,11 @@ impl World {
         };
         let text = match sealed.open(bytes) {
             None => return,
-            Some(Opened::Answer(bytes)) => {
-                let event = Event::SealedToClient(bytes);
+            Some(ServerInput::Answer(bytes)) => {
+                let event = NetworkEvent::SealedToClient(bytes);
                 return self.network.datagram(self.now_ns, &event);
             }
-            Some(Opened::Datagram(text)) => text,
+            Some(ServerInput::Datagram(text)) => text,
         };
         if served.session.on_datagram(server_now, &text).is_ok() {
             sealed.answers_here = true;
@@ -426,11 +426,11 @@ impl World {
         if let Some(connection) = self.client.connection.take() {
             self.broken.insert(connection);
             let notice_ms = self.network.rng.random_range(0..400);
-            self.later(notice_ms, Event::ServerNotices(connection));
+            self.later(notice_ms, NetworkEvent::ServerNotices(connection));
         }
         self.client.established = None;
         self.cover_sealed_client();
-        self.later(redial_ms, Event::Dial);
+        self.later(redial_ms, NetworkEvent::Dial);
     }
 
     fn dial(&mut self) {
@@ -438,7 +438,7 @@ impl World {
             return;
         }
         if !self.server.up {
-            self.later(50, Event::Dial);
+            self.later(50, NetworkEvent::Dial);
             return;
         }
         let connection = self.next_connection;
@@ -458,7 +458,7 @@ impl World {
         while self.client_event()? {}
         if let Some(connection) = self.client.connection {
             while let Some(frame) = self.client.session.poll_control() {
-                let event = Event::StreamToServer(connection, frame);
+                let event = NetworkEvent::StreamToServer(connection, frame);
                 self.network.stream(self.now_ns, connection, event);
             }
             while self
@@ -468,8 +468,8 @@ impl World {
             {
                 let sealed = self.client.sealed.as_mut();
                 let event = match sealed.and_then(|sealed| sealed.seal(client_now, &out)) {
-                    Some(bytes) => Event::SealedToServer(bytes),
-                    None => Event::ToServer(connection, out.clone()),
+                    Some(bytes) => NetworkEvent::SealedToServer(bytes),
+                    None => NetworkEvent::ToServer(connection, out.clone()),
                 };
                 self.network.datagram(self.now_ns, &event);
             }
@@ -482,7 +482,7 @@ impl World {
                 continue;
             };
             while let Some(frame) = served.session.poll_control() {
-                let event = Event::StreamToClient(connection, frame.to_vec());
+                let event = NetworkEvent::StreamToClient(connection, frame.to_vec());
                 self.network.stream(self.now_ns, connection, event);
             }
             while served
@@ -491,15 +491,15 @@ impl World {
             {
                 let sealed = served.sealed.as_mut().filter(|sealed| sealed.answers_here);
                 let event = match sealed.and_then(|sealed| sealed.seal(&out)) {
-                    Some(bytes) => Event::SealedToClient(bytes),
-                    None => Event::ToClient(out.clone()),
+                    Some(bytes) => NetworkEvent::SealedToClient(bytes),
+                    None => NetworkEvent::ToClient(out.clone()),
                 };
                 self.network.datagram(self.now_ns, &event);
             }
             if served.session.is_closed() {
                 self.cover_sealed_server(|own| own == connection);
                 self.server.gone(connection);
-                self.later(100, Event::ClientNotices(connection));
+                self.later(100, NetworkEvent::ClientNotices(connection));
             }
         }
         Ok(())
@@ -694,7 +694,7 @@ impl World {
     }
 
     /// The server's sealed sessions on these connections are over.
-    fn cover_sealed_server(&mut self, over: impl Fn(Connection) -> bool) {
+    fn cover_sealed_server(&mut self, over: impl Fn(ConnectionNumber) -> bool) {
         let coverage = &mut self.oracle.coverage;
         for (&connection, served) in &mut self.server.sessions {
             if over(connection)

@@ -1,6 +1,6 @@
 //! What happens at the bounds.
 
-use crate::pair::{Pair, start};
+use crate::session_pair::{SessionPair, start};
 use ratewright_proto::client::ClientConfig;
 use ratewright_proto::datagram::MIN_DATAGRAM_BYTES;
 use ratewright_proto::server::{ServerConfig, ServerEvent};
@@ -12,7 +12,7 @@ fn starts_beyond_the_clients_table_are_refused_and_counted() {
         max_flows: 4,
         ..ClientConfig::default()
     };
-    let mut pair = Pair::with(config, ServerConfig::default());
+    let mut pair = SessionPair::with(config, ServerConfig::default());
     for slot in 0..1_000 {
         let result = pair.client.start(pair.now_ns, start(slot, 0));
         assert_eq!(result.is_ok(), slot < 4);
@@ -30,7 +30,7 @@ fn a_flood_of_starts_beyond_the_servers_table_loses_nothing_within_it() {
         max_flows: 8,
         ..ServerConfig::default()
     };
-    let mut pair = Pair::with(ClientConfig::default(), config.clone());
+    let mut pair = SessionPair::with(ClientConfig::default(), config.clone());
     for slot in 0..1_000 {
         pair.client.start(pair.now_ns, start(slot, 0)).unwrap();
     }
@@ -41,12 +41,12 @@ fn a_flood_of_starts_beyond_the_servers_table_loses_nothing_within_it() {
     assert_eq!(pair.client.counters().flows_beyond_peer_table, 992);
 
     // The same client, told of a larger table than the server has.
-    let mut flood = Pair::new();
+    let mut flood = SessionPair::new();
     flood.client.start(flood.now_ns, start(3, 0)).unwrap();
     for slot in 8..1_000 {
         flood.client.start(flood.now_ns, start(slot, 0)).unwrap();
     }
-    let mut small = Pair::with(ClientConfig::default(), config);
+    let mut small = SessionPair::with(ClientConfig::default(), config);
     let mut seen = 0;
     while let Some(bytes) = flood.client_datagram() {
         small.server.on_datagram(small.now_ns, &bytes).unwrap();
@@ -63,7 +63,7 @@ fn datagrams_in_flight_are_bounded() {
         max_in_flight: 3,
         ..ClientConfig::default()
     };
-    let mut pair = Pair::with(config, ServerConfig::default());
+    let mut pair = SessionPair::with(config, ServerConfig::default());
     let mut out = Vec::new();
     for slot in 0..100 {
         pair.client.start(pair.now_ns, start(slot, 0)).unwrap();
@@ -87,7 +87,7 @@ fn telemetry_that_nobody_takes_is_dropped_and_counted() {
         max_events: 10,
         ..ServerConfig::default()
     };
-    let mut pair = Pair::with(ClientConfig::default(), config);
+    let mut pair = SessionPair::with(ClientConfig::default(), config);
     for _ in 0..25 {
         pair.client.send_telemetry(Telemetry::default()).unwrap();
     }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::pair::{Pair, admission, bodies, start};
+use crate::session_pair::{SessionPair, admission, bodies, start};
 use ratewright_proto::client::{ClientConfig, ClientEvent, LossReason};
 use ratewright_proto::control::{
     ControlMessage, HOSTS_DIGEST_BYTES, HostInfo, HostsDigest, Refusal, RefusalCode,
@@ -15,7 +15,7 @@ use ratewright_proto::{FlowId, RateCode, SessionError, VERSION};
 
 #[test]
 fn a_handshake_that_stalls_is_given_up() {
-    let mut pair = Pair::unconnected(ClientConfig::default(), ServerConfig::default());
+    let mut pair = SessionPair::unconnected(ClientConfig::default(), ServerConfig::default());
     pair.client.connected(pair.now_ns);
     pair.now_ns += ServerConfig::default().handshake_timeout_ns;
     pair.client.on_timeout(pair.now_ns);
@@ -28,7 +28,7 @@ fn a_handshake_that_stalls_is_given_up() {
 
 #[test]
 fn a_client_of_another_version_is_told_both_versions() {
-    let mut pair = Pair::unconnected(ClientConfig::default(), ServerConfig::default());
+    let mut pair = SessionPair::unconnected(ClientConfig::default(), ServerConfig::default());
     pair.client.connected(pair.now_ns);
     let body = &bodies(std::iter::from_fn(|| pair.client.poll_control()))[0];
     let Ok(ControlMessage::Hello(mut hello)) = ControlMessage::decode(body) else {
@@ -56,7 +56,7 @@ fn a_client_of_another_version_is_told_both_versions() {
 
 #[test]
 fn a_refusal_ends_an_established_session() {
-    let mut pair = Pair::new();
+    let mut pair = SessionPair::new();
     pair.client_events();
     pair.client.start(pair.now_ns, start(0, 0)).unwrap();
     let refusal = Refusal {
@@ -75,7 +75,7 @@ fn a_refusal_ends_an_established_session() {
 
 #[test]
 fn the_kill_switch_withholds_rates_and_gives_them_back() {
-    let mut pair = Pair::new();
+    let mut pair = SessionPair::new();
     let flow = FlowId::new(0, 0);
     let rate = (flow, RateCode::encode(3_000_000).decode());
     pair.client.start(pair.now_ns, start(0, 0)).unwrap();
@@ -113,7 +113,7 @@ fn the_kill_switch_withholds_rates_and_gives_them_back() {
 
 #[test]
 fn a_client_that_joins_under_the_kill_switch_is_released() {
-    let mut pair = Pair::unconnected(ClientConfig::default(), ServerConfig::default());
+    let mut pair = SessionPair::unconnected(ClientConfig::default(), ServerConfig::default());
     pair.client.connected(pair.now_ns);
     pair.client_stream();
     let released = Admission {
@@ -131,7 +131,7 @@ fn a_client_that_joins_under_the_kill_switch_is_released() {
 
 #[test]
 fn only_the_newest_topology_waits() {
-    let mut pair = Pair::new();
+    let mut pair = SessionPair::new();
     pair.client_events();
     for version in [2, 3, 4] {
         let topology = TopologySnapshot {
@@ -162,7 +162,7 @@ fn two_hosts() -> TopologySnapshot {
 }
 
 /// Connects to a server that tells of this topology: what the client is told, and the bytes that it took.
-fn connected(pair: &mut Pair, topology: &TopologySnapshot) -> (Welcome, usize) {
+fn connected(pair: &mut SessionPair, topology: &TopologySnapshot) -> (Welcome, usize) {
     pair.server = ServerSession::new(pair.now_ns, Arc::new(ServerConfig::default()));
     pair.client.connected(pair.now_ns);
     pair.client_stream();
@@ -184,7 +184,7 @@ fn connected(pair: &mut Pair, topology: &TopologySnapshot) -> (Welcome, usize) {
 
 #[test]
 fn a_client_that_comes_again_is_not_told_the_hosts_again() {
-    let mut pair = Pair::unconnected(ClientConfig::default(), ServerConfig::default());
+    let mut pair = SessionPair::unconnected(ClientConfig::default(), ServerConfig::default());
     let (first, whole) = connected(&mut pair, &two_hosts());
     assert_eq!(first.topology.hosts, two_hosts().hosts);
     pair.client.disconnected(pair.now_ns);
@@ -225,7 +225,7 @@ fn a_client_that_comes_again_is_not_told_the_hosts_again() {
 
 #[test]
 fn hosts_that_a_client_never_knew_are_no_topology_and_are_asked_for_again() {
-    let mut pair = Pair::unconnected(ClientConfig::default(), ServerConfig::default());
+    let mut pair = SessionPair::unconnected(ClientConfig::default(), ServerConfig::default());
     connected(&mut pair, &two_hosts());
     pair.client.disconnected(pair.now_ns);
     pair.client.connected(pair.now_ns);
@@ -235,7 +235,7 @@ fn hosts_that_a_client_never_knew_are_no_topology_and_are_asked_for_again() {
         known: true,
         ..TopologySnapshot::default()
     });
-    let mut other = Pair::new();
+    let mut other = SessionPair::new();
     let body = bodies([unknown.to_frame().unwrap()].into_iter()).remove(0);
     let refused = other.client.on_control(other.now_ns, &body);
     assert!(
@@ -260,7 +260,7 @@ fn telemetry_arrives_checked_and_waits_within_bounds() {
         max_control_bytes: 1_000,
         ..ClientConfig::default()
     };
-    let mut pair = Pair::with(config, ServerConfig::default());
+    let mut pair = SessionPair::with(config, ServerConfig::default());
     assert!(matches!(
         pair.client.send_telemetry(message(0)),
         Err(SessionError::Invalid { .. })
@@ -277,9 +277,9 @@ fn telemetry_arrives_checked_and_waits_within_bounds() {
 
 #[test]
 fn control_messages_out_of_turn_are_refused_and_counted() {
-    let mut pair = Pair::new();
+    let mut pair = SessionPair::new();
     let hello = {
-        let mut other = Pair::unconnected(ClientConfig::default(), ServerConfig::default());
+        let mut other = SessionPair::unconnected(ClientConfig::default(), ServerConfig::default());
         other.client.connected(0);
         bodies(std::iter::from_fn(|| other.client.poll_control())).remove(0)
     };

@@ -1,15 +1,15 @@
 //! What the counters and the views say, against a tally of what crossed.
 
-use crate::pair::{MS, Pair, admission, bodies, start};
+use crate::session_pair::{MS, SessionPair, admission, bodies, start};
 use ratewright_proto::FlowId;
 use ratewright_proto::client::{ClientConfig, ClientEvent};
 use ratewright_proto::server::ServerConfig;
 
 #[test]
 fn every_control_message_is_counted_where_it_is_sent() {
-    let mut pair = Pair::unconnected(ClientConfig::default(), ServerConfig::default());
+    let mut pair = SessionPair::unconnected(ClientConfig::default(), ServerConfig::default());
     let (mut of_client, mut of_server) = (0, 0);
-    let mut cross = |pair: &mut Pair| {
+    let mut cross = |pair: &mut SessionPair| {
         for body in bodies(std::iter::from_fn(|| pair.client.poll_control())) {
             of_client += 1;
             pair.server.on_control(pair.now_ns, &body).unwrap();
@@ -44,7 +44,7 @@ fn every_control_message_is_counted_where_it_is_sent() {
 
 #[test]
 fn every_datagram_is_counted_with_its_bytes_and_every_loss_once() {
-    let mut pair = Pair::new();
+    let mut pair = SessionPair::new();
     let (mut datagrams, mut bytes) = {
         let counters = pair.client.counters();
         (counters.datagrams_sent, counters.datagram_bytes_sent)
@@ -107,7 +107,7 @@ fn flows_beyond_the_servers_table_are_counted_when_it_says_how_large_that_is() {
         max_flows: 8,
         ..ServerConfig::default()
     };
-    let mut pair = Pair::unconnected(ClientConfig::default(), server);
+    let mut pair = SessionPair::unconnected(ClientConfig::default(), server);
     for slot in 0..11 {
         pair.client.start(pair.now_ns, start(slot, 0)).unwrap();
     }
@@ -122,7 +122,7 @@ fn flows_beyond_the_servers_table_are_counted_when_it_says_how_large_that_is() {
 
 #[test]
 fn a_round_trip_is_measured_once_there_was_one() {
-    let mut pair = Pair::unconnected(ClientConfig::default(), ServerConfig::default());
+    let mut pair = SessionPair::unconnected(ClientConfig::default(), ServerConfig::default());
     assert_eq!(pair.client.srtt_ns(), None);
     pair.client.connected(pair.now_ns);
     pair.client_stream();

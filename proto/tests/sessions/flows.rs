@@ -1,17 +1,17 @@
 //! Flowlets and rates.
 
-use crate::pair::{LEASE_NS, MS, Pair, start};
+use crate::session_pair::{LEASE_NS, MS, SessionPair, start};
 use ratewright_proto::client::{ClientConfig, ClientEvent};
-use ratewright_proto::datagram::{HEADER_BYTES, ack_soon_ns};
+use ratewright_proto::datagram::{HEADER_BYTES, prompt_ack_delay_ns};
 use ratewright_proto::server::{ServerConfig, ServerEvent};
 use ratewright_proto::{FlowId, RateCode, RateRecord, SessionError};
 
-/// How long both ends of a [`Pair`] hold back the acknowledgement of what somebody waits for.
-const SOON_NS: u64 = ack_soon_ns(20 * MS);
+/// How long both ends of a [`SessionPair`] hold back the acknowledgement of what somebody waits for.
+const SOON_NS: u64 = prompt_ack_delay_ns(20 * MS);
 
 #[test]
 fn a_start_and_its_rate_are_in_the_very_next_datagrams() {
-    let mut pair = Pair::new();
+    let mut pair = SessionPair::new();
     pair.client_events();
     let record = start(0, 0);
     pair.client.start(pair.now_ns, record).unwrap();
@@ -42,21 +42,21 @@ fn a_start_and_its_rate_are_in_the_very_next_datagrams() {
 
 #[test]
 fn acknowledgements_wait_for_company() {
-    let mut pair = Pair::new();
+    let mut pair = SessionPair::new();
     pair.client.start(pair.now_ns, start(0, 0)).unwrap();
     let bytes = pair.client_datagram().unwrap();
     pair.server.on_datagram(pair.now_ns, &bytes).unwrap();
     assert_eq!(pair.server_datagram(), None);
     let due_ns = pair.now_ns + SOON_NS;
     assert_eq!(pair.server.next_timeout(), Some(due_ns), "a start waits");
-    assert!(!pair.server.owes_word(due_ns - 1) && pair.server.owes_word(due_ns));
+    assert!(!pair.server.must_send_now(due_ns - 1) && pair.server.must_send_now(due_ns));
     pair.now_ns = due_ns;
     assert_eq!(
         pair.server_datagram().map(|bytes| bytes.len()),
         Some(HEADER_BYTES)
     );
     assert_eq!(pair.server_datagram(), None);
-    assert!(!pair.server.owes_word(due_ns));
+    assert!(!pair.server.must_send_now(due_ns));
     pair.client.end(pair.now_ns, FlowId::new(0, 0)).unwrap();
     let bytes = pair.client_datagram().unwrap();
     pair.server.on_datagram(pair.now_ns, &bytes).unwrap();
@@ -66,7 +66,7 @@ fn acknowledgements_wait_for_company() {
 
 #[test]
 fn a_first_rate_is_acknowledged_soon_and_later_ones_when_there_is_time() {
-    let mut pair = Pair::new();
+    let mut pair = SessionPair::new();
     let flow = FlowId::new(0, 0);
     pair.client.start(pair.now_ns, start(0, 0)).unwrap();
     pair.settle();
@@ -90,11 +90,11 @@ fn later_rates_share_a_datagram_and_first_ones_wait_for_nobody() {
         update_interval_ns: interval_ns,
         ..ServerConfig::default()
     };
-    let set = |pair: &mut Pair, slot, rate_bps| {
+    let set = |pair: &mut SessionPair, slot, rate_bps| {
         let flow = FlowId::new(slot, 0);
         pair.server.set_rate(pair.now_ns, flow, rate_bps).unwrap();
     };
-    let mut pair = Pair::with(ClientConfig::default(), server);
+    let mut pair = SessionPair::with(ClientConfig::default(), server);
     for slot in 0..4 {
         pair.client.start(pair.now_ns, start(slot, 0)).unwrap();
     }
@@ -137,7 +137,7 @@ fn later_rates_wait_for_acknowledgements_where_many_are_out_and_only_the_newest_
         updates_in_flight: 2,
         ..ServerConfig::default()
     };
-    let mut pair = Pair::with(ClientConfig::default(), server);
+    let mut pair = SessionPair::with(ClientConfig::default(), server);
     let flow = FlowId::new(0, 0);
     pair.client.start(pair.now_ns, start(0, 0)).unwrap();
     pair.settle();
@@ -164,7 +164,7 @@ fn later_rates_wait_for_acknowledgements_where_many_are_out_and_only_the_newest_
 
 #[test]
 fn a_flowlet_that_ends_before_it_was_sent_costs_nothing() {
-    let mut pair = Pair::new();
+    let mut pair = SessionPair::new();
     pair.client.start(pair.now_ns, start(0, 0)).unwrap();
     pair.client.end(pair.now_ns, FlowId::new(0, 0)).unwrap();
     assert_eq!(pair.client_datagram(), None);
@@ -172,7 +172,7 @@ fn a_flowlet_that_ends_before_it_was_sent_costs_nothing() {
 
 #[test]
 fn a_rate_that_the_client_has_acknowledged_is_not_sent_again() {
-    let mut pair = Pair::new();
+    let mut pair = SessionPair::new();
     let flow = FlowId::new(0, 0);
     pair.client.start(pair.now_ns, start(0, 0)).unwrap();
     pair.settle();
@@ -194,7 +194,7 @@ fn a_rate_that_the_client_has_acknowledged_is_not_sent_again() {
 
 #[test]
 fn what_was_lost_is_replaced_by_the_newest_state() {
-    let mut pair = Pair::new();
+    let mut pair = SessionPair::new();
     let flow = FlowId::new(0, 0);
     pair.client.start(pair.now_ns, start(0, 0)).unwrap();
     pair.settle();
@@ -214,7 +214,7 @@ fn what_was_lost_is_replaced_by_the_newest_state() {
 
 #[test]
 fn a_rate_that_was_lost_and_set_again_is_sent_again() {
-    let mut pair = Pair::new();
+    let mut pair = SessionPair::new();
     let flow = FlowId::new(0, 0);
     pair.client.start(pair.now_ns, start(0, 0)).unwrap();
     pair.settle();
@@ -234,7 +234,7 @@ fn a_rate_that_was_lost_and_set_again_is_sent_again() {
 /// The client went through all generations between two polls of the server.
 #[test]
 fn an_end_and_a_start_under_the_same_id_are_both_told() {
-    let mut pair = Pair::new();
+    let mut pair = SessionPair::new();
     pair.client.start(pair.now_ns, start(2, 7)).unwrap();
     pair.settle();
     pair.server_events();
@@ -260,7 +260,7 @@ fn an_end_and_a_start_under_the_same_id_are_both_told() {
 
 #[test]
 fn a_new_generation_ends_the_older_flowlet() {
-    let mut pair = Pair::new();
+    let mut pair = SessionPair::new();
     pair.client.start(pair.now_ns, start(5, 4095)).unwrap();
     pair.settle();
     pair.server_events();
@@ -277,7 +277,7 @@ fn a_new_generation_ends_the_older_flowlet() {
 
 #[test]
 fn an_update_keeps_the_flow() {
-    let mut pair = Pair::new();
+    let mut pair = SessionPair::new();
     pair.client.start(pair.now_ns, start(1, 0)).unwrap();
     pair.settle();
     pair.server_events();
@@ -292,7 +292,7 @@ fn an_update_keeps_the_flow() {
 /// the first of them must not be taken for it.
 #[test]
 fn a_rate_delayed_over_a_wrap_of_the_generation_is_stale() {
-    let mut pair = Pair::new();
+    let mut pair = SessionPair::new();
     let flow = FlowId::new(2, 7);
     pair.client.start(pair.now_ns, start(2, 7)).unwrap();
     pair.settle();
@@ -316,7 +316,7 @@ fn a_rate_delayed_over_a_wrap_of_the_generation_is_stale() {
 
 #[test]
 fn an_ended_flow_id_needs_the_next_generation() {
-    let mut pair = Pair::new();
+    let mut pair = SessionPair::new();
     pair.client.start(pair.now_ns, start(0, 3)).unwrap();
     pair.client.end(pair.now_ns, FlowId::new(0, 3)).unwrap();
     assert_eq!(

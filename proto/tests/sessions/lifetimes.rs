@@ -1,13 +1,13 @@
 //! Leases, keep-alives and liveness.
 
-use crate::pair::{LEASE_NS, Pair, start};
+use crate::session_pair::{LEASE_NS, SessionPair, start};
 use ratewright_proto::client::{ClientEvent, LossReason};
 use ratewright_proto::server::{PeerLoss, ServerConfig, ServerEvent};
 use ratewright_proto::{DatagramError, FlowId};
 
 #[test]
 fn a_datagram_delayed_beyond_the_lease_is_neither_applied_nor_acknowledged() {
-    let mut pair = Pair::new();
+    let mut pair = SessionPair::new();
     let flow = FlowId::new(0, 0);
     pair.client.start(pair.now_ns, start(0, 0)).unwrap();
     let bytes = pair.client_datagram().unwrap();
@@ -31,7 +31,7 @@ fn a_datagram_delayed_beyond_the_lease_is_neither_applied_nor_acknowledged() {
 /// their sessions, since connecting anew would cost it more than all else.
 #[test]
 fn answers_that_take_longer_than_a_lease_keep_the_session_and_hold_no_rate() {
-    let mut pair = Pair::new();
+    let mut pair = SessionPair::new();
     pair.client.start(pair.now_ns, start(0, 0)).unwrap();
     pair.settle();
     pair.client_events();
@@ -88,7 +88,7 @@ fn answers_that_take_longer_than_a_lease_keep_the_session_and_hold_no_rate() {
 
 #[test]
 fn keep_alives_hold_the_lease_and_silence_lets_it_run_out() {
-    let mut pair = Pair::new();
+    let mut pair = SessionPair::new();
     pair.client.start(pair.now_ns, start(0, 0)).unwrap();
     pair.settle();
     pair.server
@@ -115,7 +115,7 @@ fn keep_alives_hold_the_lease_and_silence_lets_it_run_out() {
 
 #[test]
 fn rates_renew_the_lease_so_that_no_keep_alive_is_needed() {
-    let mut pair = Pair::new();
+    let mut pair = SessionPair::new();
     pair.client.start(pair.now_ns, start(0, 0)).unwrap();
     pair.settle();
     let before = pair.client.counters().keep_alives_sent;
@@ -132,8 +132,8 @@ fn rates_renew_the_lease_so_that_no_keep_alive_is_needed() {
 }
 
 /// A pair with one flow at 1 Mbit/s, whose lease then ran out without a word.
-fn lapsed() -> Pair {
-    let mut pair = Pair::new();
+fn lapsed() -> SessionPair {
+    let mut pair = SessionPair::new();
     pair.client.start(pair.now_ns, start(0, 0)).unwrap();
     pair.settle();
     pair.server
@@ -195,7 +195,7 @@ fn after_a_lapse_the_newest_rate_counts_and_ended_or_released_flows_get_none() {
 
 #[test]
 fn a_lost_keep_alive_is_repeated_well_within_the_lease() {
-    let mut pair = Pair::new();
+    let mut pair = SessionPair::new();
     pair.client.start(pair.now_ns, start(0, 0)).unwrap();
     pair.settle();
     let mut sent = 0;
@@ -213,7 +213,7 @@ fn a_lost_keep_alive_is_repeated_well_within_the_lease() {
 
 #[test]
 fn a_keep_alive_is_acknowledged_at_once() {
-    let mut pair = Pair::new();
+    let mut pair = SessionPair::new();
     pair.client.start(pair.now_ns, start(0, 0)).unwrap();
     pair.settle();
     pair.now_ns = pair.client.next_timeout().unwrap();
@@ -225,7 +225,7 @@ fn a_keep_alive_is_acknowledged_at_once() {
 
 #[test]
 fn an_idle_client_speaks_once_per_lease() {
-    let mut pair = Pair::new();
+    let mut pair = SessionPair::new();
     let before = pair.client.counters().datagrams_sent;
     let start_ns = pair.now_ns;
     while pair.now_ns < start_ns + 10 * LEASE_NS {
@@ -246,7 +246,7 @@ fn an_idle_client_speaks_once_per_lease() {
 
 #[test]
 fn silence_ends_the_session_on_both_sides() {
-    let mut pair = Pair::new();
+    let mut pair = SessionPair::new();
     pair.client_events();
     let liveness_ns = ServerConfig::default().liveness_ns;
     pair.now_ns += liveness_ns;
@@ -271,7 +271,7 @@ fn silence_ends_the_session_on_both_sides() {
 
 #[test]
 fn who_was_not_running_reads_what_was_said_meanwhile_before_it_gives_up() {
-    let mut pair = Pair::new();
+    let mut pair = SessionPair::new();
     pair.client_events();
     let liveness_ns = ServerConfig::default().liveness_ns;
     // Both processes stand still for longer than either would wait.

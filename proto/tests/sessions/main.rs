@@ -6,4 +6,4 @@ mod counters;
 mod flows;
 mod lifetimes;
 mod malformed;
-mod pair;
+mod session_pair;

@@ -1,6 +1,6 @@
 //! Malformed and misplaced input.
 
-use crate::pair::{Pair, admission, start};
+use crate::session_pair::{SessionPair, admission, start};
 use ratewright_proto::client::{ClientConfig, ClientSession};
 use ratewright_proto::server::{ServerConfig, ServerSession};
 use ratewright_proto::{DatagramError, FlowId, VERSION};
@@ -28,7 +28,7 @@ fn server_state(server: &ServerSession) -> String {
 
 #[test]
 fn truncated_datagrams_change_nothing_but_a_counter() {
-    let mut pair = Pair::new();
+    let mut pair = SessionPair::new();
     for slot in 0..3 {
         pair.client.start(pair.now_ns, start(slot, 0)).unwrap();
     }
@@ -81,14 +81,14 @@ fn truncated_datagrams_change_nothing_but_a_counter() {
 /// and changes nothing, or is another valid datagram.
 #[test]
 fn flipped_bits_are_refused_or_mean_something_else() {
-    let mut pair = Pair::new();
+    let mut pair = SessionPair::new();
     pair.client.start(pair.now_ns, start(0, 0)).unwrap();
     let to_server = pair.client_datagram().unwrap();
     let mut refused = 0;
     for bit in 0..to_server.len() * 8 {
         let mut bytes = to_server.clone();
         bytes[bit / 8] ^= 1 << (bit % 8);
-        let mut fresh = Pair::new();
+        let mut fresh = SessionPair::new();
         fresh.server_events();
         let before = server_state(&fresh.server);
         if fresh.server.on_datagram(fresh.now_ns, &bytes).is_err() {
@@ -105,7 +105,7 @@ fn flipped_bits_are_refused_or_mean_something_else() {
 
 #[test]
 fn acknowledging_what_was_never_sent_is_refused() {
-    let mut pair = Pair::new();
+    let mut pair = SessionPair::new();
     pair.client.start(pair.now_ns, start(0, 0)).unwrap();
     let mut bytes = pair.client_datagram().unwrap();
     bytes[20..24].copy_from_slice(&1_000u32.to_le_bytes());
@@ -115,7 +115,7 @@ fn acknowledging_what_was_never_sent_is_refused() {
 
 #[test]
 fn nothing_is_accepted_or_sent_without_a_session() {
-    let mut pair = Pair::unconnected(ClientConfig::default(), ServerConfig::default());
+    let mut pair = SessionPair::unconnected(ClientConfig::default(), ServerConfig::default());
     pair.client.start(pair.now_ns, start(0, 0)).unwrap();
     assert_eq!(pair.client_datagram(), None);
     assert_eq!(pair.server_datagram(), None);

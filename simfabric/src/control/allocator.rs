@@ -98,7 +98,7 @@ impl AllocatorNode {
             epoch: 1,
             lease_ns: config.lease_ns,
             liveness_ns: config.liveness_ns,
-            patience: 1,
+            liveness_factor: 1,
             max_flows: config.max_flows_per_host,
             ack_delay_ns: config.ack_delay_ns,
             min_rto_ns: config.min_rto_ns,

@@ -316,7 +316,7 @@ impl Hub {
         let mut take = |list: &mut Vec<u32>, first: bool| {
             touched.extend(list.drain(..).filter_map(|id| {
                 let session = sessions.get_mut(&id)?;
-                let urgent = first || session.proto.owes_word(now_ns);
+                let urgent = first || session.proto.must_send_now(now_ns);
                 std::mem::take(&mut session.touched).then_some(Touched { id, urgent })
             }));
         };

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
-use ratewright_io::log::Seldom;
+use ratewright_io::log::LogThrottle;
 use ratewright_io::udp::{BATCH, BatchSocket, PacketPort as _, SendBatch};
 use ratewright_proto::control::SealedUdp;
 use ratewright_proto::sealed::{HEADER_BYTES, SealedConfig, SealedCounters, Secret};
@@ -121,7 +121,7 @@ impl SealedHosts {
 }
 
 /// Rate limit of logged socket errors.
-static RECEIVE_ERRORS: Seldom = Seldom::new(Duration::from_secs(1));
+static RECEIVE_ERRORS: LogThrottle = LogThrottle::new(Duration::from_secs(1));
 
 /// Pause after a failed read. Most such errors are transient, and a lasting one must not make the
 /// task spin.

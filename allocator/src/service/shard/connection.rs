@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use quinn::{Connection, ConnectionError, Incoming, RecvStream, SendStream, VarInt};
-use ratewright_io::log::Seldom;
+use ratewright_io::log::LogThrottle;
 use ratewright_proto::control::{FrameDecoder, MAX_FRAME_BYTES, MAX_HELLO_BYTES};
 use tokio::sync::Notify;
 
@@ -30,7 +30,7 @@ const DATAGRAM_BATCH: usize = 32;
 const READ_CHUNK_BYTES: usize = 64 * 1024;
 
 /// Failed handshakes that are logged: who causes them has shown no certificate.
-static HANDSHAKE_FAILURES: Seldom = Seldom::new(Duration::from_secs(1));
+static HANDSHAKE_FAILURES: LogThrottle = LogThrottle::new(Duration::from_secs(1));
 
 /// Serves a connection from its handshake, which has to be over within its turn, to its end.
 pub(super) async fn serve(shared: Shared, incoming: Incoming, turn: Turn) {

@@ -7,7 +7,7 @@ use ratewright_dpdk::DpdkError;
 use ratewright_dpdk::eal::Eal;
 use ratewright_dpdk::endpoint::Endpoint;
 use ratewright_dpdk::packets::DpdkPort;
-use ratewright_dpdk::port::{Port, PortConfig};
+use ratewright_dpdk::port::{EthernetPort, PortConfig};
 use ratewright_dpdk::stack::StackConfig;
 use ratewright_io::dscp::Dscp;
 
@@ -58,7 +58,7 @@ pub(super) fn start(
     // EAL pins the thread that starts it to its first core, and takes no offence when that ends.
     let port = Builder::new()
         .name("dpdk-start".to_owned())
-        .spawn(move || Port::start(&Eal::start(&options)?, &settings))?
+        .spawn(move || EthernetPort::start(&Eal::start(&options)?, &settings))?
         .join()
         .map_err(|_| InterfaceError::Panicked)??;
     if let Some(wanted) = config.mac.filter(|&wanted| wanted != port.mac) {

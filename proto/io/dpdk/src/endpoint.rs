@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use crate::DpdkError;
 use crate::neighbours::Mac;
-use crate::port::{BURST, Frame, Queue, QueueCounters};
+use crate::port::{BURST, Frame, QueueCounters, QueuePair};
 use crate::stack::{ETHERNET_BYTES, Received, SendError, StackConfig, StackCounters, UdpStack};
 
 /// Frames that wait for the queue that serves their UDP port, at most.
@@ -22,12 +22,12 @@ const HANDED_OVER: usize = 1_024;
 /// known before the first answer.
 #[derive(Debug)]
 pub struct Endpoint {
-    queue: Queue,
+    queue: QueuePair,
     stack: UdpStack,
     /// Where the stack writes what it answers by itself.
     reply: Box<[u8]>,
     /// Datagrams of the last burst, in their buffers.
-    held: Vec<Held>,
+    held: Vec<ReceivedDatagram>,
     /// Frames that other queues have received.
     inbox: Receiver<Frame>,
     /// The inboxes of all endpoints of the port, by UDP port from the first on.
@@ -36,7 +36,7 @@ pub struct Endpoint {
 }
 
 #[derive(Debug)]
-struct Held {
+struct ReceivedDatagram {
     frame: Frame,
     /// Where the UDP payload begins and how long it is.
     start: usize,
@@ -57,7 +57,7 @@ pub struct HandOverCounters {
 impl Endpoint {
     /// Endpoints for all `queues` of a port: the first serves `config`'s UDP port, each other the next.
     #[must_use]
-    pub fn of_queues(queues: Vec<Queue>, config: &StackConfig) -> Vec<Self> {
+    pub fn of_queues(queues: Vec<QueuePair>, config: &StackConfig) -> Vec<Self> {
         let count = queues.len() as u16;
         let (outboxes, inboxes): (Vec<_>, Vec<_>) =
             (0..count).map(|_| sync_channel(HANDED_OVER)).unzip();
@@ -81,7 +81,7 @@ impl Endpoint {
             .collect()
     }
 
-    /// To be called on the thread that is going to use it: see [`Queue::register_thread`].
+    /// To be called on the thread that is going to use it: see [`QueuePair::register_thread`].
     ///
     /// # Errors
     /// EAL does not take the thread; everything works, more slowly.
@@ -202,9 +202,9 @@ impl Endpoint {
 fn take(
     stack: &mut UdpStack,
     reply: &mut [u8],
-    queue: &mut Queue,
+    queue: &mut QueuePair,
     frame: Frame,
-) -> Option<Result<Held, (u16, Frame)>> {
+) -> Option<Result<ReceivedDatagram, (u16, Frame)>> {
     match stack.receive(&frame, reply) {
         Received::Datagram {
             from,
@@ -213,7 +213,7 @@ fn take(
         } => {
             let start = payload.as_ptr().addr() - frame.as_ptr().addr();
             let length = payload.len();
-            Some(Ok(Held {
+            Some(Ok(ReceivedDatagram {
                 frame,
                 start,
                 length,

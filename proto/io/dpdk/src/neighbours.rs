@@ -16,14 +16,14 @@ const ASK_AGAIN_NS: u64 = 100_000_000;
 /// The table of one port.
 #[derive(Debug)]
 pub struct Neighbours {
-    entries: IndexMap<Ipv4Addr, Entry>,
+    entries: IndexMap<Ipv4Addr, NeighbourEntry>,
     capacity: usize,
     /// The entry that makes room next.
     next_victim: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct NeighbourEntry {
     mac: Option<Mac>,
     /// When it was last asked for (nanoseconds of the caller's clock).
     asked_ns: Option<u64>,
@@ -62,7 +62,7 @@ impl Neighbours {
     pub fn confirm(&mut self, address: Ipv4Addr, mac: Mac) {
         self.insert(
             address,
-            Entry {
+            NeighbourEntry {
                 mac: Some(mac),
                 asked_ns: None,
             },
@@ -80,7 +80,7 @@ impl Neighbours {
     /// Whether to ask for `address` now: true at most once per 100 ms and address.
     pub fn ask(&mut self, now_ns: u64, address: Ipv4Addr) -> bool {
         match self.entries.get_mut(&address) {
-            Some(Entry {
+            Some(NeighbourEntry {
                 asked_ns: Some(at), ..
             }) if now_ns.saturating_sub(*at) < ASK_AGAIN_NS => false,
             Some(entry) => {
@@ -90,7 +90,7 @@ impl Neighbours {
             None => {
                 self.insert(
                     address,
-                    Entry {
+                    NeighbourEntry {
                         mac: None,
                         asked_ns: Some(now_ns),
                     },
@@ -100,7 +100,7 @@ impl Neighbours {
         }
     }
 
-    fn insert(&mut self, address: Ipv4Addr, entry: Entry) {
+    fn insert(&mut self, address: Ipv4Addr, entry: NeighbourEntry) {
         if self.entries.len() >= self.capacity && !self.entries.contains_key(&address) {
             let victim = self.next_victim % self.entries.len();
             self.entries.swap_remove_index(victim);

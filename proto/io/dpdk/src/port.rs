@@ -1,6 +1,6 @@
 //! One Ethernet port: queue pairs, bursts, frames read and written in place.
 //!
-//! A [`Queue`] is a receive queue and a transmit queue that one thread owns, with a buffer pool of
+//! A [`QueuePair`] is a receive queue and a transmit queue that one thread owns, with a buffer pool of
 //! its own, so that queues share nothing.
 
 #![allow(unsafe_code)]
@@ -57,7 +57,7 @@ impl Default for PortConfig {
 
 /// A started port.
 #[derive(Debug)]
-pub struct Port {
+pub struct EthernetPort {
     /// Its Ethernet address.
     pub mac: Mac,
     /// Largest IPv4 packet in bytes.
@@ -65,10 +65,10 @@ pub struct Port {
     /// The name of its driver.
     pub driver: String,
     /// Its queue pairs; give each to the thread that polls it.
-    pub queues: Vec<Queue>,
+    pub queues: Vec<QueuePair>,
 }
 
-impl Port {
+impl EthernetPort {
     /// Configures and starts a port.
     ///
     /// # Errors
@@ -160,7 +160,7 @@ impl Port {
         }
         // SAFETY: all queues are set up.
         check("rte_eth_dev_start", unsafe { ffi::rte_eth_dev_start(port) })?;
-        let started = Arc::new(Started(port));
+        let running = Arc::new(RunningPort(port));
 
         // SAFETY: plain data of C.
         let mut address: ffi::rte_ether_addr = unsafe { std::mem::zeroed() };
@@ -181,7 +181,7 @@ impl Port {
             queues: pools
                 .into_iter()
                 .enumerate()
-                .map(|(index, pool)| Queue::new(Arc::clone(&started), index as u16, pool))
+                .map(|(index, pool)| QueuePair::new(Arc::clone(&running), index as u16, pool))
                 .collect(),
         })
     }
@@ -231,9 +231,9 @@ pub struct QueueCounters {
 
 /// A port that runs; its driver lets go of the device when the last queue is gone.
 #[derive(Debug)]
-struct Started(u16);
+struct RunningPort(u16);
 
-impl Drop for Started {
+impl Drop for RunningPort {
     fn drop(&mut self) {
         // SAFETY: the port runs, and no queue uses it any more.
         unsafe {
@@ -245,9 +245,9 @@ impl Drop for Started {
 
 /// A receive and a transmit queue of a port, for one thread.
 #[derive(Debug)]
-pub struct Queue {
+pub struct QueuePair {
     port: u16,
-    _started: Arc<Started>,
+    _running: Arc<RunningPort>,
     index: u16,
     pool: *mut ffi::rte_mempool,
     /// Frames written and not yet given to the driver; the first `pending` are set.
@@ -258,13 +258,13 @@ pub struct Queue {
 
 // SAFETY: nothing in a queue depends on the thread; `&mut self` everywhere keeps two threads from
 // using one at once, which is all that DPDK asks for.
-unsafe impl Send for Queue {}
+unsafe impl Send for QueuePair {}
 
-impl Queue {
-    fn new(started: Arc<Started>, index: u16, pool: *mut ffi::rte_mempool) -> Self {
+impl QueuePair {
+    fn new(running: Arc<RunningPort>, index: u16, pool: *mut ffi::rte_mempool) -> Self {
         Self {
-            port: started.0,
-            _started: started,
+            port: running.0,
+            _running: running,
             index,
             pool,
             out: [ptr::null_mut(); BURST],
@@ -317,7 +317,7 @@ impl Queue {
     }
 
     /// Writes one frame in place: `write` gets the buffer and returns the frame's length, or `None`
-    /// for no frame. It goes out with the burst: when that is full, or at [`Queue::flush`].
+    /// for no frame. It goes out with the burst: when that is full, or at [`QueuePair::flush`].
     /// Returns whether a frame was queued.
     pub fn transmit(&mut self, write: impl FnOnce(&mut [u8]) -> Option<usize>) -> bool {
         if self.pending == BURST {
@@ -371,7 +371,7 @@ impl Queue {
     }
 }
 
-impl Drop for Queue {
+impl Drop for QueuePair {
     fn drop(&mut self) {
         for &buffer in &self.out[..self.pending] {
             drop(Buffer(buffer));

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use ratewright_dpdk::eal::Eal;
 use ratewright_dpdk::endpoint::Endpoint;
-use ratewright_dpdk::port::{Port, PortConfig};
+use ratewright_dpdk::port::{EthernetPort, PortConfig};
 use ratewright_dpdk::stack::StackConfig;
 use ratewright_dpdk::{DpdkError, stack::SendError};
 
@@ -37,7 +37,7 @@ fn options(device: &str) -> Vec<String> {
     .collect()
 }
 
-fn config(port: &Port) -> StackConfig {
+fn config(port: &EthernetPort) -> StackConfig {
     StackConfig {
         mac: port.mac,
         address: OURS,
@@ -83,7 +83,7 @@ fn veth() {
 #[test]
 fn a_ring_port_receives_what_it_transmits() {
     let eal = Eal::start(&options("net_ring0")).expect("EAL");
-    let mut port = Port::start(&eal, &small()).expect("port");
+    let mut port = EthernetPort::start(&eal, &small()).expect("port");
     assert!(port.driver.contains("ring"), "{}", port.driver);
     let mut queue = port.queues.pop().expect("one queue");
     for round in 0..3000u32 {
@@ -108,7 +108,7 @@ fn a_ring_port_receives_what_it_transmits() {
 #[test]
 fn what_the_ring_cannot_hold_is_dropped_and_counted_and_no_buffer_leaks() {
     let eal = Eal::start(&options("net_ring0")).expect("EAL");
-    let mut port = Port::start(&eal, &small()).expect("port");
+    let mut port = EthernetPort::start(&eal, &small()).expect("port");
     let mut queue = port.queues.pop().expect("one queue");
     // Nobody receives meanwhile: the ring (or the pool) runs full.
     for _ in 0..10_000 {
@@ -138,10 +138,10 @@ fn what_the_ring_cannot_hold_is_dropped_and_counted_and_no_buffer_leaks() {
 fn a_second_environment_a_missing_port_and_too_many_queues_are_refused_in_words() {
     let eal = Eal::start(&options("net_ring0")).expect("EAL");
     assert!(matches!(Eal::start(&[]), Err(DpdkError::AlreadyStarted)));
-    let missing = Port::start(&eal, &PortConfig { port: 7, ..small() });
+    let missing = EthernetPort::start(&eal, &PortConfig { port: 7, ..small() });
     let text = missing.expect_err("one port").to_string();
     assert!(text.contains("--vdev"), "{text}");
-    let many = Port::start(
+    let many = EthernetPort::start(
         &eal,
         &PortConfig {
             queues: 999,
@@ -155,7 +155,7 @@ fn a_second_environment_a_missing_port_and_too_many_queues_are_refused_in_words(
 fn talks_to_the_kernel(device: &str) {
     veth();
     let eal = Eal::start(&options(device)).expect("EAL");
-    let port = Port::start(&eal, &small()).expect("port");
+    let port = EthernetPort::start(&eal, &small()).expect("port");
     let config = config(&port);
     let mut endpoint = Endpoint::of_queues(port.queues, &config)
         .pop()
@@ -243,7 +243,7 @@ fn frames_reach_the_queue_of_their_udp_port_whichever_queue_they_come_to() {
         buffers: 4_095,
         ..small()
     };
-    let port = Port::start(&eal, &settings).expect("port");
+    let port = EthernetPort::start(&eal, &settings).expect("port");
     let config = config(&port);
     let endpoints = Endpoint::of_queues(port.queues, &config);
     let stop = AtomicBool::new(false);

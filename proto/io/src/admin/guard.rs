@@ -29,7 +29,7 @@ enum Hosts {
 
 /// What is taken at an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Rules {
+pub(super) struct AccessRules {
     hosts: Hosts,
     /// What this machine calls itself, if it does.
     own_name: Option<String>,
@@ -37,7 +37,7 @@ pub(super) struct Rules {
     changes: bool,
 }
 
-impl Rules {
+impl AccessRules {
     /// What fits a server at `address`.
     pub(super) fn of(address: &AdminAddress) -> Self {
         let hosts = match address {
@@ -99,7 +99,7 @@ impl Rules {
 
 /// Refuses what may come from a web page, and changes where none are allowed.
 pub(super) async fn refuse(
-    State(rules): State<Arc<Rules>>,
+    State(rules): State<Arc<AccessRules>>,
     request: Request,
     next: Next,
 ) -> Response {
@@ -126,10 +126,10 @@ mod tests {
         headers
     }
 
-    fn rules(address: &str) -> Rules {
-        Rules {
+    fn rules(address: &str) -> AccessRules {
+        AccessRules {
             own_name: Some("alloc-1".to_owned()),
-            ..Rules::of(&address.parse().expect("an address"))
+            ..AccessRules::of(&address.parse().expect("an address"))
         }
     }
 

@@ -17,7 +17,7 @@ use nix::sys::socket::{
 use nix::sys::stat::{Mode, fchmod};
 
 use super::AdminAddress;
-use super::guard::{Rules, refuse};
+use super::guard::{AccessRules, refuse};
 
 /// The mode of a Unix socket.
 const MODE: u32 = 0o660;
@@ -139,7 +139,7 @@ impl Listener {
     /// Serves `router` until the task is dropped. What may come from a web page is refused, and so is what
     /// changes something where the address is for reading.
     pub async fn serve(self, router: Router) {
-        let rules = Arc::new(Rules::of(&self.address));
+        let rules = Arc::new(AccessRules::of(&self.address));
         let router = router.layer(from_fn_with_state(rules, refuse));
         let served = async {
             match self.socket {

@@ -28,12 +28,12 @@ thread_local! {
 
 /// An endpoint for outgoing connections. Clones share it.
 #[derive(Debug, Clone)]
-pub struct Client {
+pub struct QuicClient {
     endpoint: Endpoint,
-    attempts: Arc<Attempts>,
+    attempts: Arc<ConnectAttempts>,
 }
 
-impl Client {
+impl QuicClient {
     /// An endpoint on a socket of its own; otherwise as [`on`](Self::on).
     ///
     /// # Errors
@@ -47,9 +47,9 @@ impl Client {
     /// # Errors
     /// The socket cannot be used.
     pub fn on(socket: UdpSocket, dscp: Dscp) -> io::Result<Self> {
-        let attempts = Arc::new(Attempts::default());
+        let attempts = Arc::new(ConnectAttempts::default());
         let mut settings = EndpointConfig::default();
-        settings.cid_generator(|| Box::new(Recorded));
+        settings.cid_generator(|| Box::new(RecordingIds));
         let watch = Some(Arc::clone(&attempts));
         Ok(Self {
             endpoint: super::endpoint_with(socket, settings, None, dscp, watch)?,
@@ -72,7 +72,7 @@ impl Client {
         config: ClientConfig,
         to: SocketAddr,
         name: &str,
-    ) -> Result<Attempt, ConnectError> {
+    ) -> Result<ConnectAttempt, ConnectError> {
         LAST_MADE.set(None);
         let connecting = self.endpoint.connect_with(config, to, name)?;
         // Made within that call, and so on this thread.
@@ -81,9 +81,9 @@ impl Client {
         if let Some(id) = id {
             self.attempts.lock().insert(id, Arc::clone(&retried));
         }
-        Ok(Attempt {
+        Ok(ConnectAttempt {
             connecting,
-            waits: Waits {
+            retry_wait: RetryWait {
                 attempts: Arc::clone(&self.attempts),
                 id,
                 retried,
@@ -94,28 +94,31 @@ impl Client {
 
 /// A connection on its way.
 #[derive(Debug)]
-pub struct Attempt {
+pub struct ConnectAttempt {
     connecting: Connecting,
-    waits: Waits,
+    retry_wait: RetryWait,
 }
 
-impl Attempt {
-    /// Waits for `patience`, and from a Retry on for `queue_patience`; nothing if that was not enough.
+impl ConnectAttempt {
+    /// Waits for `patience`, and from a Retry on for `queue_patience`; `None` if that was not enough.
     pub async fn within(
         self,
         patience: Duration,
         queue_patience: Duration,
     ) -> Option<Result<quinn::Connection, quinn::ConnectionError>> {
-        let Self { connecting, waits } = self;
+        let Self {
+            connecting,
+            retry_wait,
+        } = self;
         let mut connecting = std::pin::pin!(connecting);
-        let unread = waits.attempts.unread_after(patience);
+        let unread = retry_wait.attempts.unread_after(patience);
         tokio::select! {
             biased;
             done = &mut connecting => return Some(done),
-            () = waits.retried.notified() => {}
+            () = retry_wait.retried.notified() => {}
             () = unread => return None,
         }
-        let unread = waits.attempts.unread_after(queue_patience);
+        let unread = retry_wait.attempts.unread_after(queue_patience);
         tokio::select! {
             biased;
             done = &mut connecting => Some(done),
@@ -132,14 +135,14 @@ const MOST_HELD_UP: Duration = Duration::from_millis(500);
 
 /// Attempts that have no answer yet, by their connection ID.
 #[derive(Debug)]
-pub(super) struct Attempts {
+pub(super) struct ConnectAttempts {
     waiting: Mutex<FxHashMap<ConnectionId, Arc<Notify>>>,
     /// When the socket was last read empty, in nanoseconds since `began`.
     emptied_ns: AtomicU64,
     began: Instant,
 }
 
-impl Default for Attempts {
+impl Default for ConnectAttempts {
     fn default() -> Self {
         Self {
             waiting: Mutex::default(),
@@ -149,7 +152,7 @@ impl Default for Attempts {
     }
 }
 
-impl Attempts {
+impl ConnectAttempts {
     fn lock(&self) -> MutexGuard<'_, FxHashMap<ConnectionId, Arc<Notify>>> {
         // Every change of it is one call.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
@@ -190,13 +193,13 @@ impl Attempts {
 }
 
 #[derive(Debug)]
-struct Waits {
-    attempts: Arc<Attempts>,
+struct RetryWait {
+    attempts: Arc<ConnectAttempts>,
     id: Option<ConnectionId>,
     retried: Arc<Notify>,
 }
 
-impl Drop for Waits {
+impl Drop for RetryWait {
     fn drop(&mut self) {
         if let Some(id) = &self.id {
             self.attempts.lock().remove(id);
@@ -222,9 +225,9 @@ fn retry_to(datagram: &[u8]) -> Option<&[u8]> {
 }
 
 /// Makes unpredictable connection IDs, and tells which one was made last.
-struct Recorded;
+struct RecordingIds;
 
-impl ConnectionIdGenerator for Recorded {
+impl ConnectionIdGenerator for RecordingIds {
     fn generate_cid(&mut self) -> ConnectionId {
         // The standard library's hasher is keyed by the operating system's randomness, and by another key each time.
         let drawn = RandomState::new().hash_one(());
@@ -269,10 +272,10 @@ mod tests {
         assert_eq!(retry_to(&other_version), None);
     }
 
-    fn waits(attempts: &Arc<Attempts>, id: &[u8]) -> Waits {
+    fn retry_wait(attempts: &Arc<ConnectAttempts>, id: &[u8]) -> RetryWait {
         let (id, retried) = (ConnectionId::new(id), Arc::new(Notify::new()));
         attempts.lock().insert(id, Arc::clone(&retried));
-        Waits {
+        RetryWait {
             attempts: Arc::clone(attempts),
             id: Some(id),
             retried,
@@ -281,8 +284,11 @@ mod tests {
 
     #[tokio::test]
     async fn only_whose_retry_it_is_hears_of_it_and_who_has_gone_is_forgotten() {
-        let attempts = Arc::new(Attempts::default());
-        let (one, other) = (waits(&attempts, b"one-----"), waits(&attempts, b"other---"));
+        let attempts = Arc::new(ConnectAttempts::default());
+        let (one, other) = (
+            retry_wait(&attempts, b"one-----"),
+            retry_wait(&attempts, b"other---"),
+        );
         attempts.see(&retry(b"nobody--"));
         attempts.see(&retry(b"one-----"));
         one.retried.notified().await;

@@ -9,7 +9,7 @@ use super::*;
 const MS: u64 = 1_000_000;
 
 #[derive(Debug, Clone)]
-enum Step {
+enum TimerOp {
     /// So long after now, or before.
     Insert(i64),
     /// Time passes, and what is due is taken.
@@ -18,7 +18,7 @@ enum Step {
     Take(usize),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = TimerOp> {
     prop_oneof![
         6 => prop_oneof![
             -10_000_000..40_000_000i64,
@@ -27,15 +27,15 @@ fn step() -> impl Strategy<Value = Step> {
             Just((TICK_NS * SLOTS) as i64),
             Just((TICK_NS * SLOTS * SLOTS) as i64),
         ]
-        .prop_map(Step::Insert),
+        .prop_map(TimerOp::Insert),
         4 => prop_oneof![
             0..300_000u64,
             0..40 * MS,
             0..12_000 * MS,
             Just(TICK_NS * SLOTS),
         ]
-        .prop_map(Step::Pass),
-        1 => (0..4usize).prop_map(Step::Take),
+        .prop_map(TimerOp::Pass),
+        1 => (0..4usize).prop_map(TimerOp::Take),
     ]
 }
 
@@ -74,12 +74,12 @@ proptest! {
         for (key, step) in steps.into_iter().enumerate() {
             let key = key as u32;
             match step {
-                Step::Insert(offset_ns) => {
+                TimerOp::Insert(offset_ns) => {
                     let at_ns = now_ns.saturating_add_signed(offset_ns);
                     timers.insert(now_ns, at_ns, key);
                     model.insert(now_ns, at_ns, key);
                 }
-                Step::Pass(ns) => {
+                TimerOp::Pass(ns) => {
                     now_ns += ns;
                     let mut got = Vec::new();
                     while let Some(entry) = timers.pop_due(now_ns) {
@@ -104,7 +104,7 @@ proptest! {
                         prop_assert!(next_ns > now_ns, "it would be asked again at once");
                     }
                 }
-                Step::Take(most) => {
+                TimerOp::Take(most) => {
                     // Taking only some loses nothing.
                     for _ in 0..most {
                         let Some((at_ns, key)) = timers.pop_due(now_ns) else {

@@ -5,9 +5,9 @@ use std::os::fd::BorrowedFd;
 use std::task::Context;
 
 use ratewright_proto::control::Welcome;
-use ratewright_proto::path::Path;
+use ratewright_proto::path::DatagramPath;
 
-use super::{NoKeys, QuicDatagrams, SealedPort, Transport};
+use super::{DatagramTransport, KeyExportError, QuicDatagrams, SealedPort};
 use crate::udp::{BatchSocket, PacketPort};
 
 /// What went which way.
@@ -59,7 +59,7 @@ impl<P: PacketPort> HotPath<P> {
         now_ns: u64,
         connection: &quinn::Connection,
         welcome: &Welcome,
-    ) -> Result<bool, NoKeys> {
+    ) -> Result<bool, KeyExportError> {
         self.quic.add(welcome.session, connection);
         match &mut self.sealed {
             Some(port) => port.add(now_ns, connection, welcome),
@@ -68,10 +68,10 @@ impl<P: PacketPort> HotPath<P> {
     }
 
     /// Where a session's next datagram goes.
-    pub fn path(&self, session: u32) -> Path {
+    pub fn path(&self, session: u32) -> DatagramPath {
         self.sealed
             .as_ref()
-            .map_or(Path::Quic, |port| port.path(session))
+            .map_or(DatagramPath::Quic, |port| port.path(session))
     }
 
     /// The sealed half.
@@ -105,7 +105,7 @@ impl<P: PacketPort> HotPath<P> {
     }
 }
 
-impl<P: PacketPort> Transport for HotPath<P> {
+impl<P: PacketPort> DatagramTransport for HotPath<P> {
     /// What both ways can carry, since a datagram may have to change over.
     fn max_datagram_bytes(&self, session: u32) -> Option<usize> {
         let quic = self.quic.max_datagram_bytes(session)?;
@@ -119,7 +119,7 @@ impl<P: PacketPort> Transport for HotPath<P> {
     fn send(&mut self, now_ns: u64, session: u32, datagram: &[u8]) -> bool {
         self.sealed
             .as_mut()
-            .is_some_and(|port| Transport::send(port, now_ns, session, datagram))
+            .is_some_and(|port| DatagramTransport::send(port, now_ns, session, datagram))
             || self.quic.send(now_ns, session, datagram)
     }
 
@@ -137,7 +137,7 @@ impl<P: PacketPort> Transport for HotPath<P> {
         take: &mut dyn FnMut(u32, &[u8]),
     ) -> io::Result<usize> {
         let sealed = match &mut self.sealed {
-            Some(port) => Transport::receive(port, now_ns, context, take)?,
+            Some(port) => DatagramTransport::receive(port, now_ns, context, take)?,
             None => 0,
         };
         // Either alone at its bound asks for another call.
@@ -149,7 +149,10 @@ impl<P: PacketPort> Transport for HotPath<P> {
     }
 
     fn next_timeout(&self) -> Option<u64> {
-        let sealed = self.sealed.as_ref().and_then(Transport::next_timeout);
+        let sealed = self
+            .sealed
+            .as_ref()
+            .and_then(DatagramTransport::next_timeout);
         [sealed, self.quic.next_timeout()]
             .into_iter()
             .flatten()

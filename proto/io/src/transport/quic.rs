@@ -12,7 +12,7 @@ use indexmap::IndexMap;
 use quinn::{Connection, ConnectionError};
 use rustc_hash::FxBuildHasher;
 
-use super::Transport;
+use super::DatagramTransport;
 use crate::udp::BATCH;
 
 /// The next datagram of one connection.
@@ -76,7 +76,7 @@ impl QuicDatagrams {
     }
 }
 
-impl Transport for QuicDatagrams {
+impl DatagramTransport for QuicDatagrams {
     fn max_datagram_bytes(&self, session: u32) -> Option<usize> {
         self.connections.get(&session)?.max_datagram_size()
     }

@@ -4,14 +4,14 @@ use ratewright_proto::sealed::Cipher;
 const SESSION: u32 = 9;
 const MS: u64 = 1_000_000;
 
-struct Site {
+struct SealedFixture {
     port: SealedPort,
     server_socket: BatchSocket,
     server: SealedSession,
     now_ns: u64,
 }
 
-fn site() -> Site {
+fn fixture() -> SealedFixture {
     let any = "127.0.0.1:0".parse().expect("an address");
     let server_socket = BatchSocket::bind(any, Dscp::CS6).expect("a socket");
     let remote = server_socket.local_addr().expect("bound");
@@ -23,15 +23,20 @@ fn site() -> Site {
     };
     let mut port = SealedPort::bind(any, PathConfig::default(), Dscp::CS6).expect("a socket");
     port.add_with(0, SESSION, remote, offer, &secret);
-    Site {
+    SealedFixture {
         port,
         server_socket,
-        server: SealedSession::new(SealedConfig::default(), Sender::Server, SESSION, &secret),
+        server: SealedSession::new(
+            SealedConfig::default(),
+            SessionRole::Server,
+            SESSION,
+            &secret,
+        ),
         now_ns: 0,
     }
 }
 
-impl Site {
+impl SealedFixture {
     /// What reached the server, opened.
     fn at_server(&mut self) -> Vec<Vec<u8>> {
         let count = self.server_socket.receive().expect("a socket");
@@ -77,7 +82,7 @@ impl Site {
             self.at_client().is_empty(),
             "an answer to a probe is nobody's datagram"
         );
-        assert_eq!(self.port.path(SESSION), Path::Sealed);
+        assert_eq!(self.port.path(SESSION), DatagramPath::Sealed);
         self
     }
 }
@@ -87,59 +92,77 @@ const ELICITING: &[u8] = &[1, 1, 0, 0];
 
 #[test]
 fn a_session_takes_the_sealed_path_once_a_probe_is_answered() {
-    let mut site = site();
-    assert_eq!(site.port.send(0, SESSION, ELICITING), Sent::UseQuic);
-    let mut site = {
-        site.now_ns = 0;
-        site.up()
-    };
-    assert_eq!(site.port.send(0, SESSION, ELICITING), Sent::Sealed);
-    site.port.request_key_update(SESSION);
-    assert_eq!(site.port.send(0, SESSION, b"after an update"), Sent::Sealed);
-    site.port.flush();
-    let sent = *site.port.counters();
+    let mut fixture = fixture();
     assert_eq!(
-        site.at_server(),
+        fixture.port.send(0, SESSION, ELICITING),
+        SendOutcome::UseQuic
+    );
+    let mut fixture = {
+        fixture.now_ns = 0;
+        fixture.up()
+    };
+    assert_eq!(
+        fixture.port.send(0, SESSION, ELICITING),
+        SendOutcome::Sealed
+    );
+    fixture.port.request_key_update(SESSION);
+    assert_eq!(
+        fixture.port.send(0, SESSION, b"after an update"),
+        SendOutcome::Sealed
+    );
+    fixture.port.flush();
+    let sent = *fixture.port.counters();
+    assert_eq!(
+        fixture.at_server(),
         [ELICITING.to_vec(), b"after an update".to_vec()]
     );
     // The probe is one of them.
     let bytes = ELICITING.len() + b"after an update".len() + 3 * OVERHEAD_BYTES;
     assert_eq!((sent.sealed, sent.sealed_bytes), (3, bytes as u64));
     assert_eq!((sent.key_updates, sent.unsent), (1, 0));
-    site.answer(b"rate");
-    assert_eq!(site.at_client(), [b"rate".to_vec()]);
+    fixture.answer(b"rate");
+    assert_eq!(fixture.at_client(), [b"rate".to_vec()]);
     assert_eq!(
-        site.port.send(0, SESSION + 1, b"no such session"),
-        Sent::UseQuic
+        fixture.port.send(0, SESSION + 1, b"no such session"),
+        SendOutcome::UseQuic
     );
 }
 
 #[test]
 fn a_path_that_answers_no_more_is_given_up_and_found_again() {
-    let mut site = site().up();
-    assert_eq!(site.port.send(MS, SESSION, ELICITING), Sent::Sealed);
-    site.port.flush();
-    assert_eq!(site.at_server().len(), 1, "and no answer");
+    let mut fixture = fixture().up();
+    assert_eq!(
+        fixture.port.send(MS, SESSION, ELICITING),
+        SendOutcome::Sealed
+    );
+    fixture.port.flush();
+    assert_eq!(fixture.at_server().len(), 1, "and no answer");
     let mut at_ns = MS;
-    while site.port.path(SESSION) == Path::Sealed {
-        at_ns = site.port.next_timeout().expect("an answer is due");
-        site.port.on_timeout(at_ns);
+    while fixture.port.path(SESSION) == DatagramPath::Sealed {
+        at_ns = fixture.port.next_timeout().expect("an answer is due");
+        fixture.port.on_timeout(at_ns);
     }
-    let patience_ns = PathConfig::default().patience_ns;
-    assert!((MS + patience_ns..2 * patience_ns).contains(&at_ns));
-    assert_eq!(site.port.send(at_ns, SESSION, ELICITING), Sent::UseQuic);
-    assert_eq!(site.port.fallbacks(), 1);
-    assert_eq!(site.at_server(), [Vec::<u8>::new()], "a probe");
-    site.answer(b"");
-    site.at_client();
-    assert_eq!(site.port.send(at_ns, SESSION, ELICITING), Sent::Sealed);
+    let answer_timeout_ns = PathConfig::default().answer_timeout_ns;
+    assert!((MS + answer_timeout_ns..2 * answer_timeout_ns).contains(&at_ns));
+    assert_eq!(
+        fixture.port.send(at_ns, SESSION, ELICITING),
+        SendOutcome::UseQuic
+    );
+    assert_eq!(fixture.port.fallbacks(), 1);
+    assert_eq!(fixture.at_server(), [Vec::<u8>::new()], "a probe");
+    fixture.answer(b"");
+    fixture.at_client();
+    assert_eq!(
+        fixture.port.send(at_ns, SESSION, ELICITING),
+        SendOutcome::Sealed
+    );
 }
 
 #[test]
 fn what_does_not_open_moves_one_counter_and_nothing_else() {
-    let mut site = site().up();
+    let mut fixture = fixture().up();
     let mut sealed = Vec::new();
-    site.server.seal(b"rate", &mut sealed).expect("small");
+    fixture.server.seal(b"rate", &mut sealed).expect("small");
     let mut forged = sealed.clone();
     forged[14] ^= 4;
     let mut stranger = sealed.clone();
@@ -156,12 +179,12 @@ fn what_does_not_open_moves_one_counter_and_nothing_else() {
     for bytes in posts {
         let mut batch = SendBatch::default();
         batch.buffer().extend_from_slice(&bytes);
-        site.post(batch);
-        seen.push(site.at_client().len());
+        fixture.post(batch);
+        seen.push(fixture.at_client().len());
     }
     // A forged copy of an opened number is turned down as a replay before the cipher runs.
     assert_eq!(seen, [1, 0, 0, 0, 0, 0]);
-    let counters = site.port.counters();
+    let counters = fixture.port.counters();
     assert_eq!(
         (
             counters.replayed,
@@ -173,24 +196,24 @@ fn what_does_not_open_moves_one_counter_and_nothing_else() {
     );
     assert_eq!(counters.dropped_total(), 5);
     let mut fresh = SendBatch::default();
-    site.server.seal(b"next", fresh.buffer()).expect("small");
+    fixture.server.seal(b"next", fresh.buffer()).expect("small");
     fresh.buffer()[13] ^= 1;
-    site.post(fresh);
-    assert!(site.at_client().is_empty());
-    assert_eq!(site.port.counters().forged, 1);
-    site.answer(b"still there");
-    assert_eq!(site.at_client(), [b"still there".to_vec()]);
+    fixture.post(fresh);
+    assert!(fixture.at_client().is_empty());
+    assert_eq!(fixture.port.counters().forged, 1);
+    fixture.answer(b"still there");
+    assert_eq!(fixture.at_client(), [b"still there".to_vec()]);
 }
 
 #[test]
 fn only_the_allocators_address_is_listened_to() {
-    let mut site = site().up();
+    let mut fixture = fixture().up();
     let stranger =
         BatchSocket::bind("127.0.0.1:0".parse().expect("an address"), Dscp::CS6).expect("a socket");
     let mut batch = SendBatch::default();
-    site.server.seal(b"rate", batch.buffer()).expect("small");
-    batch.push(site.port.socket.local_addr().expect("bound"));
+    fixture.server.seal(b"rate", batch.buffer()).expect("small");
+    batch.push(fixture.port.socket.local_addr().expect("bound"));
     stranger.send(&mut batch).expect("sent");
-    assert!(site.at_client().is_empty());
-    assert_eq!(site.port.counters().wrong_address, 1);
+    assert!(fixture.at_client().is_empty());
+    assert_eq!(fixture.port.counters().wrong_address, 1);
 }

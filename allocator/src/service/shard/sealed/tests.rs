@@ -8,7 +8,7 @@ use allocation_counter::measure;
 use ratewright_io::udp::BatchSent;
 use ratewright_proto::client::{ClientConfig, ClientEvent, ClientSession};
 use ratewright_proto::control::FrameDecoder;
-use ratewright_proto::datagram::Sender;
+use ratewright_proto::datagram::SessionRole;
 use ratewright_proto::sealed::{OVERHEAD_BYTES, SealedSession};
 use ratewright_proto::{DatagramError, FlowId, FlowPath, StartRecord};
 use ratewright_topology::TwoTierClos;
@@ -164,7 +164,7 @@ impl World {
         peers.add(id, (), config, &secret, Ipv4Addr::LOCALHOST.into());
         Host {
             session,
-            sealed: SealedSession::new(config, Sender::Client, id, &secret),
+            sealed: SealedSession::new(config, SessionRole::Client, id, &secret),
             id,
             rates: 0,
         }

@@ -13,18 +13,18 @@
     reason = "a measurement on the command line"
 )]
 
-mod pair;
+mod session_pair;
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Instant;
 
 use anyhow::{Result, anyhow};
-use pair::Pair;
 use ratewright_dpdk::eal::Eal;
 use ratewright_dpdk::neighbours::Mac;
-use ratewright_dpdk::port::{Port, PortConfig, Queue};
+use ratewright_dpdk::port::{EthernetPort, PortConfig, QueuePair};
 use ratewright_dpdk::stack::{Received, StackConfig, UdpStack};
 use ratewright_proto::sealed::{MAX_SEALED_BYTES, OVERHEAD_BYTES, SealedHeader};
+use session_pair::SessionPair;
 
 const ALLOCATOR: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 const HOSTS: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
@@ -67,11 +67,11 @@ fn stack(mac: Mac, address: Ipv4Addr, port: u16, to: (Ipv4Addr, Mac), ports: u16
     stack
 }
 
-struct Site {
-    queue: Queue,
+struct Measurement {
+    queue: QueuePair,
     allocator: UdpStack,
     hosts: UdpStack,
-    pairs: Vec<Pair>,
+    pairs: Vec<SessionPair>,
     plain: Vec<Vec<u8>>,
     sealed: Vec<Vec<u8>>,
     reply: Vec<u8>,
@@ -92,7 +92,7 @@ fn payload<'a>(stack: &mut UdpStack, frame: &'a [u8], reply: &mut [u8]) -> Optio
     }
 }
 
-impl Site {
+impl Measurement {
     /// The allocator sends `count` new rates to each session.
     fn send_rates(&mut self, now_ns: u64, round: u64, count: u32) -> Result<(u64, Parts)> {
         let mut parts = Parts::default();
@@ -216,15 +216,15 @@ fn main() -> Result<()> {
         "--vdev=net_ring0",
     ];
     let eal = Eal::start(&options.map(str::to_owned))?;
-    let mut port = Port::start(&eal, &PortConfig::default())?;
+    let mut port = EthernetPort::start(&eal, &PortConfig::default())?;
     let queue = port.queues.pop().ok_or_else(|| anyhow!("no queue"))?;
     let mut now_ns = 1_000_000_000;
     let pairs = (1..=SESSIONS)
-        .map(|number| Pair::new(now_ns, number, FLOWS, HOSTS))
+        .map(|number| SessionPair::new(now_ns, number, FLOWS, HOSTS))
         .collect::<Result<Vec<_>>>()?;
     // Past the time that the sessions took to begin, and well within a lease.
     now_ns += 20 * ROUND_NS;
-    let mut site = Site {
+    let mut measurement = Measurement {
         queue,
         allocator: stack(ALLOCATOR_MAC, ALLOCATOR, UDP_PORT, (HOSTS, HOSTS_MAC), 1),
         hosts: stack(HOSTS_MAC, HOSTS, 20_000, (ALLOCATOR, ALLOCATOR_MAC), 1_000),
@@ -242,11 +242,11 @@ fn main() -> Result<()> {
         let mut rounds = Vec::new();
         for round in 0..ROUNDS {
             now_ns += ROUND_NS;
-            let before = site.delivered;
-            let (updates, mut parts) = site.send_rates(now_ns, round, count)?;
-            site.hosts(now_ns + ROUND_NS / 4)?;
-            parts.receive = site.take(now_ns + ROUND_NS / 2)?;
-            let delivered = site.delivered - before;
+            let before = measurement.delivered;
+            let (updates, mut parts) = measurement.send_rates(now_ns, round, count)?;
+            measurement.hosts(now_ns + ROUND_NS / 4)?;
+            parts.receive = measurement.take(now_ns + ROUND_NS / 2)?;
+            let delivered = measurement.delivered - before;
             if round > ROUNDS / 10 {
                 if delivered < updates {
                     return Err(anyhow!("{delivered} of {updates} updates came"));
@@ -269,7 +269,7 @@ fn main() -> Result<()> {
             1e3 / each(least.total()),
         );
     }
-    let counters = site.queue.counters();
+    let counters = measurement.queue.counters();
     println!("driver: {counters:?}");
     Ok(())
 }

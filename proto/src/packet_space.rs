@@ -4,10 +4,10 @@
 use zerocopy::IntoBytes;
 
 use crate::VERSION;
-use crate::datagram::{Datagram, HEADER_BYTES, Header, Sender, ack_soon_ns, flags};
+use crate::datagram::{Datagram, HEADER_BYTES, Header, SessionRole, flags, prompt_ack_delay_ns};
 use crate::error::DatagramError;
-use crate::recovery::{RecoveryConfig, SentLog};
-use crate::sequence::{Arrival, RecvWindow, expand};
+use crate::recovery::{RecoveryConfig, SentPackets};
+use crate::sequence::{RecvWindow, SeqStatus, expand};
 
 /// Ack-eliciting datagrams after which an acknowledgement is not held back:
 /// four acknowledgements can be lost before the window forgets a datagram.
@@ -15,29 +15,29 @@ const ACK_EVERY: u32 = 16;
 
 /// When a peer counts as silent.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Silence {
-    patience_ns: u64,
+pub(crate) struct LivenessTimer {
+    timeout_ns: u64,
     heard_ns: u64,
     /// Until then it is not given up, whatever it has not said.
-    reprieve_ns: Option<u64>,
+    grace_until_ns: Option<u64>,
 }
 
-impl Silence {
-    pub(crate) fn new(now_ns: u64, patience_ns: u64) -> Self {
+impl LivenessTimer {
+    pub(crate) fn new(now_ns: u64, timeout_ns: u64) -> Self {
         Self {
-            patience_ns,
+            timeout_ns,
             heard_ns: now_ns,
-            reprieve_ns: None,
+            grace_until_ns: None,
         }
     }
 
     pub(crate) fn heard(&mut self, now_ns: u64) {
         self.heard_ns = now_ns;
-        self.reprieve_ns = None;
+        self.grace_until_ns = None;
     }
 
     /// The peer was there at `at_ns`, or later.
-    pub(crate) fn was_there(&mut self, at_ns: u64) {
+    pub(crate) fn restart_if_later(&mut self, at_ns: u64) {
         if at_ns > self.heard_ns {
             self.heard(at_ns);
         }
@@ -47,22 +47,22 @@ impl Silence {
         self.heard_ns
     }
 
-    /// When [`is_over`](Self::is_over) is to be asked.
+    /// When [`has_expired`](Self::has_expired) is to be asked.
     pub(crate) fn deadline_ns(&self) -> u64 {
-        let silent_ns = self.heard_ns.saturating_add(self.patience_ns);
-        silent_ns.max(self.reprieve_ns.unwrap_or(0))
+        let silent_ns = self.heard_ns.saturating_add(self.timeout_ns);
+        silent_ns.max(self.grace_until_ns.unwrap_or(0))
     }
 
     /// Whether the peer is to be given up. Who asks late was not running, and what the peer has said
     /// meanwhile may wait to be read: once, an eighth of the patience is added for that.
-    pub(crate) fn is_over(&mut self, now_ns: u64) -> bool {
+    pub(crate) fn has_expired(&mut self, now_ns: u64) -> bool {
         let deadline_ns = self.deadline_ns();
         if deadline_ns > now_ns {
             return false;
         }
-        let reprieve = self.patience_ns / 8;
-        if self.reprieve_ns.is_none() && now_ns - deadline_ns > reprieve {
-            self.reprieve_ns = Some(now_ns.saturating_add(reprieve));
+        let grace_ns = self.timeout_ns / 8;
+        if self.grace_until_ns.is_none() && now_ns - deadline_ns > grace_ns {
+            self.grace_until_ns = Some(now_ns.saturating_add(grace_ns));
             return false;
         }
         true
@@ -71,8 +71,8 @@ impl Silence {
 
 /// What names a session on the wire.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct LinkConfig {
-    pub(crate) sender: Sender,
+pub(crate) struct PacketSpaceConfig {
+    pub(crate) role: SessionRole,
     pub(crate) session: u32,
     pub(crate) epoch: u64,
     pub(crate) first_seq: u32,
@@ -83,19 +83,19 @@ pub(crate) struct LinkConfig {
 
 /// Numbering and acknowledgements of one established session.
 #[derive(Debug)]
-pub(crate) struct Link {
-    config: LinkConfig,
+pub(crate) struct PacketSpace {
+    config: PacketSpaceConfig,
     next_seq: u64,
     recv: RecvWindow,
     /// Ack-eliciting datagrams received since the last acknowledgement.
     unacked: u32,
     ack_deadline: Option<u64>,
-    pub(crate) log: SentLog,
+    pub(crate) sent: SentPackets,
 }
 
 /// An arriving datagram that belongs to this session and is new.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Arrived {
+pub(crate) struct PacketNumbers {
     pub(crate) seq: u64,
     /// The newest of our datagrams that the peer had received.
     pub(crate) ack: Option<u64>,
@@ -103,24 +103,24 @@ pub(crate) struct Arrived {
 
 /// Counts and flags of a datagram to be built.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Contents {
+pub(crate) struct PacketContents {
     pub(crate) starts: u16,
     pub(crate) ends: u16,
     pub(crate) rates: u16,
     pub(crate) eliciting: bool,
     /// The acknowledgement is not to wait for long.
-    pub(crate) soon: bool,
+    pub(crate) prompt: bool,
     pub(crate) released: bool,
 }
 
-impl Link {
-    pub(crate) fn new(config: LinkConfig) -> Self {
+impl PacketSpace {
+    pub(crate) fn new(config: PacketSpaceConfig) -> Self {
         Self {
             next_seq: u64::from(config.first_seq),
             recv: RecvWindow::default(),
             unacked: 0,
             ack_deadline: None,
-            log: SentLog::new(config.recovery),
+            sent: SentPackets::new(config.recovery),
             config,
         }
     }
@@ -146,7 +146,7 @@ impl Link {
     }
 
     /// Checks a datagram against the session; changes nothing.
-    pub(crate) fn check(&self, datagram: &Datagram<'_>) -> Result<Arrived, DatagramError> {
+    pub(crate) fn check(&self, datagram: &Datagram<'_>) -> Result<PacketNumbers, DatagramError> {
         let header = datagram.header;
         if header.session.get() != self.config.session
             || header.epoch.get() != self.config.epoch as u32
@@ -159,9 +159,9 @@ impl Link {
             return Err(DatagramError::Malformed);
         }
         match self.recv.classify(seq) {
-            Arrival::New => {}
-            Arrival::Duplicate => return Err(DatagramError::Duplicate),
-            Arrival::TooOld => return Err(DatagramError::TooOld),
+            SeqStatus::New => {}
+            SeqStatus::Duplicate => return Err(DatagramError::Duplicate),
+            SeqStatus::TooOld => return Err(DatagramError::TooOld),
         }
         let ack = header
             .has(flags::HAS_ACK)
@@ -169,22 +169,27 @@ impl Link {
         if ack.is_some_and(|ack| ack >= self.next_seq || ack < u64::from(self.config.first_seq)) {
             return Err(DatagramError::AckOfUnsent);
         }
-        Ok(Arrived { seq, ack })
+        Ok(PacketNumbers { seq, ack })
     }
 
     /// Notes an accepted datagram.
-    pub(crate) fn received(&mut self, now_ns: u64, arrived: Arrived, datagram: &Datagram<'_>) {
-        self.recv.insert(arrived.seq);
+    pub(crate) fn received(
+        &mut self,
+        now_ns: u64,
+        numbers: PacketNumbers,
+        datagram: &Datagram<'_>,
+    ) {
+        self.recv.insert(numbers.seq);
         if !datagram.header.has(flags::ACK_ELICITING) {
             return;
         }
         self.unacked += 1;
-        let soon = datagram.header.has(flags::ACK_SOON);
-        let due_ns = if self.unacked >= ACK_EVERY || soon && datagram.is_empty() {
+        let prompt = datagram.header.has(flags::PROMPT_ACK);
+        let due_ns = if self.unacked >= ACK_EVERY || prompt && datagram.is_empty() {
             // Nothing answers a keep-alive but its acknowledgement.
             now_ns
-        } else if soon {
-            now_ns.saturating_add(ack_soon_ns(self.config.ack_delay_ns))
+        } else if prompt {
+            now_ns.saturating_add(prompt_ack_delay_ns(self.config.ack_delay_ns))
         } else {
             now_ns.saturating_add(self.config.ack_delay_ns)
         };
@@ -197,7 +202,7 @@ impl Link {
     /// Writes the header over the first bytes of `out`, which holds the
     /// records behind a gap of [`HEADER_BYTES`], and returns the datagram's
     /// sequence number. Whatever had to be acknowledged now is.
-    pub(crate) fn seal(&mut self, out: &mut [u8], contents: Contents) -> u64 {
+    pub(crate) fn seal(&mut self, out: &mut [u8], contents: PacketContents) -> u64 {
         let seq = self.next_seq;
         self.next_seq += 1;
         self.unacked = 0;
@@ -206,9 +211,9 @@ impl Link {
         let header = Header {
             version: VERSION,
             flags: set(contents.eliciting, flags::ACK_ELICITING)
-                | set(contents.eliciting && contents.soon, flags::ACK_SOON)
+                | set(contents.eliciting && contents.prompt, flags::PROMPT_ACK)
                 | set(self.recv.largest().is_some(), flags::HAS_ACK)
-                | set(self.config.sender == Sender::Server, flags::FROM_SERVER)
+                | set(self.config.role == SessionRole::Server, flags::FROM_SERVER)
                 | set(contents.released, flags::RELEASED),
             starts: contents.starts.into(),
             ends: contents.ends.into(),

@@ -10,7 +10,7 @@ pub const CONNECTION_ID_BYTES: usize = 20;
 /// Of them unpredictable.
 pub const RANDOM_BYTES: usize = 16;
 
-/// Steps in which patience is told.
+/// Resolution of the time-out on the wire: 10 ms.
 const UNIT_NS: u64 = 10_000_000;
 
 /// Tells a connection ID that says something from one that is all chance.
@@ -24,9 +24,9 @@ fn check(head: &[u8]) -> [u8; 2] {
 }
 
 /// A connection ID that says for how long its client waits, to 10 ms and up to 655 s.
-pub fn connection_id(random: [u8; RANDOM_BYTES], patience_ns: u64) -> [u8; CONNECTION_ID_BYTES] {
+pub fn connection_id(random: [u8; RANDOM_BYTES], timeout_ns: u64) -> [u8; CONNECTION_ID_BYTES] {
     let mut id = [0; CONNECTION_ID_BYTES];
-    let units = u16::try_from(patience_ns / UNIT_NS).unwrap_or(u16::MAX);
+    let units = u16::try_from(timeout_ns / UNIT_NS).unwrap_or(u16::MAX);
     id[..RANDOM_BYTES].copy_from_slice(&random);
     id[RANDOM_BYTES..RANDOM_BYTES + 2].copy_from_slice(&units.to_be_bytes());
     let check = check(&id[..RANDOM_BYTES + 2]);
@@ -51,10 +51,10 @@ mod tests {
 
     #[test]
     fn what_is_told_is_heard_to_10_ms() {
-        for patience_ns in [0, 250_000_000, 1_234_567_890, 4_000_000_000] {
-            let id = connection_id([7; RANDOM_BYTES], patience_ns);
+        for timeout_ns in [0, 250_000_000, 1_234_567_890, 4_000_000_000] {
+            let id = connection_id([7; RANDOM_BYTES], timeout_ns);
             let heard_ns = of_connection_id(&id).expect("it says");
-            assert_eq!(heard_ns, patience_ns / 10_000_000 * 10_000_000);
+            assert_eq!(heard_ns, timeout_ns / 10_000_000 * 10_000_000);
         }
         let id = connection_id([7; RANDOM_BYTES], u64::MAX);
         assert_eq!(of_connection_id(&id), Some(655_350_000_000));

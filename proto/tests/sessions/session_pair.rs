@@ -12,7 +12,7 @@ pub(crate) const LEASE_NS: u64 = 300 * MS;
 pub(crate) const MTU: usize = 1200;
 
 /// Both ends with a perfect network that the test moves by hand.
-pub(crate) struct Pair {
+pub(crate) struct SessionPair {
     pub(crate) now_ns: u64,
     pub(crate) client: ClientSession,
     pub(crate) server: ServerSession,
@@ -46,7 +46,7 @@ pub(crate) fn bodies(frames: impl Iterator<Item = impl AsRef<[u8]>>) -> Vec<Vec<
     bodies
 }
 
-impl Pair {
+impl SessionPair {
     pub(crate) fn unconnected(client: ClientConfig, server: ServerConfig) -> Self {
         Self {
             now_ns: 1_000 * MS,

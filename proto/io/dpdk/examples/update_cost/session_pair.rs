@@ -6,13 +6,13 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow};
 use ratewright_proto::client::{ClientConfig, ClientSession};
 use ratewright_proto::control::{FrameDecoder, TopologySnapshot};
-use ratewright_proto::datagram::Sender;
+use ratewright_proto::datagram::SessionRole;
 use ratewright_proto::sealed::{SealedConfig, SealedSession, Secret};
 use ratewright_proto::server::{Admission, ServerConfig, ServerEvent, ServerSession};
 use ratewright_proto::{FlowId, FlowPath, StartRecord};
 
 /// A session with both of its ends, and the seals of both.
-pub(crate) struct Pair {
+pub(crate) struct SessionPair {
     pub(crate) server: ServerSession,
     pub(crate) server_seal: SealedSession,
     pub(crate) client: ClientSession,
@@ -23,7 +23,7 @@ pub(crate) struct Pair {
     pub(crate) next_flow: u32,
 }
 
-impl Pair {
+impl SessionPair {
     /// Session `number` with `flows` flows that the allocator knows already.
     pub(crate) fn new(now_ns: u64, number: u32, flows: u32, hosts: Ipv4Addr) -> Result<Self> {
         let config = Arc::new(ServerConfig {
@@ -73,8 +73,8 @@ impl Pair {
         let mut pair = Self {
             server,
             client,
-            server_seal: seal(Sender::Server),
-            client_seal: seal(Sender::Client),
+            server_seal: seal(SessionRole::Server),
+            client_seal: seal(SessionRole::Client),
             address: SocketAddrV4::new(hosts, port),
             next_flow: 0,
         };
