@@ -11,7 +11,8 @@ use nix::sys::socket::{
     ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt,
 };
 use ratewright_proto::client::ClientConfig;
-use ratewright_proto::control::{RefusalCode, wire};
+use ratewright_proto::control::RefusalCode;
+use ratewright_proto::wire;
 use ratewright_proto::{FlowId, FlowPath, StartRecord};
 use service_support::certificates::{Identity, TestAuthority};
 use service_support::host::TestHost;

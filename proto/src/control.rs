@@ -13,17 +13,7 @@ use prost::Message as _;
 use crate::error::SessionError;
 use crate::sealed::Cipher;
 use crate::telemetry::Telemetry;
-
-/// The messages as generated from `control.proto`, unchecked.
-#[allow(
-    missing_docs,
-    unreachable_pub,
-    unused_qualifications,
-    clippy::derive_partial_eq_without_eq
-)]
-pub mod wire {
-    include!(concat!(env!("OUT_DIR"), "/ratewright.v1.rs"));
-}
+use crate::wire;
 
 mod convert;
 mod frame;

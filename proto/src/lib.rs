@@ -16,6 +16,7 @@
 //! | [`handshake_timeout`] | the time for which a client waits for its handshake, carried by its first packet |
 //! | [`relay`] | many hosts' sessions over one connection, between a relay and the allocator |
 //! | [`control`] | messages of the reliable stream and their framing |
+//! | [`wire`] | generated protobuf messages, below [`control`], [`telemetry`] and [`relay`] |
 //! | [`telemetry`] | measurements for the allocator's feeds |
 //! | [`sequence`], [`recovery`] | sequence numbers, acknowledgements, loss detection |
 //! | [`error`], [`counters`] | why something was turned down, and how often |
@@ -69,6 +70,7 @@ pub mod sealed;
 pub mod sequence;
 pub mod server;
 pub mod telemetry;
+pub mod wire;
 
 pub use codes::{RateCode, WeightCode};
 pub use counters::Counters;

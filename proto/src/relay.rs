@@ -29,8 +29,8 @@ use std::net::SocketAddr;
 use prost::Message as _;
 use thiserror::Error;
 
-use crate::control::wire;
 use crate::error::SessionError;
+use crate::wire;
 
 #[cfg(test)]
 mod tests;

@@ -3,8 +3,8 @@
 //! telemetry of links (FNCC, section 3). A message is checked as a whole: one
 //! impossible value refuses all of it.
 
-use crate::control::wire;
 use crate::error::SessionError;
+use crate::wire;
 
 /// Entries of each kind in one message at most.
 pub const MAX_ENTRIES: usize = 4096;

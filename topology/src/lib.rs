@@ -5,7 +5,8 @@
 //! |---|---|
 //! | [`ids`] | the dense ids of hosts, racks, switches and links |
 //! | [`model`] | what a host, rack, switch and directed link is |
-//! | [`builders`] | big switch, two-tier Clos, fat tree, three-tier Clos, and their addresses |
+//! | [`Parameters`] | parameters of the four kinds: big switch, two-tier Clos, fat tree, three-tier Clos |
+//! | [`builders`] | their assembly into hosts, racks, switches and links, with addresses |
 //! | [`Topology`] | the whole network, its epoch, failures, repairs and capacity changes |
 //! | [`ecmp`] | the 5-tuple hash that picks one of several equal paths |
 //! | [`path`] | the links of a flow, by hash or by explicit route |
@@ -13,6 +14,7 @@
 //! | [`render`] | a text summary, an SVG picture, a DOT graph |
 //! | [`units`] | capacities and delays as people write them |
 
+mod addressing;
 pub mod builders;
 pub mod ecmp;
 mod error;
@@ -20,6 +22,7 @@ mod file;
 pub mod ids;
 mod lookup;
 pub mod model;
+mod parameters;
 pub mod partition;
 pub mod path;
 pub mod render;
@@ -27,12 +30,13 @@ mod shape;
 mod topology;
 pub mod units;
 
-pub use builders::{Addressing, BigSwitch, FatTree, Parameters, ThreeTierClos, TwoTierClos};
+pub use addressing::Addressing;
 pub use ecmp::{EcmpConfig, FiveTuple, flow_hash};
 pub use error::{BuildError, FileError, TopologyError};
 pub use ids::{HostId, LinkId, RackId, SwitchId};
 pub use ipnet::IpNet;
 pub use model::{Direction, Host, Link, Node, Rack, Switch, TopologyKind};
+pub use parameters::{BigSwitch, FatTree, Parameters, ThreeTierClos, TwoTierClos};
 pub use partition::{Block, LinkBlock, Partition, PartitionError};
 pub use path::{Path, PathChoice, PathError};
 pub use topology::Topology;

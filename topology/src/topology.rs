@@ -4,11 +4,11 @@ use std::net::IpAddr;
 
 use indexmap::IndexMap;
 
-use crate::builders::Parameters;
 use crate::ecmp::EcmpConfig;
 use crate::ids::{HostId, LinkId, RackId, SwitchId};
 use crate::lookup::PrefixTable;
 use crate::model::{Host, Link, Node, Rack, Switch, TopologyKind};
+use crate::parameters::Parameters;
 use crate::shape::Shape;
 use crate::units::MAX_CAPACITY_BPS;
 

@@ -4,15 +4,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
-use super::wire::control_message::Body;
 use super::{
     ClassInfo, ControlMessage, Hello, HostInfo, HostsDigest, MAX_TEXT_BYTES, Refusal, RefusalCode,
-    SealedUdp, TopologySnapshot, Welcome, wire,
+    SealedUdp, TopologySnapshot, Welcome,
 };
 use crate::VERSION;
 use crate::error::SessionError;
 use crate::records::MAX_SLOTS;
 use crate::sealed::Cipher;
+use crate::wire::{self, control_message::Body};
 
 /// Longest lease, liveness or acknowledgement delay: one hour. Keeps sums of
 /// times far from overflow.

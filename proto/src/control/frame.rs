@@ -2,8 +2,8 @@
 
 use prost::Message as _;
 
-use super::wire;
 use crate::error::SessionError;
+use crate::wire;
 
 /// The largest frame body.
 pub const MAX_FRAME_BYTES: usize = 1 << 20;

@@ -11,8 +11,9 @@ use bytes::Bytes;
 use prost::Message as _;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
 
-use super::{HOSTS_DIGEST_BYTES, HostsDigest, MAX_FRAME_BYTES, TopologySnapshot, Welcome, wire};
+use super::{HOSTS_DIGEST_BYTES, HostsDigest, MAX_FRAME_BYTES, TopologySnapshot, Welcome};
 use crate::error::SessionError;
+use crate::wire;
 
 /// `ControlMessage.welcome`, `ControlMessage.topology` and `Welcome.topology` of `control.proto`.
 const WELCOME: u32 = 2;

@@ -1,9 +1,11 @@
 //! From checked counts to hosts, racks, switches and links.
 
-use super::{Addressing, MAX_HOSTS, MAX_LINKS, Parameters};
+use super::{MAX_HOSTS, MAX_LINKS};
+use crate::addressing::Addressing;
 use crate::error::BuildError;
 use crate::ids::{HostId, LinkId, RackId, SwitchId};
 use crate::model::{Direction, Host, Link, Node, Rack, Switch};
+use crate::parameters::Parameters;
 use crate::shape::Shape;
 use crate::topology::Topology;
 use crate::units::{MAX_CAPACITY_BPS, MAX_DELAY_NS, format_capacity_bps, format_delay_ns};

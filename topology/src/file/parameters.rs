@@ -4,8 +4,9 @@ use ipnet::{Ipv4Net, Ipv6Net};
 use serde::Deserialize;
 
 use super::values::{Base, Capacity, Delay};
-use crate::builders::{Addressing, BigSwitch, FatTree, Parameters, ThreeTierClos, TwoTierClos};
+use crate::addressing::Addressing;
 use crate::ecmp::EcmpConfig;
+use crate::parameters::{BigSwitch, FatTree, Parameters, ThreeTierClos, TwoTierClos};
 
 /// A key that is missing, or that must not stand beside another.
 pub(super) struct ParameterError {

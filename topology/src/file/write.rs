@@ -3,8 +3,9 @@
 use std::fmt::{self, Write};
 
 use super::prefixes::overlap;
-use crate::builders::{Addressing, Parameters};
+use crate::addressing::Addressing;
 use crate::model::{Direction, Link};
+use crate::parameters::Parameters;
 use crate::topology::Topology;
 use crate::units::{format_capacity_bps, format_delay_ns};
 

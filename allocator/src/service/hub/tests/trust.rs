@@ -1,6 +1,7 @@
 //! Who the operator lets in, and what one session may cost.
 
-use ratewright_proto::control::{RefusalCode, wire};
+use ratewright_proto::control::RefusalCode;
+use ratewright_proto::wire;
 
 use super::{Trust, World, certificate_of, settings};
 use crate::service::config::{CONTROL_FRAME_COST_BYTES, Limits};

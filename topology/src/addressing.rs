@@ -31,7 +31,7 @@ impl Default for Addressing {
 
 impl Addressing {
     /// Checks that the bases hold the racks, and returns the bits of an IPv4 slice.
-    pub(super) fn check(&self, racks: usize, rack_hosts: u32) -> Result<u8, BuildError> {
+    pub(crate) fn check(&self, racks: usize, rack_hosts: u32) -> Result<u8, BuildError> {
         let slice_bits = bits_for(u64::from(rack_hosts) + 2).max(8);
         let rack_bits = bits_for(racks as u64 + 1);
         let fit = |key, base: String, length: u8, room: u8, wanted: u8| {
@@ -76,7 +76,7 @@ impl Addressing {
     }
 
     /// The addresses of host `index` in rack `rack`, both counted from 0.
-    pub(super) fn prefixes(&self, slice_bits: u8, rack: u32, index: u32) -> Vec<IpNet> {
+    pub(crate) fn prefixes(&self, slice_bits: u8, rack: u32, index: u32) -> Vec<IpNet> {
         let v4 = self.ipv4_base.map(|base| {
             let offset = ((rack + 1) << slice_bits) + index + 1;
             IpNet::V4(Ipv4Net::from(Ipv4Addr::from_bits(
