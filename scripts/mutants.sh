@@ -31,7 +31,7 @@ for part in "${parts[@]}"; do
       ;;
     admission)
       package=ratewright-allocator
-      files=(allocator/src/service/hub/admission.rs allocator/src/service/hub/budget.rs allocator/src/service/hub/table.rs)
+      files=(allocator/src/service/hub/admission.rs allocator/src/service/hub/token_bucket.rs allocator/src/service/hub/session_flows.rs)
       tests=(--lib)
       ;;
     optimiser)

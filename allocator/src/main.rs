@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 use ratewright_allocator::service::config::{class_meaning, example_config, example_relay_config};
-use ratewright_allocator::service::daemon::{self, Loaded, with_causes};
 use ratewright_allocator::service::relay::{self, LoadedRelay};
-use ratewright_allocator::service::shard::engine_link::configured_engine;
+use ratewright_allocator::service::run::{self, Loaded, with_causes};
+use ratewright_allocator::service::runtime::engine_host::configured_engine;
 
 /// Ratewright's allocator: computes the rate of every active flowlet and tells the hosts.
 #[derive(Debug, Parser)]
@@ -68,7 +68,7 @@ fn execute(arguments: &Arguments) -> anyhow::Result<()> {
         )
     };
     match arguments.command.unwrap_or(Task::Run) {
-        Task::Run => daemon::run(config()?, configured_engine())?,
+        Task::Run => run::run(config()?, configured_engine())?,
         Task::CheckConfig => {
             let path = config()?;
             let loaded = Loaded::load(path)?;

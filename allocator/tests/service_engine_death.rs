@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ratewright_allocator::engine::{
     EngineError, EngineEvent, IterationReport, Optimality, RateEngine, RateUpdate,
 };
-use ratewright_allocator::service::daemon;
+use ratewright_allocator::service::run;
 use service_support::process::TestSite;
 
 /// Panics at its first iteration.
@@ -47,7 +47,7 @@ fn the_process_ends_with_an_error_when_the_engine_dies() {
     site.write("allocator.toml", &config);
     // It publishes its first figures a moment after its start, and breaks over them.
     let factory = Arc::new(|_: &_, _: &_, _: &[f64]| Ok(Box::new(Broken) as Box<dyn RateEngine>));
-    let error = daemon::run(&site.path().join("allocator.toml"), factory).expect_err("it died");
+    let error = run::run(&site.path().join("allocator.toml"), factory).expect_err("it died");
     assert_eq!(error.to_string(), "the engine thread died");
 }
 
@@ -58,6 +58,6 @@ fn the_process_ends_likewise_when_a_shard_drives_the_engine() {
     let config = site.config("127.0.0.1:0", "[transport]\nhot = \"udp\"\n");
     site.write("allocator.toml", &config);
     let factory = Arc::new(|_: &_, _: &_, _: &[f64]| Ok(Box::new(Broken) as Box<dyn RateEngine>));
-    let error = daemon::run(&site.path().join("allocator.toml"), factory).expect_err("it died");
+    let error = run::run(&site.path().join("allocator.toml"), factory).expect_err("it died");
     assert_eq!(error.to_string(), "a thread of sealed datagrams panicked");
 }

@@ -13,7 +13,7 @@ use indexmap::IndexMap;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{ClientConfig, Connection, ConnectionError, TransportErrorCode};
-use ratewright_allocator::service::shard::transport::transport_config;
+use ratewright_allocator::service::runtime::transport::transport_config;
 use ratewright_cli::certs::{ALLOCATOR_NAME, Pair};
 use ratewright_cli::clock;
 use ratewright_endpointd::config::SessionConfig;

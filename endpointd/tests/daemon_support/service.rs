@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use ratewright_allocator::service::daemon::Loaded;
 use ratewright_allocator::service::relay::{LoadedRelay, Relay};
-use ratewright_allocator::service::shard::engine_link::configured_engine;
-use ratewright_allocator::service::shard::{Shard, ShardError};
+use ratewright_allocator::service::run::Loaded;
+use ratewright_allocator::service::runtime::engine_host::configured_engine;
+use ratewright_allocator::service::runtime::{Shard, ShardError};
 use ratewright_topology::TwoTierClos;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;

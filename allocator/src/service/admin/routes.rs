@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::logging::LogControl;
 use super::metrics;
-use crate::service::command::{
+use crate::service::admin_request::{
     Command, ExternalLoad, LinkChange, SwitchChange, TopologyChange, TopologyChangeError,
 };
 use crate::service::health::Health;

@@ -11,7 +11,7 @@ use arrayvec::ArrayVec;
 use ratewright_topology::{LinkId, Topology};
 
 use crate::engine::{EngineEvent, FlowKey, FlowSpec};
-use crate::service::command::{ExternalLoad, ExternalLoadReport, TopologyChangeError};
+use crate::service::admin_request::{ExternalLoad, ExternalLoadReport, TopologyChangeError};
 use crate::service::status::ExternalStatus;
 
 use super::Hub;

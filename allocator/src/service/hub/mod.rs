@@ -4,8 +4,8 @@
 //! |---|---|
 //! | `mod.rs` | the hub, and what a transport calls |
 //! | `session` | what is held per session |
-//! | `strangers` | connections that have not introduced themselves, by certificate |
-//! | `table` | a session's flows by slot |
+//! | `pre_hello` | connections that have not introduced themselves, by certificate |
+//! | `session_flows` | a session's flows by slot |
 //! | `admission` | from a Hello to a session or a refusal |
 //! | `flows` | flowlet starts and ends to engine events, rates to sessions |
 //! | `sweep` | a walk over all flows, a few at a time |
@@ -38,30 +38,30 @@ use super::status::Counts;
 use super::tls::PeerCertificate;
 
 mod admission;
-mod budget;
 mod external;
 mod flows;
 mod network;
+mod pre_hello;
 mod reasons;
 mod release;
 mod report;
 mod session;
-mod strangers;
+mod session_flows;
 mod sweep;
-mod table;
 #[cfg(test)]
 mod tests;
+mod token_bucket;
 
 pub use admission::check_welcome;
-use budget::Budget;
 use external::ExternalLoads;
 pub use network::capacities_bps;
+use pre_hello::Strangers;
 pub use report::TransportFacts;
 pub use session::LeftAlone;
 use session::{Release, Session, Tallies};
-use strangers::Strangers;
+use session_flows::FlowTable;
 use sweep::Sweep;
-use table::FlowTable;
+use token_bucket::Budget;
 
 /// Engine events that wait at most before datagrams are dropped (and come again, by the protocol).
 const MAX_ENGINE_BACKLOG: usize = 1 << 16;

@@ -3,7 +3,7 @@
 use ratewright_proto::control::{EncodedTopology, HostInfo, RefusalCode, TopologySnapshot};
 use ratewright_topology::{HostId, Link, LinkId, Node, Topology};
 
-use crate::service::command::{
+use crate::service::admin_request::{
     LinkChange, SwitchChange, TopologyChange, TopologyChangeError, TopologyReport,
 };
 

@@ -5,8 +5,8 @@ use ratewright_proto::records::{FlowId, StartRecord};
 use ratewright_proto::server::ServerSession;
 use ratewright_topology::HostId;
 
-use super::budget::Budget;
-use super::table::FlowTable;
+use super::session_flows::FlowTable;
+use super::token_bucket::Budget;
 use crate::service::config::RelayIdentity;
 use crate::service::tls::PeerCertificate;
 

@@ -10,8 +10,8 @@ use ratewright_proto::relay::{Attach, MAX_ATTACH_BYTES};
 
 use super::state::RelayHandle;
 use crate::service::entrance::Turn;
-use crate::service::shard::connection::Datagrams;
-use crate::service::shard::transport::KNOWN_WINDOW_BYTES;
+use crate::service::runtime::connection::Datagrams;
+use crate::service::runtime::transport::KNOWN_WINDOW_BYTES;
 use crate::service::tls;
 
 /// Longest wait for the allocator to accept a stream, or for a host to read control bytes.

@@ -32,9 +32,9 @@ use super::admin;
 use super::admin::logging::LogControl;
 use super::admission::AdmissionConfig;
 use super::config::RelayConfig;
-use super::daemon::{DaemonError, received, tick, with_causes};
 use super::entrance::Entrance;
-use super::shard::{ShardError, transport};
+use super::run::{DaemonError, received, tick, with_causes};
+use super::runtime::{ShardError, transport};
 use super::systemd;
 use super::tls::{self, ServerTls};
 

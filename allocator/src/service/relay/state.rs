@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use super::sealed::SealedHosts;
 use crate::service::clock;
-use crate::service::shard::OVERTAKEN_NS;
+use crate::service::runtime::OVERTAKEN_NS;
 use crate::service::status::{Reasons, RelayCounts};
 
 /// Totals since the relay's start.

@@ -13,8 +13,8 @@ use ratewright_proto::relay;
 
 use super::state::RelayHandle;
 use crate::service::config::TlsFiles;
-use crate::service::shard::connection::Datagrams;
-use crate::service::shard::transport::transport_config;
+use crate::service::runtime::connection::Datagrams;
+use crate::service::runtime::transport::transport_config;
 use crate::service::tls::SERVER_NAME;
 
 /// First and longest pause between rounds of attempts, while no allocator answers.

@@ -3,7 +3,7 @@
 use ratewright_topology::TwoTierClos;
 
 use super::{World, settings};
-use crate::service::command::{
+use crate::service::admin_request::{
     ExternalLoad, LinkChange, SwitchChange, TopologyChange, TopologyChangeError,
 };
 use crate::service::status::ExternalStatus;

@@ -19,7 +19,7 @@ use ratewright_topology::{Topology, TwoTierClos};
 use super::{Hub, HubSettings};
 use crate::engine::parallel::{ParallelEngine, ParallelOptions};
 use crate::engine::{EngineConfig, EngineEvent, RateEngine};
-use crate::service::command::{TopologyChange, TopologyChangeError, TopologyReport};
+use crate::service::admin_request::{TopologyChange, TopologyChangeError, TopologyReport};
 use crate::service::config::{ClassConfig, Fingerprint, Limits, Trust};
 use crate::service::tls::PeerCertificate;
 

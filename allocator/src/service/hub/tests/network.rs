@@ -5,7 +5,9 @@ use ratewright_proto::{FlowId, FlowPath, StartRecord};
 use ratewright_topology::TwoTierClos;
 
 use super::{World, settings};
-use crate::service::command::{LinkChange, SwitchChange, TopologyChange, TopologyChangeError};
+use crate::service::admin_request::{
+    LinkChange, SwitchChange, TopologyChange, TopologyChangeError,
+};
 
 pub(super) fn link(
     from: &str,

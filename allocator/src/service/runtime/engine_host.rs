@@ -10,14 +10,14 @@ use std::sync::{Arc, OnceLock};
 use ratewright_topology::Topology;
 use tokio::sync::Notify;
 
-use super::port::Kick;
+use super::idle::Kick;
 use crate::engine::parallel::{ParallelEngine, ParallelOptions, default_workers};
 use crate::engine::thread::{Driver, EngineHandle, EngineThreadConfig, Interval, Snapshot, spawn};
 use crate::engine::{
     EngineConfig, EngineError, EngineEvent, EngineStats, RateEngine, RateUpdate, ReferenceEngine,
 };
 use crate::service::config::{Config, EngineKind, class_table};
-use crate::service::timed::{IterationHistogram, TimedEngine};
+use crate::service::instrumented_engine::{IterationHistogram, TimedEngine};
 
 /// Makes an engine for a configuration, a topology and its links' capacities.
 pub type EngineFactory = Arc<

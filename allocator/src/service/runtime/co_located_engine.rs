@@ -8,8 +8,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::engine_link::{Engine, EngineSignal, OnThread, dispose};
-use super::state::State;
+use super::engine_host::{Engine, EngineSignal, OnThread, dispose};
+use super::service_core::State;
 use crate::engine::thread::{EVENTS_AT_ONCE, cost_of};
 use crate::engine::{EngineEvent, RateUpdate, pin_current_thread};
 use crate::service::clock;

@@ -5,13 +5,13 @@
 //! |---|---|
 //! | [`transport`], [`window`] | the QUIC endpoint, its settings and its congestion window |
 //! | `connection` | one task per connection: datagrams in, control stream |
-//! | `state` | what the tasks share, and the one place where things are sent |
+//! | `service_core` | what the tasks share, and the one place where things are sent |
 //! | `relayed` | relays' connections, each with many hosts |
-//! | `sealed` | sealed UDP datagrams: a port and a thread per shard |
-//! | `port` | how such a thread is woken and waits |
+//! | `udp_worker` | sealed UDP datagrams: a port and a thread per shard |
+//! | `idle` | how such a thread is woken and waits |
 //! | `dpdk` | ports on an interface that DPDK drives |
-//! | [`engine_link`] | the engine as seen from here |
-//! | `inline` | the engine on the thread of the one shard that there is |
+//! | [`engine_host`] | the engine as seen from here |
+//! | `co_located_engine` | the engine on the thread of the one shard that there is |
 //!
 //! A QUIC datagram is handed to the hub in its connection's task, a sealed one by its shard's thread. Where the
 //! engine has a thread of its own, the hub's events are pushed to it and wake it, and its wake-up runs
@@ -26,9 +26,9 @@ use quinn::VarInt;
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 
+use super::admin_request::Command;
 use super::admission::AdmissionConfig;
 use super::clock;
-use super::command::Command;
 use super::config::Config;
 use super::entrance::Entrance;
 use super::hub::{Hub, HubSettings, capacities_bps};
@@ -40,24 +40,24 @@ use ratewright_proto::control::RefusalCode;
 use ratewright_proto::sealed::SealedConfig;
 use ratewright_topology::Topology;
 
+mod co_located_engine;
 pub(super) mod connection;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
-pub mod engine_link;
-mod grace;
-mod inline;
-mod port;
+pub mod engine_host;
+mod idle;
 mod relayed;
-mod sealed;
-mod state;
+mod service_core;
+mod start_grace;
 pub mod transport;
+mod udp_worker;
 pub mod window;
 
-use engine_link::{DrivenBy, EngineFactory, EngineLink};
-use grace::Grace;
-use port::Spins;
-pub(super) use state::OVERTAKEN_NS;
-use state::Shared;
+use engine_host::{DrivenBy, EngineFactory, EngineLink};
+use idle::Spins;
+pub(super) use service_core::OVERTAKEN_NS;
+use service_core::Shared;
+use start_grace::Grace;
 
 /// Connections beyond the limit of sessions that may be in their handshake or at their end.
 const CONNECTION_SLACK: usize = 1_024;
@@ -114,9 +114,9 @@ pub struct Shard {
     entrance: Entrance,
     max_sessions: usize,
     epoch: u64,
-    signal: Arc<engine_link::EngineSignal>,
+    signal: Arc<engine_host::EngineSignal>,
     /// Ended with the shard.
-    sealed: sealed::Threads,
+    sealed: udp_worker::Threads,
 }
 
 /// The hub's part of a configuration.
@@ -398,7 +398,7 @@ fn start_sealed(
     hub: Hub,
     engine: EngineLink,
     epoch: u64,
-) -> Result<(Shared, sealed::Threads), ShardError> {
+) -> Result<(Shared, udp_worker::Threads), ShardError> {
     let transport = &config.transport;
     #[cfg(feature = "dpdk")]
     if let Some(interface) = &transport.dpdk {
@@ -443,7 +443,7 @@ fn start_on<P: PacketPort + Send + 'static>(
     numbers: Vec<u16>,
     address: Option<Ipv4Addr>,
     spins: Spins,
-) -> Result<(Shared, sealed::Threads), ShardError> {
+) -> Result<(Shared, udp_worker::Threads), ShardError> {
     let bind = |source| ShardError::Bind {
         address: config.listen,
         source,
@@ -454,7 +454,7 @@ fn start_on<P: PacketPort + Send + 'static>(
     };
     let (mut shards, mut queues) = (Vec::new(), Vec::new());
     for port in ports {
-        let (shard, queue) = sealed::SealedShard::new(port, settings, spins).map_err(bind)?;
+        let (shard, queue) = udp_worker::SealedShard::new(port, settings, spins).map_err(bind)?;
         shards.push(shard);
         queues.push(queue);
     }
@@ -464,13 +464,13 @@ fn start_on<P: PacketPort + Send + 'static>(
         signal.set_shard(Arc::clone(&first.kick));
     }
     let shared = Shared::new(hub, engine, queues, epoch);
-    let threads = sealed::start(shards, &shared, &signal).map_err(bind)?;
+    let threads = udp_worker::start(shards, &shared, &signal).map_err(bind)?;
     Ok((shared, threads))
 }
 
 /// Hands out rates whenever the engine has some, once `grace` has passed: until then the engine keeps
 /// the newest rate of each flow. Sends connections their later rates, a few at a time. Ends when the engine has died.
-async fn hand_out_rates(shared: Shared, signal: Arc<engine_link::EngineSignal>, grace: Duration) {
+async fn hand_out_rates(shared: Shared, signal: Arc<engine_host::EngineSignal>, grace: Duration) {
     let later = shared.lock().later_waits();
     let mut grace = Grace::new(grace);
     loop {

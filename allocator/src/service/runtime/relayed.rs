@@ -18,7 +18,7 @@ use rustls::server::danger::ClientCertVerifier;
 use tokio::task::JoinSet;
 
 use super::connection::{Datagrams, lost, serve_streams};
-use super::state::{Shared, State, Way};
+use super::service_core::{Shared, State, Way};
 use crate::service::config::RelayIdentity;
 use crate::service::status::RelayCounts;
 use crate::service::tls::PeerCertificate;

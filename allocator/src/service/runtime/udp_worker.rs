@@ -9,7 +9,7 @@
 //! further building, meanwhile newer rates replace older ones in the flow table, and the engine is not
 //! waited for anywhere.
 //!
-//! Where there is one shard only, its thread drives the engine too (`inline`), and nothing on the way from a
+//! Where there is one shard only, its thread drives the engine too (`co_located_engine`), and nothing on the way from a
 //! start to its first rate waits for another thread.
 
 use std::collections::VecDeque;
@@ -24,10 +24,10 @@ use ratewright_io::transport::MAX_DATAGRAM_BYTES;
 use ratewright_io::udp::{BATCH, PacketPort, SendBatch};
 use ratewright_proto::sealed::{HEADER_BYTES, SealedConfig, SealedCounters, Secret};
 
-use super::engine_link::{DrivenBy, EngineSignal};
-use super::inline::Inline;
-use super::port::{Kick, Spins, Waiter};
-use super::state::Shared;
+use super::co_located_engine::Inline;
+use super::engine_host::{DrivenBy, EngineSignal};
+use super::idle::{Kick, Spins, Waiter};
+use super::service_core::Shared;
 use crate::service::clock;
 use crate::service::sealed_peers::SealedPeers;
 

@@ -19,12 +19,12 @@ use rustc_hash::FxBuildHasher;
 use rustls::server::danger::ClientCertVerifier;
 use tokio::sync::{Notify, oneshot};
 
-use super::engine_link::{DrivenBy, Engine, EngineLink};
+use super::engine_host::{DrivenBy, Engine, EngineLink};
 use super::relayed::Relays;
-use super::sealed::{Notice, Queue};
+use super::udp_worker::{Notice, Queue};
 use crate::engine::{EngineEvent, RateEngine};
+use crate::service::admin_request::{TopologyChange, TopologyChangeError, TopologyReport};
 use crate::service::clock;
-use crate::service::command::{TopologyChange, TopologyChangeError, TopologyReport};
 use crate::service::config::{Config, RelayIdentity};
 use crate::service::hub::{Hub, Touched, TransportFacts};
 use crate::service::status::{EngineFigures, SessionStatus, Snapshot, Status};

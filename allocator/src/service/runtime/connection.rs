@@ -9,7 +9,7 @@ use ratewright_proto::control::{FrameDecoder, MAX_FRAME_BYTES, MAX_HELLO_BYTES};
 use tokio::sync::Notify;
 
 use super::relayed;
-use super::state::Shared;
+use super::service_core::Shared;
 use super::transport::KNOWN_WINDOW_BYTES;
 use crate::service::entrance::Turn;
 use crate::service::tls;

@@ -13,9 +13,9 @@ use ratewright_proto::sealed::{OVERHEAD_BYTES, SealedSession};
 use ratewright_proto::{DatagramError, FlowId, FlowPath, StartRecord};
 use ratewright_topology::TwoTierClos;
 
-use super::super::engine_link::{EngineLink, configured_engine};
+use super::super::engine_host::{EngineLink, configured_engine};
 use super::super::hub_settings;
-use super::super::state::Way;
+use super::super::service_core::Way;
 use super::*;
 use crate::service::config::tests::GOOD;
 use crate::service::config::{Config, Fingerprint};
