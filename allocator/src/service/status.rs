@@ -171,7 +171,7 @@ pub struct Counts {
     /// How often a control stream was not read for a while since its session had used up its budget.
     pub control_waits: u64,
     /// Flows that are left to plain TCP, by reason.
-    pub flows_left_alone: Reasons,
+    pub flows_unmanaged: Reasons,
     /// Sessions accepted.
     pub sessions_opened: u64,
     /// Sessions refused, by refusal code.

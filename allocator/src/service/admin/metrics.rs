@@ -295,7 +295,7 @@ pub fn publish(snapshot: &Snapshot) {
     counter!("ratewright_allocator_telemetry_messages_total").absolute(counts.telemetry);
     by_reason(
         "ratewright_allocator_flows_left_alone_total",
-        &counts.flows_left_alone,
+        &counts.flows_unmanaged,
     );
     by_reason(
         "ratewright_allocator_datagrams_dropped_total",

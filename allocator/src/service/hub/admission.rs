@@ -14,7 +14,7 @@ use crate::engine::EngineEvent;
 use crate::service::config::{CONTROL_FRAME_COST_BYTES, ClassConfig};
 
 use super::network::snapshot_of;
-use super::session::{Peer, Release};
+use super::session::{AcceptedHost, Release};
 use super::{Hub, HubSettings, reasons};
 
 /// What hosts are told of the classes.
@@ -139,7 +139,7 @@ impl Hub {
                 }
             }
         }
-        self.touch(id);
+        self.mark_ready(id);
     }
 
     /// Where a session's sealed datagrams are taken.
@@ -257,9 +257,9 @@ impl Hub {
             software = hello.software,
             "session established"
         );
-        session.peer = Some(Peer { host, hello });
+        session.peer = Some(AcceptedHost { host, hello });
         let fingerprint = session.certificate.fingerprint;
-        self.strangers.remove(&fingerprint, id);
+        self.pre_hello.remove(&fingerprint, id);
         self.counts.sessions_opened += 1;
     }
 
@@ -359,7 +359,7 @@ impl Hub {
         } else if !refused {
             self.counts.connections_rejected.count(reason);
         }
-        self.touch(id);
+        self.mark_ready(id);
     }
 
     /// Gives a session up without a word to its host.
@@ -371,7 +371,7 @@ impl Hub {
     pub fn closed(&mut self, now_ns: u64, id: u32, reason: &'static str) {
         self.ended(now_ns, id, reason, false);
         if let Some(session) = self.sessions.swap_remove(&id) {
-            self.strangers.remove(&session.certificate.fingerprint, id);
+            self.pre_hello.remove(&session.certificate.fingerprint, id);
         }
     }
 }

@@ -31,12 +31,12 @@ const MOST_MS: u64 = 86_400_000;
 
 /// What was told of one link.
 #[derive(Debug, Clone, PartialEq)]
-struct OnLink {
+struct ReportedLoad {
     load_bps: u64,
     flows: f64,
     until_ns: Option<u64>,
     /// The dummy flow stands before the engine.
-    placed: bool,
+    is_allocated: bool,
     /// What the engine gave it last.
     granted_bps: f64,
 }
@@ -44,14 +44,14 @@ struct OnLink {
 /// What was told of all links.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct ExternalLoads {
-    links: BTreeMap<LinkId, OnLink>,
+    links: BTreeMap<LinkId, ReportedLoad>,
     /// When words expire, earliest first: the next one is asked for with every batch of datagrams.
     due: BTreeSet<(u64, LinkId)>,
 }
 
 /// What may be handed out of a link, and at most to its dummy flow, in bit/s.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Room {
+struct LinkShare {
     capacity_bps: f64,
     dummy_bps: f64,
 }
@@ -61,14 +61,14 @@ impl ExternalLoads {
         clippy::cast_precision_loss,
         reason = "capacities are far below 2^53 bit/s"
     )]
-    fn room(&self, topology: &Topology, link: LinkId, share: f64) -> Room {
+    fn link_share(&self, topology: &Topology, link: LinkId, share: f64) -> LinkShare {
         let whole_bps = topology.effective_capacity_bps(link) as f64;
         let most_bps = whole_bps * share;
         let load_bps = self
             .links
             .get(&link)
-            .map_or(0.0, |on_link| (on_link.load_bps as f64).min(most_bps));
-        Room {
+            .map_or(0.0, |load| (load.load_bps as f64).min(most_bps));
+        LinkShare {
             capacity_bps: whole_bps - load_bps,
             dummy_bps: most_bps - load_bps,
         }
@@ -77,7 +77,7 @@ impl ExternalLoads {
     /// What the topology's links have for the flows that the allocator schedules and the dummy flows
     /// together, in bit/s.
     pub(super) fn capacity_bps(&self, topology: &Topology, link: LinkId, share: f64) -> f64 {
-        self.room(topology, link, share).capacity_bps
+        self.link_share(topology, link, share).capacity_bps
     }
 
     /// The links of `before` by their ends' names, in `after`; those that are not there are forgotten.
@@ -96,10 +96,10 @@ impl ExternalLoads {
         }
     }
 
-    fn insert(&mut self, link: LinkId, on_link: OnLink) {
+    fn insert(&mut self, link: LinkId, load: ReportedLoad) {
         self.remove(link);
-        self.due.extend(on_link.until_ns.map(|at_ns| (at_ns, link)));
-        self.links.insert(link, on_link);
+        self.due.extend(load.until_ns.map(|at_ns| (at_ns, link)));
+        self.links.insert(link, load);
     }
 
     fn remove(&mut self, link: LinkId) {
@@ -136,23 +136,23 @@ impl Hub {
             return Err(TopologyChangeError::Duration(ms));
         }
         let link = self.link_named(&told.from, &told.to)?;
-        let placed = self
+        let is_allocated = self
             .external
             .links
             .get(&link)
-            .is_some_and(|before| before.placed);
-        let on_link = OnLink {
+            .is_some_and(|before| before.is_allocated);
+        let load = ReportedLoad {
             load_bps: told.load_bps,
             flows: told.flows,
             until_ns: told.for_ms.map(|ms| now_ns + ms * 1_000_000),
-            placed,
+            is_allocated,
             granted_bps: 0.0,
         };
-        self.replace_external(link, on_link);
-        let room = self.room(link);
+        self.replace_external(link, load);
+        let share = self.link_share(link);
         Ok(ExternalLoadReport {
             link: link_name(&self.topology, link),
-            capacity_bps: room.capacity_bps,
+            capacity_bps: share.capacity_bps,
         })
     }
 
@@ -169,7 +169,7 @@ impl Hub {
                 link = link_name(&self.topology, link),
                 "external load expired"
             );
-            let nothing = OnLink {
+            let nothing = ReportedLoad {
                 load_bps: 0,
                 flows: 0.0,
                 until_ns: None,
@@ -194,13 +194,13 @@ impl Hub {
         into: &mut Vec<ExternalStatus>,
     ) -> Option<u32> {
         let mut rest = self.external.links.range(LinkId(from)..);
-        for (&link, on_link) in rest.by_ref().take(most) {
+        for (&link, load) in rest.by_ref().take(most) {
             into.push(ExternalStatus {
                 name: link_name(&self.topology, link),
-                load_bps: on_link.load_bps,
-                flows: on_link.flows,
-                granted_bps: on_link.granted_bps,
-                expires_in_ms: on_link
+                load_bps: load.load_bps,
+                flows: load.flows,
+                granted_bps: load.granted_bps,
+                expires_in_ms: load
                     .until_ns
                     .map(|until_ns| until_ns.saturating_sub(now_ns) / 1_000_000),
             });
@@ -208,15 +208,15 @@ impl Hub {
         rest.next().map(|(link, _)| link.0)
     }
 
-    fn room(&self, link: LinkId) -> Room {
+    fn link_share(&self, link: LinkId) -> LinkShare {
         let share = self.settings.external_share;
-        self.external.room(&self.topology, link, share)
+        self.external.link_share(&self.topology, link, share)
     }
 
-    fn replace_external(&mut self, link: LinkId, on_link: OnLink) {
-        let before = self.room(link);
-        self.external.insert(link, on_link);
-        let capacity_bps = self.room(link).capacity_bps;
+    fn replace_external(&mut self, link: LinkId, load: ReportedLoad) {
+        let before = self.link_share(link);
+        self.external.insert(link, load);
+        let capacity_bps = self.link_share(link).capacity_bps;
         if capacity_bps != before.capacity_bps {
             self.engine_events.push_back(EngineEvent::Capacity {
                 link: link.0,
@@ -234,25 +234,25 @@ impl Hub {
 
     /// Puts a link's dummy flow before the engine as it is to be now, or takes it away.
     fn place_dummy(&mut self, link: LinkId) {
-        let room = self.room(link);
-        let Some(on_link) = self.external.links.get_mut(&link) else {
+        let share = self.link_share(link);
+        let Some(load) = self.external.links.get_mut(&link) else {
             return;
         };
         let key = FlowKey::new(EXTERNAL_SESSION, link.0);
-        let wanted = on_link.flows > 0.0 && room.dummy_bps > 0.0;
+        let wanted = load.flows > 0.0 && share.dummy_bps > 0.0;
         if wanted {
             self.engine_events.push_back(EngineEvent::Start(FlowSpec {
                 key,
                 links: ArrayVec::from_iter([link.0]),
                 class: CLASS,
-                weight: on_link.flows,
-                demand_bps: room.dummy_bps,
+                weight: load.flows,
+                demand_bps: share.dummy_bps,
             }));
-        } else if on_link.placed {
+        } else if load.is_allocated {
             self.engine_events.push_back(EngineEvent::End(key));
-            on_link.granted_bps = 0.0;
+            load.granted_bps = 0.0;
         }
-        on_link.placed = wanted;
+        load.is_allocated = wanted;
     }
 
     /// Puts the dummy flows of these links before the engine anew: their bounds are others now.
@@ -262,8 +262,8 @@ impl Hub {
 
     /// Puts all dummy flows before an engine that knows none.
     pub(super) fn restart_dummies(&mut self) {
-        for on_link in self.external.links.values_mut() {
-            on_link.placed = false;
+        for load in self.external.links.values_mut() {
+            load.is_allocated = false;
         }
         let links: Vec<LinkId> = self.external.links.keys().copied().collect();
         self.renew_dummies(links);
@@ -271,8 +271,8 @@ impl Hub {
 
     /// The engine's rate for a dummy flow.
     pub(super) fn on_dummy_rate(&mut self, link: u32, rate_bps: f64) {
-        if let Some(on_link) = self.external.links.get_mut(&LinkId(link)) {
-            on_link.granted_bps = rate_bps;
+        if let Some(load) = self.external.links.get_mut(&LinkId(link)) {
+            load.granted_bps = rate_bps;
         }
     }
 }

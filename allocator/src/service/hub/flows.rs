@@ -6,7 +6,7 @@ use ratewright_topology::{HostId, PathChoice, PathError, Topology};
 use crate::engine::{EngineEvent, FlowKey, FlowSpec, LinkPath, RateUpdate};
 
 use super::external::EXTERNAL_SESSION;
-use super::session::{Flow, LeftAlone, Place};
+use super::session::{HubFlow, Placement, UnmanagedReason};
 use super::{Hub, MAX_ENGINE_BACKLOG};
 
 /// How long a flow waits for credit of all sessions' budget before it is looked at again.
@@ -69,20 +69,20 @@ impl Hub {
         if let Some(session) = self.sessions.get_mut(&update.key.session())
             && let Some(flow) = session.flows.get_mut(flow_id.slot())
             && flow.id() == flow_id
-            && flow.place == Place::Engine
+            && flow.placement == Placement::Allocated
             && session
                 .proto
                 .set_rate(now_ns, flow_id, update.rate_bps as u64)
                 .is_ok()
         {
             self.counts.updates += 1;
-            let touched = std::mem::replace(&mut session.touched, true);
+            let was_ready = std::mem::replace(&mut session.is_ready, true);
             if !std::mem::replace(&mut flow.answered, true) {
                 // Ahead of all whose flows have a rate already: a flowlet's wait for its first rate is what
                 // users feel, and every host that is told before it adds to that.
-                self.touched_first.push(session.id);
-            } else if !touched {
-                self.touched.push(session.id);
+                self.ready_first.push(session.id);
+            } else if !was_ready {
+                self.ready.push(session.id);
             }
         } else {
             self.counts.updates_stale += 1;
@@ -121,7 +121,8 @@ impl Hub {
         let slot = record.flow().slot();
         let engine = self.engine;
         let Some(flow) = session.flows.get_mut(slot).filter(|flow| {
-            flow.place == Place::Engine && flow.record.with_demand(record.demand()) == record
+            flow.placement == Placement::Allocated
+                && flow.record.with_demand(record.demand()) == record
         }) else {
             return self.start(now_ns, id, record);
         };
@@ -172,7 +173,7 @@ impl Hub {
             session.flows.defer(slot);
             session.deferred_ns.get_or_insert(retry_ns);
             // For its timeout.
-            self.touch(id);
+            self.mark_ready(id);
         }
     }
 
@@ -200,7 +201,9 @@ impl Hub {
             };
             match session.flows.get(slot).copied() {
                 Some(flow) if flow.stands_before(self.engine) => self.tell_demand(id, slot),
-                Some(flow) if flow.place == Place::Alone(LeftAlone::StartRate) => {
+                Some(flow)
+                    if flow.placement == Placement::Unmanaged(UnmanagedReason::StartRate) =>
+                {
                     self.place(now_ns, id, &flow.record, true);
                 }
                 // It has ended, or there is nothing for it to wait for.
@@ -240,7 +243,7 @@ impl Hub {
         }
         self.counts.ends += 1;
         if let Some(flow) = session.flows.remove(slot) {
-            self.tallies.change(session, Some(flow.place), None);
+            self.tallies.change(session, Some(flow.placement), None);
             if flow.stands_before(self.engine) {
                 self.engine_events
                     .push_back(EngineEvent::End(FlowKey::new(id, flow_id.0)));
@@ -260,54 +263,54 @@ impl Hub {
             .get(slot)
             .filter(|flow| flow.id() == record.flow())
             .copied();
-        let stood = before.is_some_and(|flow| flow.place == Place::Engine);
+        let stood = before.is_some_and(|flow| flow.placement == Placement::Allocated);
         let stands = before.is_some_and(|flow| flow.stands_before(self.engine));
         let path = match &session.peer {
-            None => Err(LeftAlone::UnknownHost),
-            Some(_) if !budgeted => Err(LeftAlone::StartRate),
-            Some(_) if !self.class_is_known(record) => Err(LeftAlone::UnknownClass),
+            None => Err(UnmanagedReason::UnknownHost),
+            Some(_) if !budgeted => Err(UnmanagedReason::StartRate),
+            Some(_) if !self.class_is_known(record) => Err(UnmanagedReason::UnknownClass),
             Some(peer) => {
                 self.counts.paths += 1;
                 links(&self.topology, peer.host, record)
             }
         };
-        let room = stood || self.tallies.placed < self.settings.limits.max_flows;
-        let path = path.and_then(|path| room.then_some(path).ok_or(LeftAlone::TableFull));
-        let (place, path) = match path {
+        let room = stood || self.tallies.allocated < self.settings.limits.max_flows;
+        let path = path.and_then(|path| room.then_some(path).ok_or(UnmanagedReason::TableFull));
+        let (placement, path) = match path {
             Ok(path) => {
                 let spec = self.spec(id, record, path.clone());
                 self.engine_events.push_back(EngineEvent::Start(spec));
-                (Place::Engine, path)
+                (Placement::Allocated, path)
             }
             Err(reason) => {
                 if stands {
                     self.engine_events
                         .push_back(EngineEvent::End(FlowKey::new(id, record.flow().0)));
                 }
-                if before.is_none_or(|flow| flow.place != Place::Alone(reason)) {
-                    self.counts.flows_left_alone.count(reason.reason());
+                if before.is_none_or(|flow| flow.placement != Placement::Unmanaged(reason)) {
+                    self.counts.flows_unmanaged.count(reason.reason());
                 }
-                (Place::Alone(reason), LinkPath::new())
+                (Placement::Unmanaged(reason), LinkPath::new())
             }
         };
         let Some(session) = self.sessions.get_mut(&id) else {
             return;
         };
         self.tallies
-            .change(session, before.map(|flow| flow.place), Some(place));
-        let flow = Flow {
+            .change(session, before.map(|flow| flow.placement), Some(placement));
+        let flow = HubFlow {
             record: *record,
-            place,
+            placement,
             answered: false,
             engine: self.engine,
         };
         session.flows.insert(slot, flow, path);
         // No rate from now on, rather than the last one until the lease runs out.
         if stood
-            && place != Place::Engine
+            && placement != Placement::Allocated
             && session.proto.set_rate(now_ns, record.flow(), 0).is_ok()
         {
-            self.touch(id);
+            self.mark_ready(id);
         }
     }
 
@@ -355,20 +358,20 @@ pub(super) fn links(
     topology: &Topology,
     source: HostId,
     record: &StartRecord,
-) -> Result<LinkPath, LeftAlone> {
+) -> Result<LinkPath, UnmanagedReason> {
     let choice = match record.path() {
         FlowPath::Hash(hash) => PathChoice::Hash(hash),
         FlowPath::Explicit(route) => PathChoice::Explicit(route),
     };
     match topology.path(source, HostId(record.dst_host()), choice) {
         Ok(path) => Ok(path.iter().map(|link| link.0).collect()),
-        Err(PathError::UnknownHost(_)) => Err(LeftAlone::UnknownHost),
-        Err(PathError::SameHost(_)) => Err(LeftAlone::SameHost),
+        Err(PathError::UnknownHost(_)) => Err(UnmanagedReason::UnknownHost),
+        Err(PathError::SameHost(_)) => Err(UnmanagedReason::SameHost),
         Err(
             PathError::HostCutOff { .. }
             | PathError::NoRoute { .. }
             | PathError::RouteOutOfRange { .. }
             | PathError::RouteDown { .. },
-        ) => Err(LeftAlone::Unroutable),
+        ) => Err(UnmanagedReason::Unroutable),
     }
 }

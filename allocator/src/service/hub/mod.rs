@@ -16,7 +16,7 @@
 //! | `reasons` | names of reasons in metrics |
 //!
 //! Work per datagram is proportional to its records; work per rate is constant. Sessions that have
-//! something to send stand in a list ([`Hub::take_touched`]), so nobody walks over the others.
+//! something to send stand in a list ([`Hub::drain_ready`]), so nobody walks over the others.
 
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
@@ -55,20 +55,20 @@ mod token_bucket;
 pub use admission::check_welcome;
 use external::ExternalLoads;
 pub use network::capacities_bps;
-use pre_hello::Strangers;
+use pre_hello::PreHelloConnections;
 pub use report::TransportFacts;
-pub use session::LeftAlone;
+pub use session::UnmanagedReason;
 use session::{Release, Session, Tallies};
-use session_flows::FlowTable;
+use session_flows::SessionFlows;
 use sweep::Sweep;
-use token_bucket::Budget;
+use token_bucket::TokenBucket;
 
 /// Engine events that wait at most before datagrams are dropped (and come again, by the protocol).
 const MAX_ENGINE_BACKLOG: usize = 1 << 16;
 
 /// A session that has something to send, or another timeout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Touched {
+pub struct ReadySession {
     /// The session.
     pub id: u32,
     /// What it has to send is not to wait behind later rates.
@@ -127,7 +127,7 @@ pub struct Hub {
     /// Boxed, so that looking one up touches nothing of the others, nor of itself.
     sessions: IndexMap<u32, Box<Session>, FxBuildHasher>,
     registry: Registry,
-    strangers: Strangers,
+    pre_hello: PreHelloConnections,
     last_session: u32,
     /// Flows by where they stand, over all sessions.
     tallies: Tallies,
@@ -135,11 +135,11 @@ pub struct Hub {
     engine: u8,
     sweep: Sweep,
     /// Starts and changes of demands, of all sessions.
-    starts: Budget,
+    starts: TokenBucket,
     engine_events: VecDeque<EngineEvent>,
-    touched: Vec<u32>,
+    ready: Vec<u32>,
     /// Those of them with a flow that waits for its first rate.
-    touched_first: Vec<u32>,
+    ready_first: Vec<u32>,
     released_ns: Option<u64>,
     /// Sessions that have been told of the kill switch, and when, oldest first; among them all that have not answered.
     unanswered: VecDeque<(u64, u32)>,
@@ -159,10 +159,10 @@ impl Hub {
         Self {
             class_known: classes_that(&settings.classes, |_| true),
             demands_ignored: classes_that(&settings.classes, |class| !class.measured_demand),
-            starts: Budget::new(settings.limits.max_total_starts_per_s, 0),
+            starts: TokenBucket::new(settings.limits.max_total_starts_per_s, 0),
             server_config: server_config(&settings),
             registry: Registry::new(settings.liveness_ns),
-            strangers: Strangers::default(),
+            pre_hello: PreHelloConnections::default(),
             settings,
             snapshot: None,
             nominal_bps: network::nominal_bps(&topology),
@@ -173,8 +173,8 @@ impl Hub {
             engine: 0,
             sweep: Sweep::default(),
             engine_events: VecDeque::new(),
-            touched: Vec::new(),
-            touched_first: Vec::new(),
+            ready: Vec::new(),
+            ready_first: Vec::new(),
             released_ns: released.then_some(0),
             unanswered: VecDeque::new(),
             departed: VecDeque::new(),
@@ -253,7 +253,7 @@ impl Hub {
             return Err(SessionsFull { connections });
         }
         let id = self.free_session_id();
-        if let Some(oldest) = self.strangers.add(certificate.fingerprint, id) {
+        if let Some(oldest) = self.pre_hello.add(certificate.fingerprint, id) {
             self.give_up(now_ns, oldest, "crowded_out");
         }
         let limits = &self.settings.limits;
@@ -263,20 +263,20 @@ impl Hub {
             certificate,
             relay,
             peer: None,
-            flows: FlowTable::default(),
-            placed: 0,
+            flows: SessionFlows::default(),
+            allocated: 0,
             unroutable: 0,
             deferred_ns: None,
-            demands: Budget::new(limits.max_demand_changes_per_s, now_ns),
+            demands: TokenBucket::new(limits.max_demand_changes_per_s, now_ns),
             release: Release::No,
-            starts: Budget::new(limits.max_starts_per_s, now_ns),
-            datagrams: Budget::new(limits.max_datagrams_per_s, now_ns),
-            control: Budget::new(limits.max_control_bytes_per_s, now_ns),
-            touched: false,
+            starts: TokenBucket::new(limits.max_starts_per_s, now_ns),
+            datagrams: TokenBucket::new(limits.max_datagrams_per_s, now_ns),
+            control: TokenBucket::new(limits.max_control_bytes_per_s, now_ns),
+            is_ready: false,
             closing: None,
         };
         self.sessions.insert(id, Box::new(session));
-        self.touch(id);
+        self.mark_ready(id);
         Ok(id)
     }
 
@@ -292,18 +292,18 @@ impl Hub {
     }
 
     /// Puts a session on the list of those that have something to send.
-    fn touch(&mut self, id: u32) {
+    fn mark_ready(&mut self, id: u32) {
         if let Some(session) = self.sessions.get_mut(&id)
-            && !std::mem::replace(&mut session.touched, true)
+            && !std::mem::replace(&mut session.is_ready, true)
         {
-            self.touched.push(id);
+            self.ready.push(id);
         }
     }
 
-    fn touch_all(&mut self) {
+    fn mark_all_ready(&mut self) {
         for session in self.sessions.values_mut() {
-            if !std::mem::replace(&mut session.touched, true) {
-                self.touched.push(session.id);
+            if !std::mem::replace(&mut session.is_ready, true) {
+                self.ready.push(session.id);
             }
         }
     }
@@ -311,17 +311,17 @@ impl Hub {
     /// Appends the sessions that have something to send, or another timeout, and clears the list. Those with
     /// a flow that waits for its first rate come first. They are urgent, and so are those whose peers are owed
     /// a datagram whether rates wait or not: that asked whether we are there, or wait for an acknowledgement.
-    pub fn take_touched(&mut self, now_ns: u64, touched: &mut Vec<Touched>) {
+    pub fn drain_ready(&mut self, now_ns: u64, ready: &mut Vec<ReadySession>) {
         let sessions = &mut self.sessions;
         let mut take = |list: &mut Vec<u32>, first: bool| {
-            touched.extend(list.drain(..).filter_map(|id| {
+            ready.extend(list.drain(..).filter_map(|id| {
                 let session = sessions.get_mut(&id)?;
                 let urgent = first || session.proto.must_send_now(now_ns);
-                std::mem::take(&mut session.touched).then_some(Touched { id, urgent })
+                std::mem::take(&mut session.is_ready).then_some(ReadySession { id, urgent })
             }));
         };
-        take(&mut self.touched_first, true);
-        take(&mut self.touched, false);
+        take(&mut self.ready_first, true);
+        take(&mut self.ready, false);
     }
 
     /// Which hosts may have a session, and which relays may speak for them.

@@ -221,7 +221,7 @@ impl Hub {
                 tracing::error!(%error, "a host cannot be told of the topology");
             }
         }
-        self.touch_all();
+        self.mark_all_ready();
     }
 
     /// Hands every flow to an engine that knows none, and that links have these capacities. What waited was

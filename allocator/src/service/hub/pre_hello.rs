@@ -12,11 +12,11 @@ pub(super) const MAX_PER_CERTIFICATE: usize = 4;
 
 /// Those connections by certificate, the oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Strangers {
+pub(super) struct PreHelloConnections {
     of: IndexMap<Fingerprint, ArrayVec<u32, MAX_PER_CERTIFICATE>, FxBuildHasher>,
 }
 
-impl Strangers {
+impl PreHelloConnections {
     /// Adds a session's connection. If there are too many of its certificate, the oldest is taken off and returned: the host
     /// itself is behind the newest.
     pub(super) fn add(&mut self, certificate: Fingerprint, session: u32) -> Option<u32> {

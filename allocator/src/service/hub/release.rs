@@ -33,7 +33,7 @@ impl Hub {
                     Release::No
                 };
             }
-            self.touch_all();
+            self.mark_all_ready();
         }
         self.release_report(now_ns)
     }

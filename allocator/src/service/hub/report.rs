@@ -35,7 +35,7 @@ impl Hub {
 
     /// Flows that have a place in the engine.
     pub fn flow_count(&self) -> u32 {
-        self.tallies.placed
+        self.tallies.allocated
     }
 
     /// The flows of a host as they are known here; nothing if it has no session.
@@ -97,7 +97,7 @@ impl Hub {
             } else {
                 "established"
             },
-            flows: u64::from(session.placed),
+            flows: u64::from(session.allocated),
             released: self.release_state(now_ns, session),
             rtt_us,
             address,
@@ -125,8 +125,8 @@ impl Hub {
             topology_epoch: u64::from(self.topology.epoch()),
             released: self.is_released(),
             sessions: Vec::new(),
-            flows: u64::from(self.tallies.placed),
-            flows_left_alone: known - u64::from(self.tallies.placed),
+            flows: u64::from(self.tallies.allocated),
+            flows_left_alone: known - u64::from(self.tallies.allocated),
             iteration: iteration(engine),
             optimality: optimality(engine),
             links: engine

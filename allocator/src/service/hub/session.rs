@@ -5,8 +5,8 @@ use ratewright_proto::records::{FlowId, StartRecord};
 use ratewright_proto::server::ServerSession;
 use ratewright_topology::HostId;
 
-use super::session_flows::FlowTable;
-use super::token_bucket::Budget;
+use super::session_flows::SessionFlows;
+use super::token_bucket::TokenBucket;
 use crate::service::config::RelayIdentity;
 use crate::service::tls::PeerCertificate;
 
@@ -20,39 +20,39 @@ pub(super) struct Session {
     /// The relay that it came through, if it did.
     pub(super) relay: Option<RelayIdentity>,
     /// Who it is, once it was accepted.
-    pub(super) peer: Option<Peer>,
+    pub(super) peer: Option<AcceptedHost>,
     /// What is active, by slot.
-    pub(super) flows: FlowTable,
+    pub(super) flows: SessionFlows,
     /// How many of them have a place in the engine.
-    pub(super) placed: u32,
+    pub(super) allocated: u32,
     /// How many of them have no path.
     pub(super) unroutable: u32,
     /// When flows that wait for credit are looked at again; nothing if none waits.
     pub(super) deferred_ns: Option<u64>,
     /// Changes of demands.
-    pub(super) demands: Budget,
+    pub(super) demands: TokenBucket,
     pub(super) release: Release,
-    pub(super) starts: Budget,
-    pub(super) datagrams: Budget,
+    pub(super) starts: TokenBucket,
+    pub(super) datagrams: TokenBucket,
     /// In bytes.
-    pub(super) control: Budget,
+    pub(super) control: TokenBucket,
     /// It stands in the list of sessions that have something to send.
-    pub(super) touched: bool,
+    pub(super) is_ready: bool,
     /// Why the transport is to be closed, once what is queued has left.
     pub(super) closing: Option<&'static str>,
 }
 
 /// An accepted host.
-pub(super) struct Peer {
+pub(super) struct AcceptedHost {
     pub(super) host: HostId,
     pub(super) hello: Hello,
 }
 
 /// A flow that its endpoint declared active.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Flow {
+pub(super) struct HubFlow {
     pub(super) record: StartRecord,
-    pub(super) place: Place,
+    pub(super) placement: Placement,
     /// It has been given a rate since it started, or since it was said to use more.
     pub(super) answered: bool,
     /// The engine that it was put before, if it stands before one; they are counted.
@@ -61,16 +61,16 @@ pub(super) struct Flow {
 
 /// Where a flow stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Placement {
     /// The engine allocates to it.
-    Engine,
+    Allocated,
     /// It is left to plain TCP.
-    Alone(LeftAlone),
+    Unmanaged(UnmanagedReason),
 }
 
 /// Why a flow gets no rate. It is counted, and its endpoint is told that it has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LeftAlone {
+pub enum UnmanagedReason {
     /// Its destination is no host of the topology.
     UnknownHost,
     /// Source and destination are the same host: no link is crossed.
@@ -85,7 +85,7 @@ pub enum LeftAlone {
     StartRate,
 }
 
-impl LeftAlone {
+impl UnmanagedReason {
     /// The reason in metrics.
     pub fn reason(self) -> &'static str {
         match self {
@@ -105,7 +105,7 @@ pub(super) struct Tallies {
     /// Flows that are known.
     pub(super) known: u64,
     /// Flows that the engine allocates to.
-    pub(super) placed: u32,
+    pub(super) allocated: u32,
     /// Flows without a path.
     pub(super) unroutable: u32,
 }
@@ -115,41 +115,41 @@ impl Tallies {
     pub(super) fn change(
         &mut self,
         session: &mut Session,
-        before: Option<Place>,
-        after: Option<Place>,
+        before: Option<Placement>,
+        after: Option<Placement>,
     ) {
-        for (place, plus) in [(before, false), (after, true)] {
-            let Some(place) = place else { continue };
+        for (placement, plus) in [(before, false), (after, true)] {
+            let Some(placement) = placement else { continue };
             let add = |count: &mut u32| if plus { *count += 1 } else { *count -= 1 };
             if plus {
                 self.known += 1;
             } else {
                 self.known -= 1;
             }
-            match place {
-                Place::Engine => [&mut self.placed, &mut session.placed].map(add),
-                Place::Alone(LeftAlone::Unroutable) => {
+            match placement {
+                Placement::Allocated => [&mut self.allocated, &mut session.allocated].map(add),
+                Placement::Unmanaged(UnmanagedReason::Unroutable) => {
                     [&mut self.unroutable, &mut session.unroutable].map(add)
                 }
-                Place::Alone(_) => continue,
+                Placement::Unmanaged(_) => continue,
             };
         }
     }
 
     /// Counts that all flows of a session end. True if the engine allocated to some.
     pub(super) fn forget(&mut self, session: &mut Session) -> bool {
-        let placed = std::mem::take(&mut session.placed);
+        let allocated = std::mem::take(&mut session.allocated);
         self.known -= session.flows.len() as u64;
-        self.placed -= placed;
+        self.allocated -= allocated;
         self.unroutable -= std::mem::take(&mut session.unroutable);
-        placed > 0
+        allocated > 0
     }
 }
 
-impl Flow {
+impl HubFlow {
     /// The engine of this number allocates to it, or will when it has taken its events.
     pub(super) fn stands_before(&self, engine: u8) -> bool {
-        self.place == Place::Engine && self.engine == engine
+        self.place == Placement::Allocated && self.engine == engine
     }
 
     pub(super) fn id(&self) -> FlowId {

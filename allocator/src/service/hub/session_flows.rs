@@ -5,13 +5,13 @@
 
 use std::collections::VecDeque;
 
-use super::session::Flow;
+use super::session::HubFlow;
 use crate::engine::LinkPath;
 
 /// Flows by slot.
 #[derive(Debug, Default)]
-pub(super) struct FlowTable {
-    slots: Vec<Option<Flow>>,
+pub(super) struct SessionFlows {
+    slots: Vec<Option<HubFlow>>,
     /// The links of flows that stand before the engine. Beside the flows, so that a rate touches none of it.
     paths: Vec<LinkPath>,
     /// Slots with something that waits for credit, each at most once, oldest first.
@@ -21,16 +21,16 @@ pub(super) struct FlowTable {
     len: usize,
 }
 
-impl FlowTable {
+impl SessionFlows {
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    pub(super) fn get(&self, slot: u32) -> Option<&Flow> {
+    pub(super) fn get(&self, slot: u32) -> Option<&HubFlow> {
         self.slots.get(slot as usize)?.as_ref()
     }
 
-    pub(super) fn get_mut(&mut self, slot: u32) -> Option<&mut Flow> {
+    pub(super) fn get_mut(&mut self, slot: u32) -> Option<&mut HubFlow> {
         self.slots.get_mut(slot as usize)?.as_mut()
     }
 
@@ -41,13 +41,13 @@ impl FlowTable {
 
     /// Gives the flow on a slot other links.
     pub(super) fn set_path(&mut self, slot: u32, path: LinkPath) {
-        if let Some(place) = self.paths.get_mut(slot as usize) {
-            *place = path;
+        if let Some(links) = self.paths.get_mut(slot as usize) {
+            *links = path;
         }
     }
 
     /// Puts a flow on a slot, in the place of another if there is one.
-    pub(super) fn insert(&mut self, slot: u32, flow: Flow, path: LinkPath) {
+    pub(super) fn insert(&mut self, slot: u32, flow: HubFlow, path: LinkPath) {
         let slot = slot as usize;
         if slot >= self.slots.len() {
             self.slots.resize(slot + 1, None);
@@ -58,7 +58,7 @@ impl FlowTable {
         self.paths[slot] = path;
     }
 
-    pub(super) fn remove(&mut self, slot: u32) -> Option<Flow> {
+    pub(super) fn remove(&mut self, slot: u32) -> Option<HubFlow> {
         let flow = self.slots.get_mut(slot as usize)?.take()?;
         self.len -= 1;
         Some(flow)
@@ -101,14 +101,14 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::service::hub::session::Place;
+    use crate::service::hub::session::Placement;
     use proptest::prelude::*;
     use ratewright_proto::records::{FlowId, FlowPath, StartRecord};
 
-    fn flow(slot: u32, generation: u32) -> Flow {
-        Flow {
+    fn flow(slot: u32, generation: u32) -> HubFlow {
+        HubFlow {
             record: StartRecord::new(FlowId::new(slot, generation), 7, FlowPath::Hash(1)),
-            place: Place::Engine,
+            placement: Placement::Allocated,
             answered: false,
             engine: 0,
         }
@@ -119,7 +119,7 @@ mod tests {
         fn the_table_holds_what_a_map_holds(
             steps in prop::collection::vec((0..3u8, 0..40u32, 0..100u32), 0..200),
         ) {
-            let mut table = FlowTable::default();
+            let mut table = SessionFlows::default();
             let mut map = BTreeMap::new();
             for (kind, slot, generation) in steps {
                 match kind {
@@ -134,7 +134,7 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(table.len(), map.len());
-                prop_assert_eq!(table.get(slot).map(Flow::id), map.get(&slot).copied());
+                prop_assert_eq!(table.get(slot).map(HubFlow::id), map.get(&slot).copied());
                 let held: Vec<(u32, FlowId)> = (0..table.slots())
                     .filter_map(|slot| Some((slot, table.get(slot)?.id())))
                     .collect();
@@ -150,7 +150,7 @@ mod tests {
     }
     #[test]
     fn a_slot_waits_once_however_often_its_flows_change() {
-        let mut table = FlowTable::default();
+        let mut table = SessionFlows::default();
         table.defer(5);
         assert_eq!(table.deferred(), 0, "no flow was ever there");
         for generation in 0..100 {

@@ -15,7 +15,7 @@ use rustc_hash::FxHashSet;
 
 use crate::engine::{EngineEvent, FlowKey};
 
-use super::session::Place;
+use super::session::Placement;
 use super::{Hub, flows};
 
 /// Engine events from which on nothing is added by a walk until the engine has taken some.
@@ -127,7 +127,7 @@ impl Hub {
         self.place(now_ns, id, &flow.record, true);
         if let Some(now) = self.sessions.get_mut(&id)
             && let Some(now) = now.flows.get_mut(slot)
-            && (flow.place, now.place) == (Place::Engine, Place::Engine)
+            && (flow.placement, now.placement) == (Placement::Allocated, Placement::Allocated)
         {
             // It has a rate, if an older one, and is no more urgent than others.
             now.answered = flow.answered;

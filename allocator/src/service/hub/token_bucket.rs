@@ -6,13 +6,13 @@
 /// is read, and the transport's flow control makes the peer wait. A flood is slowed down and loses
 /// nothing.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Budget {
+pub(super) struct TokenBucket {
     per_s: u32,
     tokens: f64,
     filled_ns: u64,
 }
 
-impl Budget {
+impl TokenBucket {
     pub(super) fn new(per_s: u32, now_ns: u64) -> Self {
         Self {
             per_s,

@@ -26,7 +26,7 @@ use crate::engine::{EngineEvent, RateEngine};
 use crate::service::admin_request::{TopologyChange, TopologyChangeError, TopologyReport};
 use crate::service::clock;
 use crate::service::config::{Config, RelayIdentity};
-use crate::service::hub::{Hub, Touched, TransportFacts};
+use crate::service::hub::{Hub, ReadySession, TransportFacts};
 use crate::service::status::{EngineFigures, SessionStatus, Snapshot, Status};
 use crate::service::tls::PeerCertificate;
 
@@ -104,7 +104,7 @@ pub(super) struct State {
     kick_driver: bool,
     ring_timer_ns: Option<u64>,
     expiry_timer_ns: Option<u64>,
-    touched: Vec<Touched>,
+    ready: Vec<ReadySession>,
     buffer: Vec<u8>,
     /// Sessions with a connection of their own that have later rates to send.
     later: VecDeque<u32>,
@@ -143,7 +143,7 @@ impl Shared {
             kick_driver: false,
             ring_timer_ns: None,
             expiry_timer_ns: None,
-            touched: Vec::new(),
+            ready: Vec::new(),
             buffer: Vec::new(),
             later: VecDeque::new(),
             later_waits: Arc::new(Notify::new()),
@@ -301,12 +301,12 @@ impl State {
                 self.add_timer(now_ns, expiry_ns, OWN_TIMER);
             }
         }
-        let mut touched = std::mem::take(&mut self.touched);
-        self.hub.take_touched(now_ns, &mut touched);
-        for Touched { id, urgent } in touched.drain(..) {
+        let mut ready = std::mem::take(&mut self.ready);
+        self.hub.drain_ready(now_ns, &mut ready);
+        for ReadySession { id, urgent } in ready.drain(..) {
             self.send(now_ns, id, urgent);
         }
-        self.touched = touched;
+        self.ready = ready;
     }
 
     fn send(&mut self, now_ns: u64, id: u32, first: bool) {

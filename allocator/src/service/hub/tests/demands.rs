@@ -169,16 +169,16 @@ fn starts_beyond_what_all_hosts_may_are_unpaced_until_there_is_room() {
         world.start("h2", slot, "h15");
     }
     world.pass(50_000_000);
-    let left = world.hub.counts().flows_left_alone.get("start_rate");
-    let placed = u64::from(world.hub.flow_count());
-    assert!(placed <= 1_100, "{placed}");
+    let left = world.hub.counts().flows_unmanaged.get("start_rate");
+    let allocated = u64::from(world.hub.flow_count());
+    assert!(allocated <= 1_100, "{allocated}");
     assert!(left >= 900, "{left}");
     assert_eq!(
         world
             .hub
             .status(&crate::engine::EngineStats::default())
             .flows_left_alone,
-        2_000 - placed,
+        2_000 - allocated,
         "all are known, and those left alone are counted"
     );
     world.pass(3_000_000_000);

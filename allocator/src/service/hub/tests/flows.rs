@@ -123,7 +123,7 @@ fn flows_that_cannot_be_rated_are_left_alone_and_counted() {
         "table_full",
     ] {
         assert_eq!(
-            world.hub.counts().flows_left_alone.get(reason),
+            world.hub.counts().flows_unmanaged.get(reason),
             1,
             "{reason}"
         );

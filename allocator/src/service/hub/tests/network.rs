@@ -76,7 +76,7 @@ fn a_flow_without_a_path_has_no_rate_until_there_is_one() {
         "its host was told that there is no rate"
     );
     assert!(world.rate("h2", other).is_some());
-    assert_eq!(world.hub.counts().flows_left_alone.get("unroutable"), 1);
+    assert_eq!(world.hub.counts().flows_unmanaged.get("unroutable"), 1);
     world
         .change_topology(&link("leaf4", "h16", Some(true), None))
         .expect("it is there");

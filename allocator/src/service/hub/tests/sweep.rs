@@ -7,7 +7,7 @@ use super::{World, settings};
 use crate::engine::parallel::{ParallelEngine, ParallelOptions};
 use crate::engine::thread::{Driver, EVENTS_AT_ONCE, cost_of};
 use crate::engine::{EngineEvent, FlowKey, RateEngine};
-use crate::service::hub::session::Place;
+use crate::service::hub::session::Placement;
 
 /// Flows of a host, each with a hash of its own.
 const FLOWS: u32 = 1_000;
@@ -38,11 +38,11 @@ impl World {
                 };
                 let path =
                     crate::service::hub::flows::links(self.hub.topology(), source, &flow.record);
-                match flow.place {
-                    Place::Engine => {
+                match flow.placement {
+                    Placement::Allocated => {
                         assert_eq!(Ok(session.flows.path(slot)), path.as_deref(), "{slot}");
                     }
-                    Place::Alone(reason) => assert_eq!(Err(reason), path, "{slot}"),
+                    Placement::Unmanaged(reason) => assert_eq!(Err(reason), path, "{slot}"),
                 }
             }
         }
