@@ -118,7 +118,7 @@ impl Hub {
             .and_then(|session| session.proto.poll_event())
         {
             match event {
-                ServerEvent::Hello(hello) => self.hello(now_ns, id, hello),
+                ServerEvent::Hello(hello) => self.on_hello(now_ns, id, hello),
                 ServerEvent::Start(record) => self.start(now_ns, id, record),
                 ServerEvent::Update(record) => self.update(now_ns, id, record),
                 ServerEvent::End(flow) => self.end(id, flow),
@@ -132,10 +132,10 @@ impl Hub {
                 ServerEvent::Telemetry(_) => self.counts.telemetry += 1,
                 ServerEvent::Refused(refusal) => {
                     tracing::warn!(reason = refusal.reason, "session refused");
-                    self.ended(now_ns, id, reasons::refusal(refusal.code), true);
+                    self.end_session(now_ns, id, reasons::refusal(refusal.code), true);
                 }
                 ServerEvent::PeerLost(loss) => {
-                    self.ended(now_ns, id, reasons::loss(loss), false);
+                    self.end_session(now_ns, id, reasons::loss(loss), false);
                 }
             }
         }
@@ -159,7 +159,7 @@ impl Hub {
     }
 
     /// Decides on a host that introduces itself.
-    fn hello(&mut self, now_ns: u64, id: u32, hello: Hello) {
+    fn on_hello(&mut self, now_ns: u64, id: u32, hello: Hello) {
         let Some(session) = self.sessions.get(&id) else {
             return;
         };
@@ -295,7 +295,7 @@ impl Hub {
         );
         let code = reasons::refusal(refusal.code);
         session.proto.refuse(refusal);
-        self.ended(now_ns, id, code, true);
+        self.end_session(now_ns, id, code, true);
     }
 
     /// Ends the sessions of hosts that may not have one any more.
@@ -329,7 +329,7 @@ impl Hub {
 
     /// A session is over: its flows leave the engine at once, its transport closes when what is
     /// queued has been written.
-    fn ended(&mut self, now_ns: u64, id: u32, reason: &'static str, refused: bool) {
+    fn end_session(&mut self, now_ns: u64, id: u32, reason: &'static str, refused: bool) {
         let Some(session) = self.sessions.get_mut(&id) else {
             return;
         };
@@ -355,7 +355,7 @@ impl Hub {
             );
             self.counts.sessions_closed.count(reason);
             self.registry.remove(peer.host.0, id);
-            self.departed(now_ns, peer.hello.host_name);
+            self.record_departure(now_ns, peer.hello.host_name);
         } else if !refused {
             self.counts.connections_rejected.count(reason);
         }
@@ -363,13 +363,13 @@ impl Hub {
     }
 
     /// Gives a session up without a word to its host.
-    pub fn give_up(&mut self, now_ns: u64, id: u32, reason: &'static str) {
-        self.ended(now_ns, id, reason, false);
+    pub fn drop_session(&mut self, now_ns: u64, id: u32, reason: &'static str) {
+        self.end_session(now_ns, id, reason, false);
     }
 
     /// A session's transport is gone. The session is forgotten.
-    pub fn closed(&mut self, now_ns: u64, id: u32, reason: &'static str) {
-        self.ended(now_ns, id, reason, false);
+    pub fn remove_session(&mut self, now_ns: u64, id: u32, reason: &'static str) {
+        self.end_session(now_ns, id, reason, false);
         if let Some(session) = self.sessions.swap_remove(&id) {
             self.pre_hello.remove(&session.certificate.fingerprint, id);
         }

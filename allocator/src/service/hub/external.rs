@@ -24,10 +24,10 @@ pub(super) const EXTERNAL_SESSION: u32 = 0;
 const CLASS: u8 = 0;
 
 /// Most flows that a link's external traffic may weigh as much as.
-const MOST_FLOWS: f64 = 1e6;
+const MAX_FLOWS: f64 = 1e6;
 
 /// Longest time that a word may hold: a day.
-const MOST_MS: u64 = 86_400_000;
+const MAX_DURATION_MS: u64 = 86_400_000;
 
 /// What was told of one link.
 #[derive(Debug, Clone, PartialEq)]
@@ -63,14 +63,14 @@ impl ExternalLoads {
     )]
     fn link_share(&self, topology: &Topology, link: LinkId, share: f64) -> LinkShare {
         let whole_bps = topology.effective_capacity_bps(link) as f64;
-        let most_bps = whole_bps * share;
+        let max_bps = whole_bps * share;
         let load_bps = self
             .links
             .get(&link)
-            .map_or(0.0, |load| (load.load_bps as f64).min(most_bps));
+            .map_or(0.0, |load| (load.load_bps as f64).min(max_bps));
         LinkShare {
             capacity_bps: whole_bps - load_bps,
-            dummy_bps: most_bps - load_bps,
+            dummy_bps: max_bps - load_bps,
         }
     }
 
@@ -129,10 +129,10 @@ impl Hub {
         if told.load_bps > ratewright_topology::units::MAX_CAPACITY_BPS {
             return Err(TopologyChangeError::Load(told.load_bps));
         }
-        if !(0.0..=MOST_FLOWS).contains(&told.flows) {
+        if !(0.0..=MAX_FLOWS).contains(&told.flows) {
             return Err(TopologyChangeError::Flows(told.flows.to_string()));
         }
-        if let Some(ms) = told.for_ms.filter(|ms| !(1..=MOST_MS).contains(ms)) {
+        if let Some(ms) = told.for_ms.filter(|ms| !(1..=MAX_DURATION_MS).contains(ms)) {
             return Err(TopologyChangeError::Duration(ms));
         }
         let link = self.link_named(&told.from, &told.to)?;
@@ -190,11 +190,11 @@ impl Hub {
         &self,
         now_ns: u64,
         from: u32,
-        most: usize,
+        max: usize,
         into: &mut Vec<ExternalStatus>,
     ) -> Option<u32> {
         let mut rest = self.external.links.range(LinkId(from)..);
-        for (&link, load) in rest.by_ref().take(most) {
+        for (&link, load) in rest.by_ref().take(max) {
             into.push(ExternalStatus {
                 name: link_name(&self.topology, link),
                 load_bps: load.load_bps,
@@ -223,7 +223,7 @@ impl Hub {
                 capacity_bps,
             });
         }
-        self.place_dummy(link);
+        self.place_dummy_flow(link);
         if let Some(now) = self.external.links.get(&link)
             && now.load_bps == 0
             && now.flows == 0.0
@@ -233,7 +233,7 @@ impl Hub {
     }
 
     /// Puts a link's dummy flow before the engine as it is to be now, or takes it away.
-    fn place_dummy(&mut self, link: LinkId) {
+    fn place_dummy_flow(&mut self, link: LinkId) {
         let share = self.link_share(link);
         let Some(load) = self.external.links.get_mut(&link) else {
             return;
@@ -256,21 +256,23 @@ impl Hub {
     }
 
     /// Puts the dummy flows of these links before the engine anew: their bounds are others now.
-    pub(super) fn renew_dummies(&mut self, links: impl IntoIterator<Item = LinkId>) {
-        links.into_iter().for_each(|link| self.place_dummy(link));
+    pub(super) fn refresh_dummy_flows(&mut self, links: impl IntoIterator<Item = LinkId>) {
+        links
+            .into_iter()
+            .for_each(|link| self.place_dummy_flow(link));
     }
 
     /// Puts all dummy flows before an engine that knows none.
-    pub(super) fn restart_dummies(&mut self) {
+    pub(super) fn restart_dummy_flows(&mut self) {
         for load in self.external.links.values_mut() {
             load.is_allocated = false;
         }
         let links: Vec<LinkId> = self.external.links.keys().copied().collect();
-        self.renew_dummies(links);
+        self.refresh_dummy_flows(links);
     }
 
     /// The engine's rate for a dummy flow.
-    pub(super) fn on_dummy_rate(&mut self, link: u32, rate_bps: f64) {
+    pub(super) fn on_dummy_flow_rate(&mut self, link: u32, rate_bps: f64) {
         if let Some(load) = self.external.links.get_mut(&LinkId(link)) {
             load.granted_bps = rate_bps;
         }

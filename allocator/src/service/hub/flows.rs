@@ -13,7 +13,7 @@ use super::{Hub, MAX_ENGINE_BACKLOG};
 const CREDIT_RETRY_NS: u64 = 100_000_000;
 
 /// A session whose own budget is used up waits at least so long, so that its flows are served together.
-const LEAST_WAIT_NS: u64 = 1_000_000;
+const MIN_WAIT_NS: u64 = 1_000_000;
 
 /// Flows that waited for credit and are served in one go.
 const DEFERRED_AT_ONCE: usize = 256;
@@ -62,7 +62,7 @@ impl Hub {
     )]
     pub fn on_rate(&mut self, now_ns: u64, update: RateUpdate) {
         if update.key.session() == EXTERNAL_SESSION {
-            self.on_dummy_rate(update.key.flow_id(), update.rate_bps);
+            self.on_dummy_flow_rate(update.key.flow_id(), update.rate_bps);
             return;
         }
         let flow_id = FlowId(update.key.flow_id());
@@ -77,7 +77,7 @@ impl Hub {
         {
             self.counts.updates += 1;
             let was_ready = std::mem::replace(&mut session.is_ready, true);
-            if !std::mem::replace(&mut flow.answered, true) {
+            if !std::mem::replace(&mut flow.has_rate, true) {
                 // Ahead of all whose flows have a rate already: a flowlet's wait for its first rate is what
                 // users feel, and every host that is told before it adds to that.
                 self.ready_first.push(session.id);
@@ -133,14 +133,14 @@ impl Hub {
         if flow.engine != engine || self.demands_ignored[usize::from(record.class())] {
             return;
         }
-        flow.answered &= !more;
+        flow.has_rate &= !more;
         if session.flows.deferred() > 0 {
             // Behind those that have waited longer.
             session.flows.defer(slot);
             return;
         }
         match self.demand_credit(now_ns, id) {
-            Ok(()) => self.tell_demand(id, slot),
+            Ok(()) => self.push_demand(id, slot),
             Err(retry_ns) => {
                 self.counts.demand_changes_deferred += 1;
                 self.defer(id, slot, retry_ns);
@@ -157,7 +157,7 @@ impl Hub {
             return Ok(());
         };
         if let Some(wait_ns) = session.demands.wait_ns(now_ns) {
-            return Err(now_ns + wait_ns.max(LEAST_WAIT_NS));
+            return Err(now_ns + wait_ns.max(MIN_WAIT_NS));
         }
         if !self.starts.has_credit(now_ns) {
             return Err(now_ns + CREDIT_RETRY_NS);
@@ -200,7 +200,7 @@ impl Hub {
                 break;
             };
             match session.flows.get(slot).copied() {
-                Some(flow) if flow.stands_before(self.engine) => self.tell_demand(id, slot),
+                Some(flow) if flow.is_allocated_by(self.engine) => self.push_demand(id, slot),
                 Some(flow)
                     if flow.placement == Placement::Unmanaged(UnmanagedReason::StartRate) =>
                 {
@@ -216,7 +216,7 @@ impl Hub {
     }
 
     /// Tells the engine what a flow can use now. Its path stays.
-    fn tell_demand(&mut self, id: u32, slot: u32) {
+    fn push_demand(&mut self, id: u32, slot: u32) {
         let Some(session) = self.sessions.get(&id) else {
             return;
         };
@@ -244,7 +244,7 @@ impl Hub {
         self.counts.ends += 1;
         if let Some(flow) = session.flows.remove(slot) {
             self.tallies.change(session, Some(flow.placement), None);
-            if flow.stands_before(self.engine) {
+            if flow.is_allocated_by(self.engine) {
                 self.engine_events
                     .push_back(EngineEvent::End(FlowKey::new(id, flow_id.0)));
             }
@@ -264,7 +264,7 @@ impl Hub {
             .filter(|flow| flow.id() == record.flow())
             .copied();
         let stood = before.is_some_and(|flow| flow.placement == Placement::Allocated);
-        let stands = before.is_some_and(|flow| flow.stands_before(self.engine));
+        let stands = before.is_some_and(|flow| flow.is_allocated_by(self.engine));
         let path = match &session.peer {
             None => Err(UnmanagedReason::UnknownHost),
             Some(_) if !budgeted => Err(UnmanagedReason::StartRate),
@@ -301,7 +301,7 @@ impl Hub {
         let flow = HubFlow {
             record: *record,
             placement,
-            answered: false,
+            has_rate: false,
             engine: self.engine,
         };
         session.flows.insert(slot, flow, path);

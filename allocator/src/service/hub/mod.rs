@@ -102,7 +102,7 @@ pub struct HubSettings {
 
 /// Transport connections that may wait for their Hello, or for their last word to arrive, beyond the
 /// limit of sessions: a host that comes when it is reached is told so.
-const MAX_WAITING: usize = 256;
+const MAX_UNACCEPTED: usize = 256;
 
 /// No session could be opened: the limit is reached, and as many connections wait as may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -248,13 +248,13 @@ impl Hub {
         relay: Option<RelayIdentity>,
     ) -> Result<u32, SessionsFull> {
         let connections = self.sessions.len();
-        if connections >= self.settings.limits.max_sessions as usize + MAX_WAITING {
+        if connections >= self.settings.limits.max_sessions as usize + MAX_UNACCEPTED {
             self.counts.connections_rejected.count("table_full");
             return Err(SessionsFull { connections });
         }
         let id = self.free_session_id();
         if let Some(oldest) = self.pre_hello.add(certificate.fingerprint, id) {
-            self.give_up(now_ns, oldest, "crowded_out");
+            self.drop_session(now_ns, oldest, "crowded_out");
         }
         let limits = &self.settings.limits;
         let session = Session {

@@ -13,7 +13,7 @@ use super::Hub;
 const MIN_CAPACITY_BPS: u64 = 1_000;
 
 /// A notification sets no capacity below this part of what the topology file says, unless it is forced to.
-const LEAST_PART: u64 = 100;
+const FLOOR_DIVISOR: u64 = 100;
 
 /// What links can carry by their topology's file, by link index.
 pub(super) fn nominal_bps(topology: &Topology) -> Vec<u64> {
@@ -40,7 +40,7 @@ impl Hub {
     }
 
     /// Carries out a notification of a failure, a repair or another capacity. Returns how many links have
-    /// another capacity now. Flows take their new paths as [`work`](Self::work) is done;
+    /// another capacity now. Flows take their new paths as [`sweep`](Self::sweep) is done;
     /// [`topology_report`](Self::topology_report) says what came of it then.
     ///
     /// # Errors
@@ -78,7 +78,7 @@ impl Hub {
         if self.topology.epoch() != epoch {
             self.snapshot = None;
         }
-        Ok(self.follow(now_ns, &before))
+        Ok(self.apply_capacities(now_ns, &before))
     }
 
     /// What came of a notification, when this many links had changed and this many flows had been rerouted before.
@@ -126,7 +126,7 @@ impl Hub {
         if let Some(capacity_bps) = change.capacity_bps.filter(|_| !change.force) {
             for link in &links {
                 let nominal_bps = self.nominal_bps.get(link.index()).copied().unwrap_or(0);
-                if capacity_bps < nominal_bps / LEAST_PART {
+                if capacity_bps < nominal_bps / FLOOR_DIVISOR {
                     return Err(TopologyChangeError::CapacityFloor {
                         capacity_bps,
                         nominal_bps,
@@ -156,7 +156,7 @@ impl Hub {
     /// Tells the engine what these links have that had this much `before`: at once what became more, and what
     /// became less but still carries flows. If a link carries nothing any more, flows go first, so that none
     /// stands on a dead link while there is a way around it. Returns how many differ.
-    fn follow(&mut self, now_ns: u64, before: &[(LinkId, f64)]) -> usize {
+    fn apply_capacities(&mut self, now_ns: u64, before: &[(LinkId, f64)]) -> usize {
         let changed: Vec<(LinkId, f64, f64)> = before
             .iter()
             .map(|&(link, was)| (link, was, self.capacity_of(link)))
@@ -165,15 +165,15 @@ impl Hub {
         let died = |is: f64| is == 0.0;
         for &(link, _, is) in &changed {
             if !died(is) {
-                self.tell_capacity(link);
+                self.push_capacity(link);
             }
         }
-        self.renew_dummies(changed.iter().map(|(link, _, _)| *link));
+        self.refresh_dummy_flows(changed.iter().map(|(link, _, _)| *link));
         // Which links work decides on paths; what they carry does not.
         if changed.iter().any(|&(_, was, is)| died(was) || died(is)) {
             let dead = changed.iter().filter(|(_, _, is)| died(*is));
             let dead: Vec<LinkId> = dead.map(|(link, _, _)| *link).collect();
-            self.walk_again(now_ns, dead);
+            self.sweep_again(now_ns, dead);
         }
         changed.len()
     }
@@ -197,7 +197,7 @@ impl Hub {
             let reason = "the topology's hosts were renumbered; connect again";
             self.refuse_all(now_ns, RefusalCode::Draining, reason);
         }
-        self.tell_hosts();
+        self.broadcast_topology();
     }
 
     /// What hosts are told of the topology, made when the first one needs it.
@@ -209,7 +209,7 @@ impl Hub {
     }
 
     /// Renews what hosts are told of the topology, and tells those that are connected.
-    fn tell_hosts(&mut self) {
+    fn broadcast_topology(&mut self) {
         self.snapshot = None;
         let snapshot = self.snapshot();
         for session in self
@@ -225,18 +225,18 @@ impl Hub {
     }
 
     /// Hands every flow to an engine that knows none, and that links have these capacities. What waited was
-    /// meant for the one before it. Flows go as [`work`](Self::work) is done; until then
+    /// meant for the one before it. Flows go as [`sweep`](Self::sweep) is done; until then
     /// [`is_restarting`](Self::is_restarting), and what is told is not to be acted on.
     pub fn restart_flows(&mut self, known_bps: &[f64]) {
         self.engine_events.clear();
         for link in 0..self.topology.links().len() {
             let id = self.topology.links()[link].id;
             if known_bps.get(link) != Some(&self.capacity_of(id)) {
-                self.tell_capacity(id);
+                self.push_capacity(id);
             }
         }
-        self.restart_dummies();
-        self.walk_anew();
+        self.restart_dummy_flows();
+        self.sweep_for_new_engine();
     }
 }
 

@@ -132,7 +132,7 @@ impl Hub {
     }
 
     /// Notes that a host's session ended.
-    pub(super) fn departed(&mut self, now_ns: u64, host: String) {
+    pub(super) fn record_departure(&mut self, now_ns: u64, host: String) {
         self.forget_departed(now_ns);
         self.departed.push_back((host, now_ns));
         let most = self.settings.limits.max_sessions as usize;

@@ -64,15 +64,15 @@ impl Hub {
     }
 
     /// Names of links that carry nothing, among so many from link `from` on. Returns where to go on, if there are more.
-    pub fn links_down(&self, from: u32, most: usize, into: &mut Vec<String>) -> Option<u32> {
+    pub fn links_down(&self, from: u32, max: usize, into: &mut Vec<String>) -> Option<u32> {
         let links = self.topology.links();
         let rest = links.get(from as usize..).unwrap_or_default();
-        for link in rest.iter().take(most) {
+        for link in rest.iter().take(max) {
             if !self.topology.is_usable(link.id) {
                 into.push(link_name(&self.topology, link.id));
             }
         }
-        rest.get(most).map(|link| link.id.0)
+        rest.get(max).map(|link| link.id.0)
     }
 
     /// Sessions by their numbers.

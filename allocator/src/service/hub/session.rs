@@ -54,7 +54,7 @@ pub(super) struct HubFlow {
     pub(super) record: StartRecord,
     pub(super) placement: Placement,
     /// It has been given a rate since it started, or since it was said to use more.
-    pub(super) answered: bool,
+    pub(super) has_rate: bool,
     /// The engine that it was put before, if it stands before one; they are counted.
     pub(super) engine: u8,
 }
@@ -148,8 +148,8 @@ impl Tallies {
 
 impl HubFlow {
     /// The engine of this number allocates to it, or will when it has taken its events.
-    pub(super) fn stands_before(&self, engine: u8) -> bool {
-        self.place == Placement::Allocated && self.engine == engine
+    pub(super) fn is_allocated_by(&self, engine: u8) -> bool {
+        self.placement == Placement::Allocated && self.engine == engine
     }
 
     pub(super) fn id(&self) -> FlowId {

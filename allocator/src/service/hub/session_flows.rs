@@ -109,7 +109,7 @@ mod tests {
         HubFlow {
             record: StartRecord::new(FlowId::new(slot, generation), 7, FlowPath::Hash(1)),
             placement: Placement::Allocated,
-            answered: false,
+            has_rate: false,
             engine: 0,
         }
     }

@@ -3,7 +3,7 @@
 //! What fails or comes back changes hash groups, so any flow between the racks that a switch serves may take
 //! another path. Nothing but the flows themselves says which: a list of flows by link would cost every start
 //! and end more than a walk costs in all. So all are looked at, at most so many in one go
-//! ([`Hub::work`]), and in between datagrams are taken, leases renewed, and rates told.
+//! [`Hub::sweep`], and in between datagrams are taken, leases renewed, and rates told.
 //!
 //! A walk that is under way when the network changes again goes on to its end and then once more over what it
 //! had left behind, so changes that keep coming keep no flow from being looked at.
@@ -19,11 +19,11 @@ use super::session::Placement;
 use super::{Hub, flows};
 
 /// Engine events from which on nothing is added by a walk until the engine has taken some.
-const MOST_EVENTS: usize = 1 << 13;
+const MAX_EVENTS: usize = 1 << 13;
 
 /// Links that carry nothing any more are known to the engine after this long, even if flows that have to leave
 /// them are yet to be looked at.
-const LOWER_AFTER_NS: u64 = 200_000_000;
+const DEAD_LINK_DELAY_NS: u64 = 200_000_000;
 
 /// How far a walk has got.
 #[derive(Debug, Default)]
@@ -33,17 +33,17 @@ pub(super) struct Sweep {
     /// Where to go on in the first of them.
     next_slot: u32,
     /// So many of them hold flows that the engine may not know at all.
-    unknown: usize,
+    sessions_to_place: usize,
     /// Links that carry nothing from now on. The engine hears of them after the flows that had to leave, so that no
     /// flow stands on a dead link while there is a way around it.
-    lowered: BTreeSet<LinkId>,
+    dead_links: BTreeSet<LinkId>,
     /// When it hears of them in any case.
-    lower_ns: u64,
+    dead_links_due_ns: u64,
 }
 
 impl Sweep {
     fn is_idle(&self) -> bool {
-        self.sessions.is_empty() && self.lowered.is_empty()
+        self.sessions.is_empty() && self.dead_links.is_empty()
     }
 
     /// Everything is to be looked at that was not yet since now.
@@ -56,14 +56,14 @@ impl Sweep {
 }
 
 impl Hub {
-    /// Whether [`work`](Self::work) has something to do now.
-    pub fn has_work(&self) -> bool {
-        !self.sweep.is_idle() && self.engine_events.len() < MOST_EVENTS
+    /// Whether [`sweep`](Self::sweep) has something to do now.
+    pub fn can_sweep(&self) -> bool {
+        !self.sweep.is_idle() && self.engine_events.len() < MAX_EVENTS
     }
 
     /// The engine is a new one that does not know all flows yet: what it has told so far gives some of them too much.
     pub fn is_restarting(&self) -> bool {
-        self.sweep.unknown > 0
+        self.sweep.sessions_to_place > 0
     }
 
     /// The network has changed and not all flows have been looked at since.
@@ -72,16 +72,16 @@ impl Hub {
     }
 
     /// Looks at so many slots of flow tables at most. True if there is more to do.
-    pub fn work(&mut self, now_ns: u64, most: usize) -> bool {
-        let mut left = most;
-        while left > 0 && self.has_work() {
+    pub fn sweep(&mut self, now_ns: u64, max: usize) -> bool {
+        let mut left = max;
+        while left > 0 && self.can_sweep() {
             let Some(&id) = self.sweep.sessions.front() else {
                 break;
             };
             left -= 1;
             let from = self.sweep.next_slot;
             let end = self.sessions.get(&id).map_or(0, |s| s.flows.slots());
-            let room = u32::try_from(left.min(MOST_EVENTS)).unwrap_or(u32::MAX);
+            let room = u32::try_from(left.min(MAX_EVENTS)).unwrap_or(u32::MAX);
             let until = end.min(from.saturating_add(room));
             for slot in from..until {
                 self.revisit(now_ns, id, slot);
@@ -92,12 +92,12 @@ impl Hub {
             } else {
                 self.sweep.sessions.pop_front();
                 self.sweep.next_slot = 0;
-                self.sweep.unknown = self.sweep.unknown.saturating_sub(1);
+                self.sweep.sessions_to_place = self.sweep.sessions_to_place.saturating_sub(1);
             }
         }
-        if self.sweep.sessions.is_empty() || self.sweep.lower_ns <= now_ns {
-            for link in std::mem::take(&mut self.sweep.lowered) {
-                self.tell_capacity(link);
+        if self.sweep.sessions.is_empty() || self.sweep.dead_links_due_ns <= now_ns {
+            for link in std::mem::take(&mut self.sweep.dead_links) {
+                self.push_capacity(link);
             }
         }
         !self.sweep.is_idle()
@@ -111,7 +111,7 @@ impl Hub {
         let (Some(&flow), Some(peer)) = (session.flows.get(slot), &session.peer) else {
             return;
         };
-        if flow.stands_before(self.engine) {
+        if flow.is_allocated_by(self.engine) {
             self.counts.paths += 1;
             if let Ok(path) = flows::links(&self.topology, peer.host, &flow.record) {
                 if session.flows.path(slot) != path.as_slice() {
@@ -130,33 +130,37 @@ impl Hub {
             && (flow.placement, now.placement) == (Placement::Allocated, Placement::Allocated)
         {
             // It has a rate, if an older one, and is no more urgent than others.
-            now.answered = flow.answered;
+            now.has_rate = flow.has_rate;
         }
     }
 
     /// Has all flows looked at. The engine is told of the links that carry nothing any more when that is done.
-    pub(super) fn walk_again(&mut self, now_ns: u64, lowered: impl IntoIterator<Item = LinkId>) {
+    pub(super) fn sweep_again(
+        &mut self,
+        now_ns: u64,
+        dead_links: impl IntoIterator<Item = LinkId>,
+    ) {
         let sweep = &mut self.sweep;
         sweep.extend(self.sessions.keys().copied());
-        if sweep.lowered.is_empty() {
-            sweep.lower_ns = now_ns + LOWER_AFTER_NS;
+        if sweep.dead_links.is_empty() {
+            sweep.dead_links_due_ns = now_ns + DEAD_LINK_DELAY_NS;
         }
-        sweep.lowered.extend(lowered);
+        sweep.dead_links.extend(dead_links);
     }
 
     /// Has all flows put before an engine that knows none.
-    pub(super) fn walk_anew(&mut self) {
+    pub(super) fn sweep_for_new_engine(&mut self) {
         self.engine = self.engine.wrapping_add(1);
         let sessions: VecDeque<u32> = self.sessions.keys().copied().collect();
         self.sweep = Sweep {
-            unknown: sessions.len(),
+            sessions_to_place: sessions.len(),
             sessions,
             ..Sweep::default()
         };
     }
 
     /// Tells the engine what a link has for flows now.
-    pub(super) fn tell_capacity(&mut self, link: LinkId) {
+    pub(super) fn push_capacity(&mut self, link: LinkId) {
         let capacity_bps = self.capacity_of(link);
         self.engine_events.push_back(EngineEvent::Capacity {
             link: link.0,

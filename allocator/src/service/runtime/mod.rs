@@ -195,7 +195,7 @@ impl Shard {
         tasks.spawn(hand_out_rates(shared.clone(), Arc::clone(&signal), grace));
         if shared.lock().engine.driven_by() == DrivenBy::Thread {
             tasks.spawn(serve_timers(shared.clone()));
-            tasks.spawn(look_at_flows(shared.clone(), config.transport.shards() > 0));
+            tasks.spawn(sweep_flows(shared.clone(), config.transport.shards() > 0));
         }
         let counted = shared.clone();
         let entrance = Entrance::new(AdmissionConfig::default(), move |reason| {
@@ -494,12 +494,12 @@ async fn hand_out_rates(shared: Shared, signal: Arc<engine_host::EngineSignal>, 
 
 /// Looks at flows after a change of the network, where no shard does it. Datagrams are taken in between; `shards`: on
 /// other threads, which get as much time with the state.
-async fn look_at_flows(shared: Shared, shards: bool) {
-    let waits = shared.lock().work_waits();
+async fn sweep_flows(shared: Shared, shards: bool) {
+    let waits = shared.lock().sweep_due();
     loop {
         waits.notified().await;
-        while shared.run(|state, now_ns| state.work(now_ns)) {
-            if shards || !shared.lock().has_work() {
+        while shared.run(|state, now_ns| state.sweep(now_ns)) {
+            if shards || !shared.lock().can_sweep() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             } else {
                 tokio::task::yield_now().await;

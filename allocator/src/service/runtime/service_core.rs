@@ -117,7 +117,7 @@ pub(super) struct State {
     /// Who waits until all flows have been looked at after a change of the network.
     changes: Vec<PendingChange>,
     /// Wakes the task that looks at flows, where no shard does.
-    work_waits: Arc<Notify>,
+    sweep_due: Arc<Notify>,
     epoch: u64,
     pub(super) relays: Relays,
     /// What certificates of relays' hosts are checked with.
@@ -150,7 +150,7 @@ impl Shared {
             sealed,
             rates_open: false,
             changes: Vec::new(),
-            work_waits: Arc::new(Notify::new()),
+            sweep_due: Arc::new(Notify::new()),
             epoch,
             relays: Relays::default(),
             peers: None,
@@ -256,7 +256,7 @@ impl State {
         {
             self.sealed[shard].notices.push(Notice::Remove(id));
         }
-        self.hub.closed(now_ns, id, reason);
+        self.hub.remove_session(now_ns, id, reason);
     }
 
     /// The next bytes to write on the control stream.
@@ -373,7 +373,7 @@ impl State {
             link.outbox.push_back(frame);
         }
         if link.outbox_bytes > MAX_OUTBOX_BYTES {
-            self.hub.give_up(now_ns, id, "does_not_read");
+            self.hub.drop_session(now_ns, id, "does_not_read");
         }
         if !link.outbox.is_empty() || self.hub.closing(id).is_some() {
             link.outbox_ready.notify_one();
@@ -565,7 +565,7 @@ impl State {
                     reroutes_before,
                 });
                 // Where there are few flows, that is all.
-                self.work(now_ns);
+                self.sweep(now_ns);
             }
             Err(error) => {
                 tracing::warn!(?change, %error, "topology notification refused");
@@ -575,9 +575,9 @@ impl State {
     }
 
     /// Looks at some flows after a change. True if there are more.
-    pub(super) fn work(&mut self, now_ns: u64) -> bool {
+    pub(super) fn sweep(&mut self, now_ns: u64) -> bool {
         let restarted = self.hub.is_restarting();
-        let more = self.hub.work(now_ns, FLOWS_AT_ONCE);
+        let more = self.hub.sweep(now_ns, FLOWS_AT_ONCE);
         if restarted && !self.hub.is_restarting() {
             tracing::info!("the engine knows all flows");
             // What it has told may be handed out.
@@ -596,13 +596,13 @@ impl State {
     }
 
     /// Whether flows are to be looked at.
-    pub(super) fn has_work(&self) -> bool {
-        self.hub.has_work()
+    pub(super) fn can_sweep(&self) -> bool {
+        self.hub.can_sweep()
     }
 
     /// Woken when flows are to be looked at, where no shard does it.
-    pub(super) fn work_waits(&self) -> Arc<Notify> {
-        Arc::clone(&self.work_waits)
+    pub(super) fn sweep_due(&self) -> Arc<Notify> {
+        Arc::clone(&self.sweep_due)
     }
 
     /// Puts another engine in the place of the one before. It knows no flows.
@@ -687,12 +687,12 @@ impl State {
     /// something to do.
     fn kick_sealed(&mut self, but: Option<usize>) {
         let by_shard = self.engine.driven_by() == DrivenBy::Shard;
-        let works = self.hub.has_work();
-        if works && !by_shard {
-            self.work_waits.notify_one();
+        let sweeps = self.hub.can_sweep();
+        if sweeps && !by_shard {
+            self.sweep_due.notify_one();
         }
         let for_driver = std::mem::take(&mut self.kick_driver)
-            | (by_shard && (works || !self.hub.engine_events().is_empty()));
+            | (by_shard && (sweeps || !self.hub.engine_events().is_empty()));
         for (index, queue) in self.sealed.iter().enumerate() {
             let waits = !(queue.first.is_empty() && queue.ready.is_empty());
             if Some(index) != but && (waits || (for_driver && index == 0)) {

@@ -438,9 +438,9 @@ impl<P: PacketPort> Runner<P> {
                 inline.take_events(state);
             }
             if drives && step == Step::Tell {
-                state.work(now_ns);
+                state.sweep(now_ns);
             }
-            self.works = drives && state.has_work();
+            self.works = drives && state.can_sweep();
             let (first_waits, later_waits) = state.sealed_waits(index);
             self.more = rates || first_waits;
             self.later_waits = later_waits;

@@ -189,13 +189,13 @@ impl World {
     /// Carries everything that waits to the other side, once.
     fn exchange(&mut self) {
         self.carry_datagrams();
-        self.work();
+        self.sweep();
         self.drive_engine();
         self.carry_answers();
     }
 
     /// The same, and no flow is looked at after a change of the network.
-    fn exchange_without_work(&mut self) {
+    fn exchange_without_sweep(&mut self) {
         self.carry_datagrams();
         self.drive_engine();
         self.carry_answers();
@@ -253,7 +253,7 @@ impl World {
             }
             host.take_events();
             if self.hub.closing(id).is_some() {
-                self.hub.closed(now_ns, id, "test");
+                self.hub.remove_session(now_ns, id, "test");
                 host.session.disconnected(now_ns);
                 host.id = None;
             }
@@ -267,7 +267,7 @@ impl World {
     ) -> Result<TopologyReport, TopologyChangeError> {
         let reroutes = self.hub.counts().reroutes;
         let changed = self.hub.change_topology(self.now_ns, change)?;
-        self.work();
+        self.sweep();
         Ok(self.hub.topology_report(changed, reroutes))
     }
 
@@ -286,9 +286,9 @@ impl World {
     }
 
     /// Looks at all flows that are to be looked at.
-    fn work(&mut self) {
-        while self.hub.work(self.now_ns, 100) {
-            if !self.hub.has_work() {
+    fn sweep(&mut self) {
+        while self.hub.sweep(self.now_ns, 100) {
+            if !self.hub.can_sweep() {
                 self.drive_engine();
             }
         }

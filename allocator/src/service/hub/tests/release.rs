@@ -62,7 +62,7 @@ fn a_host_that_left_just_before_is_waited_for() {
     world.settle();
     let id = world.host("h1").id.take().expect("connected");
     let now_ns = world.now_ns;
-    world.hub.closed(now_ns, id, "timed_out");
+    world.hub.remove_session(now_ns, id, "timed_out");
     let report = world.hub.set_released(now_ns, true);
     assert!(
         report.waiting.contains(&"h1".to_owned()),
@@ -97,7 +97,7 @@ fn nobody_is_waited_for_who_is_known_to_be_free() {
     assert!(!world.hub.release_waits(now_ns), "the switch is off");
     // One that leaves and is back at once counts with its session.
     let id = world.host("h3").id.take().expect("connected");
-    world.hub.closed(now_ns, id, "timed_out");
+    world.hub.remove_session(now_ns, id, "timed_out");
     world.connect("h3", "h3", 2, &["h3"]);
     world.settle();
     let began_ns = world.now_ns;

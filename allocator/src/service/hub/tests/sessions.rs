@@ -89,7 +89,7 @@ fn a_session_that_ends_frees_its_share_at_once() {
     let id = world.host("h1").id.take().expect("connected");
     world.host("h1").connected = false;
     let now_ns = world.now_ns;
-    world.hub.closed(now_ns, id, "closed_by_host");
+    world.hub.remove_session(now_ns, id, "closed_by_host");
     world.settle();
     assert!(world.rate("h2", second).expect("rated") > 9_000_000_000);
     assert_eq!(world.hub.flow_count(), 1);
@@ -140,7 +140,7 @@ fn a_host_beyond_the_limit_is_told_so_and_may_come_again() {
     assert!(world.host("h1 again").established);
 
     let (id, now_ns) = (world.host("h2").id.expect("connected"), world.now_ns);
-    world.hub.closed(now_ns, id, "closed_by_host");
+    world.hub.remove_session(now_ns, id, "closed_by_host");
     world.connect("h3", "h3", 1, &["h3"]);
     world.settle();
     assert!(world.host("h3").established, "there is room now");
@@ -184,7 +184,7 @@ fn of_connections_of_one_certificate_that_say_nothing_the_newest_four_stand() {
     let rejected = &world.hub.counts().connections_rejected;
     assert_eq!(rejected.get("crowded_out"), 96);
     // Each that goes makes room, and another certificate has its own.
-    world.hub.closed(world.now_ns, open[98], "lost");
+    world.hub.remove_session(world.now_ns, open[98], "lost");
     let next = world.hub.open(world.now_ns, super::certificate_of(&["h1"]));
     world
         .hub

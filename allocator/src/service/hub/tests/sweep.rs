@@ -60,7 +60,7 @@ fn no_slice_looks_at_more_flows_than_it_may() {
     let mut slices = 0;
     loop {
         let (paths, events) = (world.hub.counts().paths, world.hub.engine_events().len());
-        let more = world.hub.work(now_ns, SLICE);
+        let more = world.hub.sweep(now_ns, SLICE);
         slices += 1;
         assert!(world.hub.counts().paths - paths <= SLICE as u64);
         let told = world.hub.engine_events().len() - events;
@@ -84,7 +84,7 @@ fn flows_leave_a_dead_link_before_the_engine_hears_of_it() {
         .hub
         .change_topology(now_ns, &switch("spine1", false))
         .expect("it is there");
-    while world.hub.work(now_ns, SLICE) {}
+    while world.hub.sweep(now_ns, SLICE) {}
     let events: Vec<&EngineEvent> = world.hub.engine_events().iter().collect();
     let is_reroute = |event: &&EngineEvent| matches!(event, EngineEvent::Reroute { .. });
     let is_death = |event: &&EngineEvent| matches!(event, EngineEvent::Capacity { capacity_bps, .. } if *capacity_bps == 0.0);
@@ -105,14 +105,17 @@ fn a_dead_link_is_told_in_time_even_if_flows_are_many() {
         .hub
         .change_topology(now_ns, &switch("spine1", false))
         .expect("it is there");
-    assert!(world.hub.work(now_ns, SLICE));
+    assert!(world.hub.sweep(now_ns, SLICE));
     let dead = |world: &mut World| {
         let events = world.hub.engine_events().iter();
         let zero = |event: &&EngineEvent| matches!(event, EngineEvent::Capacity { capacity_bps, .. } if *capacity_bps == 0.0);
         events.filter(zero).count()
     };
     assert_eq!(dead(&mut world), 0);
-    assert!(world.hub.work(now_ns + 300_000_000, SLICE), "there is more");
+    assert!(
+        world.hub.sweep(now_ns + 300_000_000, SLICE),
+        "there is more"
+    );
     assert_eq!(dead(&mut world), 8);
 }
 
@@ -129,7 +132,7 @@ fn changes_that_keep_coming_leave_no_flow_on_an_old_path() {
             .expect("it is there");
         let slices = 1 + round % 5;
         for _ in 0..slices {
-            world.hub.work(now_ns, SLICE);
+            world.hub.sweep(now_ns, SLICE);
         }
         // Flows come and go meanwhile.
         let slot = FLOWS + round as u32;
@@ -138,7 +141,7 @@ fn changes_that_keep_coming_leave_no_flow_on_an_old_path() {
             world.end("h5", FlowId::new(round as u32, 1));
         }
         if round % 7 == 0 {
-            world.exchange_without_work();
+            world.exchange_without_sweep();
         }
     }
     for name in ["spine1", "spine2"] {
@@ -159,9 +162,9 @@ fn starts_are_taken_and_rated_between_two_slices() {
         .hub
         .change_topology(now_ns, &switch("spine1", false))
         .expect("it is there");
-    world.hub.work(now_ns, SLICE);
+    world.hub.sweep(now_ns, SLICE);
     let flow = world.start("h1", FLOWS, "h9");
-    world.exchange_without_work();
+    world.exchange_without_sweep();
     assert!(world.hub.is_rerouting(), "the walk is not over");
     assert!(world.rate("h1", flow).is_some(), "its rate did not wait");
 }
@@ -172,7 +175,7 @@ fn a_new_engine_is_told_of_all_flows_and_of_none_that_it_does_not_know() {
     world.replace_topology(super::clos());
     assert!(world.hub.is_restarting());
     let now_ns = world.now_ns;
-    world.hub.work(now_ns, SLICE);
+    world.hub.sweep(now_ns, SLICE);
     // One that the new engine knows by then and one that it does not know end, one is known to both, and one starts.
     let newcomer = world.start("h1", FLOWS, "h9");
     for slot in [0, FLOWS - 1] {
@@ -180,7 +183,7 @@ fn a_new_engine_is_told_of_all_flows_and_of_none_that_it_does_not_know() {
         world.end("h5", FlowId::new(slot, 1));
     }
     world.carry_datagrams();
-    while world.hub.work(now_ns, SLICE) {}
+    while world.hub.sweep(now_ns, SLICE) {}
     assert!(!world.hub.is_restarting());
     for event in std::mem::take(world.hub.engine_events()) {
         let result = world.engine.apply(event);
@@ -206,8 +209,8 @@ fn work_waits_for_an_engine_that_does_not_take_its_events() {
     let stuck = std::iter::repeat_n(EngineEvent::End(key), 1 << 13);
     world.hub.engine_events().extend(stuck);
     let before = world.hub.counts().paths;
-    assert!(!world.hub.has_work());
-    assert!(world.hub.work(now_ns, SLICE), "there is more");
+    assert!(!world.hub.can_sweep());
+    assert!(world.hub.sweep(now_ns, SLICE), "there is more");
     assert_eq!(world.hub.counts().paths, before);
 }
 
@@ -350,7 +353,7 @@ fn worst_hold_with_a_million_flows() {
         // As the shard does it: one of these, then leases and starts, then the next one.
         while more || !events.is_empty() || driver.has_left() {
             steps += 1;
-            more = slices.time(|| world.hub.work(now_ns, 512));
+            more = slices.time(|| world.hub.sweep(now_ns, 512));
             events.append(world.hub.engine_events());
             turns.time(|| {
                 let mut cost = 0;
@@ -445,7 +448,7 @@ fn worst_hold_with_a_million_flows() {
     made.print("the engine that it does not wait for any more");
     let mut slices = Times::default();
     loop {
-        let more = slices.time(|| world.hub.work(now_ns, 512));
+        let more = slices.time(|| world.hub.sweep(now_ns, 512));
         world.hub.engine_events().clear();
         if !more {
             break;
