@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 use ratewright_allocator::service::config::{class_meaning, example_config, example_relay_config};
 use ratewright_allocator::service::relay::{self, LoadedRelay};
-use ratewright_allocator::service::run::{self, Loaded, with_causes};
+use ratewright_allocator::service::run::{self, LoadedConfig, with_causes};
 use ratewright_allocator::service::runtime::engine_host::configured_engine;
 
 /// Ratewright's allocator: computes the rate of every active flowlet and tells the hosts.
@@ -71,7 +71,7 @@ fn execute(arguments: &Arguments) -> anyhow::Result<()> {
         Task::Run => run::run(config()?, configured_engine())?,
         Task::CheckConfig => {
             let path = config()?;
-            let loaded = Loaded::load(path)?;
+            let loaded = LoadedConfig::load(path)?;
             for warning in loaded.config.warnings() {
                 eprintln!(
                     "ratewright-allocator: {}: warning: {warning}",

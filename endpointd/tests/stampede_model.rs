@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use ratewright_allocator::service::admission::{
-    Admission, AdmissionConfig, Attempt, Offered, Step, Ticket,
+    Admission, AdmissionConfig, AdmissionStep, ConnectionAttempt, OfferOutcome, Ticket,
 };
 use ratewright_endpointd::session_io::backoff::{Failure, Persistence, PersistenceConfig};
 
@@ -222,17 +222,17 @@ impl StampedeModel {
         loop {
             let step = self.admission.next(now_ns + spent_ns);
             spent_ns += match step {
-                Some(Step::Begin { ticket, .. }) => {
+                Some(AdmissionStep::Begin { ticket, .. }) => {
                     let cost_ns = self.slow * BEGIN_NS;
                     self.begun += 1;
-                    self.admission.took(cost_ns);
+                    self.admission.record_cost(cost_ns);
                     let (host, attempt) = self.tickets[ticket.0 as usize];
                     let at_ns = now_ns + spent_ns + cost_ns + WAY_NS;
                     self.at(at_ns, host, attempt, HostEvent::Flight(ticket));
                     return Some(spent_ns + cost_ns);
                 }
-                Some(Step::Refuse(ticket)) => self.refuses(now_ns + spent_ns, ticket),
-                Some(Step::Drop(ticket) | Step::Close(ticket)) => {
+                Some(AdmissionStep::Refuse(ticket)) => self.refuses(now_ns + spent_ns, ticket),
+                Some(AdmissionStep::Drop(ticket) | AdmissionStep::Close(ticket)) => {
                     self.known.remove(&self.tickets[ticket.0 as usize]);
                     self.slow * STRAY_NS
                 }
@@ -264,7 +264,7 @@ impl StampedeModel {
                 let source: IpAddr = Ipv4Addr::from(0x0a00_0000 + host as u32).into();
                 let offered = self.admission.offer(
                     now_ns,
-                    Attempt {
+                    ConnectionAttempt {
                         source,
                         validated: true,
                         patience_ns: Some(self.hosts[host].patience_ns),
@@ -272,10 +272,10 @@ impl StampedeModel {
                     },
                 );
                 let mut cost_ns = slow * TOKEN_NS;
-                if offered == Offered::Over {
+                if offered == OfferOutcome::Over {
                     return slow * STRAY_NS;
                 }
-                if let Offered::Waits { ticket, instead_of } = offered {
+                if let OfferOutcome::Waits { ticket, instead_of } = offered {
                     assert_eq!(ticket.0 as usize, self.tickets.len());
                     self.tickets.push((host, attempt));
                     self.known.insert((host, attempt));

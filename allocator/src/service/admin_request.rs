@@ -7,7 +7,7 @@ use super::status::{HostFlows, ReleaseReport, Snapshot, Status};
 
 /// A request with the place for its answer.
 #[derive(Debug)]
-pub enum Command {
+pub enum AdminRequest {
     /// Answer, to show that the thread is alive.
     Ping(oneshot::Sender<()>),
     /// Take a snapshot.

@@ -88,7 +88,7 @@ pub struct Ticket(pub u64);
 
 /// What is known of an attempt from its first packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Attempt {
+pub struct ConnectionAttempt {
     /// Where it comes from.
     pub source: IpAddr,
     /// It has shown that the address is its own.
@@ -101,9 +101,9 @@ pub struct Attempt {
 
 /// What becomes of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Offered {
+pub enum OfferOutcome {
     /// It has to show its address first; nothing is kept.
-    ShowAddress,
+    Retry,
     /// It was told that we are busy, and this was sent anew before it heard: nobody listens any more.
     Over,
     /// It waits.
@@ -117,8 +117,8 @@ pub enum Offered {
 
 /// What is to be done next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
-    /// Begin the handshake, and call [`Admission::took`] with its cost and [`Admission::left`] at its Hello or end.
+pub enum AdmissionStep {
+    /// Begin the handshake, and call [`Admission::record_cost`] with its cost and [`Admission::left`] at its Hello or end.
     Begin {
         /// Whose.
         ticket: Ticket,
@@ -134,7 +134,7 @@ pub enum Step {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Waiting {
+struct WaitingAttempt {
     source: IpAddr,
     id: u64,
     /// When it is told that we are busy.
@@ -144,7 +144,7 @@ struct Waiting {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Begun {
+struct Handshake {
     source: IpAddr,
     turn_ends_ns: u64,
     deadline_ns: u64,
@@ -155,7 +155,7 @@ struct Begun {
 
 /// What an address or a prefix has.
 #[derive(Debug, Default, Clone, Copy)]
-struct Count {
+struct HandshakeCount {
     in_turn: usize,
     /// Those in turn included.
     begun: usize,
@@ -163,14 +163,14 @@ struct Count {
 
 #[derive(Debug, Default)]
 struct Address {
-    count: Count,
+    count: HandshakeCount,
     /// In the order of arrival.
     waiting: VecDeque<Ticket>,
 }
 
 #[derive(Debug, Default)]
 struct Prefix {
-    count: Count,
+    count: HandshakeCount,
     waiting: usize,
     addresses: IndexMap<IpAddr, Address, FxBuildHasher>,
 }
@@ -182,9 +182,9 @@ pub struct Admission {
     last: u64,
     /// Smoothed time that the beginning of a handshake takes here, the signature in it.
     signature_ns: u64,
-    waiting: IndexMap<Ticket, Waiting, FxBuildHasher>,
+    waiting: IndexMap<Ticket, WaitingAttempt, FxBuildHasher>,
     refusals: BTreeSet<(u64, Ticket)>,
-    begun: IndexMap<Ticket, Begun, FxBuildHasher>,
+    begun: IndexMap<Ticket, Handshake, FxBuildHasher>,
     in_turn: usize,
     turn_ends: BTreeSet<(u64, Ticket)>,
     deadlines: BTreeSet<(u64, Ticket)>,
@@ -247,12 +247,12 @@ impl Admission {
     }
 
     /// Takes an attempt's first packet.
-    pub fn offer(&mut self, now_ns: u64, attempt: Attempt) -> Offered {
+    pub fn offer(&mut self, now_ns: u64, attempt: ConnectionAttempt) -> OfferOutcome {
         if !attempt.validated {
-            return Offered::ShowAddress;
+            return OfferOutcome::Retry;
         }
         if self.over.contains(&attempt.id) {
-            return Offered::Over;
+            return OfferOutcome::Over;
         }
         let instead_of = (self.waiting.len() >= self.config.max_waiting)
             .then(|| self.make_room())
@@ -264,7 +264,7 @@ impl Admission {
             .unwrap_or(self.config.patience_ns)
             .min(MAX_PATIENCE_NS);
         let source = attempt.source.to_canonical();
-        let waiting = Waiting {
+        let waiting = WaitingAttempt {
             source,
             id: attempt.id,
             // The rest is for the answer's way, and for a next attempt that is not too late.
@@ -277,7 +277,7 @@ impl Admission {
         prefix.waiting += 1;
         let address = prefix.addresses.entry(source).or_default();
         address.waiting.push_back(ticket);
-        Offered::Waits { ticket, instead_of }
+        OfferOutcome::Waits { ticket, instead_of }
     }
 
     /// Takes one out that waits: the oldest of the address that has most, as far as a few samples tell.
@@ -293,7 +293,7 @@ impl Admission {
         let (_, _, source) = worst?;
         let prefix = &self.prefixes[&prefix_of(source)];
         let oldest = *prefix.addresses[&source].waiting.front()?;
-        self.turn_away(oldest);
+        self.drop_waiting(oldest);
         Some(oldest)
     }
 
@@ -307,12 +307,12 @@ impl Admission {
     }
 
     /// The next thing to do; nothing until [`next_timeout`](Self::next_timeout), another attempt, or an end.
-    pub fn next(&mut self, now_ns: u64) -> Option<Step> {
+    pub fn next(&mut self, now_ns: u64) -> Option<AdmissionStep> {
         if let Some(&(at_ns, ticket)) = self.deadlines.first()
             && at_ns <= now_ns
         {
             self.left(ticket);
-            return Some(Step::Close(ticket));
+            return Some(AdmissionStep::Close(ticket));
         }
         while let Some(&(at_ns, ticket)) = self.turn_ends.first()
             && at_ns <= now_ns
@@ -327,10 +327,10 @@ impl Admission {
             }
         }
         if self.begun.len() - self.in_turn > self.config.max_overdue
-            && let Some(ticket) = self.overdue_of_most()
+            && let Some(ticket) = self.overdue_of_busiest()
         {
             self.left(ticket);
-            return Some(Step::Close(ticket));
+            return Some(AdmissionStep::Close(ticket));
         }
         if let Some(&(at_ns, ticket)) = self.refusals.first()
             && at_ns <= now_ns
@@ -339,11 +339,11 @@ impl Admission {
                 .waiting
                 .get(&ticket)
                 .is_some_and(|waiting| now_ns < waiting.abandoned_ns);
-            self.turn_away(ticket);
+            self.drop_waiting(ticket);
             return Some(if listens {
-                Step::Refuse(ticket)
+                AdmissionStep::Refuse(ticket)
             } else {
-                Step::Drop(ticket)
+                AdmissionStep::Drop(ticket)
             });
         }
         if self.in_turn >= self.config.turns {
@@ -383,7 +383,7 @@ impl Admission {
         Some(ticket)
     }
 
-    fn begin(&mut self, now_ns: u64, ticket: Ticket) -> Step {
+    fn begin(&mut self, now_ns: u64, ticket: Ticket) -> AdmissionStep {
         let waiting = self.waiting[&ticket];
         self.forget(ticket);
         let turn_ns = self.turn_ns();
@@ -392,7 +392,7 @@ impl Admission {
             now_ns.saturating_add(turn_ns),
             now_ns.saturating_add(longest_ns),
         );
-        let begun = Begun {
+        let begun = Handshake {
             source: waiting.source,
             turn_ends_ns: now_ns.saturating_add(turn_ns),
             deadline_ns,
@@ -407,14 +407,14 @@ impl Admission {
             count.in_turn += 1;
             count.begun += 1;
         });
-        Step::Begin {
+        AdmissionStep::Begin {
             ticket,
             deadline_ns,
         }
     }
 
-    /// The beginning of a handshake took this long: our first flight, with its signature.
-    pub fn took(&mut self, cost_ns: u64) {
+    /// The beginning of a handshake record_cost this long: our first flight, with its signature.
+    pub fn record_cost(&mut self, cost_ns: u64) {
         // One that was held up counts for no more than the slowest machine that we serve on.
         let cost_ns = cost_ns.min(self.config.max_turn_ns / SIGNATURES_PER_TURN * 4);
         self.signature_ns = if self.signature_ns == 0 {
@@ -465,7 +465,7 @@ impl Admission {
     }
 
     /// Of those whose turn is over: one of the address that has most, as far as a few samples tell.
-    fn overdue_of_most(&mut self) -> Option<Ticket> {
+    fn overdue_of_busiest(&mut self) -> Option<Ticket> {
         let mut worst = None;
         for _ in 0..SAMPLES {
             let at = self.draw(self.begun.len());
@@ -484,7 +484,7 @@ impl Admission {
     }
 
     /// Takes one off those that wait, whose host will not hear of it any more, or is told that we are busy.
-    fn turn_away(&mut self, ticket: Ticket) {
+    fn drop_waiting(&mut self, ticket: Ticket) {
         if let Some(waiting) = self.waiting.get(&ticket)
             && self.over.insert(waiting.id)
         {
@@ -515,18 +515,18 @@ impl Admission {
                 }
             }
         }
-        self.tidy(waiting.source);
+        self.remove_if_idle(waiting.source);
     }
 
-    fn count(&mut self, source: IpAddr, change: impl Fn(&mut Count)) {
+    fn count(&mut self, source: IpAddr, change: impl Fn(&mut HandshakeCount)) {
         let prefix = self.prefixes.entry(prefix_of(source)).or_default();
         change(&mut prefix.count);
         change(&mut prefix.addresses.entry(source).or_default().count);
-        self.tidy(source);
+        self.remove_if_idle(source);
     }
 
     /// Forgets an address that has nothing any more, and its prefix.
-    fn tidy(&mut self, source: IpAddr) {
+    fn remove_if_idle(&mut self, source: IpAddr) {
         let of = prefix_of(source);
         let Some(prefix) = self.prefixes.get_mut(&of) else {
             return;

@@ -9,25 +9,27 @@ use ratewright_proto::handshake_timeout;
 use rustc_hash::FxBuildHasher;
 use tokio::sync::Notify;
 
-use super::admission::{Admission, AdmissionConfig, Attempt, Offered, Step, Ticket};
+use super::admission::{
+    Admission, AdmissionConfig, AdmissionStep, ConnectionAttempt, OfferOutcome, Ticket,
+};
 use super::clock;
 
 /// The entrance of an endpoint. Clones share it.
 #[derive(Clone)]
-pub(super) struct Entrance(Arc<Inner>);
+pub(super) struct Entrance(Arc<EntranceState>);
 
-struct Inner {
-    queue: Mutex<Queue>,
+struct EntranceState {
+    queue: Mutex<EntranceQueue>,
     /// A turn is free, or a timeout has changed.
     changed: Notify,
     /// Counts an attempt that came to nothing, by reason.
-    count: Count,
+    count: CountRejection,
 }
 
 /// Counts by reason.
-type Count = Box<dyn Fn(&'static str) + Send + Sync>;
+type CountRejection = Box<dyn Fn(&'static str) + Send + Sync>;
 
-struct Queue {
+struct EntranceQueue {
     admission: Admission,
     incoming: IndexMap<Ticket, Incoming, FxBuildHasher>,
     /// Wakes the tasks of handshakes under way that are to end.
@@ -40,8 +42,8 @@ impl Entrance {
         config: AdmissionConfig,
         count: impl Fn(&'static str) + Send + Sync + 'static,
     ) -> Self {
-        Self(Arc::new(Inner {
-            queue: Mutex::new(Queue {
+        Self(Arc::new(EntranceState {
+            queue: Mutex::new(EntranceQueue {
                 admission: Admission::new(config),
                 incoming: IndexMap::default(),
                 over: IndexMap::default(),
@@ -52,13 +54,13 @@ impl Entrance {
     }
 
     /// A panic while it was held ended the process.
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+    fn lock(&self) -> MutexGuard<'_, EntranceQueue> {
         self.0.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes an attempt's first packet: answers it, or lets it wait.
     pub(super) fn offer(&self, incoming: Incoming) {
-        let attempt = Attempt {
+        let attempt = ConnectionAttempt {
             source: incoming.remote_address().ip(),
             validated: incoming.remote_address_validated(),
             patience_ns: handshake_timeout::of_connection_id(&incoming.orig_dst_cid()),
@@ -66,17 +68,17 @@ impl Entrance {
         };
         let mut queue = self.lock();
         match queue.admission.offer(clock::now_ns(), attempt) {
-            Offered::ShowAddress => {
+            OfferOutcome::Retry => {
                 drop(queue);
                 // Fails only where the address was validated, which was asked just now.
                 let _ = incoming.retry();
             }
-            Offered::Over => {
+            OfferOutcome::Over => {
                 drop(queue);
                 (self.0.count)("abandoned");
                 incoming.ignore();
             }
-            Offered::Waits { ticket, instead_of } => {
+            OfferOutcome::Waits { ticket, instead_of } => {
                 queue.incoming.insert(ticket, incoming);
                 let other = instead_of.and_then(|ticket| queue.incoming.swap_remove(&ticket));
                 drop(queue);
@@ -89,7 +91,7 @@ impl Entrance {
     }
 
     /// The next attempt whose turn it is. Cancel-safe.
-    pub(super) async fn next(&self) -> (Incoming, Turn) {
+    pub(super) async fn next(&self) -> (Incoming, HandshakeTurn) {
         loop {
             let step = self.lock().admission.next(clock::now_ns());
             match step {
@@ -103,36 +105,36 @@ impl Entrance {
         }
     }
 
-    fn take(&self, step: Step) -> Option<(Incoming, Turn)> {
+    fn take(&self, step: AdmissionStep) -> Option<(Incoming, HandshakeTurn)> {
         let mut queue = self.lock();
         match step {
-            Step::Begin { ticket, .. } => {
+            AdmissionStep::Begin { ticket, .. } => {
                 let incoming = queue.incoming.swap_remove(&ticket)?;
                 let over = Arc::new(Notify::new());
                 queue.over.insert(ticket, Arc::clone(&over));
                 drop(queue);
-                let turn = Turn {
+                let turn = HandshakeTurn {
                     entrance: self.clone(),
                     ticket,
                     over,
                 };
                 Some((incoming, turn))
             }
-            Step::Refuse(ticket) => {
+            AdmissionStep::Refuse(ticket) => {
                 let incoming = queue.incoming.swap_remove(&ticket)?;
                 drop(queue);
                 (self.0.count)("busy");
                 incoming.refuse();
                 None
             }
-            Step::Drop(ticket) => {
+            AdmissionStep::Drop(ticket) => {
                 let incoming = queue.incoming.swap_remove(&ticket)?;
                 drop(queue);
                 (self.0.count)("abandoned");
                 incoming.ignore();
                 None
             }
-            Step::Close(ticket) => {
+            AdmissionStep::Close(ticket) => {
                 queue.over.swap_remove(&ticket)?.notify_one();
                 None
             }
@@ -157,13 +159,13 @@ impl Entrance {
 }
 
 /// The right to a handshake, from its beginning to the peer's Hello. Dropped, it lets another begin.
-pub(super) struct Turn {
+pub(super) struct HandshakeTurn {
     entrance: Entrance,
     ticket: Ticket,
     over: Arc<Notify>,
 }
 
-impl Turn {
+impl HandshakeTurn {
     /// Begins the handshake: our first flight, with its signature.
     ///
     /// # Errors
@@ -172,7 +174,7 @@ impl Turn {
         let began_ns = clock::now_ns();
         let connecting = incoming.accept();
         let cost_ns = clock::now_ns().saturating_sub(began_ns);
-        self.entrance.lock().admission.took(cost_ns);
+        self.entrance.lock().admission.record_cost(cost_ns);
         connecting
     }
 
@@ -194,7 +196,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for HandshakeTurn {
     fn drop(&mut self) {
         let mut queue = self.entrance.lock();
         queue.admission.left(self.ticket);

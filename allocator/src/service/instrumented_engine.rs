@@ -63,19 +63,19 @@ impl IterationHistogram {
 }
 
 /// The engine inside, its iterations timed.
-pub struct TimedEngine {
+pub struct InstrumentedEngine {
     inner: Box<dyn RateEngine>,
     histogram: Arc<IterationHistogram>,
 }
 
-impl TimedEngine {
+impl InstrumentedEngine {
     /// Times the iterations of `inner`.
     pub fn new(inner: Box<dyn RateEngine>, histogram: Arc<IterationHistogram>) -> Self {
         Self { inner, histogram }
     }
 }
 
-impl RateEngine for TimedEngine {
+impl RateEngine for InstrumentedEngine {
     fn apply(&mut self, event: EngineEvent) -> Result<(), EngineError> {
         self.inner.apply(event)
     }

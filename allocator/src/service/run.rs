@@ -18,18 +18,18 @@ use super::config::{Config, ConfigError};
 use super::health::Health;
 use super::hub::check_welcome;
 use super::runtime::engine_host::EngineFactory;
-use super::runtime::{EnginePlan, NewEngine, Shard, ShardError, hub_settings};
+use super::runtime::{AllocatorService, EnginePlan, NewEngine, ServiceError, hub_settings};
 use super::systemd;
 use super::tls::{self, ServerTls};
 use crate::engine::EngineError;
 
 /// Requests of the admin server that may wait.
-const COMMAND_QUEUE: usize = 64;
+const REQUEST_QUEUE: usize = 64;
 
 /// Why the allocator cannot start, or ended. As everywhere here, an error's text leaves out what its source
 /// says: [`with_causes`] puts them together.
 #[derive(Debug, thiserror::Error)]
-pub enum DaemonError {
+pub enum ServiceRunError {
     /// The configuration.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -44,7 +44,7 @@ pub enum DaemonError {
     Admin(#[from] AdminError),
     /// The service.
     #[error(transparent)]
-    Shard(#[from] ShardError),
+    Service(#[from] ServiceError),
     /// The log filter.
     #[error(transparent)]
     Log(#[from] LogFilterError),
@@ -97,7 +97,7 @@ pub fn with_causes(error: &dyn std::error::Error) -> String {
 }
 
 /// A configuration with everything that it refers to, loaded and checked.
-pub struct Loaded {
+pub struct LoadedConfig {
     /// The configuration.
     pub config: Config,
     /// Its topology.
@@ -106,21 +106,21 @@ pub struct Loaded {
     pub tls: ServerTls,
 }
 
-impl Loaded {
+impl LoadedConfig {
     /// Loads and checks a configuration file and the files that it names.
     ///
     /// # Errors
-    /// See [`DaemonError`]: the first thing that is wrong.
-    pub fn load(path: &Path) -> Result<Self, DaemonError> {
+    /// See [`ServiceRunError`]: the first thing that is wrong.
+    pub fn load(path: &Path) -> Result<Self, ServiceRunError> {
         let config = Config::load(path)?;
         let topology = Topology::load(&config.topology)?;
         let settings = hub_settings(&config, u64::MAX);
-        check_welcome(&settings, &topology).map_err(|source| DaemonError::Unwelcome {
+        check_welcome(&settings, &topology).map_err(|source| ServiceRunError::Unwelcome {
             path: config.topology.clone(),
             source,
         })?;
         if let Some(blocks) = config.allocation.blocks {
-            let unfit = |source| DaemonError::Blocks {
+            let unfit = |source| ServiceRunError::Blocks {
                 path: path.to_owned(),
                 blocks,
                 topology: config.topology.clone(),
@@ -160,8 +160,8 @@ impl Loaded {
 ///
 /// # Errors
 /// It cannot start, or a part of it died.
-pub fn run(path: &Path, factory: EngineFactory) -> Result<(), DaemonError> {
-    let loaded = Loaded::load(path)?;
+pub fn run(path: &Path, factory: EngineFactory) -> Result<(), ServiceRunError> {
+    let loaded = LoadedConfig::load(path)?;
     let log = LogControl::install(&loaded.config.log)?;
     let _last_words = FlushAtEnd;
     for warning in loaded.config.warnings() {
@@ -174,18 +174,18 @@ pub fn run(path: &Path, factory: EngineFactory) -> Result<(), DaemonError> {
     runtime.block_on(async move {
         let health = Arc::new(Health::default());
         health.set_topology_loaded();
-        let (command_sender, commands) = mpsc::channel(COMMAND_QUEUE);
+        let (request_sender, requests) = mpsc::channel(REQUEST_QUEUE);
         let summary = loaded.summary();
-        let Loaded {
+        let LoadedConfig {
             config,
             topology,
             tls,
         } = loaded;
-        let shard = Shard::start(&config, topology.clone(), tls, factory, commands)?;
+        let service = AllocatorService::start(&config, topology.clone(), tls, factory, requests)?;
         health.set_engine_running();
         health.set_listening();
         let admin = AdminState {
-            commands: command_sender,
+            commands: request_sender,
             health: Arc::clone(&health),
             log: log.clone(),
             prometheus,
@@ -193,16 +193,16 @@ pub fn run(path: &Path, factory: EngineFactory) -> Result<(), DaemonError> {
         let admin = admin::serve(&config.admin, admin::router(admin))?;
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
-            epoch = shard.epoch(),
-            listen = %shard.local_addr()?,
+            epoch = service.epoch(),
+            listen = %service.local_addr()?,
             admin = %admin.address(),
             "ready: {summary}"
         );
-        let daemon = Daemon {
+        let daemon = RunningService {
             path: path.to_owned(),
             config,
             topology,
-            shard,
+            service,
             health,
             log,
             _admin: admin,
@@ -212,54 +212,56 @@ pub fn run(path: &Path, factory: EngineFactory) -> Result<(), DaemonError> {
 }
 
 /// The running allocator.
-struct Daemon {
+struct RunningService {
     path: PathBuf,
     config: Config,
     /// The topology as its file says, without failures that were notified since.
     topology: Topology,
-    shard: Shard,
+    service: AllocatorService,
     health: Arc<Health>,
     log: LogControl,
     _admin: AdminServer,
 }
 
-impl Daemon {
-    async fn serve(mut self) -> Result<(), DaemonError> {
+impl RunningService {
+    async fn serve(mut self) -> Result<(), ServiceRunError> {
         let mut hangup = signal(SignalKind::hangup())?;
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut watchdog = systemd::watchdog_interval().map(tokio::time::interval);
         systemd::ready();
         // A reload: its files are being read; then its engine is being made; and whether to begin again after that.
-        let mut loading: Option<JoinHandle<Result<Loaded, DaemonError>>> = None;
+        let mut loading: Option<JoinHandle<Result<LoadedConfig, ServiceRunError>>> = None;
         let mut making: Option<JoinHandle<Result<NewEngine, EngineError>>> = None;
-        let mut loaded: Option<Loaded> = None;
+        let mut loaded: Option<LoadedConfig> = None;
         let mut again = false;
         loop {
             if again && loading.is_none() && making.is_none() {
                 again = false;
                 systemd::reloading();
                 let path = self.path.clone();
-                loading = Some(tokio::task::spawn_blocking(move || Loaded::load(&path)));
+                loading = Some(tokio::task::spawn_blocking(move || {
+                    LoadedConfig::load(&path)
+                }));
             }
             tokio::select! {
-                error = self.shard.serve() => {
-                    if matches!(error, ShardError::EngineDied) {
+                error = self.service.serve() => {
+                    if matches!(error, ServiceError::EngineDied) {
                         self.health.set_engine_died();
                     }
                     return Err(error.into());
                 }
                 () = received(&mut hangup) => again = true,
-                read = worked_out(&mut loading) => {
-                    let read = read.map_err(ShardError::Panicked)?;
-                    if let Some((ready, engine)) = self.reloaded(read) {
+                read = finished(&mut loading) => {
+                    let read = read.map_err(ServiceError::Panicked)?;
+                    if let Some((ready, engine)) = self.on_loaded(read) {
                         (loaded, making) = (Some(ready), Some(engine));
                     }
                 }
-                made = worked_out(&mut making) => {
-                    match (made.map_err(ShardError::Panicked)?, loaded.take()) {
-                        (Ok(engine), Some(loaded)) => self.put_in_force(loaded, Some(engine)),
-                        (Err(error), _) => self.reject(&ShardError::from(error).into()),
+                made = finished(&mut making) => {
+                    match (made.map_err(ServiceError::Panicked)?, loaded.take()) {
+                        (Ok(engine), Some(loaded)) => self.apply_reload(loaded, Some(engine)),
+                        (Err(error), _) => self.reject(&ServiceError::from(error).into()),
                         (Ok(_), None) => {}
                     }
                 }
@@ -271,13 +273,13 @@ impl Daemon {
         tracing::info!("stopping");
         systemd::stopping();
         self.health.set_stopping();
-        self.shard.shut_down().await;
+        self.service.shut_down().await;
         tracing::info!("stopped");
         Ok(())
     }
 
     /// Takes what was loaded anew. What is wrong is logged in one line, and what was in force stays.
-    fn reloaded(&mut self, loaded: Result<Loaded, DaemonError>) -> Option<MakingEngine> {
+    fn on_loaded(&mut self, loaded: Result<LoadedConfig, ServiceRunError>) -> Option<MakingEngine> {
         match loaded.and_then(|loaded| self.check_reload(loaded)) {
             Ok((loaded, Some(plan))) => {
                 // Nobody waits for it to be made, either.
@@ -285,7 +287,7 @@ impl Daemon {
                 Some((loaded, making))
             }
             Ok((loaded, None)) => {
-                self.put_in_force(loaded, None);
+                self.apply_reload(loaded, None);
                 None
             }
             Err(error) => {
@@ -295,8 +297,8 @@ impl Daemon {
         }
     }
 
-    fn reject(&self, error: &DaemonError) {
-        self.shard.count_reload("rejected");
+    fn reject(&self, error: &ServiceRunError) {
+        self.service.count_reload("rejected");
         tracing::error!(
             "reload rejected, the old configuration stays in force: {}",
             with_causes(error)
@@ -304,33 +306,36 @@ impl Daemon {
         systemd::ready();
     }
 
-    fn check_reload(&self, loaded: Loaded) -> Result<(Loaded, Option<EnginePlan>), DaemonError> {
+    fn check_reload(
+        &self,
+        loaded: LoadedConfig,
+    ) -> Result<(LoadedConfig, Option<EnginePlan>), ServiceRunError> {
         let keys = loaded.config.restart_keys_changed(&self.config);
         if !keys.is_empty() {
             let path = self.path.display().to_string();
-            return Err(DaemonError::NeedsRestart {
+            return Err(ServiceRunError::NeedsRestart {
                 path,
                 keys: keys.join(", "),
             });
         }
-        let topology = self.another_topology(&loaded);
+        let topology = self.changed_topology(&loaded);
         let plan = self
-            .shard
+            .service
             .engine_plan(&self.config, &loaded.config, topology);
         Ok((loaded, plan))
     }
 
     /// The topology of a reload, if it is another. Failures that were notified since the start outlive a reload of
     /// the same.
-    fn another_topology<'a>(&self, loaded: &'a Loaded) -> Option<&'a Topology> {
+    fn changed_topology<'a>(&self, loaded: &'a LoadedConfig) -> Option<&'a Topology> {
         Some(&loaded.topology).filter(|topology| **topology != self.topology)
     }
 
     /// Nothing refuses from here on.
-    fn put_in_force(&mut self, loaded: Loaded, engine: Option<NewEngine>) {
+    fn apply_reload(&mut self, loaded: LoadedConfig, engine: Option<NewEngine>) {
         let summary = loaded.summary();
-        let topology = self.another_topology(&loaded).cloned();
-        self.shard
+        let topology = self.changed_topology(&loaded).cloned();
+        self.service
             .reload(&loaded.config, topology, loaded.tls, engine);
         // The filter was checked with the rest.
         if loaded.config.log != self.config.log
@@ -343,17 +348,17 @@ impl Daemon {
         }
         self.config = loaded.config;
         self.topology = loaded.topology;
-        self.shard.count_reload("ok");
+        self.service.count_reload("ok");
         tracing::info!("reloaded: {summary}");
         systemd::ready();
     }
 }
 
 /// A configuration whose engine is being made.
-type MakingEngine = (Loaded, JoinHandle<Result<NewEngine, EngineError>>);
+type MakingEngine = (LoadedConfig, JoinHandle<Result<NewEngine, EngineError>>);
 
 /// Waits for what a thread works out, if one does.
-async fn worked_out<T>(working: &mut Option<JoinHandle<T>>) -> Result<T, JoinError> {
+async fn finished<T>(working: &mut Option<JoinHandle<T>>) -> Result<T, JoinError> {
     match working {
         Some(handle) => {
             let result = handle.await;

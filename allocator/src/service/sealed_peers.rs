@@ -8,7 +8,7 @@ use ratewright_proto::sealed::{OpenError, SealedConfig, SealedCounters, SealedSe
 use rustc_hash::FxBuildHasher;
 
 /// A peer, which its user calls `T`.
-struct Peer<T> {
+struct SealedPeer<T> {
     known_as: T,
     sealed: SealedSession,
     /// Its connection's, without which nobody seals for it.
@@ -18,7 +18,7 @@ struct Peer<T> {
 }
 
 /// What opened.
-pub(super) struct Opened<T> {
+pub(super) struct OpenedDatagram<T> {
     pub(super) session: u32,
     pub(super) known_as: T,
     /// How much of the datagram, behind its header, is plain text now. None at all is a probe, to be
@@ -29,7 +29,7 @@ pub(super) struct Opened<T> {
 }
 
 /// The server's ends of sealed sessions, by the session's number.
-pub(super) struct SealedPeers<T>(IndexMap<u32, Box<Peer<T>>, FxBuildHasher>);
+pub(super) struct SealedPeers<T>(IndexMap<u32, Box<SealedPeer<T>>, FxBuildHasher>);
 
 impl<T: Copy> SealedPeers<T> {
     pub(super) fn new() -> Self {
@@ -45,7 +45,7 @@ impl<T: Copy> SealedPeers<T> {
         secret: &Secret,
         address: IpAddr,
     ) {
-        let peer = Peer {
+        let peer = SealedPeer {
             known_as,
             sealed: SealedSession::new(config, SessionRole::Server, session, secret),
             address: address.to_canonical(),
@@ -64,7 +64,7 @@ impl<T: Copy> SealedPeers<T> {
         bytes: &mut [u8],
         from: Option<SocketAddr>,
         counters: &mut SealedCounters,
-    ) -> Option<Opened<T>> {
+    ) -> Option<OpenedDatagram<T>> {
         let header = counters.header_of(bytes)?;
         let Some(peer) = self.0.get_mut(&header.session) else {
             counters.dropped(OpenError::UnknownSession);
@@ -78,7 +78,7 @@ impl<T: Copy> SealedPeers<T> {
         if opened.newest {
             peer.remote = Some(from);
         }
-        Some(Opened {
+        Some(OpenedDatagram {
             session: header.session,
             known_as: peer.known_as,
             length: opened.text.len(),

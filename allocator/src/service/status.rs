@@ -143,7 +143,7 @@ pub struct ExternalStatus {
 
 /// Counts since the start, by reason where there are reasons. No host, flow or link is ever a reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct ServiceCounts {
     /// Flowlet starts taken.
     pub starts: u64,
     /// Flowlet ends taken.
@@ -247,7 +247,7 @@ impl Reasons {
 
 /// How many sessions, links and words about external traffic `/status` lists.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Totals {
+pub struct StatusTotals {
     /// Hosts with a session.
     pub sessions: u64,
     /// Links that carry nothing, because they or a switch failed.
@@ -262,9 +262,9 @@ pub struct Snapshot {
     /// The body of `/status`.
     pub status: Status,
     /// How many there are of what the body lists.
-    pub totals: Totals,
+    pub totals: StatusTotals,
     /// Counts since the start.
-    pub counts: Counts,
+    pub counts: ServiceCounts,
     /// Sealed datagrams.
     pub sealed: ratewright_proto::sealed::SealedCounters,
     /// What a kernel-bypass port has counted, by name; nothing where sockets carry the datagrams.

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use ratewright_allocator::service::relay::{LoadedRelay, Relay};
-use ratewright_allocator::service::run::Loaded;
+use ratewright_allocator::service::run::LoadedConfig;
 use ratewright_allocator::service::runtime::engine_host::configured_engine;
-use ratewright_allocator::service::runtime::{Shard, ShardError};
+use ratewright_allocator::service::runtime::{AllocatorService, ServiceError};
 use ratewright_topology::TwoTierClos;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -36,7 +36,7 @@ impl Service {
         panic!("{address} does not become free");
     }
 
-    fn try_start(folder: &Path, listen: SocketAddr, more: &str) -> Result<Self, ShardError> {
+    fn try_start(folder: &Path, listen: SocketAddr, more: &str) -> Result<Self, ServiceError> {
         let topology = TwoTierClos::default().build().unwrap();
         std::fs::write(folder.join("topology.toml"), topology.to_toml_string()).unwrap();
         let config = format!(
@@ -45,19 +45,19 @@ impl Service {
         );
         let path = folder.join("allocator.toml");
         std::fs::write(&path, config).unwrap();
-        let loaded = Loaded::load(&path).unwrap();
+        let loaded = LoadedConfig::load(&path).unwrap();
         let (commands, commanded) = mpsc::channel(1);
-        let mut shard = Shard::start(
+        let mut service = AllocatorService::start(
             &loaded.config,
             loaded.topology,
             loaded.tls,
             configured_engine(),
             commanded,
         )?;
-        let address = shard.local_addr().unwrap();
+        let address = service.local_addr().unwrap();
         let task = tokio::task::spawn_local(async move {
             let _commands = commands;
-            panic!("the allocator ended: {}", shard.serve().await);
+            panic!("the allocator ended: {}", service.serve().await);
         });
         Ok(Self { address, task })
     }

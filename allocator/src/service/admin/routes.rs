@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::logging::LogControl;
 use super::metrics;
 use crate::service::admin_request::{
-    Command, ExternalLoad, LinkChange, SwitchChange, TopologyChange, TopologyChangeError,
+    AdminRequest, ExternalLoad, LinkChange, SwitchChange, TopologyChange, TopologyChangeError,
 };
 use crate::service::health::Health;
 use crate::service::status::{ReleaseReport, Snapshot};
@@ -41,7 +41,7 @@ const MAX_BODY_BYTES: usize = 64 * 1024;
 #[derive(Debug, Clone)]
 pub struct AdminState {
     /// Commands to the service thread.
-    pub commands: mpsc::Sender<Command>,
+    pub commands: mpsc::Sender<AdminRequest>,
     /// Liveness and readiness.
     pub health: Arc<Health>,
     /// The log filter.
@@ -66,7 +66,7 @@ impl IntoResponse for NoAnswer {
 impl AdminState {
     async fn ask<T>(
         &self,
-        command: impl FnOnce(oneshot::Sender<T>) -> Command,
+        command: impl FnOnce(oneshot::Sender<T>) -> AdminRequest,
     ) -> Result<T, NoAnswer> {
         self.ask_for(ANSWER_TIMEOUT, command).await
     }
@@ -76,7 +76,7 @@ impl AdminState {
     async fn ask_for<T>(
         &self,
         timeout: Duration,
-        command: impl FnOnce(oneshot::Sender<T>) -> Command,
+        command: impl FnOnce(oneshot::Sender<T>) -> AdminRequest,
     ) -> Result<T, NoAnswer> {
         let (sender, receiver) = oneshot::channel();
         // The timeout covers the send too: the queue of a stuck thread may be full.
@@ -93,7 +93,7 @@ impl AdminState {
     }
 
     async fn snapshot(&self) -> Result<Box<Snapshot>, NoAnswer> {
-        self.ask(Command::Snapshot).await
+        self.ask(AdminRequest::Snapshot).await
     }
 }
 
@@ -120,7 +120,7 @@ async fn live(State(state): State<AdminState>) -> Result<Response, NoAnswer> {
     if state.health.engine_died() {
         return Ok((StatusCode::SERVICE_UNAVAILABLE, "the engine thread died\n").into_response());
     }
-    state.ask(Command::Ping).await?;
+    state.ask(AdminRequest::Ping).await?;
     Ok("live\n".into_response())
 }
 
@@ -153,7 +153,7 @@ async fn metrics_text(State(state): State<AdminState>) -> Result<Response, NoAns
 }
 
 async fn status(State(state): State<AdminState>) -> Result<Response, NoAnswer> {
-    Ok(Json(state.ask(Command::Status).await?).into_response())
+    Ok(Json(state.ask(AdminRequest::Status).await?).into_response())
 }
 
 /// Query of `/flows`: the host.
@@ -169,7 +169,9 @@ async fn flows(
 ) -> Result<Response, NoAnswer> {
     // The command takes the name; the refusal needs it too.
     let host = query.host.clone();
-    let answer = state.ask(|reply| Command::Flows(query.host, reply)).await?;
+    let answer = state
+        .ask(|reply| AdminRequest::Flows(query.host, reply))
+        .await?;
     Ok(match answer {
         Some(flows) => Json(flows).into_response(),
         None => refusal(
@@ -198,22 +200,24 @@ async fn set_log_level(State(state): State<AdminState>, body: String) -> Respons
 /// lease. After a lease, the rates of hosts that did not acknowledge have expired, which has the
 /// same effect.
 async fn release(State(state): State<AdminState>) -> Result<Json<ReleaseReport>, NoAnswer> {
-    let report = state.ask(|reply| Command::SetReleased(true, reply)).await?;
+    let report = state
+        .ask(|reply| AdminRequest::SetReleased(true, reply))
+        .await?;
     let polls = (Duration::from_millis(report.lease_ms) + ANSWER_TIMEOUT).as_millis()
         / RELEASE_POLL.as_millis();
     for _ in 0..polls {
-        if !state.ask(Command::ReleaseWaits).await? {
+        if !state.ask(AdminRequest::ReleaseWaits).await? {
             break;
         }
         tokio::time::sleep(RELEASE_POLL).await;
     }
-    Ok(Json(state.ask(Command::ReleaseReport).await?))
+    Ok(Json(state.ask(AdminRequest::ReleaseReport).await?))
 }
 
 async fn resume(State(state): State<AdminState>) -> Result<Json<ReleaseReport>, NoAnswer> {
     Ok(Json(
         state
-            .ask(|reply| Command::SetReleased(false, reply))
+            .ask(|reply| AdminRequest::SetReleased(false, reply))
             .await?,
     ))
 }
@@ -234,7 +238,7 @@ fn parse<T: DeserializeOwned>(body: &[u8], example: &str) -> Result<T, Box<Respo
 async fn change(state: &AdminState, change: TopologyChange) -> Result<Response, NoAnswer> {
     let answer = state
         .ask_for(CHANGE_TIMEOUT, |reply| {
-            Command::ChangeTopology(change, reply)
+            AdminRequest::ChangeTopology(change, reply)
         })
         .await?;
     Ok(answer.map_or_else(refused_change, |report| Json(report).into_response()))
@@ -260,7 +264,7 @@ async fn topology_load(State(state): State<AdminState>, body: Bytes) -> Result<R
     match parse::<ExternalLoad>(&body, example) {
         Ok(load) => {
             let answer = state
-                .ask(|reply| Command::SetExternalLoad(load, reply))
+                .ask(|reply| AdminRequest::SetExternalLoad(load, reply))
                 .await?;
             Ok(answer.map_or_else(refused_change, |report| Json(report).into_response()))
         }

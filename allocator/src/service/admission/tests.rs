@@ -2,7 +2,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use proptest::prelude::*;
 
-use super::{Admission, AdmissionConfig, Attempt, Offered, Step, Ticket};
+use super::{Admission, AdmissionConfig, AdmissionStep, ConnectionAttempt, OfferOutcome, Ticket};
 
 const MS: u64 = 1_000_000;
 
@@ -15,10 +15,10 @@ thread_local! {
 }
 
 /// Another one each time.
-fn attempt(source: IpAddr, patience_ms: u64) -> Attempt {
+fn attempt(source: IpAddr, patience_ms: u64) -> ConnectionAttempt {
     let id = ATTEMPTS.get();
     ATTEMPTS.set(id + 1);
-    Attempt {
+    ConnectionAttempt {
         source,
         validated: true,
         patience_ns: Some(patience_ms * MS),
@@ -32,19 +32,19 @@ fn queue() -> Admission {
 
 fn wait(queue: &mut Admission, now_ns: u64, source: IpAddr, patience_ms: u64) -> Ticket {
     match queue.offer(now_ns, attempt(source, patience_ms)) {
-        Offered::Waits { ticket, .. } => ticket,
+        OfferOutcome::Waits { ticket, .. } => ticket,
         other => panic!("{other:?}"),
     }
 }
 
 /// All steps there are now.
-fn steps(queue: &mut Admission, now_ns: u64) -> Vec<Step> {
+fn steps(queue: &mut Admission, now_ns: u64) -> Vec<AdmissionStep> {
     std::iter::from_fn(|| queue.next(now_ns)).collect()
 }
 
-fn begun(steps: &[Step]) -> Vec<Ticket> {
+fn begun(steps: &[AdmissionStep]) -> Vec<Ticket> {
     let begun = steps.iter().filter_map(|step| match step {
-        Step::Begin { ticket, .. } => Some(*ticket),
+        AdmissionStep::Begin { ticket, .. } => Some(*ticket),
         _ => None,
     });
     begun.collect()
@@ -54,13 +54,13 @@ fn begun(steps: &[Step]) -> Vec<Ticket> {
 fn an_address_that_was_not_shown_leaves_nothing_behind() {
     let mut queue = queue();
     for number in 0..100_000 {
-        let attempt = Attempt {
+        let attempt = ConnectionAttempt {
             source: host(number),
             validated: false,
             patience_ns: None,
             id: 0,
         };
-        assert_eq!(queue.offer(0, attempt), Offered::ShowAddress);
+        assert_eq!(queue.offer(0, attempt), OfferOutcome::Retry);
     }
     assert_eq!((queue.waiting(), queue.under_way()), (0, 0));
     assert_eq!(queue.next_timeout(), None);
@@ -73,13 +73,13 @@ fn a_host_alone_begins_at_once_and_has_until_its_patience_is_over() {
     let step = queue.next(6 * MS);
     assert_eq!(
         step,
-        Some(Step::Begin {
+        Some(AdmissionStep::Begin {
             ticket,
             deadline_ns: 255 * MS
         })
     );
     assert_eq!(steps(&mut queue, 254 * MS), []);
-    assert_eq!(steps(&mut queue, 255 * MS), [Step::Close(ticket)]);
+    assert_eq!(steps(&mut queue, 255 * MS), [AdmissionStep::Close(ticket)]);
     assert_eq!(queue.under_way(), 0);
 }
 
@@ -178,9 +178,9 @@ fn who_still_waits_is_told_and_who_has_gone_costs_nothing() {
     let told = wait(&mut queue, 0, host(2), 40);
     let refuse_ns = queue.next_timeout().expect("one waits");
     assert!(refuse_ns < 40 * MS);
-    assert_eq!(steps(&mut queue, refuse_ns), [Step::Refuse(told)]);
+    assert_eq!(steps(&mut queue, refuse_ns), [AdmissionStep::Refuse(told)]);
     let gone = wait(&mut queue, 0, host(3), 40);
-    assert_eq!(steps(&mut queue, 40 * MS), [Step::Drop(gone)]);
+    assert_eq!(steps(&mut queue, 40 * MS), [AdmissionStep::Drop(gone)]);
     assert_eq!(queue.waiting(), 0);
 }
 
@@ -197,7 +197,7 @@ fn a_full_queue_makes_room_at_the_cost_of_whoever_fills_it() {
         .collect();
     for _ in 0..5_000 {
         match queue.offer(0, attempt(host(7), 1_000)) {
-            Offered::Waits { instead_of, .. } => {
+            OfferOutcome::Waits { instead_of, .. } => {
                 let hit = instead_of.is_some_and(|ticket| hosts.contains(&ticket));
                 assert!(!hit, "a host had to go for the flood");
             }
@@ -222,7 +222,7 @@ fn handshakes_that_stall_are_bounded_and_newer_ones_replace_them() {
             10_000,
         );
         for step in steps(&mut queue, now_ns) {
-            if let Step::Close(ticket) = step {
+            if let AdmissionStep::Close(ticket) = step {
                 closed += 1;
                 assert!(ticket != host || now_ns >= 2_000 * MS, "the host is closed");
             }
@@ -235,11 +235,11 @@ fn handshakes_that_stall_are_bounded_and_newer_ones_replace_them() {
 #[test]
 fn turns_are_as_long_as_this_machine_is_slow_and_within_bounds() {
     let mut queue = queue();
-    (0..100).for_each(|_| queue.took(400_000));
+    (0..100).for_each(|_| queue.record_cost(400_000));
     assert_eq!(queue.turn_ns(), 100 * MS);
-    (0..100).for_each(|_| queue.took(4 * MS));
+    (0..100).for_each(|_| queue.record_cost(4 * MS));
     assert!((200 * MS..300 * MS).contains(&queue.turn_ns()));
-    (0..100).for_each(|_| queue.took(u64::MAX));
+    (0..100).for_each(|_| queue.record_cost(u64::MAX));
     assert_eq!(queue.turn_ns(), 1_000 * MS);
 }
 
@@ -251,11 +251,11 @@ fn what_an_attempt_that_was_turned_away_sends_anew_begins_nothing() {
         ..AdmissionConfig::default()
     });
     let first = attempt(host(1), 1_000);
-    let Offered::Waits { ticket, .. } = queue.offer(0, first) else {
+    let OfferOutcome::Waits { ticket, .. } = queue.offer(0, first) else {
         panic!("it waits");
     };
-    assert_eq!(steps(&mut queue, 750 * MS), [Step::Refuse(ticket)]);
-    assert_eq!(queue.offer(800 * MS, first), Offered::Over);
+    assert_eq!(steps(&mut queue, 750 * MS), [AdmissionStep::Refuse(ticket)]);
+    assert_eq!(queue.offer(800 * MS, first), OfferOutcome::Over);
     assert_eq!(queue.waiting(), 0);
     // The host's next attempt is another one.
     wait(&mut queue, 800 * MS, host(1), 1_000);
@@ -288,7 +288,7 @@ proptest! {
             match what {
                 0..=2 => {
                     let source = host(source * 100);
-                    if let Offered::Waits { ticket, instead_of } =
+                    if let OfferOutcome::Waits { ticket, instead_of } =
                         queue.offer(now_ns, attempt(source, number))
                     {
                         prop_assert!(waiting.insert(ticket));
@@ -301,21 +301,21 @@ proptest! {
                     let at = number as usize % under_way.len();
                     queue.left(under_way.swap_remove(at));
                 }
-                4 => queue.took(number * MS / 100),
+                4 => queue.record_cost(number * MS / 100),
                 _ => now_ns += number * MS / 10,
             }
             while let Some(step) = queue.next(now_ns) {
                 match step {
-                    Step::Begin { ticket, deadline_ns } => {
+                    AdmissionStep::Begin { ticket, deadline_ns } => {
                         prop_assert!(waiting.remove(&ticket));
                         prop_assert!(deadline_ns > now_ns);
                         prop_assert!(deadline_ns <= now_ns + 4_000 * MS);
                         under_way.push(ticket);
                     }
-                    Step::Refuse(ticket) | Step::Drop(ticket) => {
+                    AdmissionStep::Refuse(ticket) | AdmissionStep::Drop(ticket) => {
                         prop_assert!(waiting.remove(&ticket));
                     }
-                    Step::Close(ticket) => {
+                    AdmissionStep::Close(ticket) => {
                         let at = under_way.iter().position(|&other| other == ticket);
                         prop_assert!(at.is_some());
                         under_way.swap_remove(at.expect("there"));
@@ -336,7 +336,7 @@ proptest! {
         }
         now_ns += 20_000 * MS;
         while let Some(step) = queue.next(now_ns) {
-            if let Step::Begin { ticket, .. } = step {
+            if let AdmissionStep::Begin { ticket, .. } = step {
                 queue.left(ticket);
             }
         }

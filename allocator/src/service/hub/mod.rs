@@ -34,7 +34,7 @@ use rustc_hash::FxBuildHasher;
 use crate::engine::EngineEvent;
 
 use super::config::{ClassConfig, Limits, MAX_CLASS_ID, RelayIdentity, Trust};
-use super::status::Counts;
+use super::status::ServiceCounts;
 use super::tls::PeerCertificate;
 
 mod admission;
@@ -145,7 +145,7 @@ pub struct Hub {
     unanswered: VecDeque<(u64, u32)>,
     /// Hosts whose sessions ended within the last lease: they may still act on a rate.
     departed: VecDeque<(String, u64)>,
-    counts: Counts,
+    counts: ServiceCounts,
     external: ExternalLoads,
     /// Ports that take sealed datagrams, by shard, unless they are lost; none where QUIC carries everything.
     sealed_ports: Vec<Option<u16>>,
@@ -178,7 +178,7 @@ impl Hub {
             released_ns: released.then_some(0),
             unanswered: VecDeque::new(),
             departed: VecDeque::new(),
-            counts: Counts::default(),
+            counts: ServiceCounts::default(),
             external: ExternalLoads::default(),
             sealed_ports: Vec::new(),
             sealed_cipher: Cipher::default(),

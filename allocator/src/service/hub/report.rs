@@ -4,8 +4,8 @@ use ratewright_topology::{LinkId, Topology};
 
 use crate::engine::EngineStats;
 use crate::service::status::{
-    Counts, HostFlow, HostFlows, IterationStatus, LinkStatus, OptimalityStatus, SessionStatus,
-    Status, Totals,
+    HostFlow, HostFlows, IterationStatus, LinkStatus, OptimalityStatus, ServiceCounts,
+    SessionStatus, Status, StatusTotals,
 };
 
 use super::Hub;
@@ -24,12 +24,12 @@ pub struct TransportFacts {
 
 impl Hub {
     /// Counts since the start.
-    pub fn counts(&self) -> &Counts {
+    pub fn counts(&self) -> &ServiceCounts {
         &self.counts
     }
 
     /// Counts since the start, for what the transport counts.
-    pub fn counts_mut(&mut self) -> &mut Counts {
+    pub fn counts_mut(&mut self) -> &mut ServiceCounts {
         &mut self.counts
     }
 
@@ -106,9 +106,9 @@ impl Hub {
     }
 
     /// How many there are of what `/status` lists.
-    pub fn totals(&self) -> Totals {
+    pub fn totals(&self) -> StatusTotals {
         let links = self.topology.links().iter();
-        Totals {
+        StatusTotals {
             sessions: self.registry.len() as u64,
             links_down: links.filter(|l| !self.topology.is_usable(l.id)).count() as u64,
             external: self.external.len() as u64,

@@ -9,7 +9,7 @@ use ratewright_proto::control::{ControlMessage, FrameDecoder, MAX_HELLO_BYTES, f
 use ratewright_proto::relay::{Attach, MAX_ATTACH_BYTES};
 
 use super::state::RelayHandle;
-use crate::service::entrance::Turn;
+use crate::service::entrance::HandshakeTurn;
 use crate::service::runtime::connection::Datagrams;
 use crate::service::runtime::transport::KNOWN_WINDOW_BYTES;
 use crate::service::tls;
@@ -24,7 +24,7 @@ const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(1);
 const READ_CHUNK_BYTES: usize = 64 * 1024;
 
 /// Serves a host from its handshake, which must finish within its turn, to its end.
-pub(super) async fn serve(shared: RelayHandle, incoming: Incoming, turn: Turn) {
+pub(super) async fn serve(shared: RelayHandle, incoming: Incoming, turn: HandshakeTurn) {
     let address = incoming.remote_address();
     let handshaken = async {
         let connecting = turn.begin(incoming)?;
@@ -65,7 +65,7 @@ impl Drop for HostRegistration<'_> {
 }
 
 /// Carries a host's session until one side ends it; returns the reason as a word for the metrics.
-async fn carry_session(shared: &RelayHandle, connection: &Connection, turn: Turn) -> &'static str {
+async fn carry_session(shared: &RelayHandle, connection: &Connection, turn: HandshakeTurn) -> &'static str {
     let Some(upstream) = shared.lock().upstream() else {
         return "no_allocator";
     };
@@ -125,7 +125,7 @@ async fn control(
     channel: u32,
     connection: &Connection,
     (to_allocator, from_allocator): (SendStream, RecvStream),
-    turn: Turn,
+    turn: HandshakeTurn,
 ) -> &'static str {
     let (to_host, from_host) = tokio::select! {
         streams = connection.accept_bi() => match streams {
@@ -150,7 +150,7 @@ async fn upwards(
     mut from_host: RecvStream,
     mut to_allocator: SendStream,
     wants_sealed: &AtomicBool,
-    turn: Turn,
+    turn: HandshakeTurn,
 ) -> &'static str {
     let mut decoder = FrameDecoder::new();
     // The bound that the allocator has: before its Hello, a peer gets no more memory.

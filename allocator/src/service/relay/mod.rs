@@ -33,8 +33,8 @@ use super::admin::logging::LogControl;
 use super::admission::AdmissionConfig;
 use super::config::RelayConfig;
 use super::entrance::Entrance;
-use super::run::{DaemonError, received, tick, with_causes};
-use super::runtime::{ShardError, transport};
+use super::run::{ServiceRunError, received, tick, with_causes};
+use super::runtime::{ServiceError, transport};
 use super::systemd;
 use super::tls::{self, ServerTls};
 
@@ -67,7 +67,7 @@ impl LoadedRelay {
     ///
     /// # Errors
     /// The first mistake.
-    pub fn load(path: &Path) -> Result<Self, DaemonError> {
+    pub fn load(path: &Path) -> Result<Self, ServiceRunError> {
         let config = RelayConfig::load(path)?;
         let server = tls::load(&config.tls, &[ratewright_proto::ALPN])?;
         tls::check_own_name(&config.tls)?;
@@ -94,7 +94,7 @@ impl LoadedRelay {
 ///
 /// # Errors
 /// It cannot start, or a part of it died.
-pub fn run(path: &Path) -> Result<(), DaemonError> {
+pub fn run(path: &Path) -> Result<(), ServiceRunError> {
     let loaded = LoadedRelay::load(path)?;
     let log = LogControl::install(&loaded.config.log)?;
     // Dropped last: the log thread writes the final lines before the process ends.
@@ -113,7 +113,7 @@ async fn serve_until_signal(
     mut relay: Relay,
     path: &Path,
     log: &LogControl,
-) -> Result<(), DaemonError> {
+) -> Result<(), ServiceRunError> {
     let mut hangup = signal(SignalKind::hangup())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -171,14 +171,14 @@ impl Relay {
     ///
     /// # Errors
     /// An address cannot be bound.
-    pub fn start(loaded: LoadedRelay) -> Result<Self, DaemonError> {
+    pub fn start(loaded: LoadedRelay) -> Result<Self, ServiceRunError> {
         let summary = loaded.summary();
         let LoadedRelay {
             config,
             server,
             client,
         } = loaded;
-        let bind = |source| ShardError::Bind {
+        let bind = |source| ServiceError::Bind {
             address: config.listen,
             source,
         };
@@ -188,7 +188,7 @@ impl Relay {
         // A host's largest datagram must fit a bundle.
         settings
             .max_udp_payload_size(HOST_MTU_BYTES)
-            .map_err(|_| ShardError::Bind {
+            .map_err(|_| ServiceError::Bind {
                 address: config.listen,
                 source: std::io::Error::other("the payload bound of hosts is out of range"),
             })?;
@@ -201,7 +201,7 @@ impl Relay {
         let sealed = if config.transport.sealed_udp {
             let port = config.transport.udp_port.unwrap_or(0);
             let address = std::net::SocketAddr::new(config.listen.ip(), port);
-            let bind = |source| ShardError::Bind { address, source };
+            let bind = |source| ServiceError::Bind { address, source };
             let sealed = SealedHosts::bind(address, &config.transport).map_err(bind)?;
             watched = Some(sealed.watch()?);
             Some(sealed)
@@ -256,14 +256,14 @@ impl Relay {
     }
 
     /// Serves until a task fails; returns its error. Cancel-safe: may be dropped and called again.
-    pub async fn serve(&mut self) -> DaemonError {
+    pub async fn serve(&mut self) -> ServiceRunError {
         loop {
             tokio::select! {
                 biased;
                 Some(ended) = self.tasks.join_next() => match ended {
                     Ok(Ok(())) => {}
                     Ok(Err(error)) => return error.into(),
-                    Err(error) => return ShardError::Panicked(error).into(),
+                    Err(error) => return ServiceError::Panicked(error).into(),
                 },
                 // Accept all waiting connections before the entrance chooses one of them.
                 incoming = self.endpoint.accept() => match incoming {
@@ -317,7 +317,7 @@ impl Relay {
     ///
     /// # Errors
     /// Other keys than `[tls]` and `log` differ; nothing changes then.
-    pub fn reload(&mut self, path: &Path, loaded: LoadedRelay) -> Result<(), DaemonError> {
+    pub fn reload(&mut self, path: &Path, loaded: LoadedRelay) -> Result<(), ServiceRunError> {
         let LoadedRelay {
             config,
             server,
@@ -330,7 +330,7 @@ impl Relay {
             ..config.clone()
         };
         if same != self.config {
-            return Err(DaemonError::NeedsRestart {
+            return Err(ServiceRunError::NeedsRestart {
                 path: path.display().to_string(),
                 keys: "all but [tls] and log".to_owned(),
             });

@@ -8,8 +8,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::engine_host::{Engine, EngineSignal, OnThread, dispose};
-use super::service_core::State;
+use super::engine_host::{EngineDeathWatch, EngineSignal, WorkerEngine, dispose};
+use super::service_core::ServiceCore;
 use crate::engine::thread::{EVENTS_AT_ONCE, cost_of};
 use crate::engine::{EngineEvent, RateUpdate, pin_current_thread};
 use crate::service::clock;
@@ -28,9 +28,9 @@ const BEHIND_PAUSE_NS: u64 = 5_000_000;
 const MOST_RATES: usize = 32 * FEW_RATES;
 
 /// An engine and what lies between it and the sessions.
-pub(super) struct Inline {
-    engine: Option<Box<Engine>>,
-    on_thread: OnThread,
+pub(super) struct CoLocatedEngine {
+    engine: Option<Box<WorkerEngine>>,
+    death_watch: EngineDeathWatch,
     /// What the sessions have brought about and the engine is yet to be told.
     events: VecDeque<EngineEvent>,
     /// First rates that the engine has told before it iterates.
@@ -51,12 +51,12 @@ pub(super) struct Inline {
     chores_ns: u64,
 }
 
-impl Inline {
+impl CoLocatedEngine {
     /// Without an engine yet. To be dropped on the thread.
     pub(super) fn new(signal: &Arc<EngineSignal>) -> Self {
         Self {
             engine: None,
-            on_thread: OnThread::new(Arc::clone(signal)),
+            death_watch: EngineDeathWatch::new(Arc::clone(signal)),
             events: VecDeque::new(),
             firsts: Vec::new(),
             asked: false,
@@ -71,7 +71,7 @@ impl Inline {
 
     /// The thread is going to end as it should.
     pub(super) fn expect_end(&self) {
-        self.on_thread.expect_end();
+        self.death_watch.expect_end();
     }
 
     /// Whether the sessions have brought something about that the engine is yet to be told.
@@ -88,27 +88,27 @@ impl Inline {
     /// `timers_ns`. True if more rates wait.
     pub(super) fn exchange(
         &mut self,
-        state: &mut State,
+        core: &mut ServiceCore,
         now_ns: u64,
         timers_ns: u64,
         tells: bool,
     ) -> bool {
         for update in self.firsts.drain(..) {
-            state.hub.on_rate(now_ns, update);
+            core.hub.on_rate(now_ns, update);
         }
         if !tells {
             return !self.rates.is_empty();
         }
-        state.on_timers(timers_ns);
+        core.on_timers(timers_ns);
         for update in self.rates.drain(..self.rates.len().min(RATES_AT_ONCE)) {
-            state.hub.on_rate(now_ns, update);
+            core.hub.on_rate(now_ns, update);
         }
         !self.rates.is_empty()
     }
 
     /// Takes what the engine is to be told, at the end of an exchange.
-    pub(super) fn take_events(&mut self, state: &mut State) {
-        if let Some(engine) = state.drive(&mut self.events) {
+    pub(super) fn take_events(&mut self, core: &mut ServiceCore) {
+        if let Some(engine) = core.drive(&mut self.events) {
             if let Some(core) = engine.pin_core
                 && let Err(error) = pin_current_thread(core)
             {
@@ -121,9 +121,9 @@ impl Inline {
             self.asked = false;
             (self.tick_ns, self.chores_ns) = (0, 0);
         }
-        self.timer_ns = state.next_timer_ns();
-        self.open = state.rates_open();
-        self.behind = state.hub.is_rerouting();
+        self.timer_ns = core.next_timer_ns();
+        self.open = core.rates_open();
+        self.behind = core.hub.is_rerouting();
     }
 
     /// Tells the engine what has come, and asks it for the first rates of what has started: nobody who waits for
@@ -150,7 +150,7 @@ impl Inline {
     }
 
     /// Iterates unless the engine rests. True if there was something to do.
-    pub(super) fn think(&mut self, now_ns: u64) -> bool {
+    pub(super) fn iterate_if_due(&mut self, now_ns: u64) -> bool {
         let Some(engine) = &mut self.engine else {
             return false;
         };

@@ -9,9 +9,9 @@ use ratewright_proto::control::{FrameDecoder, MAX_FRAME_BYTES, MAX_HELLO_BYTES};
 use tokio::sync::Notify;
 
 use super::relayed;
-use super::service_core::Shared;
+use super::service_core::SharedCore;
 use super::transport::KNOWN_WINDOW_BYTES;
-use crate::service::entrance::Turn;
+use crate::service::entrance::HandshakeTurn;
 use crate::service::tls;
 
 /// A peer that does not take control bytes for this long is given up.
@@ -33,11 +33,11 @@ const READ_CHUNK_BYTES: usize = 64 * 1024;
 static HANDSHAKE_FAILURES: LogThrottle = LogThrottle::new(Duration::from_secs(1));
 
 /// Serves a connection from its handshake, which has to be over within its turn, to its end.
-pub(super) async fn serve(shared: Shared, incoming: Incoming, turn: Turn) {
+pub(super) async fn serve(shared: SharedCore, incoming: Incoming, turn: HandshakeTurn) {
     let address = incoming.remote_address();
     let rejected = |reason| {
-        let mut state = shared.lock();
-        let rejected = &mut state.hub.counts_mut().connections_rejected;
+        let mut core = shared.lock();
+        let rejected = &mut core.hub.counts_mut().connections_rejected;
         rejected.count(reason);
     };
     let handshaken = async {
@@ -66,7 +66,7 @@ pub(super) async fn serve(shared: Shared, incoming: Incoming, turn: Turn) {
         connection.set_receive_window(VarInt::MAX);
         return relayed::serve(shared, connection, certificate).await;
     }
-    let opened = shared.run(|state, now_ns| state.open(now_ns, &connection, certificate));
+    let opened = shared.run(|core, now_ns| core.open(now_ns, &connection, certificate));
     let Some((id, outbox_ready)) = opened else {
         tracing::warn!(%address, "no room for another session");
         connection.close(VarInt::from_u32(1), b"no room for another session");
@@ -77,7 +77,7 @@ pub(super) async fn serve(shared: Shared, incoming: Incoming, turn: Turn) {
         reason = serve_control(&shared, id, &connection, &outbox_ready, turn) => reason,
     };
     connection.close(VarInt::from_u32(0), reason.as_bytes());
-    shared.run(|state, now_ns| state.close(now_ns, id, reason));
+    shared.run(|core, now_ns| core.close(now_ns, id, reason));
 }
 
 /// Datagrams that are there together.
@@ -108,15 +108,15 @@ impl Datagrams {
 }
 
 /// Takes datagrams until the connection ends.
-async fn take_datagrams(shared: &Shared, id: u32, connection: &Connection) -> &'static str {
+async fn take_datagrams(shared: &SharedCore, id: u32, connection: &Connection) -> &'static str {
     let mut batch = Datagrams::default();
     loop {
         if let Err(error) = batch.read(connection).await {
             return lost(&error);
         }
-        shared.run(|state, now_ns| {
+        shared.run(|core, now_ns| {
             for datagram in batch.iter() {
-                state.on_quic(now_ns, id, datagram);
+                core.on_quic(now_ns, id, datagram);
             }
         });
     }
@@ -124,11 +124,11 @@ async fn take_datagrams(shared: &Shared, id: u32, connection: &Connection) -> &'
 
 /// Serves the control stream, which the peer opens, until the session ends.
 async fn serve_control(
-    shared: &Shared,
+    shared: &SharedCore,
     id: u32,
     connection: &Connection,
     outbox_ready: &Notify,
-    turn: Turn,
+    turn: HandshakeTurn,
 ) -> &'static str {
     let accepted = async {
         tokio::select! {
@@ -153,14 +153,14 @@ async fn serve_control(
 
 /// A connection whose peer has still to introduce itself.
 pub(super) struct Introduction {
-    turn: Turn,
+    turn: HandshakeTurn,
     connection: Connection,
 }
 
 /// Serves the two directions of a control stream until the session ends. Its peer has to introduce itself first, in
 /// its turn unless it has none.
 pub(super) async fn serve_streams(
-    shared: &Shared,
+    shared: &SharedCore,
     id: u32,
     (send, receive, decoder): (SendStream, RecvStream, FrameDecoder),
     introduction: Option<Introduction>,
@@ -173,7 +173,7 @@ pub(super) async fn serve_streams(
 }
 
 /// Waits until the session is to be closed.
-async fn closing(shared: &Shared, id: u32, outbox_ready: &Notify) -> &'static str {
+async fn closing(shared: &SharedCore, id: u32, outbox_ready: &Notify) -> &'static str {
     loop {
         if let Some(reason) = shared.lock().hub.closing(id) {
             return reason;
@@ -183,7 +183,7 @@ async fn closing(shared: &Shared, id: u32, outbox_ready: &Notify) -> &'static st
 }
 
 async fn read_control(
-    shared: &Shared,
+    shared: &SharedCore,
     id: u32,
     mut receive: RecvStream,
     mut decoder: FrameDecoder,
@@ -191,17 +191,17 @@ async fn read_control(
 ) -> &'static str {
     let mut stranger = true;
     // The right to a handshake, while the Welcome is on its way.
-    let mut welcoming: Option<Turn> = None;
+    let mut welcoming: Option<HandshakeTurn> = None;
     decoder.set_max_bytes(MAX_HELLO_BYTES);
     loop {
         // What came with a relay's word on its host is there already.
-        let broken = shared.run(|state, now_ns| {
+        let broken = shared.run(|core, now_ns| {
             loop {
                 match decoder.next_frame() {
-                    Ok(Some(body)) => state.hub.on_control(now_ns, id, body),
+                    Ok(Some(body)) => core.hub.on_control(now_ns, id, body),
                     Ok(None) => return false,
                     Err(error) => {
-                        state.hub.on_broken_control(now_ns, id, &error.to_string());
+                        core.hub.on_broken_control(now_ns, id, &error.to_string());
                         return true;
                     }
                 }
@@ -221,8 +221,7 @@ async fn read_control(
                 welcoming = Some(introduction.turn);
             }
         }
-        while let Some(wait_ns) = shared.run(|state, now_ns| state.hub.control_wait_ns(now_ns, id))
-        {
+        while let Some(wait_ns) = shared.run(|core, now_ns| core.hub.control_wait_ns(now_ns, id)) {
             tokio::time::sleep(Duration::from_nanos(wait_ns)).await;
         }
         let chunk = match &introduction {
@@ -253,14 +252,14 @@ async fn read_control(
 }
 
 /// Waits until a host has answered its Welcome, or its turn is over.
-async fn answered(shared: &Shared, id: u32, turn: &Turn) {
+async fn answered(shared: &SharedCore, id: u32, turn: &HandshakeTurn) {
     while turn.holds() && !shared.lock().hub.has_answered(id) {
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 
 async fn write_control(
-    shared: &Shared,
+    shared: &SharedCore,
     id: u32,
     mut send: SendStream,
     outbox_ready: &Notify,
@@ -286,7 +285,7 @@ async fn write_control(
 }
 
 /// A function of its own, so that no lock is held while the frame is written.
-fn next_frame(shared: &Shared, id: u32) -> Option<Bytes> {
+fn next_frame(shared: &SharedCore, id: u32) -> Option<Bytes> {
     shared.lock().next_frame(id)
 }
 

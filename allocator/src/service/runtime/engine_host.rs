@@ -10,14 +10,14 @@ use std::sync::{Arc, OnceLock};
 use ratewright_topology::Topology;
 use tokio::sync::Notify;
 
-use super::idle::Kick;
+use super::idle::ThreadWaker;
 use crate::engine::parallel::{ParallelEngine, ParallelOptions, default_workers};
 use crate::engine::thread::{Driver, EngineHandle, EngineThreadConfig, Interval, Snapshot, spawn};
 use crate::engine::{
     EngineConfig, EngineError, EngineEvent, EngineStats, RateEngine, RateUpdate, ReferenceEngine,
 };
 use crate::service::config::{Config, EngineKind, class_table};
-use crate::service::instrumented_engine::{IterationHistogram, TimedEngine};
+use crate::service::instrumented_engine::{InstrumentedEngine, IterationHistogram};
 
 /// Makes an engine for a configuration, a topology and its links' capacities.
 pub type EngineFactory = Arc<
@@ -63,7 +63,7 @@ fn parallel_options(config: &Config, topology: &Topology) -> ParallelOptions {
             None => Vec::new(),
         },
         // A shard that drives the engine looks at its port between two walks.
-        brief: driven_by(config) == DrivenBy::Shard,
+        brief: engine_thread(config) == EngineThread::UdpWorker,
         ..ParallelOptions::default()
     }
 }
@@ -76,7 +76,7 @@ pub struct EngineSignal {
     rates: AtomicBool,
     /// The thread that takes the rates, if there is a shard: it sends most of them, and a wake-up of the
     /// runtime, only to have that wake the shard, would make every first rate later.
-    shard: OnceLock<Arc<Kick>>,
+    udp_worker: OnceLock<Arc<ThreadWaker>>,
     died: AtomicBool,
     /// A shard's thread has panicked.
     panicked: AtomicBool,
@@ -84,16 +84,16 @@ pub struct EngineSignal {
 
 impl EngineSignal {
     /// From now on this thread is woken for rates, as long as it is there.
-    pub(super) fn set_shard(&self, kick: Arc<Kick>) {
+    pub(super) fn set_udp_worker(&self, waker: Arc<ThreadWaker>) {
         // Set once, at start.
-        let _ = self.shard.set(kick);
+        let _ = self.udp_worker.set(waker);
     }
 
     /// Rates wait: wakes whoever takes them.
     fn wake(&self) {
         self.rates.store(true, Ordering::Release);
-        match self.shard.get() {
-            Some(kick) if !kick.is_gone() => kick.kick(),
+        match self.udp_worker.get() {
+            Some(waker) if !waker.is_gone() => waker.wake(),
             _ => self.notify(),
         }
     }
@@ -131,13 +131,13 @@ impl EngineSignal {
 }
 
 /// Lives on the engine's thread, and is dropped when that ends.
-pub(super) struct OnThread {
+pub(super) struct EngineDeathWatch {
     signal: Arc<EngineSignal>,
     /// The service asked the thread to end.
     expected: Arc<AtomicBool>,
 }
 
-impl OnThread {
+impl EngineDeathWatch {
     /// On the thread that drives the engine itself. Its end is a death unless [`expect_end`](Self::expect_end)
     /// was called.
     pub(super) fn new(signal: Arc<EngineSignal>) -> Self {
@@ -157,7 +157,7 @@ impl OnThread {
     }
 }
 
-impl Drop for OnThread {
+impl Drop for EngineDeathWatch {
     fn drop(&mut self) {
         if !self.expected.load(Ordering::Acquire) {
             self.signal.died.store(true, Ordering::Release);
@@ -176,39 +176,39 @@ pub(super) fn dispose(work: impl FnOnce() + Send + 'static) {
 
 /// Who drives the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum DrivenBy {
+pub(super) enum EngineThread {
     /// A thread of its own.
-    Thread,
+    Own,
     /// The one shard that there is.
-    Shard,
+    UdpWorker,
 }
 
-fn driven_by(config: &Config) -> DrivenBy {
+fn engine_thread(config: &Config) -> EngineThread {
     match config.transport.shards() {
-        1 => DrivenBy::Shard,
-        _ => DrivenBy::Thread,
+        1 => EngineThread::UdpWorker,
+        _ => EngineThread::Own,
     }
 }
 
 /// An engine for the shard that drives it.
-pub(super) struct Engine {
+pub(super) struct WorkerEngine {
     pub(super) driver: Driver,
     /// Nanoseconds from one iteration's beginning to the next one's; nothing: without a pause.
     pub(super) interval_ns: Option<u64>,
     pub(super) pin_core: Option<usize>,
 }
 
-enum Running {
+enum RunningEngine {
     Stopped,
-    Thread(EngineHandle),
+    OwnThread(EngineHandle),
     /// The shard takes the engine from here, and leaves figures there.
-    Shard(Option<Box<Engine>>, Snapshot),
+    UdpWorker(Option<Box<WorkerEngine>>, Snapshot),
 }
 
 /// The running engine.
-pub(super) struct EngineLink {
-    running: Running,
-    driven_by: DrivenBy,
+pub(super) struct EngineHost {
+    running: RunningEngine,
+    engine_thread: EngineThread,
     expected_end: Arc<AtomicBool>,
     signal: Arc<EngineSignal>,
     histogram: Arc<IterationHistogram>,
@@ -219,7 +219,7 @@ pub(super) struct EngineLink {
     refused_before: AtomicU64,
 }
 
-impl EngineLink {
+impl EngineHost {
     /// Starts an engine.
     pub(super) fn start(
         factory: EngineFactory,
@@ -229,8 +229,8 @@ impl EngineLink {
     ) -> Result<Self, EngineError> {
         let engine = factory(config, topology, capacities_bps)?;
         let mut link = Self {
-            running: Running::Stopped,
-            driven_by: driven_by(config),
+            running: RunningEngine::Stopped,
+            engine_thread: engine_thread(config),
             expected_end: Arc::default(),
             signal: Arc::default(),
             histogram: Arc::default(),
@@ -254,20 +254,20 @@ impl EngineLink {
         if let Some(handle) = self.leave() {
             dispose(move || handle.shutdown());
         }
-        let engine = TimedEngine::new(engine, Arc::clone(&self.histogram));
+        let engine = InstrumentedEngine::new(engine, Arc::clone(&self.histogram));
         self.pinned_core = config.allocation.pin_core;
         let interval_us = config.allocation.interval_us;
-        if self.driven_by == DrivenBy::Shard {
-            let engine = Engine {
+        if self.engine_thread == EngineThread::UdpWorker {
+            let engine = WorkerEngine {
                 driver: Driver::new(Box::new(engine)),
                 interval_ns: interval_us.map(|us| us * 1_000),
                 pin_core: self.pinned_core,
             };
             let snapshot = engine.driver.snapshot();
-            self.running = Running::Shard(Some(Box::new(engine)), snapshot);
+            self.running = RunningEngine::UdpWorker(Some(Box::new(engine)), snapshot);
             return;
         }
-        let on_thread = OnThread {
+        let death_watch = EngineDeathWatch {
             signal: Arc::clone(&self.signal),
             expected: Arc::clone(&self.expected_end),
         };
@@ -276,8 +276,8 @@ impl EngineLink {
             pin_core: self.pinned_core,
             ..EngineThreadConfig::default()
         };
-        let handle = spawn(Box::new(engine), thread, move || on_thread.wake());
-        self.running = Running::Thread(handle);
+        let handle = spawn(Box::new(engine), thread, move || death_watch.wake());
+        self.running = RunningEngine::OwnThread(handle);
     }
 
     /// Ends the engine thread, if there is one.
@@ -291,26 +291,26 @@ impl EngineLink {
     fn leave(&mut self) -> Option<EngineHandle> {
         let (events, refused) = self.event_totals();
         self.expected_end.store(true, Ordering::Release);
-        let running = std::mem::replace(&mut self.running, Running::Stopped);
+        let running = std::mem::replace(&mut self.running, RunningEngine::Stopped);
         self.events_before.store(events, Ordering::Relaxed);
         self.refused_before.store(refused, Ordering::Relaxed);
         self.expected_end = Arc::default();
         match running {
-            Running::Thread(handle) => Some(handle),
-            Running::Stopped | Running::Shard(..) => None,
+            RunningEngine::OwnThread(handle) => Some(handle),
+            RunningEngine::Stopped | RunningEngine::UdpWorker(..) => None,
         }
     }
 
     /// Who drives the engine.
-    pub(super) fn driven_by(&self) -> DrivenBy {
-        self.driven_by
+    pub(super) fn engine_thread(&self) -> EngineThread {
+        self.engine_thread
     }
 
     /// The engine that the shard is to drive from now on, if it is another than before.
-    pub(super) fn take_engine(&mut self) -> Option<Box<Engine>> {
+    pub(super) fn take_engine(&mut self) -> Option<Box<WorkerEngine>> {
         match &mut self.running {
-            Running::Shard(engine, _) => engine.take(),
-            Running::Stopped | Running::Thread(_) => None,
+            RunningEngine::UdpWorker(engine, _) => engine.take(),
+            RunningEngine::Stopped | RunningEngine::OwnThread(_) => None,
         }
     }
 
@@ -322,9 +322,9 @@ impl EngineLink {
     /// engine takes them by itself.
     pub(super) fn push_all(&mut self, events: &mut VecDeque<EngineEvent>) -> bool {
         match &mut self.running {
-            Running::Stopped => events.clear(),
-            Running::Shard(..) => {}
-            Running::Thread(handle) => {
+            RunningEngine::Stopped => events.clear(),
+            RunningEngine::UdpWorker(..) => {}
+            RunningEngine::OwnThread(handle) => {
                 while let Some(event) = events.pop_front() {
                     if let Err(event) = handle.push(event) {
                         events.push_front(event);
@@ -339,16 +339,16 @@ impl EngineLink {
     /// The next rate of an engine on its own thread.
     pub(super) fn pop_update(&mut self) -> Option<RateUpdate> {
         match &mut self.running {
-            Running::Thread(handle) => handle.pop_update(),
-            Running::Stopped | Running::Shard(..) => None,
+            RunningEngine::OwnThread(handle) => handle.pop_update(),
+            RunningEngine::Stopped | RunningEngine::UdpWorker(..) => None,
         }
     }
 
     pub(super) fn stats(&self) -> Arc<EngineStats> {
         match &self.running {
-            Running::Stopped => Arc::default(),
-            Running::Thread(handle) => handle.stats(),
-            Running::Shard(_, snapshot) => snapshot.load_full(),
+            RunningEngine::Stopped => Arc::default(),
+            RunningEngine::OwnThread(handle) => handle.stats(),
+            RunningEngine::UdpWorker(_, snapshot) => snapshot.load_full(),
         }
     }
 

@@ -12,7 +12,7 @@ use ratewright_io::sched::LEAST_SLEEP_NS;
 use ratewright_io::udp::PacketPort;
 
 /// Empty rounds from which on a thread that need not keep its core lets others run between two.
-const PATIENCE: u32 = 256;
+const YIELD_AFTER_ROUNDS: u32 = 256;
 
 /// A thread that may sleep looks for something to do for this long before: a wake-up costs it, and what
 /// woke it, tens of microseconds.
@@ -22,7 +22,7 @@ const LONGEST_SLEEP_NS: u64 = 3_600_000_000_000;
 
 /// Has a shard's thread look at its queue.
 #[derive(Debug)]
-pub(super) struct Kick {
+pub(super) struct ThreadWaker {
     event: EventFd,
     /// There is something in the queue that the thread has not looked at.
     due: AtomicBool,
@@ -34,7 +34,7 @@ pub(super) struct Kick {
     gone: AtomicBool,
 }
 
-impl Kick {
+impl ThreadWaker {
     pub(super) fn new() -> io::Result<Self> {
         let flags = EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC;
         Ok(Self {
@@ -47,21 +47,21 @@ impl Kick {
     }
 
     /// Has the thread look at its queue, in which something was put before.
-    pub(super) fn kick(&self) {
+    pub(super) fn wake(&self) {
         // As in `sleep`, one is written before the other is read: either this sees that the thread sleeps, or
         // that sees that something is due.
         if !self.due.swap(true, Ordering::SeqCst) && self.sleeps.load(Ordering::SeqCst) {
-            self.wake();
+            self.signal();
         }
     }
 
     /// Has the thread end.
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
-        self.wake();
+        self.signal();
     }
 
-    fn wake(&self) {
+    fn signal(&self) {
         // Fails only when the count is at its limit, and then the thread wakes anyway.
         let _ = self.event.write(1);
     }
@@ -107,8 +107,8 @@ impl Kick {
 
 /// How a shard's thread waits for its port.
 #[derive(Debug)]
-pub(super) struct Waiter {
-    spins: Spins,
+pub(super) struct IdleWait {
+    policy: IdlePolicy,
     idle: u32,
     /// When there was last something to do.
     busy_ns: u64,
@@ -116,19 +116,19 @@ pub(super) struct Waiter {
 
 /// Whether a thread sleeps while there is nothing to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Spins {
+pub(super) enum IdlePolicy {
     /// It sleeps when nothing has come for [`SPIN_NS`]. Only for ports with a descriptor.
-    Briefly,
+    Sleep,
     /// It never sleeps, but lets others run when it has had nothing to do for a while.
-    Yields,
+    Yield,
     /// It keeps its core.
-    Busy,
+    Spin,
 }
 
-impl Waiter {
-    pub(super) fn new(spins: Spins) -> Self {
+impl IdleWait {
+    pub(super) fn new(policy: IdlePolicy) -> Self {
         Self {
-            spins,
+            policy,
             idle: 0,
             busy_ns: 0,
         }
@@ -145,36 +145,36 @@ impl Waiter {
     pub(super) fn wait(
         &mut self,
         port: Option<&impl PacketPort>,
-        kick: &Kick,
+        waker: &ThreadWaker,
         now_ns: u64,
         until_ns: Option<u64>,
         batch_left: bool,
     ) {
         let pause_ns = until_ns.map(|until_ns| until_ns.saturating_sub(now_ns));
         let descriptor = port.map(PacketPort::descriptor);
-        let spins = match descriptor {
+        let policy = match descriptor {
             // Nothing can come but kicks.
-            None => Spins::Briefly,
+            None => IdlePolicy::Sleep,
             // Nothing wakes who waits for such a port.
-            Some(None) if self.spins == Spins::Briefly => Spins::Yields,
-            Some(_) => self.spins,
+            Some(None) if self.policy == IdlePolicy::Sleep => IdlePolicy::Yield,
+            Some(_) => self.policy,
         };
         let expected = now_ns.saturating_sub(self.busy_ns) < SPIN_NS
             || pause_ns.is_some_and(|pause_ns| pause_ns < LEAST_SLEEP_NS);
         // A busy thread sleeps too while the kernel's buffer is full.
-        let sleeps = (spins == Spins::Briefly && !expected) || batch_left;
+        let sleeps = (policy == IdlePolicy::Sleep && !expected) || batch_left;
         if sleeps && let Some(descriptor) = descriptor.map_or(Some(None), |socket| socket.map(Some))
         {
-            kick.sleep(descriptor, batch_left, pause_ns);
+            waker.sleep(descriptor, batch_left, pause_ns);
             return;
         }
         self.idle = self.idle.saturating_add(1);
         // Who looks around without need does so only while nobody else wants the core: with thousands of
         // hosts, those who connect need it for their handshakes.
-        match spins {
-            Spins::Busy => std::hint::spin_loop(),
-            Spins::Yields if self.idle < PATIENCE => std::hint::spin_loop(),
-            Spins::Yields | Spins::Briefly => std::thread::yield_now(),
+        match policy {
+            IdlePolicy::Spin => std::hint::spin_loop(),
+            IdlePolicy::Yield if self.idle < YIELD_AFTER_ROUNDS => std::hint::spin_loop(),
+            IdlePolicy::Yield | IdlePolicy::Sleep => std::thread::yield_now(),
         }
     }
 }

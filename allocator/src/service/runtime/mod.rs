@@ -26,7 +26,7 @@ use quinn::VarInt;
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 
-use super::admin_request::Command;
+use super::admin_request::AdminRequest;
 use super::admission::AdmissionConfig;
 use super::clock;
 use super::config::Config;
@@ -53,11 +53,11 @@ pub mod transport;
 mod udp_worker;
 pub mod window;
 
-use engine_host::{DrivenBy, EngineFactory, EngineLink};
-use idle::Spins;
+use engine_host::{EngineFactory, EngineHost, EngineThread};
+use idle::IdlePolicy;
 pub(super) use service_core::OVERTAKEN_NS;
-use service_core::Shared;
-use start_grace::Grace;
+use service_core::SharedCore;
+use start_grace::StartGrace;
 
 /// Connections beyond the limit of sessions that may be in their handshake or at their end.
 const CONNECTION_SLACK: usize = 1_024;
@@ -74,7 +74,7 @@ const DRAIN_TIME: Duration = Duration::from_secs(1);
 
 /// Why the service cannot run, or cannot go on.
 #[derive(Debug, thiserror::Error)]
-pub enum ShardError {
+pub enum ServiceError {
     /// The UDP address cannot be bound.
     #[error("listen = \"{address}\": cannot bind")]
     Bind {
@@ -95,7 +95,7 @@ pub enum ShardError {
     EngineDied,
     /// A thread that serves sealed datagrams panicked.
     #[error("a thread of sealed datagrams panicked")]
-    ShardPanicked,
+    UdpWorkerPanicked,
     /// A task of the service panicked.
     #[error("a task of the service panicked")]
     Panicked(#[from] JoinError),
@@ -105,10 +105,10 @@ pub enum ShardError {
 }
 
 /// The service on the current runtime, which must be a current-thread one.
-pub struct Shard {
-    shared: Shared,
+pub struct AllocatorService {
+    shared: SharedCore,
     endpoint: quinn::Endpoint,
-    commands: mpsc::Receiver<Command>,
+    requests: mpsc::Receiver<AdminRequest>,
     tasks: JoinSet<()>,
     /// Connection attempts that wait for their turn.
     entrance: Entrance,
@@ -116,7 +116,7 @@ pub struct Shard {
     epoch: u64,
     signal: Arc<engine_host::EngineSignal>,
     /// Ended with the shard.
-    sealed: udp_worker::Threads,
+    sealed: udp_worker::UdpWorkerThreads,
 }
 
 /// The hub's part of a configuration.
@@ -164,24 +164,24 @@ impl EnginePlan {
     }
 }
 
-impl Shard {
+impl AllocatorService {
     /// Binds the endpoint and starts the engine.
     ///
     /// # Errors
-    /// See [`ShardError`].
+    /// See [`ServiceError`].
     pub fn start(
         config: &Config,
         topology: Topology,
         tls: ServerTls,
         factory: EngineFactory,
-        commands: mpsc::Receiver<Command>,
-    ) -> Result<Self, ShardError> {
+        requests: mpsc::Receiver<AdminRequest>,
+    ) -> Result<Self, ServiceError> {
         let epoch = clock::incarnation();
         let released = config.allocation.start_released;
         let hub = Hub::new(hub_settings(config, epoch), topology, released);
-        let engine = EngineLink::start(factory, config, hub.topology(), &hub.capacities_bps())?;
+        let engine = EngineHost::start(factory, config, hub.topology(), &hub.capacities_bps())?;
         let endpoint = transport::bind(config.listen, tls.quic, config.transport.control_dscp)
-            .map_err(|source| ShardError::Bind {
+            .map_err(|source| ServiceError::Bind {
                 address: config.listen,
                 source,
             })?;
@@ -193,21 +193,21 @@ impl Shard {
         let mut tasks = JoinSet::new();
         let grace = Duration::from_millis(config.allocation.start_grace_ms);
         tasks.spawn(hand_out_rates(shared.clone(), Arc::clone(&signal), grace));
-        if shared.lock().engine.driven_by() == DrivenBy::Thread {
+        if shared.lock().engine.engine_thread() == EngineThread::Own {
             tasks.spawn(serve_timers(shared.clone()));
             tasks.spawn(sweep_flows(shared.clone(), config.transport.shards() > 0));
         }
         let counted = shared.clone();
         let entrance = Entrance::new(AdmissionConfig::default(), move |reason| {
-            let mut state = counted.lock();
-            let rejected = &mut state.hub.counts_mut().connections_rejected;
+            let mut core = counted.lock();
+            let rejected = &mut core.hub.counts_mut().connections_rejected;
             rejected.count(reason);
         });
         let max_sessions = config.limits.max_sessions as usize;
         Ok(Self {
             shared,
             endpoint,
-            commands,
+            requests,
             tasks,
             entrance,
             max_sessions,
@@ -231,17 +231,17 @@ impl Shard {
     }
 
     /// Serves until something breaks. Cancel-safe: may be dropped and called again.
-    pub async fn serve(&mut self) -> ShardError {
+    pub async fn serve(&mut self) -> ServiceError {
         loop {
             tokio::select! {
                 biased;
-                Some(command) = self.commands.recv() => self.execute(command),
+                Some(request) = self.requests.recv() => self.execute(request),
                 Some(ended) = self.tasks.join_next() => match ended {
                     // Connections end; the rates' task ends when the engine or a shard did.
-                    Ok(()) if self.signal.panicked() => return ShardError::ShardPanicked,
-                    Ok(()) if self.signal.died() => return ShardError::EngineDied,
+                    Ok(()) if self.signal.panicked() => return ServiceError::UdpWorkerPanicked,
+                    Ok(()) if self.signal.died() => return ServiceError::EngineDied,
                     Ok(()) => {}
-                    Err(error) => return ShardError::Panicked(error),
+                    Err(error) => return ServiceError::Panicked(error),
                 },
                 // All that have come, before one of them is chosen.
                 incoming = self.endpoint.accept() => match incoming {
@@ -262,39 +262,39 @@ impl Shard {
         if connections < self.max_sessions + CONNECTION_SLACK {
             return self.entrance.offer(incoming);
         }
-        let mut state = self.shared.lock();
-        let rejected = &mut state.hub.counts_mut().connections_rejected;
+        let mut core = self.shared.lock();
+        let rejected = &mut core.hub.counts_mut().connections_rejected;
         rejected.count("overload");
-        drop(state);
+        drop(core);
         incoming.refuse();
     }
 
     /// Answers the admin server. An asker that is gone needs no answer.
-    fn execute(&mut self, command: Command) {
-        if let Command::Status(reply) = command {
+    fn execute(&mut self, request: AdminRequest) {
+        if let AdminRequest::Status(reply) = request {
             let shared = self.shared.clone();
             self.tasks
                 .spawn(async move { drop(reply.send(Box::new(shared.status().await))) });
             return;
         }
-        self.shared.run(|state, now_ns| match command {
-            Command::Ping(reply) => drop(reply.send(())),
-            Command::Snapshot(reply) => drop(reply.send(Box::new(state.snapshot()))),
-            Command::Status(_) => {}
-            Command::Flows(host, reply) => drop(reply.send(state.hub.flows_of(&host))),
-            Command::SetReleased(released, reply) => {
-                let report = state.hub.set_released(now_ns, released);
+        self.shared.run(|core, now_ns| match request {
+            AdminRequest::Ping(reply) => drop(reply.send(())),
+            AdminRequest::Snapshot(reply) => drop(reply.send(Box::new(core.snapshot()))),
+            AdminRequest::Status(_) => {}
+            AdminRequest::Flows(host, reply) => drop(reply.send(core.hub.flows_of(&host))),
+            AdminRequest::SetReleased(released, reply) => {
+                let report = core.hub.set_released(now_ns, released);
                 tracing::warn!(released, hosts = report.hosts, "kill switch turned");
                 drop(reply.send(report));
             }
-            Command::ReleaseReport(reply) => drop(reply.send(state.hub.release_report(now_ns))),
-            Command::ReleaseWaits(reply) => drop(reply.send(state.hub.release_waits(now_ns))),
-            Command::ChangeTopology(change, reply) => {
-                state.change_topology(now_ns, &change, reply);
+            AdminRequest::ReleaseReport(reply) => drop(reply.send(core.hub.release_report(now_ns))),
+            AdminRequest::ReleaseWaits(reply) => drop(reply.send(core.hub.release_waits(now_ns))),
+            AdminRequest::ChangeTopology(change, reply) => {
+                core.change_topology(now_ns, &change, reply);
             }
             // Feeds tell this many times a second: it stands in `/status`, and not in the log.
-            Command::SetExternalLoad(told, reply) => {
-                let result = state.hub.set_external_load(now_ns, &told);
+            AdminRequest::SetExternalLoad(told, reply) => {
+                let result = core.hub.set_external_load(now_ns, &told);
                 tracing::debug!(?told, ?result, "external load");
                 drop(reply.send(result));
             }
@@ -316,10 +316,10 @@ impl Shard {
         if !differs {
             return None;
         }
-        let state = self.shared.lock();
-        let topology = topology.unwrap_or(state.hub.topology()).clone();
+        let core = self.shared.lock();
+        let topology = topology.unwrap_or(core.hub.topology()).clone();
         Some(EnginePlan {
-            factory: state.engine.factory(),
+            factory: core.engine.factory(),
             config: new.clone(),
             topology,
         })
@@ -336,20 +336,20 @@ impl Shard {
         engine: Option<NewEngine>,
     ) {
         let epoch = self.epoch;
-        self.shared.run(|state, now_ns| {
-            state.hub.reconfigure(now_ns, hub_settings(new, epoch));
-            state.serve_relays(tls.peers, new.limits.max_sessions);
-            state.close_distrusted_relays();
+        self.shared.run(|core, now_ns| {
+            core.hub.reconfigure(now_ns, hub_settings(new, epoch));
+            core.serve_relays(tls.peers, new.limits.max_sessions);
+            core.close_distrusted_relays();
             if let Some(topology) = topology {
-                state.hub.replace_topology(now_ns, topology);
+                core.hub.replace_topology(now_ns, topology);
             }
             if let Some(NewEngine {
                 engine,
                 capacities_bps,
             }) = engine
             {
-                state.replace_engine(new, engine);
-                state.hub.restart_flows(&capacities_bps);
+                core.replace_engine(new, engine);
+                core.hub.restart_flows(&capacities_bps);
             }
         });
         self.max_sessions = new.limits.max_sessions as usize;
@@ -365,9 +365,9 @@ impl Shard {
     /// Tells every host that the allocator goes, closes the connections and stops the engine.
     pub async fn shut_down(mut self) {
         self.endpoint.set_server_config(None);
-        self.shared.run(|state, now_ns| {
-            state.draining = true;
-            state.hub.refuse_all(
+        self.shared.run(|core, now_ns| {
+            core.draining = true;
+            core.hub.refuse_all(
                 now_ns,
                 RefusalCode::Draining,
                 "the allocator is shutting down",
@@ -396,9 +396,9 @@ impl Shard {
 fn start_sealed(
     config: &Config,
     hub: Hub,
-    engine: EngineLink,
+    engine: EngineHost,
     epoch: u64,
-) -> Result<(Shared, udp_worker::Threads), ShardError> {
+) -> Result<(SharedCore, udp_worker::UdpWorkerThreads), ServiceError> {
     let transport = &config.transport;
     #[cfg(feature = "dpdk")]
     if let Some(interface) = &transport.dpdk {
@@ -408,28 +408,28 @@ fn start_sealed(
         let numbers = (first..).take(usize::from(shards)).collect();
         let own = Some(interface.address);
         // Nothing wakes a poll-mode driver's thread: it always spins.
-        let spins = if transport.busy_poll {
-            Spins::Busy
+        let policy = if transport.busy_poll {
+            IdlePolicy::Spin
         } else {
-            Spins::Yields
+            IdlePolicy::Yield
         };
-        return start_on(config, hub, engine, epoch, ports, numbers, own, spins);
+        return start_on(config, hub, engine, epoch, ports, numbers, own, policy);
     }
     let (mut ports, mut numbers) = (Vec::new(), Vec::new());
     for index in 0..transport.shards() {
         let number = transport.udp_port.map_or(0, |first| first + index);
         let address = std::net::SocketAddr::new(config.listen.ip(), number);
-        let bind = |source| ShardError::Bind { address, source };
+        let bind = |source| ServiceError::Bind { address, source };
         let port = BatchSocket::bind(address, transport.control_dscp).map_err(bind)?;
         numbers.push(port.local_addr().map_err(bind)?.port());
         ports.push(port);
     }
-    let spins = if transport.busy_poll {
-        Spins::Busy
+    let policy = if transport.busy_poll {
+        IdlePolicy::Spin
     } else {
-        Spins::Briefly
+        IdlePolicy::Sleep
     };
-    start_on(config, hub, engine, epoch, ports, numbers, None, spins)
+    start_on(config, hub, engine, epoch, ports, numbers, None, policy)
 }
 
 /// The state, and a shard on each of `ports`, whose UDP ports are `numbers`.
@@ -437,14 +437,14 @@ fn start_sealed(
 fn start_on<P: PacketPort + Send + 'static>(
     config: &Config,
     mut hub: Hub,
-    engine: EngineLink,
+    engine: EngineHost,
     epoch: u64,
     ports: Vec<P>,
     numbers: Vec<u16>,
     address: Option<Ipv4Addr>,
-    spins: Spins,
-) -> Result<(Shared, udp_worker::Threads), ShardError> {
-    let bind = |source| ShardError::Bind {
+    policy: IdlePolicy,
+) -> Result<(SharedCore, udp_worker::UdpWorkerThreads), ServiceError> {
+    let bind = |source| ServiceError::Bind {
         address: config.listen,
         source,
     };
@@ -452,32 +452,36 @@ fn start_on<P: PacketPort + Send + 'static>(
         cipher: config.transport.cipher,
         ..SealedConfig::default()
     };
-    let (mut shards, mut queues) = (Vec::new(), Vec::new());
+    let (mut workers, mut queues) = (Vec::new(), Vec::new());
     for port in ports {
-        let (shard, queue) = udp_worker::SealedShard::new(port, settings, spins).map_err(bind)?;
-        shards.push(shard);
+        let (worker, queue) = udp_worker::UdpWorker::new(port, settings, policy).map_err(bind)?;
+        workers.push(worker);
         queues.push(queue);
     }
     hub.offer_sealed(numbers, config.transport.cipher, address);
     let signal = engine.signal();
     if let Some(first) = queues.first() {
-        signal.set_shard(Arc::clone(&first.kick));
+        signal.set_udp_worker(Arc::clone(&first.waker));
     }
-    let shared = Shared::new(hub, engine, queues, epoch);
-    let threads = udp_worker::start(shards, &shared, &signal).map_err(bind)?;
+    let shared = SharedCore::new(hub, engine, queues, epoch);
+    let threads = udp_worker::start(workers, &shared, &signal).map_err(bind)?;
     Ok((shared, threads))
 }
 
 /// Hands out rates whenever the engine has some, once `grace` has passed: until then the engine keeps
 /// the newest rate of each flow. Sends connections their later rates, a few at a time. Ends when the engine has died.
-async fn hand_out_rates(shared: Shared, signal: Arc<engine_host::EngineSignal>, grace: Duration) {
+async fn hand_out_rates(
+    shared: SharedCore,
+    signal: Arc<engine_host::EngineSignal>,
+    grace: Duration,
+) {
     let later = shared.lock().later_waits();
-    let mut grace = Grace::new(grace);
+    let mut grace = StartGrace::new(grace);
     loop {
         // First those that have come before.
-        while shared.run(|state, now_ns| {
-            let more = state.take_rates(now_ns, MAX_RATES_PER_TURN);
-            state.send_later(now_ns, LATER_AT_ONCE) | more
+        while shared.run(|core, now_ns| {
+            let more = core.take_rates(now_ns, MAX_RATES_PER_TURN);
+            core.send_later(now_ns, LATER_AT_ONCE) | more
         }) {
             tokio::task::yield_now().await;
         }
@@ -487,18 +491,18 @@ async fn hand_out_rates(shared: Shared, signal: Arc<engine_host::EngineSignal>, 
         tokio::select! {
             () = signal.wait() => {}
             () = later.notified() => {}
-            () = grace.end() => shared.run(|state, _| state.open_rates()),
+            () = grace.end() => shared.run(|core, _| core.open_rates()),
         }
     }
 }
 
 /// Looks at flows after a change of the network, where no shard does it. Datagrams are taken in between; `shards`: on
 /// other threads, which get as much time with the state.
-async fn sweep_flows(shared: Shared, shards: bool) {
+async fn sweep_flows(shared: SharedCore, shards: bool) {
     let waits = shared.lock().sweep_due();
     loop {
         waits.notified().await;
-        while shared.run(|state, now_ns| state.sweep(now_ns)) {
+        while shared.run(|core, now_ns| core.sweep(now_ns)) {
             if shards || !shared.lock().can_sweep() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             } else {
@@ -509,7 +513,7 @@ async fn sweep_flows(shared: Shared, shards: bool) {
 }
 
 /// Serves the sessions' timeouts.
-async fn serve_timers(shared: Shared) {
+async fn serve_timers(shared: SharedCore) {
     let changed = shared.lock().timers_changed();
     loop {
         let next_ns = shared.lock().next_timer_ns();
@@ -519,7 +523,7 @@ async fn serve_timers(shared: Shared) {
                 let at = tokio::time::Instant::from_std(clock::instant_at(at_ns));
                 tokio::select! {
                     () = tokio::time::sleep_until(at) => {
-                        shared.run(|state, now_ns| state.on_timers(now_ns));
+                        shared.run(|core, now_ns| core.on_timers(now_ns));
                     }
                     () = changed.notified() => {}
                 }

@@ -18,7 +18,7 @@ use rustls::server::danger::ClientCertVerifier;
 use tokio::task::JoinSet;
 
 use super::connection::{Datagrams, lost, serve_streams};
-use super::service_core::{Shared, State, Way};
+use super::service_core::{Route, ServiceCore, SharedCore};
 use crate::service::config::RelayIdentity;
 use crate::service::status::RelayCounts;
 use crate::service::tls::PeerCertificate;
@@ -116,7 +116,7 @@ fn send(connection: &Connection, counts: &mut RelayCounts, bundle: Vec<u8>) {
     }
 }
 
-impl State {
+impl ServiceCore {
     /// A relay has connected.
     ///
     /// # Errors
@@ -154,12 +154,12 @@ impl State {
         certificate: PeerCertificate,
     ) -> Option<(u32, Arc<tokio::sync::Notify>)> {
         let identity = self.relays.relays.get(&relay_id)?.identity.clone();
-        let way = Way::Relay {
+        let route = Route::Relay {
             relay: relay_id,
             channel,
             address,
         };
-        let opened = self.open_through(now_ns, way, certificate, Some(identity))?;
+        let opened = self.open_through(now_ns, route, certificate, Some(identity))?;
         let relay = self.relays.relays.get_mut(&relay_id)?;
         relay.sessions.insert(channel, opened.0);
         Some(opened)
@@ -248,10 +248,14 @@ impl State {
 }
 
 /// Serves a relay's connection to its end.
-pub(super) async fn serve(shared: Shared, connection: Connection, certificate: PeerCertificate) {
-    let opened = shared.run(|state, _| {
-        let id = state.open_relay(&connection, &certificate)?;
-        Ok::<_, String>((id, state.max_relay_streams))
+pub(super) async fn serve(
+    shared: SharedCore,
+    connection: Connection,
+    certificate: PeerCertificate,
+) {
+    let opened = shared.run(|core, _| {
+        let id = core.open_relay(&connection, &certificate)?;
+        Ok::<_, String>((id, core.max_relay_streams))
     });
     let (relay_id, max_streams) = match opened {
         Ok(opened) => opened,
@@ -263,24 +267,24 @@ pub(super) async fn serve(shared: Shared, connection: Connection, certificate: P
         reason = take_streams(&shared, relay_id, &connection) => reason,
     };
     connection.close(VarInt::from_u32(0), reason.as_bytes());
-    shared.run(|state, now_ns| state.close_relay(now_ns, relay_id, reason));
+    shared.run(|core, now_ns| core.close_relay(now_ns, relay_id, reason));
 }
 
-async fn take_bundles(shared: &Shared, relay_id: u32, connection: &Connection) -> &'static str {
+async fn take_bundles(shared: &SharedCore, relay_id: u32, connection: &Connection) -> &'static str {
     loop {
         let mut batch = Datagrams::default();
         if let Err(error) = batch.read(connection).await {
             return lost(&error);
         }
-        shared.run(|state, now_ns| {
+        shared.run(|core, now_ns| {
             for bundle in batch.iter() {
-                state.on_bundle(now_ns, relay_id, bundle);
+                core.on_bundle(now_ns, relay_id, bundle);
             }
         });
     }
 }
 
-async fn take_streams(shared: &Shared, relay_id: u32, connection: &Connection) -> &'static str {
+async fn take_streams(shared: &SharedCore, relay_id: u32, connection: &Connection) -> &'static str {
     // Ended with the connection's task.
     let mut hosts = JoinSet::new();
     loop {
@@ -304,7 +308,12 @@ async fn take_streams(shared: &Shared, relay_id: u32, connection: &Connection) -
 }
 
 /// Serves one host's stream to its end.
-async fn serve_host(shared: Shared, relay_id: u32, mut send: SendStream, mut receive: RecvStream) {
+async fn serve_host(
+    shared: SharedCore,
+    relay_id: u32,
+    mut send: SendStream,
+    mut receive: RecvStream,
+) {
     let attached = async {
         let mut decoder = FrameDecoder::new();
         let attach = tokio::time::timeout(ATTACH_TIMEOUT, read_attach(&mut receive, &mut decoder))
@@ -317,18 +326,16 @@ async fn serve_host(shared: Shared, relay_id: u32, mut send: SendStream, mut rec
         // A relay would need as many streams as there are numbers to get beyond them.
         let channel = u32::try_from(receive.id().index()).map_err(|_| "too_many_streams")?;
         let (id, outbox_ready) = shared
-            .run(|state, now_ns| {
-                state.attach(now_ns, relay_id, channel, attach.address, certificate)
-            })
+            .run(|core, now_ns| core.attach(now_ns, relay_id, channel, attach.address, certificate))
             .ok_or("no_room")?;
         Ok::<_, &'static str>((decoder, channel, id, outbox_ready))
     };
     let (decoder, channel, id, outbox_ready) = match attached.await {
         Ok(attached) => attached,
         Err(reason) => {
-            let mut state = shared.lock();
-            state.hub.counts_mut().relay.rejected.count(reason);
-            drop(state);
+            let mut core = shared.lock();
+            core.hub.counts_mut().relay.rejected.count(reason);
+            drop(core);
             // What the relay sees is that its host's stream is over.
             let _ = send.reset(VarInt::from_u32(1));
             return;
@@ -336,7 +343,7 @@ async fn serve_host(shared: Shared, relay_id: u32, mut send: SendStream, mut rec
     };
     let control = (send, receive, decoder);
     let reason = serve_streams(&shared, id, control, None, &outbox_ready).await;
-    shared.run(|state, now_ns| state.detach(now_ns, relay_id, channel, id, reason));
+    shared.run(|core, now_ns| core.detach(now_ns, relay_id, channel, id, reason));
 }
 
 async fn read_attach(

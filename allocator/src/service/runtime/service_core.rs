@@ -1,4 +1,4 @@
-//! State that the service thread's tasks and the shards' threads share: the hub, the engine's rings,
+//! ServiceCore that the service thread's tasks and the shards' threads share: the hub, the engine's rings,
 //! the connections, the timers.
 //!
 //! One lock guards it. The service thread takes it for QUIC and control streams, each shard's thread to hand
@@ -19,9 +19,9 @@ use rustc_hash::FxBuildHasher;
 use rustls::server::danger::ClientCertVerifier;
 use tokio::sync::{Notify, oneshot};
 
-use super::engine_host::{DrivenBy, Engine, EngineLink};
+use super::engine_host::{EngineHost, EngineThread, WorkerEngine};
 use super::relayed::Relays;
-use super::udp_worker::{Notice, Queue};
+use super::udp_worker::{SessionNotice, WorkerQueue};
 use crate::engine::{EngineEvent, RateEngine};
 use crate::service::admin_request::{TopologyChange, TopologyChangeError, TopologyReport};
 use crate::service::clock;
@@ -53,9 +53,9 @@ const LISTED_AT_ONCE: usize = 256;
 const OWN_TIMER: u32 = 0;
 
 /// How a host's QUIC traffic comes and goes.
-pub(super) enum Way {
+pub(super) enum Route {
     /// By a connection of its own.
-    Own(quinn::Connection),
+    Direct(quinn::Connection),
     /// By a relay's connection.
     Relay {
         relay: u32,
@@ -66,8 +66,8 @@ pub(super) enum Way {
 }
 
 /// The transport's side of a session.
-struct Link {
-    way: Way,
+struct SessionTransport {
+    route: Route,
     /// Control frames on their way to the stream.
     outbox: VecDeque<Bytes>,
     outbox_bytes: usize,
@@ -94,14 +94,14 @@ struct PendingChange {
 pub(super) type ChangeReply = oneshot::Sender<Result<TopologyReport, TopologyChangeError>>;
 
 /// Hub, engine and connections of the service; see the module.
-pub(super) struct State {
+pub(super) struct ServiceCore {
     pub(super) hub: Hub,
-    pub(super) engine: EngineLink,
-    links: IndexMap<u32, Box<Link>, FxBuildHasher>,
+    pub(super) engine: EngineHost,
+    transports: IndexMap<u32, Box<SessionTransport>, FxBuildHasher>,
     timers: Timers<u32>,
     timers_changed: Arc<Notify>,
     /// The shard that drives the engine and serves the timers has something to look at.
-    kick_driver: bool,
+    wake_engine_worker: bool,
     ring_timer_ns: Option<u64>,
     expiry_timer_ns: Option<u64>,
     ready: Vec<ReadySession>,
@@ -111,7 +111,7 @@ pub(super) struct State {
     /// There is something in it.
     later_waits: Arc<Notify>,
     /// The shards of sealed datagrams; none where QUIC carries everything.
-    sealed: Vec<Queue>,
+    workers: Vec<WorkerQueue>,
     /// Rates may be handed out.
     rates_open: bool,
     /// Who waits until all flows have been looked at after a change of the network.
@@ -130,24 +130,24 @@ pub(super) struct State {
 
 /// The state, as tasks hold it.
 #[derive(Clone)]
-pub(super) struct Shared(Arc<Mutex<State>>);
+pub(super) struct SharedCore(Arc<Mutex<ServiceCore>>);
 
-impl Shared {
-    pub(super) fn new(hub: Hub, engine: EngineLink, sealed: Vec<Queue>, epoch: u64) -> Self {
-        Self(Arc::new(Mutex::new(State {
+impl SharedCore {
+    pub(super) fn new(hub: Hub, engine: EngineHost, workers: Vec<WorkerQueue>, epoch: u64) -> Self {
+        Self(Arc::new(Mutex::new(ServiceCore {
             hub,
             engine,
-            links: IndexMap::default(),
+            transports: IndexMap::default(),
             timers: Timers::new(),
             timers_changed: Arc::new(Notify::new()),
-            kick_driver: false,
+            wake_engine_worker: false,
             ring_timer_ns: None,
             expiry_timer_ns: None,
             ready: Vec::new(),
             buffer: Vec::new(),
             later: VecDeque::new(),
             later_waits: Arc::new(Notify::new()),
-            sealed,
+            workers,
             rates_open: false,
             changes: Vec::new(),
             sweep_due: Arc::new(Notify::new()),
@@ -164,35 +164,39 @@ impl Shared {
     /// # Panics
     /// If a thread has panicked while it changed the state: nobody is to go on with half a change. The process
     /// ends by it.
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, ServiceCore> {
         match self.0.lock() {
-            Ok(state) => state,
+            Ok(core) => core,
             Err(_) => panic!("another thread panicked while it changed the service's state"),
         }
     }
 
     /// Calls `work` with the state and the time, then sends whatever it brought about.
-    pub(super) fn run<T>(&self, work: impl FnOnce(&mut State, u64) -> T) -> T {
-        let mut state = self.lock();
+    pub(super) fn run<T>(&self, work: impl FnOnce(&mut ServiceCore, u64) -> T) -> T {
+        let mut core = self.lock();
         let now_ns = clock::now_ns();
-        let result = work(&mut state, now_ns);
-        state.flush(now_ns);
-        state.flush_relays();
-        state.kick_sealed(None);
+        let result = work(&mut core, now_ns);
+        core.flush(now_ns);
+        core.flush_relays();
+        core.wake_workers(None);
         result
     }
 
     /// As [`run`](Self::run), on the thread of a shard, which sends for itself.
-    pub(super) fn run_sealed<T>(&self, shard: usize, work: impl FnOnce(&mut State, u64) -> T) -> T {
-        let mut state = self.lock();
-        let result = work(&mut state, clock::now_ns());
-        state.flush_relays();
-        state.kick_sealed(Some(shard));
+    pub(super) fn run_on_worker<T>(
+        &self,
+        worker: usize,
+        work: impl FnOnce(&mut ServiceCore, u64) -> T,
+    ) -> T {
+        let mut core = self.lock();
+        let result = work(&mut core, clock::now_ns());
+        core.flush_relays();
+        core.wake_workers(Some(worker));
         result
     }
 }
 
-impl State {
+impl ServiceCore {
     /// A session for a connection; nothing if the limit is reached.
     pub(super) fn open(
         &mut self,
@@ -200,19 +204,19 @@ impl State {
         connection: &quinn::Connection,
         certificate: PeerCertificate,
     ) -> Option<(u32, Arc<Notify>)> {
-        let way = Way::Own(connection.clone());
-        let (id, outbox_ready) = self.open_through(now_ns, way, certificate, None)?;
-        if let Some(shard) = (id as usize).checked_rem(self.sealed.len())
-            && !self.sealed[shard].lost
+        let route = Route::Direct(connection.clone());
+        let (id, outbox_ready) = self.open_through(now_ns, route, certificate, None)?;
+        if let Some(worker) = (id as usize).checked_rem(self.workers.len())
+            && !self.workers[worker].lost
             && let Ok(secret) = secret_of(connection, self.epoch, id)
         {
-            let queue = &mut self.sealed[shard];
-            queue.notices.push(Notice::Add {
+            let queue = &mut self.workers[worker];
+            queue.notices.push(SessionNotice::Add {
                 id,
                 secret,
                 address: connection.remote_address().ip().to_canonical(),
             });
-            queue.kick.kick();
+            queue.waker.wake();
         }
         Some((id, outbox_ready))
     }
@@ -221,16 +225,16 @@ impl State {
     pub(super) fn open_through(
         &mut self,
         now_ns: u64,
-        way: Way,
+        route: Route,
         certificate: PeerCertificate,
         relay: Option<RelayIdentity>,
     ) -> Option<(u32, Arc<Notify>)> {
         let id = self.hub.open_through(now_ns, certificate, relay).ok()?;
         let outbox_ready = Arc::new(Notify::new());
-        self.links.insert(
+        self.transports.insert(
             id,
-            Box::new(Link {
-                way,
+            Box::new(SessionTransport {
+                route,
                 outbox: VecDeque::new(),
                 outbox_bytes: 0,
                 outbox_ready: Arc::clone(&outbox_ready),
@@ -250,26 +254,26 @@ impl State {
 
     /// The connection of a session is gone.
     pub(super) fn close(&mut self, now_ns: u64, id: u32, reason: &'static str) {
-        self.links.swap_remove(&id);
-        if let Some(shard) = (id as usize).checked_rem(self.sealed.len())
-            && !self.sealed[shard].lost
+        self.transports.swap_remove(&id);
+        if let Some(worker) = (id as usize).checked_rem(self.workers.len())
+            && !self.workers[worker].lost
         {
-            self.sealed[shard].notices.push(Notice::Remove(id));
+            self.workers[worker].notices.push(SessionNotice::Remove(id));
         }
         self.hub.remove_session(now_ns, id, reason);
     }
 
     /// The next bytes to write on the control stream.
     pub(super) fn next_frame(&mut self, id: u32) -> Option<Bytes> {
-        let link = self.links.get_mut(&id)?;
-        let frame = link.outbox.pop_front()?;
-        link.outbox_bytes -= frame.len();
+        let transport = self.transports.get_mut(&id)?;
+        let frame = transport.outbox.pop_front()?;
+        transport.outbox_bytes -= frame.len();
         Some(frame)
     }
 
     /// Connections with a session.
     pub(super) fn connection_count(&self) -> usize {
-        self.links.len()
+        self.transports.len()
     }
 
     /// Takes so many rates from the engine at most, if they are handed out already. True if more may wait.
@@ -310,21 +314,21 @@ impl State {
     }
 
     fn send(&mut self, now_ns: u64, id: u32, first: bool) {
-        let Some(link) = self.links.get_mut(&id) else {
+        let Some(transport) = self.transports.get_mut(&id) else {
             return;
         };
         // No datagrams: the connection is closing, or its peer does not speak our protocol.
-        if link.sealed_ns.is_some() {
-            let shard = id as usize % self.sealed.len();
-            let queue = &mut self.sealed[shard];
+        if transport.sealed_ns.is_some() {
+            let worker = id as usize % self.workers.len();
+            let queue = &mut self.workers[worker];
             if first {
-                if !std::mem::replace(&mut link.queued_first, true) {
+                if !std::mem::replace(&mut transport.queued_first, true) {
                     queue.first.push_back(id);
                 }
-            } else if !std::mem::replace(&mut link.queued, true) {
+            } else if !std::mem::replace(&mut transport.queued, true) {
                 queue.ready.push_back(id);
             }
-        } else if let Way::Relay { relay, channel, .. } = link.way {
+        } else if let Route::Relay { relay, channel, .. } = transport.route {
             let max_bytes = ratewright_proto::relay::MAX_DATAGRAM_BYTES;
             while self
                 .hub
@@ -335,15 +339,15 @@ impl State {
                 self.relays
                     .bundle(&mut counts.relay, relay, channel, &self.buffer);
             }
-        } else if !first && matches!(link.way, Way::Own(_)) {
+        } else if !first && matches!(transport.route, Route::Direct(_)) {
             // Those whose flows wait for a first rate do not wait for the others.
-            if !std::mem::replace(&mut link.queued, true) {
+            if !std::mem::replace(&mut transport.queued, true) {
                 self.later.push_back(id);
                 if self.later.len() == 1 {
                     self.later_waits.notify_one();
                 }
             }
-        } else if let Way::Own(connection) = &link.way
+        } else if let Route::Direct(connection) = &transport.route
             && let Some(max_bytes) = connection.max_datagram_size()
         {
             while self
@@ -369,14 +373,14 @@ impl State {
             }
         }
         while let Some(frame) = self.hub.poll_control(id) {
-            link.outbox_bytes += frame.len();
-            link.outbox.push_back(frame);
+            transport.outbox_bytes += frame.len();
+            transport.outbox.push_back(frame);
         }
-        if link.outbox_bytes > MAX_OUTBOX_BYTES {
+        if transport.outbox_bytes > MAX_OUTBOX_BYTES {
             self.hub.drop_session(now_ns, id, "does_not_read");
         }
-        if !link.outbox.is_empty() || self.hub.closing(id).is_some() {
-            link.outbox_ready.notify_one();
+        if !transport.outbox.is_empty() || self.hub.closing(id).is_some() {
+            transport.outbox_ready.notify_one();
         }
         self.schedule(now_ns, id);
     }
@@ -387,10 +391,10 @@ impl State {
             let Some(id) = self.later.pop_front() else {
                 break;
             };
-            if let Some(link) = self.links.get_mut(&id) {
-                link.queued = false;
+            if let Some(transport) = self.transports.get_mut(&id) {
+                transport.queued = false;
                 // The host may have begun to speak sealed datagrams meanwhile.
-                let on_quic = link.sealed_ns.is_none();
+                let on_quic = transport.sealed_ns.is_none();
                 self.send(now_ns, id, on_quic);
             }
         }
@@ -408,12 +412,12 @@ impl State {
             return;
         };
         let next_ns = next_ns.max(now_ns + MIN_TIMER_NS);
-        if let Some(link) = self.links.get_mut(&id)
-            && link
+        if let Some(transport) = self.transports.get_mut(&id)
+            && transport
                 .scheduled_ns
                 .is_none_or(|scheduled_ns| next_ns < scheduled_ns)
         {
-            link.scheduled_ns = Some(next_ns);
+            transport.scheduled_ns = Some(next_ns);
             self.add_timer(now_ns, next_ns, id);
         }
     }
@@ -422,9 +426,9 @@ impl State {
         let is_first = self.next_timer_ns().is_none_or(|first_ns| at_ns < first_ns);
         self.timers.insert(now_ns, at_ns, id);
         if is_first {
-            match self.engine.driven_by() {
-                DrivenBy::Thread => self.timers_changed.notify_one(),
-                DrivenBy::Shard => self.kick_driver = true,
+            match self.engine.engine_thread() {
+                EngineThread::Own => self.timers_changed.notify_one(),
+                EngineThread::UdpWorker => self.wake_engine_worker = true,
             }
         }
     }
@@ -447,13 +451,13 @@ impl State {
                 self.hub.expire_external_loads(now_ns);
                 continue;
             }
-            let Some(link) = self.links.get_mut(&id) else {
+            let Some(transport) = self.transports.get_mut(&id) else {
                 continue;
             };
-            if link.scheduled_ns != Some(at_ns) {
+            if transport.scheduled_ns != Some(at_ns) {
                 continue;
             }
-            link.scheduled_ns = None;
+            transport.scheduled_ns = None;
             if self
                 .hub
                 .next_timeout(id)
@@ -470,64 +474,66 @@ impl State {
     /// A QUIC datagram of a session: the host may have gone back from sealed ones.
     pub(super) fn on_quic(&mut self, now_ns: u64, id: u32, bytes: &[u8]) {
         if self.hub.on_datagram(now_ns, id, bytes)
-            && let Some(link) = self.links.get_mut(&id)
+            && let Some(transport) = self.transports.get_mut(&id)
             // One that sealed datagrams have overtaken means no change of mind.
-            && link
+            && transport
                 .sealed_ns
                 .is_some_and(|at_ns| now_ns.saturating_sub(at_ns) > OVERTAKEN_NS)
         {
-            link.sealed_ns = None;
+            transport.sealed_ns = None;
         }
     }
 
     /// A sealed datagram of a session, opened.
     pub(super) fn on_sealed(&mut self, now_ns: u64, id: u32, bytes: &[u8]) {
         if self.hub.on_datagram(now_ns, id, bytes)
-            && let Some(link) = self.links.get_mut(&id)
+            && let Some(transport) = self.transports.get_mut(&id)
         {
-            link.sealed_ns = Some(now_ns);
+            transport.sealed_ns = Some(now_ns);
         }
     }
 
     /// The shard's thread takes what it was told.
-    pub(super) fn sealed_notices(&mut self, shard: usize) -> Vec<Notice> {
-        std::mem::take(&mut self.sealed[shard].notices)
+    pub(super) fn sealed_notices(&mut self, worker: usize) -> Vec<SessionNotice> {
+        std::mem::take(&mut self.workers[worker].notices)
     }
 
     /// The shard's thread tells what it has counted, and has its port tell.
     pub(super) fn sealed_counted(
         &mut self,
-        shard: usize,
+        worker: usize,
         counters: &SealedCounters,
         port: impl FnOnce(&mut dyn FnMut(&'static str, u64)),
     ) {
-        let queue = &mut self.sealed[shard];
+        let queue = &mut self.workers[worker];
         queue.counters = *counters;
         queue.port_counters.clear();
         port(&mut |name, count| queue.port_counters.push((name, count)));
     }
 
     /// A shard has lost its port: its sessions go on with QUIC, and no other is sent there.
-    pub(super) fn port_lost(&mut self, now_ns: u64, shard: usize) {
-        let shards = self.sealed.len();
-        let queue = &mut self.sealed[shard];
+    pub(super) fn port_lost(&mut self, now_ns: u64, worker: usize) {
+        let workers = self.workers.len();
+        let queue = &mut self.workers[worker];
         queue.lost = true;
         queue.notices.clear();
         queue.first.clear();
         queue.ready.clear();
-        self.hub.sealed_port_lost(shard);
+        self.hub.sealed_port_lost(worker);
         let moved: Vec<u32> = self
-            .links
+            .transports
             .iter_mut()
-            .filter(|(id, link)| **id as usize % shards == shard && link.sealed_ns.is_some())
-            .map(|(&id, link)| {
-                link.sealed_ns = None;
-                (link.queued, link.queued_first) = (false, false);
+            .filter(|(id, transport)| {
+                **id as usize % workers == worker && transport.sealed_ns.is_some()
+            })
+            .map(|(&id, transport)| {
+                transport.sealed_ns = None;
+                (transport.queued, transport.queued_first) = (false, false);
                 id
             })
             .collect();
         tracing::error!(
-            shard,
+            shard = worker,
             sessions = moved.len(),
             "the port of sealed datagrams is lost; its sessions go on with QUIC"
         );
@@ -540,7 +546,7 @@ impl State {
     /// From now on rates are handed out.
     pub(super) fn open_rates(&mut self) {
         self.rates_open = true;
-        self.kick_driver = true;
+        self.wake_engine_worker = true;
     }
 
     /// Whether rates are handed out. Not while a new engine does not know all flows.
@@ -608,12 +614,15 @@ impl State {
     /// Puts another engine in the place of the one before. It knows no flows.
     pub(super) fn replace_engine(&mut self, config: &Config, engine: Box<dyn RateEngine>) {
         self.engine.replace(config, engine);
-        self.kick_driver = true;
+        self.wake_engine_worker = true;
     }
 
     /// For the shard that drives the engine: another engine, if there is one, and the events that wait. Those
     /// before the engine were meant for the one before it, and are gone.
-    pub(super) fn drive(&mut self, events: &mut VecDeque<EngineEvent>) -> Option<Box<Engine>> {
+    pub(super) fn drive(
+        &mut self,
+        events: &mut VecDeque<EngineEvent>,
+    ) -> Option<Box<WorkerEngine>> {
         let engine = self.engine.take_engine();
         if engine.is_some() {
             events.clear();
@@ -627,13 +636,13 @@ impl State {
     pub(super) fn build_sealed(
         &mut self,
         now_ns: u64,
-        shard: usize,
+        worker: usize,
         plain: &mut [(u32, Vec<u8>)],
         later: usize,
     ) -> (usize, usize) {
         let (mut built, mut others) = (0, 0);
         while built < plain.len() {
-            let queue = &mut self.sealed[shard];
+            let queue = &mut self.workers[worker];
             let (id, first) = match queue.first.pop_front() {
                 Some(id) => (id, true),
                 None if others >= later => break,
@@ -642,15 +651,15 @@ impl State {
                     None => break,
                 },
             };
-            let Some(link) = self.links.get_mut(&id) else {
+            let Some(transport) = self.transports.get_mut(&id) else {
                 continue;
             };
             if first {
-                link.queued_first = false;
+                transport.queued_first = false;
             } else {
-                link.queued = false;
+                transport.queued = false;
             }
-            if link.sealed_ns.is_none() {
+            if transport.sealed_ns.is_none() {
                 // The host has gone back to QUIC meanwhile.
                 self.send(now_ns, id, first);
                 continue;
@@ -678,25 +687,25 @@ impl State {
     }
 
     /// Whether a shard has datagrams with first rates to build, and others.
-    pub(super) fn sealed_waits(&self, shard: usize) -> (bool, bool) {
-        let queue = &self.sealed[shard];
+    pub(super) fn sealed_waits(&self, worker: usize) -> (bool, bool) {
+        let queue = &self.workers[worker];
         (!queue.first.is_empty(), !queue.ready.is_empty())
     }
 
     /// Wakes the shards that have something to send, and the one that drives the engine if that has
     /// something to do.
-    fn kick_sealed(&mut self, but: Option<usize>) {
-        let by_shard = self.engine.driven_by() == DrivenBy::Shard;
+    fn wake_workers(&mut self, but: Option<usize>) {
+        let by_worker = self.engine.engine_thread() == EngineThread::UdpWorker;
         let sweeps = self.hub.can_sweep();
-        if sweeps && !by_shard {
+        if sweeps && !by_worker {
             self.sweep_due.notify_one();
         }
-        let for_driver = std::mem::take(&mut self.kick_driver)
-            | (by_shard && (sweeps || !self.hub.engine_events().is_empty()));
-        for (index, queue) in self.sealed.iter().enumerate() {
+        let for_driver = std::mem::take(&mut self.wake_engine_worker)
+            | (by_worker && (sweeps || !self.hub.engine_events().is_empty()));
+        for (index, queue) in self.workers.iter().enumerate() {
             let waits = !(queue.first.is_empty() && queue.ready.is_empty());
             if Some(index) != but && (waits || (for_driver && index == 0)) {
-                queue.kick.kick();
+                queue.waker.wake();
             }
         }
     }
@@ -704,7 +713,7 @@ impl State {
     /// What all shards have counted.
     fn sealed_counters(&self) -> SealedCounters {
         let mut total = SealedCounters::default();
-        for queue in &self.sealed {
+        for queue in &self.workers {
             total.add(&queue.counters);
         }
         total
@@ -713,16 +722,18 @@ impl State {
     /// What all ports have counted.
     fn port_counters(&self) -> Vec<(&'static str, u64)> {
         let mut total: IndexMap<&'static str, u64> = IndexMap::new();
-        for &(name, count) in self.sealed.iter().flat_map(|queue| &queue.port_counters) {
+        for &(name, count) in self.workers.iter().flat_map(|queue| &queue.port_counters) {
             *total.entry(name).or_default() += count;
         }
         total.into_iter().collect()
     }
 
-    fn facts(&self, link: &Link) -> TransportFacts {
-        let (rtt, address) = match &link.way {
-            Way::Own(connection) => (connection.rtt(), connection.remote_address().to_string()),
-            Way::Relay { relay, address, .. } => {
+    fn facts(&self, transport: &SessionTransport) -> TransportFacts {
+        let (rtt, address) = match &transport.route {
+            Route::Direct(connection) => {
+                (connection.rtt(), connection.remote_address().to_string())
+            }
+            Route::Relay { relay, address, .. } => {
                 let (rtt, name) = self.relays.facts(*relay).unwrap_or_default();
                 (rtt, format!("{address} by {name}"))
             }
@@ -738,7 +749,7 @@ impl State {
         let stats = self.engine.stats();
         let histogram = self.engine.histogram();
         let mut status = self.hub.status(&stats);
-        status.sealed_ports_lost = self.sealed.iter().filter(|queue| queue.lost).count() as u64;
+        status.sealed_ports_lost = self.workers.iter().filter(|queue| queue.lost).count() as u64;
         status.pinned_core = self.engine.pinned_core();
         status.iteration.count = histogram.iterations();
         let (events, events_refused) = self.engine.event_totals();
@@ -764,20 +775,20 @@ impl State {
     fn session_statuses(&self, now_ns: u64, ids: &[u32], into: &mut Vec<SessionStatus>) {
         into.extend(ids.iter().filter_map(|&id| {
             let facts = |id| {
-                let link = self.links.get(&id);
-                link.map_or_else(TransportFacts::default, |link| self.facts(link))
+                let transport = self.transports.get(&id);
+                transport.map_or_else(TransportFacts::default, |transport| self.facts(transport))
             };
             self.hub.session_status(now_ns, id, facts)
         }));
     }
 }
 
-impl Shared {
+impl SharedCore {
     /// The body of `/status`. What it lists is looked at a few at a time: who hands in datagrams waits for no more.
     pub(super) async fn status(&self) -> Status {
         let (mut status, ids) = {
-            let state = self.lock();
-            (state.snapshot().status, state.hub.session_ids())
+            let core = self.lock();
+            (core.snapshot().status, core.hub.session_ids())
         };
         for some in ids.chunks(LISTED_AT_ONCE) {
             self.lock()

@@ -7,27 +7,27 @@ use tokio::time::Sleep;
 
 /// The time for which rates are held back at the start. A [`Sleep`] alone says that it is over as soon as it is, and
 /// not only to whom it has been told: when something else came at that moment, nobody would ever be.
-pub(super) struct Grace {
+pub(super) struct StartGrace {
     sleep: Pin<Box<Sleep>>,
-    told: bool,
+    has_fired: bool,
 }
 
-impl Grace {
+impl StartGrace {
     /// Begins now.
     pub(super) fn new(grace: Duration) -> Self {
         Self {
             sleep: Box::pin(tokio::time::sleep(grace)),
-            told: false,
+            has_fired: false,
         }
     }
 
     /// Waits for its end, which is told once. Cancel-safe.
     pub(super) async fn end(&mut self) {
-        if self.told {
+        if self.has_fired {
             std::future::pending::<()>().await;
         }
         self.sleep.as_mut().await;
-        self.told = true;
+        self.has_fired = true;
     }
 }
 
@@ -42,7 +42,7 @@ mod tests {
             .build()
             .expect("a runtime");
         runtime.block_on(async {
-            let mut grace = Grace::new(Duration::from_millis(20));
+            let mut grace = StartGrace::new(Duration::from_millis(20));
             tokio::select! {
                 biased;
                 () = grace.end() => panic!("it has only begun"),

@@ -12,7 +12,7 @@ use ratewright_io::quic;
 use ratewright_io::udp::widen_buffers;
 use ratewright_proto::control::MAX_HELLO_BYTES;
 
-use super::window::FixedWindowConfig;
+use super::window::ControlWindowConfig;
 
 /// Ack-eliciting bytes in flight on one connection. A host's whole flow table fits several times.
 const WINDOW_BYTES: u64 = 8 << 20;
@@ -57,7 +57,7 @@ pub fn transport_config() -> TransportConfig {
         .initial_rtt(INITIAL_RTT)
         .datagram_receive_buffer_size(Some(DATAGRAM_BUFFER_BYTES))
         .datagram_send_buffer_size(DATAGRAM_BUFFER_BYTES)
-        .congestion_controller_factory(Arc::new(FixedWindowConfig {
+        .congestion_controller_factory(Arc::new(ControlWindowConfig {
             window_bytes: WINDOW_BYTES,
         }));
     transport

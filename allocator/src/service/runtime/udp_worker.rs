@@ -24,10 +24,10 @@ use ratewright_io::transport::MAX_DATAGRAM_BYTES;
 use ratewright_io::udp::{BATCH, PacketPort, SendBatch};
 use ratewright_proto::sealed::{HEADER_BYTES, SealedConfig, SealedCounters, Secret};
 
-use super::co_located_engine::Inline;
-use super::engine_host::{DrivenBy, EngineSignal};
-use super::idle::{Kick, Spins, Waiter};
-use super::service_core::Shared;
+use super::co_located_engine::CoLocatedEngine;
+use super::engine_host::{EngineSignal, EngineThread};
+use super::idle::{IdlePolicy, IdleWait, ThreadWaker};
+use super::service_core::SharedCore;
 use crate::service::clock;
 use crate::service::sealed_peers::SealedPeers;
 
@@ -40,7 +40,7 @@ const LATER_AT_ONCE: usize = 1;
 
 /// As long as something comes, starts are answered so many times before anything that takes longer is done. What
 /// has come may be the end of a flow, whose link's next one starts a few microseconds later.
-const LOOKS: u32 = 4;
+const POLLS: u32 = 4;
 
 /// Sending later rates takes one part of the thread's time in so many. A host that is told its rates a
 /// little later is told newer ones; and hosts that were sent as much as can be sent would have first rates
@@ -59,7 +59,7 @@ const BEHIND_NS: u64 = 1_000_000;
 const LONGEST_SENDING_NS: u64 = 100_000;
 
 /// What a shard's thread is told.
-pub(super) enum Notice {
+pub(super) enum SessionNotice {
     /// A session has begun.
     Add {
         id: u32,
@@ -71,9 +71,9 @@ pub(super) enum Notice {
 }
 
 /// The state's side of a shard.
-pub(super) struct Queue {
-    pub(super) kick: Arc<Kick>,
-    pub(super) notices: Vec<Notice>,
+pub(super) struct WorkerQueue {
+    pub(super) waker: Arc<ThreadWaker>,
+    pub(super) notices: Vec<SessionNotice>,
     /// Sessions with a datagram to send: those with a flow that waits for its first rate, and the others.
     pub(super) first: VecDeque<u32>,
     pub(super) ready: VecDeque<u32>,
@@ -86,42 +86,46 @@ pub(super) struct Queue {
 
 /// What is done while the state's lock is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum ExchangeScope {
     /// What was opened is handed in.
-    Take,
+    HandIn,
     /// The same, and what somebody waits for is built: first rates, and answers.
-    Answer,
+    Urgent,
     /// Timers are served, and a few later rates told and built.
-    Tell,
+    Background,
 }
 
 /// A shard before its thread runs.
-pub(super) struct SealedShard<P> {
+pub(super) struct UdpWorker<P> {
     port: P,
-    kick: Arc<Kick>,
+    waker: Arc<ThreadWaker>,
     config: SealedConfig,
-    spins: Spins,
+    policy: IdlePolicy,
 }
 
 /// The threads of all shards; they end with this.
 #[derive(Default)]
-pub(super) struct Threads(Vec<(Arc<Kick>, JoinHandle<()>)>);
+pub(super) struct UdpWorkerThreads(Vec<(Arc<ThreadWaker>, JoinHandle<()>)>);
 
-impl Drop for Threads {
+impl Drop for UdpWorkerThreads {
     fn drop(&mut self) {
-        for (kick, thread) in self.0.drain(..) {
-            kick.stop();
+        for (waker, thread) in self.0.drain(..) {
+            waker.stop();
             let _ = thread.join();
         }
     }
 }
 
-impl<P: PacketPort + Send + 'static> SealedShard<P> {
+impl<P: PacketPort + Send + 'static> UdpWorker<P> {
     /// A shard on `port`.
-    pub(super) fn new(port: P, config: SealedConfig, spins: Spins) -> io::Result<(Self, Queue)> {
-        let kick = Arc::new(Kick::new()?);
-        let queue = Queue {
-            kick: Arc::clone(&kick),
+    pub(super) fn new(
+        port: P,
+        config: SealedConfig,
+        policy: IdlePolicy,
+    ) -> io::Result<(Self, WorkerQueue)> {
+        let waker = Arc::new(ThreadWaker::new()?);
+        let queue = WorkerQueue {
+            waker: Arc::clone(&waker),
             notices: Vec::new(),
             first: VecDeque::new(),
             ready: VecDeque::new(),
@@ -129,57 +133,62 @@ impl<P: PacketPort + Send + 'static> SealedShard<P> {
             lost: false,
             port_counters: Vec::new(),
         };
-        let shard = Self {
+        let worker = Self {
             port,
-            kick,
+            waker,
             config,
-            spins,
+            policy,
         };
-        Ok((shard, queue))
+        Ok((worker, queue))
     }
 }
 
 /// Starts the shards' threads.
 pub(super) fn start<P: PacketPort + Send + 'static>(
-    shards: Vec<SealedShard<P>>,
-    shared: &Shared,
+    workers: Vec<UdpWorker<P>>,
+    shared: &SharedCore,
     signal: &Arc<EngineSignal>,
-) -> io::Result<Threads> {
-    let mut threads = Threads::default();
-    let driven_by = shared.lock().engine.driven_by();
-    for (index, shard) in shards.into_iter().enumerate() {
-        let kick = Arc::clone(&shard.kick);
-        let inline = (driven_by == DrivenBy::Shard).then(|| Inline::new(signal));
-        let runner = Runner::new(index, shard, shared.clone(), Arc::clone(signal), inline);
+) -> io::Result<UdpWorkerThreads> {
+    let mut threads = UdpWorkerThreads::default();
+    let engine_thread = shared.lock().engine.engine_thread();
+    for (index, worker) in workers.into_iter().enumerate() {
+        let waker = Arc::clone(&worker.waker);
+        let engine =
+            (engine_thread == EngineThread::UdpWorker).then(|| CoLocatedEngine::new(signal));
+        let worker_loop =
+            WorkerLoop::new(index, worker, shared.clone(), Arc::clone(signal), engine);
         let thread = std::thread::Builder::new()
             .name(format!("sealed-{index}"))
             .spawn(move || {
-                let _ending = Ending(Arc::clone(&runner.shard.kick), Arc::clone(&runner.signal));
-                runner.run();
+                let _ending = EndGuard(
+                    Arc::clone(&worker_loop.worker.waker),
+                    Arc::clone(&worker_loop.signal),
+                );
+                worker_loop.run();
             })?;
-        threads.0.push((kick, thread));
+        threads.0.push((waker, thread));
     }
     Ok(threads)
 }
 
 /// When a shard's thread ends, for whatever reason, the runtime takes the rates. If it has panicked, the service ends.
-struct Ending(Arc<Kick>, Arc<EngineSignal>);
+struct EndGuard(Arc<ThreadWaker>, Arc<EngineSignal>);
 
-impl Drop for Ending {
+impl Drop for EndGuard {
     fn drop(&mut self) {
         self.0.set_gone();
         if std::thread::panicking() {
             self.1.set_panicked();
         }
-        // The engine may have kicked just now, in vain.
+        // The engine may have woken just now, in vain.
         self.1.notify();
     }
 }
 
-struct Runner<P> {
+struct WorkerLoop<P> {
     index: usize,
-    shard: SealedShard<P>,
-    shared: Shared,
+    worker: UdpWorker<P>,
+    shared: SharedCore,
     signal: Arc<EngineSignal>,
     peers: SealedPeers<()>,
     outgoing: SendBatch,
@@ -191,39 +200,39 @@ struct Runner<P> {
     probes: Vec<u32>,
     counters: SealedCounters,
     /// The engine, if this thread drives it.
-    inline: Option<Inline>,
+    engine: Option<CoLocatedEngine>,
     port_lost: bool,
     /// There is more to be built or taken at once.
     more: bool,
     /// Datagrams with later rates wait to be built.
     later_waits: bool,
     /// Flows are to be looked at, since the network has changed.
-    works: bool,
+    sweeps: bool,
     /// From when on later rates may be sent again.
     later_ns: u64,
     /// What may still wait in the port came after this.
     read_ns: u64,
     /// When the engine last iterated.
-    thought_ns: u64,
+    last_iteration_ns: u64,
     /// How many times starts were answered since something else was done.
-    looks: u32,
+    polls: u32,
     /// The last thing that took longer was telling rates, so the next one is an iteration.
-    told: bool,
+    sent_background: bool,
 }
 
-impl<P: PacketPort> Runner<P> {
+impl<P: PacketPort> WorkerLoop<P> {
     fn new(
         index: usize,
-        shard: SealedShard<P>,
-        shared: Shared,
+        worker: UdpWorker<P>,
+        shared: SharedCore,
         signal: Arc<EngineSignal>,
-        inline: Option<Inline>,
+        engine: Option<CoLocatedEngine>,
     ) -> Self {
         // Buffers as large as they get: nothing is allocated for a datagram later on.
         let plain = (0..BATCH).map(|_| (0, Vec::with_capacity(MAX_DATAGRAM_BYTES)));
         Self {
             index,
-            shard,
+            worker,
             shared,
             signal,
             peers: SealedPeers::new(),
@@ -232,36 +241,36 @@ impl<P: PacketPort> Runner<P> {
             opened: Vec::with_capacity(BATCH),
             probes: Vec::with_capacity(BATCH),
             counters: SealedCounters::default(),
-            inline,
+            engine,
             port_lost: false,
             more: false,
             later_waits: false,
-            works: false,
+            sweeps: false,
             later_ns: 0,
             read_ns: 0,
-            thought_ns: 0,
-            looks: 0,
-            told: false,
+            last_iteration_ns: 0,
+            polls: 0,
+            sent_background: false,
         }
     }
 
     fn run(mut self) {
-        self.shard.port.on_thread();
+        self.worker.port.on_thread();
         if let Err(error) = sched::ask_for_slices(sched::HOT_SLICE_NS) {
             tracing::debug!(%error, "the thread keeps its time slices");
         }
-        let mut waiter = Waiter::new(self.shard.spins);
+        let mut waiter = IdleWait::new(self.worker.policy);
         // It may have been given something before it ran.
-        let mut kicked = true;
-        while !self.shard.kick.stopped() {
+        let mut woken = true;
+        while !self.worker.waker.stopped() {
             let received = match self.receive() {
                 Ok(received) => received,
                 Err(error) => {
                     tracing::error!(shard = self.index, %error, "cannot receive");
                     let index = self.index;
                     self.shared
-                        .run(|state, now_ns| state.port_lost(now_ns, index));
-                    if self.inline.is_none() {
+                        .run(|core, now_ns| core.port_lost(now_ns, index));
+                    if self.engine.is_none() {
                         return;
                     }
                     self.port_lost = true;
@@ -273,45 +282,48 @@ impl<P: PacketPort> Runner<P> {
                 self.read_ns = now_ns;
             }
             // Starts first, and their first rates; the state's lock is left alone while nothing is to be done.
-            let events = self.inline.as_ref().is_some_and(Inline::has_events);
-            if received > 0 || kicked || events || self.signal.rates_wait() {
+            let events = self
+                .engine
+                .as_ref()
+                .is_some_and(CoLocatedEngine::has_events);
+            if received > 0 || woken || events || self.signal.rates_wait() {
                 waiter.busy(now_ns);
                 self.answer();
-                self.looks += 1;
+                self.polls += 1;
             } else {
-                self.looks = LOOKS;
+                self.polls = POLLS;
             }
             // Everybody waits for the port, and for no more than one of these.
-            if self.looks >= LOOKS {
-                self.looks = 0;
+            if self.polls >= POLLS {
+                self.polls = 0;
                 if self.work(now_ns) {
                     waiter.busy(now_ns);
                 }
             }
-            kicked = self.shard.kick.take();
-            if received < BATCH && !kicked && !self.more && !self.works && self.looks == 0 {
+            woken = self.worker.waker.take();
+            if received < BATCH && !woken && !self.more && !self.sweeps && self.polls == 0 {
                 let until_ns = self.wakes_ns();
                 if until_ns.is_none_or(|until_ns| until_ns > now_ns) {
-                    let port = (!self.port_lost).then_some(&self.shard.port);
+                    let port = (!self.port_lost).then_some(&self.worker.port);
                     let left = !self.outgoing.is_empty() && !self.port_lost;
-                    waiter.wait(port, &self.shard.kick, clock::now_ns(), until_ns, left);
+                    waiter.wait(port, &self.worker.waker, clock::now_ns(), until_ns, left);
                 }
             }
         }
-        if let Some(inline) = &self.inline {
-            inline.expect_end();
+        if let Some(engine) = &self.engine {
+            engine.expect_end();
         }
     }
 
     /// Hands in what has come, and sends what somebody waits for.
     fn answer(&mut self) {
-        if self.inline.is_some() {
-            self.exchange(Step::Take);
+        if self.engine.is_some() {
+            self.exchange(ExchangeScope::HandIn);
         }
-        if let Some(inline) = &mut self.inline {
-            inline.answer();
+        if let Some(engine) = &mut self.engine {
+            engine.answer();
         }
-        self.exchange(Step::Answer);
+        self.exchange(ExchangeScope::Urgent);
     }
 
     /// Does one thing that takes longer, by turns: tells rates, or has the engine iterate. True if there was
@@ -319,28 +331,28 @@ impl<P: PacketPort> Runner<P> {
     fn work(&mut self, now_ns: u64) -> bool {
         let timers_ns = served_until(self.read_ns, now_ns);
         let tells = self.more
-            || self.works
+            || self.sweeps
             || (self.later_waits && self.later_ns <= now_ns)
             || !self.outgoing.is_empty()
             || self
-                .inline
+                .engine
                 .as_ref()
-                .is_some_and(|inline| inline.is_due(timers_ns));
-        let may_think = !self.is_behind(now_ns) || self.thought_ns + BEHIND_NS <= now_ns;
-        let told = std::mem::take(&mut self.told);
-        if tells && !(told && may_think) {
-            self.exchange(Step::Tell);
-            self.told = true;
+                .is_some_and(|engine| engine.is_due(timers_ns));
+        let may_iterate = !self.is_behind(now_ns) || self.last_iteration_ns + BEHIND_NS <= now_ns;
+        let sent_background = std::mem::take(&mut self.sent_background);
+        if tells && !(sent_background && may_iterate) {
+            self.exchange(ExchangeScope::Background);
+            self.sent_background = true;
             return true;
         }
-        if let Some(inline) = self.inline.as_mut().filter(|_| may_think)
-            && inline.think(now_ns)
+        if let Some(engine) = self.engine.as_mut().filter(|_| may_iterate)
+            && engine.iterate_if_due(now_ns)
         {
-            self.thought_ns = now_ns;
+            self.last_iteration_ns = now_ns;
             return true;
         }
         if tells {
-            self.exchange(Step::Tell);
+            self.exchange(ExchangeScope::Background);
         }
         tells
     }
@@ -353,7 +365,7 @@ impl<P: PacketPort> Runner<P> {
     /// When there will be something to do if nothing comes.
     fn wakes_ns(&self) -> Option<u64> {
         let later_ns = self.later_waits.then_some(self.later_ns);
-        let own_ns = self.inline.as_ref().and_then(Inline::wakes_ns);
+        let own_ns = self.engine.as_ref().and_then(CoLocatedEngine::wakes_ns);
         [later_ns, own_ns].into_iter().flatten().min()
     }
 
@@ -364,9 +376,9 @@ impl<P: PacketPort> Runner<P> {
         if self.port_lost {
             return Ok(0);
         }
-        let count = self.shard.port.receive()?;
+        let count = self.worker.port.receive()?;
         for index in 0..count {
-            let (bytes, from) = self.shard.port.datagram(index);
+            let (bytes, from) = self.worker.port.datagram(index);
             let Some(opened) = self.peers.open(bytes, from, &mut self.counters) else {
                 continue;
             };
@@ -376,72 +388,73 @@ impl<P: PacketPort> Runner<P> {
                 self.opened.push((opened.session, index, opened.length));
             }
             if opened.newest {
-                self.shard.port.authentic(index);
+                self.worker.port.authentic(index);
             }
         }
         Ok(count)
     }
 
     /// Hands in what was opened, takes out what is to be sent, and sends it, as far as that belongs to the step.
-    fn exchange(&mut self, step: Step) {
+    fn exchange(&mut self, step: ExchangeScope) {
         let (index, peers, counters) = (self.index, &mut self.peers, &self.counters);
-        let (port, opened, plain) = (&mut self.shard.port, &self.opened, &mut self.plain);
-        let may_build = step != Step::Take && self.outgoing.is_empty() && !self.port_lost;
-        let config = self.shard.config;
+        let (port, opened, plain) = (&mut self.worker.port, &self.opened, &mut self.plain);
+        let may_build =
+            step != ExchangeScope::HandIn && self.outgoing.is_empty() && !self.port_lost;
+        let config = self.worker.config;
         let read_ns = self.read_ns;
-        let drives = self.inline.is_some();
-        let (inline, later_ns) = (&mut self.inline, self.later_ns);
-        let exchanged = self.shared.run_sealed(index, |state, now_ns| {
-            state.sealed_counted(index, counters, |visit| port.counters(visit));
-            for notice in state.sealed_notices(index) {
+        let drives = self.engine.is_some();
+        let (engine, later_ns) = (&mut self.engine, self.later_ns);
+        let exchanged = self.shared.run_on_worker(index, |core, now_ns| {
+            core.sealed_counted(index, counters, |visit| port.counters(visit));
+            for notice in core.sealed_notices(index) {
                 match notice {
-                    Notice::Add {
+                    SessionNotice::Add {
                         id,
                         secret,
                         address,
                     } => {
                         peers.add(id, (), config, &secret, address);
                     }
-                    Notice::Remove(id) => peers.remove(id),
+                    SessionNotice::Remove(id) => peers.remove(id),
                 }
             }
             for &(id, at, length) in opened {
                 let (bytes, _) = port.datagram(at);
-                state.on_sealed(now_ns, id, &bytes[HEADER_BYTES..][..length]);
+                core.on_sealed(now_ns, id, &bytes[HEADER_BYTES..][..length]);
             }
-            if step == Step::Take {
-                if let Some(inline) = inline {
-                    inline.take_events(state);
+            if step == ExchangeScope::HandIn {
+                if let Some(engine) = engine {
+                    engine.take_events(core);
                 }
                 return None;
             }
-            let rates = match inline {
-                Some(inline) => {
-                    let tells = step == Step::Tell;
-                    inline.exchange(state, now_ns, served_until(read_ns, now_ns), tells)
+            let rates = match engine {
+                Some(engine) => {
+                    let tells = step == ExchangeScope::Background;
+                    engine.exchange(core, now_ns, served_until(read_ns, now_ns), tells)
                 }
-                None => state.take_rates(now_ns, MAX_RATES_PER_TURN),
+                None => core.take_rates(now_ns, MAX_RATES_PER_TURN),
             };
-            state.flush(now_ns);
+            core.flush(now_ns);
             let began_ns = clock::now_ns();
-            let later = if step == Step::Tell && later_ns <= began_ns {
+            let later = if step == ExchangeScope::Background && later_ns <= began_ns {
                 LATER_AT_ONCE
             } else {
                 0
             };
             let (built, later) = if may_build {
-                state.build_sealed(now_ns, index, plain, later)
+                core.build_sealed(now_ns, index, plain, later)
             } else {
                 (0, 0)
             };
-            if let Some(inline) = inline {
-                inline.take_events(state);
+            if let Some(engine) = engine {
+                engine.take_events(core);
             }
-            if drives && step == Step::Tell {
-                state.sweep(now_ns);
+            if drives && step == ExchangeScope::Background {
+                core.sweep(now_ns);
             }
-            self.works = drives && state.can_sweep();
-            let (first_waits, later_waits) = state.sealed_waits(index);
+            self.sweeps = drives && core.can_sweep();
+            let (first_waits, later_waits) = core.sealed_waits(index);
             self.more = rates || first_waits;
             self.later_waits = later_waits;
             Some((built, later, began_ns))
@@ -493,7 +506,7 @@ impl<P: PacketPort> Runner<P> {
 
     fn flush(&mut self) {
         if !self.outgoing.is_empty() {
-            let port = &mut self.shard.port;
+            let port = &mut self.worker.port;
             port.send_sealed(&mut self.outgoing, &mut self.counters);
         }
     }

@@ -11,16 +11,16 @@ use std::time::Instant;
 
 use quinn::congestion::{Controller, ControllerFactory};
 
-/// Builds [`FixedWindow`]s.
+/// Builds [`ControlWindow`]s.
 #[derive(Debug, Clone, Copy)]
-pub struct FixedWindowConfig {
+pub struct ControlWindowConfig {
     /// Ack-eliciting bytes that may be in flight.
     pub window_bytes: u64,
 }
 
-impl ControllerFactory for FixedWindowConfig {
+impl ControllerFactory for ControlWindowConfig {
     fn build(self: Arc<Self>, _now: Instant, _current_mtu: u16) -> Box<dyn Controller> {
-        Box::new(FixedWindow {
+        Box::new(ControlWindow {
             window_bytes: self.window_bytes,
         })
     }
@@ -28,11 +28,11 @@ impl ControllerFactory for FixedWindowConfig {
 
 /// A congestion window that no event moves.
 #[derive(Debug, Clone, Copy)]
-pub struct FixedWindow {
+pub struct ControlWindow {
     window_bytes: u64,
 }
 
-impl Controller for FixedWindow {
+impl Controller for ControlWindow {
     fn on_congestion_event(
         &mut self,
         _now: Instant,

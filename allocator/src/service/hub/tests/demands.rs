@@ -3,14 +3,14 @@
 use ratewright_proto::codes::RateCode;
 use ratewright_proto::{FlowId, FlowPath, StartRecord};
 
-use super::{World, settings};
+use super::{HubWorld, settings};
 use crate::engine::EngineEvent;
 use crate::service::config::{ClassConfig, Limits};
 use crate::service::hub::HubSettings;
 
 const GBIT: u64 = 1_000_000_000;
 
-impl World {
+impl HubWorld {
     /// An active flow's host says what it can use; `None`: whatever it gets.
     fn demand(&mut self, host: &str, flow: FlowId, destination: &str, bps: Option<u64>) {
         let to = self.hub.topology().host_by_name(destination);
@@ -30,7 +30,7 @@ fn with_limits(limits: Limits) -> HubSettings {
 
 #[test]
 fn a_changed_demand_moves_rates_and_looks_for_no_path() {
-    let mut world = World::with_hosts(settings(), &["h1", "h2"]);
+    let mut world = HubWorld::with_hosts(settings(), &["h1", "h2"]);
     let (low, high) = (world.start("h1", 0, "h16"), world.start("h2", 0, "h16"));
     world.settle();
     let paths = world.hub.counts().paths;
@@ -52,7 +52,7 @@ fn a_changed_demand_moves_rates_and_looks_for_no_path() {
 
 #[test]
 fn another_path_or_destination_is_looked_for() {
-    let mut world = World::with_hosts(settings(), &["h1"]);
+    let mut world = HubWorld::with_hosts(settings(), &["h1"]);
     let flow = world.start("h1", 0, "h16");
     world.settle();
     let paths = world.hub.counts().paths;
@@ -68,10 +68,10 @@ fn demands_beyond_the_budget_wait_and_the_newest_counts() {
         max_demand_changes_per_s: 100,
         ..Limits::default()
     };
-    let mut world = World::with_hosts(with_limits(limits), &["h1"]);
+    let mut world = HubWorld::with_hosts(with_limits(limits), &["h1"]);
     let flows: Vec<FlowId> = (0..4).map(|slot| world.start("h1", slot, "h16")).collect();
     world.settle();
-    let told_to_engine = |world: &mut World| {
+    let told_to_engine = |world: &mut HubWorld| {
         let events = world.hub.engine_events().iter();
         events
             .filter(|event| matches!(event, EngineEvent::Start(_)))
@@ -117,7 +117,7 @@ fn a_class_may_ignore_demands() {
         }],
         ..settings()
     };
-    let mut world = World::with_hosts(deaf, &["h1"]);
+    let mut world = HubWorld::with_hosts(deaf, &["h1"]);
     let flow = world.start("h1", 0, "h16");
     world.settle();
     world.demand("h1", flow, "h16", Some(GBIT));
@@ -140,7 +140,7 @@ fn a_demand_that_waits_goes_with_its_flow() {
         max_demand_changes_per_s: 1,
         ..Limits::default()
     };
-    let mut world = World::with_hosts(with_limits(limits), &["h1"]);
+    let mut world = HubWorld::with_hosts(with_limits(limits), &["h1"]);
     let flow = world.start("h1", 0, "h16");
     world.settle();
     for gbits in 1..4 {
@@ -163,7 +163,7 @@ fn starts_beyond_what_all_hosts_may_are_unpaced_until_there_is_room() {
         max_total_starts_per_s: 1_000,
         ..Limits::default()
     };
-    let mut world = World::with_hosts(with_limits(limits), &["h1", "h2"]);
+    let mut world = HubWorld::with_hosts(with_limits(limits), &["h1", "h2"]);
     for slot in 0..1_000 {
         world.start("h1", slot, "h16");
         world.start("h2", slot, "h15");

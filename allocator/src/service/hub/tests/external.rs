@@ -2,7 +2,7 @@
 
 use ratewright_topology::TwoTierClos;
 
-use super::{World, settings};
+use super::{HubWorld, settings};
 use crate::service::admin_request::{
     ExternalLoad, LinkChange, SwitchChange, TopologyChange, TopologyChangeError,
 };
@@ -21,7 +21,7 @@ fn load(from: &str, to: &str) -> ExternalLoad {
     }
 }
 
-impl World {
+impl HubWorld {
     fn tell(&mut self, told: &ExternalLoad) -> f64 {
         let report = self
             .hub
@@ -49,7 +49,7 @@ impl World {
 
 #[test]
 fn what_gives_no_way_is_taken_off_the_link() {
-    let mut world = World::with_hosts(settings(), &["h1"]);
+    let mut world = HubWorld::with_hosts(settings(), &["h1"]);
     let flow = world.start("h1", 0, "h16");
     world.settle();
     world.assert_gbps("h1", flow, 10.0 * DERATED);
@@ -73,7 +73,7 @@ fn what_gives_no_way_is_taken_off_the_link() {
 
 #[test]
 fn what_gives_way_shares_the_link_by_its_weight() {
-    let mut world = World::with_hosts(settings(), &["h1", "h2"]);
+    let mut world = HubWorld::with_hosts(settings(), &["h1", "h2"]);
     let flow = world.start("h1", 0, "h16");
     let three = ExternalLoad {
         flows: 3.0,
@@ -95,7 +95,7 @@ fn what_gives_way_shares_the_link_by_its_weight() {
 
 #[test]
 fn a_lie_costs_a_link_no_more_than_the_bound() {
-    let mut world = World::with_hosts(settings(), &["h1"]);
+    let mut world = HubWorld::with_hosts(settings(), &["h1"]);
     let flow = world.start("h1", 0, "h16");
     let all = ExternalLoad {
         load_bps: 400_000_000_000,
@@ -114,7 +114,7 @@ fn a_lie_costs_a_link_no_more_than_the_bound() {
 
 #[test]
 fn a_word_that_is_not_renewed_is_forgotten() {
-    let mut world = World::with_hosts(settings(), &["h1"]);
+    let mut world = HubWorld::with_hosts(settings(), &["h1"]);
     let flow = world.start("h1", 0, "h16");
     let brief = ExternalLoad {
         load_bps: 2_000_000_000,
@@ -137,7 +137,7 @@ fn a_word_that_is_not_renewed_is_forgotten() {
 
 #[test]
 fn external_traffic_outlives_failures_and_another_topology() {
-    let mut world = World::with_hosts(settings(), &["h1"]);
+    let mut world = HubWorld::with_hosts(settings(), &["h1"]);
     let flow = world.start("h1", 0, "h16");
     let told = ExternalLoad {
         load_bps: 4_000_000_000,
@@ -146,7 +146,7 @@ fn external_traffic_outlives_failures_and_another_topology() {
     };
     world.tell(&told);
     world.assert_gbps("h1", flow, 6.0 * DERATED / 2.0);
-    let change = |world: &mut World, change: TopologyChange| {
+    let change = |world: &mut HubWorld, change: TopologyChange| {
         let report = world.change_topology(&change);
         world.settle();
         report.expect("it is there")
@@ -198,7 +198,7 @@ fn external_traffic_outlives_failures_and_another_topology() {
 
 #[test]
 fn what_cannot_be_is_refused_and_changes_nothing() {
-    let mut world = World::with_hosts(settings(), &["h1"]);
+    let mut world = HubWorld::with_hosts(settings(), &["h1"]);
     let good = load("leaf4", "h16");
     let table = [
         (load("leaf4", "h99"), "no host or switch is named \"h99\""),
@@ -239,7 +239,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
 
 #[test]
 fn the_next_expiry_is_the_earliest_of_all_that_hold() {
-    let mut world = World::with_hosts(settings(), &["h1"]);
+    let mut world = HubWorld::with_hosts(settings(), &["h1"]);
     let hosts: Vec<String> = (1..=16).map(|n| format!("h{n}")).collect();
     let mut expected = std::collections::BTreeMap::new();
     let mut random = 12_345u64;

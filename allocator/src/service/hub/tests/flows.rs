@@ -3,14 +3,14 @@
 use ratewright_proto::control::RefusalCode;
 use ratewright_proto::{FlowId, FlowPath, RateCode, StartRecord, WeightCode};
 
-use super::{World, settings};
+use super::{HubWorld, settings};
 use crate::engine::EngineConfig;
 use crate::service::config::{ClassConfig, Limits, class_table};
 
 #[test]
 fn eight_senders_share_their_receivers_link_evenly() {
     let senders = ["h1", "h2", "h3", "h4", "h5", "h6", "h7", "h8"];
-    let mut world = World::with_hosts(settings(), &senders);
+    let mut world = HubWorld::with_hosts(settings(), &senders);
     for (count, name) in (1..).zip(senders) {
         world.start(name, 0, "h16");
         world.settle();
@@ -41,7 +41,7 @@ fn eight_senders_share_their_receivers_link_evenly() {
 
 #[test]
 fn weights_and_demands_of_start_records_count() {
-    let mut world = World::with_hosts(settings(), &["h1", "h2", "h3"]);
+    let mut world = HubWorld::with_hosts(settings(), &["h1", "h2", "h3"]);
     let to = world.hub.topology().host_by_name("h16").expect("there").0;
     let flow = FlowId::new(0, 1);
     let record = StartRecord::new(flow, to, FlowPath::Hash(0));
@@ -61,7 +61,7 @@ fn weights_and_demands_of_start_records_count() {
 
 #[test]
 fn new_parameters_of_a_running_flow_take_effect() {
-    let mut world = World::with_hosts(settings(), &["h1"]);
+    let mut world = HubWorld::with_hosts(settings(), &["h1"]);
     let flow = world.start("h1", 0, "h16");
     world.settle();
     assert!(world.rate("h1", flow).expect("rated") > 9_000_000_000);
@@ -75,7 +75,7 @@ fn new_parameters_of_a_running_flow_take_effect() {
 
 #[test]
 fn a_slots_next_flowlet_replaces_the_one_before() {
-    let mut world = World::with_hosts(settings(), &["h1"]);
+    let mut world = HubWorld::with_hosts(settings(), &["h1"]);
     let to = world.hub.topology().host_by_name("h16").expect("there").0;
     for generation in 1..50 {
         let flow = FlowId::new(3, generation);
@@ -94,7 +94,7 @@ fn flows_that_cannot_be_rated_are_left_alone_and_counted() {
         max_flows: 1,
         ..Limits::default()
     };
-    let mut world = World::with_hosts(
+    let mut world = HubWorld::with_hosts(
         super::HubSettings {
             limits,
             ..settings()
@@ -137,7 +137,7 @@ fn flows_that_cannot_be_rated_are_left_alone_and_counted() {
 
 #[test]
 fn hosts_connect_anew_when_classes_get_other_names_or_ids() {
-    let mut world = World::with_hosts(settings(), &["h1", "h2"]);
+    let mut world = HubWorld::with_hosts(settings(), &["h1", "h2"]);
     let to = world.hub.topology().host_by_name("h16").expect("there").0;
     let flow = FlowId::new(0, 1);
     let record = StartRecord::new(flow, to, FlowPath::Hash(0)).with_class(2);
@@ -176,7 +176,7 @@ fn hosts_connect_anew_when_classes_get_other_names_or_ids() {
 
 #[test]
 fn sessions_stay_when_classes_keep_their_names_and_ids() {
-    let mut world = World::with_hosts(settings(), &["h1"]);
+    let mut world = HubWorld::with_hosts(settings(), &["h1"]);
     let heavy = ClassConfig {
         weight: 3.0,
         max_rate_bps: Some(1_000_000_000),
@@ -196,7 +196,7 @@ fn sessions_stay_when_classes_keep_their_names_and_ids() {
 
 #[test]
 fn garbage_moves_a_counter_and_nothing_else() {
-    let mut world = World::with_hosts(settings(), &["h1"]);
+    let mut world = HubWorld::with_hosts(settings(), &["h1"]);
     let flow = world.start("h1", 0, "h16");
     world.settle();
     let rate = world.rate("h1", flow);
@@ -223,7 +223,7 @@ fn a_flood_of_starts_is_slowed_down_and_loses_nothing() {
         max_starts_per_s: 1_000,
         ..Limits::default()
     };
-    let mut world = World::with_hosts(
+    let mut world = HubWorld::with_hosts(
         super::HubSettings {
             limits,
             ..settings()

@@ -61,7 +61,7 @@ fn certificate_of(names: &[&str]) -> PeerCertificate {
 }
 
 /// A host's daemon, as far as the protocol goes.
-struct Host {
+struct WorldHost {
     session: ClientSession,
     /// Its session at the hub, while its transport is up.
     id: Option<u32>,
@@ -78,10 +78,10 @@ struct Host {
 }
 
 /// The hub, its engine, and hosts by name.
-struct World {
+struct HubWorld {
     hub: Hub,
     engine: ParallelEngine,
-    hosts: BTreeMap<String, Host>,
+    hosts: BTreeMap<String, WorldHost>,
     now_ns: u64,
 }
 
@@ -92,7 +92,7 @@ fn engine(config: EngineConfig, hub: &Hub) -> ParallelEngine {
         .expect("the settings are good")
 }
 
-impl World {
+impl HubWorld {
     fn new(settings: HubSettings) -> Self {
         let hub = Hub::new(settings, clos(), false);
         let engine = engine(EngineConfig::default(), &hub);
@@ -130,7 +130,7 @@ impl World {
             .hub
             .open(self.now_ns, certificate)
             .expect("there is room");
-        let host = Host {
+        let host = WorldHost {
             session,
             id: Some(id),
             decoder: FrameDecoder::new(),
@@ -145,7 +145,7 @@ impl World {
         self.hosts.insert(key.to_owned(), host);
     }
 
-    fn host(&mut self, name: &str) -> &mut Host {
+    fn host(&mut self, name: &str) -> &mut WorldHost {
         self.hosts.get_mut(name).expect("the test connected it")
     }
 
@@ -373,7 +373,7 @@ impl World {
     }
 }
 
-impl Host {
+impl WorldHost {
     fn take_events(&mut self) {
         while let Some(event) = self.session.poll_event() {
             match event {

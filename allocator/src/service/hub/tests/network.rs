@@ -4,7 +4,7 @@ use ratewright_proto::control::RefusalCode;
 use ratewright_proto::{FlowId, FlowPath, StartRecord};
 use ratewright_topology::TwoTierClos;
 
-use super::{World, settings};
+use super::{HubWorld, settings};
 use crate::service::admin_request::{
     LinkChange, SwitchChange, TopologyChange, TopologyChangeError,
 };
@@ -35,7 +35,7 @@ pub(super) fn switch(name: &str, up: bool) -> TopologyChange {
 
 #[test]
 fn flows_go_around_a_failed_spine_and_come_back() {
-    let mut world = World::with_hosts(settings(), &["h1"]);
+    let mut world = HubWorld::with_hosts(settings(), &["h1"]);
     let (even, odd) = (world.start("h1", 0, "h16"), world.start("h1", 1, "h16"));
     world.settle();
     let report = world
@@ -63,7 +63,7 @@ fn flows_go_around_a_failed_spine_and_come_back() {
 
 #[test]
 fn a_flow_without_a_path_has_no_rate_until_there_is_one() {
-    let mut world = World::with_hosts(settings(), &["h1", "h2"]);
+    let mut world = HubWorld::with_hosts(settings(), &["h1", "h2"]);
     let (cut, other) = (world.start("h1", 0, "h16"), world.start("h2", 0, "h15"));
     world.settle();
     let down = link("h16", "leaf4", Some(false), None);
@@ -86,7 +86,7 @@ fn a_flow_without_a_path_has_no_rate_until_there_is_one() {
 
 #[test]
 fn a_smaller_capacity_is_kept_to() {
-    let mut world = World::with_hosts(settings(), &["h1"]);
+    let mut world = HubWorld::with_hosts(settings(), &["h1"]);
     let flow = world.start("h1", 0, "h16");
     world.settle();
     let slower = link("leaf4", "h16", None, Some(1_000_000_000));
@@ -101,7 +101,7 @@ fn a_smaller_capacity_is_kept_to() {
 
 #[test]
 fn a_notification_about_nothing_we_know_changes_nothing() {
-    let mut world = World::with_hosts(settings(), &["h1"]);
+    let mut world = HubWorld::with_hosts(settings(), &["h1"]);
     let epoch = world.hub.topology().epoch();
     let table = [
         (
@@ -132,7 +132,7 @@ fn a_notification_about_nothing_we_know_changes_nothing() {
 
 #[test]
 fn another_topology_of_the_same_hosts_keeps_sessions_and_flows() {
-    let mut world = World::with_hosts(settings(), &["h1"]);
+    let mut world = HubWorld::with_hosts(settings(), &["h1"]);
     let flow = world.start("h1", 0, "h16");
     world.settle();
     let version = world.hosts["h1"].topology_version;
@@ -153,7 +153,7 @@ fn another_topology_of_the_same_hosts_keeps_sessions_and_flows() {
 
 #[test]
 fn hosts_that_are_renumbered_connect_anew() {
-    let mut world = World::with_hosts(settings(), &["h1", "h16"]);
+    let mut world = HubWorld::with_hosts(settings(), &["h1", "h16"]);
     world.start("h1", 0, "h16");
     world.settle();
     let smaller = TwoTierClos {
@@ -183,7 +183,7 @@ fn hosts_that_are_renumbered_connect_anew() {
 
 #[test]
 fn a_capacity_that_would_stop_flows_has_to_be_meant() {
-    let mut world = World::with_hosts(settings(), &["h1"]);
+    let mut world = HubWorld::with_hosts(settings(), &["h1"]);
     let flow = world.start("h1", 0, "h16");
     world.settle();
     for capacity_bps in [1_000, 99_999_999] {

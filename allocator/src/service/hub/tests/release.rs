@@ -1,10 +1,10 @@
 //! The kill switch: every host on plain TCP within one lease, and the proof.
 
-use super::{LEASE_NS, World, settings};
+use super::{HubWorld, LEASE_NS, settings};
 
 #[test]
 fn every_host_that_answers_is_released_at_once() {
-    let mut world = World::with_hosts(settings(), &["h1", "h2"]);
+    let mut world = HubWorld::with_hosts(settings(), &["h1", "h2"]);
     let flow = world.start("h1", 0, "h16");
     world.settle();
     assert!(world.rate("h1", flow).is_some());
@@ -38,7 +38,7 @@ fn every_host_that_answers_is_released_at_once() {
 
 #[test]
 fn a_host_that_does_not_answer_is_free_after_a_lease() {
-    let mut world = World::with_hosts(settings(), &["h1", "h2"]);
+    let mut world = HubWorld::with_hosts(settings(), &["h1", "h2"]);
     world.host("h2").answers_release = false;
     let now_ns = world.now_ns;
     world.hub.set_released(now_ns, true);
@@ -57,7 +57,7 @@ fn a_host_that_does_not_answer_is_free_after_a_lease() {
 
 #[test]
 fn a_host_that_left_just_before_is_waited_for() {
-    let mut world = World::with_hosts(settings(), &["h1", "h2"]);
+    let mut world = HubWorld::with_hosts(settings(), &["h1", "h2"]);
     world.start("h1", 0, "h16");
     world.settle();
     let id = world.host("h1").id.take().expect("connected");
@@ -75,7 +75,7 @@ fn a_host_that_left_just_before_is_waited_for() {
 
 #[test]
 fn a_host_that_connects_while_the_switch_is_on_is_told() {
-    let mut world = World::new(settings());
+    let mut world = HubWorld::new(settings());
     let now_ns = world.now_ns;
     world.hub.set_released(now_ns, true);
     world.connect("h1", "h1", 1, &["h1"]);
@@ -91,7 +91,7 @@ fn a_host_that_connects_while_the_switch_is_on_is_told() {
 
 #[test]
 fn nobody_is_waited_for_who_is_known_to_be_free() {
-    let mut world = World::with_hosts(settings(), &["h1", "h2", "h3"]);
+    let mut world = HubWorld::with_hosts(settings(), &["h1", "h2", "h3"]);
     world.host("h2").answers_release = false;
     let now_ns = world.now_ns;
     assert!(!world.hub.release_waits(now_ns), "the switch is off");

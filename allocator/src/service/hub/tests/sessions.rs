@@ -4,13 +4,13 @@ use ratewright_proto::SessionError;
 use ratewright_proto::control::RefusalCode;
 use ratewright_topology::TwoTierClos;
 
-use super::{World, settings};
+use super::{HubWorld, settings};
 use crate::service::config::Limits;
 use crate::service::hub::check_welcome;
 
 /// The refusal that a host of this name and certificate meets.
 fn refusal(
-    world: &mut World,
+    world: &mut HubWorld,
     key: &str,
     host: &str,
     incarnation: u64,
@@ -26,7 +26,7 @@ fn refusal(
 
 #[test]
 fn a_host_that_the_topology_does_not_have_is_refused_by_name() {
-    let mut world = World::new(settings());
+    let mut world = HubWorld::new(settings());
     let (code, reason) = refusal(&mut world, "x", "h99", 1, &["h99"]);
     assert_eq!(code, RefusalCode::UnknownHost);
     assert_eq!(reason, "the topology has no host \"h99\" among its 16");
@@ -35,7 +35,7 @@ fn a_host_that_the_topology_does_not_have_is_refused_by_name() {
 
 #[test]
 fn a_host_is_who_its_certificate_says() {
-    let mut world = World::new(settings());
+    let mut world = HubWorld::new(settings());
     let (code, reason) = refusal(&mut world, "x", "h1", 1, &["h2", "h2.example"]);
     assert_eq!(code, RefusalCode::CertificateMismatch);
     assert!(
@@ -58,7 +58,7 @@ fn a_host_is_who_its_certificate_says() {
 
 #[test]
 fn a_second_daemon_of_a_living_host_is_refused_unless_it_is_newer() {
-    let mut world = World::new(settings());
+    let mut world = HubWorld::new(settings());
     world.connect("first", "h1", 5, &["h1"]);
     world.settle();
     let (code, _) = refusal(&mut world, "older", "h1", 4, &["h1"]);
@@ -79,7 +79,7 @@ fn a_second_daemon_of_a_living_host_is_refused_unless_it_is_newer() {
 
 #[test]
 fn a_session_that_ends_frees_its_share_at_once() {
-    let mut world = World::with_hosts(settings(), &["h1", "h2"]);
+    let mut world = HubWorld::with_hosts(settings(), &["h1", "h2"]);
     let (first, second) = (world.start("h1", 0, "h16"), world.start("h2", 0, "h16"));
     world.settle();
     let half = world.rate("h2", second).expect("rated");
@@ -98,7 +98,7 @@ fn a_session_that_ends_frees_its_share_at_once() {
 
 #[test]
 fn a_silent_host_is_given_up_after_the_liveness_time() {
-    let mut world = World::with_hosts(settings(), &["h1", "h2"]);
+    let mut world = HubWorld::with_hosts(settings(), &["h1", "h2"]);
     world.start("h1", 0, "h16");
     world.settle();
     world.host("h1").connected = false;
@@ -121,7 +121,7 @@ fn a_host_beyond_the_limit_is_told_so_and_may_come_again() {
         max_sessions: 2,
         ..Limits::default()
     };
-    let mut world = World::with_hosts(
+    let mut world = HubWorld::with_hosts(
         super::HubSettings {
             limits,
             ..settings()
@@ -152,7 +152,7 @@ fn connections_that_say_nothing_are_bounded() {
         max_sessions: 2,
         ..Limits::default()
     };
-    let mut world = World::new(super::HubSettings {
+    let mut world = HubWorld::new(super::HubSettings {
         limits,
         ..settings()
     });
@@ -172,7 +172,7 @@ fn connections_that_say_nothing_are_bounded() {
 
 #[test]
 fn of_connections_of_one_certificate_that_say_nothing_the_newest_four_stand() {
-    let mut world = World::new(settings());
+    let mut world = HubWorld::new(settings());
     let open: Vec<u32> = (0..100)
         .map(|_| {
             let opened = world.hub.open(world.now_ns, super::certificate_of(&["h1"]));
@@ -225,7 +225,7 @@ fn a_topology_that_no_host_could_be_welcomed_to_is_found_out() {
 
 #[test]
 fn a_frame_that_breaks_the_protocol_ends_its_session_only() {
-    let mut world = World::with_hosts(settings(), &["h1", "h2"]);
+    let mut world = HubWorld::with_hosts(settings(), &["h1", "h2"]);
     let (id, now_ns) = (world.host("h1").id.expect("connected"), world.now_ns);
     world.hub.on_control(now_ns, id, &[0xff; 40]);
     world.settle();
@@ -237,7 +237,7 @@ fn a_frame_that_breaks_the_protocol_ends_its_session_only() {
 
 #[test]
 fn draining_tells_every_host_to_come_back() {
-    let mut world = World::with_hosts(settings(), &["h1", "h2"]);
+    let mut world = HubWorld::with_hosts(settings(), &["h1", "h2"]);
     let now_ns = world.now_ns;
     world.hub.refuse_all(
         now_ns,

@@ -3,7 +3,7 @@
 use ratewright_proto::FlowId;
 
 use super::network::switch;
-use super::{World, settings};
+use super::{HubWorld, settings};
 use crate::engine::parallel::{ParallelEngine, ParallelOptions};
 use crate::engine::thread::{Driver, EVENTS_AT_ONCE, cost_of};
 use crate::engine::{EngineEvent, FlowKey, RateEngine};
@@ -16,8 +16,8 @@ const FLOWS: u32 = 1_000;
 const SLICE: usize = 64;
 
 /// A world in which h1 and h5, of two racks, have many flows to a third one.
-fn busy_world() -> World {
-    let mut world = World::with_hosts(settings(), &["h1", "h5"]);
+fn busy_world() -> HubWorld {
+    let mut world = HubWorld::with_hosts(settings(), &["h1", "h5"]);
     for slot in 0..FLOWS {
         world.start("h1", slot, "h16");
         world.start("h5", slot, "h15");
@@ -27,7 +27,7 @@ fn busy_world() -> World {
     world
 }
 
-impl World {
+impl HubWorld {
     /// Every flow stands where the topology of now says, by what the hub remembers.
     fn assert_paths_are_those_of_now(&self) {
         for session in self.hub.sessions.values() {
@@ -106,7 +106,7 @@ fn a_dead_link_is_told_in_time_even_if_flows_are_many() {
         .change_topology(now_ns, &switch("spine1", false))
         .expect("it is there");
     assert!(world.hub.sweep(now_ns, SLICE));
-    let dead = |world: &mut World| {
+    let dead = |world: &mut HubWorld| {
         let events = world.hub.engine_events().iter();
         let zero = |event: &&EngineEvent| matches!(event, EngineEvent::Capacity { capacity_bps, .. } if *capacity_bps == 0.0);
         events.filter(zero).count()
@@ -215,7 +215,7 @@ fn work_waits_for_an_engine_that_does_not_take_its_events() {
 }
 
 /// A fabric of 32 racks of 32 hosts with a million flows, and its engine.
-fn million() -> World {
+fn million() -> HubWorld {
     let limits = crate::service::config::Limits {
         max_total_starts_per_s: 1_000_000_000,
         ..crate::service::config::Limits::default()
@@ -249,7 +249,7 @@ fn million() -> World {
     let capacities_bps = hub.capacities_bps();
     let engine = ParallelEngine::for_topology(config, options, hub.topology(), &capacities_bps)
         .expect("the settings are good");
-    let mut world = World {
+    let mut world = HubWorld {
         hub,
         engine,
         hosts: std::collections::BTreeMap::new(),
@@ -290,9 +290,9 @@ fn million() -> World {
 
 /// Longest and total time of what was done many times.
 #[derive(Default)]
-struct Times(Vec<f64>);
+struct HoldTimes(Vec<f64>);
 
-impl Times {
+impl HoldTimes {
     #[allow(clippy::disallowed_methods, reason = "a measurement")]
     fn time<T>(&mut self, work: impl FnOnce() -> T) -> T {
         let began = std::time::Instant::now();
@@ -342,7 +342,7 @@ fn worst_hold_with_a_million_flows() {
             mut iterate,
             mut drain,
             mut turns,
-        ] = std::array::from_fn(|_| Times::default());
+        ] = std::array::from_fn(|_| HoldTimes::default());
         let reroutes = world.hub.counts().reroutes;
         begin
             .time(|| world.hub.change_topology(now_ns, &change))
@@ -382,7 +382,7 @@ fn worst_hold_with_a_million_flows() {
         turns.print("  these three together: between two looks at the port");
     }
     // All at once, as it was done: two paths for every flow, and the topology copied.
-    let mut whole = Times::default();
+    let mut whole = HoldTimes::default();
     whole.time(|| {
         let before = world.hub.topology().clone();
         let mut differ = 0;
@@ -400,7 +400,7 @@ fn worst_hold_with_a_million_flows() {
         differ
     });
     whole.print("paths of all flows in one hold, before");
-    let mut whole = Times::default();
+    let mut whole = HoldTimes::default();
     whole.time(|| {
         for id in world.hub.session_ids() {
             let _ = world
@@ -409,7 +409,7 @@ fn worst_hold_with_a_million_flows() {
         }
     });
     whole.print("sessions of /status in one hold, before");
-    let mut parts = Times::default();
+    let mut parts = HoldTimes::default();
     for some in world.hub.session_ids().chunks(256) {
         parts.time(|| {
             for &id in some {
@@ -420,7 +420,7 @@ fn worst_hold_with_a_million_flows() {
         });
     }
     parts.print("sessions of /status, a hold for 256");
-    let mut figures = Times::default();
+    let mut figures = HoldTimes::default();
     figures.time(|| {
         (
             world.hub.status(&crate::engine::EngineStats::default()),
@@ -428,25 +428,25 @@ fn worst_hold_with_a_million_flows() {
         )
     });
     figures.print("/metrics");
-    let mut turn = Times::default();
+    let mut turn = HoldTimes::default();
     turn.time(|| world.hub.set_released(now_ns, true));
     turn.print("kill switch");
-    let mut polls = Times::default();
+    let mut polls = HoldTimes::default();
     for _ in 0..100 {
         polls.time(|| world.hub.release_waits(now_ns));
     }
     polls.print("its progress, asked for");
-    let mut restart = Times::default();
+    let mut restart = HoldTimes::default();
     restart.time(|| {
         let known = world.hub.capacities_bps();
         world.hub.restart_flows(&known);
     });
     restart.print("a reload's hold (the engine is made elsewhere)");
-    let mut made = Times::default();
+    let mut made = HoldTimes::default();
     let engine = made.time(|| super::engine(crate::engine::EngineConfig::default(), &world.hub));
     drop(engine);
     made.print("the engine that it does not wait for any more");
-    let mut slices = Times::default();
+    let mut slices = HoldTimes::default();
     loop {
         let more = slices.time(|| world.hub.sweep(now_ns, 512));
         world.hub.engine_events().clear();

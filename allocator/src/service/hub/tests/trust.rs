@@ -3,7 +3,7 @@
 use ratewright_proto::control::RefusalCode;
 use ratewright_proto::wire;
 
-use super::{Trust, World, certificate_of, settings};
+use super::{HubWorld, Trust, certificate_of, settings};
 use crate::service::config::{CONTROL_FRAME_COST_BYTES, Limits};
 use crate::service::hub::HubSettings;
 
@@ -19,7 +19,7 @@ fn allowing(hosts: &[&str]) -> HubSettings {
 
 #[test]
 fn a_host_that_is_not_on_the_list_is_refused() {
-    let mut world = World::with_hosts(allowing(&["h1"]), &["h1"]);
+    let mut world = HubWorld::with_hosts(allowing(&["h1"]), &["h1"]);
     world.connect("h2", "h2", 1, &["h2"]);
     world.settle();
     let refusal = world.host("h2").refused.clone().expect("refused");
@@ -31,7 +31,7 @@ fn a_host_that_is_not_on_the_list_is_refused() {
 
 #[test]
 fn a_host_that_leaves_the_list_loses_its_session_and_its_flows_and_others_get_its_share() {
-    let mut world = World::with_hosts(settings(), &["h1", "h2"]);
+    let mut world = HubWorld::with_hosts(settings(), &["h1", "h2"]);
     let flow = world.start("h1", 0, "h16");
     world.start("h2", 0, "h16");
     world.settle();
@@ -52,7 +52,7 @@ fn a_host_that_leaves_the_list_loses_its_session_and_its_flows_and_others_get_it
 
 #[test]
 fn a_withdrawn_certificate_ends_the_session_and_another_of_the_same_host_is_let_in() {
-    let mut world = World::with_hosts(settings(), &["h1"]);
+    let mut world = HubWorld::with_hosts(settings(), &["h1"]);
     let mut denying = settings();
     denying
         .trust
@@ -76,7 +76,7 @@ fn a_session_that_floods_with_datagrams_of_any_content_is_slowed_down() {
         max_datagrams_per_s: 100,
         ..Limits::default()
     };
-    let mut world = World::with_hosts(
+    let mut world = HubWorld::with_hosts(
         HubSettings {
             limits,
             ..settings()
@@ -86,7 +86,7 @@ fn a_session_that_floods_with_datagrams_of_any_content_is_slowed_down() {
     let id = world.host("h1").id.expect("connected");
     let mut now_ns = world.now_ns + 2_000_000_000;
     let before = world.hub.counts().datagrams_dropped.get("datagram_rate");
-    let took = |world: &World| world.hub.counts().datagrams_dropped.get("length");
+    let took = |world: &HubWorld| world.hub.counts().datagrams_dropped.get("length");
     let before_took = took(&world);
     // Ten thousand a second for a second: what was saved up, and what a second brings.
     for _ in 0..10_000 {
@@ -106,7 +106,7 @@ fn a_session_that_floods_its_control_stream_has_to_wait() {
         max_control_bytes_per_s: 10 * frame_bytes,
         ..Limits::default()
     };
-    let mut world = World::with_hosts(
+    let mut world = HubWorld::with_hosts(
         HubSettings {
             limits,
             ..settings()

@@ -13,9 +13,9 @@ use ratewright_proto::sealed::{OVERHEAD_BYTES, SealedSession};
 use ratewright_proto::{DatagramError, FlowId, FlowPath, StartRecord};
 use ratewright_topology::TwoTierClos;
 
-use super::super::engine_host::{EngineLink, configured_engine};
+use super::super::engine_host::{EngineHost, configured_engine};
 use super::super::hub_settings;
-use super::super::service_core::Way;
+use super::super::service_core::Route;
 use super::*;
 use crate::service::config::tests::GOOD;
 use crate::service::config::{Config, Fingerprint};
@@ -71,23 +71,23 @@ impl PacketPort for Wire {
     }
 }
 
-struct Host {
+struct SealedHost {
     session: ClientSession,
     sealed: SealedSession,
     id: u32,
     rates: u64,
 }
 
-struct World {
-    runner: Runner<Wire>,
-    hosts: Vec<Host>,
+struct WorkerWorld {
+    worker_loop: WorkerLoop<Wire>,
+    hosts: Vec<SealedHost>,
     plain: Vec<u8>,
     /// Datagrams in either direction, and what the shard allocated meanwhile: receiving, and step by step.
     datagrams: u64,
     allocated: [u64; 4],
 }
 
-impl World {
+impl WorkerWorld {
     /// All hosts of a small fabric have a session and have been heard by sealed datagrams.
     fn new() -> Self {
         let text = format!("{GOOD}[transport]\nhot = \"udp\"\n");
@@ -95,18 +95,18 @@ impl World {
         let topology = TwoTierClos::default().build().expect("good");
         let hub = Hub::new(hub_settings(&config, 1), topology, false);
         let capacities = hub.capacities_bps();
-        let engine = EngineLink::start(configured_engine(), &config, hub.topology(), &capacities);
+        let engine = EngineHost::start(configured_engine(), &config, hub.topology(), &capacities);
         let engine = engine.expect("the engine starts");
         let signal = engine.signal();
         let sealed = SealedConfig::default();
-        let (shard, queue) =
-            SealedShard::new(Wire::default(), sealed, Spins::Busy).expect("an event descriptor");
-        let shared = Shared::new(hub, engine, vec![queue], 1);
+        let (worker, queue) =
+            UdpWorker::new(Wire::default(), sealed, IdlePolicy::Spin).expect("an event descriptor");
+        let shared = SharedCore::new(hub, engine, vec![queue], 1);
         shared.lock().open_rates();
-        let inline = Inline::new(&signal);
-        let runner = Runner::new(0, shard, shared, signal, Some(inline));
+        let engine = CoLocatedEngine::new(&signal);
+        let worker_loop = WorkerLoop::new(0, worker, shared, signal, Some(engine));
         let mut world = Self {
-            runner,
+            worker_loop,
             hosts: Vec::new(),
             plain: Vec::with_capacity(MAX_DATAGRAM_BYTES),
             datagrams: 0,
@@ -123,7 +123,7 @@ impl World {
         world
     }
 
-    fn connect(&mut self, name: &str) -> Host {
+    fn connect(&mut self, name: &str) -> SealedHost {
         let mut session = ClientSession::new(ClientConfig {
             host_name: name.to_owned(),
             ..ClientConfig::default()
@@ -133,24 +133,24 @@ impl World {
             fingerprint: Fingerprint([0; 32]),
         };
         // The control stream is the test's to carry: such a host has no connection of its own.
-        let way = Way::Relay {
+        let route = Route::Relay {
             relay: 0,
             channel: 0,
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
         };
         let now_ns = clock::now_ns();
         session.connected(now_ns);
-        let shared = self.runner.shared.clone();
+        let shared = self.worker_loop.shared.clone();
         let (id, _) = shared
             .lock()
-            .open_through(now_ns, way, certificate, None)
+            .open_through(now_ns, route, certificate, None)
             .expect("there is room");
         let (mut up, mut down) = (FrameDecoder::new(), FrameDecoder::new());
         while let Some(frame) = session.poll_control() {
             up.push(&frame);
         }
         while let Some(body) = up.next_frame().expect("our own frames are good") {
-            shared.run(|state, now_ns| state.hub.on_control(now_ns, id, body));
+            shared.run(|core, now_ns| core.hub.on_control(now_ns, id, body));
         }
         while let Some(frame) = shared.lock().next_frame(id) {
             down.push(&frame);
@@ -159,10 +159,10 @@ impl World {
             session.on_control(now_ns, body).expect("a Welcome");
         }
         let secret = Secret::new([id as u8; Secret::BYTES]);
-        let config = self.runner.shard.config;
-        let peers = &mut self.runner.peers;
+        let config = self.worker_loop.worker.config;
+        let peers = &mut self.worker_loop.peers;
         peers.add(id, (), config, &secret, Ipv4Addr::LOCALHOST.into());
-        Host {
+        SealedHost {
             session,
             sealed: SealedSession::new(config, SessionRole::Client, id, &secret),
             id,
@@ -185,7 +185,7 @@ impl World {
     fn turn(&mut self) {
         let now_ns = clock::now_ns();
         for host in &mut self.hosts {
-            let wire = &mut self.runner.shard.port;
+            let wire = &mut self.worker_loop.worker.port;
             if wire.arrived < BATCH
                 && host
                     .session
@@ -198,21 +198,25 @@ impl World {
                 host.session.on_timeout(now_ns);
             }
         }
-        let (runner, datagrams) = (&mut self.runner, &mut self.datagrams);
-        let receive = || *datagrams += runner.receive().expect("a wire") as u64;
+        let (worker_loop, datagrams) = (&mut self.worker_loop, &mut self.datagrams);
+        let receive = || *datagrams += worker_loop.receive().expect("a wire") as u64;
         self.allocated[0] += measure(receive).count_total;
-        self.runner.read_ns = clock::now_ns();
+        self.worker_loop.read_ns = clock::now_ns();
         // As the thread does it, and between the engine's pieces, which are its own affair.
-        for (at, step) in [Step::Take, Step::Answer, Step::Tell]
-            .into_iter()
-            .enumerate()
+        for (at, step) in [
+            ExchangeScope::HandIn,
+            ExchangeScope::Urgent,
+            ExchangeScope::Background,
+        ]
+        .into_iter()
+        .enumerate()
         {
-            self.allocated[1 + at] += measure(|| self.runner.exchange(step)).count_total;
-            if let Some(inline) = &mut self.runner.inline {
+            self.allocated[1 + at] += measure(|| self.worker_loop.exchange(step)).count_total;
+            if let Some(engine) = &mut self.worker_loop.engine {
                 match step {
-                    Step::Take => inline.answer(),
-                    Step::Answer => {}
-                    Step::Tell => drop(inline.think(clock::now_ns())),
+                    ExchangeScope::HandIn => engine.answer(),
+                    ExchangeScope::Urgent => {}
+                    ExchangeScope::Background => drop(engine.iterate_if_due(clock::now_ns())),
                 }
             }
         }
@@ -220,7 +224,7 @@ impl World {
 
     /// Hosts take what the shard has sent. Returns how many rates that were.
     fn take(&mut self) -> u64 {
-        let wire = &mut self.runner.shard.port;
+        let wire = &mut self.worker_loop.worker.port;
         let now_ns = clock::now_ns();
         let mut rates = 0;
         for bytes in &mut wire.down[..std::mem::take(&mut wire.sent)] {
@@ -260,13 +264,18 @@ impl World {
     }
 
     fn iterations(&self) -> u64 {
-        self.runner.shared.lock().engine.histogram().iterations()
+        self.worker_loop
+            .shared
+            .lock()
+            .engine
+            .histogram()
+            .iterations()
     }
 }
 
 #[test]
 fn nothing_is_allocated_for_a_datagram() {
-    let mut world = World::new();
+    let mut world = WorkerWorld::new();
     // Everything finds its size.
     for generation in 2..60 {
         world.settle();
@@ -292,9 +301,9 @@ fn nothing_is_allocated_for_a_datagram() {
 
 #[test]
 fn a_port_that_takes_nothing_holds_up_no_engine_and_gets_the_newest_rates_only() {
-    let mut world = World::new();
+    let mut world = WorkerWorld::new();
     world.settle();
-    world.runner.shard.port.full = true;
+    world.worker_loop.worker.port.full = true;
     let before = world.iterations();
     // Every start changes the rates of the flows that share its links, again and again.
     for generation in 2..12 {
@@ -308,7 +317,7 @@ fn a_port_that_takes_nothing_holds_up_no_engine_and_gets_the_newest_rates_only()
     let iterations = world.iterations() - before;
     assert!(iterations >= 10, "{iterations} while the port was full");
     assert_eq!(world.take(), 0, "nothing got through");
-    world.runner.shard.port.full = false;
+    world.worker_loop.worker.port.full = false;
     for host in &mut world.hosts {
         host.rates = 0;
     }
@@ -350,27 +359,28 @@ impl PacketPort for Broken {
 }
 
 /// Two shards whose ports break, started.
-fn broken_shards(panics: bool) -> (Shared, Arc<EngineSignal>, Threads) {
+fn broken_workers(panics: bool) -> (SharedCore, Arc<EngineSignal>, UdpWorkerThreads) {
     let text = format!("{GOOD}[transport]\nhot = \"udp\"\nshards = 2\n");
     let config = Config::from_toml_str(&text, "a.toml", Path::new("/")).expect("good");
     let topology = TwoTierClos::default().build().expect("good");
     let mut hub = Hub::new(hub_settings(&config, 1), topology, false);
     hub.offer_sealed(vec![1, 2], config.transport.cipher, None);
     let capacities = hub.capacities_bps();
-    let engine = EngineLink::start(configured_engine(), &config, hub.topology(), &capacities);
+    let engine = EngineHost::start(configured_engine(), &config, hub.topology(), &capacities);
     let engine = engine.expect("the engine starts");
     let signal = engine.signal();
-    let (mut shards, mut queues) = (Vec::new(), Vec::new());
+    let (mut workers, mut queues) = (Vec::new(), Vec::new());
     for _ in 0..2 {
         let wire = Wire::default();
         let port = Broken { panics, wire };
         let sealed = SealedConfig::default();
-        let (shard, queue) = SealedShard::new(port, sealed, Spins::Briefly).expect("a descriptor");
-        shards.push(shard);
+        let (worker, queue) =
+            UdpWorker::new(port, sealed, IdlePolicy::Sleep).expect("a descriptor");
+        workers.push(worker);
         queues.push(queue);
     }
-    let shared = Shared::new(hub, engine, queues, 1);
-    let threads = start(shards, &shared, &signal).expect("threads");
+    let shared = SharedCore::new(hub, engine, queues, 1);
+    let threads = start(workers, &shared, &signal).expect("threads");
     (shared, signal, threads)
 }
 
@@ -388,14 +398,14 @@ fn wait_for(what: &str, mut is: impl FnMut() -> bool) {
 
 #[test]
 fn a_panic_of_one_of_several_shards_ends_the_service() {
-    let (_shared, signal, threads) = broken_shards(true);
+    let (_shared, signal, threads) = broken_workers(true);
     wait_for("whoever serves is told", || signal.panicked());
     drop(threads);
 }
 
 #[test]
 fn nothing_goes_on_with_a_half_changed_state() {
-    let (shared, _signal, threads) = broken_shards(false);
+    let (shared, _signal, threads) = broken_workers(false);
     wait_for("the ports are lost", || {
         shared.lock().snapshot().status.sealed_ports_lost == 2
     });
@@ -410,20 +420,20 @@ fn nothing_goes_on_with_a_half_changed_state() {
 
 #[test]
 fn sessions_of_a_lost_port_go_on_without_it_and_it_is_said() {
-    let mut world = World::new();
+    let mut world = WorkerWorld::new();
     let id = world.hosts[0].id;
     world.start_all(4, 1);
-    let shared = world.runner.shared.clone();
-    shared.run(|state, now_ns| state.port_lost(now_ns, 0));
-    let mut state = shared.lock();
-    assert_eq!(state.snapshot().status.sealed_ports_lost, 1);
+    let shared = world.worker_loop.shared.clone();
+    shared.run(|core, now_ns| core.port_lost(now_ns, 0));
+    let mut core = shared.lock();
+    assert_eq!(core.snapshot().status.sealed_ports_lost, 1);
     assert_eq!(
-        state.sealed_waits(0),
+        core.sealed_waits(0),
         (false, false),
         "nothing waits for the port"
     );
     // What the host says by QUIC is answered there.
-    state.hub.on_timeout(u64::MAX / 4, id);
-    state.flush(u64::MAX / 4);
-    assert_eq!(state.sealed_waits(0), (false, false));
+    core.hub.on_timeout(u64::MAX / 4, id);
+    core.flush(u64::MAX / 4);
+    assert_eq!(core.sealed_waits(0), (false, false));
 }
