@@ -1,4 +1,4 @@
-//! From a Hello to a session or a refusal, and the end of sessions.
+//! Admission of hosts, from a Hello to a session or a refusal, and the end of sessions.
 
 use ratewright_proto::SessionError;
 use ratewright_proto::control::{
@@ -17,7 +17,7 @@ use super::network::snapshot_of;
 use super::session::{AcceptedHost, Release};
 use super::{Hub, HubSettings, reasons};
 
-/// What hosts are told of the classes.
+/// Returns the classes as a Welcome carries them.
 pub(super) fn class_infos(classes: &[ClassConfig]) -> Vec<ClassInfo> {
     classes
         .iter()
@@ -28,12 +28,12 @@ pub(super) fn class_infos(classes: &[ClassConfig]) -> Vec<ClassInfo> {
         .collect()
 }
 
-/// Whether hosts could be welcomed to this topology: the message fits a frame, and a host takes it.
+/// Checks that a Welcome with this topology fits a frame and that a host accepts it.
 ///
 /// # Errors
-/// What is wrong with the message.
+/// The fault of the message.
 pub fn check_welcome(settings: &HubSettings, topology: &Topology) -> Result<(), SessionError> {
-    // Numbers that take the most room.
+    // Numbers with the longest encoding, so that no later Welcome is larger.
     let welcome = Welcome {
         epoch: u64::MAX,
         session: u32::MAX,
@@ -67,7 +67,7 @@ pub fn check_welcome(settings: &HubSettings, topology: &Topology) -> Result<(), 
 }
 
 impl Hub {
-    /// Takes one frame's body of a session's control stream.
+    /// Takes the body of one frame of a session's control stream.
     pub fn on_control(&mut self, now_ns: u64, id: u32, body: &[u8]) {
         let Some(session) = self.sessions.get_mut(&id) else {
             return;
@@ -76,6 +76,7 @@ impl Hub {
             return;
         }
         let bytes = u32::try_from(body.len()).unwrap_or(u32::MAX);
+        // Every frame costs a minimum, so that a flood of empty frames is slowed down too.
         let cost = bytes.saturating_add(CONTROL_FRAME_COST_BYTES);
         session.control.spend(cost);
         if let Err(error) = session.proto.on_control(now_ns, body) {
@@ -91,14 +92,14 @@ impl Hub {
         self.take_events(now_ns, id);
     }
 
-    /// How long to wait before more of a session's control stream is taken; nothing if it may be at once.
+    /// Returns the time to wait before reading more of a session's control stream; `None` if none.
     pub fn control_wait_ns(&mut self, now_ns: u64, id: u32) -> Option<u64> {
         let wait_ns = self.sessions.get_mut(&id)?.control.wait_ns(now_ns)?;
         self.counts.control_waits += 1;
         Some(wait_ns)
     }
 
-    /// The control stream carries something that is not a frame.
+    /// Refuses a session whose control stream carries no valid frame.
     pub fn on_broken_control(&mut self, now_ns: u64, id: u32, error: &str) {
         self.counts.control_errors.count("framing");
         self.refuse(
@@ -110,7 +111,7 @@ impl Hub {
         );
     }
 
-    /// Acts on what a session's state machine found.
+    /// Handles the events of a session's state machine.
     pub(super) fn take_events(&mut self, now_ns: u64, id: u32) {
         while let Some(event) = self
             .sessions
@@ -142,12 +143,12 @@ impl Hub {
         self.mark_ready(id);
     }
 
-    /// Where a session's sealed datagrams are taken.
+    /// Returns the offer of sealed datagrams to a session, if there is one.
     fn sealed_offer(&self, id: u32) -> Option<SealedUdp> {
         let shards = u32::try_from(self.sealed_ports.len())
             .ok()
             .filter(|&n| n > 0)?;
-        // What carries a host's datagrams to its relay is between the two.
+        // The relay and its host agree on the transport between them.
         if self.sessions.get(&id)?.relay.is_some() {
             return None;
         }
@@ -158,11 +159,12 @@ impl Hub {
         })
     }
 
-    /// Decides on a host that introduces itself.
+    /// Accepts or refuses a host that sent its Hello.
     fn on_hello(&mut self, now_ns: u64, id: u32, hello: Hello) {
         let Some(session) = self.sessions.get(&id) else {
             return;
         };
+        // Identity first: all later checks go by a name that the certificate proves.
         let name = &hello.host_name;
         if !session
             .certificate
@@ -203,7 +205,7 @@ impl Hub {
             );
             return self.refuse(now_ns, id, RefusalCode::UnknownHost, reason, false);
         };
-        // The holder's own state machine knows best when it was last heard.
+        // The present session's state machine has the newest time at which it heard from the host.
         if let Some(holder) = self.registry.session_of(host.0)
             && let Some(session) = self.sessions.get(&holder)
         {
@@ -214,12 +216,16 @@ impl Hub {
             incarnation: hello.incarnation,
             attempt: hello.attempt,
         };
+        // Two daemons may claim one host. The registry lets the later incarnation win, and
+        // otherwise the
+        // session that is alive.
         match self.registry.register(now_ns, host.0, id, claim) {
             Decision::Refuse(refusal) => return self.refuse_with(now_ns, id, refusal),
             Decision::Supersede { session } => self.refuse_with(now_ns, session, superseded()),
             Decision::Accept => {}
         }
         let max_sessions = self.settings.limits.max_sessions;
+        // Counted after registration: a host that replaces its own session needs no further place.
         if self.registry.len() > max_sessions as usize {
             self.registry.remove(host.0, id);
             let reason = format!("{max_sessions} hosts have a session, which is the limit");
@@ -275,7 +281,7 @@ impl Hub {
         );
     }
 
-    /// Refuses a session, or ends an accepted one, with the host told why.
+    /// Refuses a session or ends an accepted one, and sends the host the reason.
     fn refuse_with(&mut self, now_ns: u64, id: u32, refusal: Refusal) {
         let Some(session) = self.sessions.get_mut(&id) else {
             return;
@@ -298,7 +304,7 @@ impl Hub {
         self.end_session(now_ns, id, code, true);
     }
 
-    /// Ends the sessions of hosts that may not have one any more.
+    /// Ends the sessions of hosts that are no longer trusted.
     pub(super) fn refuse_distrusted(&mut self, now_ns: u64) {
         let trust = &self.settings.trust;
         let distrusted: Vec<_> = self
@@ -319,7 +325,7 @@ impl Hub {
         }
     }
 
-    /// Ends every session and tells the hosts why; they may connect again.
+    /// Ends every session and sends the hosts the reason. They may connect again.
     pub fn refuse_all(&mut self, now_ns: u64, code: RefusalCode, reason: &str) {
         let ids: Vec<u32> = self.sessions.keys().copied().collect();
         for id in ids {
@@ -327,8 +333,9 @@ impl Hub {
         }
     }
 
-    /// A session is over: its flows leave the engine at once, its transport closes when what is
-    /// queued has been written.
+    /// Ends a session: its flows leave the engine at once, and its transport closes when the queued
+    /// frames
+    /// have been written.
     fn end_session(&mut self, now_ns: u64, id: u32, reason: &'static str, refused: bool) {
         let Some(session) = self.sessions.get_mut(&id) else {
             return;
@@ -340,6 +347,7 @@ impl Hub {
         if refused {
             self.counts.sessions_refused.count(reason);
         }
+        // One event drops all flows of the session, so the cost does not depend on their number.
         let had_flows = self.tallies.forget(session);
         session.flows.clear();
         session.deferred_ns = None;
@@ -355,6 +363,7 @@ impl Hub {
             );
             self.counts.sessions_closed.count(reason);
             self.registry.remove(peer.host.0, id);
+            // Its last rates hold until their leases end, which the kill switch has to wait for.
             self.record_departure(now_ns, peer.hello.host_name);
         } else if !refused {
             self.counts.connections_rejected.count(reason);
@@ -362,15 +371,16 @@ impl Hub {
         self.mark_ready(id);
     }
 
-    /// Gives a session up without a word to its host.
+    /// Ends a session without a message to its host.
     pub fn drop_session(&mut self, now_ns: u64, id: u32, reason: &'static str) {
         self.end_session(now_ns, id, reason, false);
     }
 
-    /// A session's transport is gone. The session is forgotten.
+    /// Removes a session whose transport is gone.
     pub fn remove_session(&mut self, now_ns: u64, id: u32, reason: &'static str) {
         self.end_session(now_ns, id, reason, false);
         if let Some(session) = self.sessions.swap_remove(&id) {
+            // Still listed if it never sent a valid Hello.
             self.pre_hello.remove(&session.certificate.fingerprint, id);
         }
     }

@@ -1,9 +1,13 @@
-//! Traffic on links that the allocator does not schedule (flowtune §6, external traffic), as whoever
-//! measures it tells. What takes its bytes whatever happens is taken off the link's capacity; what
-//! gives way as a flow of the network's own would stands before the engine as a dummy flow of that weight.
+//! External traffic (flowtune §6): traffic on links that the allocator does not schedule, as feeds
+//! report it.
 //!
-//! Whatever is told costs a link at most [`external_share`](super::HubSettings::external_share) of its
-//! capacity, and only until it expires: a feed that lies or has died does bounded harm.
+//! Traffic that takes its bytes in any case is subtracted from the link's capacity. Traffic that
+//! gives
+//! way like the network's own flows becomes a dummy flow of that weight in the engine.
+//!
+//! A report costs a link at most [`external_share`](super::HubSettings::external_share) of its
+//! capacity,
+//! and only until it expires. A feed that is wrong or has died does bounded harm.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,39 +21,39 @@ use crate::service::status::ExternalStatus;
 use super::Hub;
 use super::report::link_name;
 
-/// The session of dummy flows, which no host has.
+/// Session number of dummy flows, which no host has.
 pub(super) const EXTERNAL_SESSION: u32 = 0;
 
-/// The class of dummy flows, which is always there.
+/// Class of dummy flows; every configuration has it.
 const CLASS: u8 = 0;
 
-/// Most flows that a link's external traffic may weigh as much as.
+/// Maximum weight of a link's dummy flow, in flows.
 const MAX_FLOWS: f64 = 1e6;
 
-/// Longest time that a word may hold: a day.
+/// Maximum lifetime of a report, in milliseconds: a day.
 const MAX_DURATION_MS: u64 = 86_400_000;
 
-/// What was told of one link.
+/// Newest report about one link.
 #[derive(Debug, Clone, PartialEq)]
 struct ReportedLoad {
     load_bps: u64,
     flows: f64,
     until_ns: Option<u64>,
-    /// The dummy flow stands before the engine.
+    /// The engine has the dummy flow.
     is_allocated: bool,
-    /// What the engine gave it last.
+    /// Newest rate that the engine gave it, in bit/s.
     granted_bps: f64,
 }
 
-/// What was told of all links.
+/// Newest reports about all links.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct ExternalLoads {
     links: BTreeMap<LinkId, ReportedLoad>,
-    /// When words expire, earliest first: the next one is asked for with every batch of datagrams.
+    /// Expiry times, earliest first: every batch of datagrams reads the first one.
     due: BTreeSet<(u64, LinkId)>,
 }
 
-/// What may be handed out of a link, and at most to its dummy flow, in bit/s.
+/// Capacity of a link for all flows, and the maximum of its dummy flow, in bit/s.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct LinkShare {
     capacity_bps: f64,
@@ -63,6 +67,7 @@ impl ExternalLoads {
     )]
     fn link_share(&self, topology: &Topology, link: LinkId, share: f64) -> LinkShare {
         let whole_bps = topology.effective_capacity_bps(link) as f64;
+        // Load and dummy flow share one bound: what the load takes of it, the dummy flow cannot.
         let max_bps = whole_bps * share;
         let load_bps = self
             .links
@@ -74,13 +79,14 @@ impl ExternalLoads {
         }
     }
 
-    /// What the topology's links have for the flows that the allocator schedules and the dummy flows
-    /// together, in bit/s.
+    /// Returns a link's capacity in bit/s for scheduled flows and the dummy flow together.
     pub(super) fn capacity_bps(&self, topology: &Topology, link: LinkId, share: f64) -> f64 {
         self.link_share(topology, link, share).capacity_bps
     }
 
-    /// The links of `before` by their ends' names, in `after`; those that are not there are forgotten.
+    /// Moves the reports to the links of `after` between nodes of the same names. Reports about
+    /// links that
+    /// are gone are dropped.
     pub(super) fn move_to(&mut self, before: &Topology, after: &Topology) {
         let node = |name: &str| after.node_by_name(name);
         let known = std::mem::take(self);
@@ -110,41 +116,45 @@ impl ExternalLoads {
         }
     }
 
-    /// How many links.
+    /// Number of links with a report.
     pub(super) fn len(&self) -> usize {
         self.links.len()
     }
 }
 
 impl Hub {
-    /// Takes a word about a link's external traffic; it replaces the one before.
+    /// Takes a report about a link's external traffic, in place of the one before.
     ///
     /// # Errors
-    /// It names a link that is not there, or says what cannot be. Nothing has changed.
+    /// The report names a link that does not exist or has an invalid value. Nothing has changed.
     pub fn set_external_load(
         &mut self,
         now_ns: u64,
-        told: &ExternalLoad,
+        report: &ExternalLoad,
     ) -> Result<ExternalLoadReport, TopologyChangeError> {
-        if told.load_bps > ratewright_topology::units::MAX_CAPACITY_BPS {
-            return Err(TopologyChangeError::Load(told.load_bps));
+        if report.load_bps > ratewright_topology::units::MAX_CAPACITY_BPS {
+            return Err(TopologyChangeError::Load(report.load_bps));
         }
-        if !(0.0..=MAX_FLOWS).contains(&told.flows) {
-            return Err(TopologyChangeError::Flows(told.flows.to_string()));
+        if !(0.0..=MAX_FLOWS).contains(&report.flows) {
+            return Err(TopologyChangeError::Flows(report.flows.to_string()));
         }
-        if let Some(ms) = told.for_ms.filter(|ms| !(1..=MAX_DURATION_MS).contains(ms)) {
+        if let Some(ms) = report
+            .for_ms
+            .filter(|ms| !(1..=MAX_DURATION_MS).contains(ms))
+        {
             return Err(TopologyChangeError::Duration(ms));
         }
-        let link = self.link_named(&told.from, &told.to)?;
+        let link = self.link_named(&report.from, &report.to)?;
+        // The engine may have the dummy flow of the report before, which this one then updates.
         let is_allocated = self
             .external
             .links
             .get(&link)
             .is_some_and(|before| before.is_allocated);
         let load = ReportedLoad {
-            load_bps: told.load_bps,
-            flows: told.flows,
-            until_ns: told.for_ms.map(|ms| now_ns + ms * 1_000_000),
+            load_bps: report.load_bps,
+            flows: report.flows,
+            until_ns: report.for_ms.map(|ms| now_ns + ms * 1_000_000),
             is_allocated,
             granted_bps: 0.0,
         };
@@ -156,7 +166,7 @@ impl Hub {
         })
     }
 
-    /// Forgets what has expired.
+    /// Removes reports that have expired.
     pub fn expire_external_loads(&mut self, now_ns: u64) {
         while let Some(&(until_ns, link)) = self.external.due.first()
             && until_ns <= now_ns
@@ -169,6 +179,8 @@ impl Hub {
                 link = link_name(&self.topology, link),
                 "external load expired"
             );
+            // An empty report takes the same way as one from a feed, so that capacity and dummy
+            // flow follow.
             let nothing = ReportedLoad {
                 load_bps: 0,
                 flows: 0.0,
@@ -179,13 +191,14 @@ impl Hub {
         }
     }
 
-    /// When [`expire_external_loads`](Self::expire_external_loads) has something to do.
+    /// Returns the time of the next [`expire_external_loads`](Self::expire_external_loads).
     pub fn next_external_expiry(&self) -> Option<u64> {
         self.external.due.first().map(|&(until_ns, _)| until_ns)
     }
 
-    /// What was told of links, and what came of it, of so many links at most from `from` on. Returns where to go on,
-    /// if there are more.
+    /// Appends the status of at most `max` links from link `from` on. Returns the link to continue
+    /// from, if
+    /// there are more.
     pub fn external_status(
         &self,
         now_ns: u64,
@@ -217,6 +230,7 @@ impl Hub {
         let before = self.link_share(link);
         self.external.insert(link, load);
         let capacity_bps = self.link_share(link).capacity_bps;
+        // Feeds repeat themselves many times a second; only a difference costs the engine an event.
         if capacity_bps != before.capacity_bps {
             self.engine_events.push_back(EngineEvent::Capacity {
                 link: link.0,
@@ -232,7 +246,7 @@ impl Hub {
         }
     }
 
-    /// Puts a link's dummy flow before the engine as it is to be now, or takes it away.
+    /// Starts, updates or ends a link's dummy flow in the engine.
     fn place_dummy_flow(&mut self, link: LinkId) {
         let share = self.link_share(link);
         let Some(load) = self.external.links.get_mut(&link) else {
@@ -255,14 +269,14 @@ impl Hub {
         load.is_allocated = wanted;
     }
 
-    /// Puts the dummy flows of these links before the engine anew: their bounds are others now.
+    /// Updates the dummy flows of links whose capacities have changed.
     pub(super) fn refresh_dummy_flows(&mut self, links: impl IntoIterator<Item = LinkId>) {
         links
             .into_iter()
             .for_each(|link| self.place_dummy_flow(link));
     }
 
-    /// Puts all dummy flows before an engine that knows none.
+    /// Hands all dummy flows to an engine that has none.
     pub(super) fn restart_dummy_flows(&mut self) {
         for load in self.external.links.values_mut() {
             load.is_allocated = false;
@@ -271,7 +285,7 @@ impl Hub {
         self.refresh_dummy_flows(links);
     }
 
-    /// The engine's rate for a dummy flow.
+    /// Takes the engine's rate for a dummy flow.
     pub(super) fn on_dummy_flow_rate(&mut self, link: u32, rate_bps: f64) {
         if let Some(load) = self.external.links.get_mut(&LinkId(link)) {
             load.granted_bps = rate_bps;

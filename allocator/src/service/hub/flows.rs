@@ -1,4 +1,4 @@
-//! Flowlet starts and ends become engine events; rates find their way to the flow's session.
+//! Flowlet starts and ends as engine events, and rates on their way to sessions.
 
 use ratewright_proto::records::{FlowId, FlowPath, StartRecord};
 use ratewright_topology::{HostId, PathChoice, PathError, Topology};
@@ -9,18 +9,19 @@ use super::external::EXTERNAL_SESSION;
 use super::session::{HubFlow, Placement, UnmanagedReason};
 use super::{Hub, MAX_ENGINE_BACKLOG};
 
-/// How long a flow waits for credit of all sessions' budget before it is looked at again.
+/// Retry interval of flows that wait for credit of the budget of all sessions.
 const CREDIT_RETRY_NS: u64 = 100_000_000;
 
-/// A session whose own budget is used up waits at least so long, so that its flows are served together.
+/// Minimum wait of a session without credit, so that its flows are served together.
 const MIN_WAIT_NS: u64 = 1_000_000;
 
-/// Flows that waited for credit and are served in one go.
+/// Deferred flows that are served in one go.
 const DEFERRED_AT_ONCE: usize = 256;
 
 impl Hub {
-    /// Takes one datagram of a session; true if it was taken. One that cannot be taken changes nothing
-    /// but a counter.
+    /// Takes one datagram of a session; true if it was taken. A datagram that is refused changes
+    /// only a
+    /// counter.
     pub fn on_datagram(&mut self, now_ns: u64, id: u32, bytes: &[u8]) -> bool {
         let Some(session) = self.sessions.get_mut(&id) else {
             return false;
@@ -29,6 +30,9 @@ impl Hub {
             self.counts.datagrams_dropped.count("closing");
             return false;
         }
+        // Before the protocol sees it: a dropped datagram is not acknowledged, so the host repeats
+        // its
+        // records, and nothing is lost.
         if !session.starts.has_credit(now_ns) {
             self.counts.datagrams_dropped.count("start_rate");
             return false;
@@ -38,6 +42,7 @@ impl Hub {
             return false;
         }
         session.datagrams.spend(1);
+        // An engine that stalls must not make the queue grow without bound.
         if self.engine_events.len() >= MAX_ENGINE_BACKLOG {
             self.counts.datagrams_dropped.count("engine_backlog");
             return false;
@@ -61,6 +66,7 @@ impl Hub {
         reason = "the engine's rates are finite and not negative; rounding down never over-allocates"
     )]
     pub fn on_rate(&mut self, now_ns: u64, update: RateUpdate) {
+        // Dummy flows stand for traffic of others, which no session carries.
         if update.key.session() == EXTERNAL_SESSION {
             self.on_dummy_flow_rate(update.key.flow_id(), update.rate_bps);
             return;
@@ -68,6 +74,7 @@ impl Hub {
         let flow_id = FlowId(update.key.flow_id());
         if let Some(session) = self.sessions.get_mut(&update.key.session())
             && let Some(flow) = session.flows.get_mut(flow_id.slot())
+            // The slot may hold its next flowlet by now, which this rate is not for.
             && flow.id() == flow_id
             && flow.placement == Placement::Allocated
             && session
@@ -78,8 +85,9 @@ impl Hub {
             self.counts.updates += 1;
             let was_ready = std::mem::replace(&mut session.is_ready, true);
             if !std::mem::replace(&mut flow.has_rate, true) {
-                // Ahead of all whose flows have a rate already: a flowlet's wait for its first rate is what
-                // users feel, and every host that is told before it adds to that.
+                // Ahead of sessions whose flows all have rates: users feel a flowlet's wait for its
+                // first rate,
+                // and each host served earlier adds to it.
                 self.ready_first.push(session.id);
             } else if !was_ready {
                 self.ready.push(session.id);
@@ -89,7 +97,7 @@ impl Hub {
         }
     }
 
-    /// A flowlet starts, or one that is known is described anew.
+    /// Starts a flowlet, or replaces the description of an active one.
     pub(super) fn start(&mut self, now_ns: u64, id: u32, record: StartRecord) {
         let Some(session) = self.sessions.get_mut(&id) else {
             return;
@@ -103,23 +111,27 @@ impl Hub {
             self.end(id, old.id());
         }
         let budgeted = self.starts.has_credit(now_ns);
+        // Without credit the flow still gets a place in the table, as unmanaged, so that its end
+        // and its
+        // later turn are found.
         if budgeted {
             self.starts.spend(1);
         }
+        // Without credit too: the table then has it as unmanaged, so that its end and its retry
+        // find it.
         self.place(now_ns, id, &record, budgeted);
         if !budgeted {
             self.defer(id, record.flow().slot(), now_ns + CREDIT_RETRY_NS);
         }
     }
 
-    /// An active flowlet is described anew. Where it only uses more or less than before, its path is not
-    /// looked for.
+    /// Takes another description of an active flowlet. If only its demand differs, its path stays.
     pub(super) fn update(&mut self, now_ns: u64, id: u32, record: StartRecord) {
         let Some(session) = self.sessions.get_mut(&id) else {
             return;
         };
         let slot = record.flow().slot();
-        let engine = self.engine;
+        let engine_number = self.engine_number;
         let Some(flow) = session.flows.get_mut(slot).filter(|flow| {
             flow.placement == Placement::Allocated
                 && flow.record.with_demand(record.demand()) == record
@@ -129,13 +141,16 @@ impl Hub {
         self.counts.demand_changes += 1;
         let more = demand_bps(&record) > demand_bps(&flow.record);
         flow.record = record;
-        // One that is yet to be put before the engine will be with this record.
-        if flow.engine != engine || self.demands_ignored[usize::from(record.class())] {
+        // A flow that the engine does not have yet will reach it with this record.
+        if flow.engine_number != engine_number || self.demands_ignored[usize::from(record.class())]
+        {
             return;
         }
+        // A flow that can use more waits for a higher rate as a new one waits for its first.
         flow.has_rate &= !more;
+        // Order matters: credit goes to the flow that has waited longest.
         if session.flows.deferred() > 0 {
-            // Behind those that have waited longer.
+            // In turn, behind the flows that have waited longer.
             session.flows.defer(slot);
             return;
         }
@@ -148,10 +163,10 @@ impl Hub {
         }
     }
 
-    /// Takes credit for a change of a demand, of the session's and of all sessions'.
+    /// Takes credit for a demand change from the budgets of the session and of all sessions.
     ///
     /// # Errors
-    /// There is none. It may be asked for again at this time.
+    /// There is no credit. The error is the time of the next attempt.
     fn demand_credit(&mut self, now_ns: u64, id: u32) -> Result<(), u64> {
         let Some(session) = self.sessions.get_mut(&id) else {
             return Ok(());
@@ -159,15 +174,19 @@ impl Hub {
         if let Some(wait_ns) = session.demands.wait_ns(now_ns) {
             return Err(now_ns + wait_ns.max(MIN_WAIT_NS));
         }
+        // The session's own budget first: its wait is known exactly, while the common one is
+        // refilled for
+        // all sessions at once.
         if !self.starts.has_credit(now_ns) {
             return Err(now_ns + CREDIT_RETRY_NS);
         }
+        // Charged only once both have credit, so a refused change costs nothing.
         session.demands.spend(1);
         self.starts.spend(1);
         Ok(())
     }
 
-    /// The flow on a slot waits for credit.
+    /// Queues the flow on a slot until there is credit.
     fn defer(&mut self, id: u32, slot: u32, retry_ns: u64) {
         if let Some(session) = self.sessions.get_mut(&id) {
             session.flows.defer(slot);
@@ -177,8 +196,9 @@ impl Hub {
         }
     }
 
-    /// Sees to the flows of a session that waited for credit, as far as there is some, and to few enough that
-    /// others do not wait for it.
+    /// Serves a session's deferred flows as far as credit reaches, at most [`DEFERRED_AT_ONCE`] of
+    /// them, so
+    /// that other sessions do not wait.
     pub(super) fn serve_deferred(&mut self, now_ns: u64, id: u32) {
         for _ in 0..DEFERRED_AT_ONCE {
             let waits = self
@@ -200,13 +220,15 @@ impl Hub {
                 break;
             };
             match session.flows.get(slot).copied() {
-                Some(flow) if flow.is_allocated_by(self.engine) => self.push_demand(id, slot),
+                Some(flow) if flow.is_allocated_by(self.engine_number) => {
+                    self.push_demand(id, slot)
+                }
                 Some(flow)
                     if flow.placement == Placement::Unmanaged(UnmanagedReason::StartRate) =>
                 {
                     self.place(now_ns, id, &flow.record, true);
                 }
-                // It has ended, or there is nothing for it to wait for.
+                // It has ended, or needs no credit any more.
                 _ => {}
             }
         }
@@ -215,7 +237,7 @@ impl Hub {
         }
     }
 
-    /// Tells the engine what a flow can use now. Its path stays.
+    /// Sends a flow's present demand to the engine. Its path stays.
     fn push_demand(&mut self, id: u32, slot: u32) {
         let Some(session) = self.sessions.get(&id) else {
             return;
@@ -223,12 +245,13 @@ impl Hub {
         let Some(flow) = session.flows.get(slot) else {
             return;
         };
+        // A start with a known key replaces the flow's parameters in the engine.
         let links = session.flows.path(slot).iter().copied().collect();
         let spec = self.spec(id, &flow.record, links);
         self.engine_events.push_back(EngineEvent::Start(spec));
     }
 
-    /// A flowlet ends.
+    /// Ends a flowlet.
     pub(super) fn end(&mut self, id: u32, flow_id: FlowId) {
         let Some(session) = self.sessions.get_mut(&id) else {
             return;
@@ -244,15 +267,16 @@ impl Hub {
         self.counts.ends += 1;
         if let Some(flow) = session.flows.remove(slot) {
             self.tallies.change(session, Some(flow.placement), None);
-            if flow.is_allocated_by(self.engine) {
+            if flow.is_allocated_by(self.engine_number) {
                 self.engine_events
                     .push_back(EngineEvent::End(FlowKey::new(id, flow_id.0)));
             }
         }
     }
 
-    /// Puts a flow before the engine, or says why not. Its former place, if any, is given up. A new one, or
-    /// one whose description has changed, has to be within the budget.
+    /// Hands a flow to the engine or leaves it unmanaged, in place of its former placement. A new
+    /// flow, or
+    /// one whose description has changed, must be within the budget.
     pub(super) fn place(&mut self, now_ns: u64, id: u32, record: &StartRecord, budgeted: bool) {
         let Some(session) = self.sessions.get(&id) else {
             return;
@@ -264,7 +288,7 @@ impl Hub {
             .filter(|flow| flow.id() == record.flow())
             .copied();
         let stood = before.is_some_and(|flow| flow.placement == Placement::Allocated);
-        let stands = before.is_some_and(|flow| flow.is_allocated_by(self.engine));
+        let stands = before.is_some_and(|flow| flow.is_allocated_by(self.engine_number));
         let path = match &session.peer {
             None => Err(UnmanagedReason::UnknownHost),
             Some(_) if !budgeted => Err(UnmanagedReason::StartRate),
@@ -274,6 +298,7 @@ impl Hub {
                 links(&self.topology, peer.host, record)
             }
         };
+        // A flow that already has a place keeps it even if the limit has been lowered.
         let room = stood || self.tallies.allocated < self.settings.limits.max_flows;
         let path = path.and_then(|path| room.then_some(path).ok_or(UnmanagedReason::TableFull));
         let (placement, path) = match path {
@@ -283,6 +308,7 @@ impl Hub {
                 (Placement::Allocated, path)
             }
             Err(reason) => {
+                // An engine that does not have the flow would refuse its end.
                 if stands {
                     self.engine_events
                         .push_back(EngineEvent::End(FlowKey::new(id, record.flow().0)));
@@ -302,10 +328,11 @@ impl Hub {
             record: *record,
             placement,
             has_rate: false,
-            engine: self.engine,
+            engine_number: self.engine_number,
         };
         session.flows.insert(slot, flow, path);
-        // No rate from now on, rather than the last one until the lease runs out.
+        // Zero withdraws the rate now; otherwise the host would use the last one until its lease
+        // ends.
         if stood
             && placement != Placement::Allocated
             && session.proto.set_rate(now_ns, record.flow(), 0).is_ok()
@@ -321,7 +348,7 @@ impl Hub {
             .unwrap_or(false)
     }
 
-    /// What the engine has to know about a flow.
+    /// Builds the engine's description of a flow.
     fn spec(&self, id: u32, record: &StartRecord, links: LinkPath) -> FlowSpec {
         let ignored = self
             .demands_ignored
@@ -342,7 +369,7 @@ impl Hub {
     }
 }
 
-/// What a flow can use.
+/// Returns the demand of a flow in bit/s; infinite if it has none.
 #[allow(clippy::cast_precision_loss, reason = "rates are far below 2^53 bit/s")]
 fn demand_bps(record: &StartRecord) -> f64 {
     let demand = record.demand();
@@ -353,7 +380,10 @@ fn demand_bps(record: &StartRecord) -> f64 {
     }
 }
 
-/// The links of a flow in a topology.
+/// Returns the links of a flow in a topology.
+///
+/// # Errors
+/// The flow has no path there.
 pub(super) fn links(
     topology: &Topology,
     source: HostId,

@@ -2,21 +2,22 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `mod.rs` | the hub, and what a transport calls |
-//! | `session` | what is held per session |
-//! | `pre_hello` | connections that have not introduced themselves, by certificate |
+//! | `mod.rs` | the hub and its interface to transports |
+//! | `session` | one session: protocol state, flows, budgets |
+//! | `pre_hello` | connections before their Hello, by certificate |
 //! | `session_flows` | a session's flows by slot |
 //! | `admission` | from a Hello to a session or a refusal |
 //! | `flows` | flowlet starts and ends to engine events, rates to sessions |
-//! | `sweep` | a walk over all flows, a few at a time |
+//! | `token_bucket` | rate limits |
+//! | `sweep` | a pass over all flows in slices, after a change |
 //! | `network` | failures, repairs, a new topology |
-//! | `external` | traffic that is not ours, as feeds tell |
+//! | `external` | traffic of others, as feeds report it |
 //! | `release` | the kill switch |
-//! | `report` | what is told about it all |
-//! | `reasons` | names of reasons in metrics |
+//! | `report` | status of sessions, flows and links |
+//! | `reasons` | labels of reasons in metrics |
 //!
-//! Work per datagram is proportional to its records; work per rate is constant. Sessions that have
-//! something to send stand in a list ([`Hub::drain_ready`]), so nobody walks over the others.
+//! Work per datagram is proportional to its records; work per rate is constant. Sessions with
+//! something to send stand in a list ([`Hub::drain_ready`]), so no call walks over the others.
 
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
@@ -63,52 +64,53 @@ use session_flows::SessionFlows;
 use sweep::Sweep;
 use token_bucket::TokenBucket;
 
-/// Engine events that wait at most before datagrams are dropped (and come again, by the protocol).
+/// Maximum backlog of engine events. Beyond it the hub drops datagrams, and the protocol repeats
+/// their state.
 const MAX_ENGINE_BACKLOG: usize = 1 << 16;
 
-/// A session that has something to send, or another timeout.
+/// A session that has something to send or whose timeout has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadySession {
     /// The session.
     pub id: u32,
-    /// What it has to send is not to wait behind later rates.
+    /// Its datagram does not wait behind later rates.
     pub urgent: bool,
 }
 
-/// What the hub is told at start and at every reload.
+/// Settings of the hub, given at start and at every reload.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HubSettings {
     /// This incarnation of the allocator.
     pub epoch: u64,
-    /// How long a rate holds without word from us.
+    /// Lease: lifetime of a rate after the newest datagram from the allocator.
     pub lease_ns: u64,
-    /// Least time between two datagrams that a host is sent for later rates.
+    /// Minimum time between two datagrams of later rates to one host.
     pub update_interval_ns: u64,
-    /// How long an acknowledgement that nobody waits for may wait for company.
+    /// Maximum delay of an acknowledgement on which no sender waits.
     pub ack_delay_ns: u64,
-    /// A session that is silent for this long is dropped.
+    /// Liveness time-out: a session that is silent for this long ends.
     pub liveness_ns: u64,
     /// Relative change of a rate below which no update is sent.
     pub threshold: f64,
-    /// Share of a link's capacity that external traffic may take, at most, by what is told of it.
+    /// Maximum share of a link's capacity that reports of external traffic may take.
     pub external_share: f64,
-    /// Bounds on what peers can make us hold.
+    /// Bounds on the state that peers can create.
     pub limits: Limits,
-    /// Which hosts may have a session.
+    /// Hosts that may have a session.
     pub trust: Trust,
     /// Flow classes.
     pub classes: Vec<ClassConfig>,
 }
 
-/// Transport connections that may wait for their Hello, or for their last word to arrive, beyond the
-/// limit of sessions: a host that comes when it is reached is told so.
+/// Connections beyond the limit of sessions: they wait for their Hello or deliver a last message.
+/// A host that is one too many thus learns of the limit in a refusal.
 const MAX_UNACCEPTED: usize = 256;
 
-/// No session could be opened: the limit is reached, and as many connections wait as may.
+/// Refusal of a connection: the limit of sessions and waiting connections is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{connections} connections are open, which is the limit")]
 pub struct SessionsFull {
-    /// How many.
+    /// Open connections.
     pub connections: usize,
 }
 
@@ -117,48 +119,51 @@ pub struct Hub {
     settings: HubSettings,
     server_config: Arc<ServerConfig>,
     topology: Topology,
-    /// What links can carry by the topology's file, by link index.
+    /// Capacities in the topology file, in bit/s, by link index.
     nominal_bps: Vec<u64>,
-    /// What hosts are told of the topology.
+    /// Encoded topology for Welcomes. Built on demand; a change of the topology clears it.
     snapshot: Option<EncodedTopology>,
     class_known: [bool; MAX_CLASS_ID as usize + 1],
-    /// Classes whose flows may take what they get, whatever they are said to use.
+    /// Classes whose flows have no demand limit: the demands that hosts report for them are
+    /// ignored.
     demands_ignored: [bool; MAX_CLASS_ID as usize + 1],
-    /// Boxed, so that looking one up touches nothing of the others, nor of itself.
+    /// Boxed: a lookup touches one session's memory only, and growth moves pointers.
     sessions: IndexMap<u32, Box<Session>, FxBuildHasher>,
     registry: Registry,
     pre_hello: PreHelloConnections,
     last_session: u32,
-    /// Flows by where they stand, over all sessions.
+    /// Flows by placement, over all sessions.
     tallies: Tallies,
-    /// The engine's number: every new one has another.
-    engine: u8,
+    /// Number of the engine in force. Each replacement has the next number.
+    engine_number: u8,
     sweep: Sweep,
-    /// Starts and changes of demands, of all sessions.
+    /// Budget of all sessions for starts and demand changes.
     starts: TokenBucket,
     engine_events: VecDeque<EngineEvent>,
     ready: Vec<u32>,
-    /// Those of them with a flow that waits for its first rate.
+    /// Ready sessions with a flow that waits for its first rate.
     ready_first: Vec<u32>,
     released_ns: Option<u64>,
-    /// Sessions that have been told of the kill switch, and when, oldest first; among them all that have not answered.
+    /// Sessions that received the kill switch, with the time, oldest first. Every session that has
+    /// not
+    /// acknowledged is among them.
     unanswered: VecDeque<(u64, u32)>,
-    /// Hosts whose sessions ended within the last lease: they may still act on a rate.
+    /// Hosts whose sessions ended less than one lease ago: their rates may still be in force.
     departed: VecDeque<(String, u64)>,
     counts: ServiceCounts,
     external: ExternalLoads,
-    /// Ports that take sealed datagrams, by shard, unless they are lost; none where QUIC carries everything.
+    /// UDP port of each UDP worker; `None` once it is lost. Empty where QUIC carries everything.
     sealed_ports: Vec<Option<u16>>,
     sealed_cipher: Cipher,
     sealed_address: Option<Ipv4Addr>,
 }
 
 impl Hub {
-    /// A hub without sessions. The engine is expected to know the topology's capacities.
+    /// Creates a hub without sessions. The engine must already have the topology's capacities.
     pub fn new(settings: HubSettings, topology: Topology, released: bool) -> Self {
         Self {
-            class_known: classes_that(&settings.classes, |_| true),
-            demands_ignored: classes_that(&settings.classes, |class| !class.measured_demand),
+            class_known: classes_by_id(&settings.classes, |_| true),
+            demands_ignored: classes_by_id(&settings.classes, |class| !class.measured_demand),
             starts: TokenBucket::new(settings.limits.max_total_starts_per_s, 0),
             server_config: server_config(&settings),
             registry: Registry::new(settings.liveness_ns),
@@ -170,7 +175,7 @@ impl Hub {
             sessions: IndexMap::default(),
             last_session: 0,
             tallies: Tallies::default(),
-            engine: 0,
+            engine_number: 0,
             sweep: Sweep::default(),
             engine_events: VecDeque::new(),
             ready: Vec::new(),
@@ -186,26 +191,30 @@ impl Hub {
         }
     }
 
-    /// Offers sealed datagrams to hosts that can send them: session `id` is served by port
-    /// `ports[id % ports.len()]`, of the QUIC session's address or of another one.
+    /// Offers sealed datagrams to hosts. Session `id` uses port `ports[id % ports.len()]`, at
+    /// `address`
+    /// or, without one, at the address of the QUIC session.
     pub fn offer_sealed(&mut self, ports: Vec<u16>, cipher: Cipher, address: Option<Ipv4Addr>) {
         self.sealed_ports = ports.into_iter().map(Some).collect();
         self.sealed_address = address;
         self.sealed_cipher = cipher;
     }
 
-    /// No session is offered this port any more.
+    /// Withdraws a lost port: no later session is offered it.
     pub fn sealed_port_lost(&mut self, index: usize) {
         if let Some(port) = self.sealed_ports.get_mut(index) {
             *port = None;
         }
     }
 
-    /// Puts other settings in force. Flows are offered to the engine anew by
-    /// [`restart_flows`](Self::restart_flows), since classes may be others. Hosts learn the classes when
-    /// they connect: if names or ids have changed, all sessions end and hosts connect anew, or their
-    /// flows would be put into classes that are others now. Sessions of hosts that are not trusted any
-    /// more end.
+    /// Puts other settings in force. The caller then offers all flows to the engine again with
+    /// [`restart_flows`](Self::restart_flows), since classes may differ.
+    ///
+    /// Hosts learn the classes when they connect. If names or ids have changed, all sessions end
+    /// and hosts
+    /// connect again; otherwise flows would land in the wrong class. Sessions of hosts that are no
+    /// longer
+    /// trusted end too.
     pub fn reconfigure(&mut self, now_ns: u64, settings: HubSettings) {
         if admission::class_infos(&settings.classes)
             != admission::class_infos(&self.settings.classes)
@@ -213,8 +222,8 @@ impl Hub {
             let reason = "the classes have changed; connect again";
             self.refuse_all(now_ns, RefusalCode::Draining, reason);
         }
-        self.class_known = classes_that(&settings.classes, |_| true);
-        self.demands_ignored = classes_that(&settings.classes, |class| !class.measured_demand);
+        self.class_known = classes_by_id(&settings.classes, |_| true);
+        self.demands_ignored = classes_by_id(&settings.classes, |class| !class.measured_demand);
         self.starts.set_rate(settings.limits.max_total_starts_per_s);
         self.server_config = server_config(&settings);
         for session in self.sessions.values_mut() {
@@ -228,19 +237,21 @@ impl Hub {
         self.refuse_distrusted(now_ns);
     }
 
-    /// A transport connection is up. Its session takes no flows before it was accepted. Where it would be one too many
-    /// of its certificate's that have not introduced themselves, the oldest of these ends.
+    /// Opens a session for a new transport connection. It takes no flows before its Hello is
+    /// accepted.
+    /// If its certificate already has the maximum of connections without a Hello, the oldest of
+    /// them ends.
     ///
     /// # Errors
-    /// Too many are there; the connection should be closed.
+    /// The limit is reached; the caller closes the connection.
     pub fn open(&mut self, now_ns: u64, certificate: PeerCertificate) -> Result<u32, SessionsFull> {
         self.open_through(now_ns, certificate, None)
     }
 
-    /// The same for a host that shows its certificate to a relay, if it came through one.
+    /// Opens a session for a host that presented its certificate to `relay`, if there is one.
     ///
     /// # Errors
-    /// As of [`open`](Self::open).
+    /// As [`open`](Self::open).
     pub fn open_through(
         &mut self,
         now_ns: u64,
@@ -280,10 +291,12 @@ impl Hub {
         Ok(id)
     }
 
-    /// Session numbers are not used twice before all others were: rates and datagrams of a session
-    /// that is over find nobody.
+    /// Returns the next unused session number. Numbers repeat only after all others, so a late rate
+    /// or
+    /// datagram of an ended session finds no session.
     fn free_session_id(&mut self) -> u32 {
         loop {
+            // Zero is the session of dummy flows (`EXTERNAL_SESSION`), so it is skipped.
             self.last_session = self.last_session.wrapping_add(1).max(1);
             if !self.sessions.contains_key(&self.last_session) {
                 return self.last_session;
@@ -291,7 +304,7 @@ impl Hub {
         }
     }
 
-    /// Puts a session on the list of those that have something to send.
+    /// Adds a session to the list of ready sessions, once.
     fn mark_ready(&mut self, id: u32) {
         if let Some(session) = self.sessions.get_mut(&id)
             && !std::mem::replace(&mut session.is_ready, true)
@@ -308,38 +321,43 @@ impl Hub {
         }
     }
 
-    /// Appends the sessions that have something to send, or another timeout, and clears the list. Those with
-    /// a flow that waits for its first rate come first. They are urgent, and so are those whose peers are owed
-    /// a datagram whether rates wait or not: that asked whether we are there, or wait for an acknowledgement.
+    /// Moves the ready sessions to `ready`, those with a flow that waits for its first rate first.
+    ///
+    /// These are urgent. So are sessions that owe their peer a datagram in any case: an answer to a
+    /// probe,
+    /// or an acknowledgement on which the peer waits.
     pub fn drain_ready(&mut self, now_ns: u64, ready: &mut Vec<ReadySession>) {
         let sessions = &mut self.sessions;
         let mut take = |list: &mut Vec<u32>, first: bool| {
             ready.extend(list.drain(..).filter_map(|id| {
+                // A session that ended after it became ready is skipped: its number is not used
+                // again soon.
                 let session = sessions.get_mut(&id)?;
                 let urgent = first || session.proto.must_send_now(now_ns);
                 std::mem::take(&mut session.is_ready).then_some(ReadySession { id, urgent })
             }));
         };
+        // A session may stand in both lists. The first one clears its flag, so it leaves only once.
         take(&mut self.ready_first, true);
         take(&mut self.ready, false);
     }
 
-    /// Which hosts may have a session, and which relays may speak for them.
+    /// Returns the rules of trust: which hosts may have a session, and which relays may serve them.
     pub fn trust(&self) -> &Trust {
         &self.settings.trust
     }
 
-    /// Events that wait for the engine, in order.
+    /// Queue of events for the engine, in order.
     pub fn engine_events(&mut self) -> &mut VecDeque<EngineEvent> {
         &mut self.engine_events
     }
 
-    /// The next bytes for a session's control stream: a frame, or a piece of one.
+    /// Returns the next bytes for a session's control stream: a frame or a part of one.
     pub fn poll_control(&mut self, id: u32) -> Option<Bytes> {
         self.sessions.get_mut(&id)?.proto.poll_control()
     }
 
-    /// The next datagram for a session, into `out`.
+    /// Writes the next datagram of a session into `out`. False if there is none.
     pub fn poll_datagram(
         &mut self,
         now_ns: u64,
@@ -352,7 +370,7 @@ impl Hub {
             .is_some_and(|session| session.proto.poll_datagram(now_ns, max_bytes, out))
     }
 
-    /// When a session wants [`on_timeout`](Self::on_timeout).
+    /// Returns the time of the next [`on_timeout`](Self::on_timeout) of a session.
     pub fn next_timeout(&self, id: u32) -> Option<u64> {
         let session = self.sessions.get(&id)?;
         [session.proto.next_timeout(), session.deferred_ns]
@@ -361,7 +379,7 @@ impl Hub {
             .min()
     }
 
-    /// A session's time has come.
+    /// Serves a session whose timeout has come.
     pub fn on_timeout(&mut self, now_ns: u64, id: u32) {
         if let Some(session) = self.sessions.get_mut(&id) {
             let waited = session.deferred_ns.is_some_and(|at_ns| at_ns <= now_ns);
@@ -373,30 +391,32 @@ impl Hub {
         }
     }
 
-    /// Whether a session's peer is still to say Hello.
+    /// True while a session's peer has not sent its Hello.
     pub fn awaits_hello(&self, id: u32) -> bool {
         self.sessions
             .get(&id)
             .is_some_and(|session| session.peer.is_none() && session.closing.is_none())
     }
 
-    /// Whether anything was heard of a session's host since it was welcomed, or there is nothing to wait for.
+    /// True once a session's host has sent a datagram after its Welcome, or if the session is over.
     pub fn has_answered(&self, id: u32) -> bool {
         self.sessions.get(&id).is_none_or(|session| {
             session.closing.is_some() || session.proto.counters().datagrams_received > 0
         })
     }
 
-    /// Why a session's transport is to be closed once its control frames are written.
+    /// Returns the reason for which a session's transport closes once its control frames are
+    /// written.
     pub fn closing(&self, id: u32) -> Option<&'static str> {
         self.sessions.get(&id)?.closing
     }
 }
 
-fn classes_that(
+fn classes_by_id(
     classes: &[ClassConfig],
     are: impl Fn(&ClassConfig) -> bool,
 ) -> [bool; MAX_CLASS_ID as usize + 1] {
+    // Class ids index the array: configuration refuses ids above MAX_CLASS_ID.
     let mut found = [false; MAX_CLASS_ID as usize + 1];
     for class in classes {
         found[usize::from(class.id)] = are(class);
@@ -404,10 +424,10 @@ fn classes_that(
     found
 }
 
-/// From a connection that stands to its Hello: hosts of relays have no other deadline.
+/// Maximum time from connection to Hello. Hosts of relays have no other deadline.
 const HELLO_TIMEOUT_NS: u64 = 2_000_000_000;
 
-/// Datagrams to a host that may be unacknowledged when it is sent later rates.
+/// Maximum of unacknowledged datagrams at which a host is still sent later rates.
 const UPDATES_IN_FLIGHT: usize = 2;
 
 fn server_config(settings: &HubSettings) -> Arc<ServerConfig> {

@@ -1,4 +1,6 @@
-//! The network changes: links and switches fail and come back (flowtune §6), or another topology is loaded.
+//! Changes of the network: failures and repairs of links and switches (flowtune §6), and reloads of
+//! the
+//! topology.
 
 use ratewright_proto::control::{EncodedTopology, HostInfo, RefusalCode, TopologySnapshot};
 use ratewright_topology::{HostId, Link, LinkId, Node, Topology};
@@ -9,42 +11,45 @@ use crate::service::admin_request::{
 
 use super::Hub;
 
-/// The least capacity that a notification may set: what the smallest rate code can express.
+/// Minimum capacity that a notification may set, in bit/s: the smallest rate code.
 const MIN_CAPACITY_BPS: u64 = 1_000;
 
-/// A notification sets no capacity below this part of what the topology file says, unless it is forced to.
+/// Divisor of the nominal capacity that gives the minimum without `force`.
 const FLOOR_DIVISOR: u64 = 100;
 
-/// What links can carry by their topology's file, by link index.
+/// Returns the capacities in the topology file, in bit/s, by link index.
 pub(super) fn nominal_bps(topology: &Topology) -> Vec<u64> {
     let links = topology.links().iter();
     links.map(|link| link.capacity_bps).collect()
 }
 
 impl Hub {
-    /// The topology as it is now.
+    /// Returns the topology with all changes so far.
     pub fn topology(&self) -> &Topology {
         &self.topology
     }
 
-    /// What every link has for flows now, in bit/s, by link index.
+    /// Returns the capacity of every link for flows, in bit/s, by link index.
     pub fn capacities_bps(&self) -> Vec<f64> {
         let of_link = |link: &Link| self.capacity_of(link.id);
         self.topology.links().iter().map(of_link).collect()
     }
 
-    /// What a link has for flows now, in bit/s.
+    /// Returns the capacity of a link for flows, in bit/s: without what external traffic takes.
     pub(super) fn capacity_of(&self, link: LinkId) -> f64 {
         self.external
             .capacity_bps(&self.topology, link, self.settings.external_share)
     }
 
-    /// Carries out a notification of a failure, a repair or another capacity. Returns how many links have
-    /// another capacity now. Flows take their new paths as [`sweep`](Self::sweep) is done;
-    /// [`topology_report`](Self::topology_report) says what came of it then.
+    /// Applies a notification of a failure, a repair or another capacity. Returns the number of
+    /// links whose
+    /// capacity differs.
+    ///
+    /// Flows take their new paths as [`sweep`](Self::sweep) visits them; then
+    /// [`topology_report`](Self::topology_report) gives the result.
     ///
     /// # Errors
-    /// The notification names something that is not there. Nothing has changed.
+    /// The notification names something that does not exist. Nothing has changed.
     pub fn change_topology(
         &mut self,
         now_ns: u64,
@@ -73,15 +78,18 @@ impl Hub {
                 }
             }
         }
-        // Hosts on the line need no word of it: what they were told, the hosts and how flows are
-        // hashed, is the same. Those that connect from now on learn the new version.
+        // Connected hosts need no message: the hosts and the hash seed, which they know, are the
+        // same.
+        // Hosts that connect from now on get the new version.
         if self.topology.epoch() != epoch {
             self.snapshot = None;
         }
         Ok(self.apply_capacities(now_ns, &before))
     }
 
-    /// What came of a notification, when this many links had changed and this many flows had been rerouted before.
+    /// Returns the result of a notification that changed `links_changed` links when
+    /// `reroutes_before` flows
+    /// had been rerouted since the start.
     pub fn topology_report(&self, links_changed: usize, reroutes_before: u64) -> TopologyReport {
         let rerouted = self.counts.reroutes - reroutes_before;
         TopologyReport {
@@ -92,7 +100,10 @@ impl Hub {
         }
     }
 
-    /// The links that a notification is about, if it makes sense.
+    /// Returns the links that a notification concerns.
+    ///
+    /// # Errors
+    /// It names something that does not exist, or asks for an invalid change.
     fn links_of(&self, change: &TopologyChange) -> Result<Vec<LinkId>, TopologyChangeError> {
         match change {
             TopologyChange::Link(change) => self.links_of_change(change),
@@ -125,6 +136,8 @@ impl Hub {
         }
         if let Some(capacity_bps) = change.capacity_bps.filter(|_| !change.force) {
             for link in &links {
+                // Against the file, not the last notification: repeated halving must not pass the
+                // floor step by step.
                 let nominal_bps = self.nominal_bps.get(link.index()).copied().unwrap_or(0);
                 if capacity_bps < nominal_bps / FLOOR_DIVISOR {
                     return Err(TopologyChangeError::CapacityFloor {
@@ -137,7 +150,7 @@ impl Hub {
         Ok(links)
     }
 
-    /// The link between two nodes, by their names.
+    /// Returns the link between two nodes by their names.
     pub(super) fn link_named(&self, from: &str, to: &str) -> Result<LinkId, TopologyChangeError> {
         self.topology
             .link_between(self.node(from)?, self.node(to)?)
@@ -153,9 +166,13 @@ impl Hub {
             .ok_or_else(|| TopologyChangeError::UnknownNode(name.to_owned()))
     }
 
-    /// Tells the engine what these links have that had this much `before`: at once what became more, and what
-    /// became less but still carries flows. If a link carries nothing any more, flows go first, so that none
-    /// stands on a dead link while there is a way around it. Returns how many differ.
+    /// Sends the engine the new capacities of links that had the capacities in `before`, and
+    /// returns the
+    /// number that differ.
+    ///
+    /// Increases go at once, and so do decreases to a capacity that still carries flows. If a link
+    /// is dead,
+    /// its flows leave first, so that none stands on it while there is a way around it.
     fn apply_capacities(&mut self, now_ns: u64, before: &[(LinkId, f64)]) -> usize {
         let changed: Vec<(LinkId, f64, f64)> = before
             .iter()
@@ -169,7 +186,7 @@ impl Hub {
             }
         }
         self.refresh_dummy_flows(changed.iter().map(|(link, _, _)| *link));
-        // Which links work decides on paths; what they carry does not.
+        // Paths depend on which links work, not on their capacities.
         if changed.iter().any(|&(_, was, is)| died(was) || died(is)) {
             let dead = changed.iter().filter(|(_, _, is)| died(*is));
             let dead: Vec<LinkId> = dead.map(|(link, _, _)| *link).collect();
@@ -178,11 +195,14 @@ impl Hub {
         changed.len()
     }
 
-    /// Puts another topology in force. Sessions stay, if every connected host keeps its id; else
-    /// ids in datagrams on their way would be misread, so all sessions end and hosts connect anew.
-    /// The engine is expected to be a new one, made for this topology; see
+    /// Puts another topology in force. Sessions stay if every host in it keeps its id. Otherwise
+    /// all sessions
+    /// end and hosts connect again, since ids in datagrams on their way would be misread.
+    ///
+    /// The caller must have made an engine for this topology; see
     /// [`restart_flows`](Self::restart_flows).
     pub fn replace_topology(&mut self, now_ns: u64, mut topology: Topology) {
+        // Epochs keep growing over a reload, so a host never takes a new version for an old one.
         topology.succeed(&self.topology);
         let keeps = |name: &str, id: HostId| topology.host_by_name(name) == Some(id);
         let renumbered = self
@@ -190,6 +210,7 @@ impl Hub {
             .hosts()
             .iter()
             .any(|host| !keeps(&host.name, host.id));
+        // Needs both topologies: link numbers differ, names of their ends do not.
         self.external.move_to(&self.topology, &topology);
         self.nominal_bps = nominal_bps(&topology);
         self.topology = topology;
@@ -200,7 +221,7 @@ impl Hub {
         self.broadcast_topology();
     }
 
-    /// What hosts are told of the topology, made when the first one needs it.
+    /// Returns the encoded topology for Welcomes, built at the first use.
     pub(super) fn snapshot(&mut self) -> EncodedTopology {
         let topology = &self.topology;
         self.snapshot
@@ -208,7 +229,7 @@ impl Hub {
             .clone()
     }
 
-    /// Renews what hosts are told of the topology, and tells those that are connected.
+    /// Sends the present topology to all connected hosts.
     fn broadcast_topology(&mut self) {
         self.snapshot = None;
         let snapshot = self.snapshot();
@@ -224,13 +245,19 @@ impl Hub {
         self.mark_all_ready();
     }
 
-    /// Hands every flow to an engine that knows none, and that links have these capacities. What waited was
-    /// meant for the one before it. Flows go as [`sweep`](Self::sweep) is done; until then
-    /// [`is_restarting`](Self::is_restarting), and what is told is not to be acted on.
+    /// Hands every flow to a new engine that has none and takes links to have the capacities
+    /// `known_bps`.
+    ///
+    /// Events that wait were meant for its predecessor and are dropped. Flows follow as
+    /// [`sweep`](Self::sweep) visits them. Until then [`is_restarting`](Self::is_restarting) is
+    /// true, and its
+    /// rates must not be sent.
     pub fn restart_flows(&mut self, known_bps: &[f64]) {
         self.engine_events.clear();
         for link in 0..self.topology.links().len() {
             let id = self.topology.links()[link].id;
+            // The engine was made from the topology alone, and notifications may have come
+            // meanwhile.
             if known_bps.get(link) != Some(&self.capacity_of(id)) {
                 self.push_capacity(id);
             }
@@ -240,7 +267,7 @@ impl Hub {
     }
 }
 
-/// What every link of a topology can carry, in bit/s, by link index.
+/// Returns the capacity of every link of a topology, in bit/s, by link index.
 pub fn capacities_bps(topology: &Topology) -> Vec<f64> {
     let links = topology.links().iter();
     links.map(|link| capacity_bps(topology, link)).collect()

@@ -1,4 +1,4 @@
-//! Connections that have shown a certificate and not introduced themselves.
+//! Connections that have presented a certificate and not sent their Hello.
 
 use arrayvec::ArrayVec;
 use indexmap::IndexMap;
@@ -6,32 +6,36 @@ use rustc_hash::FxBuildHasher;
 
 use crate::service::config::Fingerprint;
 
-/// Connections of one certificate that may be without a session. A daemon has one, and another one while its last
-/// is being taken down.
+/// Maximum of such connections of one certificate. A daemon has one, and a second one while the
+/// first
+/// is taken down.
 pub(super) const MAX_PER_CERTIFICATE: usize = 4;
 
-/// Those connections by certificate, the oldest first.
+/// Connections without a Hello by certificate, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct PreHelloConnections {
-    of: IndexMap<Fingerprint, ArrayVec<u32, MAX_PER_CERTIFICATE>, FxBuildHasher>,
+    by_certificate: IndexMap<Fingerprint, ArrayVec<u32, MAX_PER_CERTIFICATE>, FxBuildHasher>,
 }
 
 impl PreHelloConnections {
-    /// Adds a session's connection. If there are too many of its certificate, the oldest is taken off and returned: the host
-    /// itself is behind the newest.
+    /// Adds a session's connection. Beyond the maximum of its certificate it removes and returns
+    /// the oldest:
+    /// the host itself is behind the newest.
     pub(super) fn add(&mut self, certificate: Fingerprint, session: u32) -> Option<u32> {
-        let sessions = self.of.entry(certificate).or_default();
+        let sessions = self.by_certificate.entry(certificate).or_default();
         let oldest = sessions.is_full().then(|| sessions.remove(0));
         sessions.push(session);
         oldest
     }
 
-    /// Takes off one that has introduced itself, or is gone.
+    /// Removes a connection that sent its Hello or is gone.
     pub(super) fn remove(&mut self, certificate: &Fingerprint, session: u32) {
-        if let Some(sessions) = self.of.get_mut(certificate) {
+        if let Some(sessions) = self.by_certificate.get_mut(certificate) {
             sessions.retain(|&mut other| other != session);
+            // Certificates come and go: an empty entry per certificate ever seen would grow without
+            // bound.
             if sessions.is_empty() {
-                self.of.swap_remove(certificate);
+                self.by_certificate.swap_remove(certificate);
             }
         }
     }

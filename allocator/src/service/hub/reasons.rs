@@ -1,10 +1,10 @@
-//! Names of reasons in metrics: few, fixed, and never a peer's or a flow's.
+//! Labels of reasons in metrics: few, fixed, and never a peer's or a flow's name.
 
 use ratewright_proto::control::RefusalCode;
 use ratewright_proto::server::PeerLoss;
 use ratewright_proto::{DatagramError, SessionError};
 
-/// Why a datagram changed nothing.
+/// Label for a datagram that changed nothing.
 pub(super) fn datagram(error: DatagramError) -> &'static str {
     match error {
         DatagramError::NotEstablished => "not_established",
@@ -20,7 +20,7 @@ pub(super) fn datagram(error: DatagramError) -> &'static str {
     }
 }
 
-/// Why a control message was not taken.
+/// Label for a control message that was not taken.
 pub(super) fn control(error: &SessionError) -> &'static str {
     match error {
         SessionError::Decode(_) => "undecodable",
@@ -29,12 +29,12 @@ pub(super) fn control(error: &SessionError) -> &'static str {
         SessionError::NotEstablished(_) => "before_hello",
         SessionError::Unexpected(_) => "unexpected",
         SessionError::Closed => "closed",
-        // What only calls on this side can run into.
+        // Errors of local calls, which no peer can cause.
         _ => "other",
     }
 }
 
-/// Why a session was refused.
+/// Label for the refusal of a session.
 pub(super) fn refusal(code: RefusalCode) -> &'static str {
     match code {
         RefusalCode::VersionMismatch => "version_mismatch",
@@ -50,7 +50,7 @@ pub(super) fn refusal(code: RefusalCode) -> &'static str {
     }
 }
 
-/// Why a peer was given up.
+/// Label for the loss of a peer.
 pub(super) fn loss(loss: PeerLoss) -> &'static str {
     match loss {
         PeerLoss::HandshakeTimeout => "no_hello",

@@ -1,8 +1,9 @@
-//! The kill switch: every host back on plain TCP, and the proof that it is.
+//! Kill switch: returns every host to plain TCP and proves that it is there.
 //!
-//! A host is released when it says so (its acknowledgement counts the flows it still paces), or at
-//! the latest one lease after it was told: no rate holds longer than that without word from us, and
-//! a released session gives no such word.
+//! A host is released once it acknowledges that it paces no flow, or at the latest one lease after
+//! it
+//! was sent the switch. No rate holds longer than a lease without renewal, and a released session
+//! renews none.
 
 use crate::service::status::ReleaseReport;
 
@@ -10,15 +11,16 @@ use super::Hub;
 use super::session::{Release, Session};
 
 impl Hub {
-    /// Whether the kill switch is on.
+    /// True while the kill switch is on.
     pub fn is_released(&self) -> bool {
         self.released_ns.is_some()
     }
 
-    /// Turns the kill switch.
+    /// Turns the kill switch and returns its progress.
     pub fn set_released(&mut self, now_ns: u64, released: bool) -> ReleaseReport {
         if released != self.is_released() {
             self.released_ns = released.then_some(now_ns);
+            // Entries of an earlier turn of the switch would count its time for this one.
             self.unanswered.clear();
             for session in self
                 .sessions
@@ -38,8 +40,9 @@ impl Hub {
         self.release_report(now_ns)
     }
 
-    /// A host says that it has carried out the kill switch's state.
+    /// Takes a host's acknowledgement of the kill switch.
     pub(super) fn release_acknowledged(&mut self, id: u32, released: bool, paced_flows: u32) {
+        // An acknowledgement that still counts paced flows proves nothing yet; another one follows.
         if let Some(session) = self.sessions.get_mut(&id)
             && released
             && paced_flows == 0
@@ -49,8 +52,9 @@ impl Hub {
         }
     }
 
-    /// Whether a host may still act on a rate although the kill switch is on. Every session and every departed
-    /// host is looked at until it is free, and never again.
+    /// True while a host may still act on a rate although the kill switch is on. Each session and
+    /// departed
+    /// host is checked until it is free and then removed, so repeated calls cost little.
     pub fn release_waits(&mut self, now_ns: u64) -> bool {
         if !self.is_released() {
             return false;
@@ -58,6 +62,8 @@ impl Hub {
         self.forget_departed(now_ns);
         let lease_ns = self.settings.lease_ns;
         while let Some(&(since_ns, id)) = self.unanswered.front() {
+            // The queue is ordered by time, so the first entry that waits answers for all behind
+            // it.
             let waits = self.sessions.get(&id).is_some_and(|session| {
                 session.peer.is_some() && matches!(session.release, Release::Waiting { .. })
             });
@@ -66,7 +72,7 @@ impl Hub {
             }
             self.unanswered.pop_front();
         }
-        // One that is back counts with its session; should it leave again, it is noted again.
+        // A host that is back counts with its session. If it leaves again, it is recorded again.
         while let Some((host, _)) = self.departed.front() {
             if !self.has_session(host) {
                 return true;
@@ -76,14 +82,14 @@ impl Hub {
         false
     }
 
-    /// Whether a host has a session.
+    /// True if a host has a session.
     fn has_session(&self, host: &str) -> bool {
         self.topology
             .host_by_name(host)
             .is_some_and(|host| self.registry.session_of(host.0).is_some())
     }
 
-    /// How far the kill switch has got.
+    /// Returns the progress of the kill switch over all hosts.
     pub fn release_report(&mut self, now_ns: u64) -> ReleaseReport {
         self.forget_departed(now_ns);
         let mut report = ReleaseReport {
@@ -117,7 +123,7 @@ impl Hub {
         report
     }
 
-    /// Where the kill switch stands at one host, in a word.
+    /// Returns the state of the kill switch at one host as a word for `/status`.
     pub(super) fn release_state(&self, now_ns: u64, session: &Session) -> &'static str {
         match session.release {
             Release::No => "no",
@@ -131,10 +137,11 @@ impl Hub {
         }
     }
 
-    /// Notes that a host's session ended.
+    /// Records that a host's session ended.
     pub(super) fn record_departure(&mut self, now_ns: u64, host: String) {
         self.forget_departed(now_ns);
         self.departed.push_back((host, now_ns));
+        // Hosts that connect and leave in a loop must not grow the list without bound.
         let most = self.settings.limits.max_sessions as usize;
         while self.departed.len() > most {
             self.departed.pop_front();

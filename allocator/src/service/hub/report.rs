@@ -1,4 +1,4 @@
-//! What is told about sessions, flows and links.
+//! Status of sessions, flows and links for operators.
 
 use ratewright_topology::{LinkId, Topology};
 
@@ -10,15 +10,15 @@ use crate::service::status::{
 
 use super::Hub;
 
-/// Links in `/status` at most.
+/// Maximum number of links in `/status`.
 const MAX_LINKS: usize = 16;
 
-/// What the transport knows of a session.
+/// Facts of the transport about a session.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TransportFacts {
     /// Smoothed round-trip time, in microseconds.
     pub rtt_us: u64,
-    /// Where it connects from.
+    /// Address from which it connects.
     pub address: String,
 }
 
@@ -33,12 +33,12 @@ impl Hub {
         &mut self.counts
     }
 
-    /// Flows that have a place in the engine.
+    /// Returns the number of flows to which the engine allocates.
     pub fn flow_count(&self) -> u32 {
         self.tallies.allocated
     }
 
-    /// The flows of a host as they are known here; nothing if it has no session.
+    /// Returns the flows of a host in its session; `None` if it has no session.
     pub fn flows_of(&self, host: &str) -> Option<HostFlows> {
         let session = self.sessions.values().find(|session| {
             session.closing.is_none()
@@ -56,6 +56,8 @@ impl Hub {
                 rate_bps,
             })
             .collect();
+        // The protocol's table is in the order of slots; operators compare two outputs by flow
+        // number.
         flows.sort_unstable_by_key(|flow| flow.flow);
         Some(HostFlows {
             host: host.to_owned(),
@@ -63,7 +65,9 @@ impl Hub {
         })
     }
 
-    /// Names of links that carry nothing, among so many from link `from` on. Returns where to go on, if there are more.
+    /// Appends the names of dead links among `max` links from link `from` on. Returns the link to
+    /// continue
+    /// from, if there are more.
     pub fn links_down(&self, from: u32, max: usize, into: &mut Vec<String>) -> Option<u32> {
         let links = self.topology.links();
         let rest = links.get(from as usize..).unwrap_or_default();
@@ -75,12 +79,12 @@ impl Hub {
         rest.get(max).map(|link| link.id.0)
     }
 
-    /// Sessions by their numbers.
+    /// Returns the numbers of all sessions.
     pub fn session_ids(&self) -> Vec<u32> {
         self.sessions.keys().copied().collect()
     }
 
-    /// What `/status` says of a session; nothing if no host has it.
+    /// Returns the entry of a session in `/status`; `None` if it has no host.
     pub fn session_status(
         &self,
         now_ns: u64,
@@ -105,7 +109,7 @@ impl Hub {
         })
     }
 
-    /// How many there are of what `/status` lists.
+    /// Returns the totals of the lists in `/status`.
     pub fn totals(&self) -> StatusTotals {
         let links = self.topology.links().iter();
         StatusTotals {
@@ -115,8 +119,9 @@ impl Hub {
         }
     }
 
-    /// The body of `/status`, except for its lists of sessions, of links that are down and of external traffic,
-    /// and for what the process around the hub knows.
+    /// Returns the body of `/status` without its lists of sessions, dead links and external
+    /// traffic, and
+    /// without what only the process knows.
     pub fn status(&self, engine: &EngineStats) -> Status {
         let known = self.tallies.known;
         Status {
@@ -164,6 +169,7 @@ fn iteration(engine: &EngineStats) -> IterationStatus {
 }
 
 fn optimality(engine: &EngineStats) -> OptimalityStatus {
+    // JSON has neither infinity nor NaN.
     let finite = |value: f64| value.is_finite().then_some(value);
     OptimalityStatus {
         relative_gap: finite(engine.optimality.relative_duality_gap),
@@ -178,7 +184,7 @@ fn optimality(engine: &EngineStats) -> OptimalityStatus {
     }
 }
 
-/// `from->to`, by the names of its ends.
+/// Returns `from->to`, by the names of the link's ends.
 pub(super) fn link_name(topology: &Topology, link: LinkId) -> String {
     topology.links().get(link.index()).map_or_else(
         || format!("link {}", link.0),

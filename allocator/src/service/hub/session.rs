@@ -1,4 +1,4 @@
-//! What the hub holds for one session.
+//! One session as the hub holds it.
 
 use ratewright_proto::control::Hello;
 use ratewright_proto::records::{FlowId, StartRecord};
@@ -10,70 +10,71 @@ use super::token_bucket::TokenBucket;
 use crate::service::config::RelayIdentity;
 use crate::service::tls::PeerCertificate;
 
-/// One transport connection, from its first byte to its last.
+/// A session, from its transport connection's first byte to its last.
 pub(super) struct Session {
     pub(super) id: u32,
     /// The protocol's state machine.
     pub(super) proto: ServerSession,
-    /// The certificate that the peer showed.
+    /// Certificate that the peer presented.
     pub(super) certificate: PeerCertificate,
-    /// The relay that it came through, if it did.
+    /// Relay that carries it, if any.
     pub(super) relay: Option<RelayIdentity>,
-    /// Who it is, once it was accepted.
+    /// Host behind it, once its Hello was accepted.
     pub(super) peer: Option<AcceptedHost>,
-    /// What is active, by slot.
+    /// Active flows by slot.
     pub(super) flows: SessionFlows,
-    /// How many of them have a place in the engine.
+    /// Flows of these to which the engine allocates.
     pub(super) allocated: u32,
-    /// How many of them have no path.
+    /// Flows of these without a path.
     pub(super) unroutable: u32,
-    /// When flows that wait for credit are looked at again; nothing if none waits.
+    /// Time of the next attempt for flows that wait for credit; `None` if none waits.
     pub(super) deferred_ns: Option<u64>,
-    /// Changes of demands.
+    /// Budget of demand changes.
     pub(super) demands: TokenBucket,
     pub(super) release: Release,
     pub(super) starts: TokenBucket,
     pub(super) datagrams: TokenBucket,
-    /// In bytes.
+    /// Budget of the control stream, in bytes.
     pub(super) control: TokenBucket,
-    /// It stands in the list of sessions that have something to send.
+    /// It stands in the list of ready sessions.
     pub(super) is_ready: bool,
-    /// Why the transport is to be closed, once what is queued has left.
+    /// Reason for which the transport closes once the queued frames have left.
     pub(super) closing: Option<&'static str>,
 }
 
-/// An accepted host.
+/// Host whose Hello was accepted.
 pub(super) struct AcceptedHost {
     pub(super) host: HostId,
     pub(super) hello: Hello,
 }
 
-/// A flow that its endpoint declared active.
+/// Flow that its host has started.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HubFlow {
     pub(super) record: StartRecord,
     pub(super) placement: Placement,
-    /// It has been given a rate since it started, or since it was said to use more.
+    /// It has had a rate since it started, or since its demand last grew.
     pub(super) has_rate: bool,
-    /// The engine that it was put before, if it stands before one; they are counted.
-    pub(super) engine: u8,
+    /// Number of the engine that has the flow, if it is allocated.
+    pub(super) engine_number: u8,
 }
 
-/// Where a flow stands.
+/// Placement of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Placement {
-    /// The engine allocates to it.
+    /// The engine allocates a rate.
     Allocated,
-    /// It is left to plain TCP.
+    /// Unmanaged: plain TCP, without a rate.
     Unmanaged(UnmanagedReason),
 }
 
-/// Why a flow gets no rate. It is counted, and its endpoint is told that it has none.
+/// Reason for which a flow is unmanaged. The hub counts it and tells the host that there is no
+/// rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnmanagedReason {
     /// Its destination is no host of the topology.
     UnknownHost,
-    /// Source and destination are the same host: no link is crossed.
+    /// Source and destination are the same host, so the flow crosses no link.
     SameHost,
     /// No path is usable, or the reported one is not.
     Unroutable,
@@ -81,12 +82,12 @@ pub enum UnmanagedReason {
     UnknownClass,
     /// The engine holds as many flows as the limits allow.
     TableFull,
-    /// More flowlets started than all hosts together may start in a second.
+    /// All hosts together started more flowlets in a second than the limit.
     StartRate,
 }
 
 impl UnmanagedReason {
-    /// The reason in metrics.
+    /// Label in metrics.
     pub fn reason(self) -> &'static str {
         match self {
             Self::UnknownHost => "unknown_host",
@@ -99,19 +100,19 @@ impl UnmanagedReason {
     }
 }
 
-/// Flows by where they stand, of all sessions; each session counts its own.
+/// Flows by placement over all sessions. Each session counts its own.
 #[derive(Debug, Default)]
 pub(super) struct Tallies {
-    /// Flows that are known.
+    /// All flows in the sessions' tables.
     pub(super) known: u64,
-    /// Flows that the engine allocates to.
+    /// Flows to which the engine allocates.
     pub(super) allocated: u32,
     /// Flows without a path.
     pub(super) unroutable: u32,
 }
 
 impl Tallies {
-    /// Counts that a flow of a session begins, ends or stands elsewhere.
+    /// Counts a flow that begins, ends or changes its placement.
     pub(super) fn change(
         &mut self,
         session: &mut Session,
@@ -131,13 +132,16 @@ impl Tallies {
                 Placement::Unmanaged(UnmanagedReason::Unroutable) => {
                     [&mut self.unroutable, &mut session.unroutable].map(add)
                 }
+                // Unmanaged flows are `known - allocated`; only missing paths are reported by
+                // number.
                 Placement::Unmanaged(_) => continue,
             };
         }
     }
 
-    /// Counts that all flows of a session end. True if the engine allocated to some.
+    /// Removes all flows of a session. True if the engine allocated to any of them.
     pub(super) fn forget(&mut self, session: &mut Session) -> bool {
+        // Whole sessions leave at once: the engine drops them with one event, without a walk here.
         let allocated = std::mem::take(&mut session.allocated);
         self.known -= session.flows.len() as u64;
         self.allocated -= allocated;
@@ -147,9 +151,11 @@ impl Tallies {
 }
 
 impl HubFlow {
-    /// The engine of this number allocates to it, or will when it has taken its events.
-    pub(super) fn is_allocated_by(&self, engine: u8) -> bool {
-        self.placement == Placement::Allocated && self.engine == engine
+    /// True if this engine has the flow, or will once it has taken its events.
+    pub(super) fn is_allocated_by(&self, engine_number: u8) -> bool {
+        // Eight bits suffice: the numbers repeat after 256 reloads, and each reload sweeps all
+        // flows.
+        self.placement == Placement::Allocated && self.engine_number == engine_number
     }
 
     pub(super) fn id(&self) -> FlowId {
@@ -157,13 +163,13 @@ impl HubFlow {
     }
 }
 
-/// Where the kill switch stands at one host.
+/// State of the kill switch at one host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Release {
     /// Rates are handed out.
     No,
-    /// The host was told at this time, and has not answered.
+    /// The host was sent the kill switch at this time and has not acknowledged.
     Waiting { since_ns: u64 },
-    /// The host said that it runs plain TCP.
+    /// The host has confirmed that it paces no flow.
     Acknowledged,
 }

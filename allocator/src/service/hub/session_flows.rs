@@ -1,22 +1,23 @@
-//! A session's flows, by the slots that its host gives them.
+//! A session's flows by slot.
 //!
-//! Hosts use their lowest free slot, so a list by slot is dense, and a rate finds its flow in one line of
-//! memory. The protocol's own table is made the same way and bounds the slots.
+//! Hosts use their lowest free slot, so a list by slot is dense, and a rate finds its flow in one
+//! cache
+//! line. The protocol's own table has the same form and bounds the slots.
 
 use std::collections::VecDeque;
 
 use super::session::HubFlow;
 use crate::engine::LinkPath;
 
-/// Flows by slot.
+/// Flows of one session by slot.
 #[derive(Debug, Default)]
 pub(super) struct SessionFlows {
     slots: Vec<Option<HubFlow>>,
-    /// The links of flows that stand before the engine. Beside the flows, so that a rate touches none of it.
+    /// Links of allocated flows. Apart from the flows, so that a rate does not touch them.
     paths: Vec<LinkPath>,
-    /// Slots with something that waits for credit, each at most once, oldest first.
+    /// Slots that wait for credit, each at most once, oldest first.
     deferred: VecDeque<u32>,
-    /// Whether a slot stands in that list, in step with the slots.
+    /// Marks the slots in `deferred`, by slot.
     is_deferred: Vec<bool>,
     len: usize,
 }
@@ -34,20 +35,23 @@ impl SessionFlows {
         self.slots.get_mut(slot as usize)?.as_mut()
     }
 
-    /// The links of the flow on a slot; none if it does not stand before the engine.
+    /// Returns the links of the flow on a slot; none if it is not allocated.
     pub(super) fn path(&self, slot: u32) -> &[u32] {
         self.paths.get(slot as usize).map_or(&[], |path| path)
     }
 
-    /// Gives the flow on a slot other links.
+    /// Replaces the links of the flow on a slot.
     pub(super) fn set_path(&mut self, slot: u32, path: LinkPath) {
         if let Some(links) = self.paths.get_mut(slot as usize) {
             *links = path;
         }
     }
 
-    /// Puts a flow on a slot, in the place of another if there is one.
+    /// Puts a flow on a slot and replaces the former one.
     pub(super) fn insert(&mut self, slot: u32, flow: HubFlow, path: LinkPath) {
+        // The three lists grow together, so a slot of one is a slot of all. The protocol bounds
+        // slots by
+        // the session's max_flows, and with them this growth.
         let slot = slot as usize;
         if slot >= self.slots.len() {
             self.slots.resize(slot + 1, None);
@@ -59,23 +63,28 @@ impl SessionFlows {
     }
 
     pub(super) fn remove(&mut self, slot: u32) -> Option<HubFlow> {
+        // The path and an entry in `deferred` stay: the next flow on the slot overwrites the path,
+        // and
+        // `serve_deferred` checks what is on the slot by then.
         let flow = self.slots.get_mut(slot as usize)?.take()?;
         self.len -= 1;
         Some(flow)
     }
 
-    /// Forgets all, and gives the memory back.
+    /// Removes all flows and frees the memory.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// Slots that were ever used: those of all flows are below it.
+    /// Returns one more than the highest slot ever used: all flows have lower slots.
     pub(super) fn slots(&self) -> u32 {
         u32::try_from(self.slots.len()).unwrap_or(u32::MAX)
     }
 
-    /// Notes that the flow on a slot waits for credit.
+    /// Puts a slot into the queue of those that wait for credit.
     pub(super) fn defer(&mut self, slot: u32) {
+        // A flood of changes on one slot keeps one entry, so the queue is never longer than the
+        // table.
         if let Some(known) = self.is_deferred.get_mut(slot as usize)
             && !std::mem::replace(known, true)
         {
@@ -83,14 +92,14 @@ impl SessionFlows {
         }
     }
 
-    /// The slot that has waited longest, which waits no more.
+    /// Takes the slot that has waited longest out of the queue.
     pub(super) fn pop_deferred(&mut self) -> Option<u32> {
         let slot = self.deferred.pop_front()?;
         self.is_deferred[slot as usize] = false;
         Some(slot)
     }
 
-    /// Slots that wait for credit.
+    /// Number of slots that wait for credit.
     pub(super) fn deferred(&self) -> usize {
         self.deferred.len()
     }
@@ -110,7 +119,7 @@ mod tests {
             record: StartRecord::new(FlowId::new(slot, generation), 7, FlowPath::Hash(1)),
             placement: Placement::Allocated,
             has_rate: false,
-            engine: 0,
+            engine_number: 0,
         }
     }
 

@@ -1,12 +1,16 @@
-//! A walk over all flows, a few at a time, after the network has changed or the engine is another one.
+//! Sweep: a pass over all flows in slices, after the network has changed or the engine was
+//! replaced.
 //!
-//! What fails or comes back changes hash groups, so any flow between the racks that a switch serves may take
-//! another path. Nothing but the flows themselves says which: a list of flows by link would cost every start
-//! and end more than a walk costs in all. So all are looked at, at most so many in one go
-//! [`Hub::sweep`], and in between datagrams are taken, leases renewed, and rates told.
+//! A failure or repair changes hash groups, so any flow between the racks that a switch serves may
+//! take
+//! another path. Only the flows themselves say which. A list of flows by link would cost every
+//! start and
+//! end more than all sweeps together. So a sweep visits every flow, a bounded number in one go
+//! ([`Hub::sweep`]). In between the service takes datagrams, renews leases and sends rates.
 //!
-//! A walk that is under way when the network changes again goes on to its end and then once more over what it
-//! had left behind, so changes that keep coming keep no flow from being looked at.
+//! If the network changes during a sweep, the sweep runs to its end and then once more over what it
+//! had
+//! already passed. Changes that keep coming therefore leave no flow unvisited.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -18,26 +22,27 @@ use crate::engine::{EngineEvent, FlowKey};
 use super::session::Placement;
 use super::{Hub, flows};
 
-/// Engine events from which on nothing is added by a walk until the engine has taken some.
+/// Backlog of engine events at which a sweep pauses until the engine has taken some.
 const MAX_EVENTS: usize = 1 << 13;
 
-/// Links that carry nothing any more are known to the engine after this long, even if flows that have to leave
-/// them are yet to be looked at.
+/// Maximum delay until the engine learns of a dead link, even if flows on it are still to be
+/// visited.
 const DEAD_LINK_DELAY_NS: u64 = 200_000_000;
 
-/// How far a walk has got.
+/// Progress of a sweep.
 #[derive(Debug, Default)]
 pub(super) struct Sweep {
-    /// Sessions that are yet to be walked over; the first may be in part.
+    /// Sessions still to be visited; the first may be in part.
     sessions: VecDeque<u32>,
-    /// Where to go on in the first of them.
+    /// Next slot of the first session.
     next_slot: u32,
-    /// So many of them hold flows that the engine may not know at all.
+    /// Sessions of these, from the front, whose flows a new engine does not have yet.
     sessions_to_place: usize,
-    /// Links that carry nothing from now on. The engine hears of them after the flows that had to leave, so that no
-    /// flow stands on a dead link while there is a way around it.
+    /// Links that carry nothing from now on. The engine learns of them after the flows that had to
+    /// leave,
+    /// so that no flow stands on a dead link while there is a way around it.
     dead_links: BTreeSet<LinkId>,
-    /// When it hears of them in any case.
+    /// Time at which the engine learns of the dead links in any case.
     dead_links_due_ns: u64,
 }
 
@@ -46,9 +51,10 @@ impl Sweep {
         self.sessions.is_empty() && self.dead_links.is_empty()
     }
 
-    /// Everything is to be looked at that was not yet since now.
+    /// Adds all sessions that are not yet queued. The one that is half visited is queued once more.
     fn extend(&mut self, all: impl Iterator<Item = u32>) {
         let waits: FxHashSet<u32> = self.sessions.iter().copied().collect();
+        // Flows below `next_slot` were visited before this change.
         let begun = (self.next_slot > 0).then(|| self.sessions.front().copied());
         self.sessions.extend(all.filter(|id| !waits.contains(id)));
         self.sessions.extend(begun.flatten());
@@ -56,31 +62,34 @@ impl Sweep {
 }
 
 impl Hub {
-    /// Whether [`sweep`](Self::sweep) has something to do now.
+    /// True if [`sweep`](Self::sweep) has something to do and the engine's backlog has room.
     pub fn can_sweep(&self) -> bool {
         !self.sweep.is_idle() && self.engine_events.len() < MAX_EVENTS
     }
 
-    /// The engine is a new one that does not know all flows yet: what it has told so far gives some of them too much.
+    /// True while a new engine does not have all flows: its rates so far give some flows too much.
     pub fn is_restarting(&self) -> bool {
         self.sweep.sessions_to_place > 0
     }
 
-    /// The network has changed and not all flows have been looked at since.
+    /// True while a sweep is under way.
     pub fn is_rerouting(&self) -> bool {
         !self.sweep.is_idle()
     }
 
-    /// Looks at so many slots of flow tables at most. True if there is more to do.
+    /// Visits at most `max` slots of flow tables. True if more remain.
     pub fn sweep(&mut self, now_ns: u64, max: usize) -> bool {
         let mut left = max;
         while left > 0 && self.can_sweep() {
             let Some(&id) = self.sweep.sessions.front() else {
                 break;
             };
+            // A session without flows costs one slot, so that many of them do not make a slice
+            // long.
             left -= 1;
             let from = self.sweep.next_slot;
             let end = self.sessions.get(&id).map_or(0, |s| s.flows.slots());
+            // One flow adds at most one event, so the backlog stays below twice MAX_EVENTS.
             let room = u32::try_from(left.min(MAX_EVENTS)).unwrap_or(u32::MAX);
             let until = end.min(from.saturating_add(room));
             for slot in from..until {
@@ -92,9 +101,14 @@ impl Hub {
             } else {
                 self.sweep.sessions.pop_front();
                 self.sweep.next_slot = 0;
+                // `sweep_for_new_engine` counts the sessions of its time, and later ones are queued
+                // behind them, so
+                // the first so many to finish are exactly those.
                 self.sweep.sessions_to_place = self.sweep.sessions_to_place.saturating_sub(1);
             }
         }
+        // The delay bounds how long the engine allocates to a link that is gone, however many flows
+        // remain.
         if self.sweep.sessions.is_empty() || self.sweep.dead_links_due_ns <= now_ns {
             for link in std::mem::take(&mut self.sweep.dead_links) {
                 self.push_capacity(link);
@@ -103,7 +117,7 @@ impl Hub {
         !self.sweep.is_idle()
     }
 
-    /// Finds out where the flow on a slot stands from now on.
+    /// Renews the path and the placement of the flow on a slot.
     fn revisit(&mut self, now_ns: u64, id: u32, slot: u32) {
         let Some(session) = self.sessions.get_mut(&id) else {
             return;
@@ -111,9 +125,11 @@ impl Hub {
         let (Some(&flow), Some(peer)) = (session.flows.get(slot), &session.peer) else {
             return;
         };
-        if flow.is_allocated_by(self.engine) {
+        if flow.is_allocated_by(self.engine_number) {
             self.counts.paths += 1;
             if let Ok(path) = flows::links(&self.topology, peer.host, &flow.record) {
+                // Most flows keep their path: comparing costs far less than an event that the
+                // engine must apply.
                 if session.flows.path(slot) != path.as_slice() {
                     session.flows.set_path(slot, path.clone());
                     self.counts.reroutes += 1;
@@ -134,7 +150,7 @@ impl Hub {
         }
     }
 
-    /// Has all flows looked at. The engine is told of the links that carry nothing any more when that is done.
+    /// Starts a sweep for a change of the network. The engine learns of `dead_links` at its end.
     pub(super) fn sweep_again(
         &mut self,
         now_ns: u64,
@@ -142,16 +158,19 @@ impl Hub {
     ) {
         let sweep = &mut self.sweep;
         sweep.extend(self.sessions.keys().copied());
+        // The first dead link sets the time; later ones must not push it back.
         if sweep.dead_links.is_empty() {
             sweep.dead_links_due_ns = now_ns + DEAD_LINK_DELAY_NS;
         }
         sweep.dead_links.extend(dead_links);
     }
 
-    /// Has all flows put before an engine that knows none.
+    /// Starts a sweep that hands all flows to an engine that has none.
     pub(super) fn sweep_for_new_engine(&mut self) {
-        self.engine = self.engine.wrapping_add(1);
+        self.engine_number = self.engine_number.wrapping_add(1);
         let sessions: VecDeque<u32> = self.sessions.keys().copied().collect();
+        // Dead links of a former sweep are dropped: the new engine gets all capacities from
+        // `restart_flows`.
         self.sweep = Sweep {
             sessions_to_place: sessions.len(),
             sessions,
@@ -159,7 +178,7 @@ impl Hub {
         };
     }
 
-    /// Tells the engine what a link has for flows now.
+    /// Sends a link's present capacity for flows to the engine.
     pub(super) fn push_capacity(&mut self, link: LinkId) {
         let capacity_bps = self.capacity_of(link);
         self.engine_events.push_back(EngineEvent::Capacity {

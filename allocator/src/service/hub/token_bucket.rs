@@ -1,10 +1,13 @@
-//! What one session may cost in a second.
+//! Rate limits of sessions.
 
-/// A token bucket with debt: something is taken whole while there is credit, and the debt that it may
-/// leave keeps out what comes next. Datagrams that are kept out are dropped before the protocol sees
-/// them, so they are not acknowledged and their state comes again; of the control stream nothing more
-/// is read, and the transport's flow control makes the peer wait. A flood is slowed down and loses
-/// nothing.
+/// Token bucket with debt. An item is taken whole while there is credit, and the debt that it
+/// leaves
+/// keeps out the next ones.
+///
+/// A datagram without credit is dropped before the protocol sees it, so it is not acknowledged and
+/// its
+/// state comes again. A control stream without credit is not read, and the transport's flow control
+/// makes the peer wait. A flood is slowed down and loses nothing.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TokenBucket {
     per_s: u32,
@@ -23,28 +26,32 @@ impl TokenBucket {
 
     pub(super) fn set_rate(&mut self, per_s: u32) {
         self.per_s = per_s;
+        // A lower rate takes effect at once; debt stays.
         self.tokens = self.tokens.min(f64::from(per_s));
     }
 
-    /// Whether something may be taken now.
+    /// Refills the bucket and returns whether there is credit.
     #[allow(
         clippy::cast_precision_loss,
         reason = "a duration of some seconds in nanoseconds"
     )]
     pub(super) fn has_credit(&mut self, now_ns: u64) -> bool {
         let elapsed_ns = now_ns.saturating_sub(self.filled_ns);
+        // Timers are served as of when the port was last empty, so `now_ns` may lie before the last
+        // refill.
         self.filled_ns = self.filled_ns.max(now_ns);
         let elapsed_s = elapsed_ns as f64 / 1e9;
+        // One second of credit is the largest burst.
         self.tokens = (self.tokens + elapsed_s * f64::from(self.per_s)).min(f64::from(self.per_s));
         self.tokens > 0.0
     }
 
-    /// Takes what something costs.
+    /// Charges `cost` tokens.
     pub(super) fn spend(&mut self, cost: u32) {
         self.tokens -= f64::from(cost);
     }
 
-    /// How long until there is credit; nothing if there is.
+    /// Returns the time until there is credit, in nanoseconds; `None` if there is some now.
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

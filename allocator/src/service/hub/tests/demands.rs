@@ -1,4 +1,4 @@
-//! What flows can use changes: cheaply, within budgets, and never lost. Starts of all hosts have a budget too.
+//! Demand changes: cheap, within budgets, and never lost. Starts of all hosts have a budget too.
 
 use ratewright_proto::codes::RateCode;
 use ratewright_proto::{FlowId, FlowPath, StartRecord};

@@ -186,7 +186,7 @@ impl HubWorld {
             .filter(|&rate| rate > 0)
     }
 
-    /// Carries everything that waits to the other side, once.
+    /// Carries everything that waits to the other side, and sweeps, once.
     fn exchange(&mut self) {
         self.carry_datagrams();
         self.sweep();
@@ -194,7 +194,7 @@ impl HubWorld {
         self.carry_answers();
     }
 
-    /// The same, and no flow is looked at after a change of the network.
+    /// Carries everything that waits to the other side, once, without a sweep.
     fn exchange_without_sweep(&mut self) {
         self.carry_datagrams();
         self.drive_engine();
@@ -260,7 +260,7 @@ impl HubWorld {
         }
     }
 
-    /// A notification, with all that comes of it.
+    /// Applies a notification and sweeps to the end.
     fn change_topology(
         &mut self,
         change: &TopologyChange,
@@ -271,7 +271,7 @@ impl HubWorld {
         Ok(self.hub.topology_report(changed, reroutes))
     }
 
-    /// As a reload does it.
+    /// Replaces the topology and the engine, as a reload does.
     fn replace_topology(&mut self, topology: Topology) {
         let known_bps = super::capacities_bps(&topology);
         self.hub.replace_topology(self.now_ns, topology);
@@ -285,7 +285,7 @@ impl HubWorld {
         self.hub.restart_flows(&known_bps);
     }
 
-    /// Looks at all flows that are to be looked at.
+    /// Sweeps to the end.
     fn sweep(&mut self) {
         while self.hub.sweep(self.now_ns, 100) {
             if !self.hub.can_sweep() {
@@ -344,7 +344,7 @@ impl HubWorld {
         }
     }
 
-    /// Lets enough time pass for everything to be said.
+    /// Lets time pass until all messages have arrived.
     fn settle(&mut self) {
         self.pass(20_000_000);
     }

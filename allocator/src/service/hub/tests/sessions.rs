@@ -1,4 +1,4 @@
-//! Who gets a session, who is refused and what that says, and what happens when a session ends.
+//! Sessions: admission, refusals and their texts, and the end of a session.
 
 use ratewright_proto::SessionError;
 use ratewright_proto::control::RefusalCode;

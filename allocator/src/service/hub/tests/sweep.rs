@@ -1,4 +1,4 @@
-//! Work after a change of the network: a few flows at a time, none forgotten, the engine told in the right order.
+//! Sweeps after a change of the network: a few flows at a time, none forgotten, events in order.
 
 use ratewright_proto::FlowId;
 
@@ -12,7 +12,7 @@ use crate::service::hub::session::Placement;
 /// Flows of a host, each with a hash of its own.
 const FLOWS: u32 = 1_000;
 
-/// What a slice may look at.
+/// Slots that a slice may visit.
 const SLICE: usize = 64;
 
 /// A world in which h1 and h5, of two racks, have many flows to a third one.
@@ -28,7 +28,7 @@ fn busy_world() -> HubWorld {
 }
 
 impl HubWorld {
-    /// Every flow stands where the topology of now says, by what the hub remembers.
+    /// Asserts that every flow has the path that the present topology gives it.
     fn assert_paths_are_those_of_now(&self) {
         for session in self.hub.sessions.values() {
             let source = session.peer.as_ref().expect("accepted").host;
@@ -122,7 +122,7 @@ fn a_dead_link_is_told_in_time_even_if_flows_are_many() {
 #[test]
 fn changes_that_keep_coming_leave_no_flow_on_an_old_path() {
     let mut world = busy_world();
-    // Far more often than a walk takes.
+    // Far more often than a sweep takes.
     for round in 0..40 {
         let change = switch(["spine1", "spine2"][round % 2], round % 3 == 0);
         let now_ns = world.now_ns;

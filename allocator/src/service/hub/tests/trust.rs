@@ -1,4 +1,4 @@
-//! Who the operator lets in, and what one session may cost.
+//! Trust, and the budgets of one session.
 
 use ratewright_proto::control::RefusalCode;
 use ratewright_proto::wire;
