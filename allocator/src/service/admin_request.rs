@@ -73,8 +73,8 @@ pub struct SwitchChange {
     pub up: bool,
 }
 
-/// The body of `POST /topology/load`: traffic on a link, in one direction, that the allocator does not
-/// schedule. It replaces what was told of the link before; without traffic, it takes that back.
+/// The body of `POST /topology/load`: traffic on a link, in one direction, that the allocator does
+/// not schedule. It replaces what was told of the link before; without traffic, it takes that back.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExternalLoad {
@@ -85,7 +85,8 @@ pub struct ExternalLoad {
     /// What goes over the link whatever the allocator does.
     #[serde(default)]
     pub load_bps: u64,
-    /// As how many flows of class 0 the traffic weighs that gives way to others and takes what they leave.
+    /// As how many flows of class 0 the traffic weighs that gives way to others and takes what they
+    /// leave.
     #[serde(default)]
     pub flows: f64,
     /// How long this holds unless it is told again; without it, until something else is told.

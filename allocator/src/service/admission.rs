@@ -1,4 +1,5 @@
-//! Who may shake hands, and when: the queue of connection attempts, sans-IO. Allocator and relay use it alike.
+//! Who may shake hands, and when: the queue of connection attempts, sans-IO. Allocator and relay
+//! use it alike.
 //!
 //! ```text
 //!  first packet ─► address shown? ─no─► Retry, and nothing is kept
@@ -48,7 +49,8 @@ pub struct AdmissionConfig {
     pub min_turn_ns: u64,
     /// Longest time of a turn.
     pub max_turn_ns: u64,
-    /// Longest time from the beginning of a handshake to its Hello, or a few turns if that is longer.
+    /// Longest time from the beginning of a handshake to its Hello, or a few turns if that is
+    /// longer.
     pub deadline_ns: u64,
     /// How long a peer waits that does not say.
     pub patience_ns: u64,
@@ -79,7 +81,8 @@ const TURNS_PER_DEADLINE: u64 = 4;
 /// Longest wait that a peer is believed.
 const MAX_PATIENCE_NS: u64 = 10_000_000_000;
 
-/// Attempts that are looked at for the one to make room: whoever has most of what waits is met among them.
+/// Attempts that are looked at for the one to make room: whoever has most of what waits is met
+/// among them.
 const SAMPLES: usize = 8;
 
 /// One attempt to connect.
@@ -104,7 +107,8 @@ pub struct ConnectionAttempt {
 pub enum OfferOutcome {
     /// It has to show its address first; nothing is kept.
     Retry,
-    /// It was told that we are busy, and this was sent anew before it heard: nobody listens any more.
+    /// It was told that we are busy, and this was sent anew before it heard: nobody listens any
+    /// more.
     Over,
     /// It waits.
     Waits {
@@ -118,7 +122,8 @@ pub enum OfferOutcome {
 /// What is to be done next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AdmissionStep {
-    /// Begin the handshake, and call [`Admission::record_cost`] with its cost and [`Admission::left`] at its Hello or end.
+    /// Begin the handshake, and call [`Admission::record_cost`] with its cost and
+    /// [`Admission::left`] at its Hello or end.
     Begin {
         /// Whose.
         ticket: Ticket,
@@ -239,8 +244,8 @@ impl Admission {
         self.begun.len()
     }
 
-    /// How long a turn lasts now: as many signatures as may be ahead of this one's, several times over. It follows this
-    /// machine's own speed, which no peer can change.
+    /// How long a turn lasts now: as many signatures as may be ahead of this one's, several times
+    /// over. It follows this machine's own speed, which no peer can change.
     pub fn turn_ns(&self) -> u64 {
         let config = &self.config;
         (SIGNATURES_PER_TURN * self.signature_ns).clamp(config.min_turn_ns, config.max_turn_ns)
@@ -280,7 +285,8 @@ impl Admission {
         OfferOutcome::Waits { ticket, instead_of }
     }
 
-    /// Takes one out that waits: the oldest of the address that has most, as far as a few samples tell.
+    /// Takes one out that waits: the oldest of the address that has most, as far as a few samples
+    /// tell.
     fn make_room(&mut self) -> Option<Ticket> {
         let mut worst: Option<(usize, usize, IpAddr)> = None;
         for _ in 0..SAMPLES {
@@ -306,7 +312,8 @@ impl Admission {
         (z ^ (z >> 31)) as usize % bound.max(1)
     }
 
-    /// The next thing to do; nothing until [`next_timeout`](Self::next_timeout), another attempt, or an end.
+    /// The next thing to do; nothing until [`next_timeout`](Self::next_timeout), another attempt,
+    /// or an end.
     pub fn next(&mut self, now_ns: u64) -> Option<AdmissionStep> {
         if let Some(&(at_ns, ticket)) = self.deadlines.first()
             && at_ns <= now_ns
@@ -361,7 +368,8 @@ impl Admission {
             .min()
     }
 
-    /// The newest attempt of the address with the fewest handshakes under way, of the prefix with the fewest.
+    /// The newest attempt of the address with the fewest handshakes under way, of the prefix with
+    /// the fewest.
     fn choose(&self) -> Option<Ticket> {
         let config = &self.config;
         let newest = |address: &Address| address.waiting.back().copied();
@@ -424,8 +432,8 @@ impl Admission {
         };
     }
 
-    /// The Hello of a handshake is there: it has no deadline any more. Its turn goes on, since the Welcome costs as much
-    /// as the handshake, until [`left`](Self::left) is called or it is over.
+    /// The Hello of a handshake is there: it has no deadline any more. Its turn goes on, since the
+    /// Welcome costs as much as the handshake, until [`left`](Self::left) is called or it is over.
     pub fn introduced(&mut self, ticket: Ticket) {
         let Some(begun) = self.begun.get_mut(&ticket) else {
             return;
@@ -483,7 +491,8 @@ impl Admission {
         overdue.map(|(&ticket, _)| ticket)
     }
 
-    /// Takes one off those that wait, whose host will not hear of it any more, or is told that we are busy.
+    /// Takes one off those that wait, whose host will not hear of it any more, or is told that we
+    /// are busy.
     fn drop_waiting(&mut self, ticket: Ticket) {
         if let Some(waiting) = self.waiting.get(&ticket)
             && self.over.insert(waiting.id)

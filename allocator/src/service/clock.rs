@@ -16,7 +16,8 @@ fn instant() -> Instant {
     Instant::now()
 }
 
-/// Monotonic time in nanoseconds. Its origin is this process's own: it is never compared across hosts.
+/// Monotonic time in nanoseconds. Its origin is this process's own: it is never compared across
+/// hosts.
 pub fn now_ns() -> u64 {
     let elapsed = instant().saturating_duration_since(*ORIGIN.get_or_init(instant));
     ORIGIN_NS + u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX - ORIGIN_NS)

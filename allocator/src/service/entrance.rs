@@ -1,4 +1,5 @@
-//! Connection attempts of a QUIC endpoint that wait for their turn: what [`Admission`] decides is done here.
+//! Connection attempts of a QUIC endpoint that wait for their turn: what [`Admission`] decides is
+//! done here.
 
 use std::hash::BuildHasher as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,7 +38,8 @@ struct EntranceQueue {
 }
 
 impl Entrance {
-    /// An entrance where nobody waits. Attempts that come to nothing before their turn are given to `count`.
+    /// An entrance where nobody waits. Attempts that come to nothing before their turn are given to
+    /// `count`.
     pub(super) fn new(
         config: AdmissionConfig,
         count: impl Fn(&'static str) + Send + Sync + 'static,
@@ -158,7 +160,8 @@ impl Entrance {
     }
 }
 
-/// The right to a handshake, from its beginning to the peer's Hello. Dropped, it lets another begin.
+/// The right to a handshake, from its beginning to the peer's Hello. Dropped, it lets another
+/// begin.
 pub(super) struct HandshakeTurn {
     entrance: Entrance,
     ticket: Ticket,

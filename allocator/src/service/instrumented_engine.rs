@@ -25,7 +25,8 @@ pub struct IterationHistogram {
 
 impl IterationHistogram {
     fn record(&self, duration_ns: u64) {
-        // The index of the first bound that is not below the duration: ceil(log2(duration / first)).
+        // The index of the first bound that is not below the duration: ceil(log2(duration /
+        // first)).
         let units = duration_ns.div_ceil(FIRST_BOUND_NS).max(1);
         let index = units.next_power_of_two().trailing_zeros() as usize;
         if let Some(bucket) = self.buckets.get(index) {

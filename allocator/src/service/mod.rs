@@ -15,10 +15,10 @@
 //! | [`run`], [`systemd`] | puts the parts together: start, reload, stop |
 //!
 //! Threads: the service thread (tokio, current-thread) does QUIC and control streams; each shard of
-//! sealed datagrams has a thread with a port; the admin thread answers HTTP. One shard, the default,
-//! drives the engine itself. With several shards, or with QUIC alone, the engine has a thread of its
-//! own behind two rings. No datagram waits for a timer on its way to the engine and back. ARCHITECTURE.md
-//! has the table of threads.
+//! sealed datagrams has a thread with a port; the admin thread answers HTTP. One shard, the
+//! default, drives the engine itself. With several shards, or with QUIC alone, the engine has a
+//! thread of its own behind two rings. No datagram waits for a timer on its way to the engine and
+//! back. ARCHITECTURE.md has the table of threads.
 
 pub mod admin;
 pub mod admin_request;

@@ -26,8 +26,8 @@ use crate::engine::EngineError;
 /// Requests of the admin server that may wait.
 const REQUEST_QUEUE: usize = 64;
 
-/// Why the allocator cannot start, or ended. As everywhere here, an error's text leaves out what its source
-/// says: [`with_causes`] puts them together.
+/// Why the allocator cannot start, or ended. As everywhere here, an error's text leaves out what
+/// its source says: [`with_causes`] puts them together.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceRunError {
     /// The configuration.
@@ -230,7 +230,8 @@ impl RunningService {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut watchdog = systemd::watchdog_interval().map(tokio::time::interval);
         systemd::ready();
-        // A reload: its files are being read; then its engine is being made; and whether to begin again after that.
+        // A reload: its files are being read; then its engine is being made; and whether to begin
+        // again after that.
         let mut loading: Option<JoinHandle<Result<LoadedConfig, ServiceRunError>>> = None;
         let mut making: Option<JoinHandle<Result<NewEngine, EngineError>>> = None;
         let mut loaded: Option<LoadedConfig> = None;
@@ -278,7 +279,8 @@ impl RunningService {
         Ok(())
     }
 
-    /// Takes what was loaded anew. What is wrong is logged in one line, and what was in force stays.
+    /// Takes what was loaded anew. What is wrong is logged in one line, and what was in force
+    /// stays.
     fn on_loaded(&mut self, loaded: Result<LoadedConfig, ServiceRunError>) -> Option<MakingEngine> {
         match loaded.and_then(|loaded| self.check_reload(loaded)) {
             Ok((loaded, Some(plan))) => {
@@ -325,8 +327,8 @@ impl RunningService {
         Ok((loaded, plan))
     }
 
-    /// The topology of a reload, if it is another. Failures that were notified since the start outlive a reload of
-    /// the same.
+    /// The topology of a reload, if it is another. Failures that were notified since the start
+    /// outlive a reload of the same.
     fn changed_topology<'a>(&self, loaded: &'a LoadedConfig) -> Option<&'a Topology> {
         Some(&loaded.topology).filter(|topology| **topology != self.topology)
     }

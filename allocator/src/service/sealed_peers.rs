@@ -21,8 +21,8 @@ struct SealedPeer<T> {
 pub(super) struct OpenedDatagram<T> {
     pub(super) session: u32,
     pub(super) known_as: T,
-    /// How much of the datagram, behind its header, is plain text now. None at all is a probe, to be
-    /// answered in kind.
+    /// How much of the datagram, behind its header, is plain text now. None at all is a probe, to
+    /// be answered in kind.
     pub(super) length: usize,
     /// Nothing that the session sent later has come before it.
     pub(super) newest: bool,
@@ -86,8 +86,8 @@ impl<T: Copy> SealedPeers<T> {
         })
     }
 
-    /// Seals a datagram for a peer. Nothing if there is no such session, it has sent nothing from anywhere
-    /// yet, or its keys are spent; otherwise where to send it.
+    /// Seals a datagram for a peer. Nothing if there is no such session, it has sent nothing from
+    /// anywhere yet, or its keys are spent; otherwise where to send it.
     pub(super) fn seal(
         &mut self,
         session: u32,

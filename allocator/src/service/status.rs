@@ -37,7 +37,8 @@ pub struct Status {
     pub hosts: u64,
     /// How long a rate holds without word from us, in milliseconds.
     pub lease_ms: u64,
-    /// Ports of sealed datagrams that are lost. Above zero, sessions that had them are on QUIC until a restart.
+    /// Ports of sealed datagrams that are lost. Above zero, sessions that had them are on QUIC
+    /// until a restart.
     pub sealed_ports_lost: u64,
     /// Core of the engine thread, if it is pinned.
     pub pinned_core: Option<usize>,
@@ -107,7 +108,8 @@ pub struct OptimalityStatus {
     pub max_link_load: f64,
     /// The same before normalisation, in the last iteration: how far the optimiser overshot.
     pub optimizer_overload: f64,
-    /// Σ log2 of the rates in bit/s, dummy flows' included: a flow that gets twice the rate adds one point.
+    /// Σ log2 of the rates in bit/s, dummy flows' included: a flow that gets twice the rate adds
+    /// one point.
     pub proportional_fairness_score: f64,
     /// Flows with a rate, which the score sums over.
     pub rated_flows: usize,
@@ -141,7 +143,8 @@ pub struct ExternalStatus {
     pub expires_in_ms: Option<u64>,
 }
 
-/// Counts since the start, by reason where there are reasons. No host, flow or link is ever a reason.
+/// Counts since the start, by reason where there are reasons. No host, flow or link is ever a
+/// reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServiceCounts {
     /// Flowlet starts taken.
@@ -168,7 +171,8 @@ pub struct ServiceCounts {
     pub datagrams_dropped: Reasons,
     /// Control messages that broke the protocol, by reason.
     pub control_errors: Reasons,
-    /// How often a control stream was not read for a while since its session had used up its budget.
+    /// How often a control stream was not read for a while since its session had used up its
+    /// budget.
     pub control_waits: u64,
     /// Flows that are left to plain TCP, by reason.
     pub flows_unmanaged: Reasons,

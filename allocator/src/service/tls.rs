@@ -30,8 +30,8 @@ impl std::fmt::Debug for ServerTls {
     }
 }
 
-/// Reads the files and builds the QUIC server's side of TLS: ring, TLS 1.3, client certificates required,
-/// for peers that speak one of `protocols` (ALPN).
+/// Reads the files and builds the QUIC server's side of TLS: ring, TLS 1.3, client certificates
+/// required, for peers that speak one of `protocols` (ALPN).
 pub fn load(files: &TlsFiles, protocols: &[&[u8]]) -> Result<ServerTls, TlsError> {
     let roots = read_authorities(&files.ca)?;
     let chain = read_certificates(&files.cert)?;
@@ -52,7 +52,8 @@ pub fn load(files: &TlsFiles, protocols: &[&[u8]]) -> Result<ServerTls, TlsError
             TlsError::unusable(&files.key)(format!("does not fit {cert}: {error}"))
         })?;
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
-    // Every connection shows its certificate: one that was replaced or withdrawn lives on in no ticket.
+    // Every connection shows its certificate: one that was replaced or withdrawn lives on in no
+    // ticket.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     QuicServerConfig::try_from(config)

@@ -217,8 +217,7 @@ impl Hub {
             attempt: hello.attempt,
         };
         // Two daemons may claim one host. The registry lets the later incarnation win, and
-        // otherwise the
-        // session that is alive.
+        // otherwise the session that is alive.
         match self.registry.register(now_ns, host.0, id, claim) {
             Decision::Refuse(refusal) => return self.refuse_with(now_ns, id, refusal),
             Decision::Supersede { session } => self.refuse_with(now_ns, session, superseded()),
@@ -334,8 +333,7 @@ impl Hub {
     }
 
     /// Ends a session: its flows leave the engine at once, and its transport closes when the queued
-    /// frames
-    /// have been written.
+    /// frames have been written.
     fn end_session(&mut self, now_ns: u64, id: u32, reason: &'static str, refused: bool) {
         let Some(session) = self.sessions.get_mut(&id) else {
             return;

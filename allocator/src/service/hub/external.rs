@@ -2,12 +2,10 @@
 //! report it.
 //!
 //! Traffic that takes its bytes in any case is subtracted from the link's capacity. Traffic that
-//! gives
-//! way like the network's own flows becomes a dummy flow of that weight in the engine.
+//! gives way like the network's own flows becomes a dummy flow of that weight in the engine.
 //!
 //! A report costs a link at most [`external_share`](super::HubSettings::external_share) of its
-//! capacity,
-//! and only until it expires. A feed that is wrong or has died does bounded harm.
+//! capacity, and only until it expires. A feed that is wrong or has died does bounded harm.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -85,8 +83,7 @@ impl ExternalLoads {
     }
 
     /// Moves the reports to the links of `after` between nodes of the same names. Reports about
-    /// links that
-    /// are gone are dropped.
+    /// links that are gone are dropped.
     pub(super) fn move_to(&mut self, before: &Topology, after: &Topology) {
         let node = |name: &str| after.node_by_name(name);
         let known = std::mem::take(self);
@@ -197,8 +194,7 @@ impl Hub {
     }
 
     /// Appends the status of at most `max` links from link `from` on. Returns the link to continue
-    /// from, if
-    /// there are more.
+    /// from, if there are more.
     pub fn external_status(
         &self,
         now_ns: u64,

@@ -20,8 +20,7 @@ const DEFERRED_AT_ONCE: usize = 256;
 
 impl Hub {
     /// Takes one datagram of a session; true if it was taken. A datagram that is refused changes
-    /// only a
-    /// counter.
+    /// only a counter.
     pub fn on_datagram(&mut self, now_ns: u64, id: u32, bytes: &[u8]) -> bool {
         let Some(session) = self.sessions.get_mut(&id) else {
             return false;
@@ -31,8 +30,7 @@ impl Hub {
             return false;
         }
         // Before the protocol sees it: a dropped datagram is not acknowledged, so the host repeats
-        // its
-        // records, and nothing is lost.
+        // its records, and nothing is lost.
         if !session.starts.has_credit(now_ns) {
             self.counts.datagrams_dropped.count("start_rate");
             return false;
@@ -86,8 +84,7 @@ impl Hub {
             let was_ready = std::mem::replace(&mut session.is_ready, true);
             if !std::mem::replace(&mut flow.has_rate, true) {
                 // Ahead of sessions whose flows all have rates: users feel a flowlet's wait for its
-                // first rate,
-                // and each host served earlier adds to it.
+                // first rate, and each host served earlier adds to it.
                 self.ready_first.push(session.id);
             } else if !was_ready {
                 self.ready.push(session.id);
@@ -111,9 +108,6 @@ impl Hub {
             self.end(id, old.id());
         }
         let budgeted = self.starts.has_credit(now_ns);
-        // Without credit the flow still gets a place in the table, as unmanaged, so that its end
-        // and its
-        // later turn are found.
         if budgeted {
             self.starts.spend(1);
         }
@@ -175,8 +169,7 @@ impl Hub {
             return Err(now_ns + wait_ns.max(MIN_WAIT_NS));
         }
         // The session's own budget first: its wait is known exactly, while the common one is
-        // refilled for
-        // all sessions at once.
+        // refilled for all sessions at once.
         if !self.starts.has_credit(now_ns) {
             return Err(now_ns + CREDIT_RETRY_NS);
         }
@@ -197,8 +190,7 @@ impl Hub {
     }
 
     /// Serves a session's deferred flows as far as credit reaches, at most [`DEFERRED_AT_ONCE`] of
-    /// them, so
-    /// that other sessions do not wait.
+    /// them, so that other sessions do not wait.
     pub(super) fn serve_deferred(&mut self, now_ns: u64, id: u32) {
         for _ in 0..DEFERRED_AT_ONCE {
             let waits = self
@@ -275,8 +267,7 @@ impl Hub {
     }
 
     /// Hands a flow to the engine or leaves it unmanaged, in place of its former placement. A new
-    /// flow, or
-    /// one whose description has changed, must be within the budget.
+    /// flow, or one whose description has changed, must be within the budget.
     pub(super) fn place(&mut self, now_ns: u64, id: u32, record: &StartRecord, budgeted: bool) {
         let Some(session) = self.sessions.get(&id) else {
             return;

@@ -102,8 +102,8 @@ pub struct HubSettings {
     pub classes: Vec<ClassConfig>,
 }
 
-/// Connections beyond the limit of sessions: they wait for their Hello or deliver a last message.
-/// A host that is one too many thus learns of the limit in a refusal.
+/// Connections beyond the limit of sessions: they wait for their Hello or deliver a last message. A
+/// host that is one too many thus learns of the limit in a refusal.
 const MAX_UNACCEPTED: usize = 256;
 
 /// Refusal of a connection: the limit of sessions and waiting connections is reached.
@@ -145,8 +145,7 @@ pub struct Hub {
     ready_first: Vec<u32>,
     released_ns: Option<u64>,
     /// Sessions that received the kill switch, with the time, oldest first. Every session that has
-    /// not
-    /// acknowledged is among them.
+    /// not acknowledged is among them.
     unanswered: VecDeque<(u64, u32)>,
     /// Hosts whose sessions ended less than one lease ago: their rates may still be in force.
     departed: VecDeque<(String, u64)>,
@@ -192,8 +191,7 @@ impl Hub {
     }
 
     /// Offers sealed datagrams to hosts. Session `id` uses port `ports[id % ports.len()]`, at
-    /// `address`
-    /// or, without one, at the address of the QUIC session.
+    /// `address` or, without one, at the address of the QUIC session.
     pub fn offer_sealed(&mut self, ports: Vec<u16>, cipher: Cipher, address: Option<Ipv4Addr>) {
         self.sealed_ports = ports.into_iter().map(Some).collect();
         self.sealed_address = address;
@@ -211,10 +209,8 @@ impl Hub {
     /// [`restart_flows`](Self::restart_flows), since classes may differ.
     ///
     /// Hosts learn the classes when they connect. If names or ids have changed, all sessions end
-    /// and hosts
-    /// connect again; otherwise flows would land in the wrong class. Sessions of hosts that are no
-    /// longer
-    /// trusted end too.
+    /// and hosts connect again; otherwise flows would land in the wrong class. Sessions of hosts
+    /// that are no longer trusted end too.
     pub fn reconfigure(&mut self, now_ns: u64, settings: HubSettings) {
         if admission::class_infos(&settings.classes)
             != admission::class_infos(&self.settings.classes)
@@ -238,9 +234,8 @@ impl Hub {
     }
 
     /// Opens a session for a new transport connection. It takes no flows before its Hello is
-    /// accepted.
-    /// If its certificate already has the maximum of connections without a Hello, the oldest of
-    /// them ends.
+    /// accepted. If its certificate already has the maximum of connections without a Hello, the
+    /// oldest of them ends.
     ///
     /// # Errors
     /// The limit is reached; the caller closes the connection.
@@ -292,8 +287,7 @@ impl Hub {
     }
 
     /// Returns the next unused session number. Numbers repeat only after all others, so a late rate
-    /// or
-    /// datagram of an ended session finds no session.
+    /// or datagram of an ended session finds no session.
     fn free_session_id(&mut self) -> u32 {
         loop {
             // Zero is the session of dummy flows (`EXTERNAL_SESSION`), so it is skipped.
@@ -324,8 +318,7 @@ impl Hub {
     /// Moves the ready sessions to `ready`, those with a flow that waits for its first rate first.
     ///
     /// These are urgent. So are sessions that owe their peer a datagram in any case: an answer to a
-    /// probe,
-    /// or an acknowledgement on which the peer waits.
+    /// probe, or an acknowledgement on which the peer waits.
     pub fn drain_ready(&mut self, now_ns: u64, ready: &mut Vec<ReadySession>) {
         let sessions = &mut self.sessions;
         let mut take = |list: &mut Vec<u32>, first: bool| {

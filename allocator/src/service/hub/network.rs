@@ -1,6 +1,5 @@
 //! Changes of the network: failures and repairs of links and switches (flowtune §6), and reloads of
-//! the
-//! topology.
+//! the topology.
 
 use ratewright_proto::control::{EncodedTopology, HostInfo, RefusalCode, TopologySnapshot};
 use ratewright_topology::{HostId, Link, LinkId, Node, Topology};
@@ -42,8 +41,7 @@ impl Hub {
     }
 
     /// Applies a notification of a failure, a repair or another capacity. Returns the number of
-    /// links whose
-    /// capacity differs.
+    /// links whose capacity differs.
     ///
     /// Flows take their new paths as [`sweep`](Self::sweep) visits them; then
     /// [`topology_report`](Self::topology_report) gives the result.
@@ -79,8 +77,7 @@ impl Hub {
             }
         }
         // Connected hosts need no message: the hosts and the hash seed, which they know, are the
-        // same.
-        // Hosts that connect from now on get the new version.
+        // same. Hosts that connect from now on get the new version.
         if self.topology.epoch() != epoch {
             self.snapshot = None;
         }
@@ -88,8 +85,7 @@ impl Hub {
     }
 
     /// Returns the result of a notification that changed `links_changed` links when
-    /// `reroutes_before` flows
-    /// had been rerouted since the start.
+    /// `reroutes_before` flows had been rerouted since the start.
     pub fn topology_report(&self, links_changed: usize, reroutes_before: u64) -> TopologyReport {
         let rerouted = self.counts.reroutes - reroutes_before;
         TopologyReport {
@@ -167,12 +163,10 @@ impl Hub {
     }
 
     /// Sends the engine the new capacities of links that had the capacities in `before`, and
-    /// returns the
-    /// number that differ.
+    /// returns the number that differ.
     ///
     /// Increases go at once, and so do decreases to a capacity that still carries flows. If a link
-    /// is dead,
-    /// its flows leave first, so that none stands on it while there is a way around it.
+    /// is dead, its flows leave first, so that none stands on it while there is a way around it.
     fn apply_capacities(&mut self, now_ns: u64, before: &[(LinkId, f64)]) -> usize {
         let changed: Vec<(LinkId, f64, f64)> = before
             .iter()
@@ -196,8 +190,8 @@ impl Hub {
     }
 
     /// Puts another topology in force. Sessions stay if every host in it keeps its id. Otherwise
-    /// all sessions
-    /// end and hosts connect again, since ids in datagrams on their way would be misread.
+    /// all sessions end and hosts connect again, since ids in datagrams on their way would be
+    /// misread.
     ///
     /// The caller must have made an engine for this topology; see
     /// [`restart_flows`](Self::restart_flows).
@@ -250,8 +244,7 @@ impl Hub {
     ///
     /// Events that wait were meant for its predecessor and are dropped. Flows follow as
     /// [`sweep`](Self::sweep) visits them. Until then [`is_restarting`](Self::is_restarting) is
-    /// true, and its
-    /// rates must not be sent.
+    /// true, and its rates must not be sent.
     pub fn restart_flows(&mut self, known_bps: &[f64]) {
         self.engine_events.clear();
         for link in 0..self.topology.links().len() {

@@ -7,8 +7,7 @@ use rustc_hash::FxBuildHasher;
 use crate::service::config::Fingerprint;
 
 /// Maximum of such connections of one certificate. A daemon has one, and a second one while the
-/// first
-/// is taken down.
+/// first is taken down.
 pub(super) const MAX_PER_CERTIFICATE: usize = 4;
 
 /// Connections without a Hello by certificate, oldest first.
@@ -19,8 +18,7 @@ pub(super) struct PreHelloConnections {
 
 impl PreHelloConnections {
     /// Adds a session's connection. Beyond the maximum of its certificate it removes and returns
-    /// the oldest:
-    /// the host itself is behind the newest.
+    /// the oldest: the host itself is behind the newest.
     pub(super) fn add(&mut self, certificate: Fingerprint, session: u32) -> Option<u32> {
         let sessions = self.by_certificate.entry(certificate).or_default();
         let oldest = sessions.is_full().then(|| sessions.remove(0));

@@ -1,9 +1,8 @@
 //! Kill switch: returns every host to plain TCP and proves that it is there.
 //!
 //! A host is released once it acknowledges that it paces no flow, or at the latest one lease after
-//! it
-//! was sent the switch. No rate holds longer than a lease without renewal, and a released session
-//! renews none.
+//! it was sent the switch. No rate holds longer than a lease without renewal, and a released
+//! session renews none.
 
 use crate::service::status::ReleaseReport;
 
@@ -53,8 +52,7 @@ impl Hub {
     }
 
     /// True while a host may still act on a rate although the kill switch is on. Each session and
-    /// departed
-    /// host is checked until it is free and then removed, so repeated calls cost little.
+    /// departed host is checked until it is free and then removed, so repeated calls cost little.
     pub fn release_waits(&mut self, now_ns: u64) -> bool {
         if !self.is_released() {
             return false;

@@ -56,8 +56,6 @@ impl Hub {
                 rate_bps,
             })
             .collect();
-        // The protocol's table is in the order of slots; operators compare two outputs by flow
-        // number.
         flows.sort_unstable_by_key(|flow| flow.flow);
         Some(HostFlows {
             host: host.to_owned(),
@@ -66,8 +64,7 @@ impl Hub {
     }
 
     /// Appends the names of dead links among `max` links from link `from` on. Returns the link to
-    /// continue
-    /// from, if there are more.
+    /// continue from, if there are more.
     pub fn links_down(&self, from: u32, max: usize, into: &mut Vec<String>) -> Option<u32> {
         let links = self.topology.links();
         let rest = links.get(from as usize..).unwrap_or_default();
@@ -120,8 +117,7 @@ impl Hub {
     }
 
     /// Returns the body of `/status` without its lists of sessions, dead links and external
-    /// traffic, and
-    /// without what only the process knows.
+    /// traffic, and without what only the process knows.
     pub fn status(&self, engine: &EngineStats) -> Status {
         let known = self.tallies.known;
         Status {

@@ -1,8 +1,7 @@
 //! A session's flows by slot.
 //!
 //! Hosts use their lowest free slot, so a list by slot is dense, and a rate finds its flow in one
-//! cache
-//! line. The protocol's own table has the same form and bounds the slots.
+//! cache line. The protocol's own table has the same form and bounds the slots.
 
 use std::collections::VecDeque;
 
@@ -50,8 +49,7 @@ impl SessionFlows {
     /// Puts a flow on a slot and replaces the former one.
     pub(super) fn insert(&mut self, slot: u32, flow: HubFlow, path: LinkPath) {
         // The three lists grow together, so a slot of one is a slot of all. The protocol bounds
-        // slots by
-        // the session's max_flows, and with them this growth.
+        // slots by the session's max_flows, and with them this growth.
         let slot = slot as usize;
         if slot >= self.slots.len() {
             self.slots.resize(slot + 1, None);
@@ -64,8 +62,7 @@ impl SessionFlows {
 
     pub(super) fn remove(&mut self, slot: u32) -> Option<HubFlow> {
         // The path and an entry in `deferred` stay: the next flow on the slot overwrites the path,
-        // and
-        // `serve_deferred` checks what is on the slot by then.
+        // and `serve_deferred` checks what is on the slot by then.
         let flow = self.slots.get_mut(slot as usize)?.take()?;
         self.len -= 1;
         Some(flow)

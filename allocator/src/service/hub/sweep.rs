@@ -2,15 +2,12 @@
 //! replaced.
 //!
 //! A failure or repair changes hash groups, so any flow between the racks that a switch serves may
-//! take
-//! another path. Only the flows themselves say which. A list of flows by link would cost every
-//! start and
-//! end more than all sweeps together. So a sweep visits every flow, a bounded number in one go
-//! ([`Hub::sweep`]). In between the service takes datagrams, renews leases and sends rates.
+//! take another path. Only the flows themselves say which. A list of flows by link would cost every
+//! start and end more than all sweeps together. So a sweep visits every flow, a bounded number in
+//! one go ([`Hub::sweep`]). In between the service takes datagrams, renews leases and sends rates.
 //!
 //! If the network changes during a sweep, the sweep runs to its end and then once more over what it
-//! had
-//! already passed. Changes that keep coming therefore leave no flow unvisited.
+//! had already passed. Changes that keep coming therefore leave no flow unvisited.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -39,8 +36,7 @@ pub(super) struct Sweep {
     /// Sessions of these, from the front, whose flows a new engine does not have yet.
     sessions_to_place: usize,
     /// Links that carry nothing from now on. The engine learns of them after the flows that had to
-    /// leave,
-    /// so that no flow stands on a dead link while there is a way around it.
+    /// leave, so that no flow stands on a dead link while there is a way around it.
     dead_links: BTreeSet<LinkId>,
     /// Time at which the engine learns of the dead links in any case.
     dead_links_due_ns: u64,
@@ -102,8 +98,7 @@ impl Hub {
                 self.sweep.sessions.pop_front();
                 self.sweep.next_slot = 0;
                 // `sweep_for_new_engine` counts the sessions of its time, and later ones are queued
-                // behind them, so
-                // the first so many to finish are exactly those.
+                // behind them, so the first so many to finish are exactly those.
                 self.sweep.sessions_to_place = self.sweep.sessions_to_place.saturating_sub(1);
             }
         }

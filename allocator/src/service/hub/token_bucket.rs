@@ -1,13 +1,11 @@
 //! Rate limits of sessions.
 
 /// Token bucket with debt. An item is taken whole while there is credit, and the debt that it
-/// leaves
-/// keeps out the next ones.
+/// leaves keeps out the next ones.
 ///
 /// A datagram without credit is dropped before the protocol sees it, so it is not acknowledged and
-/// its
-/// state comes again. A control stream without credit is not read, and the transport's flow control
-/// makes the peer wait. A flood is slowed down and loses nothing.
+/// its state comes again. A control stream without credit is not read, and the transport's flow
+/// control makes the peer wait. A flood is slowed down and loses nothing.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TokenBucket {
     per_s: u32,

@@ -1,9 +1,9 @@
-//! The engine on a shard's thread: between two looks at the port it answers the starts that have come, and
-//! iterates once.
+//! The engine on a shard's thread: between two looks at the port it answers the starts that have
+//! come, and iterates once.
 //!
-//! On the way from a start to its first rate nobody is woken and nothing waits in a ring. What a start waits
-//! for is the iteration that runs when it arrives, or a few datagrams that are being sent. Rates are
-//! handed to the sessions a few hundred at a time for the same reason.
+//! On the way from a start to its first rate nobody is woken and nothing waits in a ring. What a
+//! start waits for is the iteration that runs when it arrives, or a few datagrams that are being
+//! sent. Rates are handed to the sessions a few hundred at a time for the same reason.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,14 +17,16 @@ use crate::service::clock;
 /// Rates that are handed to the sessions before the port is looked at again.
 const RATES_AT_ONCE: usize = 16;
 
-/// Rates that may wait for the sessions while the engine iterates without having been told anything.
+/// Rates that may wait for the sessions while the engine iterates without having been told
+/// anything.
 const FEW_RATES: usize = 128;
 
-/// Time from an iteration's end to the next one's beginning while the engine does not know all flows, or all paths.
+/// Time from an iteration's end to the next one's beginning while the engine does not know all
+/// flows, or all paths.
 const BEHIND_PAUSE_NS: u64 = 5_000_000;
 
-/// Rates that lie between the engine and the sessions at most. Of those that do not fit, the newest of each
-/// flow waits with the engine.
+/// Rates that lie between the engine and the sessions at most. Of those that do not fit, the newest
+/// of each flow waits with the engine.
 const MOST_RATES: usize = 32 * FEW_RATES;
 
 /// An engine and what lies between it and the sessions.
@@ -79,13 +81,14 @@ impl CoLocatedEngine {
         !self.events.is_empty()
     }
 
-    /// Whether there is something to be exchanged with the state, which serves timers as of `timers_ns`.
+    /// Whether there is something to be exchanged with the state, which serves timers as of
+    /// `timers_ns`.
     pub(super) fn is_due(&self, timers_ns: u64) -> bool {
         !self.rates.is_empty() || self.timer_ns.is_some_and(|timer_ns| timer_ns <= timers_ns)
     }
 
-    /// Hands first rates to the sessions; if it tells others too, also a few of these, and serves timers as of
-    /// `timers_ns`. True if more rates wait.
+    /// Hands first rates to the sessions; if it tells others too, also a few of these, and serves
+    /// timers as of `timers_ns`. True if more rates wait.
     pub(super) fn exchange(
         &mut self,
         core: &mut ServiceCore,
@@ -108,7 +111,7 @@ impl CoLocatedEngine {
 
     /// Takes what the engine is to be told, at the end of an exchange.
     pub(super) fn take_events(&mut self, core: &mut ServiceCore) {
-        if let Some(engine) = core.drive(&mut self.events) {
+        if let Some(engine) = core.take_engine_work(&mut self.events) {
             if let Some(core) = engine.pin_core
                 && let Err(error) = pin_current_thread(core)
             {
@@ -126,8 +129,8 @@ impl CoLocatedEngine {
         self.behind = core.hub.is_rerouting();
     }
 
-    /// Tells the engine what has come, and asks it for the first rates of what has started: nobody who waits for
-    /// one waits for an iteration.
+    /// Tells the engine what has come, and asks it for the first rates of what has started: nobody
+    /// who waits for one waits for an iteration.
     pub(super) fn answer(&mut self) {
         let Some(engine) = self.engine.as_mut().filter(|_| !self.events.is_empty()) else {
             return;
@@ -155,14 +158,14 @@ impl CoLocatedEngine {
             return false;
         };
         let driver = &mut engine.driver;
-        // Rates that are about to change again are worth few iterations: as many as keep each of them short. First
-        // rates do not wait for them.
+        // Rates that are about to change again are worth few iterations: as many as keep each of
+        // them short. First rates do not wait for them.
         let asked = self.asked && !(self.behind && now_ns < self.tick_ns);
         let left = driver.has_left();
         let wants = left || asked || (!driver.is_settled() && self.tick_ns <= now_ns);
-        // The sessions first: an engine that is faster than they are would only pile rates up. What was asked
-        // does not wait for that.
-        // Rates of a whole network that are being taken over are taken over first, some each time.
+        // The sessions first: an engine that is faster than they are would only pile rates up. What
+        // was asked does not wait for that. Rates of a whole network that are being taken over are
+        // taken over first, some each time.
         let iterates = !left && (asked || (wants && self.rates.len() <= FEW_RATES));
         if iterates {
             self.asked = false;
@@ -174,7 +177,8 @@ impl CoLocatedEngine {
             };
         }
         if iterates || left || (self.open && driver.has_waiting() && self.rates.is_empty()) {
-            // Many at a time where the engine has to keep some, which costs more the more often it is done.
+            // Many at a time where the engine has to keep some, which costs more the more often it
+            // is done.
             let open = self.open && (self.rates.len() <= FEW_RATES || !driver.has_waiting());
             let rates = &mut self.rates;
             driver.hand_over(|update| {

@@ -157,8 +157,8 @@ pub(super) struct Introduction {
     connection: Connection,
 }
 
-/// Serves the two directions of a control stream until the session ends. Its peer has to introduce itself first, in
-/// its turn unless it has none.
+/// Serves the two directions of a control stream until the session ends. Its peer has to introduce
+/// itself first, in its turn unless it has none.
 pub(super) async fn serve_streams(
     shared: &SharedCore,
     id: u32,

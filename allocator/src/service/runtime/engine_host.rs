@@ -1,7 +1,8 @@
-//! The engine as the service sees it: where events go and rates come from, its figures, and whether it lives.
+//! The engine as the service sees it: where events go and rates come from, its figures, and whether
+//! it lives.
 //!
-//! One shard that takes sealed datagrams drives the engine itself, between two looks at its port. Where
-//! there are more shards, or none, the engine has a thread of its own.
+//! One shard that takes sealed datagrams drives the engine itself, between two looks at its port.
+//! Where there are more shards, or none, the engine has a thread of its own.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -74,8 +75,8 @@ pub struct EngineSignal {
     notify: Notify,
     /// Rates were handed over since somebody last looked at [`rates_wait`](Self::rates_wait).
     rates: AtomicBool,
-    /// The thread that takes the rates, if there is a shard: it sends most of them, and a wake-up of the
-    /// runtime, only to have that wake the shard, would make every first rate later.
+    /// The thread that takes the rates, if there is a shard: it sends most of them, and a wake-up
+    /// of the runtime, only to have that wake the shard, would make every first rate later.
     udp_worker: OnceLock<Arc<ThreadWaker>>,
     died: AtomicBool,
     /// A shard's thread has panicked.
@@ -138,8 +139,8 @@ pub(super) struct EngineDeathWatch {
 }
 
 impl EngineDeathWatch {
-    /// On the thread that drives the engine itself. Its end is a death unless [`expect_end`](Self::expect_end)
-    /// was called.
+    /// On the thread that drives the engine itself. Its end is a death unless
+    /// [`expect_end`](Self::expect_end) was called.
     pub(super) fn new(signal: Arc<EngineSignal>) -> Self {
         Self {
             signal,
@@ -248,8 +249,8 @@ impl EngineHost {
         Arc::clone(&self.factory)
     }
 
-    /// Puts another engine, which knows no flows, in the place of the one before. That one is taken apart on a
-    /// thread of its own, since nobody is to wait for it.
+    /// Puts another engine, which knows no flows, in the place of the one before. That one is taken
+    /// apart on a thread of its own, since nobody is to wait for it.
     pub(super) fn replace(&mut self, config: &Config, engine: Box<dyn RateEngine>) {
         if let Some(handle) = self.leave() {
             dispose(move || handle.shutdown());
@@ -318,8 +319,8 @@ impl EngineHost {
         Arc::clone(&self.signal)
     }
 
-    /// Hands over events in order, as far as the ring has room. True if all went. A shard that drives the
-    /// engine takes them by itself.
+    /// Hands over events in order, as far as the ring has room. True if all went. A shard that
+    /// drives the engine takes them by itself.
     pub(super) fn push_all(&mut self, events: &mut VecDeque<EngineEvent>) -> bool {
         match &mut self.running {
             RunningEngine::Stopped => events.clear(),

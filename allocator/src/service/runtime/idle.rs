@@ -14,8 +14,8 @@ use ratewright_io::udp::PacketPort;
 /// Empty rounds from which on a thread that need not keep its core lets others run between two.
 const YIELD_AFTER_ROUNDS: u32 = 256;
 
-/// A thread that may sleep looks for something to do for this long before: a wake-up costs it, and what
-/// woke it, tens of microseconds.
+/// A thread that may sleep looks for something to do for this long before: a wake-up costs it, and
+/// what woke it, tens of microseconds.
 const SPIN_NS: u64 = 200_000;
 
 const LONGEST_SLEEP_NS: u64 = 3_600_000_000_000;
@@ -26,8 +26,8 @@ pub(super) struct ThreadWaker {
     event: EventFd,
     /// There is something in the queue that the thread has not looked at.
     due: AtomicBool,
-    /// The thread sleeps, or is about to, and has to be woken. A thread that spins looks at `due` all the
-    /// time.
+    /// The thread sleeps, or is about to, and has to be woken. A thread that spins looks at `due`
+    /// all the time.
     sleeps: AtomicBool,
     stop: AtomicBool,
     /// The thread has ended: kicks are in vain.
@@ -48,8 +48,8 @@ impl ThreadWaker {
 
     /// Has the thread look at its queue, in which something was put before.
     pub(super) fn wake(&self) {
-        // As in `sleep`, one is written before the other is read: either this sees that the thread sleeps, or
-        // that sees that something is due.
+        // As in `sleep`, one is written before the other is read: either this sees that the thread
+        // sleeps, or that sees that something is due.
         if !self.due.swap(true, Ordering::SeqCst) && self.sleeps.load(Ordering::SeqCst) {
             self.signal();
         }
@@ -79,7 +79,8 @@ impl ThreadWaker {
         self.stop.load(Ordering::Acquire)
     }
 
-    /// Sleeps until `socket` is readable (or, if asked for, writable), or somebody kicks, or `pause_ns` is over.
+    /// Sleeps until `socket` is readable (or, if asked for, writable), or somebody kicks, or
+    /// `pause_ns` is over.
     fn sleep(&self, socket: Option<BorrowedFd<'_>>, writable: bool, pause_ns: Option<u64>) {
         self.sleeps.store(true, Ordering::SeqCst);
         if !self.due.load(Ordering::SeqCst) && !self.stopped() {
@@ -140,8 +141,8 @@ impl IdleWait {
         self.busy_ns = now_ns;
     }
 
-    /// Waits until there may be something to receive, or the kick, or `until_ns` has come, or, if the last
-    /// batch is not gone yet, until more of it can be sent. May return before.
+    /// Waits until there may be something to receive, or the kick, or `until_ns` has come, or, if
+    /// the last batch is not gone yet, until more of it can be sent. May return before.
     pub(super) fn wait(
         &mut self,
         port: Option<&impl PacketPort>,
@@ -169,8 +170,8 @@ impl IdleWait {
             return;
         }
         self.idle = self.idle.saturating_add(1);
-        // Who looks around without need does so only while nobody else wants the core: with thousands of
-        // hosts, those who connect need it for their handshakes.
+        // Who looks around without need does so only while nobody else wants the core: with
+        // thousands of hosts, those who connect need it for their handshakes.
         match policy {
             IdlePolicy::Spin => std::hint::spin_loop(),
             IdlePolicy::Yield if self.idle < YIELD_AFTER_ROUNDS => std::hint::spin_loop(),

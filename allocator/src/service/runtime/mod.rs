@@ -1,22 +1,25 @@
-//! The service: the QUIC endpoint and the control streams on one current-thread runtime, sealed datagrams on
-//! threads of their own, and the hub and the engine that both use.
+//! The running service: its threads, its sockets and the engine.
 //!
 //! | module | what |
 //! |---|---|
 //! | [`transport`], [`window`] | the QUIC endpoint, its settings and its congestion window |
 //! | `connection` | one task per connection: datagrams in, control stream |
-//! | `service_core` | what the tasks share, and the one place where things are sent |
-//! | `relayed` | relays' connections, each with many hosts |
-//! | `udp_worker` | sealed UDP datagrams: a port and a thread per shard |
-//! | `idle` | how such a thread is woken and waits |
+//! | `service_core` | hub, engine, transports and timers behind one lock; all sending |
+//! | `relayed` | connections of relays, each with many hosts |
+//! | `udp_worker` | UDP workers: a port for sealed datagrams and its thread |
+//! | `idle` | wake-ups of such a thread, and its waits |
 //! | `dpdk` | ports on an interface that DPDK drives |
-//! | [`engine_host`] | the engine as seen from here |
-//! | `co_located_engine` | the engine on the thread of the one shard that there is |
+//! | [`engine_host`] | the engine: its thread, its figures, its end |
+//! | `co_located_engine` | the engine on the thread of the only UDP worker |
+//! | `start_grace` | the time after the start in which no rate is sent |
 //!
-//! A QUIC datagram is handed to the hub in its connection's task, a sealed one by its shard's thread. Where the
-//! engine has a thread of its own, the hub's events are pushed to it and wake it, and its wake-up runs
-//! the rates' task, which sends each touched session its datagrams. Neither waits for a timer. Timeouts
-//! of all sessions share one wheel.
+//! A connection's task hands QUIC datagrams to the hub, a UDP worker sealed ones. If the engine has
+//! a thread of its own, the hub's events go into a ring and wake that thread; its rates wake the
+//! rates' task, which sends each ready session its datagrams. Neither waits for a timer. All
+//! sessions' timeouts share one wheel.
+//!
+//! A flow's *first rate* is urgent: it goes out before all *later rates*, which may be replaced by
+//! newer ones while they wait.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -59,20 +62,20 @@ pub(super) use service_core::OVERTAKEN_NS;
 use service_core::SharedCore;
 use start_grace::StartGrace;
 
-/// Connections beyond the limit of sessions that may be in their handshake or at their end.
+/// Connections beyond the limit of sessions, for those in their handshake or at their end.
 const CONNECTION_SLACK: usize = 1_024;
 
-/// Rates that are handed out before the runtime gets to look at its sockets again.
+/// Rates that the rates' task hands to sessions before the runtime polls its sockets again.
 const MAX_RATES_PER_TURN: usize = 8_192;
 
-/// Connections that are sent later rates before the runtime gets to look at its sockets again: some 20 µs
-/// each.
+/// Connections to which the rates' task sends later rates before the runtime polls its sockets
+/// again. Each takes about 20 µs.
 const LATER_AT_ONCE: usize = 16;
 
-/// How long hosts are given to take the last word at shutdown.
+/// Maximum time that hosts have to take the last message at shutdown.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
 
-/// Why the service cannot run, or cannot go on.
+/// Reason for which the service cannot start or go on.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
     /// The UDP address cannot be bound.
@@ -80,7 +83,7 @@ pub enum ServiceError {
     Bind {
         /// The address.
         address: std::net::SocketAddr,
-        /// Why.
+        /// Cause.
         source: std::io::Error,
     },
     /// DPDK does not drive the configured interface.
@@ -93,7 +96,7 @@ pub enum ServiceError {
     /// The engine thread ended.
     #[error("the engine thread died")]
     EngineDied,
-    /// A thread that serves sealed datagrams panicked.
+    /// A UDP worker panicked.
     #[error("a thread of sealed datagrams panicked")]
     UdpWorkerPanicked,
     /// A task of the service panicked.
@@ -104,22 +107,22 @@ pub enum ServiceError {
     Tls(#[from] TlsError),
 }
 
-/// The service on the current runtime, which must be a current-thread one.
+/// The allocator's service, on the current tokio runtime, which must have one thread.
 pub struct AllocatorService {
     shared: SharedCore,
     endpoint: quinn::Endpoint,
     requests: mpsc::Receiver<AdminRequest>,
     tasks: JoinSet<()>,
-    /// Connection attempts that wait for their turn.
+    /// Connection attempts that wait for their handshake.
     entrance: Entrance,
     max_sessions: usize,
     epoch: u64,
     signal: Arc<engine_host::EngineSignal>,
-    /// Ended with the shard.
-    sealed: udp_worker::UdpWorkerThreads,
+    /// UDP workers; they end when this is dropped.
+    udp_workers: udp_worker::UdpWorkerThreads,
 }
 
-/// The hub's part of a configuration.
+/// Returns the hub's part of a configuration.
 pub(super) fn hub_settings(config: &Config, epoch: u64) -> HubSettings {
     HubSettings {
         epoch,
@@ -135,22 +138,22 @@ pub(super) fn hub_settings(config: &Config, epoch: u64) -> HubSettings {
     }
 }
 
-/// What an engine is made of.
+/// Inputs of an engine that is to be made.
 pub struct EnginePlan {
     factory: EngineFactory,
     config: Config,
     topology: Topology,
 }
 
-/// An engine that knows no flows.
+/// An engine without flows.
 pub struct NewEngine {
     engine: Box<dyn RateEngine>,
-    /// What it takes links' capacities for.
+    /// Capacities of the links with which it was made, in bit/s.
     capacities_bps: Vec<f64>,
 }
 
 impl EnginePlan {
-    /// Makes the engine, which takes its time.
+    /// Makes the engine. Slow: the caller uses a thread that no datagram waits for.
     ///
     /// # Errors
     /// The engine refuses its settings.
@@ -185,7 +188,7 @@ impl AllocatorService {
                 address: config.listen,
                 source,
             })?;
-        let (shared, sealed) = start_sealed(config, hub, engine, epoch)?;
+        let (shared, udp_workers) = start_udp_workers(config, hub, engine, epoch)?;
         shared
             .lock()
             .serve_relays(tls.peers, config.limits.max_sessions);
@@ -193,6 +196,8 @@ impl AllocatorService {
         let mut tasks = JoinSet::new();
         let grace = Duration::from_millis(config.allocation.start_grace_ms);
         tasks.spawn(hand_out_rates(shared.clone(), Arc::clone(&signal), grace));
+        // A UDP worker that drives the engine also serves the timers and sweeps, between two polls
+        // of its port.
         if shared.lock().engine.engine_thread() == EngineThread::Own {
             tasks.spawn(serve_timers(shared.clone()));
             tasks.spawn(sweep_flows(shared.clone(), config.transport.shards() > 0));
@@ -213,40 +218,41 @@ impl AllocatorService {
             max_sessions,
             epoch,
             signal,
-            sealed,
+            udp_workers,
         })
     }
 
-    /// The address that the endpoint is bound to.
+    /// Returns the address of the QUIC endpoint.
     ///
     /// # Errors
-    /// The operating system does not say.
+    /// The operating system does not give it.
     pub fn local_addr(&self) -> std::io::Result<std::net::SocketAddr> {
         self.endpoint.local_addr()
     }
 
-    /// This incarnation of the allocator.
+    /// Returns the number of this incarnation of the allocator.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Serves until something breaks. Cancel-safe: may be dropped and called again.
+    /// Serves until a part fails. Cancel-safe: may be dropped and called again.
     pub async fn serve(&mut self) -> ServiceError {
         loop {
             tokio::select! {
                 biased;
                 Some(request) = self.requests.recv() => self.execute(request),
                 Some(ended) = self.tasks.join_next() => match ended {
-                    // Connections end; the rates' task ends when the engine or a shard did.
+                    // Tasks of connections end all the time. The rates' task ends only with the
+                    // engine or a UDP worker.
                     Ok(()) if self.signal.panicked() => return ServiceError::UdpWorkerPanicked,
                     Ok(()) if self.signal.died() => return ServiceError::EngineDied,
                     Ok(()) => {}
                     Err(error) => return ServiceError::Panicked(error),
                 },
-                // All that have come, before one of them is chosen.
+                // Accepts all new attempts before it chooses one of them.
                 incoming = self.endpoint.accept() => match incoming {
                     Some(incoming) => self.take(incoming),
-                    // Only after `shut_down`, which takes the shard.
+                    // Only after `shut_down`, which takes the service.
                     None => std::future::pending().await,
                 },
                 (incoming, turn) = self.entrance.next() => {
@@ -257,7 +263,8 @@ impl AllocatorService {
     }
 
     fn take(&mut self, incoming: quinn::Incoming) {
-        // Sessions and handshakes have bounds of their own; relays' connections and those that end are counted here.
+        // Sessions and handshakes have their own bounds. This one also counts connections of relays
+        // and those that end.
         let connections = self.endpoint.open_connections();
         if connections < self.max_sessions + CONNECTION_SLACK {
             return self.entrance.offer(incoming);
@@ -269,8 +276,10 @@ impl AllocatorService {
         incoming.refuse();
     }
 
-    /// Answers the admin server. An asker that is gone needs no answer.
+    /// Answers a request of the admin server. A requester that is gone needs no answer.
     fn execute(&mut self, request: AdminRequest) {
+        // `/status` lists every session: its task yields between slices, so that datagrams do not
+        // wait.
         if let AdminRequest::Status(reply) = request {
             let shared = self.shared.clone();
             self.tasks
@@ -292,7 +301,7 @@ impl AllocatorService {
             AdminRequest::ChangeTopology(change, reply) => {
                 core.change_topology(now_ns, &change, reply);
             }
-            // Feeds tell this many times a second: it stands in `/status`, and not in the log.
+            // Feeds report many times a second: `/status` shows it, and the log does not.
             AdminRequest::SetExternalLoad(told, reply) => {
                 let result = core.hub.set_external_load(now_ns, &told);
                 tracing::debug!(?told, ?result, "external load");
@@ -301,8 +310,8 @@ impl AllocatorService {
         });
     }
 
-    /// What an engine for another configuration, and perhaps another topology, is made of. It may be made while the
-    /// service goes on.
+    /// Returns the inputs of an engine for another configuration or topology; `None` if the present
+    /// engine serves. The engine may be made while the service goes on.
     pub fn engine_plan(
         &self,
         old: &Config,
@@ -317,6 +326,7 @@ impl AllocatorService {
             return None;
         }
         let core = self.shared.lock();
+        // The hub's topology has the failures that were notified; the file has not.
         let topology = topology.unwrap_or(core.hub.topology()).clone();
         Some(EnginePlan {
             factory: core.engine.factory(),
@@ -325,9 +335,10 @@ impl AllocatorService {
         })
     }
 
-    /// Puts another configuration in force, with an engine for it if it needs one, and another topology if there
-    /// is one. Everything was checked before. Flows are put before the new engine a few at a time; hosts hear no
-    /// rates until it knows all.
+    /// Puts another configuration in force, with a new engine and topology if there are any. The
+    /// caller has checked everything.
+    ///
+    /// The hub hands its flows to the new engine in slices. Hosts get no rates until that is done.
     pub fn reload(
         &mut self,
         new: &Config,
@@ -340,6 +351,7 @@ impl AllocatorService {
             core.hub.reconfigure(now_ns, hub_settings(new, epoch));
             core.serve_relays(tls.peers, new.limits.max_sessions);
             core.close_distrusted_relays();
+            // Before the flows restart: their paths are computed in the new topology.
             if let Some(topology) = topology {
                 core.hub.replace_topology(now_ns, topology);
             }
@@ -362,8 +374,10 @@ impl AllocatorService {
         self.shared.lock().hub.counts_mut().reloads.count(result);
     }
 
-    /// Tells every host that the allocator goes, closes the connections and stops the engine.
+    /// Refuses all sessions because the allocator stops, closes the connections and stops the
+    /// engine.
     pub async fn shut_down(mut self) {
+        // No new connection may come while the others are sent away.
         self.endpoint.set_server_config(None);
         self.shared.run(|core, now_ns| {
             core.draining = true;
@@ -386,14 +400,13 @@ impl AllocatorService {
         self.endpoint.close(VarInt::from_u32(0), b"draining");
         let _ = tokio::time::timeout(DRAIN_TIME, self.endpoint.wait_idle()).await;
         self.tasks.abort_all();
-        drop(self.sealed);
+        drop(self.udp_workers);
         self.shared.lock().engine.stop();
     }
 }
 
-/// Makes the state, and the ports and threads of sealed datagrams as far as the configuration asks for
-/// them.
-fn start_sealed(
+/// Makes the core, and as many UDP workers as the configuration asks for.
+fn start_udp_workers(
     config: &Config,
     hub: Hub,
     engine: EngineHost,
@@ -403,9 +416,9 @@ fn start_sealed(
     #[cfg(feature = "dpdk")]
     if let Some(interface) = &transport.dpdk {
         let first = transport.udp_port.unwrap_or_default();
-        let shards = transport.shards();
-        let ports = dpdk::start(interface, shards, first, transport.control_dscp)?;
-        let numbers = (first..).take(usize::from(shards)).collect();
+        let workers = transport.shards();
+        let ports = dpdk::start(interface, workers, first, transport.control_dscp)?;
+        let numbers = (first..).take(usize::from(workers)).collect();
         let own = Some(interface.address);
         // Nothing wakes a poll-mode driver's thread: it always spins.
         let policy = if transport.busy_poll {
@@ -432,7 +445,7 @@ fn start_sealed(
     start_on(config, hub, engine, epoch, ports, numbers, None, policy)
 }
 
-/// The state, and a shard on each of `ports`, whose UDP ports are `numbers`.
+/// Makes the core and a UDP worker on each of `ports`, whose UDP port numbers are `numbers`.
 #[allow(clippy::too_many_arguments, reason = "called twice, in one place")]
 fn start_on<P: PacketPort + Send + 'static>(
     config: &Config,
@@ -468,8 +481,9 @@ fn start_on<P: PacketPort + Send + 'static>(
     Ok((shared, threads))
 }
 
-/// Hands out rates whenever the engine has some, once `grace` has passed: until then the engine keeps
-/// the newest rate of each flow. Sends connections their later rates, a few at a time. Ends when the engine has died.
+/// Hands rates to sessions whenever the engine has some, once `grace` has passed. Until then the
+/// engine keeps the newest rate of each flow. Sends connections their later rates, a few at a time.
+/// Ends when the engine or a UDP worker has died.
 async fn hand_out_rates(
     shared: SharedCore,
     signal: Arc<engine_host::EngineSignal>,
@@ -483,6 +497,7 @@ async fn hand_out_rates(
             let more = core.take_rates(now_ns, MAX_RATES_PER_TURN);
             core.send_later(now_ns, LATER_AT_ONCE) | more
         }) {
+            // The runtime polls its sockets between two batches.
             tokio::task::yield_now().await;
         }
         if signal.died() || signal.panicked() {
@@ -496,14 +511,17 @@ async fn hand_out_rates(
     }
 }
 
-/// Looks at flows after a change of the network, where no shard does it. Datagrams are taken in between; `shards`: on
-/// other threads, which get as much time with the state.
-async fn sweep_flows(shared: SharedCore, shards: bool) {
+/// Sweeps flows after a change of the network, if no UDP worker drives the engine. Datagrams are
+/// taken in between. With `udp_workers` other threads take them, and get as much time with the
+/// core.
+async fn sweep_flows(shared: SharedCore, udp_workers: bool) {
     let waits = shared.lock().sweep_due();
     loop {
         waits.notified().await;
         while shared.run(|core, now_ns| core.sweep(now_ns)) {
-            if shards || !shared.lock().can_sweep() {
+            if udp_workers || !shared.lock().can_sweep() {
+                // UDP workers compete for the same lock; without a pause this task would hold it
+                // most of the time. A full engine queue also needs time, not another attempt.
                 tokio::time::sleep(Duration::from_millis(1)).await;
             } else {
                 tokio::task::yield_now().await;

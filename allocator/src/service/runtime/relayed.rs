@@ -1,8 +1,8 @@
 //! Relays: connections that carry many hosts' sessions ([`ratewright_proto::relay`]).
 //!
-//! A stream of a relay's connection is to a session what a host's own connection is. The datagrams of all of
-//! a relay's hosts that are built in one turn of the service leave in as few bundles as hold them: nothing
-//! waits for a bundle to fill.
+//! A stream of a relay's connection is to a session what a host's own connection is. The datagrams
+//! of all of a relay's hosts that are built in one turn of the service leave in as few bundles as
+//! hold them: nothing waits for a bundle to fill.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,9 +1,10 @@
-//! ServiceCore that the service thread's tasks and the shards' threads share: the hub, the engine's rings,
-//! the connections, the timers.
+//! Core of the service, which the service thread's tasks and the UDP workers share: the hub, the
+//! engine's queues, the transports, the timers.
 //!
-//! One lock guards it. The service thread takes it for QUIC and control streams, each shard's thread to hand
-//! in what it has opened and to take out what is to be sealed. Nobody holds it while a shard makes a system
-//! call or seals, or while the engine iterates. With QUIC alone there is one thread, and no contention.
+//! One lock guards it. The service thread takes it for QUIC and control streams. A UDP worker takes
+//! it to hand in the datagrams that it has opened and to take those that it will seal. No thread
+//! holds it during a system call, a cipher or an iteration. With QUIC alone one thread takes it,
+//! without contention.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -30,77 +31,78 @@ use crate::service::hub::{Hub, ReadySession, TransportFacts};
 use crate::service::status::{EngineFigures, SessionStatus, Snapshot, Status};
 use crate::service::tls::PeerCertificate;
 
-/// How soon events are offered again to an engine whose ring was full.
+/// Delay until events are offered again to an engine whose ring was full.
 const RING_RETRY_NS: u64 = 1_000_000;
 
-/// A session that is polled and wants its timeout at once all the same waits this long.
+/// Minimum time to a session's next timeout, even if it asks for none.
 const MIN_TIMER_NS: u64 = 100_000;
 
-/// Control bytes that may wait for a peer that does not read them.
+/// Maximum of control bytes that wait for a peer that does not read.
 const MAX_OUTBOX_BYTES: usize = 8 << 20;
 
-/// A QUIC datagram this soon after a sealed one may have been sent before it.
+/// Time after a sealed datagram during which a QUIC datagram may have been sent before it.
 pub(in crate::service) const OVERTAKEN_NS: u64 = 20_000_000;
 
-/// Slots of flow tables that are looked at in one go after a change of the network. It is the engine's share, several
-/// microseconds for a flow that takes another path, that keeps this small.
-const FLOWS_AT_ONCE: usize = 512;
+/// Slots of flow tables per slice of a sweep. The engine's share keeps it small: several
+/// microseconds for a flow that takes another path.
+const SLOTS_PER_SLICE: usize = 512;
 
-/// Sessions, or links, that `/status` looks at in one go.
+/// Sessions or links that `/status` lists while it holds the lock.
 const LISTED_AT_ONCE: usize = 256;
 
-/// The timer entry of the engine's ring and of external loads that expire; sessions start at 1.
+/// Timer entry of the engine's ring and of expiring external loads. Sessions start at 1.
 const OWN_TIMER: u32 = 0;
 
-/// How a host's QUIC traffic comes and goes.
+/// Route of a host's QUIC traffic.
 pub(super) enum Route {
-    /// By a connection of its own.
+    /// A connection of its own.
     Direct(quinn::Connection),
-    /// By a relay's connection.
+    /// A channel of a relay's connection.
     Relay {
         relay: u32,
         channel: u32,
-        /// Where the relay has it from.
+        /// Address from which the host connects to the relay.
         address: SocketAddr,
     },
 }
 
-/// The transport's side of a session.
+/// Transport state of a session.
 struct SessionTransport {
     route: Route,
-    /// Control frames on their way to the stream.
+    /// Control frames that wait for the stream.
     outbox: VecDeque<Bytes>,
     outbox_bytes: usize,
     /// Wakes the stream's writer.
     outbox_ready: Arc<Notify>,
-    /// The time of this session's newest entry among the timers.
+    /// Time of this session's newest entry among the timers.
     scheduled_ns: Option<u64>,
-    /// When a sealed datagram was last taken; answers go there unless the host has gone back to QUIC.
+    /// Time of the last sealed datagram taken. Datagrams to the host are sealed while it is set; a
+    /// change back to QUIC clears it.
     sealed_ns: Option<u64>,
-    /// It stands in its shard's queue of sessions with first rates, and in the other one. It may stand in
-    /// both: a first rate does not wait where later ones do.
+    /// It stands in its UDP worker's queue of sessions with first rates. It may stand in the other
+    /// queue too: a first rate does not wait where later ones do.
     queued_first: bool,
     queued: bool,
 }
 
-/// A notification whose flows have not all been looked at yet.
-struct PendingChange {
+/// Notification of a network change whose sweep is not over.
+struct PendingTopologyChange {
     reply: ChangeReply,
     links_changed: usize,
     reroutes_before: u64,
 }
 
-/// Takes what came of a notification.
+/// Sender for the result of a notification.
 pub(super) type ChangeReply = oneshot::Sender<Result<TopologyReport, TopologyChangeError>>;
 
-/// Hub, engine and connections of the service; see the module.
+/// Hub, engine, transports and timers of the service; see the [module](self).
 pub(super) struct ServiceCore {
     pub(super) hub: Hub,
     pub(super) engine: EngineHost,
     transports: IndexMap<u32, Box<SessionTransport>, FxBuildHasher>,
     timers: Timers<u32>,
     timers_changed: Arc<Notify>,
-    /// The shard that drives the engine and serves the timers has something to look at.
+    /// The UDP worker that drives the engine and serves the timers has something to do.
     wake_engine_worker: bool,
     ring_timer_ns: Option<u64>,
     expiry_timer_ns: Option<u64>,
@@ -108,27 +110,27 @@ pub(super) struct ServiceCore {
     buffer: Vec<u8>,
     /// Sessions with a connection of their own that have later rates to send.
     later: VecDeque<u32>,
-    /// There is something in it.
+    /// Wakes the rates' task when `later` has an entry.
     later_waits: Arc<Notify>,
-    /// The shards of sealed datagrams; none where QUIC carries everything.
+    /// Queues of the UDP workers; empty where QUIC carries everything.
     workers: Vec<WorkerQueue>,
-    /// Rates may be handed out.
+    /// The start grace is over.
     rates_open: bool,
-    /// Who waits until all flows have been looked at after a change of the network.
-    changes: Vec<PendingChange>,
-    /// Wakes the task that looks at flows, where no shard does.
+    /// Notifications whose requesters wait for the end of the sweep.
+    pending_changes: Vec<PendingTopologyChange>,
+    /// Wakes the sweep task, which runs where no UDP worker drives the engine.
     sweep_due: Arc<Notify>,
     epoch: u64,
     pub(super) relays: Relays,
-    /// What certificates of relays' hosts are checked with.
+    /// Verifier of the certificates of relays' hosts.
     pub(super) peers: Option<Arc<dyn ClientCertVerifier>>,
-    /// Hosts that a relay may have at a time.
+    /// Maximum number of hosts of a relay.
     pub(super) max_relay_streams: u32,
     /// The service is shutting down.
     pub(super) draining: bool,
 }
 
-/// The state, as tasks hold it.
+/// Handle to the core. Clones share it.
 #[derive(Clone)]
 pub(super) struct SharedCore(Arc<Mutex<ServiceCore>>);
 
@@ -149,7 +151,7 @@ impl SharedCore {
             later_waits: Arc::new(Notify::new()),
             workers,
             rates_open: false,
-            changes: Vec::new(),
+            pending_changes: Vec::new(),
             sweep_due: Arc::new(Notify::new()),
             epoch,
             relays: Relays::default(),
@@ -159,11 +161,11 @@ impl SharedCore {
         })))
     }
 
-    /// The state.
+    /// Locks the core.
     ///
     /// # Panics
-    /// If a thread has panicked while it changed the state: nobody is to go on with half a change. The process
-    /// ends by it.
+    /// A thread has panicked while it changed the core: none may go on with half a change. The
+    /// process ends by it.
     pub(super) fn lock(&self) -> MutexGuard<'_, ServiceCore> {
         match self.0.lock() {
             Ok(core) => core,
@@ -171,18 +173,21 @@ impl SharedCore {
         }
     }
 
-    /// Calls `work` with the state and the time, then sends whatever it brought about.
+    /// Calls `work` with the core and the time, then sends all datagrams and frames that result.
     pub(super) fn run<T>(&self, work: impl FnOnce(&mut ServiceCore, u64) -> T) -> T {
         let mut core = self.lock();
+        // Read under the lock, so that the core's time never goes back.
         let now_ns = clock::now_ns();
         let result = work(&mut core, now_ns);
+        // Relays' bundles after the sessions that fill them, wake-ups last, when all queues are
+        // filled.
         core.flush(now_ns);
         core.flush_relays();
         core.wake_workers(None);
         result
     }
 
-    /// As [`run`](Self::run), on the thread of a shard, which sends for itself.
+    /// Calls `work` as [`run`](Self::run) does, on a UDP worker, which sends for itself.
     pub(super) fn run_on_worker<T>(
         &self,
         worker: usize,
@@ -197,7 +202,7 @@ impl SharedCore {
 }
 
 impl ServiceCore {
-    /// A session for a connection; nothing if the limit is reached.
+    /// Opens a session for a connection; `None` if the limit is reached.
     pub(super) fn open(
         &mut self,
         now_ns: u64,
@@ -206,6 +211,7 @@ impl ServiceCore {
     ) -> Option<(u32, Arc<Notify>)> {
         let route = Route::Direct(connection.clone());
         let (id, outbox_ready) = self.open_through(now_ns, route, certificate, None)?;
+        // Session numbers choose the worker, as the port in the Welcome does.
         if let Some(worker) = (id as usize).checked_rem(self.workers.len())
             && !self.workers[worker].lost
             && let Ok(secret) = secret_of(connection, self.epoch, id)
@@ -221,7 +227,7 @@ impl ServiceCore {
         Some((id, outbox_ready))
     }
 
-    /// A session for a host that comes this way; nothing if the limit is reached.
+    /// Opens a session for a host on this route; `None` if the limit is reached.
     pub(super) fn open_through(
         &mut self,
         now_ns: u64,
@@ -247,12 +253,12 @@ impl ServiceCore {
         Some((id, outbox_ready))
     }
 
-    /// Sends what was put into relays' bundles.
+    /// Sends the bundles of relays that have begun.
     fn flush_relays(&mut self) {
         self.relays.flush(&mut self.hub.counts_mut().relay);
     }
 
-    /// The connection of a session is gone.
+    /// Closes a session whose connection is gone.
     pub(super) fn close(&mut self, now_ns: u64, id: u32, reason: &'static str) {
         self.transports.swap_remove(&id);
         if let Some(worker) = (id as usize).checked_rem(self.workers.len())
@@ -263,7 +269,7 @@ impl ServiceCore {
         self.hub.remove_session(now_ns, id, reason);
     }
 
-    /// The next bytes to write on the control stream.
+    /// Takes the next frame for the control stream.
     pub(super) fn next_frame(&mut self, id: u32) -> Option<Bytes> {
         let transport = self.transports.get_mut(&id)?;
         let frame = transport.outbox.pop_front()?;
@@ -271,17 +277,18 @@ impl ServiceCore {
         Some(frame)
     }
 
-    /// Connections with a session.
+    /// Returns the number of connections with a session.
     pub(super) fn connection_count(&self) -> usize {
         self.transports.len()
     }
 
-    /// Takes so many rates from the engine at most, if they are handed out already. True if more may wait.
-    pub(super) fn take_rates(&mut self, now_ns: u64, most: usize) -> bool {
+    /// Takes at most `max` rates from the engine, once the start grace is over. True if more may
+    /// wait.
+    pub(super) fn take_rates(&mut self, now_ns: u64, max: usize) -> bool {
         if !self.rates_open() {
             return false;
         }
-        for _ in 0..most {
+        for _ in 0..max {
             match self.engine.pop_update() {
                 Some(update) => self.hub.on_rate(now_ns, update),
                 None => return false,
@@ -290,8 +297,10 @@ impl ServiceCore {
         true
     }
 
-    /// Hands events to the engine, and sends what touched sessions have to say.
+    /// Hands events to the engine and sends the datagrams and frames of ready sessions.
     pub(super) fn flush(&mut self, now_ns: u64) {
+        // Events that find the ring full stay with the hub, in order, and a timer offers them
+        // again.
         if self.engine.push_all(self.hub.engine_events()) {
             self.ring_timer_ns = None;
         } else if self.ring_timer_ns.is_none() {
@@ -299,12 +308,14 @@ impl ServiceCore {
             self.add_timer(now_ns, now_ns + RING_RETRY_NS, OWN_TIMER);
         }
         let expiry_ns = self.hub.next_external_expiry();
+        // One entry per new time: an outdated entry finds nothing to expire.
         if expiry_ns != self.expiry_timer_ns {
             self.expiry_timer_ns = expiry_ns;
             if let Some(expiry_ns) = expiry_ns {
                 self.add_timer(now_ns, expiry_ns, OWN_TIMER);
             }
         }
+        // Taken out for the loop, which borrows the core, and put back to keep its allocation.
         let mut ready = std::mem::take(&mut self.ready);
         self.hub.drain_ready(now_ns, &mut ready);
         for ReadySession { id, urgent } in ready.drain(..) {
@@ -313,11 +324,12 @@ impl ServiceCore {
         self.ready = ready;
     }
 
+    /// Sends or queues what a session has for its host, and schedules its next timeout. Datagrams
+    /// with a first rate (`first`) go ahead of later ones.
     fn send(&mut self, now_ns: u64, id: u32, first: bool) {
         let Some(transport) = self.transports.get_mut(&id) else {
             return;
         };
-        // No datagrams: the connection is closing, or its peer does not speak our protocol.
         if transport.sealed_ns.is_some() {
             let worker = id as usize % self.workers.len();
             let queue = &mut self.workers[worker];
@@ -340,7 +352,7 @@ impl ServiceCore {
                     .bundle(&mut counts.relay, relay, channel, &self.buffer);
             }
         } else if !first && matches!(transport.route, Route::Direct(_)) {
-            // Those whose flows wait for a first rate do not wait for the others.
+            // Queued, so that connections with first rates do not wait for the others.
             if !std::mem::replace(&mut transport.queued, true) {
                 self.later.push_back(id);
                 if self.later.len() == 1 {
@@ -348,6 +360,7 @@ impl ServiceCore {
                 }
             }
         } else if let Route::Direct(connection) = &transport.route
+            // `None` if the connection is closing, or its peer does not speak our protocol.
             && let Some(max_bytes) = connection.max_datagram_size()
         {
             while self
@@ -358,7 +371,8 @@ impl ServiceCore {
                 match connection.send_datagram(datagram.into()) {
                     Ok(()) => self.hub.counts_mut().datagrams_sent += 1,
                     Err(SendDatagramError::TooLarge) => {
-                        // The path's MTU shrank between the two calls; the protocol sends it again.
+                        // The path's MTU shrank between the two calls. The protocol repeats the
+                        // state.
                         self.hub
                             .counts_mut()
                             .datagrams_dropped
@@ -385,15 +399,15 @@ impl ServiceCore {
         self.schedule(now_ns, id);
     }
 
-    /// Sends later rates on so many connections at most. True if others wait.
-    pub(super) fn send_later(&mut self, now_ns: u64, most: usize) -> bool {
-        for _ in 0..most {
+    /// Sends later rates on at most `max` connections. True if others wait.
+    pub(super) fn send_later(&mut self, now_ns: u64, max: usize) -> bool {
+        for _ in 0..max {
             let Some(id) = self.later.pop_front() else {
                 break;
             };
             if let Some(transport) = self.transports.get_mut(&id) {
                 transport.queued = false;
-                // The host may have begun to speak sealed datagrams meanwhile.
+                // The host may have changed to sealed datagrams meanwhile.
                 let on_quic = transport.sealed_ns.is_none();
                 self.send(now_ns, id, on_quic);
             }
@@ -401,12 +415,12 @@ impl ServiceCore {
         !self.later.is_empty()
     }
 
-    /// Woken when a connection has later rates to send.
+    /// Returns the wake-up for later rates on connections.
     pub(super) fn later_waits(&self) -> Arc<Notify> {
         Arc::clone(&self.later_waits)
     }
 
-    /// Puts a session's next timeout among the timers, unless an entry wakes us before it anyway.
+    /// Schedules a session's next timeout, unless an earlier entry exists.
     fn schedule(&mut self, now_ns: u64, id: u32) {
         let Some(next_ns) = self.hub.next_timeout(id) else {
             return;
@@ -423,6 +437,8 @@ impl ServiceCore {
     }
 
     fn add_timer(&mut self, now_ns: u64, at_ns: u64, id: u32) {
+        // Who serves the timers sleeps until the earliest one, so only an earlier one has to wake
+        // it.
         let is_first = self.next_timer_ns().is_none_or(|first_ns| at_ns < first_ns);
         self.timers.insert(now_ns, at_ns, id);
         if is_first {
@@ -433,12 +449,12 @@ impl ServiceCore {
         }
     }
 
-    /// When the timers want to be looked at.
+    /// Returns the time of the earliest timer.
     pub(super) fn next_timer_ns(&self) -> Option<u64> {
         self.timers.next_ns()
     }
 
-    /// Wakes the timers' task when an earlier entry came.
+    /// Returns the wake-up for a new earliest timer.
     pub(super) fn timers_changed(&self) -> Arc<Notify> {
         Arc::clone(&self.timers_changed)
     }
@@ -454,6 +470,7 @@ impl ServiceCore {
             let Some(transport) = self.transports.get_mut(&id) else {
                 continue;
             };
+            // The wheel cannot remove entries. One that a newer entry has replaced is skipped.
             if transport.scheduled_ns != Some(at_ns) {
                 continue;
             }
@@ -463,7 +480,7 @@ impl ServiceCore {
                 .next_timeout(id)
                 .is_some_and(|due_ns| due_ns <= now_ns)
             {
-                // The session is touched by it, so that it is polled and then scheduled anew.
+                // The session becomes ready by it, and is then polled and scheduled again.
                 self.hub.on_timeout(now_ns, id);
             } else {
                 self.schedule(now_ns, id);
@@ -471,11 +488,11 @@ impl ServiceCore {
         }
     }
 
-    /// A QUIC datagram of a session: the host may have gone back from sealed ones.
+    /// Takes a QUIC datagram of a session. The host may have gone back from sealed datagrams.
     pub(super) fn on_quic(&mut self, now_ns: u64, id: u32, bytes: &[u8]) {
         if self.hub.on_datagram(now_ns, id, bytes)
             && let Some(transport) = self.transports.get_mut(&id)
-            // One that sealed datagrams have overtaken means no change of mind.
+            // A QUIC datagram that sealed ones have overtaken is no change back.
             && transport
                 .sealed_ns
                 .is_some_and(|at_ns| now_ns.saturating_sub(at_ns) > OVERTAKEN_NS)
@@ -484,7 +501,7 @@ impl ServiceCore {
         }
     }
 
-    /// A sealed datagram of a session, opened.
+    /// Takes a sealed datagram of a session, opened.
     pub(super) fn on_sealed(&mut self, now_ns: u64, id: u32, bytes: &[u8]) {
         if self.hub.on_datagram(now_ns, id, bytes)
             && let Some(transport) = self.transports.get_mut(&id)
@@ -493,13 +510,13 @@ impl ServiceCore {
         }
     }
 
-    /// The shard's thread takes what it was told.
-    pub(super) fn sealed_notices(&mut self, worker: usize) -> Vec<SessionNotice> {
+    /// Takes the notices for a UDP worker.
+    pub(super) fn take_notices(&mut self, worker: usize) -> Vec<SessionNotice> {
         std::mem::take(&mut self.workers[worker].notices)
     }
 
-    /// The shard's thread tells what it has counted, and has its port tell.
-    pub(super) fn sealed_counted(
+    /// Stores the counters of a UDP worker and of its port.
+    pub(super) fn set_worker_counters(
         &mut self,
         worker: usize,
         counters: &SealedCounters,
@@ -511,12 +528,14 @@ impl ServiceCore {
         port(&mut |name, count| queue.port_counters.push((name, count)));
     }
 
-    /// A shard has lost its port: its sessions go on with QUIC, and no other is sent there.
+    /// Records that a UDP worker lost its port. Its sessions go on with QUIC, and no later session
+    /// uses it.
     pub(super) fn port_lost(&mut self, now_ns: u64, worker: usize) {
         let workers = self.workers.len();
         let queue = &mut self.workers[worker];
         queue.lost = true;
         queue.notices.clear();
+        // No thread builds from these queues any more; the loop below sends their sessions by QUIC.
         queue.first.clear();
         queue.ready.clear();
         self.hub.sealed_port_lost(worker);
@@ -538,23 +557,24 @@ impl ServiceCore {
             "the port of sealed datagrams is lost; its sessions go on with QUIC"
         );
         for id in moved {
-            // What was queued there leaves by QUIC now.
+            // What was queued for the worker leaves by QUIC now.
             self.send(now_ns, id, true);
         }
     }
 
-    /// From now on rates are handed out.
+    /// Ends the start grace: rates are handed to sessions from now on.
     pub(super) fn open_rates(&mut self) {
         self.rates_open = true;
         self.wake_engine_worker = true;
     }
 
-    /// Whether rates are handed out. Not while a new engine does not know all flows.
+    /// True while rates may go to sessions: after the start grace, and while the engine has all
+    /// flows.
     pub(super) fn rates_open(&self) -> bool {
         self.rates_open && !self.hub.is_restarting()
     }
 
-    /// Carries out a notification about the network, and answers it when all flows have been looked at.
+    /// Applies a notification of a network change. The reply follows at the end of its sweep.
     pub(super) fn change_topology(
         &mut self,
         now_ns: u64,
@@ -565,12 +585,12 @@ impl ServiceCore {
         match self.hub.change_topology(now_ns, change) {
             Ok(links_changed) => {
                 tracing::warn!(?change, links_changed, "topology changed");
-                self.changes.push(PendingChange {
+                self.pending_changes.push(PendingTopologyChange {
                     reply,
                     links_changed,
                     reroutes_before,
                 });
-                // Where there are few flows, that is all.
+                // A small network is swept in this one slice.
                 self.sweep(now_ns);
             }
             Err(error) => {
@@ -580,18 +600,18 @@ impl ServiceCore {
         }
     }
 
-    /// Looks at some flows after a change. True if there are more.
+    /// Sweeps a slice of flows after a change. True if more remain.
     pub(super) fn sweep(&mut self, now_ns: u64) -> bool {
         let restarted = self.hub.is_restarting();
-        let more = self.hub.sweep(now_ns, FLOWS_AT_ONCE);
+        let more = self.hub.sweep(now_ns, SLOTS_PER_SLICE);
         if restarted && !self.hub.is_restarting() {
             tracing::info!("the engine knows all flows");
-            // What it has told may be handed out.
+            // Its rates may go to sessions now.
             self.engine.signal().notify();
         }
         if !more {
-            // An asker that is gone needs no answer.
-            for change in self.changes.drain(..) {
+            // A requester that is gone needs no reply.
+            for change in self.pending_changes.drain(..) {
                 let report = self
                     .hub
                     .topology_report(change.links_changed, change.reroutes_before);
@@ -601,29 +621,30 @@ impl ServiceCore {
         more
     }
 
-    /// Whether flows are to be looked at.
+    /// True if a sweep has something to do.
     pub(super) fn can_sweep(&self) -> bool {
         self.hub.can_sweep()
     }
 
-    /// Woken when flows are to be looked at, where no shard does it.
+    /// Returns the wake-up of the sweep task.
     pub(super) fn sweep_due(&self) -> Arc<Notify> {
         Arc::clone(&self.sweep_due)
     }
 
-    /// Puts another engine in the place of the one before. It knows no flows.
+    /// Replaces the engine by one without flows.
     pub(super) fn replace_engine(&mut self, config: &Config, engine: Box<dyn RateEngine>) {
         self.engine.replace(config, engine);
         self.wake_engine_worker = true;
     }
 
-    /// For the shard that drives the engine: another engine, if there is one, and the events that wait. Those
-    /// before the engine were meant for the one before it, and are gone.
-    pub(super) fn drive(
+    /// Hands the waiting events to the UDP worker that drives the engine, and a new engine if there
+    /// is one. Events from before a new engine were meant for its predecessor and are dropped.
+    pub(super) fn take_engine_work(
         &mut self,
         events: &mut VecDeque<EngineEvent>,
     ) -> Option<Box<WorkerEngine>> {
         let engine = self.engine.take_engine();
+        // A new engine gets all flows from the sweep that `restart_flows` has begun.
         if engine.is_some() {
             events.clear();
         }
@@ -631,8 +652,8 @@ impl ServiceCore {
         engine
     }
 
-    /// Builds a shard's next datagrams, those with a first rate before the others, of which there are to be no
-    /// more than `later`; returns how many, and how many of them are such others.
+    /// Builds the next datagrams of a UDP worker, those with first rates first, then at most
+    /// `later` with later rates. Returns the number of all, and of those with later rates.
     pub(super) fn build_sealed(
         &mut self,
         now_ns: u64,
@@ -645,6 +666,7 @@ impl ServiceCore {
             let queue = &mut self.workers[worker];
             let (id, first) = match queue.first.pop_front() {
                 Some(id) => (id, true),
+                // Later rates wait in the queue: newer ones replace them there at no cost.
                 None if others >= later => break,
                 None => match queue.ready.pop_front() {
                     Some(id) => (id, false),
@@ -678,7 +700,7 @@ impl ServiceCore {
                 others += built - before;
             }
             if built == plain.len() {
-                // There may be more of this session.
+                // The buffers are full, and the session may have more.
                 self.send(now_ns, id, first);
             }
             self.schedule(now_ns, id);
@@ -686,31 +708,32 @@ impl ServiceCore {
         (built, others)
     }
 
-    /// Whether a shard has datagrams with first rates to build, and others.
-    pub(super) fn sealed_waits(&self, worker: usize) -> (bool, bool) {
+    /// Returns whether a UDP worker has datagrams with first rates to build, and whether others.
+    pub(super) fn worker_has_datagrams(&self, worker: usize) -> (bool, bool) {
         let queue = &self.workers[worker];
         (!queue.first.is_empty(), !queue.ready.is_empty())
     }
 
-    /// Wakes the shards that have something to send, and the one that drives the engine if that has
-    /// something to do.
-    fn wake_workers(&mut self, but: Option<usize>) {
+    /// Wakes the UDP workers that have something to send, and the one that drives the engine if it
+    /// has something to do; not the worker `except`, which runs already.
+    fn wake_workers(&mut self, except: Option<usize>) {
         let by_worker = self.engine.engine_thread() == EngineThread::UdpWorker;
         let sweeps = self.hub.can_sweep();
         if sweeps && !by_worker {
             self.sweep_due.notify_one();
         }
+        // The first worker is the only one where a worker drives the engine.
         let for_driver = std::mem::take(&mut self.wake_engine_worker)
             | (by_worker && (sweeps || !self.hub.engine_events().is_empty()));
         for (index, queue) in self.workers.iter().enumerate() {
             let waits = !(queue.first.is_empty() && queue.ready.is_empty());
-            if Some(index) != but && (waits || (for_driver && index == 0)) {
+            if Some(index) != except && (waits || (for_driver && index == 0)) {
                 queue.waker.wake();
             }
         }
     }
 
-    /// What all shards have counted.
+    /// Sums the counters of all UDP workers.
     fn sealed_counters(&self) -> SealedCounters {
         let mut total = SealedCounters::default();
         for queue in &self.workers {
@@ -719,7 +742,7 @@ impl ServiceCore {
         total
     }
 
-    /// What all ports have counted.
+    /// Sums the counters of all ports.
     fn port_counters(&self) -> Vec<(&'static str, u64)> {
         let mut total: IndexMap<&'static str, u64> = IndexMap::new();
         for &(name, count) in self.workers.iter().flat_map(|queue| &queue.port_counters) {
@@ -744,7 +767,7 @@ impl ServiceCore {
         }
     }
 
-    /// Counts and figures: what `/metrics` and the head of `/status` are made of. Looks at no session.
+    /// Returns counts and figures for `/metrics` and the head of `/status`. Visits no session.
     pub(super) fn snapshot(&self) -> Snapshot {
         let stats = self.engine.stats();
         let histogram = self.engine.histogram();
@@ -771,7 +794,7 @@ impl ServiceCore {
         }
     }
 
-    /// What `/status` says of these sessions.
+    /// Appends the entries of these sessions in `/status`.
     fn session_statuses(&self, now_ns: u64, ids: &[u32], into: &mut Vec<SessionStatus>) {
         into.extend(ids.iter().filter_map(|&id| {
             let facts = |id| {
@@ -784,7 +807,8 @@ impl ServiceCore {
 }
 
 impl SharedCore {
-    /// The body of `/status`. What it lists is looked at a few at a time: who hands in datagrams waits for no more.
+    /// Returns the body of `/status`. Lists are built in slices, so that no thread waits long for
+    /// the lock.
     pub(super) async fn status(&self) -> Status {
         let (mut status, ids) = {
             let core = self.lock();

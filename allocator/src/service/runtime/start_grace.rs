@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use tokio::time::Sleep;
 
-/// The time for which rates are held back at the start. A [`Sleep`] alone says that it is over as soon as it is, and
-/// not only to whom it has been told: when something else came at that moment, nobody would ever be.
+/// The time for which rates are held back at the start. A [`Sleep`] alone says that it is over as
+/// soon as it is, and not only to whom it has been told: when something else came at that moment,
+/// nobody would ever be.
 pub(super) struct StartGrace {
     sleep: Pin<Box<Sleep>>,
     has_fired: bool,

@@ -31,7 +31,8 @@ const IDLE_TIMEOUT_MS: u32 = 12_000;
 /// Keeps the connection up while sealed datagrams carry the session, or the host says nothing.
 const KEEP_ALIVE: Duration = Duration::from_secs(4);
 
-/// Connection attempts that are held at most: those that wait for their turn, and those that are not looked at yet.
+/// Connection attempts that are held at most: those that wait for their turn, and those that are
+/// not looked at yet.
 const MAX_INCOMING: usize = 16_384;
 
 /// What is held of an attempt beyond its first packet: one sent anew, and no more.
@@ -77,7 +78,8 @@ pub fn server_config(tls: Arc<QuicServerConfig>) -> ServerConfig {
     config
 }
 
-/// Binds the endpoint, whose datagrams are marked with `dscp`. Must be called on the service thread's runtime.
+/// Binds the endpoint, whose datagrams are marked with `dscp`. Must be called on the service
+/// thread's runtime.
 pub fn bind(
     listen: SocketAddr,
     tls: Arc<QuicServerConfig>,

@@ -1,16 +1,16 @@
 //! Sealed datagrams: a port and a thread per shard.
 //!
-//! Session `id` belongs to shard `id % shards`, which alone holds its keys, receives on the UDP port
-//! that the session's Welcome names, opens and seals. The state machine is the one that QUIC datagrams go
-//! through; the thread holds the state's lock only while it hands in what it has opened and takes out
-//! what is to be sealed, never during a system call or a cipher.
+//! Session `id` belongs to shard `id % shards`, which alone holds its keys, receives on the UDP
+//! port that the session's Welcome names, opens and seals. The state machine is the one that QUIC
+//! datagrams go through; the thread holds the state's lock only while it hands in what it has
+//! opened and takes out what is to be sealed, never during a system call or a cipher.
 //!
 //! Datagrams are built when they can be sent and not before: what the port does not take holds back
-//! further building, meanwhile newer rates replace older ones in the flow table, and the engine is not
-//! waited for anywhere.
+//! further building, meanwhile newer rates replace older ones in the flow table, and the engine is
+//! not waited for anywhere.
 //!
-//! Where there is one shard only, its thread drives the engine too (`co_located_engine`), and nothing on the way from a
-//! start to its first rate waits for another thread.
+//! Where there is one shard only, its thread drives the engine too (`co_located_engine`), and
+//! nothing on the way from a start to its first rate waits for another thread.
 
 use std::collections::VecDeque;
 use std::io;
@@ -31,25 +31,26 @@ use super::service_core::SharedCore;
 use crate::service::clock;
 use crate::service::sealed_peers::SealedPeers;
 
-/// Rates that are taken in one go, as many as the engine may have waiting: in the flow tables newer ones replace
-/// them and first ones overtake them, in the engine's ring they do not.
+/// Rates that are taken in one go, as many as the engine may have waiting: in the flow tables newer
+/// ones replace them and first ones overtake them, in the engine's ring they do not.
 const MAX_RATES_PER_TURN: usize = 1 << 16;
 
 /// Datagrams with later rates that are sent before the port is looked at again.
 const LATER_AT_ONCE: usize = 1;
 
-/// As long as something comes, starts are answered so many times before anything that takes longer is done. What
-/// has come may be the end of a flow, whose link's next one starts a few microseconds later.
+/// As long as something comes, starts are answered so many times before anything that takes longer
+/// is done. What has come may be the end of a flow, whose link's next one starts a few microseconds
+/// later.
 const POLLS: u32 = 4;
 
-/// Sending later rates takes one part of the thread's time in so many. A host that is told its rates a
-/// little later is told newer ones; and hosts that were sent as much as can be sent would have first rates
-/// wait behind it.
+/// Sending later rates takes one part of the thread's time in so many. A host that is told its
+/// rates a little later is told newer ones; and hosts that were sent as much as can be sent would
+/// have first rates wait behind it.
 const LATER_SHARE: u64 = 4;
 
-/// What they get while the port holds more than is read at once. Each later rate brings an acknowledgement, and
-/// what waits behind those is leases, and starts; the hosts' rates come together meanwhile, newer ones in
-/// the place of older ones.
+/// What they get while the port holds more than is read at once. Each later rate brings an
+/// acknowledgement, and what waits behind those is leases, and starts; the hosts' rates come
+/// together meanwhile, newer ones in the place of older ones.
 const LATER_SHARE_BEHIND: u64 = 32;
 
 /// From when on the port counts as one that is not read as fast as it fills.
@@ -74,7 +75,8 @@ pub(super) enum SessionNotice {
 pub(super) struct WorkerQueue {
     pub(super) waker: Arc<ThreadWaker>,
     pub(super) notices: Vec<SessionNotice>,
-    /// Sessions with a datagram to send: those with a flow that waits for its first rate, and the others.
+    /// Sessions with a datagram to send: those with a flow that waits for its first rate, and the
+    /// others.
     pub(super) first: VecDeque<u32>,
     pub(super) ready: VecDeque<u32>,
     /// What the thread has counted, and its port.
@@ -171,7 +173,8 @@ pub(super) fn start<P: PacketPort + Send + 'static>(
     Ok(threads)
 }
 
-/// When a shard's thread ends, for whatever reason, the runtime takes the rates. If it has panicked, the service ends.
+/// When a shard's thread ends, for whatever reason, the runtime takes the rates. If it has
+/// panicked, the service ends.
 struct EndGuard(Arc<ThreadWaker>, Arc<EngineSignal>);
 
 impl Drop for EndGuard {
@@ -281,7 +284,8 @@ impl<P: PacketPort> WorkerLoop<P> {
             if received < BATCH {
                 self.read_ns = now_ns;
             }
-            // Starts first, and their first rates; the state's lock is left alone while nothing is to be done.
+            // Starts first, and their first rates; the state's lock is left alone while nothing is
+            // to be done.
             let events = self
                 .engine
                 .as_ref()
@@ -326,8 +330,8 @@ impl<P: PacketPort> WorkerLoop<P> {
         self.exchange(ExchangeScope::Urgent);
     }
 
-    /// Does one thing that takes longer, by turns: tells rates, or has the engine iterate. True if there was
-    /// something to do.
+    /// Does one thing that takes longer, by turns: tells rates, or has the engine iterate. True if
+    /// there was something to do.
     fn work(&mut self, now_ns: u64) -> bool {
         let timers_ns = served_until(self.read_ns, now_ns);
         let tells = self.more
@@ -394,7 +398,8 @@ impl<P: PacketPort> WorkerLoop<P> {
         Ok(count)
     }
 
-    /// Hands in what was opened, takes out what is to be sent, and sends it, as far as that belongs to the step.
+    /// Hands in what was opened, takes out what is to be sent, and sends it, as far as that belongs
+    /// to the step.
     fn exchange(&mut self, step: ExchangeScope) {
         let (index, peers, counters) = (self.index, &mut self.peers, &self.counters);
         let (port, opened, plain) = (&mut self.worker.port, &self.opened, &mut self.plain);
@@ -405,8 +410,8 @@ impl<P: PacketPort> WorkerLoop<P> {
         let drives = self.engine.is_some();
         let (engine, later_ns) = (&mut self.engine, self.later_ns);
         let exchanged = self.shared.run_on_worker(index, |core, now_ns| {
-            core.sealed_counted(index, counters, |visit| port.counters(visit));
-            for notice in core.sealed_notices(index) {
+            core.set_worker_counters(index, counters, |visit| port.counters(visit));
+            for notice in core.take_notices(index) {
                 match notice {
                     SessionNotice::Add {
                         id,
@@ -454,7 +459,7 @@ impl<P: PacketPort> WorkerLoop<P> {
                 core.sweep(now_ns);
             }
             self.sweeps = drives && core.can_sweep();
-            let (first_waits, later_waits) = core.sealed_waits(index);
+            let (first_waits, later_waits) = core.worker_has_datagrams(index);
             self.more = rates || first_waits;
             self.later_waits = later_waits;
             Some((built, later, began_ns))

@@ -1,9 +1,10 @@
 //! The congestion controller of control connections: a fixed window.
 //!
-//! Control traffic is a small share of a link (flowtune §5.3: about 1 %), shares its bottleneck with
-//! the very traffic that it regulates, and is limited by the protocol itself: per flow only the newest
-//! state is sent, and what is lost is sent again with exponential back-off. A loss-driven window would
-//! hold rate updates back exactly when queues overflow and new rates are needed most.
+//! Control traffic is a small share of a link (flowtune §5.3: about 1 %), shares its bottleneck
+//! with the very traffic that it regulates, and is limited by the protocol itself: per flow only
+//! the newest state is sent, and what is lost is sent again with exponential back-off. A
+//! loss-driven window would hold rate updates back exactly when queues overflow and new rates are
+//! needed most.
 
 use std::any::Any;
 use std::sync::Arc;

@@ -176,7 +176,8 @@ fn a_new_engine_is_told_of_all_flows_and_of_none_that_it_does_not_know() {
     assert!(world.hub.is_restarting());
     let now_ns = world.now_ns;
     world.hub.sweep(now_ns, SLICE);
-    // One that the new engine knows by then and one that it does not know end, one is known to both, and one starts.
+    // One that the new engine knows by then and one that it does not know end, one is known to
+    // both, and one starts.
     let newcomer = world.start("h1", FLOWS, "h9");
     for slot in [0, FLOWS - 1] {
         world.end("h1", FlowId::new(slot, 1));

@@ -82,7 +82,8 @@ struct WorkerWorld {
     worker_loop: WorkerLoop<Wire>,
     hosts: Vec<SealedHost>,
     plain: Vec<u8>,
-    /// Datagrams in either direction, and what the shard allocated meanwhile: receiving, and step by step.
+    /// Datagrams in either direction, and what the shard allocated meanwhile: receiving, and step
+    /// by step.
     datagrams: u64,
     allocated: [u64; 4],
 }
@@ -234,7 +235,8 @@ impl WorkerWorld {
             let host = host.expect("a host's session");
             let text = host.sealed.open(bytes).expect("sealed by the shard");
             match host.session.on_datagram(now_ns, text) {
-                // Who had no core for a lease's time comes too late for the rates, and hears of them again.
+                // Who had no core for a lease's time comes too late for the rates, and hears of
+                // them again.
                 Ok(()) | Err(DatagramError::Expired) => {}
                 Err(error) => panic!("{error}"),
             }
@@ -289,8 +291,8 @@ fn nothing_is_allocated_for_a_datagram() {
     assert!(world.datagrams > 2_000, "{} datagrams", world.datagrams);
     let [received, taken, answered, told] = world.allocated;
     assert_eq!((received, taken), (0, 0), "what comes costs none");
-    // Nor does what goes, but the timers' wheels have slots for nine seconds, each of which grows when it is
-    // first used.
+    // Nor does what goes, but the timers' wheels have slots for nine seconds, each of which grows
+    // when it is first used.
     assert!(
         answered + told <= world.datagrams / 5,
         "{:?} allocations for {} datagrams",
@@ -428,12 +430,12 @@ fn sessions_of_a_lost_port_go_on_without_it_and_it_is_said() {
     let mut core = shared.lock();
     assert_eq!(core.snapshot().status.sealed_ports_lost, 1);
     assert_eq!(
-        core.sealed_waits(0),
+        core.worker_has_datagrams(0),
         (false, false),
         "nothing waits for the port"
     );
     // What the host says by QUIC is answered there.
     core.hub.on_timeout(u64::MAX / 4, id);
     core.flush(u64::MAX / 4);
-    assert_eq!(core.sealed_waits(0), (false, false));
+    assert_eq!(core.worker_has_datagrams(0), (false, false));
 }
