@@ -37,7 +37,7 @@ for part in "${parts[@]}"; do
     optimiser)
       package=ratewright-allocator
       files=(allocator/src/num/ned.rs allocator/src/num/normalize.rs allocator/src/num/response.rs allocator/src/num/utility.rs
-        allocator/src/num/price_correction.rs allocator/src/engine/reference.rs allocator/src/engine/parallel/loose.rs)
+        allocator/src/num/price_correction.rs allocator/src/engine/reference.rs allocator/src/engine/parallel/scalar_flows.rs)
       tests=(--lib --test num_oracle --test engine_churn)
       ;;
     flows)

@@ -27,11 +27,11 @@ mod affinity;
 mod clock;
 mod config;
 mod error;
-mod flows;
 pub mod parallel;
 mod reference;
+mod reference_flows;
+mod scan;
 mod stats;
-mod survey;
 pub mod thread;
 
 #[cfg(test)]
@@ -41,8 +41,8 @@ pub use affinity::pin_current_thread;
 pub use config::{EngineConfig, StepRule};
 pub use error::EngineError;
 pub use reference::ReferenceEngine;
+pub use scan::Survey;
 pub use stats::{EngineStats, Exceptions, LinkLoad};
-pub use survey::Survey;
 
 pub use crate::num::optimality::Optimality;
 

@@ -1,6 +1,6 @@
 //! The reference engine: f64, one thread, every step spelled out.
 
-use super::flows::{FlowTable, UNTOLD};
+use super::reference_flows::{FlowTable, UNTOLD};
 use super::{
     EngineConfig, EngineError, EngineEvent, FlowKey, FlowSpec, IterationReport, LinkPath,
     MAX_PATH_LINKS, Optimality, RateEngine, RateUpdate, StepRule,

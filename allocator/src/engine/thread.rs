@@ -13,8 +13,8 @@ use rtrb::{Consumer, Producer, PushError, RingBuffer};
 
 use super::{EngineEvent, EngineStats, RateEngine, RateUpdate};
 
+mod backlog;
 mod driver;
-mod waiting;
 mod worker;
 
 pub use driver::{Driver, RATES_AT_ONCE, Snapshot};

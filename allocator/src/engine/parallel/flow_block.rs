@@ -5,9 +5,9 @@
 //! for each downward cell which upward cell is the same flow, `back` the other way round. Flows that share
 //! both racks with many others have one cell only, in a row for both sides (see `joint`).
 
-use super::joint::{JointRows, fit, is_eligible};
 use super::lanes::{Cell, Cells, Halves, LANES, Lanes, lanes_of};
 use super::layout::FlowBlockShape;
+use super::rack_pair_rows::{JointRows, fit, is_eligible};
 use super::rows::{Aside, MAX_ROWS, RowSet, Share, Slots, reorder, split};
 
 /// No flow.

@@ -1,16 +1,16 @@
 //! Starts, ends, reroutes and capacities: where a flow goes, and what it takes to move it.
 
-use super::answers::StartOf;
 use super::directory::{Home, MAX_LOOSE_PER_WORKER};
+use super::event_batch::{EndsOf, coming_place};
 use super::flow_block::{CellState, End, FlowBlock, Knee, UNTOLD};
-use super::joint::JointRows;
 use super::lanes::{Cell, LANES};
 use super::layout::{
     FABRIC_SLOTS, HOST_SLOTS, Layout, LinkBlockShape, Place, Role, TABLE_SLOTS, copies_of,
 };
-use super::loose::{Cause, LooseFlow};
-use super::pending::{EndsOf, coming_place};
+use super::price_correction::StartOf;
+use super::rack_pair_rows::JointRows;
 use super::rows::{Slots, split};
+use super::scalar_flows::{Cause, LooseFlow};
 use super::worker::{lock, read, write};
 use super::{ParallelEngine, derated, derating, in_single};
 use crate::engine::{EngineError, FlowKey, FlowSpec, LinkPath, MAX_PATH_LINKS};

@@ -2,10 +2,10 @@
 
 use super::ParallelEngine;
 use super::flow_block::FlowBlock;
-use super::joint::JointRows;
 use super::lanes::{Cells, Halves, Lanes, Words};
-use super::loose::LooseFlow;
+use super::rack_pair_rows::JointRows;
 use super::rows::RowSet;
+use super::scalar_flows::LooseFlow;
 use super::worker::{lock, read};
 
 /// Bytes that an engine takes, by what they are for, and the rows that it has for its flows.

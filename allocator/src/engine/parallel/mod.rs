@@ -34,57 +34,57 @@ use std::thread::JoinHandle;
 
 use ratewright_topology::Topology;
 
-mod answers;
+mod barrier;
+mod compact;
 mod directory;
+mod dirty_links;
+mod event_batch;
 mod flow_block;
+mod flow_delta;
 mod flows;
-mod gate;
-mod joint;
+mod introspect;
 mod kernels;
 mod key_index;
 mod lanes;
 mod layout;
 mod link_block;
-mod loose;
 mod memory;
-mod noted;
-mod pack;
-mod pending;
+mod price_correction;
+mod rack_pair_rows;
 mod rows;
+mod scalar_flows;
 mod sizing;
 mod sync;
-mod touched;
-mod view;
 mod worker;
 
 #[cfg(test)]
+mod barrier_tests;
+#[cfg(test)]
 mod churn_tests;
+#[cfg(test)]
+mod compact_tests;
 #[cfg(test)]
 mod demand_tests;
 #[cfg(test)]
 mod flow_block_tests;
 #[cfg(test)]
-mod gate_tests;
-#[cfg(test)]
-mod pack_tests;
-#[cfg(test)]
 mod tests;
 
+pub use introspect::PhaseNanos;
 pub use kernels::Simd;
 pub use layout::{Layout, MOST_BLOCKS};
 pub use memory::EngineBytes;
 pub use sizing::{default_blocks, default_workers};
-pub use view::PhaseNanos;
 
-use self::answers::{Answered, Answers};
+use self::barrier::Gate;
 use self::directory::Directory;
+use self::event_batch::Pending;
 use self::flow_block::FlowBlock;
-use self::gate::Gate;
 use self::kernels::{Kernels, Moved};
 use self::layout::TABLE_SLOTS;
 use self::link_block::{LinkBlock, Sums, UpdateReport, UpdateRule};
-use self::loose::{CAUSES, LooseFlows};
-use self::pending::Pending;
+use self::price_correction::{Answered, Answers};
+use self::scalar_flows::{CAUSES, LooseFlows};
 use self::worker::{Outbox, PhaseClock, Plan, Shared, Worker, lock};
 use super::affinity::{installed_cores, pin_current_thread};
 use super::{
@@ -179,7 +179,7 @@ pub struct ParallelEngine {
     without_room: VecDeque<u32>,
     /// A buffer.
     told_first: Vec<(u32, f32)>,
-    /// Flows that no row holds, by [`Cause`](loose::Cause).
+    /// Flows that no row holds, by [`Cause`](scalar_flows::Cause).
     loose_by_cause: [usize; CAUSES],
     /// Prices that were no number and started anew.
     price_resets: u64,

@@ -7,14 +7,14 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use super::barrier::{Closed, Gate};
+use super::compact::TABLES;
+use super::event_batch::Pending;
 use super::flow_block::FlowBlock;
-use super::gate::{Closed, Gate};
 use super::kernels::{CoreSide, Kernels, Moved, Pass, Scratch, Side};
 use super::layout::Layout;
 use super::link_block::{LinkBlock, Sums, UpdateReport, UpdateRule};
-use super::loose::LooseFlows;
-use super::pack::TABLES;
-use super::pending::Pending;
+use super::scalar_flows::LooseFlows;
 use crate::engine::clock::now;
 use crate::num::utility::ClassTable;
 

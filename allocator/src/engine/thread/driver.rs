@@ -7,7 +7,7 @@ use arc_swap::ArcSwap;
 use hdrhistogram::Histogram;
 
 use super::LONG_PARK;
-use super::waiting::Waiting;
+use super::backlog::RateBacklog;
 use crate::engine::{
     EngineError, EngineEvent, EngineStats, LinkLoad, RateEngine, RateUpdate, Survey, clock,
 };
@@ -43,7 +43,7 @@ pub struct Driver {
     engine: Box<dyn RateEngine>,
     snapshot: Snapshot,
     /// Newest rates that found no room, oldest first.
-    waiting: Waiting,
+    waiting: RateBacklog,
     /// The engine has told a part of its rates only.
     left: bool,
     stats: EngineStats,
@@ -71,7 +71,7 @@ impl Driver {
         Self {
             engine,
             snapshot: Snapshot::default(),
-            waiting: Waiting::default(),
+            waiting: RateBacklog::default(),
             left: false,
             stats: EngineStats {
                 settled: true,

@@ -2,9 +2,9 @@
 #![allow(unsafe_code)]
 
 use super::{Pass, Scratch, Side, portable};
+use crate::engine::parallel::dirty_links::Group;
 use crate::engine::parallel::flow_block::FlowBlock;
 use crate::engine::parallel::link_block::{LinkBlock, Sums, UpdateReport, UpdateRule, guarded};
-use crate::engine::parallel::touched::Group;
 
 /// See [`super::Kernels::run`].
 #[target_feature(enable = "avx2,fma")]

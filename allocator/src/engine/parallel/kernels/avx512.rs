@@ -6,14 +6,14 @@
 //! the two transports, everything is arithmetic on whole registers (see `rows`).
 #![allow(unsafe_code)]
 
-mod collect;
-mod joint;
-mod prices;
-mod touched;
+mod dirty_links;
+mod notify;
+mod price_update;
+mod rack_pair_rows;
 
-pub(super) use collect::collect;
-pub(super) use prices::update;
-pub(super) use touched::step as step_touched;
+pub(super) use dirty_links::step as step_touched;
+pub(super) use notify::collect;
+pub(super) use price_update::update;
 
 use std::arch::x86_64::*;
 
@@ -119,7 +119,7 @@ fn walk<const PLAIN: bool, const CORE: bool, const FAR: bool, const DOT: bool>(
         up_rates::<PLAIN, CORE, FAR, DOT>(pass, block, &mut up, keep[0], scratch);
     }
     if !CORE {
-        joint::joint_rows::<PLAIN, DOT>(pass, block, [&mut up, &mut down], scratch);
+        rack_pair_rows::joint_rows::<PLAIN, DOT>(pass, block, [&mut up, &mut down], scratch);
     }
 }
 

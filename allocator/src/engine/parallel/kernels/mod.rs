@@ -1,19 +1,19 @@
 //! One FlowBlock's share of an iteration, for the instruction set at hand.
 
+use super::dirty_links::Group;
 use super::flow_block::FlowBlock;
 use super::lanes::{LANES, Lanes, Pairs, Words};
 use super::link_block::{LinkBlock, Sums, UpdateReport, UpdateRule};
-use super::touched::Group;
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
-mod collect;
+mod notify;
 mod portable;
 
-pub(super) use self::collect::Moved;
-use self::collect::Rows;
+pub(super) use self::notify::Moved;
+use self::notify::Rows;
 
 /// An instruction set that the engine has kernels for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -248,7 +248,7 @@ impl Kernels {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: `new` lets only what was detected through.
             Simd::Avx512 => unsafe { avx512::collect(rows, out) },
-            _ => collect::collect(rows, out),
+            _ => notify::collect(rows, out),
         }
     }
 

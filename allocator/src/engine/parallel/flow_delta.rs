@@ -3,9 +3,9 @@
 use arrayvec::ArrayVec;
 use rustc_hash::FxHashMap;
 
+use super::dirty_links::Sum;
 use super::flow_block::Knee;
 use super::kernels::at_demand;
-use super::touched::Sum;
 use crate::num::price_correction::FlowView;
 use crate::num::utility::ClassTable;
 use crate::num::{MAX_PATH_LINKS, RateLimit};

@@ -29,7 +29,7 @@ proptest! {
     fn rates_wait_in_order_and_the_newest_of_each_flow_counts(
         operations in proptest::collection::vec(operation(), 0..200),
     ) {
-        let mut waiting = Waiting::default();
+        let mut waiting = RateBacklog::default();
         let mut oracle: IndexMap<FlowKey, f64> = IndexMap::new();
         for operation in operations {
             match operation {

@@ -10,8 +10,8 @@ use super::{
     load_words, of, of_mut, reaction_of, store, store_words,
 };
 use crate::engine::parallel::flow_block::FlowBlock;
-use crate::engine::parallel::joint::JointRows;
 use crate::engine::parallel::link_block::Sums;
+use crate::engine::parallel::rack_pair_rows::JointRows;
 
 /// Works on every joint row of a FlowBlock.
 #[target_feature(enable = "avx512f")]

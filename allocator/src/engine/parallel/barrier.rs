@@ -8,7 +8,7 @@
 //! time.
 //!
 //! What it synchronises with comes from `super::sync`, so that a model checker can put its own in
-//! (`allocator/tests/gate_model.rs`).
+//! (`allocator/tests/barrier_model.rs`).
 
 use std::sync::PoisonError;
 

@@ -3,7 +3,7 @@
 
 use std::arch::x86_64::*;
 
-use super::super::collect::{Moved, Rows};
+use super::super::notify::{Moved, Rows};
 use super::{LANES, load, of};
 
 /// See [`crate::engine::parallel::kernels::Kernels::collect`].

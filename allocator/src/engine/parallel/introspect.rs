@@ -6,10 +6,10 @@ use arrayvec::ArrayVec;
 
 use super::ParallelEngine;
 use super::directory::Home;
+use super::event_batch::coming_place;
 use super::flow_block::End;
 use super::flows::pod_index;
 use super::layout::{FlowBlockShape, HOST_SLOTS, Layout, TABLE_SLOTS};
-use super::pending::coming_place;
 use super::worker::{PhaseTimes, lock, read};
 use crate::engine::{FlowKey, LinkPath, MAX_PATH_LINKS, Survey};
 use crate::num::optimality::FlowSample;

@@ -17,10 +17,10 @@ mod sync {
     }
 }
 
-#[path = "../src/engine/parallel/gate.rs"]
-mod gate;
+#[path = "../src/engine/parallel/barrier.rs"]
+mod barrier;
 
-use gate::{Closed, Gate};
+use barrier::{Closed, Gate};
 use sync::{AtomicUsize, Ordering, thread};
 
 /// All interleavings with at most this many preemptions; most orders of a few steps need fewer.

@@ -21,7 +21,7 @@ struct Entry {
 
 /// See the [module](self).
 #[derive(Debug, Default)]
-pub(super) struct Waiting {
+pub(super) struct RateBacklog {
     rates: FxHashMap<FlowKey, Entry>,
     order: VecDeque<(FlowKey, u64)>,
     now: u64,
@@ -29,7 +29,7 @@ pub(super) struct Waiting {
     gone: FxHashMap<u32, u64>,
 }
 
-impl Waiting {
+impl RateBacklog {
     /// True if nothing waits.
     pub(super) fn is_empty(&self) -> bool {
         self.rates.is_empty()

@@ -1,10 +1,10 @@
-//! The gate between real threads; `tests/gate_model.rs` tries every interleaving.
+//! The gate between real threads; `tests/barrier_model.rs` tries every interleaving.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use super::gate::{Closed, Gate};
+use super::barrier::{Closed, Gate};
 
 #[test]
 fn nobody_overtakes() {

@@ -9,10 +9,10 @@
 
 use super::directory::{Home, MAX_LOOSE_PER_WORKER};
 use super::flow_block::{CellState, End, FlowBlock};
+use super::introspect::{links_by_slot, slots_of};
 use super::lanes::{Cell, LANES};
-use super::loose::{Cause, LooseFlow};
 use super::rows::split;
-use super::view::{links_by_slot, slots_of};
+use super::scalar_flows::{Cause, LooseFlow};
 use super::worker::lock;
 use super::{Ordering, ParallelEngine};
 use crate::engine::LinkPath;

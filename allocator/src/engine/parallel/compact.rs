@@ -2,9 +2,9 @@
 //! too empty, and to neighbours that go to the same racks.
 
 use super::flow_block::{End, FlowBlock};
-use super::joint::{MIN_FLOWS, is_eligible};
 use super::lanes::Cell;
 use super::layout::HOST_SLOTS;
+use super::rack_pair_rows::{MIN_FLOWS, is_eligible};
 use super::rows::{MAX_ROWS, ROW_FLOWS, Share, Slots, split};
 
 /// Tables of either side that are looked through at once.

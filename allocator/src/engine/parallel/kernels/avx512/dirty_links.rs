@@ -2,9 +2,9 @@
 
 use std::arch::x86_64::*;
 
-use super::prices::reciprocal;
+use super::price_update::reciprocal;
 use super::{load, store};
-use crate::engine::parallel::touched::Group;
+use crate::engine::parallel::dirty_links::Group;
 use crate::num::price_correction::{LARGEST_FALL, LARGEST_GROWTH, SHIFT};
 
 /// See [`crate::engine::parallel::kernels::Kernels::step_touched`].
