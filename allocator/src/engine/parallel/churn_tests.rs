@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
+use super::sync::lock;
 use super::tests::{Sketch, capacities, parallel, settle, start, two_tiers};
-use super::worker::lock;
 use super::{FLOWS_PER_TIDYING, ParallelEngine, Simd};
 use crate::engine::{EngineEvent, FlowKey, LinkPath, RateEngine};
 

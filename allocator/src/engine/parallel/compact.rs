@@ -1,11 +1,11 @@
 //! Moving the flows of a FlowBlock together: into rows for both racks, out of rows that have become
 //! too empty, and to neighbours that go to the same racks.
 
-use super::flow_block::{End, FlowBlock};
-use super::lanes::Cell;
-use super::layout::HOST_SLOTS;
+use super::cell::{End, Slots, split};
+use super::flow_block::FlowBlock;
+use super::lanes::{Cell, HOST_SLOTS};
 use super::rack_pair_rows::{MIN_FLOWS, is_eligible};
-use super::rows::{MAX_ROWS, ROW_FLOWS, Share, Slots, split};
+use super::rows::{MAX_ROWS, ROW_FLOWS, Share};
 
 /// Tables of either side that are looked through at once.
 pub(super) const TABLES: usize = 4;

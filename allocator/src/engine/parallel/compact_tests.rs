@@ -1,10 +1,11 @@
 //! Flows that share both racks, in the rows for both sides.
 
-use super::rows::{RowSet, Share, Slots};
+use super::cell::Slots;
+use super::rows::{RowSet, Share};
+use super::sync::lock;
 use super::tests::{
     Sketch, capacities, compare, fits, parallel, reference, settle, start, two_tiers,
 };
-use super::worker::lock;
 use super::*;
 use crate::engine::{FlowKey, ReferenceEngine};
 

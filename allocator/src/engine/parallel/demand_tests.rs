@@ -1,12 +1,12 @@
 //! Demands in rows, hosts with very many flows, and sessions that end.
 
-use super::flow_block::Knee;
+use super::cell::Knee;
 use super::kernels::Kernels;
 use super::link_block::{FIRST_PRICE, LinkBlock, Sums, UpdateRule};
+use super::sync::write;
 use super::tests::{
     Sketch, capacities, compare, fits, parallel, reference, settle, start, two_tiers,
 };
-use super::worker::write;
 use super::*;
 use crate::engine::{FlowKey, LinkPath};
 use crate::num::utility::{Class, ClassTable};

@@ -7,20 +7,18 @@
 //! Flows that go leave before others come, whatever the order of the events: cells that are noted here
 //! stay what they are until then. A flow that comes and goes between two iterations never gets a cell.
 
+use super::cell::{CellState, End, EndsOf, cell_to_come, coming_place};
 use super::directory::{Home, MAX_LOOSE_PER_WORKER};
-use super::flow_block::{CellState, End, FlowBlock};
-use super::introspect::{links_by_slot, slots_of};
-use super::lanes::{Cell, LANES};
-use super::rows::split;
+use super::flow_block::FlowBlock;
+use super::lanes::Cell;
+use super::layout::{links_by_slot, slots_of};
 use super::scalar_flows::{Cause, LooseFlow};
-use super::worker::lock;
+use super::sync::lock;
 use super::{Ordering, ParallelEngine};
 use crate::engine::LinkPath;
 use crate::num::utility::UtilityKind;
 use crate::num::{RateLimit, path_capacity};
 
-/// The lane of cells that never hold a flow. The row of such a cell is a flow's place among those that wait for one.
-const NO_LANE: usize = LANES - 1;
 /// Set in the cell of a flow that goes and has been noted as one that left.
 const NOTED: Cell = 1 << 31;
 /// With so many flows that wait for one FlowBlock, they are not left to wait: the caller's thread does alone, and with
@@ -35,24 +33,6 @@ const KEPT: usize = 16;
 /// Entries of a list that are kept while events come. Rows that are put in order give all flows of a FlowBlock
 /// new cells at once.
 const KEPT_BUSY: usize = 1 << 8;
-
-/// The cell of a flow that has none yet, by its place among those that wait.
-fn cell_to_come(place: usize) -> Cell {
-    (place * LANES + NO_LANE) as Cell
-}
-
-/// The place of a flow among those that wait, if it has no cell yet.
-pub(super) fn coming_place(cell: Cell) -> Option<usize> {
-    let (row, lane) = split(cell);
-    (lane == NO_LANE).then_some(row)
-}
-
-/// A flow with both its ends.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct EndsOf {
-    pub(super) ends: [End; 2],
-    pub(super) state: CellState,
-}
 
 /// What waits for a FlowBlock, and what came of it.
 #[derive(Debug, Default)]

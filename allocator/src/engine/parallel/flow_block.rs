@@ -5,66 +5,11 @@
 //! for each downward cell which upward cell is the same flow, `back` the other way round. Flows that share
 //! both racks with many others have one cell only, in a row for both sides (see `joint`).
 
+use super::cell::{CellState, End, Knee, NO_FLOW, UNTOLD, split};
 use super::lanes::{Cell, Cells, Halves, LANES, Lanes, lanes_of};
 use super::layout::FlowBlockShape;
 use super::rack_pair_rows::{JointRows, fit, is_eligible};
-use super::rows::{Aside, MAX_ROWS, RowSet, Share, Slots, reorder, split};
-
-/// No flow.
-pub(super) const NO_FLOW: u32 = u32::MAX;
-/// A rate that was never told: every rate differs from it.
-pub(super) const UNTOLD: f32 = -1.0;
-
-/// One end of a flow: the table of its rack, and its slots in there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct End {
-    pub(super) table: u16,
-    pub(super) slots: Slots,
-}
-
-/// The path price below which a log flow has all that it can get: weight over that. Below zero if that is its
-/// demand and not its path's capacity: so it stands in rows, whose walks ask for the sign.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Knee(pub(super) f32);
-
-impl Knee {
-    /// Bounds that keep what a walk computes within single precision, whatever weights and capacities are.
-    const LEAST: f64 = 1e-18;
-    /// Beyond this, a rate is nothing: of a flow whose path has no capacity, or that wants nothing.
-    const MOST: f64 = 1e30;
-
-    /// That of a flow of this weight and demand on a path of this capacity.
-    pub(super) fn new(weight: f64, demand: f64, capacity: f64) -> Self {
-        let price = (weight / demand.min(capacity)).clamp(Self::LEAST, Self::MOST) as f32;
-        Self(if demand < capacity { -price } else { price })
-    }
-
-    /// The price.
-    pub(super) fn price(self) -> f32 {
-        self.0.abs()
-    }
-
-    /// Below this price, the flow has its demand.
-    pub(super) fn is_of_demand(self) -> bool {
-        self.0 < 0.0
-    }
-}
-
-/// What a FlowBlock keeps of a flow.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct CellState {
-    /// The flow's number.
-    pub(super) flow: u32,
-    /// Weight of its log utility.
-    pub(super) weight: f32,
-    /// Demand: the most that it can use, in Gbit/s.
-    pub(super) demand: f32,
-    pub(super) knee: Knee,
-    /// What the prices suggest, in Gbit/s.
-    pub(super) rate: f32,
-    /// What was told, in Gbit/s, or [`UNTOLD`].
-    pub(super) told: f32,
-}
+use super::rows::{Aside, MAX_ROWS, RowSet, Share, reorder};
 
 /// Weights, knees and demands of the flows in rows.
 #[derive(Debug, Default)]
@@ -533,12 +478,6 @@ impl FlowBlock {
                 moved(self.joint.flow[row][lane], JointRows::cell(row, lane));
             }
         }
-    }
-}
-
-impl CellState {
-    fn terms(&self) -> [f32; 3] {
-        [self.weight, self.knee.0, self.demand]
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::flow_block::{CellState, End, FlowBlock, Knee};
+use super::cell::{CellState, End, Knee, Slots, split};
+use super::flow_block::FlowBlock;
 use super::lanes::Cell;
 use super::layout::FlowBlockShape;
-use super::rows::{ROW_FLOWS, Slots, split};
+use super::rows::ROW_FLOWS;
 
 const TABLES: u16 = 6;
 const FLOWS: u32 = 900;

@@ -3,8 +3,8 @@
 use arrayvec::ArrayVec;
 use rustc_hash::FxHashMap;
 
+use super::cell::Knee;
 use super::dirty_links::Sum;
-use super::flow_block::Knee;
 use super::kernels::at_demand;
 use crate::num::price_correction::FlowView;
 use crate::num::utility::ClassTable;

@@ -1,17 +1,14 @@
 //! Starts, ends, reroutes and capacities: where a flow goes, and what it takes to move it.
 
+use super::cell::{CellState, End, EndsOf, Knee, Slots, UNTOLD, coming_place, split};
 use super::directory::{Home, MAX_LOOSE_PER_WORKER};
-use super::event_batch::{EndsOf, coming_place};
-use super::flow_block::{CellState, End, FlowBlock, Knee, UNTOLD};
-use super::lanes::{Cell, LANES};
-use super::layout::{
-    FABRIC_SLOTS, HOST_SLOTS, Layout, LinkBlockShape, Place, Role, TABLE_SLOTS, copies_of,
-};
+use super::flow_block::FlowBlock;
+use super::lanes::{Cell, FABRIC_SLOTS, HOST_SLOTS, LANES, TABLE_SLOTS};
+use super::layout::{Layout, Place, Role, copies_of, pod_index};
 use super::price_correction::StartOf;
 use super::rack_pair_rows::JointRows;
-use super::rows::{Slots, split};
 use super::scalar_flows::{Cause, LooseFlow};
-use super::worker::{lock, read, write};
+use super::sync::{lock, read, write};
 use super::{ParallelEngine, derated, derating, in_single};
 use crate::engine::{EngineError, FlowKey, FlowSpec, LinkPath, MAX_PATH_LINKS};
 use crate::num::utility::UtilityKind;
@@ -495,12 +492,6 @@ impl ParallelEngine {
             .map(|copy| copy as usize / TABLE_SLOTS)
             .collect()
     }
-}
-
-/// Where in its pod's LinkBlock the core link of a flow of a table is.
-pub(super) fn pod_index(shape: &LinkBlockShape, table: usize, slots: Slots) -> Option<usize> {
-    let slot = usize::from(slots.plane?) * LANES + usize::from(slots.fabric);
-    Some(shape.pod_tables[table] as usize * TABLE_SLOTS + slot)
 }
 
 /// The cells of the flows of a FlowBlock over a link, which `tables` of its LinkBlock hold.

@@ -2,79 +2,16 @@
 
 use std::sync::atomic::Ordering;
 
-use arrayvec::ArrayVec;
-
 use super::ParallelEngine;
+use super::cell::coming_place;
 use super::directory::Home;
-use super::event_batch::coming_place;
-use super::flow_block::End;
-use super::flows::pod_index;
-use super::layout::{FlowBlockShape, HOST_SLOTS, Layout, TABLE_SLOTS};
-use super::worker::{PhaseTimes, lock, read};
-use crate::engine::{FlowKey, LinkPath, MAX_PATH_LINKS, Survey};
+use super::layout::{links_by_slot, slots_of};
+use super::phases::PhaseNanos;
+use super::sync::{lock, read};
+use crate::engine::{FlowKey, LinkPath, Survey};
 use crate::num::optimality::FlowSample;
 use crate::num::utility::UtilityKind;
 use crate::num::{RATE_UNIT_BPS, RateLimit, path_capacity};
-
-/// How long the first worker spent in the parts of its iterations, summed up, in ns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PhaseNanos {
-    /// Rates of the last iteration normalised and told, new rates, their sums.
-    pub rate_update: u64,
-    /// Waiting for the sums of the others.
-    pub aggregation: u64,
-    /// Adding the sums of all workers up, and updating prices.
-    pub price_update: u64,
-    /// Waiting for the prices of the others.
-    pub distribution: u64,
-    /// The second walk of iterations that follow an event.
-    pub normalization: u64,
-    /// Taking flows out of rows and into others, moving them together and putting rows in order, before the
-    /// iteration.
-    pub packing: u64,
-    /// What of that flows that start and end take.
-    pub settling: u64,
-    /// Prices that answer events, before the iteration.
-    pub answers: u64,
-    /// The pass of the optimiser between those and the iteration, all its parts.
-    pub extra_pass: u64,
-}
-
-impl PhaseNanos {
-    pub(super) fn add(&mut self, times: &PhaseTimes) {
-        self.rate_update += times.rates_ns;
-        self.aggregation += times.aggregation_ns;
-        self.price_update += times.prices_ns;
-        self.distribution += times.distribution_ns;
-        self.normalization += times.normalization_ns;
-        self.settling += times.settling_ns;
-    }
-
-    /// What was added since it was `before`.
-    #[must_use]
-    pub fn since(&self, before: Self) -> Self {
-        Self {
-            rate_update: self.rate_update - before.rate_update,
-            aggregation: self.aggregation - before.aggregation,
-            price_update: self.price_update - before.price_update,
-            distribution: self.distribution - before.distribution,
-            normalization: self.normalization - before.normalization,
-            packing: self.packing - before.packing,
-            settling: self.settling - before.settling,
-            answers: self.answers - before.answers,
-            extra_pass: self.extra_pass - before.extra_pass,
-        }
-    }
-
-    /// Times of a pass whose rates nobody is told.
-    pub(super) fn add_extra_pass(&mut self, times: &PhaseTimes) {
-        self.extra_pass += times.rates_ns
-            + times.aggregation_ns
-            + times.prices_ns
-            + times.distribution_ns
-            + times.normalization_ns;
-    }
-}
 
 /// What a flow is, in terms of links.
 pub(super) struct FlowView {
@@ -240,54 +177,4 @@ impl ParallelEngine {
         survey.begun = false;
         true
     }
-}
-
-/// Where the links on the path of a FlowBlock's flow are, in the order in which it crosses them.
-pub(super) fn slots_of(
-    layout: &Layout,
-    shape: &FlowBlockShape,
-    ends: &[End; 2],
-) -> ArrayVec<(usize, usize), MAX_PATH_LINKS> {
-    let mut path = ArrayVec::new();
-    let link_blocks = shape.links;
-    for (side, end) in ends.iter().enumerate() {
-        let link_block = link_blocks[side];
-        let (table, slots) = (usize::from(end.table), end.slots);
-        let base = table * TABLE_SLOTS;
-        let host = (link_block, base + usize::from(slots.host));
-        let of_fabric = base + HOST_SLOTS + usize::from(slots.fabric);
-        let fabric = (!end.slots.no_fabric).then_some((link_block, of_fabric));
-        let core = shape.core_links.and_then(|cores| {
-            let index = pod_index(&layout.shapes[link_block], table, slots)?;
-            Some((cores[side], index))
-        });
-        if side == 0 {
-            path.push(host);
-            path.extend(fabric);
-            path.extend(core);
-        } else {
-            path.extend(core);
-            path.extend(fabric);
-            path.push(host);
-        }
-    }
-    path
-}
-
-/// Links by LinkBlock and slot.
-pub(super) fn links_by_slot(layout: &Layout) -> Vec<Vec<u32>> {
-    let mut links: Vec<Vec<u32>> = layout
-        .shapes
-        .iter()
-        .map(|shape| vec![u32::MAX; shape.tables * TABLE_SLOTS])
-        .collect();
-    for (link, place) in (0u32..).zip(layout.places()) {
-        links[place.link_block as usize][place.index as usize] = link;
-    }
-    for (links, shape) in links.iter_mut().zip(&layout.shapes) {
-        for &(copy, original) in &shape.copies {
-            links[copy as usize] = links[original as usize];
-        }
-    }
-    links
 }

@@ -1,7 +1,11 @@
 //! Sixteen values side by side: one cache line, one 512-bit register.
 
-use super::layout::TABLE_SLOTS;
-
+/// Host links of a table.
+pub(super) const HOST_SLOTS: usize = 48;
+/// Fabric links of a table.
+pub(super) const FABRIC_SLOTS: usize = 16;
+/// Slots of a table.
+pub(super) const TABLE_SLOTS: usize = HOST_SLOTS + FABRIC_SLOTS;
 /// Values in a [`Lanes`].
 pub(super) const LANES: usize = 16;
 /// [`Lanes`] of a link table.

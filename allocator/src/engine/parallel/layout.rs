@@ -15,16 +15,12 @@
 //! Links that no table has room for (the 17th fabric link of a rack, the fifth core link of an
 //! aggregation switch) have tables without flows; flows over them are worked on one by one.
 
+use arrayvec::ArrayVec;
 use ratewright_topology::{Direction, Link, LinkId, Node, Partition, PartitionError, Topology};
 
-use super::lanes::{LANES, TABLE_LANES};
-
-/// Host links of a table.
-pub(super) const HOST_SLOTS: usize = 48;
-/// Fabric links of a table.
-pub(super) const FABRIC_SLOTS: usize = 16;
-/// Slots of a table.
-pub(super) const TABLE_SLOTS: usize = HOST_SLOTS + FABRIC_SLOTS;
+use super::cell::{End, Slots};
+use super::lanes::{FABRIC_SLOTS, HOST_SLOTS, LANES, TABLE_LANES, TABLE_SLOTS};
+use crate::engine::MAX_PATH_LINKS;
 
 /// Blocks of a layout, at most: a flow's home has 16 bits for its FlowBlock.
 pub const MOST_BLOCKS: u32 = 64;
@@ -534,4 +530,60 @@ fn lower_and_upper(link: &Link) -> (Node, Node) {
     } else {
         (link.to, link.from)
     }
+}
+
+/// Where in its pod's LinkBlock the core link of a flow of a table is.
+pub(super) fn pod_index(shape: &LinkBlockShape, table: usize, slots: Slots) -> Option<usize> {
+    let slot = usize::from(slots.plane?) * LANES + usize::from(slots.fabric);
+    Some(shape.pod_tables[table] as usize * TABLE_SLOTS + slot)
+}
+
+/// Where the links on the path of a FlowBlock's flow are, in the order in which it crosses them.
+pub(super) fn slots_of(
+    layout: &Layout,
+    shape: &FlowBlockShape,
+    ends: &[End; 2],
+) -> ArrayVec<(usize, usize), MAX_PATH_LINKS> {
+    let mut path = ArrayVec::new();
+    let link_blocks = shape.links;
+    for (side, end) in ends.iter().enumerate() {
+        let link_block = link_blocks[side];
+        let (table, slots) = (usize::from(end.table), end.slots);
+        let base = table * TABLE_SLOTS;
+        let host = (link_block, base + usize::from(slots.host));
+        let of_fabric = base + HOST_SLOTS + usize::from(slots.fabric);
+        let fabric = (!end.slots.no_fabric).then_some((link_block, of_fabric));
+        let core = shape.core_links.and_then(|cores| {
+            let index = pod_index(&layout.shapes[link_block], table, slots)?;
+            Some((cores[side], index))
+        });
+        if side == 0 {
+            path.push(host);
+            path.extend(fabric);
+            path.extend(core);
+        } else {
+            path.extend(core);
+            path.extend(fabric);
+            path.push(host);
+        }
+    }
+    path
+}
+
+/// Links by LinkBlock and slot.
+pub(super) fn links_by_slot(layout: &Layout) -> Vec<Vec<u32>> {
+    let mut links: Vec<Vec<u32>> = layout
+        .shapes
+        .iter()
+        .map(|shape| vec![u32::MAX; shape.tables * TABLE_SLOTS])
+        .collect();
+    for (link, place) in (0u32..).zip(layout.places()) {
+        links[place.link_block as usize][place.index as usize] = link;
+    }
+    for (links, shape) in links.iter_mut().zip(&layout.shapes) {
+        for &(copy, original) in &shape.copies {
+            links[copy as usize] = links[original as usize];
+        }
+    }
+    links
 }

@@ -6,7 +6,7 @@ use super::lanes::{Cells, Halves, Lanes, Words};
 use super::rack_pair_rows::JointRows;
 use super::rows::RowSet;
 use super::scalar_flows::LooseFlow;
-use super::worker::{lock, read};
+use super::sync::{lock, read};
 
 /// Bytes that an engine takes, by what they are for, and the rows that it has for its flows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -35,6 +35,7 @@ use std::thread::JoinHandle;
 use ratewright_topology::Topology;
 
 mod barrier;
+mod cell;
 mod compact;
 mod directory;
 mod dirty_links;
@@ -49,6 +50,7 @@ mod lanes;
 mod layout;
 mod link_block;
 mod memory;
+mod phases;
 mod price_correction;
 mod rack_pair_rows;
 mod rows;
@@ -70,10 +72,10 @@ mod flow_block_tests;
 #[cfg(test)]
 mod tests;
 
-pub use introspect::PhaseNanos;
 pub use kernels::Simd;
 pub use layout::{Layout, MOST_BLOCKS};
 pub use memory::EngineBytes;
+pub use phases::PhaseNanos;
 pub use sizing::{default_blocks, default_workers};
 
 use self::barrier::Gate;
@@ -81,11 +83,13 @@ use self::directory::Directory;
 use self::event_batch::Pending;
 use self::flow_block::FlowBlock;
 use self::kernels::{Kernels, Moved};
-use self::layout::TABLE_SLOTS;
+use self::lanes::{HOST_SLOTS, TABLE_SLOTS};
 use self::link_block::{LinkBlock, Sums, UpdateReport, UpdateRule};
+use self::phases::PhaseClock;
 use self::price_correction::{Answered, Answers};
 use self::scalar_flows::{CAUSES, LooseFlows};
-use self::worker::{Outbox, PhaseClock, Plan, Shared, Worker, lock};
+use self::sync::lock;
+use self::worker::{Outbox, Plan, Shared, Worker};
 use super::affinity::{installed_cores, pin_current_thread};
 use super::{
     EngineConfig, EngineError, EngineEvent, Exceptions, IterationReport, Optimality, RateEngine,
@@ -653,7 +657,7 @@ fn share(
     for (block, shape) in links.iter_mut().zip(&layout.shapes) {
         for (table, slot) in shape.empty_slot.iter().enumerate() {
             if let Some(slot) = slot {
-                let slot = layout::HOST_SLOTS + usize::from(*slot);
+                let slot = HOST_SLOTS + usize::from(*slot);
                 block.empty_slot(table * TABLE_SLOTS + slot);
             }
         }

@@ -9,17 +9,17 @@
 use std::sync::RwLockReadGuard;
 
 use super::ParallelEngine;
+use super::cell::{EndsOf, Knee, UNTOLD};
 use super::directory::{Directory, Home};
 use super::dirty_links::{Sum, Touched};
-use super::event_batch::EndsOf;
-use super::flow_block::{Knee, UNTOLD};
 use super::flow_delta::{Noted, Other, Places};
 use super::flows::Terms;
-use super::introspect::slots_of;
-use super::layout::{FlowBlockShape, Layout, LinkBlockShape, Place, TABLE_SLOTS, copies_of};
+use super::lanes::TABLE_SLOTS;
+use super::layout::{FlowBlockShape, Layout, LinkBlockShape, Place, copies_of, slots_of};
 use super::link_block::{MOST_PRICE, Sums};
 use super::scalar_flows::LooseFlow;
-use super::worker::{Shared, lock, read, write};
+use super::sync::{lock, read, write};
+use super::worker::Shared;
 use crate::engine::LinkPath;
 use crate::num::price_correction::SWEEPS;
 use crate::num::utility::{ClassTable, UtilityKind};

@@ -10,9 +10,9 @@
 //! The two sides are [`RowSet`]s that number rows and lanes alike. A flow has the same fabric slot on
 //! both: what is added up over fabric links is the same for both, too.
 
-use super::flow_block::{CellState, End, NO_FLOW};
+use super::cell::{CellState, End, NO_FLOW, split};
 use super::lanes::{Cell, LANES, Lanes};
-use super::rows::{MAX_ROWS, ROW_FLOWS, RowSet, growth, reorder, split};
+use super::rows::{MAX_ROWS, ROW_FLOWS, RowSet, growth, reorder};
 
 /// Flows that are worth a row.
 pub(super) const MIN_FLOWS: usize = 10;

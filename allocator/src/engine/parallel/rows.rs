@@ -26,8 +26,8 @@
 //! bits 26..32  host slot of the flow in this lane
 //! ```
 
-use super::lanes::{Cell, LANES, Words, lanes_of};
-use super::layout::HOST_SLOTS;
+use super::cell::{Slots, cell_at, split};
+use super::lanes::{Cell, HOST_SLOTS, LANES, Words, lanes_of};
 
 /// Flows in a full row.
 pub(super) const ROW_FLOWS: u32 = 15;
@@ -59,19 +59,6 @@ pub(super) const PLANE_SHIFT: u32 = 24;
 const HOST_SHIFT: u32 = 26;
 const EMPTY: Words = Words([0x00ff_fff0; LANES]);
 const EVERY_LANE: u16 = (1 << ROW_FLOWS) - 1;
-
-/// The slots of a flow in its link table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Slots {
-    /// Of the host's link, below 48.
-    pub(super) host: u8,
-    /// Of the fabric link, below 16.
-    pub(super) fabric: u8,
-    /// The fabric slot stands for no link: nothing is added up for it.
-    pub(super) no_fabric: bool,
-    /// The core link among those of the switch at the fabric slot, below 4, if the flow has one.
-    pub(super) plane: Option<u8>,
-}
 
 /// A flow's cell, and the row that it could move to.
 #[derive(Clone, Copy, Debug)]
@@ -153,17 +140,6 @@ fn outward(home: usize, length: usize) -> impl Iterator<Item = usize> {
         };
         (place < length).then_some(place)
     })
-}
-
-/// The cell of a row's lane.
-fn cell_at(row: u16, lane: usize) -> Cell {
-    Cell::from(row) * LANES as Cell + lane as Cell
-}
-
-/// Row and lane of a cell.
-#[inline]
-pub(super) const fn split(cell: Cell) -> (usize, usize) {
-    (cell as usize / LANES, cell as usize % LANES)
 }
 
 impl RowSet {

@@ -1,6 +1,6 @@
 //! Flows that no row holds (see [`Cause`]). They are worked on one by one, in f64, like the reference's.
 
-use super::flow_block::{CellState, Knee, NO_FLOW};
+use super::cell::{CellState, Knee, NO_FLOW};
 use super::kernels::{Moved, at_demand};
 use super::layout::Layout;
 use super::link_block::{LinkBlock, Sums};

@@ -5,7 +5,7 @@
 //! and not a race.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Mutex, RwLock};
 
 use super::barrier::{Closed, Gate};
 use super::compact::TABLES;
@@ -14,8 +14,9 @@ use super::flow_block::FlowBlock;
 use super::kernels::{CoreSide, Kernels, Moved, Pass, Scratch, Side};
 use super::layout::Layout;
 use super::link_block::{LinkBlock, Sums, UpdateReport, UpdateRule};
+use super::phases::{PhaseClock, PhaseTimes};
 use super::scalar_flows::LooseFlows;
-use crate::engine::clock::now;
+use super::sync::{lock, read, write};
 use crate::num::utility::ClassTable;
 
 /// Rounds of the gate in an iteration: start, sums are complete, prices are complete, done.
@@ -49,17 +50,6 @@ pub(super) enum Plan {
     Tidy = 5,
     /// The same, with time for looking through more tables.
     TidyMore = 6,
-}
-
-/// Durations of a worker's parts of the last iteration, in ns.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct PhaseTimes {
-    pub(super) rates_ns: u64,
-    pub(super) aggregation_ns: u64,
-    pub(super) prices_ns: u64,
-    pub(super) distribution_ns: u64,
-    pub(super) normalization_ns: u64,
-    pub(super) settling_ns: u64,
 }
 
 /// What a worker leaves for the engine.
@@ -98,18 +88,6 @@ pub(super) struct Shared {
     pub(super) gate: Gate,
     pub(super) plan: AtomicU8,
     pub(super) timed: AtomicBool,
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-pub(super) fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
-    lock.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-pub(super) fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
-    lock.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// One worker's own buffers.
@@ -349,22 +327,5 @@ impl Shared {
     fn owned(&self, worker: usize) -> std::ops::Range<usize> {
         let blocks = self.flow_blocks.len();
         worker * blocks / self.workers..(worker + 1) * blocks / self.workers
-    }
-}
-
-/// Laps, if anybody wants to know.
-pub(super) struct PhaseClock(Option<std::time::Instant>);
-
-impl PhaseClock {
-    pub(super) fn new(timed: bool) -> Self {
-        Self(timed.then(now))
-    }
-
-    pub(super) fn lap(&mut self) -> u64 {
-        let Some(last) = &mut self.0 else { return 0 };
-        let end = now();
-        let lap = end.duration_since(*last).as_nanos() as u64;
-        *last = end;
-        lap
     }
 }

@@ -2,13 +2,13 @@
 //! are none.
 
 use super::{Pass, Scratch, Side, at_demand};
+use crate::engine::parallel::cell::{Knee, split};
 use crate::engine::parallel::dirty_links::Group;
-use crate::engine::parallel::flow_block::{FlowBlock, Knee, RowTerms};
-use crate::engine::parallel::lanes::{Cell, LANES, Table, at_mut};
-use crate::engine::parallel::layout::{HOST_SLOTS, TABLE_SLOTS};
+use crate::engine::parallel::flow_block::{FlowBlock, RowTerms};
+use crate::engine::parallel::lanes::{Cell, HOST_SLOTS, LANES, TABLE_SLOTS, Table, at_mut};
 use crate::engine::parallel::link_block::Sums;
 use crate::engine::parallel::rack_pair_rows::JointRows;
-use crate::engine::parallel::rows::{RowSet, split};
+use crate::engine::parallel::rows::RowSet;
 
 /// Slots of a flow: of its host, of its fabric link, and of its core link in the table of its pod.
 #[derive(Clone, Copy)]
