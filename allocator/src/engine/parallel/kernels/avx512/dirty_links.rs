@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::price_update::reciprocal;
-use super::{load, store};
+use super::registers::{load, store};
 use crate::engine::parallel::dirty_links::Group;
 use crate::num::price_correction::{LARGEST_FALL, LARGEST_GROWTH, SHIFT};
 

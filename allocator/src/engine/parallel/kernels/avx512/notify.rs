@@ -4,7 +4,8 @@
 use std::arch::x86_64::*;
 
 use super::super::notify::{Moved, Rows};
-use super::{LANES, load, of};
+use super::registers::{load, of};
+use crate::engine::parallel::lanes::LANES;
 
 /// See [`crate::engine::parallel::kernels::Kernels::collect`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,popcnt")]

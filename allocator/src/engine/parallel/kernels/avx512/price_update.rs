@@ -2,7 +2,8 @@
 
 use std::arch::x86_64::*;
 
-use super::{ask_for, load, of, of_mut, store};
+use super::prefetch::ask_for;
+use super::registers::{load, of, of_mut, store};
 use crate::engine::parallel::lanes::Lanes;
 use crate::engine::parallel::link_block::{
     FIRST_PRICE, Found, LinkBlock, Lists, MOST_PRICE, Sums, UNLIMITED, UpdateReport, UpdateRule,

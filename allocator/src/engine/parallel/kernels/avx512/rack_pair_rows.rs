@@ -5,10 +5,12 @@
 
 use std::arch::x86_64::*;
 
-use super::{
-    ALL_LANES, Pass, Registers, Scratch, Side, Terms, add_elastic, host_slots, increase, load,
-    load_words, of, of_mut, reaction_of, store, store_words,
+use super::registers::{
+    Registers, host_slots, increase, load, load_words, of, of_mut, store, store_words,
 };
+use super::response::Terms;
+use super::totals::{add_elastic, reaction_of};
+use super::{ALL_LANES, Pass, Scratch, Side};
 use crate::engine::parallel::flow_block::FlowBlock;
 use crate::engine::parallel::link_block::Sums;
 use crate::engine::parallel::rack_pair_rows::JointRows;

@@ -1,0 +1,72 @@
+//! Requests for cache lines ahead of their use.
+
+use std::arch::x86_64::*;
+
+use super::Side;
+use crate::engine::parallel::lanes::{Lanes, TABLE_LANES, Table};
+
+/// Tables by which requests for other workers' cache lines run ahead.
+pub(super) const AHEAD: usize = 2;
+/// Rows ahead of the one that is worked on, when they are fetched from beyond the second-level cache.
+pub(super) const ROWS_AHEAD: usize = 32;
+/// Link tables likewise.
+pub(super) const TABLES_AHEAD: usize = 4;
+
+/// Asks for a cache line that another worker had last, to be read or written.
+#[inline(always)]
+pub(super) fn ask_for(lanes: &Lanes, to_write: bool) {
+    let line = lanes.0.as_ptr();
+    // SAFETY: these only move a cache line; every processor with AVX-512 knows both.
+    unsafe {
+        if to_write {
+            std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags));
+        } else {
+            _mm_prefetch::<_MM_HINT_T0>(line.cast());
+        }
+    }
+}
+
+/// Asks for what a table's rows will look up and add to. The other worker has had half of it.
+#[inline(always)]
+pub(super) fn ask_for_table(side: &Side<'_>, table: usize) {
+    if table < side.links.prices.len() {
+        for lanes in &side.links.prices[table] {
+            ask_for(lanes, false);
+        }
+        for lanes in &side.links.rooms[table] {
+            ask_for(lanes, false);
+        }
+    }
+}
+
+/// The same for what will be added to.
+#[inline(always)]
+pub(super) fn ask_for_sums(side: &Side<'_>, table: usize) {
+    if table < side.sums.load.len() {
+        for lanes in &side.sums.load[table] {
+            ask_for(lanes, true);
+        }
+        for lanes in &side.sums.reaction[table] {
+            ask_for(lanes, true);
+        }
+    }
+}
+
+/// Has the processor fetch what belongs to a row to come. Its own look-ahead ends with each page. Not past the
+/// caches (`prefetchnta`), although it is not met again before the next walk: an Intel processor would not leave
+/// it in the third-level cache then.
+#[inline(always)]
+pub(super) fn fetch_ahead<T>(list: &[T], row: usize) {
+    let there = list.as_ptr().wrapping_add(row).cast::<i8>();
+    // SAFETY: a hint, which reads nothing wherever it points.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(there) }
+}
+
+/// The same for a link table to come.
+#[inline(always)]
+pub(super) fn fetch_table_ahead(tables: &[Table], table: usize) {
+    let lanes = tables.as_flattened();
+    for lane in 0..TABLE_LANES {
+        fetch_ahead(lanes, table * TABLE_LANES + lane);
+    }
+}

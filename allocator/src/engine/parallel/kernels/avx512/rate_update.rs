@@ -1,0 +1,255 @@
+//! The passes over the rows by one rack each: rate update, F-NORM and threshold.
+
+use std::arch::x86_64::*;
+
+use super::exchange::{deliver, deliver_pairs, fetch, slopes_in, store_pairs};
+use super::prefetch::{
+    AHEAD, ROWS_AHEAD, TABLES_AHEAD, ask_for_sums, ask_for_table, fetch_ahead, fetch_table_ahead,
+};
+use super::registers::{
+    LookUp, RowSlots, increase, load, load_words, of, of_mut, pod_tables, store,
+};
+use super::response::Terms;
+use super::totals::{Totals, leave, leave_four, leave_nothing};
+use super::{ALL_LANES, FLOW_LANES, Pass, Scratch, Side};
+use crate::engine::parallel::flow_block::FlowBlock;
+use crate::engine::parallel::lanes::{LANES, Pairs, Table};
+
+/// Prices and rooms of the upward halves of the paths.
+#[target_feature(enable = "avx512f")]
+pub(super) fn up_pairs<const CORE: bool, const FAR: bool>(
+    pass: Pass,
+    block: &FlowBlock,
+    side: &Side<'_>,
+    pairs: &mut [Pairs],
+) {
+    let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    let high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    for table in 0..block.up.tables() {
+        if pass.contended && !FAR {
+            ask_for_table(side, table + AHEAD);
+        }
+        let rows = block.up.rows_of(table);
+        if rows.is_empty() {
+            continue;
+        }
+        let pod = pod_tables::<CORE>(side, table);
+        let prices = LookUp::<CORE>::load(&side.links.prices[table], pod[0]);
+        let rooms = LookUp::<CORE>::load(&side.links.rooms[table], pod[1]);
+        if FAR {
+            fetch_table_ahead(&side.links.prices, table + TABLES_AHEAD);
+            fetch_table_ahead(&side.links.rooms, table + TABLES_AHEAD);
+        }
+        for &row in rows {
+            let row = usize::from(row);
+            if FAR {
+                fetch_ahead(&block.up.words, row + ROWS_AHEAD);
+            }
+            let slots = RowSlots::of(load_words(of(&block.up.words, row)));
+            let price = slots.price(&prices);
+            let room = slots.room(&rooms);
+            let out = of_mut(pairs, row).0.as_flattened_mut().as_mut_ptr();
+            // SAFETY: `Pairs` is 128 writable bytes, aligned to 64.
+            unsafe {
+                _mm512_store_ps(out, _mm512_permutex2var_ps(price, low, room));
+                _mm512_store_ps(out.add(LANES), _mm512_permutex2var_ps(price, high, room));
+            }
+        }
+    }
+}
+
+/// F-NORM, threshold, new rates and their sums, table by table.
+#[target_feature(enable = "avx512f")]
+pub(super) fn down_rows<
+    const NORMALIZE: bool,
+    const RATES: bool,
+    const PLAIN: bool,
+    const CORE: bool,
+    const FAR: bool,
+    const DOT: bool,
+>(
+    pass: Pass,
+    block: &mut FlowBlock,
+    side: &mut Side<'_>,
+    keep: __mmask16,
+    scratch: &mut Scratch,
+) {
+    for table in 0..block.down.tables() {
+        if pass.contended && !FAR {
+            ask_for_table(side, table + AHEAD);
+            if RATES {
+                ask_for_sums(side, table + AHEAD);
+            }
+        }
+        if block.down.rows_of(table).is_empty() {
+            leave_nothing(side, keep, table);
+            continue;
+        }
+        if NORMALIZE && pass.moving {
+            down_table::<NORMALIZE, RATES, PLAIN, CORE, FAR, true>(
+                pass, block, side, table, scratch,
+            );
+        } else {
+            down_table::<NORMALIZE, RATES, PLAIN, CORE, FAR, false>(
+                pass, block, side, table, scratch,
+            );
+        }
+        if RATES {
+            let cells = if FAR {
+                scratch.pairs.as_mut_ptr().cast::<u32>()
+            } else {
+                scratch.rates.as_mut_ptr().cast::<u32>()
+            };
+            let mut totals = Totals::<CORE>::new();
+            for (place, &row) in block.down.rows_of(table).iter().enumerate() {
+                let row = usize::from(row);
+                let (rates, mates) = (of(&block.rate, row), of(&block.mate, row));
+                let mut slopes = _mm512_setzero_si512();
+                if PLAIN {
+                    deliver::<FAR>(rates, mates, cells, scratch.pairs.len());
+                } else {
+                    let answers = of(&scratch.answers, place);
+                    slopes = slopes_in(answers);
+                    deliver_pairs(answers, mates, &mut scratch.pairs);
+                }
+                let words = load_words(of(&block.down.words, row));
+                totals.add::<PLAIN, DOT>(words, load(rates), slopes);
+            }
+            leave!(CORE, PLAIN, totals, side, keep, table);
+        }
+    }
+}
+
+/// `MOVING` if many rates are expected to pass the threshold. Where about half of the rows have one that does, the
+/// branch around the store is guessed wrong and costs more than a store for every row, which costs more where
+/// next to none has.
+#[inline(never)]
+#[target_feature(enable = "avx512f")]
+pub(super) fn down_table<
+    const NORMALIZE: bool,
+    const RATES: bool,
+    const PLAIN: bool,
+    const CORE: bool,
+    const FAR: bool,
+    const MOVING: bool,
+>(
+    pass: Pass,
+    block: &mut FlowBlock,
+    side: &Side<'_>,
+    table: usize,
+    scratch: &mut Scratch,
+) {
+    let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    let odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+    let pod = pod_tables::<CORE>(side, table);
+    let prices = LookUp::<CORE>::load(&side.links.prices[table], pod[0]);
+    let rooms = LookUp::<CORE>::load(&side.links.rooms[table], pod[1]);
+    let threshold = _mm512_set1_ps(pass.threshold);
+    let terms = Terms {
+        common_knee: block.common_knee,
+        of_rows: block.terms.as_ref().map(|terms| &terms.down),
+    };
+    let pairs = scratch.pairs.as_ptr().cast::<f64>();
+    if FAR {
+        fetch_table_ahead(&side.links.prices, table + TABLES_AHEAD);
+        fetch_table_ahead(&side.links.rooms, table + TABLES_AHEAD);
+        fetch_table_ahead(&side.sums.load, table + TABLES_AHEAD);
+        fetch_table_ahead(&side.sums.reaction, table + TABLES_AHEAD);
+    }
+    for (place, &row) in block.down.rows_of(table).iter().enumerate() {
+        let row = usize::from(row);
+        if FAR {
+            fetch_ahead(&block.mate, row + ROWS_AHEAD);
+            fetch_ahead(&block.down.words, row + ROWS_AHEAD);
+            fetch_ahead(&block.rate, row + ROWS_AHEAD);
+            fetch_ahead(&block.told, row + ROWS_AHEAD);
+            if let Some(terms) = terms.of_rows.filter(|_| !PLAIN) {
+                fetch_ahead(&terms.weight, row + ROWS_AHEAD);
+                fetch_ahead(&terms.knee, row + ROWS_AHEAD);
+                fetch_ahead(&terms.demand, row + ROWS_AHEAD);
+            }
+        }
+        let terms = terms.of_row::<PLAIN>(row);
+        // SAFETY: a FlowBlock's mates are cells of its upward rows (see `deliver`).
+        let (first, second) = unsafe { fetch(of(&block.mate, row), pairs) };
+        let slots = RowSlots::of(load_words(of(&block.down.words, row)));
+        let rate = of_mut(&mut block.rate, row);
+        if NORMALIZE {
+            let room = _mm512_permutex2var_ps(first, odd, second);
+            let room = _mm512_min_ps(room, slots.room(&rooms));
+            let told = of_mut(&mut block.told, row);
+            let fits = terms.fitting::<PLAIN>(load(rate), room);
+            let last = load(told);
+            let distance = _mm512_abs_ps(_mm512_sub_ps(fits, last));
+            let far = _mm512_mul_ps(threshold, last);
+            let moved = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(distance, far);
+            if MOVING || moved != 0 {
+                store(told, _mm512_mask_mov_ps(last, moved, fits));
+            }
+            *of_mut(&mut scratch.moved, row) = moved;
+        } else {
+            *of_mut(&mut scratch.moved, row) = 0;
+        }
+        if RATES {
+            let price = _mm512_permutex2var_ps(first, even, second);
+            let price = _mm512_add_ps(price, slots.price(&prices));
+            let (rates, slopes) = terms.answer::<PLAIN>(price);
+            store(rate, rates);
+            if !PLAIN {
+                store_pairs(of_mut(&mut scratch.answers, place), rates, slopes);
+            }
+        }
+    }
+}
+
+/// Sums of the rates in upward order.
+#[target_feature(enable = "avx512f")]
+pub(super) fn up_rates<const PLAIN: bool, const CORE: bool, const FAR: bool, const DOT: bool>(
+    pass: Pass,
+    block: &FlowBlock,
+    side: &mut Side<'_>,
+    keep: __mmask16,
+    scratch: &Scratch,
+) {
+    let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    let odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+    for table in 0..block.up.tables() {
+        if pass.contended && !FAR {
+            ask_for_sums(side, table + AHEAD);
+        }
+        let rows = block.up.rows_of(table);
+        if rows.is_empty() {
+            leave_nothing(side, keep, table);
+            continue;
+        }
+        let mut totals = Totals::<CORE>::new();
+        if FAR {
+            fetch_table_ahead(&side.sums.load, table + TABLES_AHEAD);
+            fetch_table_ahead(&side.sums.reaction, table + TABLES_AHEAD);
+        }
+        for &row in rows {
+            let row = usize::from(row);
+            if FAR {
+                fetch_ahead(&block.up.words, row + ROWS_AHEAD);
+            }
+            let words = load_words(of(&block.up.words, row));
+            let mut slopes = _mm512_setzero_si512();
+            let rates = if FAR || !PLAIN {
+                let pairs = of(&scratch.pairs, row).0.as_flattened().as_ptr();
+                // SAFETY: `Pairs` is 128 readable bytes, aligned to 64.
+                let (first, second) =
+                    unsafe { (_mm512_load_ps(pairs), _mm512_load_ps(pairs.add(LANES))) };
+                // The last lane stands for no flow, but its pair is that of some links.
+                if !PLAIN {
+                    let of_flows = _mm512_maskz_permutex2var_ps(FLOW_LANES, first, odd, second);
+                    slopes = _mm512_castps_si512(of_flows);
+                }
+                _mm512_maskz_permutex2var_ps(FLOW_LANES, first, even, second)
+            } else {
+                load(of(&scratch.rates, row))
+            };
+            totals.add::<PLAIN, DOT>(words, rates, slopes);
+        }
+        leave!(CORE, PLAIN, totals, side, keep, table);
+    }
+}

@@ -1,0 +1,202 @@
+//! Rows and link tables in registers: loads, stores and look-ups.
+
+use std::arch::x86_64::*;
+
+use super::{SELECT, Side};
+use crate::engine::parallel::lanes::{Lanes, Table, Words};
+
+/// The bit of a host slot that says that it is in the third register of the table.
+const THIRD_REGISTER: i32 = 32;
+/// The bit of a slot in a pod's table that says that it is in its upper two registers.
+const HIGH_PLANES: i32 = 32;
+
+/// What belongs to a row.
+#[inline(always)]
+pub(super) fn of<T>(list: &[T], row: usize) -> &T {
+    debug_assert!(row < list.len());
+    // SAFETY: rows are those of a FlowBlock's `RowSet`, which numbers them below its length; the
+    // FlowBlock keeps every list by row at that length, and the scratch is fitted to it.
+    unsafe { list.get_unchecked(row) }
+}
+
+#[inline(always)]
+pub(super) fn of_mut<T>(list: &mut [T], row: usize) -> &mut T {
+    debug_assert!(row < list.len());
+    // SAFETY: as in `of`.
+    unsafe { list.get_unchecked_mut(row) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn load(lanes: &Lanes) -> __m512 {
+    // SAFETY: `Lanes` is 64 readable bytes, aligned to 64.
+    unsafe { _mm512_load_ps(lanes.0.as_ptr()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn store(lanes: &mut Lanes, value: __m512) {
+    // SAFETY: `Lanes` is 64 writable bytes, aligned to 64.
+    unsafe { _mm512_store_ps(lanes.0.as_mut_ptr(), value) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn load_words(words: &Words) -> __m512i {
+    // SAFETY: `Words` is 64 readable bytes, aligned to 64.
+    unsafe { _mm512_load_si512(words.0.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn store_words(words: &mut Words, value: __m512i) {
+    // SAFETY: `Words` is 64 writable bytes, aligned to 64.
+    unsafe { _mm512_store_si512(words.0.as_mut_ptr().cast(), value) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn increase(lanes: &mut Lanes, keep: __mmask16, by: __m512) {
+    // SAFETY: `Lanes` is 64 readable bytes, aligned to 64.
+    let before = unsafe { _mm512_maskz_load_ps(keep, lanes.0.as_ptr()) };
+    store(lanes, _mm512_add_ps(before, by));
+}
+
+/// A link table in registers.
+#[derive(Clone, Copy)]
+pub(super) struct Registers([__m512; 4]);
+
+impl Registers {
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn load(table: &Table) -> Self {
+        Self([
+            load(&table[0]),
+            load(&table[1]),
+            load(&table[2]),
+            load(&table[3]),
+        ])
+    }
+
+    /// The values at the host slots `hosts`, and at the fabric slots in the low bits of `words`.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn look_up(
+        &self,
+        hosts: __m512i,
+        words: __m512i,
+        third: __mmask16,
+    ) -> (__m512, __m512) {
+        let host = _mm512_permutex2var_ps(self.0[0], hosts, self.0[1]);
+        (
+            _mm512_mask_permutexvar_ps(host, third, hosts, self.0[2]),
+            _mm512_permutexvar_ps(words, self.0[3]),
+        )
+    }
+}
+
+impl Registers {
+    /// The values at slots of a pod's table.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn look_up_core(&self, slots: &RowSlots) -> __m512 {
+        let low = _mm512_permutex2var_ps(self.0[0], slots.cores, self.0[1]);
+        let high = _mm512_permutex2var_ps(self.0[2], slots.cores, self.0[3]);
+        _mm512_mask_mov_ps(low, slots.high_planes, high)
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn host_slots(words: __m512i) -> (__m512i, __mmask16) {
+    let hosts = _mm512_srli_epi32::<26>(words);
+    (
+        hosts,
+        _mm512_test_epi32_mask(hosts, _mm512_set1_epi32(THIRD_REGISTER)),
+    )
+}
+
+/// Prices or rooms that a table's flows look up: the rack's, and with `CORE` the pod's.
+#[derive(Clone, Copy)]
+pub(super) struct LookUp<const CORE: bool> {
+    pub(super) rack: Registers,
+    pub(super) pod: Registers,
+}
+
+impl<const CORE: bool> LookUp<CORE> {
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn load(rack: &Table, pod: &Table) -> Self {
+        Self {
+            rack: Registers::load(rack),
+            pod: Registers::load(pod),
+        }
+    }
+}
+
+/// The pod's tables that the flows of a table look up, prices and rooms; without `CORE` any.
+#[inline(always)]
+pub(super) fn pod_tables<'a, const CORE: bool>(side: &'a Side<'_>, table: usize) -> [&'a Table; 2] {
+    match &side.core {
+        Some(core) if CORE => {
+            let pod = core.tables[table] as usize;
+            [&core.links.prices[pod], &core.links.rooms[pod]]
+        }
+        _ => [&side.links.prices[table], &side.links.rooms[table]],
+    }
+}
+
+/// Where the flows of a row look up.
+pub(super) struct RowSlots {
+    pub(super) words: __m512i,
+    pub(super) hosts: __m512i,
+    pub(super) third: __mmask16,
+    /// The slot in the pod's table, in the low six bits.
+    pub(super) cores: __m512i,
+    pub(super) high_planes: __mmask16,
+}
+
+impl RowSlots {
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn of(words: __m512i) -> Self {
+        let (hosts, third) = host_slots(words);
+        // Fabric slot in bits 0 to 3, plane in bits 4 and 5.
+        let cores = _mm512_ternarylogic_epi32::<SELECT>(
+            words,
+            _mm512_srli_epi32::<20>(words),
+            _mm512_set1_epi32(0xf),
+        );
+        Self {
+            words,
+            hosts,
+            third,
+            cores,
+            high_planes: _mm512_test_epi32_mask(cores, _mm512_set1_epi32(HIGH_PLANES)),
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn price<const CORE: bool>(&self, prices: &LookUp<CORE>) -> __m512 {
+        let (host, fabric) = prices.rack.look_up(self.hosts, self.words, self.third);
+        let price = _mm512_add_ps(host, fabric);
+        if CORE {
+            _mm512_add_ps(price, prices.pod.look_up_core(self))
+        } else {
+            price
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn room<const CORE: bool>(&self, rooms: &LookUp<CORE>) -> __m512 {
+        let (host, fabric) = rooms.rack.look_up(self.hosts, self.words, self.third);
+        let room = _mm512_min_ps(host, fabric);
+        if CORE {
+            _mm512_min_ps(room, rooms.pod.look_up_core(self))
+        } else {
+            room
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! A row's rates at their path prices, and what F-NORM leaves of them.
+
+use std::arch::x86_64::*;
+
+use super::registers::{load, of};
+use super::totals::slopes_of;
+use super::{FLOW_LANES, LEAST_ELASTIC};
+use crate::engine::parallel::flow_block::RowTerms;
+
+/// Weights and knees of a list of rows; of all alike, if there are no lists.
+#[derive(Clone, Copy)]
+pub(super) struct Terms<'a> {
+    pub(super) common_knee: f32,
+    pub(super) of_rows: Option<&'a RowTerms>,
+}
+
+/// Those of the flows of a row.
+pub(super) struct LaneTerms {
+    pub(super) weights: __m512,
+    /// Without their signs.
+    pub(super) knees: __m512,
+    pub(super) of_demand: __mmask16,
+    pub(super) demands: __m512,
+}
+
+impl Terms<'_> {
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn of_row<const PLAIN: bool>(&self, row: usize) -> LaneTerms {
+        let common = LaneTerms {
+            weights: _mm512_set1_ps(1.0),
+            knees: _mm512_set1_ps(self.common_knee),
+            of_demand: 0,
+            demands: _mm512_set1_ps(f32::INFINITY),
+        };
+        let Some(terms) = self.of_rows.filter(|_| !PLAIN) else {
+            return common;
+        };
+        let knees = load(of(&terms.knee, row));
+        let sign = _mm512_set1_epi32(i32::MIN);
+        LaneTerms {
+            weights: load(of(&terms.weight, row)),
+            knees: _mm512_abs_ps(knees),
+            of_demand: _mm512_test_epi32_mask(_mm512_castps_si512(knees), sign),
+            demands: load(of(&terms.demand, row)),
+        }
+    }
+}
+
+impl LaneTerms {
+    /// The rates at path prices, and their slopes; with `PLAIN` without those.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn answer<const PLAIN: bool>(&self, prices: __m512) -> (__m512, __m512i) {
+        let above = _mm512_max_ps(prices, self.knees);
+        let guess = _mm512_rcp14_ps(above);
+        let two = _mm512_set1_ps(2.0);
+        let share = _mm512_mul_ps(guess, _mm512_fnmadd_ps(above, guess, two));
+        if PLAIN {
+            let rates = _mm512_maskz_mov_ps(FLOW_LANES, share);
+            return (rates, _mm512_setzero_si512());
+        }
+        let rates = _mm512_maskz_mul_ps(FLOW_LANES, self.weights, share);
+        // See `at_demand`.
+        let nearness = _mm512_mul_ps(prices, share);
+        let squared = _mm512_mul_ps(nearness, nearness);
+        let least = _mm512_set1_ps(LEAST_ELASTIC);
+        let part = _mm512_max_ps(_mm512_mul_ps(squared, squared), least);
+        let elastics = _mm512_mask_mul_ps(rates, self.of_demand, rates, part);
+        (rates, slopes_of(_mm512_mul_ps(elastics, share), elastics))
+    }
+
+    /// The rates that F-NORM leaves: of flows with a demand, that at most.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn fitting<const PLAIN: bool>(&self, rates: __m512, rooms: __m512) -> __m512 {
+        let fits = _mm512_mul_ps(rates, rooms);
+        if PLAIN {
+            return fits;
+        }
+        _mm512_min_ps(fits, self.demands)
+    }
+}

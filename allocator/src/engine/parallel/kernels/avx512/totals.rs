@@ -1,0 +1,248 @@
+//! Sums over the flows of a table: per row by permutations, then into the worker's sums.
+
+use std::arch::x86_64::*;
+
+use super::{SELECT, Side};
+use crate::engine::parallel::lanes::Table;
+use crate::engine::parallel::rows::PLANE_SHIFT;
+
+const UPPER_HALF: i32 = !0xffff;
+/// A pair of bfloat16 numbers: the lower one 1, the upper one 0.
+const LOWER_HALF: i32 = 0x3f80;
+
+/// Sums over the flows of a table: host slots, then two maps of fabric slots or, with `CORE`, the planes.
+pub(super) struct Totals<const CORE: bool> {
+    pub(super) load: [__m512; 7],
+    pub(super) reaction: [__m512; 7],
+    /// Without `PLAIN`.
+    pub(super) elastic: [__m512; 7],
+}
+
+impl<const CORE: bool> Totals<CORE> {
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn new() -> Self {
+        Self {
+            load: [_mm512_setzero_ps(); 7],
+            reaction: [_mm512_setzero_ps(); 7],
+            elastic: [_mm512_setzero_ps(); 7],
+        }
+    }
+
+    /// Adds a row. With `PLAIN`, reactions are the squares of rates and all of these is elastic; `slopes` is not
+    /// read.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn add<const PLAIN: bool, const DOT: bool>(
+        &mut self,
+        words: __m512i,
+        rates: __m512,
+        slopes: __m512i,
+    ) {
+        macro_rules! add {
+            ($which:literal, $shift:literal) => {
+                let lanes = _mm512_srli_epi32::<$shift>(words);
+                let rate = _mm512_permutexvar_ps(lanes, rates);
+                self.load[$which] = _mm512_add_ps(self.load[$which], rate);
+                if PLAIN {
+                    self.reaction[$which] = _mm512_fmadd_ps(rate, rate, self.reaction[$which]);
+                } else {
+                    let slope = _mm512_permutexvar_epi32(lanes, slopes);
+                    let sums = (self.reaction[$which], self.elastic[$which]);
+                    self.reaction[$which] = _mm512_add_ps(sums.0, reaction_of(slope));
+                    self.elastic[$which] = add_elastic::<DOT>(sums.1, slope);
+                }
+            };
+        }
+        add!(0, 4);
+        add!(1, 8);
+        add!(2, 12);
+        if CORE {
+            // Written out, so that the totals stay in registers.
+            macro_rules! add_plane {
+                ($which:literal, $lanes:expr, $rate:ident, $slope:ident) => {
+                    let of_plane = $lanes;
+                    let (load, sum) = (self.load[$which], self.reaction[$which]);
+                    self.load[$which] = _mm512_mask_add_ps(load, of_plane, load, $rate);
+                    if PLAIN {
+                        self.reaction[$which] = _mm512_mask3_fmadd_ps($rate, $rate, sum, of_plane);
+                    } else {
+                        let reaction = reaction_of($slope);
+                        self.reaction[$which] = _mm512_mask_add_ps(sum, of_plane, sum, reaction);
+                        let (sum, elastic) = (self.elastic[$which], elastic_of($slope));
+                        self.elastic[$which] = _mm512_mask_add_ps(sum, of_plane, sum, elastic);
+                    }
+                };
+            }
+            macro_rules! add_planes {
+                ($shift:literal, $planes:ident) => {
+                    let lanes = _mm512_srli_epi32::<$shift>(words);
+                    let rate = _mm512_permutexvar_ps(lanes, rates);
+                    // A comparison for each plane: combining masks is done in other registers of the
+                    // processor, and takes longer to move there and back.
+                    let planes = _mm512_permutexvar_epi32(lanes, $planes);
+                    let of_plane = |plane: i32| {
+                        _mm512_cmpeq_epi32_mask(planes, _mm512_set1_epi32(plane << PLANE_SHIFT))
+                    };
+                    let slope = if PLAIN {
+                        slopes
+                    } else {
+                        _mm512_permutexvar_epi32(lanes, slopes)
+                    };
+                    add_plane!(3, of_plane(0), rate, slope);
+                    add_plane!(4, of_plane(1), rate, slope);
+                    add_plane!(5, of_plane(2), rate, slope);
+                    add_plane!(6, of_plane(3), rate, slope);
+                };
+            }
+            let planes = _mm512_and_si512(words, _mm512_set1_epi32(3 << PLANE_SHIFT));
+            add_planes!(16, planes);
+            add_planes!(20, planes);
+        } else {
+            add!(3, 16);
+            add!(4, 20);
+        }
+    }
+}
+
+/// Reactions and elastic rates, the upper sixteen bits of each. They say how far prices step and not where these come
+/// to rest, so two digits do, and half as much has to be moved.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn slopes_of(reactions: __m512, elastics: __m512) -> __m512i {
+    let lower = _mm512_srli_epi32::<16>(_mm512_castps_si512(elastics));
+    let upper = _mm512_castps_si512(reactions);
+    _mm512_ternarylogic_epi32::<SELECT>(upper, lower, _mm512_set1_epi32(UPPER_HALF))
+}
+
+/// Takes the lower half as it stands: it adds less than a hundredth.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn reaction_of(slopes: __m512i) -> __m512 {
+    _mm512_castsi512_ps(slopes)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn elastic_of(slopes: __m512i) -> __m512 {
+    _mm512_castsi512_ps(_mm512_slli_epi32::<16>(slopes))
+}
+
+/// Whether the processor multiplies pairs of bfloat16 numbers and adds them up. That takes the lower halves out of
+/// slopes and adds them at once, without a shift: a walk waits for what permutes and shifts.
+pub(super) fn has_dot() -> bool {
+    is_x86_feature_detected!("avx512bf16")
+}
+
+/// Adds the elastic rates of slopes to a sum; with `DOT` on a processor that [`has_dot`].
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn add_elastic<const DOT: bool>(sum: __m512, slopes: __m512i) -> __m512 {
+    if !DOT {
+        return _mm512_add_ps(sum, elastic_of(slopes));
+    }
+    let mut sum = sum;
+    // SAFETY: arithmetic on registers, which the processor knows: `has_dot` chose this. Written as assembly, since a
+    // function with this feature is not inlined into those without.
+    unsafe {
+        std::arch::asm!(
+            "vdpbf16ps {sum}, {slopes}, {lower}",
+            sum = inout(zmm_reg) sum,
+            slopes = in(zmm_reg) slopes,
+            lower = in(zmm_reg) _mm512_set1_epi32(LOWER_HALF),
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    sum
+}
+
+/// Adds totals to four registers of a worker's sums. A macro, and written out, since otherwise all
+/// totals would go through memory.
+macro_rules! leave_four {
+    ($table:expr, $keep:expr, $first:expr, $second:expr, $third:expr, $fourth:expr) => {
+        let table: &mut Table = $table;
+        increase(&mut table[0], $keep, $first);
+        increase(&mut table[1], $keep, $second);
+        increase(&mut table[2], $keep, $third);
+        increase(&mut table[3], $keep, $fourth);
+    };
+}
+
+/// Adds totals to a worker's sums.
+macro_rules! leave {
+    ($core:ident, $plain:ident, $totals:expr, $side:expr, $keep:expr, $table:expr) => {
+        leave!(of $core, $totals.load, load, $side, $keep, $table);
+        leave!(of $core, $totals.reaction, reaction, $side, $keep, $table);
+        if !$plain {
+            leave!(of $core, $totals.elastic, elastic, $side, $keep, $table);
+        }
+    };
+    (of $core:ident, $sums:expr, $list:ident, $side:expr, $keep:expr, $table:expr) => {
+        let mut fabric = _mm512_add_ps($sums[3], $sums[4]);
+        if $core {
+            fabric = _mm512_add_ps(fabric, _mm512_add_ps($sums[5], $sums[6]));
+        }
+        let table = &mut $side.sums.$list[$table];
+        leave_four!(table, $keep, $sums[0], $sums[1], $sums[2], fabric);
+        if $core && let Some(core) = &mut $side.core {
+            let pod = &mut core.sums.$list[core.tables[$table] as usize];
+            leave_four!(pod, ALL_LANES, $sums[3], $sums[4], $sums[5], $sums[6]);
+        }
+    };
+}
+
+pub(super) use {leave, leave_four};
+
+/// A table without flows.
+pub(super) fn leave_nothing(side: &mut Side<'_>, keep: __mmask16, table: usize) {
+    if keep == 0 {
+        side.sums.load[table] = Table::default();
+        side.sums.reaction[table] = Table::default();
+        if side.sums.has_elastic {
+            side.sums.elastic[table] = Table::default();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::detected;
+    use super::super::registers::{load, load_words, store};
+    use super::*;
+    use crate::engine::parallel::lanes::{LANES, Lanes, Words};
+
+    #[test]
+    fn elastic_rates_add_up_to_the_same_with_and_without_the_dot_product() {
+        if !(detected() && has_dot()) {
+            eprintln!("skipped: this machine has no bfloat16 dot product");
+            return;
+        }
+        // SAFETY: both features were found.
+        unsafe { compare() }
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+    fn compare() {
+        let mut sums = [Lanes::default(), Lanes::default()];
+        let mut seed = 1u32;
+        for row in 0..1000 {
+            let mut slopes = Words([0; LANES]);
+            for word in &mut slopes.0 {
+                seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                // A rate of any size beside a reaction of any size; some flows have neither.
+                let rate = (f64::from(seed >> 16) / 65_536.0 * 60.0 - 40.0).exp2() as f32;
+                let reaction = (f64::from(seed & 0xffff) / 65_536.0 * 120.0 - 60.0).exp2() as f32;
+                if row % 7 != seed % 7 {
+                    *word = reaction.to_bits() & 0xffff_0000 | rate.to_bits() >> 16;
+                }
+            }
+            let slopes = load_words(&slopes);
+            let plain = add_elastic::<false>(load(&sums[0]), slopes);
+            let dot = add_elastic::<true>(load(&sums[1]), slopes);
+            store(&mut sums[0], plain);
+            store(&mut sums[1], dot);
+            assert_eq!(sums[0].0.map(f32::to_bits), sums[1].0.map(f32::to_bits));
+        }
+        assert!(sums[0].0.iter().all(|sum| sum.is_finite() && *sum > 0.0));
+    }
+}
