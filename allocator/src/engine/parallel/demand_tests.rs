@@ -2,7 +2,8 @@
 
 use super::cell::Knee;
 use super::kernels::Kernels;
-use super::link_block::{FIRST_PRICE, LinkBlock, Sums, UpdateRule};
+use super::link_block::{LinkBlock, Sums};
+use super::price_update::{FIRST_PRICE, UpdateRule};
 use super::sync::write;
 use super::tests::{
     Sketch, capacities, compare, fits, parallel, reference, settle, start, two_tiers,

@@ -2,7 +2,7 @@
 
 use super::kernels::Kernels;
 use super::lanes::{LANES, Lanes};
-use super::link_block::UNLIMITED;
+use super::price_update::UNLIMITED;
 use crate::num::price_correction::{LARGEST_FALL, LARGEST_GROWTH, SHIFT};
 use crate::num::response::power;
 

@@ -2,29 +2,12 @@
 
 use super::lanes::{LANES, Lanes, TABLE_LANES, Table, at, at_mut};
 use super::layout::{LinkBlockShape, copies_of};
+use super::price_update::{
+    FIRST_PRICE, Found, Lists, UNLIMITED, UpdateReport, UpdateRule, guard, guarded, paper, smaller,
+};
 
-/// The room of a link that carries nothing.
-pub(super) const UNLIMITED: f32 = 1e30;
-/// The largest price: what a walk computes from the prices of a path stays within single precision.
-pub(super) const MOST_PRICE: f32 = 1e30;
-/// Where prices start (flowtune §2), and where one starts anew that is no number.
-pub(super) const FIRST_PRICE: f32 = 1.0;
 /// The largest reaction or load that one flow adds: sums of a million stay finite.
 const MOST_ADDED: f32 = 1e30;
-/// What [`SafeguardedNed`](crate::num::SafeguardedNed) has, with its explanations; the tests hold both together.
-pub(super) mod guard {
-    pub(in crate::engine::parallel) const SHIFT: f32 = 0.25;
-    pub(in crate::engine::parallel) const FIRST_STEP: f32 = 2.5;
-    pub(in crate::engine::parallel) const LONGEST_STEP: f32 = 7.5;
-    pub(in crate::engine::parallel) const GROW: f32 = 1.2;
-    pub(in crate::engine::parallel) const SHRINK: f32 = 0.6;
-    pub(in crate::engine::parallel) const DISTURBED: f32 = 4.0;
-    pub(in crate::engine::parallel) const CALM: f32 = 0.01;
-    pub(in crate::engine::parallel) const LARGEST_SHARE: f32 = 0.75;
-    pub(in crate::engine::parallel) const LARGEST_FALL: f32 = 1.0 / 32.0;
-    pub(in crate::engine::parallel) const NEGLIGIBLE: f32 = 1e-10;
-    pub(in crate::engine::parallel) const UNFELT_FALL: f32 = 0.25;
-}
 
 /// The LinkBlock's sums over the flows of one worker.
 #[derive(Clone, Debug)]
@@ -142,70 +125,6 @@ impl Sums {
             *at_mut(self.elastic.as_flattened_mut(), index) += sound(elastic);
         }
     }
-}
-
-/// Which price update.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct UpdateRule {
-    /// γ: the step, or the shortest one.
-    pub(super) gamma: f32,
-    /// The guarded rule; else the paper's.
-    pub(super) guarded: bool,
-}
-
-/// What a price update met, by lane; see [`UpdateReport::NOTHING`].
-pub(super) type Found = [Lanes; 4];
-
-/// What a price update met.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct UpdateReport {
-    /// Largest relative excess, or room on a link that charges for it.
-    pub(super) residual: f32,
-    /// Largest load over capacity.
-    pub(super) overload: f32,
-    /// Largest change that the new prices and rooms mean for a rate, relative to it, by link.
-    pub(super) change: f32,
-    /// Links whose price was no number, and starts anew.
-    pub(super) resets: u32,
-}
-
-impl UpdateReport {
-    /// What to begin with: largest residual, excess and change by lane, and how many prices were reset.
-    pub(super) const NOTHING: Found = [
-        Lanes([0.0; LANES]),
-        Lanes([-1.0; LANES]),
-        Lanes([0.0; LANES]),
-        Lanes([0.0; LANES]),
-    ];
-
-    /// The largest of all lanes.
-    pub(super) fn of([residuals, excesses, changes, resets]: &Found) -> Self {
-        let largest = |lanes: &Lanes| lanes.0.iter().copied().fold(-1.0, f32::max);
-        Self {
-            residual: largest(residuals),
-            overload: largest(excesses) + 1.0,
-            change: largest(changes),
-            resets: resets.0.iter().sum::<f32>() as u32,
-        }
-    }
-
-    pub(super) fn merge(&mut self, other: Self) {
-        self.residual = self.residual.max(other.residual);
-        self.overload = self.overload.max(other.overload);
-        self.change = self.change.max(other.change);
-        self.resets += other.resets;
-    }
-}
-
-/// What a price update reads and writes, by register of links.
-pub(super) struct Lists<'a> {
-    pub(super) capacities: &'a [Lanes],
-    /// Registers without a link stay what they are.
-    pub(super) linked: &'a [bool],
-    pub(super) prices: &'a mut [Lanes],
-    pub(super) rooms: &'a mut [Lanes],
-    pub(super) steps: &'a mut [Lanes],
-    pub(super) excesses: &'a mut [Lanes],
 }
 
 /// A LinkBlock.
@@ -428,147 +347,5 @@ fn add(into: &mut [Lanes], from: &[Lanes]) {
 fn plus(into: &mut Lanes, from: &Lanes) {
     for (into, from) in into.0.iter_mut().zip(&from.0) {
         *into += from;
-    }
-}
-
-#[inline(always)]
-fn select(condition: bool, yes: f32, no: f32) -> f32 {
-    if condition { yes } else { no }
-}
-
-/// The larger one; unlike [`f32::max`], one instruction, since no number is NaN here.
-#[inline(always)]
-fn larger(a: f32, b: f32) -> f32 {
-    select(a > b, a, b)
-}
-
-/// The smaller one.
-#[inline(always)]
-fn smaller(a: f32, b: f32) -> f32 {
-    select(a < b, a, b)
-}
-
-/// A price within bounds; and 1 if it was no number, and starts anew.
-#[inline(always)]
-fn sound(price: f32) -> (f32, f32) {
-    let bounded = smaller(price, MOST_PRICE);
-    let is_number = !price.is_nan();
-    (
-        select(is_number, bounded, FIRST_PRICE),
-        select(is_number, 0.0, 1.0),
-    )
-}
-
-/// The guarded step of [`SafeguardedNed`](crate::num::SafeguardedNed) on sixteen links, without branches.
-#[inline(always)]
-pub(super) fn guarded(
-    gamma: f32,
-    capacities: &Lanes,
-    [loads, reactions, elastics]: [&Lanes; 3],
-    [prices, rooms, steps, excesses]: [&mut Lanes; 4],
-    [residuals, excesses_met, changes, resets]: &mut Found,
-) {
-    let (grow, shrink) = (guard::GROW, guard::SHRINK);
-    let longest = guard::LONGEST_STEP * gamma;
-    for i in 0..LANES {
-        let (load, capacity, reaction) = (loads.0[i], capacities.0[i], reactions.0[i]);
-        let elastic = elastics.0[i];
-        let price = prices.0[i];
-        // A load that is no number leaves no room.
-        let busy = (load > 0.0) | load.is_nan();
-        let active = busy & (capacity > 0.0);
-        let reacts = (elastic > 0.0) & (reaction > 0.0);
-        let steps_on = active & reacts;
-        let excess = load - capacity;
-        let idle = (price == 0.0) & (excess <= 0.0);
-        let last = excesses.0[i];
-        let turn = excess * last;
-        let length = steps.0[i];
-        let length = select(turn < 0.0, larger(steps.0[i] * shrink, gamma), length);
-        let length = select(turn > 0.0, smaller(steps.0[i] * grow, longest), length);
-        let calm = last.abs() < guard::CALM * capacity;
-        let disturbed = calm & (excess.abs() > guard::DISTURBED * last.abs());
-        let length = select(disturbed, guard::FIRST_STEP * gamma, length);
-        let length = select(idle, longest, length);
-        steps.0[i] = select(steps_on, length, steps.0[i]);
-        excesses.0[i] = select(steps_on, excess, last);
-        let inverse_capacity = select(capacity > 0.0, capacity, 1.0).recip();
-        // Two more divisions for all quotients of a link: they are what this costs.
-        let shared = select(steps_on, elastic * reaction, 1.0).recip();
-        // In this order, no square is met that a product of both would not be.
-        let mean = select(steps_on, elastic * (elastic * shared), 1.0);
-        let inverse_mean = select(steps_on, reaction * (reaction * shared), 1.0);
-        let relative = select(active, excess * inverse_capacity, 0.0);
-        let felt = smaller(price * inverse_mean, 1.0);
-        let off = larger(relative, -relative * felt);
-        // (y / c)^(g y / E), to second order.
-        let whole = select(steps_on, elastic * (load + capacity), 1.0);
-        let bound = guard::LARGEST_SHARE * whole;
-        let half = select(steps_on, length * load * excess, 0.0);
-        let half = smaller(larger(half, -bound), bound);
-        let divisor = select(busy, load, 1.0);
-        let shared = ((whole - half) * divisor).recip();
-        let factor = (whole + half) * divisor * shared;
-        let fitting = capacity * (whole - half) * shared;
-        let shift = guard::SHIFT * mean;
-        let next = larger(
-            (price + shift) * factor - shift,
-            price * guard::LARGEST_FALL,
-        );
-        let next = select(next < guard::NEGLIGIBLE * mean, 0.0, next);
-        let unfelt = select(active & (excess <= 0.0), price * guard::UNFELT_FALL, price);
-        let next = select(steps_on, next, unfelt);
-        let (next, reset) = sound(next);
-        resets.0[i] += reset;
-        prices.0[i] = next;
-        let room = select(busy, select(active, larger(fitting, 0.0), 0.0), UNLIMITED);
-        let moved = (next - price).abs() * inverse_mean;
-        let turned = (room - rooms.0[i]).abs() * larger(load * inverse_capacity, 1.0);
-        rooms.0[i] = room;
-        changes.0[i] = larger(changes.0[i], select(active, moved + turned, 0.0));
-        residuals.0[i] = larger(residuals.0[i], select(steps_on, off, larger(relative, 0.0)));
-        excesses_met.0[i] = larger(excesses_met.0[i], select(active, relative, -1.0));
-    }
-}
-
-/// The step of [`Ned`](crate::num::Ned) on sixteen links.
-#[inline(always)]
-fn paper(
-    gamma: f32,
-    capacities: &Lanes,
-    [loads, reactions, _]: [&Lanes; 3],
-    [prices, rooms]: [&mut Lanes; 2],
-    [residuals, excesses_met, changes, resets]: &mut Found,
-) {
-    for i in 0..LANES {
-        let (load, capacity, reaction) = (loads.0[i], capacities.0[i], reactions.0[i]);
-        let price = prices.0[i];
-        let busy = (load > 0.0) | load.is_nan();
-        let active = busy & (capacity > 0.0);
-        let excess = load - capacity;
-        let reacts = reaction > 0.0;
-        let step = gamma * excess / select(reacts, reaction, capacity * capacity);
-        let falls = !reacts & (excess <= 0.0);
-        let next = select(
-            falls,
-            price * (1.0 - gamma).max(0.0),
-            (price + step).max(0.0),
-        );
-        let next = select(active, next, price);
-        let (next, reset) = sound(next);
-        resets.0[i] += reset;
-        prices.0[i] = next;
-        let room = select(
-            busy,
-            select(active, larger(capacity / load, 0.0), 0.0),
-            UNLIMITED,
-        );
-        let turned = select(active, (room - rooms.0[i]).abs() / room.min(1.0), 0.0);
-        rooms.0[i] = room;
-        let counts = active & ((excess > 0.0) | (price > 0.0));
-        residuals.0[i] = larger(residuals.0[i], select(counts, excess.abs() / capacity, 0.0));
-        excesses_met.0[i] = larger(excesses_met.0[i], select(active, excess / capacity, -1.0));
-        let moved = select(active, (next - price).abs() * reaction / load, 0.0);
-        changes.0[i] = larger(changes.0[i], moved + turned);
     }
 }

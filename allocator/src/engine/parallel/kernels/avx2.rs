@@ -4,7 +4,8 @@
 use super::{Pass, Scratch, Side, portable};
 use crate::engine::parallel::dirty_links::Group;
 use crate::engine::parallel::flow_block::FlowBlock;
-use crate::engine::parallel::link_block::{LinkBlock, Sums, UpdateReport, UpdateRule, guarded};
+use crate::engine::parallel::link_block::{LinkBlock, Sums};
+use crate::engine::parallel::price_update::{UpdateReport, UpdateRule, guarded};
 
 /// See [`super::Kernels::run`].
 #[target_feature(enable = "avx2,fma")]

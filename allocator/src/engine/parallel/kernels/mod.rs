@@ -3,7 +3,8 @@
 use super::dirty_links::Group;
 use super::flow_block::FlowBlock;
 use super::lanes::{LANES, Lanes, Pairs, Words};
-use super::link_block::{LinkBlock, Sums, UpdateReport, UpdateRule};
+use super::link_block::{LinkBlock, Sums};
+use super::price_update::{UpdateReport, UpdateRule};
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;

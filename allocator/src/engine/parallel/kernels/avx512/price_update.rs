@@ -5,9 +5,9 @@ use std::arch::x86_64::*;
 use super::prefetch::ask_for;
 use super::registers::{load, of, of_mut, store};
 use crate::engine::parallel::lanes::Lanes;
-use crate::engine::parallel::link_block::{
-    FIRST_PRICE, Found, LinkBlock, Lists, MOST_PRICE, Sums, UNLIMITED, UpdateReport, UpdateRule,
-    guard,
+use crate::engine::parallel::link_block::{LinkBlock, Sums};
+use crate::engine::parallel::price_update::{
+    FIRST_PRICE, Found, Lists, MOST_PRICE, UNLIMITED, UpdateReport, UpdateRule, guard,
 };
 
 /// Registers of links by which requests for other workers' cache lines run ahead.
