@@ -20,7 +20,7 @@ mod sync {
 #[path = "../src/engine/parallel/barrier.rs"]
 mod barrier;
 
-use barrier::{Closed, Gate};
+use barrier::{Barrier, Closed};
 use sync::{AtomicUsize, Ordering, thread};
 
 /// All interleavings with at most this many preemptions; most orders of a few steps need fewer.
@@ -43,17 +43,17 @@ fn check_spinning_and_not(model: impl Fn(usize) + Send + Sync + Copy + 'static) 
 #[test]
 fn the_last_one_wakes_the_others() {
     check(|| {
-        let gate = Arc::new(Gate::new(3, 1));
+        let barrier = Arc::new(Barrier::new(3, 1));
         for worker in 1..3 {
-            let gate = Arc::clone(&gate);
+            let barrier = Arc::clone(&barrier);
             // Not joined, as below.
             let _ = thread::spawn(move || {
-                gate.enter(worker);
-                gate.pass(worker, 1).expect("open");
+                barrier.enter(worker);
+                barrier.wait(worker, 1).expect("open");
             });
         }
-        gate.enter(0);
-        gate.pass(0, 1).expect("open");
+        barrier.enter(0);
+        barrier.wait(0, 1).expect("open");
     });
 }
 
@@ -62,40 +62,40 @@ fn the_last_one_wakes_the_others() {
 #[test]
 fn nobody_overtakes_and_nobody_sleeps_for_ever() {
     check_spinning_and_not(|cores| {
-        let gate = Arc::new(Gate::new(2, cores));
+        let barrier = Arc::new(Barrier::new(2, cores));
         let data = Arc::new(AtomicUsize::new(0));
         // Not joined: a wake-up that comes late must find no one who waits for anything else,
         // which is more than this model checker can tell apart.
         let _ = {
-            let (gate, data) = (Arc::clone(&gate), Arc::clone(&data));
+            let (barrier, data) = (Arc::clone(&barrier), Arc::clone(&data));
             thread::spawn(move || {
-                gate.enter(1);
+                barrier.enter(1);
                 data.store(1, Ordering::Relaxed);
-                gate.pass(1, 1).expect("open");
-                gate.pass(1, 2).expect("open");
+                barrier.wait(1, 1).expect("open");
+                barrier.wait(1, 2).expect("open");
                 assert_eq!(data.load(Ordering::Relaxed), 2);
             })
         };
-        gate.enter(0);
-        gate.pass(0, 1).expect("open");
+        barrier.enter(0);
+        barrier.wait(0, 1).expect("open");
         assert_eq!(data.load(Ordering::Relaxed), 1);
         data.store(2, Ordering::Relaxed);
-        gate.pass(0, 2).expect("open");
+        barrier.wait(0, 2).expect("open");
     });
 }
 
 #[test]
-fn a_closed_gate_lets_everyone_go() {
+fn a_closed_barrier_lets_everyone_go() {
     check_spinning_and_not(|cores| {
-        let gate = Arc::new(Gate::new(2, cores));
+        let barrier = Arc::new(Barrier::new(2, cores));
         let other = {
-            let gate = Arc::clone(&gate);
+            let barrier = Arc::clone(&barrier);
             thread::spawn(move || {
-                gate.enter(1);
-                gate.pass(1, 1)
+                barrier.enter(1);
+                barrier.wait(1, 1)
             })
         };
-        gate.close();
+        barrier.close();
         assert_eq!(other.join().expect("no panic"), Err(Closed));
     });
 }
@@ -104,24 +104,24 @@ fn a_closed_gate_lets_everyone_go() {
 #[test]
 fn a_panic_lets_everyone_go() {
     check_spinning_and_not(|cores| {
-        let gate = Arc::new(Gate::new(2, cores));
+        let barrier = Arc::new(Barrier::new(2, cores));
         // Not joined: as above.
         let _ = {
-            let gate = Arc::clone(&gate);
+            let barrier = Arc::clone(&barrier);
             thread::spawn(move || {
-                gate.enter(1);
-                gate.close_after_panic(1);
+                barrier.enter(1);
+                barrier.close_after_panic(1);
             })
         };
-        gate.enter(0);
-        assert_eq!(gate.pass(0, 1), Err(Closed));
-        assert_eq!(gate.panicked(), Some(1));
+        barrier.enter(0);
+        assert_eq!(barrier.wait(0, 1), Err(Closed));
+        assert_eq!(barrier.panicked(), Some(1));
     });
 }
 
-/// The model does try orders: without a gate, the reader is first in some and last in others.
+/// The model does try orders: without a barrier, the reader is first in some and last in others.
 #[test]
-fn without_the_gate_both_orders_occur() {
+fn without_the_barrier_both_orders_occur() {
     let seen = std::sync::Arc::new([const { std::sync::atomic::AtomicBool::new(false) }; 2]);
     let orders = std::sync::Arc::clone(&seen);
     check(move || {

@@ -14,7 +14,7 @@ use ratewright_topology::Topology;
 
 /// One thing that happens to the network. Numbers are picks, taken modulo what there is.
 #[derive(Clone, Debug)]
-enum Operation {
+enum ChurnEvent {
     Start {
         key: u64,
         class: u8,
@@ -44,18 +44,18 @@ fn key_of(pick: u64) -> FlowKey {
     FlowKey::new(pick as u32 % SESSIONS, pick as u32)
 }
 
-fn operation() -> impl Strategy<Value = Operation> {
+fn operation() -> impl Strategy<Value = ChurnEvent> {
     let weight = prop_oneof![Just(1.0), Just(4.0), 0.01..100.0f64];
     let demand = prop_oneof![2 => Just(f64::INFINITY), 1 => 0.0..2e10f64, 1 => Just(0.0)];
     let factor = prop_oneof![Just(0.0), Just(1.0), Just(1.0), 0.001..3.0f64];
     prop_oneof![
         8 => (0..KEYS, 0..7u8, weight, demand)
-            .prop_map(|(key, class, weight, demand_bps)| Operation::Start { key, class, weight, demand_bps }),
-        4 => (0..KEYS).prop_map(|key| Operation::End { key }),
-        1 => (0..KEYS).prop_map(|key| Operation::Reroute { key }),
-        2 => (0..512u32, factor).prop_map(|(link, factor)| Operation::Capacity { link, factor }),
-        1 => (0..SESSIONS * 8).prop_map(|session| Operation::DropSession { session }),
-        10 => Just(Operation::Iterate),
+            .prop_map(|(key, class, weight, demand_bps)| ChurnEvent::Start { key, class, weight, demand_bps }),
+        4 => (0..KEYS).prop_map(|key| ChurnEvent::End { key }),
+        1 => (0..KEYS).prop_map(|key| ChurnEvent::Reroute { key }),
+        2 => (0..512u32, factor).prop_map(|(link, factor)| ChurnEvent::Capacity { link, factor }),
+        1 => (0..SESSIONS * 8).prop_map(|session| ChurnEvent::DropSession { session }),
+        10 => Just(ChurnEvent::Iterate),
     ]
 }
 
@@ -171,14 +171,14 @@ fn check<E: Subject>(engine: &E, flows: &[Option<FlowSpec>], capacities_bps: &[f
     );
 }
 
-fn run<E: Subject>(topology: &Topology, mut engine: E, seed: u64, operations: &[Operation]) {
+fn run<E: Subject>(topology: &Topology, mut engine: E, seed: u64, operations: &[ChurnEvent]) {
     let full_bps = capacities_bps(topology);
     let mut capacities_bps = full_bps.clone();
     let mut flows: Vec<Option<FlowSpec>> = vec![None; KEYS as usize];
     let mut rng = rng(seed);
     for operation in operations {
         match *operation {
-            Operation::Start {
+            ChurnEvent::Start {
                 key,
                 class,
                 weight,
@@ -196,11 +196,11 @@ fn run<E: Subject>(topology: &Topology, mut engine: E, seed: u64, operations: &[
                     .apply(EngineEvent::Start(spec))
                     .expect("a valid flow");
             }
-            Operation::End { key } => {
+            ChurnEvent::End { key } => {
                 let ended = engine.apply(EngineEvent::End(key_of(key)));
                 assert_eq!(ended.is_ok(), flows[key as usize].take().is_some());
             }
-            Operation::Reroute { key } => {
+            ChurnEvent::Reroute { key } => {
                 if let Some(spec) = &mut flows[key as usize] {
                     spec.links = random_path(topology, &mut rng);
                     let links = spec.links.clone();
@@ -212,7 +212,7 @@ fn run<E: Subject>(topology: &Topology, mut engine: E, seed: u64, operations: &[
                         .expect("a valid way");
                 }
             }
-            Operation::Capacity { link, factor } => {
+            ChurnEvent::Capacity { link, factor } => {
                 let link = link % full_bps.len() as u32;
                 let capacity_bps = full_bps[link as usize] * factor;
                 capacities_bps[link as usize] = capacity_bps;
@@ -220,7 +220,7 @@ fn run<E: Subject>(topology: &Topology, mut engine: E, seed: u64, operations: &[
                     .apply(EngineEvent::Capacity { link, capacity_bps })
                     .expect("a valid capacity");
             }
-            Operation::DropSession { session } => {
+            ChurnEvent::DropSession { session } => {
                 if session < SESSIONS {
                     flows
                         .iter_mut()
@@ -230,7 +230,7 @@ fn run<E: Subject>(topology: &Topology, mut engine: E, seed: u64, operations: &[
                     .apply(EngineEvent::DropSession(session))
                     .expect("always fine");
             }
-            Operation::Iterate => {
+            ChurnEvent::Iterate => {
                 let iterations = rng.random_range(1..4);
                 for _ in 0..iterations {
                     engine.iterate();

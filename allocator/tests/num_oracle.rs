@@ -46,7 +46,7 @@ impl Rows {
 }
 
 /// A part of a flow's rate, from `offset` on and at most so wide, and what it is worth: weight · U(offset + x).
-struct Segment {
+struct UtilitySegment {
     flow: usize,
     offset: f64,
     width: f64,
@@ -57,10 +57,10 @@ struct Segment {
 
 /// The parts of a flow's rate. A bounded α-fair utility is log below one rate and above another, so it is the sum of
 /// three: marginal utility falls, so the optimum fills the parts one after the other.
-fn segments(instance: &Instance, flow: usize) -> Vec<Segment> {
+fn segments(instance: &Instance, flow: usize) -> Vec<UtilitySegment> {
     let class = instance.classes.get(instance.class_ids[flow]);
     let utility = &class.expect("a defined class").utility;
-    let part = |offset, width, weight, power| Segment {
+    let part = |offset, width, weight, power| UtilitySegment {
         flow,
         offset,
         width,
@@ -89,7 +89,7 @@ fn segments(instance: &Instance, flow: usize) -> Vec<Segment> {
 /// rates in multiples of `unit`, and as exact as `tolerance`.
 fn optimum(instance: &Instance, unit: f64, tolerance: f64) -> Vec<f64> {
     let flows = instance.paths.len();
-    let mut parts: Vec<Segment> = (0..flows).flat_map(|s| segments(instance, s)).collect();
+    let mut parts: Vec<UtilitySegment> = (0..flows).flat_map(|s| segments(instance, s)).collect();
     for part in &mut parts {
         part.offset /= unit;
         part.width /= unit;

@@ -22,35 +22,35 @@ use ratewright_bench::SIZES;
 use ratewright_bench::parallel::{Busy, two_tiers};
 
 /// A kernel, by the part of an iteration that it is.
-struct Kernel {
+struct TimedPhase {
     name: &'static str,
     /// In iterations that follow an event.
     after_events: bool,
     time_ns: fn(&PhaseNanos) -> u64,
 }
 
-const KERNELS: [Kernel; 5] = [
-    Kernel {
+const TIMED_PHASES: [TimedPhase; 5] = [
+    TimedPhase {
         name: "fused_walk",
         after_events: false,
         time_ns: |phases| phases.rate_update,
     },
-    Kernel {
+    TimedPhase {
         name: "rate_walk",
         after_events: true,
         time_ns: |phases| phases.rate_update,
     },
-    Kernel {
+    TimedPhase {
         name: "norm_walk",
         after_events: true,
         time_ns: |phases| phases.normalization,
     },
-    Kernel {
+    TimedPhase {
         name: "prices",
         after_events: false,
         time_ns: |phases| phases.price_update,
     },
-    Kernel {
+    TimedPhase {
         name: "answers",
         after_events: true,
         time_ns: |phases| phases.answers,
@@ -83,7 +83,7 @@ fn iteration(c: &mut Criterion) {
 }
 
 fn kernels(c: &mut Criterion) {
-    for kernel in KERNELS {
+    for kernel in TIMED_PHASES {
         every_engine(c, kernel.name, |b, busy| {
             b.iter_custom(|iterations| {
                 busy.engine.time_phases(true);

@@ -41,7 +41,7 @@ pub use affinity::pin_current_thread;
 pub use config::{EngineConfig, StepRule};
 pub use error::EngineError;
 pub use reference::ReferenceEngine;
-pub use scan::Survey;
+pub use scan::Scan;
 pub use stats::{EngineStats, Exceptions, LinkLoad};
 
 pub use crate::num::optimality::Optimality;
@@ -199,7 +199,7 @@ pub trait RateEngine: Send {
     /// Goes on with a survey by about so many flows, or begins one. True once all were looked at, and the survey
     /// says what was found. What flows and links are is what they are when they are looked at: a survey
     /// that events or iterations come between is as inexact as they are large.
-    fn survey(&self, survey: &mut Survey, _flows: usize) -> bool {
+    fn survey(&self, survey: &mut Scan, _flows: usize) -> bool {
         self.link_loads(&mut survey.loads_bps);
         survey.optimality = self.optimality();
         true

@@ -1,6 +1,6 @@
 //! The reference engine: f64, one thread, every step spelled out.
 
-use super::reference_flows::{FlowTable, UNTOLD};
+use super::reference_flows::{NEVER_NOTIFIED, ReferenceFlows};
 use super::{
     EngineConfig, EngineError, EngineEvent, FlowKey, FlowSpec, IterationReport, LinkPath,
     MAX_PATH_LINKS, Optimality, RateEngine, RateUpdate, StepRule,
@@ -13,14 +13,14 @@ use crate::num::{
 
 /// The engine rests after this many iterations in which no rate passed the threshold, converged or
 /// not: whatever still moves, no endpoint would hear of it.
-const PATIENCE: u32 = 1000;
+const MAX_QUIET_ITERATIONS: u32 = 1000;
 
 /// NED, F-NORM and the threshold filter over one flow table.
 pub struct ReferenceEngine {
     config: EngineConfig,
     /// Derated, in internal units.
     capacities: Vec<f64>,
-    flows: FlowTable,
+    flows: ReferenceFlows,
     optimizer: Box<dyn Optimizer>,
     normalizer: FNorm,
     previous: Vec<f64>,
@@ -47,7 +47,7 @@ impl ReferenceEngine {
             normalizer: FNorm::default(),
             config,
             capacities: Vec::new(),
-            flows: FlowTable::default(),
+            flows: ReferenceFlows::default(),
             previous: Vec::new(),
             limits_stale: false,
             quiet: 0,
@@ -167,7 +167,7 @@ impl ReferenceEngine {
             .zip(&flows.normalized)
             .zip(&mut flows.told)
         {
-            if *told == UNTOLD || (rate - *told).abs() > threshold * *told {
+            if *told == NEVER_NOTIFIED || (rate - *told).abs() > threshold * *told {
                 *told = rate;
                 self.moved.push(RateUpdate {
                     key,
@@ -187,7 +187,7 @@ impl ReferenceEngine {
 }
 
 /// The flow at `slot`, for the optimiser.
-fn view<'a>(flows: &'a FlowTable, classes: &'a ClassTable, slot: usize) -> FlowView<'a> {
+fn view<'a>(flows: &'a ReferenceFlows, classes: &'a ClassTable, slot: usize) -> FlowView<'a> {
     FlowView {
         path: &flows.paths[slot],
         utility: classes.utility(flows.classes[slot]),
@@ -281,7 +281,7 @@ impl RateEngine for ReferenceEngine {
             max_relative_rate_change: change,
             max_overload,
             residual,
-            settled: self.flows.len() == 0 || converged || self.quiet >= PATIENCE,
+            settled: self.flows.len() == 0 || converged || self.quiet >= MAX_QUIET_ITERATIONS,
         }
     }
 

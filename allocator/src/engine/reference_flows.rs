@@ -9,11 +9,11 @@ use super::{FlowKey, FlowSpec, LinkPath};
 use crate::num::{FlowArrays, RateLimit};
 
 /// A rate that was never told to anyone.
-pub(super) const UNTOLD: f64 = -1.0;
+pub(super) const NEVER_NOTIFIED: f64 = -1.0;
 
 /// All flows, as a structure of arrays in internal units.
 #[derive(Debug, Default)]
-pub(super) struct FlowTable {
+pub(super) struct ReferenceFlows {
     index: FxHashMap<FlowKey, u32>,
     pub(super) keys: Vec<FlowKey>,
     pub(super) paths: Vec<LinkPath>,
@@ -27,11 +27,11 @@ pub(super) struct FlowTable {
     pub(super) rates: Vec<f64>,
     /// What fits.
     pub(super) normalized: Vec<f64>,
-    /// What was last told to the endpoint, or [`UNTOLD`].
+    /// What was last told to the endpoint, or [`NEVER_NOTIFIED`].
     pub(super) told: Vec<f64>,
 }
 
-impl FlowTable {
+impl ReferenceFlows {
     pub(super) fn len(&self) -> usize {
         self.keys.len()
     }
@@ -55,7 +55,7 @@ impl FlowTable {
             self.weights[slot] = weight;
             self.demands[slot] = demand;
             self.limits[slot] = limit;
-            self.told[slot] = UNTOLD;
+            self.told[slot] = NEVER_NOTIFIED;
             return slot;
         }
         // `max_flows` keeps the table far below 2³² slots.
@@ -68,7 +68,7 @@ impl FlowTable {
         self.limits.push(limit);
         self.rates.push(0.0);
         self.normalized.push(0.0);
-        self.told.push(UNTOLD);
+        self.told.push(NEVER_NOTIFIED);
         self.keys.len() - 1
     }
 
@@ -94,7 +94,7 @@ impl FlowTable {
     pub(super) fn remove_session(
         &mut self,
         session: u32,
-        mut ends: impl FnMut(&FlowTable, usize),
+        mut ends: impl FnMut(&ReferenceFlows, usize),
     ) -> usize {
         let before = self.len();
         let mut slot = 0;

@@ -6,7 +6,7 @@ use crate::num::optimality::Tally;
 /// A walk over all flows of an engine, for figures that cost milliseconds where there are tens of thousands of
 /// flows: whoever drives the engine does other things in between ([`RateEngine::survey`](super::RateEngine::survey)).
 #[derive(Clone, Debug, Default)]
-pub struct Survey {
+pub struct Scan {
     /// What was found: the allocated load of every link, in bit/s, by link index.
     pub loads_bps: Vec<f64>,
     /// What was found: how far rates are from the optimum.
@@ -19,7 +19,7 @@ pub struct Survey {
     pub(super) begun: bool,
 }
 
-impl Survey {
+impl Scan {
     /// Begins with the first flow again.
     pub fn restart(&mut self) {
         self.begun = false;

@@ -17,7 +17,7 @@ mod backlog;
 mod driver;
 mod worker;
 
-pub use driver::{Driver, RATES_AT_ONCE, Snapshot};
+pub use driver::{EngineDriver, RATES_AT_ONCE, Snapshot};
 
 /// Work that a driver has its engine take up before it iterates, and before anything else is looked at, in parts of
 /// a start's cost.
@@ -70,7 +70,7 @@ impl Default for EngineThreadConfig {
 }
 
 /// What both sides see.
-struct Shared {
+struct ThreadFlags {
     /// The thread is about to park, or parked: it wants to be woken by the next event.
     idle: AtomicBool,
     stop: AtomicBool,
@@ -82,7 +82,7 @@ struct Shared {
 pub struct EngineHandle {
     events: Producer<EngineEvent>,
     updates: Consumer<RateUpdate>,
-    shared: Arc<Shared>,
+    shared: Arc<ThreadFlags>,
     snapshot: Snapshot,
     thread: Option<JoinHandle<()>>,
 }
@@ -99,9 +99,9 @@ pub fn spawn(
 ) -> EngineHandle {
     let (event_tx, event_rx) = RingBuffer::new(cfg.event_ring.max(1));
     let (update_tx, update_rx) = RingBuffer::new(cfg.update_ring.max(1));
-    let driver = Driver::new(engine);
+    let driver = EngineDriver::new(engine);
     let snapshot = driver.snapshot();
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(ThreadFlags {
         idle: AtomicBool::new(false),
         stop: AtomicBool::new(false),
     });

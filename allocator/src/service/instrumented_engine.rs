@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::engine::{
-    EngineError, EngineEvent, IterationReport, Optimality, RateEngine, RateUpdate, Survey,
+    EngineError, EngineEvent, IterationReport, Optimality, RateEngine, RateUpdate, Scan,
 };
 
 use super::clock;
@@ -112,7 +112,7 @@ impl RateEngine for InstrumentedEngine {
         self.inner.optimality()
     }
 
-    fn survey(&self, survey: &mut Survey, flows: usize) -> bool {
+    fn survey(&self, survey: &mut Scan, flows: usize) -> bool {
         self.inner.survey(survey, flows)
     }
 

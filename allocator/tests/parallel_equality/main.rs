@@ -12,7 +12,7 @@ use ratewright_allocator::engine::parallel::{Layout, ParallelEngine, ParallelOpt
 use ratewright_allocator::engine::{FlowKey, RateEngine, ReferenceEngine};
 use ratewright_topology::Topology;
 
-use script::{Book, MICE_RESERVE, Order, Script, capacities_bps, config, scripts};
+use script::{Book, EventScript, MICE_RESERVE, Order, capacities_bps, config, scripts};
 
 /// Of rates, relative.
 const TOLERANCE: f64 = 1e-3;
@@ -97,7 +97,7 @@ fn fits(
 /// Runs a script through both engines and compares them at rest.
 fn agree(
     topology: &Topology,
-    script: &Script,
+    script: &EventScript,
     (blocks, workers): (u32, usize),
     simd: Simd,
     brief: bool,

@@ -111,7 +111,7 @@ fn sketch(hosts: u32) -> impl Strategy<Value = Sketch> {
 
 /// One thing that happens. An [`Index`] picks among what there is by then.
 #[derive(Clone, Debug)]
-pub(crate) enum Step {
+pub(crate) enum ScriptStep {
     Start(Sketch),
     /// A flowlet that is known starts again, with other terms.
     Restart(Index, Sketch),
@@ -124,35 +124,35 @@ pub(crate) enum Step {
     Iterate,
 }
 
-fn step(hosts: u32) -> impl Strategy<Value = Step> {
+fn step(hosts: u32) -> impl Strategy<Value = ScriptStep> {
     // Failed, as before, or anything between.
     let factor = prop_oneof![1 => Just(0.0), 2 => Just(1.0), 2 => 0.05..1.5f64];
     prop_oneof![
-        8 => sketch(hosts).prop_map(Step::Start),
-        1 => (any::<Index>(), sketch(hosts)).prop_map(|(at, sketch)| Step::Restart(at, sketch)),
-        6 => (any::<Index>(), demand_bps()).prop_map(|(at, demand)| Step::Demand(at, demand)),
-        6 => any::<Index>().prop_map(Step::End),
-        2 => (any::<Index>(), any::<u32>()).prop_map(|(at, hash)| Step::Reroute(at, hash)),
-        3 => (any::<Index>(), factor).prop_map(|(at, factor)| Step::Capacity(at, factor)),
-        1 => (0..SESSIONS).prop_map(Step::DropSession),
-        12 => Just(Step::Iterate),
+        8 => sketch(hosts).prop_map(ScriptStep::Start),
+        1 => (any::<Index>(), sketch(hosts)).prop_map(|(at, sketch)| ScriptStep::Restart(at, sketch)),
+        6 => (any::<Index>(), demand_bps()).prop_map(|(at, demand)| ScriptStep::Demand(at, demand)),
+        6 => any::<Index>().prop_map(ScriptStep::End),
+        2 => (any::<Index>(), any::<u32>()).prop_map(|(at, hash)| ScriptStep::Reroute(at, hash)),
+        3 => (any::<Index>(), factor).prop_map(|(at, factor)| ScriptStep::Capacity(at, factor)),
+        1 => (0..SESSIONS).prop_map(ScriptStep::DropSession),
+        12 => Just(ScriptStep::Iterate),
     ]
 }
 
 /// Flowlets that are there at first, the order in which they come, and what happens then.
 #[derive(Clone, Debug)]
-pub(crate) struct Script {
+pub(crate) struct EventScript {
     first: Vec<(u32, Sketch)>,
     shuffled: Vec<(u32, Sketch)>,
-    steps: Vec<Step>,
+    steps: Vec<ScriptStep>,
 }
 
-pub(crate) fn scripts(hosts: u32) -> impl Strategy<Value = Script> {
+pub(crate) fn scripts(hosts: u32) -> impl Strategy<Value = EventScript> {
     let first = prop::collection::vec(sketch(hosts), 1..120)
         .prop_map(|list| (0..).zip(list).collect::<Vec<(u32, Sketch)>>());
     let both = first.prop_flat_map(|list| (Just(list.clone()), Just(list).prop_shuffle()));
     (both, prop::collection::vec(step(hosts), 0..80)).prop_map(|((first, shuffled), steps)| {
-        Script {
+        EventScript {
             first,
             shuffled,
             steps,
@@ -169,7 +169,7 @@ pub(crate) enum Order {
 
 /// A flowlet in the book.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct BookEntry {
     source: u32,
     destination: u32,
     pub(crate) links: LinkPath,
@@ -196,7 +196,7 @@ pub(crate) struct Book<'a> {
     whole_bps: Vec<f64>,
     /// Not derated.
     pub(crate) capacities_bps: Vec<f64>,
-    pub(crate) flows: BTreeMap<FlowKey, Entry>,
+    pub(crate) flows: BTreeMap<FlowKey, BookEntry>,
     next: u32,
 }
 
@@ -223,7 +223,7 @@ impl<'a> Book<'a> {
 
     fn start(&mut self, key: FlowKey, sketch: &Sketch) -> EngineEvent {
         let links = self.path(sketch.source, sketch.destination, sketch.hash);
-        let entry = Entry {
+        let entry = BookEntry {
             source: sketch.source,
             destination: sketch.destination,
             links: links.clone(),
@@ -248,19 +248,19 @@ impl<'a> Book<'a> {
     }
 
     /// Writes a step down; says what the engine is to be told.
-    fn event(&mut self, step: &Step) -> Option<EngineEvent> {
+    fn event(&mut self, step: &ScriptStep) -> Option<EngineEvent> {
         Some(match step {
-            Step::Iterate => return None,
-            Step::Start(sketch) => {
+            ScriptStep::Iterate => return None,
+            ScriptStep::Start(sketch) => {
                 let key = FlowKey::new(self.next % SESSIONS, self.next);
                 self.next += 1;
                 self.start(key, sketch)
             }
-            Step::Restart(at, sketch) => {
+            ScriptStep::Restart(at, sketch) => {
                 let key = self.pick(*at)?;
                 self.start(key, sketch)
             }
-            Step::Demand(at, demand_bps) => {
+            ScriptStep::Demand(at, demand_bps) => {
                 let key = self.pick(*at)?;
                 let entry = self.flows.get_mut(&key).expect("picked");
                 let most = bounded_bps(entry.class, *demand_bps);
@@ -274,19 +274,19 @@ impl<'a> Book<'a> {
                     demand_bps: *demand_bps,
                 })
             }
-            Step::End(at) => {
+            ScriptStep::End(at) => {
                 let key = self.pick(*at)?;
                 self.flows.remove(&key);
                 EngineEvent::End(key)
             }
-            Step::Reroute(at, hash) => {
+            ScriptStep::Reroute(at, hash) => {
                 let key = self.pick(*at)?;
                 let (source, destination) = (self.flows[&key].source, self.flows[&key].destination);
                 let links = self.path(source, destination, *hash);
                 self.flows.get_mut(&key).expect("picked").links = links.clone();
                 EngineEvent::Reroute { key, links }
             }
-            Step::Capacity(at, factor) => {
+            ScriptStep::Capacity(at, factor) => {
                 let link = at.index(self.capacities_bps.len());
                 let capacity_bps = self.whole_bps[link] * factor;
                 self.capacities_bps[link] = capacity_bps;
@@ -295,7 +295,7 @@ impl<'a> Book<'a> {
                     capacity_bps,
                 }
             }
-            Step::DropSession(session) => {
+            ScriptStep::DropSession(session) => {
                 self.flows.retain(|key, _| key.session() != *session);
                 EngineEvent::DropSession(*session)
             }
@@ -305,7 +305,7 @@ impl<'a> Book<'a> {
     /// Has an engine live through a script; `iterate` is called for every iteration in it.
     pub(crate) fn play<E: RateEngine>(
         &mut self,
-        script: &Script,
+        script: &EventScript,
         order: Order,
         engine: &mut E,
         mut iterate: impl FnMut(&mut Self, &mut E) -> Result<(), TestCaseError>,
@@ -321,7 +321,7 @@ impl<'a> Book<'a> {
         self.next = first.len() as u32;
         iterate(self, engine)?;
         for step in &script.steps {
-            if matches!(step, Step::Iterate) {
+            if matches!(step, ScriptStep::Iterate) {
                 iterate(self, engine)?;
             } else if let Some(event) = self.event(step) {
                 engine.apply(event).expect("a valid event");

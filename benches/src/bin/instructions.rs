@@ -28,7 +28,7 @@ const FLOWS: u32 = 3_072;
 
 /// A kernel to count.
 #[derive(Clone, Copy)]
-struct Case {
+struct CountedCase {
     name: &'static str,
     what: &'static str,
     /// Sets up, and runs as many rounds.
@@ -37,14 +37,14 @@ struct Case {
     vector: bool,
 }
 
-const CASES: [Case; 6] = [
-    Case {
+const CASES: [CountedCase; 6] = [
+    CountedCase {
         name: "iteration",
         what: "3,072 flows at rest: F-NORM, new rates, sums, prices",
         run: |simd, rounds| two_tier_rounds(FLOWS, simd, rounds, |busy| busy.iterate()),
         vector: true,
     },
-    Case {
+    CountedCase {
         name: "iteration-after-events",
         what: "the same after one flow was replaced: two walks, and the replacement",
         run: |simd, rounds| {
@@ -55,13 +55,13 @@ const CASES: [Case; 6] = [
         },
         vector: true,
     },
-    Case {
+    CountedCase {
         name: "prices",
         what: "16 flows: next to nothing but the price update of all links",
         run: |simd, rounds| two_tier_rounds(16, simd, rounds, |busy| busy.iterate()),
         vector: true,
     },
-    Case {
+    CountedCase {
         name: "three-tiers",
         what: "3,072 flows of a three-tier network at rest",
         run: |simd, rounds| {
@@ -71,7 +71,7 @@ const CASES: [Case; 6] = [
         },
         vector: true,
     },
-    Case {
+    CountedCase {
         name: "replace-100-flows",
         what: "the ends of 100 flows and the starts of as many others",
         run: |simd, rounds| {
@@ -81,7 +81,7 @@ const CASES: [Case; 6] = [
         },
         vector: false,
     },
-    Case {
+    CountedCase {
         name: "reference-iteration",
         what: "the f64 reference, 3,072 flows at rest",
         run: |_, rounds| reference_rounds(rounds),
@@ -132,12 +132,12 @@ fn run(case: &str, simd: &str, rounds: u32) -> Result<()> {
 }
 
 /// What is counted: each case with the instruction sets that this machine and valgrind have.
-fn counted() -> Vec<(Case, Simd)> {
+fn counted() -> Vec<(CountedCase, Simd)> {
     let sets: Vec<Simd> = Simd::available()
         .into_iter()
         .filter(|simd| *simd <= Simd::Avx2)
         .collect();
-    let of_case = |case: Case| {
+    let of_case = |case: CountedCase| {
         let count = if case.vector { sets.len() } else { 1 };
         let sets = sets[..count].to_vec();
         sets.into_iter().map(move |simd| (case, simd))
@@ -177,10 +177,10 @@ fn total(case: &str, simd: Simd, rounds: u32) -> Result<u64> {
 }
 
 /// Counts everything, in two threads: one valgrind keeps one core busy.
-fn count_all() -> Result<Vec<(Case, Simd, u64)>> {
+fn count_all() -> Result<Vec<(CountedCase, Simd, u64)>> {
     let work = counted();
     let every_other = |first: usize| -> Result<Vec<u64>> {
-        let of = |(case, simd): &(Case, Simd)| count(case.name, *simd);
+        let of = |(case, simd): &(CountedCase, Simd)| count(case.name, *simd);
         work.iter().skip(first).step_by(2).map(of).collect()
     };
     let (even, odd) = std::thread::scope(|scope| {
@@ -189,7 +189,7 @@ fn count_all() -> Result<Vec<(Case, Simd, u64)>> {
         let odd = odd.join().map_err(|_| anyhow!("a thread panicked"))??;
         anyhow::Ok((even, odd))
     })?;
-    let of = |(i, &(case, simd)): (usize, &(Case, Simd))| {
+    let of = |(i, &(case, simd)): (usize, &(CountedCase, Simd))| {
         let counts = if i % 2 == 0 { &even } else { &odd };
         (case, simd, counts[i / 2])
     };

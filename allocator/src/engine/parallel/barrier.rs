@@ -19,7 +19,7 @@ use super::sync::{
 use crossbeam_utils::CachePadded;
 
 /// Rounds of spinning between two looks at the awaited worker's core: about a microsecond.
-const LOOK_EVERY: u32 = if SPINS < 64 { 1 } else { 64 };
+const CORE_CHECK_SPINS: u32 = if SPINS < 64 { 1 } else { 64 };
 
 /// The kernel does not say.
 const NO_CORE: usize = usize::MAX;
@@ -39,19 +39,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// A barrier for a fixed set of workers.
 #[derive(Debug)]
-pub(super) struct Gate {
+pub(super) struct Barrier {
     counters: Box<[CachePadded<Counter>]>,
     closed: AtomicBool,
     panic: Mutex<Option<usize>>,
     spins: u32,
 }
 
-/// The gate was closed: the engine ends, or a worker panicked.
+/// The barrier was closed: the engine ends, or a worker panicked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Closed;
 
-impl Gate {
-    /// A gate for workers that may run on so many cores. If there are fewer than workers, whoever spins
+impl Barrier {
+    /// A barrier for workers that may run on so many cores. If there are fewer than workers, whoever spins
     /// keeps the awaited from running, so nobody does.
     pub(super) fn new(workers: usize, cores: usize) -> Self {
         Self {
@@ -67,30 +67,30 @@ impl Gate {
         *lock(&self.counters[worker].thread) = Some(thread::current());
     }
 
-    /// Arrives for the `round`-th time (from 1), and waits for all others.
-    pub(super) fn pass(&self, worker: usize, round: u64) -> Result<(), Closed> {
-        self.arrive(worker, round);
-        (0..self.counters.len()).try_for_each(|other| self.wait(worker, other, round))
+    /// Arrives for the `phase`-th time (from 1), and waits for all others.
+    pub(super) fn wait(&self, worker: usize, phase: u64) -> Result<(), Closed> {
+        self.arrive(worker, phase);
+        (0..self.counters.len()).try_for_each(|other| self.wait_for(worker, other, phase))
     }
 
-    fn arrive(&self, worker: usize, round: u64) {
+    fn arrive(&self, worker: usize, phase: u64) {
         let counter = &self.counters[worker];
         counter
             .core
             .store(current_core().unwrap_or(NO_CORE), Ordering::Relaxed);
-        counter.arrived.store(round, Ordering::Release);
+        counter.arrived.store(phase, Ordering::Release);
         // Whose fence is the last of all sees every counter; and either a sleeper does, too, or this sees the
         // sleeper. If every arrival woke them, they would sleep again until the next one.
         fence(Ordering::SeqCst);
-        if self.have_arrived(round) {
+        if self.have_arrived(phase) {
             self.wake();
         }
     }
 
     /// All have.
-    fn have_arrived(&self, round: u64) -> bool {
+    fn have_arrived(&self, phase: u64) -> bool {
         let mut counters = self.counters.iter();
-        counters.all(|counter| counter.arrived.load(Ordering::Acquire) >= round)
+        counters.all(|counter| counter.arrived.load(Ordering::Acquire) >= phase)
     }
 
     fn wake(&self) {
@@ -103,13 +103,13 @@ impl Gate {
         }
     }
 
-    fn wait(&self, worker: usize, other: usize, round: u64) -> Result<(), Closed> {
-        let arrived = || self.counters[other].arrived.load(Ordering::Acquire) >= round;
+    fn wait_for(&self, worker: usize, other: usize, phase: u64) -> Result<(), Closed> {
+        let arrived = || self.counters[other].arrived.load(Ordering::Acquire) >= phase;
         for spin in 1..=self.spins {
             if arrived() {
                 return Ok(());
             }
-            if spin.is_multiple_of(LOOK_EVERY) && self.shares_core(other) {
+            if spin.is_multiple_of(CORE_CHECK_SPINS) && self.shares_core(other) {
                 break;
             }
             std::hint::spin_loop();
@@ -118,7 +118,7 @@ impl Gate {
         loop {
             asleep.store(true, Ordering::Relaxed);
             fence(Ordering::SeqCst);
-            let there = self.have_arrived(round);
+            let there = self.have_arrived(phase);
             if there || self.closed.load(Ordering::Relaxed) {
                 asleep.store(false, Ordering::Relaxed);
                 return if there { Ok(()) } else { Err(Closed) };

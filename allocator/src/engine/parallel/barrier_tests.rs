@@ -1,31 +1,31 @@
-//! The gate between real threads; `tests/barrier_model.rs` tries every interleaving.
+//! The barrier between real threads; `tests/barrier_model.rs` tries every interleaving.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use super::barrier::{Closed, Gate};
+use super::barrier::{Barrier, Closed};
 
 #[test]
 fn nobody_overtakes() {
     const ROUNDS: u64 = 2_000;
     // With as many cores as workers they spin, and share the cores that there are.
     for (workers, cores) in [(1, 1), (2, 2), (2, 1), (3, 3), (5, 2)] {
-        let gate = Arc::new(Gate::new(workers, cores));
+        let barrier = Arc::new(Barrier::new(workers, cores));
         let counts: Arc<Vec<AtomicUsize>> =
             Arc::new((0..workers).map(|_| AtomicUsize::new(0)).collect());
         thread::scope(|scope| {
             for worker in 0..workers {
-                let (gate, counts) = (Arc::clone(&gate), Arc::clone(&counts));
+                let (barrier, counts) = (Arc::clone(&barrier), Arc::clone(&counts));
                 scope.spawn(move || {
-                    gate.enter(worker);
+                    barrier.enter(worker);
                     for round in 1..=ROUNDS {
                         counts[worker].store(round as usize, Ordering::Relaxed);
-                        gate.pass(worker, 2 * round - 1).expect("open");
+                        barrier.wait(worker, 2 * round - 1).expect("open");
                         for count in counts.iter() {
                             assert_eq!(count.load(Ordering::Relaxed), round as usize);
                         }
-                        gate.pass(worker, 2 * round).expect("open");
+                        barrier.wait(worker, 2 * round).expect("open");
                     }
                 });
             }
@@ -34,15 +34,15 @@ fn nobody_overtakes() {
 }
 
 #[test]
-fn a_closed_gate_lets_sleepers_go() {
-    let gate = Arc::new(Gate::new(2, 2));
+fn a_closed_barrier_lets_sleepers_go() {
+    let barrier = Arc::new(Barrier::new(2, 2));
     let sleeper = {
-        let gate = Arc::clone(&gate);
+        let barrier = Arc::clone(&barrier);
         thread::spawn(move || {
-            gate.enter(1);
-            gate.pass(1, 1)
+            barrier.enter(1);
+            barrier.wait(1, 1)
         })
     };
-    gate.close();
+    barrier.close();
     assert_eq!(sleeper.join().expect("no panic"), Err(Closed));
 }

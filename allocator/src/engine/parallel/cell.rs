@@ -1,11 +1,11 @@
 //! A flow as rows hold it: its slots at either end, its cell, and what a cell keeps of it.
 
-use super::lanes::{Cell, LANES};
+use super::lanes::{CellIndex, LANES};
 
 /// No flow.
 pub(super) const NO_FLOW: u32 = u32::MAX;
 /// A rate that was never told: every rate differs from it.
-pub(super) const UNTOLD: f32 = -1.0;
+pub(super) const NEVER_NOTIFIED: f32 = -1.0;
 /// The lane of cells that never hold a flow. The row of such a cell is a flow's place among those that wait for one.
 const NO_LANE: usize = LANES - 1;
 
@@ -24,7 +24,7 @@ pub(super) struct Slots {
 
 /// One end of a flow: the table of its rack, and its slots in there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct End {
+pub(super) struct FlowEnd {
     pub(super) table: u16,
     pub(super) slots: Slots,
 }
@@ -32,9 +32,9 @@ pub(super) struct End {
 /// The path price below which a log flow has all that it can get: weight over that. Below zero if that is its
 /// demand and not its path's capacity: so it stands in rows, whose walks ask for the sign.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Knee(pub(super) f32);
+pub(super) struct SaturationPrice(pub(super) f32);
 
-impl Knee {
+impl SaturationPrice {
     /// Bounds that keep what a walk computes within single precision, whatever weights and capacities are.
     const LEAST: f64 = 1e-18;
     /// Beyond this, a rate is nothing: of a flow whose path has no capacity, or that wants nothing.
@@ -66,10 +66,10 @@ pub(super) struct CellState {
     pub(super) weight: f32,
     /// Demand: the most that it can use, in Gbit/s.
     pub(super) demand: f32,
-    pub(super) knee: Knee,
+    pub(super) knee: SaturationPrice,
     /// What the prices suggest, in Gbit/s.
     pub(super) rate: f32,
-    /// What was told, in Gbit/s, or [`UNTOLD`].
+    /// What was told, in Gbit/s, or [`NEVER_NOTIFIED`].
     pub(super) told: f32,
 }
 
@@ -81,29 +81,29 @@ impl CellState {
 
 /// A flow with both its ends.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct EndsOf {
-    pub(super) ends: [End; 2],
+pub(super) struct CellFlow {
+    pub(super) ends: [FlowEnd; 2],
     pub(super) state: CellState,
 }
 
 /// The cell of a row's lane.
-pub(super) fn cell_at(row: u16, lane: usize) -> Cell {
-    Cell::from(row) * LANES as Cell + lane as Cell
+pub(super) fn cell_at(row: u16, lane: usize) -> CellIndex {
+    CellIndex::from(row) * LANES as CellIndex + lane as CellIndex
 }
 
 /// Row and lane of a cell.
 #[inline]
-pub(super) const fn split(cell: Cell) -> (usize, usize) {
+pub(super) const fn split(cell: CellIndex) -> (usize, usize) {
     (cell as usize / LANES, cell as usize % LANES)
 }
 
 /// The cell of a flow that has none yet, by its place among those that wait.
-pub(super) fn cell_to_come(place: usize) -> Cell {
-    (place * LANES + NO_LANE) as Cell
+pub(super) fn cell_to_come(place: usize) -> CellIndex {
+    (place * LANES + NO_LANE) as CellIndex
 }
 
 /// The place of a flow among those that wait, if it has no cell yet.
-pub(super) fn coming_place(cell: Cell) -> Option<usize> {
+pub(super) fn coming_place(cell: CellIndex) -> Option<usize> {
     let (row, lane) = split(cell);
     (lane == NO_LANE).then_some(row)
 }

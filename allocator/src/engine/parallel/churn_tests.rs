@@ -8,7 +8,7 @@ use rand_pcg::Pcg64Mcg;
 
 use super::sync::lock;
 use super::tests::{Sketch, capacities, parallel, settle, start, two_tiers};
-use super::{FLOWS_PER_TIDYING, ParallelEngine, Simd};
+use super::{FLOWS_PER_COMPACTION, ParallelEngine, Simd};
 use crate::engine::{EngineEvent, FlowKey, LinkPath, RateEngine};
 
 const HOSTS: u32 = 24;
@@ -185,7 +185,7 @@ fn rows_stay_full_under_churn() {
     }
     assert!(settle(&mut rested));
     let [up, down] = rows(&rested);
-    for flows_per_tidying in [0, FLOWS_PER_TIDYING] {
+    for flows_per_tidying in [0, FLOWS_PER_COMPACTION] {
         let mut engine = parallel(&topology, 2, 1, Simd::best());
         engine.flows_per_tidying = flows_per_tidying;
         for key in 0..FLOWS {

@@ -1,17 +1,17 @@
 //! Moving the flows of a FlowBlock together: into rows for both racks, out of rows that have become
 //! too empty, and to neighbours that go to the same racks.
 
-use super::cell::{End, Slots, split};
+use super::cell::{FlowEnd, Slots, split};
 use super::flow_block::FlowBlock;
-use super::lanes::{Cell, HOST_SLOTS};
+use super::lanes::{CellIndex, HOST_SLOTS};
 use super::rack_pair_rows::{MIN_FLOWS, is_eligible};
-use super::rows::{MAX_ROWS, ROW_FLOWS, Share};
+use super::rows::{MAX_ROWS, ROW_FLOWS, RelativePos};
 
 /// Tables of either side that are looked through at once.
-pub(super) const TABLES: usize = 4;
+pub(super) const MAX_TABLES: usize = 4;
 /// No further table is looked through once those that were had so many rows: half a µs each, and up to seven
 /// for one whose flows are moved together.
-const MOST_ROWS: usize = 64;
+const MAX_COMPACTED_ROWS: usize = 64;
 
 /// Flows lie in rows that are on average at most this part of their source's rows from where they are
 /// at home, and one row more; without any order it is a third.
@@ -25,11 +25,11 @@ const GREEDY: usize = 2;
 struct Draft {
     hosts: [u64; 2],
     fabric: [u16; 2],
-    cells: Vec<(Cell, [End; 2])>,
+    cells: Vec<(CellIndex, [FlowEnd; 2])>,
 }
 
 impl Draft {
-    fn take(&mut self, cell: Cell, ends: &[End; 2]) -> bool {
+    fn take(&mut self, cell: CellIndex, ends: &[FlowEnd; 2]) -> bool {
         let [up, down] = ends.map(|end| 1u64 << end.slots.host);
         let Slots {
             fabric, no_fabric, ..
@@ -51,9 +51,9 @@ impl Draft {
 }
 
 /// Puts flows first whose hosts have the most flows: they are the hardest to find a row for.
-fn most_met_first(flows: &mut [(Cell, [End; 2])]) {
+fn most_met_first(flows: &mut [(CellIndex, [FlowEnd; 2])]) {
     let mut met = [[0u8; HOST_SLOTS]; 2];
-    let hosts = |ends: &[End; 2]| ends.map(|end| usize::from(end.slots.host));
+    let hosts = |ends: &[FlowEnd; 2]| ends.map(|end| usize::from(end.slots.host));
     for (_, ends) in &*flows {
         for (met, host) in met.iter_mut().zip(hosts(ends)) {
             met[host] = met[host].saturating_add(1);
@@ -68,11 +68,11 @@ fn most_met_first(flows: &mut [(Cell, [End; 2])]) {
 impl FlowBlock {
     /// Looks through tables of which many flows have changed; says of each flow that it moves which cell
     /// it has now. Returns whether there were any.
-    pub(super) fn pack(&mut self, tables: usize, mut moved: impl FnMut(u32, Cell)) -> bool {
+    pub(super) fn pack(&mut self, tables: usize, mut moved: impl FnMut(u32, CellIndex)) -> bool {
         let mut found = false;
         let mut rows = 0;
         for _ in 0..tables {
-            if rows > MOST_ROWS {
+            if rows > MAX_COMPACTED_ROWS {
                 break;
             }
             let first = self.next_table[1];
@@ -94,7 +94,7 @@ impl FlowBlock {
             self.joint.down.settle_table(table);
         }
         for _ in 0..tables {
-            if rows > MOST_ROWS {
+            if rows > MAX_COMPACTED_ROWS {
                 break;
             }
             let Some(table) = self.up.changed_table(self.next_table[0]) else {
@@ -112,7 +112,7 @@ impl FlowBlock {
     }
 
     /// Flows of joint rows to a rack that are too empty go back to the rows of their racks.
-    fn give_up_sparse(&mut self, table: usize, moved: &mut impl FnMut(u32, Cell)) {
+    fn give_up_sparse(&mut self, table: usize, moved: &mut impl FnMut(u32, CellIndex)) {
         for cell in self.joint.sparse(table) {
             let (state, ends) = (self.state(cell), self.ends(cell));
             // Taken in first, so that the flow stays where it is if there is no room.
@@ -124,9 +124,9 @@ impl FlowBlock {
     }
 
     /// Flows to a rack that share their source's rack with enough others get a row.
-    fn join(&mut self, table: usize, moved: &mut impl FnMut(u32, Cell)) {
+    fn join(&mut self, table: usize, moved: &mut impl FnMut(u32, CellIndex)) {
         let cells = self.down.cells(table);
-        let mut flows: Vec<(Cell, [End; 2])> = cells
+        let mut flows: Vec<(CellIndex, [FlowEnd; 2])> = cells
             .map(|cell| (cell, self.ends(cell)))
             .filter(|(_, ends)| is_eligible(ends))
             .collect();
@@ -182,17 +182,17 @@ impl FlowBlock {
     }
 
     /// Where among the rows of its source the flow in a downward cell is at home.
-    fn near(&self, down: Cell) -> Share {
-        Share::new(self.down.table_of(down), self.down.tables())
+    fn near(&self, down: CellIndex) -> RelativePos {
+        RelativePos::new(self.down.table_of(down), self.down.tables())
     }
 
     /// Moves the flows to a rack together.
-    fn refill_down(&mut self, table: usize, moved: &mut impl FnMut(u32, Cell)) {
+    fn refill_down(&mut self, table: usize, moved: &mut impl FnMut(u32, CellIndex)) {
         let limit = MAX_ROWS - self.joint.len();
         if self.down.len() + GREEDY * self.down.rows_of(table).len() > limit {
             return;
         }
-        let cells: Vec<Cell> = self.down.cells(table).collect();
+        let cells: Vec<CellIndex> = self.down.cells(table).collect();
         let flows: Vec<_> = cells
             .iter()
             .map(|&cell| (self.state(cell), split(cell), self.down.slots(cell)))
@@ -203,7 +203,7 @@ impl FlowBlock {
         }
         for (state, up, slots) in flows {
             let table = table as u16;
-            let cell = self.take_down(End { table, slots }, moved);
+            let cell = self.take_down(FlowEnd { table, slots }, moved);
             let cell = cell.expect("as many rows as a greedy choice can need are free");
             self.write_down(cell, up, &state);
             self.point_back(up, cell);
@@ -216,7 +216,7 @@ impl FlowBlock {
         if self.up.len() + GREEDY * self.up.rows_of(table).len() > MAX_ROWS {
             return;
         }
-        let cells: Vec<Cell> = self.up.cells(table).collect();
+        let cells: Vec<CellIndex> = self.up.cells(table).collect();
         let mut flows: Vec<_> = cells
             .iter()
             .map(|&cell| (self.down_of(cell), self.up.slots(cell)))
@@ -235,7 +235,7 @@ impl FlowBlock {
         }
         for (_, down, slots) in flows {
             let table = table as u16;
-            let cell = self.take_up(End { table, slots }, self.near(down));
+            let cell = self.take_up(FlowEnd { table, slots }, self.near(down));
             let cell = cell.expect("as many rows as a greedy choice can need are free");
             let (row, lane) = split(down);
             self.mate[row].0[lane] = cell;

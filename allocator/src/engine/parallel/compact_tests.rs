@@ -1,7 +1,7 @@
 //! Flows that share both racks, in the rows for both sides.
 
 use super::cell::Slots;
-use super::rows::{RowSet, Share};
+use super::rows::{FlowRows, RelativePos};
 use super::sync::lock;
 use super::tests::{
     Sketch, capacities, compare, fits, parallel, reference, settle, start, two_tiers,
@@ -177,7 +177,7 @@ fn upward_rows_hold_flows_to_neighbouring_racks() {
 /// A hundred flows over two fabric links: at most four fit a row, however they are put.
 #[test]
 fn rows_that_fabric_links_keep_from_filling_are_not_hollow() {
-    let mut rows = RowSet::new(1, false);
+    let mut rows = FlowRows::new(1, false);
     let cells: Vec<_> = (0..100u8)
         .map(|number| {
             let slots = Slots {
@@ -186,8 +186,8 @@ fn rows_that_fabric_links_keep_from_filling_are_not_hollow() {
                 no_fabric: false,
                 plane: None,
             };
-            let free = rows.insert(0, slots, Share::FIRST);
-            free.or_else(|| rows.insert_in_new(0, slots, Share::FIRST, 100))
+            let free = rows.insert(0, slots, RelativePos::FIRST);
+            free.or_else(|| rows.insert_in_new(0, slots, RelativePos::FIRST, 100))
         })
         .map(|cell| cell.expect("there is room for more rows"))
         .collect();

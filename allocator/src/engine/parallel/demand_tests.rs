@@ -1,8 +1,8 @@
 //! Demands in rows, hosts with very many flows, and sessions that end.
 
-use super::cell::Knee;
+use super::cell::SaturationPrice;
 use super::kernels::Kernels;
-use super::link_block::{LinkBlock, Sums};
+use super::link_block::{LinkBlock, LinkBlockCopy};
 use super::price_update::{FIRST_PRICE, UpdateRule};
 use super::sync::write;
 use super::tests::{
@@ -91,7 +91,7 @@ fn config() -> EngineConfig {
     EngineConfig::default()
 }
 
-fn home_of(engine: &ParallelEngine, key: u64) -> directory::Home {
+fn home_of(engine: &ParallelEngine, key: u64) -> directory::Location {
     let flow = engine.directory.find(FlowKey(key)).expect("it is there");
     engine.directory.home(flow)
 }
@@ -333,7 +333,7 @@ fn what_is_no_number_does_not_spread() {
             }
             links.set_price(1, f32::NAN);
             links.set_price(2, f32::INFINITY);
-            let mut sums = Sums::new(shape.tables);
+            let mut sums = LinkBlockCopy::new(shape.tables);
             for slot in 0..6 {
                 sums.add(slot, 5.0, 5.0, 5.0);
             }
@@ -389,16 +389,19 @@ fn an_engine_recovers_from_a_price_that_is_no_number() {
 
 #[test]
 fn knees_are_bounded_and_say_what_they_are_of() {
-    assert_eq!(Knee::new(2.0, f64::INFINITY, 10.0), Knee(0.2));
-    assert_eq!(Knee::new(2.0, 5.0, 10.0), Knee(-0.4));
-    assert_eq!(Knee::new(2.0, 10.0, 10.0), Knee(0.2));
+    assert_eq!(
+        SaturationPrice::new(2.0, f64::INFINITY, 10.0),
+        SaturationPrice(0.2)
+    );
+    assert_eq!(SaturationPrice::new(2.0, 5.0, 10.0), SaturationPrice(-0.4));
+    assert_eq!(SaturationPrice::new(2.0, 10.0, 10.0), SaturationPrice(0.2));
     for (weight, demand, capacity) in [
         (1.0, 0.0, 10.0),
         (1.0, 1.0, 0.0),
         (1e12, 1e-9, 1.0),
         (1e-12, 9.0, 1e12),
     ] {
-        let knee = Knee::new(weight, demand, capacity);
+        let knee = SaturationPrice::new(weight, demand, capacity);
         assert!(knee.price() >= 1e-18 && knee.price() <= 1e30, "{knee:?}");
         assert_eq!(knee.is_of_demand(), demand < capacity);
     }

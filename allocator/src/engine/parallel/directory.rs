@@ -3,22 +3,22 @@
 use rustc_hash::FxHashMap;
 
 use super::key_index::KeyIndex;
-use super::lanes::Cell;
+use super::lanes::CellIndex;
 use super::rows::CELL_BITS;
 use crate::engine::FlowKey;
 
 /// Where a flow is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Home {
+pub(super) enum Location {
     /// In a FlowBlock, at a downward cell.
     Cell {
         /// The FlowBlock.
         block: u16,
         /// The cell.
-        cell: Cell,
+        cell: CellIndex,
     },
     /// Among a worker's loose flows.
-    Loose {
+    Scalar {
         /// The worker.
         worker: u16,
         /// Its place there.
@@ -26,12 +26,12 @@ pub(super) enum Home {
     },
 }
 
-const LOOSE: u32 = 1 << 31;
-const LOOSE_INDEX_BITS: u32 = 22;
+const SCALAR: u32 = 1 << 31;
+const SCALAR_INDEX_BITS: u32 = 22;
 const FREE: u64 = u64::MAX;
 
-/// Loose flows of one worker are numbered with this many bits.
-pub(super) const MAX_LOOSE_PER_WORKER: usize = 1 << LOOSE_INDEX_BITS;
+/// Scalar flows of one worker are numbered with this many bits.
+pub(super) const MAX_SCALAR_PER_WORKER: usize = 1 << SCALAR_INDEX_BITS;
 
 /// No flow.
 const NONE: u32 = u32::MAX;
@@ -45,7 +45,7 @@ struct Neighbours {
 
 /// All flows. A flow is 20 bytes here, and some 5 in the index.
 #[derive(Debug)]
-pub(super) struct Directory {
+pub(super) struct FlowDirectory {
     index: KeyIndex,
     keys: Vec<u64>,
     homes: Vec<u32>,
@@ -67,7 +67,7 @@ fn hash(key: u64) -> u64 {
     mixed ^ mixed >> 31
 }
 
-impl Directory {
+impl FlowDirectory {
     /// A directory for so many flows.
     pub(super) fn new(max_flows: usize) -> Self {
         Self {
@@ -97,25 +97,27 @@ impl Directory {
         FlowKey(self.keys[flow as usize])
     }
 
-    pub(super) fn home(&self, flow: u32) -> Home {
+    pub(super) fn home(&self, flow: u32) -> Location {
         let home = self.homes[flow as usize];
-        if home & LOOSE == 0 {
-            Home::Cell {
+        if home & SCALAR == 0 {
+            Location::Cell {
                 block: (home >> CELL_BITS) as u16,
                 cell: home & ((1 << CELL_BITS) - 1),
             }
         } else {
-            Home::Loose {
-                worker: (home >> LOOSE_INDEX_BITS & 0x1ff) as u16,
-                index: home & ((1 << LOOSE_INDEX_BITS) - 1),
+            Location::Scalar {
+                worker: (home >> SCALAR_INDEX_BITS & 0x1ff) as u16,
+                index: home & ((1 << SCALAR_INDEX_BITS) - 1),
             }
         }
     }
 
-    pub(super) fn set_home(&mut self, flow: u32, home: Home) {
+    pub(super) fn set_home(&mut self, flow: u32, home: Location) {
         self.homes[flow as usize] = match home {
-            Home::Cell { block, cell } => u32::from(block) << CELL_BITS | cell,
-            Home::Loose { worker, index } => LOOSE | u32::from(worker) << LOOSE_INDEX_BITS | index,
+            Location::Cell { block, cell } => u32::from(block) << CELL_BITS | cell,
+            Location::Scalar { worker, index } => {
+                SCALAR | u32::from(worker) << SCALAR_INDEX_BITS | index
+            }
         };
     }
 

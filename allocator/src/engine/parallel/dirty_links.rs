@@ -2,14 +2,14 @@
 
 use super::kernels::Kernels;
 use super::lanes::{LANES, Lanes};
-use super::price_update::UNLIMITED;
+use super::price_update::IDLE_SCALE;
 use crate::num::price_correction::{LARGEST_FALL, LARGEST_GROWTH, SHIFT};
 use crate::num::response::power;
 
 /// A link's sum of answers: load, −d(load)/d(price), and what its elastic load is beyond its load, which
 /// is nothing for log flows.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Sum {
+pub(super) struct LinkResponse {
     pub(super) load: f32,
     pub(super) reaction: f32,
     pub(super) surplus: f32,
@@ -20,15 +20,15 @@ const ROUNDING: f32 = 1.0 / 65_536.0;
 
 /// Sixteen links.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Group {
+pub(super) struct LinkVector {
     pub(super) price: Lanes,
     /// The price before.
     pub(super) at: Lanes,
     pub(super) capacity: Lanes,
     /// The answer of the flows that stay, at the price before.
-    pub(super) stays: Sums,
+    pub(super) stays: LinkResponses,
     /// The newcomers' answer in this sweep.
-    pub(super) new: Sums,
+    pub(super) new: LinkResponses,
     /// The rates that the flows have that are there now: those of the last iteration, and the newcomers'.
     load: Lanes,
     /// What rounding may have left out of that.
@@ -36,7 +36,7 @@ pub(super) struct Group {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Sums {
+pub(super) struct LinkResponses {
     pub(super) load: Lanes,
     pub(super) reaction: Lanes,
     surplus: Lanes,
@@ -44,14 +44,14 @@ pub(super) struct Sums {
 
 /// Links, numbered as they come.
 #[derive(Debug, Default)]
-pub(super) struct Touched {
-    groups: Vec<Group>,
+pub(super) struct DirtyLinks {
+    groups: Vec<LinkVector>,
     links: usize,
     /// Not all flows are log flows.
     has_surplus: bool,
 }
 
-impl Sum {
+impl LinkResponse {
     fn elastic(&self) -> f32 {
         (self.load + self.surplus).max(0.0)
     }
@@ -61,9 +61,9 @@ impl Sum {
     }
 }
 
-impl Sums {
-    fn at(&self, lane: usize) -> Sum {
-        Sum {
+impl LinkResponses {
+    fn at(&self, lane: usize) -> LinkResponse {
+        LinkResponse {
             load: self.load.0[lane],
             reaction: self.reaction.0[lane],
             surplus: self.surplus.0[lane],
@@ -71,7 +71,7 @@ impl Sums {
     }
 }
 
-impl Touched {
+impl DirtyLinks {
     pub(super) fn len(&self) -> usize {
         self.links
     }
@@ -84,10 +84,10 @@ impl Touched {
 
     /// Another link, with its price, its capacity and its sum in the last iteration.
     #[inline]
-    pub(super) fn push(&mut self, price: f32, capacity: f32, sum: Sum) {
+    pub(super) fn push(&mut self, price: f32, capacity: f32, sum: LinkResponse) {
         let lane = self.links % LANES;
         if lane == 0 {
-            self.groups.push(Group::default());
+            self.groups.push(LinkVector::default());
         }
         let group = &mut self.groups[self.links / LANES];
         group.price.0[lane] = price;
@@ -123,15 +123,15 @@ impl Touched {
         let (group, lane) = (&self.groups[link as usize / LANES], link as usize % LANES);
         let load = group.load.0[lane].max(0.0) + group.rounding.0[lane];
         if load > 0.0 {
-            (group.capacity.0[lane] / load).min(UNLIMITED)
+            (group.capacity.0[lane] / load).min(IDLE_SCALE)
         } else {
-            UNLIMITED
+            IDLE_SCALE
         }
     }
 
     /// Takes a flow's answer out of those that stay. What rounding would leave below zero is zero.
     #[inline]
-    pub(super) fn leave(&mut self, link: u32, answer: Sum) {
+    pub(super) fn leave(&mut self, link: u32, answer: LinkResponse) {
         let (group, lane) = (link as usize / LANES, link as usize % LANES);
         let stays = &mut self.groups[group].stays;
         let left = |list: &Lanes, taken: f32| (list.0[lane] - taken).max(0.0);
@@ -147,13 +147,13 @@ impl Touched {
     /// Another sweep begins.
     pub(super) fn forget_newcomers(&mut self) {
         for group in &mut self.groups {
-            group.new = Sums::default();
+            group.new = LinkResponses::default();
         }
     }
 
     /// Adds a newcomer's answer.
     #[inline]
-    pub(super) fn join(&mut self, link: u32, answer: Sum) {
+    pub(super) fn join(&mut self, link: u32, answer: LinkResponse) {
         let (group, lane) = (link as usize / LANES, link as usize % LANES);
         let new = &mut self.groups[group].new;
         new.load.0[lane] += answer.load;
@@ -192,7 +192,7 @@ fn smaller(a: f32, b: f32) -> f32 {
     select(a < b, a, b)
 }
 
-impl Group {
+impl LinkVector {
     /// What [`solved`] does, for log flows, without branches.
     #[inline(always)]
     pub(super) fn step_log(&mut self, only_joined: bool) {
@@ -232,7 +232,7 @@ impl Group {
 }
 
 /// The answer at `price` of the flows that stay, whose answer at `at` is `sum`.
-fn moved(sum: Sum, at: f32, price: f32) -> Sum {
+fn moved(sum: LinkResponse, at: f32, price: f32) -> LinkResponse {
     if price == at || !sum.reacts() {
         return sum;
     }
@@ -241,7 +241,7 @@ fn moved(sum: Sum, at: f32, price: f32) -> Sum {
     let moved = (mean + price - at).max(mean * LARGEST_FALL as f32);
     let elasticity = f64::from(elastic) / f64::from(sum.load);
     let factor = power(f64::from(mean / moved), elasticity) as f32;
-    Sum {
+    LinkResponse {
         load: sum.load * factor,
         reaction: elastic * factor / moved,
         surplus: sum.surplus * factor,
@@ -250,14 +250,14 @@ fn moved(sum: Sum, at: f32, price: f32) -> Sum {
 
 /// One step towards the price at which the link is exactly full. The flows that stay answer this
 /// link alone; the newcomers' answer is shared with the other links of their paths, which move too.
-fn solved(price: f32, at: f32, capacity: f32, stays: Sum, new: Sum) -> f32 {
+fn solved(price: f32, at: f32, capacity: f32, stays: LinkResponse, new: LinkResponse) -> f32 {
     let stays = moved(stays, at, price);
     let mut new_reaction = new.reaction;
     if new.reacts() {
         let mean = new.elastic() / new.reaction;
         new_reaction *= mean / (price + SHIFT as f32 * mean).min(mean);
     }
-    let sum = Sum {
+    let sum = LinkResponse {
         load: stays.load + new.load,
         reaction: stays.reaction + new_reaction,
         surplus: stays.surplus + new.surplus,
@@ -283,7 +283,7 @@ mod tests {
     fn steps_of_log_flows_are_those_of_all_flows() {
         let values = [0.0f32, 0.25, 3.0, 40.0];
         for price in [0.0f32, 0.5, 2.0] {
-            let mut links = Touched::default();
+            let mut links = DirtyLinks::default();
             for (i, load) in values.into_iter().enumerate() {
                 for reaction in [load / (price + 0.5), load / (price + 4.0)] {
                     for (j, new) in values.into_iter().enumerate() {
@@ -292,7 +292,7 @@ mod tests {
                         links.push(
                             price,
                             [10.0, 25.0, 0.0][(i + j) % 3],
-                            Sum {
+                            LinkResponse {
                                 load,
                                 reaction,
                                 surplus,
@@ -300,7 +300,7 @@ mod tests {
                         );
                         links.join(
                             link as u32,
-                            Sum {
+                            LinkResponse {
                                 load: new,
                                 reaction: new / (price + 1.0),
                                 surplus,
@@ -310,9 +310,9 @@ mod tests {
                 }
             }
             for simd in Simd::available() {
-                let mut links = Touched {
+                let mut links = DirtyLinks {
                     groups: links.groups.clone(),
-                    ..Touched::default()
+                    ..DirtyLinks::default()
                 };
                 for only_joined in [false, true, true] {
                     let mut each = links.groups.clone();

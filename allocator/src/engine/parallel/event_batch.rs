@@ -7,12 +7,12 @@
 //! Flows that go leave before others come, whatever the order of the events: cells that are noted here
 //! stay what they are until then. A flow that comes and goes between two iterations never gets a cell.
 
-use super::cell::{CellState, End, EndsOf, cell_to_come, coming_place};
-use super::directory::{Home, MAX_LOOSE_PER_WORKER};
+use super::cell::{CellFlow, CellState, FlowEnd, cell_to_come, coming_place};
+use super::directory::{Location, MAX_SCALAR_PER_WORKER};
 use super::flow_block::FlowBlock;
-use super::lanes::Cell;
+use super::lanes::CellIndex;
 use super::layout::{links_by_slot, slots_of};
-use super::scalar_flows::{Cause, LooseFlow};
+use super::scalar_flows::{Cause, ScalarFlow};
 use super::sync::lock;
 use super::{Ordering, ParallelEngine};
 use crate::engine::LinkPath;
@@ -20,13 +20,13 @@ use crate::num::utility::UtilityKind;
 use crate::num::{RateLimit, path_capacity};
 
 /// Set in the cell of a flow that goes and has been noted as one that left.
-const NOTED: Cell = 1 << 31;
+const NOTED: CellIndex = 1 << 31;
 /// With so many flows that wait for one FlowBlock, they are not left to wait: the caller's thread does alone, and with
 /// cold caches, what the workers would do at once.
-const MOST_WAITING: usize = 1 << 11;
+const MAX_BATCH: usize = 1 << 11;
 
 /// Flows without room in rows for which there is another look in an iteration.
-const PLACED_AGAIN: usize = 32;
+const OVERFLOW_RETRIES: usize = 32;
 
 /// Entries of a list that is kept while nothing happens.
 const KEPT: usize = 16;
@@ -36,21 +36,21 @@ const KEPT_BUSY: usize = 1 << 8;
 
 /// What waits for a FlowBlock, and what came of it.
 #[derive(Debug, Default)]
-pub(super) struct Pending {
+pub(super) struct EventBatch {
     /// Cells of the flows that go.
-    going: Vec<Cell>,
-    coming: Vec<EndsOf>,
+    going: Vec<CellIndex>,
+    coming: Vec<CellFlow>,
     /// Cells, the flows in them and the rates that they get before the next walk.
-    rates: Vec<(Cell, u32, f32)>,
+    rates: Vec<(CellIndex, u32, f32)>,
     /// Flows that have gone.
-    left: Vec<EndsOf>,
+    left: Vec<CellFlow>,
     /// Flows that have another cell now, in the order of their moves.
-    homes: Vec<(u32, Cell)>,
+    homes: Vec<(u32, CellIndex)>,
     /// Flows that rows have no room for.
-    unplaced: Vec<EndsOf>,
+    unplaced: Vec<CellFlow>,
 }
 
-impl Pending {
+impl EventBatch {
     /// Gives the room back that nothing needs while nothing happens.
     pub(super) fn shrink(&mut self) {
         self.shrink_to(KEPT);
@@ -68,10 +68,10 @@ impl Pending {
     /// Bytes that it takes.
     pub(super) fn bytes(&self) -> usize {
         let ends = self.coming.capacity() + self.left.capacity() + self.unplaced.capacity();
-        ends * size_of::<EndsOf>()
-            + self.going.capacity() * size_of::<Cell>()
-            + self.rates.capacity() * size_of::<(Cell, u32, f32)>()
-            + self.homes.capacity() * size_of::<(u32, Cell)>()
+        ends * size_of::<CellFlow>()
+            + self.going.capacity() * size_of::<CellIndex>()
+            + self.rates.capacity() * size_of::<(CellIndex, u32, f32)>()
+            + self.homes.capacity() * size_of::<(u32, CellIndex)>()
     }
 
     /// Whether flows wait.
@@ -80,16 +80,16 @@ impl Pending {
     }
 
     /// The flow that waits for its cell at a place.
-    pub(super) fn coming_at(&mut self, place: usize) -> &mut EndsOf {
+    pub(super) fn coming_at(&mut self, place: usize) -> &mut CellFlow {
         &mut self.coming[place]
     }
 
     /// A flow goes that has been noted as one that left.
-    pub(super) fn go_unnoticed(&mut self, cell: Cell) {
+    pub(super) fn go_unnoticed(&mut self, cell: CellIndex) {
         self.going.push(cell | NOTED);
     }
 
-    pub(super) fn give(&mut self, cell: Cell, flow: u32, rate: f32) {
+    pub(super) fn give(&mut self, cell: CellIndex, flow: u32, rate: f32) {
         self.rates.push((cell, flow, rate));
     }
 
@@ -109,7 +109,7 @@ impl Pending {
             }
             let (ends, state) = (block.ends(cell), block.state(cell));
             block.remove(cell);
-            self.left.push(EndsOf { ends, state });
+            self.left.push(CellFlow { ends, state });
         }
         for coming in self.coming.drain(..) {
             let homes = &mut self.homes;
@@ -133,14 +133,14 @@ impl Pending {
 
 impl ParallelEngine {
     /// A flow is to have a cell of a FlowBlock.
-    pub(super) fn come(&mut self, index: usize, ends: [End; 2], state: CellState) {
+    pub(super) fn come(&mut self, index: usize, ends: [FlowEnd; 2], state: CellState) {
         let block = index as u16;
         let mut pending = lock(&self.shared.pending[index]);
         let cell = cell_to_come(pending.coming.len());
         self.directory
-            .set_home(state.flow, Home::Cell { block, cell });
-        pending.coming.push(EndsOf { ends, state });
-        let many = pending.coming.len() >= MOST_WAITING;
+            .set_home(state.flow, Location::Cell { block, cell });
+        pending.coming.push(CellFlow { ends, state });
+        let many = pending.coming.len() >= MAX_BATCH;
         drop(pending);
         self.is_pending = true;
         if many {
@@ -150,7 +150,7 @@ impl ParallelEngine {
 
     /// A flow ends. Returns whether that was all, and else how it is to be done at once.
     pub(super) fn go(&mut self, flow: u32) -> bool {
-        let Home::Cell { block, cell } = self.directory.home(flow) else {
+        let Location::Cell { block, cell } = self.directory.home(flow) else {
             return false;
         };
         if self.immediate {
@@ -161,7 +161,7 @@ impl ParallelEngine {
             pending.coming.swap_remove(place);
             if let Some(moved) = pending.coming.get(place) {
                 let cell = cell_to_come(place);
-                let home = Home::Cell { block, cell };
+                let home = Location::Cell { block, cell };
                 self.directory.set_home(moved.state.flow, home);
             }
             if let Some(answers) = &mut self.answers {
@@ -199,7 +199,8 @@ impl ParallelEngine {
             let mut pending = lock(pending);
             let block = index as u16;
             for (flow, cell) in pending.homes.drain(..) {
-                self.directory.set_home(flow, Home::Cell { block, cell });
+                self.directory
+                    .set_home(flow, Location::Cell { block, cell });
             }
             if let Some(answers) = &mut self.answers {
                 let shape = self.shared.layout.flow_block_shape(index);
@@ -217,9 +218,9 @@ impl ParallelEngine {
     }
 
     /// Flows for which rows have no room are worked on one by one.
-    fn place_loosely(&mut self, flows: &[(usize, EndsOf)]) {
+    fn place_loosely(&mut self, flows: &[(usize, CellFlow)]) {
         let links_of = links_by_slot(&self.shared.layout);
-        for (index, EndsOf { ends, state }) in flows {
+        for (index, CellFlow { ends, state }) in flows {
             let shape = self.shared.layout.flow_block_shape(*index);
             let links: LinkPath = slots_of(&self.shared.layout, &shape, ends)
                 .into_iter()
@@ -227,7 +228,7 @@ impl ParallelEngine {
                 .collect();
             let capacity = path_capacity(&links, &self.capacities);
             let [weight, demand] = [state.weight, state.demand].map(f64::from);
-            let flow = LooseFlow {
+            let flow = ScalarFlow {
                 flow: state.flow,
                 class: self.config.classes.log_class(),
                 links,
@@ -244,14 +245,14 @@ impl ParallelEngine {
 
     /// Tries to find room in rows for a few of the flows that there was none for: others have ended since.
     pub(super) fn place_again(&mut self) {
-        for _ in 0..self.without_room.len().min(PLACED_AGAIN) {
+        for _ in 0..self.without_room.len().min(OVERFLOW_RETRIES) {
             let Some(flow) = self.without_room.pop_front() else {
                 return;
             };
             if !self.directory.is_in_use(flow) {
                 continue;
             }
-            let Home::Loose { worker, index } = self.directory.home(flow) else {
+            let Location::Scalar { worker, index } = self.directory.home(flow) else {
                 continue;
             };
             let list = lock(&self.shared.loose[usize::from(worker)]);
@@ -270,7 +271,7 @@ impl ParallelEngine {
             let directory = &mut self.directory;
             let mut moved = |flow, cell| {
                 let block = block as u16;
-                directory.set_home(flow, Home::Cell { block, cell });
+                directory.set_home(flow, Location::Cell { block, cell });
             };
             let Some(cell) = cells.insert(ends, state, &mut moved) else {
                 drop(cells);
@@ -280,16 +281,17 @@ impl ParallelEngine {
             drop(cells);
             self.take_off_list(usize::from(worker), index as usize);
             let block = block as u16;
-            self.directory.set_home(flow, Home::Cell { block, cell });
+            self.directory
+                .set_home(flow, Location::Cell { block, cell });
         }
     }
 
     /// Takes a flow off the list of a worker.
-    pub(super) fn take_off_list(&mut self, worker: usize, index: usize) -> LooseFlow {
+    pub(super) fn take_off_list(&mut self, worker: usize, index: usize) -> ScalarFlow {
         let mut list = lock(&self.shared.loose[worker]);
         let old = list.flows.swap_remove(index);
         if let Some(moved) = list.flows.get(index) {
-            let home = Home::Loose {
+            let home = Location::Scalar {
                 worker: worker as u16,
                 index: index as u32,
             };
@@ -301,16 +303,16 @@ impl ParallelEngine {
     }
 
     /// Takes a flow into the list of a worker; returns whether there was room.
-    pub(super) fn put_in_list(&mut self, flow: LooseFlow) -> bool {
+    pub(super) fn put_in_list(&mut self, flow: ScalarFlow) -> bool {
         let (number, cause) = (flow.flow, flow.cause);
         let worker = number as usize % self.shared.workers;
         let mut list = lock(&self.shared.loose[worker]);
-        if list.flows.len() >= MAX_LOOSE_PER_WORKER {
+        if list.flows.len() >= MAX_SCALAR_PER_WORKER {
             drop(list);
             self.directory.remove(number);
             return false;
         }
-        let home = Home::Loose {
+        let home = Location::Scalar {
             worker: worker as u16,
             index: list.flows.len() as u32,
         };

@@ -5,17 +5,17 @@
 //! for each downward cell which upward cell is the same flow, `back` the other way round. Flows that share
 //! both racks with many others have one cell only, in a row for both sides (see `joint`).
 
-use super::cell::{CellState, End, Knee, NO_FLOW, UNTOLD, split};
-use super::lanes::{Cell, Cells, Halves, LANES, Lanes, lanes_of};
+use super::cell::{CellState, FlowEnd, NEVER_NOTIFIED, NO_FLOW, SaturationPrice, split};
+use super::lanes::{CellIndex, Cells, Halves, LANES, Lanes, lanes_of};
 use super::layout::FlowBlockShape;
-use super::rack_pair_rows::{JointRows, fit, is_eligible};
-use super::rows::{Aside, MAX_ROWS, RowSet, Share, reorder};
+use super::rack_pair_rows::{RackPairRows, fit, is_eligible};
+use super::rows::{Displacement, FlowRows, MAX_ROWS, RelativePos, reorder};
 
 /// Weights, knees and demands of the flows in rows.
 #[derive(Debug, Default)]
 pub(super) struct RowTerms {
     pub(super) weight: Vec<Lanes>,
-    /// See [`Knee`].
+    /// See [`SaturationPrice`].
     pub(super) knee: Vec<Lanes>,
     /// In Gbit/s, infinite for flows without one.
     pub(super) demand: Vec<Lanes>,
@@ -36,8 +36,8 @@ pub(super) struct FlowBlock {
     pub(super) down_block: usize,
     /// Those of the second level, if the flows go over the cores.
     pub(super) core_blocks: Option<[usize; 2]>,
-    pub(super) up: RowSet,
-    pub(super) down: RowSet,
+    pub(super) up: FlowRows,
+    pub(super) down: FlowRows,
     /// By upward row: the low half of the downward cell (see [`down_of`](Self::down_of)).
     pub(super) back: Vec<Halves>,
     /// By downward row: the upward cell.
@@ -47,7 +47,7 @@ pub(super) struct FlowBlock {
     pub(super) flow: Vec<[u32; 16]>,
     /// Weights, knees and demands. While all flows have weight 1, the same knee and no demand, they take no room.
     pub(super) terms: Option<CellTerms>,
-    pub(super) joint: JointRows,
+    pub(super) joint: RackPairRows,
     /// The table after the one that was looked through last, on either side.
     pub(super) next_table: [usize; 2],
     /// The knee of most flows.
@@ -64,15 +64,15 @@ impl FlowBlock {
             up_block: shape.links[0],
             down_block: shape.links[1],
             core_blocks: shape.core_links,
-            up: RowSet::new(tables[0], over_cores),
-            down: RowSet::new(tables[1], over_cores),
+            up: FlowRows::new(tables[0], over_cores),
+            down: FlowRows::new(tables[1], over_cores),
             back: Vec::new(),
             mate: Vec::new(),
             rate: Vec::new(),
             told: Vec::new(),
             flow: Vec::new(),
             terms: None,
-            joint: JointRows::new(tables),
+            joint: RackPairRows::new(tables),
             next_table: [0; 2],
             common_knee: 1.0,
             uncommon: 0,
@@ -140,10 +140,10 @@ impl FlowBlock {
     /// Says of each other flow that moves for it which cell it has now.
     pub(super) fn insert(
         &mut self,
-        ends: [End; 2],
+        ends: [FlowEnd; 2],
         state: CellState,
-        moved: &mut impl FnMut(u32, Cell),
-    ) -> Option<Cell> {
+        moved: &mut impl FnMut(u32, CellIndex),
+    ) -> Option<CellIndex> {
         if is_eligible(&ends)
             && let Some(row) = self.joint.row_for(&ends)
         {
@@ -165,24 +165,29 @@ impl FlowBlock {
     }
 
     /// Takes a flow into a row for both racks that has room for it.
-    pub(super) fn insert_joint(&mut self, row: u16, ends: [End; 2], state: &CellState) -> Cell {
+    pub(super) fn insert_joint(
+        &mut self,
+        row: u16,
+        ends: [FlowEnd; 2],
+        state: &CellState,
+    ) -> CellIndex {
         self.grow();
         self.count(state);
         let (row, lane) = self.joint.put(row, ends, state);
         if let Some(terms) = &mut self.terms {
             terms.joint.set(row, lane, state.terms());
         }
-        JointRows::cell(row, lane)
+        RackPairRows::cell(row, lane)
     }
 
     /// Takes a flow into the rows of its two racks.
     pub(super) fn insert_apart(
         &mut self,
-        [source, destination]: [End; 2],
+        [source, destination]: [FlowEnd; 2],
         state: CellState,
-        moved: &mut impl FnMut(u32, Cell),
-    ) -> Option<Cell> {
-        let near = Share::new(usize::from(destination.table), self.down.tables());
+        moved: &mut impl FnMut(u32, CellIndex),
+    ) -> Option<CellIndex> {
+        let near = RelativePos::new(usize::from(destination.table), self.down.tables());
         let up = self.take_up(source, near)?;
         let Some(down) = self.take_down(destination, moved) else {
             self.up.remove(up);
@@ -195,7 +200,7 @@ impl FlowBlock {
     }
 
     /// Takes an upward cell; a row is only opened if moving one other flow does not make room.
-    pub(super) fn take_up(&mut self, end: End, near: Share) -> Option<Cell> {
+    pub(super) fn take_up(&mut self, end: FlowEnd, near: RelativePos) -> Option<CellIndex> {
         let (table, slots) = (usize::from(end.table), end.slots);
         let up = match self.up.insert(table, slots, near) {
             Some(up) => up,
@@ -212,7 +217,7 @@ impl FlowBlock {
         Some(up)
     }
 
-    fn shift_up(&mut self, aside: Aside) {
+    fn shift_up(&mut self, aside: Displacement) {
         let (row, lane) = split(aside.cell);
         let down = self.down_of(aside.cell);
         let up = self.up.shift(aside);
@@ -224,25 +229,25 @@ impl FlowBlock {
 
     /// The downward cell of the flow in an upward one: of those with the right low half the one whose mate
     /// this is. Events ask for it, iterations do not, so it takes half the room.
-    pub(super) fn down_of(&self, up: Cell) -> Cell {
+    pub(super) fn down_of(&self, up: CellIndex) -> CellIndex {
         let (row, lane) = split(up);
-        let low = Cell::from(self.back[row].0[lane]);
+        let low = CellIndex::from(self.back[row].0[lane]);
         let step = (1 << u16::BITS) / LANES;
         let (first, lane) = split(low);
         let rows = (first..self.mate.len()).step_by(step);
-        let cell = |row: usize| (row * LANES + lane) as Cell;
+        let cell = |row: usize| (row * LANES + lane) as CellIndex;
         let mut of_flow = rows.filter(|&row| self.mate[row].0[lane] == up);
         of_flow.next().map_or(0, cell)
     }
 
     /// Writes down which downward cell the flow of an upward one has.
-    pub(super) fn point_back(&mut self, up: Cell, down: Cell) {
+    pub(super) fn point_back(&mut self, up: CellIndex, down: CellIndex) {
         let (row, lane) = split(up);
         self.back[row].0[lane] = down as u16;
     }
 
     /// Lets a downward cell have no upward one.
-    pub(super) fn forget_mate(&mut self, down: Cell) {
+    pub(super) fn forget_mate(&mut self, down: CellIndex) {
         let (row, lane) = split(down);
         self.mate[row].0[lane] = 0;
     }
@@ -250,19 +255,20 @@ impl FlowBlock {
     /// Takes a downward cell likewise.
     pub(super) fn take_down(
         &mut self,
-        end: End,
-        moved: &mut impl FnMut(u32, Cell),
-    ) -> Option<Cell> {
+        end: FlowEnd,
+        moved: &mut impl FnMut(u32, CellIndex),
+    ) -> Option<CellIndex> {
         let (table, slots) = (usize::from(end.table), end.slots);
-        let down = match self.down.insert(table, slots, Share::FIRST) {
+        let down = match self.down.insert(table, slots, RelativePos::FIRST) {
             Some(down) => down,
             None => {
-                if let Some(aside) = self.down.aside(table, slots, Share::FIRST) {
+                if let Some(aside) = self.down.aside(table, slots, RelativePos::FIRST) {
                     self.shift_down(aside, moved);
-                    self.down.insert(table, slots, Share::FIRST)?
+                    self.down.insert(table, slots, RelativePos::FIRST)?
                 } else {
                     let limit = MAX_ROWS - self.joint.len();
-                    self.down.insert_in_new(table, slots, Share::FIRST, limit)?
+                    self.down
+                        .insert_in_new(table, slots, RelativePos::FIRST, limit)?
                 }
             }
         };
@@ -270,7 +276,7 @@ impl FlowBlock {
         Some(down)
     }
 
-    fn shift_down(&mut self, aside: Aside, moved: &mut impl FnMut(u32, Cell)) {
+    fn shift_down(&mut self, aside: Displacement, moved: &mut impl FnMut(u32, CellIndex)) {
         let (row, lane) = split(aside.cell);
         let (state, up) = (self.state(aside.cell), self.mate[row].0[lane]);
         let down = self.down.shift(aside);
@@ -280,7 +286,7 @@ impl FlowBlock {
         moved(state.flow, down);
     }
 
-    pub(super) fn write_down(&mut self, down: Cell, up: Cell, state: &CellState) {
+    pub(super) fn write_down(&mut self, down: CellIndex, up: CellIndex, state: &CellState) {
         let (row, lane) = split(down);
         self.mate[row].0[lane] = up;
         self.rate[row].0[lane] = state.rate;
@@ -291,23 +297,23 @@ impl FlowBlock {
         }
     }
 
-    pub(super) fn clear_up(&mut self, up: Cell) {
+    pub(super) fn clear_up(&mut self, up: CellIndex) {
         let (row, lane) = split(up);
         self.back[row].0[lane] = 0;
         self.up.remove(up);
     }
 
-    pub(super) fn clear_down(&mut self, down: Cell) {
+    pub(super) fn clear_down(&mut self, down: CellIndex) {
         self.write_nothing(down);
         self.down.remove(down);
     }
 
-    fn write_nothing(&mut self, down: Cell) {
+    fn write_nothing(&mut self, down: CellIndex) {
         let nothing = CellState {
             flow: NO_FLOW,
             weight: 0.0,
             demand: f32::INFINITY,
-            knee: Knee(self.common_knee),
+            knee: SaturationPrice(self.common_knee),
             rate: 0.0,
             told: 0.0,
         };
@@ -315,7 +321,13 @@ impl FlowBlock {
     }
 
     /// Changes weight, demand and knee of the flow in a cell, where it is.
-    pub(super) fn set_terms(&mut self, cell: Cell, weight: f32, demand: f32, knee: Knee) {
+    pub(super) fn set_terms(
+        &mut self,
+        cell: CellIndex,
+        weight: f32,
+        demand: f32,
+        knee: SaturationPrice,
+    ) {
         let old = self.state(cell);
         let new = CellState {
             weight,
@@ -340,7 +352,7 @@ impl FlowBlock {
         }
     }
 
-    pub(super) fn state(&self, cell: Cell) -> CellState {
+    pub(super) fn state(&self, cell: CellIndex) -> CellState {
         let joint = self.joint.find(cell);
         let (row, lane) = joint.unwrap_or_else(|| split(cell));
         let (flow, rate, told) = match joint {
@@ -356,25 +368,25 @@ impl FlowBlock {
             flow: flow[row][lane],
             weight,
             demand,
-            knee: Knee(knee),
+            knee: SaturationPrice(knee),
             rate: rate[row].0[lane],
             told: told[row].0[lane],
         }
     }
 
     /// Says that the flow in a cell was never told a rate.
-    pub(super) fn forget_told(&mut self, cell: Cell) {
+    pub(super) fn forget_told(&mut self, cell: CellIndex) {
         match self.joint.find(cell) {
-            Some((row, lane)) => self.joint.told[row].0[lane] = UNTOLD,
+            Some((row, lane)) => self.joint.told[row].0[lane] = NEVER_NOTIFIED,
             None => {
                 let (row, lane) = split(cell);
-                self.told[row].0[lane] = UNTOLD;
+                self.told[row].0[lane] = NEVER_NOTIFIED;
             }
         }
     }
 
     /// Gives the flow in a cell a rate, if it is this one.
-    pub(super) fn set_rate(&mut self, cell: Cell, flow: u32, rate: f32) {
+    pub(super) fn set_rate(&mut self, cell: CellIndex, flow: u32, rate: f32) {
         let (of_cell, (row, lane)) = match self.joint.find(cell) {
             Some(at) => ((&self.joint.flow, &mut self.joint.rate), at),
             None => ((&self.flow, &mut self.rate), split(cell)),
@@ -386,10 +398,10 @@ impl FlowBlock {
     }
 
     /// Both ends of the flow in a cell.
-    pub(super) fn ends(&self, cell: Cell) -> [End; 2] {
+    pub(super) fn ends(&self, cell: CellIndex) -> [FlowEnd; 2] {
         let ends = match self.joint.find(cell) {
             Some((row, lane)) => {
-                let cell = (row * LANES + lane) as Cell;
+                let cell = (row * LANES + lane) as CellIndex;
                 [(&self.joint.up, cell), (&self.joint.down, cell)]
             }
             None => {
@@ -397,14 +409,14 @@ impl FlowBlock {
                 [(&self.up, self.mate[row].0[lane]), (&self.down, cell)]
             }
         };
-        ends.map(|(side, cell)| End {
+        ends.map(|(side, cell)| FlowEnd {
             table: side.table_of(cell) as u16,
             slots: side.slots(cell),
         })
     }
 
     /// Lets a flow go.
-    pub(super) fn remove(&mut self, cell: Cell) {
+    pub(super) fn remove(&mut self, cell: CellIndex) {
         let old = self.state(cell);
         self.uncommon -= usize::from(self.deviates(&old));
         self.flows -= 1;
@@ -424,7 +436,7 @@ impl FlowBlock {
 
     /// Puts rows in order if many are not; says of each flow which cell it has now. Returns whether any
     /// were moved.
-    pub(super) fn tidy(&mut self, mut moved: impl FnMut(u32, Cell)) -> bool {
+    pub(super) fn tidy(&mut self, mut moved: impl FnMut(u32, CellIndex)) -> bool {
         let of_joint = self.joint.down.is_disordered();
         if of_joint {
             self.order_joint(&mut moved);
@@ -446,8 +458,8 @@ impl FlowBlock {
         self.flow = reorder(&self.flow, &down, down_rows);
         let renumber = |cells: &mut Cells, now: &[u16]| {
             for cell in &mut cells.0 {
-                *cell =
-                    Cell::from(now[*cell as usize / LANES]) * LANES as Cell + *cell % LANES as Cell;
+                *cell = CellIndex::from(now[*cell as usize / LANES]) * LANES as CellIndex
+                    + *cell % LANES as CellIndex;
             }
         };
         self.mate.iter_mut().for_each(|cells| renumber(cells, &up));
@@ -461,21 +473,21 @@ impl FlowBlock {
         for (row, (flows, used)) in self.flow.iter().zip(&self.down.used).enumerate() {
             for (lane, &flow) in flows.iter().enumerate() {
                 if used >> lane & 1 == 1 {
-                    moved(flow, (row * 16 + lane) as Cell);
+                    moved(flow, (row * 16 + lane) as CellIndex);
                 }
             }
         }
         true
     }
 
-    fn order_joint(&mut self, moved: &mut impl FnMut(u32, Cell)) {
+    fn order_joint(&mut self, moved: &mut impl FnMut(u32, CellIndex)) {
         let (now, rows) = self.joint.put_in_order();
         if let Some(terms) = &mut self.terms {
             terms.joint.reorder(&now, rows);
         }
         for (row, &used) in self.joint.down.used.iter().enumerate() {
             for lane in lanes_of(used) {
-                moved(self.joint.flow[row][lane], JointRows::cell(row, lane));
+                moved(self.joint.flow[row][lane], RackPairRows::cell(row, lane));
             }
         }
     }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::cell::{CellState, End, Knee, Slots, split};
+use super::cell::{CellState, FlowEnd, SaturationPrice, Slots, split};
 use super::flow_block::FlowBlock;
-use super::lanes::Cell;
+use super::lanes::CellIndex;
 use super::layout::FlowBlockShape;
 use super::rows::ROW_FLOWS;
 
@@ -12,7 +12,7 @@ const TABLES: u16 = 6;
 const FLOWS: u32 = 900;
 
 /// The `number`-th flow: between two of the six racks, over one of twelve spines.
-fn flow(number: u32) -> ([End; 2], CellState) {
+fn flow(number: u32) -> ([FlowEnd; 2], CellState) {
     let mut random = number.wrapping_mul(0x9e37_79b9) ^ 0x5bd1_e995;
     let mut below = |bound: u32| {
         random ^= random << 13;
@@ -20,7 +20,7 @@ fn flow(number: u32) -> ([End; 2], CellState) {
         random ^= random << 5;
         random % bound
     };
-    let mut end = |fabric: u8| End {
+    let mut end = |fabric: u8| FlowEnd {
         table: below(u32::from(TABLES)) as u16,
         slots: Slots {
             host: below(48) as u8,
@@ -39,14 +39,14 @@ fn flow(number: u32) -> ([End; 2], CellState) {
         } else {
             f32::INFINITY
         },
-        knee: Knee(if number.is_multiple_of(5) { -0.5 } else { 0.25 }),
+        knee: SaturationPrice(if number.is_multiple_of(5) { -0.5 } else { 0.25 }),
         rate: number as f32,
         told: number as f32 + 0.5,
     };
     (ends, state)
 }
 
-fn is_kept(block: &FlowBlock, cells: &BTreeMap<u32, Cell>) {
+fn is_kept(block: &FlowBlock, cells: &BTreeMap<u32, CellIndex>) {
     assert_eq!(block.flows(), cells.len());
     for (&number, &cell) in cells {
         let (ends, state) = flow(number);

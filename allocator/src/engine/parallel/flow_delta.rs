@@ -3,40 +3,40 @@
 use arrayvec::ArrayVec;
 use rustc_hash::FxHashMap;
 
-use super::cell::Knee;
-use super::dirty_links::Sum;
+use super::cell::SaturationPrice;
+use super::dirty_links::LinkResponse;
 use super::kernels::at_demand;
 use crate::num::price_correction::FlowView;
 use crate::num::utility::ClassTable;
 use crate::num::{MAX_PATH_LINKS, RateLimit};
 
 /// How many of the newest flows are searched for one that goes again.
-const LOOK_BACK: usize = 256;
+const SEARCH_DEPTH: usize = 256;
 
 /// What a flow wants at a price.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Wants {
+pub(super) enum DemandCurve {
     /// That of a log flow: weight / price, and at prices below the knee what it wants there.
-    Log { weight: f32, knee: Knee },
-    /// That of the flow of this number among the [`Other`]s.
-    Other(u32),
+    Log { weight: f32, knee: SaturationPrice },
+    /// That of the flow of this number among the [`GeneralCurve`]s.
+    General(u32),
 }
 
 /// A flow of any class.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Other {
+pub(super) struct GeneralCurve {
     pub(super) class: u8,
     pub(super) weight: f64,
     pub(super) limit: RateLimit,
 }
 
-/// The links of a flow: their codes, and once [`Noted::find_places`] has looked them up, where they are among
+/// The links of a flow: their codes, and once [`FlowDelta::find_places`] has looked them up, where they are among
 /// those that events touch.
-pub(super) type Places = ArrayVec<u32, MAX_PATH_LINKS>;
+pub(super) type PathLinks = ArrayVec<u32, MAX_PATH_LINKS>;
 
 /// A flow that was there before and comes back.
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct KnownFlow {
     /// Its place in the lists.
     place: u32,
     /// It is told its rate like one that starts.
@@ -45,40 +45,40 @@ struct Known {
 
 /// A list of flows.
 #[derive(Debug, Default)]
-pub(super) struct Noted {
+pub(super) struct FlowDelta {
     /// Numbers, apart, for they are all that a search looks at.
     flows: Vec<u32>,
-    wants: Vec<(Places, Wants)>,
-    others: Vec<Other>,
+    wants: Vec<(PathLinks, DemandCurve)>,
+    others: Vec<GeneralCurve>,
     /// What flows that go had in the last iteration's sums, in Gbit/s; nothing for those that come.
     rates: Vec<f32>,
     /// Flows that were there before, in another way: with another demand, or on another path. They are found however
     /// many come after them.
-    known: FxHashMap<u32, Known>,
+    known: FxHashMap<u32, KnownFlow>,
 }
 
-impl Noted {
+impl FlowDelta {
     pub(super) fn len(&self) -> usize {
         self.flows.len()
     }
 
     /// A log flow.
-    pub(super) fn push(&mut self, flow: u32, links: Places, weight: f32, knee: Knee) {
+    pub(super) fn push(&mut self, flow: u32, links: PathLinks, weight: f32, knee: SaturationPrice) {
         self.flows.push(flow);
-        self.wants.push((links, Wants::Log { weight, knee }));
+        self.wants.push((links, DemandCurve::Log { weight, knee }));
     }
 
-    pub(super) fn push_other(&mut self, flow: u32, links: Places, other: Other) {
+    pub(super) fn push_other(&mut self, flow: u32, links: PathLinks, other: GeneralCurve) {
         self.flows.push(flow);
         self.wants
-            .push((links, Wants::Other(self.others.len() as u32)));
+            .push((links, DemandCurve::General(self.others.len() as u32)));
         self.others.push(other);
     }
 
     /// The last one was there before.
     pub(super) fn is_known(&mut self, flow: u32, tell: bool) {
         let place = self.flows.len() as u32 - 1;
-        self.known.insert(flow, Known { place, tell });
+        self.known.insert(flow, KnownFlow { place, tell });
     }
 
     /// Whether a flow is told its rate before all others.
@@ -137,7 +137,7 @@ impl Noted {
         if self.forget_known(flow) {
             return true;
         }
-        let first = self.flows.len().saturating_sub(LOOK_BACK);
+        let first = self.flows.len().saturating_sub(SEARCH_DEPTH);
         let found = self.flows[first..].iter().rposition(|&other| other == flow);
         if let Some(index) = found {
             self.take(first + index);
@@ -154,20 +154,25 @@ impl Noted {
     }
 
     /// A flow: where its links are, and what it wants.
-    pub(super) fn at(&self, index: usize) -> &(Places, Wants) {
+    pub(super) fn at(&self, index: usize) -> &(PathLinks, DemandCurve) {
         &self.wants[index]
     }
 
     /// Every flow: where its links are, and what it wants.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &(Places, Wants)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &(PathLinks, DemandCurve)> {
         self.wants.iter()
     }
 
     /// What a flow answers to a path price.
     #[inline]
-    pub(super) fn answer(&self, wants: &Wants, classes: &ClassTable, price: f32) -> Sum {
+    pub(super) fn answer(
+        &self,
+        wants: &DemandCurve,
+        classes: &ClassTable,
+        price: f32,
+    ) -> LinkResponse {
         match *wants {
-            Wants::Log { weight, knee } => {
+            DemandCurve::Log { weight, knee } => {
                 let of_knee = knee.price();
                 let inverse = if price > of_knee { price } else { of_knee }.recip();
                 let load = weight * inverse;
@@ -175,13 +180,13 @@ impl Noted {
                 if knee.is_of_demand() {
                     elastic *= at_demand(price * inverse);
                 }
-                Sum {
+                LinkResponse {
                     load,
                     reaction: elastic * inverse,
                     surplus: elastic - load,
                 }
             }
-            Wants::Other(number) => {
+            DemandCurve::General(number) => {
                 let other = &self.others[number as usize];
                 let flow = FlowView {
                     path: &[],
@@ -190,7 +195,7 @@ impl Noted {
                     limit: other.limit,
                 };
                 let answer = flow.response_at(f64::from(price));
-                Sum {
+                LinkResponse {
                     load: answer.rate as f32,
                     reaction: answer.neg_slope as f32,
                     surplus: (answer.elastic - answer.rate) as f32,

@@ -1,13 +1,15 @@
 //! Starts, ends, reroutes and capacities: where a flow goes, and what it takes to move it.
 
-use super::cell::{CellState, End, EndsOf, Knee, Slots, UNTOLD, coming_place, split};
-use super::directory::{Home, MAX_LOOSE_PER_WORKER};
+use super::cell::{
+    CellFlow, CellState, FlowEnd, NEVER_NOTIFIED, SaturationPrice, Slots, coming_place, split,
+};
+use super::directory::{Location, MAX_SCALAR_PER_WORKER};
 use super::flow_block::FlowBlock;
-use super::lanes::{Cell, FABRIC_SLOTS, HOST_SLOTS, LANES, TABLE_SLOTS};
-use super::layout::{Layout, Place, Role, copies_of, pod_index};
-use super::price_correction::StartOf;
-use super::rack_pair_rows::JointRows;
-use super::scalar_flows::{Cause, LooseFlow};
+use super::lanes::{CellIndex, FABRIC_SLOTS, HOST_SLOTS, LANES, TABLE_SLOTS};
+use super::layout::{Layout, LinkPlace, Role, copies_of, pod_index};
+use super::price_correction::StartKind;
+use super::rack_pair_rows::RackPairRows;
+use super::scalar_flows::{Cause, ScalarFlow};
 use super::sync::{lock, read, write};
 use super::{ParallelEngine, derated, derating, in_single};
 use crate::engine::{EngineError, FlowKey, FlowSpec, LinkPath, MAX_PATH_LINKS};
@@ -33,7 +35,7 @@ impl Terms {
             flow,
             weight: self.weight as f32,
             demand: self.demand as f32,
-            knee: Knee::new(self.weight, self.demand, capacity),
+            knee: SaturationPrice::new(self.weight, self.demand, capacity),
             rate: self.rate as f32,
             told: self.told as f32,
         }
@@ -65,7 +67,7 @@ impl ParallelEngine {
             weight,
             demand,
             rate: 0.0,
-            told: f64::from(UNTOLD),
+            told: f64::from(NEVER_NOTIFIED),
         };
         let flow = match known {
             Some(flow) => {
@@ -78,7 +80,7 @@ impl ParallelEngine {
             }
             None => self.directory.insert(spec.key),
         };
-        self.answer_start(flow, &spec.links, &terms, StartOf::Newcomer);
+        self.answer_start(flow, &spec.links, &terms, StartKind::Newcomer);
         self.put_in(flow, &spec.links, &terms)
     }
 
@@ -86,7 +88,7 @@ impl ParallelEngine {
     /// A flow whose demand grows, or stays what it is, is told its rate like one that starts.
     fn change_demand(&mut self, flow: u32, links: &LinkPath, new: &Terms) -> bool {
         match self.directory.home(flow) {
-            Home::Cell { block, cell } => {
+            Location::Cell { block, cell } => {
                 let index = usize::from(block);
                 if self.is_log(new.class)
                     && let Some((of_path, ends)) = self.ends(links)
@@ -96,7 +98,7 @@ impl ParallelEngine {
                 }
                 false
             }
-            Home::Loose { worker, index } => {
+            Location::Scalar { worker, index } => {
                 let mut list = lock(&self.shared.loose[usize::from(worker)]);
                 let of_flow = &mut list.flows[index as usize];
                 let of_rows = of_flow.cause == Cause::NoRoom && self.is_log(new.class);
@@ -108,7 +110,7 @@ impl ParallelEngine {
                 let grows = new.demand >= old.demand;
                 of_flow.demand = new.demand;
                 if grows {
-                    of_flow.told = f64::from(UNTOLD);
+                    of_flow.told = f64::from(NEVER_NOTIFIED);
                 }
                 if new.demand != old.demand {
                     let capacity = path_capacity(links, &self.capacities);
@@ -117,7 +119,7 @@ impl ParallelEngine {
                     if let Some(answers) = &mut self.answers {
                         answers.leave_links(&self.shared.layout, &old);
                     }
-                    self.answer_start(flow, links, new, StartOf::Known { tell: grows });
+                    self.answer_start(flow, links, new, StartKind::Known { tell: grows });
                 }
                 true
             }
@@ -127,14 +129,14 @@ impl ParallelEngine {
     fn change_in_row(
         &mut self,
         flow: u32,
-        (block, cell): (usize, Cell),
-        ends: [End; 2],
+        (block, cell): (usize, CellIndex),
+        ends: [FlowEnd; 2],
         links: &LinkPath,
         new: &Terms,
     ) -> bool {
         let capacity = path_capacity(links, &self.capacities);
         let next = new.state(flow, capacity);
-        let same = |old: &EndsOf| old.ends == ends && old.state.weight == next.weight;
+        let same = |old: &CellFlow| old.ends == ends && old.state.weight == next.weight;
         if let Some(place) = coming_place(cell) {
             let mut pending = lock(&self.shared.pending[block]);
             let coming = pending.coming_at(place);
@@ -143,16 +145,16 @@ impl ParallelEngine {
             }
             coming.state.demand = next.demand;
             coming.state.knee = next.knee;
-            coming.state.told = UNTOLD;
+            coming.state.told = NEVER_NOTIFIED;
             drop(pending);
             if let Some(answers) = &mut self.answers {
                 answers.never_came(flow);
             }
-            self.answer_start(flow, links, new, StartOf::Known { tell: true });
+            self.answer_start(flow, links, new, StartKind::Known { tell: true });
             return true;
         }
         let mut cells = lock(&self.shared.flow_blocks[block]);
-        let old = EndsOf {
+        let old = CellFlow {
             ends: cells.ends(cell),
             state: cells.state(cell),
         };
@@ -170,7 +172,7 @@ impl ParallelEngine {
             if let Some(answers) = &mut self.answers {
                 answers.leave_cell(&self.shared.layout, &shape, &old);
             }
-            self.answer_start(flow, links, new, StartOf::Known { tell: grows });
+            self.answer_start(flow, links, new, StartKind::Known { tell: grows });
         }
         true
     }
@@ -216,20 +218,20 @@ impl ParallelEngine {
         };
         // On its new links, no sum has its rate.
         let terms = Terms { rate: 0.0, ..terms };
-        self.answer_start(flow, links, &terms, StartOf::Known { tell: true });
+        self.answer_start(flow, links, &terms, StartKind::Known { tell: true });
         self.put_in(flow, links, &terms)
     }
 
     /// Has a flow leave its cell with the next iteration, to come to another one then; returns what is kept of it.
     fn go_elsewhere(&mut self, flow: u32) -> Option<Terms> {
-        let Home::Cell { block, cell } = self.directory.home(flow) else {
+        let Location::Cell { block, cell } = self.directory.home(flow) else {
             return None;
         };
         if self.immediate || coming_place(cell).is_some() {
             return None;
         }
         let cells = lock(&self.shared.flow_blocks[usize::from(block)]);
-        let leaves = EndsOf {
+        let leaves = CellFlow {
             ends: cells.ends(cell),
             state: cells.state(cell),
         };
@@ -298,7 +300,7 @@ impl ParallelEngine {
 
     /// The two ends of a path that rows can hold: up its host's link, at most one fabric link and one
     /// core link of that on either side, down its host's link.
-    pub(super) fn ends(&self, links: &LinkPath) -> Option<(usize, [End; 2])> {
+    pub(super) fn ends(&self, links: &LinkPath) -> Option<(usize, [FlowEnd; 2])> {
         let layout = &self.shared.layout;
         let blocks = layout.blocks;
         let place = |i: usize| layout.place(links[i]);
@@ -321,7 +323,7 @@ impl ParallelEngine {
             ),
             _ => return None,
         };
-        let end = |side: usize, host: Place| {
+        let end = |side: usize, host: LinkPlace| {
             let table = host.table();
             let of_block = &layout.shapes[host.link_block as usize];
             let slot = match fabric[side] {
@@ -348,7 +350,7 @@ impl ParallelEngine {
                 }
                 _ => None,
             };
-            Some(End {
+            Some(FlowEnd {
                 table: table as u16,
                 slots: Slots {
                     host: host.slot(),
@@ -377,15 +379,16 @@ impl ParallelEngine {
             let mut cells = lock(&self.shared.flow_blocks[block]);
             let block = block as u16;
             let directory = &mut self.directory;
-            let mut moved = |flow, cell| directory.set_home(flow, Home::Cell { block, cell });
+            let mut moved = |flow, cell| directory.set_home(flow, Location::Cell { block, cell });
             if let Some(cell) = cells.insert(ends, state, &mut moved) {
-                self.directory.set_home(flow, Home::Cell { block, cell });
+                self.directory
+                    .set_home(flow, Location::Cell { block, cell });
                 return Ok(());
             }
             cause = Cause::NoRoom;
         }
         let utility = self.config.classes.utility(terms.class);
-        let loose = LooseFlow {
+        let loose = ScalarFlow {
             flow,
             class: terms.class,
             links: links.clone(),
@@ -400,7 +403,7 @@ impl ParallelEngine {
             Ok(())
         } else {
             Err(EngineError::Full {
-                max_flows: MAX_LOOSE_PER_WORKER,
+                max_flows: MAX_SCALAR_PER_WORKER,
             })
         }
     }
@@ -408,19 +411,19 @@ impl ParallelEngine {
     /// Takes a flow out of where it lives, and notes that it is gone; its number stays.
     fn take_out(&mut self, flow: u32) -> Terms {
         match self.directory.home(flow) {
-            Home::Cell { block, cell } => {
+            Location::Cell { block, cell } => {
                 let mut cells = lock(&self.shared.flow_blocks[usize::from(block)]);
                 let state = cells.state(cell);
                 if let Some(answers) = &mut self.answers {
                     let ends = cells.ends(cell);
-                    let leaves = EndsOf { ends, state };
+                    let leaves = CellFlow { ends, state };
                     answers.leave_cell(&self.shared.layout, &cells.shape(), &leaves);
                 }
                 cells.remove(cell);
                 drop(cells);
                 self.kept(&state)
             }
-            Home::Loose { worker, index } => {
+            Location::Scalar { worker, index } => {
                 let old = self.take_off_list(usize::from(worker), index as usize);
                 if let Some(answers) = &mut self.answers {
                     answers.leave_links(&self.shared.layout, &old);
@@ -437,8 +440,8 @@ impl ParallelEngine {
     }
 
     /// Computes the knees of the flows over a link anew: of those that share its table, if it has any.
-    fn renew_knees(&self, place: Place) {
-        if place.role == Role::Loose {
+    fn renew_knees(&self, place: LinkPlace) {
+        if place.role == Role::Scalar {
             return;
         }
         let tables: Vec<usize> = std::iter::once(place.table())
@@ -456,14 +459,14 @@ impl ParallelEngine {
                 let capacity = self.capacity_of(&block, down_cell);
                 let CellState { weight, demand, .. } = block.state(down_cell);
                 let [of_weight, of_demand] = [weight, demand].map(f64::from);
-                let knee = Knee::new(of_weight, of_demand, f64::from(capacity));
+                let knee = SaturationPrice::new(of_weight, of_demand, f64::from(capacity));
                 block.set_terms(down_cell, weight, demand, knee);
             }
         }
     }
 
     /// The smallest capacity on the path of the flow in a downward cell.
-    fn capacity_of(&self, block: &FlowBlock, cell: Cell) -> f32 {
+    fn capacity_of(&self, block: &FlowBlock, cell: CellIndex) -> f32 {
         let link_blocks = [block.up_block, block.down_block];
         let mut least = f32::INFINITY;
         for (side, end) in block.ends(cell).into_iter().enumerate() {
@@ -486,7 +489,7 @@ impl ParallelEngine {
     }
 
     /// The tables of the rack of a fabric link besides the first.
-    fn copies_of(&self, place: Place) -> Vec<usize> {
+    fn copies_of(&self, place: LinkPlace) -> Vec<usize> {
         let copies = &self.shared.layout.shapes[place.link_block as usize].copies;
         copies_of(copies, place.index)
             .map(|copy| copy as usize / TABLE_SLOTS)
@@ -499,9 +502,9 @@ fn cells_over(
     layout: &Layout,
     block: &FlowBlock,
     up: bool,
-    place: Place,
+    place: LinkPlace,
     tables: &[usize],
-) -> Vec<Cell> {
+) -> Vec<CellIndex> {
     let (link_block, apart, joint) = if up {
         (block.up_block, &block.up, &block.joint.up)
     } else {
@@ -515,7 +518,7 @@ fn cells_over(
             Role::Host => usize::from(slots.host) == slot,
             Role::Fabric => HOST_SLOTS + fabric == slot,
             Role::Core => slots.plane.is_some_and(of_plane),
-            Role::Loose => false,
+            Role::Scalar => false,
         }
     };
     let mut cells = Vec::new();
@@ -536,7 +539,7 @@ fn cells_over(
             .filter(|&cell| of_link(joint.slots(cell)));
         cells.extend(over.map(|cell| {
             let (row, lane) = split(cell);
-            JointRows::cell(row, lane)
+            RackPairRows::cell(row, lane)
         }));
     }
     cells

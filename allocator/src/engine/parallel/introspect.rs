@@ -4,17 +4,17 @@ use std::sync::atomic::Ordering;
 
 use super::ParallelEngine;
 use super::cell::coming_place;
-use super::directory::Home;
+use super::directory::Location;
 use super::layout::{links_by_slot, slots_of};
 use super::phases::PhaseNanos;
 use super::sync::{lock, read};
-use crate::engine::{FlowKey, LinkPath, Survey};
+use crate::engine::{FlowKey, LinkPath, Scan};
 use crate::num::optimality::FlowSample;
 use crate::num::utility::UtilityKind;
 use crate::num::{RATE_UNIT_BPS, RateLimit, path_capacity};
 
 /// What a flow is, in terms of links.
-pub(super) struct FlowView {
+pub(super) struct FlowInfo {
     pub(super) path: LinkPath,
     pub(super) class: u8,
     pub(super) weight: f64,
@@ -25,7 +25,7 @@ pub(super) struct FlowView {
     path_price: f64,
 }
 
-impl FlowView {
+impl FlowInfo {
     /// Adds its rate to the loads of its links, in bit/s.
     fn add_load(&self, loads_bps: &mut [f64]) {
         for &link in &self.path {
@@ -72,7 +72,7 @@ impl ParallelEngine {
     #[must_use]
     pub fn prices(&self) -> Vec<f64> {
         let blocks: Vec<_> = self.shared.link_blocks.iter().map(read).collect();
-        let price = |place: super::layout::Place| {
+        let price = |place: super::layout::LinkPlace| {
             f64::from(blocks[place.link_block as usize].price(place.index as usize))
         };
         self.shared.layout.places().map(price).collect()
@@ -84,10 +84,10 @@ impl ParallelEngine {
         self.directory.len() - self.shared.loose_count.load(Ordering::Relaxed) as usize
     }
 
-    pub(super) fn view(&self, flow: u32, links_of: &[Vec<u32>]) -> FlowView {
+    pub(super) fn view(&self, flow: u32, links_of: &[Vec<u32>]) -> FlowInfo {
         let (block, cell) = match self.directory.home(flow) {
-            Home::Cell { block, cell } => (block, cell),
-            Home::Loose { worker, index } => {
+            Location::Cell { block, cell } => (block, cell),
+            Location::Scalar { worker, index } => {
                 let blocks: Vec<_> = self.shared.link_blocks.iter().map(read).collect();
                 let list = lock(&self.shared.loose[usize::from(worker)]);
                 let flow = &list.flows[index as usize];
@@ -95,7 +95,7 @@ impl ParallelEngine {
                     let place = self.shared.layout.place(link);
                     f64::from(blocks[usize::from(place.link_block)].price(place.index as usize))
                 };
-                return FlowView {
+                return FlowInfo {
                     path_price: flow.links.iter().map(price).sum(),
                     path: flow.links.clone(),
                     class: flow.class,
@@ -124,7 +124,7 @@ impl ParallelEngine {
         }
         let [weight, demand] = [state.weight, state.demand].map(f64::from);
         let capacity = path_capacity(&path, &self.capacities);
-        FlowView {
+        FlowInfo {
             limit: RateLimit::new(&UtilityKind::Log, weight, demand, capacity),
             path,
             class: self.config.classes.log_class(),
@@ -144,7 +144,7 @@ impl ParallelEngine {
     }
 
     /// Looks at so many flows more; true if those were the last.
-    pub(super) fn go_on_surveying(&self, survey: &mut Survey, flows: usize) -> bool {
+    pub(super) fn go_on_surveying(&self, survey: &mut Scan, flows: usize) -> bool {
         let links = self.capacities.len();
         // Another topology has come meanwhile.
         let other = survey.loads_bps.len() != links;

@@ -17,7 +17,7 @@ const STEP: usize = 16;
 /// The tables.
 #[derive(Debug)]
 pub(super) struct KeyIndex {
-    tables: Vec<Table>,
+    tables: Vec<IndexTable>,
     /// Bits of an entry that are the flow's number. The others are the slot that its hash asks for.
     number_bits: u32,
     /// What tables have no room for.
@@ -25,7 +25,7 @@ pub(super) struct KeyIndex {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Table {
+struct IndexTable {
     slots: Vec<u32>,
     flows: u32,
 }
@@ -39,7 +39,7 @@ impl KeyIndex {
         let most_slots = 1usize << (u32::BITS - number_bits);
         let tables = max_flows / FLOWS.min(most_slots / 2);
         Self {
-            tables: vec![Table::default(); tables.next_power_of_two()],
+            tables: vec![IndexTable::default(); tables.next_power_of_two()],
             number_bits,
             spilled: HashTable::new(),
         }
@@ -100,7 +100,7 @@ impl KeyIndex {
     pub(super) fn bytes(&self) -> usize {
         let slots = self.tables.iter().map(|table| table.slots.capacity());
         slots.sum::<usize>() * size_of::<u32>()
-            + self.tables.capacity() * size_of::<Table>()
+            + self.tables.capacity() * size_of::<IndexTable>()
             + self.spilled.allocation_size()
     }
 
@@ -109,7 +109,7 @@ impl KeyIndex {
     }
 }
 
-impl Table {
+impl IndexTable {
     /// The slot that a hash asks for.
     fn home(&self, hash: u32) -> usize {
         ((u64::from(hash) * self.slots.len() as u64) >> 32) as usize
@@ -220,7 +220,7 @@ mod tests {
             few_slots in any::<bool>(),
         ) {
             let mut index = KeyIndex {
-                tables: vec![Table::default(); 4],
+                tables: vec![IndexTable::default(); 4],
                 number_bits: if few_slots { 28 } else { 8 },
                 spilled: HashTable::new(),
             };

@@ -22,7 +22,7 @@ pub(super) struct Lanes(pub(super) [f32; LANES]);
 pub(super) struct Words(pub(super) [u32; LANES]);
 
 /// A flow's place in a list of rows: that of its row times sixteen, and its lane.
-pub(super) type Cell = u32;
+pub(super) type CellIndex = u32;
 
 /// The low halves of sixteen cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(super) struct Halves(pub(super) [u16; LANES]);
 /// Sixteen cells in one cache line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C, align(64))]
-pub(super) struct Cells(pub(super) [Cell; LANES]);
+pub(super) struct Cells(pub(super) [CellIndex; LANES]);
 
 /// Sixteen (price, room) pairs in two cache lines.
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,7 +40,7 @@ pub(super) struct Cells(pub(super) [Cell; LANES]);
 pub(super) struct Pairs(pub(super) [[f32; 2]; LANES]);
 
 /// One value for each slot of a link table.
-pub(super) type Table = [Lanes; TABLE_LANES];
+pub(super) type LinkTable = [Lanes; TABLE_LANES];
 
 /// The value at a flat index.
 #[inline]

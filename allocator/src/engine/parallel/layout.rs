@@ -18,7 +18,7 @@
 use arrayvec::ArrayVec;
 use ratewright_topology::{Direction, Link, LinkId, Node, Partition, PartitionError, Topology};
 
-use super::cell::{End, Slots};
+use super::cell::{FlowEnd, Slots};
 use super::lanes::{FABRIC_SLOTS, HOST_SLOTS, LANES, TABLE_LANES, TABLE_SLOTS};
 use crate::engine::MAX_PATH_LINKS;
 
@@ -35,12 +35,12 @@ pub(super) enum Role {
     /// A link between a pod and the cores.
     Core,
     /// One that is worked on flow by flow.
-    Loose,
+    Scalar,
 }
 
 /// Where a link lives.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct LinkPlace {
     /// Its slot, counted through all tables of the LinkBlock.
     pub(super) index: u32,
     /// Its LinkBlock: first the upward ones by block, then the downward ones, then likewise those of the
@@ -49,7 +49,7 @@ pub(super) struct Place {
     pub(super) role: Role,
 }
 
-impl Place {
+impl LinkPlace {
     pub(super) fn table(&self) -> usize {
         self.index as usize / TABLE_SLOTS
     }
@@ -61,15 +61,15 @@ impl Place {
 
 /// A place for each link, in four bytes: index, LinkBlock, role.
 #[derive(Clone, Debug)]
-struct Places {
+struct LinkPlaces {
     packed: Vec<u32>,
     /// Bits of the index. Those of the LinkBlock and two for the role are above them.
     index_bits: u32,
 }
 
-impl Places {
+impl LinkPlaces {
     const NOWHERE: u32 = u32::MAX;
-    const ROLES: [Role; 4] = [Role::Host, Role::Fabric, Role::Core, Role::Loose];
+    const ROLES: [Role; 4] = [Role::Host, Role::Fabric, Role::Core, Role::Scalar];
 
     /// There are at most 4 LinkBlocks for each block.
     fn new(links: usize, blocks: u32) -> Self {
@@ -79,7 +79,7 @@ impl Places {
         }
     }
 
-    fn set(&mut self, link: usize, place: Place) {
+    fn set(&mut self, link: usize, place: LinkPlace) {
         let above = (place.role as u32) << (u32::BITS - 2 - self.index_bits);
         let packed = (above | u32::from(place.link_block)) << self.index_bits | place.index;
         assert!(
@@ -89,18 +89,18 @@ impl Places {
         self.packed[link] = packed;
     }
 
-    fn get(&self, link: usize) -> Option<Place> {
+    fn get(&self, link: usize) -> Option<LinkPlace> {
         let packed = self.packed[link];
         let role = Self::ROLES[packed as usize >> (u32::BITS - 2)];
         let block_bits = u32::BITS - 2 - self.index_bits;
-        (packed != Self::NOWHERE).then_some(Place {
+        (packed != Self::NOWHERE).then_some(LinkPlace {
             index: packed & ((1 << self.index_bits) - 1),
             link_block: (packed >> self.index_bits & ((1 << block_bits) - 1)) as u16,
             role,
         })
     }
 
-    fn iter(&self) -> impl Iterator<Item = Place> + '_ {
+    fn iter(&self) -> impl Iterator<Item = LinkPlace> + '_ {
         (0..self.packed.len()).filter_map(|link| self.get(link))
     }
 }
@@ -159,7 +159,7 @@ pub(super) const PLANES: usize = TABLE_LANES;
 #[derive(Clone, Debug)]
 pub struct Layout {
     pub(super) blocks: u32,
-    places: Places,
+    places: LinkPlaces,
     pub(super) shapes: Vec<LinkBlockShape>,
     /// By block: which LinkBlock of the second level it has on either side. Empty in two tiers.
     second: Vec<u32>,
@@ -197,7 +197,7 @@ impl Layout {
                         };
                         layout.places.set(
                             link.index(),
-                            Place {
+                            LinkPlace {
                                 link_block: link_block as u16,
                                 index: first + slot,
                                 role: Role::Host,
@@ -244,18 +244,18 @@ impl Layout {
     }
 
     /// The rack that a host's link or one of the fabric belongs to.
-    pub(super) fn rack_of(&self, place: &Place) -> u32 {
+    pub(super) fn rack_of(&self, place: &LinkPlace) -> u32 {
         self.shapes[usize::from(place.link_block)].racks[place.table()]
     }
 
     /// Where a link is.
-    pub(super) fn place(&self, link: u32) -> Place {
+    pub(super) fn place(&self, link: u32) -> LinkPlace {
         let place = self.places.get(link as usize);
         place.expect("every link of a layout has a place")
     }
 
     /// Where all links are, in order.
-    pub(super) fn places(&self) -> impl Iterator<Item = Place> + '_ {
+    pub(super) fn places(&self) -> impl Iterator<Item = LinkPlace> + '_ {
         (0..self.links() as u32).map(|link| self.place(link))
     }
 
@@ -268,7 +268,7 @@ impl Layout {
     fn empty(links: usize, blocks: u32) -> Self {
         Self {
             blocks,
-            places: Places::new(links, blocks),
+            places: LinkPlaces::new(links, blocks),
             shapes: vec![LinkBlockShape::default(); 2 * blocks as usize],
             second: Vec::new(),
         }
@@ -376,7 +376,7 @@ impl Layout {
             let slot = |table: u32| table * TABLE_SLOTS as u32 + (HOST_SLOTS + number) as u32;
             self.places.set(
                 index,
-                Place {
+                LinkPlace {
                     link_block,
                     index: slot(first),
                     role: Role::Fabric,
@@ -450,7 +450,7 @@ impl Layout {
             }
             self.places.set(
                 link.id.index(),
-                Place {
+                LinkPlace {
                     link_block: link_block as u16,
                     index: *table * TABLE_SLOTS as u32 + (plane * LANES + slot) as u32,
                     role: Role::Core,
@@ -474,7 +474,7 @@ impl Layout {
         let last = (0..link)
             .rev()
             .filter_map(|earlier| self.places.get(earlier))
-            .find(|p| p.role == Role::Loose && u32::from(p.link_block) == link_block)
+            .find(|p| p.role == Role::Scalar && u32::from(p.link_block) == link_block)
             .map(|place| place.index + 1)
             .filter(|index| !(*index as usize).is_multiple_of(TABLE_SLOTS));
         let index = match last {
@@ -488,10 +488,10 @@ impl Layout {
         };
         self.places.set(
             link,
-            Place {
+            LinkPlace {
                 link_block: link_block as u16,
                 index,
-                role: Role::Loose,
+                role: Role::Scalar,
             },
         );
     }
@@ -542,7 +542,7 @@ pub(super) fn pod_index(shape: &LinkBlockShape, table: usize, slots: Slots) -> O
 pub(super) fn slots_of(
     layout: &Layout,
     shape: &FlowBlockShape,
-    ends: &[End; 2],
+    ends: &[FlowEnd; 2],
 ) -> ArrayVec<(usize, usize), MAX_PATH_LINKS> {
     let mut path = ArrayVec::new();
     let link_blocks = shape.links;

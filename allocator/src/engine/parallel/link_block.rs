@@ -1,9 +1,10 @@
 //! LinkBlocks: prices of the links that go up from a block of racks, or down to one.
 
-use super::lanes::{LANES, Lanes, TABLE_LANES, Table, at, at_mut};
+use super::lanes::{LANES, Lanes, LinkTable, TABLE_LANES, at, at_mut};
 use super::layout::{LinkBlockShape, copies_of};
 use super::price_update::{
-    FIRST_PRICE, Found, Lists, UNLIMITED, UpdateReport, UpdateRule, guard, guarded, paper, smaller,
+    FIRST_PRICE, IDLE_SCALE, LaneReports, LinkLanes, UpdateReport, UpdateRule, guard, guarded,
+    paper, smaller,
 };
 
 /// The largest reaction or load that one flow adds: sums of a million stay finite.
@@ -11,14 +12,14 @@ const MOST_ADDED: f32 = 1e30;
 
 /// The LinkBlock's sums over the flows of one worker.
 #[derive(Clone, Debug)]
-pub(super) struct Sums {
+pub(super) struct LinkBlockCopy {
     /// Σ x.
-    pub(super) load: Vec<Table>,
+    pub(super) load: Vec<LinkTable>,
     /// Σ −∂x/∂p.
-    pub(super) reaction: Vec<Table>,
+    pub(super) reaction: Vec<LinkTable>,
     /// Σ e x, with e the elasticity of x in its price: what of the load reacts to prices. For log flows below their
     /// demand it is the load, so this takes no room until some flow has another one.
-    pub(super) elastic: Vec<Table>,
+    pub(super) elastic: Vec<LinkTable>,
     /// Nothing was added since the last [`begin`](Self::begin).
     pub(super) empty: bool,
     /// What is there is the last iteration's.
@@ -27,7 +28,7 @@ pub(super) struct Sums {
     pub(super) has_elastic: bool,
 }
 
-impl Sums {
+impl LinkBlockCopy {
     pub(super) fn new(tables: usize) -> Self {
         let zero = vec![[Lanes::default(); TABLE_LANES]; tables];
         Self {
@@ -84,13 +85,13 @@ impl Sums {
     /// Bytes that they take.
     pub(super) fn bytes(&self) -> usize {
         let tables = self.load.capacity() + self.reaction.capacity() + self.elastic.capacity();
-        tables * size_of::<Table>()
+        tables * size_of::<LinkTable>()
     }
 
     /// Load, reaction and elastic load of one slot.
     #[inline]
     pub(super) fn at(&self, index: usize) -> [f32; 3] {
-        let of = |list: &[Table]| at(list.as_flattened(), index);
+        let of = |list: &[LinkTable]| at(list.as_flattened(), index);
         let load = of(&self.load);
         let elastic = if self.has_elastic {
             of(&self.elastic)
@@ -102,7 +103,7 @@ impl Sums {
 
     /// The elastic loads, where they are the loads themselves, too.
     #[inline]
-    pub(super) fn elastic_loads(&self) -> &[Table] {
+    pub(super) fn elastic_loads(&self) -> &[LinkTable] {
         if self.has_elastic {
             &self.elastic
         } else {
@@ -130,9 +131,9 @@ impl Sums {
 /// A LinkBlock.
 #[derive(Debug)]
 pub(super) struct LinkBlock {
-    pub(super) prices: Vec<Table>,
+    pub(super) prices: Vec<LinkTable>,
     /// Capacity over load.
-    pub(super) rooms: Vec<Table>,
+    pub(super) rooms: Vec<LinkTable>,
     capacities: Vec<Lanes>,
     /// By register: whether it has a link.
     linked: Vec<bool>,
@@ -151,7 +152,7 @@ impl LinkBlock {
         let lanes = |value: f32| vec![Lanes([value; LANES]); tables * TABLE_LANES];
         Self {
             prices: vec![[Lanes([FIRST_PRICE; LANES]); TABLE_LANES]; tables],
-            rooms: vec![[Lanes([UNLIMITED; LANES]); TABLE_LANES]; tables],
+            rooms: vec![[Lanes([IDLE_SCALE; LANES]); TABLE_LANES]; tables],
             capacities: lanes(0.0),
             linked: vec![false; tables * TABLE_LANES],
             step: lanes(guard::FIRST_STEP * gamma),
@@ -175,7 +176,7 @@ impl LinkBlock {
             &self.elastic,
         ];
         let lanes: usize = lists.into_iter().map(Vec::capacity).sum();
-        tables * size_of::<Table>() + lanes * size_of::<Lanes>() + self.linked.capacity()
+        tables * size_of::<LinkTable>() + lanes * size_of::<Lanes>() + self.linked.capacity()
     }
 
     /// Makes the slot of a table that stands for no link cost nothing.
@@ -225,13 +226,17 @@ impl LinkBlock {
     }
 
     /// The price update, and the rooms for F-NORM, from the sums of every worker.
-    pub(super) fn update(&mut self, rule: UpdateRule, contributions: &[&Sums]) -> UpdateReport {
+    pub(super) fn update(
+        &mut self,
+        rule: UpdateRule,
+        contributions: &[&LinkBlockCopy],
+    ) -> UpdateReport {
         self.update_by(rule, contributions, guarded)
     }
 
     /// The lists of links, if their sums are those of the workers, added up: most LinkBlocks need no more.
-    pub(super) fn direct(&mut self) -> Option<Lists<'_>> {
-        self.copies.is_empty().then(|| Lists {
+    pub(super) fn direct(&mut self) -> Option<LinkLanes<'_>> {
+        self.copies.is_empty().then(|| LinkLanes {
             capacities: &self.capacities,
             linked: &self.linked,
             prices: self.prices.as_flattened_mut(),
@@ -242,7 +247,7 @@ impl LinkBlock {
     }
 
     /// Adds up the sums of all workers, and those of links and their copies.
-    fn add_up(&mut self, contributions: &[&Sums]) {
+    fn add_up(&mut self, contributions: &[&LinkBlockCopy]) {
         let lanes = self.capacities.len();
         for list in [&mut self.load, &mut self.reaction, &mut self.elastic] {
             list.clear();
@@ -266,8 +271,8 @@ impl LinkBlock {
     pub(super) fn update_by(
         &mut self,
         rule: UpdateRule,
-        contributions: &[&Sums],
-        step: impl Fn(f32, &Lanes, [&Lanes; 3], [&mut Lanes; 4], &mut Found),
+        contributions: &[&LinkBlockCopy],
+        step: impl Fn(f32, &Lanes, [&Lanes; 3], [&mut Lanes; 4], &mut LaneReports),
     ) -> UpdateReport {
         let lanes = self.capacities.len();
         let (first, rest) = match contributions.split_first() {

@@ -3,9 +3,9 @@
 use super::ParallelEngine;
 use super::flow_block::FlowBlock;
 use super::lanes::{Cells, Halves, Lanes, Words};
-use super::rack_pair_rows::JointRows;
-use super::rows::RowSet;
-use super::scalar_flows::LooseFlow;
+use super::rack_pair_rows::RackPairRows;
+use super::rows::FlowRows;
+use super::scalar_flows::ScalarFlow;
 use super::sync::{lock, read};
 
 /// Bytes that an engine takes, by what they are for, and the rows that it has for its flows.
@@ -62,12 +62,12 @@ impl EngineBytes {
         self.prices + self.sums + self.places + self.answers
     }
 
-    fn add_rows(&mut self, rows: &RowSet) {
+    fn add_rows(&mut self, rows: &FlowRows) {
         self.words += rows.words.capacity() * size_of::<Words>();
         self.row_state += rows.state_bytes();
     }
 
-    fn add_joint(&mut self, joint: &JointRows) {
+    fn add_joint(&mut self, joint: &RackPairRows) {
         self.add_rows(&joint.up);
         self.add_rows(&joint.down);
         self.rates += (joint.rate.capacity() + joint.told.capacity()) * size_of::<Lanes>();
@@ -108,7 +108,7 @@ impl ParallelEngine {
             bytes.pending += lock(pending).bytes();
         }
         for list in &shared.loose {
-            bytes.loose += lock(list).flows.capacity() * size_of::<LooseFlow>();
+            bytes.loose += lock(list).flows.capacity() * size_of::<ScalarFlow>();
         }
         for block in &shared.link_blocks {
             bytes.prices += read(block).bytes();

@@ -16,7 +16,7 @@
 //! | `directory`, `key_index` | flows by key |
 //! | `pending` | starts and ends that wait for the worker that has their rows |
 //! | `kernels` | the walks over a FlowBlock, by instruction set |
-//! | `worker`, `gate`, `sync` | what each worker does in an iteration, and how they hand over |
+//! | `worker`, `barrier`, `sync` | what each worker does in an iteration, and how they hand over |
 //! | `view`, `memory` | what the engine says about itself: loads, optimality; bytes by part |
 //!
 //! An iteration is one walk over the flows: it normalises the rates of the iteration before (F-NORM)
@@ -79,35 +79,35 @@ pub use memory::EngineBytes;
 pub use phases::PhaseNanos;
 pub use sizing::{default_blocks, default_workers};
 
-use self::barrier::Gate;
-use self::directory::Directory;
-use self::event_batch::Pending;
+use self::barrier::Barrier;
+use self::directory::FlowDirectory;
+use self::event_batch::EventBatch;
 use self::flow_block::FlowBlock;
-use self::kernels::{Kernels, Moved};
+use self::kernels::{Kernels, Notification};
 use self::lanes::{HOST_SLOTS, TABLE_SLOTS};
-use self::link_block::{LinkBlock, Sums};
+use self::link_block::{LinkBlock, LinkBlockCopy};
 use self::phases::PhaseClock;
-use self::price_correction::{Answered, Answers};
+use self::price_correction::{Corrected, PriceCorrection};
 use self::price_update::{UpdateReport, UpdateRule};
-use self::scalar_flows::{CAUSES, LooseFlows};
+use self::scalar_flows::{CAUSES, ScalarFlows};
 use self::sync::lock;
-use self::worker::{Outbox, Plan, Shared, Worker};
+use self::worker::{Outbox, ParallelState, Pass, Worker};
 use super::affinity::{installed_cores, pin_current_thread};
 use super::{
     EngineConfig, EngineError, EngineEvent, Exceptions, IterationReport, Optimality, RateEngine,
-    RateUpdate, StepRule, Survey,
+    RateUpdate, Scan, StepRule,
 };
 use crate::num::RATE_UNIT_BPS;
 
 /// The engine rests after this many iterations in which no rate passed the threshold.
-const PATIENCE: u32 = 1000;
+const MAX_QUIET_ITERATIONS: u32 = 1000;
 /// Updates of a worker that there is always room for.
 const KEPT_UPDATES: usize = 1 << 13;
 /// While every iteration follows events, a table of rows is looked through once in walks over so many flows: for
 /// 49,152 flows in every eleventh iteration, for a million in each. To move a flow costs as much as to walk over two
 /// hundred, and those that come find room in the rows that there are: in every iteration, it makes iterations
 /// under heavy churn longer by a sixth to a half, and rows no fuller.
-const FLOWS_PER_TIDYING: usize = 1 << 19;
+const FLOWS_PER_COMPACTION: usize = 1 << 19;
 /// Capacities above this, in Gbit/s, count as this.
 const MOST_CAPACITY: f64 = 1e12;
 /// Most workers: a home of a loose flow has 9 bits for its worker.
@@ -149,8 +149,8 @@ pub struct ParallelEngine {
     options: ParallelOptions,
     /// Derated, in Gbit/s, by link.
     capacities: Vec<f32>,
-    directory: Directory,
-    shared: Arc<Shared>,
+    directory: FlowDirectory,
+    shared: Arc<ParallelState>,
     worker: Worker,
     threads: Vec<JoinHandle<()>>,
     /// Events since the last iteration.
@@ -175,12 +175,12 @@ pub struct ParallelEngine {
     tidy_times: usize,
     /// Flows walked over, iteration by iteration, since a table was looked through while events came.
     untidied: usize,
-    /// [`FLOWS_PER_TIDYING`], or what a test says.
+    /// [`FLOWS_PER_COMPACTION`], or what a test says.
     flows_per_tidying: usize,
     /// What the prices have to answer, under the guarded rule.
-    answers: Option<Answers>,
+    answers: Option<PriceCorrection>,
     /// What they have answered since the last iteration.
-    answered: Option<Answered>,
+    answered: Option<Corrected>,
     /// Flows that rows had no room for, in the order in which they are tried again; some have gone since.
     without_room: VecDeque<u32>,
     /// A buffer.
@@ -268,9 +268,10 @@ impl ParallelEngine {
         let threads = (1..options.workers)
             .map(|index| start_worker(&shared, index, options.cores.get(index).copied()))
             .collect();
-        let answers = (config.step_rule == StepRule::Guarded).then(|| Answers::new(&shared.layout));
+        let answers =
+            (config.step_rule == StepRule::Guarded).then(|| PriceCorrection::new(&shared.layout));
         Ok(Self {
-            directory: Directory::new(config.max_flows),
+            directory: FlowDirectory::new(config.max_flows),
             answers,
             answered: None,
             told_first: Vec::new(),
@@ -295,7 +296,7 @@ impl ParallelEngine {
             immediate: false,
             tidy_times: 0,
             untidied: 0,
-            flows_per_tidying: FLOWS_PER_TIDYING,
+            flows_per_tidying: FLOWS_PER_COMPACTION,
         })
     }
 
@@ -346,11 +347,11 @@ impl ParallelEngine {
         self.busy || self.options.brief
     }
 
-    fn run(&mut self, plan: Plan) -> UpdateReport {
+    fn run(&mut self, plan: Pass) -> UpdateReport {
         self.shared.plan.store(plan as u8, Ordering::Relaxed);
-        self.shared.gate.enter(0);
+        self.shared.barrier.enter(0);
         if self.worker.iterate(&self.shared).is_err() {
-            let worker = self.shared.gate.panicked();
+            let worker = self.shared.barrier.panicked();
             panic!("worker {worker:?} of the engine panicked");
         }
         let mut report = UpdateReport::default();
@@ -359,7 +360,7 @@ impl ParallelEngine {
             let mut outbox = lock(outbox);
             report.merge(outbox.report);
             self.tidy_times *= usize::from(!std::mem::take(&mut outbox.tidied));
-            if index == 0 && plan == Plan::Inner {
+            if index == 0 && plan == Pass::PricesOnly {
                 self.phases.add_extra_pass(&outbox.times);
             } else if index == 0 {
                 self.phases.add(&outbox.times);
@@ -379,7 +380,7 @@ impl ParallelEngine {
     /// What an iteration says of itself.
     fn report(&self, report: &UpdateReport) -> IterationReport {
         let converged = self.is_calm(report) && self.waiting == 0 && !self.lagging;
-        let given_up = self.quiet >= PATIENCE && self.left.is_none();
+        let given_up = self.quiet >= MAX_QUIET_ITERATIONS && self.left.is_none();
         IterationReport {
             flows: self.directory.len(),
             updates: self.waiting,
@@ -399,7 +400,7 @@ impl ParallelEngine {
         for outbox in &self.shared.outboxes {
             let moved = &mut lock(outbox).moved;
             let enough = KEPT_UPDATES.max(4 * moved.len());
-            for Moved { flow, rate } in moved.drain(..) {
+            for Notification { flow, rate } in moved.drain(..) {
                 sink(RateUpdate {
                     key: directory.key(flow),
                     rate_bps: f64::from(rate) * RATE_UNIT_BPS,
@@ -417,7 +418,7 @@ impl ParallelEngine {
             let moved = &mut lock(outbox).moved;
             let rest = moved.len() - left.min(moved.len());
             left -= moved.len() - rest;
-            for Moved { flow, rate } in moved.drain(rest..) {
+            for Notification { flow, rate } in moved.drain(rest..) {
                 sink(RateUpdate {
                     key: self.directory.key(flow),
                     rate_bps: f64::from(rate) * RATE_UNIT_BPS,
@@ -430,7 +431,7 @@ impl ParallelEngine {
     /// Lets flows that start or end into rows and out of them.
     fn settle_rows(&mut self) {
         self.tidy_times = 0;
-        self.run(Plan::Rows);
+        self.run(Pass::ApplyEvents);
         self.collect_pending();
         self.immediate = false;
     }
@@ -449,7 +450,11 @@ impl ParallelEngine {
         let enough = self.shared.flow_blocks.len().div_ceil(self.shared.workers);
         if self.tidy_times < enough {
             self.tidy_times += 1;
-            self.run(if busy { Plan::Tidy } else { Plan::TidyMore });
+            self.run(if busy {
+                Pass::Compact
+            } else {
+                Pass::CompactMore
+            });
             self.collect_pending();
             if self.tidy_times == enough {
                 for pending in &self.shared.pending {
@@ -463,7 +468,7 @@ impl ParallelEngine {
 
 impl Drop for ParallelEngine {
     fn drop(&mut self) {
-        self.shared.gate.close();
+        self.shared.barrier.close();
         for thread in self.threads.drain(..) {
             // A worker that panicked has said so.
             let _ = thread.join();
@@ -501,7 +506,7 @@ impl RateEngine for ParallelEngine {
         self.moved.shrink_to(KEPT_UPDATES);
         self.take_updates(&mut |_| ());
         if let Some(report) = self.left.take().filter(|_| !self.changed) {
-            self.run(Plan::Settle);
+            self.run(Pass::NormalizeOnly);
             self.lagging = false;
             if self.waiting > 0 {
                 self.quiet = 0;
@@ -526,21 +531,25 @@ impl RateEngine for ParallelEngine {
         self.phases.answers += clock.lap();
         let was_busy = std::mem::replace(&mut self.busy, prompt);
         self.untidied = self.untidied.saturating_add(self.directory.len());
-        if answered == Answered::Prices {
+        if answered == Corrected::Prices {
             // The links next to those that events touched answer before rates are told.
-            self.run(Plan::Inner);
+            self.run(Pass::PricesOnly);
         }
-        let prompt = prompt && answered != Answered::Rates;
-        let report = self.run(if prompt { Plan::Prompt } else { Plan::Lagging });
+        let prompt = prompt && answered != Corrected::Rates;
+        let report = self.run(if prompt {
+            Pass::UpdateThenNormalize
+        } else {
+            Pass::Pipelined
+        });
         self.lagging = !prompt;
         if self.lagging
             && self.waiting == 0
-            && (self.is_calm(&report) || self.quiet + 1 >= PATIENCE)
+            && (self.is_calm(&report) || self.quiet + 1 >= MAX_QUIET_ITERATIONS)
         {
             if self.options.brief {
                 self.left = Some(report);
             } else {
-                self.run(Plan::Settle);
+                self.run(Pass::NormalizeOnly);
                 self.lagging = false;
             }
         }
@@ -602,12 +611,12 @@ impl RateEngine for ParallelEngine {
     }
 
     fn optimality(&self) -> Optimality {
-        let mut survey = Survey::default();
+        let mut survey = Scan::default();
         self.go_on_surveying(&mut survey, usize::MAX);
         survey.optimality
     }
 
-    fn survey(&self, survey: &mut Survey, flows: usize) -> bool {
+    fn survey(&self, survey: &mut Scan, flows: usize) -> bool {
         self.go_on_surveying(survey, flows)
     }
 
@@ -649,7 +658,7 @@ fn share(
     options: &ParallelOptions,
     layout: Layout,
     capacities: &[f32],
-) -> Shared {
+) -> ParallelState {
     let gamma = config.gamma as f32;
     let mut links: Vec<LinkBlock> = layout
         .shapes
@@ -667,10 +676,10 @@ fn share(
     for (place, &capacity) in layout.places().zip(capacities) {
         links[place.link_block as usize].set_capacity(place.index as usize, capacity);
     }
-    let sums: Vec<Sums> = layout
+    let sums: Vec<LinkBlockCopy> = layout
         .shapes
         .iter()
-        .map(|shape| Sums::new(shape.tables))
+        .map(|shape| LinkBlockCopy::new(shape.tables))
         .collect();
     let tables = |block: usize| layout.shapes[block].tables;
     let flow_blocks = (0..layout.flow_blocks())
@@ -679,8 +688,8 @@ fn share(
             Mutex::new(FlowBlock::new(shape, shape.links.map(tables)))
         })
         .collect();
-    let each = |_| Mutex::new(LooseFlows::default());
-    Shared {
+    let each = |_| Mutex::new(ScalarFlows::default());
+    ParallelState {
         workers: options.workers,
         classes: config.classes.clone(),
         rule: UpdateRule {
@@ -688,7 +697,7 @@ fn share(
             guarded: config.step_rule == StepRule::Guarded,
         },
         threshold: config.threshold as f32,
-        far_flows: worker::FAR_FLOWS,
+        far_flows: worker::FLOWS_BEYOND_CACHE,
         kernels: Kernels::new(options.simd),
         flow_blocks,
         link_blocks: links.into_iter().map(RwLock::new).collect(),
@@ -696,14 +705,14 @@ fn share(
             .map(|_| RwLock::new(sums.clone()))
             .collect(),
         pending: (0..layout.flow_blocks())
-            .map(|_| Mutex::new(Pending::default()))
+            .map(|_| Mutex::new(EventBatch::default()))
             .collect(),
         loose: (0..options.workers).map(each).collect(),
         outboxes: (0..options.workers)
             .map(|_| Mutex::new(Outbox::default()))
             .collect(),
         loose_count: AtomicU64::new(0),
-        gate: Gate::new(options.workers, cores_of(options)),
+        barrier: Barrier::new(options.workers, cores_of(options)),
         plan: AtomicU8::new(0),
         timed: AtomicBool::new(false),
         layout,
@@ -720,10 +729,10 @@ fn cores_of(options: &ParallelOptions) -> usize {
     usable.max(pinned.len())
 }
 
-fn start_worker(shared: &Arc<Shared>, index: usize, core: Option<usize>) -> JoinHandle<()> {
+fn start_worker(shared: &Arc<ParallelState>, index: usize, core: Option<usize>) -> JoinHandle<()> {
     let shared = Arc::clone(shared);
     std::thread::spawn(move || {
-        struct Guard<'a>(&'a Gate, usize);
+        struct Guard<'a>(&'a Barrier, usize);
         impl Drop for Guard<'_> {
             fn drop(&mut self) {
                 if std::thread::panicking() {
@@ -731,13 +740,13 @@ fn start_worker(shared: &Arc<Shared>, index: usize, core: Option<usize>) -> Join
                 }
             }
         }
-        let _guard = Guard(&shared.gate, index);
+        let _guard = Guard(&shared.barrier, index);
         if let Some(core) = core
             && let Err(error) = pin_current_thread(core)
         {
             tracing::warn!(core, %error, "an engine worker runs unpinned");
         }
-        shared.gate.enter(index);
+        shared.barrier.enter(index);
         let mut worker = Worker::new(index);
         while worker.iterate(&shared).is_ok() {}
     })

@@ -9,18 +9,18 @@
 use std::sync::RwLockReadGuard;
 
 use super::ParallelEngine;
-use super::cell::{EndsOf, Knee, UNTOLD};
-use super::directory::{Directory, Home};
-use super::dirty_links::{Sum, Touched};
-use super::flow_delta::{Noted, Other, Places};
+use super::cell::{CellFlow, NEVER_NOTIFIED, SaturationPrice};
+use super::directory::{FlowDirectory, Location};
+use super::dirty_links::{DirtyLinks, LinkResponse};
+use super::flow_delta::{FlowDelta, GeneralCurve, PathLinks};
 use super::flows::Terms;
 use super::lanes::TABLE_SLOTS;
-use super::layout::{FlowBlockShape, Layout, LinkBlockShape, Place, copies_of, slots_of};
-use super::link_block::Sums;
+use super::layout::{FlowBlockShape, Layout, LinkBlockShape, LinkPlace, copies_of, slots_of};
+use super::link_block::LinkBlockCopy;
 use super::price_update::MOST_PRICE;
-use super::scalar_flows::LooseFlow;
+use super::scalar_flows::ScalarFlow;
 use super::sync::{lock, read, write};
-use super::worker::Shared;
+use super::worker::ParallelState;
 use crate::engine::LinkPath;
 use crate::num::price_correction::SWEEPS;
 use crate::num::utility::{ClassTable, UtilityKind};
@@ -35,7 +35,7 @@ const NONE: u32 = u32::MAX;
 
 /// Which flow starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum StartOf {
+pub(super) enum StartKind {
     /// One that was not there before.
     Newcomer,
     /// One that was, with another demand or on another path; if `tell`, it is told its rate like a newcomer.
@@ -47,7 +47,7 @@ pub(super) enum StartOf {
 
 /// What answered the events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answered {
+pub(super) enum Corrected {
     /// Nothing did, or there were none.
     Nothing,
     /// The prices.
@@ -56,7 +56,7 @@ pub(super) enum Answered {
     Rates,
 }
 
-impl Answered {
+impl Corrected {
     /// What has answered after this did, and `before` did.
     pub(super) fn and(self, before: Option<Self>) -> Self {
         match (self, before.unwrap_or(Self::Nothing)) {
@@ -68,7 +68,7 @@ impl Answered {
 }
 
 /// The links that events touch.
-struct TouchedLinks {
+struct DirtyLinkIndex {
     /// By LinkBlock: where its slots begin among those of all.
     firsts: Vec<u32>,
     /// A link's code is its LinkBlock, and its slot in so many bits.
@@ -79,7 +79,7 @@ struct TouchedLinks {
     codes: Vec<u32>,
 }
 
-impl TouchedLinks {
+impl DirtyLinkIndex {
     fn new(layout: &Layout) -> Self {
         let slots_of = |shape: &LinkBlockShape| (shape.tables * TABLE_SLOTS) as u32;
         let most = layout.shapes.iter().map(slots_of).max().unwrap_or(0);
@@ -105,7 +105,7 @@ impl TouchedLinks {
     }
 
     #[inline]
-    fn code_at(&self, place: Place) -> u32 {
+    fn code_at(&self, place: LinkPlace) -> u32 {
         self.code(usize::from(place.link_block), place.index as usize)
     }
 
@@ -138,23 +138,23 @@ impl TouchedLinks {
 }
 
 /// The events since the last iteration.
-pub(super) struct Answers {
-    links: TouchedLinks,
+pub(super) struct PriceCorrection {
+    links: DirtyLinkIndex,
     /// What they have, as far as it was fetched.
-    touched: Touched,
-    newcomers: Noted,
-    leavers: Noted,
+    touched: DirtyLinks,
+    newcomers: FlowDelta,
+    leavers: FlowDelta,
     /// There were too many events.
     overrun: bool,
 }
 
-impl Answers {
+impl PriceCorrection {
     pub(super) fn new(layout: &Layout) -> Self {
         Self {
-            links: TouchedLinks::new(layout),
-            touched: Touched::default(),
-            newcomers: Noted::default(),
-            leavers: Noted::default(),
+            links: DirtyLinkIndex::new(layout),
+            touched: DirtyLinks::default(),
+            newcomers: FlowDelta::default(),
+            leavers: FlowDelta::default(),
             overrun: false,
         }
     }
@@ -165,20 +165,25 @@ impl Answers {
     }
 
     /// A flow is about to leave its cell.
-    pub(super) fn leave_cell(&mut self, layout: &Layout, shape: &FlowBlockShape, leaves: &EndsOf) {
+    pub(super) fn leave_cell(
+        &mut self,
+        layout: &Layout,
+        shape: &FlowBlockShape,
+        leaves: &CellFlow,
+    ) {
         let state = &leaves.state;
-        if !self.overrun && !self.was_new(state.flow, state.told == UNTOLD) {
+        if !self.overrun && !self.was_new(state.flow, state.told == NEVER_NOTIFIED) {
             self.left(layout, shape, leaves);
         }
     }
 
     /// A flow has left its cell that was there in the last iteration.
-    pub(super) fn left(&mut self, layout: &Layout, shape: &FlowBlockShape, left: &EndsOf) {
+    pub(super) fn left(&mut self, layout: &Layout, shape: &FlowBlockShape, left: &CellFlow) {
         if self.overrun {
             return;
         }
-        let EndsOf { ends, state } = left;
-        let mut places = Places::new();
+        let CellFlow { ends, state } = left;
+        let mut places = PathLinks::new();
         for (link_block, index) in slots_of(layout, shape, ends) {
             let index = layout.shapes[link_block].original(index);
             places.push(self.links.code(link_block, index));
@@ -189,14 +194,14 @@ impl Answers {
     }
 
     /// A flow that no row holds is about to leave its path.
-    pub(super) fn leave_links(&mut self, layout: &Layout, flow: &LooseFlow) {
-        if self.overrun || self.was_new(flow.flow, flow.told == f64::from(UNTOLD)) {
+    pub(super) fn leave_links(&mut self, layout: &Layout, flow: &ScalarFlow) {
+        if self.overrun || self.was_new(flow.flow, flow.told == f64::from(NEVER_NOTIFIED)) {
             return;
         }
         let links = flow.links.iter();
         let places = links.map(|&link| self.links.code_at(layout.place(link)));
         let places = places.collect();
-        let other = Other {
+        let other = GeneralCurve {
             class: flow.class,
             weight: flow.weight,
             limit: flow.limit,
@@ -239,13 +244,13 @@ impl Answers {
     /// Gives the room of the lists of events back, after so many that it is not needed again soon.
     fn shrink(&mut self) {
         self.links.codes = Vec::new();
-        self.touched = Touched::default();
-        self.newcomers = Noted::default();
-        self.leavers = Noted::default();
+        self.touched = DirtyLinks::default();
+        self.newcomers = FlowDelta::default();
+        self.leavers = FlowDelta::default();
     }
 
     /// Fetches what the links have that were touched since the last time.
-    fn fetch(&mut self, shared: &Shared) {
+    fn fetch(&mut self, shared: &ParallelState) {
         let link_blocks: Vec<_> = shared.link_blocks.iter().map(read).collect();
         let sums: Vec<_> = shared.sums.iter().map(read).collect();
         for &code in &self.links.codes[self.touched.len()..] {
@@ -258,7 +263,7 @@ impl Answers {
     }
 
     /// Takes the flows that left out of the sums.
-    fn take_leavers_out(&mut self, shared: &Shared, classes: &ClassTable) {
+    fn take_leavers_out(&mut self, shared: &ParallelState, classes: &ClassTable) {
         self.leavers.find_places(|code| self.links.touch(code));
         self.fetch(shared);
         for ((links, wants), &rate) in self.leavers.iter().zip(self.leavers.rates()) {
@@ -286,15 +291,15 @@ impl Answers {
     }
 
     /// Gives newcomers their rates.
-    fn give_rates(&self, shared: &Shared, directory: &Directory) {
+    fn give_rates(&self, shared: &ParallelState, directory: &FlowDirectory) {
         let newcomers = self.newcomers.flows().iter().zip(self.newcomers.rates());
         for (&flow, &rate) in newcomers {
             // Where the flow has gone again unnoticed, its place may be another one's.
             match directory.home(flow) {
-                Home::Cell { block, cell } => {
+                Location::Cell { block, cell } => {
                     lock(&shared.pending[usize::from(block)]).give(cell, flow, rate);
                 }
-                Home::Loose { worker, index } => {
+                Location::Scalar { worker, index } => {
                     let mut list = lock(&shared.loose[usize::from(worker)]);
                     let of_home = list.flows.get_mut(index as usize);
                     if let Some(own) = of_home.filter(|other| other.flow == flow) {
@@ -318,7 +323,7 @@ impl Answers {
     }
 
     /// Moves the prices of the touched links.
-    fn sweep(&mut self, shared: &Shared, classes: &ClassTable) {
+    fn sweep(&mut self, shared: &ParallelState, classes: &ClassTable) {
         self.newcomers.find_places(|code| self.links.touch(code));
         self.fetch(shared);
         for sweep in 0..SWEEPS {
@@ -340,12 +345,12 @@ impl Answers {
 
 /// A link's answer in the last iteration, over all workers.
 fn sum_of(
-    shared: &Shared,
-    sums: &[RwLockReadGuard<'_, Vec<Sums>>],
+    shared: &ParallelState,
+    sums: &[RwLockReadGuard<'_, Vec<LinkBlockCopy>>],
     link_block: usize,
     slot: usize,
-) -> Sum {
-    let mut sum = Sum::default();
+) -> LinkResponse {
+    let mut sum = LinkResponse::default();
     let mut add = |slot: usize| {
         for worker in sums {
             let [load, reaction, elastic] = worker[link_block].at(slot);
@@ -369,7 +374,7 @@ impl ParallelEngine {
         flow: u32,
         links: &LinkPath,
         terms: &Terms,
-        start: StartOf,
+        start: StartKind,
     ) {
         let Some(answers) = self.answers.as_mut().filter(|answers| !answers.overrun) else {
             return;
@@ -392,19 +397,19 @@ impl ParallelEngine {
         let places = places.collect();
         let utility = classes.utility(terms.class);
         if matches!(utility, UtilityKind::Log) {
-            let knee = Knee::new(terms.weight, terms.demand, capacity);
+            let knee = SaturationPrice::new(terms.weight, terms.demand, capacity);
             answers
                 .newcomers
                 .push(flow, places, terms.weight as f32, knee);
         } else {
-            let other = Other {
+            let other = GeneralCurve {
                 class: terms.class,
                 weight: terms.weight,
                 limit: RateLimit::new(utility, terms.weight, terms.demand, capacity),
             };
             answers.newcomers.push_other(flow, places, other);
         }
-        if let StartOf::Known { tell } = start {
+        if let StartKind::Known { tell } = start {
             answers.newcomers.is_known(flow, tell);
         }
     }
@@ -428,15 +433,15 @@ impl ParallelEngine {
         &mut self,
         rates: bool,
         tell: Option<&mut dyn FnMut(u32, f32)>,
-    ) -> Answered {
+    ) -> Corrected {
         let Some(answers) = &mut self.answers else {
-            return Answered::Nothing;
+            return Corrected::Nothing;
         };
         if std::mem::take(&mut answers.overrun) {
-            return Answered::Prices;
+            return Corrected::Prices;
         }
         if answers.is_empty() {
-            return Answered::Nothing;
+            return Corrected::Nothing;
         }
         let classes = &self.config.classes;
         answers.take_leavers_out(&self.shared, classes);
@@ -467,9 +472,9 @@ impl ParallelEngine {
         }
         answers.forget();
         if rates {
-            Answered::Rates
+            Corrected::Rates
         } else {
-            Answered::Prices
+            Corrected::Prices
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::lanes::{LANES, Lanes};
 
 /// The room of a link that carries nothing.
-pub(super) const UNLIMITED: f32 = 1e30;
+pub(super) const IDLE_SCALE: f32 = 1e30;
 /// The largest price: what a walk computes from the prices of a path stays within single precision.
 pub(super) const MOST_PRICE: f32 = 1e30;
 /// Where prices start (flowtune §2), and where one starts anew that is no number.
@@ -34,7 +34,7 @@ pub(super) struct UpdateRule {
 }
 
 /// What a price update met, by lane; see [`UpdateReport::NOTHING`].
-pub(super) type Found = [Lanes; 4];
+pub(super) type LaneReports = [Lanes; 4];
 
 /// What a price update met.
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,7 +51,7 @@ pub(super) struct UpdateReport {
 
 impl UpdateReport {
     /// What to begin with: largest residual, excess and change by lane, and how many prices were reset.
-    pub(super) const NOTHING: Found = [
+    pub(super) const NOTHING: LaneReports = [
         Lanes([0.0; LANES]),
         Lanes([-1.0; LANES]),
         Lanes([0.0; LANES]),
@@ -59,7 +59,7 @@ impl UpdateReport {
     ];
 
     /// The largest of all lanes.
-    pub(super) fn of([residuals, excesses, changes, resets]: &Found) -> Self {
+    pub(super) fn of([residuals, excesses, changes, resets]: &LaneReports) -> Self {
         let largest = |lanes: &Lanes| lanes.0.iter().copied().fold(-1.0, f32::max);
         Self {
             residual: largest(residuals),
@@ -78,7 +78,7 @@ impl UpdateReport {
 }
 
 /// What a price update reads and writes, by register of links.
-pub(super) struct Lists<'a> {
+pub(super) struct LinkLanes<'a> {
     pub(super) capacities: &'a [Lanes],
     /// Registers without a link stay what they are.
     pub(super) linked: &'a [bool],
@@ -123,7 +123,7 @@ pub(super) fn guarded(
     capacities: &Lanes,
     [loads, reactions, elastics]: [&Lanes; 3],
     [prices, rooms, steps, excesses]: [&mut Lanes; 4],
-    [residuals, excesses_met, changes, resets]: &mut Found,
+    [residuals, excesses_met, changes, resets]: &mut LaneReports,
 ) {
     let (grow, shrink) = (guard::GROW, guard::SHRINK);
     let longest = guard::LONGEST_STEP * gamma;
@@ -178,7 +178,7 @@ pub(super) fn guarded(
         let (next, reset) = sound(next);
         resets.0[i] += reset;
         prices.0[i] = next;
-        let room = select(busy, select(active, larger(fitting, 0.0), 0.0), UNLIMITED);
+        let room = select(busy, select(active, larger(fitting, 0.0), 0.0), IDLE_SCALE);
         let moved = (next - price).abs() * inverse_mean;
         let turned = (room - rooms.0[i]).abs() * larger(load * inverse_capacity, 1.0);
         rooms.0[i] = room;
@@ -195,7 +195,7 @@ pub(super) fn paper(
     capacities: &Lanes,
     [loads, reactions, _]: [&Lanes; 3],
     [prices, rooms]: [&mut Lanes; 2],
-    [residuals, excesses_met, changes, resets]: &mut Found,
+    [residuals, excesses_met, changes, resets]: &mut LaneReports,
 ) {
     for i in 0..LANES {
         let (load, capacity, reaction) = (loads.0[i], capacities.0[i], reactions.0[i]);
@@ -218,7 +218,7 @@ pub(super) fn paper(
         let room = select(
             busy,
             select(active, larger(capacity / load, 0.0), 0.0),
-            UNLIMITED,
+            IDLE_SCALE,
         );
         let turned = select(active, (room - rooms.0[i]).abs() / room.min(1.0), 0.0);
         rooms.0[i] = room;

@@ -7,12 +7,12 @@
 //! rack each (see `rows`), from where [`FlowBlock::pack`](super::flow_block::FlowBlock::pack) fetches
 //! them once there are enough.
 //!
-//! The two sides are [`RowSet`]s that number rows and lanes alike. A flow has the same fabric slot on
+//! The two sides are [`FlowRows`]s that number rows and lanes alike. A flow has the same fabric slot on
 //! both: what is added up over fabric links is the same for both, too.
 
-use super::cell::{CellState, End, NO_FLOW, split};
-use super::lanes::{Cell, LANES, Lanes};
-use super::rows::{MAX_ROWS, ROW_FLOWS, RowSet, growth, reorder};
+use super::cell::{CellState, FlowEnd, NO_FLOW, split};
+use super::lanes::{CellIndex, LANES, Lanes};
+use super::rows::{FlowRows, MAX_ROWS, ROW_FLOWS, growth, reorder};
 
 /// Flows that are worth a row.
 pub(super) const MIN_FLOWS: usize = 10;
@@ -21,25 +21,25 @@ const KEPT_FLOWS: u32 = 7;
 
 /// The flows of a FlowBlock in rows by pairs of racks.
 #[derive(Debug)]
-pub(super) struct JointRows {
-    pub(super) up: RowSet,
-    pub(super) down: RowSet,
+pub(super) struct RackPairRows {
+    pub(super) up: FlowRows,
+    pub(super) down: FlowRows,
     pub(super) rate: Vec<Lanes>,
     pub(super) told: Vec<Lanes>,
     pub(super) flow: Vec<[u32; 16]>,
 }
 
 /// Whether one row can hold a flow for both sides.
-pub(super) fn is_eligible([up, down]: &[End; 2]) -> bool {
+pub(super) fn is_eligible([up, down]: &[FlowEnd; 2]) -> bool {
     let (up, down) = (&up.slots, &down.slots);
     up.fabric == down.fabric && up.no_fabric == down.no_fabric && up.plane.or(down.plane).is_none()
 }
 
-impl JointRows {
+impl RackPairRows {
     pub(super) fn new(tables: [usize; 2]) -> Self {
         Self {
-            up: RowSet::new(tables[0], false),
-            down: RowSet::new(tables[1], false),
+            up: FlowRows::new(tables[0], false),
+            down: FlowRows::new(tables[1], false),
             rate: Vec::new(),
             told: Vec::new(),
             flow: Vec::new(),
@@ -52,19 +52,19 @@ impl JointRows {
     }
 
     /// The cell of a lane: these are numbered from the top, other cells from the bottom.
-    pub(super) fn cell(row: usize, lane: usize) -> Cell {
-        ((MAX_ROWS - 1 - row) * LANES + lane) as Cell
+    pub(super) fn cell(row: usize, lane: usize) -> CellIndex {
+        ((MAX_ROWS - 1 - row) * LANES + lane) as CellIndex
     }
 
     /// Row and lane of a cell, if it is one of these.
-    pub(super) fn find(&self, cell: Cell) -> Option<(usize, usize)> {
+    pub(super) fn find(&self, cell: CellIndex) -> Option<(usize, usize)> {
         let (row, lane) = split(cell);
         let row = MAX_ROWS - 1 - row;
         (row < self.len()).then_some((row, lane))
     }
 
     /// A row for a flow's racks with room for it.
-    pub(super) fn row_for(&self, [up, down]: &[End; 2]) -> Option<u16> {
+    pub(super) fn row_for(&self, [up, down]: &[FlowEnd; 2]) -> Option<u16> {
         let of_pair = |row: u16| self.source(row) == usize::from(up.table);
         let fits = |row: &u16| {
             of_pair(*row) && self.up.fits(*row, up.slots) && self.down.fits(*row, down.slots)
@@ -75,11 +75,11 @@ impl JointRows {
 
     /// The upward table of a row.
     pub(super) fn source(&self, row: u16) -> usize {
-        self.up.table_of(Cell::from(row) * LANES as Cell)
+        self.up.table_of(CellIndex::from(row) * LANES as CellIndex)
     }
 
     /// Opens a row for a pair of racks, beside the other rows of this pair; none if the FlowBlock is full.
-    pub(super) fn open(&mut self, [up, down]: &[End; 2], others: usize) -> Option<u16> {
+    pub(super) fn open(&mut self, [up, down]: &[FlowEnd; 2], others: usize) -> Option<u16> {
         let limit = MAX_ROWS - others;
         let (source, destination) = (usize::from(up.table), usize::from(down.table));
         let rows = self.down.rows_of(destination);
@@ -95,7 +95,7 @@ impl JointRows {
     pub(super) fn put(
         &mut self,
         row: u16,
-        [up, down]: [End; 2],
+        [up, down]: [FlowEnd; 2],
         state: &CellState,
     ) -> (usize, usize) {
         let lane = self.down.put(row, down.slots);
@@ -113,12 +113,12 @@ impl JointRows {
         self.rate[row].0[lane] = 0.0;
         self.told[row].0[lane] = 0.0;
         self.flow[row][lane] = NO_FLOW;
-        let cell = (row * LANES + lane) as Cell;
+        let cell = (row * LANES + lane) as CellIndex;
         self.up.remove(cell);
         self.down.remove(cell);
     }
 
-    /// Puts the rows in the order of their tables; see [`RowSet::put_in_order`].
+    /// Puts the rows in the order of their tables; see [`FlowRows::put_in_order`].
     pub(super) fn put_in_order(&mut self) -> (Vec<u16>, usize) {
         let (now, rows) = self.down.put_in_order();
         self.up.renumber(&now, rows);
@@ -129,7 +129,7 @@ impl JointRows {
     }
 
     /// The cells of the rows to a rack that have become too empty.
-    pub(super) fn sparse(&self, table: usize) -> Vec<Cell> {
+    pub(super) fn sparse(&self, table: usize) -> Vec<CellIndex> {
         let rows = self.down.rows_of(table).iter().map(|&row| usize::from(row));
         rows.filter(|&row| self.down.used[row].count_ones() < KEPT_FLOWS)
             .flat_map(|row| {

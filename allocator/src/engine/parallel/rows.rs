@@ -27,7 +27,7 @@
 //! ```
 
 use super::cell::{Slots, cell_at, split};
-use super::lanes::{Cell, HOST_SLOTS, LANES, Words, lanes_of};
+use super::lanes::{CellIndex, HOST_SLOTS, LANES, Words, lanes_of};
 
 /// Flows in a full row.
 pub(super) const ROW_FLOWS: u32 = 15;
@@ -39,14 +39,14 @@ pub(super) const CELL_BITS: u32 = 18;
 const RUN: usize = 2;
 
 /// Changes of a table's flows after which it is looked through: so many, and this part of its flows.
-const LOOKED_AFTER: usize = 12;
-const LOOKED_SHARE: usize = 8;
+const MIN_CHANGES: usize = 12;
+const CHANGES_SHARE: usize = 8;
 /// Rows that are looked at for a flow to move aside: a table of hundreds, of which many have a lane free
 /// that nobody can take, would be looked through that often for every start.
-const MOST_LOOKS: usize = 128;
+const MAX_DISPLACE_PROBES: usize = 128;
 /// Rows that are looked at for one with room. Next to none of the first tens is without where the table has any that
 /// has some, but for a host that has very many flows.
-const MOST_FITS: usize = 128;
+const MAX_INSERT_PROBES: usize = 128;
 /// While more than half of all rows are taken, no row is opened for a host of a table that has so many flows: rows are
 /// kept for the others' flows.
 const FLOWS_OF_HOST: usize = 64;
@@ -62,8 +62,8 @@ const EVERY_LANE: u16 = (1 << ROW_FLOWS) - 1;
 
 /// A flow's cell, and the row that it could move to.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Aside {
-    pub(super) cell: Cell,
+pub(super) struct Displacement {
+    pub(super) cell: CellIndex,
     to: u16,
 }
 
@@ -87,7 +87,7 @@ impl Occupancy {
 
 /// Rows by link table.
 #[derive(Debug)]
-pub(super) struct RowSet {
+pub(super) struct FlowRows {
     /// The rows by table, in the order in which they are worked on.
     order: Vec<u16>,
     /// By table, and once more at the end: where in `order` its rows begin.
@@ -112,9 +112,9 @@ pub(super) struct RowSet {
 
 /// How far along in a list, in 65,536ths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Share(u16);
+pub(super) struct RelativePos(u16);
 
-impl Share {
+impl RelativePos {
     /// The beginning.
     pub(super) const FIRST: Self = Self(0);
 
@@ -142,7 +142,7 @@ fn outward(home: usize, length: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-impl RowSet {
+impl FlowRows {
     /// No flows over `tables` link tables. Row 0 belongs to no table: empty cells point into it.
     pub(super) fn new(tables: usize, over_cores: bool) -> Self {
         Self {
@@ -179,14 +179,19 @@ impl RowSet {
 
     /// Takes a cell for a flow, in the table's row that lies nearest to `near` and has room; none if no row
     /// has.
-    pub(super) fn insert(&mut self, table: usize, slots: Slots, near: Share) -> Option<Cell> {
+    pub(super) fn insert(
+        &mut self,
+        table: usize,
+        slots: Slots,
+        near: RelativePos,
+    ) -> Option<CellIndex> {
         let rows = self.rows_of(table);
         // Its host is in every row.
         if usize::from(self.of_hosts[table * HOST_SLOTS + usize::from(slots.host)]) >= rows.len() {
             return None;
         }
         let row = outward(near.of(rows.len()), rows.len())
-            .take(MOST_FITS)
+            .take(MAX_INSERT_PROBES)
             .map(|place| rows[place])
             .find(|&row| self.fits(row, slots))?;
         Some(self.take(table, row, slots))
@@ -197,9 +202,9 @@ impl RowSet {
         &mut self,
         table: usize,
         slots: Slots,
-        near: Share,
+        near: RelativePos,
         limit: usize,
-    ) -> Option<Cell> {
+    ) -> Option<CellIndex> {
         // Each further flow of a host that is in all rows takes a row of its own.
         let of_host = self.of_hosts[table * HOST_SLOTS + usize::from(slots.host)];
         let taken = self.len() - self.free.len();
@@ -211,7 +216,7 @@ impl RowSet {
         Some(self.take(table, row, slots))
     }
 
-    fn take(&mut self, table: usize, row: u16, slots: Slots) -> Cell {
+    fn take(&mut self, table: usize, row: u16, slots: Slots) -> CellIndex {
         self.changes[table] = self.changes[table].saturating_add(1);
         self.changed = true;
         let lane = self.put(row, slots);
@@ -220,10 +225,15 @@ impl RowSet {
 
     /// A flow to move aside so that a row gets room for another flow that no row of the table has room
     /// for; the rows nearest to `near` first.
-    pub(super) fn aside(&self, table: usize, slots: Slots, near: Share) -> Option<Aside> {
+    pub(super) fn aside(
+        &self,
+        table: usize,
+        slots: Slots,
+        near: RelativePos,
+    ) -> Option<Displacement> {
         let rows = self.rows_of(table);
         let is_full = |row: u16| self.used[usize::from(row)] == EVERY_LANE;
-        let mut looks = MOST_LOOKS;
+        let mut looks = MAX_DISPLACE_PROBES;
         for &to in rows.iter().filter(|&&row| !is_full(row)) {
             for place in outward(near.of(rows.len()), rows.len()) {
                 let row = rows[place];
@@ -239,7 +249,7 @@ impl RowSet {
                 while lanes != 0 {
                     let cell = cell_at(row, lanes.trailing_zeros() as usize);
                     if self.fits(to, self.slots(cell)) {
-                        return Some(Aside { cell, to });
+                        return Some(Displacement { cell, to });
                     }
                     lanes &= lanes - 1;
                 }
@@ -269,7 +279,7 @@ impl RowSet {
 
     /// Moves a flow to a row of its table that has room for it; returns its cell there. Its old row keeps
     /// other flows.
-    pub(super) fn shift(&mut self, Aside { cell, to }: Aside) -> Cell {
+    pub(super) fn shift(&mut self, Displacement { cell, to }: Displacement) -> CellIndex {
         let slots = self.slots(cell);
         self.vacate(cell, slots);
         cell_at(to, self.put(to, slots))
@@ -321,7 +331,7 @@ impl RowSet {
     }
 
     /// Gives a cell back.
-    pub(super) fn remove(&mut self, cell: Cell) {
+    pub(super) fn remove(&mut self, cell: CellIndex) {
         let (row, _) = split(cell);
         let table = self.table_of(cell);
         self.changes[table] = self.changes[table].saturating_add(1);
@@ -332,7 +342,7 @@ impl RowSet {
         }
     }
 
-    fn vacate(&mut self, cell: Cell, slots: Slots) {
+    fn vacate(&mut self, cell: CellIndex, slots: Slots) {
         let (row, lane) = split(cell);
         self.used[row] &= !(1 << lane);
         let taken = &mut self.occupancy[row];
@@ -376,7 +386,7 @@ impl RowSet {
     }
 
     /// The slots of the flow in a cell.
-    pub(super) fn slots(&self, cell: Cell) -> Slots {
+    pub(super) fn slots(&self, cell: CellIndex) -> Slots {
         let (row, lane) = split(cell);
         let words = &self.words[row].0;
         let word = words[lane];
@@ -391,7 +401,7 @@ impl RowSet {
     }
 
     /// The table of the flow in a cell.
-    pub(super) fn table_of(&self, cell: Cell) -> usize {
+    pub(super) fn table_of(&self, cell: CellIndex) -> usize {
         usize::from(self.occupancy[split(cell).0].table)
     }
 
@@ -401,8 +411,8 @@ impl RowSet {
             return None;
         }
         let worth = |&table: &usize| {
-            let share = self.rows_of(table).len() * ROW_FLOWS as usize / LOOKED_SHARE;
-            usize::from(self.changes[table]) >= LOOKED_AFTER + share
+            let share = self.rows_of(table).len() * ROW_FLOWS as usize / CHANGES_SHARE;
+            usize::from(self.changes[table]) >= MIN_CHANGES + share
         };
         let first = first.min(self.tables());
         let found = (first..self.tables()).chain(0..first).find(worth);
@@ -448,14 +458,14 @@ impl RowSet {
     }
 
     /// The cells of the flows of a table.
-    pub(super) fn cells(&self, table: usize) -> impl Iterator<Item = Cell> + '_ {
+    pub(super) fn cells(&self, table: usize) -> impl Iterator<Item = CellIndex> + '_ {
         self.rows_of(table)
             .iter()
             .flat_map(|&row| self.cells_of(row))
     }
 
     /// The cells of the flows of a row.
-    pub(super) fn cells_of(&self, row: u16) -> impl Iterator<Item = Cell> + use<> {
+    pub(super) fn cells_of(&self, row: u16) -> impl Iterator<Item = CellIndex> + use<> {
         let used = self.used[usize::from(row)];
         lanes_of(used).map(move |lane| cell_at(row, lane))
     }

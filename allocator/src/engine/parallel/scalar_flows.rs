@@ -1,9 +1,9 @@
 //! Flows that no row holds (see [`Cause`]). They are worked on one by one, in f64, like the reference's.
 
-use super::cell::{CellState, Knee, NO_FLOW};
-use super::kernels::{Moved, at_demand};
+use super::cell::{CellState, NO_FLOW, SaturationPrice};
+use super::kernels::{Notification, at_demand};
 use super::layout::Layout;
-use super::link_block::{LinkBlock, Sums};
+use super::link_block::{LinkBlock, LinkBlockCopy};
 use crate::engine::LinkPath;
 use crate::num::RateLimit;
 use crate::num::utility::{ClassTable, Utility};
@@ -24,7 +24,7 @@ pub(super) const CAUSES: usize = 3;
 
 /// One flow.
 #[derive(Clone, Debug)]
-pub(super) struct LooseFlow {
+pub(super) struct ScalarFlow {
     pub(super) flow: u32,
     pub(super) class: u8,
     pub(super) links: LinkPath,
@@ -38,20 +38,20 @@ pub(super) struct LooseFlow {
 
 /// The flows of one worker.
 #[derive(Debug, Default)]
-pub(super) struct LooseFlows {
-    pub(super) flows: Vec<LooseFlow>,
+pub(super) struct ScalarFlows {
+    pub(super) flows: Vec<ScalarFlow>,
     /// (flow, its rate in Gbit/s) that passed the threshold.
-    pub(super) moved: Vec<Moved>,
+    pub(super) moved: Vec<Notification>,
 }
 
-impl LooseFlow {
+impl ScalarFlow {
     /// That of a row, for a log flow on a path of this capacity.
     pub(super) fn state(&self, capacity: f64) -> CellState {
         CellState {
             flow: self.flow,
             weight: self.weight as f32,
             demand: self.demand as f32,
-            knee: Knee::new(self.weight, self.demand, capacity),
+            knee: SaturationPrice::new(self.weight, self.demand, capacity),
             rate: self.rate as f32,
             told: self.told as f32,
         }
@@ -102,14 +102,14 @@ impl LooseFlow {
     }
 }
 
-impl LooseFlows {
+impl ScalarFlows {
     /// New rates, and their sums.
     pub(super) fn rates(
         &mut self,
         layout: &Layout,
         classes: &ClassTable,
         blocks: &[impl std::ops::Deref<Target = LinkBlock>],
-        sums: &mut [Sums],
+        sums: &mut [LinkBlockCopy],
     ) {
         for flow in &mut self.flows {
             let (rate, reaction, elastic) = flow.respond(classes, flow.price(layout, blocks));
@@ -138,7 +138,7 @@ impl LooseFlows {
             if flow.told < 0.0 || (fits - flow.told).abs() > threshold * flow.told {
                 flow.told = fits;
                 debug_assert_ne!(flow.flow, NO_FLOW);
-                self.moved.push(Moved {
+                self.moved.push(Notification {
                     flow: flow.flow,
                     rate: fits as f32,
                 });
@@ -147,7 +147,7 @@ impl LooseFlows {
     }
 }
 
-impl LooseFlow {
+impl ScalarFlow {
     /// The rate that F-NORM leaves.
     pub(super) fn fitting_rate(
         &self,

@@ -632,7 +632,7 @@ fn a_survey_in_pieces_finds_what_the_flows_have() {
         let mut loads_bps = Vec::new();
         engine.link_loads(&mut loads_bps);
         for flows in [1, 7, 97, 1_000] {
-            let mut survey = Survey::default();
+            let mut survey = Scan::default();
             // Twice: a survey begins anew when it is over.
             for _ in 0..2 {
                 let mut looks = 1;

@@ -1,63 +1,63 @@
 //! What the workers share, and what each does in an iteration.
 //!
-//! Every piece of shared state has a lock of its own that is free whenever the [`Gate`] says that the
-//! piece may be taken: locks state the protocol, the gate enforces it, and a mistake would be a wait
+//! Every piece of shared state has a lock of its own that is free whenever the [`Barrier`] says that the
+//! piece may be taken: locks state the protocol, the barrier enforces it, and a mistake would be a wait
 //! and not a race.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, RwLock};
 
-use super::barrier::{Closed, Gate};
-use super::compact::TABLES;
-use super::event_batch::Pending;
+use super::barrier::{Barrier, Closed};
+use super::compact::MAX_TABLES;
+use super::event_batch::EventBatch;
 use super::flow_block::FlowBlock;
-use super::kernels::{CoreSide, Kernels, Moved, Pass, Scratch, Side};
+use super::kernels::{CoreSide, Kernels, Notification, PassSettings, Scratch, Side};
 use super::layout::Layout;
-use super::link_block::{LinkBlock, Sums};
+use super::link_block::{LinkBlock, LinkBlockCopy};
 use super::phases::{PhaseClock, PhaseTimes};
 use super::price_update::{UpdateReport, UpdateRule};
-use super::scalar_flows::LooseFlows;
+use super::scalar_flows::ScalarFlows;
 use super::sync::{lock, read, write};
 use crate::num::utility::ClassTable;
 
-/// Rounds of the gate in an iteration: start, sums are complete, prices are complete, done.
-const ROUNDS: u64 = 4;
+/// Rounds of the barrier in an iteration: start, sums are complete, prices are complete, done.
+const PHASES: u64 = 4;
 
 /// From so many flows of a worker on, some 12 MB, fetching ahead pays: they have left the caches by
 /// the time they are walked over again. With fewer, it costs 6 % and gains nothing.
-pub(super) const FAR_FLOWS: usize = 400_000;
+pub(super) const FLOWS_BEYOND_CACHE: usize = 400_000;
 /// If more than one in so many rates passed the threshold in the last walk, as many are expected to do so in
 /// the next one: a third of the rows has such a flow then.
-const STILL: usize = 32;
+const UPDATE_RATIO: usize = 32;
 /// And in as many after that one: rates go on to move once they have begun to, but those that were told at once
 /// are not told again by the walk after that.
-const MOVING_WALKS: u32 = 4;
+const MANY_UPDATES_PASSES: u32 = 4;
 
 /// What the workers do in the coming iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Plan {
+pub(super) enum Pass {
     /// Rates of the last iteration are normalised along with the computation of the next.
-    Lagging = 0,
+    Pipelined = 0,
     /// The problem changed: new rates first, then they are normalised at once.
-    Prompt = 1,
+    UpdateThenNormalize = 1,
     /// Only normalise what is there.
-    Settle = 2,
+    NormalizeOnly = 2,
     /// New rates and prices, and no rate told: another pass of the optimiser follows.
-    Inner = 3,
+    PricesOnly = 3,
     /// Flows go into rows and out of them; no walk.
-    Rows = 4,
+    ApplyEvents = 4,
     /// The same, and rows are put in order.
-    Tidy = 5,
+    Compact = 5,
     /// The same, with time for looking through more tables.
-    TidyMore = 6,
+    CompactMore = 6,
 }
 
 /// What a worker leaves for the engine.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     /// Rates that passed the threshold.
-    pub(super) moved: Vec<Moved>,
+    pub(super) moved: Vec<Notification>,
     pub(super) report: UpdateReport,
     /// Rows were put in order.
     pub(super) tidied: bool,
@@ -66,13 +66,13 @@ pub(super) struct Outbox {
 
 /// What the workers share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct ParallelState {
     pub(super) workers: usize,
     pub(super) layout: Layout,
     pub(super) classes: ClassTable,
     pub(super) rule: UpdateRule,
     pub(super) threshold: f32,
-    /// [`FAR_FLOWS`], or what a test says.
+    /// [`FLOWS_BEYOND_CACHE`], or what a test says.
     pub(super) far_flows: usize,
     pub(super) kernels: Kernels,
     /// As the layout numbers them.
@@ -80,13 +80,13 @@ pub(super) struct Shared {
     /// Upward, then downward, then likewise those of the second level.
     pub(super) link_blocks: Vec<RwLock<LinkBlock>>,
     /// By worker and LinkBlock.
-    pub(super) sums: Vec<RwLock<Vec<Sums>>>,
+    pub(super) sums: Vec<RwLock<Vec<LinkBlockCopy>>>,
     /// By FlowBlock.
-    pub(super) pending: Vec<Mutex<Pending>>,
-    pub(super) loose: Vec<Mutex<LooseFlows>>,
+    pub(super) pending: Vec<Mutex<EventBatch>>,
+    pub(super) loose: Vec<Mutex<ScalarFlows>>,
     pub(super) outboxes: Vec<Mutex<Outbox>>,
     pub(super) loose_count: AtomicU64,
-    pub(super) gate: Gate,
+    pub(super) barrier: Barrier,
     pub(super) plan: AtomicU8,
     pub(super) timed: AtomicBool,
 }
@@ -120,66 +120,69 @@ impl Worker {
         }
     }
 
-    /// One iteration, as the gate allows.
-    pub(super) fn iterate(&mut self, shared: &Shared) -> Result<(), Closed> {
-        let first = self.iteration * ROUNDS;
+    /// One iteration, as the barrier allows.
+    pub(super) fn iterate(&mut self, shared: &ParallelState) -> Result<(), Closed> {
+        let first = self.iteration * PHASES;
         self.iteration += 1;
-        shared.gate.pass(self.index, first + 1)?;
+        shared.barrier.wait(self.index, first + 1)?;
         let plan = match shared.plan.load(Ordering::Relaxed) {
-            0 => Plan::Lagging,
-            1 => Plan::Prompt,
-            2 => Plan::Settle,
-            3 => Plan::Inner,
-            4 => Plan::Rows,
-            5 => Plan::Tidy,
-            _ => Plan::TidyMore,
+            0 => Pass::Pipelined,
+            1 => Pass::UpdateThenNormalize,
+            2 => Pass::NormalizeOnly,
+            3 => Pass::PricesOnly,
+            4 => Pass::ApplyEvents,
+            5 => Pass::Compact,
+            _ => Pass::CompactMore,
         };
         let mut outbox = lock(&shared.outboxes[self.index]);
         outbox.report = UpdateReport::default();
         outbox.times = PhaseTimes::default();
         let tables = match plan {
-            Plan::Rows => Some(0),
-            Plan::Tidy => Some(1),
-            Plan::TidyMore => Some(TABLES),
-            Plan::Lagging | Plan::Prompt | Plan::Settle | Plan::Inner => None,
+            Pass::ApplyEvents => Some(0),
+            Pass::Compact => Some(1),
+            Pass::CompactMore => Some(MAX_TABLES),
+            Pass::Pipelined
+            | Pass::UpdateThenNormalize
+            | Pass::NormalizeOnly
+            | Pass::PricesOnly => None,
         };
         if let Some(tables) = tables {
             (outbox.tidied, outbox.times.settling_ns) = self.rows(shared, tables);
             drop(outbox);
             // Nobody waits in between, so nobody has to arrive there.
-            return shared.gate.pass(self.index, first + ROUNDS);
+            return shared.barrier.wait(self.index, first + PHASES);
         }
         let mut clock = PhaseClock::new(shared.timed.load(Ordering::Relaxed));
         let mut times = PhaseTimes::default();
-        if plan != Plan::Settle {
-            self.flows(shared, plan == Plan::Lagging, true, &mut outbox);
+        if plan != Pass::NormalizeOnly {
+            self.flows(shared, plan == Pass::Pipelined, true, &mut outbox);
             times.rates_ns = clock.lap();
-            shared.gate.pass(self.index, first + 2)?;
+            shared.barrier.wait(self.index, first + 2)?;
             times.aggregation_ns = clock.lap();
             self.prices(shared, &mut outbox.report);
             times.prices_ns = clock.lap();
         } else {
-            shared.gate.pass(self.index, first + 2)?;
+            shared.barrier.wait(self.index, first + 2)?;
         }
-        shared.gate.pass(self.index, first + 3)?;
+        shared.barrier.wait(self.index, first + 3)?;
         times.distribution_ns = clock.lap();
         // After events, rates move the most.
-        if plan == Plan::Prompt {
-            self.moving = MOVING_WALKS;
+        if plan == Pass::UpdateThenNormalize {
+            self.moving = MANY_UPDATES_PASSES;
         }
-        if matches!(plan, Plan::Prompt | Plan::Settle) {
+        if matches!(plan, Pass::UpdateThenNormalize | Pass::NormalizeOnly) {
             self.flows(shared, true, false, &mut outbox);
             times.normalization_ns = clock.lap();
         }
         outbox.times = times;
         drop(outbox);
-        shared.gate.pass(self.index, first + 4)
+        shared.barrier.wait(self.index, first + 4)
     }
 
     /// What waits for the worker's FlowBlocks; and, if so many tables may be looked through, one of them is
     /// put in order, another one each time.
     /// Returns whether that moved anything, and how long what waited took, in ns.
-    fn rows(&mut self, shared: &Shared, tables: usize) -> (bool, u64) {
+    fn rows(&mut self, shared: &ParallelState, tables: usize) -> (bool, u64) {
         let owned = shared.owned(self.index);
         if owned.is_empty() {
             return (false, 0);
@@ -207,9 +210,9 @@ impl Worker {
     }
 
     /// The worker's flows: F-NORM of the rates that there are, new rates, or both.
-    fn flows(&mut self, shared: &Shared, normalize: bool, rates: bool, outbox: &mut Outbox) {
+    fn flows(&mut self, shared: &ParallelState, normalize: bool, rates: bool, outbox: &mut Outbox) {
         let flows = std::mem::take(&mut self.flows);
-        let pass = Pass {
+        let pass = PassSettings {
             normalize,
             rates,
             threshold: shared.threshold,
@@ -219,7 +222,7 @@ impl Worker {
         };
         let mut sums = write(&shared.sums[self.index]);
         if rates {
-            sums.iter_mut().for_each(Sums::begin);
+            sums.iter_mut().for_each(LinkBlockCopy::begin);
         }
         // There and back: what the last walk left in the caches is met first.
         let owned = shared.owned(self.index);
@@ -279,13 +282,13 @@ impl Worker {
             }
         }
         if normalize {
-            self.moving = match outbox.moved.len() * STILL > self.flows {
-                true => MOVING_WALKS,
+            self.moving = match outbox.moved.len() * UPDATE_RATIO > self.flows {
+                true => MANY_UPDATES_PASSES,
                 false => self.moving.saturating_sub(1),
             };
         }
         // Those that no FlowBlock of this worker adds to.
-        sums.iter_mut().for_each(Sums::clear);
+        sums.iter_mut().for_each(LinkBlockCopy::clear);
         if shared.loose_count.load(Ordering::Relaxed) > 0 {
             let mut loose = lock(&shared.loose[self.index]);
             let blocks: Vec<_> = shared.link_blocks.iter().map(read).collect();
@@ -300,11 +303,11 @@ impl Worker {
     }
 
     /// The price updates of the worker's LinkBlocks, from the sums of all workers.
-    fn prices(&self, shared: &Shared, report: &mut UpdateReport) {
+    fn prices(&self, shared: &ParallelState, report: &mut UpdateReport) {
         let sums: Vec<_> = shared.sums.iter().map(read).collect();
         for index in (self.index..shared.link_blocks.len()).step_by(shared.workers) {
             let mut links = write(&shared.link_blocks[index]);
-            let mut list: Vec<&Sums> = sums
+            let mut list: Vec<&LinkBlockCopy> = sums
                 .iter()
                 .map(|of_worker| &of_worker[index])
                 .filter(|sums| !sums.empty)
@@ -318,12 +321,12 @@ impl Worker {
 }
 
 /// Two sums at once, the first one's index below the second one's.
-fn two(sums: &mut [Sums], [first, second]: [usize; 2]) -> [&mut Sums; 2] {
+fn two(sums: &mut [LinkBlockCopy], [first, second]: [usize; 2]) -> [&mut LinkBlockCopy; 2] {
     let (low, high) = sums.split_at_mut(second);
     [&mut low[first], &mut high[0]]
 }
 
-impl Shared {
+impl ParallelState {
     /// The FlowBlocks of a worker: consecutive ones, so that few workers share a LinkBlock.
     fn owned(&self, worker: usize) -> std::ops::Range<usize> {
         let blocks = self.flow_blocks.len();

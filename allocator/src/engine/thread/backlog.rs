@@ -14,7 +14,7 @@ mod tests;
 
 /// A rate, and when its flow began to wait.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct WaitingRate {
     rate_bps: f64,
     since: u64,
 }
@@ -22,7 +22,7 @@ struct Entry {
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct RateBacklog {
-    rates: FxHashMap<FlowKey, Entry>,
+    rates: FxHashMap<FlowKey, WaitingRate>,
     order: VecDeque<(FlowKey, u64)>,
     now: u64,
     /// Sessions that are gone: what waits of them since before this is forgotten.
@@ -48,15 +48,15 @@ impl RateBacklog {
     /// Lets a rate wait. True if it takes the place of an older one of its flow.
     pub(super) fn put(&mut self, update: RateUpdate) -> bool {
         let RateUpdate { key, rate_bps } = update;
-        if let Some(&Entry { since, .. }) = self.rates.get(&key)
+        if let Some(&WaitingRate { since, .. }) = self.rates.get(&key)
             && self.lives(key, since)
         {
-            self.rates.insert(key, Entry { rate_bps, since });
+            self.rates.insert(key, WaitingRate { rate_bps, since });
             return true;
         }
         let since = self.now;
         self.now += 1;
-        self.rates.insert(key, Entry { rate_bps, since });
+        self.rates.insert(key, WaitingRate { rate_bps, since });
         self.order.push_back((key, since));
         false
     }

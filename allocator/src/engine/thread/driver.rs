@@ -9,7 +9,7 @@ use hdrhistogram::Histogram;
 use super::LONG_PARK;
 use super::backlog::RateBacklog;
 use crate::engine::{
-    EngineError, EngineEvent, EngineStats, LinkLoad, RateEngine, RateUpdate, Survey, clock,
+    EngineError, EngineEvent, EngineStats, LinkLoad, RateEngine, RateUpdate, Scan, clock,
 };
 
 /// Links in a snapshot.
@@ -18,9 +18,9 @@ const TOP_LINKS: usize = 16;
 const PUBLISH_EVERY: Duration = Duration::from_millis(100);
 /// Links' loads and the distance from the optimum are found by a look at every flow. While flows come and
 /// go it gets one part of the time in so many.
-const LOOKING_SHARE: u32 = 1_000;
+const SCAN_SHARE: u32 = 1_000;
 /// Flows that are looked at in one go, since a start that comes meanwhile waits: ten microseconds or so.
-const FLOWS_AT_ONCE: usize = 32;
+const FLOWS_PER_SCAN_STEP: usize = 32;
 /// Iteration times are looked at over one to two of these.
 const WINDOW: Duration = Duration::from_secs(5);
 /// Iterations longer than this count as this long.
@@ -39,7 +39,7 @@ pub type Snapshot = Arc<ArcSwap<EngineStats>>;
 /// Call [`apply`](Self::apply) with events and [`iterate`](Self::iterate) until
 /// [`is_settled`](Self::is_settled); after each iteration [`hand_over`](Self::hand_over); and
 /// [`chores`](Self::chores) now and then.
-pub struct Driver {
+pub struct EngineDriver {
     engine: Box<dyn RateEngine>,
     snapshot: Snapshot,
     /// Newest rates that found no room, oldest first.
@@ -47,10 +47,10 @@ pub struct Driver {
     /// The engine has told a part of its rates only.
     left: bool,
     stats: EngineStats,
-    times: Times,
+    times: IterationTimes,
     published: Instant,
     /// The look at every flow, and whether it is under way.
-    survey: Survey,
+    survey: Scan,
     surveys: bool,
     /// When one was last begun, and how long it has taken so far.
     looked: Instant,
@@ -63,7 +63,7 @@ pub struct Driver {
     capacities_bps: Vec<f64>,
 }
 
-impl Driver {
+impl EngineDriver {
     /// An engine at rest.
     #[must_use]
     pub fn new(engine: Box<dyn RateEngine>) -> Self {
@@ -77,9 +77,9 @@ impl Driver {
                 settled: true,
                 ..EngineStats::default()
             },
-            times: Times::new(now),
+            times: IterationTimes::new(now),
             published: now,
-            survey: Survey::default(),
+            survey: Scan::default(),
             surveys: false,
             looked: now,
             looking: Duration::ZERO,
@@ -224,7 +224,7 @@ impl Driver {
             let pause = if self.unmeasured && quiet {
                 Duration::ZERO
             } else {
-                LOOKING_SHARE * self.looking
+                SCAN_SHARE * self.looking
             };
             if now.duration_since(self.looked) >= pause {
                 (self.looked, self.looking) = (now, Duration::ZERO);
@@ -249,7 +249,7 @@ impl Driver {
     /// Goes on looking at flows; true if all were looked at.
     fn survey(&mut self) -> bool {
         let began = clock::now();
-        let done = self.engine.survey(&mut self.survey, FLOWS_AT_ONCE);
+        let done = self.engine.survey(&mut self.survey, FLOWS_PER_SCAN_STEP);
         if done {
             self.surveys = false;
             self.stats.optimality = self.survey.optimality;
@@ -296,13 +296,13 @@ impl Driver {
 }
 
 /// Iteration times of this window and the one before.
-struct Times {
+struct IterationTimes {
     current: Histogram<u64>,
     previous: Histogram<u64>,
     began: Instant,
 }
 
-impl Times {
+impl IterationTimes {
     fn new(now: Instant) -> Self {
         // A fixed range: `saturating_record` does not widen a histogram that resizes.
         let empty =

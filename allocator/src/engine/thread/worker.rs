@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ratewright_io::sched;
 use rtrb::{Consumer, Producer};
 
-use super::{Driver, EVENTS_AT_ONCE, EngineThreadConfig, Interval, Shared, cost_of};
+use super::{EVENTS_AT_ONCE, EngineDriver, EngineThreadConfig, Interval, ThreadFlags, cost_of};
 use crate::engine::{EngineEvent, RateUpdate, affinity, clock};
 
 /// Shorter than others' slices, so that a start wakes the engine at once even on a busy core, and longer than
@@ -17,21 +17,21 @@ const SLICE_NS: u64 = 5 * sched::HOT_SLICE_NS;
 
 /// The engine between its rings.
 pub(super) struct Worker<W> {
-    driver: Driver,
+    driver: EngineDriver,
     config: EngineThreadConfig,
     events: Consumer<EngineEvent>,
     updates: Producer<RateUpdate>,
-    shared: Arc<Shared>,
+    shared: Arc<ThreadFlags>,
     wake: W,
 }
 
 impl<W: Fn() + Send + 'static> Worker<W> {
     pub(super) fn new(
-        driver: Driver,
+        driver: EngineDriver,
         config: EngineThreadConfig,
         events: Consumer<EngineEvent>,
         updates: Producer<RateUpdate>,
-        shared: Arc<Shared>,
+        shared: Arc<ThreadFlags>,
         wake: W,
     ) -> Self {
         Self {

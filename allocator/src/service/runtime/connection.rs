@@ -21,7 +21,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How often it is looked whether a host has answered its Welcome.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
+const CORE_CHECK_SPINS: Duration = Duration::from_millis(2);
 
 /// Datagrams that are taken in one go before what they brought about is sent.
 const DATAGRAM_BATCH: usize = 32;
@@ -254,7 +254,7 @@ async fn read_control(
 /// Waits until a host has answered its Welcome, or its turn is over.
 async fn answered(shared: &SharedCore, id: u32, turn: &HandshakeTurn) {
     while turn.holds() && !shared.lock().hub.has_answered(id) {
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(CORE_CHECK_SPINS).await;
     }
 }
 

@@ -13,7 +13,9 @@ use tokio::sync::Notify;
 
 use super::idle::ThreadWaker;
 use crate::engine::parallel::{ParallelEngine, ParallelOptions, default_workers};
-use crate::engine::thread::{Driver, EngineHandle, EngineThreadConfig, Interval, Snapshot, spawn};
+use crate::engine::thread::{
+    EngineDriver, EngineHandle, EngineThreadConfig, Interval, Snapshot, spawn,
+};
 use crate::engine::{
     EngineConfig, EngineError, EngineEvent, EngineStats, RateEngine, RateUpdate, ReferenceEngine,
 };
@@ -193,7 +195,7 @@ fn engine_thread(config: &Config) -> EngineThread {
 
 /// An engine for the shard that drives it.
 pub(super) struct WorkerEngine {
-    pub(super) driver: Driver,
+    pub(super) driver: EngineDriver,
     /// Nanoseconds from one iteration's beginning to the next one's; nothing: without a pause.
     pub(super) interval_ns: Option<u64>,
     pub(super) pin_core: Option<usize>,
@@ -260,7 +262,7 @@ impl EngineHost {
         let interval_us = config.allocation.interval_us;
         if self.engine_thread == EngineThread::UdpWorker {
             let engine = WorkerEngine {
-                driver: Driver::new(Box::new(engine)),
+                driver: EngineDriver::new(Box::new(engine)),
                 interval_ns: interval_us.map(|us| us * 1_000),
                 pin_core: self.pinned_core,
             };

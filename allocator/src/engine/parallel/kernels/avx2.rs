@@ -1,15 +1,20 @@
 //! The portable kernels, compiled for AVX2 and FMA.
 #![allow(unsafe_code)]
 
-use super::{Pass, Scratch, Side, portable};
-use crate::engine::parallel::dirty_links::Group;
+use super::{PassSettings, Scratch, Side, portable};
+use crate::engine::parallel::dirty_links::LinkVector;
 use crate::engine::parallel::flow_block::FlowBlock;
-use crate::engine::parallel::link_block::{LinkBlock, Sums};
+use crate::engine::parallel::link_block::{LinkBlock, LinkBlockCopy};
 use crate::engine::parallel::price_update::{UpdateReport, UpdateRule, guarded};
 
 /// See [`super::Kernels::run`].
 #[target_feature(enable = "avx2,fma")]
-pub(super) fn run(pass: Pass, block: &mut FlowBlock, sides: [Side<'_>; 2], scratch: &mut Scratch) {
+pub(super) fn run(
+    pass: PassSettings,
+    block: &mut FlowBlock,
+    sides: [Side<'_>; 2],
+    scratch: &mut Scratch,
+) {
     portable::run(pass, block, sides, scratch);
 }
 
@@ -18,7 +23,7 @@ pub(super) fn run(pass: Pass, block: &mut FlowBlock, sides: [Side<'_>; 2], scrat
 pub(super) fn update(
     links: &mut LinkBlock,
     rule: UpdateRule,
-    contributions: &[&Sums],
+    contributions: &[&LinkBlockCopy],
 ) -> UpdateReport {
     // The closure has this function's instructions; the step passed as a function would be called through
     // one that has not.
@@ -33,6 +38,6 @@ pub(super) fn update(
 
 /// See [`super::Kernels::step_touched`].
 #[target_feature(enable = "avx2,fma")]
-pub(super) fn step_touched(groups: &mut [Group], only_joined: bool) {
+pub(super) fn step_touched(groups: &mut [LinkVector], only_joined: bool) {
     portable::step_touched(groups, only_joined);
 }

@@ -25,7 +25,7 @@ use std::arch::x86_64::*;
 
 use self::rate_update::{down_rows, up_pairs, up_rates};
 use self::totals::has_dot;
-use super::{LEAST_ELASTIC, Pass, Scratch, Side};
+use super::{LEAST_ELASTIC, PassSettings, Scratch, Side};
 use crate::engine::parallel::flow_block::FlowBlock;
 use crate::engine::parallel::rows::ROW_FLOWS;
 
@@ -46,7 +46,7 @@ pub(super) fn detected() -> bool {
 /// See [`super::Kernels::run`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
 pub(super) fn run(
-    pass: Pass,
+    pass: PassSettings,
     plain: bool,
     block: &mut FlowBlock,
     sides: [Side<'_>; 2],
@@ -59,10 +59,10 @@ pub(super) fn run(
     }
 }
 
-/// `FAR` if the worker's flows are beyond its caches, so that fetching ahead pays.
+/// `EXCEEDS_CACHE` if the worker's flows are beyond its caches, so that fetching ahead pays.
 #[target_feature(enable = "avx512f")]
-fn run_at<const FAR: bool>(
-    pass: Pass,
+fn run_at<const EXCEEDS_CACHE: bool>(
+    pass: PassSettings,
     plain: bool,
     block: &mut FlowBlock,
     sides: [Side<'_>; 2],
@@ -70,12 +70,20 @@ fn run_at<const FAR: bool>(
 ) {
     let of_cores = block.core_blocks.is_some();
     match (plain, of_cores, !plain && has_dot()) {
-        (true, false, _) => walk::<true, false, FAR, false>(pass, block, sides, scratch),
-        (true, true, _) => walk::<true, true, FAR, false>(pass, block, sides, scratch),
-        (false, false, false) => walk::<false, false, FAR, false>(pass, block, sides, scratch),
-        (false, false, true) => walk::<false, false, FAR, true>(pass, block, sides, scratch),
-        (false, true, false) => walk::<false, true, FAR, false>(pass, block, sides, scratch),
-        (false, true, true) => walk::<false, true, FAR, true>(pass, block, sides, scratch),
+        (true, false, _) => walk::<true, false, EXCEEDS_CACHE, false>(pass, block, sides, scratch),
+        (true, true, _) => walk::<true, true, EXCEEDS_CACHE, false>(pass, block, sides, scratch),
+        (false, false, false) => {
+            walk::<false, false, EXCEEDS_CACHE, false>(pass, block, sides, scratch)
+        }
+        (false, false, true) => {
+            walk::<false, false, EXCEEDS_CACHE, true>(pass, block, sides, scratch)
+        }
+        (false, true, false) => {
+            walk::<false, true, EXCEEDS_CACHE, false>(pass, block, sides, scratch)
+        }
+        (false, true, true) => {
+            walk::<false, true, EXCEEDS_CACHE, true>(pass, block, sides, scratch)
+        }
     }
 }
 
@@ -83,8 +91,8 @@ fn run_at<const FAR: bool>(
 /// loads apart from loads; `CORE` if they go over the cores; `DOT` if elastic loads are added by [`add_elastic`]'s dot
 /// product.
 #[target_feature(enable = "avx512f")]
-fn walk<const PLAIN: bool, const CORE: bool, const FAR: bool, const DOT: bool>(
-    pass: Pass,
+fn walk<const PLAIN: bool, const CORE: bool, const EXCEEDS_CACHE: bool, const DOT: bool>(
+    pass: PassSettings,
     block: &mut FlowBlock,
     [mut up, mut down]: [Side<'_>; 2],
     scratch: &mut Scratch,
@@ -93,26 +101,26 @@ fn walk<const PLAIN: bool, const CORE: bool, const FAR: bool, const DOT: bool>(
     if pass.rates {
         keep = [keep_first(&mut up), keep_first(&mut down)];
     }
-    up_pairs::<CORE, FAR>(pass, block, &up, &mut scratch.pairs);
+    up_pairs::<CORE, EXCEEDS_CACHE>(pass, block, &up, &mut scratch.pairs);
     match (pass.normalize, pass.rates) {
         (true, true) => {
-            down_rows::<true, true, PLAIN, CORE, FAR, DOT>(
+            down_rows::<true, true, PLAIN, CORE, EXCEEDS_CACHE, DOT>(
                 pass, block, &mut down, keep[1], scratch,
             );
         }
         (false, true) => {
-            down_rows::<false, true, PLAIN, CORE, FAR, DOT>(
+            down_rows::<false, true, PLAIN, CORE, EXCEEDS_CACHE, DOT>(
                 pass, block, &mut down, keep[1], scratch,
             );
         }
         (_, false) => {
-            down_rows::<true, false, PLAIN, CORE, FAR, DOT>(
+            down_rows::<true, false, PLAIN, CORE, EXCEEDS_CACHE, DOT>(
                 pass, block, &mut down, keep[1], scratch,
             );
         }
     }
     if pass.rates {
-        up_rates::<PLAIN, CORE, FAR, DOT>(pass, block, &mut up, keep[0], scratch);
+        up_rates::<PLAIN, CORE, EXCEEDS_CACHE, DOT>(pass, block, &mut up, keep[0], scratch);
     }
     if !CORE {
         rack_pair_rows::joint_rows::<PLAIN, DOT>(pass, block, [&mut up, &mut down], scratch);

@@ -1,9 +1,9 @@
 //! One FlowBlock's share of an iteration, for the instruction set at hand.
 
-use super::dirty_links::Group;
+use super::dirty_links::LinkVector;
 use super::flow_block::FlowBlock;
 use super::lanes::{LANES, Lanes, Pairs, Words};
-use super::link_block::{LinkBlock, Sums};
+use super::link_block::{LinkBlock, LinkBlockCopy};
 use super::price_update::{UpdateReport, UpdateRule};
 
 #[cfg(target_arch = "x86_64")]
@@ -13,7 +13,7 @@ mod avx512;
 mod notify;
 mod portable;
 
-pub(super) use self::notify::Moved;
+pub(super) use self::notify::Notification;
 use self::notify::Rows;
 
 /// An instruction set that the engine has kernels for.
@@ -63,7 +63,7 @@ impl Simd {
 
 /// What to do with each flow.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pass {
+pub(super) struct PassSettings {
     /// F-NORM of the rates as they are, with the rooms as they are, and the threshold.
     pub(super) normalize: bool,
     /// New rates from the prices, and their sums.
@@ -81,7 +81,7 @@ pub(super) struct Pass {
 /// What one side of a FlowBlock looks up, and sums up.
 pub(super) struct Side<'a> {
     pub(super) links: &'a LinkBlock,
-    pub(super) sums: &'a mut Sums,
+    pub(super) sums: &'a mut LinkBlockCopy,
     /// The second level, if the flows go over the cores.
     pub(super) core: Option<CoreSide<'a>>,
 }
@@ -89,7 +89,7 @@ pub(super) struct Side<'a> {
 /// The same of the second level.
 pub(super) struct CoreSide<'a> {
     pub(super) links: &'a LinkBlock,
-    pub(super) sums: &'a mut Sums,
+    pub(super) sums: &'a mut LinkBlockCopy,
     /// By the FlowBlock's table: the table of its pod.
     pub(super) tables: &'a [u32],
 }
@@ -187,7 +187,7 @@ impl Kernels {
     #[allow(unsafe_code)]
     pub(super) fn run(
         self,
-        pass: Pass,
+        pass: PassSettings,
         block: &mut FlowBlock,
         mut sides: [Side<'_>; 2],
         scratch: &mut Scratch,
@@ -222,7 +222,7 @@ impl Kernels {
     }
 
     /// Appends the flows whose rate passed the threshold in the last run over this FlowBlock.
-    pub(super) fn collect(self, block: &FlowBlock, scratch: &Scratch, out: &mut Vec<Moved>) {
+    pub(super) fn collect(self, block: &FlowBlock, scratch: &Scratch, out: &mut Vec<Notification>) {
         let joint = &block.joint;
         let lists = [
             Rows {
@@ -244,7 +244,7 @@ impl Kernels {
     }
 
     #[allow(unsafe_code)]
-    fn collect_rows(self, rows: Rows<'_>, out: &mut Vec<Moved>) {
+    fn collect_rows(self, rows: Rows<'_>, out: &mut Vec<Notification>) {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: `new` lets only what was detected through.
@@ -255,7 +255,7 @@ impl Kernels {
 
     /// One step of the prices of links that events touch, on which all flows are log flows.
     #[allow(unsafe_code)]
-    pub(super) fn step_touched(self, groups: &mut [Group], only_joined: bool) {
+    pub(super) fn step_touched(self, groups: &mut [LinkVector], only_joined: bool) {
         match self.0 {
             Simd::Scalar => portable::step_touched(groups, only_joined),
             #[cfg(target_arch = "x86_64")]
@@ -275,7 +275,7 @@ impl Kernels {
         self,
         links: &mut LinkBlock,
         rule: UpdateRule,
-        contributions: &[&Sums],
+        contributions: &[&LinkBlockCopy],
     ) -> UpdateReport {
         match self.0 {
             Simd::Scalar => links.update(rule, contributions),

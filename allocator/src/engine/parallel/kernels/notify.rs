@@ -8,7 +8,7 @@ pub(super) const QUIET_ROWS: usize = 64;
 /// A flow that is told a rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C)]
-pub(in crate::engine::parallel) struct Moved {
+pub(in crate::engine::parallel) struct Notification {
     /// Its number.
     pub(in crate::engine::parallel) flow: u32,
     /// Its rate in Gbit/s.
@@ -46,10 +46,10 @@ impl<'a> Rows<'a> {
 }
 
 /// In plain Rust.
-pub(super) fn collect(rows: Rows<'_>, out: &mut Vec<Moved>) {
+pub(super) fn collect(rows: Rows<'_>, out: &mut Vec<Notification>) {
     for rows in rows.busy() {
         for (row, (&moved, &used)) in rows.moved.iter().zip(rows.used).enumerate() {
-            out.extend(lanes_of(moved & used).map(|lane| Moved {
+            out.extend(lanes_of(moved & used).map(|lane| Notification {
                 flow: rows.flow[row][lane],
                 rate: rows.told[row].0[lane],
             }));
@@ -93,12 +93,12 @@ mod tests {
                 for (lane, &flow) in flows.iter().enumerate() {
                     let rate = told[row].0[lane];
                     if moved[row] & used[row] & 1 << lane != 0 {
-                        expected.push(Moved { flow, rate });
+                        expected.push(Notification { flow, rate });
                     }
                 }
             }
             for simd in Simd::available() {
-                let before = Moved { flow: 1, rate: 2.0 };
+                let before = Notification { flow: 1, rate: 2.0 };
                 let mut out = vec![before];
                 let rows = Rows {
                     moved: &moved,

@@ -1,14 +1,16 @@
 //! The kernels in plain Rust: what the vector kernels are tested against, and what runs where there
 //! are none.
 
-use super::{Pass, Scratch, Side, at_demand};
-use crate::engine::parallel::cell::{Knee, split};
-use crate::engine::parallel::dirty_links::Group;
+use super::{PassSettings, Scratch, Side, at_demand};
+use crate::engine::parallel::cell::{SaturationPrice, split};
+use crate::engine::parallel::dirty_links::LinkVector;
 use crate::engine::parallel::flow_block::{FlowBlock, RowTerms};
-use crate::engine::parallel::lanes::{Cell, HOST_SLOTS, LANES, TABLE_SLOTS, Table, at_mut};
-use crate::engine::parallel::link_block::Sums;
-use crate::engine::parallel::rack_pair_rows::JointRows;
-use crate::engine::parallel::rows::RowSet;
+use crate::engine::parallel::lanes::{
+    CellIndex, HOST_SLOTS, LANES, LinkTable, TABLE_SLOTS, at_mut,
+};
+use crate::engine::parallel::link_block::LinkBlockCopy;
+use crate::engine::parallel::rack_pair_rows::RackPairRows;
+use crate::engine::parallel::rows::FlowRows;
 
 /// Slots of a flow: of its host, of its fabric link, and of its core link in the table of its pod.
 #[derive(Clone, Copy)]
@@ -18,8 +20,8 @@ struct FlowSlots {
 }
 
 #[inline(always)]
-fn slots<const CORES: bool>(set: &RowSet, row: usize, lane: usize) -> FlowSlots {
-    let slots = set.slots((row * LANES + lane) as Cell);
+fn slots<const CORES: bool>(set: &FlowRows, row: usize, lane: usize) -> FlowSlots {
+    let slots = set.slots((row * LANES + lane) as CellIndex);
     let fabric = usize::from(slots.fabric);
     FlowSlots {
         table: [usize::from(slots.host), HOST_SLOTS + fabric],
@@ -32,7 +34,7 @@ fn slots<const CORES: bool>(set: &RowSet, row: usize, lane: usize) -> FlowSlots 
 }
 
 #[inline(always)]
-fn get(table: &Table, slot: usize) -> f32 {
+fn get(table: &LinkTable, slot: usize) -> f32 {
     table[slot / LANES].0[slot % LANES]
 }
 
@@ -55,7 +57,7 @@ fn half(side: &Side<'_>, table: usize, slots: FlowSlots) -> [f32; 2] {
 
 /// What a flow answers to its path price: its rate, how much of that is elastic, and its reaction.
 #[derive(Clone, Copy)]
-struct Answer {
+struct FlowResponse {
     rate: f32,
     elastic: f32,
     reaction: f32,
@@ -65,7 +67,7 @@ struct Answer {
 #[derive(Clone, Copy)]
 struct FlowTerms {
     weight: f32,
-    knee: Knee,
+    knee: SaturationPrice,
     demand: f32,
 }
 
@@ -74,19 +76,19 @@ fn terms_of(terms: Option<&RowTerms>, common_knee: f32, row: usize, lane: usize)
     match terms {
         Some(terms) => FlowTerms {
             weight: terms.weight[row].0[lane],
-            knee: Knee(terms.knee[row].0[lane]),
+            knee: SaturationPrice(terms.knee[row].0[lane]),
             demand: terms.demand[row].0[lane],
         },
         None => FlowTerms {
             weight: 1.0,
-            knee: Knee(common_knee),
+            knee: SaturationPrice(common_knee),
             demand: f32::INFINITY,
         },
     }
 }
 
 #[inline(always)]
-fn answer(FlowTerms { weight, knee, .. }: FlowTerms, price: f32) -> Answer {
+fn answer(FlowTerms { weight, knee, .. }: FlowTerms, price: f32) -> FlowResponse {
     let share = price.max(knee.price()).recip();
     let rate = weight * share;
     let elastic = if knee.is_of_demand() {
@@ -94,7 +96,7 @@ fn answer(FlowTerms { weight, knee, .. }: FlowTerms, price: f32) -> Answer {
     } else {
         rate
     };
-    Answer {
+    FlowResponse {
         rate,
         elastic,
         reaction: elastic * share,
@@ -110,8 +112,8 @@ fn fitting(terms: FlowTerms, rate: f32, room: f32) -> f32 {
 /// Works on the rows for both racks.
 #[inline(always)]
 fn joint_rows<const CORES: bool>(
-    pass: Pass,
-    joint: &mut JointRows,
+    pass: PassSettings,
+    joint: &mut RackPairRows,
     terms: impl Fn(usize, usize) -> FlowTerms,
     up: &mut Side<'_>,
     down: &mut Side<'_>,
@@ -153,8 +155,8 @@ fn joint_rows<const CORES: bool>(
 
 /// Adds a flow to the sums of one half of its path.
 #[inline(always)]
-fn add(side: &mut Side<'_>, table: usize, slots: FlowSlots, answer: Answer) {
-    let add = |sums: &mut Sums, index: usize| {
+fn add(side: &mut Side<'_>, table: usize, slots: FlowSlots, answer: FlowResponse) {
+    let add = |sums: &mut LinkBlockCopy, index: usize| {
         *at_mut(sums.load.as_flattened_mut(), index) += answer.rate;
         *at_mut(sums.reaction.as_flattened_mut(), index) += answer.reaction;
         if sums.has_elastic {
@@ -171,7 +173,7 @@ fn add(side: &mut Side<'_>, table: usize, slots: FlowSlots, answer: Answer) {
 
 /// See [`super::Kernels::step_touched`].
 #[inline(always)]
-pub(super) fn step_touched(groups: &mut [Group], only_joined: bool) {
+pub(super) fn step_touched(groups: &mut [LinkVector], only_joined: bool) {
     for group in groups {
         group.step_log(only_joined);
     }
@@ -180,7 +182,7 @@ pub(super) fn step_touched(groups: &mut [Group], only_joined: bool) {
 /// See [`super::Kernels::run`].
 #[inline(always)]
 pub(in crate::engine::parallel) fn run(
-    pass: Pass,
+    pass: PassSettings,
     block: &mut FlowBlock,
     sides: [Side<'_>; 2],
     scratch: &mut Scratch,
@@ -195,7 +197,7 @@ pub(in crate::engine::parallel) fn run(
 
 #[inline(always)]
 fn run_over<const CORES: bool>(
-    pass: Pass,
+    pass: PassSettings,
     block: &mut FlowBlock,
     [mut up, mut down]: [Side<'_>; 2],
     scratch: &mut Scratch,
@@ -252,7 +254,7 @@ fn run_over<const CORES: bool>(
             let row = usize::from(row);
             for lane in lanes(block.up.used[row]) {
                 let [reaction, elastic] = scratch.pairs[row].0[lane];
-                let answer = Answer {
+                let answer = FlowResponse {
                     rate: scratch.rates[row].0[lane],
                     elastic,
                     reaction,

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use super::*;
 
 #[derive(Debug, Clone)]
-enum Operation {
+enum BacklogOperation {
     Put(u32, u32, u32),
     Take,
     Forget(u32, u32),
@@ -12,14 +12,14 @@ enum Operation {
     Clear,
 }
 
-fn operation() -> impl Strategy<Value = Operation> {
+fn operation() -> impl Strategy<Value = BacklogOperation> {
     let flow = || (0..4_u32, 0..4_u32);
     prop_oneof![
-        8 => (flow(), any::<u32>()).prop_map(|((session, flow), rate)| Operation::Put(session, flow, rate)),
-        4 => Just(Operation::Take),
-        2 => flow().prop_map(|(session, flow)| Operation::Forget(session, flow)),
-        1 => (0..4_u32).prop_map(Operation::ForgetSession),
-        1 => Just(Operation::Clear),
+        8 => (flow(), any::<u32>()).prop_map(|((session, flow), rate)| BacklogOperation::Put(session, flow, rate)),
+        4 => Just(BacklogOperation::Take),
+        2 => flow().prop_map(|(session, flow)| BacklogOperation::Forget(session, flow)),
+        1 => (0..4_u32).prop_map(BacklogOperation::ForgetSession),
+        1 => Just(BacklogOperation::Clear),
     ]
 }
 
@@ -33,12 +33,12 @@ proptest! {
         let mut oracle: IndexMap<FlowKey, f64> = IndexMap::new();
         for operation in operations {
             match operation {
-                Operation::Put(session, flow, rate) => {
+                BacklogOperation::Put(session, flow, rate) => {
                     let (key, rate_bps) = (FlowKey::new(session, flow), f64::from(rate));
                     let superseded = oracle.insert(key, rate_bps).is_some();
                     prop_assert_eq!(waiting.put(RateUpdate { key, rate_bps }), superseded);
                 }
-                Operation::Take => {
+                BacklogOperation::Take => {
                     let expected = oracle.shift_remove_index(0);
                     let first = waiting.first();
                     prop_assert_eq!(first.map(|first| (first.key, first.rate_bps)), expected);
@@ -46,16 +46,16 @@ proptest! {
                         waiting.forget(first.key);
                     }
                 }
-                Operation::Forget(session, flow) => {
+                BacklogOperation::Forget(session, flow) => {
                     let key = FlowKey::new(session, flow);
                     oracle.shift_remove(&key);
                     waiting.forget(key);
                 }
-                Operation::ForgetSession(session) => {
+                BacklogOperation::ForgetSession(session) => {
                     oracle.retain(|key, _| key.session() != session);
                     waiting.forget_session(session);
                 }
-                Operation::Clear => {
+                BacklogOperation::Clear => {
                     oracle.clear();
                     waiting.clear();
                 }

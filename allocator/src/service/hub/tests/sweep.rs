@@ -5,7 +5,7 @@ use ratewright_proto::FlowId;
 use super::network::switch;
 use super::{HubWorld, settings};
 use crate::engine::parallel::{ParallelEngine, ParallelOptions};
-use crate::engine::thread::{Driver, EVENTS_AT_ONCE, cost_of};
+use crate::engine::thread::{EVENTS_AT_ONCE, EngineDriver, cost_of};
 use crate::engine::{EngineEvent, FlowKey, RateEngine};
 use crate::service::hub::session::Placement;
 
@@ -327,7 +327,7 @@ fn worst_hold_with_a_million_flows() {
     );
     let now_ns = world.now_ns;
     let none = super::engine(crate::engine::EngineConfig::default(), &world.hub);
-    let mut driver = Driver::new(Box::new(std::mem::replace(&mut world.engine, none)));
+    let mut driver = EngineDriver::new(Box::new(std::mem::replace(&mut world.engine, none)));
     for (what, change) in [
         ("spine1 fails", switch("spine1", false)),
         ("spine1 is back", switch("spine1", true)),

@@ -4,12 +4,12 @@ use std::arch::x86_64::*;
 
 use super::price_update::reciprocal;
 use super::registers::{load, store};
-use crate::engine::parallel::dirty_links::Group;
+use crate::engine::parallel::dirty_links::LinkVector;
 use crate::num::price_correction::{LARGEST_FALL, LARGEST_GROWTH, SHIFT};
 
 /// See [`crate::engine::parallel::kernels::Kernels::step_touched`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-pub(in crate::engine::parallel::kernels) fn step(groups: &mut [Group], only_joined: bool) {
+pub(in crate::engine::parallel::kernels) fn step(groups: &mut [LinkVector], only_joined: bool) {
     let (zero, one) = (_mm512_setzero_ps(), _mm512_set1_ps(1.0));
     let (fall, shift) = (
         _mm512_set1_ps(LARGEST_FALL as f32),

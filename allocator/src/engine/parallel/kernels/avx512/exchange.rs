@@ -2,10 +2,10 @@
 
 use std::arch::x86_64::*;
 
-use crate::engine::parallel::lanes::{Cell, Cells, LANES, Lanes, Pairs};
+use crate::engine::parallel::lanes::{CellIndex, Cells, LANES, Lanes, Pairs};
 use crate::engine::parallel::rows::ROW_FLOWS;
 
-const LOW_CELL: u64 = Cell::MAX as u64;
+const LOW_CELL: u64 = CellIndex::MAX as u64;
 
 /// The pairs at sixteen cells, as two registers of eight.
 ///
@@ -23,8 +23,8 @@ pub(super) unsafe fn fetch(cells: &Cells, pairs: *const f64) -> (__m512, __m512)
                 let low = _mm_load_sd(at(first & LOW_CELL));
                 let high = _mm_load_sd(at(second & LOW_CELL));
                 (
-                    _mm_loadh_pd(low, at(first >> Cell::BITS)),
-                    _mm_loadh_pd(high, at(second >> Cell::BITS)),
+                    _mm_loadh_pd(low, at(first >> CellIndex::BITS)),
+                    _mm_loadh_pd(high, at(second >> CellIndex::BITS)),
                 )
             };
             _mm256_insertf128_pd::<1>(_mm256_castpd128_pd256(low), high)
@@ -42,23 +42,28 @@ pub(super) unsafe fn fetch(cells: &Cells, pairs: *const f64) -> (__m512, __m512)
 /// Leaves the rates of a row at their upward cells. As integers: the processor stores two of those
 /// in a cycle, but one floating-point number.
 ///
-/// With `FAR` in the place of the price that was fetched from there. A worker with so many flows has FlowBlocks of
+/// With `EXCEEDS_CACHE` in the place of the price that was fetched from there. A worker with so many flows has FlowBlocks of
 /// so many sources that one line of each fills the first-level cache: lines for rates alone would throw those
 /// with prices out. `up_rates` needs a permutation more per row, which would cost 1 % where both fit.
 #[inline(always)]
-pub(super) fn deliver<const FAR: bool>(rates: &Lanes, mates: &Cells, cells: *mut u32, rows: usize) {
+pub(super) fn deliver<const EXCEEDS_CACHE: bool>(
+    rates: &Lanes,
+    mates: &Cells,
+    cells: *mut u32,
+    rows: usize,
+) {
     let rates = rates.0.as_ptr().cast::<u32>();
     for two in 0..LANES / 2 {
         let mut cells_of = two_cells(mates, two);
         for lane in 2 * two..(2 * two + 2).min(ROW_FLOWS as usize) {
             let cell = (cells_of & LOW_CELL) as usize;
-            cells_of >>= Cell::BITS;
+            cells_of >>= CellIndex::BITS;
             debug_assert!(cell / LANES < rows);
             // SAFETY: a FlowBlock's mates are cells of its upward rows, of which the scratch has at
             // least as many as the block, of pairs as of rates; empty cells point at cell 0, which
             // exists and carries no flow. A row of rates has more lanes than a row has flows.
             unsafe {
-                let place = if FAR {
+                let place = if EXCEEDS_CACHE {
                     cells.cast::<[u32; 2]>().add(cell).cast::<u32>()
                 } else {
                     cells.add(cell)
@@ -103,7 +108,7 @@ pub(super) fn deliver_pairs(from: &Pairs, mates: &Cells, pairs: &mut [Pairs]) {
         let mut cells_of = two_cells(mates, two);
         for lane in 2 * two..(2 * two + 2).min(ROW_FLOWS as usize) {
             let cell = (cells_of & LOW_CELL) as usize;
-            cells_of >>= Cell::BITS;
+            cells_of >>= CellIndex::BITS;
             debug_assert!(cell / LANES < rows);
             // SAFETY: as in `deliver`; a pair is eight bytes, aligned to eight, and there are sixteen.
             unsafe { *to.add(cell) = *from.add(lane / 4 * 2 + lane % 2 + lane % 4 / 2 * 8) };

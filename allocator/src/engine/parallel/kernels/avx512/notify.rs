@@ -3,13 +3,13 @@
 
 use std::arch::x86_64::*;
 
-use super::super::notify::{Moved, Rows};
+use super::super::notify::{Notification, Rows};
 use super::registers::{load, of};
 use crate::engine::parallel::lanes::LANES;
 
 /// See [`crate::engine::parallel::kernels::Kernels::collect`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,popcnt")]
-pub(in crate::engine::parallel::kernels) fn collect(rows: Rows<'_>, out: &mut Vec<Moved>) {
+pub(in crate::engine::parallel::kernels) fn collect(rows: Rows<'_>, out: &mut Vec<Notification>) {
     let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
     let high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
     for rows in rows.busy() {
@@ -28,7 +28,7 @@ pub(in crate::engine::parallel::kernels) fn collect(rows: Rows<'_>, out: &mut Ve
             let first = _mm512_permutex2var_epi32(flows, low, rates);
             let second = _mm512_permutex2var_epi32(flows, high, rates);
             // SAFETY: `len` is at most `count` more than the list had, so that there is room for sixteen
-            // more, which are 128 bytes; a `Moved` is eight of them, the flow's number first.
+            // more, which are 128 bytes; a `Notification` is eight of them, the flow's number first.
             unsafe {
                 let end = out.as_mut_ptr().add(len).cast::<__m512i>();
                 _mm512_storeu_si512(end, first);

@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::Side;
-use crate::engine::parallel::lanes::{Lanes, TABLE_LANES, Table};
+use crate::engine::parallel::lanes::{Lanes, LinkTable, TABLE_LANES};
 
 /// Tables by which requests for other workers' cache lines run ahead.
 pub(super) const AHEAD: usize = 2;
@@ -64,7 +64,7 @@ pub(super) fn fetch_ahead<T>(list: &[T], row: usize) {
 
 /// The same for a link table to come.
 #[inline(always)]
-pub(super) fn fetch_table_ahead(tables: &[Table], table: usize) {
+pub(super) fn fetch_table_ahead(tables: &[LinkTable], table: usize) {
     let lanes = tables.as_flattened();
     for lane in 0..TABLE_LANES {
         fetch_ahead(lanes, table * TABLE_LANES + lane);

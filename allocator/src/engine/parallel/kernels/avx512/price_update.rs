@@ -5,9 +5,9 @@ use std::arch::x86_64::*;
 use super::prefetch::ask_for;
 use super::registers::{load, of, of_mut, store};
 use crate::engine::parallel::lanes::Lanes;
-use crate::engine::parallel::link_block::{LinkBlock, Sums};
+use crate::engine::parallel::link_block::{LinkBlock, LinkBlockCopy};
 use crate::engine::parallel::price_update::{
-    FIRST_PRICE, Found, Lists, MOST_PRICE, UNLIMITED, UpdateReport, UpdateRule, guard,
+    FIRST_PRICE, IDLE_SCALE, LaneReports, LinkLanes, MOST_PRICE, UpdateReport, UpdateRule, guard,
 };
 
 /// Registers of links by which requests for other workers' cache lines run ahead.
@@ -74,7 +74,7 @@ macro_rules! guarded_step {
         let next = _mm512_min_ps(next, set(MOST_PRICE));
         let next = _mm512_mask_mov_ps(next, no_number, set(FIRST_PRICE));
         let room = _mm512_maskz_max_ps(active, fitting, zero);
-        let room = _mm512_mask_mov_ps(set(UNLIMITED), busy, room);
+        let room = _mm512_mask_mov_ps(set(IDLE_SCALE), busy, room);
         let moved = _mm512_mul_ps(_mm512_abs_ps(_mm512_sub_ps(next, price)), inverse_mean);
         let turned = _mm512_abs_ps(_mm512_sub_ps(room, room_before));
         let scale = _mm512_max_ps(_mm512_mul_ps(load_, inverse_capacity), one);
@@ -98,7 +98,7 @@ macro_rules! guarded_step {
 pub(in crate::engine::parallel::kernels) fn update(
     links: &mut LinkBlock,
     rule: UpdateRule,
-    contributions: &[&Sums],
+    contributions: &[&LinkBlockCopy],
 ) -> UpdateReport {
     if rule.guarded
         && let Some(mut lists) = links.direct()
@@ -124,13 +124,13 @@ pub(in crate::engine::parallel::kernels) fn update(
 #[target_feature(enable = "avx512f")]
 fn direct<const ELASTIC: bool>(
     gamma: f32,
-    lists: &mut Lists<'_>,
-    first: &Sums,
-    rest: &[&Sums],
+    lists: &mut LinkLanes<'_>,
+    first: &LinkBlockCopy,
+    rest: &[&LinkBlockCopy],
 ) -> UpdateReport {
     let mut found = UpdateReport::NOTHING;
     let mut met = registers_of(&found);
-    let rules = Rules::new(gamma);
+    let rules = StepRegisters::new(gamma);
     let (loads, reactions) = (first.load.as_flattened(), first.reaction.as_flattened());
     let registers = lists.capacities.len();
     for i in 0..registers {
@@ -178,7 +178,7 @@ fn direct<const ELASTIC: bool>(
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn registers_of(found: &Found) -> [__m512; 4] {
+fn registers_of(found: &LaneReports) -> [__m512; 4] {
     [
         load(&found[0]),
         load(&found[1]),
@@ -197,13 +197,13 @@ pub(super) fn reciprocal(x: __m512) -> __m512 {
 
 /// The constants of the guarded step.
 #[derive(Clone, Copy)]
-struct Rules {
+struct StepRegisters {
     gamma: __m512,
     longest: __m512,
     first: __m512,
 }
 
-impl Rules {
+impl StepRegisters {
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn new(gamma: f32) -> Self {
@@ -222,12 +222,12 @@ fn guarded(
     capacities: &Lanes,
     [loads, reactions, elastics]: [&Lanes; 3],
     [prices, rooms, steps, excesses]: [&mut Lanes; 4],
-    found: &mut Found,
+    found: &mut LaneReports,
 ) {
     let mut met = registers_of(found);
     let sum = load(loads);
     let next = guarded_step!(
-        Rules::new(gamma),
+        StepRegisters::new(gamma),
         load(capacities),
         [sum, load(elastics), load(reactions)],
         [load(prices), load(rooms), load(steps), load(excesses)],

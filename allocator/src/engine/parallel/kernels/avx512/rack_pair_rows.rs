@@ -10,15 +10,15 @@ use super::registers::{
 };
 use super::response::Terms;
 use super::totals::{add_elastic, reaction_of};
-use super::{ALL_LANES, Pass, Scratch, Side};
+use super::{ALL_LANES, PassSettings, Scratch, Side};
 use crate::engine::parallel::flow_block::FlowBlock;
-use crate::engine::parallel::link_block::Sums;
-use crate::engine::parallel::rack_pair_rows::JointRows;
+use crate::engine::parallel::link_block::LinkBlockCopy;
+use crate::engine::parallel::rack_pair_rows::RackPairRows;
 
 /// Works on every joint row of a FlowBlock.
 #[target_feature(enable = "avx512f")]
 pub(super) fn joint_rows<const PLAIN: bool, const DOT: bool>(
-    pass: Pass,
+    pass: PassSettings,
     block: &mut FlowBlock,
     [up, down]: [&mut Side<'_>; 2],
     scratch: &mut Scratch,
@@ -53,12 +53,12 @@ pub(super) fn joint_rows<const PLAIN: bool, const DOT: bool>(
     }
 }
 
-/// F-NORM, threshold and new rates of the flows to a rack. `MOVING` as for the other rows.
+/// F-NORM, threshold and new rates of the flows to a rack. `MANY_UPDATES` as for the other rows.
 #[inline(never)]
 #[target_feature(enable = "avx512f")]
-fn rates<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool, const MOVING: bool>(
-    pass: Pass,
-    joint: &mut JointRows,
+fn rates<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool, const MANY_UPDATES: bool>(
+    pass: PassSettings,
+    joint: &mut RackPairRows,
     terms: Terms<'_>,
     [up, down]: [&Side<'_>; 2],
     table: usize,
@@ -89,7 +89,7 @@ fn rates<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool, const MOVI
             let last = load(told);
             let distance = _mm512_abs_ps(_mm512_sub_ps(fits, last));
             let moved = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(distance, _mm512_mul_ps(threshold, last));
-            if MOVING || moved != 0 {
+            if MANY_UPDATES || moved != 0 {
                 store(told, _mm512_mask_mov_ps(last, moved, fits));
             }
             *of_mut(&mut scratch.joint_moved, row) = moved;
@@ -114,18 +114,18 @@ fn rates<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool, const MOVI
 #[inline(never)]
 #[target_feature(enable = "avx512f")]
 fn sums<const PLAIN: bool, const DOT: bool>(
-    joint: &JointRows,
+    joint: &RackPairRows,
     [up, down]: [&mut Side<'_>; 2],
     table: usize,
     scratch: &Scratch,
 ) {
     let zero = _mm512_setzero_ps();
-    let mut totals = Totals([[zero; 3]; 4]);
+    let mut totals = PairTotals([[zero; 3]; 4]);
     let mut rows = joint.down.rows_of(table);
     let mut places = scratch.slopes.iter();
     while let Some(&first) = rows.first() {
         let source = joint.source(first);
-        let mut of_source = Totals([[zero; 3]; 4]);
+        let mut of_source = PairTotals([[zero; 3]; 4]);
         while let Some((&row, rest)) = rows.split_first() {
             if joint.source(row) != source {
                 break;
@@ -177,12 +177,12 @@ fn sums<const PLAIN: bool, const DOT: bool>(
 }
 
 /// Loads, reactions and, without `PLAIN`, elastic loads of a table's registers.
-struct Totals([[__m512; 3]; 4]);
+struct PairTotals([[__m512; 3]; 4]);
 
-impl Totals {
+impl PairTotals {
     #[inline]
     #[target_feature(enable = "avx512f")]
-    fn leave<const PLAIN: bool>(&self, sums: &mut Sums, table: usize) {
+    fn leave<const PLAIN: bool>(&self, sums: &mut LinkBlockCopy, table: usize) {
         let [first, second, third, fourth] = self.0;
         for (i, total) in [first, second, third, fourth].into_iter().enumerate() {
             increase(&mut sums.load[table][i], ALL_LANES, total[0]);

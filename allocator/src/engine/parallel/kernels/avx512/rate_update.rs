@@ -10,15 +10,15 @@ use super::registers::{
     LookUp, RowSlots, increase, load, load_words, of, of_mut, pod_tables, store,
 };
 use super::response::Terms;
-use super::totals::{Totals, leave, leave_four, leave_nothing};
-use super::{ALL_LANES, FLOW_LANES, Pass, Scratch, Side};
+use super::totals::{TableTotals, leave, leave_four, leave_nothing};
+use super::{ALL_LANES, FLOW_LANES, PassSettings, Scratch, Side};
 use crate::engine::parallel::flow_block::FlowBlock;
-use crate::engine::parallel::lanes::{LANES, Pairs, Table};
+use crate::engine::parallel::lanes::{LANES, LinkTable, Pairs};
 
 /// Prices and rooms of the upward halves of the paths.
 #[target_feature(enable = "avx512f")]
-pub(super) fn up_pairs<const CORE: bool, const FAR: bool>(
-    pass: Pass,
+pub(super) fn up_pairs<const CORE: bool, const EXCEEDS_CACHE: bool>(
+    pass: PassSettings,
     block: &FlowBlock,
     side: &Side<'_>,
     pairs: &mut [Pairs],
@@ -26,7 +26,7 @@ pub(super) fn up_pairs<const CORE: bool, const FAR: bool>(
     let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
     let high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
     for table in 0..block.up.tables() {
-        if pass.contended && !FAR {
+        if pass.contended && !EXCEEDS_CACHE {
             ask_for_table(side, table + AHEAD);
         }
         let rows = block.up.rows_of(table);
@@ -36,13 +36,13 @@ pub(super) fn up_pairs<const CORE: bool, const FAR: bool>(
         let pod = pod_tables::<CORE>(side, table);
         let prices = LookUp::<CORE>::load(&side.links.prices[table], pod[0]);
         let rooms = LookUp::<CORE>::load(&side.links.rooms[table], pod[1]);
-        if FAR {
+        if EXCEEDS_CACHE {
             fetch_table_ahead(&side.links.prices, table + TABLES_AHEAD);
             fetch_table_ahead(&side.links.rooms, table + TABLES_AHEAD);
         }
         for &row in rows {
             let row = usize::from(row);
-            if FAR {
+            if EXCEEDS_CACHE {
                 fetch_ahead(&block.up.words, row + ROWS_AHEAD);
             }
             let slots = RowSlots::of(load_words(of(&block.up.words, row)));
@@ -65,17 +65,17 @@ pub(super) fn down_rows<
     const RATES: bool,
     const PLAIN: bool,
     const CORE: bool,
-    const FAR: bool,
+    const EXCEEDS_CACHE: bool,
     const DOT: bool,
 >(
-    pass: Pass,
+    pass: PassSettings,
     block: &mut FlowBlock,
     side: &mut Side<'_>,
     keep: __mmask16,
     scratch: &mut Scratch,
 ) {
     for table in 0..block.down.tables() {
-        if pass.contended && !FAR {
+        if pass.contended && !EXCEEDS_CACHE {
             ask_for_table(side, table + AHEAD);
             if RATES {
                 ask_for_sums(side, table + AHEAD);
@@ -86,27 +86,27 @@ pub(super) fn down_rows<
             continue;
         }
         if NORMALIZE && pass.moving {
-            down_table::<NORMALIZE, RATES, PLAIN, CORE, FAR, true>(
+            down_table::<NORMALIZE, RATES, PLAIN, CORE, EXCEEDS_CACHE, true>(
                 pass, block, side, table, scratch,
             );
         } else {
-            down_table::<NORMALIZE, RATES, PLAIN, CORE, FAR, false>(
+            down_table::<NORMALIZE, RATES, PLAIN, CORE, EXCEEDS_CACHE, false>(
                 pass, block, side, table, scratch,
             );
         }
         if RATES {
-            let cells = if FAR {
+            let cells = if EXCEEDS_CACHE {
                 scratch.pairs.as_mut_ptr().cast::<u32>()
             } else {
                 scratch.rates.as_mut_ptr().cast::<u32>()
             };
-            let mut totals = Totals::<CORE>::new();
+            let mut totals = TableTotals::<CORE>::new();
             for (place, &row) in block.down.rows_of(table).iter().enumerate() {
                 let row = usize::from(row);
                 let (rates, mates) = (of(&block.rate, row), of(&block.mate, row));
                 let mut slopes = _mm512_setzero_si512();
                 if PLAIN {
-                    deliver::<FAR>(rates, mates, cells, scratch.pairs.len());
+                    deliver::<EXCEEDS_CACHE>(rates, mates, cells, scratch.pairs.len());
                 } else {
                     let answers = of(&scratch.answers, place);
                     slopes = slopes_in(answers);
@@ -120,7 +120,7 @@ pub(super) fn down_rows<
     }
 }
 
-/// `MOVING` if many rates are expected to pass the threshold. Where about half of the rows have one that does, the
+/// `MANY_UPDATES` if many rates are expected to pass the threshold. Where about half of the rows have one that does, the
 /// branch around the store is guessed wrong and costs more than a store for every row, which costs more where
 /// next to none has.
 #[inline(never)]
@@ -130,10 +130,10 @@ pub(super) fn down_table<
     const RATES: bool,
     const PLAIN: bool,
     const CORE: bool,
-    const FAR: bool,
-    const MOVING: bool,
+    const EXCEEDS_CACHE: bool,
+    const MANY_UPDATES: bool,
 >(
-    pass: Pass,
+    pass: PassSettings,
     block: &mut FlowBlock,
     side: &Side<'_>,
     table: usize,
@@ -150,7 +150,7 @@ pub(super) fn down_table<
         of_rows: block.terms.as_ref().map(|terms| &terms.down),
     };
     let pairs = scratch.pairs.as_ptr().cast::<f64>();
-    if FAR {
+    if EXCEEDS_CACHE {
         fetch_table_ahead(&side.links.prices, table + TABLES_AHEAD);
         fetch_table_ahead(&side.links.rooms, table + TABLES_AHEAD);
         fetch_table_ahead(&side.sums.load, table + TABLES_AHEAD);
@@ -158,7 +158,7 @@ pub(super) fn down_table<
     }
     for (place, &row) in block.down.rows_of(table).iter().enumerate() {
         let row = usize::from(row);
-        if FAR {
+        if EXCEEDS_CACHE {
             fetch_ahead(&block.mate, row + ROWS_AHEAD);
             fetch_ahead(&block.down.words, row + ROWS_AHEAD);
             fetch_ahead(&block.rate, row + ROWS_AHEAD);
@@ -183,7 +183,7 @@ pub(super) fn down_table<
             let distance = _mm512_abs_ps(_mm512_sub_ps(fits, last));
             let far = _mm512_mul_ps(threshold, last);
             let moved = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(distance, far);
-            if MOVING || moved != 0 {
+            if MANY_UPDATES || moved != 0 {
                 store(told, _mm512_mask_mov_ps(last, moved, fits));
             }
             *of_mut(&mut scratch.moved, row) = moved;
@@ -204,8 +204,13 @@ pub(super) fn down_table<
 
 /// Sums of the rates in upward order.
 #[target_feature(enable = "avx512f")]
-pub(super) fn up_rates<const PLAIN: bool, const CORE: bool, const FAR: bool, const DOT: bool>(
-    pass: Pass,
+pub(super) fn up_rates<
+    const PLAIN: bool,
+    const CORE: bool,
+    const EXCEEDS_CACHE: bool,
+    const DOT: bool,
+>(
+    pass: PassSettings,
     block: &FlowBlock,
     side: &mut Side<'_>,
     keep: __mmask16,
@@ -214,7 +219,7 @@ pub(super) fn up_rates<const PLAIN: bool, const CORE: bool, const FAR: bool, con
     let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     let odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
     for table in 0..block.up.tables() {
-        if pass.contended && !FAR {
+        if pass.contended && !EXCEEDS_CACHE {
             ask_for_sums(side, table + AHEAD);
         }
         let rows = block.up.rows_of(table);
@@ -222,19 +227,19 @@ pub(super) fn up_rates<const PLAIN: bool, const CORE: bool, const FAR: bool, con
             leave_nothing(side, keep, table);
             continue;
         }
-        let mut totals = Totals::<CORE>::new();
-        if FAR {
+        let mut totals = TableTotals::<CORE>::new();
+        if EXCEEDS_CACHE {
             fetch_table_ahead(&side.sums.load, table + TABLES_AHEAD);
             fetch_table_ahead(&side.sums.reaction, table + TABLES_AHEAD);
         }
         for &row in rows {
             let row = usize::from(row);
-            if FAR {
+            if EXCEEDS_CACHE {
                 fetch_ahead(&block.up.words, row + ROWS_AHEAD);
             }
             let words = load_words(of(&block.up.words, row));
             let mut slopes = _mm512_setzero_si512();
-            let rates = if FAR || !PLAIN {
+            let rates = if EXCEEDS_CACHE || !PLAIN {
                 let pairs = of(&scratch.pairs, row).0.as_flattened().as_ptr();
                 // SAFETY: `Pairs` is 128 readable bytes, aligned to 64.
                 let (first, second) =

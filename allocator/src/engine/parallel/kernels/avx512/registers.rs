@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::{SELECT, Side};
-use crate::engine::parallel::lanes::{Lanes, Table, Words};
+use crate::engine::parallel::lanes::{Lanes, LinkTable, Words};
 
 /// The bit of a host slot that says that it is in the third register of the table.
 const THIRD_REGISTER: i32 = 32;
@@ -14,7 +14,7 @@ const HIGH_PLANES: i32 = 32;
 #[inline(always)]
 pub(super) fn of<T>(list: &[T], row: usize) -> &T {
     debug_assert!(row < list.len());
-    // SAFETY: rows are those of a FlowBlock's `RowSet`, which numbers them below its length; the
+    // SAFETY: rows are those of a FlowBlock's `FlowRows`, which numbers them below its length; the
     // FlowBlock keeps every list by row at that length, and the scratch is fitted to it.
     unsafe { list.get_unchecked(row) }
 }
@@ -69,7 +69,7 @@ pub(super) struct Registers([__m512; 4]);
 impl Registers {
     #[inline]
     #[target_feature(enable = "avx512f")]
-    pub(super) fn load(table: &Table) -> Self {
+    pub(super) fn load(table: &LinkTable) -> Self {
         Self([
             load(&table[0]),
             load(&table[1]),
@@ -126,7 +126,7 @@ pub(super) struct LookUp<const CORE: bool> {
 impl<const CORE: bool> LookUp<CORE> {
     #[inline]
     #[target_feature(enable = "avx512f")]
-    pub(super) fn load(rack: &Table, pod: &Table) -> Self {
+    pub(super) fn load(rack: &LinkTable, pod: &LinkTable) -> Self {
         Self {
             rack: Registers::load(rack),
             pod: Registers::load(pod),
@@ -136,7 +136,10 @@ impl<const CORE: bool> LookUp<CORE> {
 
 /// The pod's tables that the flows of a table look up, prices and rooms; without `CORE` any.
 #[inline(always)]
-pub(super) fn pod_tables<'a, const CORE: bool>(side: &'a Side<'_>, table: usize) -> [&'a Table; 2] {
+pub(super) fn pod_tables<'a, const CORE: bool>(
+    side: &'a Side<'_>,
+    table: usize,
+) -> [&'a LinkTable; 2] {
     match &side.core {
         Some(core) if CORE => {
             let pod = core.tables[table] as usize;

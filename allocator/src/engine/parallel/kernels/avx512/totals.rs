@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::{SELECT, Side};
-use crate::engine::parallel::lanes::Table;
+use crate::engine::parallel::lanes::LinkTable;
 use crate::engine::parallel::rows::PLANE_SHIFT;
 
 const UPPER_HALF: i32 = !0xffff;
@@ -11,14 +11,14 @@ const UPPER_HALF: i32 = !0xffff;
 const LOWER_HALF: i32 = 0x3f80;
 
 /// Sums over the flows of a table: host slots, then two maps of fabric slots or, with `CORE`, the planes.
-pub(super) struct Totals<const CORE: bool> {
+pub(super) struct TableTotals<const CORE: bool> {
     pub(super) load: [__m512; 7],
     pub(super) reaction: [__m512; 7],
     /// Without `PLAIN`.
     pub(super) elastic: [__m512; 7],
 }
 
-impl<const CORE: bool> Totals<CORE> {
+impl<const CORE: bool> TableTotals<CORE> {
     #[inline]
     #[target_feature(enable = "avx512f")]
     pub(super) fn new() -> Self {
@@ -160,7 +160,7 @@ pub(super) fn add_elastic<const DOT: bool>(sum: __m512, slopes: __m512i) -> __m5
 /// totals would go through memory.
 macro_rules! leave_four {
     ($table:expr, $keep:expr, $first:expr, $second:expr, $third:expr, $fourth:expr) => {
-        let table: &mut Table = $table;
+        let table: &mut LinkTable = $table;
         increase(&mut table[0], $keep, $first);
         increase(&mut table[1], $keep, $second);
         increase(&mut table[2], $keep, $third);
@@ -196,10 +196,10 @@ pub(super) use {leave, leave_four};
 /// A table without flows.
 pub(super) fn leave_nothing(side: &mut Side<'_>, keep: __mmask16, table: usize) {
     if keep == 0 {
-        side.sums.load[table] = Table::default();
-        side.sums.reaction[table] = Table::default();
+        side.sums.load[table] = LinkTable::default();
+        side.sums.reaction[table] = LinkTable::default();
         if side.sums.has_elastic {
-            side.sums.elastic[table] = Table::default();
+            side.sums.elastic[table] = LinkTable::default();
         }
     }
 }
