@@ -31,7 +31,7 @@ impl BytesPerFlow {
     pub(super) fn of(bytes: &EngineBytes, flows: usize) -> Self {
         let flows = flows as f64;
         let per_flow = |bytes: usize| bytes as f64 / flows;
-        let rows = |rows: usize| flows / ((rows + bytes.joint_rows).max(1)) as f64;
+        let rows = |rows: usize| flows / ((rows + bytes.rack_pair_rows).max(1)) as f64;
         Self {
             index: per_flow(bytes.index),
             directory: per_flow(bytes.directory),
@@ -49,8 +49,8 @@ impl BytesPerFlow {
             answers: per_flow(bytes.answers),
             flows_per_upward_row: rows(bytes.upward_rows),
             flows_per_downward_row: rows(bytes.downward_rows),
-            joint_rows: bytes.joint_rows as f64
-                / (bytes.downward_rows + bytes.joint_rows).max(1) as f64,
+            joint_rows: bytes.rack_pair_rows as f64
+                / (bytes.downward_rows + bytes.rack_pair_rows).max(1) as f64,
         }
     }
 }

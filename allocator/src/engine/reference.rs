@@ -63,7 +63,7 @@ impl ReferenceEngine {
         (1.0 - self.config.threshold) * (1.0 - self.config.mice_reserve)
     }
 
-    /// The rate of a flow after the last iteration, whether it was told or not.
+    /// The rate of a flow after the last iteration, whether it was notified or not.
     #[must_use]
     pub fn rate_bps(&self, key: FlowKey) -> Option<f64> {
         self.flows
@@ -161,14 +161,14 @@ impl ReferenceEngine {
         self.moved.clear();
         let threshold = self.config.threshold;
         let flows = &mut self.flows;
-        for ((&key, &rate), told) in flows
+        for ((&key, &rate), notified) in flows
             .keys
             .iter()
             .zip(&flows.normalized)
-            .zip(&mut flows.told)
+            .zip(&mut flows.notified)
         {
-            if *told == NEVER_NOTIFIED || (rate - *told).abs() > threshold * *told {
-                *told = rate;
+            if *notified == NEVER_NOTIFIED || (rate - *notified).abs() > threshold * *notified {
+                *notified = rate;
                 self.moved.push(RateUpdate {
                     key,
                     rate_bps: rate * RATE_UNIT_BPS,

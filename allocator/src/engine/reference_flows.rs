@@ -28,7 +28,7 @@ pub(super) struct ReferenceFlows {
     /// What fits.
     pub(super) normalized: Vec<f64>,
     /// What was last told to the endpoint, or [`NEVER_NOTIFIED`].
-    pub(super) told: Vec<f64>,
+    pub(super) notified: Vec<f64>,
 }
 
 impl ReferenceFlows {
@@ -55,7 +55,7 @@ impl ReferenceFlows {
             self.weights[slot] = weight;
             self.demands[slot] = demand;
             self.limits[slot] = limit;
-            self.told[slot] = NEVER_NOTIFIED;
+            self.notified[slot] = NEVER_NOTIFIED;
             return slot;
         }
         // `max_flows` keeps the table far below 2³² slots.
@@ -68,7 +68,7 @@ impl ReferenceFlows {
         self.limits.push(limit);
         self.rates.push(0.0);
         self.normalized.push(0.0);
-        self.told.push(NEVER_NOTIFIED);
+        self.notified.push(NEVER_NOTIFIED);
         self.keys.len() - 1
     }
 
@@ -83,7 +83,7 @@ impl ReferenceFlows {
         self.limits.swap_remove(slot);
         self.rates.swap_remove(slot);
         self.normalized.swap_remove(slot);
-        self.told.swap_remove(slot);
+        self.notified.swap_remove(slot);
         if let Some(&moved) = self.keys.get(slot) {
             self.index.insert(moved, slot as u32);
         }

@@ -4,7 +4,7 @@ use super::lanes::{CellIndex, LANES};
 
 /// No flow.
 pub(super) const NO_FLOW: u32 = u32::MAX;
-/// A rate that was never told: every rate differs from it.
+/// A rate that was never notified: every rate differs from it.
 pub(super) const NEVER_NOTIFIED: f32 = -1.0;
 /// The lane of cells that never hold a flow. The row of such a cell is a flow's place among those that wait for one.
 const NO_LANE: usize = LANES - 1;
@@ -52,7 +52,7 @@ impl SaturationPrice {
     }
 
     /// Below this price, the flow has its demand.
-    pub(super) fn is_of_demand(self) -> bool {
+    pub(super) fn is_demand_bound(self) -> bool {
         self.0 < 0.0
     }
 }
@@ -66,16 +66,16 @@ pub(super) struct CellState {
     pub(super) weight: f32,
     /// Demand: the most that it can use, in Gbit/s.
     pub(super) demand: f32,
-    pub(super) knee: SaturationPrice,
+    pub(super) saturation_price: SaturationPrice,
     /// What the prices suggest, in Gbit/s.
     pub(super) rate: f32,
-    /// What was told, in Gbit/s, or [`NEVER_NOTIFIED`].
-    pub(super) told: f32,
+    /// What was notified, in Gbit/s, or [`NEVER_NOTIFIED`].
+    pub(super) notified: f32,
 }
 
 impl CellState {
     pub(super) fn terms(&self) -> [f32; 3] {
-        [self.weight, self.knee.0, self.demand]
+        [self.weight, self.saturation_price.0, self.demand]
     }
 }
 
@@ -98,12 +98,12 @@ pub(super) const fn split(cell: CellIndex) -> (usize, usize) {
 }
 
 /// The cell of a flow that has none yet, by its place among those that wait.
-pub(super) fn cell_to_come(place: usize) -> CellIndex {
+pub(super) fn queued_cell(place: usize) -> CellIndex {
     (place * LANES + NO_LANE) as CellIndex
 }
 
 /// The place of a flow among those that wait, if it has no cell yet.
-pub(super) fn coming_place(cell: CellIndex) -> Option<usize> {
+pub(super) fn queued_position(cell: CellIndex) -> Option<usize> {
     let (row, lane) = split(cell);
     (lane == NO_LANE).then_some(row)
 }

@@ -65,9 +65,9 @@ proptest! {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let mut engine = parallel(&topology, blocks, workers, Simd::best());
         if tidy {
-            engine.flows_per_tidying = 0;
+            engine.flows_per_compaction = 0;
         }
-        let mut told = Told::default();
+        let mut notified = Told::default();
         let mut next = 0;
         for _ in 0..40 {
             for _ in 0..random.random_range(0..events) {
@@ -82,8 +82,8 @@ proptest! {
                 if sketch.source == sketch.destination {
                     continue;
                 }
-                let pick = told.keys.len() * random.random_range(0..1_000) / 1_000;
-                let known = told.keys.get(pick).copied();
+                let pick = notified.keys.len() * random.random_range(0..1_000) / 1_000;
+                let known = notified.keys.get(pick).copied();
                 let event = match (random.random_range(0..20), known) {
                     (0, _) => {
                         let link = random.random_range(0..links);
@@ -92,8 +92,8 @@ proptest! {
                         EngineEvent::Capacity { link, capacity_bps }
                     }
                     (1..8, Some(key)) => {
-                        told.keys.remove(pick);
-                        told.flows.remove(&key);
+                        notified.keys.remove(pick);
+                        notified.flows.remove(&key);
                         EngineEvent::End(FlowKey(key))
                     }
                     (kind, known) => {
@@ -102,16 +102,16 @@ proptest! {
                             (8 | 9, Some(key)) => key,
                             _ => {
                                 next += 1;
-                                told.keys.push(next);
+                                notified.keys.push(next);
                                 next
                             }
                         };
                         let EngineEvent::Start(spec) = start(&topology, key, &sketch) else {
                             unreachable!("that is what it makes");
                         };
-                        let known = told.flows.remove(&key).and_then(|(_, rate)| rate);
+                        let known = notified.flows.remove(&key).and_then(|(_, rate)| rate);
                         let moves = kind == 9 && known.is_some();
-                        told.flows.insert(key, (spec.links.clone(), known.filter(|_| moves)));
+                        notified.flows.insert(key, (spec.links.clone(), known.filter(|_| moves)));
                         if moves {
                             EngineEvent::Reroute { key: FlowKey(key), links: spec.links }
                         } else {
@@ -123,11 +123,11 @@ proptest! {
             }
             engine.iterate();
             engine.drain_updates(&mut |update| {
-                if let Some((_, rate)) = told.flows.get_mut(&update.key.0) {
+                if let Some((_, rate)) = notified.flows.get_mut(&update.key.0) {
                     *rate = Some(update.rate_bps);
                 }
             });
-            told.check(&capacities_bps)?;
+            notified.check(&capacities_bps)?;
         }
     }
 }
@@ -137,10 +137,10 @@ fn rows(engine: &ParallelEngine) -> [usize; 2] {
     let mut rows = [0; 2];
     for block in &engine.shared.flow_blocks {
         let block = lock(block);
-        let joint = &block.joint;
+        let pairs = &block.pairs;
         for (rows, sides) in rows
             .iter_mut()
-            .zip([[&block.up, &joint.up], [&block.down, &joint.down]])
+            .zip([[&block.up, &pairs.up], [&block.down, &pairs.down]])
         {
             for side in sides {
                 *rows += (0..side.tables())
@@ -185,9 +185,9 @@ fn rows_stay_full_under_churn() {
     }
     assert!(settle(&mut rested));
     let [up, down] = rows(&rested);
-    for flows_per_tidying in [0, FLOWS_PER_COMPACTION] {
+    for flows_per_compaction in [0, FLOWS_PER_COMPACTION] {
         let mut engine = parallel(&topology, 2, 1, Simd::best());
-        engine.flows_per_tidying = flows_per_tidying;
+        engine.flows_per_compaction = flows_per_compaction;
         for key in 0..FLOWS {
             engine.apply(flow(key)).expect("valid");
         }

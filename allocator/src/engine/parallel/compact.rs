@@ -4,7 +4,7 @@
 use super::cell::{FlowEnd, Slots, split};
 use super::flow_block::FlowBlock;
 use super::lanes::{CellIndex, HOST_SLOTS};
-use super::rack_pair_rows::{MIN_FLOWS, is_eligible};
+use super::rack_pair_rows::{MIN_FLOWS, fits_pair_row};
 use super::rows::{MAX_ROWS, ROW_FLOWS, RelativePos};
 
 /// Tables of either side that are looked through at once.
@@ -51,7 +51,7 @@ impl Draft {
 }
 
 /// Puts flows first whose hosts have the most flows: they are the hardest to find a row for.
-fn most_met_first(flows: &mut [(CellIndex, [FlowEnd; 2])]) {
+fn sort_by_host_frequency(flows: &mut [(CellIndex, [FlowEnd; 2])]) {
     let mut met = [[0u8; HOST_SLOTS]; 2];
     let hosts = |ends: &[FlowEnd; 2]| ends.map(|end| usize::from(end.slots.host));
     for (_, ends) in &*flows {
@@ -68,7 +68,7 @@ fn most_met_first(flows: &mut [(CellIndex, [FlowEnd; 2])]) {
 impl FlowBlock {
     /// Looks through tables of which many flows have changed; says of each flow that it moves which cell
     /// it has now. Returns whether there were any.
-    pub(super) fn pack(&mut self, tables: usize, mut moved: impl FnMut(u32, CellIndex)) -> bool {
+    pub(super) fn compact(&mut self, tables: usize, mut moved: impl FnMut(u32, CellIndex)) -> bool {
         let mut found = false;
         let mut rows = 0;
         for _ in 0..tables {
@@ -77,21 +77,21 @@ impl FlowBlock {
             }
             let first = self.next_table[1];
             let apart = self.down.changed_table(first);
-            let Some(table) = apart.or_else(|| self.joint.down.changed_table(first)) else {
+            let Some(table) = apart.or_else(|| self.pairs.down.changed_table(first)) else {
                 break;
             };
             found = true;
             rows += self.down.rows_of(table).len();
             self.next_table[1] = table + 1;
             if self.core_blocks.is_none() {
-                self.give_up_sparse(table, &mut moved);
-                self.join(table, &mut moved);
+                self.dissolve_sparse_pairs(table, &mut moved);
+                self.form_pair_rows(table, &mut moved);
             }
-            if self.down.is_hollow(table) {
+            if self.down.is_underfilled(table) {
                 self.refill_down(table, &mut moved);
             }
-            self.down.settle_table(table);
-            self.joint.down.settle_table(table);
+            self.down.clear_changes(table);
+            self.pairs.down.clear_changes(table);
         }
         for _ in 0..tables {
             if rows > MAX_COMPACTED_ROWS {
@@ -103,20 +103,20 @@ impl FlowBlock {
             found = true;
             rows += self.up.rows_of(table).len();
             self.next_table[0] = table + 1;
-            if self.up.is_hollow(table) || self.is_scattered(table) {
+            if self.up.is_underfilled(table) || self.lost_destination_order(table) {
                 self.refill_up(table);
             }
-            self.up.settle_table(table);
+            self.up.clear_changes(table);
         }
         found
     }
 
     /// Flows of joint rows to a rack that are too empty go back to the rows of their racks.
-    fn give_up_sparse(&mut self, table: usize, moved: &mut impl FnMut(u32, CellIndex)) {
-        for cell in self.joint.sparse(table) {
+    fn dissolve_sparse_pairs(&mut self, table: usize, moved: &mut impl FnMut(u32, CellIndex)) {
+        for cell in self.pairs.sparse(table) {
             let (state, ends) = (self.state(cell), self.ends(cell));
             // Taken in first, so that the flow stays where it is if there is no room.
-            if let Some(now) = self.insert_apart(ends, state, moved) {
+            if let Some(now) = self.insert_in_rack_rows(ends, state, moved) {
                 self.remove(cell);
                 moved(state.flow, now);
             }
@@ -124,38 +124,38 @@ impl FlowBlock {
     }
 
     /// Flows to a rack that share their source's rack with enough others get a row.
-    fn join(&mut self, table: usize, moved: &mut impl FnMut(u32, CellIndex)) {
+    fn form_pair_rows(&mut self, table: usize, moved: &mut impl FnMut(u32, CellIndex)) {
         let cells = self.down.cells(table);
         let mut flows: Vec<(CellIndex, [FlowEnd; 2])> = cells
             .map(|cell| (cell, self.ends(cell)))
-            .filter(|(_, ends)| is_eligible(ends))
+            .filter(|(_, ends)| fits_pair_row(ends))
             .collect();
         flows.sort_by_key(|(_, ends)| ends[0].table);
         for of_pair in flows.chunk_by(|a, b| a.1[0].table == b.1[0].table) {
             let mut left = of_pair.to_vec();
             left.retain(|&(cell, ends)| {
-                let Some(row) = self.joint.row_for(&ends) else {
+                let Some(row) = self.pairs.row_for(&ends) else {
                     return true;
                 };
                 let state = self.state(cell);
-                let now = self.insert_joint(row, ends, &state);
+                let now = self.insert_in_pair_row(row, ends, &state);
                 self.remove(cell);
                 moved(state.flow, now);
                 false
             });
             while left.len() >= MIN_FLOWS {
-                most_met_first(&mut left);
+                sort_by_host_frequency(&mut left);
                 let mut draft = Draft::default();
                 left.retain(|(cell, ends)| !draft.take(*cell, ends));
                 if draft.cells.len() < MIN_FLOWS {
                     break;
                 }
-                let Some(row) = self.joint.open(&draft.cells[0].1, self.down.len()) else {
+                let Some(row) = self.pairs.open(&draft.cells[0].1, self.down.len()) else {
                     return;
                 };
                 for (cell, ends) in draft.cells {
                     let state = self.state(cell);
-                    let now = self.insert_joint(row, ends, &state);
+                    let now = self.insert_in_pair_row(row, ends, &state);
                     self.remove(cell);
                     moved(state.flow, now);
                 }
@@ -168,27 +168,27 @@ impl FlowBlock {
     /// The walk in downward order reads and writes upward rows. If those of each source hold its flows by
     /// destination, a rack's flows come from one or two rows of each source, and stay in the first-level
     /// cache until the next rack's flows have had the rest of them.
-    pub(super) fn is_scattered(&self, table: usize) -> bool {
+    pub(super) fn lost_destination_order(&self, table: usize) -> bool {
         let rows = self.up.rows_of(table);
         let (mut flows, mut distance) = (0, 0);
         for (place, &row) in rows.iter().enumerate() {
             for cell in self.up.cells_of(row) {
                 flows += 1;
-                let near = self.near(self.down_of(cell));
-                distance += near.of(rows.len()).abs_diff(place);
+                let preferred = self.preferred_pos(self.down_cell_of(cell));
+                distance += preferred.of(rows.len()).abs_diff(place);
             }
         }
         distance > flows * (1 + rows.len() / MEAN_DISTANCE)
     }
 
     /// Where among the rows of its source the flow in a downward cell is at home.
-    fn near(&self, down: CellIndex) -> RelativePos {
+    fn preferred_pos(&self, down: CellIndex) -> RelativePos {
         RelativePos::new(self.down.table_of(down), self.down.tables())
     }
 
     /// Moves the flows to a rack together.
     fn refill_down(&mut self, table: usize, moved: &mut impl FnMut(u32, CellIndex)) {
-        let limit = MAX_ROWS - self.joint.len();
+        let limit = MAX_ROWS - self.pairs.len();
         if self.down.len() + GREEDY * self.down.rows_of(table).len() > limit {
             return;
         }
@@ -196,17 +196,17 @@ impl FlowBlock {
         let flows: Vec<_> = cells
             .iter()
             .map(|&cell| (self.state(cell), split(cell), self.down.slots(cell)))
-            .map(|(state, (row, lane), slots)| (state, self.mate[row].0[lane], slots))
+            .map(|(state, (row, lane), slots)| (state, self.up_cell[row].0[lane], slots))
             .collect();
         for &cell in &cells {
-            self.clear_down(cell);
+            self.free_down(cell);
         }
         for (state, up, slots) in flows {
             let table = table as u16;
             let cell = self.take_down(FlowEnd { table, slots }, moved);
             let cell = cell.expect("as many rows as a greedy choice can need are free");
             self.write_down(cell, up, &state);
-            self.point_back(up, cell);
+            self.set_down_cell(up, cell);
             moved(state.flow, cell);
         }
     }
@@ -219,27 +219,27 @@ impl FlowBlock {
         let cells: Vec<CellIndex> = self.up.cells(table).collect();
         let mut flows: Vec<_> = cells
             .iter()
-            .map(|&cell| (self.down_of(cell), self.up.slots(cell)))
+            .map(|&cell| (self.down_cell_of(cell), self.up.slots(cell)))
             .map(|(down, slots)| (self.down.table_of(down), down, slots))
             .collect();
         flows.sort_unstable_by_key(|&(destination, down, _)| (destination, down));
         for &cell in &cells {
-            self.clear_up(cell);
+            self.free_up(cell);
         }
         // Else the cell that one flow had could be taken for the one that another has now.
         for &(_, down, _) in &flows {
-            self.forget_mate(down);
+            self.clear_up_cell(down);
         }
         for place in 0..flows.len().div_ceil(ROW_FLOWS as usize) {
             self.up.add_row(table, place, MAX_ROWS);
         }
         for (_, down, slots) in flows {
             let table = table as u16;
-            let cell = self.take_up(FlowEnd { table, slots }, self.near(down));
+            let cell = self.take_up(FlowEnd { table, slots }, self.preferred_pos(down));
             let cell = cell.expect("as many rows as a greedy choice can need are free");
             let (row, lane) = split(down);
-            self.mate[row].0[lane] = cell;
-            self.point_back(cell, down);
+            self.up_cell[row].0[lane] = cell;
+            self.set_down_cell(cell, down);
         }
         self.up.close_empty(table);
     }

@@ -42,7 +42,7 @@ fn joint_flows(engine: &ParallelEngine) -> u32 {
     let of_block = |block: &Mutex<FlowBlock>| {
         let block = lock(block);
         block
-            .joint
+            .pairs
             .down
             .used
             .iter()
@@ -93,7 +93,7 @@ fn flows_that_share_both_racks_are_taken_together_and_let_go() {
             all.len()
         );
 
-        // A slower link changes the knees of flows in such rows, and new ones come into their gaps.
+        // A slower link changes the saturation prices of flows in such rows, and new ones come into their gaps.
         let capacity_bps = capacities(&topology)[3] / 4.0;
         apply(
             &mut engine,
@@ -170,7 +170,7 @@ fn upward_rows_hold_flows_to_neighbouring_racks() {
         engine.iterate();
     }
     let block = lock(&engine.shared.flow_blocks[0]);
-    let scattered = (0..block.up.tables()).filter(|&table| block.is_scattered(table));
+    let scattered = (0..block.up.tables()).filter(|&table| block.lost_destination_order(table));
     assert_eq!(scattered.count(), 0);
 }
 
@@ -192,11 +192,11 @@ fn rows_that_fabric_links_keep_from_filling_are_not_hollow() {
         .map(|cell| cell.expect("there is room for more rows"))
         .collect();
     assert_eq!(rows.rows_of(0).len(), 25);
-    assert!(!rows.is_hollow(0), "no fewer rows would do");
+    assert!(!rows.is_underfilled(0), "no fewer rows would do");
     // One of each row's two flows over either link.
     cells
         .chunks(4)
         .flat_map(|of_row| &of_row[..2])
         .for_each(|&cell| rows.remove(cell));
-    assert!(rows.is_hollow(0), "half as many rows would do");
+    assert!(rows.is_underfilled(0), "half as many rows would do");
 }

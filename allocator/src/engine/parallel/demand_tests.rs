@@ -30,11 +30,11 @@ fn capped(source: u32, destination: u32, demand_bps: f64) -> Sketch {
     }
 }
 
-fn told(engine: &mut ParallelEngine) -> Vec<(u64, f64)> {
-    let mut told = Vec::new();
+fn notified(engine: &mut ParallelEngine) -> Vec<(u64, f64)> {
+    let mut notified = Vec::new();
     engine.iterate();
-    engine.drain_updates(&mut |update| told.push((update.key.0, update.rate_bps)));
-    told
+    engine.drain_updates(&mut |update| notified.push((update.key.0, update.rate_bps)));
+    notified
 }
 
 /// A demand that changes leaves its flow in its cell; what it gives up goes to the others, and what it asks for again
@@ -51,10 +51,10 @@ fn a_demand_changes_in_place_and_its_capacity_is_handed_on() {
             }
             assert!(settle(&mut engine));
             engine.drain_updates(&mut |_| ());
-            let homes: Vec<_> = (0..4).map(|key| home_of(&engine, key)).collect();
+            let homes: Vec<_> = (0..4).map(|key| location_of(&engine, key)).collect();
             let all = 10e9 * derating(&config());
             engine.apply(of_flow(0, 1e8)).expect("valid");
-            let first = told(&mut engine);
+            let first = notified(&mut engine);
             assert!(
                 first
                     .iter()
@@ -72,7 +72,7 @@ fn a_demand_changes_in_place_and_its_capacity_is_handed_on() {
             }
             engine.drain_updates(&mut |_| ());
             engine.apply(of_flow(0, f64::INFINITY)).expect("valid");
-            let next = told(&mut engine);
+            let next = notified(&mut engine);
             let (_, first_rate) = *next.iter().find(|(key, _)| *key == 0).expect("it is told");
             assert!((first_rate / (all / 4.0) - 1.0).abs() < 0.1, "{first_rate}");
             fits(&engine).expect("it fits");
@@ -80,7 +80,9 @@ fn a_demand_changes_in_place_and_its_capacity_is_handed_on() {
             assert!((0..4).all(|key| near(rate(&engine, key), all / 4.0)));
             assert_eq!(
                 homes,
-                (0..4).map(|key| home_of(&engine, key)).collect::<Vec<_>>()
+                (0..4)
+                    .map(|key| location_of(&engine, key))
+                    .collect::<Vec<_>>()
             );
             assert_eq!(engine.flows_in_rows(), 4);
         }
@@ -91,9 +93,9 @@ fn config() -> EngineConfig {
     EngineConfig::default()
 }
 
-fn home_of(engine: &ParallelEngine, key: u64) -> directory::Location {
+fn location_of(engine: &ParallelEngine, key: u64) -> directory::Location {
     let flow = engine.directory.find(FlowKey(key)).expect("it is there");
-    engine.directory.home(flow)
+    engine.directory.location(flow)
 }
 
 /// A demand that shrinks, grows, and a flow that ends, all between two iterations: each is counted once.
@@ -218,7 +220,7 @@ fn every_log_class_is_in_rows() {
 }
 
 /// No link is over-allocated, up to what sums of sixteen thousand rates in single precision lose: what is derated for
-/// rates not yet told is a hundred times that.
+/// rates not yet notified is a hundred times that.
 fn holds(engine: &ParallelEngine) {
     let (mut loads, mut capacities) = (Vec::new(), Vec::new());
     engine.link_loads(&mut loads);
@@ -401,8 +403,11 @@ fn knees_are_bounded_and_say_what_they_are_of() {
         (1e12, 1e-9, 1.0),
         (1e-12, 9.0, 1e12),
     ] {
-        let knee = SaturationPrice::new(weight, demand, capacity);
-        assert!(knee.price() >= 1e-18 && knee.price() <= 1e30, "{knee:?}");
-        assert_eq!(knee.is_of_demand(), demand < capacity);
+        let saturation_price = SaturationPrice::new(weight, demand, capacity);
+        assert!(
+            saturation_price.price() >= 1e-18 && saturation_price.price() <= 1e30,
+            "{saturation_price:?}"
+        );
+        assert_eq!(saturation_price.is_demand_bound(), demand < capacity);
     }
 }

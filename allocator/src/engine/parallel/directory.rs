@@ -48,7 +48,7 @@ struct Neighbours {
 pub(super) struct FlowDirectory {
     index: KeyIndex,
     keys: Vec<u64>,
-    homes: Vec<u32>,
+    locations: Vec<u32>,
     /// The flows of each session, in a list of their own: a session ends without a look at other sessions' flows.
     neighbours: Vec<Neighbours>,
     /// The first flow of each session.
@@ -73,7 +73,7 @@ impl FlowDirectory {
         Self {
             index: KeyIndex::new(max_flows),
             keys: Vec::new(),
-            homes: Vec::new(),
+            locations: Vec::new(),
             neighbours: Vec::new(),
             firsts: FxHashMap::default(),
             free: Vec::new(),
@@ -97,23 +97,23 @@ impl FlowDirectory {
         FlowKey(self.keys[flow as usize])
     }
 
-    pub(super) fn home(&self, flow: u32) -> Location {
-        let home = self.homes[flow as usize];
-        if home & SCALAR == 0 {
+    pub(super) fn location(&self, flow: u32) -> Location {
+        let location = self.locations[flow as usize];
+        if location & SCALAR == 0 {
             Location::Cell {
-                block: (home >> CELL_BITS) as u16,
-                cell: home & ((1 << CELL_BITS) - 1),
+                block: (location >> CELL_BITS) as u16,
+                cell: location & ((1 << CELL_BITS) - 1),
             }
         } else {
             Location::Scalar {
-                worker: (home >> SCALAR_INDEX_BITS & 0x1ff) as u16,
-                index: home & ((1 << SCALAR_INDEX_BITS) - 1),
+                worker: (location >> SCALAR_INDEX_BITS & 0x1ff) as u16,
+                index: location & ((1 << SCALAR_INDEX_BITS) - 1),
             }
         }
     }
 
-    pub(super) fn set_home(&mut self, flow: u32, home: Location) {
-        self.homes[flow as usize] = match home {
+    pub(super) fn set_location(&mut self, flow: u32, location: Location) {
+        self.locations[flow as usize] = match location {
             Location::Cell { block, cell } => u32::from(block) << CELL_BITS | cell,
             Location::Scalar { worker, index } => {
                 SCALAR | u32::from(worker) << SCALAR_INDEX_BITS | index
@@ -133,11 +133,11 @@ impl FlowDirectory {
                 // A sixteenth at a time: doubling would leave a third of the room unused.
                 let more = self.keys.len() / 16 + 64;
                 self.keys.reserve_exact(more);
-                self.homes.reserve_exact(more);
+                self.locations.reserve_exact(more);
                 self.neighbours.reserve_exact(more);
             }
             self.keys.push(FREE);
-            self.homes.push(0);
+            self.locations.push(0);
             self.neighbours.push(Neighbours {
                 before: NONE,
                 after: NONE,
@@ -213,7 +213,7 @@ impl FlowDirectory {
     pub(super) fn bytes(&self) -> usize {
         let of_sessions = self.neighbours.capacity() * size_of::<Neighbours>()
             + self.firsts.capacity() * size_of::<(u32, u32)>();
-        let numbers = self.homes.capacity() + self.free.capacity();
+        let numbers = self.locations.capacity() + self.free.capacity();
         self.keys.capacity() * 8 + numbers * 4 + of_sessions
     }
 }

@@ -7,7 +7,7 @@
 //! Flows that go leave before others come, whatever the order of the events: cells that are noted here
 //! stay what they are until then. A flow that comes and goes between two iterations never gets a cell.
 
-use super::cell::{CellFlow, CellState, FlowEnd, cell_to_come, coming_place};
+use super::cell::{CellFlow, CellState, FlowEnd, queued_cell, queued_position};
 use super::directory::{Location, MAX_SCALAR_PER_WORKER};
 use super::flow_block::FlowBlock;
 use super::lanes::CellIndex;
@@ -38,16 +38,16 @@ const KEPT_BUSY: usize = 1 << 8;
 #[derive(Debug, Default)]
 pub(super) struct EventBatch {
     /// Cells of the flows that go.
-    going: Vec<CellIndex>,
-    coming: Vec<CellFlow>,
+    removes: Vec<CellIndex>,
+    inserts: Vec<CellFlow>,
     /// Cells, the flows in them and the rates that they get before the next walk.
     rates: Vec<(CellIndex, u32, f32)>,
     /// Flows that have gone.
-    left: Vec<CellFlow>,
+    removed: Vec<CellFlow>,
     /// Flows that have another cell now, in the order of their moves.
-    homes: Vec<(u32, CellIndex)>,
+    relocations: Vec<(u32, CellIndex)>,
     /// Flows that rows have no room for.
-    unplaced: Vec<CellFlow>,
+    overflow: Vec<CellFlow>,
 }
 
 impl EventBatch {
@@ -57,112 +57,112 @@ impl EventBatch {
     }
 
     fn shrink_to(&mut self, kept: usize) {
-        self.going.shrink_to(kept);
-        self.coming.shrink_to(kept);
+        self.removes.shrink_to(kept);
+        self.inserts.shrink_to(kept);
         self.rates.shrink_to(kept);
-        self.left.shrink_to(kept);
-        self.homes.shrink_to(kept);
-        self.unplaced.shrink_to(0);
+        self.removed.shrink_to(kept);
+        self.relocations.shrink_to(kept);
+        self.overflow.shrink_to(0);
     }
 
     /// Bytes that it takes.
     pub(super) fn bytes(&self) -> usize {
-        let ends = self.coming.capacity() + self.left.capacity() + self.unplaced.capacity();
+        let ends = self.inserts.capacity() + self.removed.capacity() + self.overflow.capacity();
         ends * size_of::<CellFlow>()
-            + self.going.capacity() * size_of::<CellIndex>()
+            + self.removes.capacity() * size_of::<CellIndex>()
             + self.rates.capacity() * size_of::<(CellIndex, u32, f32)>()
-            + self.homes.capacity() * size_of::<(u32, CellIndex)>()
+            + self.relocations.capacity() * size_of::<(u32, CellIndex)>()
     }
 
     /// Whether flows wait.
-    pub(super) fn waits(&self) -> bool {
-        !self.going.is_empty() || !self.coming.is_empty()
+    pub(super) fn has_events(&self) -> bool {
+        !self.removes.is_empty() || !self.inserts.is_empty()
     }
 
     /// The flow that waits for its cell at a place.
-    pub(super) fn coming_at(&mut self, place: usize) -> &mut CellFlow {
-        &mut self.coming[place]
+    pub(super) fn insert_at(&mut self, place: usize) -> &mut CellFlow {
+        &mut self.inserts[place]
     }
 
     /// A flow goes that has been noted as one that left.
-    pub(super) fn go_unnoticed(&mut self, cell: CellIndex) {
-        self.going.push(cell | NOTED);
+    pub(super) fn queue_noted_remove(&mut self, cell: CellIndex) {
+        self.removes.push(cell | NOTED);
     }
 
-    pub(super) fn give(&mut self, cell: CellIndex, flow: u32, rate: f32) {
+    pub(super) fn queue_first_rate(&mut self, cell: CellIndex, flow: u32, rate: f32) {
         self.rates.push((cell, flow, rate));
     }
 
     /// Gives flows the rates that were found for them.
-    pub(super) fn give_rates(&mut self, block: &mut FlowBlock) {
+    pub(super) fn apply_first_rates(&mut self, block: &mut FlowBlock) {
         for (cell, flow, rate) in self.rates.drain(..) {
             block.set_rate(cell, flow, rate);
         }
     }
 
     /// Lets flows go and takes others in.
-    pub(super) fn settle(&mut self, block: &mut FlowBlock) {
-        for cell in self.going.drain(..) {
+    pub(super) fn apply(&mut self, block: &mut FlowBlock) {
+        for cell in self.removes.drain(..) {
             if cell & NOTED != 0 {
                 block.remove(cell & !NOTED);
                 continue;
             }
             let (ends, state) = (block.ends(cell), block.state(cell));
             block.remove(cell);
-            self.left.push(CellFlow { ends, state });
+            self.removed.push(CellFlow { ends, state });
         }
-        for coming in self.coming.drain(..) {
-            let homes = &mut self.homes;
-            let mut moved = |flow, cell| homes.push((flow, cell));
+        for coming in self.inserts.drain(..) {
+            let relocations = &mut self.relocations;
+            let mut moved = |flow, cell| relocations.push((flow, cell));
             match block.insert(coming.ends, coming.state, &mut moved) {
-                Some(cell) => self.homes.push((coming.state.flow, cell)),
-                None => self.unplaced.push(coming),
+                Some(cell) => self.relocations.push((coming.state.flow, cell)),
+                None => self.overflow.push(coming),
             }
         }
     }
 
     /// Moves flows together and puts rows in order, if they need it. Returns whether they did.
-    pub(super) fn tidy(&mut self, block: &mut FlowBlock, tables: usize) -> bool {
-        let homes = &mut self.homes;
-        let mut moved = |flow, cell| homes.push((flow, cell));
-        let packed = block.pack(tables, &mut moved);
-        let ordered = block.tidy(&mut moved);
+    pub(super) fn compact(&mut self, block: &mut FlowBlock, tables: usize) -> bool {
+        let relocations = &mut self.relocations;
+        let mut moved = |flow, cell| relocations.push((flow, cell));
+        let packed = block.compact(tables, &mut moved);
+        let ordered = block.restore_table_order(&mut moved);
         packed || ordered
     }
 }
 
 impl ParallelEngine {
     /// A flow is to have a cell of a FlowBlock.
-    pub(super) fn come(&mut self, index: usize, ends: [FlowEnd; 2], state: CellState) {
+    pub(super) fn queue_insert(&mut self, index: usize, ends: [FlowEnd; 2], state: CellState) {
         let block = index as u16;
-        let mut pending = lock(&self.shared.pending[index]);
-        let cell = cell_to_come(pending.coming.len());
+        let mut pending = lock(&self.shared.batches[index]);
+        let cell = queued_cell(pending.inserts.len());
         self.directory
-            .set_home(state.flow, Location::Cell { block, cell });
-        pending.coming.push(CellFlow { ends, state });
-        let many = pending.coming.len() >= MAX_BATCH;
+            .set_location(state.flow, Location::Cell { block, cell });
+        pending.inserts.push(CellFlow { ends, state });
+        let many = pending.inserts.len() >= MAX_BATCH;
         drop(pending);
-        self.is_pending = true;
+        self.has_batched_events = true;
         if many {
-            self.settle_pending();
+            self.apply_batches();
         }
     }
 
     /// A flow ends. Returns whether that was all, and else how it is to be done at once.
-    pub(super) fn go(&mut self, flow: u32) -> bool {
-        let Location::Cell { block, cell } = self.directory.home(flow) else {
+    pub(super) fn queue_remove(&mut self, flow: u32) -> bool {
+        let Location::Cell { block, cell } = self.directory.location(flow) else {
             return false;
         };
         if self.immediate {
             return false;
         }
-        let mut pending = lock(&self.shared.pending[usize::from(block)]);
-        if let Some(place) = coming_place(cell) {
-            pending.coming.swap_remove(place);
-            if let Some(moved) = pending.coming.get(place) {
-                let cell = cell_to_come(place);
-                let home = Location::Cell { block, cell };
-                self.directory.set_home(moved.state.flow, home);
+        let mut pending = lock(&self.shared.batches[usize::from(block)]);
+        if let Some(place) = queued_position(cell) {
+            pending.inserts.swap_remove(place);
+            if let Some(moved) = pending.inserts.get(place) {
+                let cell = queued_cell(place);
+                let location = Location::Cell { block, cell };
+                self.directory.set_location(moved.state.flow, location);
             }
             if let Some(answers) = &mut self.answers {
                 answers.never_came(flow);
@@ -170,55 +170,55 @@ impl ParallelEngine {
         } else {
             let answers = self.answers.as_mut();
             if answers.is_some_and(|answers| answers.forget_known(flow)) {
-                pending.go_unnoticed(cell);
+                pending.queue_noted_remove(cell);
             } else {
-                pending.going.push(cell);
+                pending.removes.push(cell);
             }
         }
-        self.is_pending = true;
+        self.has_batched_events = true;
         true
     }
 
     /// Does at once what waits, and lets nothing wait until the next iteration.
-    pub(super) fn settle_pending(&mut self) {
+    pub(super) fn apply_batches(&mut self) {
         self.immediate = true;
-        if !self.is_pending {
+        if !self.has_batched_events {
             return;
         }
-        for (pending, block) in self.shared.pending.iter().zip(&self.shared.flow_blocks) {
-            lock(pending).settle(&mut lock(block));
+        for (pending, block) in self.shared.batches.iter().zip(&self.shared.flow_blocks) {
+            lock(pending).apply(&mut lock(block));
         }
-        self.collect_pending();
+        self.collect_batches();
     }
 
     /// Notes where flows are now that the FlowBlocks have done what waited for them.
-    pub(super) fn collect_pending(&mut self) {
-        self.is_pending = false;
+    pub(super) fn collect_batches(&mut self) {
+        self.has_batched_events = false;
         let mut unplaced = Vec::new();
-        for (index, pending) in self.shared.pending.iter().enumerate() {
+        for (index, pending) in self.shared.batches.iter().enumerate() {
             let mut pending = lock(pending);
             let block = index as u16;
-            for (flow, cell) in pending.homes.drain(..) {
+            for (flow, cell) in pending.relocations.drain(..) {
                 self.directory
-                    .set_home(flow, Location::Cell { block, cell });
+                    .set_location(flow, Location::Cell { block, cell });
             }
             if let Some(answers) = &mut self.answers {
                 let shape = self.shared.layout.flow_block_shape(index);
-                for left in &pending.left {
+                for left in &pending.removed {
                     answers.left(&self.shared.layout, &shape, left);
                 }
             }
-            pending.left.clear();
-            unplaced.extend(pending.unplaced.drain(..).map(|flow| (index, flow)));
+            pending.removed.clear();
+            unplaced.extend(pending.overflow.drain(..).map(|flow| (index, flow)));
             pending.shrink_to(KEPT_BUSY);
         }
         if !unplaced.is_empty() {
-            self.place_loosely(&unplaced);
+            self.add_overflow(&unplaced);
         }
     }
 
     /// Flows for which rows have no room are worked on one by one.
-    fn place_loosely(&mut self, flows: &[(usize, CellFlow)]) {
+    fn add_overflow(&mut self, flows: &[(usize, CellFlow)]) {
         let links_of = links_by_slot(&self.shared.layout);
         for (index, CellFlow { ends, state }) in flows {
             let shape = self.shared.layout.flow_block_shape(*index);
@@ -236,23 +236,23 @@ impl ParallelEngine {
                 demand,
                 limit: RateLimit::new(&UtilityKind::Log, weight, demand, capacity),
                 rate: f64::from(state.rate),
-                told: f64::from(state.told),
+                notified: f64::from(state.notified),
                 cause: Cause::NoRoom,
             };
-            self.put_in_list(flow);
+            self.add_scalar(flow);
         }
     }
 
     /// Tries to find room in rows for a few of the flows that there was none for: others have ended since.
-    pub(super) fn place_again(&mut self) {
-        for _ in 0..self.without_room.len().min(OVERFLOW_RETRIES) {
-            let Some(flow) = self.without_room.pop_front() else {
+    pub(super) fn retry_overflow(&mut self) {
+        for _ in 0..self.overflow.len().min(OVERFLOW_RETRIES) {
+            let Some(flow) = self.overflow.pop_front() else {
                 return;
             };
             if !self.directory.is_in_use(flow) {
                 continue;
             }
-            let Location::Scalar { worker, index } = self.directory.home(flow) else {
+            let Location::Scalar { worker, index } = self.directory.location(flow) else {
                 continue;
             };
             let list = lock(&self.shared.loose[usize::from(worker)]);
@@ -271,31 +271,31 @@ impl ParallelEngine {
             let directory = &mut self.directory;
             let mut moved = |flow, cell| {
                 let block = block as u16;
-                directory.set_home(flow, Location::Cell { block, cell });
+                directory.set_location(flow, Location::Cell { block, cell });
             };
             let Some(cell) = cells.insert(ends, state, &mut moved) else {
                 drop(cells);
-                self.without_room.push_back(flow);
+                self.overflow.push_back(flow);
                 continue;
             };
             drop(cells);
-            self.take_off_list(usize::from(worker), index as usize);
+            self.remove_scalar(usize::from(worker), index as usize);
             let block = block as u16;
             self.directory
-                .set_home(flow, Location::Cell { block, cell });
+                .set_location(flow, Location::Cell { block, cell });
         }
     }
 
     /// Takes a flow off the list of a worker.
-    pub(super) fn take_off_list(&mut self, worker: usize, index: usize) -> ScalarFlow {
+    pub(super) fn remove_scalar(&mut self, worker: usize, index: usize) -> ScalarFlow {
         let mut list = lock(&self.shared.loose[worker]);
         let old = list.flows.swap_remove(index);
         if let Some(moved) = list.flows.get(index) {
-            let home = Location::Scalar {
+            let location = Location::Scalar {
                 worker: worker as u16,
                 index: index as u32,
             };
-            self.directory.set_home(moved.flow, home);
+            self.directory.set_location(moved.flow, location);
         }
         self.shared.loose_count.fetch_sub(1, Ordering::Relaxed);
         self.loose_by_cause[old.cause as usize] -= 1;
@@ -303,7 +303,7 @@ impl ParallelEngine {
     }
 
     /// Takes a flow into the list of a worker; returns whether there was room.
-    pub(super) fn put_in_list(&mut self, flow: ScalarFlow) -> bool {
+    pub(super) fn add_scalar(&mut self, flow: ScalarFlow) -> bool {
         let (number, cause) = (flow.flow, flow.cause);
         let worker = number as usize % self.shared.workers;
         let mut list = lock(&self.shared.loose[worker]);
@@ -312,15 +312,15 @@ impl ParallelEngine {
             self.directory.remove(number);
             return false;
         }
-        let home = Location::Scalar {
+        let location = Location::Scalar {
             worker: worker as u16,
             index: list.flows.len() as u32,
         };
         list.flows.push(flow);
-        self.directory.set_home(number, home);
+        self.directory.set_location(number, location);
         drop(list);
         if cause == Cause::NoRoom {
-            self.without_room.push_back(number);
+            self.overflow.push_back(number);
         }
         self.loose_by_cause[cause as usize] += 1;
         self.shared.loose_count.fetch_add(1, Ordering::Relaxed);

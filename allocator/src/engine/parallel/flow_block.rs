@@ -1,22 +1,22 @@
 //! The flows from one block of racks to another (flowtune §4), in two orders.
 //!
 //! A flow has a cell on its upward side, among the flows of its source rack, and one on its downward
-//! side, among those of its destination rack. What is stored per flow is in downward order; `mate` says
+//! side, among those of its destination rack. What is stored per flow is in downward order; `up_cell` says
 //! for each downward cell which upward cell is the same flow, `back` the other way round. Flows that share
-//! both racks with many others have one cell only, in a row for both sides (see `joint`).
+//! both racks with many others have one cell only, in a row for both sides (see `rack_pair_rows`).
 
 use super::cell::{CellState, FlowEnd, NEVER_NOTIFIED, NO_FLOW, SaturationPrice, split};
 use super::lanes::{CellIndex, Cells, Halves, LANES, Lanes, lanes_of};
 use super::layout::FlowBlockShape;
-use super::rack_pair_rows::{RackPairRows, fit, is_eligible};
+use super::rack_pair_rows::{RackPairRows, fit, fits_pair_row};
 use super::rows::{Displacement, FlowRows, MAX_ROWS, RelativePos, reorder};
 
-/// Weights, knees and demands of the flows in rows.
+/// Weights, saturation prices and demands of the flows in rows.
 #[derive(Debug, Default)]
 pub(super) struct RowTerms {
     pub(super) weight: Vec<Lanes>,
     /// See [`SaturationPrice`].
-    pub(super) knee: Vec<Lanes>,
+    pub(super) saturation_price: Vec<Lanes>,
     /// In Gbit/s, infinite for flows without one.
     pub(super) demand: Vec<Lanes>,
 }
@@ -25,7 +25,7 @@ pub(super) struct RowTerms {
 #[derive(Debug, Default)]
 pub(super) struct CellTerms {
     pub(super) down: RowTerms,
-    pub(super) joint: RowTerms,
+    pub(super) pairs: RowTerms,
 }
 
 /// A FlowBlock.
@@ -38,21 +38,21 @@ pub(super) struct FlowBlock {
     pub(super) core_blocks: Option<[usize; 2]>,
     pub(super) up: FlowRows,
     pub(super) down: FlowRows,
-    /// By upward row: the low half of the downward cell (see [`down_of`](Self::down_of)).
-    pub(super) back: Vec<Halves>,
+    /// By upward row: the low half of the downward cell (see [`down_cell_of`](Self::down_cell_of)).
+    pub(super) down_cell_low: Vec<Halves>,
     /// By downward row: the upward cell.
-    pub(super) mate: Vec<Cells>,
+    pub(super) up_cell: Vec<Cells>,
     pub(super) rate: Vec<Lanes>,
-    pub(super) told: Vec<Lanes>,
+    pub(super) notified: Vec<Lanes>,
     pub(super) flow: Vec<[u32; 16]>,
-    /// Weights, knees and demands. While all flows have weight 1, the same knee and no demand, they take no room.
+    /// Weights, saturation prices and demands. While all flows have weight 1, the same saturation price and no demand, they take no room.
     pub(super) terms: Option<CellTerms>,
-    pub(super) joint: RackPairRows,
+    pub(super) pairs: RackPairRows,
     /// The table after the one that was looked through last, on either side.
     pub(super) next_table: [usize; 2],
-    /// The knee of most flows.
-    pub(super) common_knee: f32,
-    /// Flows of another weight than 1, of another knee, or with a demand.
+    /// The saturation price of most flows.
+    pub(super) common_saturation_price: f32,
+    /// Flows of another weight than 1, of another saturation price, or with a demand.
     uncommon: usize,
     flows: usize,
 }
@@ -66,15 +66,15 @@ impl FlowBlock {
             core_blocks: shape.core_links,
             up: FlowRows::new(tables[0], over_cores),
             down: FlowRows::new(tables[1], over_cores),
-            back: Vec::new(),
-            mate: Vec::new(),
+            down_cell_low: Vec::new(),
+            up_cell: Vec::new(),
             rate: Vec::new(),
-            told: Vec::new(),
+            notified: Vec::new(),
             flow: Vec::new(),
             terms: None,
-            joint: RackPairRows::new(tables),
+            pairs: RackPairRows::new(tables),
             next_table: [0; 2],
-            common_knee: 1.0,
+            common_saturation_price: 1.0,
             uncommon: 0,
             flows: 0,
         };
@@ -90,7 +90,7 @@ impl FlowBlock {
         }
     }
 
-    /// All flows have weight 1, the same knee and no demand.
+    /// All flows have weight 1, the same saturation price and no demand.
     pub(super) fn is_plain(&self) -> bool {
         self.uncommon == 0
     }
@@ -101,39 +101,45 @@ impl FlowBlock {
 
     pub(super) fn grow(&mut self) {
         let (up, down) = (self.up.len(), self.down.len());
-        fit(&mut self.back, up, Halves::default());
-        fit(&mut self.mate, down, Cells::default());
+        fit(&mut self.down_cell_low, up, Halves::default());
+        fit(&mut self.up_cell, down, Cells::default());
         if let Some(terms) = &mut self.terms {
-            terms.fit(down, self.joint.len());
+            terms.fit(down, self.pairs.len());
         }
         fit(&mut self.rate, down, Lanes::default());
-        fit(&mut self.told, down, Lanes::default());
+        fit(&mut self.notified, down, Lanes::default());
         fit(&mut self.flow, down, [NO_FLOW; 16]);
     }
 
-    /// Gives weights and knees their places, if they have none yet.
-    fn need_terms(&mut self) {
+    /// Gives weights and saturation prices their places, if they have none yet.
+    fn allocate_terms(&mut self) {
         if self.terms.is_some() {
             return;
         }
         let mut terms = CellTerms::default();
-        terms.fit(self.down.len(), self.joint.len());
+        terms.fit(self.down.len(), self.pairs.len());
         let of_rows = [
             (&mut terms.down, &self.down.used),
-            (&mut terms.joint, &self.joint.down.used),
+            (&mut terms.pairs, &self.pairs.down.used),
         ];
         for (terms, used) in of_rows {
             for (row, &used) in used.iter().enumerate() {
                 for lane in lanes_of(used) {
-                    terms.set(row, lane, [1.0, self.common_knee, f32::INFINITY]);
+                    terms.set(
+                        row,
+                        lane,
+                        [1.0, self.common_saturation_price, f32::INFINITY],
+                    );
                 }
             }
         }
         self.terms = Some(terms);
     }
 
-    fn deviates(&self, state: &CellState) -> bool {
-        state.weight != 1.0 || state.knee.0 != self.common_knee || state.demand.is_finite()
+    fn is_uncommon(&self, state: &CellState) -> bool {
+        state.weight != 1.0
+            || state.saturation_price.0 != self.common_saturation_price
+            || state.demand.is_finite()
     }
 
     /// Takes a flow in; returns its cell, or nothing if there is no room.
@@ -144,28 +150,28 @@ impl FlowBlock {
         state: CellState,
         moved: &mut impl FnMut(u32, CellIndex),
     ) -> Option<CellIndex> {
-        if is_eligible(&ends)
-            && let Some(row) = self.joint.row_for(&ends)
+        if fits_pair_row(&ends)
+            && let Some(row) = self.pairs.row_for(&ends)
         {
-            return Some(self.insert_joint(row, ends, &state));
+            return Some(self.insert_in_pair_row(row, ends, &state));
         }
-        self.insert_apart(ends, state, moved)
+        self.insert_in_rack_rows(ends, state, moved)
     }
 
     /// One more flow.
     fn count(&mut self, state: &CellState) {
-        if self.flows == 0 && !state.knee.is_of_demand() {
-            self.common_knee = state.knee.0;
+        if self.flows == 0 && !state.saturation_price.is_demand_bound() {
+            self.common_saturation_price = state.saturation_price.0;
         }
         self.flows += 1;
-        if self.deviates(state) {
+        if self.is_uncommon(state) {
             self.uncommon += 1;
-            self.need_terms();
+            self.allocate_terms();
         }
     }
 
     /// Takes a flow into a row for both racks that has room for it.
-    pub(super) fn insert_joint(
+    pub(super) fn insert_in_pair_row(
         &mut self,
         row: u16,
         ends: [FlowEnd; 2],
@@ -173,43 +179,43 @@ impl FlowBlock {
     ) -> CellIndex {
         self.grow();
         self.count(state);
-        let (row, lane) = self.joint.put(row, ends, state);
+        let (row, lane) = self.pairs.put(row, ends, state);
         if let Some(terms) = &mut self.terms {
-            terms.joint.set(row, lane, state.terms());
+            terms.pairs.set(row, lane, state.terms());
         }
         RackPairRows::cell(row, lane)
     }
 
     /// Takes a flow into the rows of its two racks.
-    pub(super) fn insert_apart(
+    pub(super) fn insert_in_rack_rows(
         &mut self,
         [source, destination]: [FlowEnd; 2],
         state: CellState,
         moved: &mut impl FnMut(u32, CellIndex),
     ) -> Option<CellIndex> {
-        let near = RelativePos::new(usize::from(destination.table), self.down.tables());
-        let up = self.take_up(source, near)?;
+        let preferred = RelativePos::new(usize::from(destination.table), self.down.tables());
+        let up = self.take_up(source, preferred)?;
         let Some(down) = self.take_down(destination, moved) else {
             self.up.remove(up);
             return None;
         };
         self.count(&state);
-        self.point_back(up, down);
+        self.set_down_cell(up, down);
         self.write_down(down, up, &state);
         Some(down)
     }
 
     /// Takes an upward cell; a row is only opened if moving one other flow does not make room.
-    pub(super) fn take_up(&mut self, end: FlowEnd, near: RelativePos) -> Option<CellIndex> {
+    pub(super) fn take_up(&mut self, end: FlowEnd, preferred: RelativePos) -> Option<CellIndex> {
         let (table, slots) = (usize::from(end.table), end.slots);
-        let up = match self.up.insert(table, slots, near) {
+        let up = match self.up.insert(table, slots, preferred) {
             Some(up) => up,
             None => {
-                if let Some(aside) = self.up.aside(table, slots, near) {
-                    self.shift_up(aside);
-                    self.up.insert(table, slots, near)?
+                if let Some(displacement) = self.up.find_displacement(table, slots, preferred) {
+                    self.displace_up(displacement);
+                    self.up.insert(table, slots, preferred)?
                 } else {
-                    self.up.insert_in_new(table, slots, near, MAX_ROWS)?
+                    self.up.insert_in_new(table, slots, preferred, MAX_ROWS)?
                 }
             }
         };
@@ -217,39 +223,39 @@ impl FlowBlock {
         Some(up)
     }
 
-    fn shift_up(&mut self, aside: Displacement) {
-        let (row, lane) = split(aside.cell);
-        let down = self.down_of(aside.cell);
-        let up = self.up.shift(aside);
-        self.back[row].0[lane] = 0;
-        self.point_back(up, down);
+    fn displace_up(&mut self, displacement: Displacement) {
+        let (row, lane) = split(displacement.cell);
+        let down = self.down_cell_of(displacement.cell);
+        let up = self.up.displace(displacement);
+        self.down_cell_low[row].0[lane] = 0;
+        self.set_down_cell(up, down);
         let (row, lane) = split(down);
-        self.mate[row].0[lane] = up;
+        self.up_cell[row].0[lane] = up;
     }
 
-    /// The downward cell of the flow in an upward one: of those with the right low half the one whose mate
+    /// The downward cell of the flow in an upward one: of those with the right low half the one whose upward cell
     /// this is. Events ask for it, iterations do not, so it takes half the room.
-    pub(super) fn down_of(&self, up: CellIndex) -> CellIndex {
+    pub(super) fn down_cell_of(&self, up: CellIndex) -> CellIndex {
         let (row, lane) = split(up);
-        let low = CellIndex::from(self.back[row].0[lane]);
+        let low = CellIndex::from(self.down_cell_low[row].0[lane]);
         let step = (1 << u16::BITS) / LANES;
         let (first, lane) = split(low);
-        let rows = (first..self.mate.len()).step_by(step);
+        let rows = (first..self.up_cell.len()).step_by(step);
         let cell = |row: usize| (row * LANES + lane) as CellIndex;
-        let mut of_flow = rows.filter(|&row| self.mate[row].0[lane] == up);
+        let mut of_flow = rows.filter(|&row| self.up_cell[row].0[lane] == up);
         of_flow.next().map_or(0, cell)
     }
 
     /// Writes down which downward cell the flow of an upward one has.
-    pub(super) fn point_back(&mut self, up: CellIndex, down: CellIndex) {
+    pub(super) fn set_down_cell(&mut self, up: CellIndex, down: CellIndex) {
         let (row, lane) = split(up);
-        self.back[row].0[lane] = down as u16;
+        self.down_cell_low[row].0[lane] = down as u16;
     }
 
     /// Lets a downward cell have no upward one.
-    pub(super) fn forget_mate(&mut self, down: CellIndex) {
+    pub(super) fn clear_up_cell(&mut self, down: CellIndex) {
         let (row, lane) = split(down);
-        self.mate[row].0[lane] = 0;
+        self.up_cell[row].0[lane] = 0;
     }
 
     /// Takes a downward cell likewise.
@@ -262,11 +268,14 @@ impl FlowBlock {
         let down = match self.down.insert(table, slots, RelativePos::FIRST) {
             Some(down) => down,
             None => {
-                if let Some(aside) = self.down.aside(table, slots, RelativePos::FIRST) {
-                    self.shift_down(aside, moved);
+                if let Some(displacement) =
+                    self.down
+                        .find_displacement(table, slots, RelativePos::FIRST)
+                {
+                    self.displace_down(displacement, moved);
                     self.down.insert(table, slots, RelativePos::FIRST)?
                 } else {
-                    let limit = MAX_ROWS - self.joint.len();
+                    let limit = MAX_ROWS - self.pairs.len();
                     self.down
                         .insert_in_new(table, slots, RelativePos::FIRST, limit)?
                 }
@@ -276,34 +285,38 @@ impl FlowBlock {
         Some(down)
     }
 
-    fn shift_down(&mut self, aside: Displacement, moved: &mut impl FnMut(u32, CellIndex)) {
-        let (row, lane) = split(aside.cell);
-        let (state, up) = (self.state(aside.cell), self.mate[row].0[lane]);
-        let down = self.down.shift(aside);
-        self.write_nothing(aside.cell);
+    fn displace_down(
+        &mut self,
+        displacement: Displacement,
+        moved: &mut impl FnMut(u32, CellIndex),
+    ) {
+        let (row, lane) = split(displacement.cell);
+        let (state, up) = (self.state(displacement.cell), self.up_cell[row].0[lane]);
+        let down = self.down.displace(displacement);
+        self.write_nothing(displacement.cell);
         self.write_down(down, up, &state);
-        self.point_back(up, down);
+        self.set_down_cell(up, down);
         moved(state.flow, down);
     }
 
     pub(super) fn write_down(&mut self, down: CellIndex, up: CellIndex, state: &CellState) {
         let (row, lane) = split(down);
-        self.mate[row].0[lane] = up;
+        self.up_cell[row].0[lane] = up;
         self.rate[row].0[lane] = state.rate;
-        self.told[row].0[lane] = state.told;
+        self.notified[row].0[lane] = state.notified;
         self.flow[row][lane] = state.flow;
         if let Some(terms) = &mut self.terms {
             terms.down.set(row, lane, state.terms());
         }
     }
 
-    pub(super) fn clear_up(&mut self, up: CellIndex) {
+    pub(super) fn free_up(&mut self, up: CellIndex) {
         let (row, lane) = split(up);
-        self.back[row].0[lane] = 0;
+        self.down_cell_low[row].0[lane] = 0;
         self.up.remove(up);
     }
 
-    pub(super) fn clear_down(&mut self, down: CellIndex) {
+    pub(super) fn free_down(&mut self, down: CellIndex) {
         self.write_nothing(down);
         self.down.remove(down);
     }
@@ -313,38 +326,38 @@ impl FlowBlock {
             flow: NO_FLOW,
             weight: 0.0,
             demand: f32::INFINITY,
-            knee: SaturationPrice(self.common_knee),
+            saturation_price: SaturationPrice(self.common_saturation_price),
             rate: 0.0,
-            told: 0.0,
+            notified: 0.0,
         };
         self.write_down(down, 0, &nothing);
     }
 
-    /// Changes weight, demand and knee of the flow in a cell, where it is.
+    /// Changes weight, demand and saturation price of the flow in a cell, where it is.
     pub(super) fn set_terms(
         &mut self,
         cell: CellIndex,
         weight: f32,
         demand: f32,
-        knee: SaturationPrice,
+        saturation_price: SaturationPrice,
     ) {
         let old = self.state(cell);
         let new = CellState {
             weight,
             demand,
-            knee,
+            saturation_price,
             ..old
         };
-        self.uncommon -= usize::from(self.deviates(&old));
-        if self.deviates(&new) {
+        self.uncommon -= usize::from(self.is_uncommon(&old));
+        if self.is_uncommon(&new) {
             self.uncommon += 1;
-            self.need_terms();
+            self.allocate_terms();
         }
         let Some(terms) = &mut self.terms else {
             return;
         };
-        match self.joint.find(cell) {
-            Some((row, lane)) => terms.joint.set(row, lane, new.terms()),
+        match self.pairs.find(cell) {
+            Some((row, lane)) => terms.pairs.set(row, lane, new.terms()),
             None => {
                 let (row, lane) = split(cell);
                 terms.down.set(row, lane, new.terms());
@@ -353,42 +366,42 @@ impl FlowBlock {
     }
 
     pub(super) fn state(&self, cell: CellIndex) -> CellState {
-        let joint = self.joint.find(cell);
-        let (row, lane) = joint.unwrap_or_else(|| split(cell));
-        let (flow, rate, told) = match joint {
-            Some(_) => (&self.joint.flow, &self.joint.rate, &self.joint.told),
-            None => (&self.flow, &self.rate, &self.told),
+        let pairs = self.pairs.find(cell);
+        let (row, lane) = pairs.unwrap_or_else(|| split(cell));
+        let (flow, rate, notified) = match pairs {
+            Some(_) => (&self.pairs.flow, &self.pairs.rate, &self.pairs.notified),
+            None => (&self.flow, &self.rate, &self.notified),
         };
-        let [weight, knee, demand] = match (&self.terms, joint) {
-            (None, _) => [1.0, self.common_knee, f32::INFINITY],
-            (Some(terms), Some(_)) => terms.joint.get(row, lane),
+        let [weight, saturation_price, demand] = match (&self.terms, pairs) {
+            (None, _) => [1.0, self.common_saturation_price, f32::INFINITY],
+            (Some(terms), Some(_)) => terms.pairs.get(row, lane),
             (Some(terms), None) => terms.down.get(row, lane),
         };
         CellState {
             flow: flow[row][lane],
             weight,
             demand,
-            knee: SaturationPrice(knee),
+            saturation_price: SaturationPrice(saturation_price),
             rate: rate[row].0[lane],
-            told: told[row].0[lane],
+            notified: notified[row].0[lane],
         }
     }
 
     /// Says that the flow in a cell was never told a rate.
-    pub(super) fn forget_told(&mut self, cell: CellIndex) {
-        match self.joint.find(cell) {
-            Some((row, lane)) => self.joint.told[row].0[lane] = NEVER_NOTIFIED,
+    pub(super) fn forget_notified(&mut self, cell: CellIndex) {
+        match self.pairs.find(cell) {
+            Some((row, lane)) => self.pairs.notified[row].0[lane] = NEVER_NOTIFIED,
             None => {
                 let (row, lane) = split(cell);
-                self.told[row].0[lane] = NEVER_NOTIFIED;
+                self.notified[row].0[lane] = NEVER_NOTIFIED;
             }
         }
     }
 
     /// Gives the flow in a cell a rate, if it is this one.
     pub(super) fn set_rate(&mut self, cell: CellIndex, flow: u32, rate: f32) {
-        let (of_cell, (row, lane)) = match self.joint.find(cell) {
-            Some(at) => ((&self.joint.flow, &mut self.joint.rate), at),
+        let (of_cell, (row, lane)) = match self.pairs.find(cell) {
+            Some(at) => ((&self.pairs.flow, &mut self.pairs.rate), at),
             None => ((&self.flow, &mut self.rate), split(cell)),
         };
         let (flows, rates) = of_cell;
@@ -399,14 +412,14 @@ impl FlowBlock {
 
     /// Both ends of the flow in a cell.
     pub(super) fn ends(&self, cell: CellIndex) -> [FlowEnd; 2] {
-        let ends = match self.joint.find(cell) {
+        let ends = match self.pairs.find(cell) {
             Some((row, lane)) => {
                 let cell = (row * LANES + lane) as CellIndex;
-                [(&self.joint.up, cell), (&self.joint.down, cell)]
+                [(&self.pairs.up, cell), (&self.pairs.down, cell)]
             }
             None => {
                 let (row, lane) = split(cell);
-                [(&self.up, self.mate[row].0[lane]), (&self.down, cell)]
+                [(&self.up, self.up_cell[row].0[lane]), (&self.down, cell)]
             }
         };
         ends.map(|(side, cell)| FlowEnd {
@@ -418,43 +431,45 @@ impl FlowBlock {
     /// Lets a flow go.
     pub(super) fn remove(&mut self, cell: CellIndex) {
         let old = self.state(cell);
-        self.uncommon -= usize::from(self.deviates(&old));
+        self.uncommon -= usize::from(self.is_uncommon(&old));
         self.flows -= 1;
-        if let Some((row, lane)) = self.joint.find(cell) {
+        if let Some((row, lane)) = self.pairs.find(cell) {
             if let Some(terms) = &mut self.terms {
-                terms
-                    .joint
-                    .set(row, lane, [0.0, self.common_knee, f32::INFINITY]);
+                terms.pairs.set(
+                    row,
+                    lane,
+                    [0.0, self.common_saturation_price, f32::INFINITY],
+                );
             }
-            self.joint.remove(row, lane);
+            self.pairs.remove(row, lane);
             return;
         }
         let (row, lane) = split(cell);
-        self.clear_up(self.mate[row].0[lane]);
-        self.clear_down(cell);
+        self.free_up(self.up_cell[row].0[lane]);
+        self.free_down(cell);
     }
 
     /// Puts rows in order if many are not; says of each flow which cell it has now. Returns whether any
     /// were moved.
-    pub(super) fn tidy(&mut self, mut moved: impl FnMut(u32, CellIndex)) -> bool {
-        let of_joint = self.joint.down.is_disordered();
-        if of_joint {
-            self.order_joint(&mut moved);
+    pub(super) fn restore_table_order(&mut self, mut moved: impl FnMut(u32, CellIndex)) -> bool {
+        let pairs_moved = self.pairs.down.lost_table_order();
+        if pairs_moved {
+            self.restore_pair_order(&mut moved);
         }
-        if !self.up.is_disordered() && !self.down.is_disordered() {
-            return of_joint;
+        if !self.up.lost_table_order() && !self.down.lost_table_order() {
+            return pairs_moved;
         }
-        let (up, up_rows) = self.up.put_in_order();
-        let (down, down_rows) = self.down.put_in_order();
+        let (up, up_rows) = self.up.sort_by_table();
+        let (down, down_rows) = self.down.sort_by_table();
         if self.uncommon == 0 {
             self.terms = None;
         }
         if let Some(terms) = &mut self.terms {
             terms.down.reorder(&down, down_rows);
         }
-        self.mate = reorder(&self.mate, &down, down_rows);
+        self.up_cell = reorder(&self.up_cell, &down, down_rows);
         self.rate = reorder(&self.rate, &down, down_rows);
-        self.told = reorder(&self.told, &down, down_rows);
+        self.notified = reorder(&self.notified, &down, down_rows);
         self.flow = reorder(&self.flow, &down, down_rows);
         let renumber = |cells: &mut Cells, now: &[u16]| {
             for cell in &mut cells.0 {
@@ -462,12 +477,14 @@ impl FlowBlock {
                     + *cell % LANES as CellIndex;
             }
         };
-        self.mate.iter_mut().for_each(|cells| renumber(cells, &up));
-        self.back = vec![Halves::default(); up_rows];
+        self.up_cell
+            .iter_mut()
+            .for_each(|cells| renumber(cells, &up));
+        self.down_cell_low = vec![Halves::default(); up_rows];
         for (row, &used) in self.down.used.iter().enumerate() {
             for lane in lanes_of(used) {
-                let (up_row, up_lane) = split(self.mate[row].0[lane]);
-                self.back[up_row].0[up_lane] = (row * LANES + lane) as u16;
+                let (up_row, up_lane) = split(self.up_cell[row].0[lane]);
+                self.down_cell_low[up_row].0[up_lane] = (row * LANES + lane) as u16;
             }
         }
         for (row, (flows, used)) in self.flow.iter().zip(&self.down.used).enumerate() {
@@ -480,14 +497,14 @@ impl FlowBlock {
         true
     }
 
-    fn order_joint(&mut self, moved: &mut impl FnMut(u32, CellIndex)) {
-        let (now, rows) = self.joint.put_in_order();
+    fn restore_pair_order(&mut self, moved: &mut impl FnMut(u32, CellIndex)) {
+        let (now, rows) = self.pairs.sort_by_table();
         if let Some(terms) = &mut self.terms {
-            terms.joint.reorder(&now, rows);
+            terms.pairs.reorder(&now, rows);
         }
-        for (row, &used) in self.joint.down.used.iter().enumerate() {
+        for (row, &used) in self.pairs.down.used.iter().enumerate() {
             for lane in lanes_of(used) {
-                moved(self.joint.flow[row][lane], RackPairRows::cell(row, lane));
+                moved(self.pairs.flow[row][lane], RackPairRows::cell(row, lane));
             }
         }
     }
@@ -496,39 +513,43 @@ impl FlowBlock {
 impl RowTerms {
     fn fit(&mut self, rows: usize) {
         fit(&mut self.weight, rows, Lanes::default());
-        fit(&mut self.knee, rows, Lanes([1.0; 16]));
+        fit(&mut self.saturation_price, rows, Lanes([1.0; 16]));
         fit(&mut self.demand, rows, Lanes([f32::INFINITY; 16]));
     }
 
     fn get(&self, row: usize, lane: usize) -> [f32; 3] {
-        [&self.weight, &self.knee, &self.demand].map(|list| list[row].0[lane])
+        [&self.weight, &self.saturation_price, &self.demand].map(|list| list[row].0[lane])
     }
 
-    fn set(&mut self, row: usize, lane: usize, [weight, knee, demand]: [f32; 3]) {
+    fn set(&mut self, row: usize, lane: usize, [weight, saturation_price, demand]: [f32; 3]) {
         self.weight[row].0[lane] = weight;
-        self.knee[row].0[lane] = knee;
+        self.saturation_price[row].0[lane] = saturation_price;
         self.demand[row].0[lane] = demand;
     }
 
     fn reorder(&mut self, now: &[u16], rows: usize) {
-        for list in [&mut self.weight, &mut self.knee, &mut self.demand] {
+        for list in [
+            &mut self.weight,
+            &mut self.saturation_price,
+            &mut self.demand,
+        ] {
             *list = reorder(list, now, rows);
         }
     }
 
     fn bytes(&self) -> usize {
-        let lists = [&self.weight, &self.knee, &self.demand];
+        let lists = [&self.weight, &self.saturation_price, &self.demand];
         lists.map(Vec::capacity).iter().sum::<usize>() * size_of::<Lanes>()
     }
 }
 
 impl CellTerms {
-    fn fit(&mut self, down: usize, joint: usize) {
+    fn fit(&mut self, down: usize, pairs: usize) {
         self.down.fit(down);
-        self.joint.fit(joint);
+        self.pairs.fit(pairs);
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.down.bytes() + self.joint.bytes()
+        self.down.bytes() + self.pairs.bytes()
     }
 }

@@ -39,9 +39,9 @@ fn flow(number: u32) -> ([FlowEnd; 2], CellState) {
         } else {
             f32::INFINITY
         },
-        knee: SaturationPrice(if number.is_multiple_of(5) { -0.5 } else { 0.25 }),
+        saturation_price: SaturationPrice(if number.is_multiple_of(5) { -0.5 } else { 0.25 }),
         rate: number as f32,
-        told: number as f32 + 0.5,
+        notified: number as f32 + 0.5,
     };
     (ends, state)
 }
@@ -53,8 +53,8 @@ fn is_kept(block: &FlowBlock, cells: &BTreeMap<u32, CellIndex>) {
         assert_eq!(block.state(cell), state);
         assert_eq!(block.ends(cell), ends, "flow {number}");
         let (row, lane) = split(cell);
-        let up = block.mate[row].0[lane];
-        assert_eq!(block.down_of(up), cell);
+        let up = block.up_cell[row].0[lane];
+        assert_eq!(block.down_cell_of(up), cell);
     }
 }
 

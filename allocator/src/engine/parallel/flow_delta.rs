@@ -16,8 +16,11 @@ const SEARCH_DEPTH: usize = 256;
 /// What a flow wants at a price.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum DemandCurve {
-    /// That of a log flow: weight / price, and at prices below the knee what it wants there.
-    Log { weight: f32, knee: SaturationPrice },
+    /// That of a log flow: weight / price, and at prices below the saturation price what it wants there.
+    Log {
+        weight: f32,
+        saturation_price: SaturationPrice,
+    },
     /// That of the flow of this number among the [`GeneralCurve`]s.
     General(u32),
 }
@@ -63,9 +66,21 @@ impl FlowDelta {
     }
 
     /// A log flow.
-    pub(super) fn push(&mut self, flow: u32, links: PathLinks, weight: f32, knee: SaturationPrice) {
+    pub(super) fn push(
+        &mut self,
+        flow: u32,
+        links: PathLinks,
+        weight: f32,
+        saturation_price: SaturationPrice,
+    ) {
         self.flows.push(flow);
-        self.wants.push((links, DemandCurve::Log { weight, knee }));
+        self.wants.push((
+            links,
+            DemandCurve::Log {
+                weight,
+                saturation_price,
+            },
+        ));
     }
 
     pub(super) fn push_other(&mut self, flow: u32, links: PathLinks, other: GeneralCurve) {
@@ -172,12 +187,20 @@ impl FlowDelta {
         price: f32,
     ) -> LinkResponse {
         match *wants {
-            DemandCurve::Log { weight, knee } => {
-                let of_knee = knee.price();
-                let inverse = if price > of_knee { price } else { of_knee }.recip();
+            DemandCurve::Log {
+                weight,
+                saturation_price,
+            } => {
+                let at_saturation = saturation_price.price();
+                let inverse = if price > at_saturation {
+                    price
+                } else {
+                    at_saturation
+                }
+                .recip();
                 let load = weight * inverse;
                 let mut elastic = load;
-                if knee.is_of_demand() {
+                if saturation_price.is_demand_bound() {
                     elastic *= at_demand(price * inverse);
                 }
                 LinkResponse {

@@ -1,7 +1,7 @@
 //! Starts, ends, reroutes and capacities: where a flow goes, and what it takes to move it.
 
 use super::cell::{
-    CellFlow, CellState, FlowEnd, NEVER_NOTIFIED, SaturationPrice, Slots, coming_place, split,
+    CellFlow, CellState, FlowEnd, NEVER_NOTIFIED, SaturationPrice, Slots, queued_position, split,
 };
 use super::directory::{Location, MAX_SCALAR_PER_WORKER};
 use super::flow_block::FlowBlock;
@@ -25,7 +25,7 @@ pub(super) struct Terms {
     pub(super) weight: f64,
     pub(super) demand: f64,
     rate: f64,
-    pub(super) told: f64,
+    pub(super) notified: f64,
 }
 
 impl Terms {
@@ -35,9 +35,9 @@ impl Terms {
             flow,
             weight: self.weight as f32,
             demand: self.demand as f32,
-            knee: SaturationPrice::new(self.weight, self.demand, capacity),
+            saturation_price: SaturationPrice::new(self.weight, self.demand, capacity),
             rate: self.rate as f32,
-            told: self.told as f32,
+            notified: self.notified as f32,
         }
     }
 }
@@ -67,27 +67,27 @@ impl ParallelEngine {
             weight,
             demand,
             rate: 0.0,
-            told: f64::from(NEVER_NOTIFIED),
+            notified: f64::from(NEVER_NOTIFIED),
         };
         let flow = match known {
             Some(flow) => {
                 if self.change_demand(flow, &spec.links, &terms) {
                     return Ok(());
                 }
-                self.settle_pending();
-                self.take_out(flow);
+                self.apply_batches();
+                self.remove_flow(flow);
                 flow
             }
             None => self.directory.insert(spec.key),
         };
         self.answer_start(flow, &spec.links, &terms, StartKind::Newcomer);
-        self.put_in(flow, &spec.links, &terms)
+        self.place_flow(flow, &spec.links, &terms)
     }
 
     /// Gives a flow another demand where it is, if nothing else about it changes; returns whether that was so.
     /// A flow whose demand grows, or stays what it is, is told its rate like one that starts.
     fn change_demand(&mut self, flow: u32, links: &LinkPath, new: &Terms) -> bool {
-        match self.directory.home(flow) {
+        match self.directory.location(flow) {
             Location::Cell { block, cell } => {
                 let index = usize::from(block);
                 if self.is_log(new.class)
@@ -110,7 +110,7 @@ impl ParallelEngine {
                 let grows = new.demand >= old.demand;
                 of_flow.demand = new.demand;
                 if grows {
-                    of_flow.told = f64::from(NEVER_NOTIFIED);
+                    of_flow.notified = f64::from(NEVER_NOTIFIED);
                 }
                 if new.demand != old.demand {
                     let capacity = path_capacity(links, &self.capacities);
@@ -137,15 +137,15 @@ impl ParallelEngine {
         let capacity = path_capacity(links, &self.capacities);
         let next = new.state(flow, capacity);
         let same = |old: &CellFlow| old.ends == ends && old.state.weight == next.weight;
-        if let Some(place) = coming_place(cell) {
-            let mut pending = lock(&self.shared.pending[block]);
-            let coming = pending.coming_at(place);
+        if let Some(place) = queued_position(cell) {
+            let mut pending = lock(&self.shared.batches[block]);
+            let coming = pending.insert_at(place);
             if !same(coming) {
                 return false;
             }
             coming.state.demand = next.demand;
-            coming.state.knee = next.knee;
-            coming.state.told = NEVER_NOTIFIED;
+            coming.state.saturation_price = next.saturation_price;
+            coming.state.notified = NEVER_NOTIFIED;
             drop(pending);
             if let Some(answers) = &mut self.answers {
                 answers.never_came(flow);
@@ -163,10 +163,10 @@ impl ParallelEngine {
         }
         let grows = next.demand >= old.state.demand;
         if grows {
-            cells.forget_told(cell);
+            cells.forget_notified(cell);
         }
         if next.demand != old.state.demand {
-            cells.set_terms(cell, next.weight, next.demand, next.knee);
+            cells.set_terms(cell, next.weight, next.demand, next.saturation_price);
             let shape = cells.shape();
             drop(cells);
             if let Some(answers) = &mut self.answers {
@@ -186,8 +186,8 @@ impl ParallelEngine {
             .directory
             .find(key)
             .ok_or(EngineError::UnknownFlow(key))?;
-        if !self.go(flow) {
-            self.take_out(flow);
+        if !self.queue_remove(flow) {
+            self.remove_flow(flow);
         }
         self.directory.remove(flow);
         Ok(())
@@ -196,8 +196,8 @@ impl ParallelEngine {
     /// Ends the flows of a session, and looks at no others.
     pub(super) fn drop_session(&mut self, session: u32) {
         while let Some(flow) = self.directory.first_of(session) {
-            if !self.go(flow) {
-                self.take_out(flow);
+            if !self.queue_remove(flow) {
+                self.remove_flow(flow);
             }
             self.directory.remove(flow);
         }
@@ -209,25 +209,25 @@ impl ParallelEngine {
             .find(key)
             .ok_or(EngineError::UnknownFlow(key))?;
         self.check_path(key, links)?;
-        let terms = match self.go_elsewhere(flow) {
+        let terms = match self.queue_move(flow) {
             Some(terms) => terms,
             None => {
-                self.settle_pending();
-                self.take_out(flow)
+                self.apply_batches();
+                self.remove_flow(flow)
             }
         };
         // On its new links, no sum has its rate.
         let terms = Terms { rate: 0.0, ..terms };
         self.answer_start(flow, links, &terms, StartKind::Known { tell: true });
-        self.put_in(flow, links, &terms)
+        self.place_flow(flow, links, &terms)
     }
 
     /// Has a flow leave its cell with the next iteration, to come to another one then; returns what is kept of it.
-    fn go_elsewhere(&mut self, flow: u32) -> Option<Terms> {
-        let Location::Cell { block, cell } = self.directory.home(flow) else {
+    fn queue_move(&mut self, flow: u32) -> Option<Terms> {
+        let Location::Cell { block, cell } = self.directory.location(flow) else {
             return None;
         };
-        if self.immediate || coming_place(cell).is_some() {
+        if self.immediate || queued_position(cell).is_some() {
             return None;
         }
         let cells = lock(&self.shared.flow_blocks[usize::from(block)]);
@@ -239,8 +239,8 @@ impl ParallelEngine {
             answers.leave_cell(&self.shared.layout, &cells.shape(), &leaves);
         }
         drop(cells);
-        lock(&self.shared.pending[usize::from(block)]).go_unnoticed(cell);
-        self.is_pending = true;
+        lock(&self.shared.batches[usize::from(block)]).queue_noted_remove(cell);
+        self.has_batched_events = true;
         Some(self.kept(&leaves.state))
     }
 
@@ -251,7 +251,7 @@ impl ParallelEngine {
             weight: f64::from(state.weight),
             demand: f64::from(state.demand),
             rate: f64::from(state.rate),
-            told: f64::from(state.told),
+            notified: f64::from(state.notified),
         }
     }
 
@@ -263,11 +263,11 @@ impl ParallelEngine {
         };
         let capacity = in_single(capacity);
         *known = capacity;
-        self.settle_pending();
+        self.apply_batches();
         let place = self.shared.layout.place(link);
         write(&self.shared.link_blocks[place.link_block as usize])
             .set_capacity(place.index as usize, capacity);
-        self.renew_knees(place);
+        self.update_saturation_prices(place);
         self.answer_capacity(link);
         for loose in &self.shared.loose {
             for flow in &mut lock(loose).flows {
@@ -363,7 +363,12 @@ impl ParallelEngine {
         Some((index, [end(0, source)?, end(1, destination)?]))
     }
 
-    fn put_in(&mut self, flow: u32, links: &LinkPath, terms: &Terms) -> Result<(), EngineError> {
+    fn place_flow(
+        &mut self,
+        flow: u32,
+        links: &LinkPath,
+        terms: &Terms,
+    ) -> Result<(), EngineError> {
         let capacity = path_capacity(links, &self.capacities);
         let is_log = self.is_log(terms.class);
         let mut cause = Cause::Utility;
@@ -373,16 +378,17 @@ impl ParallelEngine {
         if is_log && let Some((block, ends)) = self.ends(links) {
             let state = terms.state(flow, capacity);
             if !self.immediate {
-                self.come(block, ends, state);
+                self.queue_insert(block, ends, state);
                 return Ok(());
             }
             let mut cells = lock(&self.shared.flow_blocks[block]);
             let block = block as u16;
             let directory = &mut self.directory;
-            let mut moved = |flow, cell| directory.set_home(flow, Location::Cell { block, cell });
+            let mut moved =
+                |flow, cell| directory.set_location(flow, Location::Cell { block, cell });
             if let Some(cell) = cells.insert(ends, state, &mut moved) {
                 self.directory
-                    .set_home(flow, Location::Cell { block, cell });
+                    .set_location(flow, Location::Cell { block, cell });
                 return Ok(());
             }
             cause = Cause::NoRoom;
@@ -396,10 +402,10 @@ impl ParallelEngine {
             demand: terms.demand,
             limit: RateLimit::new(utility, terms.weight, terms.demand, capacity),
             rate: terms.rate,
-            told: terms.told,
+            notified: terms.notified,
             cause,
         };
-        if self.put_in_list(loose) {
+        if self.add_scalar(loose) {
             Ok(())
         } else {
             Err(EngineError::Full {
@@ -409,8 +415,8 @@ impl ParallelEngine {
     }
 
     /// Takes a flow out of where it lives, and notes that it is gone; its number stays.
-    fn take_out(&mut self, flow: u32) -> Terms {
-        match self.directory.home(flow) {
+    fn remove_flow(&mut self, flow: u32) -> Terms {
+        match self.directory.location(flow) {
             Location::Cell { block, cell } => {
                 let mut cells = lock(&self.shared.flow_blocks[usize::from(block)]);
                 let state = cells.state(cell);
@@ -424,7 +430,7 @@ impl ParallelEngine {
                 self.kept(&state)
             }
             Location::Scalar { worker, index } => {
-                let old = self.take_off_list(usize::from(worker), index as usize);
+                let old = self.remove_scalar(usize::from(worker), index as usize);
                 if let Some(answers) = &mut self.answers {
                     answers.leave_links(&self.shared.layout, &old);
                 }
@@ -433,14 +439,14 @@ impl ParallelEngine {
                     weight: old.weight,
                     demand: old.demand,
                     rate: old.rate,
-                    told: old.told,
+                    notified: old.notified,
                 }
             }
         }
     }
 
-    /// Computes the knees of the flows over a link anew: of those that share its table, if it has any.
-    fn renew_knees(&self, place: LinkPlace) {
+    /// Computes the saturation prices of the flows over a link anew: of those that share its table, if it has any.
+    fn update_saturation_prices(&self, place: LinkPlace) {
         if place.role == Role::Scalar {
             return;
         }
@@ -459,8 +465,9 @@ impl ParallelEngine {
                 let capacity = self.capacity_of(&block, down_cell);
                 let CellState { weight, demand, .. } = block.state(down_cell);
                 let [of_weight, of_demand] = [weight, demand].map(f64::from);
-                let knee = SaturationPrice::new(of_weight, of_demand, f64::from(capacity));
-                block.set_terms(down_cell, weight, demand, knee);
+                let saturation_price =
+                    SaturationPrice::new(of_weight, of_demand, f64::from(capacity));
+                block.set_terms(down_cell, weight, demand, saturation_price);
             }
         }
     }
@@ -505,10 +512,10 @@ fn cells_over(
     place: LinkPlace,
     tables: &[usize],
 ) -> Vec<CellIndex> {
-    let (link_block, apart, joint) = if up {
-        (block.up_block, &block.up, &block.joint.up)
+    let (link_block, apart, pairs) = if up {
+        (block.up_block, &block.up, &block.pairs.up)
     } else {
-        (block.down_block, &block.down, &block.joint.down)
+        (block.down_block, &block.down, &block.pairs.down)
     };
     let slot = usize::from(place.slot());
     let of_link = |slots: Slots| {
@@ -533,10 +540,10 @@ fn cells_over(
         let over = apart
             .cells(table)
             .filter(|&cell| of_link(apart.slots(cell)));
-        cells.extend(over.map(|cell| if up { block.down_of(cell) } else { cell }));
-        let over = joint
+        cells.extend(over.map(|cell| if up { block.down_cell_of(cell) } else { cell }));
+        let over = pairs
             .cells(table)
-            .filter(|&cell| of_link(joint.slots(cell)));
+            .filter(|&cell| of_link(pairs.slots(cell)));
         cells.extend(over.map(|cell| {
             let (row, lane) = split(cell);
             RackPairRows::cell(row, lane)

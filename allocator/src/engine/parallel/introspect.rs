@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::ParallelEngine;
-use super::cell::coming_place;
+use super::cell::queued_position;
 use super::directory::Location;
 use super::layout::{links_by_slot, slots_of};
 use super::phases::PhaseNanos;
@@ -60,7 +60,7 @@ impl ParallelEngine {
             .collect()
     }
 
-    /// The normalised rate of a flow after the last iteration, whether it was told or not.
+    /// The normalised rate of a flow after the last iteration, whether it was notified or not.
     #[must_use]
     pub fn rate_bps(&self, key: FlowKey) -> Option<f64> {
         let flow = self.directory.find(key)?;
@@ -85,7 +85,7 @@ impl ParallelEngine {
     }
 
     pub(super) fn view(&self, flow: u32, links_of: &[Vec<u32>]) -> FlowInfo {
-        let (block, cell) = match self.directory.home(flow) {
+        let (block, cell) = match self.directory.location(flow) {
             Location::Cell { block, cell } => (block, cell),
             Location::Scalar { worker, index } => {
                 let blocks: Vec<_> = self.shared.link_blocks.iter().map(read).collect();
@@ -106,9 +106,9 @@ impl ParallelEngine {
             }
         };
         let shape = self.shared.layout.flow_block_shape(usize::from(block));
-        let (ends, state) = if let Some(place) = coming_place(cell) {
-            let mut pending = lock(&self.shared.pending[usize::from(block)]);
-            let coming = pending.coming_at(place);
+        let (ends, state) = if let Some(place) = queued_position(cell) {
+            let mut pending = lock(&self.shared.batches[usize::from(block)]);
+            let coming = pending.insert_at(place);
             (coming.ends, coming.state)
         } else {
             let block = lock(&self.shared.flow_blocks[usize::from(block)]);

@@ -111,7 +111,7 @@ impl KeyIndex {
 
 impl IndexTable {
     /// The slot that a hash asks for.
-    fn home(&self, hash: u32) -> usize {
+    fn preferred(&self, hash: u32) -> usize {
         ((u64::from(hash) * self.slots.len() as u64) >> 32) as usize
     }
 
@@ -128,8 +128,8 @@ impl IndexTable {
         if self.flows == 0 {
             return None;
         }
-        let home = self.home(hash);
-        let mut slot = home;
+        let preferred = self.preferred(hash);
+        let mut slot = preferred;
         // There is always an empty slot.
         loop {
             let entry = self.slots[slot];
@@ -137,7 +137,7 @@ impl IndexTable {
                 return None;
             }
             let number = entry & ((1 << number_bits) - 1);
-            if (entry >> number_bits) as usize == home && same(number) {
+            if (entry >> number_bits) as usize == preferred && same(number) {
                 return Some(slot);
             }
             slot = self.after(slot);
@@ -165,14 +165,14 @@ impl IndexTable {
         flows < self.slots.len()
     }
 
-    /// Puts a flow into the first empty slot from its home on, of which there is one.
+    /// Puts a flow into the first empty slot from its preferred slot on, of which there is one.
     fn put(&mut self, number_bits: u32, hash: u32, flow: u32) {
-        let home = self.home(hash);
-        let mut slot = home;
+        let preferred = self.preferred(hash);
+        let mut slot = preferred;
         while self.slots[slot] != EMPTY {
             slot = self.after(slot);
         }
-        self.slots[slot] = (home as u32) << number_bits | flow;
+        self.slots[slot] = (preferred as u32) << number_bits | flow;
         self.flows += 1;
     }
 
@@ -181,12 +181,12 @@ impl IndexTable {
         let slots = self.slots.len();
         let (mut hole, mut next) = (slot, self.after(slot));
         while self.slots[next] != EMPTY {
-            let home = (self.slots[next] >> number_bits) as usize;
+            let preferred = (self.slots[next] >> number_bits) as usize;
             let distance_from = |from: usize| match next.checked_sub(from) {
                 Some(distance) => distance,
                 None => next + slots - from,
             };
-            if distance_from(home) >= distance_from(hole) {
+            if distance_from(preferred) >= distance_from(hole) {
                 self.slots[hole] = self.slots[next];
                 hole = next;
             }

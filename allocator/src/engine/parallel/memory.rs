@@ -21,11 +21,11 @@ pub struct EngineBytes {
     pub row_state: usize,
     /// Which downward cell belongs to an upward one, and the other way round.
     pub moves: usize,
-    /// Rates, computed and told.
+    /// Rates, computed and notified.
     pub rates: usize,
     /// The numbers of the flows in cells.
     pub numbers: usize,
-    /// Weights and knees that differ.
+    /// Weights and saturation prices that differ.
     pub terms: usize,
     /// What waits for rows.
     pub pending: usize,
@@ -44,7 +44,7 @@ pub struct EngineBytes {
     /// Rows on the downward side.
     pub downward_rows: usize,
     /// Rows for both sides.
-    pub joint_rows: usize,
+    pub rack_pair_rows: usize,
 }
 
 impl EngineBytes {
@@ -67,21 +67,21 @@ impl EngineBytes {
         self.row_state += rows.state_bytes();
     }
 
-    fn add_joint(&mut self, joint: &RackPairRows) {
-        self.add_rows(&joint.up);
-        self.add_rows(&joint.down);
-        self.rates += (joint.rate.capacity() + joint.told.capacity()) * size_of::<Lanes>();
-        self.numbers += joint.flow.capacity() * size_of::<[u32; 16]>();
-        self.joint_rows += joint.len() - 1;
+    fn add_rack_pairs(&mut self, pairs: &RackPairRows) {
+        self.add_rows(&pairs.up);
+        self.add_rows(&pairs.down);
+        self.rates += (pairs.rate.capacity() + pairs.notified.capacity()) * size_of::<Lanes>();
+        self.numbers += pairs.flow.capacity() * size_of::<[u32; 16]>();
+        self.rack_pair_rows += pairs.len() - 1;
     }
 
     fn add_flow_block(&mut self, block: &FlowBlock) {
         self.add_rows(&block.up);
         self.add_rows(&block.down);
-        self.add_joint(&block.joint);
-        self.moves += block.back.capacity() * size_of::<Halves>();
-        self.moves += block.mate.capacity() * size_of::<Cells>();
-        self.rates += (block.rate.capacity() + block.told.capacity()) * size_of::<Lanes>();
+        self.add_rack_pairs(&block.pairs);
+        self.moves += block.down_cell_low.capacity() * size_of::<Halves>();
+        self.moves += block.up_cell.capacity() * size_of::<Cells>();
+        self.rates += (block.rate.capacity() + block.notified.capacity()) * size_of::<Lanes>();
         self.numbers += block.flow.capacity() * size_of::<[u32; 16]>();
         self.terms += block.terms.as_ref().map_or(0, |terms| terms.bytes());
         self.upward_rows += block.up.len() - 1;
@@ -104,7 +104,7 @@ impl ParallelEngine {
         for block in &shared.flow_blocks {
             bytes.add_flow_block(&lock(block));
         }
-        for pending in &shared.pending {
+        for pending in &shared.batches {
             bytes.pending += lock(pending).bytes();
         }
         for list in &shared.loose {

@@ -9,7 +9,7 @@
 //! | `layout` | which LinkBlock, table and slot each link of a topology is |
 //! | `rows` | one side of a FlowBlock, so laid out that links need no gathers and sums no scatters |
 //! | `flow_block` | the flows from one block of racks to another, in upward and in downward order |
-//! | `joint`, `pack` | rows of flows that share both racks, and what moves flows there |
+//! | `pairs`, FlowBlock::compact | rows of flows that share both racks, and what moves flows there |
 //! | `link_block` | prices, sums and the price update of a block's links |
 //! | `loose` | flows that fit no row, one by one |
 //! | `lanes` | sixteen values side by side |
@@ -168,23 +168,23 @@ pub struct ParallelEngine {
     moved: Vec<RateUpdate>,
     phases: PhaseNanos,
     /// Starts and ends wait for the next iteration.
-    is_pending: bool,
+    has_batched_events: bool,
     /// Starts and ends do not wait: something since the last iteration needs flows to be in their cells.
     immediate: bool,
     /// Times in a row that no worker found rows to put in order.
-    tidy_times: usize,
+    idle_compactions: usize,
     /// Flows walked over, iteration by iteration, since a table was looked through while events came.
-    untidied: usize,
+    flows_since_compaction: usize,
     /// [`FLOWS_PER_COMPACTION`], or what a test says.
-    flows_per_tidying: usize,
+    flows_per_compaction: usize,
     /// What the prices have to answer, under the guarded rule.
     answers: Option<PriceCorrection>,
     /// What they have answered since the last iteration.
     answered: Option<Corrected>,
     /// Flows that rows had no room for, in the order in which they are tried again; some have gone since.
-    without_room: VecDeque<u32>,
+    overflow: VecDeque<u32>,
     /// A buffer.
-    told_first: Vec<(u32, f32)>,
+    first_rate_buffer: Vec<(u32, f32)>,
     /// Flows that no row holds, by [`Cause`](scalar_flows::Cause).
     loose_by_cause: [usize; CAUSES],
     /// Prices that were no number and started anew.
@@ -274,8 +274,8 @@ impl ParallelEngine {
             directory: FlowDirectory::new(config.max_flows),
             answers,
             answered: None,
-            told_first: Vec::new(),
-            without_room: VecDeque::new(),
+            first_rate_buffer: Vec::new(),
+            overflow: VecDeque::new(),
             loose_by_cause: [0; CAUSES],
             price_resets: 0,
             config,
@@ -292,11 +292,11 @@ impl ParallelEngine {
             waiting: 0,
             moved: Vec::new(),
             phases: PhaseNanos::default(),
-            is_pending: false,
+            has_batched_events: false,
             immediate: false,
-            tidy_times: 0,
-            untidied: 0,
-            flows_per_tidying: FLOWS_PER_COMPACTION,
+            idle_compactions: 0,
+            flows_since_compaction: 0,
+            flows_per_compaction: FLOWS_PER_COMPACTION,
         })
     }
 
@@ -359,7 +359,7 @@ impl ParallelEngine {
         for (index, outbox) in self.shared.outboxes.iter().enumerate() {
             let mut outbox = lock(outbox);
             report.merge(outbox.report);
-            self.tidy_times *= usize::from(!std::mem::take(&mut outbox.tidied));
+            self.idle_compactions *= usize::from(!std::mem::take(&mut outbox.compacted));
             if index == 0 && plan == Pass::PricesOnly {
                 self.phases.add_extra_pass(&outbox.times);
             } else if index == 0 {
@@ -429,35 +429,35 @@ impl ParallelEngine {
     }
 
     /// Lets flows that start or end into rows and out of them.
-    fn settle_rows(&mut self) {
-        self.tidy_times = 0;
+    fn update_rows(&mut self) {
+        self.idle_compactions = 0;
         self.run(Pass::ApplyEvents);
-        self.collect_pending();
+        self.collect_batches();
         self.immediate = false;
     }
 
     /// The same, and puts rows in order, as far as they need it and, where `busy`, it is time for it.
-    fn tidy_rows(&mut self, busy: bool) {
-        if busy && self.untidied < self.flows_per_tidying {
-            if self.is_pending {
-                self.settle_rows();
+    fn compact_rows(&mut self, busy: bool) {
+        if busy && self.flows_since_compaction < self.flows_per_compaction {
+            if self.has_batched_events {
+                self.update_rows();
             }
             self.immediate = false;
             return;
         }
-        self.untidied = 0;
+        self.flows_since_compaction = 0;
         // As often as the worker with the most FlowBlocks needs to look at each.
         let enough = self.shared.flow_blocks.len().div_ceil(self.shared.workers);
-        if self.tidy_times < enough {
-            self.tidy_times += 1;
+        if self.idle_compactions < enough {
+            self.idle_compactions += 1;
             self.run(if busy {
                 Pass::Compact
             } else {
                 Pass::CompactMore
             });
-            self.collect_pending();
-            if self.tidy_times == enough {
-                for pending in &self.shared.pending {
+            self.collect_batches();
+            if self.idle_compactions == enough {
+                for pending in &self.shared.batches {
                     lock(pending).shrink();
                 }
             }
@@ -517,22 +517,24 @@ impl RateEngine for ParallelEngine {
         let placed = self.answered.is_some();
         if !placed {
             if self.changed {
-                self.tidy_times = 0;
+                self.idle_compactions = 0;
             }
-            self.tidy_rows(self.changed && self.busy);
-        } else if self.is_pending {
-            self.settle_rows();
+            self.compact_rows(self.changed && self.busy);
+        } else if self.has_batched_events {
+            self.update_rows();
         }
-        self.place_again();
+        self.retry_overflow();
         self.phases.packing += clock.lap();
         let prompt = std::mem::take(&mut self.changed);
         let answered = self.settle_answers(prompt && self.walks_once(), None);
         let answered = answered.and(self.answered.take());
         self.phases.answers += clock.lap();
         let was_busy = std::mem::replace(&mut self.busy, prompt);
-        self.untidied = self.untidied.saturating_add(self.directory.len());
+        self.flows_since_compaction = self
+            .flows_since_compaction
+            .saturating_add(self.directory.len());
         if answered == Corrected::Prices {
-            // The links next to those that events touched answer before rates are told.
+            // The links next to those that events touched answer before rates are notified.
             self.run(Pass::PricesOnly);
         }
         let prompt = prompt && answered != Corrected::Rates;
@@ -560,7 +562,7 @@ impl RateEngine for ParallelEngine {
         };
         if placed && was_busy {
             // Else the next iteration does it, or the one after: nobody waits for it.
-            self.tidy_rows(true);
+            self.compact_rows(true);
         }
         self.report(&report)
     }
@@ -569,18 +571,18 @@ impl RateEngine for ParallelEngine {
         if !self.changed {
             return;
         }
-        let mut told = std::mem::take(&mut self.told_first);
-        self.settle_rows();
-        let mut tell = |flow, rate| told.push((flow, rate));
+        let mut notified = std::mem::take(&mut self.first_rate_buffer);
+        self.update_rows();
+        let mut tell = |flow, rate| notified.push((flow, rate));
         let answered = self.settle_answers(self.walks_once(), Some(&mut tell));
         self.answered = Some(answered.and(self.answered.take()));
-        for (flow, rate) in told.drain(..) {
+        for (flow, rate) in notified.drain(..) {
             sink(RateUpdate {
                 key: self.directory.key(flow),
                 rate_bps: f64::from(rate) * RATE_UNIT_BPS,
             });
         }
-        self.told_first = told;
+        self.first_rate_buffer = notified;
     }
 
     fn drain_updates(&mut self, sink: &mut dyn FnMut(RateUpdate)) {
@@ -589,14 +591,14 @@ impl RateEngine for ParallelEngine {
     }
 
     fn drain_some(&mut self, most: usize, sink: &mut dyn FnMut(RateUpdate)) -> bool {
-        let told = most.min(self.moved.len());
-        let rest = self.moved.len() - told;
+        let notified = most.min(self.moved.len());
+        let rest = self.moved.len() - notified;
         self.moved.drain(rest..).for_each(&mut *sink);
-        if rest == 0 && most - told >= self.waiting {
+        if rest == 0 && most - notified >= self.waiting {
             self.take_updates(sink);
             return false;
         }
-        self.take_some_updates(most - told, sink);
+        self.take_some_updates(most - notified, sink);
         true
     }
 
@@ -704,7 +706,7 @@ fn share(
         sums: (0..options.workers)
             .map(|_| RwLock::new(sums.clone()))
             .collect(),
-        pending: (0..layout.flow_blocks())
+        batches: (0..layout.flow_blocks())
             .map(|_| Mutex::new(EventBatch::default()))
             .collect(),
         loose: (0..options.workers).map(each).collect(),

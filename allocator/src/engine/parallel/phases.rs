@@ -5,7 +5,7 @@ use crate::engine::clock::now;
 /// How long the first worker spent in the parts of its iterations, summed up, in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PhaseNanos {
-    /// Rates of the last iteration normalised and told, new rates, their sums.
+    /// Rates of the last iteration normalised and notified, new rates, their sums.
     pub rate_update: u64,
     /// Waiting for the sums of the others.
     pub aggregation: u64,

@@ -172,7 +172,7 @@ impl PriceCorrection {
         leaves: &CellFlow,
     ) {
         let state = &leaves.state;
-        if !self.overrun && !self.was_new(state.flow, state.told == NEVER_NOTIFIED) {
+        if !self.overrun && !self.was_new(state.flow, state.notified == NEVER_NOTIFIED) {
             self.left(layout, shape, leaves);
         }
     }
@@ -189,13 +189,13 @@ impl PriceCorrection {
             places.push(self.links.code(link_block, index));
         }
         self.leavers
-            .push(state.flow, places, state.weight, state.knee);
+            .push(state.flow, places, state.weight, state.saturation_price);
         self.leavers.had(state.rate);
     }
 
     /// A flow that no row holds is about to leave its path.
     pub(super) fn leave_links(&mut self, layout: &Layout, flow: &ScalarFlow) {
-        if self.overrun || self.was_new(flow.flow, flow.told == f64::from(NEVER_NOTIFIED)) {
+        if self.overrun || self.was_new(flow.flow, flow.notified == f64::from(NEVER_NOTIFIED)) {
             return;
         }
         let links = flow.links.iter();
@@ -291,13 +291,13 @@ impl PriceCorrection {
     }
 
     /// Gives newcomers their rates.
-    fn give_rates(&self, shared: &ParallelState, directory: &FlowDirectory) {
+    fn deliver_first_rates(&self, shared: &ParallelState, directory: &FlowDirectory) {
         let newcomers = self.newcomers.flows().iter().zip(self.newcomers.rates());
         for (&flow, &rate) in newcomers {
             // Where the flow has gone again unnoticed, its place may be another one's.
-            match directory.home(flow) {
+            match directory.location(flow) {
                 Location::Cell { block, cell } => {
-                    lock(&shared.pending[usize::from(block)]).give(cell, flow, rate);
+                    lock(&shared.batches[usize::from(block)]).queue_first_rate(cell, flow, rate);
                 }
                 Location::Scalar { worker, index } => {
                     let mut list = lock(&shared.loose[usize::from(worker)]);
@@ -397,10 +397,10 @@ impl ParallelEngine {
         let places = places.collect();
         let utility = classes.utility(terms.class);
         if matches!(utility, UtilityKind::Log) {
-            let knee = SaturationPrice::new(terms.weight, terms.demand, capacity);
+            let saturation_price = SaturationPrice::new(terms.weight, terms.demand, capacity);
             answers
                 .newcomers
-                .push(flow, places, terms.weight as f32, knee);
+                .push(flow, places, terms.weight as f32, saturation_price);
         } else {
             let other = GeneralCurve {
                 class: terms.class,
@@ -455,7 +455,7 @@ impl ParallelEngine {
             }
         }
         if rates {
-            answers.give_rates(&self.shared, &self.directory);
+            answers.deliver_first_rates(&self.shared, &self.directory);
         }
         let mut blocks: Vec<_> = self.shared.link_blocks.iter().map(write).collect();
         for (number, &code) in (0u32..).zip(&answers.links.codes) {

@@ -4,7 +4,7 @@
 //! its lanes are the flows, in upward order as in downward order, and nothing has to be moved between
 //! the two. Such a row looks two tables up and adds to two tables. It costs as much as seven to nine
 //! flows apart, so there are only rows for at least [`MIN_FLOWS`]; the other flows are in rows by one
-//! rack each (see `rows`), from where [`FlowBlock::pack`](super::flow_block::FlowBlock::pack) fetches
+//! rack each (see `rows`), from where [`FlowBlock::compact`](super::flow_block::FlowBlock::compact) fetches
 //! them once there are enough.
 //!
 //! The two sides are [`FlowRows`]s that number rows and lanes alike. A flow has the same fabric slot on
@@ -25,12 +25,12 @@ pub(super) struct RackPairRows {
     pub(super) up: FlowRows,
     pub(super) down: FlowRows,
     pub(super) rate: Vec<Lanes>,
-    pub(super) told: Vec<Lanes>,
+    pub(super) notified: Vec<Lanes>,
     pub(super) flow: Vec<[u32; 16]>,
 }
 
 /// Whether one row can hold a flow for both sides.
-pub(super) fn is_eligible([up, down]: &[FlowEnd; 2]) -> bool {
+pub(super) fn fits_pair_row([up, down]: &[FlowEnd; 2]) -> bool {
     let (up, down) = (&up.slots, &down.slots);
     up.fabric == down.fabric && up.no_fabric == down.no_fabric && up.plane.or(down.plane).is_none()
 }
@@ -41,7 +41,7 @@ impl RackPairRows {
             up: FlowRows::new(tables[0], false),
             down: FlowRows::new(tables[1], false),
             rate: Vec::new(),
-            told: Vec::new(),
+            notified: Vec::new(),
             flow: Vec::new(),
         }
     }
@@ -103,7 +103,7 @@ impl RackPairRows {
         debug_assert_eq!(same, lane, "both sides number alike");
         let row = usize::from(row);
         self.rate[row].0[lane] = state.rate;
-        self.told[row].0[lane] = state.told;
+        self.notified[row].0[lane] = state.notified;
         self.flow[row][lane] = state.flow;
         (row, lane)
     }
@@ -111,19 +111,19 @@ impl RackPairRows {
     /// Lets a flow go.
     pub(super) fn remove(&mut self, row: usize, lane: usize) {
         self.rate[row].0[lane] = 0.0;
-        self.told[row].0[lane] = 0.0;
+        self.notified[row].0[lane] = 0.0;
         self.flow[row][lane] = NO_FLOW;
         let cell = (row * LANES + lane) as CellIndex;
         self.up.remove(cell);
         self.down.remove(cell);
     }
 
-    /// Puts the rows in the order of their tables; see [`FlowRows::put_in_order`].
-    pub(super) fn put_in_order(&mut self) -> (Vec<u16>, usize) {
-        let (now, rows) = self.down.put_in_order();
+    /// Puts the rows in the order of their tables; see [`FlowRows::sort_by_table`].
+    pub(super) fn sort_by_table(&mut self) -> (Vec<u16>, usize) {
+        let (now, rows) = self.down.sort_by_table();
         self.up.renumber(&now, rows);
         self.rate = reorder(&self.rate, &now, rows);
-        self.told = reorder(&self.told, &now, rows);
+        self.notified = reorder(&self.notified, &now, rows);
         self.flow = reorder(&self.flow, &now, rows);
         (now, rows)
     }
@@ -144,7 +144,7 @@ impl RackPairRows {
     fn grow(&mut self) {
         let rows = self.len();
         fit(&mut self.rate, rows, Lanes::default());
-        fit(&mut self.told, rows, Lanes::default());
+        fit(&mut self.notified, rows, Lanes::default());
         fit(&mut self.flow, rows, [NO_FLOW; 16]);
     }
 }

@@ -33,7 +33,7 @@ use super::lanes::{CellIndex, HOST_SLOTS, LANES, Words, lanes_of};
 pub(super) const ROW_FLOWS: u32 = 15;
 /// Rows of one side of a FlowBlock.
 pub(super) const MAX_ROWS: usize = 1 << (CELL_BITS - LANES.ilog2());
-/// A flow's home has so many bits for its cell.
+/// A flow's location has so many bits for its cell.
 pub(super) const CELL_BITS: u32 = 18;
 /// A new row takes its neighbours along, so that the rows of a table lie together.
 const RUN: usize = 2;
@@ -129,14 +129,14 @@ impl RelativePos {
     }
 }
 
-/// The places of a list from `home` outward.
-fn outward(home: usize, length: usize) -> impl Iterator<Item = usize> {
+/// The places of a list from `preferred` outward.
+fn outward(preferred: usize, length: usize) -> impl Iterator<Item = usize> {
     (0..2 * length).filter_map(move |step| {
         let distance = step.div_ceil(2);
         let place = if step % 2 == 0 {
-            home.checked_add(distance)?
+            preferred.checked_add(distance)?
         } else {
-            home.checked_sub(distance)?
+            preferred.checked_sub(distance)?
         };
         (place < length).then_some(place)
     })
@@ -177,20 +177,20 @@ impl FlowRows {
         &self.order[usize::from(first)..usize::from(end)]
     }
 
-    /// Takes a cell for a flow, in the table's row that lies nearest to `near` and has room; none if no row
+    /// Takes a cell for a flow, in the table's row that lies nearest to `preferred` and has room; none if no row
     /// has.
     pub(super) fn insert(
         &mut self,
         table: usize,
         slots: Slots,
-        near: RelativePos,
+        preferred: RelativePos,
     ) -> Option<CellIndex> {
         let rows = self.rows_of(table);
         // Its host is in every row.
         if usize::from(self.of_hosts[table * HOST_SLOTS + usize::from(slots.host)]) >= rows.len() {
             return None;
         }
-        let row = outward(near.of(rows.len()), rows.len())
+        let row = outward(preferred.of(rows.len()), rows.len())
             .take(MAX_INSERT_PROBES)
             .map(|place| rows[place])
             .find(|&row| self.fits(row, slots))?;
@@ -202,7 +202,7 @@ impl FlowRows {
         &mut self,
         table: usize,
         slots: Slots,
-        near: RelativePos,
+        preferred: RelativePos,
         limit: usize,
     ) -> Option<CellIndex> {
         // Each further flow of a host that is in all rows takes a row of its own.
@@ -211,8 +211,8 @@ impl FlowRows {
         if usize::from(of_host) >= FLOWS_OF_HOST && taken > limit / 2 {
             return None;
         }
-        let home = near.of(self.rows_of(table).len());
-        let row = self.add_row(table, home, limit)?;
+        let preferred = preferred.of(self.rows_of(table).len());
+        let row = self.add_row(table, preferred, limit)?;
         Some(self.take(table, row, slots))
     }
 
@@ -224,18 +224,18 @@ impl FlowRows {
     }
 
     /// A flow to move aside so that a row gets room for another flow that no row of the table has room
-    /// for; the rows nearest to `near` first.
-    pub(super) fn aside(
+    /// for; the rows nearest to `preferred` first.
+    pub(super) fn find_displacement(
         &self,
         table: usize,
         slots: Slots,
-        near: RelativePos,
+        preferred: RelativePos,
     ) -> Option<Displacement> {
         let rows = self.rows_of(table);
         let is_full = |row: u16| self.used[usize::from(row)] == EVERY_LANE;
         let mut looks = MAX_DISPLACE_PROBES;
         for &to in rows.iter().filter(|&&row| !is_full(row)) {
-            for place in outward(near.of(rows.len()), rows.len()) {
+            for place in outward(preferred.of(rows.len()), rows.len()) {
                 let row = rows[place];
                 looks -= 1;
                 if looks == 0 {
@@ -245,7 +245,7 @@ impl FlowRows {
                 if row == to || self.used[usize::from(row)].count_ones() < 2 {
                     continue;
                 }
-                let mut lanes = self.in_the_way(row, slots);
+                let mut lanes = self.blocking_lanes(row, slots);
                 while lanes != 0 {
                     let cell = cell_at(row, lanes.trailing_zeros() as usize);
                     if self.fits(to, self.slots(cell)) {
@@ -259,7 +259,7 @@ impl FlowRows {
     }
 
     /// The lanes of a row without room for a flow any one of which would make room for it.
-    fn in_the_way(&self, row: u16, slots: Slots) -> u16 {
+    fn blocking_lanes(&self, row: u16, slots: Slots) -> u16 {
         let index = usize::from(row);
         let (taken, words) = (&self.occupancy[index], &self.words[index].0);
         let mut lanes = EVERY_LANE & self.used[index];
@@ -279,7 +279,7 @@ impl FlowRows {
 
     /// Moves a flow to a row of its table that has room for it; returns its cell there. Its old row keeps
     /// other flows.
-    pub(super) fn shift(&mut self, Displacement { cell, to }: Displacement) -> CellIndex {
+    pub(super) fn displace(&mut self, Displacement { cell, to }: Displacement) -> CellIndex {
         let slots = self.slots(cell);
         self.vacate(cell, slots);
         cell_at(to, self.put(to, slots))
@@ -424,12 +424,12 @@ impl FlowRows {
     }
 
     /// Nothing counts as changed in a table.
-    pub(super) fn settle_table(&mut self, table: usize) {
+    pub(super) fn clear_changes(&mut self, table: usize) {
         self.changes[table] = 0;
     }
 
     /// Fewer rows would hold the flows of a table: a fifth or more of its rows could be spared, and one more.
-    pub(super) fn is_hollow(&self, table: usize) -> bool {
+    pub(super) fn is_underfilled(&self, table: usize) -> bool {
         let rows = self.rows_of(table);
         let spares = |needed: u32| (rows.len().saturating_sub(1) as u32) * 8 > needed * 10;
         let used = rows.iter().map(|&row| self.used[usize::from(row)]);
@@ -471,13 +471,13 @@ impl FlowRows {
     }
 
     /// Many rows lie elsewhere than their table's others, which costs cache misses.
-    pub(super) fn is_disordered(&self) -> bool {
+    pub(super) fn lost_table_order(&self) -> bool {
         self.taken > MIN_DISORDER && self.taken * 4 > self.len()
     }
 
     /// Puts the rows in the order of their tables and gives free ones back. Returns where each row
     /// of before is now: by old row, the new one; and how many there are.
-    pub(super) fn put_in_order(&mut self) -> (Vec<u16>, usize) {
+    pub(super) fn sort_by_table(&mut self) -> (Vec<u16>, usize) {
         let mut now = vec![0; self.len()];
         let mut next = 1u16;
         for &row in &self.order {

@@ -32,7 +32,7 @@ pub(super) struct ScalarFlow {
     pub(super) demand: f64,
     pub(super) limit: RateLimit,
     pub(super) rate: f64,
-    pub(super) told: f64,
+    pub(super) notified: f64,
     pub(super) cause: Cause,
 }
 
@@ -51,13 +51,13 @@ impl ScalarFlow {
             flow: self.flow,
             weight: self.weight as f32,
             demand: self.demand as f32,
-            knee: SaturationPrice::new(self.weight, self.demand, capacity),
+            saturation_price: SaturationPrice::new(self.weight, self.demand, capacity),
             rate: self.rate as f32,
-            told: self.told as f32,
+            notified: self.notified as f32,
         }
     }
 
-    /// Computes cap and knee anew after a change of the path or a capacity.
+    /// Computes cap and saturation price anew after a change of the path or a capacity.
     pub(super) fn set_limit(&mut self, classes: &ClassTable, capacity: f64) {
         self.limit = RateLimit::new(
             classes.utility(self.class),
@@ -135,8 +135,8 @@ impl ScalarFlows {
     ) {
         for flow in &mut self.flows {
             let fits = flow.fitting_rate(layout, blocks);
-            if flow.told < 0.0 || (fits - flow.told).abs() > threshold * flow.told {
-                flow.told = fits;
+            if flow.notified < 0.0 || (fits - flow.notified).abs() > threshold * flow.notified {
+                flow.notified = fits;
                 debug_assert_ne!(flow.flow, NO_FLOW);
                 self.moved.push(Notification {
                     flow: flow.flow,

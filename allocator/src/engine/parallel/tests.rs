@@ -360,19 +360,19 @@ fn starts_are_answered_in_the_next_iteration() {
             .apply(start(&topology, u64::from(key), &sketch))
             .expect("valid");
         engine.iterate();
-        let mut told = false;
-        engine.drain_updates(&mut |update| told |= update.key == FlowKey(u64::from(key)));
-        assert!(told, "flow {key}");
+        let mut notified = false;
+        engine.drain_updates(&mut |update| notified |= update.key == FlowKey(u64::from(key)));
+        assert!(notified, "flow {key}");
     }
     assert!(settle(&mut engine));
     engine.drain_updates(&mut |_| {});
     engine.iterate();
-    let mut told = 0;
-    engine.drain_updates(&mut |_| told += 1);
-    assert_eq!(told, 0, "nothing moves any more");
+    let mut notified = 0;
+    engine.drain_updates(&mut |_| notified += 1);
+    assert_eq!(notified, 0, "nothing moves any more");
 }
 
-/// Prices answer what events change before rates are told: what an iteration without that meets is an
+/// Prices answer what events change before rates are notified: what an iteration without that meets is an
 /// excess of a quarter after the start, and of one over its link after the capacity is halved.
 #[test]
 fn prices_answer_starts_ends_and_capacities_before_the_iteration() {
@@ -397,7 +397,7 @@ fn prices_answer_starts_ends_and_capacities_before_the_iteration() {
         let price = |engine: &mut ParallelEngine, event, what| {
             let exact = {
                 engine.apply(event).expect("valid");
-                engine.settle_rows();
+                engine.update_rows();
                 engine.settle_answers(false, None);
                 engine.prices()[downlink as usize]
             };
@@ -444,7 +444,7 @@ fn a_flow_that_comes_and_goes_between_two_iterations_moves_no_price() {
     let before = engine.prices();
     engine.apply(spec(19, 0.1)).expect("valid");
     engine.apply(EngineEvent::End(FlowKey(19))).expect("valid");
-    engine.settle_rows();
+    engine.update_rows();
     engine.settle_answers(false, None);
     for (link, (after, before)) in engine.prices().iter().zip(&before).enumerate() {
         assert!(
@@ -572,9 +572,9 @@ fn starts_are_answered_before_the_iteration() {
         apply(&mut engines, &start(&topology, key, &sketch(key as u32)));
     }
     assert!(engines.iter_mut().all(|engine| settle(engine)));
-    let mut told = Vec::new();
-    engines[0].answer_starts(&mut |update| told.push(update));
-    assert_eq!(told, [], "nothing has come");
+    let mut notified = Vec::new();
+    engines[0].answer_starts(&mut |update| notified.push(update));
+    assert_eq!(notified, [], "nothing has come");
     for round in 0..20 {
         let first = 1_000 + 3 * round;
         for key in first..first + 3 {
@@ -586,21 +586,27 @@ fn starts_are_answered_before_the_iteration() {
         let mut keys: Vec<u64> = early.iter().map(|update| update.key.0).collect();
         keys.sort_unstable();
         assert_eq!(keys, [first, first + 1, first + 2]);
-        let told = engines.each_mut().map(|engine| {
+        let notified = engines.each_mut().map(|engine| {
             engine.iterate();
-            let mut told = Vec::new();
-            engine.drain_updates(&mut |update| told.push(update));
-            told
+            let mut notified = Vec::new();
+            engine.drain_updates(&mut |update| notified.push(update));
+            notified
         });
-        assert_eq!(told[0], told[1], "the iteration is the same without");
+        assert_eq!(
+            notified[0], notified[1],
+            "the iteration is the same without"
+        );
         for early in early {
             let same = |update: &&RateUpdate| update.key == early.key;
-            let told = told[0]
+            let notified = notified[0]
                 .iter()
                 .find(same)
                 .expect("the iteration tells it too");
-            let off = early.rate_bps / told.rate_bps - 1.0;
-            assert!(off.abs() < 0.05, "{early:?} for {told:?} in round {round}");
+            let off = early.rate_bps / notified.rate_bps - 1.0;
+            assert!(
+                off.abs() < 0.05,
+                "{early:?} for {notified:?} in round {round}"
+            );
         }
     }
 }

@@ -43,7 +43,7 @@ pub(super) enum Pass {
     UpdateThenNormalize = 1,
     /// Only normalise what is there.
     NormalizeOnly = 2,
-    /// New rates and prices, and no rate told: another pass of the optimiser follows.
+    /// New rates and prices, and no rate notified: another pass of the optimiser follows.
     PricesOnly = 3,
     /// Flows go into rows and out of them; no walk.
     ApplyEvents = 4,
@@ -60,7 +60,7 @@ pub(super) struct Outbox {
     pub(super) moved: Vec<Notification>,
     pub(super) report: UpdateReport,
     /// Rows were put in order.
-    pub(super) tidied: bool,
+    pub(super) compacted: bool,
     pub(super) times: PhaseTimes,
 }
 
@@ -82,7 +82,7 @@ pub(super) struct ParallelState {
     /// By worker and LinkBlock.
     pub(super) sums: Vec<RwLock<Vec<LinkBlockCopy>>>,
     /// By FlowBlock.
-    pub(super) pending: Vec<Mutex<EventBatch>>,
+    pub(super) batches: Vec<Mutex<EventBatch>>,
     pub(super) loose: Vec<Mutex<ScalarFlows>>,
     pub(super) outboxes: Vec<Mutex<Outbox>>,
     pub(super) loose_count: AtomicU64,
@@ -104,7 +104,7 @@ pub(super) struct Worker {
     /// The last walk began at the last FlowBlock.
     backwards: bool,
     /// The FlowBlock that was put in order last, among the worker's.
-    next_to_tidy: usize,
+    next_to_compact: usize,
 }
 
 impl Worker {
@@ -116,7 +116,7 @@ impl Worker {
             flows: 0,
             moving: 0,
             backwards: false,
-            next_to_tidy: 0,
+            next_to_compact: 0,
         }
     }
 
@@ -147,7 +147,7 @@ impl Worker {
             | Pass::PricesOnly => None,
         };
         if let Some(tables) = tables {
-            (outbox.tidied, outbox.times.settling_ns) = self.rows(shared, tables);
+            (outbox.compacted, outbox.times.settling_ns) = self.rows(shared, tables);
             drop(outbox);
             // Nobody waits in between, so nobody has to arrive there.
             return shared.barrier.wait(self.index, first + PHASES);
@@ -190,23 +190,23 @@ impl Worker {
         let mut clock = PhaseClock::new(shared.timed.load(Ordering::Relaxed));
         let mut settling_ns = 0;
         let in_turn = (tables > 0).then(|| {
-            self.next_to_tidy = (self.next_to_tidy + 1) % owned.len();
-            owned.start + self.next_to_tidy
+            self.next_to_compact = (self.next_to_compact + 1) % owned.len();
+            owned.start + self.next_to_compact
         });
-        let mut tidied = false;
+        let mut compacted = false;
         for index in owned {
-            let mut pending = lock(&shared.pending[index]);
-            if in_turn == Some(index) || pending.waits() {
+            let mut pending = lock(&shared.batches[index]);
+            if in_turn == Some(index) || pending.has_events() {
                 let mut block = lock(&shared.flow_blocks[index]);
                 clock.lap();
-                pending.settle(&mut block);
+                pending.apply(&mut block);
                 settling_ns += clock.lap();
                 if in_turn == Some(index) {
-                    tidied = pending.tidy(&mut block, tables);
+                    compacted = pending.compact(&mut block, tables);
                 }
             }
         }
-        (tidied, settling_ns)
+        (compacted, settling_ns)
     }
 
     /// The worker's flows: F-NORM of the rates that there are, new rates, or both.
@@ -239,7 +239,7 @@ impl Worker {
             }
             self.flows += block.flows();
             if normalize {
-                lock(&shared.pending[index]).give_rates(&mut block);
+                lock(&shared.batches[index]).apply_first_rates(&mut block);
             }
             let layout = &shared.layout;
             let links = [block.up_block, block.down_block];

@@ -87,7 +87,7 @@ fn run_at<const EXCEEDS_CACHE: bool>(
     }
 }
 
-/// The walks over a FlowBlock; `PLAIN` if all flows have weight 1, the same knee and no demand, and no sum has elastic
+/// The walks over a FlowBlock; `PLAIN` if all flows have weight 1, the same saturation price and no demand, and no sum has elastic
 /// loads apart from loads; `CORE` if they go over the cores; `DOT` if elastic loads are added by [`add_elastic`]'s dot
 /// product.
 #[target_feature(enable = "avx512f")]

@@ -109,9 +109,9 @@ impl Side<'_> {
     }
 }
 
-/// Share of its elasticity that a flow at its demand has at a price that is the share `nearness` of its knee: all just
+/// Share of its elasticity that a flow at its demand has at a price that is the share `nearness` of its saturation price: all just
 /// below it, and next to nothing far inside its demand. Not nothing: a link on which all flows are that far
-/// inside, and are still too many, finds the price at which they react from the knees that its sums then have.
+/// inside, and are still too many, finds the price at which they react from the saturation prices that its sums then have.
 #[inline(always)]
 pub(super) fn at_demand(nearness: f32) -> f32 {
     let squared = nearness * nearness;
@@ -138,7 +138,7 @@ pub(super) struct Scratch {
     /// By downward row: lanes whose rate passed the threshold.
     pub(super) moved: Vec<u16>,
     /// The same by joint row.
-    pub(super) joint_moved: Vec<u16>,
+    pub(super) pair_notify: Vec<u16>,
     /// By place among the joint rows of a table: reactions and elastic rates of the flows, two in a word.
     pub(super) slopes: Vec<Words>,
     /// By place among the downward rows of a table: the same with their rates, flow by flow. They wait here until they
@@ -156,12 +156,12 @@ impl Scratch {
         if self.moved.len() < down {
             self.moved.resize(down, 0);
         }
-        let joint = block.joint.len();
-        if self.joint_moved.len() < joint {
-            self.joint_moved.resize(joint, 0);
+        let pairs = block.pairs.len();
+        if self.pair_notify.len() < pairs {
+            self.pair_notify.resize(pairs, 0);
         }
-        if self.slopes.len() < joint {
-            self.slopes.resize(joint, Words([0; LANES]));
+        if self.slopes.len() < pairs {
+            self.slopes.resize(pairs, Words([0; LANES]));
         }
         if self.answers.len() < down {
             self.answers.resize(down, Pairs::default());
@@ -223,19 +223,19 @@ impl Kernels {
 
     /// Appends the flows whose rate passed the threshold in the last run over this FlowBlock.
     pub(super) fn collect(self, block: &FlowBlock, scratch: &Scratch, out: &mut Vec<Notification>) {
-        let joint = &block.joint;
+        let pairs = &block.pairs;
         let lists = [
             Rows {
                 moved: &scratch.moved,
                 used: &block.down.used,
                 flow: &block.flow,
-                told: &block.told,
+                notified: &block.notified,
             },
             Rows {
-                moved: &scratch.joint_moved,
-                used: &joint.down.used,
-                flow: &joint.flow,
-                told: &joint.told,
+                moved: &scratch.pair_notify,
+                used: &pairs.down.used,
+                flow: &pairs.flow,
+                notified: &pairs.notified,
             },
         ];
         for rows in lists {

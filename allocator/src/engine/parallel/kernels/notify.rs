@@ -23,7 +23,7 @@ pub(super) struct Rows<'a> {
     /// Lanes that hold a flow.
     pub(super) used: &'a [u16],
     pub(super) flow: &'a [[u32; 16]],
-    pub(super) told: &'a [Lanes],
+    pub(super) notified: &'a [Lanes],
 }
 
 impl<'a> Rows<'a> {
@@ -38,7 +38,7 @@ impl<'a> Rows<'a> {
                 moved: &self.moved[rows.clone()],
                 used: &self.used[rows.clone()],
                 flow: &self.flow[rows.clone()],
-                told: &self.told[rows],
+                notified: &self.notified[rows],
             }
         });
         chunks.filter(|rows| rows.moved.iter().fold(0, |any, lanes| any | lanes) != 0)
@@ -51,7 +51,7 @@ pub(super) fn collect(rows: Rows<'_>, out: &mut Vec<Notification>) {
         for (row, (&moved, &used)) in rows.moved.iter().zip(rows.used).enumerate() {
             out.extend(lanes_of(moved & used).map(|lane| Notification {
                 flow: rows.flow[row][lane],
-                rate: rows.told[row].0[lane],
+                rate: rows.notified[row].0[lane],
             }));
         }
     }
@@ -87,11 +87,11 @@ mod tests {
             let moved: Vec<u16> = (0..rows + 7).map(|_| mask(&mut random)).collect();
             let used: Vec<u16> = (0..rows).map(|_| random.random()).collect();
             let flow: Vec<[u32; 16]> = (0..rows).map(|_| random.random()).collect();
-            let told: Vec<Lanes> = (0..rows).map(|_| Lanes(random.random())).collect();
+            let notified: Vec<Lanes> = (0..rows).map(|_| Lanes(random.random())).collect();
             let mut expected = Vec::new();
             for (row, flows) in flow.iter().enumerate() {
                 for (lane, &flow) in flows.iter().enumerate() {
-                    let rate = told[row].0[lane];
+                    let rate = notified[row].0[lane];
                     if moved[row] & used[row] & 1 << lane != 0 {
                         expected.push(Notification { flow, rate });
                     }
@@ -104,7 +104,7 @@ mod tests {
                     moved: &moved,
                     used: &used,
                     flow: &flow,
-                    told: &told,
+                    notified: &notified,
                 };
                 Kernels::new(simd).collect_rows(rows, &mut out);
                 assert_eq!(out[0], before);

@@ -63,35 +63,47 @@ struct FlowResponse {
     reaction: f32,
 }
 
-/// Weight, knee and demand of a flow in a row.
+/// Weight, saturation price and demand of a flow in a row.
 #[derive(Clone, Copy)]
 struct FlowTerms {
     weight: f32,
-    knee: SaturationPrice,
+    saturation_price: SaturationPrice,
     demand: f32,
 }
 
 #[inline(always)]
-fn terms_of(terms: Option<&RowTerms>, common_knee: f32, row: usize, lane: usize) -> FlowTerms {
+fn terms_of(
+    terms: Option<&RowTerms>,
+    common_saturation_price: f32,
+    row: usize,
+    lane: usize,
+) -> FlowTerms {
     match terms {
         Some(terms) => FlowTerms {
             weight: terms.weight[row].0[lane],
-            knee: SaturationPrice(terms.knee[row].0[lane]),
+            saturation_price: SaturationPrice(terms.saturation_price[row].0[lane]),
             demand: terms.demand[row].0[lane],
         },
         None => FlowTerms {
             weight: 1.0,
-            knee: SaturationPrice(common_knee),
+            saturation_price: SaturationPrice(common_saturation_price),
             demand: f32::INFINITY,
         },
     }
 }
 
 #[inline(always)]
-fn answer(FlowTerms { weight, knee, .. }: FlowTerms, price: f32) -> FlowResponse {
-    let share = price.max(knee.price()).recip();
+fn answer(
+    FlowTerms {
+        weight,
+        saturation_price,
+        ..
+    }: FlowTerms,
+    price: f32,
+) -> FlowResponse {
+    let share = price.max(saturation_price.price()).recip();
     let rate = weight * share;
-    let elastic = if knee.is_of_demand() {
+    let elastic = if saturation_price.is_demand_bound() {
         rate * at_demand(price * share)
     } else {
         rate
@@ -113,31 +125,31 @@ fn fitting(terms: FlowTerms, rate: f32, room: f32) -> f32 {
 #[inline(always)]
 fn joint_rows<const CORES: bool>(
     pass: PassSettings,
-    joint: &mut RackPairRows,
+    pairs: &mut RackPairRows,
     terms: impl Fn(usize, usize) -> FlowTerms,
     up: &mut Side<'_>,
     down: &mut Side<'_>,
     scratch: &mut Scratch,
 ) {
-    for table in 0..joint.down.tables() {
-        for &row in joint.down.rows_of(table) {
-            let source = joint.source(row);
+    for table in 0..pairs.down.tables() {
+        for &row in pairs.down.rows_of(table) {
+            let source = pairs.source(row);
             let row = usize::from(row);
             let mut moved = 0u16;
-            for lane in lanes(joint.down.used[row]) {
+            for lane in lanes(pairs.down.used[row]) {
                 let ends = [
-                    slots::<CORES>(&joint.up, row, lane),
-                    slots::<CORES>(&joint.down, row, lane),
+                    slots::<CORES>(&pairs.up, row, lane),
+                    slots::<CORES>(&pairs.down, row, lane),
                 ];
                 let [up_price, up_room] = half(up, source, ends[0]);
                 let [down_price, down_room] = half(down, table, ends[1]);
-                let rate = &mut joint.rate[row].0[lane];
+                let rate = &mut pairs.rate[row].0[lane];
                 if pass.normalize {
                     let room = up_room.min(down_room);
                     let fits = fitting(terms(row, lane), *rate, room);
-                    let told = &mut joint.told[row].0[lane];
-                    if (fits - *told).abs() > pass.threshold * *told {
-                        *told = fits;
+                    let notified = &mut pairs.notified[row].0[lane];
+                    if (fits - *notified).abs() > pass.threshold * *notified {
+                        *notified = fits;
                         moved |= 1 << lane;
                     }
                 }
@@ -148,7 +160,7 @@ fn joint_rows<const CORES: bool>(
                     add(down, table, ends[1], answer);
                 }
             }
-            scratch.joint_moved[row] = moved;
+            scratch.pair_notify[row] = moved;
         }
     }
 }
@@ -217,16 +229,16 @@ fn run_over<const CORES: bool>(
             let mut moved = 0u16;
             for lane in lanes(block.down.used[row]) {
                 let slots = slots::<CORES>(&block.down, row, lane);
-                let (up_row, up_lane) = split(block.mate[row].0[lane]);
+                let (up_row, up_lane) = split(block.up_cell[row].0[lane]);
                 let [price, room] = scratch.pairs[up_row].0[up_lane];
                 let [down_price, down_room] = half(&down, table, slots);
                 let rate = &mut block.rate[row].0[lane];
-                let of_flow = terms_of(terms, block.common_knee, row, lane);
+                let of_flow = terms_of(terms, block.common_saturation_price, row, lane);
                 if pass.normalize {
                     let fits = fitting(of_flow, *rate, room.min(down_room));
-                    let told = &mut block.told[row].0[lane];
-                    if (fits - *told).abs() > pass.threshold * *told {
-                        *told = fits;
+                    let notified = &mut block.notified[row].0[lane];
+                    if (fits - *notified).abs() > pass.threshold * *notified {
+                        *notified = fits;
                         moved |= 1 << lane;
                     }
                 }
@@ -242,10 +254,10 @@ fn run_over<const CORES: bool>(
             scratch.moved[row] = moved;
         }
     }
-    let terms = block.terms.as_ref().map(|terms| &terms.joint);
-    let common_knee = block.common_knee;
-    let terms = |row: usize, lane: usize| terms_of(terms, common_knee, row, lane);
-    joint_rows::<CORES>(pass, &mut block.joint, terms, &mut up, &mut down, scratch);
+    let terms = block.terms.as_ref().map(|terms| &terms.pairs);
+    let common_saturation_price = block.common_saturation_price;
+    let terms = |row: usize, lane: usize| terms_of(terms, common_saturation_price, row, lane);
+    joint_rows::<CORES>(pass, &mut block.pairs, terms, &mut up, &mut down, scratch);
     if !pass.rates {
         return;
     }

@@ -48,18 +48,18 @@ pub(super) unsafe fn fetch(cells: &Cells, pairs: *const f64) -> (__m512, __m512)
 #[inline(always)]
 pub(super) fn deliver<const EXCEEDS_CACHE: bool>(
     rates: &Lanes,
-    mates: &Cells,
+    up_cells: &Cells,
     cells: *mut u32,
     rows: usize,
 ) {
     let rates = rates.0.as_ptr().cast::<u32>();
     for two in 0..LANES / 2 {
-        let mut cells_of = two_cells(mates, two);
+        let mut cells_of = two_cells(up_cells, two);
         for lane in 2 * two..(2 * two + 2).min(ROW_FLOWS as usize) {
             let cell = (cells_of & LOW_CELL) as usize;
             cells_of >>= CellIndex::BITS;
             debug_assert!(cell / LANES < rows);
-            // SAFETY: a FlowBlock's mates are cells of its upward rows, of which the scratch has at
+            // SAFETY: a FlowBlock's upward cells are cells of its upward rows, of which the scratch has at
             // least as many as the block, of pairs as of rates; empty cells point at cell 0, which
             // exists and carries no flow. A row of rates has more lanes than a row has flows.
             unsafe {
@@ -100,12 +100,12 @@ pub(super) fn slopes_in(pairs: &Pairs) -> __m512i {
 
 /// Delivers such pairs as `deliver` does, in the places of those that were fetched from there.
 #[inline(always)]
-pub(super) fn deliver_pairs(from: &Pairs, mates: &Cells, pairs: &mut [Pairs]) {
+pub(super) fn deliver_pairs(from: &Pairs, up_cells: &Cells, pairs: &mut [Pairs]) {
     let from = from.0.as_ptr().cast::<u64>();
     let rows = pairs.len();
     let to = pairs.as_mut_ptr().cast::<u64>();
     for two in 0..LANES / 2 {
-        let mut cells_of = two_cells(mates, two);
+        let mut cells_of = two_cells(up_cells, two);
         for lane in 2 * two..(2 * two + 2).min(ROW_FLOWS as usize) {
             let cell = (cells_of & LOW_CELL) as usize;
             cells_of >>= CellIndex::BITS;

@@ -23,7 +23,7 @@ pub(in crate::engine::parallel::kernels) fn collect(rows: Rows<'_>, out: &mut Ve
             // SAFETY: sixteen `u32` are 64 readable bytes.
             let flows = unsafe { _mm512_loadu_si512(of(rows.flow, row).as_ptr().cast()) };
             let flows = _mm512_maskz_compress_epi32(lanes, flows);
-            let rates = _mm512_castps_si512(load(of(rows.told, row)));
+            let rates = _mm512_castps_si512(load(of(rows.notified, row)));
             let rates = _mm512_maskz_compress_epi32(lanes, rates);
             let first = _mm512_permutex2var_epi32(flows, low, rates);
             let second = _mm512_permutex2var_epi32(flows, high, rates);

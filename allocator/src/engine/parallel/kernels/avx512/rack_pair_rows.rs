@@ -24,19 +24,19 @@ pub(super) fn joint_rows<const PLAIN: bool, const DOT: bool>(
     scratch: &mut Scratch,
 ) {
     let terms = Terms {
-        common_knee: block.common_knee,
-        of_rows: block.terms.as_ref().map(|terms| &terms.joint),
+        common_saturation_price: block.common_saturation_price,
+        of_rows: block.terms.as_ref().map(|terms| &terms.pairs),
     };
-    let joint = &mut block.joint;
-    for table in 0..joint.down.tables() {
-        if joint.down.rows_of(table).is_empty() {
+    let pairs = &mut block.pairs;
+    for table in 0..pairs.down.tables() {
+        if pairs.down.rows_of(table).is_empty() {
             continue;
         }
         let links = [&*up, &*down];
         macro_rules! rates {
             ($normalize:literal, $rates:literal, $plain:expr, $moving:literal) => {
                 rates::<$normalize, $rates, { $plain }, $moving>(
-                    pass, joint, terms, links, table, scratch,
+                    pass, pairs, terms, links, table, scratch,
                 )
             };
         }
@@ -48,7 +48,7 @@ pub(super) fn joint_rows<const PLAIN: bool, const DOT: bool>(
             (_, false, true) => rates!(true, false, PLAIN, true),
         }
         if pass.rates {
-            sums::<PLAIN, DOT>(joint, [&mut *up, &mut *down], table, scratch);
+            sums::<PLAIN, DOT>(pairs, [&mut *up, &mut *down], table, scratch);
         }
     }
 }
@@ -58,7 +58,7 @@ pub(super) fn joint_rows<const PLAIN: bool, const DOT: bool>(
 #[target_feature(enable = "avx512f")]
 fn rates<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool, const MANY_UPDATES: bool>(
     pass: PassSettings,
-    joint: &mut RackPairRows,
+    pairs: &mut RackPairRows,
     terms: Terms<'_>,
     [up, down]: [&Side<'_>; 2],
     table: usize,
@@ -69,30 +69,30 @@ fn rates<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool, const MANY
         Registers::load(&down.links.rooms[table]),
     );
     let threshold = _mm512_set1_ps(pass.threshold);
-    for (place, &row) in joint.down.rows_of(table).iter().enumerate() {
-        let source = joint.source(row);
+    for (place, &row) in pairs.down.rows_of(table).iter().enumerate() {
+        let source = pairs.source(row);
         let row = usize::from(row);
         let terms = terms.of_row::<PLAIN>(row);
-        let up_words = load_words(of(&joint.up.words, row));
-        let down_words = load_words(of(&joint.down.words, row));
+        let up_words = load_words(of(&pairs.up.words, row));
+        let down_words = load_words(of(&pairs.down.words, row));
         let (up_hosts, up_third) = host_slots(up_words);
         let (down_hosts, down_third) = host_slots(down_words);
-        let rate = of_mut(&mut joint.rate, row);
+        let rate = of_mut(&mut pairs.rate, row);
         if NORMALIZE {
             let of_source = Registers::load(&up.links.rooms[source]);
             let (host, fabric) = of_source.look_up(up_hosts, up_words, up_third);
             let room = _mm512_min_ps(host, fabric);
             let (host, fabric) = rooms.look_up(down_hosts, down_words, down_third);
             let room = _mm512_min_ps(room, _mm512_min_ps(host, fabric));
-            let told = of_mut(&mut joint.told, row);
+            let notified = of_mut(&mut pairs.notified, row);
             let fits = terms.fitting::<PLAIN>(load(rate), room);
-            let last = load(told);
+            let last = load(notified);
             let distance = _mm512_abs_ps(_mm512_sub_ps(fits, last));
             let moved = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(distance, _mm512_mul_ps(threshold, last));
             if MANY_UPDATES || moved != 0 {
-                store(told, _mm512_mask_mov_ps(last, moved, fits));
+                store(notified, _mm512_mask_mov_ps(last, moved, fits));
             }
-            *of_mut(&mut scratch.joint_moved, row) = moved;
+            *of_mut(&mut scratch.pair_notify, row) = moved;
         }
         if RATES {
             let of_source = Registers::load(&up.links.prices[source]);
@@ -114,27 +114,27 @@ fn rates<const NORMALIZE: bool, const RATES: bool, const PLAIN: bool, const MANY
 #[inline(never)]
 #[target_feature(enable = "avx512f")]
 fn sums<const PLAIN: bool, const DOT: bool>(
-    joint: &RackPairRows,
+    pairs: &RackPairRows,
     [up, down]: [&mut Side<'_>; 2],
     table: usize,
     scratch: &Scratch,
 ) {
     let zero = _mm512_setzero_ps();
     let mut totals = PairTotals([[zero; 3]; 4]);
-    let mut rows = joint.down.rows_of(table);
+    let mut rows = pairs.down.rows_of(table);
     let mut places = scratch.slopes.iter();
     while let Some(&first) = rows.first() {
-        let source = joint.source(first);
+        let source = pairs.source(first);
         let mut of_source = PairTotals([[zero; 3]; 4]);
         while let Some((&row, rest)) = rows.split_first() {
-            if joint.source(row) != source {
+            if pairs.source(row) != source {
                 break;
             }
             rows = rest;
             let row = usize::from(row);
-            let up_words = load_words(of(&joint.up.words, row));
-            let down_words = load_words(of(&joint.down.words, row));
-            let rates = load(of(&joint.rate, row));
+            let up_words = load_words(of(&pairs.up.words, row));
+            let down_words = load_words(of(&pairs.down.words, row));
+            let rates = load(of(&pairs.rate, row));
             let mut slopes = _mm512_setzero_si512();
             if !PLAIN && let Some(of_row) = places.next() {
                 slopes = load_words(of_row);

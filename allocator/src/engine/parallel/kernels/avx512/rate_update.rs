@@ -103,14 +103,14 @@ pub(super) fn down_rows<
             let mut totals = TableTotals::<CORE>::new();
             for (place, &row) in block.down.rows_of(table).iter().enumerate() {
                 let row = usize::from(row);
-                let (rates, mates) = (of(&block.rate, row), of(&block.mate, row));
+                let (rates, up_cells) = (of(&block.rate, row), of(&block.up_cell, row));
                 let mut slopes = _mm512_setzero_si512();
                 if PLAIN {
-                    deliver::<EXCEEDS_CACHE>(rates, mates, cells, scratch.pairs.len());
+                    deliver::<EXCEEDS_CACHE>(rates, up_cells, cells, scratch.pairs.len());
                 } else {
                     let answers = of(&scratch.answers, place);
                     slopes = slopes_in(answers);
-                    deliver_pairs(answers, mates, &mut scratch.pairs);
+                    deliver_pairs(answers, up_cells, &mut scratch.pairs);
                 }
                 let words = load_words(of(&block.down.words, row));
                 totals.add::<PLAIN, DOT>(words, load(rates), slopes);
@@ -146,7 +146,7 @@ pub(super) fn down_table<
     let rooms = LookUp::<CORE>::load(&side.links.rooms[table], pod[1]);
     let threshold = _mm512_set1_ps(pass.threshold);
     let terms = Terms {
-        common_knee: block.common_knee,
+        common_saturation_price: block.common_saturation_price,
         of_rows: block.terms.as_ref().map(|terms| &terms.down),
     };
     let pairs = scratch.pairs.as_ptr().cast::<f64>();
@@ -159,32 +159,32 @@ pub(super) fn down_table<
     for (place, &row) in block.down.rows_of(table).iter().enumerate() {
         let row = usize::from(row);
         if EXCEEDS_CACHE {
-            fetch_ahead(&block.mate, row + ROWS_AHEAD);
+            fetch_ahead(&block.up_cell, row + ROWS_AHEAD);
             fetch_ahead(&block.down.words, row + ROWS_AHEAD);
             fetch_ahead(&block.rate, row + ROWS_AHEAD);
-            fetch_ahead(&block.told, row + ROWS_AHEAD);
+            fetch_ahead(&block.notified, row + ROWS_AHEAD);
             if let Some(terms) = terms.of_rows.filter(|_| !PLAIN) {
                 fetch_ahead(&terms.weight, row + ROWS_AHEAD);
-                fetch_ahead(&terms.knee, row + ROWS_AHEAD);
+                fetch_ahead(&terms.saturation_price, row + ROWS_AHEAD);
                 fetch_ahead(&terms.demand, row + ROWS_AHEAD);
             }
         }
         let terms = terms.of_row::<PLAIN>(row);
-        // SAFETY: a FlowBlock's mates are cells of its upward rows (see `deliver`).
-        let (first, second) = unsafe { fetch(of(&block.mate, row), pairs) };
+        // SAFETY: a FlowBlock's upward cells are cells of its upward rows (see `deliver`).
+        let (first, second) = unsafe { fetch(of(&block.up_cell, row), pairs) };
         let slots = RowSlots::of(load_words(of(&block.down.words, row)));
         let rate = of_mut(&mut block.rate, row);
         if NORMALIZE {
             let room = _mm512_permutex2var_ps(first, odd, second);
             let room = _mm512_min_ps(room, slots.room(&rooms));
-            let told = of_mut(&mut block.told, row);
+            let notified = of_mut(&mut block.notified, row);
             let fits = terms.fitting::<PLAIN>(load(rate), room);
-            let last = load(told);
+            let last = load(notified);
             let distance = _mm512_abs_ps(_mm512_sub_ps(fits, last));
             let far = _mm512_mul_ps(threshold, last);
             let moved = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(distance, far);
             if MANY_UPDATES || moved != 0 {
-                store(told, _mm512_mask_mov_ps(last, moved, fits));
+                store(notified, _mm512_mask_mov_ps(last, moved, fits));
             }
             *of_mut(&mut scratch.moved, row) = moved;
         } else {

@@ -7,10 +7,10 @@ use super::totals::slopes_of;
 use super::{FLOW_LANES, LEAST_ELASTIC};
 use crate::engine::parallel::flow_block::RowTerms;
 
-/// Weights and knees of a list of rows; of all alike, if there are no lists.
+/// Weights and saturation prices of a list of rows; of all alike, if there are no lists.
 #[derive(Clone, Copy)]
 pub(super) struct Terms<'a> {
-    pub(super) common_knee: f32,
+    pub(super) common_saturation_price: f32,
     pub(super) of_rows: Option<&'a RowTerms>,
 }
 
@@ -18,8 +18,8 @@ pub(super) struct Terms<'a> {
 pub(super) struct LaneTerms {
     pub(super) weights: __m512,
     /// Without their signs.
-    pub(super) knees: __m512,
-    pub(super) of_demand: __mmask16,
+    pub(super) saturation_prices: __m512,
+    pub(super) demand_bound: __mmask16,
     pub(super) demands: __m512,
 }
 
@@ -29,19 +29,19 @@ impl Terms<'_> {
     pub(super) fn of_row<const PLAIN: bool>(&self, row: usize) -> LaneTerms {
         let common = LaneTerms {
             weights: _mm512_set1_ps(1.0),
-            knees: _mm512_set1_ps(self.common_knee),
-            of_demand: 0,
+            saturation_prices: _mm512_set1_ps(self.common_saturation_price),
+            demand_bound: 0,
             demands: _mm512_set1_ps(f32::INFINITY),
         };
         let Some(terms) = self.of_rows.filter(|_| !PLAIN) else {
             return common;
         };
-        let knees = load(of(&terms.knee, row));
+        let saturation_prices = load(of(&terms.saturation_price, row));
         let sign = _mm512_set1_epi32(i32::MIN);
         LaneTerms {
             weights: load(of(&terms.weight, row)),
-            knees: _mm512_abs_ps(knees),
-            of_demand: _mm512_test_epi32_mask(_mm512_castps_si512(knees), sign),
+            saturation_prices: _mm512_abs_ps(saturation_prices),
+            demand_bound: _mm512_test_epi32_mask(_mm512_castps_si512(saturation_prices), sign),
             demands: load(of(&terms.demand, row)),
         }
     }
@@ -52,7 +52,7 @@ impl LaneTerms {
     #[inline]
     #[target_feature(enable = "avx512f")]
     pub(super) fn answer<const PLAIN: bool>(&self, prices: __m512) -> (__m512, __m512i) {
-        let above = _mm512_max_ps(prices, self.knees);
+        let above = _mm512_max_ps(prices, self.saturation_prices);
         let guess = _mm512_rcp14_ps(above);
         let two = _mm512_set1_ps(2.0);
         let share = _mm512_mul_ps(guess, _mm512_fnmadd_ps(above, guess, two));
@@ -66,7 +66,7 @@ impl LaneTerms {
         let squared = _mm512_mul_ps(nearness, nearness);
         let least = _mm512_set1_ps(LEAST_ELASTIC);
         let part = _mm512_max_ps(_mm512_mul_ps(squared, squared), least);
-        let elastics = _mm512_mask_mul_ps(rates, self.of_demand, rates, part);
+        let elastics = _mm512_mask_mul_ps(rates, self.demand_bound, rates, part);
         (rates, slopes_of(_mm512_mul_ps(elastics, share), elastics))
     }
 
