@@ -10,7 +10,7 @@ use std::error::Error;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use ratewright_simfabric::plan::Plan;
+use ratewright_simfabric::plan::RunPlan;
 
 const PLAN: &str = r#"
 [run]
@@ -50,15 +50,15 @@ sizes = "web"
 "#;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let plan = Plan::parse(PLAN, "the example's plan", Path::new("."), None)?;
+    let plan = RunPlan::parse(PLAN, "the example's plan", Path::new("."), None)?;
     println!("transport    flow size    flows    mean    p99 (us)");
-    for contender in &plan.contenders {
+    for transport in &plan.transports {
         // The callback may stop a run that takes too long.
-        let executed = plan.run(contender, |_| ControlFlow::Continue(()))?;
-        for (size, times) in &executed.outcome.fct_us {
+        let executed = plan.run(transport, |_| ControlFlow::Continue(()))?;
+        for (size, times) in &executed.summary.fct_us {
             println!(
                 "{:<12} {size:<10} {:>7} {:>7.0} {:>7.0}",
-                contender.label, times.count, times.mean, times.p99
+                transport.label, times.count, times.mean, times.p99
             );
         }
     }

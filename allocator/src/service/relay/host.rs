@@ -65,7 +65,11 @@ impl Drop for HostRegistration<'_> {
 }
 
 /// Carries a host's session until one side ends it; returns the reason as a word for the metrics.
-async fn carry_session(shared: &RelayHandle, connection: &Connection, turn: HandshakeTurn) -> &'static str {
+async fn carry_session(
+    shared: &RelayHandle,
+    connection: &Connection,
+    turn: HandshakeTurn,
+) -> &'static str {
     let Some(upstream) = shared.lock().upstream() else {
         return "no_allocator";
     };
