@@ -75,7 +75,7 @@ deny: setup-test
 
 ## reproduce: the short form of every figure on the simulated fabric (tables, JSON, SVG); fails if a row is off
 reproduce: setup-test
-	$(CARGO) run --quiet --locked -p ratewright-simfabric -- reproduce flowtune all --quick --strict --out $(TARGET)/reproduce
+	$(CARGO) run --quiet --locked -p ratewright-simfabric -- reproduce flowtune all --quick --strict --out $(TARGET)/reproduce --markdown $(TARGET)/reproduce/results.md
 
 nextest: setup-test
 	$(CARGO) build --locked --workspace --bins

@@ -39,6 +39,9 @@ pub(crate) struct ReproduceArgs {
     /// Where the results go.
     #[arg(long, default_value = "results")]
     out: PathBuf,
+    /// Also write all tables into one Markdown file.
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
     /// Seed of everything random.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -87,6 +90,7 @@ impl ReproduceArgs {
         let stop = StopRequest::on_ctrl_c()?;
         create(&self.out)?;
         let mut written = Vec::new();
+        let mut markdown = String::new();
         let mut tally = Tally::default();
         for experiment in chosen {
             // A title on standard error is progress; a closed one must not end the runs.
@@ -123,10 +127,26 @@ impl ReproduceArgs {
             // Written one by one: a stop keeps the figures that are done.
             result.figure.write(&self.out, &result.picture)?;
             say!("{}", result.figure.table());
+            markdown.push('\n');
+            markdown.push_str(&result.figure.markdown(experiment.letter, experiment.title));
             tally.add(&result.figure);
             written.push(experiment.letter.to_string());
         }
         say!("{tally}");
+        if let Some(path) = &self.markdown {
+            let form = if self.quick { " --quick" } else { "" };
+            let set: String = self.set.iter().map(|key| format!(" --set {key}")).collect();
+            let text = format!(
+                "# Results of the simulated fabric\n\nWritten by:\n\n```sh\nsimfabric reproduce {} \\\n    \
+                 {}{form}{set} --seed {} \\\n    --out DIR --markdown FILE\n```\n\nThe verdicts are explained \
+                 in [reproduction.md](reproduction.md).\n\n**{tally}**\n{markdown}",
+                self.paper,
+                self.experiments.join(" "),
+                self.seed
+            );
+            std::fs::write(path, text)
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
         if self.strict && !tally.off().is_empty() {
             bail!("{} off: {}", tally.off().len(), tally.off().join("; "));
         }

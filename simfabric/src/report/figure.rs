@@ -340,28 +340,54 @@ impl Figure {
         let mut table = comfy_table::Table::new();
         table
             .load_style(comfy_table::presets::UTF8_FULL_CONDENSED)
-            .set_header(["", "paper", "ours", "unit", "verdict"]);
+            .set_header(COLUMNS);
         for row in &self.rows {
-            let paper = match &row.paper {
-                Paper::Number(value) => short(*value),
-                Paper::Range([low, high]) => format!("{} to {}", short(*low), short(*high)),
-                Paper::Text(text) => text.clone(),
-                Paper::Nothing(()) => "–".to_owned(),
-            };
-            let ours = match row.ours {
-                Number::Value(value) => short(value),
-                Number::Range([low, high]) => format!("{} to {}", short(low), short(high)),
-                Number::Missing(()) => "–".to_owned(),
-            };
-            table.add_row([
-                row.name.as_str(),
-                &paper,
-                &ours,
-                &row.unit,
-                row.verdict.as_str(),
-            ]);
+            table.add_row(row.cells());
         }
         table.to_string()
+    }
+
+    /// The rows as a Markdown table below a heading with the figure's letter and title.
+    #[must_use]
+    pub fn markdown(&self, letter: char, title: &str) -> String {
+        let mut text = format!("## {letter}: {title}\n\n");
+        let mut line = |cells: [String; 5]| {
+            // A bar would begin the next column.
+            let cells = cells.map(|cell| cell.replace('|', "\\|"));
+            text.push_str(&format!("| {} |\n", cells.join(" | ")));
+        };
+        line(COLUMNS.map(str::to_owned));
+        line(["---"; 5].map(str::to_owned));
+        for row in &self.rows {
+            line(row.cells());
+        }
+        text
+    }
+}
+
+const COLUMNS: [&str; 5] = ["", "paper", "ours", "unit", "verdict"];
+
+impl Row {
+    /// The row's cells, in the order of [`COLUMNS`].
+    fn cells(&self) -> [String; 5] {
+        let paper = match &self.paper {
+            Paper::Number(value) => short(*value),
+            Paper::Range([low, high]) => format!("{} to {}", short(*low), short(*high)),
+            Paper::Text(text) => text.clone(),
+            Paper::Nothing(()) => "–".to_owned(),
+        };
+        let ours = match self.ours {
+            Number::Value(value) => short(value),
+            Number::Range([low, high]) => format!("{} to {}", short(low), short(high)),
+            Number::Missing(()) => "–".to_owned(),
+        };
+        [
+            self.name.clone(),
+            paper,
+            ours,
+            self.unit.clone(),
+            self.verdict.as_str().to_owned(),
+        ]
     }
 }
 
