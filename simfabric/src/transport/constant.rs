@@ -1,6 +1,5 @@
-//! Constant rates: every flow sends its packets at the same distance from each other, whatever
-//! happens to them. The engine's own yardstick: with nothing in the way, completion times have
-//! a closed form.
+//! Constant rates: every flow sends its packets at a fixed distance, without feedback. It is the
+//! engine's own yardstick: completion times on idle paths have a closed form.
 
 use ratewright_topology::HostId;
 
@@ -16,16 +15,16 @@ struct ConstantFlow {
     stopped: bool,
 }
 
-/// Senders of constant rate.
+/// Scheme of constant rates.
 #[derive(Debug)]
 pub struct ConstantRate {
-    /// Bytes on the link per second and flow; none: everything at once.
+    /// Rate of each flow on the link; `None`: everything at once.
     rate_bps: Option<u64>,
     flows: Vec<ConstantFlow>,
 }
 
 impl ConstantRate {
-    /// Flows of this rate, in bit/s on the link.
+    /// Makes flows of this rate, in bit/s on the link.
     #[must_use]
     pub fn new(rate_bps: u64) -> Self {
         Self {
@@ -34,7 +33,7 @@ impl ConstantRate {
         }
     }
 
-    /// Flows that hand everything to the NIC at once.
+    /// Makes flows that hand everything to the NIC at once.
     #[must_use]
     pub fn blast() -> Self {
         Self {
@@ -92,6 +91,7 @@ impl ConstantRate {
 
 impl Transport for ConstantRate {
     fn on_start(&mut self, cx: &mut Context<'_>, flow: FlowId) {
+        // Flows start in the order of their numbers: the scheme is not local.
         self.flows.push(ConstantFlow::default());
         self.send_paced(cx, flow);
     }

@@ -2,13 +2,13 @@
 //! (NSDI 2017, §5.3).
 //!
 //! Every host has an [`Endpoint`]; the allocator's node, attached to the spines by its own links,
-//! runs an [`AllocatorNode`]. What they say to each other travels as real datagrams
-//! ([`Extension::Bytes`]) or in real TCP segments ([`Extension::Segment`]) that take their time on
-//! links, wait in queues and are dropped there like any other packet.
+//! runs an [`AllocatorNode`]. Their messages travel as real datagrams ([`Extension::Bytes`]) or in
+//! real TCP segments ([`Extension::Segment`]), which take their time on links, wait in queues and
+//! are dropped there like any other packet.
 //!
-//! A flowlet starts like a TCP connection and is reported at once; its first rate opens the window,
-//! and from then on it is paced ([`crate::transport::paced`]). When its last byte is acknowledged
-//! its end is reported. When a host's lease runs out its flows go back to their windows.
+//! A flowlet starts like a TCP connection and is reported at once. Its first rate opens the window,
+//! and from then on it is paced ([`crate::transport::paced`]). Its end is reported when its last
+//! byte is acknowledged. When a host's lease expires, its flows go back to their windows.
 //!
 //! | choice | why |
 //! |---|---|
@@ -41,50 +41,50 @@ mod streams;
 /// Settings of the scheme.
 #[derive(Clone, Debug, Default)]
 pub struct FlowtuneConfig {
-    /// The control plane. Over TCP, sessions wait longer for each other, see
+    /// Control plane. Over TCP, sessions wait longer for each other, see
     /// [`ControlConfig::over_tcp`].
     pub control: ControlConfig,
-    /// What it talks over.
+    /// Transport of control messages.
     pub carrier: Carrier,
-    /// Its connections, if that is TCP.
+    /// TCP connections of the control plane, if it uses TCP.
     pub stream: StreamConfig,
-    /// The senders.
+    /// Senders of data.
     pub sender: SenderConfig,
-    /// A flow begins with a packet without data and its answer, as TCP connections do; the
-    /// allocator is told in parallel (flowtune §5.3, *Servers*).
+    /// True if a flow begins with a SYN and its answer, as TCP connections do. The allocator is
+    /// notified in parallel (flowtune §5.3, *Servers*).
     pub handshake: bool,
-    /// Priority class of control packets; 0 goes first, and the same as data without classes. Where
-    /// the two differ, the fabric's queues need as many classes.
+    /// Priority class of control packets; 0 goes first. Where it differs from that of data, the
+    /// fabric's queues need as many classes.
     pub control_priority: u8,
     /// Priority class of data and acknowledgements.
     pub data_priority: u8,
-    /// Share of the control packets that is lost on arrival, on top of what queues drop.
+    /// Share of control packets that is lost on arrival, on top of queues' drops.
     pub control_loss: f64,
-    /// When that begins.
+    /// Begin of that loss.
     pub control_loss_from: Time,
-    /// When it ends; none: never.
+    /// End of that loss; `None`: never.
     pub control_loss_until: Option<Time>,
 }
 
 struct FlowtuneFlow {
     sender: PacedSender,
     spec: FlowSpec,
-    /// The session's name of the flow; none if the endpoint's table was full.
+    /// Id of the flow in the session; `None` if the endpoint's table was full.
     id: Option<ratewright_proto::FlowId>,
     timer: Option<TimerId>,
-    /// Nothing has been heard of the receiver, and nothing is sent before.
+    /// True until the handshake's answer has come; no data is sent before.
     handshaking: bool,
 }
 
 struct FlowtuneHost {
     endpoint: Endpoint,
-    /// Wakes the endpoint, and the allocator's session of this host.
+    /// Timers of the endpoint, and of the allocator's session of this host.
     timers: [Option<TimerId>; 2],
-    /// A timer looks at the lease.
+    /// True if a timer for the lease is set.
     lease_watched: bool,
 }
 
-/// What a timer is for; the high byte of its token.
+/// Purpose of a timer, in the high byte of its token.
 #[derive(Clone, Copy)]
 #[repr(u8)]
 enum TimerKind {
@@ -131,7 +131,7 @@ pub struct Flowtune {
     config: FlowtuneConfig,
     allocator: AllocatorNode,
     hosts: Vec<FlowtuneHost>,
-    /// If control traffic goes over TCP.
+    /// TCP connections, if control messages use TCP.
     streams: Option<Streams>,
     senders: FlowMap<FlowtuneFlow>,
     receivers: FlowMap<PacedReceiver>,
@@ -144,7 +144,7 @@ pub struct Flowtune {
 }
 
 impl Flowtune {
-    /// The scheme on a topology, with every host connected to the allocator.
+    /// Makes the scheme on a topology, with every host connected to the allocator.
     ///
     /// # Errors
     /// Settings that the engine refuses.
@@ -183,19 +183,19 @@ impl Flowtune {
         })
     }
 
-    /// The allocator.
+    /// Returns the allocator.
     #[must_use]
     pub fn allocator(&self) -> &AllocatorNode {
         &self.allocator
     }
 
-    /// The endpoint of a host.
+    /// Returns the endpoint of a host.
     #[must_use]
     pub fn endpoint(&self, host: HostId) -> &Endpoint {
         &self.hosts[host.index()].endpoint
     }
 
-    /// Control traffic so far: from the hosts, and from the allocator.
+    /// Returns the control traffic so far: from the hosts, and from the allocator.
     #[must_use]
     pub fn control_traffic(&self) -> [ControlTraffic; 2] {
         if let Some(streams) = &self.streams {
@@ -208,13 +208,13 @@ impl Flowtune {
         [from_hosts, *self.allocator.sent()]
     }
 
-    /// Flowlets that are not acknowledged whole.
+    /// Returns the number of flowlets whose last byte is not acknowledged.
     #[must_use]
     pub fn active(&self) -> usize {
         self.senders.len()
     }
 
-    /// The rate that a flow is paced at; 0 before its first and without one.
+    /// Returns the rate that a flow is paced at; 0 before its first and without one.
     #[must_use]
     pub fn rate_bps(&self, flow: FlowId) -> u64 {
         self.senders
@@ -263,7 +263,7 @@ impl Flowtune {
         }
     }
 
-    /// Asks whether the receiver is there, again if there is no answer in time.
+    /// Sends a SYN, and sets a timer to repeat it.
     fn send_syn(&mut self, cx: &mut Context<'_>, id: FlowId) {
         let Some(flow) = self.senders.get_mut(id) else {
             return;
@@ -284,7 +284,7 @@ impl Flowtune {
         set_timer(cx, &mut flow.timer, again, TimerKind::Flow.token(id.0));
     }
 
-    /// The answer.
+    /// Handles the answer to the SYN: data may leave.
     fn on_handshake_reply(&mut self, cx: &mut Context<'_>, id: FlowId) {
         if let Some(flow) = self.senders.get_mut(id)
             && std::mem::replace(&mut flow.handshaking, false)
@@ -296,7 +296,7 @@ impl Flowtune {
         }
     }
 
-    /// The last byte is acknowledged.
+    /// Ends a flow whose last byte is acknowledged, and reports the end.
     fn finish_if_done(&mut self, cx: &mut Context<'_>, id: FlowId) {
         let done = self
             .senders
@@ -310,6 +310,7 @@ impl Flowtune {
                 let host = flow.spec.src;
                 let endpoint = &mut self.hosts[host.index()].endpoint;
                 endpoint.end(cx.now().as_ns(), name);
+                // The end notice is a datagram that leaves now.
                 self.drive_endpoint(cx, host);
             }
         }
@@ -338,7 +339,7 @@ impl Flowtune {
         }
     }
 
-    /// Takes what a host's endpoint has to say, to its flows and to the allocator.
+    /// Polls a host's endpoint for notices to its flows and datagrams to the allocator.
     fn drive_endpoint(&mut self, cx: &mut Context<'_>, host: HostId) {
         let now_ns = cx.now().as_ns();
         while let Some(notice) = self.hosts[host.index()].endpoint.poll_notice() {
@@ -379,6 +380,7 @@ impl Flowtune {
         self.flush(cx, Side::Host, host);
         let entry = &mut self.hosts[host.index()];
         if let Some(at_ns) = entry.endpoint.next_timeout_ns() {
+            // Never in the present nanosecond: the timer would fire again and again without time going on.
             let at = Time::from_ns(at_ns.max(now_ns + 1));
             set_timer(
                 cx,
@@ -389,7 +391,7 @@ impl Flowtune {
         }
     }
 
-    /// Takes what the allocator has to say, and plans the next iteration if one is needed.
+    /// Polls the allocator for datagrams, and schedules the next iteration if one is needed.
     fn drive_allocator(&mut self, cx: &mut Context<'_>) {
         let Some(allocator) = cx.allocator() else {
             return;
@@ -433,12 +435,14 @@ impl Flowtune {
         if !self.iteration_planned && !self.allocator.is_settled() {
             self.iteration_planned = true;
             let interval_ns = self.config.control.interval_ns.max(1);
+            // Iterations run on a fixed grid of 10 µs, as in the paper, and only while rates still
+            // move.
             let at = Time::from_ns((now_ns / interval_ns + 1) * interval_ns);
             cx.timer(at, TimerKind::Iterate.token(0));
         }
     }
 
-    /// Sends what TCP may send now at one end, if that is what carries.
+    /// Sends the TCP segments that may leave one end now, if control messages use TCP.
     fn flush(&mut self, cx: &mut Context<'_>, side: Side, host: HostId) {
         if let Some(streams) = &mut self.streams {
             let token = TimerKind::of_stream(side).token(host.0);
@@ -454,10 +458,13 @@ impl Flowtune {
         }
     }
 
-    /// A lease may have run out: then nobody has said for that long that the rates still hold.
+    /// Checks a host's lease. If it has expired, no renewal of its rates came in time, and its
+    /// flows go back to their windows.
     fn check_lease(&mut self, cx: &mut Context<'_>, host: HostId) {
         self.hosts[host.index()].lease_watched = false;
         if self.hosts[host.index()].endpoint.lease_expires_ns() > cx.now().as_ns() {
+            // Renewed meanwhile: the timer is not moved by every datagram but set again when it
+            // fires.
             self.watch_lease(cx, host);
             return;
         }
@@ -484,6 +491,7 @@ impl Flowtune {
             self.config.control_loss_until,
         );
         let lossy = loss > 0.0 && cx.now() >= from && until.is_none_or(|until| cx.now() < until);
+        // Drawn only where losses are configured, so that all other runs keep their random numbers.
         if lossy && cx.rng().random_bool(loss) {
             // What it carried is freed with it.
             self.lost_control_packets += 1;
@@ -508,7 +516,7 @@ impl Flowtune {
         cx.extensions().recycle(bytes);
     }
 
-    /// Takes a segment, and every message that it completes.
+    /// Takes a segment and every message that it completes.
     fn on_segment(
         &mut self,
         cx: &mut Context<'_>,
@@ -653,6 +661,7 @@ impl Transport for Flowtune {
             TimerKind::Lease => self.check_lease(cx, HostId(of)),
             TimerKind::Reconnect => {
                 if let Some(streams) = &mut self.streams {
+                    // A session's frames must not follow the old session's bytes in one stream.
                     streams.reopen(cx, HostId(of));
                 }
                 let endpoint = &mut self.hosts[of as usize].endpoint;

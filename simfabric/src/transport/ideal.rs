@@ -1,16 +1,16 @@
-//! An ideal central scheduler: every host knows its flows' rates at once, without a message.
+//! Ideal central scheduler: every host knows its flows' rates at once, without a message.
 //!
 //! | file | what rates are the best ones |
 //! |---|---|
 //! | `max_min` | max-min fair ones, by progressive filling |
 //! | `proportional` | proportionally fair ones, by the production optimiser |
 //!
-//! This is what Fastpass (SIGCOMM 2014) and Flowtune strive for, and an upper bound on both: rates
-//! are the exact solution for the flows that are active, computed in no time whenever one starts or
-//! has sent its last byte, known everywhere without delay, and paced from the first packet on. What
-//! it shows is the cost of a control plane: its distance from Flowtune is what notices, iterations
-//! and updates take. It is no bound for mean completion times under other objectives (shortest flow
-//! first finishes the mean flow sooner).
+//! Fastpass (SIGCOMM 2014) and Flowtune approximate this scheme, an upper bound on both. Rates are
+//! the exact solution for the active flows, computed in no time when one starts or has sent its
+//! last byte, known everywhere without delay, and paced from the first packet on. Its distance from
+//! Flowtune is the cost of the control plane: notices, iterations and updates. It is no bound for
+//! mean completion times under other objectives (shortest flow first finishes the mean flow
+//! sooner).
 
 use std::sync::Arc;
 
@@ -30,12 +30,12 @@ mod proportional;
 /// Settings of the ideal scheme.
 #[derive(Clone, Debug)]
 pub struct IdealConfig {
-    /// The senders; the initial window is not used.
+    /// Senders; their initial window is not used.
     pub sender: SenderConfig,
-    /// The share of every link that is handed out. Acknowledgements take the rest: one of 84 bytes
-    /// for every 1,538 bytes of data is 5.5 %.
+    /// Share of every link that is allocated. Acknowledgements take the rest: one of 84 bytes for
+    /// every 1,538 bytes of data is 5.5 %.
     pub share: f64,
-    /// What rates are the best ones.
+    /// Objective that the rates maximise.
     pub objective: Objective,
 }
 
@@ -49,18 +49,18 @@ impl Default for IdealConfig {
     }
 }
 
-/// What rates are the best ones.
+/// Objective of the ideal rates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Objective {
-    /// The least is as large as can be, then the next: [`MaxMin`], what Fastpass strives for.
+    /// The smallest rate is as large as possible, then the next: [`MaxMin`], Fastpass's objective.
     #[default]
     MaxMin,
-    /// The sum of their logarithms is as large as can be: [`Proportional`], what Flowtune strives
-    /// for.
+    /// The sum of the rates' logarithms is as large as possible: [`Proportional`], Flowtune's
+    /// objective.
     Proportional,
 }
 
-/// The rates of the active flows, by [`Objective`].
+/// Solver of the active flows' rates, by [`Objective`].
 enum Rates {
     MaxMin(MaxMin),
     Proportional(Box<Proportional>),
@@ -81,7 +81,7 @@ impl Rates {
         }
     }
 
-    /// Solutions that are not exact.
+    /// Returns the number of solutions that are not exact.
     fn unsettled(&self) -> u64 {
         match self {
             Self::MaxMin(_) => 0,
@@ -100,7 +100,7 @@ impl Rates {
 struct IdealFlow {
     sender: PacedSender,
     spec: crate::flow::FlowSpec,
-    /// Its place among the active; none once its last byte was sent.
+    /// Slot among the active flows; `None` once its last byte was sent.
     slot: Option<u32>,
     timer: Option<TimerId>,
 }
@@ -117,7 +117,7 @@ pub struct Ideal {
 }
 
 impl Ideal {
-    /// The scheme on a topology.
+    /// Makes the scheme on a topology.
     ///
     /// # Errors
     /// Links that the optimiser of proportional rates refuses.
@@ -146,6 +146,7 @@ impl Ideal {
 
     fn solve(&mut self, cx: &mut Context<'_>) {
         self.solutions += 1;
+        // Copied, because transmitting needs the whole scheme.
         let changed: Vec<_> = self.rates.solve().to_vec();
         for (flow, rate_bps) in changed {
             if let Some(entry) = self.senders.get_mut(flow) {
@@ -155,7 +156,8 @@ impl Ideal {
         }
     }
 
-    /// Sends what a flow may send now; true once its last byte has left for the first time.
+    /// Sends the packets that may leave now. Returns true once the last byte has left for the first
+    /// time.
     fn transmit(&mut self, cx: &mut Context<'_>, id: FlowId) -> bool {
         let Some(flow) = self.senders.get_mut(id) else {
             return false;
@@ -195,7 +197,7 @@ impl Ideal {
         last
     }
 
-    /// The last byte has left: the others share what the flow had.
+    /// Releases the flow's rate to the others, because its last byte has left.
     fn release(&mut self, cx: &mut Context<'_>, id: FlowId) {
         if let Some(slot) = self.senders.get_mut(id).and_then(|flow| flow.slot.take()) {
             self.rates.remove(slot);
@@ -234,6 +236,7 @@ impl Transport for Ideal {
         let links = path.iter().map(|link| link.0).collect();
         let slot = self.rates.add(flow, f64::from(spec.weight), links);
         let config = SenderConfig {
+            // No packet leaves before the rate, which comes in the same call.
             initial_window: 0,
             ..self.config.sender.clone()
         };

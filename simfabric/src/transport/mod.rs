@@ -1,7 +1,7 @@
-//! The trait of a transport scheme, and what it acts through.
+//! The trait of a transport scheme, and the context through which it acts.
 //!
-//! One instance per run holds the state of all flows of all hosts. It is sans-IO: it is told of
-//! starts, packets and timers, and answers through the [`Context`].
+//! One instance per run holds the state of all flows of all hosts. It is sans-IO: the run calls it
+//! for starts, packets and timers, and it acts through the [`Context`].
 
 pub mod constant;
 pub mod flowtune;
@@ -25,75 +25,74 @@ use crate::time::{Span, Time};
 
 /// A transport scheme.
 pub trait Transport {
-    /// The run begins; for schemes with clocks of their own.
+    /// Handles the begin of the run; for schemes with clocks of their own.
     fn on_begin(&mut self, _cx: &mut Context<'_>) {}
 
-    /// A flow begins: its bytes are there to be sent, at its source host.
+    /// Handles the start of a flow: its bytes are ready at its source host.
     fn on_start(&mut self, cx: &mut Context<'_>, flow: FlowId);
 
-    /// The application of a flow stops: bytes that were not sent yet will not be.
+    /// Handles the stop of a flow's application: bytes that were not sent yet will not be.
     fn on_stop(&mut self, _cx: &mut Context<'_>, _flow: FlowId) {}
 
-    /// A packet reached its host, or the allocator. Its extension, if it has one, is taken with
-    /// [`Context::take_extension`]; what is not taken is freed.
+    /// Handles a packet that reached its host, or the allocator. [`Context::take_extension`] takes
+    /// its extension, if it has one; an extension that is not taken is freed.
     fn on_packet(&mut self, cx: &mut Context<'_>, host: HostId, packet: Packet);
 
-    /// A packet will be delivered soon: a chance to fetch what [`on_packet`](Self::on_packet) will
-    /// touch into the cache. It may not be, and must change nothing.
+    /// Prefetches the state that [`on_packet`](Self::on_packet) will touch for a packet that
+    /// arrives soon. It may not arrive, and nothing may change.
     fn prefetch(&self, _packet: &Packet) {}
 
-    /// The same a little later, when that is in the cache: for what it points to. A timer that the
-    /// packet will move is returned.
+    /// Prefetches, a few events later, the memory to which that state points. Returns a timer that
+    /// the packet will move.
     fn prefetch_again(&self, _packet: &Packet) -> Option<TimerId> {
         None
     }
 
-    /// A timer will fire soon: the same for [`on_timer`](Self::on_timer), in steps from 0 to 2,
-    /// each of which may look at what the step before has fetched. A host that will send by its
-    /// link is returned.
+    /// Prefetches the state that [`on_timer`](Self::on_timer) will touch, in steps from 0 to 2.
+    /// Each step may read what the step before has fetched. Returns a host that will send by its
+    /// link.
     fn prefetch_timer(&self, _token: u64, _step: u32) -> Option<HostId> {
         None
     }
 
-    /// A timer fires.
+    /// Handles a timer that fires.
     fn on_timer(&mut self, cx: &mut Context<'_>, token: u64);
 
-    /// Whether hosts act on each other by packets only: what the scheme does at a host depends on
-    /// nothing but what happened at that host, and on what is known of a flow from its beginning.
-    /// Then parts of a large fabric may go through time one after the other
-    /// ([`Order`](crate::run::Order)), which is faster; the calls for one host are in the order of
-    /// time, those for different hosts within a link's delay need not be. Flows may begin in
-    /// another order than that of their numbers.
+    /// Returns true if hosts act on each other by packets only: the scheme's actions at a host
+    /// depend on nothing but past events at that host, and the specification of a flow. Regions of
+    /// a large fabric may then be simulated one after the other ([`Order`](crate::run::Order)),
+    /// which is faster. Calls for one host are in order of time; those for different hosts within a
+    /// link's delay need not be. Flows may begin in another order than that of their numbers.
     fn is_local(&self) -> bool {
         false
     }
 
-    /// The scheme's own counters, by name.
+    /// Returns the scheme's own counters, by name.
     fn summary(&self) -> Vec<(&'static str, f64)> {
         Vec::new()
     }
 }
 
-/// What a transport sees of the run, and acts through.
+/// A transport's view of the run, through which it acts.
 #[derive(Debug)]
 pub struct Context<'a> {
     pub(crate) core: &'a mut Core,
 }
 
 impl Context<'_> {
-    /// The time.
+    /// Returns the simulated time.
     #[inline]
     #[must_use]
     pub fn now(&self) -> Time {
         self.core.now
     }
 
-    /// The run's generator.
+    /// Returns the run's random number generator.
     pub fn rng(&mut self) -> &mut SimRng {
         &mut self.core.shared.rng
     }
 
-    /// What was asked for.
+    /// Returns a flow's specification.
     ///
     /// # Panics
     /// If the flow has not begun.
@@ -103,7 +102,7 @@ impl Context<'_> {
         self.core.shared.flows.spec(flow)
     }
 
-    /// How far a flow got.
+    /// Returns a flow's progress.
     ///
     /// # Panics
     /// If the flow has not begun.
@@ -112,39 +111,40 @@ impl Context<'_> {
         self.core.shared.flows.progress(flow)
     }
 
-    /// How many hosts there are; the allocator is none of them.
+    /// Returns the number of hosts, without the allocator.
     #[must_use]
     pub fn hosts(&self) -> u32 {
         self.core.topology.hosts().len() as u32
     }
 
-    /// The network, in its present state.
+    /// Returns the network in its present state.
     #[must_use]
     pub fn topology(&self) -> &Topology {
         &self.core.topology
     }
 
-    /// The allocator's node, if there is one.
+    /// Returns the allocator's node, if there is one.
     #[must_use]
     pub fn allocator(&self) -> Option<HostId> {
         self.core.allocator
     }
 
-    /// Bytes around the payload.
+    /// Returns the framing.
     #[inline]
     #[must_use]
     pub fn framing(&self) -> Framing {
         self.core.framing
     }
 
-    /// The rate of a host's link, in bit/s.
+    /// Returns the rate of a host's link, in bit/s.
     #[must_use]
     pub fn nic_rate_bps(&self, host: HostId) -> u64 {
         self.core.nic(host).rate_bps()
     }
 
-    /// What switches choose by for packets of a flow, in its own direction or in the other. With
-    /// symmetric ECMP both are the same, so that acknowledgements take the way back.
+    /// Returns the hash by which switches choose the path of a flow's packets, in its own direction
+    /// or in the other. With symmetric ECMP both are the same, so that acknowledgements take the
+    /// path back.
     #[inline]
     #[must_use]
     pub fn path_hash(&self, flow: FlowId, reverse: bool) -> u32 {
@@ -174,7 +174,7 @@ impl Context<'_> {
         self.core.shared.extensions.take(packet)
     }
 
-    /// The side table of extensions, for its buffers.
+    /// Returns the side table of extensions, for its buffers.
     pub fn extensions(&mut self) -> &mut Extensions {
         &mut self.core.shared.extensions
     }
@@ -189,43 +189,43 @@ impl Context<'_> {
         self.core.set_timer(self.core.now + span, token)
     }
 
-    /// Stops a timer. False if it has fired or was stopped.
+    /// Cancels a timer. Returns false if it has fired or was cancelled.
     pub fn cancel(&mut self, timer: TimerId) -> bool {
         self.core.timers.cancel(timer)
     }
 
-    /// Moves a timer to another time, with the same token. Later costs nothing (a retransmission
-    /// timer that every acknowledgement pushes back); earlier costs a new event. Returns the
-    /// timer's id from now on; none if the timer has fired or was stopped.
+    /// Moves a timer to another time, with the same token. Later costs nothing, as for a
+    /// retransmission timer that every acknowledgement pushes back; earlier costs a new event.
+    /// Returns the timer's new id; `None` if the timer has fired or was cancelled.
     #[must_use = "the timer may have another id now"]
     pub fn move_timer(&mut self, timer: TimerId, at: Time) -> Option<TimerId> {
         self.core.move_timer(timer, at)
     }
 
-    /// The receiver of a flow has so many more bytes in order.
+    /// Counts `bytes` more bytes that the receiver of a flow has in order.
     #[inline]
     pub fn delivered(&mut self, flow: FlowId, bytes: u64) {
         self.core.delivered(flow, bytes);
     }
 
-    /// The receiver has every byte: the flow completion time is now − start. Only the first call
-    /// counts.
+    /// Completes a flow: the receiver has every byte, and the flow completion time is now − start.
+    /// Only the first call counts.
     pub fn complete(&mut self, flow: FlowId) {
         self.core.complete(flow);
     }
 
-    /// A packet is about to be sent again.
+    /// Counts a retransmission.
     pub fn retransmitted(&mut self, flow: FlowId) {
         self.core.shared.flows.progress_mut(flow).retransmits += 1;
     }
 
-    /// Bytes that wait in a host's NIC, without the packet that is being sent.
+    /// Returns the bytes that wait in a host's NIC, without the packet that is being sent.
     pub fn nic_backlog_bytes(&mut self, host: HostId) -> u64 {
         self.core.nic_backlog_bytes(host)
     }
 
-    /// An acknowledgement of a packet, addressed back to its sender: flow, stamp, an echo of the
-    /// congestion mark, the way back; everything else is the scheme's.
+    /// Makes an acknowledgement of a packet, addressed back to its sender: flow, time stamp, echo
+    /// of the congestion mark, path back. All other fields are the scheme's.
     #[must_use]
     pub fn reply(&self, to: &Packet) -> Packet {
         let mut flags = Flags::NONE;
@@ -245,7 +245,7 @@ impl Context<'_> {
         }
     }
 
-    /// A hash for traffic that belongs to no flow.
+    /// Draws a hash for traffic that belongs to no flow.
     pub fn random_hash(&mut self) -> u32 {
         self.core.shared.rng.random()
     }

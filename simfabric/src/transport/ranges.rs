@@ -1,5 +1,5 @@
-//! Sets of bytes of a flow, as disjoint ranges: what a receiver holds out of order, and what a
-//! sender knows to have arrived (RFC 2018, RFC 6675 §4).
+//! Sets of bytes of a flow as disjoint ranges: bytes that a receiver holds out of order, and those
+//! that a sender knows to have arrived (RFC 2018, RFC 6675 §4).
 
 /// Disjoint, non-adjacent ranges [first, end) in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -9,33 +9,33 @@ pub struct RangeSet {
 }
 
 impl RangeSet {
-    /// No byte is in it.
+    /// Returns true if the set is empty.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// How many bytes are in it.
+    /// Returns the number of bytes.
     #[inline]
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The ranges in order.
+    /// Returns the ranges in order.
     #[must_use]
     pub fn ranges(&self) -> &[(u64, u64)] {
         &self.ranges
     }
 
-    /// The byte after the last one; 0 if empty.
+    /// Returns the byte after the last one; 0 if the set is empty.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.ranges.last().map_or(0, |range| range.1)
     }
 
-    /// Index of the first range that ends at or after `at`.
+    /// Returns the index of the first range that ends at or after `at`.
     fn first_reaching(&self, at: u64) -> usize {
         // Almost always the last one grows.
         match self.ranges.last() {
@@ -45,7 +45,7 @@ impl RangeSet {
         }
     }
 
-    /// Adds [first, end). Returns the range that holds it now. O(ranges) at worst, O(1) at the end.
+    /// Adds [first, end) and returns the range that holds it. O(ranges) at worst, O(1) at the end.
     pub fn insert(&mut self, first: u64, end: u64) -> (u64, u64) {
         if first >= end {
             return (first, first);
@@ -59,6 +59,8 @@ impl RangeSet {
             to += 1;
         }
         self.bytes += merged.1 - merged.0;
+        // No range touches the new one; otherwise the first of those that do is replaced in place,
+        // which moves nothing in the usual case of one.
         if to == from {
             self.ranges.insert(from, merged);
         } else {
@@ -68,7 +70,7 @@ impl RangeSet {
         merged
     }
 
-    /// Takes out everything before `at`. If `at` is in a range, that range begins there.
+    /// Removes all bytes before `at`. If `at` is in a range, that range begins there.
     pub fn remove_before(&mut self, at: u64) {
         let mut gone = 0;
         for range in &mut self.ranges {
@@ -86,13 +88,13 @@ impl RangeSet {
         self.ranges.drain(..gone);
     }
 
-    /// Takes out everything.
+    /// Removes all bytes.
     pub fn clear(&mut self) {
         self.ranges.clear();
         self.bytes = 0;
     }
 
-    /// The end of the range that `at` is in, if it is in one.
+    /// Returns the end of the range that holds `at`, if one does.
     #[must_use]
     pub fn covering_end(&self, at: u64) -> Option<u64> {
         let index = self.ranges.partition_point(|range| range.1 <= at);
@@ -102,8 +104,8 @@ impl RangeSet {
             .map(|range| range.1)
     }
 
-    /// The first gap at or after `from`: its first byte, and the byte after its last one, which is
-    /// `None` behind the last range.
+    /// Returns the first gap at or after `from`: its first byte, and the byte after its last one,
+    /// which is `None` behind the last range.
     #[must_use]
     pub fn gap_from(&self, from: u64) -> (u64, Option<u64>) {
         let index = self.ranges.partition_point(|range| range.1 <= from);
@@ -116,7 +118,7 @@ impl RangeSet {
         }
     }
 
-    /// How many of the bytes before `at` are in it.
+    /// Returns the number of the set's bytes before `at`.
     #[must_use]
     pub fn bytes_before(&self, at: u64) -> u64 {
         self.ranges
@@ -126,8 +128,8 @@ impl RangeSet {
             .sum()
     }
 
-    /// The largest `at` so that at least `bytes` bytes behind it are in the set: bytes before it
-    /// that are missing count as lost (RFC 6675 §4, `IsLost`). `None` if there are not so many.
+    /// Returns the largest `at` with at least `bytes` bytes of the set from it on. Missing bytes
+    /// before it count as lost (RFC 6675 §4, `IsLost`). Returns `None` if the set has fewer bytes.
     #[must_use]
     pub fn edge_with_above(&self, bytes: u64) -> Option<u64> {
         let mut above = 0;
@@ -148,7 +150,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     proptest! {
-        /// Against a set of single bytes.
+        /// A set of single bytes is the oracle.
         #[test]
         fn a_range_set_is_a_set(
             steps in proptest::collection::vec((0u64..60, 1u64..12, 0u8..6), 1..60),

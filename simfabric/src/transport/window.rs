@@ -1,6 +1,6 @@
-//! A fixed window: every flow keeps so many packets under way, one acknowledgement per packet.
-//! No losses are repaired. It measures the engine rather than a scheme: the work per packet is the
-//! least that a closed loop takes.
+//! A constant window: every flow keeps a fixed number of packets in flight, one acknowledgement per
+//! packet. Losses are not repaired. It measures the engine rather than a scheme: the work per
+//! packet is the least that a closed loop takes.
 
 use ratewright_topology::HostId;
 
@@ -14,7 +14,7 @@ struct WindowFlow {
     received: u64,
 }
 
-/// Senders of a fixed window.
+/// Scheme of a constant window.
 #[derive(Debug)]
 pub struct ConstantWindow {
     packets: u32,
@@ -22,7 +22,7 @@ pub struct ConstantWindow {
 }
 
 impl ConstantWindow {
-    /// Flows that keep so many packets under way.
+    /// Makes flows that keep `packets` packets in flight.
     #[must_use]
     pub fn new(packets: u32) -> Self {
         Self {

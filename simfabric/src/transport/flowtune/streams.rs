@@ -1,8 +1,8 @@
 //! Control traffic over TCP: a connection between every host and the allocator.
 //!
-//! The sessions do not know: what they build as datagrams is written as messages, and taken when
-//! its last byte arrived in order, as with ns-2's `TcpApp` (flowtune §5.3). Segments are packets
-//! like any other. Connections are open when a run begins, as the sessions are.
+//! Sessions are unaware of it. Their datagrams are written as messages, and delivered when the last
+//! byte has arrived in order, as with ns-2's `TcpApp` (flowtune §5.3). Segments are packets like
+//! any other. Connections are open when a run begins, as the sessions are.
 
 use ratewright_topology::HostId;
 
@@ -12,7 +12,7 @@ use crate::packet::{Packet, PacketKind};
 use crate::transport::tcp::stream::{StreamConfig, StreamCounts, StreamEnd};
 use crate::transport::{Context, TimerId};
 
-/// Which end of a connection.
+/// End of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Host = 0,
@@ -37,9 +37,9 @@ pub(super) struct Streams {
     config: StreamConfig,
     priority: u8,
     connections: Vec<ControlConnection>,
-    /// By [`Side`] that sends.
+    /// Traffic by the [`Side`] that sends.
     traffic: [ControlTraffic; 2],
-    /// Of connections that were closed.
+    /// Counts of connections that were closed.
     closed: StreamCounts,
 }
 
@@ -56,7 +56,7 @@ impl Streams {
         }
     }
 
-    /// Closes the connection of a host, without a word to its other end, and opens the next one.
+    /// Closes the connection of a host without a message to its other end, and opens the next one.
     pub(super) fn reopen(&mut self, cx: &mut Context<'_>, host: HostId) {
         let old = &mut self.connections[host.index()];
         for end in &mut old.ends {
@@ -77,8 +77,8 @@ impl Streams {
             .write(message);
     }
 
-    /// Sends what the window of an end allows and what it has to acknowledge. `token` is that of
-    /// the end's timer.
+    /// Sends the segments that an end's window allows, and acknowledgements that are due. `token`
+    /// is that of the end's timer.
     pub(super) fn flush(&mut self, cx: &mut Context<'_>, side: Side, host: HostId, token: u64) {
         let Some(allocator) = cx.allocator() else {
             return;
@@ -122,7 +122,7 @@ impl Streams {
         }
     }
 
-    /// Takes a segment at one end; then its messages can be read, and [`flush`](Self::flush) is
+    /// Takes a segment at one end. Its messages can then be read, and [`flush`](Self::flush) is
     /// due.
     pub(super) fn on_segment(
         &mut self,
@@ -132,12 +132,14 @@ impl Streams {
         segment: &StreamSegment,
     ) {
         let connection = &mut self.connections[host.index()];
+        // A segment of the closed connection that was still in the fabric.
         if connection.number != segment.connection {
             return;
         }
         let end = &mut connection.ends[side as usize];
         let before = end.stream.acknowledged();
         end.stream.on_segment(cx.now(), segment);
+        // RFC 6298 §5.3: every advance restarts the timer.
         if end.stream.acknowledged() > before
             && let Some(timer) = end.timer.take()
         {
@@ -149,26 +151,26 @@ impl Streams {
         }
     }
 
-    /// Reads the next message at one end. A stream that cannot be cut into messages has none any
-    /// more: the session goes silent, is given up, and its successor gets another connection.
+    /// Reads the next message at one end. A stream that cannot be cut into messages yields none any
+    /// more: its session times out, and its successor gets another connection.
     pub(super) fn read(&mut self, side: Side, host: HostId) -> Option<&[u8]> {
         let end = &mut self.connections[host.index()].ends[side as usize];
         end.stream.read().ok().flatten()
     }
 
-    /// The timer of an end.
+    /// Handles an end's retransmission timer.
     pub(super) fn on_timer(&mut self, cx: &Context<'_>, side: Side, host: HostId) {
         let end = &mut self.connections[host.index()].ends[side as usize];
         end.timer = None;
         end.stream.on_time_out(cx.now());
     }
 
-    /// What the hosts sent, and what the allocator did.
+    /// Returns the traffic that the hosts sent, and the allocator's.
     pub(super) fn traffic(&self) -> [ControlTraffic; 2] {
         self.traffic
     }
 
-    /// What both ends of all connections counted.
+    /// Returns the sum of the counts of all connections.
     pub(super) fn counts(&self) -> StreamCounts {
         let ends = self.connections.iter().flat_map(|of| &of.ends);
         ends.fold(self.closed, |sum, end| {

@@ -49,7 +49,7 @@ fn sim(
     Sim::new(run_config(), topology, flows.into_iter(), scheme).unwrap()
 }
 
-/// A crowd of short flows between hosts that a small generator picks.
+/// Makes many short flows between hosts that a small generator draws.
 fn crowd(every_us: u64, count: u64) -> Vec<FlowSpec> {
     let mut state = 99u64;
     let mut draw = |below: u64| {
@@ -206,7 +206,7 @@ fn over_tcp(control_loss: f64) -> FlowtuneConfig {
     }
 }
 
-/// What carries messages decides when they come, not what they say.
+/// The transport of messages changes their delay and not their content.
 #[test]
 fn over_tcp_rates_are_in_the_end_those_over_datagrams() {
     let rates = |config| {
@@ -257,7 +257,7 @@ fn over_tcp_both_ends_agree_after_segments_were_lost() {
     assert_eq!((counts.starts, counts.sessions_lost), (740, 0));
 }
 
-/// Every byte of control traffic crosses the allocator's links, and is counted where it is sent.
+/// Every byte of control traffic crosses the allocator's links, and is counted at its sender.
 #[test]
 fn over_tcp_all_bytes_on_the_wire_are_accounted_for() {
     for carrier in [Carrier::Datagram, Carrier::Tcp] {
@@ -285,7 +285,7 @@ fn over_tcp_all_bytes_on_the_wire_are_accounted_for() {
     }
 }
 
-/// The allocator falls silent, is given up and connected to again: on a connection of its own.
+/// After the allocator's silence its session times out; the next one uses another connection.
 #[test]
 fn over_tcp_a_session_that_was_lost_begins_anew() {
     let mut config = over_tcp(1.0);
@@ -300,8 +300,8 @@ fn over_tcp_a_session_that_was_lost_begins_anew() {
     assert!(sim.transport().rate_bps(FlowId(0)) > 9_000_000_000);
 }
 
-/// A flow over two busy links, and one more on each: halves by max-min fairness, a third and two
-/// thirds by proportional fairness (as for Kelly's line of two links).
+/// A flow over two busy links, and one more on each, get halves by max-min fairness, and a third
+/// and two thirds by proportional fairness (Kelly's line of two links).
 #[test]
 fn the_ideal_scheme_shares_by_its_objective() {
     let topology = topology();

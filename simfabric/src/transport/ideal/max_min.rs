@@ -9,17 +9,18 @@ struct ActiveFlow {
     flow: FlowId,
     weight: f64,
     links: Vec<u32>,
-    /// This flow's place in the list of each of its links.
+    /// Position of this flow in the list of each of its links.
     places: Vec<u32>,
     rate_bps: f64,
-    /// The solution that has fixed the rate.
+    /// Number of the solution that fixed the rate.
     fixed_in: u64,
 }
 
 /// Weighted max-min fair rates of the active flows: progressive filling, exact.
 ///
-/// Bertsekas and Gallager, *Data Networks*, §6.5.2: the link whose flows get least is filled first;
-/// they are fixed there, and what they leave elsewhere is shared by the others.
+/// Algorithm: Bertsekas and Gallager, *Data Networks*, §6.5.2. The link with the least rate per
+/// weight is filled first. Its flows are fixed there, and what they leave on other links is shared
+/// by the rest.
 pub struct MaxMin {
     capacities_bps: Vec<f64>,
     on_link: Vec<Vec<u32>>,
@@ -33,7 +34,7 @@ pub struct MaxMin {
 }
 
 impl MaxMin {
-    /// No flows on links of these capacities.
+    /// Makes a solver without flows on links of these capacities.
     #[must_use]
     pub fn new(capacities_bps: Vec<f64>) -> Self {
         let links = capacities_bps.len();
@@ -50,7 +51,7 @@ impl MaxMin {
         }
     }
 
-    /// Adds a flow over `links` and returns its place.
+    /// Adds a flow over `links` and returns its slot.
     pub fn add(&mut self, flow: FlowId, weight: f64, links: Vec<u32>) -> u32 {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.flows.push(None);
@@ -75,7 +76,7 @@ impl MaxMin {
         slot
     }
 
-    /// Takes a flow away.
+    /// Removes a flow.
     pub fn remove(&mut self, slot: u32) {
         let Some(gone) = self.flows[slot as usize].take() else {
             return;
@@ -87,6 +88,7 @@ impl MaxMin {
             let Some(&moved) = list.get(place as usize) else {
                 continue;
             };
+            // `swap_remove` put the last flow of the link here: its position follows.
             if let Some(moved) = self.flows[moved as usize].as_mut()
                 && let Some(at) = moved.links.iter().position(|&l| l == link)
             {
@@ -117,6 +119,8 @@ impl MaxMin {
         }
         while let Some(Reverse((fill, link))) = self.heap.pop() {
             let at = link as usize;
+            // All flows of the link are fixed: subtraction leaves rounding errors and not exactly
+            // 0.
             if self.weights[at] <= 1e-9 {
                 continue;
             }

@@ -1,5 +1,5 @@
-//! Exact proportionally fair rates: the production reference optimiser, iterated until it has
-//! settled.
+//! Exact proportionally fair rates from the production reference optimiser, iterated to
+//! convergence.
 
 use ratewright_allocator::engine::{
     EngineConfig, EngineError, EngineEvent, FlowKey, FlowSpec, RateEngine as _, ReferenceEngine,
@@ -7,16 +7,16 @@ use ratewright_allocator::engine::{
 
 use crate::flow::FlowId;
 
-/// When rates count as exact: no iteration moves one by more than this share. A rate is told again
-/// when it moved by as much.
+/// Relative tolerance: a solution is exact once no iteration moves a rate by more. A rate that
+/// moved by less is not reported.
 const TOLERANCE: f64 = 1e-6;
-/// Iterations after which a solution is taken as it is. F-NORM makes it a feasible one.
+/// Largest number of iterations per solution. F-NORM makes the last one feasible in any case.
 const MOST_ITERATIONS: u32 = 10_000;
 
-/// Weighted proportionally fair rates of the active flows: what maximises Σ w log x (flowtune §2).
+/// Weighted proportionally fair rates of the active flows, which maximise Σ w log x (flowtune §2).
 pub struct Proportional {
     engine: ReferenceEngine,
-    /// By place: the flow, its rate, and whether that is new.
+    /// Flow, rate, and whether the rate is new, by slot.
     flows: Vec<(FlowId, f64, bool)>,
     changed_slots: Vec<u32>,
     free: Vec<u32>,
@@ -25,7 +25,7 @@ pub struct Proportional {
 }
 
 impl Proportional {
-    /// No flows on links of these capacities.
+    /// Makes a solver without flows on links of these capacities.
     ///
     /// # Errors
     /// Capacities that the engine refuses.
@@ -45,7 +45,7 @@ impl Proportional {
         })
     }
 
-    /// Adds a flow over `links` and returns its place.
+    /// Adds a flow over `links` and returns its slot.
     pub fn add(&mut self, flow: FlowId, weight: f64, links: &[u32]) -> u32 {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.flows.push((flow, 0.0, false));
@@ -64,7 +64,7 @@ impl Proportional {
         slot
     }
 
-    /// Takes a flow away.
+    /// Removes a flow.
     pub fn remove(&mut self, slot: u32) {
         if self
             .engine
@@ -102,7 +102,7 @@ impl Proportional {
         &self.changed
     }
 
-    /// Solutions that were cut short.
+    /// Returns the number of solutions that were cut short.
     #[must_use]
     pub fn unsettled(&self) -> u64 {
         self.unsettled
@@ -138,7 +138,7 @@ mod tests {
         }
     }
 
-    /// A place that is free is used again, for the flow that has it now.
+    /// A free slot is used again for another flow.
     #[test]
     fn what_a_flow_leaves_goes_to_the_others() {
         let mut rates = Proportional::new(&[1e10]).unwrap();

@@ -1,11 +1,11 @@
-//! State of the flows that are active, by flow.
+//! Map from active flows to their state.
 
 use crate::flow::FlowId;
 
-/// No state.
+/// Mark of a flow without state.
 const NONE: u32 = u32::MAX;
 
-/// State of the flows that are active. A flow that is over costs four bytes, and its place is used
+/// Map from active flows to their state. A finished flow costs four bytes, and its slot is used
 /// again.
 #[derive(Debug)]
 pub struct FlowMap<T> {
@@ -25,7 +25,7 @@ impl<T> Default for FlowMap<T> {
 }
 
 impl<T> FlowMap<T> {
-    /// Gives a flow its state, instead of one that it may have.
+    /// Sets a flow's state and drops the one that it has.
     pub fn insert(&mut self, flow: FlowId, item: T) {
         self.remove(flow);
         let place = if let Some(place) = self.free.pop() {
@@ -41,21 +41,21 @@ impl<T> FlowMap<T> {
         self.place[flow.index()] = place;
     }
 
-    /// A flow's state.
+    /// Returns a flow's state for changes.
     #[inline]
     pub fn get_mut(&mut self, flow: FlowId) -> Option<&mut T> {
         let place = *self.place.get(flow.index())?;
         self.items.get_mut(place as usize)?.as_mut()
     }
 
-    /// A flow's state.
+    /// Returns a flow's state.
     #[must_use]
     pub fn get(&self, flow: FlowId) -> Option<&T> {
         let place = *self.place.get(flow.index())?;
         self.items.get(place as usize)?.as_ref()
     }
 
-    /// Takes a flow's state away.
+    /// Removes a flow's state and returns it.
     pub fn remove(&mut self, flow: FlowId) -> Option<T> {
         let place = std::mem::replace(self.place.get_mut(flow.index())?, NONE);
         let item = self.items.get_mut(place as usize)?.take();
@@ -65,13 +65,13 @@ impl<T> FlowMap<T> {
         item
     }
 
-    /// Flows with state.
+    /// Returns the number of flows with state.
     #[must_use]
     pub fn len(&self) -> usize {
         self.items.len() - self.free.len()
     }
 
-    /// Whether no flow has state.
+    /// Returns true if no flow has state.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -11,7 +11,7 @@
 //! which the window no longer binds.
 //!
 //! Every data packet is acknowledged at once. An acknowledgement names the packet that caused it
-//! beside the next byte expected, which tells a sender as much as SACK blocks do.
+//! beside the next byte expected, which is as informative as SACK blocks.
 
 mod flows;
 pub mod receiver;
@@ -29,7 +29,7 @@ use crate::packet::Packet;
 use crate::time::Time;
 use crate::transport::Context;
 
-/// Takes a data packet at its receiver, tells the run what came in order, and returns the
+/// Takes a data packet at its receiver, counts the bytes that came in order, and returns the
 /// acknowledgement that is due.
 pub fn receive(
     cx: &mut Context<'_>,

@@ -2,17 +2,17 @@
 
 use std::collections::VecDeque;
 
-/// The receiving end of one flow: which segments have come.
+/// The receiving end of one flow: the segments that have come.
 #[derive(Debug, Default)]
 pub struct PacedReceiver {
-    /// The next byte expected.
+    /// Next byte expected.
     expected: u64,
     /// First bytes and ends of ranges that came early, in order, apart from each other.
     early: VecDeque<(u64, u64)>,
 }
 
 impl PacedReceiver {
-    /// Takes the bytes `[seq, end)` and returns how many are new in order.
+    /// Takes the bytes `[seq, end)` and returns the number of bytes that came in order.
     pub fn on_data(&mut self, seq: u64, end: u64) -> u64 {
         let before = self.expected;
         if seq <= self.expected {
@@ -45,7 +45,7 @@ impl PacedReceiver {
         self.early.insert(at, (seq, end));
     }
 
-    /// The next byte expected.
+    /// Returns the next byte expected.
     #[must_use]
     pub fn expected(&self) -> u64 {
         self.expected

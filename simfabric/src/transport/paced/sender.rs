@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use crate::time::{Span, Time};
 
-/// Acknowledged packets that were sent later after which a packet is lost (RFC 5681 §3.2).
+/// Number of acknowledged later packets that make a packet lost (RFC 5681 §3.2).
 const DUPLICATES: u8 = 3;
-/// Doublings of the retransmission timeout at most.
+/// Largest number of doublings of the retransmission time-out.
 const MAX_BACKOFF: u32 = 6;
 
 /// Settings that all senders of a run share.
@@ -14,7 +14,7 @@ const MAX_BACKOFF: u32 = 6;
 pub struct SenderConfig {
     /// Payload of a full packet.
     pub payload_bytes: u16,
-    /// Packets that may leave before anything is heard (RFC 6928: 10).
+    /// Packets that may leave before the first acknowledgement (RFC 6928: 10).
     pub initial_window: u32,
     /// Floor of the retransmission timeout.
     pub min_rto: Span,
@@ -22,8 +22,8 @@ pub struct SenderConfig {
     pub initial_rto: Span,
     /// Ceiling of the retransmission timeout, back-off included.
     pub max_rto: Span,
-    /// With a rate, at most what it sends in this time is in flight: the open window's bound, so
-    /// that a path that has failed is not sent into for ever.
+    /// Time whose bytes at the allocated rate bound the bytes in flight, so that a failed path is
+    /// not sent into for ever.
     pub open_window: Span,
 }
 
@@ -51,7 +51,7 @@ enum SegmentState {
 struct SentSegment {
     stamp: Time,
     state: SegmentState,
-    /// Packets that were sent later and are acknowledged.
+    /// Number of acknowledged packets that were sent later.
     later_acks: u8,
 }
 
@@ -62,9 +62,9 @@ pub struct PacedSegment {
     pub seq: u64,
     /// Its bytes.
     pub payload_bytes: u16,
-    /// It was sent before.
+    /// True if it was sent before.
     pub retransmit: bool,
-    /// It carries the last byte of the flow.
+    /// True if it carries the last byte of the flow.
     pub last: bool,
 }
 
@@ -72,28 +72,29 @@ pub struct PacedSegment {
 #[derive(Debug)]
 pub struct PacedSender {
     total_bytes: u64,
-    /// The first segment that is not acknowledged; all before it are.
+    /// First segment that is not acknowledged; all before it are.
     first: u64,
-    /// Segments from `first` on that were sent.
+    /// State of the sent segments, from `first` on.
     scoreboard: VecDeque<SentSegment>,
-    /// Lost segments, to be sent again before new ones.
+    /// Lost segments, which are sent again before new ones.
     lost: VecDeque<u64>,
     in_flight: u32,
     window: f64,
     slow_start_until: f64,
-    /// Loss of segments before this one belongs to a window that was halved already.
+    /// Losses of segments before this one belong to a window that was halved already.
     recover: u64,
     rate_bps: u64,
-    /// When the pacer lets the next packet go.
+    /// Time at which the pacer releases the next packet.
     next_at: Time,
     smoothed: Option<(Span, Span)>,
     backoff: u32,
-    /// When the timeout was last started anew.
+    /// Start of the running retransmission time-out.
     timeout_start: Time,
 }
 
 impl PacedSender {
-    /// A sender of `total_bytes`, which may be "without end", with the initial window.
+    /// Makes a sender of `total_bytes`, which may be [`UNBOUNDED`](crate::FlowSpec::UNBOUNDED),
+    /// with the initial window.
     #[must_use]
     pub fn new(config: &SenderConfig, total_bytes: u64) -> Self {
         Self {
@@ -113,20 +114,21 @@ impl PacedSender {
         }
     }
 
-    /// The allocated rate; 0 without one.
+    /// Returns the allocated rate; 0 without one.
     #[must_use]
     pub fn rate_bps(&self) -> u64 {
         self.rate_bps
     }
 
-    /// Paces at `rate_bps` from now on. What the pacer still waited for at the old rate takes its
-    /// share of time at the new one.
+    /// Paces at `rate_bps` from now on. The rest of the pacer's wait at the old rate is scaled to
+    /// the new one.
     pub fn set_rate(&mut self, now: Time, rate_bps: u64) {
         if rate_bps == 0 {
             self.clear_rate();
             return;
         }
         if self.rate_bps > 0 {
+            // Otherwise a rise from a very low rate would take effect only after the old gap.
             let waiting = self.next_at.since(now);
             let factor = self.rate_bps as f64 / rate_bps as f64;
             self.next_at = now + waiting.mul_f64(factor);
@@ -136,16 +138,17 @@ impl PacedSender {
         self.rate_bps = rate_bps;
     }
 
-    /// The allocation is gone: the window takes over, at what is in flight now.
+    /// Withdraws the rate: the window takes over, at the packets in flight.
     pub fn clear_rate(&mut self) {
         if self.rate_bps > 0 {
             self.rate_bps = 0;
+            // The path carried this much at the allocated rate; slow start would overshoot it.
             self.window = f64::from(self.in_flight.max(2));
             self.slow_start_until = self.window;
         }
     }
 
-    /// The application sends no more than what has left already.
+    /// Ends the flow at the last byte that has left already.
     pub fn stop(&mut self, config: &SenderConfig) {
         let next = self.first + self.scoreboard.len() as u64;
         self.total_bytes = self
@@ -153,13 +156,13 @@ impl PacedSender {
             .min(next.saturating_mul(u64::from(config.payload_bytes)));
     }
 
-    /// Whether every byte is acknowledged.
+    /// Returns true if every byte is acknowledged.
     #[must_use]
     pub fn is_done(&self, config: &SenderConfig) -> bool {
         self.first.saturating_mul(u64::from(config.payload_bytes)) >= self.total_bytes
     }
 
-    /// Packets in flight, as far as the sender knows.
+    /// Returns the packets in flight, as far as the sender knows.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.in_flight
@@ -181,7 +184,8 @@ impl PacedSender {
         f64::from(self.in_flight) < window
     }
 
-    /// The next packet that may leave at `now`; `wire_bytes` says what a payload costs the link.
+    /// Takes the next packet that may leave at `now`; `wire_bytes` converts payload into bytes on
+    /// the link.
     pub fn poll(
         &mut self,
         config: &SenderConfig,
@@ -226,8 +230,8 @@ impl PacedSender {
         })
     }
 
-    /// An acknowledgement: everything before `expected` has come, and so has the packet at `seq`,
-    /// sent at `stamp`.
+    /// Takes an acknowledgement: all bytes before `expected` have come, and so has the packet at
+    /// `seq`, sent at `stamp`.
     pub fn on_ack(
         &mut self,
         config: &SenderConfig,
@@ -244,6 +248,7 @@ impl PacedSender {
             && let Some(entry) = self.scoreboard.get_mut((trigger - self.first) as usize)
         {
             newly += u32::from(entry.state != SegmentState::Acked);
+            // Lost segments left the count when they were declared lost.
             self.in_flight -= u32::from(entry.state == SegmentState::InFlight);
             entry.state = SegmentState::Acked;
             self.count_later_acks(trigger, stamp);
@@ -275,11 +280,13 @@ impl PacedSender {
         }
     }
 
-    /// Packets before `trigger` that were sent before `stamp` are overtaken once more.
+    /// Counts the acknowledgement of `trigger` for the earlier packets that were sent before
+    /// `stamp`, and declares those lost that have enough.
     fn count_later_acks(&mut self, trigger: u64, stamp: Time) {
         let mut halve = false;
         for offset in 0..(trigger - self.first) as usize {
             let entry = &mut self.scoreboard[offset];
+            // A retransmission that left after the acknowledged packet was not overtaken by it.
             if entry.state != SegmentState::InFlight || entry.stamp > stamp {
                 continue;
             }
@@ -289,6 +296,7 @@ impl PacedSender {
                 self.in_flight -= 1;
                 let index = self.first + offset as u64;
                 self.lost.push_back(index);
+                // RFC 5681 §3.1: one reduction per window of data.
                 halve |= index >= self.recover;
             }
         }
@@ -303,6 +311,7 @@ impl PacedSender {
         self.smoothed = Some(match self.smoothed {
             None => (round_trip, round_trip / 2),
             Some((smoothed, variation)) => {
+                // RFC 6298 §2.3 with α = 1/8 and β = 1/4.
                 let error = Span(smoothed.0.abs_diff(round_trip.0));
                 (
                     Span(smoothed.0 - smoothed.0 / 8 + round_trip.0 / 8),
@@ -320,8 +329,8 @@ impl PacedSender {
         (base * (1 << self.backoff)).min(config.max_rto)
     }
 
-    /// When to poll or to call [`on_timeout`](Self::on_timeout), if no acknowledgement comes
-    /// before.
+    /// Returns the time at which to poll or to call [`on_timeout`](Self::on_timeout), if no
+    /// acknowledgement comes before.
     #[must_use]
     pub fn deadline(&self, config: &SenderConfig) -> Option<Time> {
         let pacer = (self.rate_bps > 0 && self.has_more(config) && self.is_open(config))
@@ -330,7 +339,7 @@ impl PacedSender {
         [pacer, timeout].into_iter().flatten().min()
     }
 
-    /// If nothing was heard for a retransmission timeout, everything in flight is lost.
+    /// Declares all packets in flight lost if the retransmission time-out has expired.
     pub fn on_timeout(&mut self, config: &SenderConfig, now: Time) {
         if self.in_flight == 0 || self.timeout_start + self.rto(config) > now {
             return;
@@ -346,6 +355,7 @@ impl PacedSender {
         self.backoff = (self.backoff + 1).min(MAX_BACKOFF);
         self.recover = self.first + self.scoreboard.len() as u64;
         self.slow_start_until = (self.window / 2.0).max(2.0);
+        // RFC 5681 §3.1: the loss window is one segment.
         self.window = 1.0;
         self.timeout_start = now;
     }

@@ -29,30 +29,28 @@ use crate::packet::{Flags, Packet, PacketKind};
 use crate::time::{Span, Time};
 use crate::transport::{Context, TimerId, Transport};
 
-/// What every flow is set up with.
+/// Parameters of every flow.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TcpConfig<C> {
-    /// Packets that a flow may send before the first acknowledgement (RFC 6928: 10).
+    /// Packets before the first acknowledgement (RFC 6928: 10).
     pub initial_window_packets: u32,
-    /// The least retransmission time-out.
+    /// Least retransmission time-out.
     pub min_rto: Span,
-    /// The time-out before the first measurement.
+    /// Retransmission time-out before the first measurement.
     pub initial_rto: Span,
-    /// The retransmission time-out whatever was measured, and however often it expired (pFabric
-    /// §4.3).
+    /// Fixed retransmission time-out, which replaces measurement and back-off (pFabric §4.3).
     pub fixed_rto: Option<Span>,
-    /// A flow begins with a packet without data and its answer, as TCP connections do.
+    /// True if a flow begins with a SYN and its answer, as TCP connections do.
     pub handshake: bool,
-    /// The step of the clock that packets are stamped with; a round trip within one step counts as
-    /// 1 µs. Zero: exact. Linux' and ns-3's time stamps are in milliseconds.
+    /// Step of the clock that packets are stamped with; a round trip within one step counts as 1
+    /// µs. Zero: exact. Linux' and ns-3's time stamps are in milliseconds.
     pub stamp_step: Span,
-    /// Packets may be marked instead of dropped.
+    /// True if packets may be marked instead of dropped.
     pub ecn: bool,
-    /// Packets that wait in a host's NIC from which on its flows hold theirs back, each in its
-    /// turn, as Linux does (TCP small queues). Without it a window grows into the sender's own NIC,
-    /// where nothing marks or drops.
+    /// Packets in a host's NIC from which its flows wait, each in its turn, as in Linux (TCP small
+    /// queues). Without it a window grows into the sender's own NIC, where no queue marks or drops.
     pub nic_limit_packets: u32,
-    /// What the congestion control is set up with.
+    /// Parameters of the congestion control.
     pub control: C,
 }
 
@@ -73,8 +71,8 @@ impl<C: Default> Default for TcpConfig<C> {
 }
 
 impl<C: Default> TcpConfig<C> {
-    /// With time-outs for round trips of microseconds: 200 µs at least, 1 ms before the first
-    /// measurement.
+    /// Makes parameters for round trips of microseconds: time-outs of at least 200 µs, and 1 ms
+    /// before the first measurement.
     #[must_use]
     pub fn datacenter() -> Self {
         Self {
@@ -86,7 +84,7 @@ impl<C: Default> TcpConfig<C> {
 }
 
 impl<C> TcpConfig<C> {
-    /// What a sender takes for the round trip of a packet that it stamped.
+    /// Returns the round-trip time of a packet as its sender's clock measures it.
     #[inline]
     fn round_trip(&self, stamp: Time, now: Time) -> Span {
         if self.stamp_step == Span::ZERO {
@@ -108,24 +106,24 @@ struct TcpFlow<C> {
     path_hash: u32,
     src: HostId,
     dst: HostId,
-    /// Nothing has been heard of the receiver, and nothing is sent before.
+    /// True until the handshake's answer has come; no data is sent before.
     handshaking: bool,
-    /// It is in its host's line.
+    /// True if it waits in its host's queue.
     held_back: bool,
-    /// When it last sent, it was the window that stopped it.
+    /// True if the window stopped the flow when it last sent.
     window_limited: bool,
     /// Time-outs since the last acknowledgement of anything.
     time_outs_in_a_row: u32,
 }
 
-/// The flows of a host that its NIC holds back.
+/// Queue of a host's flows that wait for its NIC.
 #[derive(Debug, Default)]
 struct FlowQueue {
     flows: VecDeque<FlowId>,
     timer_set: bool,
 }
 
-/// Tokens of hosts' timers; those of flows have a number below.
+/// Mark of host timers' tokens; those of flows are flow numbers below it.
 const HOST_TIMER: u64 = 1 << 32;
 
 /// TCP with a congestion control, for all flows of a run.
@@ -134,13 +132,13 @@ pub struct Tcp<C: Congestion> {
     config: TcpConfig<C::Config>,
     flows: Vec<TcpFlow<C>>,
     receivers: Vec<TcpReceiver>,
-    /// By host.
+    /// Queues by host.
     queues: Vec<FlowQueue>,
     time_outs: u64,
 }
 
 impl<C: Congestion> Tcp<C> {
-    /// No flow yet.
+    /// Makes the scheme without flows.
     #[must_use]
     pub fn new(config: TcpConfig<C::Config>) -> Self {
         Self {
@@ -152,7 +150,7 @@ impl<C: Congestion> Tcp<C> {
         }
     }
 
-    /// Adds a flow, which may begin a little later.
+    /// Adds a flow, which may begin later.
     fn prepare(&mut self, cx: &Context<'_>, id: FlowId) {
         let spec = *cx.flow(id);
         let mss_bytes = u64::from(cx.framing().mss_bytes);
@@ -172,7 +170,7 @@ impl<C: Congestion> Tcp<C> {
         self.receivers.push(TcpReceiver::default());
     }
 
-    /// Sends what window and NIC allow and keeps the timer running.
+    /// Sends the packets that window and NIC allow, and sets the timer.
     #[inline]
     fn transmit(&mut self, cx: &mut Context<'_>, id: FlowId) {
         if self.flows[id.index()].held_back {
@@ -180,13 +178,15 @@ impl<C: Congestion> Tcp<C> {
         }
         let src = self.flows[id.index()].src;
         // Those that wait already go first.
+        // First come, first served: a flow with a free window may not overtake those that wait for
+        // the NIC.
         let others_wait = !self.queues[src.index()].flows.is_empty();
         if others_wait || !self.send_allowed(cx, id) {
             self.enqueue_flow(cx, id);
         }
     }
 
-    /// Sends until the window is full or the flow has nothing more, which returns true, or until
+    /// Sends packets. Returns true when the window is full or the flow has no more, and false when
     /// the NIC is full.
     #[inline]
     fn send_allowed(&mut self, cx: &mut Context<'_>, id: FlowId) -> bool {
@@ -235,7 +235,9 @@ impl<C: Congestion> Tcp<C> {
             }
             cx.send(flow.src, packet);
         }
+        // A flow that the NIC stopped or that ran out of data says nothing about its window.
         flow.window_limited = !nic_is_full && flow.sender.next < flow.sender.limit;
+        // RFC 6298 §5.1: the timer runs while anything is unacknowledged.
         if flow.timer.is_none() && !flow.sender.is_idle() {
             let rto = self.config.fixed_rto.unwrap_or(flow.sender.rtt.rto());
             flow.timer = Some(cx.timer_in(rto, u64::from(id.0)));
@@ -243,7 +245,7 @@ impl<C: Congestion> Tcp<C> {
         !nic_is_full
     }
 
-    /// Puts a flow at the end of its host's line.
+    /// Appends a flow to its host's queue.
     fn enqueue_flow(&mut self, cx: &mut Context<'_>, id: FlowId) {
         let flow = &mut self.flows[id.index()];
         if flow.sender.peek_segment().is_none() {
@@ -256,7 +258,7 @@ impl<C: Congestion> Tcp<C> {
         self.arm_host_timer(cx, host);
     }
 
-    /// Sets a host's timer to when its NIC has room for a packet.
+    /// Sets a host's timer to the time at which its NIC has room for a packet.
     fn arm_host_timer(&mut self, cx: &mut Context<'_>, host: HostId) {
         let queue = &mut self.queues[host.index()];
         if queue.timer_set || queue.flows.is_empty() {
@@ -273,8 +275,9 @@ impl<C: Congestion> Tcp<C> {
         cx.timer_in(Span(picoseconds as u64), token);
     }
 
-    /// The NIC of a host has room: the first of its line sends, and goes to the end of it.
+    /// Lets the flows of a host's queue send in turn, because its NIC has room.
     fn serve_queue(&mut self, cx: &mut Context<'_>, host: HostId) {
+        // Cleared first, since `enqueue_flow` arms the timer again.
         self.queues[host.index()].timer_set = false;
         while let Some(id) = self.queues[host.index()].flows.pop_front() {
             self.flows[id.index()].held_back = false;
@@ -286,7 +289,7 @@ impl<C: Congestion> Tcp<C> {
         self.arm_host_timer(cx, host);
     }
 
-    /// Asks with an empty packet whether the receiver is there, once per time-out.
+    /// Sends an empty packet to elicit an acknowledgement, and sets the timer to repeat it.
     fn probe(&mut self, cx: &mut Context<'_>, id: FlowId) {
         let flow = &mut self.flows[id.index()];
         let packet = Packet {
@@ -327,6 +330,7 @@ impl<C: Congestion> Tcp<C> {
             marked: packet.flags.contains(Flags::ECE),
             blocks,
         };
+        // Any acknowledgement shows that the path works, even one that acknowledges no new data.
         flow.time_outs_in_a_row = 0;
         if std::mem::replace(&mut flow.handshaking, false)
             && let Some(timer) = flow.timer.take()
@@ -378,6 +382,7 @@ impl<C: Congestion> Transport for Tcp<C> {
     }
 
     fn on_start(&mut self, cx: &mut Context<'_>, id: FlowId) {
+        // In windows, flows of other regions may start first, with higher numbers.
         while self.flows.len() <= id.index() {
             let next = FlowId(self.flows.len() as u32);
             self.prepare(cx, next);
@@ -392,6 +397,7 @@ impl<C: Congestion> Transport for Tcp<C> {
     fn on_stop(&mut self, cx: &mut Context<'_>, id: FlowId) {
         let sender = &mut self.flows[id.index()].sender;
         sender.limit = sender.next;
+        // All sent bytes may have arrived already; then no data packet comes to complete the flow.
         if self.receivers[id.index()].expected == sender.limit {
             cx.complete(id);
         }
@@ -466,8 +472,8 @@ impl<C: Congestion> Transport for Tcp<C> {
         }
     }
 
-    /// A receiver also reads how many bytes its flow has, which only
-    /// [`on_stop`](Transport::on_stop) changes, where all hosts are at the same time.
+    /// A receiver also reads the number of bytes of its flow. Only [`on_stop`](Transport::on_stop)
+    /// changes it, in a global event, when all hosts are at the same time.
     fn is_local(&self) -> bool {
         true
     }

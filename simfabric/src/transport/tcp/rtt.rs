@@ -2,7 +2,7 @@
 
 use crate::time::Span;
 
-/// The estimator of one flow.
+/// Estimator of one flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RttEstimator {
     smoothed: Span,
@@ -12,11 +12,11 @@ pub struct RttEstimator {
     rto: Span,
 }
 
-/// Times that a time-out doubles at most.
+/// Largest number of doublings of the time-out.
 const MAX_BACKOFF: u8 = 8;
 
 impl RttEstimator {
-    /// Nothing measured yet (RFC 6298 §2.1).
+    /// Makes an estimator before the first measurement (RFC 6298 §2.1).
     #[must_use]
     pub const fn new(initial_rto: Span) -> Self {
         Self {
@@ -28,10 +28,11 @@ impl RttEstimator {
         }
     }
 
-    /// A measurement (RFC 6298 §2.2, §2.3). With time stamps every acknowledgement gives one, of
-    /// retransmissions too.
+    /// Takes a measurement (RFC 6298 §2.2, §2.3). With time stamps every acknowledgement gives one,
+    /// even of a retransmission.
     #[inline]
     pub fn sample(&mut self, rtt: Span, min_rto: Span) {
+        // Zero stands for no measurement.
         let rtt = Span(rtt.0.max(1));
         if self.smoothed == Span::ZERO {
             self.smoothed = rtt;
@@ -46,26 +47,26 @@ impl RttEstimator {
         self.rto = Span((self.smoothed.0 + 4 * self.variation.0).max(min_rto.0));
     }
 
-    /// The time-out expired (RFC 6298 §5.5).
+    /// Doubles the time-out because it expired (RFC 6298 §5.5).
     pub fn back_off(&mut self) {
         self.backoff = (self.backoff + 1).min(MAX_BACKOFF);
     }
 
-    /// When to give up waiting.
+    /// Returns the retransmission time-out.
     #[inline]
     #[must_use]
     pub const fn rto(&self) -> Span {
         Span(self.rto.0.saturating_mul(1 << self.backoff))
     }
 
-    /// The smoothed round-trip time; zero: not measured yet.
+    /// Returns the smoothed round-trip time; zero before the first measurement.
     #[inline]
     #[must_use]
     pub const fn smoothed(&self) -> Span {
         self.smoothed
     }
 
-    /// The least measured.
+    /// Returns the least round-trip time measured.
     #[must_use]
     pub const fn least(&self) -> Span {
         self.least

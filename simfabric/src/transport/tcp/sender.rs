@@ -1,10 +1,10 @@
 //! The sending side of a flow: window, selective acknowledgements, loss recovery.
 //!
-//! Recovery is RFC 6675's: a byte is lost when more than two packets' worth of bytes behind it have
-//! arrived, and what is in flight is counted without what is lost. A retransmission that is itself
-//! lost is found as RACK finds it (RFC 8985 §6.2): something sent a quarter of a round trip after
-//! it was acknowledged. Time stamps echo the sending time of the packet that caused an
-//! acknowledgement, so that round trips of retransmissions are measured too.
+//! Recovery follows RFC 6675: a byte is lost when more than two packets' worth of bytes behind it
+//! have arrived, and lost bytes do not count as in flight. A lost retransmission is found as by
+//! RACK (RFC 8985 §6.2): a packet that was sent a quarter of a round trip after it was
+//! acknowledged. Time stamps echo the sending time of the packet that caused an acknowledgement, so
+//! that round trips of retransmissions are measured too.
 
 use arrayvec::ArrayVec;
 
@@ -13,29 +13,29 @@ use super::rtt::RttEstimator;
 use crate::time::{Span, Time};
 use crate::transport::ranges::RangeSet;
 
-/// Packets behind a missing one that make it a lost one (RFC 6675 §2, `DupThresh`).
+/// Number of packets behind a missing one that make it lost (RFC 6675 §2, `DupThresh`).
 const DUP_THRESH: u64 = 3;
 
-/// What a sender is doing about congestion.
+/// Congestion state of a sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CongestionState {
-    /// Nothing: the window grows.
+    /// No congestion: the window grows.
     Open,
-    /// A mark reduced the window; it stays until that window is acknowledged.
+    /// A mark reduced the window, which stays until that window is acknowledged.
     Reduced,
-    /// Sends again what was lost.
+    /// Lost packets are sent again.
     Recovery,
-    /// Starts again after a time-out.
+    /// Slow start after a time-out.
     Loss,
 }
 
-/// What an acknowledgement says.
+/// Fields of an acknowledgement.
 #[derive(Debug)]
 pub(super) struct Ack<'a> {
     pub(super) ack: u64,
-    /// When the packet that caused it was sent.
+    /// Sending time of the packet that caused it.
     pub(super) stamp: Time,
-    /// The round trip that this makes.
+    /// Round-trip time that results.
     pub(super) rtt: Span,
     pub(super) marked: bool,
     pub(super) blocks: &'a [(u64, u64)],
@@ -60,13 +60,13 @@ pub(super) struct TcpSender<C> {
     pub(super) limit: u64,
     mss_bytes: u64,
     pub(super) state: CongestionState,
-    /// The state ends when this is acknowledged.
+    /// Position whose acknowledgement ends the state.
     recover: u64,
-    /// What is missing before this is lost.
+    /// Position before which missing bytes are lost.
     lost_before: u64,
-    /// What was lost before this has been sent again.
+    /// Position before which lost bytes have been sent again.
     resent_before: u64,
-    /// When the segment at `una` was last sent again, at the latest; [`Time::MAX`]: it was not.
+    /// Latest time at which the segment at `una` was sent again; [`Time::MAX`] if it was not.
     una_resent_at: Time,
     last_resent_at: Time,
     sacked: RangeSet,
@@ -93,13 +93,15 @@ impl<C: Congestion> TcpSender<C> {
         }
     }
 
-    /// Bytes under way (RFC 6675 §4, `pipe`): sent, not arrived, and not lost unless sent again.
+    /// Returns the bytes in flight (RFC 6675 §4, `pipe`): sent, not arrived, and not lost unless
+    /// sent again.
     #[inline]
     pub(super) fn in_flight_bytes(&self) -> u64 {
         let outstanding = self.next - self.una - self.sacked.bytes();
         if self.lost_before <= self.una {
             return outstanding;
         }
+        // Between `from` and `lost_before` lie lost bytes that were not sent again.
         let from = self.resent_before.max(self.una);
         if from >= self.lost_before {
             return outstanding;
@@ -108,14 +110,14 @@ impl<C: Congestion> TcpSender<C> {
         outstanding - (self.lost_before - from - arrived)
     }
 
-    /// Everything that was sent is acknowledged.
+    /// Returns true if all sent bytes are acknowledged.
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
         self.una == self.next
     }
 
-    /// Takes an acknowledgement; `window_limited`: it was the window that stopped the flow last.
-    /// Returns whether it advanced the left edge.
+    /// Takes an acknowledgement. `window_limited` tells whether the window stopped the flow last.
+    /// Returns true if the left edge advanced.
     #[inline]
     pub(super) fn on_ack(
         &mut self,
@@ -124,6 +126,7 @@ impl<C: Congestion> TcpSender<C> {
         min_rto: Span,
         window_limited: bool,
     ) -> bool {
+        // Never beyond what was sent, whatever the peer says.
         let acknowledged = ack.ack.min(self.next);
         let newly = acknowledged.saturating_sub(self.una);
         if newly > 0 {
@@ -146,6 +149,7 @@ impl<C: Congestion> TcpSender<C> {
         if self.state != CongestionState::Open && self.una >= self.recover {
             self.state = CongestionState::Open;
         }
+        // RFC 3168 §6.1.2: one reduction per window of data.
         if ack.marked && self.state == CongestionState::Open {
             self.control
                 .reduce(now, Reduction::Mark, self.in_flight_bytes());
@@ -173,6 +177,7 @@ impl<C: Congestion> TcpSender<C> {
     }
 
     fn detect_loss(&mut self, now: Time, stamp: Time) {
+        // RFC 6675 §4, `IsLost`: more than (DupThresh − 1) · SMSS bytes.
         let enough = (DUP_THRESH - 1) * self.mss_bytes + 1;
         if let Some(edge) = self.sacked.edge_with_above(enough) {
             self.lost_before = self.lost_before.max(edge);
@@ -188,6 +193,7 @@ impl<C: Congestion> TcpSender<C> {
             }
             self.state = CongestionState::Recovery;
             self.recover = self.next;
+            // Recovery begins: no lost byte has been sent again yet.
             self.resent_before = self.una;
             self.una_resent_at = Time::MAX;
         }
@@ -202,7 +208,7 @@ impl<C: Congestion> TcpSender<C> {
         }
     }
 
-    /// The retransmission timer expired: everything that did not arrive is taken for lost.
+    /// Handles the retransmission time-out: all bytes that did not arrive count as lost.
     pub(super) fn on_time_out(&mut self, now: Time) {
         // RFC 5681 §3.1: the threshold is set at the first time-out of a segment alone.
         if self.state != CongestionState::Loss || self.una >= self.recover {
@@ -219,12 +225,15 @@ impl<C: Congestion> TcpSender<C> {
         self.una_resent_at = Time::MAX;
     }
 
-    /// The next segment that the window allows.
+    /// Returns the next segment that the window allows.
     #[inline]
     pub(super) fn peek_segment(&self) -> Option<OutgoingSegment> {
         let in_flight = self.in_flight_bytes();
         let window = self.control.window_bytes();
+        // One segment always goes when none is in flight; otherwise a small window would stop the
+        // flow for good.
         let allowed = |bytes: u64| in_flight == 0 || in_flight + bytes <= window;
+        // RFC 6675 §4, `NextSeg`, rule 1: lost bytes before new ones.
         if self.lost_before > self.una {
             let from = self.resent_before.max(self.una);
             let (seq, end) = self.sacked.gap_from(from);
@@ -247,7 +256,7 @@ impl<C: Congestion> TcpSender<C> {
         Some(segment).filter(|segment| segment.bytes > 0 && allowed(segment.bytes))
     }
 
-    /// The segment that was just returned is on its way.
+    /// Marks the segment that was just returned as sent.
     #[inline]
     pub(super) fn sent(&mut self, now: Time, segment: OutgoingSegment) {
         if segment.again {
@@ -265,14 +274,14 @@ impl<C: Congestion> TcpSender<C> {
 /// The receiving side of a flow.
 #[derive(Debug, Default)]
 pub(super) struct TcpReceiver {
-    /// The next byte in order.
+    /// Next byte in order.
     pub(super) expected: u64,
     held: RangeSet,
 }
 
 impl TcpReceiver {
-    /// Takes a segment. Returns how many bytes came into order, and the blocks to be reported: the
-    /// one that the segment is in comes first (RFC 2018 §4).
+    /// Takes a segment. Returns the number of bytes that came into order, and the blocks to report;
+    /// the one that holds the segment comes first (RFC 2018 §4).
     #[inline]
     pub(super) fn on_segment(&mut self, seq: u64, end: u64) -> (u64, ArrayVec<(u64, u64), 3>) {
         let mut blocks = ArrayVec::new();
@@ -280,6 +289,7 @@ impl TcpReceiver {
         if seq <= self.expected {
             self.expected = self.expected.max(end);
             if !self.held.is_empty() {
+                // The segment filled the gap before a range that was held.
                 if let Some(end) = self.held.covering_end(self.expected) {
                     self.expected = end;
                 }

@@ -1,13 +1,13 @@
 //! One end of a TCP connection that carries real bytes, both ways.
 //!
-//! Window, scoreboard and recovery are those of the sender that simulated flows have; this adds
-//! what they do not need: the bytes themselves, a connection whose end grows as messages are
-//! written, and acknowledgements on segments that carry data. Messages are cut out of the stream by
-//! the frames of the production protocol's own TCP connection ([`FrameDecoder`]).
+//! Window, scoreboard and recovery are those of simulated flows' senders. This module adds the
+//! bytes themselves, a connection that grows as messages are written, and acknowledgements on
+//! segments with data. Messages are cut out of the stream by the frames of the production
+//! protocol's own TCP connection ([`FrameDecoder`]).
 //!
-//! A segment that arrives is acknowledged at once, on data if there is some to send. There is no
-//! delayed acknowledgement, because the retransmission time-out of the connections that this is for
-//! is shorter than one would be (flowtune §5.3, *control connections*: 20 to 30 µs), and no Nagle:
+//! A segment is acknowledged at once, on data if there is some to send. There are no delayed
+//! acknowledgements, because the connections' retransmission time-out is shorter than such a delay
+//! (flowtune §5.3, *control connections*: 20 to 30 µs). There is no Nagle algorithm either:
 //! messages that are written at one moment share segments, later ones wait for the window alone.
 
 use std::collections::VecDeque;
@@ -21,17 +21,16 @@ use super::sender::{Ack, TcpReceiver, TcpSender};
 use crate::ext::StreamSegment;
 use crate::time::{Span, Time};
 
-/// What a connection is set up with.
+/// Parameters of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamConfig {
-    /// Bytes that a segment carries at most.
+    /// Largest payload of a segment.
     pub mss_bytes: u16,
     /// Segments before the first acknowledgement (RFC 6928).
     pub initial_window_packets: u32,
-    /// The least retransmission time-out.
+    /// Least retransmission time-out.
     pub min_rto: Span,
-    /// The largest, before the first measurement, and whatever was measured and however often it
-    /// expired.
+    /// Largest retransmission time-out, which also holds before the first measurement.
     pub max_rto: Span,
 }
 
@@ -48,7 +47,7 @@ impl Default for StreamConfig {
     }
 }
 
-/// What an end has counted.
+/// Counters of an end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamCounts {
     /// Segments sent again.
@@ -62,13 +61,13 @@ pub struct StreamCounts {
 pub struct StreamEnd {
     config: StreamConfig,
     sender: TcpSender<NewReno>,
-    /// Written and not acknowledged; the first is the sender's `una`.
+    /// Written bytes that are not acknowledged; the first is the sender's `una`.
     outgoing: VecDeque<u8>,
     receiver: TcpReceiver,
-    /// Arrived, from the receiver's `expected` on; what has not arrived in between is 0.
+    /// Bytes that arrived, from the receiver's `expected` on; gaps hold 0.
     out_of_order: VecDeque<u8>,
     frames: FrameDecoder,
-    /// What the next segment says of what arrived, and whether it has to say it soon.
+    /// Echo and blocks that the next segment reports, and whether an acknowledgement is due.
     echo: Time,
     blocks: ArrayVec<(u64, u64), 3>,
     ack_due: bool,
@@ -76,7 +75,7 @@ pub struct StreamEnd {
 }
 
 impl StreamEnd {
-    /// An end of an established connection on which nothing was sent.
+    /// Makes an end of an established connection on which nothing was sent.
     #[must_use]
     pub fn new(config: StreamConfig) -> Self {
         let mss_bytes = u64::from(config.mss_bytes);
@@ -103,7 +102,7 @@ impl StreamEnd {
         self.sender.limit += (self.outgoing.len() - before) as u64;
     }
 
-    /// The next message that arrived whole and in order.
+    /// Takes the next message that arrived whole and in order.
     ///
     /// # Errors
     /// The stream is no sequence of frames.
@@ -134,6 +133,7 @@ impl StreamEnd {
         let expected = self.receiver.expected;
         let end = segment.seq + segment.bytes.len() as u64;
         let (in_order, blocks) = self.receiver.on_segment(segment.seq, end);
+        // The segment's first `known` bytes arrived before.
         let known = expected.saturating_sub(segment.seq) as usize;
         if let Some(new) = segment.bytes.get(known..) {
             let at = segment.seq.saturating_sub(expected) as usize;
@@ -145,6 +145,7 @@ impl StreamEnd {
             }
         }
         let ready = in_order as usize;
+        // A ring buffer: the bytes in order may wrap around its end.
         let (first, wrapped) = self.out_of_order.as_slices();
         let split = ready.min(first.len());
         self.frames.push(&first[..split]);
@@ -155,11 +156,11 @@ impl StreamEnd {
         self.ack_due = true;
     }
 
-    /// The next segment to be sent: data that the window allows, or an acknowledgement that is due.
-    /// `buffer` is empty and becomes the segment's; if there is none to be sent it comes back.
+    /// Takes the next segment to send: data that the window allows, or an acknowledgement that is
+    /// due. `buffer` is empty and becomes the segment's; if there is no segment, it comes back.
     ///
     /// # Errors
-    /// Nothing is to be sent.
+    /// There is no segment to send; the error holds the buffer.
     pub fn poll_segment(&mut self, now: Time, buffer: Vec<u8>) -> Result<StreamSegment, Vec<u8>> {
         let mut segment = StreamSegment {
             connection: 0,
@@ -186,14 +187,14 @@ impl StreamEnd {
         Ok(segment)
     }
 
-    /// How long to wait for an acknowledgement from now on; none if none is to come.
+    /// Returns the time to wait for an acknowledgement from now on; `None` if none is outstanding.
     #[must_use]
     pub fn time_out(&self) -> Option<Span> {
         let rto = self.sender.rtt.rto().min(self.config.max_rto);
         (!self.sender.is_idle()).then_some(rto)
     }
 
-    /// So long has been waited.
+    /// Handles the retransmission time-out.
     pub fn on_time_out(&mut self, now: Time) {
         if !self.sender.is_idle() {
             self.counts.time_outs += 1;
@@ -201,14 +202,14 @@ impl StreamEnd {
         }
     }
 
-    /// First byte that the other end has not acknowledged: when it moves, the wait begins anew
-    /// (RFC 6298 §5.3).
+    /// Returns the first byte that the other end has not acknowledged. When it moves, the time-out
+    /// starts again (RFC 6298 §5.3).
     #[must_use]
     pub fn acknowledged(&self) -> u64 {
         self.sender.una
     }
 
-    /// What was counted so far.
+    /// Returns the counters.
     #[must_use]
     pub fn counts(&self) -> StreamCounts {
         self.counts

@@ -5,44 +5,43 @@ use crate::time::{Span, Time};
 
 /// Scale of the cubic function (RFC 9438 §5: 0.4, windows in packets, time in seconds).
 const C: f64 = 0.4;
-/// What is left of the window after a reduction (§4.6).
+/// Factor of the window at a reduction (§4.6).
 const BETA: f64 = 0.7;
 /// Additive increase that is as fair as NewReno's with this β (§4.3).
 const RENO_ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
-/// Acknowledgements further apart are of two trains.
+/// Largest gap between acknowledgements of one train.
 const TRAIN_GAP: Span = Span::from_ms(2);
-/// HyStart looks at windows of at least so many packets.
+/// Smallest window, in packets, to which HyStart applies.
 const HYSTART_LEAST_PACKETS: f64 = 16.0;
 
-/// How the window follows the cubic function.
+/// Growth of the window along the cubic function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CubicGrowth {
-    /// By a share of a packet per acknowledgement (RFC 9438 §4.4).
+    /// Growth by a fraction of a packet per acknowledgement (RFC 9438 §4.4).
     #[default]
     Continuous,
-    /// By whole packets, as Linux and ns-3 do without floating point: by one whenever W / (target −
-    /// W) packets were acknowledged, at least 2, and 100 W where the function, in whole packets, is
-    /// no larger than the window. Within a datacenter's round trips that is the growth that counts:
-    /// the function itself takes a second for its first packet.
+    /// Growth by whole packets, as in Linux and ns-3, without floating point: one packet
+    /// whenever W / (target − W) packets were acknowledged, at least 2, and 100 W where the
+    /// function, in whole packets, is no larger than the window. Within a datacenter's round trips
+    /// that growth dominates: the function itself takes a second for its first packet.
     Counted {
-        /// Packets acknowledged per packet of growth, at most, while no W_max is known (20 in
-        /// both).
+        /// Largest number of acknowledged packets per packet of growth while no W_max is known (20
+        /// in both).
         first_limit: u32,
     },
 }
 
-/// What CUBIC is set up with.
+/// CUBIC's parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CubicConfig {
-    /// How the window follows the function.
+    /// Growth of the window along the function.
     pub growth: CubicGrowth,
-    /// Grows at least as NewReno would (§4.3). Without it a window in a datacenter stands still:
-    /// the cubic function takes seconds.
+    /// True if the window grows at least as NewReno's (§4.3). Otherwise a window in a datacenter
+    /// stands still: the cubic function takes seconds.
     pub reno_friendly: bool,
-    /// Leaves slow start when the acknowledgements of a window come one after the other for longer
-    /// than the least round trip: the window is as long as the path then (HyStart, Ha and Rhee
-    /// 2011 §3.2, as in Linux and ns-3).
+    /// True if slow start ends when the acknowledgements of a window span more than the least round
+    /// trip: the window fills the path then (HyStart, Ha and Rhee 2011 §3.2, as in Linux and ns-3).
     pub hystart: bool,
 }
 
@@ -63,29 +62,30 @@ pub struct Cubic {
     growth: CubicGrowth,
     reno_friendly: bool,
     hystart: bool,
-    /// Packets acknowledged that have not made the window grow yet (counted growth).
+    /// Acknowledged packets that have not made the window grow yet (counted growth).
     counted: f64,
-    /// The round of slow start ends when this is acknowledged.
+    /// Position whose acknowledgement ends the round of slow start.
     round_end: u64,
-    /// When the round's first acknowledgement came, and its newest one in the train.
+    /// Times of the round's first acknowledgement, and of the newest one in its train.
     round_began: Time,
     train_end: Time,
     /// The window before the last reduction, in packets (§4.1: W_max); 0: there was none.
     max_packets: f64,
-    /// Where the function is flat, in packets: W_max, or where the epoch began if that is larger.
+    /// Plateau of the function, in packets: W_max, or the window at the epoch's begin if that is
+    /// larger.
     origin_packets: f64,
-    /// Time that the function takes to return to `max_packets`, in seconds (§4.2: K).
+    /// Time in which the function returns to `max_packets`, in seconds (§4.2: K).
     return_s: f64,
-    /// When the present epoch began; [`Time::MAX`]: no acknowledgement since the last reduction.
+    /// Begin of the present epoch; [`Time::MAX`]: no acknowledgement since the last reduction.
     epoch: Time,
-    /// The window that NewReno would have, in packets (§4.3: W_est).
+    /// Window that NewReno would have, in packets (§4.3: W_est).
     reno_packets: f64,
     /// NewReno's increase from now on, in packets per window.
     reno_alpha: f64,
 }
 
 impl Cubic {
-    /// The function (§4.2, equation 1) at `t` seconds after the epoch began, in packets.
+    /// Returns the function (§4.2, equation 1) at `t` seconds after the epoch began, in packets.
     fn at(&self, t: f64) -> f64 {
         C * (t - self.return_s).powi(3) + self.origin_packets
     }
@@ -94,7 +94,7 @@ impl Cubic {
         self.window.bytes / self.window.mss_bytes
     }
 
-    /// Whether acknowledgements have followed each other for longer than the least round trip.
+    /// Returns true if the round's acknowledgements span more than the least round trip.
     fn train_is_long(&mut self, acked: &AckAdvance) -> bool {
         if self.round_began == Time::MAX {
             self.round_began = acked.now;
@@ -175,6 +175,8 @@ impl Congestion for Cubic {
     }
 
     fn on_any_ack(&mut self, _bytes: u64, _echoed: bool, una: u64, next: u64) {
+        // A round of slow start is one window: it ends with the data that was under way when it
+        // began.
         if una > self.round_end {
             self.round_end = next;
             self.round_began = Time::MAX;
@@ -223,6 +225,7 @@ impl Congestion for Cubic {
         } else {
             packets
         };
+        // The epoch begins with the first acknowledgement after the reduction.
         self.epoch = Time::MAX;
         let shrunk = self.window.bytes * BETA;
         if why == Reduction::TimeOut {

@@ -3,7 +3,7 @@
 use super::{AckAdvance, Congestion, Reduction, Window};
 use crate::time::Time;
 
-/// What DCTCP is set up with.
+/// DCTCP's parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DctcpConfig {
     /// Weight of the newest window in the estimate (RFC 8257 §4.2: 1/16).
@@ -23,14 +23,14 @@ pub struct Dctcp {
     gain: f64,
     /// Estimate of the share of bytes that are marked. Begins at 1 (RFC 8257 §3.3).
     alpha: f64,
-    /// Where the present window of observation ends.
+    /// End of the present observation window.
     window_end: u64,
     acked_bytes: u64,
     marked_bytes: u64,
 }
 
 impl Dctcp {
-    /// The estimated share of bytes that are marked.
+    /// Returns the estimated share of bytes that are marked.
     #[must_use]
     pub fn alpha(&self) -> f64 {
         self.alpha

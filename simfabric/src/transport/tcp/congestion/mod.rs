@@ -1,7 +1,7 @@
-//! Congestion controls of the TCP family: how large the window is.
+//! Congestion controls of the TCP family: the size of the window.
 //!
-//! Loss recovery and time-outs are the sender's; a control is told of acknowledgements and of the
-//! reductions that are due, and says what the window is.
+//! Loss recovery and time-outs are the sender's. It notifies a control of acknowledgements and of
+//! the reductions that are due; the control determines the window.
 
 pub mod cubic;
 pub mod dctcp;
@@ -21,17 +21,17 @@ use crate::time::{Span, Time};
 /// An acknowledgement that advanced the left edge of the window.
 #[derive(Clone, Copy, Debug)]
 pub struct AckAdvance {
-    /// When it arrived.
+    /// Time of arrival.
     pub now: Time,
     /// Bytes newly acknowledged.
     pub bytes: u64,
-    /// The least round-trip time measured.
+    /// Least round-trip time measured.
     pub least_rtt: Span,
     /// The smoothed round-trip time.
     pub smoothed_rtt: Span,
 }
 
-/// Why a window shrinks.
+/// Reason for a reduction of the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduction {
     /// A queue marked a packet (RFC 3168 §6.1.2).
@@ -44,55 +44,55 @@ pub enum Reduction {
 
 /// A congestion control.
 pub trait Congestion: Copy + std::fmt::Debug {
-    /// What it is set up with.
+    /// Its parameters.
     type Config: Copy + std::fmt::Debug;
-    /// Selective acknowledgements show losses; otherwise only the timer does.
+    /// True if selective acknowledgements reveal losses, and not only the timer.
     const FAST_RETRANSMIT: bool = true;
-    /// After so many time-outs in a row an empty packet asks whether the receiver is there, instead
-    /// of sending everything again.
+    /// Number of time-outs in a row after which an empty packet probes the receiver, in place of
+    /// retransmissions.
     const PROBE_AFTER: u32 = u32::MAX;
 
-    /// The control of a new flow.
+    /// Makes the control of a new flow.
     fn new(config: &Self::Config, mss_bytes: u64, initial_window_bytes: u64) -> Self;
 
-    /// The congestion window.
+    /// Returns the congestion window.
     fn window_bytes(&self) -> u64;
 
-    /// Whether the window grows by what is acknowledged.
+    /// Returns true if the window grows by the acknowledged bytes.
     fn in_slow_start(&self) -> bool;
 
-    /// Every acknowledgement, before anything else: `echoed` tells whether it carries a mark, `una`
+    /// Takes every acknowledgement, before all else. `echoed` is true if it carries a mark; `una`
     /// and `next` are the sender's edges after it.
     fn on_any_ack(&mut self, _bytes: u64, _echoed: bool, _una: u64, _next: u64) {}
 
-    /// What routers are to read and write in a data packet, for controls that ask them.
+    /// Returns the header that routers read and write in a data packet, for controls that use one.
     fn congestion_header(&self, _smoothed_rtt: Span) -> Option<XcpHeader> {
         None
     }
 
-    /// The change of the window, in bytes, that routers granted and the receiver returned.
+    /// Applies the change of the window, in bytes, that routers granted and the receiver returned.
     fn on_feedback(&mut self, _bytes: f64) {}
 
-    /// New data was acknowledged while the window may grow.
+    /// Grows the window for newly acknowledged data.
     fn on_acked(&mut self, acked: &AckAdvance);
 
-    /// The window shrinks, at most once per window of data; `in_flight_bytes` are under way.
+    /// Reduces the window, at most once per window of data; `in_flight_bytes` are in flight.
     fn reduce(&mut self, now: Time, why: Reduction, in_flight_bytes: u64);
 }
 
-/// Slow start and the threshold where it ends, which all controls here share.
+/// Window with slow start and the threshold where it ends, which all controls here share.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Window {
     /// The window, in bytes.
     pub bytes: f64,
-    /// Where slow start ends.
+    /// Slow-start threshold, in bytes.
     pub threshold_bytes: f64,
     /// Payload of a full packet.
     pub mss_bytes: f64,
 }
 
 impl Window {
-    /// A window before its first loss.
+    /// Makes a window before its first loss.
     #[must_use]
     pub fn new(mss_bytes: u64, initial_window_bytes: u64) -> Self {
         Self {
@@ -102,20 +102,22 @@ impl Window {
         }
     }
 
-    /// Whether the window grows by what is acknowledged.
+    /// Returns true if the window grows by the acknowledged bytes.
     #[inline]
     #[must_use]
     pub fn in_slow_start(&self) -> bool {
         self.bytes < self.threshold_bytes
     }
 
-    /// Slow start (RFC 5681 §3.1 with L = 1 packet per acknowledgement of one packet, RFC 3465).
+    /// Grows in slow start (RFC 5681 §3.1 with L = 1 packet per acknowledgement of one packet, RFC
+    /// 3465).
     #[inline]
     pub fn slow_start(&mut self, acked_bytes: u64) {
+        // RFC 3465: at most two packets per acknowledgement, so that one which covers many does not cause a burst.
         self.bytes += (acked_bytes as f64).min(2.0 * self.mss_bytes);
     }
 
-    /// Additive increase: one packet per window (RFC 5681 §3.1, counted in bytes).
+    /// Grows by one packet per window (RFC 5681 §3.1, counted in bytes).
     #[inline]
     pub fn additive_increase(&mut self, acked_bytes: u64) {
         self.bytes += self.mss_bytes * acked_bytes as f64 / self.bytes;
@@ -127,7 +129,7 @@ impl Window {
         self.bytes = self.threshold_bytes;
     }
 
-    /// After a time-out: the threshold as given, the window one packet (RFC 5681 §3.1).
+    /// Restarts after a time-out: the threshold as given, the window one packet (RFC 5681 §3.1).
     pub fn restart(&mut self, threshold_bytes: f64) {
         self.threshold_bytes = threshold_bytes.max(2.0 * self.mss_bytes);
         self.bytes = self.mss_bytes;

@@ -1,15 +1,14 @@
-//! pFabric's rate control (pFabric §4.3), which is next to none: a flow starts with a window of a
-//! bandwidth-delay product; losses are found by a short fixed time-out alone, after which slow
-//! start leads back; after some time-outs in a row a flow probes with empty packets until one is
-//! answered.
+//! pFabric's rate control (pFabric §4.3), which is minimal: a flow starts with a window of a
+//! bandwidth-delay product. Losses are found by a short fixed time-out alone, and slow start
+//! follows. After some time-outs in a row a flow probes with empty packets until one is answered.
 
 use super::{AckAdvance, Congestion, Reduction, Window};
 use crate::time::Time;
 
-/// What pFabric is set up with.
+/// pFabric's parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PFabricConfig {
-    /// The largest window, in packets.
+    /// Largest window, in packets.
     pub largest_window_packets: u32,
 }
 
@@ -58,6 +57,7 @@ impl Congestion for PFabric {
     }
 
     fn reduce(&mut self, _: Time, why: Reduction, _: u64) {
+        // pFabric §4.3: neither marks nor selective acknowledgements are used.
         if why == Reduction::TimeOut {
             self.window.restart(self.window.bytes / 2.0);
         }

@@ -1,8 +1,8 @@
-//! XCP's sender (XCP §3.2): the window is what the routers say.
+//! XCP's sender (XCP §3.2): routers determine the window.
 //!
-//! Every data packet carries the window, the round-trip time and a wish; routers lower the wish to
-//! what they grant, the receiver returns it, and the window changes by it. Losses, which are rare,
-//! are handled as by NewReno.
+//! Every data packet carries the window, the round-trip time and a request. Routers lower the
+//! request to their grant, the receiver returns it, and the window changes by it. Losses, which are
+//! rare, are handled as by NewReno.
 
 use super::{AckAdvance, Congestion, Reduction, Window};
 use crate::ext::XcpHeader;
@@ -46,7 +46,7 @@ impl Congestion for Xcp {
         }
     }
 
-    /// The window never grows by itself.
+    /// Does nothing: the window never grows by itself.
     fn on_acked(&mut self, _: &AckAdvance) {}
 
     fn reduce(&mut self, _: Time, why: Reduction, in_flight_bytes: u64) {

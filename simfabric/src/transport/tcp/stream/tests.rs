@@ -51,7 +51,7 @@ impl Wires {
         };
     }
 
-    /// Runs until nothing is to happen.
+    /// Runs until no event is left.
     fn run(&mut self, mut now: Time) -> Time {
         loop {
             let next = self.under_way.iter().map(|entry| entry.0).min();
@@ -88,7 +88,7 @@ fn message(index: usize, length: usize) -> Vec<u8> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// What was written at one end is read at the other: whole, in order, once, whatever was lost.
+    /// Messages written at one end are read at the other: whole, in order, once, whatever was lost.
     #[test]
     fn messages_arrive_in_order_once(
         lengths in proptest::collection::vec((0usize..2, 0usize..4_000, 0u64..40), 1..120),
