@@ -54,6 +54,8 @@ impl Event {
             Self::Arrivals => (0, order, 0),
             Self::Departure(i) => (1, order, i),
             Self::Port(i) => (2, order, i),
+            // A flow's number has 32 bits and the index 25: the upper ones go into the order's
+            // lowest bits.
             Self::Start(i) => (3, order | (i >> INDEX_BITS) as u64, i & MAX_INDEX),
             Self::Timer(i) => (4, order, i),
         };
@@ -131,6 +133,7 @@ impl Default for EventQueue {
             sorted: Vec::new(),
             at: 0,
             bucket: 0,
+            // 4 ns; the first adjustment comes after 8,192 events.
             shift: 12,
             wheel: Wheel::default(),
             coarse: Wheel::default(),

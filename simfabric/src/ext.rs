@@ -81,6 +81,7 @@ impl Extensions {
     /// # Panics
     /// If 2³² − 1 packets carry one.
     pub fn attach(&mut self, packet: &mut Packet, extension: Extension) {
+        // Otherwise the slot of the old extension would stay occupied for ever.
         self.discard(packet);
         let index = if let Some(index) = self.free.pop() {
             self.slots[index as usize] = Some(extension);
@@ -114,6 +115,7 @@ impl Extensions {
     pub fn take(&mut self, packet: &mut Packet) -> Option<Extension> {
         let index = std::mem::take(&mut packet.ext).checked_sub(1)?;
         let taken = self.slots.get_mut(index as usize)?.take();
+        // Packets are copied; a second copy with this index must not free the slot again.
         if taken.is_some() {
             self.free.push(index);
         }
@@ -140,6 +142,7 @@ impl Extensions {
 
     /// Takes a buffer back for later use.
     pub fn recycle(&mut self, mut buffer: Vec<u8>) {
+        // The capacity stays, which is what makes reuse free of allocations.
         buffer.clear();
         self.buffers.push(buffer);
     }

@@ -206,6 +206,7 @@ impl PacketSlab {
             *slot = packet;
             id
         } else {
+            // The largest number is `PacketId::NONE`.
             let id = u32::try_from(self.slots.len())
                 .ok()
                 .filter(|i| *i != u32::MAX);

@@ -95,6 +95,7 @@ impl Series {
 
     pub(crate) fn sample(&mut self, core: &Core) {
         self.times.push(core.now);
+        // Flows that have not begun have no progress yet.
         let flows = (self.flows as usize).min(core.shared.flows.len());
         self.delivered_bytes.push(
             core.shared
@@ -231,6 +232,7 @@ impl RunResults {
                 .map(|(s, p)| FlowResult::new(s, p))
                 .collect(),
             ports: ports.collect(),
+            // Cloned, because the run may go on.
             series: core.series.clone(),
             packet_hops: core.packet_hops,
             events,
@@ -245,6 +247,7 @@ impl RunResults {
     /// Returns the packets dropped in all queues, lost on all wires or without a route.
     #[must_use]
     pub fn drops(&self) -> u64 {
+        // Dropped inside a switch, before any port.
         self.no_route.packets
             + self
                 .ports

@@ -23,6 +23,7 @@ const GBIT: u64 = 1_000_000_000;
 pub fn fabric(hosts: u32) -> Result<Topology, BuildError> {
     let k = (2..)
         .step_by(2)
+        // A fat tree of k ports per switch has k³/4 hosts.
         .find(|k| k * k * k / 4 >= hosts)
         .unwrap_or(2);
     let ecmp = EcmpConfig {

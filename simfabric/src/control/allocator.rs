@@ -120,6 +120,7 @@ impl AllocatorNode {
             engine,
             sessions,
             ready: Vec::new(),
+            // Without flows an iteration changes nothing.
             settled: true,
             last: IterationReport::default(),
             sent: ControlTraffic::default(),
@@ -229,6 +230,7 @@ impl AllocatorNode {
     }
 
     fn take_events(&mut self, host: u32) {
+        // Every datagram may have to be acknowledged, even one without events.
         self.mark_ready(host);
         while let Some(event) = self.sessions[host as usize].session.poll_event() {
             let session = self.sessions[host as usize].number;

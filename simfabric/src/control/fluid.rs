@@ -227,6 +227,7 @@ impl<A: Iterator<Item = FlowletArrival>> FluidFabric<A> {
                 timer_ns: u64::MAX,
                 server_timer_ns: u64::MAX,
                 line_rate_bps: uplink.capacity_bps,
+                // Processing at the host and at the allocator.
                 to_allocator_ns: 2 * config.host_delay_ns
                     + uplink.delay_ns
                     + fabric_delay_ns
@@ -359,6 +360,7 @@ impl<A: Iterator<Item = FlowletArrival>> FluidFabric<A> {
                 self.drive_allocator();
             }
             FluidEvent::HostTimer { host } => {
+                // An event of a timer that was set to an earlier time since is void.
                 if self.hosts[host as usize].timer_ns == now_ns {
                     self.hosts[host as usize].timer_ns = u64::MAX;
                     self.hosts[host as usize].endpoint.on_timeout(now_ns);
@@ -463,6 +465,7 @@ impl<A: Iterator<Item = FlowletArrival>> FluidFabric<A> {
             .flatten()
             .map(|&link| self.topology.links()[link.index()].delay_ns)
             .sum();
+        // Two hosts process each of two packets.
         2 * one_way_ns + 4 * self.config.host_delay_ns
     }
 

@@ -44,6 +44,7 @@ pub const MAX_DATAGRAM_BYTES: usize = 1_500 - IP_UDP_BYTES as usize;
 /// minimum frame, preamble and gap. A bare rate update costs 84 bytes and more (flowtune §6).
 #[must_use]
 pub fn datagram_wire_bytes(payload_bytes: usize) -> u32 {
+    // Half the range leaves room for the headers below.
     let payload_bytes = u32::try_from(payload_bytes).unwrap_or(u32::MAX / 2);
     (ETHERNET_BYTES + IP_UDP_BYTES + payload_bytes).max(MIN_FRAME_BYTES) + PREAMBLE_AND_GAP_BYTES
 }

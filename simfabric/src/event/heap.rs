@@ -53,6 +53,8 @@ impl Heap {
             if first >= heap.len() {
                 break;
             }
+            // Four children are on one line, so a level costs one miss, and there are half as many
+            // levels as in a binary heap.
             let end = heap.len().min(first + 4);
             let (mut least, mut at) = (heap[first], first);
             for (child, &value) in heap.iter().enumerate().take(end).skip(first + 1) {

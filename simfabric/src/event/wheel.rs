@@ -128,7 +128,8 @@ impl Wheel {
         if self.words == 0 {
             return None;
         }
-        // The words after this one, round to this one itself, whose bits before the start come last.
+        // The words after this one, round to this one itself, whose bits before the start come
+        // last.
         let words = self.words.rotate_right(word as u32);
         let ahead = match words & !1 {
             0 => 64,
@@ -175,7 +176,8 @@ impl Wheel {
             next: NONE,
         }) = self.buffers.get(first as usize)
         {
-            // Networks of comparisons; D. E. Knuth, The Art of Computer Programming, vol. 3, §5.3.4.
+            // Networks of comparisons; D. E. Knuth, The Art of Computer Programming, vol. 3,
+            // §5.3.4.
             if *len <= 4 {
                 let mut few = [entries[0], entries[1], entries[2], entries[3]];
                 sort_network(&mut few, &[(0, 1), (2, 3), (0, 2), (1, 3), (1, 2)]);
@@ -199,6 +201,7 @@ impl Wheel {
     /// Returns a buffer to the free list.
     #[inline]
     fn free(&mut self, index: u32) {
+        // Unused places must hold the greatest value for the sorting networks.
         self.buffers[index as usize] = Buffer {
             next: self.free_head,
             ..Buffer::EMPTY

@@ -31,6 +31,7 @@ impl Pool {
     #[must_use]
     pub fn admits(&self, queue_bytes: u64, wire_bytes: u16) -> bool {
         let free = self.config.bytes.saturating_sub(self.used_bytes);
+        // The threshold α (B − ΣQ) changes with every packet in the switch, so it is not kept.
         u64::from(wire_bytes) <= free && (queue_bytes as f64) < self.config.alpha * free as f64
     }
 

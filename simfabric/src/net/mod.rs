@@ -227,6 +227,7 @@ impl Fabric {
                     return Err(FabricError::TooSlow { rate_bps });
                 }
                 let mut port = Port::new(rate_bps, delay, far, queue.build(rate_bps));
+                // A host's port has no owner and shares no buffer.
                 if let Some(switch) = owner.filter(|_| config.shared_buffer.is_some()) {
                     port.attach_pool(switch);
                 }
@@ -258,6 +259,7 @@ impl Fabric {
                     (Node::Switch(s), Node::Switch(to)) => {
                         (Some(s.0), FarEnd::Switch(to.0), &config.core, delay)
                     }
+                    // Both hosts process the packet.
                     (Node::Host(_), Node::Host(h)) => (
                         None,
                         FarEnd::Host(h.0),
@@ -297,6 +299,7 @@ impl Fabric {
             pools,
             routes: Routes::new(topology, config.spreading, &top),
         };
+        // The topology may have failed links before the run begins.
         for link in topology.links() {
             if !topology.is_usable(link.id) {
                 fabric.ports[link.id.index()].start_down();

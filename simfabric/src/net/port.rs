@@ -51,6 +51,7 @@ impl ByteTime {
     /// Computes the time per byte of a rate of at least [`MIN_RATE_BPS`].
     #[must_use]
     pub const fn of_rate(rate_bps: u64) -> Self {
+        // Picoseconds of 8 bits at 1 bit/s; with the fraction they are below 2⁶³.
         let scaled = 8_000_000_000_000_u64 << RATE_SHIFT;
         Self((scaled + rate_bps / 2) / rate_bps)
     }
@@ -59,6 +60,7 @@ impl ByteTime {
     #[inline]
     #[must_use]
     pub const fn of(self, wire_bytes: u16) -> Span {
+        // `MIN_RATE_BPS` keeps the product within 64 bits.
         Span((wire_bytes as u64 * self.0 + (1 << (RATE_SHIFT - 1))) >> RATE_SHIFT)
     }
 }
@@ -338,6 +340,7 @@ impl Port {
     /// Returns the time of the next departure.
     pub(crate) fn next_departure(&self) -> Option<Time> {
         let serialiser = &self.serialiser;
+        // A paused port has no event of its own until it is resumed.
         (!serialiser.paused && serialiser.waiting > 0).then_some(serialiser.free_at)
     }
 
@@ -402,6 +405,7 @@ impl Port {
     /// [advanced](Self::advance).
     pub(crate) fn set_rate(&mut self, rate_bps: u64) {
         self.wire.rate_bps = rate_bps;
+        // The packet that is being sent keeps its old end, which `free_at` holds.
         self.serialiser.byte_time = ByteTime::of_rate(rate_bps);
     }
 

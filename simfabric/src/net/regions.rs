@@ -60,6 +60,7 @@ impl Regions {
         let mut keys: Vec<_> = nodes.map(key_of).collect();
         keys.sort_unstable();
         keys.dedup();
+        // Regions are numbered in 16 bits, and an allocator takes one number more.
         if keys.len() < 2 || keys.len() >= usize::from(u16::MAX) {
             return None;
         }

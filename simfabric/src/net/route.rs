@@ -199,6 +199,7 @@ impl Routes {
                 routes.add(choice, divide);
             }
             match top.iter().position(|t| *t == switch.id.0) {
+                // The second port of the pair leads back to the allocator.
                 Some(i) => routes.add(&[first_extra + 2 * i as u32 + 1], 1),
                 None => routes.add(&up_ports, divide),
             }
@@ -307,6 +308,7 @@ impl Routes {
             Spreading::Flow => key.hash,
             Spreading::Packet => rng.random(),
         };
+        // The topology has paths between hosts and none to the allocator.
         if key.src.0 < self.hosts && key.dst.0 < self.hosts {
             let path = topology.path(key.src, key.dst, PathChoice::Hash(hash));
             let own = |l: &&_| {
@@ -319,8 +321,8 @@ impl Routes {
                 return Some(link.0);
             }
         }
-        // Traffic of the allocator, and packets that were beyond the failure's fork already: any port
-        // that still leads there.
+        // Traffic of the allocator, and packets that were beyond the failure's fork already: any
+        // port that still leads there.
         let rack = self.rack_of[key.dst.index()];
         let next = self.next_hops(switch, rack);
         if next.count == 0 {
@@ -354,6 +356,7 @@ impl Routes {
         match self.far_switch[port as usize] {
             None => true,
             Some(switch) => {
+                // A link to a host is not checked here: its port drops the packet if it is down.
                 let own_leaf = self.next_hops(switch, rack).count == 0;
                 own_leaf || self.usable_ports(topology, switch, rack).next().is_some()
             }
@@ -373,6 +376,7 @@ impl Routes {
         }
         let rack = self.rack_of[key.dst.index()];
         let n = self.allocator_ports.len() as u32;
+        // The allocator spreads its packets over the top switches by the hash, as a leaf does.
         if topology.is_whole() {
             return self
                 .allocator_ports

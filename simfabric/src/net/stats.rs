@@ -17,6 +17,7 @@ impl Histogram {
 
     fn add(&mut self, packets: u32, span: Span) {
         let at = (packets as usize).min(Self::TOP);
+        // Grown on demand: most queues stay far below the highest length.
         if at >= self.spans.len() {
             self.spans.resize(at + 1, 0);
         }
@@ -31,6 +32,7 @@ impl Histogram {
         let mut sum = 0;
         for (packets, span) in self.spans.iter().enumerate() {
             sum += span;
+            // Share 0 is the least length that occurred, which may be above 0.
             if sum > 0 && sum as f64 >= wanted {
                 return packets as u32;
             }

@@ -98,6 +98,7 @@ impl Core {
         // The flow's class is a floor: a scheme may put its packets into a later class but not
         // promote them.
         packet.priority = packet.priority.max(class);
+        // Counted before the queue may drop it: sent = arrived + dropped + in the fabric.
         self.shared
             .flows
             .progress_mut(packet.flow)
@@ -206,8 +207,8 @@ impl Core {
         let port = &mut self.fabric.ports[index as usize];
         // Cleared before `schedule`, which otherwise would not schedule the next event.
         *port.scheduled() = false;
-        // The queue of a port that comes from another region may know of less than has happened here, and
-        // what reaches this end in the present window was sent before it.
+        // The queue of a port that comes from another region may know of less than has happened
+        // here, and what reaches this end in the present window was sent before it.
         let known_until = if port.crosses() {
             self.scheduler.settled_until(self.now)
         } else {
@@ -226,6 +227,7 @@ impl Core {
     }
 
     pub(crate) fn set_timer(&mut self, at: Time, token: u64) -> TimerId {
+        // A deadline in the past fires now; the scheduler takes no earlier event.
         let at = at.max(self.now);
         let id = self.timers.set(at, token);
         assert!(
@@ -283,6 +285,7 @@ impl Core {
         };
         let port = &mut self.fabric.ports[index as usize];
         let bytes = port.backlog_bytes(self.now, &mut self.shared, &mut self.fabric.pools);
+        // Past departures that were simulated just now may have put packets on an empty wire.
         if port.needs_scheduling() {
             self.schedule(index);
         }

@@ -382,6 +382,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
                 },
                 FlowId(flow),
             ),
+            // Handled by `events_until`, since drawing flows may fail.
             Event::Arrivals => {}
         }
     }

@@ -19,6 +19,7 @@ const FROM_BYTES: usize = 1 << 21;
 /// Events per window and port from which on whole regions are prefetched.
 const PER_PORT: u64 = 4;
 
+// Leads are measured ones: docs/notebook/2026-11-simfabric-speed.md.
 /// Lead, in events, of the prefetch of a port or timer.
 const FIRST: usize = 14;
 /// Lead of a port's packets, and of the state that a timer names.
@@ -79,6 +80,7 @@ impl Core {
         if region <= self.prefetcher.region {
             let of_window = events - self.prefetcher.began;
             self.prefetcher.by_region = of_window >= PER_PORT * self.fabric.ports.len() as u64;
+            // Both at once would fetch everything twice.
             self.prefetcher.on &= !self.prefetcher.by_region;
             self.scheduler.set_lookahead(self.prefetcher.on);
             self.prefetcher.began = events;
@@ -195,6 +197,7 @@ impl Core {
     /// names.
     #[inline]
     fn prefetch_last<T: Transport>(&self, transport: &T) {
+        // `u32::MAX` stands for no finding and is out of range.
         if let Some(port) = self
             .fabric
             .ports

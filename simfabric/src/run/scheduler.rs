@@ -63,6 +63,7 @@ impl Windows {
         let length = lookahead.0.max(1);
         let offset_bits = u64::BITS - (length - 1).leading_zeros();
         let region_bits = usize::BITS - (regions - 1).leading_zeros();
+        // One bit is left over, so that no key comes near `Time::MAX`.
         let windows = 1_u64 << (63 - offset_bits - region_bits);
         Self {
             length,

@@ -69,6 +69,7 @@ impl Timers {
     fn live(&mut self, timer: TimerId) -> Option<&mut TimerSlot> {
         self.slots
             .get_mut(timer.index as usize)
+            // The slot may belong to a later timer by now.
             .filter(|s| s.generation == timer.generation && s.deadline != Time::MAX)
     }
 
@@ -83,6 +84,7 @@ impl Timers {
     /// instead and its token returned: the caller sets another timer.
     pub(crate) fn postpone(&mut self, timer: TimerId, at: Time) -> Option<Result<(), u64>> {
         let slot = self.live(timer)?;
+        // `Time::MAX` marks a cancelled timer, so it is no deadline to move to.
         if at >= slot.event_at && at != Time::MAX {
             slot.deadline = at;
             Some(Ok(()))

@@ -102,6 +102,7 @@ impl Transport for ConstantRate {
 
     fn on_packet(&mut self, cx: &mut Context<'_>, _host: HostId, packet: Packet) {
         let state = &mut self.flows[packet.flow.index()];
+        // Nothing is retransmitted, so that each byte arrives at most once and a count is enough.
         state.received += u64::from(packet.payload_bytes);
         cx.delivered(packet.flow, u64::from(packet.payload_bytes));
         if state.received == cx.flow(packet.flow).bytes {

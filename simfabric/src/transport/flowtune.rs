@@ -100,6 +100,7 @@ enum TimerKind {
 
 impl TimerKind {
     const fn token(self, of: u32) -> u64 {
+        // The low word holds the number of a flow or host.
         (self as u64) << 56 | of as u64
     }
 
@@ -380,7 +381,8 @@ impl Flowtune {
         self.flush(cx, Side::Host, host);
         let entry = &mut self.hosts[host.index()];
         if let Some(at_ns) = entry.endpoint.next_timeout_ns() {
-            // Never in the present nanosecond: the timer would fire again and again without time going on.
+            // Never in the present nanosecond: the timer would fire again and again without time
+            // going on.
             let at = Time::from_ns(at_ns.max(now_ns + 1));
             set_timer(
                 cx,
@@ -586,6 +588,7 @@ impl Transport for Flowtune {
             timer: None,
             handshaking: self.config.handshake,
         };
+        // Before the endpoint is polled: its notices may be for this flow.
         self.senders.insert(flow, entry);
         // The notice leaves ahead of the first window.
         self.drive_endpoint(cx, spec.src);
@@ -617,6 +620,7 @@ impl Transport for Flowtune {
                 }
             }
             PacketKind::Control => self.on_control(cx, host, packet),
+            // The SYN has number 0 and its answer 1.
             PacketKind::Syn if host == packet.dst && packet.seq == 0 => {
                 let answer = Packet {
                     kind: PacketKind::Syn,
@@ -683,6 +687,7 @@ impl Transport for Flowtune {
                 self.flush(cx, side, HostId(of));
             }
             TimerKind::Iterate => {
+                // Before the allocator is polled, which plans the next iteration.
                 self.iteration_planned = false;
                 self.allocator.iterate(now_ns);
                 self.drive_allocator(cx);

@@ -150,6 +150,7 @@ impl Ideal {
         let changed: Vec<_> = self.rates.solve().to_vec();
         for (flow, rate_bps) in changed {
             if let Some(entry) = self.senders.get_mut(flow) {
+                // At least 1: a rate of 0 would hand the flow to its window.
                 entry.sender.set_rate(cx.now(), (rate_bps as u64).max(1));
                 self.transmit(cx, flow);
             }
@@ -173,6 +174,7 @@ impl Ideal {
             }
             if segment.last {
                 flags.insert(Flags::FIN);
+                // A retransmission of the last byte sets it again; the slot is released only once.
                 last = true;
             }
             let packet = Packet {
@@ -247,6 +249,7 @@ impl Transport for Ideal {
             timer: None,
         };
         self.senders.insert(flow, entry);
+        // Rates first: the others make room before this flow's first packet leaves.
         self.solve(cx);
         self.advance(cx, flow);
     }

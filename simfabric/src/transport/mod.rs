@@ -238,6 +238,7 @@ impl Context<'_> {
             src: to.dst,
             dst: to.src,
             path_hash: self.path_hash(to.flow, true),
+            // The echo lets a sender measure round trips without state per packet.
             stamp: to.stamp,
             flags,
             wire_bytes: self.core.framing.wire_bytes(0),

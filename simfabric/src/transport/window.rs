@@ -73,6 +73,7 @@ impl Transport for ConstantWindow {
             return;
         }
         let state = &mut self.flows[packet.flow.index()];
+        // Nothing is retransmitted, so that each byte arrives at most once and a count is enough.
         state.received += u64::from(packet.payload_bytes);
         cx.delivered(packet.flow, u64::from(packet.payload_bytes));
         if state.received == cx.flow(packet.flow).bytes {

@@ -29,6 +29,7 @@ impl Rounds {
     }
 
     fn at(&self, round: u32) -> Time {
+        // Saturated times lie beyond every run.
         let passed = self.period.as_ps().saturating_mul(u64::from(round));
         Time::from_ps(self.start.as_ps().saturating_add(passed))
     }
@@ -85,6 +86,7 @@ impl Iterator for Incast {
         }
         // One step of a Fisher–Yates shuffle per sender draws without replacement.
         let pick = self.rng.random_range(self.sent..self.candidates.len());
+        // Swaps of earlier rounds stay: a uniform draw may begin from any order.
         self.candidates.swap(self.sent, pick);
         let src = self.candidates[self.sent];
         self.sent += 1;
@@ -134,6 +136,7 @@ impl Iterator for AllToAll {
         if self.src == self.hosts {
             (self.shift, self.src) = (self.shift + 1, 0);
         }
+        // Shifts 1 to hosts − 1 make all ordered pairs; shift 0 would pair a host with itself.
         if self.shift >= self.hosts {
             (self.next, self.shift) = (self.next + 1, 1);
         }
@@ -172,9 +175,11 @@ impl Permutation {
         Self {
             to: (0..hosts).map(HostId).collect(),
             unbounded: sizes.is_none(),
+            // Never sampled where flows have no end.
             sizes: sizes.unwrap_or_else(|| SizeDistribution::constant(1)),
             rounds,
             next: 0,
+            // As after a round: the first call draws the first permutation.
             src: hosts as usize,
             rng: SimRng::seed_from_u64(seed),
         }
@@ -219,6 +224,7 @@ impl Iterator for Permutation {
             src,
             dst,
             bytes,
+            // `next` was raised when this round was drawn.
             self.rounds.at(self.next - 1),
         ))
     }
@@ -279,6 +285,8 @@ impl Iterator for Staggered {
             self.after(self.next),
         );
         if self.stops {
+            // As many intervals after its start as there are senders, so that all of them overlap
+            // once.
             flow.stop = self.after(self.senders.len() + self.next);
         }
         self.next += 1;

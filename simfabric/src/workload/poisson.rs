@@ -60,6 +60,7 @@ impl Poisson {
         if hosts < 2 {
             return Err(PoissonError::Hosts { hosts });
         }
+        // Payload only: headers and acknowledgements come on top of the load.
         let rate_per_s = load * f64::from(hosts) * link_bps as f64 / (8.0 * sizes.mean_bytes());
         Ok(Self {
             hosts,

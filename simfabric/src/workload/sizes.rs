@@ -242,6 +242,7 @@ impl SizeDistribution {
             return high.max(1);
         }
         let (low, low_share) = self.points[after - 1];
+        // The last share may be 1 − 10⁻⁹; a share beyond it divides by 0, which the clamp makes 1.
         let along = ((share - low_share) / (high_share - low_share)).clamp(0.0, 1.0);
         let size = (high - low) as f64 * along;
         (low + size.round() as u64).max(1)

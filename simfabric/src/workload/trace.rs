@@ -72,6 +72,7 @@ pub fn write(
 }
 
 fn nanoseconds(time: Time) -> String {
+    // Integers: a double would round picoseconds from 2⁵³ on, which are 2.5 hours.
     let (whole, rest) = (time.as_ps() / 1_000, time.as_ps() % 1_000);
     if rest == 0 {
         return whole.to_string();
@@ -94,6 +95,8 @@ impl FlowTrace {
     pub fn open(path: &Path, hosts: u32) -> Result<Self, TraceError> {
         let mut flows = 0;
         let mut last = Time::ZERO;
+        // The whole file is checked first: an error in the middle of a long run would come too
+        // late.
         for (number, line) in lines(path)?.enumerate() {
             let line = line.map_err(|source| TraceError::Read {
                 path: path.to_owned(),
@@ -154,6 +157,7 @@ impl Iterator for FlowTrace {
     fn next(&mut self) -> Option<FlowSpec> {
         loop {
             let line = self.lines.next()?.ok()?;
+            // `open` has refused headers below the first line.
             if let Some(flow) = parse(&line, true).ok()? {
                 return Some(flow);
             }
@@ -223,6 +227,7 @@ fn integer<T: std::str::FromStr>(name: &str, text: &str) -> Result<T, String> {
 /// Parses nanoseconds with at most three decimals.
 fn time(name: &str, text: &str) -> Result<Time, String> {
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
+    // Integers again: times that were written must be read back exactly.
     let digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
     let ps = (digits(decimals) && decimals.len() <= 3)
         .then(|| {

@@ -131,7 +131,8 @@ impl<D: Discipline> SendingEnd<'_, D> {
         self.stats.offered.add(wire_bytes);
         let waiting = self.serialiser.waiting;
         let bytes = self.queue.bytes();
-        // What passes through an empty queue changes none of its means: that queue was and stays empty.
+        // What passes through an empty queue changes none of its means: that queue was and stays
+        // empty.
         let at_once = waiting == 0 && self.serialiser.free_at <= now && !self.serialiser.paused;
         if !at_once {
             self.stats.account(now, waiting, bytes);
@@ -183,6 +184,7 @@ impl<D: Discipline> SendingEnd<'_, D> {
         if let Some(pool) = &mut self.pool {
             pool.changed(bytes, self.queue.bytes());
         }
+        // The discipline dropped all it had; the serialiser stays free.
         let Some(id) = next else { return };
         let packets = &mut shared.packets;
         let wire_bytes = self.serialiser.launch(self.wire, at, id, packets);
@@ -199,6 +201,7 @@ impl<D: Discipline> SendingEnd<'_, D> {
                 shared,
                 stats: &mut *self.stats,
             };
+            // A discipline may drop packets by itself meanwhile; those are counted by their reason.
             if let Some(id) = self.queue.dequeue(&mut q) {
                 q.drop(id, DropReason::LinkDown);
             }

@@ -43,6 +43,8 @@ pub struct Codel {
 impl Codel {
     /// Returns the time of the next drop: the interval over the square root of the count (§5.4).
     fn control_law(&self, config: &CodelConfig, from: Time) -> Time {
+        // TCP's throughput falls with the square root of the drop rate, so that this spacing lowers
+        // it linearly.
         from + config.interval.mul_f64(1.0 / f64::from(self.count).sqrt())
     }
 

@@ -35,6 +35,7 @@ impl Discipline for EcnThreshold {
             q.drop(id, DropReason::Full);
             return;
         }
+        // Before the packet is added, which does not count itself.
         if self.mark_at.reached(packets, bytes) {
             q.mark(id);
         }

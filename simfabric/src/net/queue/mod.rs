@@ -64,6 +64,7 @@ struct Bounds {
 
 impl Bounds {
     const fn of(limit: QueueLimit) -> Self {
+        // A bound that does not apply is the largest value, which no queue reaches.
         let (packets, bytes) = match limit {
             QueueLimit::Packets(packets) => (packets, u64::MAX),
             QueueLimit::Bytes(bytes) => (u32::MAX, bytes),
@@ -75,6 +76,7 @@ impl Bounds {
     /// Returns true if a packet fits into a queue of this length.
     #[inline]
     const fn fits(self, packets: u32, bytes: u64, wire_bytes: u16) -> bool {
+        // `&` and not `&&`: two comparisons and no branch.
         (packets < self.packets) & (bytes + wire_bytes as u64 <= self.bytes)
     }
 
@@ -268,6 +270,7 @@ impl QueueConfig {
             Self::StrictPriority { classes, each } => {
                 Queue::StrictPriority(Box::new(StrictPriority::new(*classes, each, rate_bps)))
             }
+            // One variant for both: NICs and marking switches then run the same code.
             Self::DropTail { limit } => Queue::EcnThreshold(drop_tail::drop_tail(*limit)),
             Self::EcnThreshold { mark_at, limit } => {
                 Queue::EcnThreshold(EcnThreshold::new(*mark_at, *limit))

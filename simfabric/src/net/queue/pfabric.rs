@@ -58,6 +58,7 @@ impl Discipline for PFabricQueue {
             src: packet.src,
             wire_bytes: packet.wire_bytes,
         };
+        // A large packet may displace several small ones.
         while !self
             .limit
             .fits(self.packets(), self.bytes, entry.wire_bytes)

@@ -115,7 +115,8 @@ impl Discipline for Red {
                 || q.shared.rng.random::<f64>() < spread;
             if chosen {
                 self.count = 0;
-                // Marks alone do not hold a queue that is so long, so that packets are dropped there.
+                // Marks alone do not hold a queue that is so long, so that packets are dropped
+                // there.
                 let mark = self.config.ecn && self.mean < 2.0 * self.config.max_packets;
                 if !(mark && q.mark(id)) {
                     q.drop(id, DropReason::Early);

@@ -56,7 +56,8 @@ impl SfqCodel {
     /// Returns the bin of a packet's flow. Multiplicative hashing spreads consecutive numbers
     /// evenly.
     fn bin_of(packet: &Packet) -> u16 {
-        // A prime next to 2³² over the golden ratio; the upper 10 bits of the product select one of 1,024 bins.
+        // A prime next to 2³² over the golden ratio; the upper 10 bits of the product select one of
+        // 1,024 bins.
         (packet.flow.0.wrapping_mul(0x9E37_79B1) >> 22) as u16
     }
 
@@ -109,6 +110,7 @@ impl Discipline for SfqCodel {
             let bin = &mut self.bins[usize::from(index)];
             let (packets, bytes) = (bin.fifo.packets(), bin.fifo.bytes());
             let id = bin.control.dequeue(&self.config, q, &mut bin.fifo);
+            // CoDel may have dropped several packets before the one that it returned.
             self.packets -= packets - bin.fifo.packets();
             self.bytes -= bytes - bin.fifo.bytes();
             if id.is_some() || (was_new && !self.old.is_empty()) {

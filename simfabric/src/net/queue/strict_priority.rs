@@ -38,6 +38,7 @@ impl Discipline for StrictPriority {
     fn enqueue(&mut self, q: &mut QueueContext<'_>, id: PacketId) {
         let class = usize::from(q.packet(id).priority).min(self.classes.len() - 1);
         let queue = &mut self.classes[class];
+        // Sums are updated by the difference: a discipline may drop others for this packet.
         let (packets, bytes) = (queue.packets(), queue.bytes());
         queue.enqueue(q, id);
         self.changed(class, packets, bytes);

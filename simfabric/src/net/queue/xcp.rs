@@ -203,6 +203,7 @@ impl Discipline for XcpQueue {
         self.advance(q.now);
         let packet = *q.packet(id);
         let bytes = f64::from(packet.wire_bytes);
+        // Dropped packets are part of the input traffic.
         self.interval.input_bytes += bytes;
         if !self
             .limit
@@ -387,8 +388,8 @@ mod tests {
 
     #[test]
     fn a_full_link_shuffles_gamma_of_its_traffic_towards_equal_windows() {
-        // Two flows with the same number of packets per interval would have the same window; give the
-        // shares by packets: three of four belong to the large flow.
+        // Two flows with the same number of packets per interval would have the same window; give
+        // the shares by packets: three of four belong to the large flow.
         let windows = [75_000.0, 75_000.0, 75_000.0, 25_000.0];
         let changes = feedback(100, &windows);
         let large: f64 = changes[..3].iter().sum();

@@ -63,6 +63,7 @@ impl Streams {
             if let Some(timer) = end.timer.take() {
                 cx.cancel(timer);
             }
+            // Counts of a run include connections that are gone.
             let counts = end.stream.counts();
             self.closed.retransmits += counts.retransmits;
             self.closed.time_outs += counts.time_outs;
@@ -115,6 +116,7 @@ impl Streams {
             cx.attach_extension(&mut packet, Extension::Segment(segment));
             cx.send(src, packet);
         }
+        // RFC 6298 §5.1: the timer runs while anything is unacknowledged.
         if end.timer.is_none()
             && let Some(span) = end.stream.time_out()
         {

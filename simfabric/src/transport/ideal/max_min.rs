@@ -134,6 +134,7 @@ impl MaxMin {
                 let Some(flow) = self.flows[slot as usize].as_mut() else {
                     continue;
                 };
+                // Numbers instead of flags, so that no flow is reset between solutions.
                 if flow.fixed_in == self.solution {
                     continue;
                 }

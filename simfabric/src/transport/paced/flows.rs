@@ -36,6 +36,7 @@ impl<T> FlowMap<T> {
             (self.items.len() - 1) as u32
         };
         if self.place.len() <= flow.index() {
+            // Four bytes per flow that ever began; numbers ascend, so this appends.
             self.place.resize(flow.index() + 1, NONE);
         }
         self.place[flow.index()] = place;

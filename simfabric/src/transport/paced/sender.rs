@@ -210,6 +210,7 @@ impl PacedSender {
             self.scoreboard.push_back(entry);
             (self.first + self.scoreboard.len() as u64 - 1, false)
         };
+        // RFC 6298 §5.1: the timer starts with the first packet in flight.
         if self.in_flight == 0 {
             self.timeout_start = now;
         }
@@ -220,6 +221,7 @@ impl PacedSender {
         if self.rate_bps > 0 {
             let bits = f64::from(wire_bytes(payload_bytes)) * 8.0;
             let gap = Span::from_secs_f64(bits / self.rate_bps as f64);
+            // An idle pacer saves up no credit for a burst.
             self.next_at = self.next_at.max(now) + gap;
         }
         Some(PacedSegment {

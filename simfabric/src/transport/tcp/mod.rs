@@ -268,6 +268,7 @@ impl<C: Congestion> Tcp<C> {
         let framing = cx.framing();
         let packet_bytes = u64::from(framing.wire_bytes(framing.mss_bytes));
         let limit_bytes = u64::from(self.config.nic_limit_packets) * packet_bytes;
+        // Until one packet fits below the limit.
         let above = cx.nic_backlog_bytes(host).saturating_sub(limit_bytes) + packet_bytes;
         let picoseconds =
             u128::from(above) * 8 * 1_000_000_000_000 / u128::from(cx.nic_rate_bps(host).max(1));

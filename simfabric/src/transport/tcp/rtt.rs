@@ -43,6 +43,7 @@ impl RttEstimator {
             self.smoothed = Span(self.smoothed.0 - self.smoothed.0 / 8 + rtt.0 / 8);
         }
         self.least = self.least.min(rtt);
+        // RFC 6298 §5: a new measurement ends the back-off.
         self.backoff = 0;
         self.rto = Span((self.smoothed.0 + 4 * self.variation.0).max(min_rto.0));
     }

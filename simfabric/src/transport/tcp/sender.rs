@@ -160,9 +160,9 @@ impl<C: Congestion> TcpSender<C> {
             self.detect_loss(now, ack.stamp);
         }
         let may_grow = matches!(self.state, CongestionState::Open | CongestionState::Loss);
-        // A window that the flow does not fill says nothing about the network (RFC 9438 §5.8). In slow
-        // start half of it is enough, as in Linux: bursts wait in the sender's NIC although the path
-        // is empty.
+        // A window that the flow does not fill says nothing about the network (RFC 9438 §5.8). In
+        // slow start half of it is enough, as in Linux: bursts wait in the sender's NIC although
+        // the path is empty.
         let probing = self.control.in_slow_start()
             && self.control.window_bytes() < 2 * (self.in_flight_bytes() + newly);
         if newly > 0 && may_grow && (window_limited || probing) {

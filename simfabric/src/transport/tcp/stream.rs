@@ -127,6 +127,7 @@ impl StreamEnd {
             let acknowledged = (self.sender.una - una) as usize;
             self.outgoing.drain(..acknowledged);
         }
+        // A bare acknowledgement is not acknowledged.
         if segment.bytes.is_empty() {
             return;
         }
@@ -190,6 +191,7 @@ impl StreamEnd {
     /// Returns the time to wait for an acknowledgement from now on; `None` if none is outstanding.
     #[must_use]
     pub fn time_out(&self) -> Option<Span> {
+        // The ceiling holds after back-off, too.
         let rto = self.sender.rtt.rto().min(self.config.max_rto);
         (!self.sender.is_idle()).then_some(rto)
     }

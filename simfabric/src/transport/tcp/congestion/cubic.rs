@@ -338,8 +338,8 @@ mod tests {
         assert_eq!(acknowledge(&mut control, 200, Time::from_ms(1)), 60);
         control.reduce(Time::from_ms(2), Reduction::Mark, 0);
         assert_eq!(control.window_bytes(), 42 * mss);
-        // K = (0.3 · 60 / 0.4)^(1/3) = 3.56 s. At once the function is less than 18 packets below 60, in
-        // whole packets 17: one packet in a window, and then none in a hundred.
+        // K = (0.3 · 60 / 0.4)^(1/3) = 3.56 s. At once the function is less than 18 packets below
+        // 60, in whole packets 17: one packet in a window, and then none in a hundred.
         assert_eq!(acknowledge(&mut control, 42, Time::from_ms(2)), 43);
         assert_eq!(acknowledge(&mut control, 4_299, Time::from_ms(2)), 43);
         assert_eq!(acknowledge(&mut control, 1, Time::from_ms(2)), 44);

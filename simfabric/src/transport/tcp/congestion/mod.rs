@@ -113,7 +113,8 @@ impl Window {
     /// 3465).
     #[inline]
     pub fn slow_start(&mut self, acked_bytes: u64) {
-        // RFC 3465: at most two packets per acknowledgement, so that one which covers many does not cause a burst.
+        // RFC 3465: at most two packets per acknowledgement, so that one which covers many does not
+        // cause a burst.
         self.bytes += (acked_bytes as f64).min(2.0 * self.mss_bytes);
     }
 
