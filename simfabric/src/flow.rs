@@ -32,9 +32,9 @@ pub struct FlowSpec {
     pub start: Time,
     /// Time from which unsent bytes are no longer sent; [`Time::MAX`]: never.
     pub stop: Time,
-    /// Weight of the flow in schemes that know weights; 1 is normal.
+    /// Weight of the flow in schemes with weights; 1 is normal.
     pub weight: f32,
-    /// Class of the flow in the workload. Where queues know priorities, it is the class of its
+    /// Class of the flow in the workload. Where queues have priorities, it is the class of its
     /// packets, unless the scheme puts them into a later one.
     pub class: u16,
     /// Hash by which switches choose among equal paths. The run draws it from its seed if it is 0.

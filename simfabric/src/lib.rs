@@ -1,21 +1,21 @@
 //! The simulated fabric: the production allocator and the production session state machines, packet
 //! by packet, next to the schemes of the papers that Ratewright builds on.
 //!
-//! A run is a [`Sim`]: a topology, one transport scheme for all hosts, and a stream of flows.
-//! It is single-threaded and deterministic: the same seed gives the same bytes.
+//! A run is a [`Sim`]: a topology, one transport scheme for all hosts, and a stream of flows. It is
+//! single-threaded and deterministic: the same seed gives the same bytes.
 //!
 //! | module | what lives there |
 //! |---|---|
 //! | [`time`] | integer picoseconds |
-//! | [`packet`], [`ext`] | 64-byte packets in a slab; side tables for what few packets carry |
+//! | [`packet`], [`ext`] | 64-byte packets in a slab; side tables for data that few packets carry |
 //! | [`flow`] | flows, their progress and their share of the conservation law |
-//! | [`event`] | events in order of time, kind and an order of their own |
+//! | [`event`] | the event queue: by time, order and kind |
 //! | [`net`] | ports, wires, routing, buffers; [`net::queue`] has one file per queue discipline |
-//! | [`transport`] | the trait of schemes and the [`Context`] that they act through |
-//! | [`workload`] | where flows come from |
-//! | [`run`] | the event loop; [`results`]: what a run leaves behind |
+//! | [`transport`] | the trait of schemes, and the [`Context`] through which they act |
+//! | [`workload`] | streams of flows |
+//! | [`run`] | the event loop; [`results`]: results of a run |
 //! | [`control`] | Flowtune's control plane without a network: production sessions and engine |
-//! | [`plan`] | runs that somebody describes in a file |
+//! | [`plan`] | runs described in a file |
 //! | [`experiment`] | the papers' figures: scenario, sweep, the paper's numbers, ours |
 //! | [`report`] | tables, CSV and JSON with seed and commit, SVG plots |
 //! | [`mod@bench`] | the permutation that measures the engine's own speed |

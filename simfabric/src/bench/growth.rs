@@ -19,7 +19,7 @@ pub struct Fit {
     pub line_worst: f64,
 }
 
-/// The straight line y = a + b·x of least squares, as (a, b).
+/// Fits the straight line y = a + b·x by least squares; returns (a, b).
 fn line(points: &[(f64, f64)]) -> (f64, f64) {
     let n = points.len() as f64;
     let (x, y) = points

@@ -26,7 +26,7 @@ pub struct AllocatorCounts {
     pub ends: u64,
     /// Rates handed to sessions.
     pub updates: u64,
-    /// Rates of flows that had ended meanwhile.
+    /// Rates of flows that had ended before.
     pub updates_stale: u64,
     /// Starts without a path, or refused by the engine.
     pub refused: u64,
@@ -153,7 +153,7 @@ impl AllocatorNode {
         // A new number per attempt: rates for the old session's flows no longer match and count as
         // stale.
         host_session.number = host_session.number.wrapping_add(hosts);
-        // Flows of an earlier session are reported anew.
+        // The client reports the flows of an earlier session again.
         let _ = self.engine.apply(EngineEvent::DropSession(old));
         let client = endpoint.session_mut();
         client.connected(now_ns);

@@ -36,7 +36,7 @@ pub struct FlowletStart {
     pub dst: u32,
     /// The hash that the switches choose its path by.
     pub path_hash: u32,
-    /// Its class.
+    /// Class of the flow.
     pub class: u8,
     /// Multiplies the class's weight.
     pub weight: f64,
@@ -135,7 +135,7 @@ impl Endpoint {
         // match it.
         *entry = (id.next_generation(), NO_FLOW);
         self.free.push(slot);
-        // It was started, so the session knows it.
+        // It was started, so the session has it.
         let _ = self.session.end(now_ns, id);
     }
 
@@ -164,7 +164,7 @@ impl Endpoint {
         built
     }
 
-    /// The next thing that the host has to act on.
+    /// Takes the next notice for the host.
     pub fn poll_notice(&mut self) -> Option<Notice> {
         loop {
             match self.session.poll_event()? {

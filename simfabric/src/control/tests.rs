@@ -31,7 +31,7 @@ fn arrival(start_ns: u64, src: u32, dst: u32, bytes: u64) -> FlowletArrival {
     }
 }
 
-/// A deterministic crowd: a flowlet every `every_ns` between hosts that a small generator picks.
+/// Makes a flowlet every `every_ns` between hosts that a small deterministic generator draws.
 fn crowd(every_ns: u64, until_ns: u64, bytes: u64) -> Vec<FlowletArrival> {
     let mut state = 12_345u64;
     let mut draw = |below: u64| {

@@ -18,7 +18,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// An empty buffer.
+    /// Makes an empty buffer.
     #[must_use]
     pub fn new(config: SharedBuffer) -> Self {
         Self {

@@ -12,8 +12,8 @@
 //! | in-band telemetry | [`Extension::Int`](crate::Extension::Int), which a discipline fills in as packets leave | HPCC on data, FNCC on acknowledgements |
 //! | rewriting acknowledgements | [`queue::QueueContext::shared`]: a discipline is handed acknowledgements ([`PacketKind::Ack`](crate::packet::PacketKind::Ack)) like all packets, and may change flags, fields and extension of each in place, as [`queue::xcp`] does with data | FNCC, which writes telemetry into them; RPM, which echoes marks in them ([`Flags::ECE`](crate::packet::Flags::ECE)) before the receiver does |
 //!
-//! A discipline knows its own port. What FNCC and RPM write into an acknowledgement comes from the
-//! port that its data left by, which is the other direction of the link that the acknowledgement
+//! A discipline sees its own port only. FNCC and RPM write into an acknowledgement data of the port
+//! by which its data packet left, which is the other direction of the link that the acknowledgement
 //! came by. `Core::port_event` (`run/core.rs`) has both at hand: the packet is off that link and in
 //! no queue yet. With [symmetric](ratewright_topology::EcmpConfig::symmetric) ECMP acknowledgements
 //! pass the switches of their data.
@@ -158,11 +158,11 @@ pub enum FabricError {
         "flow {flow} goes from {src} to {dst}; there are hosts 0 to {last}, and a flow needs two"
     )]
     BadFlow {
-        /// Its number.
+        /// Number of the flow.
         flow: u32,
-        /// Its source.
+        /// Source of the flow.
         src: ratewright_topology::HostId,
-        /// Its destination.
+        /// Destination of the flow.
         dst: ratewright_topology::HostId,
         /// The last host.
         last: u32,
@@ -170,7 +170,7 @@ pub enum FabricError {
     /// A workload's flows are not in order of their starts.
     #[error("flow {flow} starts before the one that precedes it in the workload")]
     OutOfOrder {
-        /// Its number.
+        /// Number of the flow.
         flow: u32,
     },
 }
@@ -183,7 +183,7 @@ pub(crate) struct Fabric {
     pub(crate) routes: Routes,
 }
 
-/// The switches of the highest tier, in order.
+/// Returns the switches of the highest tier, in order.
 fn top_switches(topology: &Topology) -> Vec<u32> {
     let tier = topology
         .switches()

@@ -263,7 +263,7 @@ impl<T: Transport, A: Arrivals> Sim<T, A> {
                 return Ok(EndReason::Stopped);
             }
             if self.core.scheduler.next_global().is_some_and(|b| b < until) {
-                // A flow that was fetched meanwhile is stopped before.
+                // A flow that was drawn during these events stops before `until`.
                 continue;
             }
             // Global events see a fabric in which all earlier events have happened, in every

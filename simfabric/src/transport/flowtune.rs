@@ -12,7 +12,7 @@
 //!
 //! | choice | why |
 //! |---|---|
-//! | control over datagrams unless [`Carrier::Tcp`] is asked for, which the paper's ns-2 model has | it is what the production endpoints speak; the sessions repair losses by newest state (flowtune §5.1) |
+//! | control over datagrams unless [`Carrier::Tcp`] is asked for, which the paper's ns-2 model has | production endpoints use them; the sessions repair losses by newest state (flowtune §5.1) |
 //! | initial window of 10 packets | RFC 6928; the paper does not give its own |
 //! | an allocation bounds bytes on the wire | link capacities do, and headers take their share |
 
@@ -424,7 +424,7 @@ impl Flowtune {
             cx.send(allocator, packet);
         }
         for (host, timeout) in rearm.drain(..) {
-            // All that the session had to say is written: now as much of it leaves as may.
+            // All datagrams of the session are written; now those leave that the window allows.
             self.flush(cx, Side::Allocator, HostId(host));
             if let Some(at_ns) = timeout {
                 let at = Time::from_ns(at_ns.max(now_ns + 1));

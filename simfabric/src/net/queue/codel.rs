@@ -147,7 +147,7 @@ pub struct CodelQueue {
 }
 
 impl CodelQueue {
-    /// An empty queue.
+    /// Makes an empty queue.
     #[must_use]
     pub fn new(config: CodelConfig, limit: QueueLimit) -> Self {
         Self {

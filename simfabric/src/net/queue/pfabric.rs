@@ -2,8 +2,8 @@
 //! full, the packet with the most bytes to go is dropped. The next packet is the earliest of the
 //! flow with the fewest bytes to go, so that a flow is not starved by its own newer packets.
 //!
-//! Both are linear scans: the queue holds two bandwidth-delay products, some tens of packets, which
-//! is what lets hardware do it, too.
+//! Both are linear scans: the queue holds two bandwidth-delay products, some tens of packets, so
+//! that hardware can do it, too.
 
 use std::collections::VecDeque;
 
@@ -31,7 +31,7 @@ pub struct PFabricQueue {
 }
 
 impl PFabricQueue {
-    /// An empty queue.
+    /// Makes an empty queue.
     #[must_use]
     pub fn new(limit: QueueLimit) -> Self {
         Self {

@@ -50,7 +50,7 @@ pub struct Red {
 }
 
 impl Red {
-    /// An empty queue of a port of this rate.
+    /// Makes an empty queue for a port of this rate.
     #[must_use]
     pub fn new(config: RedConfig, limit: QueueLimit, rate_bps: u64) -> Self {
         Self {
@@ -67,7 +67,7 @@ impl Red {
     fn sample(&mut self, q: &QueueContext<'_>, wire_bytes: u16) {
         let weight = self.config.weight;
         if let Some(since) = self.idle_since.take() {
-            // As if so many empty samples had been taken as packets could have left.
+            // As if an empty queue had been sampled once per packet that could have left.
             let seconds = f64::from(wire_bytes) * 8.0 / self.rate_bps.max(1) as f64;
             let samples = q.now.since(since).as_secs_f64() / seconds;
             self.mean *= (1.0 - weight).powf(samples);

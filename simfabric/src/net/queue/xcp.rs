@@ -249,8 +249,7 @@ mod tests {
     use crate::ext::Extension;
     use crate::net::queue::testing::{Bench, packet};
 
-    /// After an interval without packets, the next packet waits for its grant as long as
-    /// `idle_interval` says.
+    /// After an interval without packets, the next packet waits for its grant for `idle_interval`.
     #[test]
     fn after_an_idle_interval_the_next_is_as_long_as_asked_for() {
         let granted_at_us = |idle_interval| {

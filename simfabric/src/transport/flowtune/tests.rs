@@ -229,7 +229,7 @@ fn over_tcp_rates_are_in_the_end_those_over_datagrams() {
     assert_eq!(datagrams.len(), 60);
     for loss in [0.0, 0.1] {
         for (tcp, datagram) in rates(over_tcp(loss)).iter().zip(&datagrams) {
-            // A rate that moved by less than the threshold is not told again.
+            // A rate that moved by less than the threshold is not notified again.
             let ratio = *tcp as f64 / *datagram as f64;
             assert!(
                 (ratio - 1.0).abs() < 0.021,

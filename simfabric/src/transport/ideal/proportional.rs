@@ -79,7 +79,7 @@ impl Proportional {
     pub fn solve(&mut self) -> &[(FlowId, f64)] {
         let (flows, changed_slots) = (&mut self.flows, &mut self.changed_slots);
         let engine = &mut self.engine;
-        // An iteration forgets what the one before it told.
+        // An iteration drops the updates of the one before it.
         let settled = (0..MOST_ITERATIONS).any(|_| {
             let report = engine.iterate();
             engine.drain_updates(&mut |update| {

@@ -3,7 +3,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | [`sender`] | window before the first rate, pacing after it, loss detection, retransmission |
-//! | [`receiver`] | reassembly, and what an acknowledgement says |
+//! | [`receiver`] | reassembly |
 //!
 //! Flowtune §5.3, *Servers*: a server starts a regular TCP connection and notifies the allocator in
 //! parallel; with the first rate it opens the window and paces. So a [`PacedSender`] has two modes:

@@ -58,9 +58,9 @@ struct SentSegment {
 /// A packet to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacedSegment {
-    /// Its first byte.
+    /// First byte of the payload.
     pub seq: u64,
-    /// Its bytes.
+    /// Payload bytes.
     pub payload_bytes: u16,
     /// True if it was sent before.
     pub retransmit: bool,

@@ -235,7 +235,7 @@ impl<C: Congestion> Tcp<C> {
             }
             cx.send(flow.src, packet);
         }
-        // A flow that the NIC stopped or that ran out of data says nothing about its window.
+        // A flow that the NIC stopped or that ran out of data has not tested its window.
         flow.window_limited = !nic_is_full && flow.sender.next < flow.sender.limit;
         // RFC 6298 §5.1: the timer runs while anything is unacknowledged.
         if flow.timer.is_none() && !flow.sender.is_idle() {

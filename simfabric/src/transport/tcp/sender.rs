@@ -116,7 +116,7 @@ impl<C: Congestion> TcpSender<C> {
         self.una == self.next
     }
 
-    /// Takes an acknowledgement. `window_limited` tells whether the window stopped the flow last.
+    /// Takes an acknowledgement. `window_limited` is true if the window stopped the flow last.
     /// Returns true if the left edge advanced.
     #[inline]
     pub(super) fn on_ack(
@@ -126,7 +126,7 @@ impl<C: Congestion> TcpSender<C> {
         min_rto: Span,
         window_limited: bool,
     ) -> bool {
-        // Never beyond what was sent, whatever the peer says.
+        // Never beyond what was sent, whatever the peer acknowledges.
         let acknowledged = ack.ack.min(self.next);
         let newly = acknowledged.saturating_sub(self.una);
         if newly > 0 {
@@ -160,7 +160,7 @@ impl<C: Congestion> TcpSender<C> {
             self.detect_loss(now, ack.stamp);
         }
         let may_grow = matches!(self.state, CongestionState::Open | CongestionState::Loss);
-        // A window that the flow does not fill says nothing about the network (RFC 9438 §5.8). In
+        // A window that the flow does not fill is no measure of the network (RFC 9438 §5.8). In
         // slow start half of it is enough, as in Linux: bursts wait in the sender's NIC although
         // the path is empty.
         let probing = self.control.in_slow_start()

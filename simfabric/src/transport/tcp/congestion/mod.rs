@@ -44,7 +44,7 @@ pub enum Reduction {
 
 /// A congestion control.
 pub trait Congestion: Copy + std::fmt::Debug {
-    /// Its parameters.
+    /// Parameters of the control.
     type Config: Copy + std::fmt::Debug;
     /// True if selective acknowledgements reveal losses, and not only the timer.
     const FAST_RETRANSMIT: bool = true;

@@ -35,7 +35,7 @@ impl Congestion for Xcp {
         Some(XcpHeader {
             cwnd_bytes: self.window.bytes,
             rtt_s: smoothed_rtt.as_secs_f64(),
-            // A sender asks for as much as there is; routers only ever lower it.
+            // The request is unbounded; routers only lower it.
             feedback_bytes: f64::INFINITY,
         })
     }
