@@ -181,6 +181,7 @@ impl FlowStore {
 
     #[inline]
     pub(crate) fn progress_mut(&mut self, flow: FlowId) -> &mut FlowProgress {
+        // Traffic without a flow is in the books, too, so that conservation covers it.
         if flow == FlowId::NONE {
             &mut self.none
         } else {

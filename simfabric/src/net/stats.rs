@@ -89,6 +89,7 @@ const _: () = assert!(
 
 impl PortStats {
     pub(crate) fn count_drop(&mut self, wire_bytes: u16, reason: DropReason) {
+        // Allocated with the first loss: most ports lose no packet, and counters stay two lines.
         let losses = self.losses.get_or_insert_default();
         losses.dropped.add(wire_bytes);
         losses.by_reason[reason as usize] += 1;

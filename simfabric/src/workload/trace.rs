@@ -196,6 +196,7 @@ fn parse(line: &str, header_allowed: bool) -> Result<Option<FlowSpec>, String> {
         return Err("`bytes` is 0; a flow has at least one byte".to_owned());
     }
     let mut flow = FlowSpec::new(HostId(src), HostId(dst), bytes, start);
+    // An empty field keeps the default, so that later ones can be given alone.
     let mut optional = || fields.next().filter(|f| !f.is_empty());
     if let Some(text) = optional() {
         flow.stop = time("stop_ns", text)?;
