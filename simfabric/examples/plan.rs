@@ -54,8 +54,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("transport    flow size    flows    mean    p99 (us)");
     for transport in &plan.transports {
         // The callback may stop a run that takes too long.
-        let executed = plan.run(transport, |_| ControlFlow::Continue(()))?;
-        for (size, times) in &executed.summary.fct_us {
+        let result = plan.run(transport, |_| ControlFlow::Continue(()))?;
+        for (size, times) in &result.summary.fct_us {
             println!(
                 "{:<12} {size:<10} {:>7} {:>7.0} {:>7.0}",
                 transport.label, times.count, times.mean, times.p99
