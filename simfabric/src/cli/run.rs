@@ -211,7 +211,7 @@ fn picture(plan: &RunPlan, runs: &[(String, RunResult)]) -> Picture {
             Curve::new(format!("flow {}", flow + 1), points).colour(style::colour(flow as usize))
         });
         let (x, y) = (Axis::linear("time (ms)"), Axis::linear("goodput (Gbit/s)"));
-        Some(Panel::lines(label.clone(), x, y, lines.collect()))
+        Some(Panel::curves(label.clone(), x, y, lines.collect()))
     });
     Picture::new(
         "Goodput of each flow",

@@ -320,7 +320,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
                     .colour(style::colour(flow))
             })
             .collect();
-        Panel::lines(
+        Panel::curves(
             panel.name,
             Axis::linear("Time (ms)").over(0.0, 100.0),
             Axis::linear("Throughput (Gbit/s)").over(0.0, 10.0),

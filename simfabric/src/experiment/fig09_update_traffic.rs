@@ -157,7 +157,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
         Curve::new(*name, points).colour(style::colour(i)).dots()
     });
     let x = || Axis::linear("Load").over(0.0, 1.0);
-    let mut both = Panel::lines(
+    let mut both = Panel::curves(
         "To and from the allocator",
         x(),
         Axis::linear("Share of network capacity (%)").over(0.0, 1.4),
@@ -166,7 +166,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
     for (_, name, paper) in PAPER {
         both = both.mark(paper, format!("paper, {name}"));
     }
-    let to = Panel::lines(
+    let to = Panel::curves(
         "To the allocator, with Ethernet, preamble and gap",
         x(),
         Axis::linear("Share of network capacity (%)"),
@@ -178,7 +178,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
         let colour = style::colour(i);
         Curve::new(*name, points.collect()).colour(colour).dots()
     });
-    let growth = Panel::lines(
+    let growth = Panel::curves(
         "As a run goes on, load 0.8",
         Axis::linear("Active flowlets per server"),
         Axis::linear("Updates per flowlet"),

@@ -189,7 +189,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
                 per_flowlet.join(", from ")
             )),
         );
-        let panel = Panel::lines(
+        let panel = Panel::curves(
             name,
             Axis::linear("Notification threshold").over(0.01, 0.05),
             Axis::linear("Saved (%)").over(0.0, 100.0),

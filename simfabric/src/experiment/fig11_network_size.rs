@@ -108,7 +108,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
     }
     figure.scenario = scenario(warm_up, end);
     figure.data = serde_json::json!({ "packets": packets, "fluid": fluids });
-    let panel = Panel::lines(
+    let panel = Panel::curves(
         "Web workload, to and from the allocator",
         Axis::linear("Servers"),
         Axis::linear("Share of network capacity (%)"),

@@ -87,7 +87,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
                 Curve::new(scheme.name(), points).dots()
             })
             .collect();
-        panels.push(Panel::lines(
+        panels.push(Panel::curves(
             *path,
             Axis::linear("Load").over(0.0, 1.0),
             Axis::linear("99th percentile of queueing delay (µs)"),

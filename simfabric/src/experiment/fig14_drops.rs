@@ -94,7 +94,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
     let picture = Picture::new(
         "Dropped data",
         "Flowtune fig. 14; the whole network of 144 servers",
-        vec![Panel::lines(
+        vec![Panel::curves(
             "Drops",
             Axis::linear("Load").over(0.0, 1.0),
             Axis::linear("Dropped (Gbit/s)"),

@@ -113,7 +113,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
         "Proportional fairness per flowlet, against Flowtune",
         "Flowtune fig. 15; below zero is less fair than Flowtune, one point is a factor of two in rate",
         vec![
-            Panel::lines(
+            Panel::curves(
                 "Score minus Flowtune's",
                 Axis::linear("Load").over(0.0, 1.0),
                 Axis::linear("Score per flowlet (points)"),

@@ -3,17 +3,57 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::draw::{Canvas, Chart, Failure};
+use super::Mark;
+use super::draw::{Canvas, Chart, DrawError};
 use super::style::{self, INK, MUTED};
-use super::{Bars, Mark};
 use crate::report::figure::short;
 
-/// The share of a group's width that its bars take.
+/// Share of a group's width that its bars take.
 const FILLED: f64 = 0.82;
-/// Pixels that a value takes above its bar, with the distance to it.
+/// Height of a value above its bar in pixels, with the distance to it.
 const TEXT: i32 = 16;
-/// With more bars than this the values are left out.
+/// Largest number of bars with values above them; texts of more would overlap.
 const MOST_VALUES: usize = 24;
+
+/// Bars of one name, one for each group.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Bars {
+    /// Name in the legend.
+    pub name: String,
+    /// Colour; see [`style::colour_of`].
+    pub colour: RGBColor,
+    /// Outlines alone, as for a paper's own values.
+    pub hollow: bool,
+    /// Values, one for each group; `None` leaves a gap.
+    pub values: Vec<Option<f64>>,
+}
+
+impl Bars {
+    /// Filled bars in the colour of their name.
+    pub fn new(name: impl Into<String>, values: Vec<Option<f64>>) -> Self {
+        let name = name.into();
+        Self {
+            colour: style::colour_of(&name),
+            name,
+            hollow: false,
+            values,
+        }
+    }
+
+    /// Sets another colour.
+    #[must_use]
+    pub fn colour(mut self, colour: RGBColor) -> Self {
+        self.colour = colour;
+        self
+    }
+
+    /// Draws outlines alone.
+    #[must_use]
+    pub fn hollow(mut self) -> Self {
+        self.hollow = true;
+        self
+    }
+}
 
 /// Draws the bars and the names of the groups.
 pub(super) fn draw<X, Y>(
@@ -24,11 +64,12 @@ pub(super) fn draw<X, Y>(
     marks: &[Mark],
     (low, high): (f64, f64),
     log: bool,
-) -> Result<(), Failure>
+) -> Result<(), DrawError>
 where
     X: Ranged<ValueType = f64>,
     Y: Ranged<ValueType = f64>,
 {
+    // Bars begin at 0, which a logarithmic axis does not have.
     let base = if log { low } else { 0.0_f64.clamp(low, high) };
     let width = FILLED / series.len().max(1) as f64;
     let written = groups.len() * series.len() <= MOST_VALUES;
@@ -51,7 +92,7 @@ where
             if written {
                 let middle = left + width / 2.0;
                 let mut above = chart.backend_coord(&(middle, value.clamp(low, high)));
-                // Above a mark's line that would go through it.
+                // A mark's line would cross the digits: the value then stands above the line.
                 let lines = marks.iter().flat_map(|mark| [mark.from, mark.to]);
                 let lines = lines.map(|at| chart.backend_coord(&(middle, at.clamp(low, high))).1);
                 if let Some(line) = lines
@@ -78,8 +119,9 @@ where
     Ok(())
 }
 
-/// A value as narrow as its bar: two digits, or the whole number.
+/// A value that is as narrow as its bar: two significant digits, or the whole number.
 fn two_digits(value: f64) -> String {
+    // The bounds are where rounding to the digits of a branch would reach the next power of ten.
     match value.abs() {
         v if v >= 9.95 => format!("{value:.0}"),
         v if v >= 0.995 => format!("{value:.1}"),
@@ -88,7 +130,7 @@ fn two_digits(value: f64) -> String {
     }
 }
 
-/// Writes a text centred at a point of the picture, `lower` pixels further down.
+/// Writes a text centred at a point of the picture, moved down by `lower` pixels.
 fn write(
     area: &Canvas<'_>,
     (x, y): (i32, i32),
@@ -96,7 +138,8 @@ fn write(
     vertical: VPos,
     text: &str,
     font: &TextStyle<'static>,
-) -> Result<(), Failure> {
+) -> Result<(), DrawError> {
+    // The chart's coordinates are those of the picture, the area's begin at its own corner.
     let (left, top) = area.get_base_pixel();
     area.draw(&Text::new(
         text.to_owned(),
@@ -111,7 +154,7 @@ mod tests {
     use super::super::{Axis, Bars, Panel, Picture};
     use crate::report::plot::style;
 
-    /// The height at which a text stands in the picture.
+    /// Height of a text in the picture.
     fn height_of(text: &str, mark: Option<f64>) -> f64 {
         let bars = Bars {
             name: "bars".to_owned(),

@@ -1,4 +1,4 @@
-//! The frame of a picture: titles, legend, the grid of panels, axes and references of a panel.
+//! The frame of a picture: titles, legend, and the grid of panels; a panel's axes and references.
 
 use indexmap::IndexMap;
 use plotters::coord::Shift;
@@ -7,21 +7,26 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::style::{self, GRID, INK, MUTED, REFERENCE};
-use super::{Content, Mark, Panel, Picture, bars, lines};
+use super::{Content, Mark, Panel, Picture, bars, curves};
 use crate::report::commit::COMMIT;
-use crate::report::figure::short;
 
-/// Whatever the drawing library may report.
-pub(super) type Failure = Box<dyn std::error::Error>;
-/// A part of the picture.
+/// Any error of the drawing library.
+pub(super) type DrawError = Box<dyn std::error::Error>;
+/// Part of a picture that is drawn into.
 pub(super) type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-/// A panel's plane.
+/// Coordinate plane of a panel.
 pub(super) type Chart<'a, 'b, X, Y> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<X, Y>>;
 
+/// Distance of titles and legend from the sides, in pixels.
 const MARGIN: i32 = 24;
+/// Height of title and subtitle, in pixels.
 const TITLES: u32 = 66;
+/// Height of a row of the legend, in pixels.
 const LEGEND_ROW: u32 = 22;
-/// Average width of a letter of the legend, in pixels.
+/// Most events that are named in a panel. With more, names would hide the curves.
+const MOST_NAMED_EVENTS: usize = 8;
+/// Average width of a letter of the legend, in pixels. SVG leaves the font to the viewer, so that
+/// texts cannot be measured here.
 const LETTER: i32 = 7;
 
 /// An entry of the legend.
@@ -35,14 +40,15 @@ enum Key {
 
 impl Picture {
     /// The picture as SVG.
-    pub(super) fn svg(&self) -> Result<String, Failure> {
+    pub(super) fn svg(&self) -> Result<String, DrawError> {
         let columns = self.columns.max(1);
         let rows = self.panels.len().div_ceil(columns).max(1);
         let width = self.panel_size.0 * columns as u32;
         let keys = self.keys();
         let legend_rows = layout(&keys, width).last().map_or(0, |at| at.1 + 1);
         let head = TITLES + legend_rows * LEGEND_ROW;
-        let height = head + self.panel_size.1 * rows as u32;
+        let heights: Vec<u32> = (0..rows).map(|row| self.row_height(row)).collect();
+        let height = head + heights.iter().sum::<u32>();
         let mut svg = String::new();
         {
             let root = SVGBackend::with_string(&mut svg, (width, height)).into_drawing_area();
@@ -50,15 +56,29 @@ impl Picture {
             let (top, body) = root.split_vertically(head);
             self.titles(&top)?;
             legend(&top, &keys, width)?;
-            for (area, panel) in body.split_evenly((rows, columns)).iter().zip(&self.panels) {
-                panel.draw(area)?;
+            let mut rest = body;
+            for (panels, height) in self.panels.chunks(columns).zip(heights) {
+                let (row, below) = rest.split_vertically(height);
+                for (area, panel) in row.split_evenly((1, columns)).iter().zip(panels) {
+                    panel.draw(area)?;
+                }
+                rest = below;
             }
             root.present()?;
         }
         Ok(svg)
     }
 
-    fn titles(&self, top: &Canvas<'_>) -> Result<(), Failure> {
+    /// Height of a row of panels in pixels.
+    fn row_height(&self, row: usize) -> u32 {
+        self.row_heights
+            .get(row)
+            .copied()
+            .unwrap_or(self.panel_size.1)
+    }
+
+    /// Draws title and subtitle.
+    fn titles(&self, top: &Canvas<'_>) -> Result<(), DrawError> {
         top.draw(&Text::new(
             self.title.clone(),
             (MARGIN, 14),
@@ -73,15 +93,19 @@ impl Picture {
         Ok(())
     }
 
-    /// One entry for each name, in the order of first appearance.
+    /// Legend entries by name, in the order of first appearance.
     fn keys(&self) -> IndexMap<String, Key> {
         let mut keys = IndexMap::new();
         for panel in &self.panels {
             match &panel.content {
-                Content::Lines(lines) => {
-                    for line in lines {
-                        let key = if line.dashed { Key::Dashed } else { Key::Solid };
-                        keys.entry(line.name.clone()).or_insert(key(line.colour));
+                Content::Curves(curves) => {
+                    for curve in curves {
+                        let key = if curve.dashed {
+                            Key::Dashed
+                        } else {
+                            Key::Solid
+                        };
+                        keys.entry(curve.name.clone()).or_insert(key(curve.colour));
                     }
                 }
                 Content::Bars { series, .. } => {
@@ -96,7 +120,7 @@ impl Picture {
     }
 }
 
-/// Where each entry of the legend goes: x in pixels, and the row.
+/// Places of the legend's entries: x in pixels, and the row.
 fn layout(keys: &IndexMap<String, Key>, width: u32) -> Vec<(i32, u32)> {
     let (mut x, mut row) = (MARGIN, 0);
     let mut places = Vec::with_capacity(keys.len());
@@ -111,7 +135,8 @@ fn layout(keys: &IndexMap<String, Key>, width: u32) -> Vec<(i32, u32)> {
     places
 }
 
-fn legend(top: &Canvas<'_>, keys: &IndexMap<String, Key>, width: u32) -> Result<(), Failure> {
+/// Draws the legend below the titles.
+fn legend(top: &Canvas<'_>, keys: &IndexMap<String, Key>, width: u32) -> Result<(), DrawError> {
     for ((name, key), (x, row)) in keys.iter().zip(layout(keys, width)) {
         let y = (TITLES + row * LEGEND_ROW) as i32;
         let block = [(x, y + 1), (x + 22, y + 11)];
@@ -121,6 +146,8 @@ fn legend(top: &Canvas<'_>, keys: &IndexMap<String, Key>, width: u32) -> Result<
                 style::line(colour, 3),
             ))
         };
+        // Strokes are 3 pixels wide, wider than most curves, so that their colours can be told
+        // apart.
         match *key {
             Key::Solid(colour) => stroke(0, 22, colour)?,
             Key::Dashed(colour) => {
@@ -137,11 +164,13 @@ fn legend(top: &Canvas<'_>, keys: &IndexMap<String, Key>, width: u32) -> Result<
 }
 
 impl Panel {
-    fn draw(&self, area: &Canvas<'_>) -> Result<(), Failure> {
+    /// Draws the panel. The drawing library has a type for each kind of axis, hence the four cases.
+    fn draw(&self, area: &Canvas<'_>) -> Result<(), DrawError> {
         let (low, high) = self.y_range();
         let linear_x = self.x_range();
         match (
-            self.x.log && matches!(self.content, Content::Lines(_)),
+            // Groups of bars stand side by side, whatever their axis.
+            self.x.log && matches!(self.content, Content::Curves(_)),
             self.y.log,
         ) {
             (false, false) => self.on(area, linear_x.0..linear_x.1, low..high),
@@ -155,29 +184,28 @@ impl Panel {
         }
     }
 
-    fn x_range(&self) -> (f64, f64) {
-        if let Content::Bars { groups, .. } = &self.content {
-            return (0.0, groups.len().max(1) as f64);
-        }
-        lines::x_range(self)
-    }
-
-    fn on<X, Y>(&self, area: &Canvas<'_>, x: X, y: Y) -> Result<(), Failure>
+    /// Draws the panel on these axes.
+    fn on<X, Y>(&self, area: &Canvas<'_>, x: X, y: Y) -> Result<(), DrawError>
     where
         X: AsRangedCoord<Value = f64>,
         Y: AsRangedCoord<Value = f64>,
         X::CoordDescType: ValueFormatter<f64>,
         Y::CoordDescType: ValueFormatter<f64>,
     {
-        let mut chart = ChartBuilder::on(area)
-            .caption(&self.title, style::font(15, INK))
+        let mut builder = ChartBuilder::on(area);
+        // An empty caption would still take its height.
+        if !self.title.is_empty() {
+            builder.caption(&self.title, style::font(15, INK));
+        }
+        let mut chart = builder
             .margin_left(12)
             .margin_right(22)
             .margin_bottom(8)
             .x_label_area_size(44)
             .y_label_area_size(64)
             .build_cartesian_2d(x, y)?;
-        let label = |value: &f64| axis_label(*value);
+        let x_text = |value: &f64| self.x.text(*value);
+        let y_text = |value: &f64| self.y.text(*value);
         let mut mesh = chart.configure_mesh();
         mesh.light_line_style(TRANSPARENT)
             .bold_line_style(GRID)
@@ -188,34 +216,40 @@ impl Panel {
             .y_desc(self.y.label.clone())
             .x_labels(8)
             .y_labels(7)
-            .x_label_formatter(&label)
-            .y_label_formatter(&label);
+            .x_label_formatter(&x_text)
+            .y_label_formatter(&y_text);
+        if !self.x.names.is_empty() {
+            // The library chooses a step that gives at most this number of grid lines: one per
+            // name.
+            mesh.x_labels(self.x.names.len() + 1);
+        }
         if matches!(self.content, Content::Bars { .. }) {
             mesh.disable_x_mesh().x_labels(0);
         }
         mesh.draw()?;
-        let (x_low, x_high) = self.x_range();
+        let (x_range, y_range) = (self.x_range(), self.y_range());
+        // References before the data, which SVG then paints over them.
         for mark in &self.marks {
             let left = self.crosses_label(mark, false) && !self.crosses_label(mark, true);
-            draw_mark(&mut chart, mark, left, (x_low, x_high), self.y_range())?;
+            draw_mark(&mut chart, mark, left, x_range, y_range)?;
+        }
+        for (number, event) in self.events.iter().enumerate() {
+            let named = self.events.len() <= MOST_NAMED_EVENTS;
+            draw_event(&mut chart, event, named.then_some(number), x_range, y_range)?;
         }
         match &self.content {
-            Content::Lines(lines) => {
-                lines::draw(&mut chart, lines, (x_low, x_high), self.y_range())
-            }
+            Content::Curves(curves) => curves::draw(&mut chart, curves, x_range, y_range),
             Content::Bars { groups, series } => {
-                let (range, log) = (self.y_range(), self.y.log);
-                bars::draw(&mut chart, area, groups, series, &self.marks, range, log)
+                let (marks, log) = (&self.marks, self.y.log);
+                bars::draw(&mut chart, area, groups, series, marks, y_range, log)
             }
         }
     }
-}
 
-impl Panel {
-    /// Whether a line goes through where a mark's text would stand: above the mark, by a third of
-    /// the panel at the left or right end.
+    /// True if a curve passes the place of a mark's text: above the mark, in the left or right
+    /// third of the panel.
     fn crosses_label(&self, mark: &Mark, left: bool) -> bool {
-        let Content::Lines(lines) = &self.content else {
+        let Content::Curves(curves) = &self.content else {
             return false;
         };
         let share = |value: f64, (low, high): (f64, f64), log: bool| {
@@ -234,8 +268,9 @@ impl Panel {
             let beside = if left { x < 1.0 / 3.0 } else { x > 2.0 / 3.0 };
             beside && (at - 0.01..at + 0.08).contains(&y)
         };
-        lines.iter().any(|line| {
-            line.points.windows(2).any(|ends| {
+        // 32 points of each segment will do: a text is longer than the distance between them.
+        curves.iter().any(|curve| {
+            curve.points.windows(2).any(|ends| {
                 let [from, to] = [ends[0], ends[1]].map(|(x, y)| {
                     let x = share(x, x_range, self.x.log);
                     (x, share(y, y_range, self.y.log))
@@ -251,23 +286,14 @@ impl Panel {
     }
 }
 
-/// A value beside an axis: no more digits than it needs, thousands as `k`, millions as `M`.
-fn axis_label(value: f64) -> String {
-    match value.abs() {
-        v if v >= 1e6 => format!("{}M", short(value / 1e6)),
-        v if v >= 1e4 => format!("{}k", short(value / 1e3)),
-        v if v < 1e-9 => "0".to_owned(),
-        _ => short(value),
-    }
-}
-
+/// Draws a horizontal reference with its text, at the left or right end.
 fn draw_mark<X, Y>(
     chart: &mut Chart<'_, '_, X, Y>,
     mark: &Mark,
     left: bool,
     (x_low, x_high): (f64, f64),
     (low, high): (f64, f64),
-) -> Result<(), Failure>
+) -> Result<(), DrawError>
 where
     X: Ranged<ValueType = f64>,
     Y: Ranged<ValueType = f64>,
@@ -284,12 +310,12 @@ where
             style::line(REFERENCE, 1),
         )))?;
     }
-    // At the right end, where most curves have ended, unless one goes through there.
     let (end, inward, side) = if left {
         (x_low, 6, HPos::Left)
     } else {
         (x_high, -3, HPos::Right)
     };
+    // By pixels: texts have a distance from lines that no unit of the axes gives.
     let (px, py) = chart.backend_coord(&(end, to));
     chart.plotting_area().strip_coord_spec().draw(&Text::new(
         mark.text.clone(),
@@ -299,5 +325,29 @@ where
         },
         style::font(11, MUTED).pos(Pos::new(side, VPos::Bottom)),
     ))?;
+    Ok(())
+}
+
+/// Draws a vertical reference. `number` is that of an event with a name: names stand at four
+/// heights in turn, so that those of close events do not overlap.
+fn draw_event<X, Y>(
+    chart: &mut Chart<'_, '_, X, Y>,
+    (x, text): &(f64, String),
+    number: Option<usize>,
+    (x_low, x_high): (f64, f64),
+    (low, high): (f64, f64),
+) -> Result<(), DrawError>
+where
+    X: Ranged<ValueType = f64>,
+    Y: Ranged<ValueType = f64>,
+{
+    let x = x.clamp(x_low, x_high);
+    let stroke = style::line(REFERENCE, 1);
+    chart.draw_series(DashedLineSeries::new([(x, low), (x, high)], 3, 4, stroke))?;
+    if let Some(number) = number {
+        let down = 4 + 14 * (number % 4) as i32;
+        let text = Text::new(text.clone(), (5, down), style::font(11, MUTED));
+        chart.draw_series(std::iter::once(EmptyElement::at((x, high)) + text))?;
+    }
     Ok(())
 }

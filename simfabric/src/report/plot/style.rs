@@ -1,20 +1,20 @@
-//! Colours and fonts of the pictures, the lab's too.
+//! Colours and fonts, common to all pictures.
 
 use plotters::style::{Color, IntoFont, RGBColor, ShapeStyle, TextStyle};
 
-/// Text, axes.
+/// Colour of text.
 pub const INK: RGBColor = RGBColor(45, 52, 64);
-/// Less important text.
+/// Colour of axes and of less important text.
 pub const MUTED: RGBColor = RGBColor(120, 128, 140);
-/// Grid.
+/// Colour of the grid.
 pub const GRID: RGBColor = RGBColor(230, 233, 238);
-/// References: a capacity, a fair share, a paper's values.
+/// Colour of references: a capacity, a fair share, a paper's values.
 pub const REFERENCE: RGBColor = RGBColor(150, 156, 166);
-/// Flowtune or Ratewright.
+/// Colour of Flowtune and of Ratewright.
 pub const OURS: RGBColor = RGBColor(0, 114, 178);
 
-/// Distinguishable colours, the baseline's second, also for the colour-blind (Okabe–Ito, yellow
-/// darkened).
+/// Colours that stay distinct for the colour-blind (Okabe and Ito, with a darker yellow). The
+/// second is the baseline's.
 const PALETTE: [RGBColor; 9] = [
     OURS,
     RGBColor(213, 94, 0),
@@ -27,8 +27,9 @@ const PALETTE: [RGBColor; 9] = [
     RGBColor(90, 90, 90),
 ];
 
-/// The schemes whose colour is the same in every picture.
-const NAMED: [(&str, usize); 9] = [
+/// Schemes with their index into [`PALETTE`], so that each has one colour in every picture.
+const NAMED: [(&str, usize); 10] = [
+    ("ratewright", 0),
     ("flowtune", 0),
     ("dctcp", 1),
     ("pfabric", 2),
@@ -46,14 +47,15 @@ pub const fn colour(index: usize) -> RGBColor {
     PALETTE[index % PALETTE.len()]
 }
 
-/// The colour of a scheme, by its name in any case and whatever surrounds it (`Cubic + sfqCoDel`);
-/// another name gets a colour that depends on its letters alone.
+/// The colour of a scheme whose name is part of `name`, in any case (`Cubic + sfqCoDel`). Another
+/// name gets a colour that depends on its letters alone.
 #[must_use]
 pub fn colour_of(name: &str) -> RGBColor {
     let lower = name.to_lowercase();
     let named = NAMED.iter().find(|(scheme, _)| lower.contains(scheme));
     let index = named.map_or_else(
         || {
+            // A polynomial hash: the same in every run, whatever else is in the picture.
             lower
                 .bytes()
                 .fold(0, |sum, b| (sum * 31 + usize::from(b)) % 8_191)
