@@ -23,6 +23,7 @@ fn only_results_of_a_kind_are_compared() {
     let summary = file("s.json", r#"{ "transports": { "dctcp": { "drops": 0 } } }"#);
     let figure = file("f.json", r#"{ "rows": [{ "name": "a", "ours": 1.5 }] }"#);
     let other = file("o.json", r#"{ "rows": [{ "name": "a", "ours": 1.5 }] }"#);
+    // Nothing on standard output: a script that reads it must not find half a comparison.
     let output = simfabric(&["compare", text(&summary), text(&figure)]);
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && output.stdout.is_empty());

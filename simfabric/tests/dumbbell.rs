@@ -126,6 +126,7 @@ fn run_from<T: Transport>(
     sim.run_until(end).expect("it runs");
     let records = sim.results();
     assert_eq!(records.conservation, Ok(()));
+    // Goodput over the whole run, slow start included, as the other simulators report it.
     let delivered: u64 = records.flows.iter().map(|f| f.delivered_bytes).sum();
     let series = records.series.as_ref().expect("sampled");
     let goodput = [FlowId(0), FlowId(1)].map(|flow| series.goodput_bps(flow));

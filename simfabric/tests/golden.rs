@@ -71,6 +71,7 @@ impl Visitor for ManyToOne<'_> {
         let rates: Vec<f64> = (0..self.flows)
             .map(|flow| series.goodput_bps(FlowId(flow))[1] / 1e9)
             .collect();
+        // Six decimals, so that small changes of behaviour show.
         let least = rates.iter().copied().fold(f64::INFINITY, f64::min);
         let most = rates.iter().copied().fold(0.0, f64::max);
         Ok(format!(
@@ -128,6 +129,7 @@ fn every_scheme_does_what_it_did() {
     if std::env::var_os("RATEWRIGHT_GOLDEN").is_some_and(|value| value == "write") {
         std::fs::write(&path, &ours).expect("the table can be written");
     }
+    // Read even after it was written: a table that cannot be read back fails at once.
     let golden = std::fs::read_to_string(&path).expect("the golden table is there");
     assert_eq!(golden, ours, "the golden table differs; ours:\n{ours}");
 }

@@ -57,6 +57,7 @@ fn poisson(load: f64, first: f64, packets: u32) -> impl Iterator<Item = FlowSpec
     let service_ps = (PACKET_BYTES * 8_000_000_000_000 / RATE_BPS) as f64;
     let mut at = 0.0;
     (0..packets).map(move |_| {
+        // Exponential gaps by inversion; 1 − x is never 0, whose logarithm would be infinite.
         at -= (1.0 - rng.random::<f64>()).ln() * service_ps / load;
         let class = u16::from(rng.random::<f64>() >= first);
         FlowSpec {
@@ -160,6 +161,7 @@ fn a_full_queue_drops_what_can_be_counted_by_hand() {
     let most = records.ports.iter().map(|p| p.stats.max_packets).max();
     // The NICs hold all packets that are still to be sent: the flow hands them over at once.
     assert_eq!(most, Some(packets as u32 - 1));
+    // The packet being sent does not count as queued, here as in `limit`.
     let edge = records.ports.iter().filter(|p| p.to_host);
     assert_eq!(edge.map(|p| p.stats.max_packets).max(), Some(limit));
 }
@@ -182,6 +184,7 @@ fn overloaded_ports_share_a_buffer_as_choudhury_and_hahne_say() {
                 Time::ZERO,
             )
         });
+        // The buffer fills well within the warm-up of 5 ms: 2 MB at 10 Gbit/s take 1.6 ms.
         let senders = ConstantRate::new(RATE_BPS);
         let times = (Time::from_ms(5), Time::from_ms(8));
         let records = run(switch(3 * ports), fabric, flows, senders, times);
@@ -244,6 +247,7 @@ fn red_settles_where_its_probability_drops_the_excess() {
     let share = stats.losses().dropped.packets as f64 / stats.offered.packets as f64;
     let expected = excess / (1.0 + excess);
     near(share, expected, 0.02, "share of packets that are dropped");
+    // One packet of every 1 / (2 p) is dropped, so p is half the share. It grows over 60 packets.
     let length = 20.0 + 60.0 * (expected / 2.0) / 0.1;
     near(stats.mean_packets(), length, 0.04, "mean length");
     assert_eq!(records.drops_by(DropReason::Full), 0);
@@ -305,6 +309,7 @@ fn hashes_spread_flows_over_equal_paths_and_keep_each_on_one() {
     let counts = uplinks(Spreading::Flow, many);
     assert_eq!((counts.len(), counts.iter().sum::<u64>()), (8, 8_000));
     assert!(chi_squared(&counts) < ONE_IN_A_THOUSAND, "{counts:?}");
+    // One flow of many packets: a path of its own, or the receiver would see reordering.
     let one = std::iter::once(FlowSpec::new(HostId(0), HostId(4), 1_000 * MSS, Time::ZERO));
     let mut counts = uplinks(Spreading::Flow, one);
     counts.sort_unstable();

@@ -81,6 +81,7 @@ fn edit() -> impl Strategy<Value = Edit> {
     let at = any::<Index>;
     let word = || select(&WORDS[..]);
     prop_oneof![
+        // Values weigh most: they lead past the TOML reader into the checks behind it.
         2 => at().prop_map(Edit::Drop),
         2 => (at(), at(), at()).prop_map(|(to, plan, line)| Edit::Insert(to, plan, line)),
         4 => (at(), word()).prop_map(|(line, word)| Edit::Value(line, word)),
@@ -111,6 +112,7 @@ fn shipped() -> Vec<String> {
 fn altered(plans: &[String], which: Index, edits: &[Edit]) -> String {
     let mut lines: Vec<String> = which.get(plans).lines().map(str::to_owned).collect();
     for edit in edits {
+        // An index into nothing would panic in the test itself.
         if lines.is_empty() {
             break;
         }

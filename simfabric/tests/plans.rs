@@ -61,6 +61,7 @@ fn control_goes_first_in_queues_that_have_classes() {
 fn bad_plans_get_one_clear_error_with_the_place() {
     let dir = TempDir::new().unwrap();
     let plan = dir.path().join("plan.toml");
+    // Size files for the cases that name them; the second goes down.
     std::fs::write(dir.path().join("empty.csv"), "# nothing\n").unwrap();
     std::fs::write(dir.path().join("bad.csv"), "100,0\n50,1\n").unwrap();
     for (from, to, line, part) in [
@@ -468,6 +469,7 @@ fn an_impossible_topology_is_named_by_the_keys_of_the_plan() {
             error.contains(&expected) && error.contains(&format!("impossible topology: {part}")),
             "{topology}: {error}"
         );
+        // The name of the builder's parameter is none of the plan's keys.
         assert!(!error.contains("hosts_per_rack"), "{error}");
     }
 }
@@ -510,6 +512,7 @@ fn the_plans_in_the_repository_are_valid_and_the_dumbbell_is_full() {
         );
         count += 1;
     }
+    // An empty directory would pass as well.
     assert!(count >= 5);
     let dir = TempDir::new().unwrap();
     let summary = run(&plans().join("dumbbell.toml"), dir.path(), &[]);

@@ -39,6 +39,7 @@ fn transports_of_a_plan_may_have_queues_of_their_own() {
     for (label, alone) in ["dctcp", "pfabric"].into_iter().zip(alone) {
         assert_eq!(both["transports"][label], alone["transports"][label]);
     }
+    // Equal results would be no proof if both ran over the same queues.
     let mean = |label: &str| &both["transports"][label]["queue_packets"]["mean"];
     assert_ne!(mean("dctcp"), mean("pfabric"));
 }
@@ -84,6 +85,7 @@ period = "5us"
         run(&plan, &out, &["--jobs", jobs]);
         files.map(|file| std::fs::read(out.join(file)).unwrap())
     };
+    // Again with one job: a result may also depend on chance alone.
     let one = results("one", "1");
     assert_eq!(one, results("two", "2"));
     assert_eq!(one, results("again", "1"));
@@ -174,6 +176,7 @@ fn a_trace_replays_a_plan() {
     let (first, second) = (dir.path().join("first"), dir.path().join("second"));
     let a = run(&plan, &first, &[]);
     let b = run(&replay, &second, &[]);
+    // Not the whole summary: the plans' names and workloads differ.
     assert!(a["flows"][0].as_u64().unwrap() > 50);
     assert_eq!(a["transports"], b["transports"]);
 }
@@ -187,6 +190,7 @@ fn slowdowns_begin_at_one() {
         .split_once("[[workload]]")
         .unwrap()
         .0
+        // A window beyond the flow: the sender never waits, as the closed form has it.
         .replace("packets = 10", "packets = 100000");
     let alone = "[[workload]]\nkind = \"list\"\nflows = [{ src = 0, dst = 7, bytes = 300000 }]\n";
     std::fs::write(&plan, format!("{head}{alone}")).unwrap();
@@ -242,6 +246,7 @@ fn the_dctcp_dumbbell_agrees_with_ns_3() {
 /// `simfabric list | head -1`: the reader goes away before everything is written.
 #[test]
 fn a_reader_that_has_seen_enough_is_no_failure() {
+    // Closed before the program starts, so that the first write fails whatever the timing.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_simfabric"));
@@ -287,6 +292,7 @@ fn a_bench_runs_as_many_packet_hops_as_asked_for() {
                 "{key}: {one} {two}"
             );
         }
+        // These depend on the machine, so only their sign is a property of the program.
         for key in ["packet_hops_per_s", "events_per_s", "peak_rss_bytes"] {
             assert!(one[key].as_f64().unwrap() > 0.0, "{key}: {one}");
         }

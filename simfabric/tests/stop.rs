@@ -28,6 +28,7 @@ fn interrupted(arguments: &[&str], out: &Path) -> (Option<i32>, String) {
         std::thread::yield_now();
     }
     if ended.is_none() {
+        // The handler stands before `out` does, so the signal cannot end the program by default.
         let pid = i32::try_from(child.id()).expect("process numbers are small");
         kill(Pid::from_raw(pid), Signal::SIGINT).expect("the child is there");
     }
@@ -64,5 +65,6 @@ fn an_interrupted_reproduction_says_how_far_it_got() {
         said.contains("stopped: G had simulated ") && said.contains("no figure is written"),
         "{said}"
     );
+    // Figure 11 in its long form takes minutes; nothing of it can be done yet.
     assert_eq!(std::fs::read_dir(&out).unwrap().count(), 0);
 }

@@ -141,6 +141,7 @@ fn wire(bytes: u64) -> Vec<u64> {
     let packets = bytes.div_ceil(PAYLOAD);
     let last = bytes - (packets - 1) * PAYLOAD;
     let mut wire = vec![FULL; packets as usize];
+    // 78 bytes of headers, Ethernet, preamble and gap; a minimum frame takes 84.
     wire[packets as usize - 1] = (last + 78).max(84);
     wire
 }
@@ -196,6 +197,7 @@ fn took<T: Transport>(mut sim: LoneFlowSim<T>) -> u64 {
         .expect("a good workload");
     let records = sim.results();
     records.conservation.expect("nothing is lost unseen");
+    // The oracle knows neither drops nor retransmissions.
     assert_eq!(records.drops(), 0);
     let flow = &records.flows[0];
     assert_eq!(flow.retransmits, 0);
@@ -228,6 +230,7 @@ fn each<T: Transport>(
 fn tcp<C: Congestion>(window: u32, nic_limit_packets: u32, control: C::Config) -> Tcp<C> {
     Tcp::new(TcpConfig {
         initial_window_packets: window,
+        // Above every round trip here: no time-out may add packets.
         min_rto: Span::from_ms(10),
         initial_rto: Span::from_ms(10),
         fixed_rto: None,
@@ -438,12 +441,15 @@ fn flowtunes_first_window_is_a_burst_behind_the_notice() {
             let links = TandemLinks::to(receiver, fabric_gbps);
             for &bytes in &SIZES[..7] {
                 let mut run = flowtune(fabric_gbps, (receiver, bytes), 10);
+                // Sessions talk before the flow starts; the notice is what the start itself adds.
                 run.run_until(START - Span::from_ps(1))
                     .expect("a good workload");
                 let before = notice_bytes(&run);
                 run.run_until(START).expect("a good workload");
                 let notice = notice_bytes(&run) - before;
                 assert!(notice >= ACK, "a frame");
+                // The allocator is at the spine: within the rack the notice shares the first link
+                // alone, to the other rack the first two.
                 let shared = if receiver == 1 { 1 } else { 2 };
                 let packets = wire(bytes).into_iter().map(|bytes| (0, bytes));
                 let by_hand = links.last_behind((notice, shared), packets);
@@ -501,6 +507,7 @@ fn flowtunes_rate_spaces_packets() {
                 panic!("one rate: {found:?}");
             };
             let narrowest_bps = 8_000_000_000_000 / links.slowest_byte_ps();
+            // Below 0.99: the rate code has 11 bits and rounds down.
             let share = rate_bps as f64 / narrowest_bps as f64;
             assert!((0.98..0.99).contains(&share), "{share}");
             for bytes in SIZES {

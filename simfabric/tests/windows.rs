@@ -39,7 +39,9 @@ impl Visitor for SceneRun<'_> {
         transport: T,
     ) -> Result<RunResults, ExperimentError> {
         let Self(scene, order) = self;
+        // Schemes whose hosts act on each other by more than packets must stay in one part.
         let may = transport.is_local();
+        // Sampled flows and watched links too, so that the series of both orders are compared.
         let config = Config {
             seed: 5,
             fabric,
@@ -50,6 +52,7 @@ impl Visitor for SceneRun<'_> {
             warm_up: scene.warm_up,
             order,
         };
+        // Starts are distances from the flow before, so that shrinking keeps them in order.
         let mut start_ns = 0;
         let flows =
             scene
@@ -66,6 +69,7 @@ impl Visitor for SceneRun<'_> {
                     spec
                 });
         let mut sim = Sim::new(config, scene.topology.clone(), flows, transport)?;
+        // Otherwise the test would compare one order with itself.
         assert_eq!(sim.regions() > 1, may && order == Order::Windows);
         for end in &scene.ends {
             sim.run_until(*end)?;
@@ -78,6 +82,7 @@ impl Visitor for SceneRun<'_> {
 
 /// Results that must not depend on the order. Numbers of events and of packets in memory may.
 fn results(records: &RunResults) -> String {
+    // Field by field, so that a new field must be thought of here.
     let RunResults {
         now,
         flows,
@@ -151,6 +156,7 @@ fn scene() -> impl Strategy<Value = WindowScene> {
             });
         let change = (0_u64..150_000, 0..links, 0_u32..6).prop_map(|(at_ns, link, what)| {
             let link = LinkId(link);
+            // Links go down and up and pause and resume in any order; most pauses end.
             let change = match what {
                 0 => Change::Link { link, up: false },
                 1 => Change::Link { link, up: true },
@@ -200,6 +206,7 @@ proptest! {
         };
         let (windows, time) = (run(Order::Windows), run(Order::ByPlace));
         let (windows, time) = (results(&windows), results(&time));
+        // The first line that differs: the whole text would be thousands.
         if windows != time {
             let differ = windows.lines().zip(time.lines()).find(|(w, t)| w != t);
             prop_assert!(false, "{}: {differ:?}", scheme.name());

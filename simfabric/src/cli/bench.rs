@@ -138,6 +138,7 @@ fn permutation(
         bench::permutation(hosts),
         bench::transport(),
     )?;
+    // The clock runs over the events alone, not over building the fabric and its tables.
     let (ended, wall) = clock::timed(|| {
         sim.run_with(end, |progress| {
             if progress.packet_hops < packet_hops {
@@ -191,6 +192,8 @@ fn run_growth_bench(args: &BenchArgs) -> anyhow::Result<()> {
         .zip(hops)
         .zip(&mut walls)
         .map(|((hosts, packet_hops), walls)| {
+            // The least time is the one that other programs disturbed least; the median shows how
+            // much they did.
             walls.sort_by(f64::total_cmp);
             SizeResult {
                 hosts,

@@ -42,6 +42,7 @@ impl CompareArgs {
         for (name, _) in names {
             let (left, right) = (find(&a, name), find(&b, name));
             compared += 1;
+            // Equal to the bit: results of equal runs are, so any difference is one.
             if left == right {
                 continue;
             }
@@ -126,6 +127,7 @@ impl ResultFile {
         let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
         let value: Value = serde_json::from_str(&text)
             .with_context(|| format!("{} is no JSON", path.display()))?;
+        // By their fields, not by the file's name, which anybody may change.
         let known = KINDS
             .iter()
             .find_map(|kind| Some((*kind, value.get(kind.key)?)));

@@ -70,6 +70,7 @@ pub(crate) fn list() -> Result<()> {
     say!("topologies: {}", plan::TOPOLOGIES.join(", "));
     say!("workloads: {}", plan::WORKLOADS.join(", "));
     say!("\nsize distributions, with the mean of the sampler:");
+    // The mean is the sampler's own: curves are published without one.
     for name in sizes::NAMES {
         let sizes = SizeDistribution::published(name)?;
         say!("  {name:<16} {:>12.0} bytes", sizes.mean_bytes());

@@ -60,6 +60,7 @@ impl ReproduceArgs {
         let mut chosen: Vec<&Experiment> = Vec::new();
         for wanted in &self.experiments {
             let all = wanted == "all";
+            // A word that adds nothing is unknown: letters have an experiment each.
             let before = chosen.len();
             let known = FLOWTUNE.iter();
             chosen.extend(
@@ -133,6 +134,7 @@ impl ReproduceArgs {
             written.push(experiment.letter.to_string());
         }
         say!("{tally}");
+        // After everything is written: a row that is off is looked at in its file.
         if let Some(path) = &self.markdown {
             let form = if self.quick { " --quick" } else { "" };
             let set: String = self.set.iter().map(|key| format!(" --set {key}")).collect();

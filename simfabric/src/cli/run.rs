@@ -40,6 +40,7 @@ impl RunArgs {
     /// for it, `throughput.svg`.
     pub(crate) fn run(&self) -> Result<()> {
         let plan = RunPlan::load(&self.plan, self.seed)?;
+        // In this order: a signal that comes once the directory is there is always heard.
         let stop = StopRequest::on_ctrl_c()?;
         create(&self.out)?;
         let bars = MultiProgress::new();
@@ -57,6 +58,7 @@ impl RunArgs {
             .collect()
         });
         let runs = outcomes.into_iter().collect::<Result<Vec<_>>>()?;
+        // Files are written after all runs, in the plan's order, whichever run ended first.
         for (transport, (_, result)) in plan.transports.iter().zip(&runs) {
             let name = format!("flows-{}.csv", transport.file_name());
             write_text(&self.out.join(name), &flows_csv(result))?;
@@ -74,6 +76,7 @@ impl RunArgs {
         let summary = Summary::new(file, plan.seed, results.collect());
         write_json(&self.out.join("summary.json"), &summary)?;
         print(&summary, &self.out)?;
+        // What a stopped run has is written, and the exit code still says that it is not all.
         if !summary.complete {
             let got: Vec<String> = runs
                 .iter()
@@ -151,6 +154,7 @@ fn one(
             "{} ms, {} of {} flows complete",
             short(progress.now.as_us_f64() / 1e3),
             progress.completed,
+            // A run to a fixed time does not know how many flows will come.
             match length {
                 RunLength::Time(_) => progress.started,
                 RunLength::Flows(count) => count,
@@ -199,6 +203,7 @@ fn flows_csv(result: &RunResult) -> String {
 /// Throughput over time: a panel for each transport, a curve for each sampled flow.
 fn picture(plan: &RunPlan, runs: &[(String, RunResult)]) -> Picture {
     let most = plan.series.map_or(0, |s| s.1);
+    // Flow n has one colour in all panels, so that transports can be compared flow by flow.
     let panels = runs.iter().filter_map(|(label, result)| {
         let series = result.records.series.as_ref()?;
         let flows = (result.records.flows.len() as u32).min(most);

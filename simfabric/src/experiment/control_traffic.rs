@@ -250,6 +250,7 @@ pub fn fluid(case: &TrafficCase) -> Result<TrafficSample, ExperimentError> {
     let mut fabric = FluidFabric::new(topology, config, arrivals)?;
     fabric.run_until(case.warm_up.as_ns())?;
     MONITOR.done(case.warm_up.since(Time::ZERO))?;
+    // Totals are of the whole run; the count is their difference after the warm-up.
     let before = fabric.totals();
     fabric.run_until(case.end.as_ns())?;
     MONITOR.done(case.end.since(case.warm_up))?;
@@ -340,6 +341,7 @@ fn count<A: Arrivals>(
     let [to_allocator, from_allocator] = sim.transport().control_traffic();
     let allocator = sim.transport().allocator();
     let (mut loads, mut capacities) = (Vec::new(), Vec::new());
+    // The last iteration's loads: the allocator must never hand out more than a link has.
     allocator.engine().link_loads(&mut loads);
     allocator.engine().link_capacities(&mut capacities);
     Ok(PartCounts {

@@ -93,6 +93,7 @@ pub fn explain(
             .map(|option| format!("--set {option}"))
             .collect();
         let found = format!("{} {} with {}", short(value), row.unit, options.join(" "));
+        // Every result is noted, also those outside: a reader sees what was tried.
         row.note = Some(match row.note.take() {
             Some(note) => format!("{note}; {found}"),
             None => found,

@@ -101,6 +101,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
             measure: |samples, counting| Some(samples.first()?.percent(counting)),
         });
         let mut note = measured(sample, mean_bytes(workload, &settings)?);
+        // The remark is about alternatives, which only a row that is off is measured under.
         if workload == "hadoop" && row.verdict == Verdict::Off {
             note = format!("{note}; {HADOOP}");
         }

@@ -111,6 +111,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
                 100.0 * (1.0 - of(last) / of(base))
             };
             let total = saving(&|sample| sample.percent(counting));
+            // "Up to", as in the paper: the best load's saving, and its part from the allocator.
             if total > largest.0 {
                 let from = saving(&|sample| sample.from_allocator_percent);
                 largest = (total, from);

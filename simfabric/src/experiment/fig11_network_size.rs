@@ -34,6 +34,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
         .iter()
         .flat_map(|&load| {
             SERVERS.map(|servers| TrafficCase {
+                // Racks grow in number, not in size, under four spines whose links stay the same.
                 racks: servers / scene::HOSTS_PER_RACK,
                 workload: "web",
                 load,
@@ -64,6 +65,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
         .zip(fluids.chunks(SERVERS.len()));
     for (i, (&load, (packets, fluids))) in loads.iter().zip(pairs).enumerate() {
         let shares: Vec<_> = packets.iter().map(percent).collect();
+        // The ratio of the extremes is the test: a trend shows in it as well as a single size.
         let least = shares.iter().copied().fold(f64::INFINITY, f64::min);
         let most = shares.iter().copied().fold(0.0, f64::max);
         figure.rows.push(

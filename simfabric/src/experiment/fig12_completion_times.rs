@@ -121,6 +121,8 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
                     .find(|row| (row.0, row.1) == (scheme, class) && applies(scheme, class, load));
                 let label = format!("{}, {name}, load {load}", scheme.name());
                 let ours = found.map(|found| found.0);
+                // Combinations without a number are rows too, so that the picture's bars are in the
+                // table.
                 let row = match paper {
                     Some(&(.., range, alternatives)) => {
                         checks.push(RowCheck {
@@ -181,6 +183,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
                     .collect(),
                 series,
             )
+            // The subtitle explains this line, so it needs no text of its own in every panel.
             .mark(1.0, "")
         })
         .collect();

@@ -32,6 +32,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
     let paths = ["paths of two links", "paths of four links"];
     let mut panels = Vec::new();
     let mut checks = Vec::new();
+    // Index 0 of a sample's delays is that of paths of two links, 1 that of four.
     for (hops, path) in paths.iter().enumerate() {
         let delay = |scheme, load| find(&samples, scheme, load).map(|s| s.queueing_p99_us[hops]);
         for &load in loads(settings.quick) {

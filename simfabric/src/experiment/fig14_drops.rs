@@ -81,6 +81,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
     explain(&mut figure, settings, &checks, |_, theirs, _| {
         Some(100.0 * theirs.drops_share)
     })?;
+    // The picture has the paper's unit, Gbit/s of the whole network; rows have shares.
     let lines = Scheme::ALL
         .iter()
         .map(|&scheme| {

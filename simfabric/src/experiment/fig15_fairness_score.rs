@@ -104,6 +104,7 @@ pub fn run(settings: Settings) -> Result<Reproduction, ExperimentError> {
         .map(|&(scheme, ..)| {
             let points = loads(settings.quick)
                 .iter()
+                // Figure 15 is normalised to Flowtune's score, so the others lie below 0.
                 .filter_map(|&load| Some((load, -ahead(scheme, load)?)))
                 .collect();
             Curve::new(scheme.name(), points).dots()

@@ -62,6 +62,8 @@ impl RunPlan {
                 self.run_with(fabric, Tcp::<PFabric>::new(config), progress)
             }
             SchemeConfig::Flowtune { ref config, links } => {
+                // Only Flowtune has an allocator in the network; for the others it would be a host
+                // more.
                 let fabric = FabricConfig {
                     allocator: Some(links),
                     ..fabric.clone()
@@ -131,6 +133,7 @@ impl RunPlan {
         if ended != EndReason::Stopped {
             ended = sim.run_with(self.end, &mut progress)?;
         }
+        // A run that lost or made packets has no results worth reading.
         let records = sim.results();
         records.conservation?;
         let ended = match ended {

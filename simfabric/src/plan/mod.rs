@@ -170,6 +170,7 @@ impl<'a> Reader<'a> {
         let source = &self.source;
         let document = DeTable::parse(source.text).map_err(|e| source.toml_error(&e))?;
         let mut document = document.into_inner();
+        // Sections refuse unknown keys of their own; unknown tables are refused here.
         for key in document.keys() {
             if !TABLES.contains(&key.get_ref().as_ref()) {
                 let message = format!(
@@ -258,6 +259,7 @@ impl<'a> Reader<'a> {
                 let message = "[run] needs `duration = \"200ms\"` or `until = \"complete\"`";
                 return Err(source.error(None, message));
             }
+            // The value was checked above: it is "complete".
             (None, Some(_)) => Time::MAX,
             (Some(duration), None) if duration.get_ref().0 == Span::ZERO => {
                 return Err(source.error(Some(duration.span()), "`duration` must not be 0"));
@@ -398,6 +400,7 @@ impl<'a> Reader<'a> {
             Some(Queues::Group(name)) => Some(name),
             None => None,
         };
+        // A dumbbell is about its shared link; elsewhere any switch's queue may be the longest.
         let group = group.unwrap_or_else(|| {
             if network.bottleneck.is_some() {
                 "bottleneck"
@@ -461,6 +464,7 @@ impl<'a> Reader<'a> {
             );
             return Err(self.source.error(until, message));
         }
+        // Poisson arrivals are not among them: their reader has already asked for an end.
         let endless = |w: &workload::Workload| match w {
             workload::Workload::List(flows) => flows
                 .iter()

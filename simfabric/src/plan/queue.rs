@@ -87,6 +87,7 @@ fn share(source: &Source<'_>, given: Option<&Spanned<f64>>, usual: f64) -> Resul
 /// A RED queue from its keys.
 fn red(source: &Source<'_>, t: RedTable, packet_bytes: u16) -> Result<QueueConfig, PlanError> {
     let usual = RedConfig::default();
+    // Written so that NaN fails, too: it is neither above nor below anything.
     let (min, max) = (*t.min_packets.get_ref(), *t.max_packets.get_ref());
     if !(min >= 0.0 && max > min && max.is_finite()) {
         let message = "`max_packets` must be above `min_packets`, which must not be below 0";
@@ -173,6 +174,7 @@ fn strict_priority<'a>(
             let (inner, at) = source.table("each", value)?;
             let each = read(source, inner, at.clone(), packet_bytes)?;
             match each {
+                // XCP computes with all traffic of a link; classes within classes have no order.
                 QueueConfig::Xcp { .. } | QueueConfig::StrictPriority { .. } => {
                     let message = "the queue of a class cannot be xcp or strict-priority";
                     return Err(source.error(Some(at), message));
@@ -253,6 +255,7 @@ pub(super) fn read<'a>(
         _ => {}
     }
     let t: EcnThresholdTable = source.section(table, span.clone())?;
+    // A threshold may be below a packet, which marks all; only the limit must hold one.
     let mark_at = length(source, t.mark_packets, t.mark_bytes)?.ok_or_else(|| {
         source.error(
             Some(span),

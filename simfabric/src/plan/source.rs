@@ -58,6 +58,8 @@ impl<'a> Source<'a> {
 
     /// Line and column of a byte of the text, in characters.
     fn place(&self, offset: usize) -> (usize, usize) {
+        // An offset within a character, or past the end, counts as the end: an error about an error
+        // would hide the first.
         let before = self.text.get(..offset).unwrap_or(self.text);
         let line = before.rfind('\n').map_or(0, |i| i + 1);
         let column = before.get(line..).unwrap_or_default().chars().count() + 1;
@@ -107,6 +109,7 @@ impl<'a> Source<'a> {
         let span = value.span();
         match value.into_inner() {
             DeValue::Table(table) => Ok(vec![(table, span)]),
+            // An empty array is a mistake of its own, not a plan without such tables.
             DeValue::Array(array) if !array.is_empty() => {
                 array.into_iter().map(|v| self.table(key, v)).collect()
             }
@@ -137,6 +140,7 @@ impl<'a> Source<'a> {
             DeValue::String(text) => known.iter().find(|k| **k == text.as_ref()),
             _ => None,
         };
+        // As written, quotation marks and all: the value may be no text at all.
         let written = self.text.get(at.clone()).unwrap_or_default();
         let found = found.ok_or_else(|| {
             self.error(

@@ -178,6 +178,8 @@ pub(super) fn read<'a>(
     let built = |result: Result<Topology, BuildError>| {
         result.map_err(|e| written.impossible(Some(e.key()), &e.to_string()))
     };
+    // Builders call the delay of a link to a host its host delay: that is `link_delay` here. The
+    // plan's `host_delay` is a host's processing, which the fabric adds.
     let mut bottleneck = None;
     let (topology, spreading, host_delay) = match kind {
         "dumbbell" => {
@@ -236,6 +238,7 @@ pub(super) fn read<'a>(
         "big-switch" => {
             let t: BigSwitchTable = source.section(table, span)?;
             let switch = BigSwitch {
+                // All hosts at one switch, whose own capacity is no limit.
                 racks: 1,
                 hosts_per_rack: t.hosts,
                 host_capacity_bps: t.host_rate.0,
@@ -308,6 +311,7 @@ impl TopologyKeys<'_> {
 
     /// An error of a builder about a parameter.
     fn impossible(&self, parameter: Option<&str>, message: &str) -> PlanError {
+        // The message has the parameter between backquotes; only there it is replaced.
         let named = parameter.and_then(|parameter| Some((parameter, self.key(parameter)?)));
         let (place, message) = match named {
             Some((parameter, (key, place))) => {
@@ -347,6 +351,7 @@ fn fabric_rate(
                 // The builder refuses these with an error of its own; any rate will do.
                 return Ok(t.host_rate.0);
             }
+            // Oversubscription is the rate to hosts over the rate to spines, rack by rack.
             let down = t.host_rate.0 as f64 * f64::from(t.hosts_per_rack);
             let rate = down / (f64::from(t.spines) * value);
             if (MIN_RATE_BPS as f64..=MAX_CAPACITY_BPS as f64).contains(&rate) {

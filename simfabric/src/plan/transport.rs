@@ -26,6 +26,7 @@ impl PlannedTransport {
     /// The label as part of a file's name.
     #[must_use]
     pub fn file_name(&self) -> String {
+        // Letters beyond ASCII are replaced, too: file systems differ in their forms of them.
         let keep = |c: char| {
             if c.is_ascii_alphanumeric() || "-_.".contains(c) {
                 c
@@ -181,6 +182,7 @@ fn check_queues(
     fabric: &FabricConfig,
     span: &Range<usize>,
 ) -> Result<(), PlanError> {
+    // Classes have queues of one kind. Edge and core are of one table, so the edge stands for both.
     let each = match &fabric.edge {
         QueueConfig::StrictPriority { each, .. } => each,
         edge => edge,

@@ -49,6 +49,7 @@ impl TextValue for LinkRate {
 
     fn read(text: &str) -> Result<Self, String> {
         let Rate(bps) = Rate::read(text)?;
+        // On a slower link the transmission time of a packet would overflow.
         if bps < MIN_RATE_BPS {
             return Err(format!("{text:?} is too slow: links have at least 1Mbit/s"));
         }

@@ -93,6 +93,7 @@ impl SizeKeys {
                     b.map(|s| s.span()),
                     c.map(|s| s.span()),
                 ];
+                // The place of the last key: the first was all right until then.
                 let last = spans.into_iter().flatten().max_by_key(|s| s.start);
                 let message = "keep one of `bytes`, `sizes` and `sizes_file`";
                 Err(source.error(last, message))
@@ -276,6 +277,7 @@ pub(super) fn read<'a>(
                 network.topology.effective_capacity_bps(link)
             });
             let mean_bps = links.sum::<u64>() / u64::from(hosts.max(1));
+            // Poisson arrivals have no last one: without an end, the run would draw them for ever.
             if window.1 == Time::MAX {
                 let message =
                     "arrivals would never end; add `until` here, or a `duration` to [run]";
@@ -374,6 +376,7 @@ pub(super) fn read<'a>(
                 if let Some((0, place)) = sizes {
                     return Err(source.error(Some(place), "`bytes` is 0; a flow has at least one"));
                 }
+                // A listed flow without a size sends until its `stop`, or until the run ends.
                 let bytes = sizes.map_or(FlowSpec::UNBOUNDED, |s| s.0);
                 let mut flow = FlowSpec::new(src, dst, bytes, time(listed.start));
                 if let Some(stop) = &listed.stop {

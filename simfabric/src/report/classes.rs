@@ -15,6 +15,7 @@ pub const CLASSES: [(&str, u64); 5] = [
 /// The index into [`CLASSES`] of a flow of `bytes`.
 #[must_use]
 pub fn class_of(bytes: u64) -> usize {
+    // A last packet that is not full counts as one: one byte is the class of one packet.
     let packets = bytes.div_ceil(PACKET_BYTES);
     CLASSES
         .iter()

@@ -199,6 +199,7 @@ impl Row {
             Number::Range([low, high]) => Some((low, high)),
             Number::Missing(()) => None,
         };
+        // A measured range is inside only with both its ends.
         let verdict = match (range, measured) {
             (_, None) => Verdict::NotMeasured,
             (None, Some(_)) => Verdict::NoFigure,
@@ -422,6 +423,7 @@ pub fn short(value: f64) -> String {
 /// # Errors
 /// If the file cannot be written.
 pub fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), ReportError> {
+    // Indented: results are compared in diffs.
     let mut text = serde_json::to_string_pretty(value).map_err(|source| ReportError::Json {
         path: path.to_owned(),
         source,

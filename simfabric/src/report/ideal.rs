@@ -47,6 +47,8 @@ pub fn completion_time(
         } else {
             0
         };
+        // The last packet waits for its own arrival or for the packet before it, whichever is
+        // later.
         let own = transmission_ps(framing.wire_bytes(last), link.capacity_bps);
         last_left = last_left.max(before) + own;
         delays += Span::from_ns(link.delay_ns).as_ps();

@@ -6,6 +6,7 @@
 pub fn jain(values: &[f64]) -> f64 {
     let sum: f64 = values.iter().sum();
     let squares: f64 = values.iter().map(|v| v * v).sum();
+    // No values, or none above 0: the quotient below would be NaN.
     if squares == 0.0 {
         return 1.0;
     }
@@ -29,6 +30,7 @@ pub fn quantile(values: &mut [f64], share: f64) -> Option<f64> {
 #[must_use]
 pub fn quantile_sorted(sorted: &[f64], share: f64) -> Option<f64> {
     let rank = (share.clamp(0.0, 1.0) * sorted.len() as f64).ceil() as usize;
+    // Ranks begin at 1; a share of 0 has rank 0 and takes the least value, too.
     sorted.get(rank.saturating_sub(1)).copied()
 }
 

@@ -187,6 +187,7 @@ impl TransportSummary {
 fn queue_length(records: &RunResults, measured: &[LinkId]) -> QueueLength {
     let ports = || measured.iter().filter_map(|l| records.ports.get(l.index()));
     let means: Vec<f64> = ports().map(|p| p.stats.mean_packets()).collect();
+    // One queue, so that its quantiles are of one distribution; a mean over idle ones hides it.
     let longest = ports().max_by(|a, b| a.stats.mean_packets().total_cmp(&b.stats.mean_packets()));
     let Some(longest) = longest.map(|port| &port.stats) else {
         return QueueLength::default();
@@ -211,6 +212,7 @@ fn fct_by_class(
     for flow in &records.flows {
         if let Some(fct) = flow.fct()
             && flow.spec.start >= context.warm_up
+            // An unbounded flow that was stopped has no size to class it by.
             && flow.spec.bytes < FlowSpec::UNBOUNDED
         {
             let (times, slowdowns) = &mut classes[class_of(flow.spec.bytes)];

@@ -16,6 +16,7 @@ impl Tally {
     /// Counts the rows of a figure.
     pub fn add(&mut self, figure: &Figure) {
         for row in &figure.rows {
+            // All verdicts, also those without rows, are printed: zero `off` is what counts.
             for (verdict, count) in Verdict::ALL.iter().zip(&mut self.counts) {
                 *count += usize::from(row.verdict == *verdict);
             }

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 /// Runs the program.
 pub(crate) fn simfabric(arguments: &[&str]) -> Output {
+    // The real program, not its functions: exit codes and streams are part of what it promises.
     let mut command = Command::cargo_bin("simfabric").expect("the program is built with its tests");
     command
         .args(arguments)

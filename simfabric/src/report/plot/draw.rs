@@ -49,6 +49,8 @@ impl Picture {
         let head = TITLES + legend_rows * LEGEND_ROW;
         let heights: Vec<u32> = (0..rows).map(|row| self.row_height(row)).collect();
         let height = head + heights.iter().sum::<u32>();
+        // Into a string: a failure half-way leaves no half a file. The root borrows it until its
+        // block ends.
         let mut svg = String::new();
         {
             let root = SVGBackend::with_string(&mut svg, (width, height)).into_drawing_area();
@@ -84,6 +86,7 @@ impl Picture {
             (MARGIN, 14),
             style::font(20, INK),
         ))?;
+        // A picture that is passed on without its data still says where it comes from.
         let subtitle = if self.subtitle.is_empty() {
             COMMIT.to_owned()
         } else {
@@ -126,6 +129,7 @@ fn layout(keys: &IndexMap<String, Key>, width: u32) -> Vec<(i32, u32)> {
     let mut places = Vec::with_capacity(keys.len());
     for name in keys.keys() {
         let wide = 50 + name.chars().count() as i32 * LETTER;
+        // The first name of a row stays there, however long it is.
         if x > MARGIN && x + wide > width as i32 - MARGIN {
             (x, row) = (MARGIN, row + 1);
         }
@@ -254,6 +258,7 @@ impl Panel {
         };
         let share = |value: f64, (low, high): (f64, f64), log: bool| {
             let of = |v: f64| {
+                // Values that a logarithmic axis does not have lie far below it.
                 if log {
                     v.max(f64::MIN_POSITIVE).ln()
                 } else {

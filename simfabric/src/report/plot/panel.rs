@@ -137,6 +137,7 @@ impl Panel {
             let Some((low, high)) = self.y_extent() else {
                 return if self.y.log { (0.1, 10.0) } else { (0.0, 1.0) };
             };
+            // A margin by a factor, and at least an octave, so that equal values make an axis, too.
             if self.y.log {
                 return (low / 1.4, (high * 1.4).max(low * 2.0));
             }
