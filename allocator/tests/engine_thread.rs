@@ -1,4 +1,4 @@
-//! The engine on its thread: rings, rest, and what it publishes.
+//! The engine on its thread: rings, idle time, statistics.
 
 mod num_support;
 
@@ -70,7 +70,7 @@ fn wait_for(engine: &EngineHandle, done: impl Fn(&EngineStats) -> bool) -> Arc<E
     }
 }
 
-/// What a sender at the same receiver as seven others ends up with.
+/// Rate of one of eight senders to a receiver, in bit/s: an eighth of the derated capacity.
 const EIGHTH: f64 = 0.99 * GBIT / 8.0;
 
 #[test]
@@ -80,6 +80,7 @@ fn starts_in_rates_out() {
         let counted = Arc::clone(&wakes);
         let config = EngineThreadConfig {
             interval,
+            // Core 0 exists on every machine.
             pin_core: Some(0),
             ..EngineThreadConfig::default()
         };
@@ -88,6 +89,7 @@ fn starts_in_rates_out() {
         });
         start(&mut engine, flow(0, &[0, 8]));
         let began = now();
+        // Before the others start: a first rate waits for no other event.
         let rates = collect(&mut engine, |rates| !rates.is_empty());
         assert!(rates.contains_key(&FlowKey(0)), "the first rate");
         println!("{interval:?}: first rate after {:?}", began.elapsed());
@@ -97,6 +99,7 @@ fn starts_in_rates_out() {
             rates.len() == 8 && rates.values().all(shared)
         });
         assert!(rates.len() == 8 && rates.values().all(shared), "{rates:?}");
+        // One wake-up per batch of rates: at least the first flow's and the others'.
         assert!(wakes.load(Ordering::Relaxed) >= 2);
         let stats = wait_for(&engine, |s| s.settled && s.events_applied == 8);
         assert!(
@@ -110,6 +113,7 @@ fn starts_in_rates_out() {
             "quantiles are kept: {stats:?}"
         );
         assert_eq!((stats.top_links[0].link, stats.top_links.len()), (8, 9));
+        // Relative to the derated capacity, which log flows without demands fill.
         assert!(stats.top_links[0].utilization() > 0.999);
         assert!(
             stats.optimality.relative_duality_gap < 1e-3,
@@ -130,6 +134,7 @@ fn refused_events_are_counted() {
     let mut engine = spawn(Box::new(engine), EngineThreadConfig::default(), || {});
     start(&mut engine, flow(0, &[0]));
     start(&mut engine, flow(1, &[0]));
+    // Link 5 does not exist.
     start(&mut engine, flow(0, &[5]));
     engine
         .push(EngineEvent::End(FlowKey(7)))
@@ -160,7 +165,7 @@ fn cpu_time_ns(name: &str) -> u64 {
     total
 }
 
-/// An engine whose thread has a name of its own, so that its CPU time can be told from others'.
+/// An engine that names its thread, so that the test finds the thread's CPU time.
 struct NamedThreadEngine {
     inner: ReferenceEngine,
     named: bool,
@@ -168,6 +173,7 @@ struct NamedThreadEngine {
 
 impl RateEngine for NamedThreadEngine {
     fn apply(&mut self, event: EngineEvent) -> Result<(), EngineError> {
+        // The kernel's name of a thread can only be set on the thread itself: at its first event.
         if !std::mem::replace(&mut self.named, true) {
             std::fs::write("/proc/thread-self/comm", "idle-engine").expect("a thread names itself");
         }
@@ -193,8 +199,8 @@ impl RateEngine for NamedThreadEngine {
     }
 }
 
-/// At rest, with flows in the table, the thread does not run at all, even if asked to go back to
-/// back.
+/// A settled engine's thread does not run at all, with flows in the table and back-to-back
+/// iterations configured.
 #[test]
 fn an_idle_engine_costs_nothing() {
     let inner = ReferenceEngine::new(EngineConfig::default(), &[GBIT; 9]).expect("valid");
@@ -213,6 +219,7 @@ fn an_idle_engine_costs_nothing() {
     (0..8).for_each(|key| start(&mut engine, flow(key, &[key as u32, 8])));
     let stats = wait_for(&engine, |s| s.settled && s.flows == 8);
     assert!(stats.settled, "{stats:?}");
+    // The thread may still be on its way to sleep.
     pause(Duration::from_millis(300));
     let before = cpu_time_ns("idle-engine");
     assert!(before > 0, "the thread has run and is found by its name");
@@ -222,23 +229,25 @@ fn an_idle_engine_costs_nothing() {
     engine
         .push(EngineEvent::End(FlowKey(0)))
         .expect("room in the ring");
+    // An end raises the others' rates by a seventh, far beyond the threshold.
     let rates = collect(&mut engine, |rates| {
         rates.get(&FlowKey(1)).is_some_and(|r| *r > 1.1 * EIGHTH)
     });
     assert!(rates.contains_key(&FlowKey(1)), "it wakes up again");
 }
 
-/// A consumer that does not come loses nothing: when it comes, it finds the newest rate of every
-/// flow.
+/// A slow consumer loses nothing: it finds the newest rate of every flow.
 #[test]
 fn a_full_update_ring_keeps_the_newest_rates() {
     let config = EngineThreadConfig {
+        // Far fewer places than flows, so that most rates must wait in the engine.
         update_ring: 4,
         ..EngineThreadConfig::default()
     };
     let mut engine = spawn(reference(33), config, || {});
     for key in 0..32 {
         start(&mut engine, flow(key, &[key as u32, 32]));
+        // Every start changes all earlier rates, so that newer ones replace those that wait.
         pause(Duration::from_micros(500));
     }
     let stats = wait_for(&engine, |s| s.settled && s.events_applied == 32);
@@ -247,7 +256,7 @@ fn a_full_update_ring_keeps_the_newest_rates() {
         stats.updates_superseded > 0,
         "rates moved while nobody took them"
     );
-    // Ended while its rate waits: nobody has to hear of it any more.
+    // Ended while its rate waits: that rate is of no use any more.
     engine
         .push(EngineEvent::End(FlowKey(31)))
         .expect("room in the ring");
@@ -267,10 +276,10 @@ fn a_full_update_ring_keeps_the_newest_rates() {
     assert_eq!(stats.updates_waiting, 0);
 }
 
-/// A full event ring gives the event back, and the engine goes on with what it took.
+/// A full event ring returns the event, and the engine applies all that it accepted.
 #[test]
 fn a_full_event_ring_says_so() {
-    /// An engine that takes its time.
+    /// An engine whose iterations take 20 ms.
     struct Slow(ReferenceEngine);
     impl RateEngine for Slow {
         fn apply(&mut self, event: EngineEvent) -> Result<(), EngineError> {
@@ -304,6 +313,7 @@ fn a_full_event_ring_says_so() {
     let mut engine = spawn(Box::new(Slow(inner)), config, || {});
     let mut refused = 0;
     for key in 0..64 {
+        // 20 ms of iteration let the ring of four places fill.
         if let Err(EngineEvent::Start(spec)) = engine.push(EngineEvent::Start(flow(key, &[0]))) {
             refused += 1;
             start(&mut engine, spec);

@@ -1,7 +1,7 @@
-//! How fast prices converge, and where Algorithm 1 of the paper does not (flowtune §2).
+//! Convergence of prices, and failures of the paper's Algorithm 1 (flowtune §2).
 //!
-//! The figures that `num::safeguarded` quotes are printed here (`cargo test -p ratewright-allocator
-//! --test num_convergence -- --nocapture`).
+//! These tests print the figures that `num::safeguarded` quotes (`cargo test -p
+//! ratewright-allocator --test num_convergence -- --nocapture`).
 
 mod num_support;
 
@@ -35,7 +35,7 @@ fn instance(capacities_bps: &[f64], specs: &[FlowSpec]) -> Instance {
     Instance::new(classes(), capacities_bps, specs)
 }
 
-/// The first iteration from which on all rates stay within `tolerance` of `truth`.
+/// Returns the first iteration from which on all rates stay within `tolerance` of `truth`.
 fn iterations_to(
     optimizer: &mut dyn Optimizer,
     instance: &Instance,
@@ -48,6 +48,7 @@ fn iterations_to(
     for iteration in 1..=limit {
         optimizer.iterate(&instance.problem(), &mut rates);
         let error = largest_error(&rates, truth);
+        // All iterations run: a rate that leaves the tolerance again has not converged.
         if error.is_nan() || error > tolerance {
             last_bad = iteration;
         }
@@ -55,7 +56,7 @@ fn iterations_to(
     (last_bad < limit).then_some(last_bad + 1)
 }
 
-/// The optimal rates and their prices, certified by the duality gap.
+/// Returns the optimal rates and their prices, certified by the duality gap.
 fn converged(instance: &Instance) -> (Vec<f64>, Vec<f64>) {
     let mut optimizer = SafeguardedNed::new(0.4, instance.capacities.len());
     let mut rates = vec![0.0; instance.paths.len()];
@@ -72,11 +73,13 @@ fn converged(instance: &Instance) -> (Vec<f64>, Vec<f64>) {
         &normalized,
         &mut Vec::new(),
     );
+    // D(p) bounds the utility of any feasible rates: no other optimiser is needed as a judge.
     assert!(measured.relative_duality_gap < 1e-9, "{measured:?}");
     (rates, optimizer.prices().to_vec())
 }
 
 fn senders_to_one(count: u32, capacity_bps: f64) -> (Vec<f64>, Vec<FlowSpec>) {
+    // Links 0 to 7 are the senders', link 8 is the receiver's and the only bottleneck.
     let capacities = vec![capacity_bps; 9];
     (
         capacities,
@@ -84,8 +87,8 @@ fn senders_to_one(count: u32, capacity_bps: f64) -> (Vec<f64>, Vec<FlowSpec>) {
     )
 }
 
-/// flowtune §5.1 (A): senders to one receiver start one after another and end likewise. From the
-/// cold start on, rates are within 1 % after at most 20 iterations, at any speed of the links.
+/// Experiment (A) of flowtune §5.1: senders to one receiver start one after another, and end
+/// likewise. Each time, rates are within 1 % after at most 20 iterations, at any link speed.
 #[test]
 fn one_bottleneck_converges_within_20_iterations() {
     for capacity_bps in [1e8, 1e9, 1e10, 1e11, 1e12] {
@@ -101,10 +104,11 @@ fn one_bottleneck_converges_within_20_iterations() {
     }
 }
 
-/// The most iterations that any of the steps 1, 2, .. 8, 7, .. 1 senders took; none if one did not
+/// Returns the most iterations of any of the steps 1, 2, .. 8, 7, .. 1 senders; None if one did not
 /// converge.
 fn most_iterations(optimizer: &mut dyn Optimizer, capacity_bps: f64) -> Option<u32> {
     let mut most = Some(0);
+    // One optimiser for all steps: prices survive changes of the flows.
     for count in (1..=8).chain((1..8).rev()) {
         let (capacities, specs) = senders_to_one(count, capacity_bps);
         let truth = vec![capacity_bps / 1e9 / f64::from(count); count as usize];
@@ -114,7 +118,7 @@ fn most_iterations(optimizer: &mut dyn Optimizer, capacity_bps: f64) -> Option<u
     most
 }
 
-/// Two weights, three links in a row: cases with answers known by hand.
+/// Small cases with solutions by hand.
 #[test]
 fn known_answers() {
     let unit = 1e9;
@@ -205,7 +209,7 @@ fn check(name: &str, instance: &Instance, truth: &[f64]) {
     assert!(taken <= 60, "{name}: {taken} iterations");
 }
 
-/// 384 hosts, 3,072 flows, uplinks that are seldom full.
+/// Makes 3,072 flows between 384 hosts, whose uplinks are seldom full.
 fn clos() -> (Topology, Vec<FlowSpec>) {
     let shape = TwoTierClos {
         racks: 48,
@@ -227,10 +231,10 @@ fn quantile(values: &mut [f64], q: f64) -> f64 {
     values[((values.len() - 1) as f64 * q) as usize]
 }
 
-/// After 1 % of the flows are replaced at converged prices: the p99 of normalised rates' errors, by
-/// iteration, and the throughput of F-NORM and U-NORM after the first. Plain NED converges with γ
-/// of 0.4 and 0.6, not with 0.8 or the paper's example of 1; U-NORM wastes much where F-NORM wastes
-/// little (flowtune §5.4, (M)).
+/// Measures the p99 of normalised rates' errors by iteration, after 1 % of the flows were replaced
+/// at converged prices, and the throughput of F-NORM and U-NORM after the first iteration. Plain
+/// NED converges with γ of 0.4 and 0.6, not with 0.8 or the paper's example of 1. U-NORM wastes
+/// much where F-NORM wastes little (flowtune §5.4, (M)).
 #[test]
 fn churn_on_a_clos() {
     let (topology, mut specs) = clos();
@@ -259,8 +263,10 @@ fn churn_on_a_clos() {
         let mut normalized = rates.clone();
         let mut residual = 0.0;
         for _ in 0..2000 {
+            // Cold prices first: their residual shows which rule converges from there.
             residual = optimizer.iterate(&before.problem(), &mut rates);
         }
+        // All rules go on from one optimum, so that only the replacement separates them.
         optimizer.warm_start(&prices);
         let mut line =
             format!("{name}: residual from cold prices after 2,000 iterations {residual:.1e};");
@@ -313,7 +319,7 @@ fn churn_on_a_clos() {
     );
 }
 
-/// The table of `num::safeguarded`: cold prices, small random instances, both rules.
+/// Prints the table of `num::safeguarded`: cold prices, small random instances, both rules.
 #[test]
 fn random_instances_from_cold_prices() {
     const INSTANCES: usize = 30;
@@ -339,11 +345,14 @@ fn random_instances_from_cold_prices() {
                     .iter_mut()
                     .for_each(|c| *c *= [0.1, 1.0, 4.0][rng.random_range(0..3)]);
             } else if kind >= 4 {
+                // Equal links of extreme speeds: the initial price of 1 is off by orders of
+                // magnitude.
                 capacities = vec![if kind == 4 { 1e8 } else { 1e12 }; 30];
             }
             let specs: Vec<FlowSpec> = (0..60)
                 .map(|key| {
                     let mut spec = flow(key, &random_path(&topology, &mut rng));
+                    // Weights make optimal rates differ on one link.
                     spec.weight = [1.0, 2.0, 4.0][rng.random_range(0..3)];
                     if (1..=4).contains(&kind) && rng.random_bool(0.33) {
                         spec.demand_bps = rng.random_range(0.2e9..3.2e9);

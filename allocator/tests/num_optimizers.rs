@@ -1,5 +1,5 @@
-//! Every optimiser finds the optimum of problems that stand still; the one that the engine runs
-//! keeps links within their capacities and comes back to the optimum while flows come and go.
+//! Every optimiser finds the optimum of static problems. The engine's optimiser keeps links within
+//! their capacities and returns to the optimum while flows start and end.
 
 mod num_support;
 
@@ -17,7 +17,7 @@ use ratewright_allocator::num::{
     NewtonLike, Normalizer, Optimizer, SafeguardedNed, optimality,
 };
 
-/// A user's own utility: log(1 + 10 x).
+/// A user's utility: log(1 + 10 x).
 #[derive(Debug)]
 struct Saturating;
 
@@ -40,7 +40,7 @@ impl Utility for Saturating {
     }
 }
 
-/// Classes 0, 1, 2: log, α = 2, a utility of one's own.
+/// Classes 0, 1, 2: log, α = 2, a user's utility.
 fn classes() -> ClassTable {
     let class = |utility| Class {
         utility,
@@ -55,7 +55,7 @@ fn classes() -> ClassTable {
     .expect("valid classes")
 }
 
-/// Random flows over four racks of four hosts; classes 0 to `kinds` − 1.
+/// Makes random flows of classes 0 to `kinds` − 1 over four racks of four hosts.
 fn instance(seed: u64, flows: u64, kinds: u8) -> Instance {
     let topology = two_tiers(15_000_000_000);
     let mut rng = rng(seed);
@@ -69,11 +69,12 @@ fn instance(seed: u64, flows: u64, kinds: u8) -> Instance {
     Instance::new(classes(), &capacities_bps(&topology), &specs)
 }
 
-/// The optimal rates, certified by the duality gap.
+/// Returns the optimal rates, certified by the duality gap.
 fn truth(instance: &Instance) -> Vec<f64> {
     let mut solver = CoordinateDescent::new(instance.capacities.len());
     let mut rates = vec![0.0; instance.paths.len()];
     for _ in 0..20_000 {
+        // Below every tolerance that the tests use, and above rounding.
         if solver.iterate(&instance.problem(), &mut rates) < 1e-12 {
             break;
         }
@@ -90,7 +91,7 @@ fn truth(instance: &Instance) -> Vec<f64> {
     rates
 }
 
-/// Optimisers, iterations that they get, and how close they come.
+/// Runs each optimiser for its number of iterations, and checks its tolerance.
 #[test]
 fn every_optimiser_finds_the_optimum() {
     for (seed, kinds) in [(1, 1), (2, 1), (3, 3), (4, 3)] {
@@ -105,11 +106,13 @@ fn every_optimiser_finds_the_optimum() {
                 500,
                 1e-4,
             ),
+            // With γ = 0.4 plain NED fails on some such instances (see `num::safeguarded`).
             ("NED", Box::new(Ned::new(0.2, links)), 5_000, 1e-4),
             ("Newton", Box::new(newton), 60, 1e-6),
             (
                 "Gradient",
                 Box::new(Gradient::new(0.4, links)),
+                // First-order methods need many more iterations, and their tolerance is wider.
                 20_000,
                 1e-2,
             ),
@@ -140,7 +143,7 @@ fn every_optimiser_finds_the_optimum() {
     }
 }
 
-/// Single precision is the same algorithm: iteration by iteration, not only at rest.
+/// Single precision follows double precision at each iteration, not only at the optimum.
 #[test]
 fn single_precision_follows_double() {
     for kinds in [1, 3] {
@@ -170,7 +173,7 @@ fn view(instance: &Instance, flow: usize) -> FlowView<'_> {
     }
 }
 
-/// Replaces random flows by random ones, telling the optimiser.
+/// Replaces `flows` by those of `fresh`, and reports the events to the optimiser.
 fn churn(
     now: &mut Instance,
     fresh: &Instance,
@@ -178,6 +181,7 @@ fn churn(
     flows: impl Iterator<Item = usize>,
 ) {
     for flow in flows {
+        // The end comes with the old path, before the new flow takes the index.
         optimizer.flow_ended(&view(now, flow));
         now.paths[flow].clone_from(&fresh.paths[flow]);
         now.class_ids[flow] = fresh.class_ids[flow];
@@ -187,8 +191,8 @@ fn churn(
     }
 }
 
-/// Under any churn, one flow or a quarter of them per iteration, no link is over-allocated after
-/// F-NORM; when the churn ends, the rates are soon those of the optimum.
+/// No link is over-allocated after F-NORM under churn of one flow or a quarter of all per
+/// iteration. After the churn, the rates converge to the optimum.
 #[test]
 fn events_never_over_allocate_and_never_lead_astray() {
     for (kinds, replaced) in [(1, 1), (1, 16), (3, 1), (3, 16)] {
@@ -199,10 +203,12 @@ fn events_never_over_allocate_and_never_lead_astray() {
         for round in 0..300 {
             let fresh = instance(1_000 + round, 64, kinds);
             let first = rng.random_range(0..64);
+            // Consecutive indices without repetition: a flow ends once per round.
             let flows = (first..first + replaced).map(|f| f % 64);
             churn(&mut now, &fresh, &mut optimizer, flows);
             optimizer.iterate(&now.problem(), &mut rates);
             FNorm::default().normalize(&now.problem(), &rates, &mut normalized);
+            // F-NORM's guarantee holds at any prices; the margin is rounding.
             assert!(fullest(&now.problem(), &normalized) <= 1.0 + 1e-9);
             let bad = |p: &f64| !p.is_finite() || *p < 0.0;
             assert!(!optimizer.prices().iter().any(bad), "round {round}");
@@ -218,8 +224,8 @@ fn events_never_over_allocate_and_never_lead_astray() {
     }
 }
 
-/// Prices do not depend on the order of events between two iterations, nor on flows that came and
-/// went.
+/// Prices do not depend on the order of events between two iterations, and hardly on flows that
+/// started and ended between them.
 #[test]
 fn the_order_of_events_does_not_matter() {
     let settle = |order: &[usize], visitor: bool| {
@@ -232,6 +238,8 @@ fn the_order_of_events_does_not_matter() {
         }
         churn(&mut now, &fresh, &mut optimizer, order.iter().copied());
         if visitor {
+            // A flow of other links, which no sum has: its end must find its start among the
+            // newest.
             let stranger = instance(32, 64, 1);
             optimizer.flow_started(&view(&stranger, 0));
             optimizer.flow_ended(&view(&stranger, 0));
@@ -241,6 +249,7 @@ fn the_order_of_events_does_not_matter() {
     };
     let forth = settle(&[1, 2, 3, 40, 41], false);
     let back = settle(&[41, 40, 3, 2, 1], false);
+    // Sums in another order differ by rounding only.
     assert!(largest_error(&forth, &back) < 1e-12);
     let visited = settle(&[1, 2, 3, 40, 41], true);
     assert!(
@@ -249,9 +258,8 @@ fn the_order_of_events_does_not_matter() {
     );
 }
 
-/// The first rates after an event are closer to the new optimum than without the correction: here
-/// where an allocation lives longest with its error, on a three-tier network with links of one
-/// flow.
+/// Price correction brings the first rates after an event closer to the new optimum. The three-tier
+/// network has links of one flow, on which an error lasts longest.
 #[test]
 fn events_are_answered_at_once() {
     let topology = three_tiers(20_000_000_000);
@@ -269,6 +277,7 @@ fn events_are_answered_at_once() {
     let first_error = |mut optimizer: SafeguardedNed| {
         let mut now = Instance::new(classes(), &capacities, &specs);
         let (mut rates, mut normalized) = (vec![0.0; 128], vec![0.0; 128]);
+        // Without events, every rule must converge from the prices that churn has left.
         for _ in 0..300 {
             optimizer.iterate(&before.problem(), &mut rates);
         }

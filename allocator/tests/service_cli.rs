@@ -1,5 +1,4 @@
-//! What an operator meets on the command line: checked configurations, and one clear line for each
-//! mistake.
+//! The command line: checked configurations, and one line for each mistake.
 
 mod service_support;
 
@@ -24,6 +23,7 @@ fn every_mistake_is_one_line_and_a_failure() {
     site.write("broken.toml", "kind = 3\n");
     site.write(
         "large.toml",
+        // 60,000 hosts: valid as a topology, too large for a Welcome.
         "kind = \"big_switch\"\n[parameters]\nracks = 300\nhosts_per_rack = 200\nhost_capacity = \"10Gbit/s\"\n",
     );
     site.write("empty.pem", "");
@@ -109,7 +109,7 @@ fn every_mistake_is_one_line_and_a_failure() {
     }
 }
 
-/// One line, in which no cause stands twice.
+/// Checks that an error is one line, in which no cause occurs twice.
 fn assert_one_line_once(err: &str) {
     assert_eq!(err.lines().count(), 1, "{err}");
     let parts: Vec<&str> = err.trim().split(": ").collect();

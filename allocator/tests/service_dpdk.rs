@@ -29,7 +29,7 @@ fn ip(arguments: &str) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// The test's thread, and what it starts from now on, gets a namespace with the pair.
+/// Moves the test's thread, and all processes that it starts later, into a namespace with the pair.
 fn veth() {
     nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET)
         .expect("root: the test makes a network namespace");
@@ -107,7 +107,7 @@ fn serves_hosts(device: &str, shards: u32) {
     let (_, to) = offer(&one);
     assert_eq!(to.ip().to_string(), DPDK);
 
-    // Rates of a shared link, over DPDK both ways.
+    // Rates of a shared link, over DPDK in both directions.
     let half = 4_850_000_000..=5_000_000_000;
     let flow = FlowId::new(0, 1);
     one.start(0, "h16");
@@ -170,9 +170,9 @@ fn strangers_move_a_counter(allocator: &AllocatorProcess, host: &TestHost, devic
         stranger.send_to(&bytes, to).expect("sent");
         wait_for(kind, PATIENCE, || sealed(allocator, kind) == before + 1.0);
     }
-    // Below the seal: one for a UDP port that nobody serves, and a fragmented datagram.
-    // (net_af_packet has the kernel put fragments together, and drops what is longer than a frame
-    // then.)
+    // Below the seal: a datagram for an unserved UDP port, and a fragmented one. (With
+    // net_af_packet the kernel reassembles fragments, and drops datagrams that are longer than a
+    // frame then.)
     let mut below = vec![("not_ours", vec![0; 100], to.port() + 100)];
     if device.starts_with("net_af_xdp") {
         below.push(("fragments", vec![0; 3_000], to.port()));

@@ -1,5 +1,5 @@
-//! An engine that dies takes the process with it, with one clear error: systemd starts another, and
-//! the hosts are on plain TCP meanwhile.
+//! A dead engine ends the process with one clear error: systemd starts another, and the hosts are
+//! on plain TCP meanwhile.
 
 mod service_support;
 
@@ -11,7 +11,7 @@ use ratewright_allocator::engine::{
 use ratewright_allocator::service::run;
 use service_support::process::TestSite;
 
-/// Panics at its first iteration.
+/// An engine that panics at its first iteration.
 struct Broken;
 
 impl RateEngine for Broken {
@@ -51,7 +51,7 @@ fn the_process_ends_with_an_error_when_the_engine_dies() {
     assert_eq!(error.to_string(), "the engine thread died");
 }
 
-/// Where the one shard that there is drives the engine, the engine takes that thread along.
+/// With one shard, which drives the engine, a dead engine ends the shard's thread.
 #[test]
 fn the_process_ends_likewise_when_a_shard_drives_the_engine() {
     let site = TestSite::new();

@@ -1,6 +1,5 @@
-//! The real binary under floods of handshakes that nobody finishes and connections that say
-//! nothing: they are bounded, do not touch the sessions that stand, and keep no fresh host from its
-//! session.
+//! The real binary under floods of unfinished handshakes and silent connections: they are bounded,
+//! do not disturb established sessions, and keep no fresh host from its session.
 
 mod service_support;
 
@@ -16,15 +15,13 @@ use service_support::{PATIENCE, pause, timed, wait_for};
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// What a fresh host may take for its session while others flood, beside what it takes on this
-/// machine without them.
+/// Additional time that a fresh host may take for its session under a flood.
 const BOUND: Duration = Duration::from_secs(1);
-/// Handshakes that begin at once: few enough for the buffer of any socket.
+/// Handshakes that begin together: few enough for the buffer of any socket.
 const BATCH: usize = 8;
 
-/// Clients that begin handshakes and hear nothing of them: what the server answers is lost, but for
-/// its demands to show one's address, which are met unless the clients' addresses are not their
-/// own.
+/// Clients that begin handshakes and never finish them. The server's datagrams are lost, but for
+/// its Retry packets, which reach the clients unless their addresses are spoofed.
 struct Flood {
     more: Option<UnboundedSender<usize>>,
     demands: Arc<AtomicUsize>,
@@ -60,7 +57,7 @@ impl Flood {
     }
 }
 
-/// The clients give up, and tell the allocator.
+/// Drop lets the clients close their attempts towards the allocator.
 impl Drop for Flood {
     fn drop(&mut self) {
         self.more = None;
@@ -77,6 +74,7 @@ async fn pour(
     spoofed: bool,
 ) {
     let any = SocketAddr::new(allocator.ip(), 0);
+    // A proxy between clients and server, which decides on each datagram.
     let (near, far) = (
         UdpSocket::bind(any).await.expect("a socket"),
         UdpSocket::bind(any).await.expect("a socket"),
@@ -121,6 +119,7 @@ async fn pour(
             }
         }
     }
+    // Dropped attempts send their close, which the loop below still forwards.
     drop(connecting);
     let mut idle = std::pin::pin!(client.wait_idle());
     loop {
@@ -133,14 +132,14 @@ async fn pour(
     }
 }
 
-/// How long a host takes from nothing to its session.
+/// Measures the time from a host's connect to its session.
 fn fresh(site: &TestSite, server: SocketAddr, name: &str) -> Duration {
     let (took, host) = timed(|| TestHost::connect(&site.authority, server, name).established());
     drop(host);
     took
 }
 
-/// Handshakes that stall, so many a second for as long as the test runs.
+/// Begins `per_s` stalled handshakes a second while `act` runs.
 fn steadily(flood: &Flood, per_s: u32, act: impl FnOnce()) {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -164,7 +163,7 @@ impl Drop for SetOnDrop<'_> {
     }
 }
 
-/// Connections that finish their handshakes with one certificate and then say nothing.
+/// Connections that finish their handshakes with one certificate and then stay silent.
 struct SilentConnections {
     end: Option<UnboundedSender<usize>>,
     standing: Arc<AtomicUsize>,
@@ -239,6 +238,7 @@ fn handshakes_that_nobody_finishes_are_bounded_and_touch_no_session() {
     let allocator = site.start();
     let host = TestHost::connect(&site.authority, allocator.listen, "h1").established();
     let flood = Flood::start(allocator.listen, stranger(&site), false);
+    // Far beyond the handshakes that may be under way at once.
     flood.begin(2_000);
     host.wait_rate(host.start(0, "h16"), 9_700_000_000..=10_000_000_000);
     wait_for("all have to show their address", PATIENCE, || {
@@ -248,6 +248,7 @@ fn handshakes_that_nobody_finishes_are_bounded_and_touch_no_session() {
     wait_for("those that stall are ended", PATIENCE, || {
         allocator.metric(stalled) > 0.0
     });
+    // Two flows of one host share its link, less derating and drift within the threshold.
     host.wait_rate(host.start(1, "h15"), 4_850_000_000..=5_000_000_000);
     assert!(host.is_up());
     drop(flood);
@@ -258,6 +259,7 @@ fn handshakes_that_nobody_finishes_are_bounded_and_touch_no_session() {
 fn a_fresh_host_has_its_session_while_a_hundred_handshakes_a_second_stall() {
     let site = TestSite::new();
     let allocator = site.start();
+    // The bound is relative to this machine's speed, measured just before.
     let quiet = fresh(&site, allocator.listen, "h1");
     let flood = Flood::start(allocator.listen, stranger(&site), false);
     steadily(&flood, 100, || {
@@ -279,6 +281,7 @@ fn a_fresh_host_has_its_session_while_connections_of_one_certificate_are_silent(
     let site = TestSite::new();
     let allocator = site.start();
     let quiet = fresh(&site, allocator.listen, "h1");
+    // Beyond the connections without a session that one certificate may have.
     for count in [32, 64] {
         let silent = SilentConnections::start(&site, allocator.listen, "h2", count);
         wait_for("some of them stand", PATIENCE, || silent.standing() > 0);
@@ -309,6 +312,7 @@ fn spoofed_first_packets_take_no_place_at_a_relay() {
     let relay = site.start_relay(&[allocator.listen], "[limits]\nmax_hosts = 2\n");
     let standing = TestHost::connect(&site.authority, relay.listen, "h1").established();
     let quiet = fresh(&site, relay.listen, "h2");
+    // Spoofed: no Retry reaches a client, so no address is ever validated.
     let flood = Flood::start(relay.listen, stranger(&site), true);
     // More than a relay of this size ever had places for.
     flood.begin(1_000);

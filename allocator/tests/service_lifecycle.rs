@@ -1,5 +1,4 @@
-//! The real binary from start to end: stopping, dying, coming back, systemd; and what it costs
-//! while nothing happens.
+//! The real binary from start to end: stop, kill, restart, systemd; and its cost while idle.
 
 mod service_support;
 
@@ -80,7 +79,7 @@ fn systemd_hears_of_start_reload_and_stop() {
     assert_eq!(allocator.wait().code(), Some(0));
 }
 
-/// User and system time of a process, in seconds.
+/// Returns the user and system time of a process, in seconds.
 fn cpu_seconds(pid: u32) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
     let fields: Vec<&str> = stat

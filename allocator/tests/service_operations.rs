@@ -1,5 +1,5 @@
-//! What operators do to a running allocator, on the real binary: kill switch, reload,
-//! notifications, log level, probes.
+//! Operations on a running allocator, the real binary: kill switch, reload, topology changes, log
+//! level, probes.
 
 mod service_support;
 
@@ -29,6 +29,7 @@ fn the_kill_switch_releases_every_host_within_a_lease_and_shows_it() {
     let site = TestSite::new();
     let allocator = site.start();
     let (one, two) = (host(&site, &allocator, "h1"), host(&site, &allocator, "h2"));
+    // This host's rates must expire by the lease instead of an acknowledgement.
     two.view().mute_release = true;
     let flow = one.start(0, "h16");
     one.wait_rate(flow, 9_700_000_000..=10_000_000_000);
@@ -57,6 +58,7 @@ fn the_kill_switch_releases_every_host_within_a_lease_and_shows_it() {
     assert_eq!(status["sessions"][0]["released"], "acknowledged");
     assert_eq!(status["sessions"][1]["released"], "expired");
     assert_eq!(allocator.metric("ratewright_allocator_released"), 1.0);
+    // Longer than a lease: no renewal may bring the rate back.
     pause(Duration::from_millis(400));
     assert_eq!(
         one.rate(flow),
@@ -115,6 +117,7 @@ fn a_bad_reload_keeps_the_old_configuration_and_a_good_one_takes_effect() {
             reloads("rejected") == rejected
         });
         let log = allocator.log();
+        // The rejection is logged last, and in one line.
         let line = log.lines().last().expect("a line");
         assert!(
             line.contains("reload rejected, the old configuration stays in force: "),
@@ -125,7 +128,7 @@ fn a_bad_reload_keeps_the_old_configuration_and_a_good_one_takes_effect() {
     assert!(one.is_up() && one.rate(flow).is_some());
     host(&site, &allocator, "h2");
 
-    // A cap on the class: the engine is another one, and knows every flow.
+    // A cap on the class needs another engine, which must have every flow.
     let class = "[[class]]\nid = 0\nname = \"default\"\nmax_rate_bps = 1000000000\n";
     site.write("allocator.toml", &site.config("127.0.0.1:0", class));
     allocator.signal("HUP");
@@ -141,6 +144,7 @@ fn a_bad_reload_keeps_the_old_configuration_and_a_good_one_takes_effect() {
         "topology.toml",
         &topology.build().expect("good").to_toml_string(),
     );
+    // Half the speed: the rates show which topology is in force.
     let version = one.view().topology_version;
     allocator.signal("HUP");
     wait_for("the reload is taken", PATIENCE, || reloads("ok") == 2.0);
@@ -166,6 +170,7 @@ fn certificates_are_renewed_by_a_reload() {
         allocator.log().contains("reloaded: ")
     });
     TestHost::connect(&authority, allocator.listen, "h2").established();
+    // Of the old authority, whose file the reload has replaced.
     let stale = TestHost::connect(&site.authority, allocator.listen, "h3");
     wait_for("the old authority is not taken", PATIENCE, || {
         !stale.is_up()
@@ -178,6 +183,7 @@ fn failures_that_are_notified_move_flows_away() {
     let site = TestSite::new();
     let allocator = site.start();
     let one = host(&site, &allocator, "h1");
+    // Their slots are their path hashes: one flow over each spine.
     let (even, odd) = (one.start(0, "h16"), one.start(1, "h16"));
     one.wait_rate(even, 4_800_000_000..=5_000_000_000);
     let epoch = |status: &Value| status["topology_epoch"].as_u64().expect("a number");
@@ -191,6 +197,7 @@ fn failures_that_are_notified_move_flows_away() {
     assert_eq!(code, 200, "{report}");
     assert_eq!(
         (&report["links_changed"], &report["flows_rerouted"]),
+        // Four leaves, two directions; one of the two flows used the spine.
         (&json!(8), &json!(1))
     );
     let status = allocator.status();
@@ -216,7 +223,7 @@ fn failures_that_are_notified_move_flows_away() {
         one.rate(even).is_none() && one.rate(odd).is_none()
     });
 
-    // A reload of the same file leaves what was notified as it is.
+    // A reload of the same file keeps the failures that operators have reported.
     allocator.signal("HUP");
     wait_for("the reload is taken", PATIENCE, || {
         allocator.log().contains("reloaded: ")
@@ -312,6 +319,7 @@ fn probes_metrics_and_the_log_level_answer() {
     let one = host(&site, &allocator, "h1");
     let flow = one.start(0, "h16");
     one.wait_rate(flow, 9_700_000_000..=10_000_000_000);
+    // Flows are numbered as in the session, on both sides.
     let number = flow.0;
     let (code, text) = allocator.request("GET", "/flows?host=h1", "");
     assert_eq!(code, 200);
@@ -349,6 +357,7 @@ fn a_reload_that_renames_classes_brings_hosts_back_with_the_new_ones() {
     site.write("allocator.toml", &site.config("127.0.0.1:0", classes));
     allocator.signal("HUP");
     let refusal = before.refusal();
+    // Class ids in flight would mean other classes: the host must learn the table anew.
     assert!(refusal.retry, "{refusal:?}");
     assert_eq!(refusal.reason, "the classes have changed; connect again");
     let after = host(&site, &allocator, "h1");
@@ -366,6 +375,7 @@ fn a_web_page_cannot_turn_the_kill_switch() {
         assert_eq!(code, 403, "{text}");
         assert_eq!(text.lines().count(), 1, "{text}");
     };
+    // Browsers send `Origin` with every cross-site POST; no operator's tool does.
     refused("origin: https://page.example\r\n");
     refused("origin: null\r\n");
     assert_eq!(allocator.status()["released"], false);
@@ -382,8 +392,8 @@ fn traffic_of_others_takes_its_part_until_it_is_forgotten() {
     let one = host(&site, &allocator, "h1");
     let flow = one.start(0, "h16");
     one.wait_rate(flow, 9_700_000_000..=10_000_000_000);
-    let told = json!({"from": "leaf4", "to": "h16", "load_bps": 4_000_000_000u64, "flows": 2});
-    let (code, report) = post(&allocator, "/topology/load", &told);
+    let load = json!({"from": "leaf4", "to": "h16", "load_bps": 4_000_000_000u64, "flows": 2});
+    let (code, report) = post(&allocator, "/topology/load", &load);
     assert_eq!(code, 200, "{report}");
     assert_eq!(
         report,
@@ -396,7 +406,7 @@ fn traffic_of_others_takes_its_part_until_it_is_forgotten() {
             .as_f64()
             .is_some_and(|bps| (3.9e9..4e9).contains(&bps))
     });
-    // A reload makes another engine, which hears of it as well.
+    // A reload makes another engine, which must have the dummy flow too.
     let reference = "[allocation]\nengine = \"reference\"\n";
     site.write("allocator.toml", &site.config("127.0.0.1:0", reference));
     allocator.signal("HUP");
@@ -459,7 +469,7 @@ fn a_reload_with_more_racks_loses_no_session_and_no_rate() {
         host_capacity_bps: 1_000_000_000 * u64::from(racks),
         ..TwoTierClos::default()
     };
-    // Links have other numbers each time, and the engine other blocks.
+    // Each topology has other link numbers, and the engine other blocks.
     for count in [5, 8, 9] {
         let topology = racks(count).build().expect("valid");
         site.write("topology.toml", &topology.to_toml_string());

@@ -1,4 +1,4 @@
-//! Hosts behind a relay: the real processes, and rogues that speak the relays' protocol.
+//! Hosts behind a relay: real processes, and rogue peers that speak the relays' protocol.
 
 mod service_support;
 
@@ -18,7 +18,7 @@ const HALF: std::ops::RangeInclusive<u64> = 4_850_000_000..=5_000_000_000;
 const THIRD: std::ops::RangeInclusive<u64> = 3_230_000_000..=3_340_000_000;
 const ALL: std::ops::RangeInclusive<u64> = 9_700_000_000..=10_000_000_000;
 
-/// An allocator that lets `relay-1` speak for these hosts, with `more` in its configuration.
+/// Starts an allocator that lets `relay-1` speak for `hosts`, with `more` in its configuration.
 fn allocator(site: &TestSite, hosts: &str, more: &str) -> AllocatorProcess {
     let trust = format!("[trust.relays]\nrelay-1 = [{hosts}]\n{more}");
     site.write("allocator.toml", &site.config("127.0.0.1:0", &trust));
@@ -81,7 +81,7 @@ fn hosts_behind_a_relay_get_the_rates_that_others_get() {
     sealed.wait_rate(flows[1], ALL);
     allocator.agrees_with(&[("h1", &quic), ("h2", &sealed), ("h3", &direct)]);
 
-    // The same welcome, but for whom it is and where its sealed datagrams go.
+    // Both Welcomes are equal but for the host's own fields and the port of sealed datagrams.
     let (by_relay, by_itself) = (sealed.view().welcome.clone(), direct.view().welcome.clone());
     let (by_relay, mut by_itself) = (by_relay.expect("there"), by_itself.expect("there"));
     assert_ne!(by_relay.sealed_udp, by_itself.sealed_udp);
@@ -99,7 +99,7 @@ fn hosts_behind_a_relay_get_the_rates_that_others_get() {
         relay.metric("ratewright_relay_sealed_total{kind=\"opened\"}") > 2.0
             && relay.metric("ratewright_relay_sealed_total{kind=\"sealed\"}") > 2.0
     });
-    // What one says to have sent, the other has received: nothing is lost on loopback.
+    // Loopback loses nothing: one end has received as much as the other has sent.
     wait_for("both ends have counted the same", PATIENCE, || {
         let of = |name: &str| {
             (
@@ -142,9 +142,10 @@ fn a_host_whose_relay_was_killed_goes_on_with_the_allocator() {
     let (flow, others) = (host.start(0, "h16"), other.start(0, "h16"));
     other.wait_rate(others, HALF);
     host.wait_rate(flow, HALF);
+    // Killed, not stopped: no close reaches the hosts or the allocator.
     relay.signal("KILL");
     relay.wait();
-    // It does not wait for the allocator to notice.
+    // The host connects before the allocator has noticed the relay's death.
     let again = connect(allocator.listen, 2);
     let flow = again.start(0, "h16");
     again.wait_rate(flow, HALF);
@@ -166,6 +167,7 @@ fn the_flows_of_a_dead_relays_hosts_are_given_up() {
     other.wait_rate(others, HALF);
     relay.signal("KILL");
     relay.wait();
+    // The allocator gives the silent sessions up, and others get their shares.
     other.wait_rate(others, ALL);
     allocator.agrees_with(&[("h2", &other)]);
 }
@@ -186,6 +188,7 @@ fn a_relay_speaks_for_its_own_hosts_only() {
     let rejected = "ratewright_allocator_relay_rejected_total{reason=\"not_of_relay\"}";
     assert_eq!(allocator.metric(rejected), 1.0);
     // A name that is not in its certificate is no use behind a relay either.
+    // The relay may speak for h1; the certificate names h2.
     let identity = site.authority.sign(&["h2"]);
     let liar = TestHost::connect_as(
         &site.authority,
@@ -211,7 +214,7 @@ fn a_relay_that_the_operator_does_not_name_gets_no_session() {
     wait_for("the relay says so", PATIENCE, || {
         relay.log().contains("trust.relays names none of")
     });
-    // It takes no hosts then, so that they go on to their next server.
+    // Without an allocator it refuses hosts, so that they connect to their next server.
     wait_for("a host is turned away", PATIENCE, || {
         !TestHost::connect(&site.authority, relay.listen, "h1").is_up()
     });
@@ -276,8 +279,7 @@ fn hosts_come_back_through_their_relay_after_a_restart_of_the_allocator() {
     );
 }
 
-/// Connects as a relay with this certificate and lets `act` have the connection; returns why it
-/// ended, if it did before `act`.
+/// Connects as a relay with this certificate, and runs `act` on the connection.
 fn as_relay(
     site: &TestSite,
     identity: &Identity,
@@ -312,7 +314,7 @@ fn attach_of(identity: &Identity) -> Vec<u8> {
     attach.to_frame()
 }
 
-/// Opens a stream with these bytes; what comes back, or nothing if it is reset.
+/// Opens a stream with these bytes; returns its first answer, or None if it is reset.
 async fn stream_of(connection: &quinn::Connection, bytes: &[u8]) -> Option<Vec<u8>> {
     let (mut send, mut receive) = connection.open_bi().await.expect("a stream");
     send.write_all(bytes).await.expect("it is taken");
@@ -344,10 +346,11 @@ fn what_a_rogue_relay_makes_up_moves_counters_and_nothing_else() {
     let forged = attach_of(&TestAuthority::new().sign(&["h1"]));
     let rogue = site.authority.sign(&["relay-1"]);
     as_relay(&site, &rogue, allocator.listen, async |connection| {
-        // A host whose certificate no authority of ours has signed, and no host at all.
+        // A certificate of a foreign authority, then bytes that are no certificate.
         assert_eq!(stream_of(connection, &forged).await, None);
         assert_eq!(stream_of(connection, &[3, 1, 2, 3]).await, None);
-        // The third stream is its own host's; the session in the datagram is another's.
+        // The third stream is of the relay's own host; the datagrams below name another host's
+        // session.
         let mut client = ClientSession::new(config("h1", 1, false));
         client.connected(1);
         let mut bytes = h1.clone();
@@ -361,10 +364,11 @@ fn what_a_rogue_relay_makes_up_moves_counters_and_nothing_else() {
             panic!("{answer:?}");
         };
         assert_ne!(welcome.session, session);
-        // A host whose certificate was good once.
+        // A certificate that has expired.
         let expired = attach_of(&site.authority.sign_expired(&["h1"]));
         assert_eq!(stream_of(connection, &expired).await, None);
         let mut header = [0; 32];
+        // A valid header of h2's session, to be sent on a channel of h1.
         header[0] = ratewright_proto::VERSION;
         header[8..12].copy_from_slice(&session.to_le_bytes());
         header[12..16].copy_from_slice(&epoch.to_le_bytes());
@@ -392,7 +396,7 @@ fn what_a_rogue_relay_makes_up_moves_counters_and_nothing_else() {
         ] {
             assert_eq!(rejected(reason), times, "{reason}");
         }
-        // It is the host's view that counts: nothing has ended its flow.
+        // The session of the rogue's own host is unharmed by its rejected datagrams.
         assert_eq!(
             session_of(&allocator, "h1").as_deref(),
             Some("10.9.8.7:65000 by relay-1")

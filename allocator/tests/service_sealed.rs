@@ -1,4 +1,4 @@
-//! The real binary and real sockets on loopback: sealed UDP beside QUIC.
+//! Sealed UDP beside QUIC, with the real binary and real sockets on loopback.
 
 mod service_support;
 
@@ -126,6 +126,7 @@ fn datagrams_of_strangers_move_a_counter_and_nothing_else() {
     host.wait_rate(FlowId::new(0, 1), 9_700_000_000..=10_000_000_000);
     let stranger = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     let mut forged = vec![0; 100];
+    // A header as the host would write it, with a tag that no key has made.
     forged[0] = 0xd1;
     forged[4..8].copy_from_slice(&session.to_le_bytes());
     forged[8..12].copy_from_slice(&0x00ff_ffff_u32.to_le_bytes());
@@ -141,12 +142,11 @@ fn datagrams_of_strangers_move_a_counter_and_nothing_else() {
         let before = count(&allocator, kind);
         stranger.send_to(&bytes, to).expect("sent");
         wait_for(kind, PATIENCE, || {
-            // The thread tells its counts whenever it has something else to do, too.
+            // The shard publishes its counters between other work, so the metric may lag.
             count(&allocator, kind) == before + 1.0
         });
     }
-    // Which of the host's first datagrams came after the allocator knew the session is not known;
-    // that one of them did is, since the path is up.
+    // The path is up, so the allocator has opened at least one of the host's first datagrams.
     let before = count(&allocator, "replayed");
     for sequence in 0..16_u32 {
         let mut replayed = forged.clone();
@@ -176,6 +176,7 @@ fn a_host_that_hears_no_sealed_datagram_goes_on_with_quic_and_comes_back() {
         is_on(&host, DatagramPath::Quic),
         "the rate can only have come by QUIC"
     );
+    // Two leases of 300 ms.
     pause(Duration::from_millis(600));
     assert!(host.is_up(), "leases go on");
     host.view().deaf = false;
@@ -188,7 +189,7 @@ fn a_host_that_hears_no_sealed_datagram_goes_on_with_quic_and_comes_back() {
     });
 }
 
-/// One shard drives the engine itself; with two, the engine has a thread of its own.
+/// Covers both drivers of the engine: one shard drives it itself, two leave it a thread of its own.
 #[test]
 fn another_engine_takes_over_on_a_reload_whoever_drives_it() {
     for shards in [1, 2] {
@@ -212,7 +213,7 @@ fn another_engine_takes_over_on_a_reload_whoever_drives_it() {
                 allocator.metric("ratewright_allocator_reloads_total{result=\"ok\"}")
                     == f64::from(reloads)
             });
-            // It knows the flow that was there, and those that come and go.
+            // The new engine has the standing flow, and takes starts and ends.
             let second = two.start(reloads, "h16");
             one.wait_rate(first, RATE);
             two.wait_rate(second, RATE);
@@ -239,7 +240,7 @@ fn an_allocator_that_is_stopped_while_sessions_are_busy_ends_cleanly_and_says_wh
                 host.start(slot, "h16");
             }
         }
-        // Rates change with every flow that comes: they are on their way when the signal does.
+        // Each start changes all rates, so that datagrams are in flight when the signal arrives.
         allocator.signal("TERM");
         assert!(allocator.wait().success());
         for host in &hosts {

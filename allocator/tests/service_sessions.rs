@@ -1,5 +1,5 @@
-//! The real binary and real QUIC connections on loopback: sessions, rates, refusals, floods,
-//! garbage.
+//! Sessions, rates, refusals, floods and malformed input, with the real binary and real QUIC
+//! connections on loopback.
 
 mod service_support;
 
@@ -52,6 +52,7 @@ fn fill_a_bottleneck(engine: &str) {
         host.start(0, "h16");
         let fair = 10_000_000_000 / count;
         for host in &hosts[..count as usize] {
+            // Below an equal share by derating and drift within the threshold, 1 % each.
             host.wait_rate(flow, fair * 97 / 100..=fair);
         }
         let sum: u64 = hosts.iter().filter_map(|host| host.rate(flow)).sum();
@@ -66,12 +67,12 @@ fn fill_a_bottleneck(engine: &str) {
         allocator.status()["links"][0]["name"] == "leaf4->h16"
     });
     let fullest = allocator.status()["optimality"]["max_link_load"].as_f64();
-    // The parallel engine adds up in single precision.
+    // The parallel engine sums in single precision.
     assert!(fullest.expect("a number") <= 1.0 + 1e-6, "{fullest:?}");
     wait_for("the score of four equal rates", PATIENCE, || {
         let optimality = &allocator.status()["optimality"];
         let score = optimality["proportional_fairness_score"].as_f64();
-        // As above, within 3 % below an equal share.
+        // As above: at most 3 % below an equal share.
         let [least, most] = [0.97, 1.0].map(|share: f64| 4.0 * (share * 2.5e9).log2());
         optimality["rated_flows"] == 4 && (least..=most).contains(&score.expect("a number"))
     });
@@ -108,6 +109,7 @@ fn refusals_say_what_is_wrong_and_are_counted() {
     assert!(refusal.reason.contains("\"h99\""), "{}", refusal.reason);
     assert_eq!(refused("unknown_host"), 1.0);
 
+    // The Hello claims another name than the certificate.
     let refusal = connect(&["h2"], config("h1", 1)).refusal();
     assert_eq!(refusal.code, RefusalCode::CertificateMismatch);
     assert!(
@@ -117,6 +119,7 @@ fn refusals_say_what_is_wrong_and_are_counted() {
     );
     assert_eq!(refused("certificate_mismatch"), 1.0);
 
+    // Of two daemons of one host, the one of the later incarnation wins.
     let living = connect(&["h1"], config("h1", 5)).established();
     let refusal = connect(&["h1"], config("h1", 4)).refusal();
     assert_eq!(refusal.code, RefusalCode::DuplicateHost);
@@ -163,6 +166,7 @@ fn a_daemon_of_another_version_is_told_both_versions() {
     let allocator = site.start();
     let hello = wire::ControlMessage {
         body: Some(wire::control_message::Body::Hello(wire::Hello {
+            // No version of this allocator.
             version: 9,
             host_name: "h1".to_owned(),
             ..wire::Hello::default()
@@ -216,14 +220,15 @@ fn garbage_moves_counters_and_nothing_else() {
     assert!(host.is_up() && host.rate(flow).is_some());
 
     let other = TestHost::connect(&site.authority, allocator.listen, "h2").established();
+    // The length of a frame far beyond the bound.
     other.write_raw(&[0xff; 64]);
     assert_eq!(other.refusal().code, RefusalCode::ProtocolError);
     wait_for("its connection is closed", PATIENCE, || !other.is_up());
     assert!(host.is_up(), "the other host is not touched");
 }
 
-/// The allocator's answer to a version of QUIC that it does not speak (RFC 9000, section 6) is a
-/// datagram like any other.
+/// Checks the DSCP on a Version Negotiation packet (RFC 9000, section 6), the allocator's response
+/// to an unknown version of QUIC.
 #[test]
 fn what_the_allocator_sends_carries_the_configured_mark() {
     for (dscp, expected) in [(None, 48), (Some(34), 34), (Some(0), 0)] {
@@ -237,16 +242,19 @@ fn what_the_allocator_sends_carries_the_configured_mark() {
         setsockopt(&socket, sockopt::IpRecvTos, &true).expect("told the type of service");
         let timeout = Some(Duration::from_secs(5));
         socket.set_read_timeout(timeout).expect("a timeout");
+        // A shorter datagram gets no Version Negotiation packet (RFC 9000, §6.1).
         let mut hello = vec![0; 1_200];
-        // A long header of version 0x1a2a3a4a, with connection ids of eight bytes.
+        // A long header of version 0x1a2a3a4a, which RFC 9000 (§15) reserves, with connection ids
+        // of eight bytes.
         hello[..6].copy_from_slice(&[0xc0, 0x1a, 0x2a, 0x3a, 0x4a, 8]);
         hello[14] = 8;
         socket.send_to(&hello, allocator.listen).expect("sent");
+        // The DSCP is the upper six bits of the type of service (RFC 2474).
         assert_eq!(class_of(&socket), expected << 2, "{more}");
     }
 }
 
-/// The type of service of the next datagram.
+/// Returns the type of service of the next datagram.
 fn class_of(socket: &std::net::UdpSocket) -> u8 {
     let mut bytes = [0; 2_048];
     let mut parts = [IoSliceMut::new(&mut bytes)];
@@ -272,6 +280,7 @@ fn unknown_destinations_are_left_alone_and_floods_are_bounded() {
     let host = TestHost::connect(&site.authority, allocator.listen, "h1").established();
     host.start_record(StartRecord::new(
         FlowId::new(0, 1),
+        // No host of the topology has this id.
         4_000,
         FlowPath::Hash(0),
     ));
@@ -282,6 +291,7 @@ fn unknown_destinations_are_left_alone_and_floods_are_bounded() {
     };
     wait_for("it is counted", PATIENCE, || alone("unknown_host") == 1.0);
 
+    // Ten times the session's bound of flows.
     for slot in 1..5_000 {
         host.start(slot, "h16");
     }

@@ -1,5 +1,5 @@
-//! The real binary and real QUIC connections: who is let in, and certificates that change under
-//! way.
+//! Admission by certificate, and rotation of certificates, with the real binary and real QUIC
+//! connections.
 
 mod service_support;
 
@@ -63,6 +63,7 @@ fn a_reload_takes_the_session_of_a_host_that_left_the_list_and_lets_it_in_again(
     one.wait_rate(flow, WHOLE);
     assert!(one.is_up());
     assert_eq!(host("h2").refusal().code, RefusalCode::NotAllowed);
+    // One session ended by the reload, one refused at its Hello.
     assert_eq!(not_allowed(&allocator), 2.0);
     host("h3").established();
 
@@ -78,7 +79,7 @@ fn a_stolen_certificate_is_locked_out_by_its_fingerprint_and_its_host_is_not() {
     let stolen = site.authority.sign(&["h1"]);
     let thief = connect(&site.authority, &stolen, &allocator, "h1").established();
     site.write("stolen.pem", &stolen.certificate);
-    // An independent implementation says what the fingerprint is.
+    // The expected fingerprint comes from an independent implementation.
     let output = std::process::Command::new("openssl")
         .args([
             "x509",
@@ -103,6 +104,7 @@ fn a_stolen_certificate_is_locked_out_by_its_fingerprint_and_its_host_is_not() {
     let again = connect(&site.authority, &stolen, &allocator, "h1");
     assert_eq!(again.refusal().code, RefusalCode::NotAllowed);
     assert_eq!(not_allowed(&allocator), 2.0);
+    // Another certificate of the same host: only the stolen one is denied.
     let renewed = site.authority.sign(&["h1"]);
     connect(&site.authority, &renewed, &allocator, "h1").established();
 }
@@ -138,7 +140,8 @@ fn rotate(more: &str) {
     let flow = one.start(0, "h16");
     one.wait_rate(flow, WHOLE);
 
-    // Another authority signs the allocator's new certificate; hosts of both are taken meanwhile.
+    // Another authority signs the allocator's new certificate; until the old one is removed, hosts
+    // of both are admitted.
     let authority = TestAuthority::new();
     site.write(
         "ca.pem",
@@ -149,7 +152,7 @@ fn rotate(more: &str) {
         .write(site.path(), "allocator.pem", "allocator.key");
     reload(&site, &allocator, more);
 
-    // Only the new certificate satisfies a host that knows the new authority alone.
+    // A host that knows the new authority alone accepts only the new certificate.
     let two = TestHost::connect_as(
         &authority,
         &authority.sign(&["h2"]),
@@ -168,7 +171,7 @@ fn rotate(more: &str) {
     );
     assert!(one.is_up() && one.view().refused.is_none());
 
-    // The old authority goes: the session that it once admitted lives on, no new one begins.
+    // Without the old authority, its standing session continues, and no new one starts.
     site.write("ca.pem", &authority.pem);
     reload(&site, &allocator, more);
     let late = connect(&authority, &site.authority.sign(&["h3"]), &allocator, "h3");

@@ -1,5 +1,5 @@
-//! Arbitrary bytes on the control stream: cut into frames, decoded, handed to
-//! both ends in every state, and encoded again where they mean something.
+//! Arbitrary bytes on the control stream: cut into frames, decoded, given to both ends in every
+//! state, and encoded again where they are valid messages.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -23,7 +23,7 @@ fuzz_target!(|bytes: &[u8]| {
     while let Ok(Some(body)) = whole.next_frame() {
         bodies.push(body.to_vec());
     }
-    // However the stream is cut, the frames are the same.
+    // Frames must not depend on the chunks in which the stream arrives.
     let mut pieces = FrameDecoder::new();
     let mut again = Vec::new();
     'stream: for piece in bytes.chunks(3) {
@@ -47,9 +47,11 @@ fuzz_target!(|bytes: &[u8]| {
             assert_eq!(ControlMessage::decode(body).unwrap(), message);
         }
     }
+    // The whole input as one body, which reaches the decoder even without a valid frame.
     bodies.push(bytes.to_vec());
     let mut connecting = SessionPair::new();
     connecting.connect();
+    // Before the connection, before the Hello, and in an established session.
     deliver(&bodies, SessionPair::new());
     deliver(&bodies, connecting);
     deliver(&bodies, SessionPair::busy());

@@ -1,10 +1,9 @@
 //! Ethernet frames at a DPDK port's stack (ARP, IPv4, ICMP echo, UDP), and datagrams that it sends
 //! in between.
 //!
-//! The input is a row of steps, each `[kind, length (u16), bytes]`; see [`steps`]. What the stack
-//! says of a frame is checked against the RFCs' offsets, and what it writes is shown to another
-//! stack. (Built for fuzzing, smoltcp takes any checksum that comes; the tests beside the stack
-//! have wrong ones.)
+//! The input is a sequence of steps, each `[kind, length (u16), bytes]`; see [`steps`]. The target
+//! checks received frames against the RFCs' offsets, and gives written frames to another stack.
+//! (Built for fuzzing, smoltcp accepts any checksum; the tests beside the stack use wrong ones.)
 #![no_main]
 
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -21,16 +20,16 @@ const SIBLINGS: std::ops::Range<u16> = 7601..7604;
 const MTU: usize = 1_500;
 const NEIGHBOURS: usize = 8;
 
-/// The step is a datagram that we send: `[address, port, payload]`. Otherwise it is a frame that
-/// comes.
+/// The step sends a datagram, `[address, port, payload]`. Otherwise it receives a frame.
 const SEND: u8 = 1;
-/// The frame is for our station.
+/// The frame is addressed to our station.
 const TO_US: u8 = 2;
-/// What the frame brought was authentic, if it was a datagram.
+/// The datagram of the frame, if there is one, was authentic.
 const AUTHENTIC: u8 = 4;
 
 fuzz_target!(|input: &[u8]| {
     let mut stack = stack(OUR_MAC, OURS);
+    // Not zeros: a byte that the stack forgets to write would show in a checksum.
     let mut out = [0xEE; 14 + MTU];
     for (at, (kind, bytes)) in (0u64..).zip(steps(input)) {
         if kind & SEND == 0 {
@@ -44,9 +43,10 @@ fuzz_target!(|input: &[u8]| {
         } else if let Some((head, payload)) = bytes.split_first_chunk::<6>() {
             let [a, b, c, d, high, low] = *head;
             let to = SocketAddrV4::new([a, b, c, d].into(), u16::from_be_bytes([high, low]));
-            // Half the time in which ARP does not ask again.
+            // Half the interval of ARP requests, so that every other send may ask again.
             send(&mut stack, at * 50_000_000, to, payload, &mut out);
         }
+        // Forged senders must not grow the table beyond its bound.
         assert!(stack.neighbours() <= NEIGHBOURS);
     }
 });
@@ -75,7 +75,7 @@ fn steps(mut input: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     })
 }
 
-/// RFC 1071.
+/// Computes the Internet checksum's sum (RFC 1071).
 fn ones_complement_sum(bytes: &[u8]) -> u16 {
     let words = bytes
         .chunks(2)
@@ -103,7 +103,7 @@ fn receive(stack: &mut UdpStack, frame: &[u8], authentic: bool, reply: &mut [u8]
             assert_eq!(frame[6..12], station);
             if authentic {
                 stack.confirm(*from.ip(), station);
-                // It is answered where it came from.
+                // A confirmed station is reached without ARP.
                 let mut answer = [0; 100];
                 let bytes = stack.send(0, from, b"rates", &mut answer).expect("known");
                 assert_eq!(answer[..6], station);
@@ -124,8 +124,9 @@ fn receive(stack: &mut UdpStack, frame: &[u8], authentic: bool, reply: &mut [u8]
             assert!((MIN_FRAME_BYTES..=14 + MTU).contains(&bytes));
             assert_eq!(reply[6..12], OUR_MAC);
             assert_eq!(reply[12..14], frame[12..14]);
+            // The lowest bit of the first byte marks group addresses.
             assert!(reply[0] & 1 == 0, "replies go to one station");
-            shown_to_its_receiver(reply);
+            check_at_receiver(reply);
         }
         // An ARP reply teaches a station and moves no counter.
         Received::Nothing => assert!(moved == 1 || (moved == 0 && frame[12..14] == [8, 6])),
@@ -137,7 +138,7 @@ fn send(stack: &mut UdpStack, now_ns: u64, to: SocketAddrV4, payload: &[u8], out
         Ok(bytes) => {
             let source = SocketAddrV4::new(OURS, UDP_PORT);
             assert_eq!(udp(&out[..bytes]), Some((source, to.port(), payload)));
-            shown_to_its_receiver(&out[..bytes]);
+            check_at_receiver(&out[..bytes]);
         }
         Err(SendError::Ask(bytes)) => {
             assert_eq!(bytes, MIN_FRAME_BYTES);
@@ -150,8 +151,8 @@ fn send(stack: &mut UdpStack, now_ns: u64, to: SocketAddrV4, payload: &[u8], out
     }
 }
 
-/// Whom we answer finds nothing wrong with the frame.
-fn shown_to_its_receiver(frame: &[u8]) {
+/// Checks that the receiver's stack accepts the frame.
+fn check_at_receiver(frame: &[u8]) {
     let to = *frame.first_chunk().expect("a whole header");
     let address = if frame[12..14] == [8, 6] {
         &frame[38..42]
@@ -160,6 +161,7 @@ fn shown_to_its_receiver(frame: &[u8]) {
     };
     let address: [u8; 4] = address.try_into().expect("four bytes");
     if frame[12..14] == [8, 0] {
+        // A right header sums up to all ones, its checksum included.
         assert_eq!(ones_complement_sum(&frame[14..34]), 0xFFFF);
     }
     let mut theirs = stack(to, address.into());
@@ -167,13 +169,14 @@ fn shown_to_its_receiver(frame: &[u8]) {
     assert_eq!(theirs.counters().malformed, 0);
 }
 
-/// From, to which port, and the payload, at the offsets of RFCs 791 and 768.
+/// Returns source, destination port and payload, at the offsets of RFCs 791 and 768.
 fn udp(frame: &[u8]) -> Option<(SocketAddrV4, u16, &[u8])> {
     let be16 = |at: usize| Some(u16::from_be_bytes([*frame.get(at)?, *frame.get(at + 1)?]));
     let header = 4 * usize::from(frame.get(14)? & 15);
     let whole = be16(12)? == 0x0800
         && frame[14] >> 4 == 4
         && header >= 20
+        // No fragment: offset 0 and no more fragments to come.
         && be16(20)? & 0x3FFF == 0
         && *frame.get(23)? == 17;
     let at = 14 + header;

@@ -1,4 +1,4 @@
-//! Arbitrary and altered sealed datagrams: what does not open changes nothing.
+//! Arbitrary and altered sealed datagrams: those that do not open change nothing.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -19,12 +19,14 @@ fuzz_target!(|steps: Vec<(Vec<u8>, u16, u8)>| {
         if bits & 1 == 1 {
             client.request_key_update();
         }
+        // Within the largest datagram that can be sealed.
         bytes.truncate(1_000);
         client.seal(&bytes, &mut sealed).expect("small enough");
         let mut altered = sealed.clone();
         let at = usize::from(at) % altered.len();
         altered[at] ^= bits;
         let mut whole = sealed.clone();
+        // An alteration by 0 bits is the datagram itself.
         if bits != 0 {
             assert!(server.open(&mut altered).is_err());
             assert!(server.fingerprint() == before);

@@ -1,6 +1,5 @@
-//! Arbitrary calls on both ends of a session over an arbitrary network that
-//! also tampers; in the end a fresh connection over a good network must bring
-//! both ends together.
+//! Arbitrary calls on both ends of a session, over a network that delays, repeats, drops and
+//! tampers. In the end, a new connection over a good network must bring both ends into agreement.
 #![no_main]
 
 use arbitrary::Arbitrary;
@@ -131,6 +130,7 @@ fn run(pair: &mut SessionPair, operation: SessionOperation, in_flight: &mut Vec<
             }
             let index = usize::from(index) % in_flight.len();
             let (from_client, mut bytes) = in_flight[index].clone();
+            // Kept datagrams can be delivered again, and in another order.
             if !keep {
                 in_flight.swap_remove(index);
             }
@@ -205,6 +205,7 @@ fuzz_target!(|operations: Vec<SessionOperation>| {
         .map(|(record, _)| record.flow())
         .collect();
     for (index, flow) in rates.into_iter().enumerate() {
+        // Distinct rates, so that a rate at the wrong flow shows.
         let rate_bps = 1_000_000 * (index as u64 + 1);
         assert!(pair.server.set_rate(pair.now_ns, flow, rate_bps).is_ok());
     }

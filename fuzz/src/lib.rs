@@ -1,5 +1,5 @@
-//! A pair of sessions for the fuzz targets: established, with flows on it, and
-//! moved by hand.
+//! A pair of sessions for the fuzz targets: established, with flows, and without a network of its
+//! own.
 
 use std::sync::Arc;
 
@@ -13,9 +13,9 @@ pub const MS: u64 = 1_000_000;
 /// Slots of both flow tables.
 pub const SLOTS: u32 = 16;
 
-/// Both ends of one session and the time.
+/// Both ends of one session, and the time.
 pub struct SessionPair {
-    /// Both clocks.
+    /// Time of both ends.
     pub now_ns: u64,
     /// The daemon's end.
     pub client: ClientSession,
@@ -33,6 +33,7 @@ impl Default for SessionPair {
 fn server(now_ns: u64) -> ServerSession {
     let config = ServerConfig {
         max_flows: SLOTS,
+        // Small bounds, so that a fuzzer's short inputs reach them.
         max_in_flight: 8,
         max_events: 64,
         max_control_bytes: 1 << 16,
@@ -85,9 +86,9 @@ impl SessionPair {
         self.server = server(self.now_ns);
     }
 
-    /// Moves stream frames until both ends have said what they had to, and
-    /// accepts whoever says Hello.
+    /// Moves control frames until no end has more to send, and accepts every Hello.
     pub fn handshake(&mut self) {
+        // Hello, Welcome, and the messages that follow the Welcome.
         for _ in 0..3 {
             self.client_stream();
             self.answer();
@@ -95,7 +96,7 @@ impl SessionPair {
         }
     }
 
-    /// Hands the client's frames to the server.
+    /// Moves the client's control frames to the server.
     pub fn client_stream(&mut self) {
         let mut frames = FrameDecoder::new();
         while let Some(frame) = self.client.poll_control() {
@@ -106,7 +107,7 @@ impl SessionPair {
         }
     }
 
-    /// Hands the server's frames to the client.
+    /// Moves the server's control frames to the client.
     pub fn server_stream(&mut self) {
         let mut frames = FrameDecoder::new();
         while let Some(frame) = self.server.poll_control() {
@@ -117,7 +118,7 @@ impl SessionPair {
         }
     }
 
-    /// Takes the server's events and accepts whoever says Hello.
+    /// Takes the server's events, and accepts every Hello.
     pub fn answer(&mut self) {
         while let Some(event) = self.server.poll_event() {
             if matches!(event, ServerEvent::Hello(_)) {
@@ -139,6 +140,7 @@ impl SessionPair {
     /// Exchanges datagrams over a perfect network until there are none.
     pub fn settle(&mut self) {
         let mut out = Vec::new();
+        // Far longer than any retransmission needs.
         for _ in 0..64 {
             self.now_ns += MS;
             self.client.on_timeout(self.now_ns);
@@ -152,8 +154,8 @@ impl SessionPair {
         }
     }
 
-    /// What must hold in any state once everything was polled: timeouts lie
-    /// ahead, and tables are within their bounds.
+    /// Checks invariants of any state, after all output was polled: timeouts lie ahead, and tables
+    /// are within their bounds.
     pub fn check(&mut self) {
         let mut out = Vec::new();
         self.client.on_timeout(self.now_ns);
@@ -178,14 +180,16 @@ impl SessionPair {
         );
         while self.client.poll_event().is_some() {}
         while self.server.poll_event().is_some() {}
+        // `has_events` must agree with `poll_event`, or a driver would spin.
         assert!(!self.client.has_events() && !self.server.has_events());
     }
 }
 
 /// Writes the session and epoch of [`SessionPair::busy`] into a datagram's header, so
-/// that it gets past the check of those.
+/// that it passes the check of those.
 pub fn aim(bytes: &mut [u8]) {
     if let Some(session) = bytes.get_mut(8..16) {
+        // Session 1 and epoch 1, little endian, in bytes 8 to 16 of the header.
         session.copy_from_slice(&[1, 0, 0, 0, 1, 0, 0, 0]);
     }
 }

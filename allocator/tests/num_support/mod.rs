@@ -12,12 +12,12 @@ use ratewright_allocator::num::utility::{ClassTable, Utility};
 use ratewright_allocator::num::{FlowArrays, Problem, RATE_UNIT_BPS, RateLimit, path_capacity};
 use ratewright_topology::{HostId, PathChoice, ThreeTierClos, Topology, TwoTierClos};
 
-/// A generator of fixed algorithm: a seed means the same problem everywhere.
+/// Makes a generator of a fixed algorithm, so that a seed gives one problem on every machine.
 pub fn rng(seed: u64) -> Pcg64Mcg {
     Pcg64Mcg::seed_from_u64(seed)
 }
 
-/// Four racks of four hosts at 10 Gbit/s, two spines, leaf–spine links of `fabric_bps`.
+/// Builds four racks of four hosts at 10 Gbit/s, two spines, leaf–spine links of `fabric_bps`.
 pub fn two_tiers(fabric_bps: u64) -> Topology {
     let shape = TwoTierClos {
         fabric_capacity_bps: fabric_bps,
@@ -26,7 +26,7 @@ pub fn two_tiers(fabric_bps: u64) -> Topology {
     shape.build().expect("a valid network")
 }
 
-/// Two pods of two racks of four hosts at 10 Gbit/s, fabric and core links of `fabric_bps`.
+/// Builds two pods of two racks of four hosts at 10 Gbit/s, fabric and core links of `fabric_bps`.
 pub fn three_tiers(fabric_bps: u64) -> Topology {
     let shape = ThreeTierClos {
         fabric_capacity_bps: fabric_bps,
@@ -36,7 +36,7 @@ pub fn three_tiers(fabric_bps: u64) -> Topology {
     shape.build().expect("a valid network")
 }
 
-/// What every link can carry, in bit/s.
+/// Returns the capacity of every link, in bit/s.
 pub fn capacities_bps(topology: &Topology) -> Vec<f64> {
     topology
         .links()
@@ -45,10 +45,11 @@ pub fn capacities_bps(topology: &Topology) -> Vec<f64> {
         .collect()
 }
 
-/// The links between two different random hosts, on a random path.
+/// Returns the links between two different random hosts, on a random path.
 pub fn random_path(topology: &Topology, rng: &mut Pcg64Mcg) -> LinkPath {
     let hosts = topology.hosts().len() as u32;
     let src = rng.random_range(0..hosts);
+    // An offset of at least 1 never draws the source again.
     let dst = (src + rng.random_range(1..hosts)) % hosts;
     let choice = PathChoice::Hash(rng.random());
     let path = topology
@@ -57,7 +58,7 @@ pub fn random_path(topology: &Topology, rng: &mut Pcg64Mcg) -> LinkPath {
     path.iter().map(|link| link.0).collect()
 }
 
-/// A flow of class 0 and weight 1 that takes what it gets.
+/// Makes a flow of class 0 and weight 1 without a demand.
 pub fn flow(key: u64, links: &[u32]) -> FlowSpec {
     FlowSpec {
         key: FlowKey(key),
@@ -75,13 +76,14 @@ pub struct Instance {
     pub paths: Vec<LinkPath>,
     pub class_ids: Vec<u8>,
     pub weights: Vec<f64>,
-    /// In Gbit/s.
+    /// Demands in Gbit/s.
     pub demands: Vec<f64>,
     pub limits: Vec<RateLimit>,
 }
 
 impl Instance {
-    /// The problem of these flows over links of these capacities (in bit/s), in internal units.
+    /// Makes the problem of these flows over links of these capacities (in bit/s), in internal
+    /// units.
     pub fn new(classes: ClassTable, capacities_bps: &[f64], specs: &[FlowSpec]) -> Self {
         let capacities: Vec<f64> = capacities_bps.iter().map(|c| c / RATE_UNIT_BPS).collect();
         let mut instance = Self {
@@ -100,15 +102,16 @@ impl Instance {
                 .expect("a defined class")
                 .clone();
             let weight = class.weight * spec.weight;
+            // The class's bound limits a flow as a demand of its own would.
             let demand = spec.demand_bps.min(class.max_rate_bps) / RATE_UNIT_BPS;
-            let room = path_capacity(&spec.links, &instance.capacities);
+            let capacity = path_capacity(&spec.links, &instance.capacities);
             instance.paths.push(spec.links.clone());
             instance.class_ids.push(spec.class);
             instance.weights.push(weight);
             instance.demands.push(demand);
             instance
                 .limits
-                .push(RateLimit::new(&class.utility, weight, demand, room));
+                .push(RateLimit::new(&class.utility, weight, demand, capacity));
         }
         instance
     }
@@ -126,7 +129,7 @@ impl Instance {
         }
     }
 
-    /// Σ w U(x).
+    /// Computes Σ w U(x).
     pub fn utility(&self, rates: &[f64]) -> f64 {
         let class = |s: usize| {
             self.classes
@@ -141,10 +144,11 @@ impl Instance {
     }
 }
 
-/// The largest relative difference of two rate vectors.
+/// Returns the largest relative difference of two rate vectors; NaN if one is.
 pub fn largest_error(rates: &[f64], truth: &[f64]) -> f64 {
     rates.iter().zip(truth).fold(0.0, |m, (a, b)| {
         let error = (a / b - 1.0).abs();
+        // `f64::max` would drop a NaN, and with it the mistake.
         if error > m || error.is_nan() {
             error
         } else {
@@ -153,7 +157,7 @@ pub fn largest_error(rates: &[f64], truth: &[f64]) -> f64 {
     })
 }
 
-/// The largest ratio of load to capacity; infinite if anything flows over a link without capacity.
+/// Returns the largest ratio of load to capacity; infinite for a loaded link without capacity.
 pub fn fullest(problem: &Problem<'_>, rates: &[f64]) -> f64 {
     let mut loads = vec![0.0; problem.capacities.len()];
     problem.loads(rates, &mut loads);
@@ -161,6 +165,7 @@ pub fn fullest(problem: &Problem<'_>, rates: &[f64]) -> f64 {
         .iter()
         .zip(problem.capacities)
         .fold(0.0, |m, (&load, &capacity)| {
+            // A failed link without flows is 0 / 0, not over-allocated.
             if load == 0.0 {
                 m
             } else {

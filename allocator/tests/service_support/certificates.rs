@@ -1,4 +1,4 @@
-//! A certificate authority of the test's own.
+//! A certificate authority for tests.
 
 use std::path::Path;
 
@@ -31,12 +31,12 @@ impl TestAuthority {
         }
     }
 
-    /// A certificate of these DNS names.
+    /// Signs a certificate of these DNS names.
     pub(crate) fn sign(&self, names: &[&str]) -> Identity {
         self.sign_until(names, 4096)
     }
 
-    /// One that was good once.
+    /// Signs a certificate that has expired.
     pub(crate) fn sign_expired(&self, names: &[&str]) -> Identity {
         self.sign_until(names, 2020)
     }
@@ -44,6 +44,7 @@ impl TestAuthority {
     fn sign_until(&self, names: &[&str], year: i32) -> Identity {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let key = KeyPair::generate().expect("the system has randomness");
+        // A key of its own for each certificate, as hosts have.
         let mut params = CertificateParams::new(names).expect("the names are good");
         params.not_after = rcgen::date_time_ymd(year, 1, 1);
         let certificate = params

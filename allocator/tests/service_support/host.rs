@@ -1,4 +1,5 @@
-//! A host: the production client state machine over a real QUIC connection, on a thread of its own.
+//! Test hosts: the production client state machine over a real QUIC connection, on a thread of its
+//! own.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -20,7 +21,7 @@ use tokio::sync::Notify;
 use super::certificates::{Identity, TestAuthority};
 use super::{PATIENCE, wait_for};
 
-/// What a test sees of a host.
+/// State of a host that its thread and the test share.
 #[derive(Default)]
 pub(crate) struct HostView {
     pub(crate) welcome: Option<Welcome>,
@@ -28,23 +29,23 @@ pub(crate) struct HostView {
     pub(crate) refused: Option<Refusal>,
     pub(crate) released: bool,
     pub(crate) topology_version: u32,
-    /// Why the connection ended.
+    /// Reason of the connection's end.
     pub(crate) ended: Option<String>,
-    /// Set by the test: acknowledge no release.
+    /// Set by the test to acknowledge no release.
     pub(crate) mute_release: bool,
     session: Option<ClientSession>,
-    /// Datagrams to send as they are.
+    /// Raw datagrams to send.
     raw: Vec<Vec<u8>>,
-    /// Bytes to write on the control stream as they are.
+    /// Raw bytes to write on the control stream.
     raw_control: Vec<u8>,
     stop: bool,
-    /// Its sealed datagrams, if its configuration says that it can send them.
+    /// Port of sealed datagrams, if its configuration enables them.
     pub(crate) port: Option<SealedPort>,
-    /// Set by the test: sealed datagrams of the allocator are lost.
+    /// Set by the test to lose the allocator's sealed datagrams.
     pub(crate) deaf: bool,
 }
 
-/// What one end knows of a host's flows: destination and rate (0 for none) by number.
+/// Flows of a host at one end, by number: destination, and rate in bit/s (0 for none).
 pub(crate) type FlowStates = BTreeMap<u32, (u32, u64)>;
 
 /// A host with its connection.
@@ -61,7 +62,7 @@ fn now_ns() -> u64 {
     1_000_000_000 + start.elapsed().as_nanos() as u64
 }
 
-/// A client's side of QUIC for a protocol (ALPN).
+/// Makes a client's QUIC configuration for a protocol (ALPN).
 pub(crate) fn client_config(
     authority: &TestAuthority,
     identity: &Identity,
@@ -77,7 +78,7 @@ pub(crate) fn client_config(
 }
 
 impl TestHost {
-    /// Connects as `name` with a certificate of that name.
+    /// Connects as `name`, with a certificate of that name.
     pub(crate) fn connect(authority: &TestAuthority, allocator: SocketAddr, name: &str) -> Self {
         let config = ClientConfig {
             host_name: name.to_owned(),
@@ -148,6 +149,7 @@ impl TestHost {
             wake,
             thread: Some(thread),
         };
+        // A failed handshake is a result too: tests of refusals expect it.
         wait_for("the connection is up or has failed", PATIENCE, || {
             let view = host.view();
             view.session.is_some() || view.ended.is_some()
@@ -205,13 +207,13 @@ impl TestHost {
         self.wake.notify_one();
     }
 
-    /// Sends a datagram as it is.
+    /// Sends a raw datagram.
     pub(crate) fn send_raw(&self, datagram: Vec<u8>) {
         self.view().raw.push(datagram);
         self.wake.notify_one();
     }
 
-    /// Writes on the control stream as it is.
+    /// Writes raw bytes on the control stream.
     pub(crate) fn write_raw(&self, bytes: &[u8]) {
         self.view().raw_control.extend_from_slice(bytes);
         self.wake.notify_one();
@@ -225,7 +227,7 @@ impl TestHost {
             .filter(|&rate| rate > 0)
     }
 
-    /// What the host knows of its flows: destination and rate (0 for none) by number.
+    /// Returns the host's flows.
     pub(crate) fn flows(&self) -> FlowStates {
         let view = self.view();
         let session = view.session.as_ref().expect("connected");
@@ -292,6 +294,7 @@ async fn drive(
     let mut session = ClientSession::new(config);
     session.connected(now_ns());
     if let Some(frame) = first_frame {
+        // The session's own Hello is discarded.
         while session.poll_control().is_some() {}
         view.lock().expect("unpoisoned").raw_control = frame;
     }
@@ -310,10 +313,11 @@ async fn drive(
             return "the test is over".to_owned();
         }
         let timeout_ns = sealed(view, timeout_ns);
+        // No timeout makes a sleep that is as good as endless.
         let sleep =
             Duration::from_nanos(timeout_ns.map_or(u64::MAX / 4, |at| at.saturating_sub(now_ns())));
         tokio::select! {
-            // The last word comes before the close.
+            // The last control message must be read before the close is seen.
             biased;
             chunk = receive.read_chunk(65_536, true) => match chunk {
                 Ok(Some(chunk)) => {
@@ -322,7 +326,7 @@ async fn drive(
                         with(view, |session| drop(session.on_control(now_ns(), body)));
                     }
                 }
-                // What is left to read are its last datagrams and the close.
+                // After the stream's end, only its last datagrams and the close can follow.
                 Ok(None) => {
                     poll(view, &connection);
                     return connection.closed().await.to_string();
@@ -341,7 +345,8 @@ async fn drive(
     }
 }
 
-/// Takes sealed datagrams and sends probes. The socket is looked at every millisecond.
+/// Receives sealed datagrams and sends probes. Returns a timeout of at most a millisecond, the
+/// interval at which the socket is polled.
 fn sealed(view: &Mutex<HostView>, timeout_ns: Option<u64>) -> Option<u64> {
     let mut view = view.lock().expect("unpoisoned");
     let view = &mut *view;
@@ -371,7 +376,8 @@ fn with(view: &Mutex<HostView>, act: impl FnOnce(&mut ClientSession)) {
         .expect("connected"));
 }
 
-/// Sends the datagrams that wait, notes the events, and returns what goes on the stream.
+/// Sends pending datagrams and records events. Returns the stream's frames, the session's timeout,
+/// and true if the test has ended.
 fn poll(
     view: &Mutex<HostView>,
     connection: &quinn::Connection,
@@ -393,6 +399,7 @@ fn poll(
             ClientEvent::Rate { flow, rate_bps, .. } => drop(view.rates.insert(flow, rate_bps)),
             ClientEvent::Released(released) => {
                 view.released = released;
+                // Released hosts use no rate any more.
                 if released {
                     view.rates.clear();
                 }
@@ -408,6 +415,7 @@ fn poll(
     let mut max_bytes = connection.max_datagram_size().unwrap_or(1_100);
     let number = view.welcome.as_ref().map(|welcome| welcome.session);
     if view.port.is_some() {
+        // A datagram may go either way, so it must fit both.
         max_bytes = max_bytes.min(MAX_DATAGRAM_BYTES);
     }
     while session.poll_datagram(now_ns(), max_bytes, &mut datagram) {

@@ -1,5 +1,5 @@
-//! What the whole-process tests stand on: certificates, the real binary on loopback, an admin
-//! client, and hosts that speak QUIC with the production client state machine.
+//! Support for whole-process tests: certificates, the real binary on loopback, an admin client, and
+//! hosts that speak QUIC with the production client state machine.
 
 // Each test binary uses its own part of this module.
 #![allow(dead_code, reason = "shared by several test binaries")]
@@ -23,7 +23,7 @@ pub(crate) fn wait_for(what: &str, limit: Duration, mut condition: impl FnMut() 
     }
 }
 
-/// Lets time pass.
+/// Sleeps.
 #[allow(
     clippy::disallowed_methods,
     reason = "a test watches that nothing happens for a while"
@@ -32,7 +32,7 @@ pub(crate) fn pause(duration: Duration) {
     std::thread::sleep(duration);
 }
 
-/// How long something takes, and what comes of it.
+/// Returns the duration and the result of `act`.
 #[allow(clippy::disallowed_methods, reason = "a test measures a bound")]
 pub(crate) fn timed<T>(act: impl FnOnce() -> T) -> (Duration, T) {
     let start = Instant::now();
@@ -40,5 +40,5 @@ pub(crate) fn timed<T>(act: impl FnOnce() -> T) -> (Duration, T) {
     (start.elapsed(), result)
 }
 
-/// Long enough for anything on a busy machine with two cores.
+/// Time limit that suffices on a busy machine with two cores.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,4 +1,4 @@
-//! The real binary, started on loopback with files in a folder of its own.
+//! The real binary on loopback, with files in a folder of its own.
 
 use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
@@ -18,14 +18,14 @@ use super::{PATIENCE, wait_for};
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_ratewright-allocator");
 
-/// A folder with everything that an allocator needs.
+/// A folder with an allocator's files.
 pub(crate) struct TestSite {
     pub(crate) folder: TempDir,
     pub(crate) authority: TestAuthority,
 }
 
 impl TestSite {
-    /// 4 racks of 4 hosts (h1 to h16), 2 spines, 10 Gbit/s at the hosts.
+    /// A site of 4 racks of 4 hosts (h1 to h16), 2 spines, 10 Gbit/s at the hosts.
     pub(crate) fn new() -> Self {
         let folder = TempDir::new().expect("a temporary folder");
         let authority = TestAuthority::new();
@@ -50,7 +50,7 @@ impl TestSite {
         std::fs::write(self.path().join(name), text).expect("writable");
     }
 
-    /// A configuration that listens on `listen`, with `more` appended.
+    /// Returns a configuration that listens on `listen`, with `more` appended.
     pub(crate) fn config(&self, listen: &str, more: &str) -> String {
         format!(
             "listen = \"{listen}\"\nadmin = \"unix:admin.sock\"\ntopology = \"topology.toml\"\n\
@@ -58,7 +58,7 @@ impl TestSite {
         )
     }
 
-    /// Runs a subcommand to its end: whether it succeeded, and its output.
+    /// Runs a subcommand to its end. Returns success, standard output and standard error.
     pub(crate) fn run(&self, arguments: &[&str]) -> (bool, String, String) {
         let output = Command::new(BINARY)
             .args(arguments)
@@ -78,7 +78,7 @@ impl TestSite {
         self.start_with(&[])
     }
 
-    /// The same, with more in its environment.
+    /// Starts the allocator with more variables in its environment.
     pub(crate) fn start_with(&self, environment: &[(&str, &str)]) -> AllocatorProcess {
         let arguments = ["--config", "allocator.toml"];
         self.spawn(&arguments, environment, "log", "admin.sock")
@@ -94,7 +94,7 @@ impl TestSite {
         relay
     }
 
-    /// The same, without waiting for a connection.
+    /// Starts a relay without waiting for its connection to an allocator.
     pub(crate) fn spawn_relay(&self, allocators: &[SocketAddr], more: &str) -> AllocatorProcess {
         self.authority
             .sign(&["ratewright-allocator", "relay-1"])
@@ -132,6 +132,7 @@ impl TestSite {
             child,
             log,
             admin: self.path().join(admin),
+            // Known once the process is ready.
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         };
         wait_for("the allocator says that it is ready", PATIENCE, || {
@@ -147,6 +148,7 @@ impl TestSite {
             .split("listen=")
             .nth(1)
             .and_then(|rest| rest.split_whitespace().next());
+        // The configured port is 0: only the log has the actual one.
         allocator.listen = address.expect("it says where").parse().expect("an address");
         allocator
     }
@@ -187,12 +189,12 @@ impl AllocatorProcess {
         status.expect("it ended")
     }
 
-    /// One request to the admin server: status code and body.
+    /// Makes a request to the admin server. Returns status code and body.
     pub(crate) fn request(&self, method: &str, path: &str, body: &str) -> (u16, String) {
         self.request_with(method, path, "", body)
     }
 
-    /// The same with more headers, a line each.
+    /// Makes a request with more headers, a line each.
     pub(crate) fn request_with(
         &self,
         method: &str,
@@ -204,7 +206,8 @@ impl AllocatorProcess {
         stream
             .set_read_timeout(Some(Duration::from_secs(20)))
             .expect("a timeout");
-        // In one piece: an answer that needs no body may come, and the connection close, before it.
+        // In one write: a response that needs no body may arrive, and the connection close, before
+        // a second one.
         let request = format!(
             "{method} {path} HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n{headers}content-length: {}\r\n\r\n{body}",
             body.len()
@@ -227,7 +230,7 @@ impl AllocatorProcess {
         serde_json::from_str(&body).expect("JSON")
     }
 
-    /// What it knows of a host's flows; nothing where the host has no session.
+    /// Returns a host's flows; none if the host has no session.
     fn flows(&self, host: &str) -> FlowStates {
         let (code, body) = self.request("GET", &format!("/flows?host={host}"), "");
         if code == 404 {
@@ -240,8 +243,8 @@ impl AllocatorProcess {
             .collect()
     }
 
-    /// Waits until it knows of these hosts' flows what they do, each with a rate, and of those of
-    /// no other host.
+    /// Waits until the allocator has the flows of these hosts and no others, with the hosts' own
+    /// rates, none of them 0.
     pub(crate) fn agrees_with(&self, hosts: &[(&str, &TestHost)]) {
         wait_for("both ends have the same flows and rates", PATIENCE, || {
             let equal = |(name, host): &(&str, &TestHost)| {
@@ -249,11 +252,12 @@ impl AllocatorProcess {
                 flows == self.flows(name) && flows.values().all(|&(_, rate_bps)| rate_bps > 0)
             };
             let known: usize = hosts.iter().map(|(_, host)| host.flows().len()).sum();
+            // The total rules out flows of hosts that are not listed.
             hosts.iter().all(equal) && self.status()["flows"] == known
         });
     }
 
-    /// The value of a metric, labels included in `name`; 0 where it is not there.
+    /// Returns the value of a metric, whose labels are a part of `name`; 0 if it is absent.
     pub(crate) fn metric(&self, name: &str) -> f64 {
         let (code, body) = self.request("GET", "/metrics", "");
         assert_eq!(code, 200, "{body}");
