@@ -1,7 +1,7 @@
 //! Ratewright's allocator: network utility maximisation for every active flowlet, and the service
 //! around it.
 //!
-//! | module | what lives there | must not know |
+//! | module | contents | must not know |
 //! |---|---|---|
 //! | [`num`] | utilities, optimisers, normalisers, distance from the optimum: arithmetic over slices | threads, I/O |
 //! | [`engine`] | the flow table, the iteration loop, the engine thread and its rings | sessions, sockets |

@@ -47,7 +47,7 @@ enum RelayTask {
 }
 
 fn main() -> ExitCode {
-    // One line for a panic too: whoever reads the log sees the same shape for every end.
+    // One line for a panic too, so that every failure has one shape in the log.
     std::panic::set_hook(Box::new(|panic| {
         let text = panic.to_string().replace('\n', " ");
         eprintln!("ratewright-allocator: {text}");
@@ -72,6 +72,7 @@ fn execute(arguments: &Arguments) -> anyhow::Result<()> {
         Task::CheckConfig => {
             let path = config()?;
             let loaded = LoadedConfig::load(path)?;
+            // To standard error, so that standard output has the result alone.
             for warning in loaded.config.warnings() {
                 eprintln!(
                     "ratewright-allocator: {}: warning: {warning}",

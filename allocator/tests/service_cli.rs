@@ -83,6 +83,7 @@ fn every_mistake_is_one_line_and_a_failure() {
     ];
     for (text, expected) in table {
         site.write("wrong.toml", &text);
+        // `run` must refuse a configuration as `check-config` does, before it binds anything.
         for task in [
             &["check-config", "--config", "wrong.toml"][..],
             &["run", "--config", "wrong.toml"][..],
@@ -180,6 +181,7 @@ fn an_address_in_use_is_named() {
     );
     assert_one_line_once(&err);
 
+    // A file that is no socket might be someone's data: it must not be replaced.
     std::fs::write(site.path().join("admin.sock"), "mine").expect("writable");
     site.write("allocator.toml", &site.config("127.0.0.1:0", ""));
     let (ok, _, err) = site.run(&["--config", "allocator.toml"]);

@@ -27,6 +27,7 @@ fn stopping_tells_the_hosts_and_leaves_nothing_behind() {
         assert_eq!((refusal.code, refusal.retry), (RefusalCode::Draining, true));
         assert_eq!(mute.refusal().code, RefusalCode::Draining);
         assert_eq!(allocator.wait().code(), Some(0), "{}", allocator.log());
+        // A clean stop removes the socket file.
         assert!(!site.path().join("admin.sock").exists());
     }
 }
@@ -83,12 +84,14 @@ fn systemd_hears_of_start_reload_and_stop() {
 fn cpu_seconds(pid: u32) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
     let fields: Vec<&str> = stat
+        // The name in parentheses may hold spaces: fields count from behind it.
         .rsplit(')')
         .next()
         .expect("a name")
         .split_whitespace()
         .collect();
     let ticks: u64 =
+        // Fields 14 and 15 of the file (proc(5)), in ticks of 1/100 s.
         fields[11].parse::<u64>().expect("utime") + fields[12].parse::<u64>().expect("stime");
     ticks as f64 / 100.0
 }
@@ -108,6 +111,7 @@ fn nine_idle_hosts_cost_next_to_nothing() {
     wait_for("nothing moves", PATIENCE, || {
         allocator.status()["flows"] == 0
     });
+    // The ends' last datagrams and acknowledgements are exchanged by then.
     pause(Duration::from_millis(300));
     let before = cpu_seconds(allocator.pid());
     pause(Duration::from_secs(2));

@@ -37,6 +37,7 @@ impl LinkIndex {
         let links = problem.capacities.len();
         self.starts.clear();
         self.starts.resize(links + 1, 0);
+        // Flows with a cap of 0 respond to no price.
         let live = |s: &usize| problem.flows.limits[*s].cap > 0.0;
         for s in (0..problem.flows.len()).filter(live) {
             for &link in &problem.flows.paths[s] {
@@ -117,6 +118,7 @@ impl CoordinateDescent {
         if sum.reacts() {
             let mean = sum.elastic / sum.neg_slope;
             let exponent = sum.rate / sum.elastic;
+            // y changes as q̄^(−E/y), so the mean path price must grow by fill^(y/E).
             let factor = power(fill, exponent);
             let next = price + mean * (factor.min(LARGEST_GROWTH) - 1.0);
             let next = next.max(price * LARGEST_FALL);

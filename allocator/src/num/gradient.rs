@@ -13,6 +13,7 @@ fn rates_and_loads(problem: &Problem<'_>, prices: &[f64], rates: &mut [f64], loa
             *rate = 0.0;
             continue;
         }
+        // w U'(x) = q: the weight scales the price.
         let price = problem.path_price(s, prices) / flows.weights[s];
         let utility = problem.classes.utility(flows.classes[s]);
         *rate = utility.rate_at(price).min(cap);
@@ -135,6 +136,7 @@ impl Optimizer for Fgm {
             }
         }
         let next = (1.0 + (1.0 + 4.0 * self.momentum * self.momentum).sqrt()) / 2.0;
+        // 0 in the first iteration, and towards 1 with time.
         let extrapolation = (self.momentum - 1.0) / next;
         self.momentum = next;
         let mut residual: f64 = 0.0;
@@ -161,6 +163,7 @@ impl Optimizer for Fgm {
     fn warm_start(&mut self, prices: &[f64]) {
         self.prices.copy_from_slice(prices);
         self.last.copy_from_slice(prices);
+        // The extrapolation belongs to the old prices' trajectory.
         self.momentum = 1.0;
     }
 
@@ -242,6 +245,7 @@ impl Optimizer for NewtonLike {
 
     fn warm_start(&mut self, prices: &[f64]) {
         self.prices.copy_from_slice(prices);
+        // Changes across a warm start measure no slope.
         self.before.fill((0.0, 0.0));
     }
 

@@ -90,6 +90,7 @@ impl Ned {
 impl Optimizer for Ned {
     fn iterate(&mut self, problem: &Problem<'_>, rates: &mut [f64]) -> f64 {
         if let Some(correction) = &mut self.correction {
+            // Before the rates, so that this iteration's are already at corrected prices.
             correction.correct(problem.capacities, &mut self.prices);
         }
         self.update_rates(problem, rates);
@@ -103,6 +104,7 @@ impl Optimizer for Ned {
             if sums.load <= 0.0 || capacity <= 0.0 {
                 continue;
             }
+            // G_l of Algorithm 1.
             let excess = sums.load - capacity;
             if excess > 0.0 || *price > 0.0 {
                 residual = residual.max(excess.abs() / capacity);
@@ -128,6 +130,7 @@ impl Optimizer for Ned {
     }
 
     fn reset(&mut self, links: usize) {
+        // The variant survives a new topology.
         let correction = self
             .correction
             .is_some()

@@ -90,6 +90,7 @@ impl ExactNewton {
                 self.row[link] = self.active.len() as u32;
                 self.active.push(link as u32);
                 let mean = sum.elastic / sum.neg_slope.max(f64::MIN_POSITIVE);
+                // Spare capacity counts by the link's share of its flows' path prices.
                 let felt = (self.prices[link] / mean).min(1.0);
                 residual = residual.max(excess).max(-excess * felt);
             }
@@ -123,6 +124,8 @@ impl ExactNewton {
             for &a in path {
                 for &b in path {
                     let (i, j) = (self.row[a as usize], self.row[b as usize]);
+                    // Inactive links are out of the system; the factorisation reads the lower
+                    // triangle only.
                     if i != NONE && j != NONE && j <= i {
                         self.matrix[i as usize * n + j as usize] += neg_slope;
                     }
@@ -145,6 +148,7 @@ impl ExactNewton {
             }
         }
         for (link, &price) in prices.iter().enumerate() {
+            // A link without flows keeps its price, which must not count as a charge.
             if self.sums[link].rate > 0.0 {
                 dual += price * problem.capacities[link];
             }
@@ -162,6 +166,7 @@ impl ExactNewton {
             let mut predicted = 0.0;
             for (&link, step) in self.active.iter().zip(&self.step) {
                 let link = link as usize;
+                // Projection: prices are never negative.
                 trial[link] = (self.prices[link] + length * step).max(0.0);
                 let excess = self.sums[link].rate - problem.capacities[link];
                 predicted += excess * (trial[link] - self.prices[link]);

@@ -32,6 +32,7 @@ fn ratio(load: f64, capacity: f64) -> f64 {
 
 /// Turns loads into ratios, in place; returns the largest finite one.
 fn ratios(problem: &Problem<'_>, rates: &[f64], scratch: &mut Vec<f64>) -> f64 {
+    // Kept between calls: no allocation once the network's size is reached.
     scratch.resize(problem.capacities.len(), 0.0);
     problem.loads(rates, scratch);
     let mut largest: f64 = 0.0;

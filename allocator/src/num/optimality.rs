@@ -68,6 +68,7 @@ impl Tally {
         for &link in flow.path {
             self.loads[link as usize] += priced;
         }
+        // log2 0 is −∞: one flow without a rate would hide all others in the score.
         if rate > 0.0 {
             self.score += (rate * super::RATE_UNIT_BPS).log2();
             self.rated_flows += 1;
@@ -96,6 +97,7 @@ impl Tally {
         let gap = self.gap + charges;
         let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
         Optimality {
+            // Rounding may leave a gap of 0 slightly negative.
             relative_duality_gap: share(gap.max(0.0), self.worth),
             kkt_residual: overload.max(share(idle_charges, charges)),
             proportional_fairness_score: self.score,

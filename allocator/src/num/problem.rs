@@ -51,7 +51,9 @@ impl RateLimit {
         Self {
             cap,
             saturation_price: weight * marginal,
+            // x = U'⁻¹(q / w), so the slope in q has the factor 1 / w.
             neg_slope: -utility.rate_slope_at(marginal) / weight,
+            // On a tie the optimum respects the capacity anyway.
             by_demand: demand < path_capacity,
         }
     }

@@ -39,16 +39,20 @@ impl PackedFlows {
         self.short.clear();
         self.long.clear();
         self.other.clear();
+        // The padding's link: one past the network's, with a price of 0.
         let nowhere = problem.capacities.len() as u32;
         let flows = problem.flows;
         for (s, path) in flows.paths.iter().enumerate() {
             let (cap, flow) = (flows.limits[s].cap as f32, s as u32);
             let weight = flows.weights[s] as f32;
+            // Not packed: `load` resets its rate to 0, and no pass changes it.
             if cap <= 0.0 {
                 continue;
             }
             if !matches!(problem.classes.utility(flows.classes[s]), UtilityKind::Log) {
                 self.other.push(flow);
+            // Four links hold every path of a two-tier Clos: the shorter layout saves a third of
+            // the gathers.
             } else if path.len() <= SHORT {
                 let links = padded(path, nowhere);
                 self.short.push(Packed {
@@ -79,6 +83,7 @@ fn padded<const N: usize>(path: &[u32], nowhere: u32) -> [u32; N] {
 #[inline]
 fn reciprocal(x: f32) -> f32 {
     let estimate = f32::from_bits(0x7EF3_11C7_u32.wrapping_sub(x.to_bits()));
+    // Each Newton step squares the relative error.
     let once = estimate * (2.0 - x * estimate);
     once * (2.0 - x * once)
 }
@@ -115,6 +120,7 @@ impl Core {
 
     fn load(&mut self, problem: &Problem<'_>) {
         self.packed.pack(problem);
+        // Flows may have changed their indices: no rate carries over.
         self.rates.clear();
         self.rates.resize(problem.flows.len(), 0.0);
     }
@@ -130,6 +136,7 @@ impl Core {
             let (weight, cap) = (flows.weights[s], flows.limits[s].cap);
             let path = &flows.paths[s];
             let price: f32 = path.iter().map(|&l| prices[l as usize]).sum();
+            // A class's own functions are f64; only the sums are single precision.
             let price = f64::from(price) / weight;
             let utility = problem.classes.utility(flows.classes[s]);
             let free = utility.rate_at(price);
@@ -195,6 +202,7 @@ fn update_log_rates<const N: usize>(
 ) {
     for flow in flows {
         let price: f32 = flow.links.iter().map(|&l| prices[l as usize]).sum();
+        // ∂x/∂q = −w/q² = −x/q, so the reciprocal serves rate and slope alike.
         let inverse = reciprocal(price.max(LEAST_PRICE));
         let free = flow.weight * inverse;
         let (rate, slope) = if free < flow.cap {

@@ -219,6 +219,7 @@ impl SafeguardedNed {
         self.sums.fill(LinkSums::default());
         self.elastic_excess.fill(0.0);
         for (s, rate) in rates.iter_mut().enumerate() {
+            // A failed link or no demand: the flow takes no part in any sum.
             if flows.limits[s].cap <= 0.0 {
                 *rate = 0.0;
                 continue;
@@ -233,6 +234,7 @@ impl SafeguardedNed {
             // Log flows have e = 1: their share of E is in the load already, and they skip a second
             // scatter.
             let elastic_excess = response.elastic - response.rate;
+            // A second scatter only for flows that are not log, or that rest at their demands.
             if elastic_excess.abs() > ELASTICITY_TOLERANCE * response.rate {
                 for &link in &flows.paths[s] {
                     self.elastic_excess[link as usize] += elastic_excess;
@@ -295,6 +297,7 @@ impl Optimizer for SafeguardedNed {
     }
 
     fn flow_started(&mut self, flow: &FlowView<'_>) {
+        // Never reduced at an end: a shorter step than necessary is stable too.
         self.longest = self.longest.max(flow.path.len());
         if let Some(correction) = &mut self.correction {
             correction.start(flow, &self.prices, |link| {

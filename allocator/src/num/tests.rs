@@ -97,6 +97,7 @@ fn rate_at_inverts_the_marginal_and_its_slope_is_the_derivative() {
         for rate in [0.01, 0.3, 1.0, 7.0, 400.0] {
             let price = kind.marginal(rate);
             assert!(close(kind.rate_at(price) / rate, 1.0), "{kind:?} at {rate}");
+            // Central differences: their error is of second order in h.
             let h = 1e-6 * price;
             let slope = (kind.rate_at(price + h) - kind.rate_at(price - h)) / (2.0 * h);
             assert!(
@@ -219,6 +220,7 @@ fn the_gap_vanishes_at_the_optimum_and_only_there() {
     assert!(close(measured.proportional_fairness_score, score));
     assert_eq!(measured.rated_flows, 4);
     // Worse rates at the same prices: the gap is what is lost, as a relative change of all rates.
+    // For log utilities the gap is the loss of the geometric mean: 1 %.
     normalized.iter_mut().for_each(|x| *x *= 0.99);
     let worse = optimality::measure(
         &owned.problem(),
@@ -279,6 +281,7 @@ fn links_that_lift_their_prices_together_come_to_rest() {
             for missing in [0.02, 0.2, 0.9] {
                 let path: Vec<u32> = (0..links).collect();
                 let demands = [1.0 - small, small];
+                // The demands add up to 1.
                 let capacity = 1.0 - missing * small;
                 let owned = OwnedProblem::new(
                     &vec![capacity; links as usize],

@@ -75,6 +75,7 @@ impl TruncatedNewton {
             self.residual[link] = 0.0;
             if self.active[link] {
                 self.residual[link] = excess;
+                // Spare capacity counts by the link's share of its flows' path prices.
                 let felt = (self.prices[link] * sum.neg_slope / sum.elastic).min(1.0);
                 let relative = excess / capacity;
                 worst = worst.max(relative).max(-relative * felt);
@@ -94,6 +95,7 @@ impl TruncatedNewton {
             }
         }
         for (value, &active) in self.product.iter_mut().zip(&self.active) {
+            // Links outside the system must not enter the inner products.
             if !active {
                 *value = 0.0;
             }
@@ -144,6 +146,7 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
 impl Optimizer for TruncatedNewton {
     fn iterate(&mut self, problem: &Problem<'_>, rates: &mut [f64]) -> f64 {
         let worst = self.evaluate(problem, rates);
+        // The preconditioner alone: NED's diagonal step.
         if self.steps == 0 {
             for link in 0..self.prices.len() {
                 self.delta[link] = self.scaled(link);

@@ -106,6 +106,7 @@ impl Utility for Log {
     }
     #[inline]
     fn rate_and_slope_at(&self, price: f64) -> (f64, f64) {
+        // One division for both, in the commonest utility.
         let rate = price.recip();
         (rate, -rate * rate)
     }
@@ -165,6 +166,8 @@ impl AlphaFair {
         }
         // As far from the reference rate as what it weighs takes to get to the bound.
         let factor = bound.powf((alpha - 1.0).abs().recip());
+        // The effective weight (x / r)^(1−α) falls with the rate for α > 1 and rises below: at low
+        // rates it meets one bound or the other.
         let at_low = if alpha > 1.0 { bound } else { bound.recip() };
         Some(Self {
             alpha,
@@ -386,6 +389,7 @@ impl ClassTable {
                     weight: class.weight,
                 });
             }
+            // Infinity is allowed: it stands for no bound.
             if class.max_rate_bps.is_nan() || class.max_rate_bps <= 0.0 {
                 return Err(ClassError::MaxRate {
                     id,
@@ -396,6 +400,7 @@ impl ClassTable {
             if table.classes.len() <= index {
                 table.classes.resize_with(index + 1, || None);
             }
+            // An id twice is a mistake: the later definition would silently win.
             if table.classes[index].replace(class).is_some() {
                 return Err(ClassError::Duplicate { id });
             }

@@ -282,6 +282,7 @@ async fn drive(
         Ok(connection) => connection,
         Err(error) => return error.to_string(),
     };
+    // The first bidirectional stream is the control stream.
     let (mut send, mut receive) = match connection.open_bi().await {
         Ok(streams) => streams,
         Err(error) => return error.to_string(),
@@ -308,6 +309,7 @@ async fn drive(
             }
         }
         if stop {
+            // The close must leave before the runtime ends: `wait_idle` sends it.
             connection.close(0u32.into(), b"the test is over");
             endpoint.wait_idle().await;
             return "the test is over".to_owned();
@@ -419,6 +421,7 @@ fn poll(
         max_bytes = max_bytes.min(MAX_DATAGRAM_BYTES);
     }
     while session.poll_datagram(now_ns(), max_bytes, &mut datagram) {
+        // QUIC carries what the sealed path does not.
         if let (Some(port), Some(number)) = (&mut view.port, number)
             && port.send(now_ns(), number, &datagram) == SendOutcome::Sealed
         {

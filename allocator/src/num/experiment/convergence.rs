@@ -147,6 +147,7 @@ impl ReplacementCase {
         }
         let mut replaced = Vec::with_capacity(setup.replaced);
         let mut old_paths = Vec::with_capacity(setup.replaced);
+        // Drawn without repetition, and never more than there are flows.
         while replaced.len() < setup.replaced.min(setup.flows) {
             let flow = rng.random_range(0..setup.flows);
             if !replaced.contains(&flow) {
@@ -244,6 +245,7 @@ fn run(
         Prelude::Nothing => {}
         Prelude::ScalePrices => {
             for &link in &dirty_links {
+                // Without flows before or after, the ratio says nothing about the price.
                 if had[link] > 0.0 && has[link] > 0.0 {
                     prices[link] *= has[link] / had[link];
                 }
@@ -300,6 +302,7 @@ fn best_run(
     setup: &Setup,
     clock: &mut dyn FnMut() -> u64,
 ) -> (Vec<f64>, Vec<Point>) {
+    // The minimum over repeats leaves out interruptions by the system.
     let mut shortest = vec![u64::MAX; setup.iterations];
     let mut points = Vec::new();
     for _ in 0..setup.repeats.max(1) {
@@ -334,6 +337,7 @@ pub fn measure(
         .map(|i| ReplacementCase::new(setup, setup.seed.wrapping_add(i)))
         .collect::<Result<Vec<_>, _>>()?;
     let count = cases.len() as f64;
+    // The unit of time is measured on the same cases, right before the rules.
     let mut unit_ns = 0.0;
     for case in &cases {
         let (ends, _) = best_run(case, &PLAIN, setup, clock);

@@ -48,6 +48,7 @@ impl FlowSet {
         let capacities = topology
             .links()
             .iter()
+            // 0 for links that are down, or whose switch is.
             .map(|l| topology.effective_capacity_bps(l.id) as f64 / RATE_UNIT_BPS)
             .collect();
         Ok(Self {

@@ -67,6 +67,7 @@ pub fn run(
     let (mut f_shares, mut u_sum, mut error_sum, mut flows) = (Vec::new(), 0.0, 0.0, 0.0);
     for iteration in 0..length.warm_up + length.measured {
         flowlets.step()?;
+        // An optimum costs far more than an iteration, so only every fifth is compared.
         if iteration < length.warm_up
             || iteration % SAMPLE_EVERY != 0
             || flowlets.flow_set().flows() == 0
@@ -78,6 +79,7 @@ pub fn run(
         optimum(&mut solver, &problem, OPTIMUM_RESIDUAL, &mut truth);
         u_rates.clear();
         u_rates.resize(truth.len(), 0.0);
+        // On the same rates; its result drains nothing.
         uniform.normalize(&problem, flowlets.rates(), &mut u_rates);
         let best: f64 = truth.iter().sum();
         f_shares.push(flowlets.normalized().iter().sum::<f64>() / best);

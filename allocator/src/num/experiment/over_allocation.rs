@@ -71,10 +71,12 @@ pub fn run(
     let mut flows = 0.0;
     for iteration in 0..length.warm_up + length.measured {
         flowlets.step()?;
+        // The network starts empty, and its load is below the stream's until it fills.
         if iteration < length.warm_up {
             continue;
         }
         let problem = flowlets.flow_set().problem();
+        // Rates before normalisation: the figure shows what F-NORM has to correct.
         problem.loads(flowlets.rates(), &mut loads);
         let beyond = |(load, capacity): (&f64, &f64)| (load - capacity).max(0.0);
         totals.push(loads.iter().zip(problem.capacities).map(beyond).sum());

@@ -75,6 +75,7 @@ fn f_norm_beats_u_norm_and_better_prices_beat_both() {
         ours.f_norm > ned.f_norm && ours.u_norm > ned.u_norm,
         "{ours:?} {ned:?}"
     );
+    // With ten passes after events, hardly any over-allocation is left to normalise.
     assert!(passes.f_norm > 0.997, "{passes:?}");
     assert!(
         1.0 - ours.f_norm < 0.5 * (1.0 - ned.f_norm),
@@ -93,6 +94,7 @@ fn after_one_iteration_the_engines_rule_is_where_plain_ned_is_after_five() {
         repeats: 1,
         ..Setup::default()
     };
+    // Flows and replaced flows in proportion to the racks of the full case.
     setup.network.racks = 24;
     let mut now_ns = 0;
     let mut clock = || {

@@ -54,6 +54,7 @@ impl SafeguardedNed {
             0 => MAX_PATH_LINKS,
             longest => longest,
         };
+        // g (1 + kδ) < 2 is the bound of local stability for k full links on a path.
         let length = QUICK_STEP / (1.0 + SHIFT * links as f64);
         self.lifts.clear();
         for (link, &capacity) in problem.capacities.iter().enumerate() {
@@ -69,6 +70,7 @@ impl SafeguardedNed {
                 let limit = LARGEST_SHARE * whole;
                 let half = (length * load * excess).clamp(-limit, limit);
                 let factor = (whole + half) / (whole - half);
+                // E / |H|: each flow's e x / −x' is its path price.
                 let mean_path_price = elastic / neg_slope;
                 let shift = SHIFT * mean_path_price;
                 let next = (*price + shift) * factor - shift;
@@ -157,6 +159,7 @@ impl SafeguardedNed {
     /// it. Costs a pass over the flows, in the rare iteration that needs one.
     pub(super) fn lift_prices(&mut self, problem: &Problem<'_>) {
         for s in 0..problem.flows.len() {
+            // Positions in `lifts` of the path's links.
             let lifted: ArrayVec<usize, MAX_PATH_LINKS> = problem.flows.paths[s]
                 .iter()
                 // Sorted: the price updates push links in ascending order.
@@ -186,6 +189,7 @@ impl StepLength {
     /// excess below which the link was at rest.
     #[inline]
     fn next(&mut self, excess: f64, calm: f64, gamma: f64) -> f64 {
+        // Negative when the excess changes its sign: the last step went too far.
         let turn = excess * self.excess;
         let shorter = (self.length * SHRINK).max(gamma);
         let longer = (self.length * GROW).min(LONGEST_STEP * gamma);

@@ -273,6 +273,7 @@ pub fn publish(snapshot: &Snapshot) {
     if let Some(gap) = status.optimality.relative_gap {
         gauge!("ratewright_allocator_optimality_gap_ratio").set(gap);
     }
+    // Prometheus' convention: constant 1, and the information in labels.
     gauge!("ratewright_allocator_build_info", "version" => status.version).set(1.0);
 
     counter!("ratewright_allocator_log_lines_dropped_total")
@@ -347,6 +348,7 @@ pub fn append_iteration_histogram(engine: &EngineFigures, text: &mut String) {
         for (bound, count) in &engine.iteration_buckets {
             writeln!(text, "{NAME}_bucket{{le=\"{bound}\"}} {count}")?;
         }
+        // The exposition format requires this bucket, with the total count.
         writeln!(text, "{NAME}_bucket{{le=\"+Inf\"}} {}", engine.iterations)?;
         writeln!(text, "{NAME}_sum {}", engine.iteration_seconds_sum)?;
         writeln!(text, "{NAME}_count {}\n", engine.iterations)

@@ -192,6 +192,7 @@ async fn set_log_level(State(state): State<AdminState>, body: String) -> Respons
             tracing::info!(filter, "log filter changed");
             format!("{filter}\n").into_response()
         }
+        // The filter in force stays.
         Err(error) => (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
     }
 }
@@ -211,6 +212,7 @@ async fn release(State(state): State<AdminState>) -> Result<Json<ReleaseReport>,
         }
         tokio::time::sleep(RELEASE_POLL).await;
     }
+    // The first report is from before the hosts' acknowledgements.
     Ok(Json(state.ask(AdminRequest::ReleaseReport).await?))
 }
 

@@ -129,6 +129,7 @@ impl Checker<'_> {
     }
 
     fn path(&self, key: &str, value: &Spanned<String>) -> Result<PathBuf, ConfigError> {
+        // Joined to the folder, an empty path would name the folder itself.
         if value.get_ref().is_empty() {
             return Err(self.wrong(key, value, "must name a file"));
         }
@@ -169,6 +170,7 @@ impl Checker<'_> {
     ) -> Result<T, ConfigError> {
         match field {
             None => Ok(default),
+            // NaN fails every range check, as it should.
             Some(value) if good(*value.get_ref()) => Ok(value.into_inner()),
             Some(value) => Err(self.wrong(key, &value, expected)),
         }

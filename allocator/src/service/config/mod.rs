@@ -227,6 +227,7 @@ impl Config {
             path: path.to_owned(),
             source,
         })?;
+        // Relative paths must not depend on the directory of the process.
         let folder = path.parent().unwrap_or_else(|| Path::new(""));
         Self::from_toml_str(&text, &path.display().to_string(), folder)
     }
@@ -252,6 +253,7 @@ impl Config {
                  address",
                 self.admin,
                 match self.admin {
+                    // Writable addresses accept changes, the others only answer.
                     AdminAddress::WritableTcp(_) => "can turn the kill switch and change the topology",
                     _ => "can read the names of hosts and links",
                 }
@@ -269,6 +271,8 @@ impl Config {
     /// Returns the keys that differ from `other` and take effect only at the next start.
     pub fn restart_keys_changed(&self, other: &Self) -> Vec<&'static str> {
         let mut keys = Vec::new();
+        // Keys that are bound to sockets, threads or the state of sessions; all others apply at a
+        // reload.
         if self.listen != other.listen {
             keys.push("listen");
         }

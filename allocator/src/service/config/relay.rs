@@ -109,6 +109,7 @@ impl RelayConfig {
             return Err(checker.wrong("allocator", &allocators, "needs one address at least"));
         }
         for address in allocators.get_ref() {
+            // Names are allowed: they are resolved at each attempt.
             let good = address
                 .get_ref()
                 .rsplit_once(':')

@@ -212,6 +212,7 @@ fn every_mistake_gets_its_line_its_key_and_what_would_be_right() {
             format!("speed = 1\n{GOOD}"),
             "a.toml:1: unknown field `speed`, expected one of `listen`",
         ),
+        // The parser's own message depends on its version.
         (format!("{GOOD}[["), "a.toml:8: "),
         (
             allocation("engine = \"fast\""),
@@ -349,6 +350,7 @@ fn every_mistake_gets_its_line_its_key_and_what_would_be_right() {
             found.starts_with(expected),
             "expected {expected:?}\n   found {found:?}"
         );
+        // Errors go to the log, which has a line per event.
         assert!(!found.contains('\n'), "one line: {found:?}");
     }
 }
@@ -411,6 +413,7 @@ fn an_admin_address_that_others_reach_is_warned_of() {
 #[test]
 fn trust_is_a_list_of_hosts_and_fingerprints_in_either_spelling() {
     let digits = "00FF".repeat(16);
+    // The spelling of openssl, and the one without colons.
     let colons = digits
         .as_bytes()
         .chunks(2)

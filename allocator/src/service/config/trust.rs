@@ -25,6 +25,7 @@ impl Fingerprint {
             .filter(|&c| c != ':')
             .map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok()))
             .collect::<Option<_>>()?;
+        // An odd digit at the end is a mistake, not half a byte.
         let (pairs, rest) = digits.as_chunks::<2>();
         let bytes: Vec<u8> = pairs.iter().map(|[high, low]| high << 4 | low).collect();
         rest.is_empty()
@@ -121,6 +122,7 @@ impl Trust {
     /// # Errors
     /// The reason for which it may not.
     pub fn check(&self, host: &str, certificate: &Fingerprint) -> Result<(), Distrust> {
+        // Denials come first: a host on the list may still have a stolen certificate.
         if self.deny_certificates.contains(certificate) {
             return Err(Distrust::Denied(*certificate));
         }

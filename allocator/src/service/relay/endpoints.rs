@@ -64,6 +64,7 @@ async fn metrics(State(shared): State<RelayHandle>) -> Response {
             });
         }
     }
+    // The content type of Prometheus' text format.
     let kind = "text/plain; version=0.0.4; charset=utf-8";
     ([(header::CONTENT_TYPE, kind)], text.0).into_response()
 }

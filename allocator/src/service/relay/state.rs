@@ -284,6 +284,7 @@ impl RelayState {
             return;
         };
         let sealed = match (host.sealed_ns, host.session, &mut self.sealed) {
+            // Sealed only after a sealed datagram came: until then the path is not proven.
             (Some(_), Some(session), Some(sealed)) => sealed.send(session, datagram),
             _ => false,
         };
