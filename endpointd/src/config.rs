@@ -1,4 +1,4 @@
-//! The daemon's configuration: TOML, strict, with every error naming the key and what would be right.
+//! The daemon's configuration: strict TOML; every error names the key and a right value.
 
 mod instance;
 
@@ -16,12 +16,12 @@ use instance::{instance_name, is_instance_name};
 /// A commented configuration with every key, as `example-config` prints it.
 pub const EXAMPLE: &str = include_str!("example.toml");
 
-/// Flow handles carry 20 bits of slot number.
+/// Most flows: flow ids carry 20 bits of slot number.
 const MAX_FLOWS_LIMIT: u32 = 1 << 20;
-/// At most this many policy rules: they are tried in order for every flowlet.
+/// Most policy rules: they are tried in order for every flowlet.
 const MAX_RULES: usize = 256;
 
-/// Why a configuration is refused.
+/// Reason why a configuration is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
@@ -39,7 +39,7 @@ pub enum ConfigError {
         origin: String,
         /// Line, counted from one.
         line: usize,
-        /// What the parser found, and what it expected.
+        /// Text that the parser found, and what it expected.
         message: String,
         /// The line's text.
         excerpt: String,
@@ -51,12 +51,12 @@ pub enum ConfigError {
         origin: String,
         /// Path of the key, as `pacing.max_flows`.
         key: String,
-        /// What is wrong, and what would be right.
+        /// Description of the defect, and of a right value.
         problem: String,
     },
 }
 
-/// Everything the daemon is told.
+/// The configuration file.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -64,7 +64,7 @@ pub struct Config {
     pub host: String,
     /// The allocator's addresses, `host:port`, tried in order.
     pub allocator: Vec<String>,
-    /// Where the admin interface listens; nowhere if absent.
+    /// Address of the admin interface; none if absent.
     #[serde(default)]
     pub admin: Option<AdminAddress>,
     /// Certificates.
@@ -72,7 +72,7 @@ pub struct Config {
     /// The session with the allocator.
     #[serde(default)]
     pub session: SessionConfig,
-    /// What carries the session's datagrams.
+    /// Transport of the session's datagrams.
     #[serde(default)]
     pub transport: TransportConfig,
     /// Detection and pacing.
@@ -136,13 +136,13 @@ impl Default for SessionConfig {
     }
 }
 
-/// `[transport]`: what carries the session's datagrams. Its control messages always take QUIC.
+/// `[transport]`: transport of the session's datagrams. Control messages always use QUIC.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TransportConfig {
-    /// The way of the datagrams.
+    /// Transport of datagrams.
     pub hot: HotTransport,
-    /// The mark of all datagrams to the allocator, by either way.
+    /// DSCP of all datagrams to the allocator, over both transports.
     pub control_dscp: Dscp,
 }
 
@@ -150,10 +150,10 @@ pub struct TransportConfig {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HotTransport {
-    /// Sealed UDP where the allocator offers it and as long as it gets through, QUIC otherwise.
+    /// Sealed UDP if the allocator offers it and it gets through, QUIC otherwise.
     #[default]
     Udp,
-    /// QUIC, whatever the allocator offers.
+    /// QUIC, even if the allocator offers sealed UDP.
     Quic,
 }
 
@@ -163,14 +163,14 @@ pub enum HotTransport {
 pub struct PacingConfig {
     /// The mechanism, or `auto` for the best that this kernel offers.
     pub backend: BackendChoice,
-    /// A flowlet is reported once this many bytes of it were written; smaller ones never cost a message.
+    /// Size from which a flowlet is reported; smaller ones never cost a message.
     pub min_flowlet_bytes: u64,
-    /// The most that a fast flow sends at once, in time at its rate; 0: what the device takes at once
+    /// Largest burst of a fast flow, in time at its rate; 0: as much as the device takes at once
     /// (struct_ops).
     pub max_burst_us: u64,
     /// A flowlet ends when its socket had nothing to send for this long.
     pub idle_gap_us: u64,
-    /// Whether a flow's demand is what it was measured to use; without, flows hold what they do not use.
+    /// Demands follow measured use; otherwise flows hold capacity that they do not use.
     pub measure_demand: bool,
     /// Bound of the flow table.
     pub max_flows: u32,
@@ -178,7 +178,7 @@ pub struct PacingConfig {
     pub cgroup: Option<PathBuf>,
     /// Network device whose egress is paced (tc_htb).
     pub device: Option<String>,
-    /// Whether connections that exist at start are taken over.
+    /// Connections that exist at start are taken over.
     pub take_over: bool,
     /// Names the daemon's kernel objects; derived from `host` if absent.
     pub instance: Option<String>,
@@ -229,7 +229,7 @@ impl BackendChoice {
     }
 }
 
-/// A parser error on one line, with the line that it points at.
+/// Converts a parser error to one line, with the line of the file that it points at.
 fn syntax_error(text: &str, origin: &str, error: &toml::de::Error) -> ConfigError {
     let start = error.span().map_or(0, |span| span.start).min(text.len());
     let before = text.as_bytes()[..start].iter();
@@ -256,6 +256,7 @@ impl Config {
         let folder = path.parent().unwrap_or(Path::new("."));
         let tls = &mut config.tls;
         for file in [&mut tls.ca, &mut tls.cert, &mut tls.key] {
+            // An absolute path replaces the folder, so only relative ones change.
             *file = folder.join(&*file);
         }
         config.admin = config.admin.map(|address| address.within(folder));
@@ -392,6 +393,7 @@ impl Config {
             if let Err(problem) = rule.check() {
                 return bad(&format!("policy[{index}].{}", problem.key), problem.problem);
             }
+            // The first match decides: rules behind one without conditions are surely a mistake.
             if rule.matches_everything() && index + 1 < self.policy.len() {
                 return bad(
                     &format!("policy[{index}]"),
@@ -403,7 +405,7 @@ impl Config {
         Ok(())
     }
 
-    /// What the back end is started with.
+    /// Returns the back end's part of the configuration.
     #[must_use]
     pub fn backend_config(&self) -> BackendConfig {
         let pacing = &self.pacing;

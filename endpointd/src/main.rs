@@ -24,11 +24,11 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, reload};
 
-/// The environment variable that sets the log filter at start.
+/// Environment variable that sets the log filter at start.
 const LOG_VARIABLE: &str = "RATEWRIGHT_LOG";
-/// The configuration cannot be used.
+/// Exit code for an unusable configuration.
 const EXIT_CONFIG: u8 = 2;
-/// The allocator will not have this host; a restart alone does not help.
+/// Exit code after the allocator refused this host: a restart alone does not help.
 const EXIT_REFUSED: u8 = 3;
 
 /// Paces this host's TCP connections at the rates that the allocator gives.
@@ -72,12 +72,12 @@ fn main() -> ExitCode {
     }
 }
 
-/// Says what went wrong: one line, each cause once.
+/// Prints an error as one line, each cause once.
 fn complain(error: &anyhow::Error) {
     eprintln!("ratewright-endpointd: {}", one_line(error));
 }
 
-/// An error with its causes, but for those that the text has already.
+/// Joins an error and its causes, without those that the text contains already.
 fn one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain() {
@@ -91,7 +91,7 @@ fn one_line(error: &anyhow::Error) -> String {
     line.replace('\n', " ")
 }
 
-/// Reads a configuration and the files that it names.
+/// Reads a configuration and the files it names.
 fn load(path: &Path) -> anyhow::Result<Config> {
     let config = Config::load(path)?;
     let tls = &config.tls;
@@ -155,6 +155,7 @@ fn run(path: PathBuf, choice: Option<BackendChoice>) -> anyhow::Result<ExitCode>
     // Tasks that wake each other on a local runtime cost no system call, as they would on a `LocalSet`.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
+        // The back end is not `Send`: it lives on the runtime's one thread.
         .build_local(LocalOptions::default())?;
     runtime.block_on(async { tokio::task::spawn_local(serve(path, config, choice, log)).await? })
 }
@@ -165,6 +166,7 @@ async fn serve(
     choice: Option<BackendChoice>,
     log: Arc<dyn LogFilter>,
 ) -> anyhow::Result<ExitCode> {
+    // Dropped last: log lines of everything below are written before the process ends.
     let _last_words = FlushAtEnd;
     // Before anything of a daemon that runs could be replaced.
     let _lock = InstanceLock::take()
@@ -267,7 +269,7 @@ fn start_logging() -> anyhow::Result<Arc<dyn LogFilter>> {
     Ok(Arc::new(Filter(handle)))
 }
 
-/// One line for each mechanism, the best one first.
+/// Formats one line per mechanism, the preferred one first.
 fn probe_table(results: &[ProbeResult]) -> String {
     let chosen: Option<BackendKind> = results
         .iter()

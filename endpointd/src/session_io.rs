@@ -1,8 +1,8 @@
 //! The connection to the allocator: QUIC with mutual TLS, sealed datagrams beside it, and reconnects.
 //!
-//! [`AllocatorConnection::next`] is the one thing to wait on: it connects, waits between attempts, and returns what
-//! arrives. It may be dropped and called again at any point without losing anything. The addresses
-//! are tried in order; after a round without success there is a pause, and attempts grow more patient ([`backoff`]).
+//! [`AllocatorConnection::next`] is the one future to wait on: it connects, pauses between
+//! attempts, and returns what arrives. It is cancel safe. The addresses are tried in order. After a
+//! round without success there is a pause, and attempts wait longer ([`backoff`]).
 
 pub mod backoff;
 mod connection;
@@ -28,14 +28,14 @@ use crate::status::{ConnectionCounters, HotPathKind};
 use backoff::{Backoff, Failure, Persistence, PersistenceConfig};
 use connection::{Endpoints, LiveConnection, Target, open};
 
-/// Pauses after a refusal that takes an operator to undo: the allocator is there, and asking often
-/// only costs it time.
+/// Bounds of the pause after a refusal that only an operator can undo: frequent attempts would cost
+/// a live allocator time.
 const REFUSED_MIN: Duration = Duration::from_secs(1);
 const REFUSED_MAX: Duration = Duration::from_secs(10);
-/// How long a farewell may take.
+/// Longest time for the closing handshake.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Why there is no connection, or none any more.
+/// Failure of an attempt, or of an established connection.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ConnectionFailure {
     /// The name has no address, or no socket could be opened.
@@ -43,15 +43,15 @@ pub enum ConnectionFailure {
     Address {
         /// As configured.
         address: String,
-        /// What went wrong.
+        /// Description of the failure.
         reason: String,
     },
-    /// Nobody answered.
+    /// No answer arrived in time.
     #[error("{address}: no answer within {} ms", waited.as_millis())]
     Timeout {
         /// As configured.
         address: String,
-        /// For how long.
+        /// Duration of the wait.
         waited: Duration,
     },
     /// One of the two certificates was refused.
@@ -59,7 +59,7 @@ pub enum ConnectionFailure {
     Tls {
         /// As configured.
         address: String,
-        /// What went wrong.
+        /// The TLS alert.
         reason: String,
     },
     /// The allocator has no time for another handshake now.
@@ -73,13 +73,13 @@ pub enum ConnectionFailure {
     Lost {
         /// As configured.
         address: String,
-        /// What went wrong.
+        /// Description of the failure.
         reason: String,
     },
 }
 
 impl ConnectionFailure {
-    /// Whether certificates are at fault.
+    /// Returns true if certificates are at fault.
     #[must_use]
     pub fn is_tls(&self) -> bool {
         matches!(self, Self::Tls { .. })
@@ -92,6 +92,8 @@ impl ConnectionFailure {
             quinn::ConnectionError::ConnectionClosed(frame) => u64::from(frame.error_code),
             _ => 0,
         };
+        // The allocator's admission refuses handshakes with this code while it has no time for
+        // them.
         if code == u64::from(TransportErrorCode::CONNECTION_REFUSED) {
             return Self::Busy { address };
         }
@@ -110,16 +112,16 @@ impl ConnectionFailure {
     }
 }
 
-/// What [`AllocatorConnection::next`] reports.
+/// Event of [`AllocatorConnection::next`].
 #[derive(Debug)]
 pub enum ConnectionEvent {
-    /// A connection is up; nothing was sent yet.
+    /// A connection is up; nothing has been sent yet.
     Connected,
-    /// Datagrams; see [`AllocatorConnection::take_datagrams`].
+    /// Datagrams have arrived; see [`AllocatorConnection::take_datagrams`].
     Datagrams,
-    /// One frame of the control stream, without its length.
+    /// A frame of the control stream has arrived, without its length.
     Control(Vec<u8>),
-    /// An attempt failed or the connection broke; the next attempt is under way or planned.
+    /// An attempt failed or the connection broke; the next attempt is planned.
     Down(ConnectionFailure),
 }
 
@@ -140,20 +142,20 @@ impl std::fmt::Debug for AllocatorConnection {
     }
 }
 
-/// The connection, in whatever phase it is.
+/// The connection to the allocator, across attempts and pauses.
 pub struct AllocatorConnection {
     config: SessionConfig,
     transport: TransportConfig,
     client: Arc<QuicClientConfig>,
     server_name: String,
     addresses: Vec<String>,
-    /// Which address is tried next, and how many of this round were tried.
+    /// Address to try next, and addresses tried in this round.
     next_address: usize,
     tried: usize,
     persistence: Persistence,
-    /// In this round somebody was busy.
+    /// An allocator was busy in this round.
     busy: bool,
-    /// Of the rounds with a refusal, and whether this is one.
+    /// Pauses after rounds with a refusal, and the mark of such a round.
     refusals: Backoff,
     refused: bool,
     endpoints: Endpoints,
@@ -162,7 +164,7 @@ pub struct AllocatorConnection {
 }
 
 impl AllocatorConnection {
-    /// A connection that is made at the first [`AllocatorConnection::next`].
+    /// Makes a connection that first connects in [`AllocatorConnection::next`].
     #[must_use]
     pub fn new(
         addresses: &[String],
@@ -199,13 +201,13 @@ impl AllocatorConnection {
         }
     }
 
-    /// Has connections from now on made with another client's side of TLS, to a server of this name.
+    /// Replaces the TLS client and the server's name for later connections.
     pub fn set_client(&mut self, client: Arc<QuicClientConfig>, server_name: &str) {
         self.client = client;
         server_name.clone_into(&mut self.server_name);
     }
 
-    /// The next thing that happens. Cancel safe.
+    /// Waits for the next event. Cancel safe.
     pub async fn next(&mut self) -> ConnectionEvent {
         loop {
             match &mut self.phase {
@@ -236,7 +238,7 @@ impl AllocatorConnection {
         }
     }
 
-    /// Has the session that a Welcome has opened carried. Before that there are no datagrams.
+    /// Carries the session that a Welcome has opened. Before that there are no datagrams.
     pub fn carry(&mut self, now_ns: u64, welcome: &Welcome) {
         if let ConnectionPhase::Up(up) = &mut self.phase {
             let sealed = self.transport.hot == HotTransport::Udp;
@@ -245,28 +247,28 @@ impl AllocatorConnection {
         }
     }
 
-    /// Gives what has arrived to `take`.
+    /// Passes each arrived datagram to `take`.
     pub fn take_datagrams(&mut self, take: impl FnMut(&[u8])) {
         if let ConnectionPhase::Up(up) = &mut self.phase {
             up.take_datagrams(take);
         }
     }
 
-    /// Gives a datagram to the transport, which sends it at the next [`flush`](Self::flush).
+    /// Passes a datagram to the transport, which sends it at the next [`flush`](Self::flush).
     pub fn send_datagram(&mut self, now_ns: u64, datagram: &[u8]) {
         if let ConnectionPhase::Up(up) = &mut self.phase {
             up.send_datagram(now_ns, datagram);
         }
     }
 
-    /// Sends what was given to the transport.
+    /// Sends the datagrams that the transport holds.
     pub fn flush(&mut self) {
         if let ConnectionPhase::Up(up) = &mut self.phase {
             up.hot.flush();
         }
     }
 
-    /// When [`on_timeout`](Self::on_timeout) is to be called.
+    /// Returns the time at which [`on_timeout`](Self::on_timeout) is due.
     #[must_use]
     pub fn next_timeout(&self) -> Option<u64> {
         let ConnectionPhase::Up(up) = &self.phase else {
@@ -275,14 +277,14 @@ impl AllocatorConnection {
         up.hot.next_timeout()
     }
 
-    /// Time has passed.
+    /// Runs the transport's timers.
     pub fn on_timeout(&mut self, now_ns: u64) {
         if let ConnectionPhase::Up(up) = &mut self.phase {
             up.hot.on_timeout(now_ns);
         }
     }
 
-    /// What carries the datagrams.
+    /// Returns the present transport of datagrams.
     #[must_use]
     pub fn hot(&self) -> HotPathKind {
         match &self.phase {
@@ -291,27 +293,27 @@ impl AllocatorConnection {
         }
     }
 
-    /// Writes framed bytes on the control stream, after those before.
+    /// Queues a frame for the control stream.
     pub fn send_control(&mut self, frame: Vec<u8>) {
         if let ConnectionPhase::Up(up) = &self.phase {
-            // Fails only when the writer has seen the connection break; `next` sees it, too.
+            // Fails only after the writer has seen the connection break; `next` reports that too.
             let _ = up.outgoing.send(frame);
         }
     }
 
-    /// Time that a Hello may wait for its answer.
+    /// Returns the time that a Hello may wait for its answer.
     #[must_use]
     pub fn welcome_timeout(&self) -> Duration {
         self.persistence.welcome_patience(clock::now_ns())
     }
 
-    /// Whether the peer takes datagrams at all.
+    /// Returns true if the peer accepts QUIC datagrams.
     #[must_use]
     pub fn takes_datagrams(&self) -> bool {
         matches!(&self.phase, ConnectionPhase::Up(up) if up.connection.max_datagram_size().is_some())
     }
 
-    /// The largest datagram, while a session is carried.
+    /// Returns the size of the largest datagram, while a session is carried.
     #[must_use]
     pub fn max_datagram_bytes(&self) -> Option<usize> {
         let ConnectionPhase::Up(up) = &self.phase else {
@@ -320,7 +322,7 @@ impl AllocatorConnection {
         up.max_datagram_bytes()
     }
 
-    /// Gives the connection up and connects again after a pause.
+    /// Closes the connection and connects again after a pause.
     pub fn disconnect(&mut self, reason: &str) {
         if let ConnectionPhase::Up(up) = &self.phase {
             up.connection.close(VarInt::from_u32(1), reason.as_bytes());
@@ -328,14 +330,14 @@ impl AllocatorConnection {
         }
     }
 
-    /// Gives a connection up on which the allocator has refused this host until an operator acts: if
-    /// no other address takes it, the pause is longer.
+    /// Closes a connection on which the allocator has refused this host until an operator acts. If
+    /// no other address accepts it, the pause is longer.
     pub fn disconnect_refused(&mut self) {
         self.refused = true;
         self.disconnect("refused");
     }
 
-    /// The session is established: the next failure starts with a short pause again.
+    /// Notes that the session is established: the next failure starts with a short pause.
     pub fn confirm(&mut self) {
         self.persistence.succeeded();
         self.busy = false;
@@ -345,10 +347,11 @@ impl AllocatorConnection {
         self.counters.sessions_established += 1;
     }
 
-    /// Says goodbye and waits, for a bounded time, until it was sent.
+    /// Closes the connection, and waits for a bounded time until the close is sent.
     pub async fn close(&mut self) {
         if let ConnectionPhase::Up(up) = &self.phase {
-            // What was handed over is sent before the close: the driver runs when this task yields.
+            // quinn's driver task sends queued frames only when this task yields; the close would
+            // overtake them.
             for _ in 0..4 {
                 tokio::task::yield_now().await;
             }
@@ -361,12 +364,12 @@ impl AllocatorConnection {
         }
     }
 
-    /// Counters.
+    /// Returns the counters for changing.
     pub fn counters_mut(&mut self) -> &mut ConnectionCounters {
         &mut self.counters
     }
 
-    /// Counters, over all connections.
+    /// Returns the counters over all connections.
     #[must_use]
     pub fn counters(&self) -> ConnectionCounters {
         let mut counters = self.counters.clone();
@@ -376,13 +379,13 @@ impl AllocatorConnection {
         counters
     }
 
-    /// How many addresses there are.
+    /// Returns the number of addresses.
     #[must_use]
     pub fn address_count(&self) -> usize {
         self.addresses.len()
     }
 
-    /// The address of the connection or of the attempt under way.
+    /// Returns the address of the connection, or of the attempt under way.
     #[must_use]
     pub fn address(&self) -> Option<&str> {
         match &self.phase {
@@ -394,13 +397,13 @@ impl AllocatorConnection {
         }
     }
 
-    /// Whether a connection is up.
+    /// Returns true while a connection is up.
     #[must_use]
     pub fn is_up(&self) -> bool {
         matches!(self.phase, ConnectionPhase::Up(_))
     }
 
-    /// Round-trip time, while a connection is up.
+    /// Returns the round-trip time, while a connection is up.
     #[must_use]
     pub fn rtt(&self) -> Option<Duration> {
         let ConnectionPhase::Up(up) = &self.phase else {
@@ -409,9 +412,10 @@ impl AllocatorConnection {
         Some(up.connection.rtt())
     }
 
-    /// Tries the next address: at once within a round, after a pause behind it.
+    /// Plans an attempt at the next address: at once within a round, after a pause behind it.
     fn retry(&mut self) {
         if let ConnectionPhase::Up(up) = &self.phase {
+            // The connection's own counters end with it.
             self.counters.add(&up.hot.counters());
         }
         self.next_address = (self.next_address + 1) % self.addresses.len();
@@ -420,6 +424,8 @@ impl AllocatorConnection {
         if self.tried >= self.addresses.len() {
             self.tried = 0;
             let busy = std::mem::take(&mut self.busy);
+            // Refusals have pauses of their own: the allocator is present, so short ones gain
+            // nothing.
             pause = if std::mem::take(&mut self.refused) {
                 self.refusals.next_pause()
             } else {
@@ -433,6 +439,8 @@ impl AllocatorConnection {
     fn connect(&mut self) {
         self.counters.connect_attempts += 1;
         let now_ns = clock::now_ns();
+        // One reading of the clock for both: the queue's time must not be shorter than the
+        // attempt's.
         let patience = self.persistence.patience(now_ns);
         let queue_patience = self.persistence.queue_patience(now_ns);
         let target = Target {
@@ -446,7 +454,7 @@ impl AllocatorConnection {
         self.phase = ConnectionPhase::Connecting(Box::pin(open(endpoints, target)));
     }
 
-    /// The sockets that the address may need, made when they are first needed.
+    /// Makes the sockets that the address may need, at their first use.
     fn endpoints_for(&mut self, address: &str) -> Endpoints {
         let literal = address.parse::<SocketAddr>().ok();
         let unspecified = [
@@ -457,6 +465,8 @@ impl AllocatorConnection {
             let local = self.config.bind.unwrap_or(any);
             let wanted = local.is_ipv4() == any.is_ipv4()
                 && literal.is_none_or(|literal| literal.is_ipv4() == any.is_ipv4());
+            // A name may resolve to either family. A socket that failed is tried again: addresses
+            // come and go.
             if wanted && !matches!(endpoint, Some(Ok(_))) {
                 *endpoint = Some(
                     QuicClient::bind(SocketAddr::new(local, 0), self.transport.control_dscp)

@@ -1,4 +1,4 @@
-//! cgroup v2: where its hierarchy is mounted, and which directory the daemon was given.
+//! cgroup v2: the mount point of its hierarchy, and the directory that the daemon was given.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -12,7 +12,7 @@ use super::mounts::in_first_mount_namespace;
 pub(crate) struct Cgroup {
     /// Held open; a program is attached to it.
     pub(crate) directory: File,
-    /// Where it is.
+    /// Path of the directory.
     pub(crate) path: PathBuf,
     /// The kernel's number of the cgroup, which is its directory's inode.
     pub(super) id: u64,
@@ -25,8 +25,8 @@ fn unavailable(reason: String) -> BackendError {
     }
 }
 
-/// Mount point of the cgroup v2 hierarchy in `mounts`, a mount table like `/proc/mounts`: on a hybrid
-/// machine it is not `/sys/fs/cgroup` itself.
+/// Finds the mount point of the cgroup v2 hierarchy in `mounts`, a mount table like `/proc/mounts`.
+/// On a hybrid machine it is not `/sys/fs/cgroup` itself.
 pub(super) fn unified_mount(mounts: &str) -> Option<PathBuf> {
     mounts.lines().find_map(|line| {
         let mut fields = line.split(' ').skip(1);
@@ -35,7 +35,7 @@ pub(super) fn unified_mount(mounts: &str) -> Option<PathBuf> {
     })
 }
 
-/// `/proc/mounts` writes blanks and the like as three octal digits.
+/// Undoes the escapes of `/proc/mounts`, which writes blanks and the like as three octal digits.
 fn unescape(field: &str) -> String {
     let mut out = String::with_capacity(field.len());
     let mut rest = field;

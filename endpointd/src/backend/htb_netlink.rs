@@ -1,4 +1,4 @@
-//! HTB over rtnetlink: the few messages that the back end `tc_htb` needs, many to a system call.
+//! HTB over rtnetlink: the few messages of the back end `tc_htb`, batched into few system calls.
 //!
 //! No crate speaks HTB's attributes, so they are written here: `struct tcmsg` and its attributes of
 //! `linux/rtnetlink.h`, `struct tc_htb_glob` and `struct tc_htb_opt` of `linux/pkt_sched.h`.
@@ -29,15 +29,15 @@ const TCA_HTB_INIT: u16 = 2;
 const TCA_HTB_RATE64: u16 = 6;
 const TCA_HTB_CEIL64: u16 = 7;
 
-/// HTB's version as `tc_htb_glob` wants it.
+/// HTB's version in `tc_htb_glob`.
 const HTB_VERSION: u32 = 3;
-/// The kernel then computes from the rate and needs no table of ours.
+/// Link layer with which the kernel computes from the rate and needs no table of ours.
 const LINKLAYER_ETHERNET: u8 = 1;
 /// Bytes that a class may send in its turn when several are ready.
 const QUANTUM_BYTES: u32 = 65_536;
 /// A tick of the packet scheduler.
 const TICK_NS: u64 = 64;
-/// A batch is sent at this size at the latest; the socket's send buffer has room for three.
+/// Size at which a batch is sent; the socket's send buffer has room for three.
 const BATCH_BYTES: usize = 65_536;
 
 const CREATE: u16 = (libc::NLM_F_CREATE | libc::NLM_F_REPLACE) as u16;
@@ -46,18 +46,18 @@ const NEW: u16 = (libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16;
 /// The root qdisc of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RootQdisc {
-    /// As `tc qdisc show` calls it.
+    /// Kind, as `tc qdisc show` prints it.
     pub(super) kind: String,
-    /// Zero for one that the kernel made by itself.
+    /// Handle; zero for one that the kernel made by itself.
     pub(super) handle: u32,
 }
 
-/// A rate of a class.
+/// Rate and burst of a class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ClassRate {
     /// Wire bytes per second.
     pub(super) bytes_per_s: u64,
-    /// A class that was held up may catch up on this much time.
+    /// Time that a class may catch up on after it was held up.
     pub(super) burst_ns: u64,
 }
 
@@ -68,7 +68,7 @@ pub(super) struct HtbNetlink {
     ifindex: i32,
     sequence: u32,
     batch: Vec<u8>,
-    /// Where the last message of the batch begins.
+    /// Offset of the batch's last message.
     last: usize,
     reply: Vec<u8>,
 }
@@ -103,6 +103,7 @@ fn attribute(out: &mut Vec<u8>, kind: u16, fill: impl FnOnce(&mut Vec<u8>)) {
     put_u16(out, 0);
     put_u16(out, kind);
     fill(out);
+    // The length excludes the padding (`NLA_ALIGN`), so it is taken first.
     let length = u16::try_from(out.len() - start).expect("an attribute of a few bytes");
     out[start..start + 2].copy_from_slice(&length.to_ne_bytes());
     out.resize(out.len().next_multiple_of(4), 0);
@@ -148,7 +149,7 @@ fn class_options(out: &mut Vec<u8>, rate: ClassRate) {
     });
 }
 
-/// The attribute `kind` among `attributes`.
+/// Finds the attribute `kind` among `attributes`.
 fn find_attribute(mut attributes: &[u8], kind: u16) -> Option<&[u8]> {
     loop {
         let length = usize::from(get_u16(attributes, 0)?);
@@ -177,7 +178,7 @@ fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, u32, &[u8])> {
     })
 }
 
-/// The error of an `NLMSG_ERROR` payload; none for an acknowledgement.
+/// Decodes an `NLMSG_ERROR` payload; `None` for an acknowledgement.
 fn message_error(payload: &[u8]) -> Option<io::Error> {
     match get_u32(payload, 0).map(u32::cast_signed) {
         Some(0) => None,
@@ -187,7 +188,7 @@ fn message_error(payload: &[u8]) -> Option<io::Error> {
 }
 
 impl HtbNetlink {
-    /// A socket in this thread's network namespace for the device `ifindex`.
+    /// Opens a socket in this thread's network namespace for the device `ifindex`.
     pub(super) fn new(ifindex: i32) -> io::Result<Self> {
         let socket = socket(
             AddressFamily::Netlink,
@@ -235,13 +236,13 @@ impl HtbNetlink {
         out[start..start + 4].copy_from_slice(&length.to_ne_bytes());
     }
 
-    /// Whether messages wait.
+    /// Returns true if messages wait.
     pub(super) fn pending(&self) -> bool {
         !self.batch.is_empty()
     }
 
-    /// Sends what waits; the error is the first that the kernel reported, after all were tried.
-    /// Removing what is not there is no error.
+    /// Sends the batch. Returns the first error of the kernel, after all messages were tried.
+    /// Removing an absent object is no error.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         if self.batch.is_empty() {
             return Ok(());
@@ -266,6 +267,7 @@ impl HtbNetlink {
                     Some(error) if first.is_ok() => first = Err(error),
                     _ => {}
                 }
+                // Messages are answered in order: the last one's answer ends the batch.
                 if sequence == self.sequence {
                     return first;
                 }
@@ -281,7 +283,7 @@ impl HtbNetlink {
         }
     }
 
-    /// Asks for all objects of a kind on the device and calls `each` with handle, parent and
+    /// Requests all objects of a kind on the device, and calls `each` with handle, parent and
     /// attributes.
     fn dump(
         &mut self,
@@ -297,6 +299,7 @@ impl HtbNetlink {
         loop {
             let received = recv(self.socket.as_raw_fd(), &mut self.reply, MsgFlags::empty())?;
             for (kind, sequence, payload) in messages(&self.reply[..received]) {
+                // An error of an earlier, aborted batch may still be in the socket.
                 if sequence != self.sequence {
                     continue;
                 }
@@ -320,7 +323,7 @@ impl HtbNetlink {
         }
     }
 
-    /// The device's root qdisc, if it has one.
+    /// Reads the device's root qdisc, if it has one.
     pub(super) fn root(&mut self) -> io::Result<Option<RootQdisc>> {
         let mut found = None;
         self.dump(libc::RTM_GETQDISC, 0, |handle, parent, attributes| {
@@ -335,7 +338,7 @@ impl HtbNetlink {
         Ok(found)
     }
 
-    /// Whether the device has clsact.
+    /// Returns true if the device has clsact.
     pub(super) fn has_clsact(&mut self) -> io::Result<bool> {
         let mut found = false;
         self.dump(libc::RTM_GETQDISC, 0, |_, parent, _| {
@@ -344,7 +347,7 @@ impl HtbNetlink {
         Ok(found)
     }
 
-    /// Makes HTB with `handle` the root qdisc; what matches no class goes to `default_minor`.
+    /// Makes HTB with `handle` the root qdisc; unclassified packets go to `default_minor`.
     pub(super) fn add_root(&mut self, handle: u32, default_minor: u32) -> io::Result<()> {
         self.push(libc::RTM_NEWQDISC, CREATE, handle, ROOT, |out| {
             kind_attribute(out, "htb");
@@ -366,7 +369,7 @@ impl HtbNetlink {
         self.flush()
     }
 
-    /// Queues: a class of its own under the root qdisc, whose queue holds `queue_bytes`.
+    /// Queues the addition of a class under the root qdisc, whose queue holds `queue_bytes`.
     pub(super) fn add_class(
         &mut self,
         class: u32,
@@ -390,7 +393,7 @@ impl HtbNetlink {
         self.flush_if_large()
     }
 
-    /// Queues: another rate for a class.
+    /// Queues a class's change of rate.
     pub(super) fn change_class(&mut self, class: u32, rate: ClassRate) -> io::Result<()> {
         self.push(libc::RTM_NEWTCLASS, 0, class, class & 0xffff_0000, |out| {
             kind_attribute(out, "htb");
@@ -399,13 +402,13 @@ impl HtbNetlink {
         self.flush_if_large()
     }
 
-    /// Queues: removal of a class; what it still holds is dropped.
+    /// Queues the removal of a class; packets in it are dropped.
     pub(super) fn delete_class(&mut self, class: u32) -> io::Result<()> {
         self.push(libc::RTM_DELTCLASS, 0, class, 0, |_| {});
         self.flush_if_large()
     }
 
-    /// The classes of the qdisc `handle`.
+    /// Reads the classes of the qdisc `handle`.
     pub(super) fn classes(&mut self, handle: u32) -> io::Result<Vec<u32>> {
         let mut found = Vec::new();
         self.dump(libc::RTM_GETTCLASS, 0, |class, _, _| {

@@ -1,4 +1,4 @@
-//! Pacing back ends: how flowlets are noticed in the kernel and how a rate gets to a socket.
+//! Pacing back ends: mechanisms that notice flowlets in the kernel and bring rates to sockets.
 //!
 //! | module | mechanism | detects | paces |
 //! |---|---|---|---|
@@ -7,8 +7,8 @@
 //! | [`tc_htb`] | a clsact classifier | packets by 5-tuple | one HTB class per flow |
 //! | [`probe`] | tries what this kernel offers, and says why not | | |
 //!
-//! Every back end keeps the promise of flowtune §6 (fault-tolerance): a rate carries its expiry into
-//! the kernel, and once it has passed the socket is plain TCP again, whether or not the daemon lives.
+//! Every back end keeps the promise of flowtune §6 (fault-tolerance): a rate carries its expiry
+//! into the kernel. Once it has passed, the socket is plain TCP again, with or without a daemon.
 
 pub(crate) mod cgroup;
 mod htb_netlink;
@@ -29,7 +29,7 @@ pub use open::{check, open};
 
 use ratewright_topology::ecmp::FiveTuple;
 
-/// Which mechanism a back end uses; the names that `--backend` takes.
+/// Mechanism of a back end; the names are those that `--backend` takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BackendKind {
@@ -48,13 +48,13 @@ pub struct SlotIndex(pub u32);
 /// A connection as the kernel names it. `use_count` tells apart successive connections in one slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Conn {
-    /// Where the connection's rate lives.
+    /// Slot that holds the connection's rate.
     pub slot: SlotIndex,
-    /// How many connections had this slot before; a stale handle is ignored by the back end.
+    /// Number of connections that had this slot before; the back end ignores stale handles.
     pub use_count: u32,
 }
 
-/// What policy can match on, read from the socket when its flowlet starts.
+/// Properties that policy matches on, read from the socket when its flowlet starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlowFacts {
     /// Local address is the source: the flow is what this host sends.
@@ -69,7 +69,7 @@ pub struct FlowFacts {
     pub app_max_bytes_per_s: Option<u64>,
 }
 
-/// What happened to a connection, in the order in which the kernel saw it.
+/// Kind of an event, in the order in which the kernel saw them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FlowEventKind {
     /// A send backlog of at least the minimum flowlet size began: a flowlet starts.
@@ -78,13 +78,13 @@ pub enum FlowEventKind {
     Idle,
     /// The backlog is back before the daemon reported an end.
     Resume,
-    /// The socket closed, or gave its slot back while it rests; the slot is free once this was drained.
+    /// The socket closed, or gave its slot back while idle; the slot is free once this was drained.
     Close,
     /// The flowlet, which was [watched](PacingBackend::watch), is limited by its rate.
     Limited,
-    /// The first transmission under a valid rate after `Start`: nanoseconds since the first byte was written.
+    /// The first transmission under a valid rate after `Start`.
     FirstPaced {
-        /// From the write of the flowlet's first byte to its first paced transmission.
+        /// Nanoseconds from the write of the flowlet's first byte to its first paced transmission.
         latency_ns: u64,
     },
 }
@@ -96,11 +96,11 @@ pub struct FlowEvent {
     pub conn: Conn,
     /// CLOCK_MONOTONIC nanoseconds at which the kernel saw it.
     pub at_ns: u64,
-    /// What happened.
+    /// Kind.
     pub kind: FlowEventKind,
 }
 
-/// What a running flowlet's connection has used of its rate, as the kernel saw it last.
+/// Use of its rate by a running flowlet's connection, as the kernel last saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
     /// The connection.
@@ -108,14 +108,14 @@ pub struct Usage {
     /// Bytes on the wire, Ethernet headers and retransmissions included, since the connection took its
     /// slot; only differences have a meaning.
     pub sent_bytes: u64,
-    /// Bytes that the receiver acknowledged, likewise; where the back end sees no acknowledgements,
-    /// the same as `sent_bytes`.
+    /// Bytes that the receiver acknowledged, likewise; equal to `sent_bytes` where the back end
+    /// sees no acknowledgements.
     pub acked_bytes: u64,
-    /// When the rate, and nothing else, last kept the connection from sending; 0: never.
+    /// Last time at which only the rate kept the connection from sending; 0: never.
     pub limited_ns: u64,
-    /// Since when the connection has nothing to send and no [`Idle`](FlowEventKind::Idle) said so, which is
-    /// left out of [watched](PacingBackend::watch) connections and within 1 ms of another; 0: it has, or
-    /// one said so.
+    /// Beginning of a pause that no [`Idle`](FlowEventKind::Idle) reported; 0: none. Idle events
+    /// are left out for [watched](PacingBackend::watch) connections, and within 1 ms of another
+    /// one.
     pub rests_ns: u64,
 }
 
@@ -130,27 +130,27 @@ pub struct BackendStats {
     pub events_lost: u64,
     /// Connections that were taken over when the back end started.
     pub adopted: u64,
-    /// Times that a lease ran out in the kernel and the socket went back to plain TCP.
+    /// Leases that ran out in the kernel, whose sockets went back to plain TCP.
     pub expired: u64,
-    /// Impossible congestion windows that were mended before a transmission (struct_ops).
+    /// Impossible congestion windows that were corrected before a transmission (struct_ops).
     pub windows_bounded: u64,
 }
 
-/// Why a back end cannot start or cannot do what was asked.
+/// Error of a back end: it cannot start, or cannot do what was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum BackendError {
-    /// The mechanism is not to be had on this machine.
+    /// This machine does not offer the mechanism.
     #[error("{mechanism} is not available here: {reason}")]
     Unavailable {
         /// The mechanism's name.
         mechanism: &'static str,
-        /// What was missing, and what to do about it.
+        /// Description of the lack, and of its remedy.
         reason: String,
     },
     /// A system call or BPF operation failed.
     #[error("{what}: {source}")]
     System {
-        /// What was attempted.
+        /// Operation that failed.
         what: String,
         /// The error of the system.
         source: std::io::Error,
@@ -167,23 +167,23 @@ impl BackendError {
     }
 }
 
-/// What a back end is started with.
+/// Configuration of a back end.
 #[derive(Debug, Clone)]
 pub struct BackendConfig {
     /// Names the daemon's kernel objects; unique per network namespace and daemon, at most 8 characters [a-z0-9].
     pub instance: String,
-    /// Bound of the flow table.
+    /// Number of slots.
     pub max_flows: u32,
     /// A flowlet is reported once this many bytes of it were written.
     pub min_flowlet_bytes: u64,
-    /// The most that a fast flow sends at once, in time at its rate; 0: what the device takes at once
+    /// Largest burst of a fast flow, in time at its rate; 0: as much as the device takes at once
     /// (struct_ops).
     pub max_burst_ns: u64,
     /// cgroup v2 directory whose sockets are paced (sock_ops).
     pub cgroup: Option<std::path::PathBuf>,
     /// Network device whose egress is paced (tc_htb).
     pub device: Option<String>,
-    /// Whether the namespace's default congestion control and its existing connections are taken over
+    /// Take over the namespace's default congestion control and its existing connections
     /// (struct_ops); shut-down gives both back.
     pub take_over: bool,
 }
@@ -193,10 +193,10 @@ pub struct BackendConfig {
 /// Not `Send`: it lives on the daemon's one I/O thread. Times are CLOCK_MONOTONIC nanoseconds.
 /// Rates are wire rates at Ethernet level; a back end that paces payload converts.
 pub trait PacingBackend {
-    /// Which mechanism this is.
+    /// Returns the mechanism.
     fn kind(&self) -> BackendKind;
 
-    /// Readable when events wait.
+    /// Returns a descriptor that is readable while events wait.
     fn event_fd(&self) -> BorrowedFd<'_>;
 
     /// Moves all waiting events to `out`, oldest first. Never blocks.
@@ -205,7 +205,8 @@ pub trait PacingBackend {
     /// When the kernel refuses; events that were already moved stay in `out`.
     fn poll_events(&mut self, now_ns: u64, out: &mut Vec<FlowEvent>) -> Result<(), BackendError>;
 
-    /// When `poll_events` should run even if the descriptor stays quiet (back ends that scan), if ever.
+    /// Returns the time of the next `poll_events` even if the descriptor stays quiet, for back ends
+    /// that scan.
     fn next_poll_ns(&self) -> Option<u64>;
 
     /// Paces `conn` at `rate_bps` until `expires_ns`. A stale `conn` is ignored.
@@ -214,7 +215,7 @@ pub trait PacingBackend {
     /// When the kernel refuses.
     fn set_rate(&mut self, conn: Conn, rate_bps: u64, expires_ns: u64) -> Result<(), BackendError>;
 
-    /// Carries out what the calls before may have put off to do it together. Called at the end of
+    /// Carries out changes that earlier calls put off in order to batch them. Called at the end of
     /// each of the daemon's turns.
     ///
     /// # Errors
@@ -223,14 +224,14 @@ pub trait PacingBackend {
         Ok(())
     }
 
-    /// Moves the expiry of all connections that have a rate that holds. What has run out stays out:
-    /// it takes a new [`set_rate`](Self::set_rate).
+    /// Moves the expiry of all connections whose rate still holds. A lapsed rate stays lapsed until
+    /// a new [`set_rate`](Self::set_rate).
     ///
     /// # Errors
     /// When the kernel refuses.
     fn renew(&mut self, expires_ns: u64) -> Result<(), BackendError>;
 
-    /// Takes the rate away: `conn` goes on as plain TCP from that rate.
+    /// Takes the rate away: `conn` continues as plain TCP from that rate.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -242,15 +243,15 @@ pub trait PacingBackend {
     /// When the kernel refuses.
     fn clear_all(&mut self) -> Result<(), BackendError>;
 
-    /// Appends what every connection with a running flowlet and a rate has used so far. Costs one look at
-    /// the flow table's entry of each such connection, and no system call.
+    /// Appends the use of every connection with a running flowlet and a rate. Costs one read of
+    /// each such connection's slot, and no system call.
     fn usage(&mut self, now_ns: u64, out: &mut Vec<Usage>);
 
-    /// Asks for one [`FlowEventKind::Limited`] when `conn` is next limited by its rate, at once and without
-    /// waiting for a look at [`usage`](Self::usage). A stale `conn` is ignored.
+    /// Asks for one [`FlowEventKind::Limited`] when `conn` is next limited by its rate, without
+    /// waiting for the next [`usage`](Self::usage). A stale `conn` is ignored.
     fn watch(&mut self, conn: Conn);
 
-    /// Counters.
+    /// Returns the counters.
     fn stats(&self) -> BackendStats;
 
     /// Gives every connection back to the kernel's own congestion control and removes what was installed.

@@ -1,15 +1,15 @@
 //! The file system as process 1 sees it.
 //!
-//! `ip netns exec` and units with `PrivateMounts=` give the daemon a mount namespace of its own: the
-//! cgroup hierarchy may be hidden there, and what is mounted there ends with the daemon.
+//! `ip netns exec` and units with `PrivateMounts=` give the daemon a mount namespace of its own.
+//! The cgroup hierarchy may be hidden there, and mounts made there end with the daemon.
 
 use std::fs::{self, File};
 use std::io;
 
 use nix::sched::{CloneFlags, setns, unshare};
 
-/// The mount namespace that outlives the daemon, if it is not its own: that of process 1, or where
-/// this process may not look at process 1 (some sandboxes), its parent's.
+/// Opens the mount namespace that outlives the daemon, if it is not the daemon's own: that of
+/// process 1, or that of the parent where a sandbox hides process 1.
 fn outer_mount_namespace() -> Option<File> {
     let own = fs::read_link("/proc/self/ns/mnt").ok()?;
     let candidates = [1, nix::unistd::getppid().as_raw()];
@@ -21,8 +21,8 @@ fn outer_mount_namespace() -> Option<File> {
     differs.then(|| File::open(place).ok()).flatten()
 }
 
-/// Runs `work` where process 1 sees the file system; in this process's own view where that is not
-/// to be had (a container without the privilege).
+/// Runs `work` where process 1 sees the file system; without the privilege (some containers), in
+/// this process's own view.
 pub(super) fn in_first_mount_namespace<T: Send>(
     work: impl FnOnce() -> io::Result<T> + Send,
 ) -> io::Result<T> {

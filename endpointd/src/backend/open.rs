@@ -1,4 +1,4 @@
-//! The back end that a daemon runs with: the one that was asked for, or the first that works.
+//! Choice of the back end: the one that was asked for, or the first that works.
 
 use super::cgroup::Cgroup;
 use super::probe::plain_reason;
@@ -7,15 +7,15 @@ use super::struct_ops::StructOps;
 use super::tc_htb::{self, TcHtb};
 use super::{BackendConfig, BackendError, BackendKind, PacingBackend};
 
-/// From the best to the last resort.
+/// Back ends from the best to the last resort.
 const PREFERENCE: [BackendKind; 3] = [
     BackendKind::StructOps,
     BackendKind::SockOps,
     BackendKind::TcHtb,
 ];
 
-/// Installs the back end `kind`, or without one the first of struct_ops, sock_ops and tc_htb that
-/// can be installed.
+/// Installs the back end `kind`; without one, the first of struct_ops, sock_ops and tc_htb that can
+/// be installed.
 ///
 /// # Errors
 /// When `kind`, or every one, is refused; the reasons of all that were tried are in the error.
@@ -29,8 +29,8 @@ pub fn open(
     first_usable(&PREFERENCE, |kind| open_kind(kind, config))
 }
 
-/// Whether what the configuration names for the back end `kind` is there; touches nothing. Without a
-/// `kind` there is nothing that has to be: another one is used.
+/// Checks that the cgroup or device that the configuration names for the back end `kind` exists;
+/// touches nothing. Without a `kind` nothing has to exist, because another back end can be used.
 ///
 /// # Errors
 /// With what is missing.

@@ -1,8 +1,8 @@
-//! Where kernel objects outlive the daemon: a directory in a BPF file system.
+//! Pinned kernel objects, which outlive the daemon in a directory of a BPF file system.
 //!
-//! `/sys/fs/bpf` is used where it is mounted; elsewhere a BPF file system of our own is mounted at
-//! `/run/ratewright/<instance>/bpf`. Both are looked up in the mount namespace of process 1: pins in a
-//! private one would be gone at the moment that they are for, when the daemon is killed.
+//! `/sys/fs/bpf` is used where it is mounted. Elsewhere a BPF file system of our own is mounted at
+//! `/run/ratewright/<instance>/bpf`. Both are looked up in the mount namespace of process 1: pins
+//! in a private one would vanish exactly when they are needed, after the daemon is killed.
 
 use std::fs::{self, File};
 use std::io;
@@ -17,7 +17,7 @@ use super::BackendError;
 use super::mounts::in_first_mount_namespace;
 use super::slots::system;
 
-/// The usual place of the BPF file system.
+/// Usual mount point of the BPF file system.
 const SYSTEM_BPFFS: &str = "/sys/fs/bpf";
 
 /// A directory for one back end of one instance, locked for as long as this value lives.
@@ -34,7 +34,7 @@ fn is_bpffs(path: &Path) -> bool {
 }
 
 impl PinDir {
-    /// Opens, making it first if need be, the directory of `backend` of `instance`.
+    /// Opens the directory of `backend` of `instance`; makes it if it is missing.
     ///
     /// # Errors
     /// When there is no BPF file system and none can be mounted, or when another daemon has the
@@ -42,6 +42,8 @@ impl PinDir {
     pub(super) fn open(instance: &str, backend: &'static str) -> Result<Self, BackendError> {
         let private = PathBuf::from(format!("/run/ratewright/{instance}/bpf"));
         let (place, mounted_at, directory) = in_first_mount_namespace(|| {
+            // Our own file system first: an earlier daemon's pins stay there although /sys/fs/bpf
+            // was mounted since.
             let (place, mounted_at) = if is_bpffs(&private) {
                 (private.join(backend), Some(private.clone()))
             } else if is_bpffs(Path::new(SYSTEM_BPFFS)) {
@@ -59,6 +61,7 @@ impl PinDir {
                     &private,
                     Some("bpf"),
                     MsFlags::empty(),
+                    // Pins are handles of programs and maps: only root may open them.
                     Some("mode=700"),
                 )?;
                 (private.join(backend), Some(private.clone()))
@@ -89,7 +92,7 @@ impl PinDir {
         })
     }
 
-    /// Where `name` is or would be pinned; good in any mount namespace of this process.
+    /// Returns the path of the pin `name`, valid in any mount namespace of this process.
     pub(super) fn path(&self, name: &str) -> PathBuf {
         PathBuf::from(format!(
             "/proc/self/fd/{}/{name}",
@@ -97,7 +100,7 @@ impl PinDir {
         ))
     }
 
-    /// Whether `name` is pinned.
+    /// Returns true if `name` is pinned.
     pub(super) fn holds(&self, name: &str) -> bool {
         self.path(name).exists()
     }
@@ -119,6 +122,7 @@ impl PinDir {
             place,
             mounted_at,
         } = self;
+        // An open directory would keep the file system busy, and the unmount would fail.
         drop(directory);
         in_first_mount_namespace(|| {
             fs::remove_dir(&place)?;

@@ -1,21 +1,21 @@
-//! Which back ends this kernel can run: each is really tried, on something that is thrown away, and
-//! what is missing is said in plain words.
+//! Probes of the back ends: each is really installed, on a throw-away object, and a failure is
+//! explained in plain words.
 
 use super::sock_ops::SockOps;
 use super::struct_ops::StructOps;
 use super::tc_htb::TcHtb;
 use super::{BackendError, BackendKind};
 
-/// What came of trying one mechanism.
+/// Result of trying one mechanism.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct ProbeResult {
     /// The mechanism.
     pub kind: BackendKind,
     /// It could be installed and removed again.
     pub usable: bool,
-    /// Why not, and what to do about it; empty if usable.
+    /// Reasons against it and their remedies; empty if usable.
     pub reasons: Vec<String>,
-    /// What a usable mechanism takes where kernels differ.
+    /// Variant that a usable mechanism takes where kernels differ.
     pub taken: Option<String>,
 }
 

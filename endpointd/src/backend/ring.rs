@@ -26,7 +26,7 @@ pub struct RawEvent {
     pub cgroup_id: u64,
     /// The connection's slot.
     pub slot: u32,
-    /// Which user of the slot.
+    /// Use count of the slot.
     pub use_count: u32,
     /// Local address, IPv4 mapped.
     pub src_addr: [u8; 16],
@@ -48,13 +48,13 @@ pub struct RawEvent {
 
 const _: () = assert!(size_of::<RawEvent>() == 80);
 
-/// An address as the kernel wrote it; IPv4 is no longer mapped.
+/// Converts an address as the kernel wrote it; IPv4 is no longer mapped.
 fn address(octets: [u8; 16]) -> IpAddr {
     Ipv6Addr::from(octets).to_canonical()
 }
 
 impl RawEvent {
-    /// What policy matches on.
+    /// Extracts the properties that policy matches on.
     pub fn facts(&self) -> FlowFacts {
         FlowFacts {
             tuple: FiveTuple {
@@ -71,7 +71,7 @@ impl RawEvent {
         }
     }
 
-    /// The connection that the event is about.
+    /// Returns the connection of the event.
     pub fn conn(&self) -> Conn {
         Conn {
             slot: SlotIndex(self.slot),
@@ -79,7 +79,7 @@ impl RawEvent {
         }
     }
 
-    /// The event for the daemon; `None` for a kind that this version does not know.
+    /// Decodes the event; `None` for a kind that this version does not know.
     pub fn decode(&self) -> Option<FlowEvent> {
         let kind = match self.kind {
             1 => FlowEventKind::Start(self.facts()),
@@ -128,6 +128,8 @@ impl EventRing {
         let mut builder = RingBufferBuilder::new();
         builder
             .add(map, move |bytes| {
+                // A pinned ring may hold records of an earlier daemon's program: unknown kinds are
+                // skipped.
                 if let Ok((raw, _)) = RawEvent::read_from_prefix(bytes)
                     && let Some(event) = raw.decode()
                 {
@@ -147,7 +149,7 @@ impl EventRing {
         Ok(Self { ring, queue, map })
     }
 
-    /// Readable when events wait.
+    /// Returns a descriptor that is readable while events wait.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.map.as_fd()
     }
@@ -158,6 +160,7 @@ impl EventRing {
     /// When libbpf cannot consume the ring.
     pub fn drain(&self, out: &mut Vec<FlowEvent>) -> Result<(), BackendError> {
         let consumed = self.ring.consume_raw();
+        // Before the error is returned: events that were consumed are gone from the ring.
         out.append(&mut self.queue.borrow_mut());
         if consumed < 0 {
             return Err(BackendError::System {

@@ -1,5 +1,5 @@
-//! The slot table of the fallback back ends (`bpf/slots.h`): rates to the kernel by plain stores,
-//! and the book of the flowlets that the daemon was told of.
+//! Slot table of the fallback back ends (`bpf/slots.h`): rates reach the kernel by plain stores,
+//! and reports are followed by connection.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -44,7 +44,7 @@ const COUNTER_TIMESTAMPS: usize = 40;
 /// `enum rw_phase`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SlotPhase {
-    /// Nothing that the daemon knows of.
+    /// No reported flowlet.
     Quiet,
     /// Start or resume was reported.
     Active,
@@ -78,25 +78,25 @@ impl SlotPhase {
     }
 }
 
-/// What the program last said of a slot.
+/// State of a slot as the program last wrote it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SlotState {
-    /// When the connection last did something, CLOCK_MONOTONIC nanoseconds.
+    /// Time of the connection's last activity, CLOCK_MONOTONIC nanoseconds.
     pub(super) last_ns: u64,
-    /// Where its flowlet stands.
+    /// Phase of its flowlet.
     pub(super) phase: SlotPhase,
-    /// Which user of the slot has it now.
+    /// Use count of its present user.
     pub(super) use_count: u32,
-    /// When its rate last kept it from sending; 0: never.
+    /// Last time at which its rate kept it from sending; 0: never.
     pub(super) limited_ns: u64,
-    /// Its sender had more to send when `last_ns` was (tc_htb).
+    /// Its sender had more to send at `last_ns` (tc_htb).
     pub(super) continues: bool,
 }
 
 /// A connection whose start was reported.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReportedConnection {
-    /// Which user of the slot.
+    /// Use count of the slot.
     pub(super) use_count: u32,
     /// The last report was a start or a resume.
     pub(super) active: bool,
@@ -116,7 +116,7 @@ pub(super) struct SlotMaps<'maps> {
     pub(super) counters: &'maps dyn MapCore,
 }
 
-/// The slot table, and what the daemon knows of it.
+/// The slot table, and the connections reported to the daemon.
 #[derive(Debug)]
 pub(super) struct FallbackSlots {
     rates: MappedArray,
@@ -127,15 +127,15 @@ pub(super) struct FallbackSlots {
     /// Counters as they were when this process began; the kernel's outlive it.
     baseline: BackendStats,
     resynced_lost: u64,
-    /// When the newest resume happened, and when to look for idle reports that were left out.
+    /// Time of the newest resume, and of the next search for idle reports that were left out.
     last_resume_ns: u64,
     idle_check_ns: Option<u64>,
 }
 
-/// A program leaves idle reports out within 1 ms of the one before (`RW_FLAP_NS`). A backlog that has
-/// been empty for longer than this without a report was left out,
+/// Shortest time for which a backlog must be empty to count as an omitted idle report. A program
+/// leaves such reports out within 1 ms of the one before (`RW_FLAP_NS`).
 const UNREPORTED_NS: u64 = 2_000_000;
-/// and one that was left out shows after this time from the resume that followed the report.
+/// Time from a resume after which an omitted report shows in the slot's state.
 const IDLE_CHECK_NS: u64 = 4_000_000;
 
 impl FallbackSlots {
@@ -165,7 +165,7 @@ impl FallbackSlots {
         Ok(table)
     }
 
-    /// Makes every slot free, for a table that is new: fills the queue that the program takes from.
+    /// Makes every slot of a new table free: fills the queue from which the program takes them.
     pub(super) fn free_all(&self, free: &MapHandle) -> Result<(), BackendError> {
         for slot in 0..self.slots {
             self.set_phase(slot, SlotPhase::Free);
@@ -180,17 +180,17 @@ impl FallbackSlots {
             .store(phase.encode(), Ordering::Release);
     }
 
-    /// Number of slots.
+    /// Returns the number of slots.
     pub(super) fn slots(&self) -> u32 {
         self.slots
     }
 
-    /// What the program last said of `slot`.
+    /// Reads the state of `slot`.
     pub(super) fn state(&self, slot: u32) -> SlotState {
         decode_state(&self.states, slot)
     }
 
-    /// Turns `from` into `to` unless the program was faster.
+    /// Replaces phase `from` by `to`; false if the program has changed it meanwhile.
     pub(super) fn exchange_phase(&self, slot: u32, from: SlotPhase, to: SlotPhase) -> bool {
         self.states
             .u32_at(index(slot) * STATE_BYTES + STATE_PHASE)
@@ -203,21 +203,21 @@ impl FallbackSlots {
             .is_ok()
     }
 
-    /// Connections that were reported and not closed.
+    /// Returns the connections that were reported and have not closed, by slot.
     pub(super) fn connections(&self) -> impl Iterator<Item = (u32, ReportedConnection)> + '_ {
         self.connections
             .iter()
             .map(|(slot, connection)| (*slot, *connection))
     }
 
-    /// Whether some flowlet is running as far as the daemon knows.
+    /// Returns true if a reported flowlet runs.
     pub(super) fn any_active(&self) -> bool {
         self.connections
             .values()
             .any(|connection| connection.active)
     }
 
-    /// The connection if it is the present user of its slot and was reported.
+    /// Returns the connection if it was reported and is the present user of its slot.
     fn current(&self, conn: Conn) -> Option<ReportedConnection> {
         let connection = *self.connections.get(&conn.slot.0)?;
         let state = self.state(conn.slot.0);
@@ -227,7 +227,7 @@ impl FallbackSlots {
             .then_some(connection)
     }
 
-    /// Whether `conn` is the present user of its slot and was reported.
+    /// Returns true if `conn` was reported and is the present user of its slot.
     pub(super) fn is_current(&self, conn: Conn) -> bool {
         self.current(conn).is_some()
     }
@@ -243,8 +243,8 @@ impl FallbackSlots {
             .store(0, Ordering::Release);
     }
 
-    /// Takes in events from the kernel and appends those that the daemon should see to `out`.
-    /// Reports on connections of an earlier daemon are dropped; a close that was lost is made up.
+    /// Applies events from the kernel, and appends those for the daemon to `out`. Reports on
+    /// connections of an earlier daemon are dropped; a lost close is made up.
     pub(super) fn apply_events(&mut self, events: &mut Vec<FlowEvent>, out: &mut Vec<FlowEvent>) {
         for event in events.drain(..) {
             let Conn {
@@ -296,21 +296,21 @@ impl FallbackSlots {
         }
     }
 
-    /// Remembers whether the last report on `slot` says that its flowlet runs; `false` if that was
-    /// known before.
+    /// Stores whether the flowlet on `slot` runs by the last report; false if that was known
+    /// before.
     pub(super) fn set_active(&mut self, slot: u32, active: bool) -> bool {
         self.connections
             .get_mut(&slot)
             .is_some_and(|connection| std::mem::replace(&mut connection.active, active) != active)
     }
 
-    /// When [`FallbackSlots::report_omitted_idles`] has something to do.
+    /// Returns the time at which [`FallbackSlots::report_omitted_idles`] is due.
     pub(super) fn next_idle_check_ns(&self) -> Option<u64> {
         self.idle_check_ns
     }
 
-    /// Reports the ends that the program left out because a socket's backlog came and went faster
-    /// than the daemon wants to hear of.
+    /// Reports the idle times that the program left out because a socket's backlog came and went
+    /// quickly.
     pub(super) fn report_omitted_idles(&mut self, now_ns: u64, out: &mut Vec<FlowEvent>) {
         if self
             .idle_check_ns
@@ -323,7 +323,7 @@ impl FallbackSlots {
         self.report_resting(now_ns.saturating_sub(UNREPORTED_NS), out);
     }
 
-    /// Reports idle connections known as running whose backlog has been empty since before `before_ns`.
+    /// Reports connections known as running whose backlog has been empty since before `before_ns`.
     fn report_resting(&mut self, before_ns: u64, out: &mut Vec<FlowEvent>) {
         for (slot, connection) in &mut self.connections {
             let state = decode_state(&self.states, *slot);
@@ -346,9 +346,10 @@ impl FallbackSlots {
         }
     }
 
-    /// After events were lost: compares what the daemon knows with the kernel's state and reports the
-    /// difference.
+    /// Compares the reported connections with the kernel's state after events were lost, and
+    /// reports the difference.
     pub(super) fn resync(&mut self, now_ns: u64, out: &mut Vec<FlowEvent>) {
+        // Reading every state costs a pass over the table: only a loss makes it necessary.
         let lost = self.counter(COUNTER_EVENTS_LOST);
         if lost == self.resynced_lost {
             return;
@@ -369,13 +370,14 @@ impl FallbackSlots {
         self.report_resting(u64::MAX, out);
     }
 
-    /// Sets a rate; `false` if `conn` is stale. A rate of zero is none.
+    /// Sets a rate; false if `conn` is stale. A rate of zero is none.
     pub(super) fn set_rate(&mut self, conn: Conn, wire_bytes_per_s: u64, expires_ns: u64) -> bool {
         if self.current(conn).is_none() {
             return false;
         }
         let slot = conn.slot.0;
         let base = index(slot) * RATE_BYTES;
+        // An expiry of 0 is how the program knows that there is no rate.
         let expires = if wire_bytes_per_s == 0 { 0 } else { expires_ns };
         let owner = self.rates.u32_at(base + RATE_USE_COUNT);
         if owner.load(Ordering::Acquire) != conn.use_count {
@@ -388,6 +390,8 @@ impl FallbackSlots {
         self.rates
             .u64_at(base + RATE_WIRE)
             .store(wire_bytes_per_s, Ordering::Release);
+        // The expiry last: a program that reads between the stores never joins it with the old
+        // rate.
         self.rates
             .u64_at(base + RATE_EXPIRES)
             .store(expires, Ordering::Release);
@@ -404,6 +408,8 @@ impl FallbackSlots {
                 continue;
             }
             let expiry = self.rates.u64_at(index(*slot) * RATE_BYTES + RATE_EXPIRES);
+            // A lapsed lease stays lapsed: the socket is plain TCP by now, and a rate would come
+            // back unasked.
             if expiry.load(Ordering::Acquire) > now_ns {
                 expiry.store(expires_ns, Ordering::Release);
             } else {
@@ -412,7 +418,7 @@ impl FallbackSlots {
         }
     }
 
-    /// Takes the rate of `conn` away and ends its flowlet; `false` if `conn` is stale.
+    /// Takes the rate of `conn` away and ends its flowlet; false if `conn` is stale.
     pub(super) fn clear(&mut self, conn: Conn) -> bool {
         let current = self.current(conn).is_some();
         if current {
@@ -425,6 +431,8 @@ impl FallbackSlots {
         self.unset_rate(slot);
         self.rates
             .u32_at(index(slot) * RATE_BYTES + RATE_CLEARS)
+            // The program compares this count: a backlog that returns is a new flowlet, not a
+            // resume.
             .fetch_add(1, Ordering::AcqRel);
         if let Some(connection) = self.connections.get_mut(&slot) {
             connection.wire_bytes_per_s = None;
@@ -444,9 +452,9 @@ impl FallbackSlots {
         lapsed
     }
 
-    /// Whether a walk over the sockets has something to put right: a maximum that outlived its lease on
-    /// a socket that is silent, or the slot of a connection that has been quiet for `quiet_ns` since its
-    /// flowlet was ended.
+    /// Returns true if only a walk over the sockets can correct something: a maximum that outlived
+    /// its lease on a silent socket, or the slot of a connection that has been quiet for `quiet_ns`
+    /// since its flowlet ended.
     pub(super) fn needs_socket_walk(&self, now_ns: u64, quiet_ns: u64) -> bool {
         self.connections.iter().any(|(slot, connection)| {
             let capped = || {
@@ -487,7 +495,8 @@ impl FallbackSlots {
         }
     }
 
-    /// Asks the program for one report when `conn` is limited by its rate; a stale `conn` is ignored.
+    /// Asks the program for one report when `conn` is limited by its rate; a stale `conn` is
+    /// ignored.
     pub(super) fn watch(&self, conn: Conn) {
         if self.current(conn).is_some() {
             self.rates
@@ -514,12 +523,12 @@ impl FallbackSlots {
         self.counters.u64_at(offset).load(Ordering::Relaxed)
     }
 
-    /// Whether a socket took the transmit timestamp flag.
+    /// Returns true if a socket accepted the transmit timestamp flag.
     pub(super) fn has_timestamps(&self) -> bool {
         self.counter(COUNTER_TIMESTAMPS) != 0
     }
 
-    /// Counts one connection less: user space took a slot back.
+    /// Counts one connection less, after user space took a slot back.
     pub(super) fn count_released(&self) {
         self.counters
             .u64_at(COUNTER_CONNECTIONS)
@@ -537,7 +546,7 @@ impl FallbackSlots {
         }
     }
 
-    /// Counters since this process began.
+    /// Returns the counters since this process began.
     pub(super) fn stats(&self) -> BackendStats {
         let now = self.absolute_stats();
         BackendStats {
@@ -551,7 +560,7 @@ impl FallbackSlots {
     }
 }
 
-/// Whether the lease of the slot's rate has not run out.
+/// Returns true if the lease of the slot's rate holds.
 fn rate_holds(rates: &MappedArray, slot: u32, now_ns: u64) -> bool {
     let expiry = rates.u64_at(index(slot) * RATE_BYTES + RATE_EXPIRES);
     expiry.load(Ordering::Acquire) > now_ns
@@ -565,6 +574,7 @@ fn decode_state(states: &MappedArray, slot: u32) -> SlotState {
         use_count: states
             .u32_at(base + STATE_USES)
             .load(Ordering::Acquire)
+            // `uses` counts the present user, the use count only those before it.
             .wrapping_sub(1),
         limited_ns: states.u64_at(base + STATE_LIMITED).load(Ordering::Acquire),
         continues: states
@@ -574,12 +584,12 @@ fn decode_state(states: &MappedArray, slot: u32) -> SlotState {
     }
 }
 
-/// A slot number as an index; slots are below 2^20.
+/// Converts a slot number to an index.
 pub(super) fn index(slot: u32) -> usize {
     usize::try_from(slot).expect("32 bits fit")
 }
 
-/// The close of a connection whose own report was lost.
+/// Makes the close event of a connection whose own report was lost.
 pub(super) fn closed(slot: u32, use_count: u32, at_ns: u64) -> FlowEvent {
     FlowEvent {
         conn: Conn {
@@ -591,13 +601,13 @@ pub(super) fn closed(slot: u32, use_count: u32, at_ns: u64) -> FlowEvent {
     }
 }
 
-/// Gives `slot` to the queue that the program takes free slots from.
+/// Appends `slot` to the queue of free slots.
 pub(super) fn push_free(free: &MapHandle, slot: u32) -> Result<(), BackendError> {
     free.update(&[], &slot.to_ne_bytes(), MapFlags::ANY)
         .map_err(|error| BackendError::bpf("give a slot back to the flow table", &error))
 }
 
-/// A system error with what was attempted.
+/// Makes a function that adds the attempted operation to a system error.
 pub(super) fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> BackendError {
     let what = what.into();
     move |source| BackendError::System { what, source }

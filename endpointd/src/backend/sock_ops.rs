@@ -1,7 +1,7 @@
 //! Fallback back end: a cgroup sock_ops program and `SO_MAX_PACING_RATE` (`bpf/sock_ops.bpf.c`).
 //!
-//! It works with whatever congestion control a socket has, and with or without the fq qdisc. What it
-//! cannot do as well as the primary back end:
+//! It works with any congestion control, with or without the fq qdisc. Its limits against the
+//! primary back end:
 //!
 //! - Rates are 32-bit bytes per second: above 34 Gbit/s a socket runs unlimited.
 //! - A raise waits for the next acknowledgement, and for the socket's congestion window.
@@ -9,9 +9,9 @@
 //! - A socket that had a rate once is paced by TCP from then on, by its window (at up to twice that per
 //!   round trip): no program may take that back.
 //!
-//! Link and maps are pinned: when the daemon is killed, the program stays and lifts every rate whose
-//! lease has run out (flowtune §6). A restart finds the pins, swaps its own program into the link and
-//! goes on with the same table. Pins of another layout are released and replaced.
+//! Link and maps are pinned. When the daemon is killed, the program stays and lifts every rate
+//! whose lease has run out (flowtune §6). A restart finds the pins, swaps its own program into the
+//! link, and continues with the same table. Pins of another layout are released and replaced.
 
 use std::io::Read;
 use std::mem::MaybeUninit;
@@ -48,21 +48,22 @@ mod skeleton {
 use skeleton::SockOpsSkelBuilder;
 
 const NAME: &str = "sock_ops";
-/// Changes with the layout or meaning of any pinned map: pins of another version are not adopted.
+/// Pin whose name states the layout of the maps: pins of another version are not adopted.
 const LAYOUT: &str = "layout-2";
 const LINK_PIN: &str = "link";
-/// Reading this pin gives every socket of the reader's network namespace back, whatever the version.
+/// Pin of an iterator: reading it gives back every socket of the reader's network namespace, for
+/// any version.
 const RELEASE_PIN: &str = "release";
-/// How often running flowlets are looked at where transmit timestamps report their ends: a report
-/// can be lost with a full ring, no more.
+/// Interval of checks on running flowlets where transmit timestamps report their ends. Only a full
+/// ring loses such a report.
 const CHECK_NS: u64 = 100_000_000;
-/// A flowlet is only looked at if nothing was heard of it for this long.
+/// Shortest silence of a flowlet that is checked.
 const SILENT_NS: u64 = 50_000_000;
-/// How often where the kernel has no transmit timestamps.
+/// Interval of checks where the kernel has no transmit timestamps.
 const SCAN_NS: u64 = 5_000_000;
-/// How often the table is looked through for what only a walk over the sockets can put right.
+/// Interval of searches of the table for state that only a walk over the sockets can correct.
 const MEND_NS: u64 = 1_000_000_000;
-/// `RW_QUIET_NS`: a connection whose flowlet was ended gives its slot back after this long.
+/// Time after which a connection whose flowlet was ended gives its slot back (`RW_QUIET_NS`).
 const QUIET_NS: u64 = 1_000_000_000;
 
 /// The back end.
@@ -106,7 +107,7 @@ fn attach_iterator(program: &ProgramMut<'_>) -> Result<Link, BackendError> {
         .map_err(bpf("attach a TCP socket iterator"))
 }
 
-/// Whether the pins are of this layout, this table size and this cgroup.
+/// Returns true if the pins are of this layout, this table size and this cgroup.
 fn adoptable(pins: &PinDir, slots: u32, cgroup: &Cgroup) -> bool {
     if ![LAYOUT, RELEASE_PIN, LINK_PIN, "so_rates"]
         .iter()
@@ -122,7 +123,7 @@ fn adoptable(pins: &PinDir, slots: u32, cgroup: &Cgroup) -> bool {
     size_fits && cgroup_fits
 }
 
-/// Undoes what pins say that an earlier daemon installed: its own program gives the sockets back.
+/// Undoes the installation of an earlier daemon: its own pinned program gives the sockets back.
 fn release_earlier(pins: &PinDir) -> Result<(), BackendError> {
     if pins.holds(RELEASE_PIN) {
         let release = std::fs::File::open(pins.path(RELEASE_PIN))
@@ -133,7 +134,7 @@ fn release_earlier(pins: &PinDir) -> Result<(), BackendError> {
         .map_err(system("remove the pins of an earlier daemon"))
 }
 
-/// An empty cgroup that goes away with this value.
+/// Empty cgroup that is removed with this value.
 struct TrialCgroup(PathBuf);
 
 impl TrialCgroup {
@@ -154,7 +155,8 @@ impl Drop for TrialCgroup {
 }
 
 impl SockOps {
-    /// Attaches the program to the cgroup of `cfg` and takes over or adopts what is there.
+    /// Attaches the program to the cgroup of `cfg`, and takes over sockets or adopts an earlier
+    /// daemon's table.
     ///
     /// # Errors
     /// When cgroup v2, a BPF file system or the programs are not to be had.
@@ -168,7 +170,8 @@ impl SockOps {
                 ..backend
             }),
             Err(error) => {
-                // What an earlier daemon left stays as it is; half an installation does not.
+                // An earlier daemon's installation still serves its leases and stays; half an
+                // installation of our own does not.
                 if !adopting && let Err(left) = release_earlier(&pins).and_then(|()| pins.remove())
                 {
                     tracing::warn!(error = %left, "pins stay behind");
@@ -204,12 +207,15 @@ impl SockOps {
         let probe = std::net::UdpSocket::bind("[::]:0")
             .or_else(|_| std::net::UdpSocket::bind("0.0.0.0:0"))
             .map_err(system("open a socket in this network namespace"))?;
+        // The cgroup may hold processes of other network namespaces, which have daemons of their
+        // own.
         rodata.rw_netns_cookie = netns_cookie(probe.as_fd())
             .map_err(system("ask for the network namespace's cookie"))?;
         rodata.rw_cgroup_id = cgroup.id;
         rodata.rw_min_flowlet_bytes = cfg.min_flowlet_bytes.max(1);
         rodata.rw_take_over = u32::from(cfg.take_over);
 
+        // Adopted maps keep slots and leases: sockets under way neither lose nor repeat a flowlet.
         let prepare = |map: &mut OpenMapMut<'_>, name: &str, entries: Option<u32>| {
             if adopting {
                 map.reuse_pinned_map(pins.path(name))
@@ -299,17 +305,19 @@ impl SockOps {
             next_mend_ns: 0,
         };
         if adopting {
-            // What was queued for the earlier daemon; running flowlets are reported anew.
+            // Events for the earlier daemon are of no use: running flowlets are reported again
+            // below.
             backend.ring.drain(&mut backend.waiting)?;
             backend.waiting.clear();
             run_link(&attach_iterator(&skel.progs.rw_report)?)?;
         }
+        // After the program is attached: a socket that is followed before would get no callback.
         run_link(&backend.adopt)?;
         Ok(backend)
     }
 
-    /// Whether this kernel can run the back end: installs it on an empty cgroup made for it and
-    /// removes it again.
+    /// Installs the back end on an empty cgroup made for it, and removes it again, to learn if this
+    /// kernel can run it.
     ///
     /// # Errors
     /// [`BackendError::Unavailable`] with the reason.
@@ -335,7 +343,7 @@ impl SockOps {
         Self::open(&config)?.shut_down()
     }
 
-    /// Whether running flowlets must be looked at, because their ends may not be reported.
+    /// Returns true if running flowlets must be checked, because their ends may go unreported.
     fn check_due(&self, now_ns: u64) -> bool {
         now_ns >= self.next_check_ns
             && self.table.connections().any(|(slot, connection)| {
@@ -356,6 +364,7 @@ impl PacingBackend for SockOps {
     }
 
     fn poll_events(&mut self, now_ns: u64, out: &mut Vec<FlowEvent>) -> Result<(), BackendError> {
+        // One walk serves both purposes: it runs the program once per socket of the namespace.
         let mut walk = self.check_due(now_ns);
         if now_ns >= self.next_mend_ns {
             self.next_mend_ns = now_ns + MEND_NS;
@@ -373,6 +382,7 @@ impl PacingBackend for SockOps {
             self.next_check_ns = now_ns + pause;
         }
         let drained = self.ring.drain(&mut self.waiting);
+        // Also after an error: events that were read are gone from the ring.
         self.table.apply_events(&mut self.waiting, out);
         self.table.resync(now_ns, out);
         self.table.report_omitted_idles(now_ns, out);
@@ -390,6 +400,7 @@ impl PacingBackend for SockOps {
     }
 
     fn set_rate(&mut self, conn: Conn, rate_bps: u64, expires_ns: u64) -> Result<(), BackendError> {
+        // Bit/s to bytes/s, the unit of `SO_MAX_PACING_RATE`.
         self.table.set_rate(conn, rate_bps / 8, expires_ns);
         Ok(())
     }
@@ -406,7 +417,7 @@ impl PacingBackend for SockOps {
 
     fn clear_all(&mut self) -> Result<(), BackendError> {
         self.table.clear_all();
-        // Sockets that are about to be silent learn of it too.
+        // Sockets that fall silent now would run no callback: the walk lifts their rates as well.
         run_link(&self.adopt)
     }
 
@@ -426,7 +437,7 @@ impl PacingBackend for SockOps {
         let Some(pins) = self.pins.take() else {
             return Ok(());
         };
-        // First no new sockets, then the ones that are there.
+        // New sockets first: one that appeared behind the walk would keep its state.
         let detached = self
             .link
             .detach()

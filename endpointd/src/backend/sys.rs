@@ -1,5 +1,5 @@
-//! The two system calls of the fallback back ends that have no safe wrapper: mapping a BPF array
-//! and asking for the network namespace's cookie.
+//! System calls of the fallback back ends that have no safe wrapper: mapping a BPF array, and
+//! reading the network namespace's cookie.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -7,8 +7,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// A BPF array (`BPF_F_MMAPABLE`) mapped into this process: a store is seen by the programs without
-/// a system call.
+/// BPF array (`BPF_F_MMAPABLE`) mapped into this process: programs see a store without a system
+/// call.
 #[derive(Debug)]
 pub(super) struct MappedArray {
     start: NonNull<u8>,
@@ -41,7 +41,7 @@ impl MappedArray {
         Ok(Self { start, bytes })
     }
 
-    /// The 64-bit word at byte `offset`.
+    /// Returns the 64-bit word at byte `offset`.
     pub(super) fn u64_at(&self, offset: usize) -> &AtomicU64 {
         assert!(
             offset.is_multiple_of(8) && offset + 8 <= self.bytes,
@@ -52,7 +52,7 @@ impl MappedArray {
         unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(offset).cast()) }
     }
 
-    /// The 32-bit word at byte `offset`.
+    /// Returns the 32-bit word at byte `offset`.
     pub(super) fn u32_at(&self, offset: usize) -> &AtomicU32 {
         assert!(
             offset.is_multiple_of(4) && offset + 4 <= self.bytes,
@@ -71,7 +71,7 @@ impl Drop for MappedArray {
     }
 }
 
-/// The cookie of the network namespace that `socket` is in.
+/// Reads the cookie of the network namespace that `socket` is in.
 pub(super) fn netns_cookie(socket: BorrowedFd<'_>) -> io::Result<u64> {
     let mut cookie = 0u64;
     let mut length = libc::socklen_t::try_from(size_of::<u64>()).expect("8 fits");

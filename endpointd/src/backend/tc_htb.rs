@@ -1,24 +1,25 @@
 //! Fallback back end: a clsact classifier and one HTB class per paced flow (`bpf/tc_htb.bpf.c`).
 //!
-//! It needs neither a cgroup nor the sender's socket, so it also paces what a device forwards (virtual
-//! machines, containers behind a bridge). HTB counts what the link carries: no rate is converted. What
-//! it cannot do as well as the others:
+//! It needs neither a cgroup nor the sender's socket, so it also paces forwarded traffic (virtual
+//! machines, containers behind a bridge). HTB counts wire bytes, so no rate is converted. Its
+//! limits against the other back ends:
 //!
-//! - A flowlet's end is the connection's (its FIN or RST), or a pause in its packets: longer than 5 ms
-//!   plus the time that two full bursts take at the present rate, or, where the last packet shows that
-//!   its sender has more to send, than the least retransmission time-out. The sender's socket tells
-//!   that exactly. Of what is forwarded, or on a kernel without type information, a packet without PSH
-//!   does, and windows that are far apart may look like several flowlets.
-//! - A receiver that lets nothing through, or is gone, is noticed by that same silence.
-//! - Use is what goes to the class: what the receiver acknowledged of it is not known.
+//! - A flowlet's end is the connection's (its FIN or RST), or a pause in its packets. The pause is
+//!   longer than 5 ms plus the time of two full bursts at the present rate. If the last packet
+//!   shows that its sender has more to send, it is longer than the least retransmission time-out.
+//!   The sender's socket tells that exactly. For forwarded traffic, or on a kernel without type
+//!   information, a packet without PSH does, and windows that are far apart may look like several
+//!   flowlets.
+//! - A receiver that lets nothing through, or is gone, shows only in that silence.
+//! - Use counts bytes that enter the class: acknowledgements are not seen.
 //! - An application's own `SO_MAX_PACING_RATE` is not known, nor is the cgroup of a forwarded flow.
 //! - HTB is one queue with one lock: a multi-queue device loses its parallelism.
-//! - IPv6 extension headers and fragments are left alone: those packets are not paced.
+//! - IPv6 extension headers and fragments are not parsed: those packets are not paced.
 //!
-//! The filter is attached by netlink, not by a link that ends with its descriptor: when the daemon is
-//! killed, filter and qdisc stay, and the program sends packets of a lapsed lease to the default class
-//! (flowtune §6). A restart replaces the filter in one step and keeps the qdisc; the running flows show
-//! themselves by their next packets.
+//! The filter is attached by netlink, not by a link that ends with its descriptor. When the daemon
+//! is killed, filter and qdisc stay, and the program sends packets of a lapsed lease to the default
+//! class (flowtune §6). A restart replaces the filter in one step and keeps the qdisc; running
+//! flows appear with their next packets.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -59,44 +60,44 @@ mod skeleton {
 use skeleton::TcHtbSkelBuilder;
 
 const NAME: &str = "tc_htb";
-/// Handle of our root qdisc ("RW"): tells it from one that the operator made.
+/// Handle of our root qdisc ("RW"), which tells it from an operator's.
 pub(super) const QDISC: u32 = 0x5257_0000;
 const DEFAULT_MINOR: u32 = 1;
-/// Class of slot 0; a class number has 16 bits, and the last one means "none".
+/// Minor number of slot 0's class. Minor numbers have 16 bits, and the last one means "none".
 const FIRST_MINOR: u32 = 0x10;
-/// Flows that have a class of their own at most.
+/// Most flows with a class of their own.
 pub(crate) const MAX_SLOTS: u32 = 0xfffe - FIRST_MINOR;
-/// Our filter's place in the egress hook.
+/// Handle of our filter in the egress hook.
 const FILTER_HANDLE: u32 = 1;
 const FILTER_PRIORITY: u32 = 0x5257;
 
-/// The default class is limited by the device, not by HTB.
+/// Rate of the default class, which the device limits, not HTB.
 const UNLIMITED: ClassRate = ClassRate {
     bytes_per_s: 50_000_000_000,
     burst_ns: 1_000_000,
 };
-/// A class that its timer served late may catch up on this much.
+/// Time that a class may catch up on after its timer was late.
 const BURST_NS: u64 = 4_000_000;
-/// Queue of a paced class; local senders keep theirs far shorter (TCP small queues).
+/// Queue of a paced class; TCP small queues keep local senders far below it.
 const QUEUE_BYTES: u32 = 1 << 20;
 const DEFAULT_QUEUE_BYTES: u32 = 16 << 20;
 
-/// A pause that ends a flowlet whatever its rate.
+/// Pause that ends a flowlet at any rate.
 pub(super) const GAP_NS: u64 = 5_000_000;
-/// One that ends it although its sender has more to send: the least retransmission time-out. What is
-/// silent for longer waits for no acknowledgement, however late those are dealt with on a busy core.
+/// Pause that ends a flowlet although its sender has more to send: the least retransmission
+/// time-out. A longer silence waits for no acknowledgement, however late a busy core handles those.
 const STUCK_NS: u64 = 200_000_000;
-/// The largest burst that a sender hands over at once.
+/// Largest burst that a sender hands over at once.
 const SENDER_BURST_BYTES: u64 = 65_536;
-/// How often running flowlets are looked at for a pause.
+/// Interval of searches for pauses of running flowlets.
 const SCAN_NS: u64 = 2_000_000;
-/// How often the whole table is looked at for slots to take back.
+/// Interval of searches of the whole table for slots to take back.
 const SWEEP_NS: u64 = 50_000_000;
-/// After a FIN or RST a connection may still retransmit; its slot is taken back this much later.
+/// Time after a FIN or RST until the slot is taken back: the connection may still retransmit.
 const LINGER_NS: u64 = 200_000_000;
-/// A connection without a running flowlet gives its slot back after this long,
+/// Time after which a connection without a running flowlet gives its slot back,
 const QUIET_NS: u64 = 60_000_000_000;
-/// and after this long when the table is seven eighths full.
+/// and the same when the table is seven eighths full.
 const CROWDED_QUIET_NS: u64 = 1_000_000_000;
 
 /// The back end.
@@ -107,13 +108,13 @@ pub struct TcHtb {
     waiting: Vec<FlowEvent>,
     netlink: HtbNetlink,
     hook: TcHook,
-    /// Connection to slot, as the program sees it.
+    /// Slots by connection, as the program sees them.
     slots: MapHandle,
     flows: MapHandle,
     free: MapHandle,
-    /// Slots that have a class, with its rate.
+    /// Rates of the slots that have a class.
     classes: IndexMap<u32, u64, FxBuildHasher>,
-    /// Classes of an earlier daemon, and when they may go: until then they drain.
+    /// Classes of an earlier daemon, and the time until which they drain.
     retired: Vec<u32>,
     retired_until_ns: u64,
     adopted: u64,
@@ -145,7 +146,8 @@ fn class_rate(bytes_per_s: u64) -> ClassRate {
     }
 }
 
-/// Where `struct tcp_sock` of the running kernel has `write_seq`; 0 if the kernel does not say.
+/// Finds the offset of `write_seq` in the running kernel's `struct tcp_sock`; 0 if the kernel does
+/// not describe it.
 fn write_seq_offset() -> u32 {
     let find = |btf: &Btf<'_>| {
         let tcp_sock: Struct<'_> = btf.type_by_name("tcp_sock")?;
@@ -164,7 +166,7 @@ fn write_seq_offset() -> u32 {
         .unwrap_or(0)
 }
 
-/// One daemon per device: two would undo each other.
+/// Locks the device: two daemons on one would undo each other.
 fn lock_device(device: &str, ifindex: i32) -> Result<InstanceLock, BackendError> {
     InstanceLock::of(&format!("{NAME}-{ifindex}"))
         .map_err(system(format!("lock the device {device}")))?
@@ -175,7 +177,7 @@ fn lock_device(device: &str, ifindex: i32) -> Result<InstanceLock, BackendError>
         })
 }
 
-/// The kernel's number of a device.
+/// Looks up the kernel's number of a device.
 pub(super) fn index_of(device: &str) -> Result<i32, BackendError> {
     let index = nix::net::if_::if_nametoindex(device).map_err(|errno| {
         unavailable(format!(
@@ -299,7 +301,7 @@ impl TcHtb {
                 )));
             }
         };
-        // The old program is gone: what its classes hold drains at once, then they go.
+        // The old program is gone: packets in its classes drain at once, then the classes go.
         let adopted = u64::try_from(retired.len()).unwrap_or(u64::MAX);
         for class in &retired {
             netlink
@@ -330,8 +332,8 @@ impl TcHtb {
         })
     }
 
-    /// Whether this kernel can run the back end: installs it on the loopback device of a new network
-    /// namespace, which goes away with it.
+    /// Installs the back end on the loopback device of a new network namespace, which ends with it,
+    /// to learn if this kernel can run it.
     ///
     /// # Errors
     /// [`BackendError::Unavailable`] with the reason.
@@ -386,6 +388,7 @@ impl TcHtb {
         for (slot, connection, last_ns) in paused {
             if self
                 .table
+                // The program may see a packet at this moment: then the flowlet runs on.
                 .exchange_phase(slot, SlotPhase::Active, SlotPhase::Resting)
             {
                 self.table.set_active(slot, false);
@@ -402,7 +405,7 @@ impl TcHtb {
         }
     }
 
-    /// Lets what the class of a slot still holds leave at once: the rate is over. Packets only wait in
+    /// Lets packets in a slot's class leave at once, because the rate is over. Packets wait only in
     /// the class of a flow that its rate has limited.
     fn release_class(&mut self, slot: u32) -> Result<(), BackendError> {
         let limited = self.table.state(slot).limited_ns != 0;
@@ -420,6 +423,7 @@ impl TcHtb {
         for slot in self.table.forget_lapsed(now_ns) {
             self.release_class(slot)?;
         }
+        // A free list that runs dry turns away new flows, so quiet connections give way earlier.
         let crowded = self.table.stats().connections > u64::from(self.table.slots()) / 8 * 7;
         let quiet_ns = if crowded { CROWDED_QUIET_NS } else { QUIET_NS };
         for slot in 0..self.table.slots() {
@@ -460,7 +464,7 @@ impl TcHtb {
             .map_err(bpf("read a slot's connection"))?;
         let key_bytes = usize::try_from(self.slots.key_size()).unwrap_or(0);
         if let Some(key) = flow.as_deref().and_then(|flow| flow.get(..key_bytes)) {
-            // Gone already if the connection was refused in between: that is as good.
+            // The key may be gone already, which is as good.
             let _ = self.slots.delete(key);
         }
         let connection = self
@@ -535,9 +539,10 @@ impl PacingBackend for TcHtb {
                 let class = class_of(slot);
                 let there = self.retired.iter().position(|retired| *retired == class);
                 let made = match there {
-                    // One that an earlier daemon left.
+                    // An earlier daemon left this class.
                     Some(position) => {
                         self.retired.swap_remove(position);
+                        // Packets may still wait in it: deleting and adding it would drop them.
                         self.netlink.change_class(class, class_rate(bytes_per_s))
                     }
                     None => self
@@ -550,6 +555,7 @@ impl PacingBackend for TcHtb {
                 }
             }
         }
+        // The class first: the program sends packets there as soon as it sees the rate.
         self.table.set_rate(conn, bytes_per_s, expires_ns);
         Ok(())
     }
@@ -582,7 +588,7 @@ impl PacingBackend for TcHtb {
     fn usage(&mut self, _now_ns: u64, out: &mut Vec<Usage>) {
         let from = out.len();
         self.table.usage(out);
-        // Acknowledgements do not come by here.
+        // The egress hook sees no acknowledgements.
         for usage in &mut out[from..] {
             usage.acked_bytes = usage.sent_bytes;
         }
@@ -610,6 +616,7 @@ impl PacingBackend for TcHtb {
             .netlink
             .delete_root(QDISC)
             .map_err(system("remove HTB"));
+        // Another program may use clsact: it only goes once it is empty.
         let clsact = self
             .netlink
             .delete_clsact_if_empty()

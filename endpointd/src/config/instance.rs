@@ -1,6 +1,6 @@
 //! Names of kernel objects.
 
-/// Whether the kernel takes it, with room for a prefix.
+/// Returns true if the kernel accepts the name, with room for a prefix.
 pub(super) fn is_instance_name(name: &str) -> bool {
     (1..=8).contains(&name.len())
         && name
@@ -8,7 +8,8 @@ pub(super) fn is_instance_name(name: &str) -> bool {
             .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
 }
 
-/// A short name for kernel objects: the host's own name where it fits, else its beginning and a hash.
+/// Derives a short name for kernel objects: the host's own name if it fits, else its beginning and
+/// a hash.
 pub(super) fn instance_name(host: &str) -> String {
     if is_instance_name(host) {
         return host.to_owned();

@@ -1,20 +1,20 @@
-//! How long attempts to connect wait, and the pauses between them, sans-IO.
+//! Duration of attempts to connect, and of the pauses between them; sans-IO.
 //!
-//! An allocator that is away and one that is overloaded ask for different things. Whoever hears nothing tries again
-//! soon, and the more rarely and patiently the longer it has been so: a restart is noticed within a small part of the time
-//! that it took, and a fleet converges however slow the allocator's machine is. Whoever is told that the
-//! allocator is busy knows that it is there: the next attempt waits for much longer, so that it costs the allocator
-//! nothing until its turn comes.
+//! An absent allocator and an overloaded one ask for different behaviour. Without any answer, a
+//! host tries again soon; the longer the absence, the rarer its attempts and the longer each waits.
+//! So a restart is noticed within a small part of the absence, and a fleet converges however slow
+//! the allocator's machine is. A host that hears "busy" knows that the allocator is present. Its
+//! next attempt waits much longer, and costs the allocator nothing until its turn comes.
 
 use std::time::Duration;
 
-/// Attempts wait for this part of the time for which there has been no session.
+/// Attempts wait for this part (one in as many) of the time without a session.
 const PATIENCE_PART: u32 = 4;
 
-/// Pauses last for at most this part of it.
+/// Pauses last for at most this part of the time without a session.
 const PAUSE_PART: u32 = 8;
 
-/// An attempt waits so many times longer than the last one that met a busy allocator.
+/// Factor by which an attempt waits longer than the last one that met a busy allocator.
 const BUSY_FACTOR: u32 = 4;
 
 /// Pauses after such an attempt last for at most this part of the next one's patience.
@@ -30,7 +30,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Pauses from `min` (at most) to `max` (at most); `seed` makes hosts differ.
+    /// Makes pauses that grow from at most `min` to at most `max`; `seed` makes hosts differ.
     #[must_use]
     pub fn new(min: Duration, max: Duration, seed: u64) -> Self {
         Self {
@@ -41,14 +41,14 @@ impl Backoff {
         }
     }
 
-    /// The next pause: between half the ceiling and the ceiling, which doubles.
+    /// Returns the next pause: between half the ceiling and the ceiling, which then doubles.
     pub fn next_pause(&mut self) -> Duration {
         let ceiling = self.ceiling;
         self.ceiling = (ceiling * 2).min(self.max);
         ceiling / 2 + (ceiling / 2).mul_f64(self.jitter.uniform())
     }
 
-    /// After a success.
+    /// Restarts with the shortest pause, after a success.
     pub fn reset(&mut self) {
         self.ceiling = self.min;
     }
@@ -58,7 +58,7 @@ impl Backoff {
 struct Jitter(u64);
 
 impl Jitter {
-    /// SplitMix64, as a number in [0, 1).
+    /// Returns the next number of SplitMix64 in [0, 1).
     #[allow(clippy::cast_precision_loss)] // 53 bits fit a double
     fn uniform(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -72,9 +72,9 @@ impl Jitter {
 /// Bounds of [`Persistence`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PersistenceConfig {
-    /// How long the first attempt waits.
+    /// Duration of the first attempt.
     pub min_patience: Duration,
-    /// How long an attempt waits at most.
+    /// Longest duration of an attempt.
     pub max_patience: Duration,
     /// The first pause, at most.
     pub min_pause: Duration,
@@ -94,30 +94,31 @@ impl Default for PersistenceConfig {
     }
 }
 
-/// The Welcome, with the topology in it, may take so many times as long as the handshake.
+/// Factor by which the Welcome, with the topology in it, may take longer than the handshake.
 const WELCOME_PART: u32 = 4;
 
-/// How a round of attempts, one per address, has failed.
+/// Failure of a round of attempts, one per address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
     /// There was no answer, or the connection broke.
     Lost,
-    /// An allocator said that it is busy.
+    /// An allocator answered that it is busy.
     Busy,
 }
 
-/// How long the next attempt waits, and when it is made; see the [module](self).
+/// Schedule of attempts: the duration of the next one, and the pause before it; see the
+/// [module](self).
 #[derive(Debug, Clone)]
 pub struct Persistence {
     config: PersistenceConfig,
     failing_since_ns: Option<u64>,
-    /// What attempts wait at least since the allocator was last found busy.
+    /// Shortest duration of attempts since an allocator was last busy.
     busy: Option<Duration>,
     jitter: Jitter,
 }
 
 impl Persistence {
-    /// Before the first attempt; `seed` makes hosts differ.
+    /// Makes the schedule before the first attempt; `seed` makes hosts differ.
     #[must_use]
     pub fn new(config: PersistenceConfig, seed: u64) -> Self {
         Self {
@@ -133,7 +134,7 @@ impl Persistence {
         Duration::from_nanos(now_ns.saturating_sub(since_ns))
     }
 
-    /// How long an attempt that begins now waits.
+    /// Returns the duration of an attempt that begins now.
     #[must_use]
     pub fn patience(&self, now_ns: u64) -> Duration {
         let PersistenceConfig {
@@ -142,24 +143,26 @@ impl Persistence {
             ..
         } = self.config;
         let lost = self.failing_for(now_ns) / PATIENCE_PART;
+        // A configured maximum below the minimum must not make `clamp` panic.
         lost.max(self.busy.unwrap_or(min)).clamp(min, max.max(min))
     }
 
-    /// Time that an attempt which begins now waits for its turn once it has heard that the allocator is there: it asks
-    /// each host to show its address, before anything else. Whoever gave up now would lose its place, and cost the
-    /// allocator the same again.
+    /// Returns the time that an attempt waits for its turn, once it has heard that the allocator is
+    /// present: the allocator first asks each host to prove its address. A host that left now would
+    /// lose its place, and cost the allocator the same again.
     #[must_use]
     pub fn queue_patience(&self, now_ns: u64) -> Duration {
         self.patience(now_ns).max(self.config.max_patience)
     }
 
-    /// Time that a Hello waits for its answer: an allocator that takes long for one thing takes long for another.
+    /// Returns the time that a Hello waits for its answer: an allocator that takes long for one
+    /// step takes long for the next.
     #[must_use]
     pub fn welcome_patience(&self, now_ns: u64) -> Duration {
         (self.patience(now_ns) * WELCOME_PART).max(self.config.max_patience)
     }
 
-    /// A round of attempts has failed: how long to wait before the next one.
+    /// Notes a failed round of attempts, and returns the pause before the next one.
     pub fn failed(&mut self, now_ns: u64, failure: Failure) -> Duration {
         self.failing_since_ns.get_or_insert(now_ns);
         let PersistenceConfig {
@@ -168,6 +171,7 @@ impl Persistence {
             ..
         } = self.config;
         match failure {
+            // Half of the pause is random, so a fleet that lost its allocator at once spreads out.
             Failure::Lost => {
                 let ceiling = (self.failing_for(now_ns) / PAUSE_PART).clamp(min, max.max(min));
                 ceiling / 2 + (ceiling / 2).mul_f64(self.jitter.uniform())
@@ -175,7 +179,8 @@ impl Persistence {
             Failure::Busy => {
                 let patience = self.patience(now_ns) * BUSY_FACTOR;
                 self.busy = Some(patience.min(self.config.max_patience));
-                // Spread over all of it: those that were told so at once are not to come back at once.
+                // Spread over the whole range: hosts that heard "busy" together must not come back
+                // together.
                 let ceiling = self.patience(now_ns) / BUSY_PAUSE_PART;
                 ceiling
                     .clamp(min, max.max(min))
@@ -184,7 +189,7 @@ impl Persistence {
         }
     }
 
-    /// There is a session.
+    /// Notes that a session exists.
     pub fn succeeded(&mut self) {
         self.failing_since_ns = None;
         self.busy = None;
@@ -224,7 +229,8 @@ mod tests {
         assert!(pause(1) != pause(2) && pause(2) != pause(3));
     }
 
-    /// Attempts at an allocator that never answers: for how long each waits, and the pause behind it.
+    /// Attempts at an allocator that never answers: beginning, duration, and the pause that
+    /// follows.
     fn unanswered(until_ns: u64) -> Vec<(u64, Duration, Duration)> {
         let mut persistence = Persistence::new(PersistenceConfig::default(), 3);
         let (mut now_ns, mut attempts) = (0, Vec::new());

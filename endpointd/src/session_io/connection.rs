@@ -1,4 +1,4 @@
-//! One QUIC connection with its control stream, and what carries its session's datagrams.
+//! One QUIC connection with its control stream, and the transport of its session's datagrams.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -22,18 +22,18 @@ use crate::readable;
 
 use super::{ConnectionEvent, ConnectionFailure};
 
-/// Read at once from the control stream.
+/// Most bytes of one read from the control stream.
 const READ_BYTES: usize = 64 * 1024;
 
-/// One socket for each address family (IPv4, IPv6) that was needed, or why it could not be opened.
+/// One socket per address family (IPv4, IPv6) in use, or the reason why it could not be opened.
 pub(super) type Endpoints = [Option<Result<QuicClient, String>>; 2];
 
-/// Where to connect to, and how.
+/// Target and settings of one attempt.
 pub(super) struct Target {
     pub(super) address: String,
     pub(super) server_name: String,
     pub(super) client: ClientConfig,
-    /// Time to wait for any answer, and for the handshake once there is one.
+    /// Time to wait for any answer, and for the handshake after the first answer.
     pub(super) patience: Duration,
     pub(super) queue_patience: Duration,
 }
@@ -47,14 +47,14 @@ pub(super) struct LiveConnection {
     decoder: FrameDecoder,
     frames: VecDeque<Vec<u8>>,
     pub(super) hot: HotPath,
-    /// The session that it carries.
+    /// Session whose datagrams it carries.
     session: Option<u32>,
-    /// The sealed half's descriptor.
+    /// Descriptor of the sealed transport.
     readable: Option<AsyncFd<OwnedFd>>,
     arrivals: DatagramBuffer,
 }
 
-/// Datagrams that wait to be taken, one behind the other; the memory is used again.
+/// Received datagrams, back to back; the memory is reused.
 #[derive(Default)]
 struct DatagramBuffer {
     bytes: Vec<u8>,
@@ -131,7 +131,7 @@ pub(super) async fn open(
     Err(unusable(problem))
 }
 
-/// Writes what is queued, in order, until the connection is dropped or breaks.
+/// Writes the queued frames in order, until the connection is dropped or breaks.
 async fn write_all(mut stream: SendStream, mut queue: mpsc::UnboundedReceiver<Vec<u8>>) {
     while let Some(frame) = queue.recv().await {
         if stream.write_all(&frame).await.is_err() {
@@ -141,7 +141,8 @@ async fn write_all(mut stream: SendStream, mut queue: mpsc::UnboundedReceiver<Ve
 }
 
 impl LiveConnection {
-    /// What arrives next; control frames before datagrams, which may build on them. Cancel safe.
+    /// Waits for the next arrival; control frames come before datagrams, which may build on them.
+    /// Cancel safe.
     pub(super) async fn next(&mut self) -> Result<ConnectionEvent, ConnectionFailure> {
         let lost = |reason: String| ConnectionFailure::Lost {
             address: self.address.clone(),
@@ -152,6 +153,8 @@ impl LiveConnection {
                 return Ok(ConnectionEvent::Control(frame));
             }
             tokio::select! {
+                // Control frames first: a datagram may build on the message that was sent before
+                // it.
                 biased;
                 chunk = self.incoming.read_chunk(READ_BYTES, true) => match chunk {
                     Ok(Some(chunk)) => {
@@ -175,7 +178,7 @@ impl LiveConnection {
         }
     }
 
-    /// Carries the datagrams of the session that a Welcome has opened.
+    /// Carries the datagrams of the session that a Welcome opened.
     pub(super) fn carry(
         &mut self,
         now_ns: u64,
@@ -206,6 +209,7 @@ impl LiveConnection {
         bind: Option<IpAddr>,
         dscp: Dscp,
     ) -> io::Result<(SealedPort, AsyncFd<OwnedFd>)> {
+        // The sealed port faces the same address as QUIC does, so it needs that address's family.
         let any = match self.connection.remote_address() {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -216,7 +220,7 @@ impl LiveConnection {
         Ok((port, readable))
     }
 
-    /// Gives what has arrived to `take`.
+    /// Passes each arrived datagram to `take`.
     pub(super) fn take_datagrams(&mut self, mut take: impl FnMut(&[u8])) {
         let mut start = 0;
         for end in self.arrivals.ends.drain(..) {
@@ -228,7 +232,8 @@ impl LiveConnection {
 
     pub(super) fn send_datagram(&mut self, now_ns: u64, datagram: &[u8]) {
         if let Some(session) = self.session {
-            // One that is not taken is counted there.
+            // The transport counts a datagram that it does not take; the protocol repeats what
+            // still matters.
             let _ = self.hot.send(now_ns, session, datagram);
         }
     }
@@ -243,7 +248,7 @@ impl LiveConnection {
     }
 }
 
-/// Waits until datagrams have arrived. Cancel safe: what was received stays in `arrivals`.
+/// Waits until datagrams have arrived. Cancel safe: they stay in `arrivals`.
 async fn receive(
     hot: &mut HotPath,
     readable: Option<&AsyncFd<OwnedFd>>,
@@ -251,7 +256,8 @@ async fn receive(
 ) -> io::Result<()> {
     poll_fn(|context| {
         loop {
-            // Before the socket is read, so that what comes after the read is told anew.
+            // Cleared before the socket is read: a datagram that arrives after the read wakes the
+            // task again.
             let is_readable = match readable.map(|fd| fd.poll_read_ready(context)) {
                 Some(Poll::Ready(ready)) => {
                     ready?.clear_ready();
@@ -265,6 +271,7 @@ async fn receive(
             if !arrivals.ends.is_empty() {
                 return Poll::Ready(Ok(()));
             }
+            // A full batch may have left datagrams in the socket, and nothing would announce those.
             if count < BATCH && !is_readable {
                 return Poll::Pending;
             }
@@ -275,7 +282,7 @@ async fn receive(
 
 impl Drop for LiveConnection {
     fn drop(&mut self) {
-        // Also where the caller just forgets it: the allocator learns at once.
+        // Also where the connection is simply dropped: the allocator learns of it at once.
         self.connection.close(1_u32.into(), b"given up");
     }
 }

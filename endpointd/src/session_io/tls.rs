@@ -11,14 +11,14 @@ use ratewright_proto::handshake_timeout::{self, RANDOM_BYTES};
 
 use crate::config::{SessionConfig, TlsConfig};
 
-/// Datagrams that wait to be sent or read; older ones are dropped beyond it, and sent anew by the
-/// protocol as far as they still matter.
+/// Bytes of datagrams that wait to be sent or read. Beyond, QUIC drops the oldest, and the protocol
+/// repeats what still matters.
 const DATAGRAM_BUFFER_BYTES: usize = 1 << 20;
 
-/// For the answer to whoever has waited for as long as it would.
+/// Time on the way for an answer that leaves at the end of the wait.
 const WAY_MS: u64 = 1_000;
 
-/// Whether the certificate carries the host's name, without which the allocator refuses it.
+/// Checks that the certificate carries the host's name, without which the allocator refuses it.
 ///
 /// # Errors
 /// When it does not, or cannot be read.
@@ -37,8 +37,8 @@ pub fn client_config(tls: &TlsConfig) -> Result<Arc<QuicClientConfig>, TlsError>
     Ok(Arc::new(crypto))
 }
 
-/// Settings of one attempt to connect: it repeats its packets the more rarely the longer it waits for an answer, and
-/// says for how long it waits once there is one.
+/// Builds the settings of one attempt to connect. The longer it waits for an answer, the more
+/// rarely it repeats its packets. It announces how long it waits after a first answer.
 #[must_use]
 pub fn attempt(
     crypto: &Arc<QuicClientConfig>,
@@ -47,18 +47,21 @@ pub fn attempt(
     queue_patience: Duration,
 ) -> ClientConfig {
     let mut transport = TransportConfig::default();
-    // The protocol keeps the session alive itself, a few times per lease, but not this connection while
-    // sealed datagrams carry it.
-    // While it waits for its turn it hears nothing either.
+    // The protocol keeps the session alive a few times per lease, but not this connection while
+    // sealed datagrams carry the session. While the host waits for its turn, nothing arrives
+    // either.
     let waits_ms = u64::try_from(queue_patience.as_millis()).unwrap_or(u64::MAX);
     let idle_ms = session.idle_timeout_ms.max(waits_ms.saturating_add(WAY_MS));
     let idle = u32::try_from(idle_ms).unwrap_or(u32::MAX);
     let first = Duration::from_millis(session.handshake_timeout_ms);
+    // QUIC repeats a lost packet after a few initial round trips (RFC 9002, §6.2). Scaled with the
+    // wait, every attempt sends equally few packets.
     let slower = patience.div_duration_f64(first).max(1.0);
     transport
         .initial_rtt(Duration::from_micros(session.initial_rtt_us).mul_f64(slower))
         .max_idle_timeout(Some(IdleTimeout::from(VarInt::from_u32(idle))))
         .keep_alive_interval(Some(Duration::from_millis(session.idle_timeout_ms / 3)))
+        // The allocator opens no streams: this side opens the one control stream.
         .max_concurrent_bidi_streams(VarInt::from_u32(0))
         .max_concurrent_uni_streams(VarInt::from_u32(0))
         .datagram_receive_buffer_size(Some(DATAGRAM_BUFFER_BYTES))
@@ -69,13 +72,15 @@ pub fn attempt(
     config
 }
 
-/// Has a connection's first packet say for how long it waits.
+/// Makes a connection's first packet announce its patience: the destination connection ID carries
+/// it.
 pub fn say_patience(config: &mut ClientConfig, patience: Duration) {
     let patience_ns = u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
     config.initial_dst_cid_provider(Arc::new(move || {
         let mut random = [0; RANDOM_BYTES];
         for chunk in random.chunks_mut(size_of::<u64>()) {
-            // The standard library's hasher is keyed by the operating system's randomness, and by another key each time.
+            // The standard library's hasher is keyed by the operating system's randomness, with a
+            // new key each time.
             let drawn = RandomState::new().hash_one(patience_ns);
             chunk.copy_from_slice(&drawn.to_ne_bytes()[..chunk.len()]);
         }

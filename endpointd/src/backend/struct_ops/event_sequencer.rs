@@ -1,23 +1,23 @@
-//! Which connections the daemon was told of, and what it is yet to be told.
+//! Event sequences per connection, repaired after losses and races.
 //!
 //! The kernel and the daemon may end a flowlet at the same moment, and the ring buffer may
-//! overflow; the sequencer turns what arrives into a sequence that always makes sense to the daemon:
-//! per connection one `Start`, then `Idle` and `Resume` in turn, then one `Close`. A connection
-//! whose flowlet the daemon had ended when its backlog came back starts anew.
+//! overflow. The sequencer turns the arriving events into a valid sequence: per connection one
+//! `Start`, then `Idle` and `Resume` in turn, then one `Close`. A backlog that returns after the
+//! daemon has ended the flowlet becomes a new `Start`.
 
 use crate::backend::{Conn, FlowEvent, FlowEventKind, FlowFacts};
 
-/// A connection that the daemon knows.
+/// Connection whose start was passed on.
 #[derive(Debug)]
 struct TrackedConnection {
     use_count: u32,
     facts: FlowFacts,
     idle: bool,
-    /// The daemon has ended the flowlet; it hears of it again when the backlog comes back.
+    /// The daemon has ended the flowlet; a new backlog is reported as a start.
     ended: bool,
 }
 
-/// All connections that the daemon knows, by slot.
+/// Connections whose start was passed on, by slot.
 #[derive(Debug)]
 pub(super) struct EventSequencer {
     connections: Vec<Option<Box<TrackedConnection>>>,
@@ -25,7 +25,7 @@ pub(super) struct EventSequencer {
 }
 
 impl EventSequencer {
-    /// A sequencer of `slots` slots.
+    /// Makes a sequencer for `slots` slots.
     pub(super) fn new(slots: u32) -> Self {
         let mut connections = Vec::new();
         connections.resize_with(slots as usize, || None);
@@ -42,7 +42,7 @@ impl EventSequencer {
             .filter(|connection| connection.use_count == conn.use_count)
     }
 
-    /// Whether `conn` is the present user of its slot.
+    /// Returns true if `conn` is the present user of its slot.
     pub(super) fn is_current(&self, conn: Conn) -> bool {
         self.connections
             .get(conn.slot.0 as usize)
@@ -50,13 +50,13 @@ impl EventSequencer {
             .is_some_and(|connection| connection.use_count == conn.use_count)
     }
 
-    /// Notes that the daemon has ended (or taken up) the flowlet; whether that is news.
+    /// Stores that the daemon has ended the flowlet, or resumed it. Returns true if that is new.
     pub(super) fn set_ended(&mut self, conn: Conn, ended: bool) -> bool {
         self.find(conn)
             .is_some_and(|connection| std::mem::replace(&mut connection.ended, ended) != ended)
     }
 
-    /// The connection lost its slot: the daemon hears of it with the next poll.
+    /// Closes a connection that lost its slot; the event comes with the next poll.
     pub(super) fn close(&mut self, conn: Conn, at_ns: u64) {
         if self.find(conn).is_some() {
             self.connections[conn.slot.0 as usize] = None;
@@ -68,7 +68,7 @@ impl EventSequencer {
         }
     }
 
-    /// The connections whose flowlets the daemon has not ended.
+    /// Returns the connections whose flowlets the daemon has not ended.
     pub(super) fn running(&self) -> impl Iterator<Item = Conn> + '_ {
         (0u32..)
             .zip(&self.connections)
@@ -83,25 +83,26 @@ impl EventSequencer {
             })
     }
 
-    /// Whether events wait here.
+    /// Returns true if events wait.
     pub(super) fn has_pending(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// Moves the events that wait here.
+    /// Moves the waiting events to `out`.
     pub(super) fn take_pending(&mut self, out: &mut Vec<FlowEvent>) {
         out.append(&mut self.pending);
     }
 
-    /// Passes a kernel event on in the form that makes sense now. Returns the connection whose end
-    /// must be revoked in the kernel, if its backlog came back after the daemon had ended it.
+    /// Appends a kernel event to `out`, in the form that is valid now. Returns a connection whose
+    /// backlog came back after the daemon had ended its flowlet: the kernel's mark of that end must
+    /// be revoked.
     pub(super) fn admit(&mut self, event: FlowEvent, out: &mut Vec<FlowEvent>) -> Option<Conn> {
         let conn = event.conn;
         match &event.kind {
             FlowEventKind::Start(facts) => {
                 let entry = self.connections.get_mut(conn.slot.0 as usize)?;
                 if let Some(old) = entry.take() {
-                    // Its close was lost.
+                    // The slot has a new user, so the close of its old one was lost.
                     let conn = Conn {
                         use_count: old.use_count,
                         ..conn
@@ -121,6 +122,8 @@ impl EventSequencer {
                 out.push(event);
             }
             FlowEventKind::Idle => {
+                // A second idle comes after `reconcile` made up the first, which the ring then
+                // delivers after all.
                 if let Some(connection) = self.find(conn).filter(|connection| !connection.idle) {
                     connection.idle = true;
                     if !connection.ended {
@@ -131,6 +134,8 @@ impl EventSequencer {
             FlowEventKind::Resume => {
                 let connection = self.find(conn)?;
                 let idle = std::mem::replace(&mut connection.idle, false);
+                // The kernel sent the resume before it saw the daemon's end: for the daemon this is
+                // a new flowlet.
                 if std::mem::replace(&mut connection.ended, false) {
                     let kind = FlowEventKind::Start(connection.facts.clone());
                     out.push(FlowEvent { kind, ..event });
@@ -155,8 +160,8 @@ impl EventSequencer {
         None
     }
 
-    /// After a loss of events: `idle_now` reads from the kernel whether a connection is idle, and
-    /// `None` if its slot has passed on.
+    /// Makes up lost events. `idle_now` reads from the kernel whether a connection is idle, and
+    /// returns `None` if its slot has another user.
     pub(super) fn reconcile(
         &mut self,
         at_ns: u64,
@@ -171,6 +176,8 @@ impl EventSequencer {
             };
             let kind = match idle_now(conn) {
                 None => FlowEventKind::Close,
+                // An ended flowlet has no further events until its backlog returns or its socket
+                // closes.
                 Some(idle) if idle == connection.idle || connection.ended => continue,
                 Some(true) => FlowEventKind::Idle,
                 Some(false) => FlowEventKind::Resume,

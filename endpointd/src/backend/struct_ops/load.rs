@@ -13,10 +13,10 @@ use super::skel::{OpenStructOpsSkel, StructOpsSkel, StructOpsSkelBuilder};
 use super::take_over::{InitialSettings, Settings};
 use crate::backend::{BackendConfig, BackendError};
 
-/// Where cubic's private state must end for ours to fit behind it (`PRIV_OFFSET`).
+/// Offset at which cubic's private state must end for ours to fit behind it (`PRIV_OFFSET`).
 const CUBIC_STATE_MAX: usize = 64;
 
-/// Names are tried with these suffixes.
+/// Suffixes with which a name is tried.
 const SUFFIXES: [&str; 10] = ["", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
 
 /// The loaded program and its registration.
@@ -25,7 +25,7 @@ pub(super) struct RegisteredProgram {
     pub(super) skel: StructOpsSkel<'static>,
     /// Keeps the congestion control's name registered.
     pub(super) registration: Link,
-    /// Notes the time of first writes, where the kernel has that tracepoint.
+    /// Records the time of first writes, if the kernel has that tracepoint.
     pub(super) first_write: Option<Link>,
     /// The congestion control's name.
     pub(super) name: String,
@@ -38,7 +38,7 @@ fn unavailable(reason: impl Into<String>) -> BackendError {
     }
 }
 
-/// Checks what can be checked without loading anything.
+/// Checks the kernel without loading anything.
 pub(super) fn check_kernel() -> Result<(), BackendError> {
     if !nix::unistd::geteuid().is_root() {
         return Err(unavailable(
@@ -64,7 +64,7 @@ pub(super) fn check_kernel() -> Result<(), BackendError> {
     tx_start().map(drop)
 }
 
-/// Inode of the calling thread's network namespace.
+/// Reads the inode of the calling thread's network namespace.
 fn netns_inode() -> Result<u32, BackendError> {
     let meta =
         std::fs::metadata("/proc/thread-self/ns/net").map_err(|source| BackendError::System {
@@ -77,8 +77,9 @@ fn netns_inode() -> Result<u32, BackendError> {
     })
 }
 
-/// Ring buffer size: room for two events per flow, a power of two of pages.
+/// Computes the ring buffer's size: two events per flow, rounded up to a power of two of pages.
 fn ring_bytes(max_flows: u32) -> u32 {
+    // A record has 80 bytes, and the ring adds a header of 8.
     const EVENT: u32 = 88;
     max_flows
         .saturating_mul(2 * EVENT)
@@ -122,7 +123,7 @@ fn configure(
     Ok(())
 }
 
-/// How a kernel tells a congestion control that a transmission goes into an empty pipe.
+/// Hook by which a kernel reports a transmission into an empty pipe to a congestion control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub enum TxStart {
     /// As one of several events of the member `cwnd_event`, with cubic's `cubictcp_cwnd_event` (until
@@ -133,7 +134,7 @@ pub enum TxStart {
 }
 
 impl TxStart {
-    /// The member of `tcp_congestion_ops`.
+    /// Returns the hook's member of `tcp_congestion_ops`.
     #[must_use]
     pub fn member(self) -> &'static str {
         match self {
@@ -143,11 +144,12 @@ impl TxStart {
     }
 }
 
-/// The program's members of `tcp_congestion_ops` that only some kernels have.
+/// Members of `tcp_congestion_ops` in the program that only some kernels have.
 const OPTIONAL_MEMBERS: [&str; 2] = ["cwnd_event", "cwnd_event_tx_start"];
 
-/// Chooses by the members that the kernel's `tcp_congestion_ops` has.
+/// Chooses the hook by the members of the kernel's `tcp_congestion_ops`.
 fn tx_start_of(members: &[&str]) -> Option<TxStart> {
+    // A kernel with both raises the event only by the newer member.
     if members.contains(&OPTIONAL_MEMBERS[1]) {
         Some(TxStart::CwndEventTxStart)
     } else if members.contains(&OPTIONAL_MEMBERS[0]) {
@@ -157,7 +159,7 @@ fn tx_start_of(members: &[&str]) -> Option<TxStart> {
     }
 }
 
-/// The members of [`OPTIONAL_MEMBERS`] that this kernel has.
+/// Returns the members of [`OPTIONAL_MEMBERS`] that this kernel has.
 fn optional_members() -> Result<Vec<&'static str>, BackendError> {
     let btf = Btf::from_vmlinux()
         .map_err(|error| unavailable(format!("the kernel's BTF cannot be read: {error:#}")))?;
@@ -173,7 +175,7 @@ fn optional_members() -> Result<Vec<&'static str>, BackendError> {
         .collect())
 }
 
-/// How this kernel tells of a transmission into an empty pipe.
+/// Returns the hook by which this kernel reports a transmission into an empty pipe.
 ///
 /// # Errors
 /// [`BackendError::Unavailable`] when it has none of the ways that the program knows.
@@ -183,7 +185,7 @@ pub(super) fn tx_start() -> Result<TxStart, BackendError> {
     })
 }
 
-/// Takes from the congestion control what this kernel has no member for.
+/// Removes members from the congestion control that this kernel does not have.
 fn fit_members(open: &mut OpenStructOpsSkel<'_>, members: &[&str]) {
     let ops = open.struct_ops.rw_cc_mut();
     if !members.contains(&OPTIONAL_MEMBERS[0]) {
@@ -197,21 +199,21 @@ fn fit_members(open: &mut OpenStructOpsSkel<'_>, members: &[&str]) {
     }
 }
 
-/// libbpf's own messages go to the daemon's log, not to its standard error.
+/// Sends libbpf's messages to the daemon's log instead of standard error.
 #[allow(clippy::needless_pass_by_value)] // The signature is libbpf-rs's.
 fn log(_level: libbpf_rs::PrintLevel, text: String) {
     tracing::debug!(target: "libbpf", "{}", text.trim_end());
 }
 
-/// Loads with or without the tracepoint that notes first writes.
+/// Loads the program, with or without the tracepoint of first writes.
 fn load_once(
     config: &BackendConfig,
     name: &str,
     original: &Settings,
     trace_writes: bool,
 ) -> Result<StructOpsSkel<'static>, libbpf_rs::Error> {
-    // The skeleton borrows this for its whole life and drops the object inside it; what is left
-    // behind is one pointer per load.
+    // The skeleton borrows this for its whole life and drops the object inside it. One pointer per
+    // load remains.
     let object: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
     let mut open = StructOpsSkelBuilder::default().open(object)?;
     configure(&mut open, config, name, original)
@@ -223,7 +225,7 @@ fn load_once(
     open.load()
 }
 
-/// Names of all congestion controls that are registered on this machine.
+/// Reads the names of all congestion controls registered on this machine.
 fn registered() -> Result<Vec<String>, BackendError> {
     let path = "/proc/sys/net/ipv4/tcp_available_congestion_control";
     let text = std::fs::read_to_string(path).map_err(|source| BackendError::System {

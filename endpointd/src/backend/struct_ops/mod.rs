@@ -1,20 +1,20 @@
-//! Pacing by a TCP congestion control of our own, written in BPF around the kernel's cubic
+//! Pacing by a TCP congestion control, written in BPF around the kernel's cubic
 //! (`bpf/struct_ops.bpf.c`).
 //!
-//! | module | what lives there |
+//! | module | contents |
 //! |---|---|
 //! | `skel` | the generated skeleton |
 //! | `load` | kernel checks, loading, choice of the congestion control's name |
 //! | `names` | names and constants that `load` and `take_over` share with the program |
 //! | `table` | memory shared with the program: rates are plain stores |
 //! | `take_over` | the namespace's default and its existing sockets, there and back |
-//! | `event_sequencer` | which connections the daemon was told of, and what it is yet to be told |
+//! | `event_sequencer` | event sequences per connection, repaired after losses and races |
 //!
 //! Nothing is pinned. When the daemon is killed, sockets and the namespace's default keep the
-//! program alive; leases run out and it is plain cubic. The next daemon takes those sockets over.
+//! program alive; leases run out, and it is plain cubic. The next daemon takes those sockets over.
 //!
-//! A lease that ran out is never revived: rates carry a generation, and the first grant or renewal
-//! after a lapse starts a new one.
+//! A lapsed lease is never revived: rates carry a generation, and the first grant or renewal after
+//! a lapse starts a new one.
 
 mod event_sequencer;
 mod load;
@@ -51,22 +51,23 @@ pub struct StructOps {
     globals: GlobalWords,
     skel: StructOpsSkel<'static>,
     name: String,
-    /// What the namespace's settings were, while they are ours.
+    /// Settings of the namespace before, while ours are in force.
     original: Option<Settings>,
     sequencer: EventSequencer,
     raw: Vec<FlowEvent>,
     events_lost: u64,
     generation: u32,
-    /// Latest expiry that was ever granted: past it, every rate is dead.
+    /// Latest expiry ever granted: past it, every rate is dead.
     granted_until_ns: u64,
-    /// When the sockets are looked over next, and how many had left under a maximum at the last pass.
+    /// Time of the next pass over the sockets, and the count of sockets that had left under a
+    /// maximum at the last one.
     next_pass_ns: u64,
     left_capped: u64,
 }
 
-/// All sockets are looked over this often,
+/// Interval of passes over all sockets,
 const PASS_EVERY_NS: u64 = 5_000_000_000;
-/// and a pass may take this share of the time at most (one in as many parts).
+/// and the inverse of the share of time that passes may take.
 const PASS_SHARE: u64 = 500;
 
 impl std::fmt::Debug for StructOps {
@@ -80,7 +81,7 @@ impl std::fmt::Debug for StructOps {
 }
 
 impl StructOps {
-    /// Loads and registers the congestion control; with `config.take_over` makes it the default of
+    /// Loads and registers the congestion control. With `config.take_over`, makes it the default of
     /// the calling thread's network namespace and switches the existing sockets to it.
     ///
     /// # Errors
@@ -123,6 +124,8 @@ impl StructOps {
         };
         backend.globals.generation().store(1, Ordering::Release);
         if config.take_over {
+            // The default first: sockets that are made during the walk then have the congestion
+            // control, too.
             let paced = found.original.paced(&backend.name);
             backend.original = Some(found.original);
             paced.apply()?;
@@ -135,8 +138,8 @@ impl StructOps {
         Ok(backend)
     }
 
-    /// Whether this kernel can run the back end: loads and registers it under a name of its own,
-    /// touches no socket and removes it again.
+    /// Loads and registers the congestion control under a name of its own and removes it again, to
+    /// learn if this kernel can run it. Touches no socket.
     ///
     /// # Errors
     /// [`BackendError::Unavailable`] with the reason.
@@ -153,7 +156,7 @@ impl StructOps {
         load::load(&config, &take_over::find_settings()?).map(drop)
     }
 
-    /// How this kernel tells the program of a transmission into an empty pipe.
+    /// Returns the hook by which this kernel reports a transmission into an empty pipe.
     ///
     /// # Errors
     /// [`BackendError::Unavailable`] when it has none of the ways that the program knows.
@@ -161,14 +164,14 @@ impl StructOps {
         load::tx_start()
     }
 
-    /// The congestion control's name in this life.
+    /// Returns the congestion control's name in this life.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether the time of a flowlet's first write is known (else that of its first transmission
-    /// stands in).
+    /// Returns true if the time of a flowlet's first write is known. Otherwise its first
+    /// transmission stands in.
     #[must_use]
     pub fn sees_first_write(&self) -> bool {
         self.first_write.is_some()
@@ -189,7 +192,7 @@ impl StructOps {
             .store(u64::from(self.generation), Ordering::Release);
     }
 
-    /// Tells the kernel that a slot which was taken from an idle connection is free.
+    /// Returns a slot that was taken from an idle connection to the kernel's free list.
     fn release_slot(&self, slot: SlotIndex) -> Result<(), BackendError> {
         self.globals.connections().fetch_sub(1, Ordering::Relaxed);
         self.skel
@@ -199,20 +202,21 @@ impl StructOps {
             .map_err(|error| BackendError::bpf("give a slot back", &error))
     }
 
-    /// Looks all sockets over: lifts the maxima of leases that have run out on sockets that rest or have
-    /// another congestion control by now, and takes back the slots of sockets whose end passed the
-    /// program by.
+    /// Passes over all sockets. Lifts the maxima of lapsed leases on sockets that rest or have left
+    /// the congestion control. Takes back slots whose sockets ended without the program's notice.
     fn pass_over_sockets(
         &mut self,
         now_ns: u64,
         out: &mut Vec<FlowEvent>,
     ) -> Result<(), BackendError> {
         self.left_capped = self.globals.left_capped().load(Ordering::Relaxed);
+        // Slots are marked with the pass's number: one with an older mark has no socket any more.
         let pass = self.globals.pass().fetch_add(1, Ordering::SeqCst) + 1;
         let walked = take_over::for_all_sockets(&self.skel.progs.rw_look_over);
         let took_ns = crate::clock::now_ns().saturating_sub(now_ns);
         self.next_pass_ns = now_ns + PASS_EVERY_NS.max(took_ns.saturating_mul(PASS_SHARE));
         walked?;
+        // Slots from `next_fresh` on were never used.
         let fresh = self.globals.next_fresh().load(Ordering::SeqCst);
         for slot in 0..u32::try_from(fresh)
             .unwrap_or(u32::MAX)
@@ -227,7 +231,7 @@ impl StructOps {
         Ok(())
     }
 
-    /// Events were lost: reads the slots of all known connections for what they would have said.
+    /// Reads the slots of all tracked connections for the events that were lost.
     fn reconcile(&mut self, at_ns: u64, out: &mut Vec<FlowEvent>) {
         let slots = &self.slots;
         self.sequencer
@@ -235,6 +239,8 @@ impl StructOps {
                 Some((use_count, Some(state)))
                     if use_count == conn.use_count && state != SlotState::Free =>
                 {
+                    // An idle time without an event shows in the usage: it must not become an event
+                    // here.
                     let silent = slots.usage(conn).is_some_and(|usage| usage.rests_ns > 0);
                     Some(state == SlotState::Idle && !silent)
                 }
@@ -285,11 +291,13 @@ impl PacingBackend for StructOps {
         if !self.sequencer.is_current(conn) {
             return Ok(());
         }
+        // Less than one byte per second is no rate.
         if rate_bps < 8 {
             self.slots.withdraw(conn.slot);
             return Ok(());
         }
         self.grant_until(expires_ns);
+        // A rate for an ended flowlet resumes it: the kernel must report its next idle time again.
         if self.sequencer.set_ended(conn, false) {
             self.slots.set_ended(conn, false);
         }

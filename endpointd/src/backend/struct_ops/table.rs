@@ -1,7 +1,7 @@
-//! Memory shared with the kernel program: the flow table and the global words.
+//! Memory shared with the kernel program: the slot table and the global words.
 //!
-//! A rate is published with a few plain stores; no system call. The layouts are those of
-//! `struct rw_slot` and `struct rw_shared` in `bpf/struct_ops.bpf.c`.
+//! A rate is published with a few plain stores and no system call. The layouts are those of `struct
+//! rw_slot` and `struct rw_shared` in `bpf/cc_state.h`.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -15,20 +15,20 @@ use crate::backend::{BackendError, Conn, SlotIndex, Usage};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum SlotState {
-    /// Nobody has it.
+    /// The slot has no user.
     Free = 0,
-    /// Its flowlet has data that is not acknowledged.
+    /// Its flowlet has unacknowledged data.
     Active = 1,
-    /// Its flowlet has none.
+    /// Its flowlet has no unacknowledged data.
     Idle = 2,
 }
 
-/// The owner word: use count above, state below.
+/// Composes the owner word: use count above, state below.
 fn owner_word(use_count: u32, state: SlotState) -> u64 {
     u64::from(use_count) << 32 | u64::from(state as u32)
 }
 
-/// The flow table, mapped.
+/// Slot table of the program, mapped into this process.
 #[derive(Debug)]
 pub(super) struct MappedSlots {
     base: NonNull<types::rw_slot>,
@@ -63,12 +63,12 @@ impl MappedSlots {
         Ok(Self { base, slots })
     }
 
-    /// Slots in the table.
+    /// Returns the number of slots.
     pub(super) fn len(&self) -> u32 {
         self.slots
     }
 
-    /// One word of a slot, `None` beyond the table.
+    /// Returns one word of a slot, `None` beyond the table.
     fn word(
         &self,
         slot: SlotIndex,
@@ -97,8 +97,8 @@ impl MappedSlots {
         self.word(slot, |slot| unsafe { &raw mut (*slot).ended })
     }
 
-    /// Publishes a rate: the tag last, so that the kernel never joins one connection's tag with
-    /// another's rate.
+    /// Publishes a rate. The tag comes last, so that the kernel never joins one connection's tag
+    /// with another's rate.
     pub(super) fn publish(
         &self,
         conn: Conn,
@@ -130,7 +130,7 @@ impl MappedSlots {
         }
     }
 
-    /// Tells the kernel whether the daemon has ended the connection's flowlet.
+    /// Marks in the slot whether the daemon has ended the connection's flowlet.
     pub(super) fn set_ended(&self, conn: Conn, ended: bool) {
         if let Some(word) = self.ended(conn.slot) {
             let value = if ended {
@@ -142,7 +142,7 @@ impl MappedSlots {
         }
     }
 
-    /// Asks the kernel to tell once that the connection is limited by its rate.
+    /// Asks the kernel for one report when the rate limits the connection.
     pub(super) fn watch(&self, conn: Conn) {
         // SAFETY: as for `owner`.
         if let Some(word) = self.word(conn.slot, |slot| unsafe { &raw mut (*slot).watched }) {
@@ -150,7 +150,7 @@ impl MappedSlots {
         }
     }
 
-    /// What the kernel last noted of the connection's use, if it has the slot.
+    /// Reads the kernel's last record of the connection's use, if it has the slot.
     pub(super) fn usage(&self, conn: Conn) -> Option<Usage> {
         let read = |field: fn(*mut types::rw_slot) -> *mut u64| {
             self.word(conn.slot, field)
@@ -164,8 +164,9 @@ impl MappedSlots {
         let limited_ns = read(|slot| unsafe { &raw mut (*slot).limited_ns })?;
         // SAFETY: as above.
         let rests_ns = read(|slot| unsafe { &raw mut (*slot).rests_ns })?;
-        // Read last: what was read is this connection's if the slot still is.
+        // The owner is read last: if it is still this connection, so was all that was read before.
         let (use_count, _) = self.owner_of(conn.slot)?;
+        // The slot may have changed hands since.
         (use_count == conn.use_count).then_some(Usage {
             conn,
             sent_bytes,
@@ -176,7 +177,7 @@ impl MappedSlots {
     }
 
     /// Takes the slot of a connection that the newest pass over all sockets, number `pass`, has not
-    /// met: the socket is gone, and its end passed the program by. Returns who had it.
+    /// met: the socket ended without the program's notice. Returns the connection.
     pub(super) fn reclaim_unmet(&self, slot: SlotIndex, pass: u64) -> Option<Conn> {
         // SAFETY: as for `owner`.
         let met = self.word(slot, |slot| unsafe { &raw mut (*slot).met_pass })?;
@@ -190,6 +191,7 @@ impl MappedSlots {
     }
 
     fn swap_to_free(&self, conn: Conn, from: SlotState) -> bool {
+        // The next user gets another use count: handles of this one are stale from here on.
         let next = conn.use_count.wrapping_add(1);
         self.owner(conn.slot).is_some_and(|owner| {
             owner
@@ -203,7 +205,8 @@ impl MappedSlots {
         })
     }
 
-    /// Who has the slot, and its state (`None` for one that this version does not know).
+    /// Returns the slot's use count, and its state (`None` for one that this version does not
+    /// know).
     pub(super) fn owner_of(&self, slot: SlotIndex) -> Option<(u32, Option<SlotState>)> {
         let word = self.owner(slot)?.load(Ordering::SeqCst);
         let state = match word as u32 {
@@ -215,7 +218,7 @@ impl MappedSlots {
         Some(((word >> 32) as u32, state))
     }
 
-    /// Takes the slot from an idle connection. `false`: it is not idle, or somebody else's.
+    /// Takes the slot from an idle connection; false if it is not idle, or has another user.
     pub(super) fn reclaim(&self, conn: Conn) -> bool {
         self.swap_to_free(conn, SlotState::Idle)
     }
@@ -248,9 +251,9 @@ macro_rules! words {
 }
 
 words! {
-    /// All rates of the current generation are valid until here at least.
+    /// Expiry that all rates of the current generation have at least.
     expires_ns,
-    /// Rates of other generations are void.
+    /// Current generation; rates of other ones are void.
     generation,
     /// Slots in use.
     connections,
@@ -264,18 +267,18 @@ words! {
     expired,
     /// Sockets that could not be switched.
     switch_failed,
-    /// Impossible congestion windows and thresholds that were mended.
+    /// Impossible congestion windows and thresholds that were corrected.
     windows_bounded,
-    /// Slots from here on were never used.
+    /// First slot that was never used.
     next_fresh,
-    /// Counts the daemon's passes over the sockets.
+    /// Number of the daemon's passes over the sockets.
     pass,
     /// Sockets that left the congestion control under a maximum of ours.
     left_capped,
 }
 
-/// The words in the skeleton's mapped data section. They stay mapped as long as the skeleton lives,
-/// and the back end drops the two together.
+/// Returns the words in the skeleton's mapped data section. They stay mapped as long as the
+/// skeleton lives, and the back end drops both together.
 pub(super) fn global_words(data: &mut types::bss) -> GlobalWords {
     GlobalWords {
         base: NonNull::from(&mut data.shared),

@@ -17,33 +17,33 @@ use crate::backend::BackendError;
 /// The namespace's default congestion control.
 const DEFAULT_CC: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
-/// By how much a short round trip lets TCP send larger bursts than a millisecond of its rate; 0:
-/// not at all. Kernels before 5.18 do not have it.
+/// Setting by which short round trips let TCP send larger bursts than a millisecond of its rate; 0:
+/// not at all. Kernels before 5.18 lack it.
 const TSO_RTT_LOG: &str = "/proc/sys/net/ipv4/tcp_tso_rtt_log";
 
-/// The least burst in segments, where a millisecond of the rate is less.
+/// Setting of the least burst in segments, where a millisecond of the rate is less.
 const MIN_TSO_SEGS: &str = "/proc/sys/net/ipv4/tcp_min_tso_segs";
 
-/// The defaults when nobody remembers better ones.
+/// Defaults where no better ones are remembered.
 const FALLBACK_CC: &str = "cubic";
 const FALLBACK_BURSTS: Bursts = Bursts {
     rtt_log: Some(9),
     min_segments: Some(2),
 };
 
-/// What a daemon needs: with bursts of 64 kB, as TCP sends them over short paths at any rate, pacing
-/// would fill the shallow buffers that it is to spare.
+/// Bursts under pacing. TCP sends 64 kB at once over short paths at any rate; that would fill the
+/// shallow buffers that pacing spares.
 const PACED_BURSTS: Bursts = Bursts {
     rtt_log: Some(0),
     min_segments: Some(1),
 };
 
-/// How large bursts are, as far as the kernel has settings for it.
+/// Sizes of bursts, as far as the kernel has settings for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bursts {
-    /// Over short paths.
+    /// Value of `tcp_tso_rtt_log`.
     pub(super) rtt_log: Option<u32>,
-    /// At least.
+    /// Value of `tcp_min_tso_segs`.
     pub(super) min_segments: Option<u32>,
 }
 
@@ -64,11 +64,12 @@ impl Bursts {
     }
 
     fn apply(self) -> Result<(), BackendError> {
+        // Both are tried: one that fails must not keep the other from being set.
         let floor = write_number(MIN_TSO_SEGS, self.min_segments);
         write_number(TSO_RTT_LOG, self.rtt_log).and(floor)
     }
 
-    /// These, of the settings that `present` has.
+    /// Keeps the values of settings that `present` has.
     fn where_present(self, present: Self) -> Self {
         Self {
             rtt_log: present.rtt_log.and(self.rtt_log),
@@ -84,7 +85,7 @@ fn write(path: &str, value: &str) -> Result<(), BackendError> {
     })
 }
 
-/// What a daemon changes of the namespace's settings.
+/// Settings of the namespace that a daemon changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Settings {
     /// The default congestion control.
@@ -94,7 +95,7 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// What is set now.
+    /// Reads the present settings.
     fn read() -> Result<Self, BackendError> {
         let default_cc = fs::read_to_string(DEFAULT_CC).map_err(|source| BackendError::System {
             what: format!("read {DEFAULT_CC}"),
@@ -106,7 +107,7 @@ impl Settings {
         })
     }
 
-    /// What a daemon needs whose congestion control is `name`.
+    /// Returns the settings for a daemon whose congestion control is `name`.
     pub(super) fn paced(&self, name: &str) -> Self {
         Self {
             default_cc: name.to_owned(),
@@ -114,8 +115,8 @@ impl Settings {
         }
     }
 
-    /// Sets them in the place of those of a daemon whose congestion control is `name`, as far as they
-    /// are still its own: what another daemon or an operator has set since stays.
+    /// Restores these settings in place of those of a daemon whose congestion control is `name`.
+    /// Values that another daemon or an operator has set since stay.
     pub(super) fn give_back(&self, name: &str) -> Result<(), BackendError> {
         let present = Self::read()?;
         if present.default_cc == name {
@@ -135,23 +136,24 @@ impl Settings {
         }
     }
 
-    /// Sets them.
+    /// Applies the settings.
     pub(super) fn apply(&self) -> Result<(), BackendError> {
         let bursts = self.bursts.apply();
+        // The congestion control is set even if a burst setting was refused: it matters more.
         write(DEFAULT_CC, &self.default_cc).and(bursts)
     }
 }
 
-/// The namespace's settings as a new daemon finds them.
+/// Settings of the namespace as a new daemon finds them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct InitialSettings {
-    /// The default congestion control of now: one of ours if a daemon died here.
+    /// Present default congestion control: one of ours if a daemon died here.
     pub(super) current_cc: String,
-    /// What to go back to at the end.
+    /// Settings to restore at the end.
     pub(super) original: Settings,
 }
 
-/// Reads the settings. After a crash they are the dead daemon's; what that one had found is in its
+/// Reads the settings. After a crash they are the dead daemon's. Its original ones are in its
 /// program's read-only data, which lives as long as a socket uses the program.
 pub(super) fn find_settings() -> Result<InitialSettings, BackendError> {
     let current = Settings::read()?;
@@ -169,7 +171,7 @@ pub(super) fn find_settings() -> Result<InitialSettings, BackendError> {
     })
 }
 
-/// A name inside a copy of the program's read-only data.
+/// Reads a name inside a copy of the program's read-only data.
 fn name_at(rodata: &[u8], offset: usize) -> Option<String> {
     let bytes = rodata.get(offset..offset + NAME_MAX)?;
     let end = bytes
@@ -179,7 +181,7 @@ fn name_at(rodata: &[u8], offset: usize) -> Option<String> {
     String::from_utf8(bytes[..end].to_vec()).ok()
 }
 
-/// What the daemon whose congestion control is `name` would have gone back to.
+/// Returns the settings that the daemon with congestion control `name` would have restored.
 fn settings_before(name: &str) -> Option<Settings> {
     MapInfoIter::default()
         .filter(|info| info.name.as_encoded_bytes().ends_with(b".rodata"))
@@ -202,7 +204,7 @@ fn settings_before(name: &str) -> Option<Settings> {
         })
 }
 
-/// Runs one of the passes over the sockets of the calling thread's network namespace.
+/// Runs a pass over the sockets of the calling thread's network namespace.
 pub(super) fn for_all_sockets(program: &ProgramMut<'_>) -> Result<(), BackendError> {
     let failed = |error| BackendError::bpf("walk the namespace's TCP sockets", &error);
     let link = program.attach().map_err(failed)?;

@@ -1,4 +1,4 @@
-//! What the daemon hears, against every order in which kernel and daemon can act.
+//! The event sequence, against every order in which kernel and daemon can act.
 
 use super::*;
 use crate::backend::SlotIndex;
@@ -143,7 +143,7 @@ fn after_a_loss_the_slots_tell_what_was_missed() {
     }
 }
 
-/// The kernel's side of one slot, as `struct_ops.bpf.c` has it.
+/// Model of the kernel's side of one slot, as in `struct_ops.bpf.c`.
 #[derive(Default)]
 struct SlotModel {
     use_count: u32,
@@ -217,8 +217,8 @@ fn step() -> impl Strategy<Value = SequencerStep> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever the order of kernel, daemon and losses: the daemon hears a well-formed sequence,
-    /// and after a last poll it knows exactly what the kernel has.
+    /// The sequence is well-formed in any order of kernel, daemon and losses; after a last poll,
+    /// the daemon knows exactly the kernel's connections.
     #[test]
     fn the_daemon_always_hears_a_sequence_that_makes_sense(steps in prop::collection::vec(step(), 0..60)) {
         let mut kernel = SlotModel::default();
