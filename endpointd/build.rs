@@ -1,7 +1,8 @@
-//! Compiles every `bpf/*.bpf.c` with clang and generates its Rust skeleton `$OUT_DIR/<stem>.skel.rs`.
+//! Compiles every `bpf/*.bpf.c` with clang and generates its Rust skeleton
+//! `$OUT_DIR/<stem>.skel.rs`.
 //!
-//! Needs clang (14 or newer), libelf and zlib; not the running kernel's BTF: the few kernel types in
-//! use are declared in `bpf/kernel.h` and relocated when the program is loaded (CO-RE).
+//! Needs clang (14 or newer), libelf and zlib; not the running kernel's BTF: the few kernel types
+//! in use are declared in `bpf/kernel.h` and relocated when the program is loaded (CO-RE).
 
 use std::env;
 use std::ffi::OsString;

@@ -56,7 +56,8 @@ enum DaemonAction {
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
     },
-    /// Show which pacing mechanisms this kernel offers, which one would be used, and why not the others.
+    /// Show which pacing mechanisms this kernel offers, which one would be used, and why not the
+    /// others.
     Probe,
     /// Print a commented configuration.
     ExampleConfig,
@@ -152,7 +153,8 @@ fn run(path: PathBuf, choice: Option<BackendChoice>) -> anyhow::Result<ExitCode>
             return Ok(ExitCode::from(EXIT_CONFIG));
         }
     };
-    // Tasks that wake each other on a local runtime cost no system call, as they would on a `LocalSet`.
+    // Tasks that wake each other on a local runtime cost no system call, as they would on a
+    // `LocalSet`.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         // The back end is not `Send`: it lives on the runtime's one thread.

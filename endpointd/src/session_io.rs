@@ -1,4 +1,5 @@
-//! The connection to the allocator: QUIC with mutual TLS, sealed datagrams beside it, and reconnects.
+//! The connection to the allocator: QUIC with mutual TLS, sealed datagrams beside it, and
+//! reconnects.
 //!
 //! [`AllocatorConnection::next`] is the one future to wait on: it connects, pauses between
 //! attempts, and returns what arrives. It is cancel safe. The addresses are tried in order. After a

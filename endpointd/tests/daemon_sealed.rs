@@ -35,8 +35,9 @@ async fn on_path(daemon: &Running, path: HotPathKind) {
     }
 }
 
-/// Starts and ends a second flow until nothing of that takes QUIC any more. The allocator changes over
-/// with the first sealed datagram that it gets, and what it sent before may still be on its way.
+/// Starts and ends a second flow until nothing of that takes QUIC any more. The allocator changes
+/// over with the first sealed datagram that it gets, and what it sent before may still be on its
+/// way.
 async fn goes_sealed(daemon: &Running, kernel: &BackendScript) -> ConnectionCounters {
     for _ in 0..100 {
         let before = daemon.status().await.link;
@@ -154,7 +155,8 @@ fn a_restarted_allocator_is_spoken_to_by_sealed_datagrams_again() {
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         }
         on_path(&daemon, HotPathKind::Udp).await;
-        // Only an allocator that was told of the flow that ends and of the one that stays can say this.
+        // Only an allocator that was told of the flow that ends and of the one that stays can say
+        // this.
         kernel.event(conn(1), FlowEventKind::Idle);
         paced(&kernel, 0, &ALONE).await;
         goes_sealed(&daemon, &kernel).await;

@@ -23,11 +23,12 @@ fn open(config: &BackendConfig) -> Result<Box<dyn PacingBackend>, BackendError> 
     Ok(Box::new(SockOps::open(config)?))
 }
 
-/// A lapsed lease is noticed at the next transmission: at 50 Mbit/s one burst of 64 KiB takes 11 ms.
+/// A lapsed lease is noticed at the next transmission: at 50 Mbit/s one burst of 64 KiB takes 11
+/// ms.
 const SETTLE_MS: u64 = 50;
 
-/// A connection whose flowlet was ended gives its slot back after a second of silence, which is looked
-/// for once a second.
+/// A connection whose flowlet was ended gives its slot back after a second of silence, which is
+/// looked for once a second.
 const GIVEN_BACK: Duration = Duration::from_millis(2_500);
 
 /// What a daemon leaves in BPF file systems.

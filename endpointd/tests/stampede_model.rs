@@ -1,5 +1,6 @@
-//! A fleet that connects at once, against the allocator's admission queue, on a clock of its own: the same seed gives
-//! the same run. It converges however slow the allocator's machine is, and its time is not spent on hosts that have gone.
+//! A fleet that connects at once, against the allocator's admission queue, on a clock of its own:
+//! the same seed gives the same run. It converges however slow the allocator's machine is, and its
+//! time is not spent on hosts that have gone.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, VecDeque};
@@ -12,9 +13,9 @@ use ratewright_allocator::service::admission::{
 use ratewright_endpointd::session_io::backoff::{Failure, Persistence, PersistenceConfig};
 
 const MS: u64 = 1_000_000;
-/// What the allocator spends on an ordinary machine, in nanoseconds: on a first packet without a proven address, on one
-/// with it, on its first flight with the signature, on the client's certificate with the Welcome, on saying that it is busy, and
-/// on a packet of nobody.
+/// What the allocator spends on an ordinary machine, in nanoseconds: on a first packet without a
+/// proven address, on one with it, on its first flight with the signature, on the client's
+/// certificate with the Welcome, on saying that it is busy, and on a packet of nobody.
 const RETRY_NS: u64 = 15_000;
 const TOKEN_NS: u64 = 10_000;
 const BEGIN_NS: u64 = 250_000;
@@ -141,7 +142,8 @@ impl StampedeModel {
                 this.gives_up_ns = now_ns + patience_ns;
                 (this.retried, this.begun) = (false, None);
                 let attempt = this.attempt;
-                // Probe timeouts begin with three times the assumed round trip (RFC 9002, section 6.2).
+                // Probe timeouts begin with three times the assumed round trip (RFC 9002, section
+                // 6.2).
                 let pause_ns = 9 * patience_ns / 25;
                 self.send(now_ns, host, Packet::First);
                 self.at(
@@ -362,7 +364,8 @@ fn converges(hosts: usize, slow: u64, times_least: f64) {
         model.begun <= hosts as u64 * 5 / 4,
         "signatures for nobody: {told}"
     );
-    // Once it has begun, no quarter of the least time passes with less than a fifth of what there could be.
+    // Once it has begun, no quarter of the least time passes with less than a fifth of what there
+    // could be.
     let window_ns = least_ns / 4;
     let could_be = hosts / 4;
     let mut from_ns = sessions[0];

@@ -158,8 +158,8 @@ fn a_pause_is_idle_and_resume_until_the_daemon_ends_the_flowlet() {
     });
 }
 
-/// An application that writes in small pieces costs no event per write once its demand is known: its use shows that
-/// it rests, and for how long.
+/// An application that writes in small pieces costs no event per write once its demand is known:
+/// its use shows that it rests, and for how long.
 #[test]
 fn a_watched_flowlet_rests_and_goes_on_without_a_word() {
     let pair = NamespacePair::new();
@@ -366,8 +366,8 @@ fn an_applications_own_maximum_is_respected_and_survives() {
     });
 }
 
-/// A kernel may pass over the back end's programs for milliseconds. Pacing holds all the same, because the rate is in
-/// force as the socket's own maximum, which moves with what late timers owe.
+/// A kernel may pass over the back end's programs for milliseconds. Pacing holds all the same,
+/// because the rate is in force as the socket's own maximum, which moves with what late timers owe.
 #[test]
 fn the_kernel_itself_bounds_pacing_while_a_rate_is_in_force() {
     let pair = NamespacePair::new();
@@ -458,8 +458,8 @@ fn traffic_within_the_host_is_left_alone() {
     assert_eq!(driver.events, []);
 }
 
-/// Other namespaces may choose the congestion control by name, or inherit it as their default: there
-/// it is cubic.
+/// Other namespaces may choose the congestion control by name, or inherit it as their default:
+/// there it is cubic.
 #[test]
 fn other_namespaces_are_left_alone() {
     let pair = NamespacePair::new();
@@ -536,8 +536,8 @@ fn first_paced_is_told_once_per_flowlet_with_its_latency() {
         events.filter(|e| e.conn == conn && kind(&e.kind)).count()
     };
     let paced = |kind: &FlowEventKind| matches!(kind, FlowEventKind::FirstPaced { .. });
-    // Where a sender's thread was not run for a while, its rate may come while it is idle, and there is
-    // no first transmission to tell.
+    // Where a sender's thread was not run for a while, its rate may come while it is idle, and
+    // there is no first transmission to tell.
     let idle = |kind: &FlowEventKind| matches!(kind, FlowEventKind::Idle);
     let conns = netns::wait_for("first paced", Duration::from_secs(10), || {
         driver.poll();

@@ -65,8 +65,9 @@ fn judge(steps: &[(u64, u64)], begins: &[u64], trace: &ArrivalTrace, wire: f64) 
     Ok(())
 }
 
-/// Holds runs of `steps` to their rates. A guest whose host holds its cores for 100 µs at each tick withholds 1 to 3 %
-/// of a rate, at times: what is the pacing's is there in every run, so one of three has to be right.
+/// Holds runs of `steps` to their rates. A guest whose host holds its cores for 100 µs at each tick
+/// withholds 1 to 3 % of a rate, at times: what is the pacing's is there in every run, so one of
+/// three has to be right.
 fn assert_rates(address: &str, steps: &[(u64, u64)], wire: f64) {
     best_of_three(|| {
         let (begins, trace) = run_steps(address, steps);
@@ -86,8 +87,9 @@ fn wire_rates_over_ipv6_count_its_larger_header() {
     assert_rates(RIGHT_V6, &steps, WIRE_V6);
 }
 
-/// A device without TSO takes one segment from a timer, every 48 µs at this rate, which is less than a processor may need
-/// to wake for it. What late timers cost is made up for at once, and no more than that.
+/// A device without TSO takes one segment from a timer, every 48 µs at this rate, which is less
+/// than a processor may need to wake for it. What late timers cost is made up for at once, and no
+/// more than that.
 #[test]
 fn single_segments_keep_to_their_rate_in_spite_of_late_timers() {
     const MBPS: u64 = 250;
@@ -102,7 +104,8 @@ fn single_segments_keep_to_their_rate_in_spite_of_late_timers() {
         let mean = payload_rate_bps(&trace, from, to) * WIRE_V4 / rate;
         let settled = settled_rate_bps(&trace, from, to) * WIRE_V4 / rate;
         println!("{settled:.4} of the rate (mean {mean:.4})");
-        // A receiver that waited for a processor reads what stood in its socket when the measurement began.
+        // A receiver that waited for a processor reads what stood in its socket when the
+        // measurement began.
         assert!(
             mean < 1.04,
             "the rate is exceeded on average: {mean:.4} of it"
@@ -113,8 +116,8 @@ fn single_segments_keep_to_their_rate_in_spite_of_late_timers() {
     });
 }
 
-/// Above 2 Gbit/s one timer serves several bursts of the device: the rate is no other for it, nor is the next,
-/// slower one's.
+/// Above 2 Gbit/s one timer serves several bursts of the device: the rate is no other for it, nor
+/// is the next, slower one's.
 #[test]
 fn a_fast_flow_keeps_its_rate_in_longer_bursts() {
     const STEPS: [(u64, u64); 3] = [(3_000, 800), (6_000, 800), (500, 800)];
@@ -134,7 +137,8 @@ fn a_fast_flow_keeps_its_rate_in_longer_bursts() {
     });
 }
 
-/// A segment of a slow flow takes 2.4 ms at 5 Mbit/s, so that is the coarsest that a reaction can be.
+/// A segment of a slow flow takes 2.4 ms at 5 Mbit/s, so that is the coarsest that a reaction can
+/// be.
 #[test]
 fn changes_of_rate_are_seen_by_the_receiver_within_milliseconds() {
     best_of_three(|| {
@@ -332,7 +336,8 @@ fn forty_flows() -> Result<()> {
     let (least, median, most) = (errors[0] * 100.0, errors[20] * 100.0, errors[39] * 100.0);
     println!("errors: median {median:+.2} %, from {least:+.2} % to {most:+.2} %");
     assert!(most < 2.0, "a flow exceeds its rate by {most:.2} %");
-    // What a busy machine withholds from 80 threads for longer than the 2 ms that flows make up for.
+    // What a busy machine withholds from 80 threads for longer than the 2 ms that flows make up
+    // for.
     ensure!(least > -10.0, "a flow is {least:.2} % off its rate");
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! What must never happen to a socket: a maximum that outlives its lease, whatever ends that; a flow that holds a
-//! slot and nothing gets through; a flow that is kept small without a word.
+//! What must never happen to a socket: a maximum that outlives its lease, whatever ends that; a
+//! flow that holds a slot and nothing gets through; a flow that is kept small without a word.
 
 mod netns;
 
@@ -222,7 +222,8 @@ fn a_peer_that_does_not_answer_any_more_ends_the_flowlet() {
     client.stream.read_exact(&mut [0]).expect("answer");
 }
 
-/// Two sources at 40 Mbit/s: one that writes as fast as it can, and one that writes 5 Mbit/s in small pieces.
+/// Two sources at 40 Mbit/s: one that writes as fast as it can, and one that writes 5 Mbit/s in
+/// small pieces.
 #[test]
 fn use_is_told_and_a_watched_flow_that_meets_its_rate_is_told_once() {
     let (_pair, echo, mut driver) = pair_with_echo(1 << 16);

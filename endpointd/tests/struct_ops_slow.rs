@@ -1,5 +1,6 @@
-//! Hundreds of slow connections, below one segment per millisecond each, on busy processors: every byte arrives, and
-//! none of them backs off without sending data, whatever the kernel runs of the program, and when.
+//! Hundreds of slow connections, below one segment per millisecond each, on busy processors: every
+//! byte arrives, and none of them backs off without sending data, whatever the kernel runs of the
+//! program, and when.
 
 #![allow(clippy::disallowed_methods)] // The wall clock bounds the wait.
 
@@ -17,8 +18,8 @@ use netns::{Namespace, NamespacePair, RIGHT_V4, RIGHT_V6, sleep};
 use ratewright_endpointd::backend::{FlowEventKind, PacingBackend};
 use ratewright_endpointd::clock::now_ns;
 
-/// A burden on both processors, and on the process that takes in orphans: while that one runs, some kernels run no BPF
-/// programs.
+/// A burden on both processors, and on the process that takes in orphans: while that one runs, some
+/// kernels run no BPF programs.
 struct Burden {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -89,8 +90,8 @@ fn sink(
     (bound.recv().expect("bound"), whole)
 }
 
-/// `connections` connections at rates of `mbps_tenths` tenths of a Mbit/s in turn, each of which writes for about
-/// `seconds`; then all must end.
+/// `connections` connections at rates of `mbps_tenths` tenths of a Mbit/s in turn, each of which
+/// writes for about `seconds`; then all must end.
 fn slow_connections(ip: &'static str, connections: usize, seconds: u64) {
     let pair = NamespacePair::new();
     let left = &pair.left.0;

@@ -1,4 +1,5 @@
-//! The tc_htb back end: one HTB class per paced flow, chosen by a clsact program (flowtune §5.1, §6).
+//! The tc_htb back end: one HTB class per paced flow, chosen by a clsact program (flowtune §5.1,
+//! §6).
 
 mod fallback;
 mod netns;

@@ -105,8 +105,8 @@ pub struct FlowEvent {
 pub struct Usage {
     /// The connection.
     pub conn: Conn,
-    /// Bytes on the wire, Ethernet headers and retransmissions included, since the connection took its
-    /// slot; only differences have a meaning.
+    /// Bytes on the wire, Ethernet headers and retransmissions included, since the connection took
+    /// its slot; only differences have a meaning.
     pub sent_bytes: u64,
     /// Bytes that the receiver acknowledged, likewise; equal to `sent_bytes` where the back end
     /// sees no acknowledgements.
@@ -170,7 +170,8 @@ impl BackendError {
 /// Configuration of a back end.
 #[derive(Debug, Clone)]
 pub struct BackendConfig {
-    /// Names the daemon's kernel objects; unique per network namespace and daemon, at most 8 characters [a-z0-9].
+    /// Names the daemon's kernel objects; unique per network namespace and daemon, at most 8
+    /// characters [a-z0-9].
     pub instance: String,
     /// Number of slots.
     pub max_flows: u32,
@@ -254,7 +255,8 @@ pub trait PacingBackend {
     /// Returns the counters.
     fn stats(&self) -> BackendStats;
 
-    /// Gives every connection back to the kernel's own congestion control and removes what was installed.
+    /// Gives every connection back to the kernel's own congestion control and removes what was
+    /// installed.
     ///
     /// # Errors
     /// When something could not be undone; the rest was.

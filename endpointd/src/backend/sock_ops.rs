@@ -6,8 +6,8 @@
 //! - Rates are 32-bit bytes per second: above 34 Gbit/s a socket runs unlimited.
 //! - A raise waits for the next acknowledgement, and for the socket's congestion window.
 //! - An application's own maximum above 34 Gbit/s comes back as "none".
-//! - A socket that had a rate once is paced by TCP from then on, by its window (at up to twice that per
-//!   round trip): no program may take that back.
+//! - A socket that had a rate once is paced by TCP from then on, by its window (at up to twice that
+//!   per round trip): no program may take that back.
 //!
 //! Link and maps are pinned. When the daemon is killed, the program stays and lifts every rate
 //! whose lease has run out (flowtune §6). A restart finds the pins, swaps its own program into the

@@ -19,7 +19,8 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts one for the hosts h1 to h16 of a two-tier Clos network, with `more` in its configuration.
+    /// Starts one for the hosts h1 to h16 of a two-tier Clos network, with `more` in its
+    /// configuration.
     pub fn start(folder: &Path, more: &str) -> Self {
         Self::try_start(folder, SocketAddr::from(([127, 0, 0, 1], 0)), more).unwrap()
     }

@@ -64,8 +64,8 @@ impl FallbackDriver {
     }
 }
 
-/// A bulk flow uses its rate and is limited by it, and says so once each time it is watched; a stale
-/// watch says nothing.
+/// A bulk flow uses its rate and is limited by it, and says so once each time it is watched; a
+/// stale watch says nothing.
 pub fn a_limited_flow_is_told(open: Open, address: &str) {
     let _alone = alone();
     let pair = cubic_pair();
@@ -163,8 +163,8 @@ pub fn growing_demand_is_an_event(open: Open, address: &str) {
     driver.backend.shut_down().expect("shut down");
 }
 
-/// A receiver that does not read ends the flowlet, and its slot comes back; when it reads, the flowlet
-/// is reported anew and every byte arrives.
+/// A receiver that does not read ends the flowlet, and its slot comes back; when it reads, the
+/// flowlet is reported anew and every byte arrives.
 pub fn a_receiver_that_does_not_read_gives_its_slot_back(
     open: Open,
     address: &str,
@@ -227,8 +227,8 @@ pub fn a_receiver_that_does_not_read_gives_its_slot_back(
     driver.backend.shut_down().expect("shut down");
 }
 
-/// A receiver that is gone ends the flowlet, and what is sent again into the void is no progress; when
-/// it is back, the flowlet goes on, and every byte arrives.
+/// A receiver that is gone ends the flowlet, and what is sent again into the void is no progress;
+/// when it is back, the flowlet goes on, and every byte arrives.
 pub fn a_receiver_that_is_gone_ends_the_flowlet(open: Open, address: &str) {
     let _alone = alone();
     let pair = cubic_pair();
@@ -345,8 +345,8 @@ fn finish(writer: Writer, receiver: BulkReceiver, from_ns: u64) {
     assert!(took_ms < 400, "10 kB took {took_ms} ms: still paced");
 }
 
-/// Puts a link of 200 Mbit/s, whose queue takes bursts of 16 kB, between the namespaces; it goes with
-/// the value.
+/// Puts a link of 200 Mbit/s, whose queue takes bursts of 16 kB, between the namespaces; it goes
+/// with the value.
 struct Bottleneck(String);
 
 impl Bottleneck {
@@ -389,8 +389,8 @@ impl Drop for Bottleneck {
     }
 }
 
-/// 150 connections below one segment per millisecond, through a link that they fill, with both cores
-/// busy: every byte of each arrives. A connection that hangs in back-off never ends.
+/// 150 connections below one segment per millisecond, through a link that they fill, with both
+/// cores busy: every byte of each arrives. A connection that hangs in back-off never ends.
 pub fn slow_flows_all_end(open: Open, address: &str, bytes: usize) {
     const FLOWS: usize = 150;
     let _alone = alone();

@@ -202,8 +202,8 @@ pub fn wire_mbit(trace: &ArrivalTrace, from_ns: u64, to_ns: u64, wire_per_payloa
     payload_rate_bps(trace, from_ns, to_ns) * wire_per_payload / 1e6
 }
 
-/// A rate is held within 10 %, on average or between the pauses of a busy machine, and exceeded by no
-/// more on average: windows are short, and may cut one burst of 64 KiB at either end.
+/// A rate is held within 10 %, on average or between the pauses of a busy machine, and exceeded by
+/// no more on average: windows are short, and may cut one burst of 64 KiB at either end.
 pub fn ensure_kept(
     trace: &ArrivalTrace,
     from_ns: u64,
@@ -271,8 +271,8 @@ fn try_rates(open: Open, address: &str, wire_per_payload: f64, rates_mbit: &[u64
     Ok(())
 }
 
-/// A lapsed lease leaves plain TCP, `settle_ms` after it at the latest; it is counted; a renewal does
-/// not bring the rate back, a new rate does.
+/// A lapsed lease leaves plain TCP, `settle_ms` after it at the latest; it is counted; a renewal
+/// does not bring the rate back, a new rate does.
 pub fn an_expired_rate_is_lifted(open: Open, wire_per_payload: f64, settle_ms: u64) {
     best_of_three(|| try_expiry(open, wire_per_payload, settle_ms));
 }

@@ -48,8 +48,8 @@ struct Owner {
 }
 
 impl Owner {
-    /// Through `ip netns exec`, which gives it a mount namespace of its own: what it mounts there is
-    /// gone when it dies.
+    /// Through `ip netns exec`, which gives it a mount namespace of its own: what it mounts there
+    /// is gone when it dies.
     fn start(pair: &NamespacePair) -> Self {
         let program = std::env::current_exe().expect("a test binary");
         let mut process = Command::new("ip")
@@ -105,8 +105,8 @@ impl Drop for Owner {
     }
 }
 
-/// Its flow is paced until the lease of the killed owner has run out, unpaced `settle_ms` later, and
-/// alive throughout; a new owner adopts what is there, paces the running flow again, and leaves
+/// Its flow is paced until the lease of the killed owner has run out, unpaced `settle_ms` later,
+/// and alive throughout; a new owner adopts what is there, paces the running flow again, and leaves
 /// nothing behind when it shuts down.
 pub fn a_killed_owner_leaves_plain_tcp_and_a_restart_adopts(
     open: Open,

@@ -242,8 +242,8 @@ pub fn passed_ns(trace: &ArrivalTrace, total: u64) -> u64 {
         .0
 }
 
-/// A flow that was paced at 50 Mbit/s is plain TCP within 50 ms of its lease's end: it has sent five times what the rate
-/// allows in 5 ms.
+/// A flow that was paced at 50 Mbit/s is plain TCP within 50 ms of its lease's end: it has sent
+/// five times what the rate allows in 5 ms.
 pub fn ensure_plain_after(trace: &ArrivalTrace, expires_ns: u64) -> anyhow::Result<()> {
     let goal = bytes_between(trace, 0, expires_ns) + 5 * 50_000_000 / 8 * 5 / 1000;
     let after_ns = passed_ns(trace, goal) - expires_ns;

@@ -126,8 +126,8 @@ fn configure(
 /// Hook by which a kernel reports a transmission into an empty pipe to a congestion control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub enum TxStart {
-    /// As one of several events of the member `cwnd_event`, with cubic's `cubictcp_cwnd_event` (until
-    /// Linux 7.0).
+    /// As one of several events of the member `cwnd_event`, with cubic's `cubictcp_cwnd_event`
+    /// (until Linux 7.0).
     CwndEvent,
     /// By a member of its own, with cubic's `cubictcp_cwnd_event_tx_start` (from Linux 7.1 on).
     CwndEventTxStart,

@@ -1,4 +1,5 @@
-//! Random orders of everything that can happen, against a model of the kernel's and the allocator's side.
+//! Random orders of everything that can happen, against a model of the kernel's and the allocator's
+//! side.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -74,13 +74,13 @@ fn a_lowered_flowlet_that_rests_without_a_word_ends_at_a_look() {
     );
 }
 
-/// A host of a web service for five seconds: what its daemon tells the allocator, records of flowlets that
-/// start, change and end.
+/// A host of a web service for five seconds: what its daemon tells the allocator, records of
+/// flowlets that start, change and end.
 ///
-/// Two thousand transfers a second of 15 kB to 1.5 MB (Pareto, α = 1.2, mean of 60 kB: the part of the
-/// papers' web workload that is reported at all) take most of a 10 Gbit/s link; a quarter of them come from an
-/// application that is slower than their rate. Beside them 64 connections stay open and alternate, every 50 to
-/// 500 ms, between a trickle and all that they are given.
+/// Two thousand transfers a second of 15 kB to 1.5 MB (Pareto, α = 1.2, mean of 60 kB: the part of
+/// the papers' web workload that is reported at all) take most of a 10 Gbit/s link; a quarter of
+/// them come from an application that is slower than their rate. Beside them 64 connections stay
+/// open and alternate, every 50 to 500 ms, between a trickle and all that they are given.
 fn records(measures: bool) -> usize {
     const STEP_NS: u64 = MS / 5;
     const END_NS: u64 = 5_000 * MS;
