@@ -1,4 +1,4 @@
-//! Allocators that will not have this host, and certificates that do not fit.
+//! Allocators that refuse this host, and certificates that do not fit.
 
 mod daemon_support;
 

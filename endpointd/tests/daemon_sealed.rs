@@ -1,4 +1,4 @@
-//! The daemon against the allocator's own service and engine: which way its datagrams take.
+//! The daemon against the allocator's own service and engine: the transports of its datagrams.
 
 mod daemon_support;
 
@@ -13,7 +13,7 @@ use ratewright_endpointd::status::{ConnectionCounters, HotPathKind, Status};
 use ratewright_proto::control::SealedUdp;
 use ratewright_proto::sealed::Cipher;
 
-/// What one flow alone gets of its host's 10 Gbit/s.
+/// Rate of a single flow, of its host's 10 Gbit/s.
 const ALONE: std::ops::RangeInclusive<u64> = 9_700_000_000..=10_000_000_000;
 const HALF: std::ops::RangeInclusive<u64> = 4_850_000_000..=5_000_000_000;
 
@@ -35,13 +35,14 @@ async fn on_path(daemon: &Running, path: HotPathKind) {
     }
 }
 
-/// Starts and ends a second flow until nothing of that takes QUIC any more. The allocator changes
-/// over with the first sealed datagram that it gets, and what it sent before may still be on its
+/// Starts and ends a second flow until none of its datagrams takes QUIC. The allocator changes over
+/// with the first sealed datagram that it receives; earlier QUIC datagrams may still be on their
 /// way.
 async fn goes_sealed(daemon: &Running, kernel: &BackendScript) -> ConnectionCounters {
     for _ in 0..100 {
         let before = daemon.status().await.link;
         kernel.event(conn(1), FlowEventKind::Start(facts(H2, 81)));
+        // The rates prove that the datagrams reached the engine: the counters alone would not.
         paced(kernel, 0, &HALF).await;
         paced(kernel, 1, &HALF).await;
         kernel.event(conn(1), FlowEventKind::Idle);
@@ -111,6 +112,8 @@ fn quic_carries_the_session_where_either_side_wants_it() {
 fn quic_carries_the_session_where_sealed_datagrams_do_not_get_through() {
     on_one_thread(async {
         let folder = certificates();
+        // A bound socket that nobody reads swallows the probes; a closed port would answer with
+        // ICMP.
         let hole = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let allocator = ScriptedAllocator::start(folder.path(), 1, None);
         allocator.script.borrow_mut().sealed_udp = Some(SealedUdp {
@@ -155,8 +158,8 @@ fn a_restarted_allocator_is_spoken_to_by_sealed_datagrams_again() {
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         }
         on_path(&daemon, HotPathKind::Udp).await;
-        // Only an allocator that was told of the flow that ends and of the one that stays can say
-        // this.
+        // Only an allocator that knows both the flow that ends and the one that stays gives this
+        // rate.
         kernel.event(conn(1), FlowEventKind::Idle);
         paced(&kernel, 0, &ALONE).await;
         goes_sealed(&daemon, &kernel).await;
@@ -181,7 +184,7 @@ fn a_daemon_whose_relay_vanishes_goes_on_with_the_allocator() {
         let servers = [relay.address, service.address];
         let (backend, kernel) = recorder();
         let daemon = Running::start(config(folder.path(), &servers, ""), backend);
-        // By the relay everything is as it is without.
+        // Through the relay, everything works as without it.
         on_path(&daemon, HotPathKind::Udp).await;
         kernel.event(conn(0), FlowEventKind::Start(facts(H2, 80)));
         paced(&kernel, 0, &ALONE).await;

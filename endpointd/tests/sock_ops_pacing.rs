@@ -23,15 +23,15 @@ fn open(config: &BackendConfig) -> Result<Box<dyn PacingBackend>, BackendError> 
     Ok(Box::new(SockOps::open(config)?))
 }
 
-/// A lapsed lease is noticed at the next transmission: at 50 Mbit/s one burst of 64 KiB takes 11
-/// ms.
+/// Time after which a lapsed lease is noticed at the latest: it is at the next transmission, and at
+/// 50 Mbit/s one burst of 64 KiB takes 11 ms.
 const SETTLE_MS: u64 = 50;
 
-/// A connection whose flowlet was ended gives its slot back after a second of silence, which is
-/// looked for once a second.
+/// Time after which a connection whose flowlet was ended has given its slot back: after a second of
+/// silence, in a search that runs once a second.
 const GIVEN_BACK: Duration = Duration::from_millis(2_500);
 
-/// What a daemon leaves in BPF file systems.
+/// Lists the directories of a daemon in BPF file systems.
 fn left_behind(pair: &NamespacePair) -> Vec<String> {
     [
         format!("/run/ratewright/{}", pair.tag),
@@ -122,7 +122,7 @@ fn connections_from_before_are_taken_over_and_given_back() {
     });
 }
 
-/// The socket's maximum as `ss` shows it, behind the pacing rate.
+/// Reads the socket's maximum, which `ss` shows behind the pacing rate.
 fn max_pacing_rate(pair: &NamespacePair, port: u16) -> Option<String> {
     let shown = pair.left.run(&format!("ss -tinH sport = :{port}"));
     let rate = shown

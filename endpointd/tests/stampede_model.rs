@@ -13,9 +13,9 @@ use ratewright_allocator::service::admission::{
 use ratewright_endpointd::session_io::backoff::{Failure, Persistence, PersistenceConfig};
 
 const MS: u64 = 1_000_000;
-/// What the allocator spends on an ordinary machine, in nanoseconds: on a first packet without a
-/// proven address, on one with it, on its first flight with the signature, on the client's
-/// certificate with the Welcome, on saying that it is busy, and on a packet of nobody.
+/// Costs of the allocator on an ordinary machine, in nanoseconds: of a first packet without a
+/// proven address, of one with it, of its first flight with the signature, of the client's
+/// certificate with the Welcome, of a "busy", and of a stray packet.
 const RETRY_NS: u64 = 15_000;
 const TOKEN_NS: u64 = 10_000;
 const BEGIN_NS: u64 = 250_000;
@@ -24,9 +24,9 @@ const REFUSE_NS: u64 = 15_000;
 const STRAY_NS: u64 = 3_000;
 /// Packets that the socket holds.
 const SOCKET: usize = 2_048;
-/// Packets that are read before the queue is looked at.
+/// Packets that are read before the queue is served.
 const BATCH: usize = 32;
-/// One way through the network, with what the host does.
+/// Delay of one way through the network and the host.
 const WAY_NS: u64 = 200_000;
 
 /// A packet of a host's attempt.
@@ -38,7 +38,7 @@ enum Packet {
     Close(Ticket),
 }
 
-/// What happens at a host.
+/// Event at a host.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum HostEvent {
     Begin,
@@ -54,7 +54,7 @@ enum HostEvent {
 struct HostModel {
     persistence: Persistence,
     attempt: u64,
-    /// Words of the server so far, and the end of the attempt's wait.
+    /// Time to wait for a turn, and the end of the attempt's wait.
     patience_ns: u64,
     gives_up_ns: u64,
     retried: bool,
@@ -63,14 +63,14 @@ struct HostModel {
     session_ns: Option<u64>,
 }
 
-/// When, in which order, at which host, in which of its attempts, and what.
+/// Time, order, host, attempt and event.
 type ScheduledEvent = (u64, u64, usize, u64, HostEvent);
 
 struct StampedeModel {
     slow: u64,
     admission: Admission,
     socket: VecDeque<(usize, u64, Packet)>,
-    /// Whose a ticket is, by its number, and of which attempt.
+    /// Host and attempt of each ticket, by its number.
     tickets: Vec<(usize, u64)>,
     /// Attempts that wait or have begun.
     known: BTreeSet<(usize, u64)>,
@@ -105,7 +105,7 @@ impl StampedeModel {
                 begun: None,
                 session_ns: None,
             });
-            // They have noticed within 20 ms of each other.
+            // Hosts notice a restart within 20 ms of each other.
             model.at(at as u64 * 20 * MS / hosts as u64, at, 0, HostEvent::Begin);
         }
         model
@@ -122,7 +122,7 @@ impl StampedeModel {
         self.at(now_ns + WAY_NS, host, attempt, HostEvent::Arrives(packet));
     }
 
-    /// Something happens at a host, or a packet of its arrives.
+    /// Applies an event at a host, or the arrival of its packet.
     fn happens(&mut self, now_ns: u64, host: usize, attempt: u64, event: HostEvent) {
         if let HostEvent::Arrives(packet) = event {
             if self.socket.len() < SOCKET {
@@ -201,6 +201,7 @@ impl StampedeModel {
         }
         let this = &mut self.hosts[host];
         let pause = this.persistence.failed(now_ns, failure);
+        // Events of the failed attempt are ignored from here on.
         this.attempt += 1;
         let attempt = this.attempt;
         self.at(
@@ -211,7 +212,7 @@ impl StampedeModel {
         );
     }
 
-    /// The allocator does one thing, unless there is none: returns what it took.
+    /// Lets the allocator do one step, and returns its cost; `None` if there is nothing to do.
     fn works(&mut self, now_ns: u64, read: &mut usize) -> Option<u64> {
         if *read < BATCH
             && let Some((host, attempt, packet)) = self.socket.pop_front()
@@ -260,7 +261,7 @@ impl StampedeModel {
                 self.at(now_ns + cost_ns + WAY_NS, host, attempt, HostEvent::Retry);
                 cost_ns
             }
-            // One sent anew, of an attempt that waits or has begun.
+            // A repeated packet of an attempt that waits or has begun.
             Packet::WithToken if self.known.contains(&(host, attempt)) => slow * STRAY_NS,
             Packet::WithToken => {
                 let source: IpAddr = Ipv4Addr::from(0x0a00_0000 + host as u32).into();
@@ -302,7 +303,7 @@ impl StampedeModel {
         }
     }
 
-    /// Plays until all have a session, or so much time has passed.
+    /// Runs the model until all hosts have a session, or until the given time.
     fn play(&mut self, until: Duration) {
         let until_ns = until.as_nanos() as u64;
         let (mut now_ns, mut read) = (self.now_ns, 0);
@@ -326,7 +327,7 @@ impl StampedeModel {
         self.now_ns = now_ns;
     }
 
-    /// When hosts had their sessions, in order.
+    /// Returns the times at which hosts got their sessions, in order.
     fn sessions_ns(&self) -> Vec<u64> {
         let mut sessions: Vec<_> = self
             .hosts
@@ -338,7 +339,7 @@ impl StampedeModel {
     }
 }
 
-/// What the fleet's handshakes alone take.
+/// Returns the cost of the fleet's handshakes alone.
 fn least_ns(hosts: usize, slow: u64) -> u64 {
     hosts as u64 * slow * (RETRY_NS + TOKEN_NS + BEGIN_NS + FINISH_NS)
 }
@@ -350,19 +351,20 @@ fn converges(hosts: usize, slow: u64, times_least: f64) {
     let sessions = model.sessions_ns();
     assert_eq!(sessions.len(), hosts, "all have a session");
     let most = sessions[hosts * 99 / 100 - 1];
+    // The best schedule needs `least_ns`; pauses and repeated packets may add a factor.
     let bound_ns = (least_ns as f64 * times_least) as u64;
-    let told = format!(
+    let summary = format!(
         "{slow} times as slow: 99 % after {:.2} s, all after {:.2} s, at least {:.2} s; {:.2} signatures for each",
         most as f64 / 1e9,
         sessions[hosts - 1] as f64 / 1e9,
         least_ns as f64 / 1e9,
         model.begun as f64 / hosts as f64,
     );
-    println!("{told}");
-    assert!(most <= bound_ns, "{told}");
+    println!("{summary}");
+    assert!(most <= bound_ns, "{summary}");
     assert!(
         model.begun <= hosts as u64 * 5 / 4,
-        "signatures for nobody: {told}"
+        "signatures for nobody: {summary}"
     );
     // Once it has begun, no quarter of the least time passes with less than a fifth of what there
     // could be.
@@ -376,7 +378,7 @@ fn converges(hosts: usize, slow: u64, times_least: f64) {
             .count();
         assert!(
             within >= could_be / 5,
-            "{within} of {could_be} from {from_ns} ns on; {told}"
+            "{within} of {could_be} from {from_ns} ns on; {summary}"
         );
         from_ns += window_ns / 2;
     }

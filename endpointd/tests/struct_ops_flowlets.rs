@@ -192,7 +192,7 @@ fn a_watched_flowlet_rests_and_goes_on_without_a_word() {
     sleep(Duration::from_millis(20));
     let rested_since = now_ns() - 20_000_000;
     driver.poll();
-    // The pause before them was told of, and so is its end.
+    // The pause before them was reported, and so is its end.
     let kinds: Vec<_> = driver.events[before..]
         .iter()
         .map(|event| &event.kind)
@@ -216,8 +216,8 @@ fn a_watched_flowlet_rests_and_goes_on_without_a_word() {
     });
 }
 
-/// The daemon ends flowlets (or lets them bypass) while they send: no more is heard of them until
-/// they are over, and the next backlog is a new flowlet.
+/// A flowlet that the daemon ends (or bypasses) while it sends is not reported until it is over;
+/// the next backlog is a new flowlet.
 #[test]
 fn a_flowlet_that_was_ended_while_it_sends_gives_its_slot_back_when_it_is_over() {
     let pair = NamespacePair::new();
@@ -444,7 +444,7 @@ fn a_full_table_leaves_flows_on_plain_tcp_until_a_slot_is_free() {
     );
 }
 
-/// Loopback and own addresses are on no link.
+/// Loopback and own addresses use no link.
 #[test]
 fn traffic_within_the_host_is_left_alone() {
     let pair = NamespacePair::new();
@@ -475,8 +475,8 @@ fn other_namespaces_are_left_alone() {
     receiver.finish();
 }
 
-/// With a ring that overflows nothing is lost for good: starts are repeated, and the slots tell of
-/// ends and closes that found no room.
+/// A ring that overflows loses nothing for good: starts are repeated, and the slots show ends and
+/// closes that found no room.
 #[test]
 fn lost_events_are_made_up_for() {
     let pair = NamespacePair::new();
@@ -485,7 +485,7 @@ fn lost_events_are_made_up_for() {
     let mut driver = StructOpsDriver::with(&pair, &config);
     let echo = Echo::start(&pair.right, RIGHT_V4, LARGE);
     let mut clients: Vec<_> = (0..8).map(|_| EchoClient::connect(echo.address)).collect();
-    // 64 KiB hold some 740 events; nobody reads them.
+    // 64 KiB hold some 740 events, and the test does not read them.
     for _ in 0..100 {
         for client in &mut clients {
             client.exchange(LARGE);
@@ -515,8 +515,8 @@ fn lost_events_are_made_up_for() {
     assert_eq!(driver.backend.stats().connections, 4);
 }
 
-/// From the write of a flowlet's first byte to its first paced segment. The test answers a start as
-/// soon as it polls, every 200 us.
+/// Measures from the write of a flowlet's first byte to its first paced segment. The test answers a
+/// start as soon as it polls, every 200 µs.
 #[test]
 fn first_paced_is_told_once_per_flowlet_with_its_latency() {
     let pair = NamespacePair::new();
@@ -536,8 +536,8 @@ fn first_paced_is_told_once_per_flowlet_with_its_latency() {
         events.filter(|e| e.conn == conn && kind(&e.kind)).count()
     };
     let paced = |kind: &FlowEventKind| matches!(kind, FlowEventKind::FirstPaced { .. });
-    // Where a sender's thread was not run for a while, its rate may come while it is idle, and
-    // there is no first transmission to tell.
+    // A sender's thread may not run for a while: then its rate comes while it is idle, and there is
+    // no first transmission.
     let idle = |kind: &FlowEventKind| matches!(kind, FlowEventKind::Idle);
     let conns = netns::wait_for("first paced", Duration::from_secs(10), || {
         driver.poll();

@@ -43,7 +43,7 @@ fn run_steps_on(
     (begins, receiver.finish().remove(0))
 }
 
-/// What is wrong with how a run of `steps` kept its rates: nothing, or the first step that did not.
+/// Returns an error for the first of `steps` whose rate a run did not keep.
 fn judge(steps: &[(u64, u64)], begins: &[u64], trace: &ArrivalTrace, wire: f64) -> Result<()> {
     for (index, (mbit, _)) in steps.iter().enumerate() {
         // The first 100 ms of a step belong to the change.
@@ -65,9 +65,9 @@ fn judge(steps: &[(u64, u64)], begins: &[u64], trace: &ArrivalTrace, wire: f64) 
     Ok(())
 }
 
-/// Holds runs of `steps` to their rates. A guest whose host holds its cores for 100 µs at each tick
-/// withholds 1 to 3 % of a rate, at times: what is the pacing's is there in every run, so one of
-/// three has to be right.
+/// Checks that runs of `steps` keep their rates. A guest whose host holds its cores for 100 µs at
+/// each tick withholds 1 to 3 % of a rate, at times. A defect of pacing shows in every run, so one
+/// of three has to be right.
 fn assert_rates(address: &str, steps: &[(u64, u64)], wire: f64) {
     best_of_three(|| {
         let (begins, trace) = run_steps(address, steps);
@@ -116,8 +116,8 @@ fn single_segments_keep_to_their_rate_in_spite_of_late_timers() {
     });
 }
 
-/// Above 2 Gbit/s one timer serves several bursts of the device: the rate is no other for it, nor
-/// is the next, slower one's.
+/// Above 2 Gbit/s one timer serves several bursts of the device; neither its rate nor the next,
+/// slower one may differ for that.
 #[test]
 fn a_fast_flow_keeps_its_rate_in_longer_bursts() {
     const STEPS: [(u64, u64); 3] = [(3_000, 800), (6_000, 800), (500, 800)];
@@ -145,7 +145,7 @@ fn changes_of_rate_are_seen_by_the_receiver_within_milliseconds() {
         let steps = [(50, 300), (500, 300), (5, 300), (500, 300)];
         let (begins, trace) = run_steps(RIGHT_V4, &steps);
         for raise in [1, 3] {
-            // What 50 Mbit/s would never deliver: 250 kB in 10 ms.
+            // 50 Mbit/s would never deliver 250 kB in 10 ms.
             let from = begins[raise];
             let start = bytes_between(&trace, 0, from);
             let took = passed_ns(&trace, start + 250_000) - from;
@@ -199,7 +199,7 @@ fn an_expired_lease_is_plain_cubic_within_milliseconds() {
     });
 }
 
-/// A lease that ran out stays dead: renewing the others does not bring its rate back.
+/// A lapsed lease stays lapsed: renewing the others does not revive its rate.
 #[test]
 fn renewal_extends_live_rates_and_revives_none() {
     best_of_three(|| {
@@ -336,8 +336,7 @@ fn forty_flows() -> Result<()> {
     let (least, median, most) = (errors[0] * 100.0, errors[20] * 100.0, errors[39] * 100.0);
     println!("errors: median {median:+.2} %, from {least:+.2} % to {most:+.2} %");
     assert!(most < 2.0, "a flow exceeds its rate by {most:.2} %");
-    // What a busy machine withholds from 80 threads for longer than the 2 ms that flows make up
-    // for.
+    // A busy machine may withhold more from 80 threads than the 2 ms that flows make up for.
     ensure!(least > -10.0, "a flow is {least:.2} % off its rate");
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! What must never happen to a socket: a maximum that outlives its lease, whatever ends that; a
-//! flow that holds a slot and nothing gets through; a flow that is kept small without a word.
+//! Dangers to a socket that must never occur: a maximum that outlives its lease in any way; a flow
+//! that holds a slot although nothing gets through; a flow that is kept small without a report.
 
 mod netns;
 
@@ -110,7 +110,7 @@ fn a_socket_that_leaves_the_congestion_control_takes_its_own_maximum_along() {
     }
 }
 
-/// The daemon's death without a word: its program stays with the sockets, the daemon's maps do not.
+/// After a daemon's sudden death its program stays with the sockets; the daemon's maps do not.
 #[test]
 fn an_application_s_maximum_survives_a_daemon_that_is_replaced() {
     let (pair, echo, mut driver) = pair_with_echo(100_000);
@@ -170,7 +170,7 @@ fn closed_window(ip: &str) {
         0,
         "probes are no flowlet"
     );
-    // The reader wakes up: the flowlet is reported anew, and every byte arrives.
+    // The reader wakes up: the flowlet is reported again, and every byte arrives.
     let whole = std::thread::spawn(move || {
         let (mut buffer, mut total) = (vec![0u8; 1 << 16], 0);
         while let Ok(count @ 1..) = reader.read(&mut buffer) {

@@ -1,6 +1,6 @@
-//! Hundreds of slow connections, below one segment per millisecond each, on busy processors: every
-//! byte arrives, and none of them backs off without sending data, whatever the kernel runs of the
-//! program, and when.
+//! Hundreds of slow connections, each below one segment per millisecond, on busy processors. Every
+//! byte arrives, and none backs off without sending data, no matter when the kernel runs the
+//! program.
 
 #![allow(clippy::disallowed_methods)] // The wall clock bounds the wait.
 
@@ -18,7 +18,7 @@ use netns::{Namespace, NamespacePair, RIGHT_V4, RIGHT_V6, sleep};
 use ratewright_endpointd::backend::{FlowEventKind, PacingBackend};
 use ratewright_endpointd::clock::now_ns;
 
-/// A burden on both processors, and on the process that takes in orphans: while that one runs, some
+/// Load on both processors, and on the process that takes in orphans: while that one runs, some
 /// kernels run no BPF programs.
 struct Burden {
     stop: Arc<AtomicBool>,
@@ -58,7 +58,7 @@ impl Burden {
     }
 }
 
-/// Takes `connections` connections and counts those that brought `bytes` bytes and their end.
+/// Accepts `connections` connections, and counts those that brought `bytes` bytes and their end.
 fn sink(
     namespace: &Namespace,
     ip: &str,

@@ -291,7 +291,7 @@ fn a_killed_daemons_sockets_flow_on_and_are_the_next_daemons() {
             (expires - killed) / MS
         );
         sleep(Duration::from_nanos(expires - killed + 200 * MS));
-        // Nobody owns it, but everything works: the old socket, and a new one.
+        // It has no owner, but works for the old socket and for a new one.
         assert_eq!(congestion_controls(&pair.left), [daemon.name.clone()]);
         let late = BulkSender::start(&pair.left, receiver.address);
         sleep(Duration::from_millis(200));

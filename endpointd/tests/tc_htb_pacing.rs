@@ -20,11 +20,11 @@ fn open(config: &BackendConfig) -> Result<Box<dyn PacingBackend>, BackendError> 
     Ok(Box::new(TcHtb::open(config)?))
 }
 
-/// What a lapsed class still holds drains at its rate: TCP keeps about two bursts of 64 KiB there,
-/// 21 ms at 50 Mbit/s.
+/// Time after which a lapsed class is empty. It drains at its rate, and TCP keeps about two bursts
+/// of 64 KiB there: 21 ms at 50 Mbit/s.
 const SETTLE_MS: u64 = 100;
 
-/// Slots of silent connections are only taken back when the table is nearly full.
+/// Time for a slot's return; silent connections keep theirs until the table is nearly full.
 const GIVEN_BACK: Duration = Duration::ZERO;
 
 /// Our queue disciplines on the device.
@@ -152,7 +152,7 @@ fn a_flowlet_ends_with_its_connection_not_with_its_slot() {
     };
     let closed_ns = at(&mut driver, "the close", FlowEventKind::Close);
     let idle_ns = at(&mut driver, "the end", FlowEventKind::Idle);
-    // The slot lingers for retransmissions; the others' rates need not wait for that.
+    // The slot waits for retransmissions; other flows' rates must not.
     assert!(
         idle_ns + 150 * MS < closed_ns,
         "{} ms before the slot was taken back",

@@ -22,16 +22,16 @@ use super::SharedCell;
 
 pub const LEASE_NS: u64 = 200_000_000;
 
-/// What the test reads and sets while the allocator runs.
+/// State that the test reads and sets while the allocator runs.
 #[derive(Debug, Default)]
 pub struct AllocatorScript {
-    /// Every flow gets this.
+    /// Rate of every flow.
     pub rate_bps: u64,
     pub released: bool,
-    /// No datagram leaves, as in a network that loses them all.
+    /// Drops all datagrams, like a network that loses them.
     pub mute: bool,
     pub refuse: Option<RefusalCode>,
-    /// What a Welcome offers.
+    /// Offer of sealed datagrams in a Welcome.
     pub sealed_udp: Option<SealedUdp>,
     pub topology: TopologySnapshot,
     /// Flows that are active, newest parameters.
@@ -115,7 +115,7 @@ impl ScriptedAllocator {
         }
     }
 
-    /// Starts on an address that another has just left.
+    /// Starts on an address that an earlier allocator has just left.
     pub async fn restart(folder: &Path, epoch: u64, address: SocketAddr) -> Self {
         for _ in 0..1_000 {
             if UdpSocket::bind(address).is_ok() {
@@ -126,16 +126,17 @@ impl ScriptedAllocator {
         panic!("{address} stays in use");
     }
 
-    /// Vanishes without a word, as by SIGKILL, and leaves the address free.
+    /// Vanishes without closing its connections, as by SIGKILL, and leaves the address free.
     pub fn vanish(self) -> SocketAddr {
         self.task.abort();
-        // What it still says comes from another address, and is ignored. The endpoint keeps the
-        // socket before the present one for a while, so that it takes two steps to let go.
+        // Later packets come from another address, and are ignored. The endpoint keeps its previous
+        // socket for a while, so it takes two rebinds to release the port.
         for _ in 0..2 {
             self.endpoint
                 .rebind(UdpSocket::bind("127.0.0.1:0").unwrap())
                 .unwrap();
         }
+        // Dropping the endpoint would close its connections with a packet, which SIGKILL does not.
         std::mem::forget(self.endpoint);
         self.address
     }
@@ -147,6 +148,7 @@ async fn accept(
     script: SharedCell<AllocatorScript>,
 ) {
     while let Some(incoming) = endpoint.accept().await {
+        // A handshake that fails is part of some tests.
         let Ok(connection) = incoming.await else {
             continue;
         };
@@ -174,6 +176,7 @@ async fn serve(
         let (released, topology) = (script.borrow().released, script.borrow().topology.clone());
         if session.is_established() {
             session.set_released(released);
+            // The first version is part of the Welcome.
             if sent_version != 0 && topology.version != sent_version {
                 session.set_topology((&topology).into()).unwrap();
             }
@@ -212,7 +215,7 @@ async fn serve(
                     session.on_control(clock::now_ns(), frame).unwrap();
                 }
             }
-            // Also looks at the script now and then.
+            // Bounded, so that changes of the script take effect.
             () = tokio::time::sleep(Duration::from_millis(1)) => session.on_timeout(clock::now_ns()),
         }
     }

@@ -1,4 +1,4 @@
-//! A pacing back end without a kernel: events are put in by hand, calls are recorded.
+//! A pacing back end without a kernel: the test supplies events and reads the recorded calls.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,10 +14,10 @@ use super::SharedCell;
 #[derive(Debug, Default)]
 pub struct Calls {
     waiting: VecDeque<FlowEvent>,
-    /// What is paced: rate and expiry by slot.
+    /// Rate and expiry of paced slots.
     pub paced: BTreeMap<u32, (u64, u64)>,
     pub cleared: Vec<u32>,
-    /// What the kernel would tell of connections' use.
+    /// Usage that the kernel would report.
     pub usages: Vec<Usage>,
     /// Slots that are watched for their limit.
     pub watched: Vec<u32>,
@@ -26,17 +26,17 @@ pub struct Calls {
     /// The largest expiry that a renewal brought.
     pub renewed_to_ns: u64,
     pub shut_down: bool,
-    /// The kernel refuses to take all rates away.
+    /// Makes `clear_all` fail.
     pub refuse_clear_all: bool,
 }
 
-/// The daemon's side.
+/// The back end as the daemon sees it.
 pub struct Recorder {
     calls: SharedCell<Calls>,
     event_fd: std::rc::Rc<EventFd>,
 }
 
-/// The test's side.
+/// The back end as the test controls it.
 #[derive(Clone)]
 pub struct BackendScript {
     pub calls: SharedCell<Calls>,
@@ -83,7 +83,7 @@ impl PacingBackend for Recorder {
     }
 
     fn poll_events(&mut self, _now_ns: u64, out: &mut Vec<FlowEvent>) -> Result<(), BackendError> {
-        // Fails where nothing waits.
+        // Fails if nothing waits, since the descriptor does not block.
         let _ = self.event_fd.read();
         out.extend(self.calls.borrow_mut().waiting.drain(..));
         Ok(())
@@ -109,7 +109,7 @@ impl PacingBackend for Recorder {
         let mut calls = self.calls.borrow_mut();
         calls.renewals += 1;
         calls.renewed_to_ns = calls.renewed_to_ns.max(expires_ns);
-        // What ran out stays out.
+        // A lapsed lease stays lapsed, as the trait promises.
         let now_ns = clock::now_ns();
         for (_, expiry) in calls.paced.values_mut() {
             if *expiry > now_ns {

@@ -1,4 +1,5 @@
-//! What the daemon's tests share: certificates, a back end that records, and a scripted allocator.
+//! Shared parts of the daemon's tests: certificates, a back end that records, and a scripted
+//! allocator.
 
 #![allow(dead_code, unreachable_pub)] // a module of several test programs; each uses its part
 
@@ -42,7 +43,7 @@ impl TestAuthority {
         self.issue_for(folder, file, &[dns_name]);
     }
 
-    /// The same with any number of names.
+    /// Writes `NAME.pem` and `NAME.key` for any number of DNS names.
     pub fn issue_for(&self, folder: &Path, file: &str, dns_names: &[&str]) {
         let names: Vec<String> = dns_names.iter().map(|&name| name.to_owned()).collect();
         let mut params = CertificateParams::new(names).unwrap();
@@ -105,7 +106,7 @@ pub fn conn(slot: u32) -> Conn {
     }
 }
 
-/// A daemon that runs on the test's own thread.
+/// Daemon that runs on the test's own thread.
 pub struct Running {
     pub commands: mpsc::Sender<DaemonCommand>,
     pub requests: mpsc::Sender<AdminRequest>,
@@ -161,6 +162,7 @@ pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
 pub fn on_one_thread(test: impl Future<Output = ()> + 'static) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
+        // The daemon and its back end are not `Send`.
         .build_local(tokio::runtime::LocalOptions::default())
         .unwrap();
     runtime.block_on(async { tokio::task::spawn_local(test).await.unwrap() });

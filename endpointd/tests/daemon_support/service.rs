@@ -1,4 +1,4 @@
-//! The allocator itself, with its engine, on the test's thread.
+//! The production allocator with its engine, on the test's thread.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -12,14 +12,14 @@ use ratewright_topology::TwoTierClos;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-/// A running allocator; ended without a word when dropped.
+/// Running allocator; vanishes without a close when dropped.
 pub struct Service {
     pub address: SocketAddr,
     task: JoinHandle<()>,
 }
 
 impl Service {
-    /// Starts one for the hosts h1 to h16 of a two-tier Clos network, with `more` in its
+    /// Starts an allocator for the hosts h1 to h16 of a two-tier Clos network, with `more` in its
     /// configuration.
     pub fn start(folder: &Path, more: &str) -> Self {
         Self::try_start(folder, SocketAddr::from(([127, 0, 0, 1], 0)), more).unwrap()
@@ -27,7 +27,7 @@ impl Service {
 
     /// Starts another incarnation at the address of one that was stopped.
     pub async fn restart(folder: &Path, address: SocketAddr, more: &str) -> Self {
-        // The socket of the one before is closed once its connections have said that they close.
+        // The earlier socket closes only after its connections have sent their close.
         for _ in 0..10_000 {
             if let Ok(service) = Self::try_start(folder, address, more) {
                 return service;
@@ -63,7 +63,7 @@ impl Service {
         Ok(Self { address, task })
     }
 
-    /// Ends it without a word to its hosts.
+    /// Ends it without notice to its hosts.
     pub async fn stop(self) {
         self.task.abort();
         let _ = self.task.await;
@@ -78,7 +78,7 @@ pub struct RelayService {
 }
 
 impl RelayService {
-    /// Starts one to an allocator. The folder has its certificate.
+    /// Starts a relay to an allocator, with the certificate in the folder.
     pub async fn start(folder: &Path, allocator: SocketAddr) -> Self {
         let config = format!(
             "listen = \"127.0.0.1:0\"\nadmin = \"unix:relay.sock\"\nallocator = [\"{allocator}\"]\n\
@@ -108,7 +108,7 @@ impl RelayService {
                     stopped = stopped => stopped.unwrap(),
                 }
             });
-            // Nothing runs any more that could say goodbye: to others it is as if it were killed.
+            // Nothing runs any more that could send a close: for others it is as if it were killed.
         });
         Self {
             address: address.await.unwrap(),
@@ -117,7 +117,7 @@ impl RelayService {
         }
     }
 
-    /// Ends it without a word.
+    /// Ends it without notice.
     pub fn vanish(self) {
         self.stop.send(()).unwrap();
         self.thread.join().unwrap();

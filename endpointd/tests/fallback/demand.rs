@@ -1,4 +1,4 @@
-//! What a back end says of use and stalls, and that a socket which falls silent keeps no rate.
+//! Reports of use and stalls by a back end, and the rates of silent sockets.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -14,7 +14,7 @@ use ratewright_endpointd::clock::now_ns;
 use super::{Bulk, FOREVER_NS, FallbackDriver, MBIT, MS, Open, alone, cubic_pair};
 use crate::netns::{BulkReceiver, Namespace, NamespacePair, run, wait_for};
 
-/// Writes as many bytes as it is told, when it is told.
+/// Writer thread that writes on command.
 struct Writer {
     say: Sender<usize>,
     done: mpsc::Receiver<()>,
@@ -40,7 +40,7 @@ impl Writer {
         self.say.send(bytes).expect("writer");
     }
 
-    /// Waits until the socket has taken what there was to write.
+    /// Waits until the socket has accepted all bytes.
     fn written(&self) {
         self.done.recv().expect("writer");
     }
@@ -64,8 +64,8 @@ impl FallbackDriver {
     }
 }
 
-/// A bulk flow uses its rate and is limited by it, and says so once each time it is watched; a
-/// stale watch says nothing.
+/// A bulk flow uses its rate, is limited by it, and reports that once per watch; a stale watch
+/// reports nothing.
 pub fn a_limited_flow_is_told(open: Open, address: &str) {
     let _alone = alone();
     let pair = cubic_pair();
@@ -136,6 +136,7 @@ pub fn growing_demand_is_an_event(open: Open, address: &str) {
     driver.backend.watch(conn);
     let quiet = now_ns();
     for _ in 0..100 {
+        // Small enough that 20 Mbit/s never holds it back: 310 bytes take 124 µs.
         writer.write(310);
         writer.written();
         driver.run_for(Duration::from_millis(2));
@@ -163,8 +164,8 @@ pub fn growing_demand_is_an_event(open: Open, address: &str) {
     driver.backend.shut_down().expect("shut down");
 }
 
-/// A receiver that does not read ends the flowlet, and its slot comes back; when it reads, the
-/// flowlet is reported anew and every byte arrives.
+/// A receiver that does not read ends the flowlet and frees its slot. When it reads again, the
+/// flowlet is reported again, and every byte arrives.
 pub fn a_receiver_that_does_not_read_gives_its_slot_back(
     open: Open,
     address: &str,
@@ -200,11 +201,13 @@ pub fn a_receiver_that_does_not_read_gives_its_slot_back(
     driver.set(conn, 200, FOREVER_NS);
     let idle_ns = driver.until("the end of a flowlet that is stuck", |events| {
         let last = events.iter().rfind(|event| event.conn == conn)?;
+        // A writer that waits for a processor pauses too: only a pause that lasts is a stall.
         (last.kind == FlowEventKind::Idle && now_ns() > last.at_ns + 300 * MS).then_some(last.at_ns)
     });
     assert_eq!(driver.usage_of(conn), None);
     driver.backend.clear(conn).expect("clear");
     driver.run_for(quiet);
+    // tc_htb keeps quiet slots until the table is nearly full.
     if !quiet.is_zero() {
         assert_eq!(driver.backend.stats().connections, 0, "the slot is free");
     }
@@ -227,8 +230,8 @@ pub fn a_receiver_that_does_not_read_gives_its_slot_back(
     driver.backend.shut_down().expect("shut down");
 }
 
-/// A receiver that is gone ends the flowlet, and what is sent again into the void is no progress;
-/// when it is back, the flowlet goes on, and every byte arrives.
+/// A receiver that is gone ends the flowlet, and retransmissions are no progress. When it is back,
+/// the flowlet continues, and every byte arrives.
 pub fn a_receiver_that_is_gone_ends_the_flowlet(open: Open, address: &str) {
     let _alone = alone();
     let pair = cubic_pair();
@@ -238,7 +241,7 @@ pub fn a_receiver_that_is_gone_ends_the_flowlet(open: Open, address: &str) {
     let conn = driver.started();
     driver.set(conn, 50, FOREVER_NS);
     driver.run_for(Duration::from_millis(200));
-    // The host is no longer there; nobody says so.
+    // The host disappears without notice.
     pair.right.run("ip addr flush dev v0");
     let gone_ns = now_ns();
     let idle_ns = driver.until("the end of a flowlet without a receiver", |events| {
@@ -273,7 +276,7 @@ pub fn a_receiver_that_is_gone_ends_the_flowlet(open: Open, address: &str) {
     driver.backend.shut_down().expect("shut down");
 }
 
-/// How a rate ends beside a socket that has just sent its last.
+/// Ways in which a rate ends beside a socket that has just sent its last byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RateEnd {
     Cleared,
@@ -315,6 +318,7 @@ pub fn a_silent_socket_keeps_no_rate(open: Open, address: &str, end: RateEnd) {
         RateEnd::Lapsed | RateEnd::Killed => {}
     }
     if end == RateEnd::Killed {
+        // Without a shut-down, only the kernel's part is left to lift the rate.
         driver.crash();
         std::thread::sleep(Duration::from_millis(1_500));
         driver = {
@@ -345,8 +349,8 @@ fn finish(writer: Writer, receiver: BulkReceiver, from_ns: u64) {
     assert!(took_ms < 400, "10 kB took {took_ms} ms: still paced");
 }
 
-/// Puts a link of 200 Mbit/s, whose queue takes bursts of 16 kB, between the namespaces; it goes
-/// with the value.
+/// Link of 200 Mbit/s between the namespaces, whose queue takes bursts of 16 kB; removed when
+/// dropped.
 struct Bottleneck(String);
 
 impl Bottleneck {
@@ -398,6 +402,7 @@ pub fn slow_flows_all_end(open: Open, address: &str, bytes: usize) {
     let _link = Bottleneck::between(&pair);
     let mut driver = FallbackDriver::open(open, &pair);
     let stop = Arc::new(AtomicBool::new(false));
+    // Busy cores make timers late, which is when slow flows are in danger of hanging.
     let spinners = [(); 2].map(|()| {
         let stop = Arc::clone(&stop);
         std::thread::spawn(move || while !stop.load(Ordering::Relaxed) {})

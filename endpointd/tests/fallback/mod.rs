@@ -1,5 +1,4 @@
-//! What both fallback back ends must do, written once: each check takes the function that opens the
-//! back end.
+//! Checks that both fallback back ends must pass. Each takes the function that opens the back end.
 #![allow(dead_code, unreachable_pub, clippy::disallowed_methods, missing_docs)]
 
 use std::io::Write;
@@ -32,8 +31,8 @@ pub const FOREVER_NS: u64 = u64::MAX / 2;
 
 pub type Open = fn(&BackendConfig) -> Result<Box<dyn PacingBackend>, BackendError>;
 
-/// Flows of two tests at once would take each other's processor time; nextest also knows
-/// (`.config/nextest.toml`), plain `cargo test` does not.
+/// Flows of two tests at once would take each other's processor time. nextest knows that
+/// (`.config/nextest.toml`); plain `cargo test` does not.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -101,7 +100,7 @@ impl Bulk {
     }
 }
 
-/// A back end in the calling thread's namespace, and all it has said so far.
+/// A back end in the calling thread's namespace, and all its events so far.
 pub struct FallbackDriver {
     pub backend: Box<dyn PacingBackend>,
     pub events: Vec<FlowEvent>,
@@ -109,7 +108,7 @@ pub struct FallbackDriver {
 }
 
 impl Drop for FallbackDriver {
-    /// A test that fails leaves no program behind; twice does no harm.
+    /// A failing test leaves no program behind; a second shut-down is harmless.
     fn drop(&mut self) {
         if !self.crashed {
             let _ = self.backend.shut_down();
@@ -137,7 +136,7 @@ impl FallbackDriver {
         }
     }
 
-    /// The daemon is gone and has undone nothing.
+    /// Drops the back end without a shut-down, as a killed daemon does.
     pub fn crash(mut self) {
         self.crashed = true;
     }
@@ -153,6 +152,7 @@ impl FallbackDriver {
         let end = now_ns() + u64::try_from(time.as_nanos()).expect("short");
         while now_ns() < end {
             self.poll();
+            // The daemon wakes on the descriptor; polling every millisecond is close to that.
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -242,6 +242,7 @@ fn try_rates(open: Open, address: &str, wire_per_payload: f64, rates_mbit: &[u64
     for rate in rates_mbit {
         driver.set(conn, *rate, FOREVER_NS);
         let begin = now_ns();
+        // The rest of the step holds thirty windows of 50 ms, enough for their median.
         driver.run_for(Duration::from_millis(1600));
         // The first 100 ms belong to the change.
         steps.push((*rate, begin + 100 * MS, now_ns()));
@@ -271,8 +272,8 @@ fn try_rates(open: Open, address: &str, wire_per_payload: f64, rates_mbit: &[u64
     Ok(())
 }
 
-/// A lapsed lease leaves plain TCP, `settle_ms` after it at the latest; it is counted; a renewal
-/// does not bring the rate back, a new rate does.
+/// A lapsed lease leaves plain TCP at most `settle_ms` later, and is counted. A renewal does not
+/// revive the rate; a new rate does.
 pub fn an_expired_rate_is_lifted(open: Open, wire_per_payload: f64, settle_ms: u64) {
     best_of_three(|| try_expiry(open, wire_per_payload, settle_ms));
 }
@@ -347,7 +348,7 @@ pub fn starts_and_ends_are_seen(open: Open, address: &str) {
         assert_eq!(outline(&driver.events), kinds);
     };
 
-    // A mouse is nobody's business.
+    // A mouse is never reported.
     say.send(5_000).expect("writer");
     driver.run_for(Duration::from_millis(30));
     assert!(driver.events.is_empty(), "{:?}", driver.events);
@@ -403,7 +404,7 @@ pub fn starts_and_ends_are_seen(open: Open, address: &str) {
     driver.backend.shut_down().expect("shut down");
 }
 
-/// What happened, without transmissions and without pauses below 2 ms: the backlog can be empty for
+/// Outline of the events, without transmissions and pauses below 2 ms: the backlog can be empty for
 /// a moment while a large write is still being copied.
 fn outline(events: &[FlowEvent]) -> Vec<&'static str> {
     let mut kept: Vec<&FlowEvent> = Vec::new();
@@ -430,8 +431,8 @@ fn name(kind: &FlowEventKind) -> &'static str {
     }
 }
 
-/// More connections than slots: the rest run as plain TCP and are counted, every byte arrives, and
-/// the slots come back.
+/// Of more connections than slots, the rest run as plain TCP and are counted. Every byte arrives,
+/// and the slots come back.
 pub fn the_table_is_bounded(open: Open) {
     const SLOTS: usize = 4;
     const FLOWS: usize = 10;
@@ -489,6 +490,7 @@ pub fn the_table_is_bounded(open: Open) {
     let receiver = BulkReceiver::start(&pair.right, crate::netns::RIGHT_V4, 1);
     let sender = Bulk::start(&pair.left, receiver.address);
     let conn = driver.started();
+    // Slots are used first in, first out, and all of them had one user.
     assert_eq!(conn.use_count, 1, "the second user of its slot");
     driver.set(conn, 100, FOREVER_NS);
     driver.until("a paced transmission", |events| {

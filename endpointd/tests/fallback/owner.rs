@@ -12,12 +12,13 @@ use super::{Bulk, FallbackDriver, MS, Open, alone, config, cubic_pair, ensure_ke
 use crate::netns::tries::best_of_three;
 use crate::netns::{BulkReceiver, NamespacePair, RIGHT_V4, wait_for};
 
-/// Tells the process that it is the owner, and of which instance.
+/// Environment variable that makes the process the owner, of the instance it names.
 const ROLE: &str = "RATEWRIGHT_TEST_OWNER";
 const LEASE_NS: u64 = 300 * MS;
 pub const RATE_MBIT: u64 = 50;
 
-/// The owner's part, under the name `owner_process` in each test binary; nothing without the role.
+/// Plays the owner, under the name `owner_process` in each test binary; does nothing without the
+/// role.
 pub fn play(open: Open) {
     let Ok(instance) = std::env::var(ROLE) else {
         return;
@@ -32,6 +33,7 @@ pub fn play(open: Open) {
         take_over: true,
     };
     let mut driver = FallbackDriver::here(open, &config);
+    // The newline ends the test harness's own output, so the word stands on a line of its own.
     println!("\nopened");
     let conn = driver.started();
     driver.set(conn, RATE_MBIT, now_ns() + LEASE_NS);
@@ -48,8 +50,8 @@ struct Owner {
 }
 
 impl Owner {
-    /// Through `ip netns exec`, which gives it a mount namespace of its own: what it mounts there
-    /// is gone when it dies.
+    /// Starts the owner through `ip netns exec`, which gives it a mount namespace of its own:
+    /// mounts made there end with it.
     fn start(pair: &NamespacePair) -> Self {
         let program = std::env::current_exe().expect("a test binary");
         let mut process = Command::new("ip")
@@ -84,7 +86,7 @@ impl Owner {
     }
 }
 
-/// When the test fails, what the killed owner left is removed as well.
+/// Removes the killed owner's remains when the test fails.
 struct Sweep<'pair>(Open, &'pair NamespacePair);
 
 impl Drop for Sweep<'_> {
@@ -105,9 +107,9 @@ impl Drop for Owner {
     }
 }
 
-/// Its flow is paced until the lease of the killed owner has run out, unpaced `settle_ms` later,
-/// and alive throughout; a new owner adopts what is there, paces the running flow again, and leaves
-/// nothing behind when it shuts down.
+/// Checks a flow whose owner is killed: it is paced until the lease has run out, unpaced
+/// `settle_ms` later, and alive throughout. A new owner adopts the connection, paces it again, and
+/// leaves nothing behind when it shuts down.
 pub fn a_killed_owner_leaves_plain_tcp_and_a_restart_adopts(
     open: Open,
     wire_per_payload: f64,

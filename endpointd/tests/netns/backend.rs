@@ -1,4 +1,4 @@
-//! A back end under test: what the daemon would do with it, one step at a time.
+//! A back end under test, driven step by step as the daemon would drive it.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub fn config(tag: &str) -> BackendConfig {
     }
 }
 
-/// The struct_ops back end in the calling thread's namespace, and all it has said so far.
+/// The struct_ops back end in the calling thread's namespace, and all its events so far.
 pub struct StructOpsDriver {
     pub backend: StructOps,
     pub events: Vec<FlowEvent>,

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 use super::Namespace;
 
-/// Reads everything and answers every `message` bytes with one byte.
+/// Server that answers every `message` bytes with one byte.
 pub struct Echo {
     pub address: SocketAddr,
     _thread: JoinHandle<()>,
@@ -42,7 +42,7 @@ impl Echo {
     }
 }
 
-/// A connection in the left namespace, driven by the test.
+/// Connection in the left namespace, driven by the test.
 pub struct EchoClient {
     pub stream: TcpStream,
 }
@@ -51,6 +51,7 @@ impl EchoClient {
     pub fn connect(address: SocketAddr) -> Self {
         // The test thread is in the left namespace already.
         let stream = TcpStream::connect(address).expect("connect");
+        // Nagle's algorithm would hold small pieces back, and blur when a flowlet begins.
         stream.set_nodelay(true).expect("nodelay");
         Self { stream }
     }
@@ -67,7 +68,7 @@ pub fn set_max_pacing(stream: &TcpStream, bytes_per_s: u32) {
     super::set_u32(stream.as_raw_fd(), libc::SO_MAX_PACING_RATE, bytes_per_s);
 }
 
-/// The maximum that is in force; `u32::MAX`: none.
+/// Returns the maximum in force; `u32::MAX`: none.
 pub fn get_max_pacing(stream: &TcpStream) -> u64 {
     u64::from(super::get_u32(stream.as_raw_fd(), libc::SO_MAX_PACING_RATE))
 }

@@ -36,7 +36,7 @@ pub fn run(command: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// A network namespace by name; threads can enter it.
+/// Network namespace by name; threads can enter it.
 #[derive(Debug, Clone)]
 pub struct Namespace(pub String);
 
@@ -92,6 +92,7 @@ impl NamespacePair {
             nix::unistd::geteuid().is_root(),
             "these tests need root: run them with sudo"
         );
+        // Tests run in parallel: process and number together make the names unique.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let tag = format!("{:x}{number}", std::process::id());
         let left = Namespace(format!("rwt{tag}l"));
@@ -109,6 +110,8 @@ impl NamespacePair {
         ));
         for (namespace, v4, v6) in [(l, LEFT_V4, "fd00:123::1"), (r, RIGHT_V4, RIGHT_V6)] {
             run(&format!("ip -n {namespace} addr add {v4}/24 dev v0"));
+            // Without `nodad` the address is unusable for a second, while duplicates are searched
+            // for.
             run(&format!("ip -n {namespace} addr add {v6}/64 dev v0 nodad"));
             run(&format!("ip -n {namespace} link set lo up"));
             run(&format!("ip -n {namespace} link set v0 up"));
@@ -127,7 +130,7 @@ impl Drop for NamespacePair {
     }
 }
 
-/// What a receiver saw: time and running total after each read.
+/// Trace of a receiver: time and running total after each read.
 pub type ArrivalTrace = Vec<(u64, u64)>;
 
 /// Accepts `connections` connections on `address`, reads each to its end on a thread of its own.
@@ -174,6 +177,7 @@ impl BulkReceiver {
 fn receive(mut stream: TcpStream) -> ArrivalTrace {
     let mut buffer = vec![0u8; 1 << 16];
     let mut total = 0;
+    // Growing the trace would pause the receiver in the middle of a measurement.
     let mut trace = Vec::with_capacity(1 << 16);
     while let Ok(count) = stream.read(&mut buffer) {
         if count == 0 {
@@ -233,7 +237,7 @@ pub fn bytes_between(trace: &ArrivalTrace, from_ns: u64, to_ns: u64) -> u64 {
     before(to_ns) - before(from_ns)
 }
 
-/// When the receiver had more than `total` bytes.
+/// Returns the time at which the receiver had more than `total` bytes.
 pub fn passed_ns(trace: &ArrivalTrace, total: u64) -> u64 {
     trace
         .iter()
@@ -259,7 +263,7 @@ pub fn ensure_plain_after(trace: &ArrivalTrace, expires_ns: u64) -> anyhow::Resu
     Ok(())
 }
 
-/// A bulk sender that writes until told to stop.
+/// Bulk sender that writes until it is stopped.
 pub struct BulkSender {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
@@ -300,6 +304,7 @@ pub fn wait_for<T>(what: &str, limit: Duration, mut step: impl FnMut() -> Option
             start.elapsed() < limit,
             "{what} did not happen within {limit:?}"
         );
+        // Short against the latencies under test, and long enough to leave the core to the flows.
         std::thread::sleep(Duration::from_micros(200));
     }
 }

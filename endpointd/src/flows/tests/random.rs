@@ -79,7 +79,7 @@ fn steps() -> impl Strategy<Value = Vec<TableStep>> {
     proptest::collection::vec(step, 1..120)
 }
 
-/// What the kernel and the allocator would hold after the actions.
+/// Model of the state that the kernel and the allocator hold after the actions.
 #[derive(Debug, Default)]
 struct FlowTableModel {
     paced: BTreeMap<u32, u32>,
