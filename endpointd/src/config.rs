@@ -282,6 +282,7 @@ impl Config {
                 problem,
             })
         };
+        // The certificate carries it as a DNS name, which has at most 253 bytes (RFC 1035).
         if self.host.is_empty() || self.host.len() > 253 {
             return bad(
                 "host",
@@ -293,6 +294,7 @@ impl Config {
         }
         for address in &self.allocator {
             let port = address
+                // From the right: IPv6 addresses contain colons themselves.
                 .rsplit_once(':')
                 .and_then(|(_, port)| port.parse::<u16>().ok());
             if port.is_none_or(|port| port == 0) {

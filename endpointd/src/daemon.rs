@@ -174,6 +174,7 @@ impl Daemon {
         self.pump();
         self.connection.close().await;
         let undone = self.kernel.backend.shut_down();
+        // The error that ended the loop comes before one of the shut-down.
         let exit = result?;
         undone?;
         Ok(exit)
@@ -219,6 +220,7 @@ impl Daemon {
                 }
                 command = commands.recv() => match command {
                     Some(DaemonCommand::Reload(config)) => self.reload(&config),
+                    // Without a sender, no later command could stop the daemon.
                     Some(DaemonCommand::Stop) | None => return Ok(Exit::Stopped),
                 },
                 Some(request) = requests.recv() => self.answer(request),
@@ -320,6 +322,7 @@ impl Daemon {
         self.config.pacing.idle_gap_us = config.pacing.idle_gap_us;
         self.reload_certificates(config);
         self.config.tls.clone_from(&config.tls);
+        // The parts that were applied are equal by now: any difference needs a restart.
         if *config != self.config {
             tracing::warn!(
                 "only [[policy]], pacing.idle_gap_us and [tls] change at run time; restart for the rest"

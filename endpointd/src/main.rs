@@ -198,6 +198,7 @@ async fn serve(
                 _ = reload.recv() => match Config::load(&path) {
                     Ok(config) => DaemonCommand::Reload(Box::new(config)),
                     Err(error) => {
+                        // A bad file must not stop a daemon that works.
                         tracing::error!(%error, "the configuration was not reloaded; the old one stays");
                         continue;
                     }

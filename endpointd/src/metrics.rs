@@ -38,6 +38,7 @@ impl Metrics {
         let recorder = PrometheusBuilder::new()
             .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &BUCKETS)?
             .build_recorder();
+        // A global recorder can be set once per process, and tests run several daemons in one.
         let (first_paced, first_rate) = metrics::with_local_recorder(&recorder, || {
             describe_histogram!(
                 FIRST_PACED,
@@ -297,6 +298,7 @@ fn publish_counters(status: &Status) {
     for (name, help, value) in table {
         let name = format!("ratewright_endpointd_{name}");
         describe_counter!(name.clone(), help);
+        // The status holds totals, and any number of scrapes may read them.
         counter!(name).absolute(value);
     }
     for (event, value) in &status.protocol {

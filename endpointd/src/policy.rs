@@ -44,6 +44,8 @@ impl Policy {
     #[must_use]
     pub fn new(rules: &[RuleConfig]) -> Self {
         let compile = |config: &RuleConfig| Rule {
+            // Empty until the first refresh: a rule for a missing cgroup must match nothing, not
+            // everything.
             cgroups: config.cgroup.as_ref().map(|_| CgroupIds::default()),
             config: config.clone(),
             matched: 0,
@@ -62,6 +64,7 @@ impl Policy {
                 if ids.is_empty() {
                     missing.push(path.clone());
                 }
+                // Replaced, not extended: cgroups that are gone must not match.
                 rule.cgroups = Some(ids);
             }
         }

@@ -419,6 +419,7 @@ impl AllocatorConnection {
             // The connection's own counters end with it.
             self.counters.add(&up.hot.counters());
         }
+        // `Config::check` refuses an empty list, so the divisor is not 0.
         self.next_address = (self.next_address + 1) % self.addresses.len();
         self.tried += 1;
         let mut pause = Duration::ZERO;

@@ -163,6 +163,7 @@ fn the_kill_switch_takes_all_rates_and_gives_them_back() {
             allocator.script.borrow().flows.len() == 2
         })
         .await;
+        // Long enough for the second flow's rate to arrive, if one were sent.
         tokio::time::sleep(Duration::from_millis(20)).await;
         assert!(kernel.calls.borrow().paced.is_empty());
         assert!(daemon.status().await.released);
@@ -299,6 +300,7 @@ fn a_restarted_allocator_gets_the_flows_again() {
 fn the_next_address_is_tried_when_one_is_dead() {
     on_one_thread(async {
         let folder = certificates();
+        // Bound but never read: the attempt times out instead of being refused.
         let dead = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         setsockopt(&dead, sockopt::IpRecvTos, &true).unwrap();
         dead.set_nonblocking(true).unwrap();

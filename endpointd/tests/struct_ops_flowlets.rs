@@ -52,6 +52,7 @@ fn three_hundred_flowlets_start_and_end_three_hundred_times() {
         client.exchange(LARGE);
         let idle = driver.until("the flowlet's end", |events| {
             let last = events.last()?;
+            // Start, Idle and Close come in threes; the Close follows the daemon's `clear`.
             (events.len() % 3 == 2 && last.kind == FlowEventKind::Idle).then_some(last.conn)
         });
         driver.backend.clear(idle).expect("clear");
@@ -100,6 +101,7 @@ fn mice_are_silent() {
     for _ in 0..200 {
         client.exchange(14_000);
     }
+    // Long enough for an event that should not come.
     sleep(Duration::from_millis(20));
     driver.poll();
     assert_eq!(driver.events, []);
@@ -361,6 +363,8 @@ fn an_applications_own_maximum_is_respected_and_survives() {
             "bytes/s, the application's maximum is 2.5e6",
         )?;
         let after = netns::settled_rate_bps(&trace, end + 150_000_000, end + 600_000_000) / 8.0;
+        // Plain TCP obeys the application's maximum as well, in bursts that may exceed it for a
+        // moment.
         ensure_within(after, 2.0e6..2.7e6, "bytes/s after the lease")?;
         Ok(())
     });

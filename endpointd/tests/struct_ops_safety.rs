@@ -124,6 +124,7 @@ fn an_application_s_maximum_survives_a_daemon_that_is_replaced() {
     let plain = EchoClient::connect(echo.address);
     set_max_pacing(&plain.stream, 12_000_000);
     // Another daemon takes the sockets over from a program that still runs.
+    // The first driver still lives, as its program does after a kill.
     let second = StructOpsDriver::with(&pair, &config(&pair.tag));
     assert_eq!(second.backend.stats().adopted, 2);
     assert_eq!(get_max_pacing(&client.stream), 25_000_000);

@@ -81,6 +81,8 @@ fn sink(
                 while let Ok(count @ 1..) = stream.read(&mut buffer) {
                     total += count as u64;
                 }
+                // Only whole transfers count: a connection that was cut off must not pass for one
+                // that ended.
                 if total == bytes {
                     counter.fetch_add(1, Ordering::Relaxed);
                 }

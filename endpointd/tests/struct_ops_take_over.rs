@@ -71,6 +71,7 @@ fn settings_and_sockets_are_taken_over_and_given_back() {
         driver.set(third, 50, FOREVER_NS);
         assert_eq!(congestion_controls(&pair.left), vec![name.clone(); 3]);
         sleep(Duration::from_millis(200));
+        // The 200 ms before belong to the change of rate.
         let begin = now_ns();
         sleep(Duration::from_millis(500));
         let end = now_ns();
@@ -227,6 +228,7 @@ fn daemon_process() {
         .set_rate(conn, 50 * MBIT, expires)
         .expect("rate");
     println!("\nlease {expires} {}", driver.backend.name());
+    // Killed long before; the bound keeps a test that fails from leaving it behind.
     sleep(Duration::from_secs(60));
 }
 
@@ -319,6 +321,7 @@ fn a_killed_daemons_sockets_flow_on_and_are_the_next_daemons() {
         sender.stop();
         late.stop();
         let mut traces = receiver.finish();
+        // By first arrival: the first sender's trace comes first.
         traces.sort_by_key(|trace| trace[0].0);
         let first = &traces[0];
         let orphaned = settled_rate_bps(first, killed, expires - MS) * WIRE_V4;

@@ -238,6 +238,7 @@ fn a_rate_over_4_gib_per_second_is_set_in_64_bits() {
     let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, 1);
     let sender = Bulk::start(&pair.left, receiver.address);
     let conn = driver.started();
+    // 5 GB/s, which does not fit the 32 bits of `struct tc_ratespec`.
     driver.set(conn, 40_000, now_ns() + 60_000 * MS);
     let shown = pair.left.run("tc class show dev v0 classid 5257:10");
     assert!(shown.contains("rate 40Gbit ceil 40Gbit"), "{shown}");

@@ -196,6 +196,7 @@ impl HtbNetlink {
             SockFlag::SOCK_CLOEXEC,
             SockProtocol::NetlinkRoute,
         )?;
+        // Port 0: the kernel chooses one that is unique.
         bind(socket.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
         Ok(Self {
             socket,
@@ -253,6 +254,8 @@ impl HtbNetlink {
             | libc::NLM_F_ACK as u16;
         self.batch[flags..flags + 2].copy_from_slice(&acknowledged.to_ne_bytes());
         let sent = send(self.socket.as_raw_fd(), &self.batch, MsgFlags::empty());
+        // Cleared even if it was not sent: a batch that the kernel refuses once would be refused
+        // again.
         self.batch.clear();
         sent?;
         let mut first = Ok(());
@@ -291,6 +294,7 @@ impl HtbNetlink {
         parent: u32,
         mut each: impl FnMut(u32, u32, &[u8]),
     ) -> io::Result<()> {
+        // Answers to a waiting batch would mix with those to the dump.
         self.flush()?;
         self.push(kind, libc::NLM_F_DUMP as u16, 0, parent, |_| {});
         let sent = send(self.socket.as_raw_fd(), &self.batch, MsgFlags::empty());

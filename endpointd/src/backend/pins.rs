@@ -73,6 +73,7 @@ impl PinDir {
         .map_err(system(
             "open a directory in a BPF file system (root is needed)",
         ))?;
+        // Without waiting: a second daemon must say why it does not start, not hang.
         let directory = Flock::lock(directory, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| {
             if errno == nix::errno::Errno::EWOULDBLOCK {
                 BackendError::Unavailable {

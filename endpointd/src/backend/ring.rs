@@ -123,6 +123,8 @@ impl EventRing {
     /// When the ring buffer cannot be mapped.
     pub fn new(map: &dyn MapCore) -> Result<Self, BackendError> {
         let queue = Rc::new(RefCell::new(Vec::new()));
+        // libbpf calls back while it borrows the ring, so the events go into a queue that both
+        // share.
         let sink = Rc::clone(&queue);
         let failed = |error| BackendError::bpf("map the event ring buffer", &error);
         let mut builder = RingBufferBuilder::new();

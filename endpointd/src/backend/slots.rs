@@ -258,11 +258,13 @@ impl FallbackSlots {
             let same = connection.is_some_and(|connection| connection.use_count == use_count);
             match event.kind {
                 FlowEventKind::Start(_) => {
+                    // The close of the slot's user before was lost.
                     if let (false, Some(old)) = (same, connection) {
                         self.forget(slot);
                         out.push(closed(slot, old.use_count, event.at_ns));
                     }
                     let rate = connection
+                        // A repeated start keeps the connection's rate.
                         .filter(|_| same)
                         .and_then(|connection| connection.wire_bytes_per_s);
                     let now = ReportedConnection {
@@ -507,6 +509,8 @@ impl FallbackSlots {
 
     /// Takes every rate away, those of an earlier daemon included.
     pub(super) fn clear_all(&mut self) {
+        // All slots, not only the reported ones: an adopted table may hold rates of connections
+        // that have not been reported to this daemon.
         for slot in 0..self.slots {
             if self
                 .rates
@@ -551,6 +555,7 @@ impl FallbackSlots {
         let now = self.absolute_stats();
         BackendStats {
             connections: now.connections,
+            // Pinned counters outlive daemons; these count from the start of this one.
             table_full: now.table_full.wrapping_sub(self.baseline.table_full),
             events_lost: now.events_lost.wrapping_sub(self.baseline.events_lost),
             adopted: now.adopted.wrapping_sub(self.baseline.adopted),

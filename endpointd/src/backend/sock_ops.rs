@@ -117,6 +117,7 @@ fn adoptable(pins: &PinDir, slots: u32, cgroup: &Cgroup) -> bool {
     }
     let size_fits = MapHandle::from_pinned_path(pins.path("so_rates"))
         .is_ok_and(|map| map.max_entries() == slots);
+    // A link cannot be moved to another cgroup.
     let cgroup_fits = Link::open(pins.path(LINK_PIN)).and_then(|link| link.info()).is_ok_and(|info| {
         matches!(info.info, LinkTypeInfo::Cgroup(attached) if attached.cgroup_id == cgroup.id)
     });
@@ -128,6 +129,7 @@ fn release_earlier(pins: &PinDir) -> Result<(), BackendError> {
     if pins.holds(RELEASE_PIN) {
         let release = std::fs::File::open(pins.path(RELEASE_PIN))
             .map_err(system("open the pinned release program"))?;
+        // The program that took the sockets knows how to give them back, in any version.
         run_iterator(release)?;
     }
     pins.clear()
@@ -329,6 +331,7 @@ impl SockOps {
                     .to_owned(),
             });
         }
+        // At most 8 characters, and unique among the probes that run.
         let instance = format!("p{}", std::process::id() % 10_000_000);
         let cgroup = TrialCgroup::new(&Cgroup::open(None)?, &instance)?;
         let config = BackendConfig {
@@ -384,6 +387,7 @@ impl PacingBackend for SockOps {
         let drained = self.ring.drain(&mut self.waiting);
         // Also after an error: events that were read are gone from the ring.
         self.table.apply_events(&mut self.waiting, out);
+        // Only after the events in the ring: what those report is not lost.
         self.table.resync(now_ns, out);
         self.table.report_omitted_idles(now_ns, out);
         drained

@@ -215,6 +215,7 @@ impl TcHtb {
             .map_err(system(format!("read the queue disciplines of {device}")))?;
         let adopting = match root {
             Some(root) if root.kind == "htb" && root.handle == QDISC => true,
+            // Handle 0 is the kernel's own default, which may be replaced.
             Some(root) if root.handle != 0 => {
                 return Err(unavailable(format!(
                     "{device} has a queue discipline that someone configured ({} {:x}:); remove it (tc qdisc del dev {device} root) or name another device",
@@ -280,6 +281,7 @@ impl TcHtb {
         let mut builder = TcHookBuilder::new(skel.progs.rw_tc_htb.as_fd());
         builder
             .ifindex(ifindex)
+            // In one step: no packet passes between the old filter and the new one.
             .replace(true)
             .handle(FILTER_HANDLE)
             .priority(FILTER_PRIORITY);
@@ -374,6 +376,7 @@ impl TcHtb {
             .filter_map(|(slot, connection)| {
                 let state = self.table.state(slot);
                 let pause = if state.continues { STUCK_NS } else { GAP_NS };
+                // Bursts at the present rate are this far apart: only a longer silence is a pause.
                 let gap = pause
                     + connection.wire_bytes_per_s.map_or(0, |rate| {
                         (2 * SENDER_BURST_BYTES).saturating_mul(1_000_000_000) / rate.max(1)
@@ -454,6 +457,7 @@ impl TcHtb {
         now_ns: u64,
         out: &mut Vec<FlowEvent>,
     ) -> Result<(), BackendError> {
+        // A packet may have come since: then the connection keeps its slot.
         if !self.table.exchange_phase(slot, phase, SlotPhase::Free) {
             return Ok(());
         }
@@ -482,6 +486,7 @@ impl TcHtb {
                 .map_err(system("remove a flow's class"))?;
         }
         self.table.count_released();
+        // Last: from here on the program may give the slot to another connection.
         push_free(&self.free, slot)
     }
 }
@@ -526,6 +531,7 @@ impl PacingBackend for TcHtb {
         let bytes_per_s = rate_bps / 8;
         let slot = conn.slot.0;
         if bytes_per_s == 0 || !self.table.is_current(conn) {
+            // A current connection loses its rate; a stale handle changes nothing.
             self.table.set_rate(conn, 0, 0);
             return Ok(());
         }
@@ -550,6 +556,7 @@ impl PacingBackend for TcHtb {
                         .add_class(class, class_rate(bytes_per_s), QUEUE_BYTES),
                 };
                 if let Err(error) = made.and_then(|()| self.netlink.flush()) {
+                    // Not kept as present: the flow's next rate tries to add the class again.
                     self.classes.swap_remove(&slot);
                     return Err(system("add a flow's class")(error));
                 }
@@ -610,6 +617,7 @@ impl PacingBackend for TcHtb {
             return Ok(());
         }
         self.table.clear_all();
+        // Packets take the default class from here on, so that none is in a class when it goes.
         let flushed = self.flush();
         let detached = self.hook.detach().map_err(bpf("detach the classifier"));
         let root = self

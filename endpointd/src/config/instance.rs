@@ -22,6 +22,7 @@ pub(super) fn instance_name(host: &str) -> String {
         .chars()
         .map(|letter| letter.to_ascii_lowercase())
         .filter(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit())
+        // Three letters and five digits make the eight characters of an instance name.
         .take(3)
         .collect();
     for _ in 0..5 {

@@ -27,6 +27,7 @@ impl Daemon {
         }
         let timeout_ns =
             u64::try_from(self.connection.welcome_timeout().as_nanos()).unwrap_or(u64::MAX);
+        // An allocator that was slow to shake hands is slow to answer the Hello as well.
         self.session.set_handshake_timeout(timeout_ns);
         self.session.connected(clock::now_ns());
     }
@@ -211,6 +212,7 @@ impl Daemon {
 
     fn leave_session(&mut self) {
         self.session.disconnected(clock::now_ns());
+        // Without a Welcome it was an attempt, not a session.
         if self.health.welcome.take().is_some() {
             self.connection.counters_mut().sessions_lost += 1;
         }

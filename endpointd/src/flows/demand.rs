@@ -88,6 +88,7 @@ impl Meter {
         self.hold_ns = if soon {
             (2 * self.hold_ns).min(HOLD_MOST_NS)
         } else {
+            // A flow that stayed lowered for long has steadied: forget half of the hold.
             (self.hold_ns / 2).max(HOLD_NS)
         };
         self.limited_ns = Some(now_ns);

@@ -95,6 +95,7 @@ impl FlowTable {
                 .as_mut()
                 .and_then(|connection| connection.flowlet.as_mut())
             {
+                // One `ClearAll` follows, instead of a `Clear` for each.
                 flowlet.rate = None;
                 flowlet.meter = None;
             }

@@ -28,6 +28,7 @@ impl FlowTable {
 
     /// Takes the use of all flows with a rate, as of `now_ns`.
     pub fn on_usage(&mut self, now_ns: u64, usages: &[Usage]) {
+        // The interval grows with the number of rates, so that measuring keeps its share of a core.
         let every_ns = USAGE_INTERVAL_NS.max(u64::from(self.rated) * USAGE_INTERVAL_PER_FLOW_NS);
         self.usage_due_ns = now_ns.saturating_add(every_ns);
         if now_ns.saturating_sub(self.lowerings_since_ns) >= 1_000_000_000 {

@@ -178,6 +178,7 @@ impl Persistence {
             }
             Failure::Busy => {
                 let patience = self.patience(now_ns) * BUSY_FACTOR;
+                // Kept until a success: the allocator's load outlasts this attempt.
                 self.busy = Some(patience.min(self.config.max_patience));
                 // Spread over the whole range: hosts that heard "busy" together must not come back
                 // together.

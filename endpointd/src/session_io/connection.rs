@@ -114,6 +114,7 @@ pub(super) async fn open(
         let connection = connected.ok_or_else(timeout)?.map_err(failed)?;
         let (send, incoming) = connection.open_bi().await.map_err(failed)?;
         let (outgoing, queue) = mpsc::unbounded_channel();
+        // A task of its own: a full stream must not hold up receiving, and `next` may be cancelled.
         tokio::task::spawn_local(write_all(send, queue));
         return Ok(LiveConnection {
             address,

@@ -47,6 +47,8 @@ impl TestAuthority {
     pub fn issue_for(&self, folder: &Path, file: &str, dns_names: &[&str]) {
         let names: Vec<String> = dns_names.iter().map(|&name| name.to_owned()).collect();
         let mut params = CertificateParams::new(names).unwrap();
+        // Both usages, so that one helper serves hosts, allocators and relays, which are client and
+        // server.
         params.extended_key_usages = vec![
             ExtendedKeyUsagePurpose::ClientAuth,
             ExtendedKeyUsagePurpose::ServerAuth,

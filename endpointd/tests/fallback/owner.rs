@@ -133,6 +133,7 @@ fn try_restart(
     let receiver = BulkReceiver::start(&pair.right, RIGHT_V4, 1);
     let sender = Bulk::start(&pair.left, receiver.address);
     owner.wait_for("paced");
+    // Longer than a lease: the rate holds only because the owner renews it.
     std::thread::sleep(Duration::from_millis(500));
     let killed = now_ns();
     owner.kill();

@@ -42,6 +42,7 @@ pub struct Namespace(pub String);
 
 impl Namespace {
     pub fn enter(&self) {
+        // `ip netns add` binds each namespace's file here.
         let file = File::open(format!("/run/netns/{}", self.0)).expect("namespace exists");
         setns(file, CloneFlags::CLONE_NEWNET).expect("enter the namespace (root)");
     }

@@ -189,6 +189,7 @@ pub(super) fn tx_start() -> Result<TxStart, BackendError> {
 fn fit_members(open: &mut OpenStructOpsSkel<'_>, members: &[&str]) {
     let ops = open.struct_ops.rw_cc_mut();
     if !members.contains(&OPTIONAL_MEMBERS[0]) {
+        // libbpf accepts a member that the kernel lacks only if it is zero.
         ops.cwnd_event = std::ptr::null_mut();
         open.progs.rw_cwnd_event.set_autoload(false);
     }
@@ -253,6 +254,7 @@ pub(super) fn load(
         let mut skel = match load_once(config, &name, &found.original, true) {
             Ok(skel) => skel,
             Err(error) => {
+                // One program that cannot be loaded makes libbpf give up the whole object.
                 tracing::debug!("no first-write tracepoint: {error:#}");
                 load_once(config, &name, &found.original, false)
                     .map_err(|error| unavailable(format!("the kernel refused it: {error:#}")))?
@@ -261,6 +263,8 @@ pub(super) fn load(
         // Another daemon can be faster with the name.
         match skel.maps.rw_cc.attach_struct_ops() {
             Ok(registration) => {
+                // Without it latencies count from the first transmission, which is no reason to
+                // refuse.
                 let first_write = skel.progs.rw_first_write.attach().ok();
                 return Ok(RegisteredProgram {
                     skel,

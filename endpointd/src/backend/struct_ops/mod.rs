@@ -122,6 +122,7 @@ impl StructOps {
             next_pass_ns: now_ns() + PASS_EVERY_NS,
             left_capped: 0,
         };
+        // Tags of fresh slots are 0, so generation 0 would be theirs.
         backend.globals.generation().store(1, Ordering::Release);
         if config.take_over {
             // The default first: sockets that are made during the walk then have the congestion
@@ -145,6 +146,7 @@ impl StructOps {
     /// [`BackendError::Unavailable`] with the reason.
     pub fn probe() -> Result<(), BackendError> {
         let config = BackendConfig {
+            // At most 8 characters, and unique among the probes that run.
             instance: format!("p{}", std::process::id() % 10_000_000),
             max_flows: 1,
             min_flowlet_bytes: 1,
@@ -266,11 +268,14 @@ impl PacingBackend for StructOps {
                 self.slots.set_ended(revived, false);
             }
         }
+        // Read after the ring was drained: events queued before a loss have been applied.
         let lost = self.globals.events_lost().load(Ordering::Relaxed);
         if lost != self.events_lost {
             self.events_lost = lost;
             self.reconcile(now_ns, out);
         }
+        // A socket that left under a maximum stays slow until a pass lifts it: the interval is too
+        // long.
         let left = self.globals.left_capped().load(Ordering::Relaxed) != self.left_capped;
         if now_ns >= self.next_pass_ns || left {
             return drained.and(self.pass_over_sockets(now_ns, out));
@@ -309,6 +314,7 @@ impl PacingBackend for StructOps {
     fn renew(&mut self, expires_ns: u64) -> Result<(), BackendError> {
         self.grant_until(expires_ns);
         self.globals
+            // One store renews all: the kernel takes the later of this and a slot's own expiry.
             .expires_ns()
             .store(expires_ns, Ordering::Release);
         Ok(())
@@ -321,6 +327,8 @@ impl PacingBackend for StructOps {
         self.slots.withdraw(conn.slot);
         self.slots.set_ended(conn, true);
         self.sequencer.set_ended(conn, true);
+        // An active flowlet keeps its slot. The kernel sees the mark when the flowlet turns idle,
+        // and frees the slot then.
         if !self.slots.reclaim(conn) {
             return Ok(());
         }
@@ -364,6 +372,7 @@ impl PacingBackend for StructOps {
         self.next_generation();
         let mut result = Ok(());
         if let Some(original) = self.original.take() {
+            // The default first: no socket is made with our congestion control behind the walk.
             result = original.give_back(&self.name);
             let walked = take_over::for_all_sockets(&self.skel.progs.rw_give_back);
             let failed = self.globals.switch_failed().swap(0, Ordering::Relaxed);

@@ -72,6 +72,7 @@ impl Bursts {
     /// Keeps the values of settings that `present` has.
     fn where_present(self, present: Self) -> Self {
         Self {
+            // Writing a setting that the kernel lacks would fail the whole take-over.
             rtt_log: present.rtt_log.and(self.rtt_log),
             min_segments: present.min_segments.and(self.min_segments),
         }
@@ -129,6 +130,7 @@ impl Settings {
             Ok(())
         } else {
             Self {
+                // An operator has chosen another default: only the bursts go back.
                 default_cc: present.default_cc,
                 ..self.clone()
             }
@@ -184,6 +186,7 @@ fn name_at(rodata: &[u8], offset: usize) -> Option<String> {
 /// Returns the settings that the daemon with congestion control `name` would have restored.
 fn settings_before(name: &str) -> Option<Settings> {
     MapInfoIter::default()
+        // libbpf puts a shortened object name before it, so only the ending is certain.
         .filter(|info| info.name.as_encoded_bytes().ends_with(b".rodata"))
         .find_map(|info| {
             let map = MapHandle::from_map_id(info.id).ok()?;
@@ -210,6 +213,7 @@ pub(super) fn for_all_sockets(program: &ProgramMut<'_>) -> Result<(), BackendErr
     let link = program.attach().map_err(failed)?;
     let mut pass = Iter::new(&link).map_err(failed)?;
     let mut output = Vec::new();
+    // Reading drives the program over the sockets; it prints nothing.
     pass.read_to_end(&mut output)
         .map_err(|source| BackendError::System {
             what: "walk the namespace's TCP sockets".to_owned(),

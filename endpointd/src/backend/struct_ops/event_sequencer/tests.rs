@@ -67,7 +67,7 @@ fn a_backlog_that_returns_as_the_daemon_ends_it_is_a_new_flowlet() {
             event(0, FlowEventKind::Idle),
         ],
     );
-    // The kernel's Resume is on its way when the daemon ends the flowlet.
+    // The kernel's Resume crosses the daemon's end of the flowlet.
     assert!(sequencer.set_ended(conn(0), true));
     let mut out = Vec::new();
     let revoked = sequencer.admit(event(0, FlowEventKind::Resume), &mut out);
@@ -133,7 +133,7 @@ fn after_a_loss_the_slots_tell_what_was_missed() {
         sequencer.reconcile(0, &mut out, |_| in_kernel);
         let kinds: Vec<_> = out.into_iter().map(|event| event.kind).collect();
         assert_eq!(kinds, Vec::from_iter(expected));
-        // What was made up is not told twice when the ring delivers it after all.
+        // Events that were made up are not repeated when the ring delivers them after all.
         let late = match in_kernel {
             None => FlowEventKind::Close,
             Some(true) => FlowEventKind::Idle,
